@@ -1,0 +1,174 @@
+/* hvd: collective communication for training, C interface.
+ *
+ * This header is the one door into libhvd.so: the C++ header hvd.hpp and the Python package stand on it, so that there
+ * is exactly one runtime in a process, whichever frameworks share it.
+ *
+ * Conventions. Every function that can fail returns an hvd_status; hvd_last_error() then gives the text for the
+ * calling thread. No exception leaves the library. Functions may be called from any thread. Structures begin with
+ * their size, so that the library can tell an older caller from a newer one: use the HVD_*_INIT initialisers.
+ * "All ranks must call" means: each rank of the process set, with the same name and matching arguments, in any order.
+ */
+#ifndef HVD_H
+#define HVD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define HVD_API __attribute__((visibility("default")))
+#else
+#define HVD_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define HVD_ABI_VERSION 1
+
+/* How a call or an operation ended. */
+typedef enum hvd_status {
+  HVD_OK = 0,
+  HVD_INVALID_ARGUMENT = 1, /* the call is wrong by itself; the runtime stays usable */
+  HVD_MISMATCH = 2,         /* ranks disagree about an operation; every rank of the set gets it, stays usable */
+  HVD_ABORTED = 3,          /* the job was given up */
+  HVD_PEER_LOST = 4,        /* a process died or became unreachable; the message names rank and host */
+  HVD_TIMEOUT = 5,          /* a deadline passed */
+  HVD_NOT_INITIALIZED = 6,  /* call hvd_init() first */
+  HVD_SHUT_DOWN = 7,        /* this rank or another one has shut the runtime down */
+  HVD_UNSUPPORTED = 8,      /* no backend can do this */
+  HVD_INTERNAL = 9          /* a defect of hvd, or a peer that broke the protocol */
+} hvd_status;
+
+typedef enum hvd_dtype {
+  HVD_UINT8 = 0,
+  HVD_INT8 = 1,
+  HVD_INT16 = 2,
+  HVD_INT32 = 3,
+  HVD_INT64 = 4,
+  HVD_FLOAT16 = 5,
+  HVD_BFLOAT16 = 6,
+  HVD_FLOAT32 = 7,
+  HVD_FLOAT64 = 8,
+  HVD_BOOL = 9 /* one byte, 0 or 1; min and max only */
+} hvd_dtype;
+
+typedef enum hvd_collective {
+  HVD_ALLREDUCE = 0,
+  HVD_ALLGATHER = 1, /* first dimensions may differ between ranks */
+  HVD_BROADCAST = 2,
+  HVD_ALLTOALL = 3,
+  HVD_REDUCESCATTER = 4, /* rows that do not divide evenly go to the first ranks */
+  HVD_BARRIER = 5,
+  HVD_JOIN = 6 /* "I have no more data": until all have joined, this rank takes part with neutral elements */
+} hvd_collective;
+
+typedef enum hvd_reduce_op {
+  HVD_AVERAGE = 0,
+  HVD_SUM = 1,
+  HVD_ADASUM = 2, /* not available yet */
+  HVD_MIN = 3,
+  HVD_MAX = 4,
+  HVD_PRODUCT = 5
+} hvd_reduce_op;
+
+enum { HVD_GLOBAL_PROCESS_SET = 0, HVD_CPU = -1 };
+
+/* A contiguous row-major tensor. `data` may be NULL if it has no elements. */
+typedef struct hvd_tensor {
+  void* data;
+  const int64_t* shape; /* `dimensions` values; read during the call only */
+  int32_t dimensions;   /* 0 for a scalar */
+  int32_t dtype;        /* hvd_dtype */
+  int32_t device;       /* HVD_CPU */
+  int32_t reserved;
+} hvd_tensor;
+
+/* One operation. Memory behind the tensors must stay valid and untouched until the work is done. */
+typedef struct hvd_call {
+  size_t struct_size;
+  int32_t collective;  /* hvd_collective */
+  int32_t process_set; /* HVD_GLOBAL_PROCESS_SET */
+  const char* name;    /* same on all ranks; NULL: the next number of this collective in this process set */
+  int32_t reduce_op;   /* allreduce, reducescatter */
+  int32_t root_rank;   /* broadcast: a global rank */
+  double prescale;     /* inputs are multiplied by this before, */
+  double postscale;    /* the result by this after the reduction */
+  size_t count;        /* tensors; more than one is a group: it becomes ready as one. barrier and join: 0 */
+  const hvd_tensor* inputs;
+  const hvd_tensor* outputs; /* allreduce, broadcast: as the inputs, may be the same memory. reducescatter: this
+                                rank's rows, or NULL. allgather, alltoall: NULL. NULL: see hvd_work_output() */
+  const int64_t* splits;     /* alltoall: rows for each rank of the set; NULL: equal parts */
+  size_t splits_count;
+} hvd_call;
+
+#define HVD_CALL_INIT \
+  { sizeof(struct hvd_call), HVD_ALLREDUCE, HVD_GLOBAL_PROCESS_SET, NULL, HVD_SUM, 0, 1.0, 1.0, 0, NULL, NULL, NULL, 0 }
+
+/* Where this process stands in the job. */
+typedef struct hvd_topology {
+  size_t struct_size;
+  int32_t rank, size;
+  int32_t local_rank, local_size; /* among the ranks of this host */
+  int32_t cross_rank, cross_size; /* among the ranks with this local rank, over the hosts */
+  int32_t homogeneous;            /* 1 if all hosts have equally many ranks */
+} hvd_topology;
+
+#define HVD_TOPOLOGY_INIT \
+  { sizeof(struct hvd_topology), 0, 1, 0, 1, 0, 1, 1 }
+
+typedef struct hvd_work hvd_work; /* an operation under way */
+
+HVD_API int hvd_abi_version(void);
+HVD_API const char* hvd_version(void); /* "0.1.0" */
+HVD_API const char* hvd_status_name(hvd_status status);
+
+/* Text of the last failure on the calling thread; valid until its next hvd call. Never NULL. */
+HVD_API const char* hvd_last_error(void);
+
+/* Joins the job that the environment describes (hvdrun's variables; none: one rank alone). All processes of the job
+ * must call; returns when all have. Does nothing if initialised already; after hvd_shutdown() it starts anew. */
+HVD_API hvd_status hvd_init(void);
+
+/* Leaves the job: the other ranks' pending and later operations end with HVD_SHUT_DOWN. Returns when this process's
+ * threads, memory and connections are gone. Does nothing if not initialised. */
+HVD_API hvd_status hvd_shutdown(void);
+
+HVD_API int hvd_is_initialized(void);
+HVD_API hvd_status hvd_get_topology(hvd_topology* topology);
+
+/* Starts an operation and returns at once. HVD_INVALID_ARGUMENT: nothing was started. A name stays taken until its
+ * work was waited for, polled as done, or freed. */
+HVD_API hvd_status hvd_submit(const hvd_call* call, hvd_work** work);
+
+/* 1 if done, well or badly. */
+HVD_API int hvd_work_poll(hvd_work* work);
+
+/* Waits at most timeout_us (negative: without end). HVD_TIMEOUT: not done yet, the work goes on. Otherwise how the
+ * operation ended. */
+HVD_API hvd_status hvd_work_wait(hvd_work* work, int64_t timeout_us);
+
+/* Result i of a done work whose call gave no outputs. The memory belongs to the work. */
+HVD_API hvd_status hvd_work_output(hvd_work* work, size_t i, hvd_tensor* output);
+
+/* Hands that memory (64-byte aligned) over to the caller, who gives it back with hvd_free(). */
+HVD_API hvd_status hvd_work_take_output(hvd_work* work, size_t i, hvd_tensor* output);
+HVD_API void hvd_free(void* memory);
+
+/* alltoall: rows received from each rank of the set. */
+HVD_API hvd_status hvd_work_received_splits(hvd_work* work, const int64_t** splits, size_t* count);
+
+/* join: the last rank that joined. */
+HVD_API hvd_status hvd_work_last_joined(hvd_work* work, int32_t* rank);
+
+/* Gives the handle back; if the operation is still under way it goes on, and its memory must stay valid. */
+HVD_API void hvd_work_free(hvd_work* work);
+
+/* Documentation of every HVD_* variable as Markdown: docs/environment.md is this text. */
+HVD_API const char* hvd_environment_documentation(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* HVD_H */

@@ -1,0 +1,37 @@
+// "The job is over, and why": one per Runtime, raised once, polled by every wait of the data plane.
+//
+// Raised by any thread (a lost connection, a protocol violation, a peer's notice). Every blocking wait below the
+// engine checks it at least every kAbortPollInterval, so that a lost peer ends a collective that is under way.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+
+#include "core/base/clock.h"
+#include "core/base/status.h"
+
+namespace hvd {
+
+// Longest time that a blocked wait may take to notice a raised flag.
+inline constexpr Duration kAbortPollInterval = std::chrono::milliseconds(50);
+
+class AbortFlag {
+ public:
+  // The first reason wins; returns whether this call was the first. Any thread.
+  bool raise(Status reason);
+
+  bool raised() const { return raised_.load(std::memory_order_acquire); }
+
+  // The reason, or an ok Status while nothing was raised. Any thread.
+  Status reason() const;
+
+  // Throws the reason as an Error if raised.
+  void check() const;
+
+ private:
+  std::atomic<bool> raised_{false};
+  mutable std::mutex mutex_;
+  Status reason_;  // guarded by mutex_
+};
+
+}  // namespace hvd

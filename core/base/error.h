@@ -1,0 +1,41 @@
+// The one exception hierarchy. Thrown inside one call stack only; caught where a bucket, the engine, a thread body or
+// the C ABI ends, and turned into a Status there.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+#include "core/base/status.h"
+
+namespace hvd {
+
+class Error : public std::runtime_error {
+ public:
+  Error(StatusCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  explicit Error(const Status& status) : Error(status.code(), status.message()) {}
+
+  StatusCode code() const { return code_; }
+  Status status() const { return Status(code_, what()); }
+
+ private:
+  StatusCode code_;
+};
+
+template <StatusCode kCode>
+class ErrorOf : public Error {
+ public:
+  explicit ErrorOf(const std::string& message) : Error(kCode, message) {}
+};
+
+using InvalidArgument = ErrorOf<StatusCode::invalid_argument>;
+using Mismatch = ErrorOf<StatusCode::mismatch>;
+using Aborted = ErrorOf<StatusCode::aborted>;
+using PeerLost = ErrorOf<StatusCode::peer_lost>;
+using Timeout = ErrorOf<StatusCode::timeout>;
+using Unsupported = ErrorOf<StatusCode::unsupported>;
+using Internal = ErrorOf<StatusCode::internal>;
+
+// The Status of the exception that is being handled; call only inside a catch block.
+Status current_exception_status();
+
+}  // namespace hvd

@@ -1,0 +1,86 @@
+#include "core/base/futex.h"
+
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+
+namespace hvd {
+
+namespace {
+
+// The kernel wants the address of the word itself; std::atomic<uint32_t> has the word's representation.
+long futex(const std::atomic<std::uint32_t>& word, int operation, std::uint32_t value, const timespec* timeout) {
+  static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t));
+  return syscall(SYS_futex, &word, operation, value, timeout, nullptr, 0);
+}
+
+timespec to_timespec(Duration duration) {
+  const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(duration).count();
+  return {.tv_sec = ns / 1'000'000'000, .tv_nsec = ns % 1'000'000'000};
+}
+
+constexpr int kSpinsPerClockRead = 32;
+
+}  // namespace
+
+void futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected, Deadline deadline) {
+  if (deadline == Deadline::max()) {
+    futex(word, FUTEX_WAIT, expected, nullptr);
+    return;
+  }
+  const Duration remaining = deadline - Clock::now();
+  if (remaining <= Duration::zero()) return;
+  const timespec timeout = to_timespec(remaining);
+  futex(word, FUTEX_WAIT, expected, &timeout);
+}
+
+void futex_wake_all(const std::atomic<std::uint32_t>& word) { futex(word, FUTEX_WAKE, INT_MAX, nullptr); }
+
+void Signal::store_and_wake(std::uint32_t v) {
+  // seq_cst on both words: either the sleeper sees the value, or we see the sleeper.
+  value.store(v, std::memory_order_seq_cst);
+  if (sleepers.load(std::memory_order_seq_cst) != 0) futex_wake_all(value);
+}
+
+void Signal::increment_and_wake() {
+  value.fetch_add(1, std::memory_order_seq_cst);
+  if (sleepers.load(std::memory_order_seq_cst) != 0) futex_wake_all(value);
+}
+
+std::uint32_t Signal::wait_change(std::uint32_t old, const WaitPolicy& policy, Deadline deadline,
+                                  const AbortFlag* abort) {
+  std::uint32_t now = value.load(std::memory_order_acquire);
+  if (now != old) return now;
+
+  if (policy.spin > Duration::zero()) {
+    const Deadline spin_end = std::min(deadline, Clock::now() + policy.spin);
+    do {
+      for (int i = 0; i < kSpinsPerClockRead; ++i) {
+        cpu_relax();
+        now = value.load(std::memory_order_acquire);
+        if (now != old) return now;
+      }
+    } while (Clock::now() < spin_end);
+  }
+  for (int i = 0; i < policy.yields; ++i) {
+    sched_yield();
+    now = value.load(std::memory_order_acquire);
+    if (now != old) return now;
+  }
+
+  sleepers.fetch_add(1, std::memory_order_seq_cst);
+  for (;;) {
+    now = value.load(std::memory_order_seq_cst);
+    if (now != old || Clock::now() >= deadline || (abort != nullptr && abort->raised())) break;
+    futex_wait(value, old, abort == nullptr ? deadline : std::min(deadline, Clock::now() + kAbortPollInterval));
+  }
+  sleepers.fetch_sub(1, std::memory_order_relaxed);
+  if (now == old && abort != nullptr) abort->check();
+  return now;
+}
+
+}  // namespace hvd

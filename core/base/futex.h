@@ -1,0 +1,47 @@
+// Sleeping on a 32-bit word, in private or in shared memory, and being woken from any process that maps it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "core/base/abort_flag.h"
+#include "core/base/clock.h"
+#include "core/base/wait_policy.h"
+
+namespace hvd {
+
+// Sleeps while word == expected, at most until the deadline; may return early without reason.
+void futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected, Deadline deadline);
+
+// Wakes every sleeper on the word. A system call even if nobody sleeps: see Signal.
+void futex_wake_all(const std::atomic<std::uint32_t>& word);
+
+inline void cpu_relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// A 32-bit word that one side stores and others wait for; lives in private or shared memory (it is all zero bytes
+// when fresh). The count of sleepers has a cache line of its own, so that waking costs a system call only if somebody
+// sleeps.
+struct alignas(128) Signal {
+  std::atomic<std::uint32_t> value{0};
+  alignas(64) std::atomic<std::uint32_t> sleepers{0};
+
+  // Publishes everything written before, then wakes. One writer at a time, unless the caller orders writers itself.
+  void store_and_wake(std::uint32_t v);
+  // Adds one and wakes; any number of writers.
+  void increment_and_wake();
+
+  // Waits until value != old (acquire) and returns the new value, or returns `old` at the deadline. Notices `abort`
+  // within kAbortPollInterval when given, and throws its reason.
+  std::uint32_t wait_change(std::uint32_t old, const WaitPolicy& policy, Deadline deadline, const AbortFlag* abort);
+};
+
+// True if sequence number a is at or after b, across wrap-around.
+inline bool sequence_reached(std::uint32_t a, std::uint32_t b) { return static_cast<std::int32_t>(a - b) >= 0; }
+
+}  // namespace hvd

@@ -1,0 +1,39 @@
+// Log lines with rank and time, on standard error. spdlog does the work, in log.cc only.
+//
+// One Log per Runtime (no global logger): whoever may have something to say gets a `const Log&`. Formatting is the
+// caller's, so that no header carries the formatting library: log.warning("rank " + std::to_string(r) + " ...").
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace hvd {
+
+enum class LogLevel { trace, debug, info, warning, error, off };
+
+// Accepts Horovod's names too (TRACE .. FATAL, any case); throws InvalidArgument on anything else.
+LogLevel parse_log_level(std::string_view text);
+
+class Log {
+ public:
+  // `who` stands in every line, for instance "rank 3" or "hvdrun".
+  Log(std::string who, LogLevel level);
+  ~Log();
+  Log(const Log&) = delete;
+  Log& operator=(const Log&) = delete;
+
+  bool enabled(LogLevel level) const;
+  void write(LogLevel level, std::string_view message) const;  // any thread
+
+  void debug(std::string_view message) const { write(LogLevel::debug, message); }
+  void info(std::string_view message) const { write(LogLevel::info, message); }
+  void warning(std::string_view message) const { write(LogLevel::warning, message); }
+  void error(std::string_view message) const { write(LogLevel::error, message); }
+
+ private:
+  struct Implementation;
+  std::unique_ptr<Implementation> implementation_;
+};
+
+}  // namespace hvd

@@ -1,0 +1,45 @@
+// How an operation ended, as a value.
+//
+// A Status crosses a thread, a rank or a language, because the one who fails is not the one who waits. Inside one
+// call stack the same facts travel as an Error (error.h).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+namespace hvd {
+
+// Wire and ABI values: append only; bindings/c/hvd.h repeats them.
+enum class StatusCode : std::uint8_t {
+  ok = 0,
+  invalid_argument = 1,  // the call is wrong by itself; nothing was sent
+  mismatch = 2,          // the ranks disagree; every rank of the set hears it
+  aborted = 3,           // the job as a whole was given up
+  peer_lost = 4,         // a process died or became unreachable
+  timeout = 5,           // a deadline passed; the message says what was waited for
+  not_initialized = 6,   // no runtime in this process
+  shut_down = 7,         // this rank or another one has shut the runtime down
+  unsupported = 8,       // understood, but no backend can do it
+  internal = 9,          // a defect of hvd, or a protocol violation by a peer
+};
+
+const char* status_code_name(StatusCode code);
+
+class [[nodiscard]] Status {
+ public:
+  Status() = default;
+  Status(StatusCode code, std::string message) : code_(code), message_(std::move(message)) {}
+
+  bool ok() const { return code_ == StatusCode::ok; }
+  StatusCode code() const { return code_; }
+  const std::string& message() const { return message_; }
+
+  bool operator==(const Status&) const = default;
+
+ private:
+  StatusCode code_ = StatusCode::ok;
+  std::string message_;
+};
+
+}  // namespace hvd

@@ -1,0 +1,23 @@
+// How a thread waits for another one: spin, then yield, then sleep in the kernel.
+//
+// With a core for each rank a short spin beats a futex by an order of magnitude; with more ranks than cores it takes
+// the core from the rank that is waited for. sched_yield does not cross sessions where the kernel groups them
+// (sched_autogroup), so yields are few and the futex is the floor.
+#pragma once
+
+#include "core/base/clock.h"
+
+namespace hvd {
+
+struct WaitPolicy {
+  Duration spin{0};  // busy wait before anything else
+  int yields = 0;    // sched_yield calls before the futex
+};
+
+// Pure. `ranks_on_host` compete for `cpus` (the CPUs this process may run on).
+WaitPolicy wait_policy_for(int ranks_on_host, int cpus);
+
+// CPUs in this process's affinity mask.
+int allowed_cpus();
+
+}  // namespace hvd

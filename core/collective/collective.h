@@ -1,0 +1,28 @@
+// The operations, as values. Wire and ABI values: append only.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+namespace hvd {
+
+enum class Collective : std::uint8_t {
+  allreduce = 0,
+  allgather = 1,
+  broadcast = 2,
+  alltoall = 3,
+  reducescatter = 4,
+  barrier = 5,
+  join = 6,
+};
+
+const char* collective_name(Collective collective);
+std::optional<Collective> collective_from(std::int64_t value);
+
+// Values are Horovod's: scripts pass them as plain integers.
+enum class ReduceOp : std::uint8_t { average = 0, sum = 1, adasum = 2, min = 3, max = 4, product = 5 };
+
+const char* reduce_op_name(ReduceOp op);
+std::optional<ReduceOp> reduce_op_from(std::int64_t value);
+
+}  // namespace hvd

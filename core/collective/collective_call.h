@@ -1,0 +1,49 @@
+// One collective on a list of tensors, as a backend is asked to do it. Built from negotiated facts, so that every
+// field but the pointers is the same on every rank of the set.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "core/collective/collective.h"
+#include "core/collective/process_set.h"
+#include "core/tensor/dtype.h"
+
+namespace hvd {
+
+// One tensor of a call. Input and output may be the same memory, and never overlap otherwise.
+struct Piece {
+  const void* input = nullptr;  // null with elements to give: a joined rank, contributes the operation's identity
+  void* output = nullptr;       // null: the result is not wanted here (joined rank)
+  std::int64_t elements = 0;    // of the input: same on every rank for allreduce, broadcast and reducescatter
+};
+
+struct CollectiveCall {
+  Collective collective = Collective::allreduce;
+  DType dtype = DType::float32;
+  ReduceOp op = ReduceOp::sum;  // never average: the engine has turned that into sum and postscale
+  double prescale = 1.0;        // applied to each input before, and postscale to the result after the reduction;
+  double postscale = 1.0;       // integers are scaled in double and truncated, 16-bit floats in float32
+  int root = 0;                 // broadcast: position in the set
+  const ProcessSet* set = nullptr;
+  int device = -1;             // where the tensors lie; kCpuDevice or an accelerator
+  std::uint64_t sequence = 0;  // number of this call in the set, the same on every rank
+
+  std::vector<Piece> pieces;
+
+  // Elements by rank of the set.
+  //   allgather:     counts[piece][rank] = what the rank contributes; the output holds them in rank order
+  //   reducescatter: counts[piece][rank] = what the rank receives, in rank order out of the input
+  //   alltoall:      counts[source][destination]; the one piece's output holds them in source order
+  //   otherwise empty
+  std::vector<std::vector<std::int64_t>> counts;
+
+  std::int64_t total_elements() const {
+    std::int64_t total = 0;
+    for (const Piece& piece : pieces) total += piece.elements;
+    return total;
+  }
+};
+
+}  // namespace hvd

@@ -1,0 +1,206 @@
+#include "core/config.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <numeric>
+#include <string_view>
+
+#include "core/base/error.h"
+
+namespace hvd {
+
+namespace {
+
+struct Knob {
+  const char* name;
+  const char* alias;  // the HOROVOD_* variable with the same meaning, or ""
+  const char* default_text;
+  const char* documentation;
+  void (*parse)(Config& config, std::string_view text);
+};
+
+template <typename T>
+T parse_number(std::string_view text, T lowest, T highest, const char* what) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !(value >= lowest && value <= highest)) {
+    throw InvalidArgument(what);
+  }
+  return value;
+}
+
+int parse_count(std::string_view text) {
+  return parse_number<int>(text, 0, 1'000'000, "a whole number from 0 to 1000000");
+}
+
+std::int64_t parse_bytes(std::string_view text) {
+  return parse_number<std::int64_t>(text, 0, std::int64_t{1} << 40, "a number of bytes, at most 2^40");
+}
+
+Duration parse_seconds(std::string_view text) {
+  const auto value = parse_number<double>(text, 0.0, 1e7, "a number of seconds, at most 10000000");
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(value));
+}
+
+bool parse_flag(std::string_view text) {
+  if (text == "1" || text == "true" || text == "on" || text == "yes") return true;
+  if (text == "0" || text == "false" || text == "off" || text == "no" || text.empty()) return false;
+  throw InvalidArgument("0 or 1");
+}
+
+std::int64_t parse_chunk_bytes(std::string_view text) {
+  const auto value = parse_number<std::int64_t>(text, 4096, 1 << 24, "a multiple of 4096 bytes from 4096 to 16777216");
+  if (value % 4096 != 0) throw InvalidArgument("a multiple of 4096 bytes from 4096 to 16777216");
+  return value;
+}
+
+void nothing(Config&, std::string_view) {}
+
+// Order is the order of docs/environment.md.
+const Knob kKnobs[] = {
+    {"HVD_RANK", "HOROVOD_RANK", "0", "This process's number in the job. Set by hvdrun.",
+     [](Config& c, std::string_view t) { c.rank = parse_count(t); }},
+    {"HVD_SIZE", "HOROVOD_SIZE", "1", "Number of processes in the job. Set by hvdrun.",
+     [](Config& c, std::string_view t) {
+       c.size = parse_number<int>(t, 1, 1'000'000, "a whole number from 1 to 1000000");
+     }},
+    {"HVD_LOCAL_RANK", "HOROVOD_LOCAL_RANK", "0",
+     "Number of this process on its host. Set by hvdrun for scripts that read it; the runtime finds it out itself.",
+     nothing},
+    {"HVD_LOCAL_SIZE", "HOROVOD_LOCAL_SIZE", "1", "Number of processes on this host. Set by hvdrun, as above.",
+     nothing},
+    {"HVD_CROSS_RANK", "HOROVOD_CROSS_RANK", "0",
+     "Number of this host among the hosts that have this local rank. Set by hvdrun, as above.", nothing},
+    {"HVD_CROSS_SIZE", "HOROVOD_CROSS_SIZE", "1", "Number of hosts that have this local rank. Set by hvdrun, as above.",
+     nothing},
+    {"HVD_STORE", "", "",
+     "host:port of the job's store, where ranks find each other. Set by hvdrun. Empty: a job of one.",
+     [](Config& c, std::string_view t) { c.store = t; }},
+    {"HVD_JOB_KEY", "", "",
+     "The job's secret, 64 hexadecimal digits: every connection proves that it knows it. Set by hvdrun, fresh for each "
+     "job.",
+     [](Config& c, std::string_view t) { c.job_key = t; }},
+    {"HVD_HOST_ID", "", "",
+     "Ranks with the same value share memory. Empty: found out from the kernel's boot id and the namespaces.",
+     [](Config& c, std::string_view t) { c.host_id = t; }},
+    {"HVD_HOSTNAME", "HOROVOD_HOSTNAME", "", "The host's name in messages. Empty: as the system says.",
+     [](Config& c, std::string_view t) { c.hostname = t; }},
+    {"HVD_START_TIMEOUT", "HOROVOD_START_TIMEOUT", "30", "Seconds that init waits for the other ranks.",
+     [](Config& c, std::string_view t) { c.start_timeout = parse_seconds(t); }},
+    {"HVD_LOG_LEVEL", "HOROVOD_LOG_LEVEL", "warning",
+     "Lines below this level are not written: trace, debug, info, warning, error, off.",
+     [](Config& c, std::string_view t) { c.log_level = parse_log_level(t); }},
+    {"HVD_FUSION_THRESHOLD", "HOROVOD_FUSION_THRESHOLD", "67108864",
+     "Bytes of small tensors that are reduced as one bucket. 0: each tensor by itself.",
+     [](Config& c, std::string_view t) { c.fusion_threshold_bytes = parse_bytes(t); }},
+    {"HVD_CACHE_CAPACITY", "HOROVOD_CACHE_CAPACITY", "1024",
+     "Operations whose agreement is remembered, so that repeating one costs a bit. 0: none.",
+     [](Config& c, std::string_view t) { c.cache_capacity = parse_count(t); }},
+    {"HVD_STALL_CHECK_DISABLE", "HOROVOD_STALL_CHECK_DISABLE", "0",
+     "1: say nothing when some ranks wait for an operation that others have not submitted.",
+     [](Config& c, std::string_view t) { c.stall_check = !parse_flag(t); }},
+    {"HVD_STALL_CHECK_TIME_SECONDS", "HOROVOD_STALL_CHECK_TIME_SECONDS", "10",
+     "Seconds after which that is said, with the missing ranks and the operations' names.",
+     [](Config& c, std::string_view t) { c.stall_warning = parse_seconds(t); }},
+    {"HVD_STALL_SHUTDOWN_TIME_SECONDS", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "0",
+     "Seconds after which such an operation ends with an error on the ranks that wait. 0: never.",
+     [](Config& c, std::string_view t) { c.stall_limit = parse_seconds(t); }},
+    {"HVD_COLLECTIVE_TIMEOUT_SECONDS", "", "300",
+     "Seconds that a rank waits for a live but silent peer in the middle of a collective before it gives up the job.",
+     [](Config& c, std::string_view t) { c.collective_timeout = parse_seconds(t); }},
+    {"HVD_SHARED_MEMORY", "", "1", "0: ranks of one host use TCP as if they were on different hosts.",
+     [](Config& c, std::string_view t) { c.shared_memory = parse_flag(t); }},
+    {"HVD_CHUNK_BYTES", "", "262144",
+     "Bytes that a rank publishes in shared memory at a time; best if two fit into the L2 cache.",
+     [](Config& c, std::string_view t) { c.chunk_bytes = parse_chunk_bytes(t); }},
+};
+
+const Knob* find_knob(std::string_view name) {
+  const auto* it = std::find_if(std::begin(kKnobs), std::end(kKnobs), [&](const Knob& k) { return name == k.name; });
+  return it == std::end(kKnobs) ? nullptr : it;
+}
+
+// Levenshtein's edit distance, by rows.
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t substituted = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substituted});
+    }
+  }
+  return row[b.size()];
+}
+
+const char* nearest_knob(std::string_view name) {
+  return std::min_element(
+             std::begin(kKnobs), std::end(kKnobs),
+             [&](const Knob& a, const Knob& b) { return edit_distance(name, a.name) < edit_distance(name, b.name); })
+      ->name;
+}
+
+void parse(const Knob& knob, Config& config, const std::string& name, const std::string& value) {
+  try {
+    knob.parse(config, value);
+  } catch (const InvalidArgument& expected) {
+    throw InvalidArgument(name + "='" + value + "': expected " + expected.what());
+  }
+}
+
+}  // namespace
+
+Environment process_environment() {
+  Environment environment;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    const auto equals = text.find('=');
+    if (equals != std::string_view::npos) environment.emplace(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return environment;
+}
+
+ConfigResult read_config(const Environment& environment) {
+  ConfigResult result;
+  for (const Knob& knob : kKnobs) {
+    auto it = environment.find(knob.name);
+    if (it == environment.end() && *knob.alias != '\0') it = environment.find(knob.alias);
+    if (it == environment.end()) {
+      parse(knob, result.config, knob.name, knob.default_text);
+    } else {
+      parse(knob, result.config, it->first, it->second);
+    }
+  }
+  for (const auto& [name, value] : environment) {
+    if (!name.starts_with("HVD_") || find_knob(name) != nullptr) continue;
+    result.warnings.push_back("unknown environment variable " + name + " (did you mean " + nearest_knob(name) + "?)");
+  }
+  if (result.config.rank >= result.config.size) {
+    throw InvalidArgument("HVD_RANK=" + std::to_string(result.config.rank) +
+                          " is not below HVD_SIZE=" + std::to_string(result.config.size));
+  }
+  return result;
+}
+
+std::string environment_documentation() {
+  std::string text =
+      "# Environment variables\n\n"
+      "Generated from the table in `core/config.cc` by `python -m hvd --environment`. Read once, by `init`. Where a\n"
+      "Horovod variable stands beside a name it is read too; the `HVD_*` one wins. A misspelt `HVD_*` name is "
+      "answered\n"
+      "with a warning that names the nearest one.\n\n"
+      "| Variable | Also read | Default | Meaning |\n|---|---|---|---|\n";
+  for (const Knob& knob : kKnobs) {
+    const std::string alias = *knob.alias != '\0' ? "`" + std::string(knob.alias) + "`" : "";
+    const std::string value = *knob.default_text != '\0' ? "`" + std::string(knob.default_text) + "`" : "";
+    text += "| `" + std::string(knob.name) + "` | " + alias + " | " + value + " | " + knob.documentation + " |\n";
+  }
+  return text;
+}
+
+}  // namespace hvd

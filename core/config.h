@@ -1,0 +1,56 @@
+// Every knob, once: one const struct, filled from one table (config.cc) of name, default and documentation.
+//
+// Read once, at init, from a copy of the environment. docs/environment.md is generated from the table.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/base/clock.h"
+#include "core/base/log.h"
+
+namespace hvd {
+
+using Environment = std::map<std::string, std::string>;
+
+// A copy of this process's environment.
+Environment process_environment();
+
+struct Config {
+  // How the process was started; see rendezvous/launch_environment.h for what they mean together.
+  int rank = 0;
+  int size = 1;
+  std::string store;     // host:port of the job's store; empty: none, a job of one
+  std::string job_key;   // 64 hexadecimal digits
+  std::string host_id;   // empty: found out
+  std::string hostname;  // empty: gethostname()
+  Duration start_timeout{};
+
+  LogLevel log_level = LogLevel::warning;
+
+  std::int64_t fusion_threshold_bytes = 0;
+  int cache_capacity = 0;
+  bool stall_check = true;
+  Duration stall_warning{};
+  Duration stall_limit{};  // zero: never give up
+  Duration collective_timeout{};
+
+  bool shared_memory = true;
+  std::int64_t chunk_bytes = 0;
+};
+
+struct ConfigResult {
+  Config config;
+  std::vector<std::string> warnings;  // unknown HVD_* names with the nearest known one
+};
+
+// Pure. HVD_X wins over its HOROVOD_X alias. Throws InvalidArgument that names the variable, its value and what is
+// allowed.
+ConfigResult read_config(const Environment& environment);
+
+// The table as Markdown.
+std::string environment_documentation();
+
+}  // namespace hvd

@@ -1,0 +1,51 @@
+// "All do X now", or "X failed": what the coordinator tells every rank. Plain values.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/status.h"
+#include "core/negotiation/request.h"
+
+namespace hvd {
+
+inline constexpr std::uint32_t kNoSlot = 0xffffffff;
+
+struct Response {
+  enum class Kind : std::uint8_t {
+    execute = 0,     // every rank of the set performs `request` now
+    error = 1,       // request.name ends with `status` on every rank that has submitted it
+    all_joined = 2,  // every rank has joined; `last_joined` was the last
+    shut_down = 3,   // rank `last_joined` leaves; everything that is pending ends with `status`
+  };
+  Kind kind = Kind::execute;
+  Request request;               // as the lowest submitting rank wrote it; error: process_set and name only
+  std::uint32_t slot = kNoSlot;  // cache slot in which every rank is to keep this (execute only)
+
+  // allgather: rows[tensor][rank of set]; alltoall: rows[source][destination]; else empty. A joined rank has 0 rows.
+  std::vector<std::vector<std::int64_t>> rows;
+
+  Status status;
+  std::int32_t last_joined = -1;
+
+  bool operator==(const Response&) const = default;
+};
+
+// From the coordinator to every rank. Responses are performed in this order.
+struct CoordinatorMessage {
+  // An entry is either a whole response or a slot of the cache, whose response every rank knows.
+  struct Entry {
+    std::uint32_t cached_slot = kNoSlot;
+    std::optional<Response> response;
+    bool operator==(const Entry&) const = default;
+  };
+  std::uint64_t number = 0;  // 1, 2, 3, ... : see RankMessage::applied
+  std::vector<Entry> entries;
+  std::vector<std::string> notices;  // warnings for every rank's log, for instance of a stall
+
+  bool operator==(const CoordinatorMessage&) const = default;
+};
+
+}  // namespace hvd

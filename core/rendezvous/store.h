@@ -1,0 +1,27 @@
+// Where ranks meet before they know each other: a key/value map that all of them see.
+//
+// Keys are set once per membership epoch. Implementations: MemoryStore (ranks that are threads), TcpStore (processes).
+// Any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/base/clock.h"
+
+namespace hvd {
+
+class Store {
+ public:
+  virtual ~Store() = default;
+
+  virtual void set(const std::string& key, const std::string& value) = 0;
+
+  // Waits until the key exists. Throws Timeout that names the key, PeerLost if the store is gone.
+  virtual std::string get(const std::string& key, Deadline deadline) = 0;
+
+  // Adds to a counter that starts at 0, and returns the new value.
+  virtual std::int64_t add(const std::string& key, std::int64_t amount) = 0;
+};
+
+}  // namespace hvd

@@ -1,0 +1,33 @@
+// Who am I, and where is everybody: ranks, hosts, and the positions in between. Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace hvd {
+
+// What each rank tells of itself through the store.
+struct RankIdentity {
+  std::string host_key;  // equal exactly for ranks that can share memory and abstract sockets
+  std::string hostname;  // for people
+  int pid = 0;
+};
+
+struct Topology {
+  int rank = 0, size = 1;
+  int local_rank = 0, local_size = 1;  // among the ranks of this host, in rank order
+  int cross_rank = 0, cross_size = 1;  // among the ranks with the same local rank, in host order
+  bool homogeneous = true;             // every host has equally many ranks
+
+  std::vector<RankIdentity> identities;  // by rank
+  std::vector<int> host_of;              // rank -> host index; hosts are numbered in order of their lowest rank
+  std::vector<std::vector<int>> hosts;   // host index -> its ranks, ascending
+
+  int host() const { return host_of[static_cast<std::size_t>(rank)]; }
+  // "rank 2 on host-b (pid 1234)"
+  std::string describe(int rank) const;
+};
+
+Topology make_topology(int rank, std::vector<RankIdentity> identities);
+
+}  // namespace hvd

@@ -1,0 +1,26 @@
+#include "core/tensor/dtype.h"
+
+namespace hvd {
+
+const char* dtype_name(DType dtype) {
+  switch (dtype) {
+    case DType::uint8: return "uint8";
+    case DType::int8: return "int8";
+    case DType::int16: return "int16";
+    case DType::int32: return "int32";
+    case DType::int64: return "int64";
+    case DType::float16: return "float16";
+    case DType::bfloat16: return "bfloat16";
+    case DType::float32: return "float32";
+    case DType::float64: return "float64";
+    case DType::boolean: return "bool";
+  }
+  return "unknown";
+}
+
+std::optional<DType> dtype_from(std::int64_t value) {
+  if (value < 0 || value >= kDTypeCount) return std::nullopt;
+  return static_cast<DType>(value);
+}
+
+}  // namespace hvd

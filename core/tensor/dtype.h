@@ -1,0 +1,51 @@
+// Element types. The values travel on the wire and through the C ABI (hvd.h repeats them): append only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+namespace hvd {
+
+enum class DType : std::uint8_t {
+  uint8 = 0,
+  int8 = 1,
+  int16 = 2,
+  int32 = 3,
+  int64 = 4,
+  float16 = 5,
+  bfloat16 = 6,
+  float32 = 7,
+  float64 = 8,
+  boolean = 9,  // one byte, 0 or 1
+};
+
+inline constexpr int kDTypeCount = 10;
+
+constexpr std::size_t size_of(DType dtype) {
+  switch (dtype) {
+    case DType::uint8:
+    case DType::int8:
+    case DType::boolean: return 1;
+    case DType::int16:
+    case DType::float16:
+    case DType::bfloat16: return 2;
+    case DType::int32:
+    case DType::float32: return 4;
+    case DType::int64:
+    case DType::float64: return 8;
+  }
+  return 0;
+}
+
+// The type in which sums of `dtype` are carried: float32 for the 16-bit floats, so that a result is rounded once.
+constexpr DType accumulator_of(DType dtype) {
+  return dtype == DType::float16 || dtype == DType::bfloat16 ? DType::float32 : dtype;
+}
+
+const char* dtype_name(DType dtype);
+
+// For values that come from a wire or a caller: empty if out of range.
+std::optional<DType> dtype_from(std::int64_t value);
+
+}  // namespace hvd

@@ -1,0 +1,37 @@
+// N-ary element-wise reduction: the only arithmetic on users' data.
+//
+// out[i] = finish(fold(op, prescale * in[0][i], prescale * in[1][i], ...)), folded in the order of the inputs, in the
+// accumulator type (accumulator_of: float32 for the 16-bit floats), scaled by postscale and rounded once at the end.
+// The order of inputs is rank order, so that a result is bitwise the same whoever computes it and however a tensor is
+// cut. Same bits on every instruction set: no fused multiply-add, no reassociation.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "core/collective/collective.h"
+#include "core/tensor/dtype.h"
+
+namespace hvd {
+
+struct Reduction {
+  DType dtype = DType::float32;  // the tensors' type
+  ReduceOp op = ReduceOp::sum;   // sum, min, max, product
+  double prescale = 1.0;
+  double postscale = 1.0;
+};
+
+// Throws Unsupported: average and adasum never; boolean with min and max only.
+void check_reduction(DType dtype, ReduceOp op);
+
+// One call for every step of every algorithm. Inputs are all of `in_type`, the result of `out_type`; each is
+// reduction.dtype or its accumulator type. `out` may be one of the inputs, else overlaps none. With one input it
+// scales and converts. Pointers need no alignment beyond the element's.
+void reduce(const Reduction& reduction, DType in_type, std::span<const void* const> inputs, DType out_type, void* out,
+            std::size_t elements);
+
+// Fills with the operation's identity (0, 1, lowest or highest value; boolean: false for max, true for min): what a
+// joined rank contributes. Divided out of prescale's reach: the identity is stored as the tensor's type holds it.
+void fill_identity(DType dtype, ReduceOp op, void* out, std::size_t elements);
+
+}  // namespace hvd
