@@ -1,0 +1,77 @@
+// Both ends of every connection prove that they know the job's key, before anything else is read.
+//
+// Three messages of fixed size: the server's challenge; the client's challenge, who it is and a keyed hash over both
+// challenges; the server's keyed hash over both. The key itself never travels. Purpose and rank are covered by the
+// hash, so that a proof made for one port is worth nothing on another. After that the bytes of the connection are not
+// protected further: whoever can inject into an established TCP connection can disturb the job (docs/errors.md).
+// The hash is libsodium's crypto_auth (HMAC-SHA512-256).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/clock.h"
+#include "core/base/log.h"
+#include "core/net/socket.h"
+
+namespace hvd {
+
+class JobKey {
+ public:
+  static constexpr std::size_t kBytes = 32;
+
+  static JobKey random();
+  // 64 hexadecimal digits; throws InvalidArgument (whose text does not repeat them).
+  static JobKey from_hex(std::string_view hex);
+  std::string to_hex() const;
+
+  const std::array<unsigned char, kBytes>& bytes() const { return bytes_; }
+
+ private:
+  std::array<unsigned char, kBytes> bytes_{};
+};
+
+// What a connection is for; part of the proof.
+enum class Purpose : std::uint32_t { store = 1, control = 2, data = 3, shared_memory = 4 };
+
+struct Peer {
+  Socket socket;
+  int rank = -1;
+};
+
+// Client side: connects and proves. Throws Timeout, PeerLost (also when the server rejects the key: the text says so).
+Socket connect_authenticated(const Address& address, const JobKey& key, Purpose purpose, int own_rank,
+                             Deadline deadline);
+
+// Server side: accepts any number of connections at once and hands out those that proved themselves. A stranger that
+// sends garbage, a wrong key, or nothing at all is dropped (at the latest after two seconds), is logged once per
+// Acceptor, and delays nobody. At most 1024 unproven connections are kept.
+class Acceptor {
+ public:
+  Acceptor(Listener listener, const JobKey& key, Purpose purpose, const Log& log);
+  ~Acceptor();
+  Acceptor(Acceptor&&) noexcept;
+
+  const Address& address() const;
+
+  // The next proven peer; throws Timeout("waiting for <what>") at the deadline.
+  Peer accept(Deadline deadline, std::string_view what);
+
+  // For event loops: poll these descriptors (level-triggered readable), then call accept_now().
+  std::vector<int> descriptors() const;
+  std::optional<Peer> accept_now();
+  // When accept_now() should be called again at the latest, to drop strangers.
+  Deadline next_deadline() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace hvd

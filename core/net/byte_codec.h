@@ -1,0 +1,74 @@
+// Writing and reading the wire's values: little endian, strings and lists with a 32-bit count in front.
+//
+// The reader trusts nothing: each count is checked against the bytes that are left before anything is allocated.
+#pragma once
+
+#include <bit>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include "core/base/error.h"
+#include "core/net/frame.h"
+
+namespace hvd {
+
+static_assert(std::endian::native == std::endian::little, "the wire format is little endian");
+
+class ByteWriter {
+ public:
+  template <typename T>
+    requires std::is_arithmetic_v<T>
+  void put(T value) {
+    const auto* raw = reinterpret_cast<const std::byte*>(&value);
+    bytes_.insert(bytes_.end(), raw, raw + sizeof value);
+  }
+  void put_string(std::string_view text) {
+    put(static_cast<std::uint32_t>(text.size()));
+    const auto* raw = reinterpret_cast<const std::byte*>(text.data());
+    bytes_.insert(bytes_.end(), raw, raw + text.size());
+  }
+  Bytes take() { return std::move(bytes_); }
+
+ private:
+  Bytes bytes_;
+};
+
+class ByteReader {
+ public:
+  explicit ByteReader(std::span<const std::byte> bytes) : bytes_(bytes) {}
+
+  template <typename T>
+    requires std::is_arithmetic_v<T>
+  T get() {
+    T value;
+    std::memcpy(&value, take(sizeof value).data(), sizeof value);
+    return value;
+  }
+  std::string get_string() {
+    const auto raw = take(get<std::uint32_t>());
+    return std::string(reinterpret_cast<const char*>(raw.data()), raw.size());
+  }
+  // A list's count; each element takes at least `element_bytes` on the wire.
+  std::uint32_t get_count(std::size_t element_bytes) {
+    const auto count = get<std::uint32_t>();
+    if (count > bytes_.size() / element_bytes) throw Internal("malformed message: a list longer than the message");
+    return count;
+  }
+  std::size_t remaining() const { return bytes_.size(); }
+  void expect_end() const {
+    if (!bytes_.empty()) throw Internal("malformed message: bytes after its end");
+  }
+
+ private:
+  std::span<const std::byte> take(std::size_t count) {
+    if (count > bytes_.size()) throw Internal("malformed message: it ends too early");
+    const auto taken = bytes_.first(count);
+    bytes_ = bytes_.subspan(count);
+    return taken;
+  }
+  std::span<const std::byte> bytes_;
+};
+
+}  // namespace hvd

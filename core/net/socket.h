@@ -1,0 +1,104 @@
+// Stream sockets, TCP and Unix, as owned file descriptors. Non-blocking inside; whoever waits gives a deadline.
+//
+// A Socket belongs to one thread at a time. Every failure is an Error that says what was being done and with whom.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "core/base/clock.h"
+
+namespace hvd {
+
+// Where a listener can be reached, as text that travels through the store: "tcp:10.0.0.7:4711" or
+// "unix:<abstract name>". Parsing throws InvalidArgument.
+struct Address {
+  enum class Kind { tcp, unix_abstract };
+  Kind kind = Kind::tcp;
+  std::string host;  // tcp: numeric address or name; unix_abstract: the name
+  std::uint16_t port = 0;
+
+  std::string to_string() const;
+  static Address parse(std::string_view text);
+  bool operator==(const Address&) const = default;
+};
+
+class FileDescriptor {
+ public:
+  FileDescriptor() = default;
+  explicit FileDescriptor(int fd) : fd_(fd) {}
+  ~FileDescriptor() { reset(); }
+  FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  FileDescriptor& operator=(FileDescriptor&& other) noexcept {
+    if (this != &other) reset(std::exchange(other.fd_, -1));
+    return *this;
+  }
+  int get() const { return fd_; }
+  explicit operator bool() const { return fd_ >= 0; }
+  void reset(int fd = -1);
+
+ private:
+  int fd_ = -1;
+};
+
+class Socket {
+ public:
+  Socket() = default;
+  explicit Socket(FileDescriptor fd) : fd_(std::move(fd)) {}
+
+  // Retries while nobody listens yet, until the deadline. Throws Timeout that names the address and the last cause.
+  // TCP: no delay, keep-alive tuned so that a dead host is noticed within about ten seconds.
+  static Socket connect(const Address& address, Deadline deadline);
+
+  // Whole buffers. Throw PeerLost (closed or reset; `peer` says whom in the message), Timeout.
+  void send_all(std::span<const std::byte> bytes, Deadline deadline, std::string_view peer);
+  void receive_all(std::span<std::byte> bytes, Deadline deadline, std::string_view peer);
+
+  // As much as goes without blocking. Empty: closed or broken by the peer. 0: would block.
+  std::optional<std::size_t> send_some(std::span<const std::byte> bytes);
+  std::optional<std::size_t> receive_some(std::span<std::byte> bytes);
+  // The same for several buffers at once (sendmsg / recvmsg); at most 64 are looked at.
+  std::optional<std::size_t> send_some(std::span<const std::span<const std::byte>> buffers);
+
+  // Unix sockets: passes an open file descriptor along.
+  void send_descriptor(int fd, Deadline deadline, std::string_view peer);
+  FileDescriptor receive_descriptor(Deadline deadline, std::string_view peer);
+
+  int fd() const { return fd_.get(); }
+  explicit operator bool() const { return static_cast<bool>(fd_); }
+  void close() { fd_.reset(); }
+
+  // The local address of this connection, as numbers: how this host is reached by whoever accepted it.
+  std::string local_host() const;
+
+ private:
+  FileDescriptor fd_;
+};
+
+// Waits until fd is readable (or writable); false at the deadline.
+bool wait_ready(int fd, bool for_writing, Deadline deadline);
+
+class Listener {
+ public:
+  // Any free port. `host` is the address to bind, "0.0.0.0" for all (and then address() has that host).
+  static Listener tcp(const std::string& host);
+  // A fresh random name in the abstract namespace.
+  static Listener unix_abstract();
+
+  const Address& address() const { return address_; }
+  int fd() const { return fd_.get(); }
+  // A pending connection; empty if there is none now.
+  std::optional<Socket> accept_now();
+
+ private:
+  Listener(FileDescriptor fd, Address address) : fd_(std::move(fd)), address_(std::move(address)) {}
+  FileDescriptor fd_;
+  Address address_;
+};
+
+}  // namespace hvd

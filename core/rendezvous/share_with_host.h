@@ -1,0 +1,15 @@
+// One shared mapping for all ranks of a host: the lowest makes it and hands it to the others over a Unix socket.
+#pragma once
+
+#include "core/net/shared_memory.h"
+#include "core/rendezvous/store.h"
+#include "core/rendezvous/topology.h"
+
+namespace hvd {
+
+// All ranks of the host must call with the same key and size; returns when this rank has the mapping. `key` is unique
+// within the membership epoch, e.g. "control" or "data".
+SharedMemory share_with_host(const Topology& topology, Store& store, const JobKey& job_key, const std::string& key,
+                             std::size_t bytes, const Log& log, Deadline deadline);
+
+}  // namespace hvd
