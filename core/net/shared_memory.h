@@ -4,12 +4,9 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
-#include <span>
 #include <string>
 
-#include "core/base/log.h"
-#include "core/net/authentication.h"
+#include "core/net/socket.h"
 
 namespace hvd {
 

@@ -75,6 +75,8 @@ class Socket {
 
   // The local address of this connection, as numbers: how this host is reached by whoever accepted it.
   std::string local_host() const;
+  // The other end's address, as numbers; empty on Unix sockets and once the connection is gone.
+  std::string peer_host() const;
 
  private:
   FileDescriptor fd_;

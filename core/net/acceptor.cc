@@ -1,0 +1,180 @@
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <map>
+
+#include "core/base/error.h"
+#include "core/net/authentication.h"
+#include "core/net/endpoint.h"
+#include "core/net/handshake.h"
+
+namespace hvd {
+
+namespace {
+
+constexpr Duration kProofTime = std::chrono::seconds(2);
+constexpr std::size_t kMaxUnproven = 1024;
+// Connections taken from the listener, and answers looked at, per call: proofs go forward while strangers flood in.
+constexpr std::size_t kBatch = 64;
+
+// A connection that has not proved itself yet.
+struct Stranger {
+  Stranger(Socket connection, const JobKey& key, Purpose purpose, Deadline last_moment)
+      : socket(std::move(connection)),
+        handshake(key, purpose, fresh_nonce()),
+        challenge(handshake.challenge()),
+        deadline(last_moment) {}
+
+  Socket socket;
+  ServerHandshake handshake;
+  InTransit<kChallengeBytes> challenge;
+  InTransit<kProofBytes> proof;
+  Deadline deadline;
+};
+
+}  // namespace
+
+struct Acceptor::State {
+  State(Listener l, const JobKey& k, Purpose p, const Log& g)
+      : listener(std::move(l)), key(k), purpose(p), log(g), epoll(epoll_create1(EPOLL_CLOEXEC)) {
+    if (!epoll) throw Internal("epoll_create: " + error_text(errno));
+    watch(listener.fd(), kListenerId);
+  }
+
+  static constexpr std::uint64_t kListenerId = 0;
+
+  void watch(int fd, std::uint64_t id) {
+    epoll_event event{.events = EPOLLIN, .data = {.u64 = id}};
+    if (epoll_ctl(epoll.get(), EPOLL_CTL_ADD, fd, &event) != 0) throw Internal("epoll_ctl: " + error_text(errno));
+  }
+
+  // In the order of their arrival, which is also that of their deadlines.
+  using Strangers = std::map<std::uint64_t, Stranger>;
+
+  void drop(Strangers::iterator stranger, const std::string& objection) {
+    if (!warned) {
+      const std::string from = stranger->second.socket.peer_host();
+      log.warning("dropped a connection to the " + std::string(purpose_name(purpose)) + " port " +
+                  listener.address().to_string() + (from.empty() ? "" : " from " + from) + ": " + objection +
+                  "; further ones are dropped without a word");
+      warned = true;
+    }
+    strangers.erase(stranger);
+  }
+
+  void drop_oldest(const std::string& objection) { drop(strangers.begin(), objection); }
+
+  void drop_late() {
+    const TimePoint now = Clock::now();
+    while (!strangers.empty() && strangers.begin()->second.deadline <= now)
+      drop_oldest("it did not prove itself in time");
+  }
+
+  void greet(Socket socket) {
+    if (strangers.size() >= kMaxUnproven) drop_oldest("too many connections that have not proved themselves");
+    const std::uint64_t id = next_id++;
+    const auto added = strangers.try_emplace(id, std::move(socket), key, purpose, deadline_after(kProofTime)).first;
+    Stranger& stranger = added->second;
+    // A fresh connection has room for these few bytes.
+    const auto sent = stranger.socket.send_some(stranger.challenge.rest());
+    if (sent != kChallengeBytes) return drop(added, "it closed at once");
+    watch(stranger.socket.fd(), id);
+  }
+
+  void take_new_connections() {
+    for (std::size_t i = 0; i < kBatch; ++i) {
+      std::optional<Socket> socket;
+      try {
+        socket = listener.accept_now();
+      } catch (const Internal&) {
+        // Out of descriptors: strangers shall not be those who hold them.
+        if (strangers.empty()) throw;
+        drop_oldest("this process has no more file descriptors");
+        continue;
+      }
+      if (!socket) return;
+      greet(std::move(*socket));
+    }
+  }
+
+  std::optional<Peer> hear(std::uint64_t id) {
+    const auto found = strangers.find(id);
+    if (found == strangers.end()) return std::nullopt;
+    Stranger& stranger = found->second;
+    const auto count = stranger.socket.receive_some(stranger.proof.rest());
+    if (!count) {
+      drop(found, "it closed before it proved itself");
+      return std::nullopt;
+    }
+    stranger.proof.advance(*count);
+    if (!stranger.proof.complete()) return std::nullopt;
+
+    const auto verdict = stranger.handshake.judge(stranger.proof.bytes());
+    if (verdict.objection != nullptr) {
+      drop(found, verdict.objection);
+      return std::nullopt;
+    }
+    const auto sent = stranger.socket.send_some(verdict.reply);
+    if (sent != kReplyBytes) {
+      drop(found, "it closed before it heard the answer");
+      return std::nullopt;
+    }
+    epoll_ctl(epoll.get(), EPOLL_CTL_DEL, stranger.socket.fd(), nullptr);
+    Peer peer{.socket = std::move(stranger.socket), .rank = verdict.rank};
+    strangers.erase(found);
+    return peer;
+  }
+
+  std::optional<Peer> accept_now() {
+    drop_late();
+    std::array<epoll_event, kBatch> events;
+    const int count = epoll_wait(epoll.get(), events.data(), static_cast<int>(events.size()), 0);
+    if (count < 0 && errno != EINTR) throw Internal("epoll_wait: " + error_text(errno));
+    for (int i = 0; i < count; ++i) {
+      const std::uint64_t id = events[static_cast<std::size_t>(i)].data.u64;
+      if (id == kListenerId) {
+        take_new_connections();
+      } else if (auto peer = hear(id)) {
+        return peer;  // the events that are left will be reported again
+      }
+    }
+    return std::nullopt;
+  }
+
+  Listener listener;
+  const JobKey key;
+  const Purpose purpose;
+  const Log& log;
+  FileDescriptor epoll;
+  Strangers strangers;
+  std::uint64_t next_id = kListenerId + 1;
+  bool warned = false;
+};
+
+Acceptor::Acceptor(Listener listener, const JobKey& key, Purpose purpose, const Log& log)
+    : state_(std::make_unique<State>(std::move(listener), key, purpose, log)) {}
+Acceptor::~Acceptor() = default;
+Acceptor::Acceptor(Acceptor&&) noexcept = default;
+
+const Address& Acceptor::address() const { return state_->listener.address(); }
+
+std::vector<int> Acceptor::descriptors() const { return {state_->epoll.get()}; }
+
+std::optional<Peer> Acceptor::accept_now() { return state_->accept_now(); }
+
+Deadline Acceptor::next_deadline() const {
+  return state_->strangers.empty() ? Deadline::max() : state_->strangers.begin()->second.deadline;
+}
+
+Peer Acceptor::accept(Deadline deadline, std::string_view what) {
+  for (;;) {
+    if (auto peer = accept_now()) return std::move(*peer);
+    if (!wait_ready(state_->epoll.get(), false, std::min(deadline, next_deadline())) && Clock::now() >= deadline) {
+      throw Timeout("waiting for " + std::string(what));
+    }
+  }
+}
+
+}  // namespace hvd

@@ -1,0 +1,73 @@
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "core/base/error.h"
+#include "core/net/endpoint.h"
+
+namespace hvd {
+
+namespace {
+
+constexpr Duration kFirstPause = std::chrono::milliseconds(2);
+constexpr Duration kLongestPause = std::chrono::milliseconds(200);
+
+// While nobody listens there is no event to wait for; only asking again tells.
+void pause_until(TimePoint when) {
+  const auto remaining = std::chrono::ceil<std::chrono::milliseconds>(when - Clock::now());
+  if (remaining.count() > 0) poll(nullptr, 0, static_cast<int>(remaining.count()));
+}
+
+// A TCP connection to a free port of the own host can meet itself (simultaneous open): nobody else is there then.
+bool connected_to_itself(int fd) {
+  Endpoint own, other;
+  own.length = other.length = sizeof(sockaddr_storage);
+  if (getsockname(fd, own.address(), &own.length) != 0 || getpeername(fd, other.address(), &other.length) != 0) {
+    return false;
+  }
+  return own.port() != 0 && own.port() == other.port() && own.host() == other.host();
+}
+
+// One attempt; 0 or the errno value of its failure.
+int try_connect(const Endpoint& endpoint, Deadline deadline, FileDescriptor& result) {
+  const int family = endpoint.storage.ss_family;
+  FileDescriptor fd = open_stream_socket(family);
+  if (!fd) return EAFNOSUPPORT;
+  tune_stream_socket(fd.get(), family);
+  if (::connect(fd.get(), endpoint.address(), endpoint.length) != 0) {
+    if (errno != EINPROGRESS) return errno;
+    if (!wait_ready(fd.get(), true, deadline)) return ETIMEDOUT;
+    int failure = 0;
+    socklen_t length = sizeof failure;
+    if (getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &failure, &length) != 0) return errno;
+    if (failure != 0) return failure;
+  }
+  if (connected_to_itself(fd.get())) return ECONNREFUSED;
+  result = std::move(fd);
+  return 0;
+}
+
+}  // namespace
+
+Socket Socket::connect(const Address& address, Deadline deadline) {
+  const TimePoint start = Clock::now();
+  std::string cause;
+  for (Duration pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
+    for (const Endpoint& endpoint : resolve(address, false, cause)) {
+      FileDescriptor fd;
+      const int failure = try_connect(endpoint, deadline, fd);
+      if (failure == 0) return Socket(std::move(fd));
+      cause = error_text(failure);
+    }
+    const TimePoint now = Clock::now();
+    if (now >= deadline) {
+      const auto waited = std::chrono::round<std::chrono::milliseconds>(now - start).count();
+      throw Timeout("could not connect to " + address.to_string() + " for " + std::to_string(waited) + " ms: " + cause);
+    }
+    pause_until(std::min(deadline, now + pause));
+  }
+}
+
+}  // namespace hvd

@@ -1,0 +1,37 @@
+// An Address as the kernel wants it, and sockets made ready for hvd. Private to core/net.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <string>
+#include <vector>
+
+#include "core/net/socket.h"
+
+namespace hvd {
+
+struct Endpoint {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
+
+  const sockaddr* address() const { return reinterpret_cast<const sockaddr*>(&storage); }
+  sockaddr* address() { return reinterpret_cast<sockaddr*>(&storage); }
+  // Numeric; empty for Unix sockets.
+  std::string host() const;
+  std::uint16_t port() const;
+};
+
+// All endpoints that the address may mean, best first; empty, with `cause` filled, if its name is not known. A host
+// name is looked up by the system's resolver, which has time limits of its own and knows no deadline.
+std::vector<Endpoint> resolve(const Address& address, bool for_listening, std::string& cause);
+
+// Non-blocking, closed on exec; empty if the kernel does not know the family. Throws Internal (no more descriptors).
+FileDescriptor open_stream_socket(int family);
+
+// No delay, and keep-alive such that a silent host counts as dead after about ten seconds. Nothing on Unix sockets.
+void tune_stream_socket(int fd, int family);
+
+// The text of an errno value.
+std::string error_text(int error_number);
+
+}  // namespace hvd

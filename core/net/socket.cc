@@ -1,0 +1,157 @@
+#include "core/net/socket.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include "core/base/error.h"
+#include "core/net/endpoint.h"
+
+namespace hvd {
+
+namespace {
+
+constexpr std::size_t kMaxBuffers = 64;
+
+timespec until(Deadline deadline) {
+  const auto remaining = std::max(Duration::zero(), deadline - Clock::now());
+  const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(remaining).count();
+  return {.tv_sec = ns / 1'000'000'000, .tv_nsec = ns % 1'000'000'000};
+}
+
+// What became of a system call that moves bytes: a count, "not now", or a lost connection and why.
+struct Moved {
+  std::size_t count = 0;
+  bool would_block = false;
+  int lost = 0;  // errno value; 0: connected
+};
+
+Moved outcome(ssize_t result, const char* operation) {
+  if (result >= 0) return {.count = static_cast<std::size_t>(result)};
+  switch (errno) {
+    case EAGAIN: return {.would_block = true};
+    case EPIPE:
+    case ECONNRESET:
+    case ECONNABORTED:
+    case ECONNREFUSED:
+    case ENOTCONN:
+    case ETIMEDOUT:
+    case EHOSTUNREACH:
+    case EHOSTDOWN:
+    case ENETUNREACH:
+    case ENETDOWN: return {.lost = errno};
+    default: throw Internal(std::string(operation) + ": " + error_text(errno));
+  }
+}
+
+Moved send_once(int fd, std::span<const std::byte> bytes) {
+  ssize_t result;
+  do result = send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  while (result < 0 && errno == EINTR);
+  return outcome(result, "send");
+}
+
+Moved receive_once(int fd, std::span<std::byte> bytes) {
+  ssize_t result;
+  do result = recv(fd, bytes.data(), bytes.size(), 0);
+  while (result < 0 && errno == EINTR);
+  if (result == 0 && !bytes.empty()) return {.lost = EPIPE};
+  return outcome(result, "recv");
+}
+
+std::optional<std::size_t> as_optional(const Moved& moved) {
+  if (moved.lost != 0) return std::nullopt;
+  return moved.count;
+}
+
+PeerLost lost(std::string_view peer, int error_number) {
+  const std::string who(peer);
+  if (error_number == EPIPE) return PeerLost(who + " closed the connection");
+  return PeerLost("the connection to " + who + " broke: " + error_text(error_number));
+}
+
+}  // namespace
+
+void FileDescriptor::reset(int fd) {
+  if (fd_ >= 0) ::close(fd_);
+  fd_ = fd;
+}
+
+bool wait_ready(int fd, bool for_writing, Deadline deadline) {
+  pollfd entry{.fd = fd, .events = static_cast<short>(for_writing ? POLLOUT : POLLIN), .revents = 0};
+  for (;;) {
+    const timespec remaining = until(deadline);
+    const int count = ppoll(&entry, 1, deadline == Deadline::max() ? nullptr : &remaining, nullptr);
+    if (count > 0) return true;
+    if (count < 0 && errno != EINTR) throw Internal("poll: " + error_text(errno));
+    if (Clock::now() >= deadline) return false;
+  }
+}
+
+void Socket::send_all(std::span<const std::byte> bytes, Deadline deadline, std::string_view peer) {
+  while (!bytes.empty()) {
+    const Moved moved = send_once(fd(), bytes);
+    if (moved.lost != 0) throw lost(peer, moved.lost);
+    bytes = bytes.subspan(moved.count);
+    if (moved.would_block && !wait_ready(fd(), true, deadline)) {
+      throw Timeout("waiting for " + std::string(peer) + " to take " + std::to_string(bytes.size()) + " bytes");
+    }
+  }
+}
+
+void Socket::receive_all(std::span<std::byte> bytes, Deadline deadline, std::string_view peer) {
+  while (!bytes.empty()) {
+    const Moved moved = receive_once(fd(), bytes);
+    if (moved.lost != 0) throw lost(peer, moved.lost);
+    bytes = bytes.subspan(moved.count);
+    if (moved.would_block && !wait_ready(fd(), false, deadline)) {
+      throw Timeout("waiting for " + std::to_string(bytes.size()) + " bytes from " + std::string(peer));
+    }
+  }
+}
+
+std::optional<std::size_t> Socket::send_some(std::span<const std::byte> bytes) {
+  return as_optional(send_once(fd(), bytes));
+}
+
+std::optional<std::size_t> Socket::receive_some(std::span<std::byte> bytes) {
+  return as_optional(receive_once(fd(), bytes));
+}
+
+std::optional<std::size_t> Socket::send_some(std::span<const std::span<const std::byte>> buffers) {
+  std::array<iovec, kMaxBuffers> pieces;
+  const std::size_t count = std::min(buffers.size(), pieces.size());
+  for (std::size_t i = 0; i < count; ++i) {
+    pieces[i] = {.iov_base = const_cast<std::byte*>(buffers[i].data()), .iov_len = buffers[i].size()};
+  }
+  msghdr message{};
+  message.msg_iov = pieces.data();
+  message.msg_iovlen = count;
+  ssize_t result;
+  do result = sendmsg(fd(), &message, MSG_NOSIGNAL);
+  while (result < 0 && errno == EINTR);
+  return as_optional(outcome(result, "sendmsg"));
+}
+
+std::string Socket::local_host() const {
+  Endpoint endpoint;
+  endpoint.length = sizeof endpoint.storage;
+  if (getsockname(fd(), endpoint.address(), &endpoint.length) != 0) {
+    throw Internal("getsockname: " + error_text(errno));
+  }
+  return endpoint.host();
+}
+
+std::string Socket::peer_host() const {
+  Endpoint endpoint;
+  endpoint.length = sizeof endpoint.storage;
+  if (getpeername(fd(), endpoint.address(), &endpoint.length) != 0) return "";
+  return endpoint.host();
+}
+
+}  // namespace hvd

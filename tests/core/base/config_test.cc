@@ -1,0 +1,124 @@
+#include "core/config.h"
+
+#include "core/base/error.h"
+#include "tests/support/catch.h"
+
+using namespace hvd;
+
+namespace {
+
+Config config_of(const Environment& environment) { return read_config(environment).config; }
+
+}  // namespace
+
+TEST_CASE("an empty environment gives the defaults") {
+  const ConfigResult result = read_config({});
+  const Config& config = result.config;
+  CHECK(result.warnings.empty());
+  CHECK(config.rank == 0);
+  CHECK(config.size == 1);
+  CHECK(config.store.empty());
+  CHECK(config.job_key.empty());
+  CHECK(config.start_timeout == 30s);
+  CHECK(config.log_level == LogLevel::warning);
+  CHECK(config.fusion_threshold_bytes == 64 << 20);
+  CHECK(config.cache_capacity == 1024);
+  CHECK(config.stall_check);
+  CHECK(config.stall_warning == 10s);
+  CHECK(config.stall_limit == Duration::zero());
+  CHECK(config.collective_timeout == 300s);
+  CHECK(config.shared_memory);
+  CHECK(config.chunk_bytes == 256 << 10);
+}
+
+TEST_CASE("values are read") {
+  const Config config = config_of({{"HVD_RANK", "3"},
+                                   {"HVD_SIZE", "8"},
+                                   {"HVD_STORE", "10.0.0.7:4711"},
+                                   {"HVD_LOG_LEVEL", "DEBUG"},
+                                   {"HVD_STALL_CHECK_DISABLE", "1"},
+                                   {"HVD_STALL_CHECK_TIME_SECONDS", "0.5"},
+                                   {"HVD_SHARED_MEMORY", "off"},
+                                   {"HVD_CHUNK_BYTES", "131072"}});
+  CHECK(config.rank == 3);
+  CHECK(config.size == 8);
+  CHECK(config.store == "10.0.0.7:4711");
+  CHECK(config.log_level == LogLevel::debug);
+  CHECK_FALSE(config.stall_check);
+  CHECK(config.stall_warning == 500ms);
+  CHECK_FALSE(config.shared_memory);
+  CHECK(config.chunk_bytes == 131072);
+}
+
+TEST_CASE("Horovod's names are read, and hvd's win") {
+  CHECK(config_of({{"HOROVOD_FUSION_THRESHOLD", "1000"}}).fusion_threshold_bytes == 1000);
+  CHECK(config_of({{"HOROVOD_RANK", "1"}, {"HOROVOD_SIZE", "2"}}).rank == 1);
+  CHECK(config_of({{"HOROVOD_FUSION_THRESHOLD", "1000"}, {"HVD_FUSION_THRESHOLD", "2000"}}).fusion_threshold_bytes ==
+        2000);
+  // A value that is not used is not judged either.
+  CHECK(
+      config_of({{"HOROVOD_FUSION_THRESHOLD", "nonsense"}, {"HVD_FUSION_THRESHOLD", "2000"}}).fusion_threshold_bytes ==
+      2000);
+}
+
+TEST_CASE("a bad value is refused with its variable, itself and what is allowed") {
+  struct Case {
+    std::string name, value, allowed;
+  };
+  const std::vector<Case> cases{
+      {"HVD_RANK", "-1", "from 0"},
+      {"HVD_RANK", "", "whole number"},
+      {"HVD_RANK", "1x", "whole number"},
+      {"HVD_SIZE", "0", "from 1"},
+      {"HVD_SIZE", "99999999999999999999", "whole number"},
+      {"HVD_FUSION_THRESHOLD", "64MB", "bytes"},
+      {"HVD_FUSION_THRESHOLD", "-5", "bytes"},
+      {"HVD_START_TIMEOUT", "soon", "seconds"},
+      {"HVD_START_TIMEOUT", "nan", "seconds"},
+      {"HVD_START_TIMEOUT", "inf", "seconds"},
+      {"HVD_START_TIMEOUT", "-1", "seconds"},
+      {"HVD_SHARED_MEMORY", "maybe", "0 or 1"},
+      {"HVD_CHUNK_BYTES", "5000", "multiple of 4096"},
+      {"HVD_CHUNK_BYTES", "0", "multiple of 4096"},
+      {"HVD_LOG_LEVEL", "loud", "warning"},
+      {"HOROVOD_CACHE_CAPACITY", "many", "whole number"},
+  };
+  for (const Case& c : cases) {
+    CAPTURE(c.name, c.value);
+    try {
+      config_of({{c.name, c.value}});
+      FAIL_CHECK("accepted");
+    } catch (const InvalidArgument& error) {
+      const std::string message = error.what();
+      CHECK(message.find(c.name + "='" + c.value + "'") == 0);
+      CHECK(message.find(c.allowed) != std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("a rank beyond the size is refused") {
+  CHECK_THROWS_WITH(config_of({{"HVD_RANK", "2"}, {"HVD_SIZE", "2"}}), "HVD_RANK=2 is not below HVD_SIZE=2");
+}
+
+TEST_CASE("an unknown name is answered with the nearest known one") {
+  const ConfigResult result = read_config({{"HVD_FUSION_TRESHOLD", "1"},
+                                           {"HVD_LOGLEVEL", "debug"},
+                                           {"HOROVOD_SOMETHING_ELSE", "1"},  // not ours to judge
+                                           {"PATH", "/bin"}});
+  CHECK(result.warnings == std::vector<std::string>{
+                               "unknown environment variable HVD_FUSION_TRESHOLD (did you mean HVD_FUSION_THRESHOLD?)",
+                               "unknown environment variable HVD_LOGLEVEL (did you mean HVD_LOG_LEVEL?)"});
+}
+
+TEST_CASE("the documentation lists every knob with its default") {
+  const std::string text = environment_documentation();
+  CHECK(text.find("| `HVD_FUSION_THRESHOLD` | `HOROVOD_FUSION_THRESHOLD` | `67108864` |") != std::string::npos);
+  CHECK(text.find("| `HVD_CHUNK_BYTES` |") != std::string::npos);
+}
+
+TEST_CASE("the process's environment is copied") {
+  setenv("HVD_TEST_OF_ENVIRONMENT", "a=b", 1);
+  CHECK(process_environment().at("HVD_TEST_OF_ENVIRONMENT") == "a=b");
+  unsetenv("HVD_TEST_OF_ENVIRONMENT");
+  CHECK_FALSE(process_environment().contains("HVD_TEST_OF_ENVIRONMENT"));
+}

@@ -1,0 +1,22 @@
+#include "core/base/wait_policy.h"
+
+#include "tests/support/catch.h"
+
+using namespace hvd;
+
+TEST_CASE("ranks spin only while each can have a core") {
+  struct Case {
+    int ranks, cpus;
+    bool spins;
+  };
+  for (const Case& c : {Case{1, 1, true}, Case{2, 2, true}, Case{3, 2, false}, Case{4, 64, true}, Case{16, 2, false}}) {
+    CAPTURE(c.ranks, c.cpus);
+    const WaitPolicy policy = wait_policy_for(c.ranks, c.cpus);
+    CHECK((policy.spin > Duration::zero()) == c.spins);
+    CHECK((policy.yields > 0) == !c.spins);
+    CHECK(policy.spin <= std::chrono::microseconds(20));
+    CHECK(policy.yields <= 64);
+  }
+}
+
+TEST_CASE("this process may use at least one CPU") { CHECK(allowed_cpus() >= 1); }

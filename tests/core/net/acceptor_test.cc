@@ -1,0 +1,158 @@
+#include <poll.h>
+
+#include <future>
+#include <set>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/net/authentication.h"
+#include "core/net/frame.h"
+#include "tests/support/captured_stderr.h"
+#include "tests/support/catch.h"
+
+using namespace hvd;
+
+namespace {
+
+struct Port {
+  explicit Port(bool tcp = true)
+      : acceptor(tcp ? Listener::tcp("127.0.0.1") : Listener::unix_abstract(), key, Purpose::control, log) {}
+
+  std::future<Socket> connect_later(const JobKey& with, Purpose purpose, int rank, Duration patience = 10s) {
+    return std::async(std::launch::async, [=, address = acceptor.address()] {
+      return connect_authenticated(address, with, purpose, rank, deadline_after(patience));
+    });
+  }
+  Socket connect_stranger() { return Socket::connect(acceptor.address(), deadline_after(5s)); }
+
+  Log log{"test", LogLevel::warning};
+  JobKey key = JobKey::random();
+  Acceptor acceptor;
+};
+
+}  // namespace
+
+TEST_CASE("a peer with the key comes through, with its rank and a clean stream") {
+  const bool tcp = GENERATE(true, false);
+  CAPTURE(tcp);
+  Port port(tcp);
+  auto client = port.connect_later(port.key, Purpose::control, 7);
+  Peer peer = port.acceptor.accept(deadline_after(10s), "rank 7");
+  Socket socket = client.get();
+  CHECK(peer.rank == 7);
+
+  const Bytes sent{std::byte{1}, std::byte{2}, std::byte{3}};
+  socket.send_all(sent, deadline_after(5s), "server");
+  Bytes received(3);
+  peer.socket.receive_all(received, deadline_after(5s), "client");
+  CHECK(received == sent);
+}
+
+TEST_CASE("many peers at once") {
+  constexpr int kPeers = 40;
+  Port port;
+  std::vector<std::future<Socket>> clients;
+  for (int rank = 0; rank < kPeers; ++rank) clients.push_back(port.connect_later(port.key, Purpose::control, rank));
+  std::set<int> ranks;
+  for (int i = 0; i < kPeers; ++i) ranks.insert(port.acceptor.accept(deadline_after(20s), "peers").rank);
+  CHECK(ranks.size() == kPeers);
+  for (auto& client : clients) CHECK_NOTHROW(client.get());
+}
+
+TEST_CASE("a wrong key and a wrong purpose are refused on both ends") {
+  const CapturedStderr captured;
+  Port port;
+  auto wrong_key = port.connect_later(JobKey::random(), Purpose::control, 1);
+  auto wrong_purpose = port.connect_later(port.key, Purpose::data, 2);
+  CHECK_THROWS_AS(port.acceptor.accept(deadline_after(300ms), "nobody"), Timeout);
+  CHECK_THROWS_AS(wrong_key.get(), PeerLost);
+  CHECK_THROWS_AS(wrong_purpose.get(), PeerLost);
+  CHECK(captured.count("dropped a connection") == 1);  // once, though two were refused
+}
+
+TEST_CASE("strangers delay nobody") {
+  const CapturedStderr captured;
+  Port port;
+  std::vector<Socket> strangers;
+  for (int i = 0; i < 20; ++i) strangers.push_back(port.connect_stranger());  // these stay silent
+  const Bytes garbage(100'000, std::byte{'G'});
+  for (int i = 0; i < 20; ++i) {
+    strangers.push_back(port.connect_stranger());
+    strangers.back().send_some(garbage);
+  }
+  for (int i = 0; i < 20; ++i) port.connect_stranger();  // these close at once
+
+  const TimePoint start = Clock::now();
+  auto client = port.connect_later(port.key, Purpose::control, 5);
+  CHECK(port.acceptor.accept(deadline_after(10s), "rank 5").rank == 5);
+  CHECK_NOTHROW(client.get());
+  CHECK(Clock::now() - start < 1500ms);  // less than a silent stranger may take
+  CHECK(captured.count("dropped a connection") <= 1);
+}
+
+TEST_CASE("a silent stranger is dropped after two seconds") {
+  const CapturedStderr captured;
+  Port port;
+  CHECK(port.acceptor.next_deadline() == Deadline::max());
+  Socket stranger = port.connect_stranger();
+  CHECK_THROWS_AS(port.acceptor.accept(deadline_after(100ms), "nobody"), Timeout);
+  CHECK(port.acceptor.next_deadline() < deadline_after(2s));
+  CHECK_THROWS_AS(port.acceptor.accept(deadline_after(2200ms), "nobody"), Timeout);
+  CHECK(port.acceptor.next_deadline() == Deadline::max());
+  Bytes challenge(1000);
+  CHECK(stranger.receive_some(challenge) == 40);
+  CHECK(wait_ready(stranger.fd(), false, deadline_after(1s)));
+  CHECK(stranger.receive_some(challenge) == std::nullopt);
+  CHECK(captured.count("did not prove itself in time") == 1);
+}
+
+TEST_CASE("a flood of strangers is bounded, and the honest come through") {
+  const CapturedStderr captured;
+  Port port(false);
+  std::vector<Socket> strangers;
+  // Unix sockets refuse beyond the backlog, so the acceptor takes them in between.
+  for (int i = 0; i < 200; ++i) {
+    strangers.push_back(port.connect_stranger());
+    port.acceptor.accept_now();
+  }
+  auto client = port.connect_later(port.key, Purpose::control, 9);
+  CHECK(port.acceptor.accept(deadline_after(10s), "rank 9").rank == 9);
+  CHECK_NOTHROW(client.get());
+}
+
+TEST_CASE("the acceptor serves event loops") {
+  Port port;
+  auto client = port.connect_later(port.key, Purpose::control, 4);
+  std::optional<Peer> peer;
+  while (!peer) {
+    std::vector<pollfd> entries;
+    for (const int fd : port.acceptor.descriptors()) entries.push_back({.fd = fd, .events = POLLIN, .revents = 0});
+    REQUIRE(poll(entries.data(), entries.size(), 5000) > 0);
+    peer = port.acceptor.accept_now();
+  }
+  CHECK(peer->rank == 4);
+  client.get();
+}
+
+TEST_CASE("accept names what it waited for") {
+  Port port;
+  CHECK_THROWS_WITH(port.acceptor.accept(deadline_after(5ms), "ranks 2, 5"), "waiting for ranks 2, 5");
+}
+
+TEST_CASE("a silent server is a timeout, a stranger's server is told apart") {
+  Listener silent = Listener::tcp("127.0.0.1");
+  const auto connect = [&](Duration patience) {
+    return connect_authenticated(silent.address(), JobKey::random(), Purpose::store, 0, deadline_after(patience));
+  };
+  CHECK_THROWS_AS(connect(50ms), Timeout);
+  auto client = std::async(std::launch::async, [&] { return connect(5s); });
+  std::vector<Socket> accepted;
+  const Bytes banner(40, std::byte{'S'});
+  while (client.wait_for(1ms) == std::future_status::timeout) {
+    if (auto socket = silent.accept_now()) {
+      socket->send_some(banner);
+      accepted.push_back(std::move(*socket));
+    }
+  }
+  CHECK_THROWS_WITH(client.get(), Catch::Matchers::Contains("is not hvd"));
+}

@@ -1,0 +1,182 @@
+#include "core/net/socket.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <future>
+#include <thread>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/net/frame.h"
+#include "tests/support/catch.h"
+
+using namespace hvd;
+
+namespace {
+
+struct Pair {
+  Socket client;
+  Socket server;
+};
+
+Pair connect_pair(bool tcp) {
+  Listener listener = tcp ? Listener::tcp("127.0.0.1") : Listener::unix_abstract();
+  Socket client = Socket::connect(listener.address(), deadline_after(5s));
+  wait_ready(listener.fd(), false, deadline_after(5s));
+  auto server = listener.accept_now();
+  REQUIRE(server);
+  return {std::move(client), std::move(*server)};
+}
+
+bool closes_on_exec(int fd) { return (fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0; }
+
+Bytes pattern(std::size_t size) {
+  Bytes bytes(size);
+  for (std::size_t i = 0; i < size; ++i) bytes[i] = std::byte(i * 31 % 251);
+  return bytes;
+}
+
+}  // namespace
+
+TEST_CASE("bytes arrive whole and in order, beyond what the kernel buffers") {
+  const bool tcp = GENERATE(true, false);
+  CAPTURE(tcp);
+  Pair pair = connect_pair(tcp);
+  const Bytes sent = pattern(std::size_t{8} << 20);
+  auto sender = std::async(std::launch::async, [&] { pair.client.send_all(sent, deadline_after(30s), "the test"); });
+  Bytes received(sent.size());
+  pair.server.receive_all(received, deadline_after(30s), "the test");
+  sender.get();
+  CHECK(received == sent);
+}
+
+TEST_CASE("several buffers go as one") {
+  Pair pair = connect_pair(true);
+  const Bytes sent = pattern(150);
+  const auto all = std::span(sent);
+  const std::vector<std::span<const std::byte>> buffers{all.first(100), {}, all.subspan(100)};
+  CHECK(pair.client.send_some(buffers) == 150);
+  Bytes received(150);
+  pair.server.receive_all(received, deadline_after(5s), "the test");
+  CHECK(received == sent);
+}
+
+TEST_CASE("more buffers than one call takes") {
+  Pair pair = connect_pair(true);
+  const Bytes one = pattern(1);
+  CHECK(pair.client.send_some(std::vector<std::span<const std::byte>>(100, one)) == 64);
+}
+
+TEST_CASE("a closed peer is PeerLost with its name, and never a signal") {
+  const bool tcp = GENERATE(true, false);
+  CAPTURE(tcp);
+  Pair pair = connect_pair(tcp);
+  pair.server.close();
+  Bytes buffer(1);
+  CHECK_THROWS_WITH(pair.client.receive_all(buffer, deadline_after(5s), "rank 3 on host-b"),
+                    Catch::Matchers::Contains("rank 3 on host-b"));
+  CHECK(pair.client.receive_some(buffer) == std::nullopt);
+  const Bytes many(std::size_t{1} << 20);
+  CHECK_THROWS_AS(pair.client.send_all(many, deadline_after(5s), "rank 3"), PeerLost);
+  CHECK(pair.client.send_some(many) == std::nullopt);
+}
+
+TEST_CASE("waiting ends at the deadline and says what for") {
+  Pair pair = connect_pair(true);
+  Bytes buffer(7);
+  CHECK(pair.client.receive_some(buffer) == 0);
+  try {
+    pair.client.receive_all(buffer, deadline_after(20ms), "rank 5");
+    FAIL("received from nobody");
+  } catch (const Timeout& error) {
+    CHECK(std::string(error.what()) == "waiting for 7 bytes from rank 5");
+  }
+  const Bytes endless(std::size_t{64} << 20);
+  CHECK_THROWS_AS(pair.client.send_all(endless, deadline_after(20ms), "rank 5"), Timeout);
+}
+
+TEST_CASE("connecting waits for a listener that comes later") {
+  Address address;
+  {
+    const Listener closed = Listener::tcp("127.0.0.1");
+    address = closed.address();
+  }
+  auto client = std::async(std::launch::async, [&] { return Socket::connect(address, deadline_after(10s)); });
+  CHECK(client.wait_for(30ms) == std::future_status::timeout);
+  // The same port again, by hand: Listener::tcp only takes free ones.
+  FileDescriptor late(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  setsockopt(late.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  sockaddr_in own{};
+  own.sin_family = AF_INET;
+  own.sin_port = htons(address.port);
+  own.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  REQUIRE(bind(late.get(), reinterpret_cast<const sockaddr*>(&own), sizeof own) == 0);
+  REQUIRE(listen(late.get(), 1) == 0);
+  CHECK(static_cast<bool>(client.get()));
+}
+
+TEST_CASE("connecting to nobody names the address and the cause") {
+  const std::string text = GENERATE(std::string("unix:hvd-nobody-listens-here"), std::string("tcp:127.0.0.1:1"));
+  try {
+    Socket::connect(Address::parse(text), deadline_after(30ms));
+    FAIL("connected to nobody");
+  } catch (const Timeout& error) {
+    CHECK(std::string(error.what()).find(text) != std::string::npos);
+    CHECK(std::string(error.what()).find("refused") != std::string::npos);
+  }
+}
+
+TEST_CASE("a descriptor is passed along") {
+  Pair pair = connect_pair(false);
+  std::array<int, 2> ends{};
+  REQUIRE(pipe(ends.data()) == 0);
+  FileDescriptor reading(ends[0]), writing(ends[1]);
+  pair.client.send_descriptor(writing.get(), deadline_after(5s), "rank 1");
+  const FileDescriptor passed = pair.server.receive_descriptor(deadline_after(5s), "rank 0");
+  CHECK(passed.get() != writing.get());
+  CHECK(closes_on_exec(passed.get()));
+  REQUIRE(write(passed.get(), "x", 1) == 1);
+  char seen = 0;
+  CHECK((read(reading.get(), &seen, 1) == 1 && seen == 'x'));
+}
+
+TEST_CASE("no descriptor where one is expected") {
+  Pair pair = connect_pair(false);
+  SECTION("ordinary bytes instead") {
+    pair.client.send_all(Bytes(1), deadline_after(5s), "rank 1");
+    CHECK_THROWS_AS(pair.server.receive_descriptor(deadline_after(5s), "rank 0"), Internal);
+  }
+  SECTION("closed instead") {
+    pair.client.close();
+    CHECK_THROWS_AS(pair.server.receive_descriptor(deadline_after(5s), "rank 0"), PeerLost);
+  }
+  SECTION("nothing") { CHECK_THROWS_AS(pair.server.receive_descriptor(deadline_after(10ms), "rank 0"), Timeout); }
+}
+
+TEST_CASE("descriptors do not leak into programs that are started") {
+  const bool tcp = GENERATE(true, false);
+  const Listener listener = tcp ? Listener::tcp("127.0.0.1") : Listener::unix_abstract();
+  const Pair pair = connect_pair(tcp);
+  CHECK(closes_on_exec(listener.fd()));
+  CHECK(closes_on_exec(pair.client.fd()));
+  CHECK(closes_on_exec(pair.server.fd()));
+}
+
+TEST_CASE("a connection knows its own numbers") {
+  const Pair pair = connect_pair(true);
+  CHECK(pair.client.local_host() == "127.0.0.1");
+  CHECK(pair.client.peer_host() == "127.0.0.1");
+  CHECK(connect_pair(false).client.peer_host().empty());
+}
+
+TEST_CASE("listeners take free ports and fresh names") {
+  CHECK(Listener::tcp("127.0.0.1").address().port != 0);
+  CHECK(Listener::tcp("0.0.0.0").address().host == "0.0.0.0");
+  CHECK(Listener::unix_abstract().address() != Listener::unix_abstract().address());
+  CHECK_THROWS_AS(Listener::tcp("203.0.113.1"), InvalidArgument);  // nobody's own address
+}
