@@ -1,6 +1,10 @@
 // One shared mapping for all ranks of a host: the lowest makes it and hands it to the others over a Unix socket.
 #pragma once
 
+#include <string>
+
+#include "core/base/log.h"
+#include "core/net/authentication.h"
 #include "core/net/shared_memory.h"
 #include "core/rendezvous/store.h"
 #include "core/rendezvous/topology.h"

@@ -1,0 +1,107 @@
+#include "core/rendezvous/exchange_identities.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <string_view>
+
+#include "core/net/byte_codec.h"
+
+namespace hvd {
+
+namespace {
+
+constexpr const char* kListKey = "identities";
+constexpr std::size_t kMaxListed = 16;
+constexpr std::size_t kSmallestIdentity = 12;
+
+std::string identity_key(int rank) { return "identity/" + std::to_string(rank); }
+// A counter beside the value: it can be asked without waiting.
+std::string arrival_key(int rank) { return "arrived/" + std::to_string(rank); }
+
+std::string as_text(const Bytes& bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
+
+void put_identity(ByteWriter& writer, const RankIdentity& identity) {
+  writer.put_string(identity.host_key);
+  writer.put_string(identity.hostname);
+  writer.put(static_cast<std::int32_t>(identity.pid));
+}
+
+RankIdentity get_identity(ByteReader& reader) {
+  RankIdentity identity;
+  identity.host_key = reader.get_string();
+  identity.hostname = reader.get_string();
+  identity.pid = reader.get<std::int32_t>();
+  return identity;
+}
+
+std::vector<RankIdentity> collect(Store& store, int size, Deadline deadline) {
+  std::vector<RankIdentity> identities;
+  ByteWriter list;
+  list.put(static_cast<std::uint32_t>(size));
+  for (int rank = 0; rank < size; ++rank) {
+    const std::string value = store.get(identity_key(rank), deadline);
+    ByteReader reader(std::as_bytes(std::span(value)));
+    identities.push_back(get_identity(reader));
+    reader.expect_end();
+    put_identity(list, identities.back());
+  }
+  store.set(kListKey, as_text(list.take()));
+  return identities;
+}
+
+std::vector<RankIdentity> receive_list(Store& store, int size, Deadline deadline) {
+  const std::string value = store.get(kListKey, deadline);
+  ByteReader reader(std::as_bytes(std::span(value)));
+  const auto count = reader.get_count(kSmallestIdentity);
+  if (count != static_cast<std::uint32_t>(size)) {
+    throw Mismatch("this rank was started in a job of " + std::to_string(size) + ", rank 0 in a job of " +
+                   std::to_string(count));
+  }
+  std::vector<RankIdentity> identities;
+  for (int rank = 0; rank < size; ++rank) identities.push_back(get_identity(reader));
+  reader.expect_end();
+  return identities;
+}
+
+std::string as_seconds(Duration duration) {
+  char text[32];
+  std::snprintf(text, sizeof text, duration < 10s ? "%.1f s" : "%.0f s", seconds(duration));
+  return text;
+}
+
+// Who is missing is asked when it is too late anyway: one question per rank, none of which waits.
+Timeout missing_ranks(Store& store, int size, Duration waited) {
+  std::vector<int> missing;
+  for (int rank = 0; rank < size; ++rank) {
+    if (store.add(arrival_key(rank), 0) == 0) missing.push_back(rank);
+  }
+  const std::string limit = " within " + as_seconds(waited);
+  if (missing.empty()) return Timeout("not all of " + std::to_string(size) + " ranks have met" + limit);
+  return Timeout((missing.size() == 1 ? "rank " : "ranks ") + list_ranks(missing) + " did not start" + limit);
+}
+
+}  // namespace
+
+std::string list_ranks(const std::vector<int>& ranks) {
+  std::string text;
+  const std::size_t listed = std::min(ranks.size(), kMaxListed);
+  for (std::size_t i = 0; i < listed; ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  if (listed < ranks.size()) text += " and " + std::to_string(ranks.size() - listed) + " more";
+  return text;
+}
+
+std::vector<RankIdentity> exchange_identities(Store& store, int rank, int size, const RankIdentity& own,
+                                              Deadline deadline) {
+  const TimePoint start = Clock::now();
+  ByteWriter writer;
+  put_identity(writer, own);
+  store.set(identity_key(rank), as_text(writer.take()));
+  store.add(arrival_key(rank), 1);
+  try {
+    return rank == 0 ? collect(store, size, deadline) : receive_list(store, size, deadline);
+  } catch (const Timeout&) {
+    throw missing_ranks(store, size, Clock::now() - start);
+  }
+}
+
+}  // namespace hvd

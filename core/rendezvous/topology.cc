@@ -1,0 +1,61 @@
+#include "core/rendezvous/topology.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <utility>
+
+#include "core/base/error.h"
+
+namespace hvd {
+
+namespace {
+
+std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
+
+void group_by_host(Topology& topology) {
+  std::unordered_map<std::string, int> host_of_key;
+  for (int rank = 0; rank < topology.size; ++rank) {
+    const auto next_host = static_cast<int>(topology.hosts.size());
+    const int host = host_of_key.try_emplace(topology.identities[index(rank)].host_key, next_host).first->second;
+    if (host == next_host) topology.hosts.emplace_back();
+    topology.hosts[index(host)].push_back(rank);
+    topology.host_of.push_back(host);
+  }
+}
+
+}  // namespace
+
+std::string Topology::describe(int which) const {
+  std::string text = "rank " + std::to_string(which);
+  if (which < 0 || which >= size) return text;
+  const RankIdentity& identity = identities[index(which)];
+  return text + " on " + identity.hostname + " (pid " + std::to_string(identity.pid) + ")";
+}
+
+Topology make_topology(int rank, std::vector<RankIdentity> identities) {
+  Topology topology;
+  topology.rank = rank;
+  topology.size = static_cast<int>(identities.size());
+  topology.identities = std::move(identities);
+  if (rank < 0 || rank >= topology.size) {
+    throw InvalidArgument("rank " + std::to_string(rank) + " in a job of " + std::to_string(topology.size));
+  }
+  group_by_host(topology);
+
+  const std::vector<int>& mine = topology.hosts[index(topology.host())];
+  topology.local_size = static_cast<int>(mine.size());
+  topology.local_rank = static_cast<int>(std::ranges::lower_bound(mine, rank) - mine.begin());
+
+  // Hosts without a rank in this local position are left out of the count.
+  topology.cross_size = 0;
+  for (std::size_t host = 0; host < topology.hosts.size(); ++host) {
+    if (topology.hosts[host].size() <= index(topology.local_rank)) continue;
+    if (host < index(topology.host())) ++topology.cross_rank;
+    ++topology.cross_size;
+  }
+  topology.homogeneous = std::ranges::all_of(
+      topology.hosts, [&](const std::vector<int>& ranks) { return ranks.size() == topology.hosts.front().size(); });
+  return topology;
+}
+
+}  // namespace hvd
