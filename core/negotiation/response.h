@@ -16,7 +16,7 @@ inline constexpr std::uint32_t kNoSlot = 0xffffffff;
 struct Response {
   enum class Kind : std::uint8_t {
     execute = 0,     // every rank of the set performs `request` now
-    error = 1,       // request.name ends with `status` on every rank that has submitted it
+    error = 1,       // request.name ends with `status` on the ranks in `ranks`
     all_joined = 2,  // every rank has joined; `last_joined` was the last
     shut_down = 3,   // rank `last_joined` leaves; everything that is pending ends with `status`
   };
@@ -28,6 +28,9 @@ struct Response {
   std::vector<std::vector<std::int64_t>> rows;
 
   Status status;
+  // error: the global ranks whose submission of the name ends, ascending. A rank that is not listed either has none or
+  // has already submitted the name anew, which this error does not touch.
+  std::vector<std::int32_t> ranks;
   std::int32_t last_joined = -1;
 
   bool operator==(const Response&) const = default;

@@ -1,0 +1,30 @@
+// Which backend performs a call: the one with the highest score, the earlier one among equals. Pure: scores read only
+// what is the same on every rank, so all ranks choose alike.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/execution/backend.h"
+
+namespace hvd {
+
+inline Backend& select_backend(const std::vector<std::unique_ptr<Backend>>& backends, const CollectiveCall& call) {
+  Backend* best = nullptr;
+  int best_score = 0;
+  for (const auto& backend : backends) {
+    const int score = backend->score(call);
+    if (score > best_score) {
+      best = backend.get();
+      best_score = score;
+    }
+  }
+  if (best == nullptr) {
+    throw Unsupported("no backend can do " + std::string(collective_name(call.collective)) + " (" +
+                      reduce_op_name(call.op) + ") of " + dtype_name(call.dtype));
+  }
+  return *best;
+}
+
+}  // namespace hvd

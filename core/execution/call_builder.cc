@@ -1,0 +1,132 @@
+#include "core/execution/call_builder.h"
+
+#include <numeric>
+
+#include "core/base/error.h"
+
+namespace hvd {
+
+namespace {
+
+// The coordinator has compared all ranks' requests; this guards the memory of this rank against a response that is
+// not about its submission after all.
+void check_fits(const Submission& own, const Response& response, std::size_t tensor, int position) {
+  const Request& agreed = response.request;
+  const TensorSpec& mine = own.request.tensors.at(tensor);
+  const TensorSpec& theirs = agreed.tensors[tensor];
+  bool fits = own.request.collective == agreed.collective && mine.dtype == theirs.dtype &&
+              mine.shape.size() == theirs.shape.size() && own.request.tensors.size() == agreed.tensors.size();
+  const auto at = static_cast<std::size_t>(position);
+  if (agreed.collective == Collective::allgather) {
+    fits = fits && response.rows[tensor][at] == mine.shape[0] &&
+           row_elements_of(mine.shape) == row_elements_of(theirs.shape);
+  } else if (agreed.collective == Collective::alltoall) {
+    fits =
+        fits && response.rows[at] == own.request.splits && row_elements_of(mine.shape) == row_elements_of(theirs.shape);
+  } else {
+    fits = fits && mine.shape == theirs.shape;
+  }
+  if (!fits) throw Internal("the coordinator's answer for '" + agreed.name + "' does not fit this rank's request");
+}
+
+// allgather and alltoall carry rows by rank; their dimensions must be those of the set.
+void check_rows(const Response& response, const ProcessSet& set) {
+  const auto size = static_cast<std::size_t>(set.size());
+  const Collective collective = response.request.collective;
+  std::size_t expected = 0;
+  if (collective == Collective::allgather) expected = response.request.tensors.size();
+  if (collective == Collective::alltoall) expected = size;
+  bool right = response.rows.size() == expected;
+  for (const auto& rows : response.rows) right = right && rows.size() == size;
+  if (!right) throw Internal("the coordinator's answer for '" + response.request.name + "' has a wrong number of rows");
+}
+
+std::vector<std::int64_t> scaled(std::vector<std::int64_t> rows, std::int64_t row_elements) {
+  for (std::int64_t& count : rows) count *= row_elements;
+  return rows;
+}
+
+void* allocate_output(Work& work, std::size_t tensor, std::size_t tensors, const TensorSpec& spec, std::int64_t rows) {
+  if (work.outputs.empty()) work.outputs.resize(tensors);
+  Shape shape = spec.shape;
+  shape[0] = rows;
+  work.outputs[tensor] = OwnedTensor::allocate(spec.dtype, std::move(shape));
+  return work.outputs[tensor].memory.get();
+}
+
+// Rows of the output at this rank, where they differ from the input's.
+std::int64_t output_rows(const Response& response, std::size_t tensor, int position,
+                         const std::vector<std::int64_t>& scatter_rows) {
+  const auto at = static_cast<std::size_t>(position);
+  switch (response.request.collective) {
+    case Collective::allgather:
+      return std::accumulate(response.rows[tensor].begin(), response.rows[tensor].end(), std::int64_t{0});
+    case Collective::alltoall: {
+      std::int64_t rows = 0;
+      for (const auto& from : response.rows) rows += from[at];
+      return rows;
+    }
+    default: return scatter_rows[at];
+  }
+}
+
+}  // namespace
+
+std::vector<std::int64_t> even_split(std::int64_t rows, int size) {
+  std::vector<std::int64_t> parts(static_cast<std::size_t>(size), rows / size);
+  for (std::int64_t i = 0; i < rows % size; ++i) ++parts[static_cast<std::size_t>(i)];
+  return parts;
+}
+
+CollectiveCall build_call(const Bucket& bucket, const ProcessSet& set, int position, const PendingTable& pending) {
+  const Request& agreed = bucket.request();
+  CollectiveCall call;
+  call.collective = agreed.collective;
+  call.op = agreed.op;
+  call.prescale = agreed.prescale;
+  call.postscale = agreed.postscale;
+  call.set = &set;
+  call.device = agreed.device;
+  if (call.op == ReduceOp::average) {
+    call.op = ReduceOp::sum;
+    call.postscale /= set.size();
+  }
+  if (agreed.collective == Collective::broadcast) call.root = set.rank_of(agreed.root).value();
+
+  for (const Bucket::Item& item : bucket.items) {
+    const Response& response = *item.response;
+    const TensorSpec& spec = response.request.tensors[item.tensor];
+    call.dtype = spec.dtype;
+    check_rows(response, set);
+    Submission* own = pending.find(set.id, response.request.name);
+    if (own != nullptr) check_fits(*own, response, item.tensor, position);
+
+    std::vector<std::int64_t> scatter_rows;
+    if (agreed.collective == Collective::allgather) {
+      call.counts.push_back(scaled(response.rows[item.tensor], row_elements_of(spec.shape)));
+    } else if (agreed.collective == Collective::alltoall) {
+      for (const auto& rows : response.rows) call.counts.push_back(scaled(rows, row_elements_of(spec.shape)));
+    } else if (agreed.collective == Collective::reducescatter) {
+      scatter_rows = even_split(spec.shape[0], set.size());
+      call.counts.push_back(scaled(scatter_rows, row_elements_of(spec.shape)));
+    }
+
+    Piece piece{.elements =
+                    own != nullptr ? elements_of(own->request.tensors[item.tensor].shape) : elements_of(spec.shape)};
+    if (own != nullptr) {
+      piece.input = own->inputs[item.tensor].data;
+      piece.output = !own->outputs.empty()
+                         ? own->outputs[item.tensor].data
+                         : allocate_output(*own->work, item.tensor, own->inputs.size(), spec,
+                                           output_rows(response, item.tensor, position, scatter_rows));
+    }
+    if (own != nullptr && agreed.collective == Collective::alltoall) {
+      for (const auto& rows : response.rows)
+        own->work->received_splits.push_back(rows[static_cast<std::size_t>(position)]);
+    }
+    call.pieces.push_back(piece);
+  }
+  return call;
+}
+
+}  // namespace hvd

@@ -1,0 +1,43 @@
+#include "core/execution/executor.h"
+
+#include "core/base/error.h"
+#include "core/execution/backend_selector.h"
+#include "core/execution/call_builder.h"
+
+namespace hvd {
+
+void complete_pending(PendingTable& pending, std::int32_t process_set, const std::string& name, const Status& status) {
+  auto submission = pending.remove(process_set, name);
+  if (!submission) return;
+  const std::shared_ptr<Work> work = std::move(submission->work);
+  submission.reset();  // lets go of the name before the caller hears
+  work->complete(status);
+}
+
+void Executor::run(const Bucket& bucket, const ProcessSet& set, PendingTable& pending) {
+  Status status;
+  const Collective collective = bucket.request().collective;
+  // A barrier is over once all ranks have asked for it.
+  if (collective != Collective::barrier) {
+    CollectiveCall call = build_call(bucket, set, set.rank_of(rank_).value(), pending);
+    call.sequence = ++sequences_[set.id];
+    try {
+      select_backend(backends_, call).run(call);
+    } catch (const Unsupported& error) {
+      status = error.status();
+    }
+  }
+  for (const Bucket::Item& item : bucket.items) {
+    const std::string& name = item.response->request.name;
+    Submission* own = pending.find(set.id, name);
+    if (own == nullptr) continue;
+    const bool last = own->tensors_left <= 1;
+    if (!status.ok() || last) {
+      complete_pending(pending, set.id, name, status);
+    } else {
+      --own->tensors_left;
+    }
+  }
+}
+
+}  // namespace hvd

@@ -1,0 +1,33 @@
+// Performs buckets: builds the call, picks the backend, completes the works. Engine thread only.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "core/execution/backend.h"
+#include "core/fusion/bucket.h"
+#include "core/submission/pending_table.h"
+
+namespace hvd {
+
+class Executor {
+ public:
+  // `rank` is this process's global rank.
+  Executor(std::vector<std::unique_ptr<Backend>> backends, int rank) : backends_(std::move(backends)), rank_(rank) {}
+
+  // Throws what the backend throws: the data plane is broken then, and the job with it. A call that no backend can do
+  // ends with an error on its works only, on every rank alike.
+  void run(const Bucket& bucket, const ProcessSet& set, PendingTable& pending);
+
+ private:
+  std::vector<std::unique_ptr<Backend>> backends_;
+  const int rank_;
+  std::map<std::int32_t, std::uint64_t> sequences_;  // calls so far, by process set
+};
+
+// Takes the submission out of the table and completes its work, if this rank has it.
+void complete_pending(PendingTable& pending, std::int32_t process_set, const std::string& name, const Status& status);
+
+}  // namespace hvd

@@ -1,0 +1,236 @@
+#include "core/negotiation/control_links.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <mutex>
+#include <string>
+
+#include "core/base/error.h"
+#include "core/base/thread.h"
+#include "core/net/byte_codec.h"
+
+namespace hvd {
+
+namespace {
+
+constexpr std::size_t kReadBytes = 64 * 1024;
+constexpr std::uint64_t kStopToken = ~std::uint64_t{0};
+const char* const kAddressKey = "control/address";
+
+Status decode_status(ByteReader& reader) {
+  const auto code = reader.get<std::uint8_t>();
+  std::string message = reader.get_string();
+  reader.expect_end();
+  if (code == 0 || code > static_cast<std::uint8_t>(StatusCode::internal)) throw Internal("malformed message: status");
+  return Status(static_cast<StatusCode>(code), std::move(message));
+}
+
+Bytes encode_status(const Status& status) {
+  ByteWriter writer;
+  writer.put(static_cast<std::uint8_t>(status.code()));
+  writer.put_string(status.message());
+  return writer.take();
+}
+
+}  // namespace
+
+struct ControlLinks::Link {
+  Link(int r, Socket s) : rank(r), socket(std::move(s)) {}
+
+  const int rank;
+  Socket socket;
+  // Set before the thread starts.
+  int epoll = -1;
+  std::uint64_t token = 0;
+  // Links thread only.
+  FrameReader reader;
+  bool departed = false;  // the peer said goodbye
+  // Guarded by mutex.
+  std::mutex mutex;
+  Bytes outbox;
+  std::size_t sent = 0;          // bytes of the outbox that are on their way
+  bool watching_writes = false;  // epoll tells when the socket has room again
+  bool broken = false;           // nothing more can be sent
+};
+
+ControlLinks::ControlLinks(const Topology& topology, Store& store, const JobKey& key, const std::string& own_host,
+                           AbortFlag& abort, const Log& log, Callbacks callbacks, Deadline deadline)
+    : topology_(topology), abort_(abort), log_(log), callbacks_(std::move(callbacks)) {
+  if (topology.size == 1) return;
+  connect(store, key, own_host, deadline);
+
+  epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
+  stop_event_.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  epoll_event stop{.events = EPOLLIN, .data = {.u64 = kStopToken}};
+  if (!epoll_ || !stop_event_ || epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, stop_event_.get(), &stop) != 0) {
+    throw Internal("cannot watch the control connections: out of file descriptors?");
+  }
+  for (std::size_t i = 0; i < links_.size(); ++i) {
+    epoll_event event{.events = EPOLLIN | EPOLLRDHUP, .data = {.u64 = i}};
+    links_[i]->epoll = epoll_.get();
+    links_[i]->token = i;
+    if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, links_[i]->socket.fd(), &event) != 0) {
+      throw Internal("cannot watch the control connection to " + topology_.describe(links_[i]->rank));
+    }
+  }
+  thread_ = std::thread([this] { run(); });
+}
+
+ControlLinks::~ControlLinks() { close(Clock::now()); }
+
+void ControlLinks::connect(Store& store, const JobKey& key, const std::string& own_host, Deadline deadline) {
+  if (topology_.rank != 0) {
+    const Address address = Address::parse(store.get(kAddressKey, deadline));
+    links_.push_back(
+        std::make_unique<Link>(0, connect_authenticated(address, key, Purpose::control, topology_.rank, deadline)));
+    return;
+  }
+  Acceptor acceptor(Listener::tcp(own_host), key, Purpose::control, log_);
+  store.set(kAddressKey, acceptor.address().to_string());
+  std::vector<bool> here(static_cast<std::size_t>(topology_.size), false);
+  here[0] = true;
+  while (links_.size() + 1 < here.size()) {
+    const auto missing = std::find(here.begin(), here.end(), false) - here.begin();
+    Peer peer = acceptor.accept(deadline, "the control connection of " + topology_.describe(static_cast<int>(missing)));
+    if (peer.rank <= 0 || peer.rank >= topology_.size || here[static_cast<std::size_t>(peer.rank)]) {
+      log_.warning("a second or impossible control connection for rank " + std::to_string(peer.rank) + " was refused");
+      continue;
+    }
+    here[static_cast<std::size_t>(peer.rank)] = true;
+    links_.push_back(std::make_unique<Link>(peer.rank, std::move(peer.socket)));
+  }
+}
+
+void ControlLinks::run() {
+  name_this_thread("hvd-links");
+  std::array<epoll_event, 64> events;
+  for (;;) {
+    const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), -1);
+    for (int i = 0; i < count; ++i) {
+      const auto& event = events[static_cast<std::size_t>(i)];
+      if (event.data.u64 == kStopToken) return;
+      Link& link = *links_[event.data.u64];
+      if ((event.events & EPOLLOUT) != 0) {
+        std::lock_guard lock(link.mutex);
+        flush(link);
+      }
+      if ((event.events & ~std::uint32_t{EPOLLOUT}) != 0) read(link);
+    }
+  }
+}
+
+void ControlLinks::read(Link& link) {
+  std::array<std::byte, kReadBytes> buffer;
+  try {
+    const auto count = link.socket.receive_some(buffer);
+    if (!count) return lose(link, "its connection closed without a goodbye");
+    link.reader.feed(std::span(buffer).first(*count));
+    while (auto frame = link.reader.next()) handle_frame(link, *frame);
+  } catch (const Error& error) {
+    lose(link, std::string("its control connection carried nonsense (") + error.what() + ")");
+  }
+}
+
+void ControlLinks::handle_frame(Link& link, const Bytes& frame) {
+  ByteReader reader(frame);
+  switch (static_cast<FrameKind>(reader.get<std::uint8_t>())) {
+    case FrameKind::message: callbacks_.on_message(link.rank, Bytes(frame.begin() + 1, frame.end())); return;
+    case FrameKind::goodbye: link.departed = true; return;
+    case FrameKind::abort: raise_and_tell(decode_status(reader), link.rank); return;
+  }
+  throw Internal("malformed message: unknown kind of frame");
+}
+
+void ControlLinks::lose(Link& link, const std::string& how) {
+  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, link.socket.fd(), nullptr);
+  {
+    std::lock_guard lock(link.mutex);
+    link.broken = true;
+    link.outbox.clear();
+    link.sent = 0;
+  }
+  if (link.departed) return;
+  raise_and_tell(Status(StatusCode::peer_lost, topology_.describe(link.rank) + " is lost: " + how), link.rank);
+}
+
+void ControlLinks::raise_and_tell(const Status& reason, int except_rank) {
+  if (!abort_.raise(reason)) return;
+  log_.debug("aborting: " + reason.message());
+  if (topology_.rank == 0) {
+    const Bytes payload = encode_status(reason);
+    for (auto& link : links_) {
+      if (link->rank != except_rank) enqueue(*link, FrameKind::abort, payload);
+    }
+  }
+  callbacks_.on_abort();
+}
+
+void ControlLinks::send(int to, const Bytes& payload) {
+  const auto it = std::find_if(links_.begin(), links_.end(), [&](const auto& link) { return link->rank == to; });
+  if (it != links_.end()) enqueue(**it, FrameKind::message, payload);
+}
+
+void ControlLinks::broadcast_abort(const Status& reason) {
+  const Bytes payload = encode_status(reason);
+  for (auto& link : links_) enqueue(*link, FrameKind::abort, payload);
+}
+
+void ControlLinks::enqueue(Link& link, FrameKind kind, std::span<const std::byte> payload) {
+  Bytes tagged;
+  tagged.reserve(payload.size() + 1);
+  tagged.push_back(static_cast<std::byte>(kind));
+  tagged.insert(tagged.end(), payload.begin(), payload.end());
+  const Bytes frame = make_frame(tagged);
+
+  std::lock_guard lock(link.mutex);
+  if (link.broken) return;
+  link.outbox.insert(link.outbox.end(), frame.begin(), frame.end());
+  flush(link);
+}
+
+// Requires link.mutex.
+void ControlLinks::flush(Link& link) {
+  while (!link.broken && link.sent < link.outbox.size()) {
+    const auto count = link.socket.send_some(std::span<const std::byte>(link.outbox).subspan(link.sent));
+    if (!count) {
+      link.broken = true;  // the reading side will say who and why
+    } else if (*count == 0) {
+      break;
+    } else {
+      link.sent += *count;
+    }
+  }
+  const bool pending = !link.broken && link.sent < link.outbox.size();
+  if (!pending) {
+    link.outbox.clear();
+    link.sent = 0;
+  }
+  if (link.epoll < 0) return;
+  epoll_event event{};
+  event.events = pending ? EPOLLIN | EPOLLRDHUP | EPOLLOUT : EPOLLIN | EPOLLRDHUP;
+  event.data.u64 = link.token;
+  if (pending != link.watching_writes && epoll_ctl(link.epoll, EPOLL_CTL_MOD, link.socket.fd(), &event) == 0) {
+    link.watching_writes = pending;
+  }
+}
+
+void ControlLinks::close(Deadline deadline) {
+  if (!thread_.joinable()) return;
+  for (auto& link : links_) enqueue(*link, FrameKind::goodbye, {});
+  for (auto& link : links_) {
+    std::unique_lock lock(link->mutex);
+    while (!link->broken && link->sent < link->outbox.size() && wait_ready(link->socket.fd(), true, deadline)) {
+      flush(*link);
+    }
+  }
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto written = write(stop_event_.get(), &one, sizeof one);
+  thread_.join();
+  for (auto& link : links_) link->socket.close();
+}
+
+}  // namespace hvd

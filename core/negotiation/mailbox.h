@@ -1,0 +1,53 @@
+// A one-way byte stream between two threads or processes through shared memory, and the doorbell that wakes a rank.
+//
+// ByteRing is a single-producer single-consumer ring that lives in memory of zero bytes. It carries frames
+// (core/net/frame.h); a message larger than the ring passes through it in parts. The reader checks the producer's
+// position: a broken peer can end the stream, not corrupt the reader.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "core/base/futex.h"
+#include "core/net/frame.h"
+
+namespace hvd {
+
+struct ByteRing {
+  static constexpr std::size_t kBytes = 64 * 1024;
+
+  // Copies in as much as there is room for; returns how much. Producer only.
+  std::size_t write(std::span<const std::byte> bytes);
+
+  // Takes out everything that is there and appends it to the reader. Consumer only. True if there was anything.
+  // Throws Internal if the producer's position makes no sense.
+  bool read_into(FrameReader& reader);
+
+  // Producer: says that it waits for room, so that the consumer rings after reading. Consumer: takes that note back.
+  void ask_for_room() { wants_room_.store(1, std::memory_order_seq_cst); }
+  bool room_was_asked_for() { return wants_room_.load(std::memory_order_seq_cst) != 0 && wants_room_.exchange(0) != 0; }
+
+ private:
+  alignas(128) std::atomic<std::uint64_t> written_;  // bytes since the start, by the producer
+  alignas(128) std::atomic<std::uint64_t> read_;     // by the consumer
+  alignas(128) std::atomic<std::uint32_t> wants_room_;
+  alignas(128) std::byte data_[kBytes];
+};
+
+// The control region of a host: for each local rank a doorbell and a ring in each direction to and from the
+// coordinator, which is local rank 0. All zero bytes when fresh.
+struct ControlWindow {
+  struct PerRank {
+    Signal doorbell;
+    ByteRing to_coordinator;
+    ByteRing from_coordinator;
+  };
+  static std::size_t bytes_for(int local_size) { return static_cast<std::size_t>(local_size) * sizeof(PerRank); }
+  PerRank& at(int local_rank) const { return ranks[local_rank]; }
+
+  PerRank* ranks = nullptr;
+};
+
+}  // namespace hvd

@@ -1,0 +1,86 @@
+#include "core/negotiation/negotiator.h"
+
+#include <algorithm>
+
+#include "core/base/error.h"
+#include "core/negotiation/wire.h"
+
+namespace hvd {
+
+namespace {
+
+CoordinatorOptions coordinator_options(const Topology& topology, const Config& config) {
+  return {.size = topology.size,
+          .cache_capacity = static_cast<std::size_t>(config.cache_capacity),
+          .stall_check = config.stall_check,
+          .stall_warning = config.stall_warning,
+          .stall_limit = config.stall_limit};
+}
+
+}  // namespace
+
+Negotiator::Negotiator(const Topology& topology, const Config& config, ControlChannel& channel)
+    : topology_(topology), channel_(channel) {
+  if (topology.rank != 0) return;
+  coordinator_ = std::make_unique<Coordinator>(coordinator_options(topology, config),
+                                               [&topology](int rank) { return topology.describe(rank); });
+}
+
+void Negotiator::announce(const std::vector<const Request*>& requests, bool shut_down) {
+  RankMessage message{.applied = applied_, .hits = {}, .requests = {}, .shut_down = shut_down};
+  for (const Request* request : requests) {
+    if (const auto slot = cache_.find(*request)) {
+      message.hits.push_back(*slot);
+    } else {
+      message.requests.push_back(*request);
+    }
+  }
+  std::sort(message.hits.begin(), message.hits.end());
+  if (coordinator_) {
+    coordinator_->receive(0, message, Clock::now());
+  } else {
+    channel_.send(0, encode(message));
+  }
+}
+
+std::optional<CoordinatorMessage> Negotiator::next(TimePoint now) {
+  auto message = coordinator_ ? next_as_coordinator(now) : next_as_member();
+  if (message) applied_ = message->number;
+  return message;
+}
+
+std::optional<CoordinatorMessage> Negotiator::next_as_coordinator(TimePoint now) {
+  while (auto arrived = channel_.receive()) {
+    try {
+      coordinator_->receive(arrived->from, decode_rank_message(arrived->payload), now);
+    } catch (const Internal& error) {
+      throw Internal(topology_.describe(arrived->from) + " broke the protocol: " + error.what());
+    }
+  }
+  auto message = coordinator_->respond(now);
+  if (message && topology_.size > 1) {
+    const Bytes payload = encode(*message);
+    for (int rank = 1; rank < topology_.size; ++rank) channel_.send(rank, payload);
+  }
+  return message;
+}
+
+std::optional<CoordinatorMessage> Negotiator::next_as_member() {
+  auto arrived = channel_.receive();
+  if (!arrived) return std::nullopt;
+  auto message = decode_coordinator_message(arrived->payload);
+  if (message.number != applied_ + 1) throw Internal("the coordinator's messages came out of order");
+  return message;
+}
+
+std::shared_ptr<const Response> Negotiator::resolve(CoordinatorMessage::Entry entry) const {
+  return entry.response ? std::make_shared<const Response>(std::move(*entry.response)) : cache_.at(entry.cached_slot);
+}
+
+void Negotiator::remember(const std::shared_ptr<const Response>& response, const Request* own) {
+  if (response->slot != kNoSlot) cache_.store(response->slot, response, own);
+}
+
+Deadline Negotiator::next_deadline() const { return coordinator_ ? coordinator_->next_deadline() : Deadline::max(); }
+
+}  // namespace hvd

@@ -1,0 +1,52 @@
+// One rank's side of the negotiation: what goes out, what comes back. Joins the pure parts (coordinator, response
+// cache, wire) with the control channel. Engine thread only.
+//
+// Rank 0 hosts the coordinator; its own messages go to it directly.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "core/config.h"
+#include "core/negotiation/control_channel.h"
+#include "core/negotiation/coordinator.h"
+#include "core/negotiation/response_cache.h"
+#include "core/rendezvous/topology.h"
+
+namespace hvd {
+
+class Negotiator {
+ public:
+  // References outlive this object.
+  Negotiator(const Topology& topology, const Config& config, ControlChannel& channel);
+
+  // Tells the coordinator what this rank is ready for, and whether it is leaving.
+  void announce(const std::vector<const Request*>& requests, bool shut_down);
+
+  // Takes in whatever has arrived and returns the coordinator's next message, if there is one. The caller performs it
+  // (remembering responses with remember()) before it asks for the next. Throws Internal, naming the rank, if a peer
+  // breaks the protocol.
+  std::optional<CoordinatorMessage> next(TimePoint now);
+
+  // The response of an entry: its own, or the cached one.
+  std::shared_ptr<const Response> resolve(CoordinatorMessage::Entry entry) const;
+  // Keeps a response in the slot that it names, if any; `own` is this rank's request, null if it has none.
+  void remember(const std::shared_ptr<const Response>& response, const Request* own);
+
+  // When next() should be called even if nothing arrives.
+  Deadline next_deadline() const;
+
+ private:
+  std::optional<CoordinatorMessage> next_as_coordinator(TimePoint now);
+  std::optional<CoordinatorMessage> next_as_member();
+
+  const Topology& topology_;
+  ControlChannel& channel_;
+  std::unique_ptr<Coordinator> coordinator_;  // rank 0 only
+  ResponseCache cache_;
+  std::uint64_t applied_ = 0;  // number of the last message that next() returned
+};
+
+}  // namespace hvd

@@ -1,0 +1,123 @@
+#include "core/negotiation/star_channel.h"
+
+#include <algorithm>
+
+#include "core/rendezvous/share_with_host.h"
+
+namespace hvd {
+
+StarChannel::StarChannel(const Options& options)
+    : abort_(options.abort), eager_policy_(wait_policy_for(options.topology.local_size, allowed_cpus())) {
+  open_window(options);
+  const auto on_message = [this](int from, Bytes payload) {
+    {
+      std::lock_guard lock(arrivals_mutex_);
+      arrivals_.push_back({from, std::move(payload)});
+    }
+    wake();
+  };
+  links_ = std::make_unique<ControlLinks>(
+      options.topology, options.store, options.key, options.own_host, options.abort, options.log,
+      ControlLinks::Callbacks{.on_message = on_message, .on_abort = [this] { wake(); }}, options.deadline);
+}
+
+void StarChannel::open_window(const Options& options) {
+  const Topology& topology = options.topology;
+  const bool with_coordinator = topology.host() == topology.host_of[0];
+  if (!options.shared_memory || topology.local_size == 1 || !with_coordinator) return;
+
+  memory_ = share_with_host(topology, options.store, options.key, "control",
+                            ControlWindow::bytes_for(topology.local_size), options.log, options.deadline);
+  const ControlWindow window{reinterpret_cast<ControlWindow::PerRank*>(memory_->data())};
+  doorbell_ = &window.at(topology.local_rank).doorbell;
+  const auto& neighbours = topology.hosts[static_cast<std::size_t>(topology.host())];
+  if (topology.rank == 0) {
+    for (int local = 1; local < topology.local_size; ++local) {
+      auto& theirs = window.at(local);
+      mailboxes_.push_back({.rank = neighbours[static_cast<std::size_t>(local)],
+                            .out = &theirs.from_coordinator,
+                            .in = &theirs.to_coordinator,
+                            .doorbell = &theirs.doorbell,
+                            .reader = FrameReader(),
+                            .outbox = {}});
+    }
+  } else {
+    auto& own = window.at(topology.local_rank);
+    mailboxes_.push_back({.rank = 0,
+                          .out = &own.to_coordinator,
+                          .in = &own.from_coordinator,
+                          .doorbell = &window.at(0).doorbell,
+                          .reader = FrameReader(),
+                          .outbox = {}});
+  }
+}
+
+void StarChannel::send(int to, Bytes payload) {
+  const auto it = std::find_if(mailboxes_.begin(), mailboxes_.end(), [&](const Mailbox& m) { return m.rank == to; });
+  if (it == mailboxes_.end()) return links_->send(to, payload);
+  const Bytes frame = make_frame(payload);
+  it->outbox.insert(it->outbox.end(), frame.begin(), frame.end());
+  flush(*it);
+}
+
+// True if everything went out.
+bool StarChannel::flush(Mailbox& mailbox) {
+  if (mailbox.outbox.empty()) return true;
+  std::size_t sent = mailbox.out->write(mailbox.outbox);
+  if (sent < mailbox.outbox.size()) {
+    // Ask first, then try again: the reader may have made room in between and not have seen the question.
+    mailbox.out->ask_for_room();
+    sent += mailbox.out->write(std::span<const std::byte>(mailbox.outbox).subspan(sent));
+  }
+  mailbox.outbox.erase(mailbox.outbox.begin(), mailbox.outbox.begin() + static_cast<std::ptrdiff_t>(sent));
+  if (sent > 0) mailbox.doorbell->increment_and_wake();
+  return mailbox.outbox.empty();
+}
+
+bool StarChannel::flush_all() {
+  bool all = true;
+  for (Mailbox& mailbox : mailboxes_) all = flush(mailbox) && all;
+  return all;
+}
+
+std::optional<ControlChannel::Message> StarChannel::receive_from(Mailbox& mailbox) {
+  if (auto payload = mailbox.reader.next()) return Message{mailbox.rank, std::move(*payload)};
+  if (!mailbox.in->read_into(mailbox.reader)) return std::nullopt;
+  if (mailbox.in->room_was_asked_for()) mailbox.doorbell->increment_and_wake();
+  if (auto payload = mailbox.reader.next()) return Message{mailbox.rank, std::move(*payload)};
+  return std::nullopt;
+}
+
+std::optional<ControlChannel::Message> StarChannel::receive() {
+  // Remembered before looking: whatever comes after this look changes the doorbell and ends the next wait.
+  heard_ = doorbell_->value.load(std::memory_order_acquire);
+  flush_all();
+  for (Mailbox& mailbox : mailboxes_) {
+    if (auto message = receive_from(mailbox)) return message;
+  }
+  std::lock_guard lock(arrivals_mutex_);
+  if (arrivals_.empty()) return std::nullopt;
+  Message message = std::move(arrivals_.front());
+  arrivals_.pop_front();
+  return message;
+}
+
+void StarChannel::broadcast_abort(const Status& reason) { links_->broadcast_abort(reason); }
+
+void StarChannel::wait(Deadline deadline, bool eager) {
+  if (abort_.raised()) return;
+  doorbell_->wait_change(heard_, eager ? eager_policy_ : WaitPolicy{}, deadline, nullptr);
+}
+
+void StarChannel::wake() { doorbell_->increment_and_wake(); }
+
+void StarChannel::close(Deadline deadline) {
+  // A full ring drains only as fast as its reader reads; a reader that is gone is not worth waiting for.
+  while (!abort_.raised() && !flush_all() && Clock::now() < deadline) {
+    heard_ = doorbell_->value.load(std::memory_order_acquire);
+    if (!flush_all()) doorbell_->wait_change(heard_, WaitPolicy{}, deadline, &abort_);
+  }
+  links_->close(deadline);
+}
+
+}  // namespace hvd

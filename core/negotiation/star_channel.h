@@ -1,0 +1,72 @@
+// The control channel of real jobs: mailboxes in shared memory for the ranks on rank 0's host, connections for the
+// others, and for all of them the connection as sign of life (control_links.h).
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "core/base/wait_policy.h"
+#include "core/negotiation/control_channel.h"
+#include "core/negotiation/control_links.h"
+#include "core/negotiation/mailbox.h"
+#include "core/net/shared_memory.h"
+
+namespace hvd {
+
+class StarChannel final : public ControlChannel {
+ public:
+  struct Options {
+    const Topology& topology;
+    Store& store;
+    const JobKey& key;
+    std::string own_host;  // address under which other ranks reach this host
+    bool shared_memory = true;
+    AbortFlag& abort;
+    const Log& log;
+    Deadline deadline;
+  };
+
+  // All ranks must construct together.
+  explicit StarChannel(const Options& options);
+
+  void send(int to, Bytes payload) override;
+  std::optional<Message> receive() override;
+  void broadcast_abort(const Status& reason) override;
+  void wait(Deadline deadline, bool eager) override;
+  void wake() override;
+  void close(Deadline deadline) override;
+
+ private:
+  // One neighbour that is reached through shared memory.
+  struct Mailbox {
+    int rank = 0;
+    ByteRing* out = nullptr;
+    ByteRing* in = nullptr;
+    Signal* doorbell = nullptr;  // the neighbour's
+    FrameReader reader;
+    Bytes outbox;  // what did not fit into the ring yet
+  };
+
+  void open_window(const Options& options);
+  bool flush(Mailbox& mailbox);
+  bool flush_all();
+  std::optional<Message> receive_from(Mailbox& mailbox);
+
+  AbortFlag& abort_;
+  const WaitPolicy eager_policy_;
+  std::optional<SharedMemory> memory_;
+  Signal private_doorbell_;
+  Signal* doorbell_ = &private_doorbell_;  // this rank's own
+  std::uint32_t heard_ = 0;                // doorbell value before the last look at all sources
+  std::vector<Mailbox> mailboxes_;
+
+  std::mutex arrivals_mutex_;
+  std::deque<Message> arrivals_;  // guarded by arrivals_mutex_; from the links' thread
+
+  std::unique_ptr<ControlLinks> links_;  // last: its thread uses all of the above
+};
+
+}  // namespace hvd

@@ -1,0 +1,32 @@
+// The control plane's messages as bytes; docs/wire-format.md describes them.
+//
+// Pure. The decoders trust nothing: they check every value for itself (ranges of enums, counts, dimensions and their
+// product) and throw Internal("malformed message: ...") on the first that is wrong. What a value means to a cache or
+// to the operations in flight is checked by those who know them (Coordinator, ResponseCache).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "core/negotiation/request.h"
+#include "core/negotiation/response.h"
+#include "core/net/frame.h"
+
+namespace hvd {
+
+// Longest name of an operation. Longer ones are to be refused when they are submitted: no rank would decode them.
+inline constexpr std::size_t kMaxNameBytes = 4096;
+// Longest text of an error or a notice; longer ones are cut off on encoding.
+inline constexpr std::size_t kMaxTextBytes = std::size_t{64} << 10;
+// Cache slots are below this, whatever the configured capacity; bounds the bit vector of hits.
+inline constexpr std::uint32_t kMaxCacheSlots = 1u << 20;
+
+// Throws InvalidArgument if a name, a slot or a number of dimensions is beyond its limit.
+Bytes encode(const RankMessage& message);
+Bytes encode(const CoordinatorMessage& message);
+
+RankMessage decode_rank_message(std::span<const std::byte> bytes);
+CoordinatorMessage decode_coordinator_message(std::span<const std::byte> bytes);
+
+}  // namespace hvd

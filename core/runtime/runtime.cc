@@ -1,0 +1,86 @@
+#include "core/runtime/runtime.h"
+
+#include <numeric>
+
+#include "core/base/error.h"
+#include "core/negotiation/star_channel.h"
+#include "core/rendezvous/exchange_identities.h"
+
+namespace hvd {
+
+namespace {
+
+// Time for peers to take what is still queued for them when this rank leaves.
+constexpr Duration kClosePatience = std::chrono::seconds(1);
+
+ProcessSet make_global_set(int size) {
+  ProcessSet set{.id = kGlobalProcessSet, .ranks = std::vector<int>(static_cast<std::size_t>(size))};
+  std::iota(set.ranks.begin(), set.ranks.end(), 0);
+  return set;
+}
+
+}  // namespace
+
+Runtime::Runtime(const Config& config, const Surroundings& around)
+    : config_(config),
+      topology_(make_topology(config.rank, exchange_identities(around.store, config.rank, config.size, around.identity,
+                                                               deadline_after(config.start_timeout)))),
+      log_("rank " + std::to_string(config.rank), config.log_level),
+      global_set_(make_global_set(config.size)) {
+  const Deadline deadline = deadline_after(config_.start_timeout);
+  channel_ = std::make_unique<StarChannel>(StarChannel::Options{.topology = topology_,
+                                                                .store = around.store,
+                                                                .key = around.job_key,
+                                                                .own_host = around.own_host_address,
+                                                                .shared_memory = config_.shared_memory,
+                                                                .abort = abort_,
+                                                                .log = log_,
+                                                                .deadline = deadline});
+  auto backends = around.make_backends(BackendContext{.topology = topology_,
+                                                      .store = around.store,
+                                                      .job_key = around.job_key,
+                                                      .config = config_,
+                                                      .abort = abort_,
+                                                      .log = log_,
+                                                      .own_host_address = around.own_host_address,
+                                                      .deadline = deadline});
+  engine_ = std::make_unique<Engine>(Engine::Parts{.topology = topology_,
+                                                   .config = config_,
+                                                   .log = log_,
+                                                   .abort = abort_,
+                                                   .channel = *channel_,
+                                                   .names = names_,
+                                                   .global_set = global_set_},
+                                     std::make_unique<Executor>(std::move(backends), topology_.rank));
+}
+
+Runtime::~Runtime() { shut_down(); }
+
+const ProcessSet& Runtime::process_set(std::int32_t id) const {
+  if (id != kGlobalProcessSet) throw InvalidArgument("there is no process set " + std::to_string(id));
+  return global_set_;
+}
+
+Handle Runtime::submit(const Call& call) {
+  const ProcessSet& set = process_set(call.process_set);
+  Submission submission{.request = check_call(call, set, topology_.rank),
+                        .inputs = call.inputs,
+                        .outputs = call.outputs,
+                        .work = std::make_shared<Work>(),
+                        .name = names_.take(set.id, call.collective == Collective::join ? kJoinName : call.name),
+                        .tensors_left = call.inputs.size()};
+  submission.request.name = *submission.name;
+  Handle handle(submission.work, submission.name);
+  if (Status status = engine_->submit(submission); !status.ok()) throw Error(status);
+  return handle;
+}
+
+void Runtime::shut_down() {
+  std::lock_guard lock(shut_down_mutex_);
+  if (!engine_) return;
+  engine_->leave();
+  engine_->join();
+  channel_->close(deadline_after(kClosePatience));
+}
+
+}  // namespace hvd

@@ -1,0 +1,83 @@
+// hvd in one object: everything that one rank needs, without a global. submit() from any thread; the engine's thread
+// does the rest.
+//
+// Owns all parts and destroys them in order. A test makes several, one for each of its threads.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "core/base/abort_flag.h"
+#include "core/base/log.h"
+#include "core/config.h"
+#include "core/engine/engine.h"
+#include "core/execution/backend_context.h"
+#include "core/negotiation/control_channel.h"
+#include "core/rendezvous/topology.h"
+#include "core/runtime/submission_check.h"
+#include "core/submission/flight_names.h"
+
+namespace hvd {
+
+// What submit() returns: the work, and the name that it keeps taken until the caller has seen the work done.
+class Handle {
+ public:
+  Handle(std::shared_ptr<Work> work, NameToken name) : work_(std::move(work)), name_(std::move(name)) {}
+
+  bool poll() { return seen(work_->done()); }
+  bool wait(Deadline deadline) { return seen(work_->wait(deadline)); }
+
+  Work& work() { return *work_; }
+
+ private:
+  bool seen(bool done) {
+    if (done) name_.reset();
+    return done;
+  }
+
+  std::shared_ptr<Work> work_;
+  NameToken name_;
+};
+
+class Runtime {
+ public:
+  // How ranks reach each other; the store is needed during construction only.
+  struct Surroundings {
+    Store& store;
+    JobKey job_key;
+    RankIdentity identity;
+    std::string own_host_address;
+    BackendFactory make_backends;
+  };
+
+  // All ranks construct together; returns when all have met. Throws Timeout that names the ranks that did not come,
+  // InvalidArgument, PeerLost.
+  Runtime(const Config& config, const Surroundings& surroundings);
+  // shut_down(), and then all threads, memory and connections are gone.
+  ~Runtime();
+
+  const Topology& topology() const { return topology_; }
+  const Log& log() const { return log_; }
+
+  // Throws InvalidArgument or Unsupported (the call is wrong; nothing happened), or an Error with the reason why the
+  // run has ended. Any thread.
+  Handle submit(const Call& call);
+
+  // Ends the run on every rank; open works are completed with StatusCode::shut_down. Idempotent; any thread.
+  void shut_down();
+
+ private:
+  const ProcessSet& process_set(std::int32_t id) const;
+
+  const Config config_;
+  const Topology topology_;
+  const Log log_;
+  const ProcessSet global_set_;
+  AbortFlag abort_;
+  FlightNames names_;
+  std::unique_ptr<ControlChannel> channel_;
+  std::unique_ptr<Engine> engine_;
+  std::mutex shut_down_mutex_;
+};
+
+}  // namespace hvd

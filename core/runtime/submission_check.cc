@@ -1,0 +1,144 @@
+#include "core/runtime/submission_check.h"
+
+#include <limits>
+#include <numeric>
+
+#include "core/base/error.h"
+#include "core/execution/call_builder.h"
+
+namespace hvd {
+
+namespace {
+
+constexpr std::size_t kMaxNameBytes = 4096;
+
+void check_tensor(const TensorView& tensor, const char* role) {
+  if (tensor.device != kCpuDevice) {
+    throw Unsupported(std::string(role) + " lies on an accelerator; this version of hvd moves CPU tensors only");
+  }
+  if (tensor.shape.size() > static_cast<std::size_t>(kMaxDimensions)) {
+    throw InvalidArgument(std::string(role) + " has " + std::to_string(tensor.shape.size()) + " dimensions; at most " +
+                          std::to_string(kMaxDimensions) + " are possible");
+  }
+  std::int64_t bytes = static_cast<std::int64_t>(size_of(tensor.dtype));
+  for (const std::int64_t dimension : tensor.shape) {
+    if (dimension < 0)
+      throw InvalidArgument(std::string(role) + " has a negative dimension " + to_string(tensor.shape));
+    if (__builtin_mul_overflow(bytes, dimension, &bytes)) {
+      throw InvalidArgument(std::string(role) + " of shape " + to_string(tensor.shape) + " is larger than memory");
+    }
+  }
+  if (tensor.data == nullptr && bytes != 0) throw InvalidArgument(std::string(role) + " has elements but no memory");
+}
+
+void check_reduce_op(const Call& call) {
+  if (call.collective != Collective::allreduce && call.collective != Collective::reducescatter) return;
+  if (call.op == ReduceOp::adasum) throw Unsupported("adasum is not available in this version of hvd");
+  for (const TensorView& tensor : call.inputs) {
+    if (tensor.dtype == DType::boolean && call.op != ReduceOp::min && call.op != ReduceOp::max) {
+      throw InvalidArgument(std::string("bool tensors can be reduced with min and max only, not with ") +
+                            reduce_op_name(call.op));
+    }
+  }
+}
+
+// Rows for each rank of the set, as the caller said or in equal parts.
+std::vector<std::int64_t> alltoall_splits(const Call& call, const ProcessSet& set) {
+  const Shape& shape = call.inputs.front().shape;
+  if (shape.empty()) throw InvalidArgument("alltoall needs a tensor with at least one dimension");
+  if (call.splits.empty()) {
+    if (shape[0] % set.size() != 0) {
+      throw InvalidArgument("alltoall without splits needs a first dimension that is a multiple of the " +
+                            std::to_string(set.size()) + " ranks, not " + std::to_string(shape[0]));
+    }
+    return std::vector<std::int64_t>(static_cast<std::size_t>(set.size()), shape[0] / set.size());
+  }
+  if (call.splits.size() != static_cast<std::size_t>(set.size())) {
+    throw InvalidArgument("alltoall needs one split for each of the " + std::to_string(set.size()) + " ranks, not " +
+                          std::to_string(call.splits.size()));
+  }
+  std::int64_t rows = 0;
+  for (const std::int64_t split : call.splits) {
+    if (split < 0 || split > shape[0] - rows) {
+      throw InvalidArgument("alltoall splits " + to_string(call.splits) + " do not fit a first dimension of " +
+                            std::to_string(shape[0]));
+    }
+    rows += split;
+  }
+  return call.splits;
+}
+
+void check_outputs(const Call& call, const ProcessSet& set, int rank) {
+  const bool may_be_absent = call.collective == Collective::allgather || call.collective == Collective::alltoall ||
+                             call.collective == Collective::reducescatter;
+  if (call.outputs.empty() && (may_be_absent || call.inputs.empty())) return;
+  if (call.collective == Collective::allgather || call.collective == Collective::alltoall) {
+    throw InvalidArgument(std::string(collective_name(call.collective)) + " allocates its outputs itself");
+  }
+  if (call.outputs.size() != call.inputs.size()) {
+    throw InvalidArgument("there are " + std::to_string(call.inputs.size()) + " inputs but " +
+                          std::to_string(call.outputs.size()) + " outputs");
+  }
+  for (std::size_t i = 0; i < call.inputs.size(); ++i) {
+    check_tensor(call.outputs[i], "an output");
+    Shape expected = call.inputs[i].shape;
+    if (call.collective == Collective::reducescatter && !expected.empty()) {
+      expected[0] = even_split(expected[0], set.size())[static_cast<std::size_t>(set.rank_of(rank).value())];
+    }
+    if (call.outputs[i].shape != expected || call.outputs[i].dtype != call.inputs[i].dtype) {
+      throw InvalidArgument("an output has " + std::string(dtype_name(call.outputs[i].dtype)) +
+                            to_string(call.outputs[i].shape) + " where " + dtype_name(call.inputs[i].dtype) +
+                            to_string(expected) + " is needed");
+    }
+  }
+}
+
+void check_tensor_count(const Call& call) {
+  const bool none = call.collective == Collective::barrier || call.collective == Collective::join;
+  if (none != call.inputs.empty()) {
+    throw InvalidArgument(std::string(collective_name(call.collective)) +
+                          (none ? " takes no tensors" : " needs at least one tensor"));
+  }
+  if (call.collective == Collective::alltoall && call.inputs.size() != 1) {
+    throw InvalidArgument("alltoall takes one tensor at a time");
+  }
+}
+
+}  // namespace
+
+Request check_call(const Call& call, const ProcessSet& set, int rank) {
+  if (!set.rank_of(rank)) {
+    throw InvalidArgument("rank " + std::to_string(rank) + " is not in process set " + std::to_string(set.id));
+  }
+  if (call.name.size() > kMaxNameBytes) {
+    throw InvalidArgument("a name of " + std::to_string(call.name.size()) + " bytes; at most 4096 are possible");
+  }
+  check_tensor_count(call);
+  for (const TensorView& tensor : call.inputs) check_tensor(tensor, "an input");
+  check_reduce_op(call);
+  if (call.collective == Collective::broadcast && !set.rank_of(call.root)) {
+    throw InvalidArgument("root rank " + std::to_string(call.root) + " is not in process set " +
+                          std::to_string(set.id) + " of " + std::to_string(set.size()) + " ranks");
+  }
+
+  Request request{.process_set = set.id,
+                  .name = {},
+                  .collective = call.collective,
+                  .op = call.op,
+                  .root = call.root,
+                  .prescale = call.prescale,
+                  .postscale = call.postscale,
+                  .device = kCpuDevice,
+                  .tensors = {},
+                  .splits = {}};
+  for (const TensorView& tensor : call.inputs) request.tensors.push_back({tensor.dtype, tensor.shape});
+  if (call.collective == Collective::alltoall) {
+    request.splits = alltoall_splits(call, set);
+    // Rows beyond the last split stay at home.
+    request.tensors.front().shape[0] = std::accumulate(request.splits.begin(), request.splits.end(), std::int64_t{0});
+  }
+  check_outputs(call, set, rank);
+  return request;
+}
+
+}  // namespace hvd

@@ -1,0 +1,58 @@
+// Which names are in flight, so that "duplicate name" does not depend on how fast the job is.
+//
+// A name is taken from submit until both have let go of its token: the engine, when the operation has ended, and the
+// caller, when it has seen that (waited, polled as done, or dropped the handle). Any thread.
+//
+// Also gives names to operations without one: a counter per process set, the same on every rank if all ranks submit
+// the same operations; if they do not, two different operations meet under one number and are told apart by the
+// coordinator's check. Ranks that join early have counted less far, so numbers start anew when all have joined.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "core/base/error.h"
+
+namespace hvd {
+
+// Holds the name; the last one to let go makes it free.
+using NameToken = std::shared_ptr<const std::string>;
+
+class FlightNames {
+ public:
+  // Makes a name up if it is empty. Throws InvalidArgument if it is taken.
+  NameToken take(std::int32_t process_set, std::string name) {
+    std::lock_guard lock(state_->mutex);
+    if (name.empty()) name = "unnamed." + std::to_string(++state_->unnamed[process_set]);
+    if (!state_->names.emplace(process_set, name).second) {
+      throw InvalidArgument(
+          "'" + name + "' is already in flight: wait for it, or poll it as done, before the name is " + "used again");
+    }
+    // The state lives as long as any token: a handle may outlast the runtime.
+    return NameToken(new std::string(std::move(name)), [state = state_, process_set](const std::string* held) {
+      const std::unique_ptr<const std::string> owned(held);
+      std::lock_guard release_lock(state->mutex);
+      state->names.erase({process_set, *owned});
+    });
+  }
+
+  // Ranks call it at the same point of the common order of operations.
+  void restart_numbers(std::int32_t process_set) {
+    std::lock_guard lock(state_->mutex);
+    state_->unnamed.erase(process_set);
+  }
+
+ private:
+  struct State {
+    std::mutex mutex;
+    std::set<std::pair<std::int32_t, std::string>> names;  // guarded by mutex
+    std::map<std::int32_t, std::uint64_t> unnamed;         // guarded by mutex
+  };
+  std::shared_ptr<State> state_ = std::make_shared<State>();
+};
+
+}  // namespace hvd

@@ -1,0 +1,64 @@
+// Submissions that wait for the other ranks, by process set and name. Engine thread only.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "core/submission/submission.h"
+
+namespace hvd {
+
+class PendingTable {
+ public:
+  // The caller has made sure that the name is free.
+  Submission& insert(Submission submission) {
+    auto owned = std::make_unique<Submission>(std::move(submission));
+    Submission& reference = *owned;
+    table_[key_of(reference.request.process_set, reference.request.name)] = std::move(owned);
+    return reference;
+  }
+
+  // Null if this rank has not submitted it.
+  Submission* find(std::int32_t process_set, const std::string& name) const {
+    auto it = table_.find(key_of(process_set, name));
+    return it == table_.end() ? nullptr : it->second.get();
+  }
+
+  // Takes it out of the table, before its work is completed, so that the name is free when the caller hears of it.
+  std::unique_ptr<Submission> remove(std::int32_t process_set, const std::string& name) {
+    auto it = table_.find(key_of(process_set, name));
+    if (it == table_.end()) return nullptr;
+    auto owned = std::move(it->second);
+    table_.erase(it);
+    return owned;
+  }
+
+  std::vector<std::unique_ptr<Submission>> remove_all() {
+    std::vector<std::unique_ptr<Submission>> all;
+    for (auto& [key, submission] : table_) all.push_back(std::move(submission));
+    table_.clear();
+    return all;
+  }
+
+  bool empty() const { return table_.empty(); }
+
+ private:
+  struct Key {
+    std::int32_t process_set;
+    std::string name;
+    bool operator==(const Key&) const = default;
+  };
+  struct KeyHash {
+    std::size_t operator()(const Key& key) const {
+      return std::hash<std::string>()(key.name) ^ static_cast<std::size_t>(key.process_set);
+    }
+  };
+  static Key key_of(std::int32_t process_set, const std::string& name) { return {process_set, name}; }
+
+  std::unordered_map<Key, std::unique_ptr<Submission>, KeyHash> table_;
+};
+
+}  // namespace hvd
