@@ -17,11 +17,13 @@ namespace hvd {
 struct Reduction {
   DType dtype = DType::float32;  // the tensors' type
   ReduceOp op = ReduceOp::sum;   // sum, min, max, product
-  double prescale = 1.0;
-  double postscale = 1.0;
+  double prescale = 1.0;         // factors are applied in double (in float32 to 16-bit floats, not at all to booleans);
+  double postscale = 1.0;        // integers are then truncated toward zero and saturate
 };
 
-// Throws Unsupported: average and adasum never; boolean with min and max only.
+// Average and adasum never; boolean with min and max only.
+bool reduction_exists(DType dtype, ReduceOp op);
+// Throws Unsupported if it does not.
 void check_reduction(DType dtype, ReduceOp op);
 
 // One call for every step of every algorithm. Inputs are all of `in_type`, the result of `out_type`; each is

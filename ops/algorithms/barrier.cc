@@ -1,0 +1,19 @@
+#include "ops/algorithms/barrier.h"
+
+#include <cstddef>
+
+namespace hvd {
+
+void dissemination_barrier(Transport& transport, std::span<const int> members, int position, Tag tag,
+                           Deadline deadline) {
+  const std::size_t n = members.size();
+  const auto own = static_cast<std::size_t>(position);
+  for (std::size_t distance = 1; distance < n; distance *= 2, ++tag.step) {
+    const auto heard = transport.post_receive(members[(own + n - distance) % n], tag, {});
+    const auto told = transport.post_send(members[(own + distance) % n], tag, {});
+    transport.wait(heard, deadline);
+    transport.wait(told, deadline);
+  }
+}
+
+}  // namespace hvd

@@ -1,0 +1,22 @@
+// Alltoall by direct exchange: in step r every rank sends to the r-th rank after it and receives from the r-th before.
+//
+// Steps: N-1, of which kStepsInFlight run at a time. Bytes per rank: exactly what it has to give and to get. Because
+// the ranks are staggered, no rank is the target of two others in the same step.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "ops/transport/transport.h"
+
+namespace hvd {
+
+// Block d of the input, the bytes [input_bounds[d], input_bounds[d + 1]), goes to position d; block s of the output
+// comes from position s. What one rank sends another must be as long as what that one expects; empty blocks cost no
+// message. Input and output do not overlap.
+void pairwise_alltoall(Transport& transport, std::span<const int> members, int position, const std::byte* input,
+                       std::span<const std::int64_t> input_bounds, std::byte* output,
+                       std::span<const std::int64_t> output_bounds, Tag tag, Deadline deadline);
+
+}  // namespace hvd

@@ -1,0 +1,50 @@
+#include "ops/algorithms/slice_layout.h"
+
+#include <algorithm>
+
+namespace hvd {
+
+SliceLayout::SliceLayout(std::size_t pieces, int slices)
+    : pieces_(pieces), slices_(slices), parts_(pieces * static_cast<std::size_t>(slices)) {}
+
+SliceLayout SliceLayout::balanced(std::span<const std::int64_t> elements, int slices) {
+  SliceLayout layout(elements.size(), slices);
+  auto part = layout.parts_.begin();
+  for (std::int64_t slice = 0; slice < slices; ++slice) {
+    for (const std::int64_t count : elements) {
+      const std::int64_t share = count / slices;
+      const std::int64_t longer = count % slices;
+      *part++ = {.offset = slice * share + std::min(slice, longer), .count = share + (slice < longer ? 1 : 0)};
+    }
+  }
+  layout.pack();
+  return layout;
+}
+
+SliceLayout SliceLayout::with_counts(std::span<const std::vector<std::int64_t>> counts, int slices) {
+  SliceLayout layout(counts.size(), slices);
+  for (std::size_t piece = 0; piece < counts.size(); ++piece) {
+    std::int64_t offset = 0;
+    for (std::size_t slice = 0; slice < static_cast<std::size_t>(slices); ++slice) {
+      layout.parts_[slice * counts.size() + piece] = {.offset = offset, .count = counts[piece][slice]};
+      offset += counts[piece][slice];
+    }
+  }
+  layout.pack();
+  return layout;
+}
+
+void SliceLayout::pack() {
+  std::int64_t packed = 0;
+  auto part = parts_.begin();
+  for (int slice = 0; slice < slices_; ++slice) {
+    bounds_.push_back(packed);
+    for (std::size_t piece = 0; piece < pieces_; ++piece, ++part) {
+      part->packed_offset = packed;
+      packed += part->count;
+    }
+  }
+  bounds_.push_back(packed);
+}
+
+}  // namespace hvd

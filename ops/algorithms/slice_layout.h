@@ -1,0 +1,54 @@
+// How the tensors of a bucket are cut into slices and packed for an algorithm that works slice by slice. Pure.
+//
+// Each piece is cut by its own size, and slice h of the packed buffer is the concatenation over the pieces of their
+// slices h:
+//
+//   pieces  A = a0 a1 a2 a3 a4   B = b0 b1        two slices
+//   packed  | a0 a1 a2 b0 | a3 a4 b1 |
+//
+// So the slice that an element belongs to, and with it the order in which its sum is taken, follows from its own
+// tensor and never from what else is in the bucket: the same tensor has the same result fused or alone.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace hvd {
+
+class SliceLayout {
+ public:
+  struct Part {
+    std::int64_t offset = 0;         // in the piece
+    std::int64_t count = 0;          // elements
+    std::int64_t packed_offset = 0;  // in the packed buffer
+  };
+
+  // Every piece in slices of equal size, the first ones with one element more where it does not divide.
+  static SliceLayout balanced(std::span<const std::int64_t> elements, int slices);
+
+  // counts[piece][slice]: given sizes, for instance what each rank receives.
+  static SliceLayout with_counts(std::span<const std::vector<std::int64_t>> counts, int slices);
+
+  int slices() const { return slices_; }
+  std::size_t pieces() const { return pieces_; }
+  const Part& part(int slice, std::size_t piece) const {
+    return parts_[static_cast<std::size_t>(slice) * pieces_ + piece];
+  }
+
+  // slices() + 1 offsets in the packed buffer: slice h is [bounds[h], bounds[h + 1]).
+  std::span<const std::int64_t> slice_bounds() const { return bounds_; }
+  std::int64_t total_elements() const { return bounds_.back(); }
+
+ private:
+  SliceLayout(std::size_t pieces, int slices);
+  // Parts have offset and count; this adds where they lie in the packed buffer.
+  void pack();
+
+  std::size_t pieces_;
+  int slices_;
+  std::vector<Part> parts_;  // slice-major
+  std::vector<std::int64_t> bounds_;
+};
+
+}  // namespace hvd

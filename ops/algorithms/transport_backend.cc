@@ -1,0 +1,180 @@
+#include "ops/algorithms/transport_backend.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/tensor/tensor_view.h"
+#include "ops/algorithms/barrier.h"
+#include "ops/algorithms/broadcast.h"
+#include "ops/algorithms/packing.h"
+#include "ops/algorithms/pairwise_alltoall.h"
+#include "ops/algorithms/ring_allgather.h"
+#include "ops/algorithms/ring_allreduce.h"
+#include "ops/algorithms/ring_reducescatter.h"
+#include "ops/reduction/reduce.h"
+
+namespace hvd {
+
+namespace {
+
+constexpr int kScore = 10;
+// A buffer beyond this was for one huge tensor and is given back after the call.
+constexpr std::size_t kKeptScratchBytes = std::size_t{128} << 20;
+
+bool reduces(Collective collective) {
+  return collective == Collective::allreduce || collective == Collective::reducescatter;
+}
+
+bool can_reduce(DType dtype, ReduceOp op) {
+  try {
+    check_reduction(dtype, op);
+    return true;
+  } catch (const Unsupported&) {
+    return false;
+  }
+}
+
+std::size_t bytes_of(std::int64_t elements, DType dtype) { return static_cast<std::size_t>(elements) * size_of(dtype); }
+
+// Where blocks of these many elements begin, in bytes, and where the last one ends.
+std::vector<std::int64_t> byte_bounds(const std::vector<std::int64_t>& counts, DType dtype) {
+  std::vector<std::int64_t> bounds{0};
+  for (const std::int64_t count : counts) {
+    bounds.push_back(bounds.back() + count * static_cast<std::int64_t>(size_of(dtype)));
+  }
+  return bounds;
+}
+
+// memmove that allows null for nothing.
+void move_bytes(void* target, const void* source, std::size_t bytes) {
+  if (bytes > 0 && target != source) std::memmove(target, source, bytes);
+}
+
+}  // namespace
+
+struct TransportBackend::Party {
+  std::span<const int> members;
+  int position;
+  Tag tag;
+  Deadline deadline;
+
+  std::size_t index() const { return static_cast<std::size_t>(position); }
+};
+
+TransportBackend::TransportBackend(std::string name, std::shared_ptr<Transport> transport, Duration timeout)
+    : name_(std::move(name)), transport_(std::move(transport)), timeout_(timeout) {}
+
+int TransportBackend::score(const CollectiveCall& call) const {
+  if (call.device != kCpuDevice || call.collective == Collective::join) return 0;
+  if (call.set->ranks.empty() || call.set->ranks.back() >= transport_->size()) return 0;
+  if (reduces(call.collective) && !can_reduce(call.dtype, call.op)) return 0;
+  return kScore;
+}
+
+void TransportBackend::run(const CollectiveCall& call) {
+  const auto position = call.set->rank_of(transport_->rank());
+  if (!position) throw Internal("asked to take part in a collective of a process set without this rank");
+  const Party party{.members = call.set->ranks,
+                    .position = *position,
+                    .tag = {.process_set = static_cast<std::uint32_t>(call.set->id), .sequence = call.sequence},
+                    .deadline = deadline_after(timeout_)};
+  switch (call.collective) {
+    case Collective::allreduce: allreduce(call, party); break;
+    case Collective::reducescatter: reducescatter(call, party); break;
+    case Collective::allgather: allgather(call, party); break;
+    case Collective::broadcast: broadcast(call, party); break;
+    case Collective::alltoall: alltoall(call, party); break;
+    case Collective::barrier:
+      dissemination_barrier(*transport_, party.members, party.position, party.tag, party.deadline);
+      break;
+    case Collective::join: throw Unsupported("join moves no data");
+  }
+  release_large_scratch();
+}
+
+void TransportBackend::allreduce(const CollectiveCall& call, const Party& party) {
+  std::vector<std::int64_t> elements;
+  for (const Piece& piece : call.pieces) elements.push_back(piece.elements);
+  const auto layout = SliceLayout::balanced(elements, static_cast<int>(party.members.size()));
+
+  const DType accumulator = accumulator_of(call.dtype);
+  const bool in_output = call.pieces.size() == 1 && accumulator == call.dtype && call.pieces.front().output != nullptr;
+  std::byte* packed = in_output ? static_cast<std::byte*>(call.pieces.front().output)
+                                : scratch(bytes_of(layout.total_elements(), accumulator));
+  pack(call, layout, packed);
+  ring_allreduce(*transport_, party.members, party.position, accumulator, call.op, packed, layout.slice_bounds(),
+                 party.tag, party.deadline);
+  for (int slice = 0; slice < layout.slices(); ++slice) {
+    unpack_slice(call, layout, slice, UnpackTo::place_in_piece, packed);
+  }
+}
+
+void TransportBackend::reducescatter(const CollectiveCall& call, const Party& party) {
+  const auto layout = SliceLayout::with_counts(call.counts, static_cast<int>(party.members.size()));
+  const DType accumulator = accumulator_of(call.dtype);
+  std::byte* packed = scratch(bytes_of(layout.total_elements(), accumulator));
+  pack(call, layout, packed);
+  ring_reducescatter(*transport_, party.members, party.position, accumulator, call.op, packed, layout.slice_bounds(),
+                     party.tag, party.deadline);
+  unpack_slice(call, layout, party.position, UnpackTo::start_of_output, packed);
+}
+
+void TransportBackend::allgather(const CollectiveCall& call, const Party& party) {
+  for (std::size_t i = 0; i < call.pieces.size(); ++i) {
+    const Piece& piece = call.pieces[i];
+    const auto bounds = byte_bounds(call.counts[i], call.dtype);
+    // A joined rank passes on what it does not keep.
+    std::byte* gathered = piece.output != nullptr ? static_cast<std::byte*>(piece.output)
+                                                  : scratch(static_cast<std::size_t>(bounds.back()));
+    move_bytes(gathered + bounds[party.index()], piece.input, bytes_of(call.counts[i][party.index()], call.dtype));
+    ring_allgather(*transport_, party.members, party.position, gathered, bounds, party.tag, party.deadline);
+  }
+}
+
+void TransportBackend::broadcast(const CollectiveCall& call, const Party& party) {
+  for (const Piece& piece : call.pieces) {
+    const std::size_t bytes = bytes_of(piece.elements, call.dtype);
+    std::byte* data = piece.output != nullptr ? static_cast<std::byte*>(piece.output) : scratch(bytes);
+    if (party.position == call.root) move_bytes(data, piece.input, bytes);
+    chain_broadcast(*transport_, party.members, party.position, call.root, {data, bytes}, party.tag, party.deadline);
+  }
+}
+
+void TransportBackend::alltoall(const CollectiveCall& call, const Party& party) {
+  const Piece& piece = call.pieces.front();
+  std::vector<std::int64_t> from_each;
+  for (const auto& row : call.counts) from_each.push_back(row[party.index()]);
+  const auto input_bounds = byte_bounds(call.counts[party.index()], call.dtype);
+  const auto output_bounds = byte_bounds(from_each, call.dtype);
+
+  const auto* input = static_cast<const std::byte*>(piece.input);
+  auto* output = static_cast<std::byte*>(piece.output);
+  if (input == output) {
+    const auto bytes = static_cast<std::size_t>(input_bounds.back());
+    std::byte* copy = scratch(bytes);
+    move_bytes(copy, input, bytes);
+    input = copy;
+  }
+  pairwise_alltoall(*transport_, party.members, party.position, input, input_bounds, output, output_bounds, party.tag,
+                    party.deadline);
+}
+
+std::byte* TransportBackend::scratch(std::size_t bytes) {
+  if (bytes > scratch_bytes_) {
+    scratch_.reset();
+    scratch_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
+    scratch_bytes_ = bytes;
+  }
+  return scratch_.get();
+}
+
+void TransportBackend::release_large_scratch() {
+  if (scratch_bytes_ <= kKeptScratchBytes) return;
+  scratch_.reset();
+  scratch_bytes_ = 0;
+}
+
+}  // namespace hvd

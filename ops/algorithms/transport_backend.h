@@ -1,0 +1,51 @@
+// Every collective over a transport, without anything shared between ranks: what is left when ranks are on different
+// hosts or must not share memory.
+//
+// Reductions pack the bucket slice by slice into a buffer of accumulators (packing.h), send that round the ring and
+// round once while unpacking; one tensor that is its own accumulator type is reduced in its output, without a buffer.
+// The other collectives move bytes straight between the tensors. Owned by the executor, used on the engine thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "core/base/clock.h"
+#include "core/execution/backend.h"
+#include "ops/algorithms/slice_layout.h"
+#include "ops/transport/transport.h"
+
+namespace hvd {
+
+class TransportBackend final : public Backend {
+ public:
+  // The transport reaches all ranks from 0 to size() - 1. A run() ends with a Timeout after `timeout`.
+  TransportBackend(std::string name, std::shared_ptr<Transport> transport, Duration timeout);
+
+  const char* name() const override { return name_.c_str(); }
+  int score(const CollectiveCall& call) const override;
+  void run(const CollectiveCall& call) override;
+
+ private:
+  // Who takes part in a call, and until when.
+  struct Party;
+
+  void allreduce(const CollectiveCall& call, const Party& party);
+  void reducescatter(const CollectiveCall& call, const Party& party);
+  void allgather(const CollectiveCall& call, const Party& party);
+  void broadcast(const CollectiveCall& call, const Party& party);
+  void alltoall(const CollectiveCall& call, const Party& party);
+
+  // Memory that is kept from call to call, for one use at a time; its content is undefined.
+  std::byte* scratch(std::size_t bytes);
+  void release_large_scratch();
+
+  const std::string name_;
+  const std::shared_ptr<Transport> transport_;
+  const Duration timeout_;
+  std::unique_ptr<std::byte[]> scratch_;
+  std::size_t scratch_bytes_ = 0;
+};
+
+}  // namespace hvd

@@ -1,0 +1,26 @@
+// The backend for process sets that are all the ranks of one host: HostGroup behind the executor's interface.
+#pragma once
+
+#include <memory>
+
+#include "core/execution/backend.h"
+#include "core/rendezvous/topology.h"
+#include "ops/host/host_group.h"
+
+namespace hvd {
+
+class HostBackend final : public Backend {
+ public:
+  // `group` is that of this rank's host.
+  HostBackend(std::shared_ptr<HostGroup> group, const Topology& topology);
+
+  const char* name() const override { return "shared-memory"; }
+  int score(const CollectiveCall& call) const override;
+  void run(const CollectiveCall& call) override;
+
+ private:
+  const std::shared_ptr<HostGroup> group_;
+  const std::vector<std::vector<int>> hosts_;  // their ranks
+};
+
+}  // namespace hvd

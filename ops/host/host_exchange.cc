@@ -1,0 +1,195 @@
+// The collectives in which every rank has something of its own for the others.
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "core/base/error.h"
+#include "ops/host/host_group.h"
+
+namespace hvd {
+
+namespace {
+
+using Counts = HostGroup::Counts;
+
+void* advance(void* base, std::int64_t elements, std::size_t size) {
+  return base == nullptr ? nullptr : static_cast<std::byte*>(base) + static_cast<std::size_t>(elements) * size;
+}
+const void* advance(const void* base, std::int64_t elements, std::size_t size) {
+  return base == nullptr ? nullptr : static_cast<const std::byte*>(base) + static_cast<std::size_t>(elements) * size;
+}
+
+void copy(void* output, const void* input, std::int64_t elements, std::size_t size) {
+  if (output == nullptr || input == nullptr || output == input || elements == 0) return;
+  std::memcpy(output, input, static_cast<std::size_t>(elements) * size);
+}
+
+void check_counts(const Counts& counts, std::size_t rows, int ranks, const char* collective) {
+  bool right = counts.size() == rows;
+  for (const auto& row : counts) {
+    right = right && row.size() == static_cast<std::size_t>(ranks);
+    for (const std::int64_t count : row) right = right && count >= 0;
+  }
+  if (!right) throw Internal(std::string(collective) + ": the counts do not fit the tensors and the ranks");
+}
+
+std::int64_t steps_for(std::int64_t elements, std::int64_t elements_per_step) {
+  return (elements + elements_per_step - 1) / elements_per_step;
+}
+
+// Elements of step `step` out of `total`; none when they are used up.
+std::int64_t count_in_step(std::int64_t total, std::int64_t step, std::int64_t elements_per_step) {
+  return std::clamp(total - step * elements_per_step, std::int64_t{0}, elements_per_step);
+}
+
+// Here outputs are written while inputs are still to be read, at other places: an input that is its output's memory is
+// copied aside first. Returns the copies, and has `pieces` point to them.
+std::unique_ptr<std::byte[]> set_aside(std::vector<Piece>& pieces, std::size_t size) {
+  const auto in_place = [](const Piece& piece) { return piece.input != nullptr && piece.input == piece.output; };
+  std::size_t bytes = 0;
+  for (const Piece& piece : pieces) {
+    if (in_place(piece)) bytes += static_cast<std::size_t>(piece.elements) * size;
+  }
+  auto copies = std::make_unique_for_overwrite<std::byte[]>(bytes);
+  std::byte* next = copies.get();
+  for (Piece& piece : pieces) {
+    if (!in_place(piece)) continue;
+    copy(next, piece.input, piece.elements, size);
+    piece.input = next;
+    next += static_cast<std::size_t>(piece.elements) * size;
+  }
+  return copies;
+}
+
+}  // namespace
+
+void HostGroup::allgather(std::span<const Piece> pieces, const Counts& counts, DType dtype) {
+  check_counts(counts, pieces.size(), ranks(), "allgather");
+  const std::size_t size = size_of(dtype);
+  std::vector<Piece> own(pieces.begin(), pieces.end());
+  const auto copies = set_aside(own, size);
+
+  // What comes from each rank: its part of every piece.
+  std::vector<std::vector<Piece>> parts(static_cast<std::size_t>(ranks()));
+  for (std::size_t p = 0; p < own.size(); ++p) {
+    std::int64_t first = 0;
+    for (std::size_t source = 0; source < parts.size(); ++source) {
+      const std::int64_t count = counts[p][source];
+      void* output = advance(own[p].output, first, size);
+      const bool is_own = static_cast<int>(source) == rank();
+      parts[source].push_back({.input = is_own ? own[p].input : nullptr, .output = output, .elements = count});
+      if (is_own) copy(output, own[p].input, count, size);
+      first += count;
+    }
+  }
+  if (ranks() == 1) return;
+
+  window_.begin("allgather");
+  const std::int64_t chunk = elements_in(window_.chunk_bytes(), size);
+  std::vector<PieceCursor> cursors;
+  std::vector<std::int64_t> totals;
+  for (const auto& part : parts) {
+    cursors.emplace_back(part);
+    totals.push_back(elements_of(part));
+  }
+  const std::int64_t steps = steps_for(*std::max_element(totals.begin(), totals.end()), chunk);
+  const auto self = static_cast<std::size_t>(rank());
+  for (std::int64_t step = 0; step < steps; ++step) {
+    pack(cursors[self], count_in_step(totals[self], step, chunk), {.dtype = dtype}, window_.open_step());
+    window_.publish();
+    window_.await_all();
+    for (int distance = 1; distance < ranks(); ++distance) {  // each begins with another one
+      const int source = (rank() + distance) % ranks();
+      const auto s = static_cast<std::size_t>(source);
+      unpack(cursors[s], count_in_step(totals[s], step, chunk), size, window_.slot(source));
+    }
+  }
+}
+
+void HostGroup::reducescatter(std::span<const Piece> pieces, const Counts& counts, const Reduction& reduction) {
+  check_reduction(reduction.dtype, reduction.op);
+  check_counts(counts, pieces.size(), ranks(), "reducescatter");
+  const std::size_t size = size_of(reduction.dtype);
+  std::vector<Piece> own(pieces.begin(), pieces.end());
+  const auto copies = set_aside(own, size);
+
+  // What goes to each rank: its part of every piece. Outputs matter in the own part only.
+  std::vector<std::vector<Piece>> parts(static_cast<std::size_t>(ranks()));
+  for (std::size_t p = 0; p < own.size(); ++p) {
+    std::int64_t first = 0;
+    for (std::size_t destination = 0; destination < parts.size(); ++destination) {
+      const std::int64_t count = counts[p][destination];
+      parts[destination].push_back(
+          {.input = advance(own[p].input, first, size), .output = own[p].output, .elements = count});
+      first += count;
+    }
+  }
+
+  // A slot holds a block for each rank, so that all of them have something to reduce in every step.
+  window_.begin("reducescatter");
+  const std::size_t block_bytes = window_.chunk_bytes() / static_cast<std::size_t>(ranks()) / 64 * 64;
+  const std::int64_t block = elements_in(block_bytes, size);
+  std::vector<PieceCursor> cursors;
+  std::vector<std::int64_t> totals;
+  for (const auto& part : parts) {
+    cursors.emplace_back(part);
+    totals.push_back(elements_of(part));
+  }
+  const auto self = static_cast<std::size_t>(rank());
+  PieceCursor results(parts[self]);
+  const std::int64_t steps = steps_for(*std::max_element(totals.begin(), totals.end()), block);
+  for (std::int64_t step = 0; step < steps; ++step) {
+    std::byte* slot = window_.open_step();
+    for (std::size_t destination = 0; destination < parts.size(); ++destination) {
+      pack(cursors[destination], count_in_step(totals[destination], step, block), reduction,
+           slot + destination * block_bytes);
+    }
+    window_.publish();
+    window_.await_all();
+    reduce_from_slots(results, count_in_step(totals[self], step, block), reduction, self * block_bytes);
+  }
+}
+
+void HostGroup::alltoall(const Piece& piece, const Counts& counts, DType dtype) {
+  const auto count = static_cast<std::size_t>(ranks());
+  check_counts(counts, count, ranks(), "alltoall");
+  const std::size_t size = size_of(dtype), self = static_cast<std::size_t>(rank());
+  std::vector<Piece> own{piece};
+  const auto copies = set_aside(own, size);
+
+  std::vector<const void*> to(count);  // what goes to each rank
+  std::vector<void*> from(count);      // where it goes that comes from each rank
+  std::int64_t sent = 0, received = 0, largest = 0;
+  for (std::size_t peer = 0; peer < count; ++peer) {
+    to[peer] = advance(own[0].input, sent, size);
+    from[peer] = advance(piece.output, received, size);
+    sent += counts[self][peer];
+    received += counts[peer][self];
+    for (std::size_t other = 0; other < count; ++other) {
+      if (other != peer) largest = std::max(largest, counts[peer][other]);
+    }
+  }
+  copy(from[self], to[self], counts[self][self], size);
+
+  // A slot holds a block for each rank.
+  window_.begin("alltoall");
+  const std::size_t block_bytes = window_.chunk_bytes() / count / 64 * 64;
+  const std::int64_t block = elements_in(block_bytes, size);
+  for (std::int64_t step = 0; step < steps_for(largest, block); ++step) {
+    std::byte* slot = window_.open_step();
+    for (std::size_t peer = 0; peer < count; ++peer) {
+      if (peer == self) continue;
+      copy(slot + peer * block_bytes, advance(to[peer], step * block, size),
+           count_in_step(counts[self][peer], step, block), size);
+    }
+    window_.publish();
+    window_.await_all();
+    for (std::size_t distance = 1; distance < count; ++distance) {  // each begins with another one
+      const std::size_t peer = (self + distance) % count;
+      copy(advance(from[peer], step * block, size), window_.slot(static_cast<int>(peer)) + self * block_bytes,
+           count_in_step(counts[peer][self], step, block), size);
+    }
+  }
+}
+
+}  // namespace hvd

@@ -1,0 +1,109 @@
+// What the collectives share, and those that only copy from one to all. See host_allreduce.cc, host_exchange.cc.
+#include "ops/host/host_group.h"
+
+#include <cstring>
+#include <utility>
+
+#include "core/base/error.h"
+
+namespace hvd {
+
+HostGroup::HostGroup(std::span<std::byte> region, int rank, int ranks, const WindowOptions& options,
+                     const AbortFlag* abort, Window::Describe describe)
+    : window_(region, rank, ranks, options, abort, std::move(describe)), sources_(static_cast<std::size_t>(ranks)) {}
+
+std::int64_t HostGroup::elements_in(std::size_t bytes, std::size_t element_size) {
+  return static_cast<std::int64_t>(bytes / 64 * 64 / element_size);
+}
+
+void HostGroup::pack(PieceCursor& cursor, std::int64_t count, const Reduction& reduction, std::byte* destination) {
+  const std::size_t size = size_of(reduction.dtype);
+  // A negative factor turns the order around, and with it the end that min and max never choose.
+  ReduceOp identity_op = reduction.op;
+  if (reduction.prescale < 0 && identity_op == ReduceOp::min) {
+    identity_op = ReduceOp::max;
+  } else if (reduction.prescale < 0 && identity_op == ReduceOp::max) {
+    identity_op = ReduceOp::min;
+  }
+  while (count > 0) {
+    const PieceCursor::Run run = cursor.next(count);
+    const std::size_t bytes = static_cast<std::size_t>(run.count) * size;
+    if (const std::byte* input = run.input(size)) {
+      std::memcpy(destination, input, bytes);
+    } else {
+      fill_identity(reduction.dtype, identity_op, destination, static_cast<std::size_t>(run.count));
+    }
+    destination += bytes;
+    count -= run.count;
+  }
+}
+
+void HostGroup::unpack(PieceCursor& cursor, std::int64_t count, std::size_t element_size, const std::byte* source) {
+  while (count > 0) {
+    const PieceCursor::Run run = cursor.next(count);
+    const std::size_t bytes = static_cast<std::size_t>(run.count) * element_size;
+    if (std::byte* output = run.output(element_size)) std::memcpy(output, source, bytes);
+    source += bytes;
+    count -= run.count;
+  }
+}
+
+void HostGroup::reduce_from_slots(PieceCursor& cursor, std::int64_t count, const Reduction& reduction,
+                                  std::size_t offset) {
+  const std::size_t size = size_of(reduction.dtype);
+  while (count > 0) {
+    const PieceCursor::Run run = cursor.next(count);
+    if (std::byte* output = run.output(size)) {
+      for (int rank = 0; rank < ranks(); ++rank) {
+        sources_[static_cast<std::size_t>(rank)] = window_.slot(rank) + offset;
+      }
+      reduce(reduction, reduction.dtype, sources_, reduction.dtype, output, static_cast<std::size_t>(run.count));
+    }
+    offset += static_cast<std::size_t>(run.count) * size;
+    count -= run.count;
+  }
+}
+
+void HostGroup::broadcast(std::span<const Piece> pieces, DType dtype, int root) {
+  if (root < 0 || root >= ranks()) throw Internal("broadcast: the root is not a rank of this host");
+  window_.begin("broadcast");
+  publish_chunks(pieces, dtype, root);
+}
+
+void HostGroup::broadcast_from_leader(std::span<const Piece> pieces, DType dtype) {
+  window_.begin("allreduce");
+  publish_chunks(pieces, dtype, 0);
+}
+
+void HostGroup::publish_chunks(std::span<const Piece> pieces, DType dtype, int root) {
+  const std::size_t size = size_of(dtype);
+  const bool is_root = rank() == root;
+  PieceCursor cursor(pieces);
+  const std::int64_t chunk = elements_in(window_.chunk_bytes(), size);
+  for (std::int64_t left = ranks() == 1 ? 0 : elements_of(pieces); left > 0;) {
+    const std::int64_t count = std::min(chunk, left);
+    std::byte* slot = window_.open_step();
+    // The sum's identity is zero: what a root without input would stand for.
+    if (is_root) pack(cursor, count, {.dtype = dtype}, slot);
+    window_.publish();
+    if (!is_root) {
+      window_.await(root);
+      unpack(cursor, count, size, window_.slot(root));
+    }
+    left -= count;
+  }
+  if (!is_root) return;
+  for (const Piece& piece : pieces) {
+    if (piece.output == nullptr || piece.output == piece.input || piece.input == nullptr) continue;
+    std::memcpy(piece.output, piece.input, static_cast<std::size_t>(piece.elements) * size);
+  }
+}
+
+void HostGroup::barrier() {
+  window_.begin("barrier");
+  window_.open_step();
+  window_.publish();
+  window_.await_all();
+}
+
+}  // namespace hvd

@@ -1,0 +1,206 @@
+#include "ops/host/window.h"
+
+#include <sched.h>
+
+#include <array>
+#include <bit>
+#include <new>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/wait_policy.h"
+
+namespace hvd {
+
+namespace {
+
+constexpr std::size_t kAlignment = 4096;
+constexpr int kCpuWords = CPU_SETSIZE / 64;
+
+std::size_t round_up(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+}  // namespace
+
+// All zero when fresh. Each signal has one writer, its rank.
+struct Window::Lane {
+  Signal published;
+  Signal reduced;
+  alignas(128) std::array<std::atomic<std::uint64_t>, kCpuWords> cpus;  // this rank's affinity mask
+};
+
+// What is used if ranks outnumber CPUs. The writer of all_published is the last rank to publish the step, the writer
+// of all_reduced the one that finishes the last slice.
+struct Window::Shared {
+  Signal all_published;
+  Signal all_reduced;
+  alignas(128) std::atomic<std::uint32_t> published;  // sum of all ranks' steps: ranks * t when the last publishes t
+  alignas(128) std::atomic<std::uint32_t> claimed;    // slices of the round, by those who reduce
+  alignas(128) std::atomic<std::uint32_t> finished;
+};
+
+std::size_t Window::region_bytes(int ranks, std::size_t chunk_bytes) {
+  const auto count = static_cast<std::size_t>(ranks);
+  return round_up(sizeof(Shared)) + round_up(count * sizeof(Lane)) + (count * 2 + 2) * chunk_bytes;
+}
+
+// Zero bytes are what constructors would store, and another rank may have begun already: nothing is constructed.
+Window::Shared* Window::shared_in(std::span<std::byte> region) {
+  return std::launder(reinterpret_cast<Shared*>(region.data()));
+}
+
+Window::Lane* Window::lanes_in(std::span<std::byte> region) {
+  return std::launder(reinterpret_cast<Lane*>(region.data() + round_up(sizeof(Shared))));
+}
+
+void Window::seed(std::span<std::byte> region, int ranks, std::uint32_t number) {
+  Shared* shared = shared_in(region);
+  shared->all_published.value = number;
+  shared->all_reduced.value = number;
+  shared->published = number * static_cast<std::uint32_t>(ranks);
+  for (int rank = 0; rank < ranks; ++rank) {
+    lanes_in(region)[rank].published.value = number;
+    lanes_in(region)[rank].reduced.value = number;
+  }
+}
+
+Window::Window(std::span<std::byte> region, int rank, int ranks, const WindowOptions& options, const AbortFlag* abort,
+               Describe describe)
+    : rank_(rank),
+      ranks_(ranks),
+      chunk_bytes_(options.chunk_bytes),
+      timeout_(options.timeout),
+      abort_(abort),
+      describe_(std::move(describe)) {
+  static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free);
+  if (ranks < 1 || rank < 0 || rank >= ranks || chunk_bytes_ % 64 != 0 ||
+      chunk_bytes_ < 64 * static_cast<std::size_t>(ranks)) {
+    throw InvalidArgument("a host window needs chunks of whole cache lines, one for each rank at least");
+  }
+  if (region.size() < region_bytes(ranks, chunk_bytes_)) {
+    throw InvalidArgument("the shared memory of this host's ranks is too small");
+  }
+  shared_ = shared_in(region);
+  lanes_ = lanes_in(region);
+  slots_ = region.data() + round_up(sizeof(Shared)) + round_up(static_cast<std::size_t>(ranks) * sizeof(Lane));
+  results_ = slots_ + static_cast<std::size_t>(ranks) * 2 * chunk_bytes_;
+  step_ = settled_ = lanes_[rank_].published.value.load(std::memory_order_relaxed);
+  round_ = lanes_[rank_].reduced.value.load(std::memory_order_relaxed);
+  meet(options);
+}
+
+// All ranks must choose alike between own and claimed slices, but each sees its own affinity mask only: a launcher may
+// have bound every rank to a core of its own. So the masks are shared, and counted together.
+void Window::meet(const WindowOptions& options) {
+  cpu_set_t own;
+  CPU_ZERO(&own);
+  sched_getaffinity(0, sizeof own, &own);
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &own)) lanes_[rank_].cpus[static_cast<std::size_t>(cpu) / 64] |= std::uint64_t{1} << (cpu % 64);
+  }
+  what_ = "start";
+  started_ = Clock::now();
+  deadline_ = started_ + options.start_timeout;
+  open_step();
+  publish();
+  await_all();
+
+  int cpus = 0;
+  for (std::size_t word = 0; word < kCpuWords; ++word) {
+    std::uint64_t together = 0;
+    for (int rank = 0; rank < ranks_; ++rank) together |= lanes_[rank].cpus[word].load(std::memory_order_relaxed);
+    cpus += std::popcount(together);
+  }
+  if (options.cpus > 0) cpus = options.cpus;
+  policy_ = wait_policy_for(ranks_, cpus);
+  claimed_ = ranks_ > cpus;
+}
+
+void Window::begin(const char* what) {
+  what_ = what;
+  started_ = Clock::now();
+  deadline_ = started_ + timeout_;
+}
+
+std::byte* Window::open_step() {
+  if (settled_ != step_) await_all();
+  ++step_;
+  return slot_of(rank_, step_);
+}
+
+void Window::publish() {
+  lanes_[rank_].published.store_and_wake(step_);
+  if (!claimed_) return;
+  const std::uint32_t sum = shared_->published.fetch_add(1, std::memory_order_acq_rel) + 1;
+  if (sum != step_ * static_cast<std::uint32_t>(ranks_)) return;
+  // Everyone has left the round before, or it would not have published this step.
+  shared_->claimed.store(0, std::memory_order_relaxed);
+  shared_->finished.store(0, std::memory_order_relaxed);
+  shared_->all_published.store_and_wake(step_);
+}
+
+void Window::await_all() {
+  if (claimed_) {
+    await_value(shared_->all_published, step_, &Lane::published, "to begin");
+  } else {
+    for (int rank = 0; rank < ranks_; ++rank) await(rank);
+  }
+  settled_ = step_;
+}
+
+void Window::await(int rank) { await_value(lanes_[rank].published, step_, &Lane::published, "to begin"); }
+
+void Window::open_round() {
+  ++round_;
+  slice_taken_ = false;
+}
+
+std::optional<int> Window::take_slice() {
+  if (claimed_) {
+    const std::uint32_t slice = shared_->claimed.fetch_add(1, std::memory_order_relaxed);
+    if (slice < kClaimedSlices) return static_cast<int>(slice);
+    lanes_[rank_].reduced.value.store(round_, std::memory_order_release);
+    return std::nullopt;
+  }
+  return std::exchange(slice_taken_, true) ? std::nullopt : std::optional(rank_);
+}
+
+void Window::finish_slice() {
+  if (!claimed_) {
+    lanes_[rank_].reduced.store_and_wake(round_);
+  } else if (shared_->finished.fetch_add(1, std::memory_order_acq_rel) + 1 == kClaimedSlices) {
+    shared_->all_reduced.store_and_wake(round_);
+  }
+}
+
+void Window::await_round() {
+  if (claimed_) {
+    await_value(shared_->all_reduced, round_, &Lane::reduced, "to do its part");
+    return;
+  }
+  for (int rank = 0; rank < ranks_; ++rank) {
+    await_value(lanes_[rank].reduced, round_, &Lane::reduced, "to do its part");
+  }
+}
+
+void Window::await_value(Signal& signal, std::uint32_t target, Signal Lane::*signal_of_rank, const char* doing) {
+  std::uint32_t seen = signal.value.load(std::memory_order_acquire);
+  while (!sequence_reached(seen, target)) {
+    const std::uint32_t now = signal.wait_change(seen, policy_, deadline_, abort_);
+    if (now == seen) throw_timeout(target, signal_of_rank, doing);
+    seen = now;
+  }
+  if (seen - target > 1) throw Internal(std::string(what_) + ": the ranks of this host are out of step");
+}
+
+void Window::throw_timeout(std::uint32_t target, Signal Lane::*signal_of_rank, const char* doing) const {
+  std::string late;
+  for (int rank = 0; rank < ranks_; ++rank) {
+    if (sequence_reached((lanes_[rank].*signal_of_rank).value.load(std::memory_order_relaxed), target)) continue;
+    late += (late.empty() ? "" : ", ") + describe_(rank);
+  }
+  const auto waited = std::to_string(seconds(Clock::now() - started_));
+  throw Timeout(std::string(what_) + " in shared memory: waited " + waited.substr(0, waited.find('.') + 2) + " s for " +
+                late + " " + doing);
+}
+
+}  // namespace hvd

@@ -1,0 +1,124 @@
+// The shared memory of one host's ranks, and the one protocol by which they take turns in it.
+//
+// Every rank owns two slots of chunk_bytes, and all together own two result areas of that size. A collective is a
+// sequence of steps, numbered by a counter that all ranks advance alike. In a step a rank may fill the slot of the
+// step's parity, then publishes (even if it had nothing to say), then reads what others published.
+//
+// Why a slot may be filled again without a barrier at the end of a collective:
+//   1. open_step() of step t returns when every rank has published step t - 1.
+//   2. A rank publishes step t - 1 after it has read all that it wanted from the slots of step t - 2.
+//   3. So in step t the slots of step t - 2, which have the same parity, are read by nobody any more.
+// No rank is ever more than one step ahead of another one.
+//
+// A step may be followed by a round, in which the ranks reduce slices of the published chunks into the result area of
+// the round's parity. Rounds are counted separately, so that numbers compared are never far apart when 32 bits wrap.
+//   4. A rank may open step t + 1 between the reduction and the reading of round r that belongs to step t. It opens
+//      step t + 2 only after that reading.
+//   5. Round r + 2 is written by ranks that have seen everyone publish step t + 2: the area of round r is free again.
+//
+// Who does which slice: with a CPU for each rank everyone has the slice of its own number. If ranks outnumber CPUs,
+// slices are claimed from a counter, so that the work is done by those who have a CPU; and everybody sleeps on one word
+// that the last to arrive changes, instead of on each rank's. The result is the same: a slice is reduced in rank order
+// by whoever does it.
+//
+// Used by one thread per rank. All waits end with Timeout at the deadline of the collective, or as the AbortFlag says.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "core/base/abort_flag.h"
+#include "core/base/clock.h"
+#include "core/base/futex.h"
+
+namespace hvd {
+
+struct WindowOptions {
+  std::size_t chunk_bytes = 256 << 10;
+  int cpus = 0;                  // that the ranks of this host have among them; 0: they find out together
+  Duration timeout = 300s;       // of one collective
+  Duration start_timeout = 30s;  // for all ranks to come together in the constructor
+};
+
+class Window {
+ public:
+  // "rank 2 on host-b (pid 1234)" for a rank of this host.
+  using Describe = std::function<std::string(int local_rank)>;
+
+  static std::size_t region_bytes(int ranks, std::size_t chunk_bytes);
+
+  // Makes a fresh region look as if `number` steps and rounds had been taken in it: how tests reach the wrap-around.
+  static void seed(std::span<std::byte> region, int ranks, std::uint32_t number);
+
+  // `region` is zero when fresh, mapped by all ranks with equal options, and outlives the window. Returns when all
+  // ranks of the host are here. `abort` may be null.
+  Window(std::span<std::byte> region, int rank, int ranks, const WindowOptions& options, const AbortFlag* abort,
+         Describe describe);
+
+  int rank() const { return rank_; }
+  int ranks() const { return ranks_; }
+  std::size_t chunk_bytes() const { return chunk_bytes_; }
+
+  // Starts the clock; `what` (a literal) names the collective in errors.
+  void begin(const char* what);
+
+  // The step after the current one becomes the current one; returns this rank's slot to fill.
+  std::byte* open_step();
+  void publish();
+  // Everyone, or one rank, has published the current step.
+  void await_all();
+  void await(int rank);
+  const std::byte* slot(int rank) const { return slot_of(rank, step_); }
+
+  // A round on the current step, which everyone has published. The ranks together take each of slices() once.
+  void open_round();
+  int slices() const { return claimed_ ? kClaimedSlices : ranks_; }
+  std::optional<int> take_slice();
+  void finish_slice();
+  // All slices of the round are finished.
+  void await_round();
+  std::byte* result() const { return results_ + (round_ & 1) * chunk_bytes_; }
+
+ private:
+  struct Lane;
+  struct Shared;
+
+  static constexpr int kClaimedSlices = 16;
+
+  static Shared* shared_in(std::span<std::byte> region);
+  static Lane* lanes_in(std::span<std::byte> region);
+  std::byte* slot_of(int rank, std::uint32_t step) const {
+    return slots_ + (static_cast<std::size_t>(rank) * 2 + (step & 1)) * chunk_bytes_;
+  }
+  void meet(const WindowOptions& options);
+  void await_value(Signal& signal, std::uint32_t target, Signal Lane::*signal_of_rank, const char* doing);
+  [[noreturn]] void throw_timeout(std::uint32_t target, Signal Lane::*signal_of_rank, const char* doing) const;
+
+  const int rank_;
+  const int ranks_;
+  const std::size_t chunk_bytes_;
+  const Duration timeout_;
+  const AbortFlag* const abort_;
+  const Describe describe_;
+  Shared* shared_;
+  Lane* lanes_;  // by rank
+  std::byte* slots_;
+  std::byte* results_;
+
+  WaitPolicy policy_{.spin = Duration{0}, .yields = 64};
+  bool claimed_ = true;  // ranks outnumber CPUs
+
+  const char* what_ = "";
+  TimePoint started_;
+  Deadline deadline_ = Deadline::max();
+  std::uint32_t step_ = 0;
+  std::uint32_t settled_ = 0;  // the last step that everyone is known to have published
+  std::uint32_t round_ = 0;
+  bool slice_taken_ = false;
+};
+
+}  // namespace hvd

@@ -1,0 +1,54 @@
+// The two 16-bit float formats, converted bit by bit: round to nearest even, infinities and NaN kept (a NaN comes out
+// quiet). The reference for every instruction set: hardware conversions give the same bits.
+//
+// Always inlined: these are compiled for several instruction sets in one program, and a copy made for one of them must
+// not end up in another's code.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+namespace hvd {
+
+using HalfBits = std::uint16_t;      // IEEE binary16: 1 sign, 5 exponent, 10 fraction bits
+using Bfloat16Bits = std::uint16_t;  // the upper half of a float32
+
+[[gnu::always_inline]] inline float half_to_float(HalfBits half) {
+  const std::uint32_t sign = static_cast<std::uint32_t>(half & 0x8000u) << 16;
+  const std::uint32_t exponent = half & 0x7c00u;
+  const std::uint32_t fraction = half & 0x03ffu;
+  // Exponent 0: multiples of 2^-24, exact in a float32. Exponent 31: infinity, or a NaN that gets its quiet bit.
+  const std::uint32_t tiny = std::bit_cast<std::uint32_t>(static_cast<float>(static_cast<int>(fraction)) * 0x1p-24f);
+  const std::uint32_t special = 0x7f800000u | (fraction << 13) | (fraction != 0 ? 0x00400000u : 0u);
+  const std::uint32_t normal = ((exponent | fraction) << 13) + 0x38000000u;
+  const std::uint32_t magnitude = exponent == 0 ? tiny : exponent == 0x7c00u ? special : normal;
+  return std::bit_cast<float>(sign | magnitude);
+}
+
+[[gnu::always_inline]] inline HalfBits float_to_half(float value) {
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t sign = (bits >> 16) & 0x8000u;
+  const std::uint32_t magnitude = bits & 0x7fffffffu;
+  // Below 2^-14 the result counts multiples of 2^-24, the distance of floats at 0.5: the addition rounds.
+  const std::uint32_t tiny = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
+  const std::uint32_t normal = (magnitude - 0x38000000u + 0x0fffu + ((magnitude >> 13) & 1u)) >> 13;
+  const std::uint32_t nan = 0x7e00u | ((magnitude >> 13) & 0x03ffu);
+  const std::uint32_t half = magnitude > 0x7f800000u    ? nan
+                             : magnitude >= 0x47800000u ? 0x7c00u
+                             : magnitude < 0x38800000u  ? tiny
+                                                        : normal;
+  return static_cast<HalfBits>(sign | half);
+}
+
+[[gnu::always_inline]] inline float bfloat16_to_float(Bfloat16Bits value) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(value) << 16);
+}
+
+[[gnu::always_inline]] inline Bfloat16Bits float_to_bfloat16(float value) {
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
+  const std::uint32_t nan = bits | 0x00400000u;
+  return static_cast<Bfloat16Bits>(((bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded) >> 16);
+}
+
+}  // namespace hvd

@@ -1,0 +1,77 @@
+// A transport between ranks that are threads of one process: what tests run on, and the shortest complete
+// implementation of transport.h.
+//
+// Each ordered pair of ranks has a channel with two queues, posted sends and posted receives. Whoever completes a pair
+// of heads copies the bytes, under the channel's lock. The LocalNetwork outlives its transports; a transport belongs
+// to its rank's thread.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "core/base/abort_flag.h"
+#include "ops/transport/operation.h"
+#include "ops/transport/transport.h"
+
+namespace hvd {
+
+class LocalNetwork {
+ public:
+  explicit LocalNetwork(int size);
+
+  int size() const { return size_; }
+
+ private:
+  friend class LocalTransport;
+
+  // Messages from one rank to another. All members are guarded by the mutex.
+  struct Channel {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::deque<Operation*> sends;
+    std::deque<Operation*> receives;
+    bool sender_gone = false;
+    bool receiver_gone = false;
+
+    // Delivers as long as the heads of both queues agree. Heads that disagree stay, for the receiver to see.
+    void match();
+  };
+
+  Channel& channel(int from, int to) { return *channels_[static_cast<std::size_t>(from * size_ + to)]; }
+
+  const int size_;
+  std::vector<std::unique_ptr<Channel>> channels_;
+};
+
+class LocalTransport final : public Transport {
+ public:
+  // `abort` is polled by waits and outlives the transport.
+  LocalTransport(LocalNetwork& network, int rank, const AbortFlag& abort);
+  ~LocalTransport() override;
+
+  int rank() const override { return rank_; }
+  int size() const override { return network_.size(); }
+
+  Ticket post_send(int peer, Tag tag, std::span<const std::byte> bytes) override;
+  Ticket post_receive(int peer, Tag tag, std::span<std::byte> bytes) override;
+  void wait(Ticket ticket, Deadline deadline) override;
+
+ private:
+  Ticket post(Operation operation);
+  LocalNetwork::Channel& channel_of(const Operation& operation);
+  void await_completion(const Operation& operation, Deadline deadline);
+  void flush_sends();
+  // Withdraws everything posted: from here on no peer touches this rank's memory.
+  void leave();
+
+  LocalNetwork& network_;
+  const int rank_;
+  const AbortFlag& abort_;
+  OperationWindow operations_;
+  bool left_ = false;
+};
+
+}  // namespace hvd

@@ -1,0 +1,55 @@
+#include "ops/transport/operation.h"
+
+#include <cstdio>
+#include <utility>
+
+#include "core/base/error.h"
+
+namespace hvd {
+
+std::string describe_message(const Tag& tag, std::uint64_t bytes) {
+  return "process set " + std::to_string(tag.process_set) + ", call " + std::to_string(tag.sequence) + ", step " +
+         std::to_string(tag.step) + ", " + std::to_string(bytes) + " bytes";
+}
+
+std::string describe_timeout(const Operation& operation, const std::string& peer_name, Duration waited) {
+  char duration[32];
+  std::snprintf(duration, sizeof duration, "%.1f s", seconds(waited));
+  return "waited " + std::string(duration) + " for " + peer_name +
+         (operation.kind == Operation::Kind::send ? " to take " : " to send ") +
+         describe_message(operation.tag, operation.size());
+}
+
+std::string describe_mismatch(const Operation& expected, const std::string& peer_name, const Tag& tag,
+                              std::uint64_t bytes) {
+  return peer_name + " is out of step: it sent (" + describe_message(tag, bytes) + ") where (" +
+         describe_message(expected.tag, expected.size()) + ") was expected";
+}
+
+std::string describe_loss(const Operation& operation, const std::string& peer_name) {
+  return "lost the connection to " + peer_name +
+         (operation.kind == Operation::Kind::send ? " while sending " : " while receiving ") +
+         describe_message(operation.tag, operation.size());
+}
+
+Operation& OperationWindow::add(Operation operation) {
+  operations_.push_back(std::move(operation));
+  return operations_.back();
+}
+
+Operation& OperationWindow::find(Transport::Ticket ticket) {
+  if (ticket < first_ || ticket - first_ >= operations_.size() || operations_[ticket - first_].waited) {
+    throw InvalidArgument("waited for ticket " + std::to_string(ticket) + ", which is not outstanding");
+  }
+  return operations_[ticket - first_];
+}
+
+void OperationWindow::retire(Operation& operation) {
+  operation.waited = true;
+  while (!operations_.empty() && operations_.front().waited) {
+    operations_.pop_front();
+    ++first_;
+  }
+}
+
+}  // namespace hvd

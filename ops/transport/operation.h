@@ -1,0 +1,63 @@
+// A posted send or receive, as every transport keeps it, and the sentences that errors are made of.
+//
+// Private to the transports. An OperationWindow belongs to one transport and is used on its thread; the operations in
+// it stay where they are until they are waited for, so that queues may point to them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <span>
+#include <string>
+
+#include "ops/transport/transport.h"
+
+namespace hvd {
+
+// A rank's name in messages: "rank 2 on host-b (pid 1234)".
+using DescribeRank = std::function<std::string(int)>;
+
+struct Operation {
+  enum class Kind { send, receive };
+
+  Kind kind = Kind::send;
+  int peer = -1;
+  Tag tag{};
+  std::span<const std::byte> outgoing = {};  // of a send
+  std::span<std::byte> incoming = {};        // of a receive
+  bool done = false;
+  bool waited = false;
+
+  std::size_t size() const { return kind == Kind::send ? outgoing.size() : incoming.size(); }
+};
+
+// "process set 0, call 17, step 3, 4096 bytes"
+std::string describe_message(const Tag& tag, std::uint64_t bytes);
+
+// What a Timeout says: "waited 5.0 s for rank 2 on host-b (pid 1234) to send process set 0, ...".
+std::string describe_timeout(const Operation& operation, const std::string& peer_name, Duration waited);
+
+// What the receiver says of a message that is not the one it posted for.
+std::string describe_mismatch(const Operation& expected, const std::string& peer_name, const Tag& tag,
+                              std::uint64_t bytes);
+
+// What is said when the peer's end is gone.
+std::string describe_loss(const Operation& operation, const std::string& peer_name);
+
+// Tickets are numbers in order of posting; the window runs from the oldest operation not yet waited for to the newest.
+class OperationWindow {
+ public:
+  Operation& add(Operation operation);
+  Transport::Ticket newest() const { return first_ + operations_.size() - 1; }
+
+  // Throws InvalidArgument for a ticket that was never given out or was waited for already.
+  Operation& find(Transport::Ticket ticket);
+  void retire(Operation& operation);
+
+ private:
+  std::deque<Operation> operations_;
+  Transport::Ticket first_ = 0;
+};
+
+}  // namespace hvd

@@ -1,0 +1,33 @@
+// A connection between every two of some ranks, made once at start.
+//
+// Each rank listens on its own address, publishes it in the store under "data/<rank>", connects to the lower ranks and
+// accepts the higher ones. A rank begins to accept when it is connected to all lower ones, so that the mesh grows from
+// rank 0 upwards without a cycle of waits. Nothing listens any more afterwards.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/base/log.h"
+#include "core/net/authentication.h"
+#include "core/rendezvous/store.h"
+#include "ops/transport/operation.h"
+
+namespace hvd {
+
+struct MeshSetup {
+  int rank = 0;
+  std::vector<int> ranks;  // global ranks to connect with each other, the own one included
+  Store& store;
+  const JobKey& job_key;
+  std::string own_host;  // address under which the other ranks reach this one
+  DescribeRank describe;
+  const Log& log;
+  Deadline deadline;
+};
+
+// One connected, authenticated socket for each other rank. Throws Timeout that names the ranks that did not come.
+std::map<int, Socket> connect_mesh(const MeshSetup& setup);
+
+}  // namespace hvd

@@ -1,0 +1,189 @@
+#include "ops/transport/tcp/tcp_transport.h"
+
+#include <poll.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/futex.h"
+#include "ops/transport/tcp/receive_queue.h"
+#include "ops/transport/tcp/send_queue.h"
+
+namespace hvd {
+
+namespace {
+
+// How long the destructor waits for the kernel to take what was posted.
+constexpr Duration kFlushTime = std::chrono::seconds(1);
+
+}  // namespace
+
+struct TcpTransport::Connection {
+  std::string peer_name;
+  Socket socket;
+  SendQueue sends;
+  ReceiveQueue receives;
+  bool active = false;
+
+  bool idle() const { return sends.empty() && receives.empty(); }
+};
+
+TcpTransport::TcpTransport(const MeshSetup& setup, WaitPolicy policy, const AbortFlag& abort)
+    : rank_(setup.rank), size_(static_cast<int>(setup.ranks.size())), policy_(policy), abort_(abort) {
+  for (auto& [peer, socket] : connect_mesh(setup)) {
+    auto connection = std::make_unique<Connection>();
+    connection->peer_name = setup.describe(peer);
+    connection->socket = std::move(socket);
+    connections_.emplace(peer, std::move(connection));
+  }
+}
+
+TcpTransport::~TcpTransport() {
+  if (failed_) return;
+  try {
+    flush_sends();
+  } catch (const Error&) {
+    // A connection in a state that sending cannot explain: there is nobody left to tell.
+  }
+}
+
+Transport::Ticket TcpTransport::post_send(int peer, Tag tag, std::span<const std::byte> bytes) {
+  Connection& connection = connection_to(peer);
+  Operation& operation = operations_.add({.kind = Operation::Kind::send, .peer = peer, .tag = tag, .outgoing = bytes});
+  const bool first = connection.sends.empty();
+  connection.sends.push(operation, rank_);
+  activate(connection);
+  if (first) {
+    try {
+      advance_sends(connection);
+    } catch (...) {
+      fail();
+    }
+  }
+  return operations_.newest();
+}
+
+Transport::Ticket TcpTransport::post_receive(int peer, Tag tag, std::span<std::byte> bytes) {
+  Connection& connection = connection_to(peer);
+  connection.receives.push(
+      operations_.add({.kind = Operation::Kind::receive, .peer = peer, .tag = tag, .incoming = bytes}));
+  activate(connection);
+  return operations_.newest();
+}
+
+TcpTransport::Connection& TcpTransport::connection_to(int peer) {
+  if (failed_) throw Internal("the transport is used after it failed");
+  const auto found = connections_.find(peer);
+  if (found == connections_.end()) {
+    throw InvalidArgument("rank " + std::to_string(rank_) + " has no connection to rank " + std::to_string(peer));
+  }
+  return *found->second;
+}
+
+void TcpTransport::activate(Connection& connection) {
+  if (!std::exchange(connection.active, true)) active_.push_back(&connection);
+}
+
+void TcpTransport::wait(Ticket ticket, Deadline deadline) {
+  if (failed_) throw Internal("the transport is used after it failed");
+  Operation& operation = operations_.find(ticket);
+  try {
+    await_completion(operation, deadline);
+  } catch (...) {
+    fail();
+  }
+  operations_.retire(operation);
+}
+
+void TcpTransport::await_completion(const Operation& operation, Deadline deadline) {
+  if (operation.done) return;
+  progress();
+  if (operation.done) return;
+
+  const TimePoint started = Clock::now();
+  const TimePoint spin_end = std::min(deadline, started + policy_.spin);
+  while (Clock::now() < spin_end) {
+    cpu_relax();
+    progress();
+    if (operation.done) return;
+  }
+  for (int i = 0; i < policy_.yields; ++i) {
+    sched_yield();
+    progress();
+    if (operation.done) return;
+  }
+  while (!operation.done) {
+    abort_.check();
+    const TimePoint now = Clock::now();
+    if (now >= deadline) {
+      throw Timeout(describe_timeout(operation, connection_to(operation.peer).peer_name, now - started));
+    }
+    poll_active(std::min(deadline, now + kAbortPollInterval));
+    progress();
+  }
+}
+
+void TcpTransport::progress() {
+  for (std::size_t i = 0; i < active_.size();) {
+    Connection& connection = *active_[i];
+    advance_sends(connection);
+    advance_receives(connection);
+    if (connection.idle()) {
+      connection.active = false;
+      active_[i] = active_.back();
+      active_.pop_back();
+    } else {
+      ++i;
+    }
+  }
+}
+
+void TcpTransport::advance_sends(Connection& connection) {
+  if (connection.sends.empty() || connection.sends.advance(connection.socket)) return;
+  throw PeerLost(describe_loss(connection.sends.front(), connection.peer_name));
+}
+
+void TcpTransport::advance_receives(Connection& connection) {
+  if (connection.receives.empty() || connection.receives.advance(connection.socket, connection.peer_name)) return;
+  throw PeerLost(describe_loss(connection.receives.front(), connection.peer_name));
+}
+
+void TcpTransport::poll_active(TimePoint until) {
+  std::vector<pollfd> polled;
+  polled.reserve(active_.size());
+  for (const Connection* connection : active_) {
+    const int events = (connection->sends.empty() ? 0 : POLLOUT) | (connection->receives.empty() ? 0 : POLLIN);
+    polled.push_back({.fd = connection->socket.fd(), .events = static_cast<short>(events), .revents = 0});
+  }
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(std::max(until - Clock::now(), Duration::zero()));
+  poll(polled.data(), polled.size(), static_cast<int>(left.count()));
+}
+
+void TcpTransport::flush_sends() {
+  const Deadline deadline = deadline_after(kFlushTime);
+  for (Connection* connection : active_) connection->receives.clear();
+  for (;;) {
+    // A peer that is gone waits for nothing.
+    std::erase_if(active_, [](Connection* connection) {
+      return connection->sends.empty() || !connection->sends.advance(connection->socket) || connection->sends.empty();
+    });
+    const TimePoint now = Clock::now();
+    if (active_.empty() || abort_.raised() || now >= deadline) return;
+    poll_active(std::min(deadline, now + kAbortPollInterval));
+  }
+}
+
+void TcpTransport::fail() {
+  failed_ = true;
+  active_.clear();
+  for (const auto& [peer, connection] : connections_) {
+    connection->sends.clear();
+    connection->receives.clear();
+  }
+  abort_.check();
+  throw;
+}
+
+}  // namespace hvd

@@ -1,0 +1,66 @@
+// A transport over one TCP connection per pair of ranks.
+//
+// A message is a 32-byte header (frame_header.h) and the payload, sent from and received into the poster's memory.
+// There is no thread: posting a send tries to send at once, everything else moves inside wait(). A wait spins or
+// yields on non-blocking reads as long as the policy says, since a poll() costs more than a short message takes, then
+// sleeps in poll() on all connections with posted work, waking every kAbortPollInterval to look at the abort flag.
+//
+// size() counts the ranks of the mesh. A connection that nothing is posted on is not watched: a peer that left after
+// it had done its part is no error.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "core/base/abort_flag.h"
+#include "core/base/wait_policy.h"
+#include "ops/transport/operation.h"
+#include "ops/transport/tcp/mesh.h"
+#include "ops/transport/transport.h"
+
+namespace hvd {
+
+class TcpTransport final : public Transport {
+ public:
+  // Connects; returns when all connections stand. Throws as connect_mesh does. `abort` outlives the transport.
+  TcpTransport(const MeshSetup& setup, WaitPolicy policy, const AbortFlag& abort);
+  ~TcpTransport() override;
+  TcpTransport(const TcpTransport&) = delete;
+  TcpTransport& operator=(const TcpTransport&) = delete;
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+
+  Ticket post_send(int peer, Tag tag, std::span<const std::byte> bytes) override;
+  Ticket post_receive(int peer, Tag tag, std::span<std::byte> bytes) override;
+  void wait(Ticket ticket, Deadline deadline) override;
+
+ private:
+  struct Connection;
+
+  Connection& connection_to(int peer);
+  void activate(Connection& connection);
+  // Moves what can be moved on every active connection.
+  void progress();
+  void advance_sends(Connection& connection);
+  void advance_receives(Connection& connection);
+  void await_completion(const Operation& operation, Deadline deadline);
+  // Sleeps until an active connection is ready, at most until `until`.
+  void poll_active(TimePoint until);
+  void flush_sends();
+  // Ends a call that failed: forgets everything posted, since its memory is the caller's again, and throws the reason
+  // of the abort flag where there is one (it knows why the peer went), else what is being handled.
+  [[noreturn]] void fail();
+
+  const int rank_;
+  const int size_;
+  const WaitPolicy policy_;
+  const AbortFlag& abort_;
+  std::map<int, std::unique_ptr<Connection>> connections_;  // by global rank
+  std::vector<Connection*> active_;                         // those with posted work
+  OperationWindow operations_;
+  bool failed_ = false;
+};
+
+}  // namespace hvd

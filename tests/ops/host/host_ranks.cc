@@ -1,0 +1,89 @@
+#include "tests/ops/host/host_ranks.h"
+
+#include <cstring>
+#include <new>
+#include <numeric>
+#include <random>
+#include <stdexcept>
+
+#include "ops/reduction/half.h"
+#include "tests/support/transport_ranks.h"
+
+namespace hvd::testing {
+
+namespace {
+
+struct PageDelete {
+  void operator()(std::byte* memory) const { ::operator delete(memory, std::align_val_t{4096}); }
+};
+
+// What one host's ranks share.
+struct Region {
+  explicit Region(std::size_t size) : bytes(size), memory(new(std::align_val_t{4096}) std::byte[size]{}) {}
+  std::span<std::byte> span() const { return {memory.get(), bytes}; }
+  std::size_t bytes;
+  std::unique_ptr<std::byte, PageDelete> memory;
+};
+
+}  // namespace
+
+void on_host_ranks(const HostRun& run, const std::function<void(HostRank&)>& body) {
+  std::vector<RankIdentity> identities;
+  std::vector<Region> regions;
+  for (std::size_t host = 0; host < run.ranks_by_host.size(); ++host) {
+    const int ranks = run.ranks_by_host[host];
+    const std::string name = "host-" + std::to_string(host);
+    for (int i = 0; i < ranks; ++i) identities.push_back({.host_key = name, .hostname = name, .pid = 100 + i});
+    regions.emplace_back(HostGroup::region_bytes(ranks, run.chunk_bytes));
+    Window::seed(regions.back().span(), ranks, run.first_step);
+  }
+  const auto size = static_cast<int>(identities.size());
+  run_all_well({.kind = TransportKind::local, .size = size, .abort = run.abort},
+               [&](std::unique_ptr<Transport> transport) {
+                 const int rank = transport->rank();
+                 HostRank self{rank, size, make_topology(rank, identities), nullptr, std::move(transport)};
+                 const Topology& topology = self.topology;
+                 const auto host = static_cast<std::size_t>(topology.host());
+                 const auto describe = [&topology, host](int local_rank) {
+                   return topology.describe(topology.hosts[host][static_cast<std::size_t>(local_rank)]);
+                 };
+                 const WindowOptions options{.chunk_bytes = run.chunk_bytes, .cpus = run.cpus, .timeout = run.timeout};
+                 self.group = std::make_shared<HostGroup>(regions[host].span(), topology.local_rank,
+                                                          topology.local_size, options, run.abort, describe);
+                 body(self);
+               });
+}
+
+void require(bool condition, const std::string& what) {
+  if (!condition) throw std::runtime_error(what);
+}
+
+Buffer tensor(DType dtype, std::int64_t elements, int rank, std::size_t piece) {
+  Buffer bytes(static_cast<std::size_t>(elements) * size_of(dtype));
+  std::minstd_rand random(static_cast<unsigned>(rank) * 97 + static_cast<unsigned>(piece) * 31 + 7);
+  for (std::size_t at = 0; at < bytes.size(); at += size_of(dtype)) {
+    const auto bits = static_cast<std::uint64_t>(random()) << 33 ^ static_cast<std::uint64_t>(random()) << 8 ^ random();
+    const auto single = static_cast<float>(static_cast<std::int64_t>(bits >> 20) % 10'007) / 1003.0f - 4.9f;
+    const double wide = single;
+    std::uint64_t value = bits;
+    if (dtype == DType::boolean) value = bits >> 7 & 1;
+    if (dtype == DType::float16) value = float_to_half(single);
+    if (dtype == DType::bfloat16) value = float_to_bfloat16(single);
+    if (dtype == DType::float32) std::memcpy(&value, &single, sizeof single);
+    if (dtype == DType::float64) std::memcpy(&value, &wide, sizeof wide);
+    std::memcpy(bytes.data() + at, &value, size_of(dtype));
+  }
+  return bytes;
+}
+
+Buffer reduced(const Reduction& reduction, std::int64_t elements, int ranks, std::size_t piece) {
+  std::vector<Buffer> tensors;
+  std::vector<const void*> inputs;
+  for (int rank = 0; rank < ranks; ++rank) tensors.push_back(tensor(reduction.dtype, elements, rank, piece));
+  for (const Buffer& one : tensors) inputs.push_back(one.data());
+  Buffer out(tensors.front().size());
+  reduce(reduction, reduction.dtype, inputs, reduction.dtype, out.data(), static_cast<std::size_t>(elements));
+  return out;
+}
+
+}  // namespace hvd::testing

@@ -1,0 +1,121 @@
+// Waiting that does not end well: peers that do not come, and jobs that are given up.
+#include "ops/host/window.h"
+
+#include <chrono>
+#include <string>
+#include <thread>
+
+#include "core/base/error.h"
+#include "tests/ops/host/host_ranks.h"
+#include "tests/support/catch.h"
+
+using namespace hvd;
+using namespace hvd::testing;
+
+namespace {
+
+std::string message_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Timeout& error) {
+    return error.what();
+  }
+  return "no timeout";
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+}  // namespace
+
+TEST_CASE("window: a timeout names the ranks that did not come, the collective and the time") {
+  const int cpus = GENERATE(64, 1);
+  on_host_ranks({.ranks_by_host = {3}, .cpus = cpus, .timeout = 150ms}, [](HostRank& self) {
+    if (self.rank == 1) return;
+    const std::string message = message_of([&] { self.group->barrier(); });
+    require(contains(message, "rank 1 on host-0 (pid 101)"), message);
+    require(!contains(message, "rank 0") && !contains(message, "rank 2"), message);
+    require(contains(message, "barrier") && contains(message, "0.1 s"), message);
+  });
+}
+
+TEST_CASE("window: a rank that stops in the middle is named") {
+  const int cpus = GENERATE(64, 1);
+  const HostRun run{.ranks_by_host = {3}, .cpus = cpus};
+  Buffer region(HostGroup::region_bytes(3, 4096) + 4096);
+  void* start = region.data();
+  std::size_t space = region.size();
+  std::align(4096, region.size() - 4096, start, space);
+  const std::span<std::byte> aligned(static_cast<std::byte*>(start), region.size() - 4096);
+  std::string messages[3];
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 3; ++rank) {
+    threads.emplace_back([&, rank] {
+      Window window(aligned, rank, 3, {.chunk_bytes = 4096, .cpus = run.cpus, .timeout = 150ms}, nullptr,
+                    [](int r) { return "rank " + std::to_string(r); });
+      window.begin("allreduce");
+      window.open_step();
+      window.publish();
+      window.await_all();
+      window.open_round();
+      if (rank == 2 && cpus == 64) return;  // has the third slice to itself
+      if (rank == 2) {
+        window.take_slice();  // a slice that nobody else can take any more
+        return;
+      }
+      messages[rank] = message_of([&] {
+        while (window.take_slice()) window.finish_slice();
+        window.await_round();
+      });
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const int rank : {0, 1}) {
+    INFO(messages[rank]);
+    // If slices are claimed, the lost rank may come when the others have done everything.
+    const bool finished = cpus == 1 && messages[rank] == "no timeout";
+    CHECK((finished || contains(messages[rank], "rank 2 to do its part")));
+  }
+}
+
+TEST_CASE("window: an abort ends the wait with its reason, soon") {
+  const int cpus = GENERATE(64, 1);
+  AbortFlag abort;
+  TimePoint raised;
+  std::thread killer([&] {
+    std::this_thread::sleep_for(100ms);
+    raised = Clock::now();
+    abort.raise(Status(StatusCode::peer_lost, "rank 3 on host-0 is gone"));
+  });
+  std::atomic<int> told{0};
+  std::atomic<double> longest{0};
+  on_host_ranks({.ranks_by_host = {4}, .cpus = cpus, .abort = &abort}, [&](HostRank& self) {
+    if (self.rank == 3) return;
+    try {
+      self.group->barrier();
+    } catch (const PeerLost&) {
+      throw;
+    } catch (const Error& error) {
+      require(error.code() == StatusCode::peer_lost && std::string(error.what()) == "rank 3 on host-0 is gone",
+              error.what());
+      const double took = seconds(Clock::now() - raised);
+      double before = longest;
+      while (before < took && !longest.compare_exchange_weak(before, took)) {
+      }
+      ++told;
+    }
+  });
+  killer.join();
+  CHECK(told == 3);
+  CHECK(longest < 0.1);  // 50 ms promised, as much for a busy machine
+}
+
+TEST_CASE("window: what does not fit is refused") {
+  Buffer memory(1 << 16);
+  const auto construct = [&](int rank, int ranks, std::size_t chunk_bytes) {
+    Window(std::span(memory), rank, ranks, {.chunk_bytes = chunk_bytes}, nullptr, [](int) { return ""; });
+  };
+  CHECK_THROWS_AS(construct(0, 1, 100), InvalidArgument);
+  CHECK_THROWS_AS(construct(0, 65, 4096), InvalidArgument);
+  CHECK_THROWS_AS(construct(2, 2, 4096), InvalidArgument);
+  CHECK_THROWS_AS(construct(0, 8, 1 << 16), InvalidArgument);
+}

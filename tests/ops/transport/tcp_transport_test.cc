@@ -1,0 +1,192 @@
+// What is particular to TCP: making the mesh, and a peer that does not keep to the protocol.
+#include <atomic>
+#include <cstring>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/rendezvous/memory_store.h"
+#include "ops/transport/tcp/frame_header.h"
+#include "ops/transport/tcp/tcp_transport.h"
+#include "tests/support/catch.h"
+#include "tests/support/transport_ranks.h"
+
+using namespace hvd;
+using namespace hvd::testing;
+
+namespace {
+
+struct Job {
+  MeshSetup setup(int rank, std::vector<int> ranks, Duration patience) {
+    return {.rank = rank,
+            .ranks = std::move(ranks),
+            .store = store,
+            .job_key = key,
+            .own_host = "127.0.0.1",
+            .describe = [](int peer) { return "rank " + std::to_string(peer) + " on host-" + std::to_string(peer); },
+            .log = log,
+            .deadline = deadline_after(patience)};
+  }
+
+  MemoryStore store;
+  const JobKey key = JobKey::random();
+  const Log log{"test", LogLevel::off};
+  const AbortFlag abort;
+};
+
+template <typename Body>
+Status status_of(const Body& body) {
+  try {
+    body();
+    return {};
+  } catch (...) {
+    return current_exception_status();
+  }
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+std::vector<std::byte> frame(const DataFrameHeader& header, std::string_view payload) {
+  std::vector<std::byte> stream(sizeof header + payload.size());
+  std::memcpy(stream.data(), &header, sizeof header);
+  std::memcpy(stream.data() + sizeof header, payload.data(), payload.size());
+  return stream;
+}
+
+constexpr Tag kTag{.process_set = 0, .step = 2, .sequence = 9};
+constexpr DataFrameHeader kGood{.sender = 1, .process_set = 0, .step = 2, .sequence = 9, .length = 4};
+
+// Rank 0 has a transport and expects four bytes from rank 1, which is a bare socket that sends `stream`, one byte at
+// a time if so wished. Returns how rank 0 fares and the bytes it got.
+std::pair<Status, std::string> receive_four_bytes(const std::vector<std::byte>& stream, bool bytewise) {
+  Job job;
+  std::thread peer([&] {
+    auto sockets = connect_mesh(job.setup(1, {0, 1}, 10s));
+    Socket& socket = sockets.at(0);
+    const std::size_t step = bytewise ? 1 : stream.size();
+    for (std::size_t at = 0; at < stream.size(); at += step) {
+      socket.send_all(std::span(stream).subspan(at, step), deadline_after(10s), "rank 0");
+    }
+  });
+  std::string received(4, '?');
+  const Status status = status_of([&] {
+    TcpTransport transport(job.setup(0, {0, 1}, 10s), {}, job.abort);
+    const auto ticket = transport.post_receive(1, kTag, std::as_writable_bytes(std::span(received)));
+    transport.wait(ticket, deadline_after(10s));
+  });
+  peer.join();
+  return {status, received};
+}
+
+}  // namespace
+
+TEST_CASE("the mesh connects any subset of the ranks") {
+  Job job;
+  const std::vector<int> ranks{1, 4, 6};
+  std::atomic<int> connections{0};
+  std::vector<std::thread> threads;
+  for (const int rank : ranks) {
+    threads.emplace_back([&, rank] {
+      const auto sockets = connect_mesh(job.setup(rank, ranks, 10s));
+      connections += static_cast<int>(sockets.size());
+      if (sockets.contains(rank)) connections += 100;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(connections == 6);
+}
+
+TEST_CASE("a mesh of one needs nobody") {
+  Job job;
+  CHECK(connect_mesh(job.setup(0, {0}, 0s)).empty());
+}
+
+TEST_CASE("ranks that do not come are named") {
+  Job job;
+  SECTION("higher ones, which should have connected") {
+    const Status status = status_of([&] { connect_mesh(job.setup(0, {0, 1, 2}, 50ms)); });
+    CAPTURE(status.message());
+    CHECK(status.code() == StatusCode::timeout);
+    CHECK(contains(status.message(), "rank 1 on host-1, rank 2 on host-2"));
+  }
+  SECTION("lower ones, which should have published an address") {
+    const Status status = status_of([&] { connect_mesh(job.setup(1, {0, 1}, 50ms)); });
+    CAPTURE(status.message());
+    CHECK(status.code() == StatusCode::timeout);
+    CHECK(contains(status.message(), "rank 0 on host-0"));
+  }
+  SECTION("an address where nobody listens any more") {
+    job.store.set("data/0", "tcp:127.0.0.1:1");
+    const Status status = status_of([&] { connect_mesh(job.setup(1, {0, 1}, 50ms)); });
+    CAPTURE(status.message());
+    CHECK_FALSE(status.ok());
+    CHECK(contains(status.message(), "rank 0 on host-0"));
+  }
+}
+
+TEST_CASE("a message may come in any pieces") {
+  const auto stream = frame(kGood, "abcd");
+  for (const bool bytewise : {false, true}) {
+    const auto [status, received] = receive_four_bytes(stream, bytewise);
+    CAPTURE(bytewise, status.message());
+    CHECK(status.ok());
+    CHECK(received == "abcd");
+  }
+}
+
+TEST_CASE("a peer that does not keep to the protocol is an error and no more") {
+  struct Case {
+    const char* what;
+    DataFrameHeader header;
+    const char* said;
+  };
+  DataFrameHeader no_magic = kGood, wrong_sender = kGood, huge = kGood, wrong_set = kGood;
+  no_magic.magic = 0x20544547;
+  wrong_sender.sender = 7;
+  huge.length = ~std::uint64_t{0};
+  wrong_set.process_set = 5;
+  const Case cases[] = {
+      {"no magic", no_magic, "no message"},
+      {"another rank's name", wrong_sender, "says that it is rank 7"},
+      {"a length beyond all memory", huge, "18446744073709551615 bytes"},
+      {"another process set", wrong_set, "process set 5"},
+  };
+  for (const Case& c : cases) {
+    const auto stream = frame(c.header, "abcdefgh");
+    const auto [status, received] = receive_four_bytes(stream, false);
+    CAPTURE(c.what, status.message());
+    CHECK(status.code() == StatusCode::internal);
+    CHECK(contains(status.message(), c.said));
+    CHECK(contains(status.message(), "rank 1 on host-1"));
+  }
+}
+
+TEST_CASE("a connection that ends inside a message is a lost peer") {
+  const auto whole = frame(kGood, "abcd");
+  for (const std::size_t length : {std::size_t{0}, std::size_t{1}, std::size_t{31}, std::size_t{32}, std::size_t{35}}) {
+    const auto [status, received] =
+        receive_four_bytes({whole.begin(), whole.begin() + static_cast<long>(length)}, true);
+    CAPTURE(length, status.message());
+    CHECK(status.code() == StatusCode::peer_lost);
+  }
+}
+
+TEST_CASE("every way of waiting delivers") {
+  for (const WaitPolicy policy : {WaitPolicy{}, WaitPolicy{.spin = 1ms}, WaitPolicy{.yields = 64}}) {
+    run_all_well({.kind = TransportKind::tcp, .size = 2, .policy = policy}, [](std::unique_ptr<Transport> transport) {
+      std::uint64_t counter = 0;
+      const auto bytes = std::as_writable_bytes(std::span(&counter, 1));
+      for (std::uint32_t round = 0; round < 200; ++round) {
+        const Tag tag{.step = round};
+        if (transport->rank() == static_cast<int>(round % 2)) {
+          ++counter;
+          transport->wait(transport->post_send(1 - transport->rank(), tag, bytes), deadline_after(20s));
+        } else {
+          transport->wait(transport->post_receive(1 - transport->rank(), tag, bytes), deadline_after(20s));
+        }
+      }
+      if (counter != 200) throw Internal("lost count: " + std::to_string(counter));
+    });
+  }
+}
