@@ -89,7 +89,7 @@ typedef struct hvd_call {
   size_t struct_size;
   int32_t collective;  /* hvd_collective */
   int32_t process_set; /* HVD_GLOBAL_PROCESS_SET */
-  const char* name;    /* same on all ranks; NULL: the next number of this collective in this process set */
+  const char* name;    /* same on all ranks; NULL: the next number in this process set */
   int32_t reduce_op;   /* allreduce, reducescatter */
   int32_t root_rank;   /* broadcast: a global rank */
   double prescale;     /* inputs are multiplied by this before, */

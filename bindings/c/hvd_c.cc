@@ -1,0 +1,218 @@
+// The C interface: checks and converts arguments, calls the runtime, turns exceptions into status codes.
+#include <cstring>
+
+#include "bindings/c/hvd.h"
+#include "bindings/c/instance.h"
+#include "core/base/error.h"
+
+// What the caller's pointer stands for.
+struct hvd_work {
+  hvd::Handle handle;
+};
+
+namespace {
+
+using namespace hvd;
+
+static_assert(HVD_OK == static_cast<int>(StatusCode::ok) && HVD_INTERNAL == static_cast<int>(StatusCode::internal));
+static_assert(HVD_UINT8 == static_cast<int>(DType::uint8) && HVD_BOOL == static_cast<int>(DType::boolean));
+static_assert(HVD_ALLREDUCE == static_cast<int>(Collective::allreduce) &&
+              HVD_JOIN == static_cast<int>(Collective::join));
+static_assert(HVD_AVERAGE == static_cast<int>(ReduceOp::average) && HVD_PRODUCT == static_cast<int>(ReduceOp::product));
+static_assert(int{HVD_CPU} == kCpuDevice);
+
+hvd_status report(const Status& status) {
+  Instance::last_error() = status.message();
+  return static_cast<hvd_status>(status.code());
+}
+
+// Runs a body that may throw; nothing leaves the library as an exception.
+template <typename Body>
+hvd_status guarded(Body&& body) noexcept {
+  try {
+    body();
+    return HVD_OK;
+  } catch (...) {
+    try {
+      return report(current_exception_status());
+    } catch (...) {
+      return HVD_INTERNAL;  // out of memory for the text
+    }
+  }
+}
+
+template <typename T>
+T& required(T* pointer, const char* what) {
+  if (pointer == nullptr) throw InvalidArgument(std::string(what) + " is NULL");
+  return *pointer;
+}
+
+// An older caller's structure is shorter; what it lacks keeps its default.
+template <typename T>
+T copy_versioned(const T& caller, T with_defaults, const char* what) {
+  if (caller.struct_size < sizeof(std::size_t) || caller.struct_size > sizeof(T)) {
+    throw InvalidArgument(std::string(what) + ".struct_size is " + std::to_string(caller.struct_size) +
+                          "; use the HVD_*_INIT initialiser of the hvd.h that belongs to this library");
+  }
+  std::memcpy(&with_defaults, &caller, caller.struct_size);
+  return with_defaults;
+}
+
+TensorView to_view(const hvd_tensor& tensor) {
+  const auto dtype = dtype_from(tensor.dtype);
+  if (!dtype) throw InvalidArgument("dtype " + std::to_string(tensor.dtype) + " is unknown");
+  if (tensor.dimensions < 0 || tensor.dimensions > kMaxDimensions ||
+      (tensor.dimensions > 0 && tensor.shape == nullptr)) {
+    throw InvalidArgument("a tensor with " + std::to_string(tensor.dimensions) + " dimensions");
+  }
+  return {.data = tensor.data,
+          .dtype = *dtype,
+          .shape = Shape(tensor.shape, tensor.shape + tensor.dimensions),
+          .device = tensor.device};
+}
+
+std::vector<TensorView> to_views(const hvd_tensor* tensors, std::size_t count) {
+  std::vector<TensorView> views;
+  if (tensors == nullptr) return views;
+  views.reserve(count);
+  for (std::size_t i = 0; i < count; ++i) views.push_back(to_view(tensors[i]));
+  return views;
+}
+
+Call to_call(const hvd_call& caller) {
+  const hvd_call c = copy_versioned(caller, hvd_call HVD_CALL_INIT, "hvd_call");
+  const auto collective = collective_from(c.collective);
+  const auto op = reduce_op_from(c.reduce_op);
+  if (!collective) throw InvalidArgument("collective " + std::to_string(c.collective) + " is unknown");
+  if (!op) throw InvalidArgument("reduce_op " + std::to_string(c.reduce_op) + " is unknown");
+  if (c.count > 0 && c.inputs == nullptr) throw InvalidArgument("inputs is NULL");
+  Call call{.collective = *collective,
+            .process_set = c.process_set,
+            .name = c.name != nullptr ? c.name : "",
+            .op = *op,
+            .root = c.root_rank,
+            .prescale = c.prescale,
+            .postscale = c.postscale,
+            .inputs = to_views(c.inputs, c.count),
+            .outputs = to_views(c.outputs, c.count),
+            .splits = {}};
+  if (c.splits != nullptr) call.splits.assign(c.splits, c.splits + c.splits_count);
+  return call;
+}
+
+const Work& finished(hvd_work* work) {
+  const Work& state = required(work, "work").handle.work();
+  if (!state.done()) throw InvalidArgument("the work is not done yet: wait for it first");
+  if (!state.status().ok()) throw Error(state.status());
+  return state;
+}
+
+OwnedTensor& output_of(hvd_work* work, std::size_t i) {
+  finished(work);
+  auto& outputs = work->handle.work().outputs;
+  if (i >= outputs.size()) throw InvalidArgument("the work has no output " + std::to_string(i));
+  return outputs[i];
+}
+
+void describe(const OwnedTensor& tensor, hvd_tensor& out) {
+  out = {.data = tensor.memory.get(),
+         .shape = tensor.shape.data(),
+         .dimensions = static_cast<std::int32_t>(tensor.shape.size()),
+         .dtype = static_cast<std::int32_t>(tensor.dtype),
+         .device = HVD_CPU,
+         .reserved = 0};
+}
+
+}  // namespace
+
+extern "C" {
+
+int hvd_abi_version(void) { return HVD_ABI_VERSION; }
+
+const char* hvd_version(void) { return HVD_VERSION_TEXT; }
+
+const char* hvd_status_name(hvd_status status) { return status_code_name(static_cast<StatusCode>(status)); }
+
+const char* hvd_last_error(void) { return Instance::last_error().c_str(); }
+
+hvd_status hvd_init(void) {
+  return guarded([] { Instance::get().init(); });
+}
+
+hvd_status hvd_shutdown(void) {
+  return guarded([] { Instance::get().shut_down(); });
+}
+
+int hvd_is_initialized(void) { return Instance::get().initialized() ? 1 : 0; }
+
+hvd_status hvd_get_topology(hvd_topology* topology) {
+  return guarded([&] {
+    hvd_topology& out = required(topology, "topology");
+    const auto runtime = Instance::get().runtime();
+    const Topology& t = runtime->topology();
+    const hvd_topology full = {sizeof(hvd_topology), t.rank,       t.size,       t.local_rank,
+                               t.local_size,         t.cross_rank, t.cross_size, t.homogeneous ? 1 : 0};
+    const std::size_t size = out.struct_size;
+    copy_versioned(out, full, "hvd_topology");
+    std::memcpy(&out, &full, size);
+    out.struct_size = size;
+  });
+}
+
+hvd_status hvd_submit(const hvd_call* call, hvd_work** work) {
+  return guarded([&] {
+    hvd_work*& out = required(work, "work");
+    out = nullptr;
+    const auto runtime = Instance::get().runtime();
+    out = new hvd_work{runtime->submit(to_call(required(call, "call")))};
+  });
+}
+
+int hvd_work_poll(hvd_work* work) { return work != nullptr && work->handle.poll() ? 1 : 0; }
+
+hvd_status hvd_work_wait(hvd_work* work, int64_t timeout_us) {
+  return guarded([&] {
+    Handle& handle = required(work, "work").handle;
+    // A century is no deadline that the clock could not hold.
+    constexpr std::int64_t kLongest = std::int64_t{100} * 365 * 24 * 3600 * 1'000'000;
+    const bool endless = timeout_us < 0 || timeout_us > kLongest;
+    const Deadline deadline = endless ? Deadline::max() : deadline_after(std::chrono::microseconds(timeout_us));
+    if (!handle.wait(deadline)) throw Timeout("the work is not done yet");
+    if (!handle.work().status().ok()) throw Error(handle.work().status());
+  });
+}
+
+hvd_status hvd_work_output(hvd_work* work, size_t i, hvd_tensor* output) {
+  return guarded([&] { describe(output_of(work, i), required(output, "output")); });
+}
+
+hvd_status hvd_work_take_output(hvd_work* work, size_t i, hvd_tensor* output) {
+  return guarded([&] {
+    OwnedTensor& tensor = output_of(work, i);
+    describe(tensor, required(output, "output"));
+    static_cast<void>(tensor.memory.release());
+  });
+}
+
+void hvd_free(void* memory) { FreeMemory()(memory); }
+
+hvd_status hvd_work_received_splits(hvd_work* work, const int64_t** splits, size_t* count) {
+  return guarded([&] {
+    const auto& received = finished(work).received_splits;
+    required(splits, "splits") = received.data();
+    required(count, "count") = received.size();
+  });
+}
+
+hvd_status hvd_work_last_joined(hvd_work* work, int32_t* rank) {
+  return guarded([&] { required(rank, "rank") = finished(work).last_joined; });
+}
+
+void hvd_work_free(hvd_work* work) { delete work; }
+
+const char* hvd_environment_documentation(void) {
+  static const auto* const text = new std::string(environment_documentation());
+  return text->c_str();
+}
+
+}  // extern "C"

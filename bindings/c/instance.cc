@@ -1,0 +1,92 @@
+#include "bindings/c/instance.h"
+
+#include <unistd.h>
+
+#include "core/base/error.h"
+#include "core/rendezvous/host_identity.h"
+#include "core/rendezvous/memory_store.h"
+#include "core/rendezvous/prefix_store.h"
+#include "core/rendezvous/tcp_store.h"
+#include "ops/registry.h"
+
+namespace hvd {
+
+namespace {
+
+// A job of several processes, as its launcher describes it.
+std::shared_ptr<Runtime> join_job(const Config& config, int epoch) {
+  if (config.store.empty() || config.job_key.empty()) {
+    throw InvalidArgument("HVD_SIZE is " + std::to_string(config.size) + " but " +
+                          (config.store.empty() ? "HVD_STORE" : "HVD_JOB_KEY") +
+                          " is not set: start the processes with hvdrun, or set HVD_STORE and HVD_JOB_KEY");
+  }
+  const JobKey key = JobKey::from_hex(config.job_key);
+  TcpStore store(Address::parse(config.store), key, config.rank, deadline_after(config.start_timeout));
+  PrefixStore epoch_store(store, "epoch/" + std::to_string(epoch) + "/");
+  return std::make_shared<Runtime>(config,
+                                   Runtime::Surroundings{.store = epoch_store,
+                                                         .job_key = key,
+                                                         .identity = identify_this_process(config.host_id, config.hostname),
+                                                         .own_host_address = store.local_host(),
+                                                         .make_backends = make_backends});
+}
+
+std::shared_ptr<Runtime> start_alone(const Config& config) {
+  MemoryStore store;
+  return std::make_shared<Runtime>(config,
+                                   Runtime::Surroundings{.store = store,
+                                                         .job_key = JobKey::random(),
+                                                         .identity = identify_this_process(config.host_id, config.hostname),
+                                                         .own_host_address = "127.0.0.1",
+                                                         .make_backends = make_backends});
+}
+
+}  // namespace
+
+Instance& Instance::get() {
+  static auto* const instance = new Instance();
+  return *instance;
+}
+
+std::string& Instance::last_error() {
+  thread_local std::string text;
+  return text;
+}
+
+void Instance::init() {
+  std::lock_guard lock(mutex_);
+  if (runtime_ && owner_ == getpid()) return;
+  if (runtime_) throw InvalidArgument("this process was forked from one that uses hvd; start it with exec instead");
+  const auto [config, warnings] = read_config(process_environment());
+  ++epoch_;
+  runtime_ = config.size == 1 ? start_alone(config) : join_job(config, epoch_);
+  owner_ = getpid();
+  if (config.rank != 0) return;
+  for (const std::string& warning : warnings) runtime_->log().warning(warning);
+}
+
+void Instance::shut_down() {
+  std::shared_ptr<Runtime> runtime;
+  {
+    std::lock_guard lock(mutex_);
+    if (owner_ != getpid()) return;
+    runtime = std::move(runtime_);
+  }
+  if (runtime) runtime->shut_down();
+}
+
+bool Instance::initialized() const {
+  std::lock_guard lock(mutex_);
+  return runtime_ != nullptr && owner_ == getpid();
+}
+
+std::shared_ptr<Runtime> Instance::runtime() const {
+  std::lock_guard lock(mutex_);
+  if (!runtime_) throw Error(StatusCode::not_initialized, "hvd is not initialised: call init() first");
+  if (owner_ != getpid()) {
+    throw Error(StatusCode::not_initialized, "hvd cannot be used in a forked child of the process that initialised it");
+  }
+  return runtime_;
+}
+
+}  // namespace hvd

@@ -1,0 +1,291 @@
+// hvd in C++20, header-only, on the C interface (hvd.h):
+//
+//   hvd::Session session;                        // joins the job; leaves it at the end of the scope
+//   std::vector<float> gradient = ...;
+//   hvd::allreduce(gradient, hvd::average);      // in place, on all ranks
+//
+// An operation takes any contiguous range of an element type: std::vector, std::array, std::span, a C array. Each comes
+// twice: as it is, it returns when the result is there; with _async it returns a Future at once. All ranks must call
+// the same operations with matching arguments. Every function may be called from any thread.
+//
+// Ownership: an operation works on the caller's memory, which an _async call therefore needs, untouched, until its
+// Future is done. A Future that goes out of scope waits, so that the memory behind it can never vanish under the
+// operation. Failures are exceptions derived from hvd::Error; docs/errors.md lists them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <ranges>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hvd.h"
+#include "hvd/element.hpp"
+#include "hvd/error.hpp"
+#include "hvd/future.hpp"
+#include "hvd/tensor.hpp"
+
+namespace hvd {
+inline namespace v1 {
+
+// ---- Joining and leaving the job
+
+// Joins the job that the environment describes; returns when all of its processes have. Nothing happens if that is
+// done already.
+inline void init() {
+  if (hvd_abi_version() != HVD_ABI_VERSION) {
+    throw Unsupported("this program was compiled for version " + std::to_string(HVD_ABI_VERSION) +
+                      " of the interface, libhvd.so has version " + std::to_string(hvd_abi_version()));
+  }
+  detail::check(hvd_init());
+}
+
+inline void shutdown() { detail::check(hvd_shutdown()); }
+inline bool is_initialized() { return hvd_is_initialized() != 0; }
+
+// The job for the length of a scope.
+class Session {
+ public:
+  Session() { init(); }
+  ~Session() { hvd_shutdown(); }
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+};
+
+inline hvd_topology topology() {
+  hvd_topology topology = HVD_TOPOLOGY_INIT;
+  detail::check(hvd_get_topology(&topology));
+  return topology;
+}
+
+inline int rank() { return topology().rank; }
+inline int size() { return topology().size; }
+inline int local_rank() { return topology().local_rank; }
+inline int local_size() { return topology().local_size; }
+inline int cross_rank() { return topology().cross_rank; }
+inline int cross_size() { return topology().cross_size; }
+
+// ---- What goes with an operation
+
+enum class ReduceOp : std::int32_t {
+  average = HVD_AVERAGE,
+  sum = HVD_SUM,
+  min = HVD_MIN,
+  max = HVD_MAX,
+  product = HVD_PRODUCT,
+};
+using enum ReduceOp;
+
+struct Options {
+  std::string name{};  // the same on all ranks; empty: the next number of this kind of operation
+  int process_set = HVD_GLOBAL_PROCESS_SET;
+  double prescale = 1.0;   // reductions: inputs are multiplied by this before,
+  double postscale = 1.0;  // the result by this afterwards
+};
+
+// alltoall's result: the values of rank 0, then those of rank 1, and so on, and how many each of them sent.
+template <typename T>
+struct Received {
+  std::vector<T> values;
+  std::vector<std::int64_t> counts;
+};
+
+namespace detail {
+
+inline hvd_call make_call(hvd_collective collective, const Options& options) {
+  hvd_call call = HVD_CALL_INIT;
+  call.collective = collective;
+  call.process_set = options.process_set;
+  call.name = options.name.empty() ? nullptr : options.name.c_str();
+  call.prescale = options.prescale;
+  call.postscale = options.postscale;
+  return call;
+}
+
+template <typename Result>
+Future<Result> submit(const hvd_call& call, typename Future<Result>::Collect collect) {
+  hvd_work* work = nullptr;
+  check(hvd_submit(&call, &work));
+  return Future<Result>(work, collect);
+}
+
+inline Future<void> submit(const hvd_call& call) {
+  return submit<void>(call, [](hvd_work*) {});
+}
+
+template <typename T>
+std::vector<T> collect_vector(hvd_work* work) {
+  hvd_tensor output{};
+  check(hvd_work_output(work, 0, &output));
+  const auto* first = static_cast<const T*>(output.data);
+  return first == nullptr ? std::vector<T>() : std::vector<T>(first, first + output.shape[0]);
+}
+
+template <typename T>
+Received<T> collect_received(hvd_work* work) {
+  const std::int64_t* counts = nullptr;
+  std::size_t size = 0;
+  check(hvd_work_received_splits(work, &counts, &size));
+  return {collect_vector<T>(work), std::vector<std::int64_t>(counts, counts + size)};
+}
+
+}  // namespace detail
+
+// ---- The operations
+
+// Reduces over the ranks, in place: afterwards all ranks hold bitwise the same values.
+template <std::ranges::range R>
+Future<void> allreduce_async(R&& values, ReduceOp op = sum, const Options& options = {}) {
+  detail::check_writable<R>();
+  detail::check_outlives_call<R>();
+  const detail::Tensor pinned(values);
+  const hvd_tensor tensor = pinned;
+  hvd_call call = detail::make_call(HVD_ALLREDUCE, options);
+  call.reduce_op = static_cast<std::int32_t>(op);
+  call.count = 1;
+  call.inputs = call.outputs = &tensor;
+  return detail::submit(call);
+}
+
+template <std::ranges::range R>
+void allreduce(R&& values, ReduceOp op = sum, const Options& options = {}) {
+  allreduce_async(values, op, options).get();
+}
+
+// The same with the result elsewhere; both must have the same length.
+template <std::ranges::range In, std::ranges::range Out>
+Future<void> allreduce_async(In&& input, Out&& output, ReduceOp op = sum, const Options& options = {}) {
+  static_assert(std::same_as<detail::Value<In>, detail::Value<Out>>, "hvd: input and output differ in type");
+  detail::check_writable<Out>();
+  detail::check_outlives_call<In>();
+  detail::check_outlives_call<Out>();
+  const detail::Tensor pinned_input(input), pinned_output(output);
+  const hvd_tensor in = pinned_input, out = pinned_output;
+  hvd_call call = detail::make_call(HVD_ALLREDUCE, options);
+  call.reduce_op = static_cast<std::int32_t>(op);
+  call.count = 1;
+  call.inputs = &in;
+  call.outputs = &out;
+  return detail::submit(call);
+}
+
+template <std::ranges::range In, std::ranges::range Out>
+void allreduce(const In& input, Out&& output, ReduceOp op = sum, const Options& options = {}) {
+  allreduce_async(input, output, op, options).get();
+}
+
+// Several ranges at once, in place; the group becomes ready as one. `group` is a range of ranges, for example
+// std::vector<std::span<float>>; it may go after the call, what its members point to may not.
+template <std::ranges::range Group>
+Future<void> grouped_allreduce_async(Group&& group, ReduceOp op = sum, const Options& options = {}) {
+  std::vector<detail::Tensor> pinned;
+  for (auto&& values : group) {
+    detail::check_writable<decltype(values)>();
+    pinned.emplace_back(values);
+  }
+  const std::vector<hvd_tensor> tensors(pinned.begin(), pinned.end());
+  hvd_call call = detail::make_call(HVD_ALLREDUCE, options);
+  call.reduce_op = static_cast<std::int32_t>(op);
+  call.count = tensors.size();
+  call.inputs = call.outputs = tensors.data();
+  return detail::submit(call);
+}
+
+template <std::ranges::range Group>
+void grouped_allreduce(Group&& group, ReduceOp op = sum, const Options& options = {}) {
+  grouped_allreduce_async(group, op, options).get();
+}
+
+// The values of all ranks, in rank order; ranks may give different numbers of them.
+template <std::ranges::range R>
+Future<std::vector<detail::Stored<R>>> allgather_async(R&& values, const Options& options = {}) {
+  detail::check_outlives_call<R>();
+  const detail::Tensor pinned(values);
+  const hvd_tensor tensor = pinned;
+  hvd_call call = detail::make_call(HVD_ALLGATHER, options);
+  call.count = 1;
+  call.inputs = &tensor;
+  return detail::submit<std::vector<detail::Stored<R>>>(call, detail::collect_vector<detail::Stored<R>>);
+}
+
+template <std::ranges::range R>
+auto allgather(const R& values, const Options& options = {}) {
+  return allgather_async(values, options).get();
+}
+
+// Gives all ranks the root's values, in place.
+template <std::ranges::range R>
+Future<void> broadcast_async(R&& values, int root, const Options& options = {}) {
+  detail::check_writable<R>();
+  detail::check_outlives_call<R>();
+  const detail::Tensor pinned(values);
+  const hvd_tensor tensor = pinned;
+  hvd_call call = detail::make_call(HVD_BROADCAST, options);
+  call.root_rank = root;
+  call.count = 1;
+  call.inputs = call.outputs = &tensor;
+  return detail::submit(call);
+}
+
+template <std::ranges::range R>
+void broadcast(R&& values, int root, const Options& options = {}) {
+  broadcast_async(values, root, options).get();
+}
+
+// Sends counts[r] values to each rank r, in rank order; no counts: equal parts.
+template <std::ranges::range R>
+Future<Received<detail::Stored<R>>> alltoall_async(R&& values, std::span<const std::int64_t> counts = {},
+                                                   const Options& options = {}) {
+  detail::check_outlives_call<R>();
+  const detail::Tensor pinned(values);
+  const hvd_tensor tensor = pinned;
+  hvd_call call = detail::make_call(HVD_ALLTOALL, options);
+  call.count = 1;
+  call.inputs = &tensor;
+  call.splits = counts.empty() ? nullptr : counts.data();
+  call.splits_count = counts.size();
+  return detail::submit<Received<detail::Stored<R>>>(call, detail::collect_received<detail::Stored<R>>);
+}
+
+template <std::ranges::range R>
+auto alltoall(const R& values, std::span<const std::int64_t> counts = {}, const Options& options = {}) {
+  return alltoall_async(values, counts, options).get();
+}
+
+// Reduces over the ranks and returns this rank's part; values that do not divide evenly go to the first ranks.
+template <std::ranges::range R>
+Future<std::vector<detail::Stored<R>>> reducescatter_async(R&& values, ReduceOp op = sum, const Options& options = {}) {
+  detail::check_outlives_call<R>();
+  const detail::Tensor pinned(values);
+  const hvd_tensor tensor = pinned;
+  hvd_call call = detail::make_call(HVD_REDUCESCATTER, options);
+  call.reduce_op = static_cast<std::int32_t>(op);
+  call.count = 1;
+  call.inputs = &tensor;
+  return detail::submit<std::vector<detail::Stored<R>>>(call, detail::collect_vector<detail::Stored<R>>);
+}
+
+template <std::ranges::range R>
+auto reducescatter(const R& values, ReduceOp op = sum, const Options& options = {}) {
+  return reducescatter_async(values, op, options).get();
+}
+
+// Returns when all ranks have called it.
+inline void barrier(const Options& options = {}) { detail::submit(detail::make_call(HVD_BARRIER, options)).get(); }
+
+// "I have no more data": until all ranks have joined, this one takes part in their reductions with neutral elements.
+// Returns the last rank that joined.
+inline int join(const Options& options = {}) {
+  return detail::submit<int>(detail::make_call(HVD_JOIN, options),
+                             [](hvd_work* work) {
+                               std::int32_t rank = 0;
+                               detail::check(hvd_work_last_joined(work, &rank));
+                               return static_cast<int>(rank);
+                             })
+      .get();
+}
+
+}  // namespace v1
+}  // namespace hvd

@@ -1,0 +1,68 @@
+// How the caller's ranges become the tensors of the C interface, and what a wrong argument is told at compile time.
+// Included by hvd.hpp.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <ranges>
+#include <type_traits>
+
+#include "hvd.h"
+#include "hvd/element.hpp"
+
+namespace hvd {
+inline namespace v1 {
+
+namespace detail {
+
+template <typename R>
+using Value = std::ranges::range_value_t<R>;
+
+// What std::vector can hold one byte each: bool comes back as hvd::boolean.
+template <typename R>
+using Stored = std::conditional_t<std::same_as<Value<R>, bool>, boolean, Value<R>>;
+
+// A one-dimensional hvd_tensor over a range, with its shape beside it: pinned to the stack of the call.
+class Tensor {
+ public:
+  template <std::ranges::range R>
+  explicit Tensor(R& values) {
+    static_assert(
+        std::ranges::contiguous_range<R> && std::ranges::sized_range<R>,
+        "hvd: elements must lie side by side in memory (for std::vector<bool> use std::vector<hvd::boolean>)");
+    static_assert(Element<Value<R>>,
+                  "hvd: not an element type; these are: std::uint8_t, signed integers of 8 to 64 bits, hvd::float16, "
+                  "hvd::bfloat16, float, double, bool, hvd::boolean");
+    // The C structure serves inputs and outputs alike; inputs are only read.
+    tensor_.data = const_cast<std::remove_cv_t<Value<R>>*>(std::ranges::data(values));
+    tensor_.dtype = dtype_of<std::remove_cv_t<Value<R>>>();
+    length_ = static_cast<std::int64_t>(std::ranges::size(values));
+  }
+
+  operator hvd_tensor() const {
+    hvd_tensor tensor = tensor_;
+    tensor.shape = &length_;
+    return tensor;
+  }
+
+ private:
+  hvd_tensor tensor_{nullptr, nullptr, 1, 0, HVD_CPU, 0};
+  std::int64_t length_ = 0;
+};
+
+template <typename R>
+constexpr void check_writable() {
+  using Reference = std::ranges::range_reference_t<R>;
+  static_assert(!std::is_const_v<std::remove_reference_t<Reference>>,
+                "hvd: the result is written here, but the elements are const");
+}
+
+template <typename R>
+constexpr void check_outlives_call() {
+  static_assert(std::ranges::borrowed_range<R>, "hvd: a temporary would be gone before the operation is done");
+}
+
+}  // namespace detail
+
+}  // namespace v1
+}  // namespace hvd

@@ -1,0 +1,147 @@
+// The C interface as a job of one sees it: arguments, status codes, ownership. Jobs of several: tests/cpp.
+#include "bindings/c/hvd.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tests/support/catch.h"
+
+namespace {
+
+// hvd_init() for the length of a test.
+struct Job {
+  Job() { REQUIRE(hvd_init() == HVD_OK); }
+  ~Job() { hvd_shutdown(); }
+};
+
+const std::int64_t kShape[] = {4};
+
+hvd_tensor tensor_of(std::vector<float>& data) {
+  return {
+      .data = data.data(), .shape = kShape, .dimensions = 1, .dtype = HVD_FLOAT32, .device = HVD_CPU, .reserved = 0};
+}
+
+bool last_error_says(const std::string& word) { return std::string(hvd_last_error()).find(word) != std::string::npos; }
+
+}  // namespace
+
+TEST_CASE("before init and after shutdown every call says so") {
+  hvd_topology topology = HVD_TOPOLOGY_INIT;
+  hvd_work* work = nullptr;
+  hvd_call call = HVD_CALL_INIT;
+  CHECK(hvd_is_initialized() == 0);
+  CHECK(hvd_get_topology(&topology) == HVD_NOT_INITIALIZED);
+  CHECK(last_error_says("init"));
+  CHECK(hvd_submit(&call, &work) == HVD_NOT_INITIALIZED);
+  CHECK(hvd_shutdown() == HVD_OK);
+  for (int i = 0; i < 3; ++i) {
+    const Job job;
+    CHECK(hvd_init() == HVD_OK);
+    CHECK(hvd_is_initialized() == 1);
+    CHECK(hvd_get_topology(&topology) == HVD_OK);
+    CHECK((topology.rank == 0 && topology.size == 1 && topology.local_size == 1 && topology.homogeneous == 1));
+  }
+  CHECK(hvd_is_initialized() == 0);
+}
+
+TEST_CASE("null pointers and foreign structures are refused") {
+  const Job job;
+  hvd_work* work = nullptr;
+  CHECK(hvd_submit(nullptr, &work) == HVD_INVALID_ARGUMENT);
+  hvd_call call = HVD_CALL_INIT;
+  CHECK(hvd_submit(&call, nullptr) == HVD_INVALID_ARGUMENT);
+  CHECK(hvd_get_topology(nullptr) == HVD_INVALID_ARGUMENT);
+  CHECK(hvd_work_wait(nullptr, 0) == HVD_INVALID_ARGUMENT);
+  CHECK(hvd_work_poll(nullptr) == 0);
+  hvd_work_free(nullptr);
+  hvd_free(nullptr);
+
+  call.struct_size = 4096;
+  CHECK(hvd_submit(&call, &work) == HVD_INVALID_ARGUMENT);
+  CHECK(last_error_says("struct_size"));
+  call = HVD_CALL_INIT;
+  call.collective = 99;
+  CHECK(hvd_submit(&call, &work) == HVD_INVALID_ARGUMENT);
+  call = HVD_CALL_INIT;
+  call.reduce_op = -1;
+  CHECK(hvd_submit(&call, &work) == HVD_INVALID_ARGUMENT);
+  call = HVD_CALL_INIT;
+  call.count = 1;
+  CHECK(hvd_submit(&call, &work) == HVD_INVALID_ARGUMENT);
+  std::vector<float> data(4);
+  hvd_tensor tensor = tensor_of(data);
+  call.inputs = call.outputs = &tensor;
+  tensor.dtype = 77;
+  CHECK(hvd_submit(&call, &work) == HVD_INVALID_ARGUMENT);
+  tensor = tensor_of(data);
+  tensor.dimensions = 1000;
+  CHECK(hvd_submit(&call, &work) == HVD_INVALID_ARGUMENT);
+  CHECK(work == nullptr);
+}
+
+TEST_CASE("an allreduce of a job of one scales its tensor") {
+  const Job job;
+  std::vector<float> in = {1, 2, 3, 4}, out(4);
+  const hvd_tensor input = tensor_of(in), output = tensor_of(out);
+  hvd_call call = HVD_CALL_INIT;
+  call.prescale = 2;
+  call.postscale = 0.25;
+  call.count = 1;
+  call.inputs = &input;
+  call.outputs = &output;
+  hvd_work* work = nullptr;
+  REQUIRE(hvd_submit(&call, &work) == HVD_OK);
+  CHECK(hvd_work_wait(work, -1) == HVD_OK);
+  CHECK(hvd_work_poll(work) == 1);
+  CHECK(out == std::vector<float>{0.5, 1, 1.5, 2});
+  hvd_tensor none;
+  CHECK(hvd_work_output(work, 0, &none) == HVD_INVALID_ARGUMENT);
+  hvd_work_free(work);
+}
+
+TEST_CASE("an output can be looked at, and taken over") {
+  std::vector<float> in = {1, 2, 3, 4};
+  const hvd_tensor input = tensor_of(in);
+  hvd_tensor output;
+  {
+    const Job job;
+    hvd_call call = HVD_CALL_INIT;
+    call.collective = HVD_ALLGATHER;
+    call.name = "gather";
+    call.count = 1;
+    call.inputs = &input;
+    hvd_work* work = nullptr;
+    REQUIRE(hvd_submit(&call, &work) == HVD_OK);
+    REQUIRE(hvd_work_wait(work, 60'000'000) == HVD_OK);
+    REQUIRE(hvd_work_output(work, 0, &output) == HVD_OK);
+    CHECK((output.dimensions == 1 && output.shape[0] == 4 && output.dtype == HVD_FLOAT32));
+    CHECK(hvd_work_output(work, 1, &output) == HVD_INVALID_ARGUMENT);
+    REQUIRE(hvd_work_take_output(work, 0, &output) == HVD_OK);
+    hvd_work_free(work);
+  }
+  CHECK(static_cast<float*>(output.data)[3] == 4);  // outlives work and runtime
+  hvd_free(output.data);
+}
+
+TEST_CASE("a work outlives the runtime that made it") {
+  hvd_work* work = nullptr;
+  {
+    const Job job;
+    hvd_call call = HVD_CALL_INIT;
+    call.collective = HVD_JOIN;
+    REQUIRE(hvd_submit(&call, &work) == HVD_OK);
+    REQUIRE(hvd_work_wait(work, -1) == HVD_OK);
+  }
+  std::int32_t last = -1;
+  CHECK(hvd_work_last_joined(work, &last) == HVD_OK);
+  CHECK(last == 0);
+  hvd_work_free(work);
+}
+
+TEST_CASE("the library documents its environment") {
+  CHECK(hvd_abi_version() == HVD_ABI_VERSION);
+  CHECK(std::string(hvd_version()) == "0.1.0");
+  CHECK(std::string(hvd_environment_documentation()).find("HVD_FUSION_THRESHOLD") != std::string::npos);
+  CHECK(std::string(hvd_status_name(HVD_PEER_LOST)) == "peer lost");
+}

@@ -1,0 +1,169 @@
+// Every operation of hvd.hpp, on however many ranks there are: ctest runs this executable alone, as a job of one, and
+// once more under hvdrun with four ranks, which all run the same cases in the same order.
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <hvd.hpp>
+#include <numeric>
+#include <span>
+#include <vector>
+
+#include "tests/support/catch.h"
+
+namespace {
+
+int sum_of_ranks() { return hvd::size() * (hvd::size() - 1) / 2; }
+
+TEST_CASE("before init every operation says so") {
+  std::vector<float> values(3);
+  CHECK_FALSE(hvd::is_initialized());
+  CHECK_THROWS_AS(hvd::rank(), hvd::NotInitialized);
+  CHECK_THROWS_AS(hvd::allreduce(values), hvd::NotInitialized);
+}
+
+TEST_CASE("a session spans a scope, and another may follow") {
+  for (int i = 0; i < 2; ++i) {
+    hvd::Session session;
+    CHECK(hvd::is_initialized());
+    CHECK(hvd::rank() >= 0);
+    CHECK(hvd::rank() < hvd::size());
+    CHECK(hvd::local_rank() < hvd::local_size());
+    CHECK(hvd::cross_rank() < hvd::cross_size());
+    hvd::barrier();
+  }
+  CHECK_FALSE(hvd::is_initialized());
+}
+
+TEST_CASE("allreduce in place and elsewhere, with every reduction") {
+  hvd::Session session;
+  std::vector<std::int64_t> values{hvd::rank(), hvd::rank() + 1};
+  hvd::allreduce(values);
+  CHECK(values == std::vector<std::int64_t>{sum_of_ranks(), sum_of_ranks() + hvd::size()});
+
+  const std::array<double, 1> mine{static_cast<double>(hvd::rank() + 1)};
+  double result[1] = {0};
+  hvd::allreduce(mine, result, hvd::average);
+  CHECK(result[0] == Approx((hvd::size() + 1) / 2.0));
+  hvd::allreduce(mine, result, hvd::min);
+  CHECK(result[0] == 1);
+  hvd::allreduce(mine, std::span(result), hvd::max, {.name = "largest"});
+  CHECK(result[0] == hvd::size());
+  hvd::allreduce(mine, result, hvd::product);
+  CHECK(result[0] == std::tgamma(hvd::size() + 1));
+  hvd::allreduce(mine, result, hvd::sum, {.prescale = 2.0, .postscale = 0.5});
+  CHECK(result[0] == sum_of_ranks() + hvd::size());
+  hvd::barrier();
+}
+
+TEST_CASE("allreduce of truth values, 16-bit floats and nothing at all") {
+  hvd::Session session;
+  bool somewhere[2] = {hvd::rank() == 0, false};
+  hvd::allreduce(somewhere, hvd::max);
+  CHECK(somewhere[0]);
+  CHECK_FALSE(somewhere[1]);
+
+  std::vector<hvd::bfloat16> halves(5, hvd::bfloat16(1.5f));
+  hvd::allreduce(halves);
+  CHECK(halves[4] == 1.5f * static_cast<float>(hvd::size()));
+
+  std::vector<float> empty;
+  hvd::allreduce(empty);
+  hvd::barrier();
+}
+
+TEST_CASE("a group is reduced as one") {
+  hvd::Session session;
+  std::vector<float> weight(4, 1.0f), bias(1, 2.0f);
+  hvd::grouped_allreduce(std::vector<std::span<float>>{weight, bias});
+  CHECK(weight == std::vector<float>(4, static_cast<float>(hvd::size())));
+  CHECK(bias[0] == 2.0f * static_cast<float>(hvd::size()));
+  hvd::barrier();
+}
+
+TEST_CASE("futures: ready, wait, get once, move") {
+  hvd::Session session;
+  std::vector<int> values(10, 1);
+  auto future = hvd::allreduce_async(values);
+  CHECK(future.wait_for(std::chrono::seconds(60)));
+  CHECK(future.ready());
+  CHECK(values[9] == hvd::size());
+
+  hvd::Future<void> other = std::move(future);
+  CHECK_FALSE(future.valid());
+  CHECK_THROWS_AS(future.wait(), hvd::InvalidArgument);
+  other.get();
+  CHECK_FALSE(other.valid());
+  CHECK_THROWS_AS(other.get(), hvd::InvalidArgument);
+
+  { auto waits_at_the_end_of_the_scope = hvd::allreduce_async(values, hvd::max); }
+  CHECK(values[0] == hvd::size());
+  hvd::barrier();
+}
+
+TEST_CASE("allgather joins ranges of different lengths") {
+  hvd::Session session;
+  const std::vector<int> mine(static_cast<std::size_t>(hvd::rank()), hvd::rank());  // rank r brings r times r
+  std::vector<int> expected;
+  for (int r = 0; r < hvd::size(); ++r) expected.insert(expected.end(), static_cast<std::size_t>(r), r);
+  CHECK(hvd::allgather(mine) == expected);
+  CHECK(hvd::allgather_async(mine, {.name = "again"}).get() == expected);
+  const bool truth[1] = {hvd::rank() == 0};
+  const std::vector<hvd::boolean> all = hvd::allgather(truth);
+  CHECK(all.size() == static_cast<std::size_t>(hvd::size()));
+  CHECK(all[0]);
+  hvd::barrier();
+}
+
+TEST_CASE("broadcast, alltoall, reducescatter, join") {
+  hvd::Session session;
+  const int last = hvd::size() - 1;
+  std::vector<float> values(7, hvd::rank() == last ? 4.0f : 0.0f);
+  hvd::broadcast(values, last);
+  CHECK(values == std::vector<float>(7, 4.0f));
+
+  // Rank r sends one value to rank 0, two to rank 1, ...
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(hvd::size()));
+  std::iota(counts.begin(), counts.end(), 1);
+  const auto total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+  const std::vector<std::int16_t> sent(static_cast<std::size_t>(total), static_cast<std::int16_t>(hvd::rank()));
+  const auto received = hvd::alltoall(sent, counts);
+  CHECK(received.counts == std::vector<std::int64_t>(counts.size(), hvd::rank() + 1));
+  std::vector<std::int16_t> expected;
+  for (int r = 0; r < hvd::size(); ++r) {
+    expected.insert(expected.end(), static_cast<std::size_t>(hvd::rank() + 1), static_cast<std::int16_t>(r));
+  }
+  CHECK(received.values == expected);
+
+  // 2 * size + 1 values: rank 0 gets three, the others two.
+  const std::vector<double> rows(static_cast<std::size_t>(2 * hvd::size() + 1), 1.0);
+  CHECK(hvd::reducescatter(rows) == std::vector<double>(hvd::rank() == 0 ? 3 : 2, hvd::size()));
+
+  const int joined_last = hvd::join();
+  CHECK(joined_last >= 0);
+  CHECK(joined_last < hvd::size());
+  hvd::barrier();
+}
+
+TEST_CASE("a wrong call throws, and the runtime stays usable") {
+  hvd::Session session;
+  std::vector<float> values(2, 1.0f), longer(3);
+  CHECK_THROWS_AS(hvd::broadcast(values, hvd::size()), hvd::InvalidArgument);
+  CHECK_THROWS_AS(hvd::allreduce(values, longer), hvd::InvalidArgument);
+  hvd::allreduce(values);
+  CHECK(values[0] == static_cast<float>(hvd::size()));
+  hvd::barrier();
+}
+
+TEST_CASE("ranks that disagree all hear of it, and the runtime stays usable") {
+  hvd::Session session;
+  if (hvd::size() > 1) {
+    std::vector<float> values(hvd::rank() == 0 ? 2 : 3, 1.0f);
+    CHECK_THROWS_AS(hvd::allreduce(values, hvd::sum, {.name = "disputed"}), hvd::Mismatch);
+  }
+  std::vector<float> values(1, 1.0f);
+  hvd::allreduce(values);
+  CHECK(values[0] == static_cast<float>(hvd::size()));
+  hvd::barrier();
+}
+
+}  // namespace
