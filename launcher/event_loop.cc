@@ -1,0 +1,48 @@
+#include "launcher/event_loop.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <system_error>
+
+#include "core/base/error.h"
+
+namespace hvd::launcher {
+namespace {
+
+int timeout_ms(std::optional<Deadline> deadline) {
+  if (!deadline) return -1;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline - Clock::now()).count();
+  return static_cast<int>(std::clamp<std::int64_t>(left, 0, 60'000));
+}
+
+}  // namespace
+
+EventLoop::EventLoop() : epoll_(epoll_create1(EPOLL_CLOEXEC)) {
+  if (!epoll_) throw Internal("epoll_create1: " + std::generic_category().message(errno));
+}
+
+void EventLoop::watch(int fd, std::uint32_t events, Callback callback) {
+  epoll_event event{.events = events, .data = {.fd = fd}};
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
+    throw Internal("epoll_ctl: " + std::generic_category().message(errno));
+  }
+  callbacks_[fd] = std::make_shared<const Callback>(std::move(callback));
+}
+
+void EventLoop::forget(int fd) {
+  if (callbacks_.erase(fd) > 0) epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+}
+
+void EventLoop::run_once(std::optional<Deadline> deadline) {
+  std::array<epoll_event, 64> events;
+  const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout_ms(deadline));
+  for (int i = 0; i < count; ++i) {
+    const auto found = callbacks_.find(events[static_cast<std::size_t>(i)].data.fd);
+    if (found == callbacks_.end()) continue;  // forgotten by a callback of this round
+    const auto keep_alive = found->second;
+    (*keep_alive)();
+  }
+}
+
+}  // namespace hvd::launcher

@@ -1,0 +1,31 @@
+// The last lines that hvdrun writes when a job has failed. Pure.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/clock.h"
+#include "launcher/job_end.h"
+
+namespace hvd::launcher {
+
+inline constexpr std::size_t kReportedLines = 20;
+
+struct Failure {
+  int rank = 0;
+  int pid = 0;
+  Duration age{};                       // of the job, when the rank ended
+  std::vector<std::string> last_lines;  // of the rank's standard error
+};
+
+// `ends` is by rank; empty stands for a process that even SIGKILL did not end.
+std::string failure_report(const Failure& failure, const std::vector<std::optional<RankEnd>>& ends);
+
+// "hvdrun: ended by SIGINT; ranks 0-3 exited with code 1"
+std::string interruption_report(int signal, const std::vector<std::optional<RankEnd>>& ends);
+
+// "rank 4", "ranks 0-2, 5" of ascending numbers.
+std::string list_ranks(const std::vector<int>& ranks);
+
+}  // namespace hvd::launcher

@@ -1,0 +1,25 @@
+// The -H list: which hosts, how many slots on each, and how many processes follow from that. Pure.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace hvd::launcher {
+
+struct HostSlots {
+  std::string host;
+  int slots = 1;
+  bool operator==(const HostSlots&) const = default;
+};
+
+// "localhost:4,127.0.0.1:2"; a host without a number has one slot. Throws InvalidArgument.
+std::vector<HostSlots> parse_hosts(std::string_view text);
+
+// How many ranks to start on this host, whose name is `own_hostname`. Without -np that is the number of slots, without
+// -H there are as many slots as processes. Throws InvalidArgument: neither given, a host that is not this one, or more
+// processes than slots.
+int count_local_ranks(std::optional<int> num_proc, const std::vector<HostSlots>& hosts, std::string_view own_hostname);
+
+}  // namespace hvd::launcher

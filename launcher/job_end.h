@@ -1,0 +1,81 @@
+// How a job comes to its end: which rank is to blame, who is told what and when, what hvdrun's exit code is. Pure;
+// time is an argument.
+//
+//   running -> grace -> terminating -> killing
+//
+// The first failure (or Ctrl-C, or the end of the last rank while processes of it are left) starts the grace period,
+// in which the others end by themselves. Then SIGTERM is due, SIGKILL two seconds later, and another five seconds
+// later nothing more is expected. The caller sends the signals; it stops asking when nothing of the job is left.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+#include "core/base/clock.h"
+#include "launcher/exit_status.h"
+
+namespace hvd::launcher {
+
+inline constexpr Duration kTerminationTime = 2s;
+inline constexpr Duration kKillTime = 5s;
+
+struct RankEnd {
+  ExitStatus status;
+  int signal_sent = 0;  // SIGTERM or SIGKILL if hvdrun had sent it by then
+};
+
+class JobEnd {
+ public:
+  JobEnd(int size, Duration grace) : grace_(grace), ends_(static_cast<std::size_t>(size)), remaining_(size) {}
+
+  // What happened.
+  void rank_ended(int rank, ExitStatus status, TimePoint now);
+  // SIGINT, SIGTERM, ... came and was forwarded. A second SIGINT makes SIGKILL due at once.
+  void interrupted(int signal, TimePoint now);
+  // Nobody reads hvdrun's output any more (`| head`): no grace.
+  void output_closed(TimePoint now);
+  // A rank could not be started: no grace, no SIGTERM.
+  void start_failed(TimePoint now);
+
+  // The signal to be sent to everything that is left, once each.
+  std::optional<int> signal_due(TimePoint now);
+  // When signal_due() or gave_up() has something new to say. Empty: not before something happens.
+  std::optional<Deadline> next_deadline() const;
+
+  bool all_ranks_ended() const { return remaining_ == 0; }
+  bool killing() const { return stage_ == Stage::killing; }
+  // Even SIGKILL has not helped.
+  bool gave_up() const { return gave_up_; }
+
+  // The rank that failed first. A rank that was killed by somebody's signal during the grace period takes precedence
+  // over one that exited with an error: the error is then most likely the consequence. (Except for SIGABRT and
+  // SIGPIPE, with which a rank may itself react to a lost peer.)
+  std::optional<int> first_failed() const { return first_failed_; }
+  // The signal that ended the job, if no rank had failed before.
+  int interrupting_signal() const { return interrupting_signal_; }
+  const std::vector<std::optional<RankEnd>>& ends() const { return ends_; }
+  int exit_code() const;
+
+ private:
+  enum class Stage { running, grace, terminating, killing };
+  enum class Reason { none, rank_failed, interrupted, output_closed, start_failed };
+
+  void begin(Stage stage, Reason reason, Deadline deadline);
+  void blame(int rank, const ExitStatus& status, TimePoint now);
+
+  const Duration grace_;
+  std::vector<std::optional<RankEnd>> ends_;
+  int remaining_;
+  Stage stage_ = Stage::running;
+  Reason reason_ = Reason::none;
+  Deadline stage_deadline_{};  // unless running: when the next stage is due
+  std::optional<int> first_failed_;
+  int interrupting_signal_ = 0;
+  int last_forwarded_ = 0;
+  int keyboard_interrupts_ = 0;
+  int signal_sent_ = 0;
+  bool gave_up_ = false;
+};
+
+}  // namespace hvd::launcher

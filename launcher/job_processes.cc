@@ -1,0 +1,66 @@
+#include "launcher/job_processes.h"
+
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+
+#include "launcher/process_tree.h"
+
+namespace hvd::launcher {
+namespace {
+
+bool has_children() {
+  siginfo_t info{};
+  return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+}
+
+}  // namespace
+
+JobProcesses::JobProcesses() {
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  if (!has_children()) return;
+  for (const ProcessEntry& entry : list_processes()) {
+    if (entry.parent == getpid()) inherited_.push_back(entry.pid);
+  }
+}
+
+std::vector<JobProcesses::EndedRank> JobProcesses::reap() {
+  std::vector<EndedRank> result;
+  int status = 0;
+  for (pid_t pid = waitpid(-1, &status, WNOHANG); pid > 0; pid = waitpid(-1, &status, WNOHANG)) {
+    const auto rank = ranks_.find(pid);
+    if (rank == ranks_.end()) continue;
+    result.push_back({.rank = rank->second, .pid = pid, .status = ExitStatus::from_wait(status)});
+    ranks_.erase(rank);
+  }
+  return result;
+}
+
+void JobProcesses::signal_ranks(int signal) const {
+  for (const auto& [pid, rank] : ranks_) kill(-pid, signal);
+}
+
+void JobProcesses::signal_all(int signal) const {
+  signal_ranks(signal);
+  for (const ProcessEntry& entry : descendants(getpid(), list_processes(), inherited_)) {
+    if (!entry.zombie && !ranks_.contains(entry.group)) kill(entry.pid, signal);
+  }
+}
+
+bool JobProcesses::any_left() const {
+  if (!has_children()) return false;
+  return inherited_.empty() || !list_left().empty();
+}
+
+std::vector<pid_t> JobProcesses::list_left() const {
+  std::vector<pid_t> result;
+  for (const ProcessEntry& entry : descendants(getpid(), list_processes(), inherited_)) {
+    if (!entry.zombie) result.push_back(entry.pid);
+  }
+  return result;
+}
+
+}  // namespace hvd::launcher

@@ -1,0 +1,23 @@
+// Finds the program before anything is started, as a shell would, so that a typing error is one line and not N.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace hvd::launcher {
+
+// The exit code is the shells': 127 not found, 126 found but not executable.
+class ProgramUnusable : public std::runtime_error {
+ public:
+  ProgramUnusable(int exit_code, const std::string& message) : std::runtime_error(message), exit_code_(exit_code) {}
+  int exit_code() const { return exit_code_; }
+
+ private:
+  int exit_code_;
+};
+
+// A name with a slash is taken as it stands, any other is looked for in the folders of `search_path` (PATH's format).
+// Throws ProgramUnusable.
+std::string find_program(const std::string& name, const std::string& search_path);
+
+}  // namespace hvd::launcher

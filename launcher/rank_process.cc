@@ -1,0 +1,92 @@
+#include "launcher/rank_process.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+#include "core/base/error.h"
+
+namespace hvd::launcher {
+namespace {
+
+[[noreturn]] void throw_errno(const std::string& what) {
+  throw Internal(what + ": " + std::generic_category().message(errno));
+}
+
+std::pair<FileDescriptor, FileDescriptor> make_pipe() {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) throw_errno("cannot make a pipe");
+  return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
+}
+
+std::vector<char*> pointers(const std::vector<std::string>& strings) {
+  std::vector<char*> result;
+  for (const std::string& entry : strings) result.push_back(const_cast<char*>(entry.c_str()));
+  result.push_back(nullptr);
+  return result;
+}
+
+void write_error(const char* text) {
+  if (write(STDERR_FILENO, text, std::strlen(text)) < 0) return;  // nobody left to tell
+}
+
+struct ChildPlan {
+  const char* program;
+  char* const* arguments;
+  char* const* environment;
+  int input, output, error;
+  const rlimit* open_files;
+  const SignalSource* signals;
+  pid_t parent;
+};
+
+// Between fork and exec other threads' locks may be held for ever: only async-signal-safe calls, no allocation.
+[[noreturn]] void become_rank(const ChildPlan& plan) {
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != plan.parent) _exit(1);  // hvdrun ended in the meantime
+  dup2(plan.input, STDIN_FILENO);
+  dup2(plan.output, STDOUT_FILENO);
+  dup2(plan.error, STDERR_FILENO);
+  setrlimit(RLIMIT_NOFILE, plan.open_files);
+  plan.signals->restore_original();
+  execvpe(plan.program, plan.arguments, plan.environment);  // runs a script without a #! line, as shells do
+  const int error = errno;
+  write_error("hvdrun: cannot execute ");
+  write_error(plan.program);
+  write_error(": ");
+  write_error(strerrordesc_np(error));
+  write_error("\n");
+  _exit(error == ENOENT ? 127 : 126);
+}
+
+}  // namespace
+
+RankProcess start_rank(const RankStart& start, const SignalSource& signals) {
+  auto [output_reader, output_writer] = make_pipe();
+  auto [error_reader, error_writer] = make_pipe();
+  const std::vector<char*> arguments = pointers(start.arguments);
+  const std::vector<char*> environment = pointers(start.environment);
+  const ChildPlan plan{.program = start.program.c_str(),
+                       .arguments = arguments.data(),
+                       .environment = environment.data(),
+                       .input = start.standard_input,
+                       .output = output_writer.get(),
+                       .error = error_writer.get(),
+                       .open_files = &start.open_files,
+                       .signals = &signals,
+                       .parent = getpid()};
+  const pid_t pid = fork();
+  if (pid < 0) throw_errno("cannot start a process");
+  if (pid == 0) become_rank(plan);
+  setpgid(pid, pid);  // here too: whoever comes first, the group exists before it is signalled
+  return {.pid = pid, .standard_output = std::move(output_reader), .standard_error = std::move(error_reader)};
+}
+
+}  // namespace hvd::launcher

@@ -1,0 +1,37 @@
+// Starts the process of one rank.
+//
+// Each rank leads a process group of its own, so that Ctrl-C at the terminal reaches it once, through hvdrun, and that
+// its children can be signalled with it; it stays in hvdrun's session (sched_yield does not cross sessions where
+// sched_autogroup is on). It dies with hvdrun, even if that is killed by SIGKILL.
+#pragma once
+
+#include <sys/resource.h>
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "core/net/socket.h"
+#include "launcher/signal_source.h"
+
+namespace hvd::launcher {
+
+struct RankStart {
+  std::string program;                   // the file
+  std::vector<std::string> arguments;    // with the name as typed first
+  std::vector<std::string> environment;  // "NAME=value"
+  int standard_input = 0;                // borrowed
+  rlimit open_files{};                   // as hvdrun found it
+};
+
+struct RankProcess {
+  pid_t pid = -1;
+  FileDescriptor standard_output, standard_error;  // the reading ends
+};
+
+// Call it on the thread that lives as long as the job: the rank is killed when this thread ends. Throws Error if there
+// is no process or descriptor to be had. A program that cannot be executed after all says so on its standard error and
+// exits with code 126 or 127.
+RankProcess start_rank(const RankStart& start, const SignalSource& signals);
+
+}  // namespace hvd::launcher

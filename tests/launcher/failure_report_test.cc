@@ -1,0 +1,52 @@
+#include "launcher/failure_report.h"
+
+#include <csignal>
+
+#include "tests/support/catch.h"
+
+namespace hvd::launcher {
+namespace {
+
+using Ends = std::vector<std::optional<RankEnd>>;
+
+RankEnd exited(int code) { return {.status = {.by_signal = false, .value = code}}; }
+RankEnd killed(int signal, int sent = 0, bool core = false) {
+  return {.status = {.by_signal = true, .value = signal, .core_dumped = core}, .signal_sent = sent};
+}
+
+TEST_CASE("ranks are listed shortly") {
+  CHECK(list_ranks({4}) == "rank 4");
+  CHECK(list_ranks({0, 1}) == "ranks 0, 1");
+  CHECK(list_ranks({0, 1, 2, 3}) == "ranks 0-3");
+  CHECK(list_ranks({0, 2, 4, 5, 6, 9}) == "ranks 0, 2, 4-6, 9");
+}
+
+TEST_CASE("a failed job is reported with its cause, its last words, and the fate of the others") {
+  const Failure failure{.rank = 2, .pid = 4711, .age = 12340ms, .last_lines = {"Traceback:", "  ValueError: 5"}};
+  const Ends ends{exited(1), exited(1), exited(3), killed(SIGTERM, SIGTERM), exited(0), killed(SIGSEGV, SIGTERM), {}};
+  CHECK(failure_report(failure, ends) ==
+        "hvdrun: rank 2 failed first: exit code 3 (pid 4711, after 12.3 s)\n"
+        "hvdrun: the last lines of its standard error:\n"
+        "    Traceback:\n"
+        "      ValueError: 5\n"
+        "hvdrun: the others: ranks 0, 1 exited with code 1; rank 3 had to be ended with SIGTERM; rank 4 ended well; "
+        "rank 5 killed by SIGSEGV; rank 6 could not be killed\n");
+}
+
+TEST_CASE("a signal is named") {
+  const Failure failure{.rank = 0, .pid = 7, .age = 0ms, .last_lines = {}};
+  CHECK(failure_report(failure, {killed(SIGSEGV, 0, true)}) ==
+        "hvdrun: rank 0 failed: killed by SIGSEGV (core dumped) (pid 7, after 0.0 s)\n"
+        "hvdrun: it wrote nothing to its standard error\n");
+  CHECK(failure_report(failure, {killed(SIGKILL)}).find("SIGKILL (by somebody, or by the kernel") != std::string::npos);
+  CHECK(signal_name(SIGUSR1) == "SIGUSR1");
+  CHECK(signal_name(SIGRTMIN + 3) == "signal " + std::to_string(SIGRTMIN + 3));
+}
+
+TEST_CASE("an interruption is one line") {
+  CHECK(interruption_report(SIGINT, {exited(1), exited(1), killed(SIGKILL, SIGKILL)}) ==
+        "hvdrun: ended by SIGINT; ranks 0, 1 exited with code 1; rank 2 had to be ended with SIGKILL\n");
+}
+
+}  // namespace
+}  // namespace hvd::launcher

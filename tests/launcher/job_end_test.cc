@@ -1,0 +1,148 @@
+#include "launcher/job_end.h"
+
+#include <csignal>
+
+#include "tests/support/catch.h"
+
+namespace hvd::launcher {
+namespace {
+
+constexpr TimePoint kStart{};
+constexpr ExitStatus kOk{};
+constexpr ExitStatus exited(int code) { return {.by_signal = false, .value = code}; }
+constexpr ExitStatus killed(int signal) { return {.by_signal = true, .value = signal}; }
+
+TEST_CASE("while nothing has happened nothing is due") {
+  JobEnd end(2, 1s);
+  CHECK_FALSE(end.next_deadline().has_value());
+  CHECK_FALSE(end.signal_due(kStart + 1000h).has_value());
+  end.rank_ended(0, kOk, kStart);
+  CHECK_FALSE(end.next_deadline().has_value());
+  end.rank_ended(1, kOk, kStart);
+  CHECK(end.all_ranks_ended());
+  CHECK(end.exit_code() == 0);
+  CHECK_FALSE(end.first_failed().has_value());
+}
+
+TEST_CASE("grace, SIGTERM, SIGKILL, and then no more") {
+  JobEnd end(3, 1s);
+  end.rank_ended(1, exited(7), kStart);
+  CHECK(end.next_deadline() == kStart + 1s);
+  CHECK_FALSE(end.signal_due(kStart + 999ms).has_value());
+  end.rank_ended(2, exited(1), kStart + 500ms);  // does not prolong the grace
+  CHECK(end.signal_due(kStart + 1s) == SIGTERM);
+  CHECK_FALSE(end.signal_due(kStart + 1s).has_value());
+  CHECK(end.next_deadline() == kStart + 3s);
+  CHECK_FALSE(end.killing());
+  CHECK(end.signal_due(kStart + 3s) == SIGKILL);
+  CHECK(end.killing());
+  CHECK_FALSE(end.gave_up());
+  CHECK_FALSE(end.signal_due(kStart + 8s).has_value());
+  CHECK(end.gave_up());
+  CHECK_FALSE(end.next_deadline().has_value());
+  CHECK(end.first_failed() == 1);
+  CHECK(end.exit_code() == 7);
+}
+
+TEST_CASE("what is left when all ranks have ended well is ended too") {
+  JobEnd end(1, 2s);
+  end.rank_ended(0, kOk, kStart);
+  CHECK(end.next_deadline() == kStart + 2s);
+  CHECK(end.signal_due(kStart + 2s) == SIGTERM);
+  CHECK(end.exit_code() == 0);
+}
+
+TEST_CASE("the cause is the first failure, or the signal that explains it") {
+  struct Row {
+    ExitStatus first, second;
+    Duration between;
+    int cause, exit_code;
+  };
+  const Row rows[] = {
+      {exited(1), exited(2), 1ms, 0, 1},
+      {exited(1), killed(SIGKILL), 1ms, 1, 137},
+      {exited(1), killed(SIGSEGV), 900ms, 1, 139},
+      {killed(SIGSEGV), killed(SIGKILL), 1ms, 0, 139},
+      {killed(SIGKILL), exited(1), 1ms, 0, 137},
+      {exited(1), killed(SIGABRT), 1ms, 0, 1},
+      {killed(SIGABRT), exited(1), 1ms, 0, 134},
+      {exited(1), killed(SIGTERM), 1100ms, 0, 1},  // the signal was ours
+      {kOk, exited(4), 1ms, 1, 4},
+  };
+  for (const Row& row : rows) {
+    JobEnd end(2, 1s);
+    end.rank_ended(0, row.first, kStart);
+    const bool sent = end.signal_due(kStart + row.between).has_value();
+    end.rank_ended(1, row.second, kStart + row.between);
+    INFO(row.first.exit_code() << " then " << row.second.exit_code());
+    CHECK(end.first_failed() == row.cause);
+    CHECK(end.exit_code() == row.exit_code);
+    CHECK(end.ends()[1]->signal_sent == (sent ? SIGTERM : 0));
+  }
+}
+
+TEST_CASE("an interruption blames nobody") {
+  JobEnd end(2, 1s);
+  end.interrupted(SIGINT, kStart);
+  end.rank_ended(0, exited(1), kStart + 1ms);
+  end.rank_ended(1, killed(SIGINT), kStart + 2ms);
+  CHECK_FALSE(end.first_failed().has_value());
+  CHECK(end.interrupting_signal() == SIGINT);
+  CHECK(end.exit_code() == 130);
+}
+
+TEST_CASE("a program that ends well when asked to has ended well") {
+  JobEnd end(1, 1s);
+  end.interrupted(SIGTERM, kStart);
+  end.rank_ended(0, kOk, kStart + 1ms);
+  CHECK(end.exit_code() == 0);
+}
+
+TEST_CASE("a failure before the interruption stays the cause") {
+  JobEnd end(2, 1s);
+  end.rank_ended(0, exited(5), kStart);
+  end.interrupted(SIGINT, kStart + 1ms);
+  end.rank_ended(1, killed(SIGINT), kStart + 2ms);
+  CHECK(end.interrupting_signal() == 0);
+  CHECK(end.exit_code() == 5);
+}
+
+TEST_CASE("the second Ctrl-C kills at once, a second SIGTERM does not") {
+  for (const Duration pause : {Duration(10ms), Duration(1500ms)}) {
+    JobEnd end(1, 1s);
+    end.interrupted(SIGINT, kStart);
+    end.signal_due(kStart + pause);
+    end.interrupted(SIGINT, kStart + pause);
+    CHECK(end.signal_due(kStart + pause) == SIGKILL);
+  }
+  JobEnd end(1, 1s);
+  end.interrupted(SIGTERM, kStart);
+  end.interrupted(SIGTERM, kStart + 10ms);
+  CHECK_FALSE(end.signal_due(kStart + 10ms).has_value());
+}
+
+TEST_CASE("output that nobody reads ends the job as a broken pipe") {
+  JobEnd end(2, 100s);
+  end.output_closed(kStart);
+  CHECK(end.signal_due(kStart) == SIGTERM);
+  end.rank_ended(0, killed(SIGTERM), kStart);
+  CHECK_FALSE(end.first_failed().has_value());
+  CHECK(end.exit_code() == 141);
+
+  JobEnd after_failure(2, 1s);
+  after_failure.rank_ended(0, exited(3), kStart);
+  after_failure.output_closed(kStart);
+  CHECK(after_failure.exit_code() == 3);
+  CHECK_FALSE(after_failure.signal_due(kStart).has_value());
+}
+
+TEST_CASE("a job that could not be started is killed") {
+  JobEnd end(3, 100s);
+  end.start_failed(kStart);
+  CHECK(end.signal_due(kStart) == SIGKILL);
+  end.rank_ended(0, killed(SIGKILL), kStart);
+  CHECK(end.exit_code() == 1);
+}
+
+}  // namespace
+}  // namespace hvd::launcher
