@@ -1,0 +1,96 @@
+"""The C interface (hvd.h). Statuses come as exceptions: ValueError for a wrong call, else HorovodInternalError."""
+
+from collections.abc import Sequence
+
+ALLREDUCE: int
+ALLGATHER: int
+BROADCAST: int
+ALLTOALL: int
+REDUCESCATTER: int
+BARRIER: int
+JOIN: int
+
+UINT8: int
+INT8: int
+INT16: int
+INT32: int
+INT64: int
+FLOAT16: int
+BFLOAT16: int
+FLOAT32: int
+FLOAT64: int
+BOOL: int
+
+def version() -> str: ...
+def environment_documentation() -> str: ...
+def init() -> None: ...
+def shutdown() -> None: ...
+def is_initialized() -> bool: ...
+def rank() -> int: ...
+def size() -> int: ...
+def local_rank() -> int: ...
+def local_size() -> int: ...
+def cross_rank() -> int: ...
+def cross_size() -> int: ...
+def is_homogeneous() -> bool: ...
+
+class Work:
+    """An operation under way. Dropping it early is safe: what it uses is kept until it has ended."""
+
+    def poll(self) -> bool: ...
+    def wait(self, timeout_seconds: float | None = None) -> bool:
+        """True when done, False when the time was up before. Ctrl-C interrupts it; the operation goes on."""
+    def output(self, i: int) -> object:
+        """Result i as a DLPack capsule, if the call gave no outputs. Can be taken once."""
+    def received_splits(self) -> list[int]: ...
+    def last_joined(self) -> int: ...
+
+# Positional arguments only. A tensor is its address, its shape and its type code; `owners` is whatever keeps the
+# memory alive; `output` and `outputs` have the inputs' shapes, and None leaves the result with the Work.
+
+def submit_one(
+    collective: int,
+    name: str | None,
+    process_set: int,
+    op: int,
+    root: int,
+    prescale: float,
+    postscale: float,
+    input: int,
+    shape: tuple[int, ...],
+    dtype: int,
+    output: int | None,
+    owners: object,
+    /,
+) -> Work: ...
+def run_one(
+    collective: int,
+    name: str | None,
+    process_set: int,
+    op: int,
+    root: int,
+    prescale: float,
+    postscale: float,
+    input: int,
+    shape: tuple[int, ...],
+    dtype: int,
+    output: int,
+    owners: object,
+    /,
+) -> None:
+    """submit_one() and wait() in one."""
+
+def submit(
+    collective: int,
+    name: str | None,
+    process_set: int,
+    op: int,
+    root: int,
+    prescale: float,
+    postscale: float,
+    tensors: Sequence[tuple[int, tuple[int, ...], int]],
+    outputs: Sequence[int] | None,
+    splits: Sequence[int] | None,
+    owners: object,
+    /,
+) -> Work: ...

@@ -1,0 +1,94 @@
+"""Joining and leaving the job, and where this process stands in it. Shared by the packages of all frameworks.
+
+All functions but `init` and `shutdown` are local. In a process forked from an initialised one (a DataLoader worker)
+the functions that say where the process stands answer for its parent; everything else raises ValueError.
+"""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Iterable
+
+from hvd import _native
+
+
+def init(comm: Iterable[int] | None = None, process_sets: object = None) -> None:
+    """Joins the job that the environment describes (as `hvdrun` sets it); without one, becomes a job of one process.
+
+    Every process of the job must call it; it returns when all have. Does nothing if initialised already. After
+    `shutdown()` it may be called again.
+
+    Args:
+        comm: ranks that take part. Only all of them (or None, which means the same) is supported yet.
+        process_sets: not supported yet.
+
+    Raises:
+        ValueError: on arguments that are not supported, and in a process forked from an initialised one.
+        HorovodInternalError: the other processes did not come in time (HVD_START_TIMEOUT).
+    """
+    if process_sets:
+        raise ValueError("process sets are not supported yet: leave process_sets out")
+    ranks = None if comm is None else _listed_ranks(comm)
+    _native.init()
+    if ranks is not None and ranks != list(range(_native.size())):
+        size = _native.size()
+        _native.shutdown()
+        raise ValueError(f"a job on some of the ranks is not supported yet: comm={ranks}, but the job has {size} ranks")
+
+
+def _listed_ranks(comm: object) -> list[int]:
+    try:
+        return sorted(int(rank) for rank in comm)  # type: ignore[attr-defined]
+    except TypeError:
+        raise ValueError("communicators are not supported yet: leave comm out, and start the job with hvdrun") from None
+
+
+def shutdown() -> None:
+    """Leaves the job. Other ranks' pending and later operations end with HorovodInternalError.
+
+    Called at exit by itself. Does nothing if not initialised, or in a process forked from an initialised one.
+    """
+    _native.shutdown()
+
+
+atexit.register(shutdown)
+
+
+def is_initialized() -> bool:
+    """Whether `init()` was called, and `shutdown()` not since."""
+    return _native.is_initialized()
+
+
+def rank() -> int:
+    """This process's number in the job, from 0. ValueError if not initialised, as in all functions below."""
+    return _native.rank()
+
+
+def size() -> int:
+    """Number of processes in the job."""
+    return _native.size()
+
+
+def local_rank() -> int:
+    """This process's number among those of its host, from 0."""
+    return _native.local_rank()
+
+
+def local_size() -> int:
+    """Number of the job's processes on this host."""
+    return _native.local_size()
+
+
+def cross_rank() -> int:
+    """Number of this host among those that have a process with this local rank, from 0."""
+    return _native.cross_rank()
+
+
+def cross_size() -> int:
+    """Number of hosts that have a process with this local rank."""
+    return _native.cross_size()
+
+
+def is_homogeneous() -> bool:
+    """Whether all hosts have equally many processes."""
+    return _native.is_homogeneous()

@@ -1,0 +1,63 @@
+"""Compression of tensors for the time of their travel: a smaller type going out, the original one coming back."""
+
+from __future__ import annotations
+
+import torch
+
+
+class Compressor:
+    """Interface. A compressor of one's own needs these two functions, and no state."""
+
+    @staticmethod
+    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, object]:
+        """The tensor to send, and whatever `decompress` needs to know."""
+        raise NotImplementedError
+
+    @staticmethod
+    def decompress(tensor: torch.Tensor, context: object) -> torch.Tensor:
+        """The tensor in its original type."""
+        raise NotImplementedError
+
+
+class NoneCompressor(Compressor):
+    """Sends tensors as they are."""
+
+    @staticmethod
+    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, object]:
+        return tensor, None
+
+    @staticmethod
+    def decompress(tensor: torch.Tensor, context: object) -> torch.Tensor:
+        return tensor
+
+
+class _CastCompressor(Compressor):
+    dtype: torch.dtype
+
+    @classmethod
+    def compress(cls, tensor: torch.Tensor) -> tuple[torch.Tensor, object]:
+        return (tensor.to(cls.dtype) if tensor.dtype.is_floating_point else tensor), tensor.dtype
+
+    @staticmethod
+    def decompress(tensor: torch.Tensor, context: object) -> torch.Tensor:
+        return tensor.to(context)
+
+
+class FP16Compressor(_CastCompressor):
+    """Sends floating point tensors as float16: 11 bits of precision, values up to 65504."""
+
+    dtype = torch.float16
+
+
+class BF16Compressor(_CastCompressor):
+    """Sends floating point tensors as bfloat16: 8 bits of precision, the range of float32."""
+
+    dtype = torch.bfloat16
+
+
+class Compression:
+    """The compressors that come with hvd."""
+
+    none = NoneCompressor
+    fp16 = FP16Compressor
+    bf16 = BF16Compressor

@@ -1,0 +1,50 @@
+"""Handles of asynchronous operations: integers, as in Horovod, so that scripts can keep them in sets and dictionaries.
+
+The table below holds an operation from its start until it was synchronised. A name stays taken as long, or until
+`poll()` has said True, so that the error for using it twice does not depend on how fast the operation is.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+from hvd import _native
+from hvd.torch.tensors import Finish
+
+_next_handle = itertools.count()
+_operations: dict[int, tuple[_native.Work, Finish]] = {}
+
+
+def register(work: _native.Work, finish: Finish) -> int:
+    """A new handle, whose `synchronize()` will return finish(work)."""
+    handle = next(_next_handle)
+    _operations[handle] = (work, finish)
+    return handle
+
+
+def poll(handle: int) -> bool:
+    """Whether the operation is done, so that `synchronize()` returns at once. ValueError for an unknown handle."""
+    operation = _operations.get(handle)
+    if operation is None:
+        raise ValueError(f"handle {handle} was never given out, or was synchronized already")
+    return operation[0].poll()
+
+
+def synchronize(handle: int):
+    """Waits for an operation and returns its result: a tensor, or a list of tensors for a grouped one.
+
+    The handle is used up, unless the wait is interrupted (Ctrl-C). Returns None for an unknown or used-up handle.
+
+    Raises:
+        HorovodInternalError: the operation failed.
+    """
+    operation = _operations.get(handle)
+    if operation is None:
+        return None
+    work, finish = operation
+    try:
+        work.wait()
+    finally:
+        if work.poll():
+            _operations.pop(handle, None)
+    return finish(work)

@@ -1,0 +1,66 @@
+"""What the runtime needs to know of a torch tensor, and tensors made of what it returns.
+
+Nothing in hvd is compiled against torch: memory goes out as an address and comes back through DLPack.
+"""
+
+from __future__ import annotations
+
+from typing import Callable
+
+import torch
+
+from hvd import _native
+
+CODE_OF_DTYPE: dict[torch.dtype, int] = {
+    torch.uint8: _native.UINT8,
+    torch.int8: _native.INT8,
+    torch.int16: _native.INT16,
+    torch.int32: _native.INT32,
+    torch.int64: _native.INT64,
+    torch.float16: _native.FLOAT16,
+    torch.bfloat16: _native.BFLOAT16,
+    torch.float32: _native.FLOAT32,
+    torch.float64: _native.FLOAT64,
+    torch.bool: _native.BOOL,
+}
+
+
+def describe(tensor: torch.Tensor) -> tuple[int, tuple[int, ...], int]:
+    """Address, shape and type code. ValueError if the tensor is not a contiguous CPU tensor of a supported dtype."""
+    try:
+        if tensor.is_cpu and tensor.is_contiguous():
+            return tensor.data_ptr(), tensor.shape, CODE_OF_DTYPE[tensor.dtype]
+    except (AttributeError, KeyError, RuntimeError):
+        pass
+    raise ValueError(_what_is_wrong_with(tensor))
+
+
+def _what_is_wrong_with(tensor: object) -> str:
+    if not isinstance(tensor, torch.Tensor):
+        return f"a torch.Tensor is needed, not {type(tensor).__name__}"
+    if tensor.dtype not in CODE_OF_DTYPE:
+        return f"tensors of {tensor.dtype} are not supported"
+    if tensor.layout is not torch.strided:
+        return f"sparse tensors ({tensor.layout}) are not supported: convert with to_dense()"
+    if tensor.device.type == "cuda":
+        return "GPU tensors are not supported yet: move the tensor with cpu()"
+    if not tensor.is_cpu:
+        return f"tensors on {tensor.device} are not supported"
+    if not tensor.is_contiguous():
+        return (
+            f"a tensor of shape {tuple(tensor.shape)} and strides {tensor.stride()} is not contiguous: use contiguous()"
+        )
+    return "the tensor has no memory of its own"
+
+
+def taken_output(work: _native.Work) -> torch.Tensor:
+    """The result of a finished operation to which the caller gave no output."""
+    return torch.utils.dlpack.from_dlpack(work.output(0))
+
+
+def taken_output_and_splits(work: _native.Work) -> tuple[torch.Tensor, torch.Tensor]:
+    """The result of a finished alltoall, and the number of rows received from each rank (int32)."""
+    return taken_output(work), torch.tensor(work.received_splits(), dtype=torch.int32)
+
+
+Finish = Callable[[_native.Work], object]  # makes what synchronize() returns out of a finished operation

@@ -1,0 +1,191 @@
+// hvd._native: the C interface (hvd.h) for Python, and nothing more: pointers, shapes and type codes go in, DLPack
+// capsules come out. What a tensor is, the packages of the frameworks know.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "bindings/python/native/process.h"
+#include "bindings/python/native/status.h"
+#include "bindings/python/native/work.h"
+#include "hvd.h"
+
+namespace py = pybind11;
+
+namespace hvd::python {
+
+namespace {
+
+constexpr std::size_t kMaxDimensions = 64;  // as in PyTorch and NumPy
+
+using Address = std::uintptr_t;
+using TensorDescription = std::tuple<Address, py::tuple, int>;  // data, shape, dtype
+
+class Shape {
+ public:
+  explicit Shape(const py::tuple& shape) : dimensions_(shape.size()) {
+    if (dimensions_ > kMaxDimensions) throw py::value_error("a tensor of more than 64 dimensions");
+    for (std::size_t i = 0; i < dimensions_; ++i) {
+      sizes_[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(shape.ptr(), static_cast<Py_ssize_t>(i)));
+    }
+    if (PyErr_Occurred() != nullptr) throw py::error_already_set();
+  }
+
+  hvd_tensor tensor(Address data, int dtype) const {
+    return {.data = reinterpret_cast<void*>(data),
+            .shape = sizes_.data(),
+            .dimensions = static_cast<std::int32_t>(dimensions_),
+            .dtype = dtype,
+            .device = HVD_CPU,
+            .reserved = 0};
+  }
+
+ private:
+  std::size_t dimensions_;
+  std::array<std::int64_t, kMaxDimensions> sizes_;  // only the first dimensions_ are set
+};
+
+hvd_call make_call(int collective, const char* name, int process_set, int op, int root, double prescale,
+                   double postscale) {
+  hvd_call call = HVD_CALL_INIT;
+  call.collective = collective;
+  call.process_set = process_set;
+  call.name = name;
+  call.reduce_op = op;
+  call.root_rank = root;
+  call.prescale = prescale;
+  call.postscale = postscale;
+  return call;
+}
+
+// A call on one tensor whose result, if the caller gives memory for it, has the same shape. Valid while it is in scope.
+struct SingleCall {
+  SingleCall(int collective, const char* name, int process_set, int op, int root, double prescale, double postscale,
+             Address input, const py::tuple& shape, int dtype, std::optional<Address> output)
+      : shape_(shape),
+        input_(shape_.tensor(input, dtype)),
+        output_(shape_.tensor(output.value_or(0), dtype)),
+        call(make_call(collective, name, process_set, op, root, prescale, postscale)) {
+    call.count = 1;
+    call.inputs = &input_;
+    call.outputs = output ? &output_ : nullptr;
+  }
+  SingleCall(const SingleCall&) = delete;
+  SingleCall& operator=(const SingleCall&) = delete;
+
+ private:
+  Shape shape_;
+  hvd_tensor input_;
+  hvd_tensor output_;
+
+ public:
+  hvd_call call;
+};
+
+std::unique_ptr<Work> submit_one(int collective, const char* name, int process_set, int op, int root, double prescale,
+                                 double postscale, Address input, const py::tuple& shape, int dtype,
+                                 std::optional<Address> output, py::object owners) {
+  const SingleCall single(collective, name, process_set, op, root, prescale, postscale, input, shape, dtype, output);
+  return std::make_unique<Work>(single.call, std::move(owners));
+}
+
+// The hot path of synchronous calls: no Python object stands for the operation.
+void run_one(int collective, const char* name, int process_set, int op, int root, double prescale, double postscale,
+             Address input, const py::tuple& shape, int dtype, Address output, py::object owners) {
+  const SingleCall single(collective, name, process_set, op, root, prescale, postscale, input, shape, dtype, output);
+  Work(single.call, std::move(owners)).wait(std::nullopt);
+}
+
+std::unique_ptr<Work> submit(int collective, const char* name, int process_set, int op, int root, double prescale,
+                             double postscale, const std::vector<TensorDescription>& tensors,
+                             const std::optional<std::vector<Address>>& outputs,
+                             const std::optional<std::vector<std::int64_t>>& splits, py::object owners) {
+  if (outputs && outputs->size() != tensors.size()) throw py::value_error("as many outputs as inputs are needed");
+  if (splits && splits->empty()) throw py::value_error("splits must name a number of rows for each rank");
+  std::vector<Shape> shapes;
+  std::vector<hvd_tensor> input_tensors;
+  std::vector<hvd_tensor> output_tensors;
+  shapes.reserve(tensors.size());
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const auto& [data, shape, dtype] = tensors[i];
+    shapes.emplace_back(shape);
+    input_tensors.push_back(shapes.back().tensor(data, dtype));
+    if (outputs) output_tensors.push_back(shapes.back().tensor((*outputs)[i], dtype));
+  }
+  hvd_call call = make_call(collective, name, process_set, op, root, prescale, postscale);
+  call.count = tensors.size();
+  call.inputs = input_tensors.data();
+  call.outputs = outputs ? output_tensors.data() : nullptr;
+  call.splits = splits ? splits->data() : nullptr;
+  call.splits_count = splits ? splits->size() : 0;
+  return std::make_unique<Work>(call, std::move(owners));
+}
+
+void define_process(py::module_& m) {
+  m.def("version", hvd_version);
+  m.def("environment_documentation", hvd_environment_documentation);
+  m.def("init", init);
+  m.def("shutdown", shutdown);
+  m.def("is_initialized", is_initialized);
+  m.def("rank", [] { return topology().rank; });
+  m.def("size", [] { return topology().size; });
+  m.def("local_rank", [] { return topology().local_rank; });
+  m.def("local_size", [] { return topology().local_size; });
+  m.def("cross_rank", [] { return topology().cross_rank; });
+  m.def("cross_size", [] { return topology().cross_size; });
+  m.def("is_homogeneous", [] { return topology().homogeneous != 0; });
+}
+
+void define_operations(py::module_& m) {
+  py::class_<Work>(m, "Work")
+      .def("poll", &Work::poll)
+      .def("wait", &Work::wait, py::arg("timeout_seconds") = py::none())
+      .def("output", &Work::output)
+      .def("received_splits", &Work::received_splits)
+      .def("last_joined", &Work::last_joined);
+  m.def("submit_one", submit_one);
+  m.def("run_one", run_one);
+  m.def("submit", submit);
+}
+
+void define_constants(py::module_& m) {
+  m.attr("ALLREDUCE") = static_cast<int>(HVD_ALLREDUCE);
+  m.attr("ALLGATHER") = static_cast<int>(HVD_ALLGATHER);
+  m.attr("BROADCAST") = static_cast<int>(HVD_BROADCAST);
+  m.attr("ALLTOALL") = static_cast<int>(HVD_ALLTOALL);
+  m.attr("REDUCESCATTER") = static_cast<int>(HVD_REDUCESCATTER);
+  m.attr("BARRIER") = static_cast<int>(HVD_BARRIER);
+  m.attr("JOIN") = static_cast<int>(HVD_JOIN);
+
+  m.attr("UINT8") = static_cast<int>(HVD_UINT8);
+  m.attr("INT8") = static_cast<int>(HVD_INT8);
+  m.attr("INT16") = static_cast<int>(HVD_INT16);
+  m.attr("INT32") = static_cast<int>(HVD_INT32);
+  m.attr("INT64") = static_cast<int>(HVD_INT64);
+  m.attr("FLOAT16") = static_cast<int>(HVD_FLOAT16);
+  m.attr("BFLOAT16") = static_cast<int>(HVD_BFLOAT16);
+  m.attr("FLOAT32") = static_cast<int>(HVD_FLOAT32);
+  m.attr("FLOAT64") = static_cast<int>(HVD_FLOAT64);
+  m.attr("BOOL") = static_cast<int>(HVD_BOOL);
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_native, m) {
+  m.doc() = "The C interface of hvd (hvd.h) for Python; used by hvd's packages for the frameworks.";
+  if (hvd_abi_version() != HVD_ABI_VERSION) {
+    throw py::import_error("libhvd.so has another version of the C interface than hvd._native was built for");
+  }
+  import_exceptions();
+  watch_forks();
+  define_process(m);
+  define_operations(m);
+  define_constants(m);
+}
+
+}  // namespace hvd::python

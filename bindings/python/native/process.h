@@ -1,0 +1,29 @@
+// The runtime of this process, as Python sees it: start, end, identity, and what is left of it in a forked child.
+// To be called with the GIL, which is dropped while waiting.
+#pragma once
+
+#include "hvd.h"
+
+namespace hvd::python {
+
+// Called once, when the module is loaded: from then on a fork() is noticed.
+void watch_forks();
+
+// True in a child forked from a process in which the runtime ran. The child has a copy of the runtime's memory, locks
+// as they happened to be, and none of its threads: nothing but the identity may be asked there.
+bool in_forked_child();
+
+// Throws ValueError in such a child.
+void refuse_in_forked_child();
+
+void init();
+
+// Does nothing in a forked child, so that its exit leaves the parent's job alone.
+void shutdown();
+
+bool is_initialized();
+
+// Where this process stands; in a forked child, where its parent stands.
+hvd_topology topology();
+
+}  // namespace hvd::python

@@ -1,0 +1,118 @@
+#include "bindings/python/native/work.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "bindings/python/native/dlpack.h"
+#include "bindings/python/native/process.h"
+#include "bindings/python/native/status.h"
+
+namespace py = pybind11;
+
+namespace hvd::python {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// How long a signal, Ctrl-C among them, may go unnoticed by a waiting thread.
+constexpr std::int64_t kSliceUs = 100'000;
+
+struct Dropped {
+  hvd_work* work;
+  py::object owners;
+};
+
+// Guarded by the GIL. Lives as long as the process: at exit there is no interpreter to give the references back to.
+std::vector<Dropped>& dropped_works() {
+  static auto* works = new std::vector<Dropped>;
+  return *works;
+}
+
+hvd_status wait_without_gil(hvd_work* work, std::int64_t timeout_us) {
+  GilRelease released;
+  return hvd_work_wait(work, timeout_us);
+}
+
+}  // namespace
+
+void release_finished_works() {
+  std::vector<Dropped>& works = dropped_works();
+  if (works.empty()) return;
+  const auto ended = std::stable_partition(works.begin(), works.end(),
+                                           [](const Dropped& dropped) { return hvd_work_poll(dropped.work) == 0; });
+  // Out of the list first: letting go of an owner may run Python code, which may come back here.
+  const std::vector<Dropped> released(std::make_move_iterator(ended), std::make_move_iterator(works.end()));
+  works.erase(ended, works.end());
+  for (const Dropped& dropped : released) hvd_work_free(dropped.work);
+}
+
+Work::Work(const hvd_call& call, py::object owners) : owners_(std::move(owners)) {
+  refuse_in_forked_child();
+  release_finished_works();
+  check(hvd_submit(&call, &work_));
+}
+
+Work::~Work() {
+  if (work_ == nullptr) return;
+  // A forked child cannot know who held the runtime's locks; its copy of the work is left alone.
+  if (in_forked_child() || hvd_work_poll(work_) == 0) {
+    dropped_works().push_back({work_, std::move(owners_)});
+  } else {
+    hvd_work_free(work_);
+  }
+}
+
+bool Work::poll() const {
+  refuse_in_forked_child();
+  return hvd_work_poll(work_) != 0;
+}
+
+bool Work::wait(std::optional<double> timeout_seconds) {
+  refuse_in_forked_child();
+  const auto start = Clock::now();
+  for (;;) {
+    std::int64_t slice_us = kSliceUs;
+    if (timeout_seconds) {
+      const std::chrono::duration<double> left =
+          std::chrono::duration<double>(*timeout_seconds) - (Clock::now() - start);
+      slice_us = static_cast<std::int64_t>(std::clamp(left.count() * 1e6, 0.0, static_cast<double>(kSliceUs)));
+    }
+    hvd_status status = wait_without_gil(work_, slice_us);
+    // The operation itself may have ended with HVD_TIMEOUT: then asking again tells so.
+    if (status == HVD_TIMEOUT && hvd_work_poll(work_) != 0) {
+      check(hvd_work_wait(work_, 0));
+      return true;
+    }
+    if (status != HVD_TIMEOUT) {
+      check(status);
+      return true;
+    }
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+    if (timeout_seconds && slice_us == 0) return false;
+  }
+}
+
+py::capsule Work::output(std::size_t i) {
+  refuse_in_forked_child();
+  hvd_tensor tensor{};
+  check(hvd_work_take_output(work_, i, &tensor));
+  return to_dlpack(tensor);
+}
+
+std::vector<std::int64_t> Work::received_splits() const {
+  refuse_in_forked_child();
+  const std::int64_t* splits = nullptr;
+  std::size_t count = 0;
+  check(hvd_work_received_splits(work_, &splits, &count));
+  return {splits, splits + count};
+}
+
+int Work::last_joined() const {
+  refuse_in_forked_child();
+  std::int32_t rank = -1;
+  check(hvd_work_last_joined(work_, &rank));
+  return rank;
+}
+
+}  // namespace hvd::python

@@ -1,0 +1,58 @@
+// An operation under way, held by Python. All functions are to be called with the GIL, which is dropped while waiting.
+//
+// Ownership: a Work owns its hvd_work and references to the Python objects whose memory the operation reads and writes.
+// If Python drops a Work that is not done (an exception, a Ctrl-C, a forgotten handle), both are kept in a list until
+// the operation has ended, so that no rank ever writes into freed memory.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <chrono>
+#include <optional>
+#include <vector>
+
+#include "hvd.h"
+
+namespace hvd::python {
+
+// Drops the GIL for a scope. Cheaper than pybind11's, which also serves interpreters that call back.
+class GilRelease {
+ public:
+  GilRelease() : state_(PyEval_SaveThread()) {}
+  ~GilRelease() { PyEval_RestoreThread(state_); }
+  GilRelease(const GilRelease&) = delete;
+  GilRelease& operator=(const GilRelease&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
+
+class Work {
+ public:
+  // Starts the operation. `owners`: any object that keeps the call's memory alive.
+  Work(const hvd_call& call, pybind11::object owners);
+  ~Work();
+  Work(const Work&) = delete;
+  Work& operator=(const Work&) = delete;
+
+  bool poll() const;
+
+  // True when done, false when the time was up before; throws what the operation ended with, or KeyboardInterrupt.
+  // No timeout: waits without end.
+  bool wait(std::optional<double> timeout_seconds);
+
+  // Result i as a DLPack capsule that owns the memory; can be taken once.
+  pybind11::capsule output(std::size_t i);
+
+  std::vector<std::int64_t> received_splits() const;
+  int last_joined() const;
+
+ private:
+  hvd_work* work_ = nullptr;
+  pybind11::object owners_;
+};
+
+// Lets go of dropped works that have ended since. Called at each submission and after shutdown.
+void release_finished_works();
+
+}  // namespace hvd::python

@@ -1,0 +1,141 @@
+"""Tests that run on several ranks, as ordinary pytest tests.
+
+A test marked `ranks` is collected once for each number of ranks. The first of them that is reached starts
+`hvdrun -np N python -m pytest` with all selected tests of that N: importing torch takes seconds, a test milliseconds. Every
+rank runs the same tests in the same order and writes down how each ended; a test has passed if it has on every rank.
+
+    @pytest.mark.ranks            # on 1, 2 and 4
+    @pytest.mark.ranks(2)         # on 2
+    def test_sum(ranks): ...
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from launching import run_job
+
+DEFAULT_RANKS = (1, 2, 4)
+JOB_LIMIT_S = 600
+RUNS = pytest.StashKey[dict]()
+
+reports_dir = os.environ.get("HVD_TEST_REPORTS")  # set within a job: this process is one of its ranks
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "ranks(*numbers): run as a job of each of these numbers of ranks")
+    config.stash[RUNS] = {}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    marker = metafunc.definition.get_closest_marker("ranks")
+    if marker is not None:
+        if "ranks" not in metafunc.fixturenames:
+            metafunc.fixturenames.append("ranks")
+        metafunc.parametrize("ranks", marker.args or DEFAULT_RANKS, ids="np{}".format, scope="session")
+
+
+def number_of_ranks(item: pytest.Item) -> int | None:
+    return item.callspec.params.get("ranks") if hasattr(item, "callspec") else None
+
+
+# Outside of a job
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    ranks = number_of_ranks(pyfuncitem)
+    if ranks is None or reports_dir is not None:
+        return None
+    runs = pyfuncitem.config.stash[RUNS]
+    if ranks not in runs:
+        selected = [item.nodeid for item in pyfuncitem.session.items if number_of_ranks(item) == ranks]
+        with tempfile.TemporaryDirectory() as tmp:
+            runs[ranks] = run_on_ranks(ranks, selected, pyfuncitem.config.rootpath, Path(tmp))
+    by_rank, end = runs[ranks]
+    outcomes = [by_rank[rank].get(pyfuncitem.nodeid, ("missing", end)) for rank in range(ranks)]
+    if all(outcome == "skipped" for outcome, _ in outcomes):
+        pytest.skip(outcomes[0][1])
+    bad = [f"rank {rank}: {outcome}\n{text}" for rank, (outcome, text) in enumerate(outcomes) if outcome != "passed"]
+    if bad:
+        pytest.fail("\n".join(bad), pytrace=False)
+    return True
+
+
+def run_on_ranks(ranks: int, selected: list[str], root: Path, tmp: Path) -> tuple[list[dict], str]:
+    """Runs the tests; returns how they ended by rank and test, and the end of the job's output."""
+    (tmp / "selected").write_text("\n".join(selected))
+    files = sorted({nodeid.split("::")[0] for nodeid in selected})
+    environment = {
+        "HVD_TEST_REPORTS": str(tmp),
+        # Where one rank's test fails, the others must not wait for it without end.
+        "HVD_STALL_SHUTDOWN_TIME_SECONDS": "20",
+        "OMP_NUM_THREADS": "1",
+    }
+    pytest_options = ["-q", "-p", "no:cacheprovider", "-o", "faulthandler_timeout=120"]
+    job = run_job(ranks, ["-m", "pytest", *pytest_options, *files], environment, limit_s=JOB_LIMIT_S, cwd=root)
+    outcomes = [read_outcomes(tmp / f"rank{rank}") for rank in range(ranks)]
+    return outcomes, f"the job ended with {job.returncode} before; the last it wrote:\n{job.output[-4000:]}"
+
+
+def read_outcomes(path: Path) -> dict[str, tuple[str, str]]:
+    if not path.exists():
+        return {}
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    return {line["test"]: (line["outcome"], line["text"]) for line in lines}
+
+
+# Within a job
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if reports_dir is not None:
+        by_id = {item.nodeid: item for item in items}
+        items[:] = [by_id[nodeid] for nodeid in (Path(reports_dir) / "selected").read_text().splitlines()]
+
+
+outcomes_here: dict[str, pytest.TestReport] = {}  # by test; the first of its phases that did not pass, if any
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.nodeid not in outcomes_here or outcomes_here[report.nodeid].passed:
+        outcomes_here[report.nodeid] = report
+
+
+def pytest_runtest_logfinish(nodeid: str) -> None:
+    if reports_dir is None:
+        return
+    report = outcomes_here[nodeid]
+    line = {"test": nodeid, "outcome": report.outcome, "text": str(report.longrepr or "")}
+    with open(Path(reports_dir) / f"rank{os.environ['HVD_RANK']}", "a") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+@pytest.fixture(autouse=True)
+def in_step(request: pytest.FixtureRequest):
+    """An initialised runtime for each test, and a new one on all ranks after a test that failed on any."""
+    if reports_dir is None:
+        yield
+        return
+    import torch
+
+    import hvd.torch as hvd
+
+    hvd.init()
+    yield
+    hvd.init()
+    failed = torch.tensor([int(outcomes_here[request.node.nodeid].failed)])
+    try:
+        any_failed = hvd.allreduce(failed, op=hvd.Sum, name=f"failed.{request.node.nodeid}").item() > 0
+    except hvd.HorovodInternalError:
+        any_failed = True
+    if any_failed:
+        hvd.shutdown()

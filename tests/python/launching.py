@@ -1,0 +1,62 @@
+"""Starts jobs with hvdrun, as a user would."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+PROGRAMS = Path(__file__).parent / "programs"
+ROOT = Path(__file__).parents[2]
+
+
+def hvdrun() -> str:
+    """The hvdrun of this Python's environment, or else the one on the PATH."""
+    path = shutil.which("hvdrun", path=str(Path(sys.executable).parent)) or shutil.which("hvdrun")
+    if path is None:
+        raise FileNotFoundError("hvdrun is not installed: run pip install .")
+    return path
+
+
+@dataclass
+class Job:
+    returncode: int
+    output: str  # standard output and standard error of all ranks, as they came
+
+
+def run_job(
+    ranks: int,
+    arguments: list[str],
+    environment: dict[str, str] | None = None,
+    limit_s: float = 120,
+    cwd: Path | None = None,
+) -> Job:
+    """Runs `python <arguments>` on that many ranks. A job that takes longer than the limit is killed."""
+    command = [hvdrun(), "-np", str(ranks), sys.executable, *arguments]
+    process = subprocess.Popen(
+        command,
+        env={**os.environ, **(environment or {})},
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+    try:
+        output, _ = process.communicate(timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        # Asked first, hvdrun ends its ranks.
+        os.killpg(process.pid, signal.SIGTERM)
+        try:
+            output, _ = process.communicate(timeout=10)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            output, _ = process.communicate()
+        output += f"\nkilled after {limit_s} s"
+    return Job(process.returncode, output)
