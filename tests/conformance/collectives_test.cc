@@ -1,0 +1,291 @@
+// Every collective x dtype x op x size, against a plain loop, through the whole stack: submit, negotiate, fuse, move.
+// Rank counts and transports come from the layouts.
+#include <map>
+
+#include "tests/conformance/element.h"
+#include "tests/support/catch.h"
+#include "tests/support/run_ranks.h"
+
+namespace hvd::testing {
+
+namespace {
+
+// Small chunks, so that "spans several chunks" is cheap.
+const Environment kSmallChunks = {{"HVD_CHUNK_BYTES", "4096"}};
+const std::vector<std::int64_t> kSizes = {0, 1, 3, 1000, 9001};
+
+const std::vector<Layout> kLayouts = {
+    {{1}},        {{2}},        {{3}},        {{4}},    {{5}},    {{8}},    {{2}, false}, {{3}, false},
+    {{4}, false}, {{5}, false}, {{8}, false}, {{1, 1}}, {{2, 2}}, {{1, 3}}, {{2, 1, 2}},  {{4, 4}},
+};
+
+struct Buffer {
+  Buffer(DType type, Shape dims) : dtype(type), shape(std::move(dims)), bytes(view_bytes() + 1) {}
+  TensorView view() { return {.data = bytes.data(), .dtype = dtype, .shape = shape}; }
+  std::int64_t elements() const { return elements_of(shape); }
+  void put(std::int64_t i, double value) { put_element(dtype, bytes.data(), i, value); }
+  double get(std::int64_t i) const { return get_element(dtype, bytes.data(), i); }
+
+  DType dtype;
+  Shape shape;
+  std::vector<std::byte> bytes;
+
+ private:
+  std::size_t view_bytes() const { return static_cast<std::size_t>(elements_of(shape)) * size_of(dtype); }
+};
+
+// What rank r holds at element i: 1..4, or 1..2 for products so that eight factors stay exact.
+double value_of(int rank, std::int64_t i, DType dtype, ReduceOp op) {
+  const std::int64_t mixed = rank * 7 + i * 3 + i / 11;
+  if (dtype == DType::boolean) return static_cast<double>(mixed % 2);
+  return static_cast<double>(op == ReduceOp::product ? mixed % 2 + 1 : mixed % 4 + 1);
+}
+
+Buffer filled(int rank, DType dtype, Shape shape, ReduceOp op = ReduceOp::sum) {
+  Buffer buffer(dtype, std::move(shape));
+  for (std::int64_t i = 0; i < buffer.elements(); ++i) buffer.put(i, value_of(rank, i, dtype, op));
+  return buffer;
+}
+
+std::vector<double> values_of_all(int size, std::int64_t i, DType dtype, ReduceOp op) {
+  std::vector<double> values;
+  for (int rank = 0; rank < size; ++rank) values.push_back(value_of(rank, i, dtype, op));
+  return values;
+}
+
+void expect(double got, double wanted, const std::string& what, std::int64_t i) {
+  if (got != wanted) {
+    require(false,
+            what + " at " + std::to_string(i) + ": got " + std::to_string(got) + ", wanted " + std::to_string(wanted));
+  }
+}
+
+std::string label(const char* collective, DType dtype, ReduceOp op, std::int64_t elements) {
+  return std::string(collective) + " of " + std::to_string(elements) + " " + dtype_name(dtype) + " with " +
+         reduce_op_name(op);
+}
+
+std::vector<ReduceOp> ops_for(DType dtype) {
+  if (dtype == DType::boolean) return {ReduceOp::min, ReduceOp::max};
+  return {ReduceOp::average, ReduceOp::sum, ReduceOp::min, ReduceOp::max, ReduceOp::product};
+}
+
+Work& finish(Handle& handle) {
+  require(handle.wait(deadline_after(std::chrono::minutes(5))), "not done in five minutes");
+  if (!handle.work().status().ok()) throw std::runtime_error(handle.work().status().message());
+  return handle.work();
+}
+
+void check_allreduce(Runtime& runtime, DType dtype, ReduceOp op, std::int64_t elements, bool in_place, double prescale,
+                     double postscale) {
+  const Topology& t = runtime.topology();
+  Buffer input = filled(t.rank, dtype, {elements}, op);
+  Buffer output(dtype, {elements});
+  Call call{.collective = Collective::allreduce, .op = op, .prescale = prescale, .postscale = postscale};
+  call.inputs = {input.view()};
+  call.outputs = {in_place ? input.view() : output.view()};
+  perform(runtime, call);
+  const Buffer& result = in_place ? input : output;
+  for (std::int64_t i = 0; i < elements; ++i) {
+    expect(result.get(i), reduce_elements(dtype, op, values_of_all(t.size, i, dtype, op), prescale, postscale),
+           label("allreduce", dtype, op, elements), i);
+  }
+}
+
+void check_reducescatter(Runtime& runtime, DType dtype, ReduceOp op, std::int64_t rows) {
+  const Topology& t = runtime.topology();
+  Buffer input = filled(t.rank, dtype, {rows, 3}, op);
+  Call call{.collective = Collective::reducescatter, .op = op};
+  call.inputs = {input.view()};
+  Handle handle = runtime.submit(call);
+  const OwnedTensor& output = finish(handle).outputs.at(0);
+  const std::int64_t mine = rows / t.size + (t.rank < rows % t.size ? 1 : 0);
+  const std::int64_t first = t.rank * (rows / t.size) + std::min<std::int64_t>(t.rank, rows % t.size);
+  require(output.shape == Shape{mine, 3}, "reducescatter gave shape " + to_string(output.shape));
+  for (std::int64_t i = 0; i < mine * 3; ++i) {
+    expect(get_element(dtype, static_cast<const std::byte*>(output.memory.get()), i),
+           reduce_elements(dtype, op, values_of_all(t.size, first * 3 + i, dtype, op), 1.0, 1.0),
+           label("reducescatter", dtype, op, rows * 3), i);
+  }
+}
+
+// Rank r gives base + r rows, so first dimensions differ.
+void check_allgather(Runtime& runtime, DType dtype, std::int64_t base) {
+  const Topology& t = runtime.topology();
+  const auto rows_of = [&](int rank) { return base == 0 ? rank % 2 : base + rank; };
+  Buffer input = filled(t.rank, dtype, {rows_of(t.rank), 2});
+  Call call{.collective = Collective::allgather};
+  call.inputs = {input.view()};
+  Handle handle = runtime.submit(call);
+  const OwnedTensor& output = finish(handle).outputs.at(0);
+  std::int64_t at = 0;
+  for (int rank = 0; rank < t.size; ++rank) {
+    for (std::int64_t i = 0; i < rows_of(rank) * 2; ++i, ++at) {
+      expect(get_element(dtype, static_cast<const std::byte*>(output.memory.get()), at),
+             value_of(rank, i, dtype, ReduceOp::sum), label("allgather", dtype, ReduceOp::sum, base), at);
+    }
+  }
+  require(output.shape == Shape{at / 2, 2}, "allgather gave shape " + to_string(output.shape));
+}
+
+void check_broadcast(Runtime& runtime, DType dtype, std::int64_t elements) {
+  const Topology& t = runtime.topology();
+  const int root = t.size - 1;
+  Buffer buffer = filled(t.rank, dtype, {elements});
+  Call call{.collective = Collective::broadcast, .root = root};
+  call.inputs = call.outputs = {buffer.view()};
+  perform(runtime, call);
+  for (std::int64_t i = 0; i < elements; ++i) {
+    expect(buffer.get(i), value_of(root, i, dtype, ReduceOp::sum), label("broadcast", dtype, ReduceOp::sum, elements),
+           i);
+  }
+}
+
+// Rank s sends (s + d) % 3 * scale rows to rank d.
+void check_alltoall(Runtime& runtime, DType dtype, std::int64_t scale) {
+  const Topology& t = runtime.topology();
+  const auto rows = [&](int s, int d) { return std::int64_t{(s + d) % 3} * scale; };
+  std::int64_t total = 0;
+  Call call{.collective = Collective::alltoall};
+  for (int d = 0; d < t.size; ++d) {
+    call.splits.push_back(rows(t.rank, d));
+    total += rows(t.rank, d);
+  }
+  Buffer input = filled(t.rank, dtype, {total});
+  call.inputs = {input.view()};
+  Handle handle = runtime.submit(call);
+  const Work& work = finish(handle);
+  std::int64_t at = 0;
+  for (int s = 0; s < t.size; ++s) {
+    require(work.received_splits.at(static_cast<std::size_t>(s)) == rows(s, t.rank), "received splits are wrong");
+    std::int64_t offset = 0;
+    for (int d = 0; d < t.rank; ++d) offset += rows(s, d);
+    for (std::int64_t i = 0; i < rows(s, t.rank); ++i, ++at) {
+      expect(get_element(dtype, static_cast<const std::byte*>(work.outputs.at(0).memory.get()), at),
+             value_of(s, offset + i, dtype, ReduceOp::sum), label("alltoall", dtype, ReduceOp::sum, total), at);
+    }
+  }
+}
+
+DType dtype_at(int i) { return static_cast<DType>(i); }
+
+}  // namespace
+
+TEST_CASE("every collective, dtype, op and size equals a plain loop") {
+  const Layout layout = GENERATE(from_range(kLayouts));
+  INFO(layout.name());
+  REQUIRE_NOTHROW(run_ranks({layout, kSmallChunks}, [](Runtime& runtime) {
+    for (int d = 0; d < kDTypeCount; ++d) {
+      const DType dtype = dtype_at(d);
+      for (const std::int64_t size : kSizes) {
+        for (const ReduceOp op : ops_for(dtype)) {
+          check_allreduce(runtime, dtype, op, size, size % 2 == 0, 1.0, 1.0);
+          check_reducescatter(runtime, dtype, op, size / 3);
+        }
+        check_broadcast(runtime, dtype, size);
+        check_allgather(runtime, dtype, size / 2);
+        check_alltoall(runtime, dtype, size / 2);
+      }
+      if (dtype != DType::boolean) check_allreduce(runtime, dtype, ReduceOp::sum, 1000, false, 2.0, 0.5);
+    }
+    perform(runtime, {.collective = Collective::barrier});
+  }));
+}
+
+TEST_CASE("a hundred tensors at once are fused and come out as if each were alone") {
+  const Layout layout = GENERATE(from_range(kLayouts));
+  INFO(layout.name());
+  REQUIRE_NOTHROW(run_ranks({layout, kSmallChunks}, [](Runtime& runtime) {
+    const Topology& t = runtime.topology();
+    for (int step = 0; step < 5; ++step) {  // the first step negotiates, the others hit the cache
+      std::vector<Buffer> buffers;
+      std::vector<Handle> handles;
+      buffers.reserve(100);
+      for (int i = 0; i < 100; ++i)
+        buffers.push_back(filled(t.rank, i % 3 == 0 ? DType::bfloat16 : DType::float32, {i * 17 % 300}));
+      for (int i = 0; i < 100; ++i) {
+        // Each rank submits in an order of its own.
+        const int index = (i * 7 + t.rank * 13 + step) % 100;
+        Call call{.name = "gradient." + std::to_string(index)};
+        auto& buffer = buffers[static_cast<std::size_t>(index)];
+        call.inputs = call.outputs = {buffer.view()};
+        handles.push_back(runtime.submit(call));
+      }
+      for (Handle& handle : handles) finish(handle);
+      for (const Buffer& buffer : buffers) {
+        for (std::int64_t i = 0; i < buffer.elements(); ++i) {
+          expect(
+              buffer.get(i),
+              reduce_elements(buffer.dtype, ReduceOp::sum, values_of_all(t.size, i, buffer.dtype, ReduceOp::sum), 1, 1),
+              "fused", i);
+        }
+      }
+    }
+  }));
+}
+
+TEST_CASE("a group is reduced as one, whatever its dtypes") {
+  const Layout layout = GENERATE(Layout{{3}}, Layout{{2, 2}}, Layout{{2}, false});
+  REQUIRE_NOTHROW(run_ranks({layout, {}}, [](Runtime& runtime) {
+    const Topology& t = runtime.topology();
+    Buffer a = filled(t.rank, DType::float32, {5}), b = filled(t.rank, DType::int64, {2, 2}),
+           c = filled(t.rank, DType::float32, {0});
+    Call call{.name = "group"};
+    call.inputs = call.outputs = {a.view(), b.view(), c.view()};
+    perform(runtime, call);
+    for (std::int64_t i = 0; i < 5; ++i) {
+      expect(a.get(i), reduce_elements(a.dtype, ReduceOp::sum, values_of_all(t.size, i, a.dtype, ReduceOp::sum), 1, 1),
+             "a", i);
+    }
+    for (std::int64_t i = 0; i < 4; ++i) {
+      expect(b.get(i), reduce_elements(b.dtype, ReduceOp::sum, values_of_all(t.size, i, b.dtype, ReduceOp::sum), 1, 1),
+             "b", i);
+    }
+  }));
+}
+
+// Sums of values that do not add exactly: the bits must not depend on what a tensor is fused with.
+TEST_CASE("sums have the same bits on every rank, alone or fused") {
+  const Layout layout = GENERATE(from_range(kLayouts));
+  INFO(layout.name());
+  REQUIRE_NOTHROW(run_ranks({layout, kSmallChunks}, [](Runtime& runtime) {
+    const Topology& t = runtime.topology();
+    const auto fill = [&](Buffer& buffer, int salt) {
+      for (std::int64_t i = 0; i < buffer.elements(); ++i) {
+        buffer.put(i, std::sin(static_cast<double>(i * 31 + t.rank * 977 + salt)) *
+                          std::exp2(static_cast<double>((i + t.rank) % 9)));
+      }
+    };
+    for (const DType dtype : {DType::float32, DType::bfloat16, DType::float16}) {
+      Buffer alone(dtype, {3001});
+      fill(alone, 1);
+      Call call{.name = "alone"};
+      call.inputs = call.outputs = {alone.view()};
+      perform(runtime, call);
+
+      Buffer before(dtype, {777}), fused(dtype, {3001}), after(dtype, {555});
+      fill(before, 2);
+      fill(fused, 1);
+      fill(after, 3);
+      Call group{.name = "fused"};
+      group.inputs = group.outputs = {before.view(), fused.view(), after.view()};
+      perform(runtime, group);
+      require(alone.bytes == fused.bytes, std::string("fusion changed the bits of ") + dtype_name(dtype));
+
+      Buffer mine(DType::uint8, {static_cast<std::int64_t>(alone.bytes.size())});
+      mine.bytes = alone.bytes;
+      mine.bytes.resize(alone.bytes.size() + 1);
+      Call gather{.collective = Collective::allgather};
+      gather.inputs = {mine.view()};
+      Handle handle = runtime.submit(gather);
+      const auto* all = static_cast<const std::byte*>(finish(handle).outputs.at(0).memory.get());
+      for (int rank = 0; rank < t.size; ++rank) {
+        require(std::memcmp(all + static_cast<std::size_t>(rank) * alone.bytes.size(), alone.bytes.data(),
+                            alone.bytes.size()) == 0,
+                "rank " + std::to_string(rank) + " has other bits");
+      }
+    }
+  }));
+}
+
+}  // namespace hvd::testing

@@ -1,0 +1,490 @@
+#include "core/negotiation/coordinator.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/base/error.h"
+#include "tests/core/negotiation/requests.h"
+#include "tests/support/catch.h"
+
+using namespace hvd;
+using Catch::Matchers::Contains;
+
+namespace {
+
+const TimePoint kStart{1000s};
+
+// A coordinator, and ranks that have always applied every message that was sent.
+struct Job {
+  explicit Job(int size, std::size_t cache_capacity = 16, Duration limit = 0s)
+      : coordinator({.size = size,
+                     .cache_capacity = cache_capacity,
+                     .stall_check = true,
+                     .stall_warning = 10s,
+                     .stall_limit = limit},
+                    describe_test_rank) {}
+
+  void ask(int rank, Request request) { send(rank, {.applied = number, .hits = {}, .requests = {std::move(request)}}); }
+  void hit(int rank, std::uint32_t slot) { send(rank, {.applied = number, .hits = {slot}, .requests = {}}); }
+  void leave(int rank) { send(rank, {.applied = number, .hits = {}, .requests = {}, .shut_down = true}); }
+  void send(int rank, const RankMessage& message) { coordinator.receive(rank, message, now); }
+
+  std::vector<CoordinatorMessage::Entry> answers() {
+    auto message = coordinator.respond(now);
+    if (!message) return {};
+    CHECK(message->number == ++number);
+    notices = message->notices;
+    return message->entries;
+  }
+  // The one answer that is due.
+  CoordinatorMessage::Entry answer() {
+    auto entries = answers();
+    REQUIRE(entries.size() == 1);
+    return entries.front();
+  }
+  Response response() {
+    auto entry = answer();
+    REQUIRE(entry.response);
+    return *entry.response;
+  }
+  bool silent() { return answers().empty(); }
+
+  void expect_error(const std::string& name, const std::vector<std::int32_t>& ranks, const std::string& text) {
+    const Response error = response();
+    CHECK(error.kind == Response::Kind::error);
+    CHECK(error.request.name == name);
+    CHECK(error.ranks == ranks);
+    CHECK(error.status.code() == StatusCode::mismatch);
+    CHECK_THAT(error.status.message(), Contains(text));
+  }
+  void expect_execute(const Request& request) {
+    const Response execute = response();
+    CHECK(execute.kind == Response::Kind::execute);
+    CHECK(execute.request == request);
+  }
+
+  Coordinator coordinator;
+  TimePoint now = kStart;
+  std::uint64_t number = 0;
+  std::vector<std::string> notices;
+};
+
+}  // namespace
+
+TEST_CASE("An operation executes once the last rank has asked, in the order of readiness") {
+  Job job(3);
+  CHECK(job.silent());
+  job.ask(0, allreduce("a"));
+  job.ask(0, allreduce("b"));
+  job.ask(1, allreduce("b"));
+  job.ask(1, allreduce("a"));
+  CHECK(job.silent());
+  job.ask(2, allreduce("b"));
+  job.ask(2, allreduce("a"));
+  const auto entries = job.answers();
+  REQUIRE(entries.size() == 2);
+  CHECK(entries[0].response->request == allreduce("b"));
+  CHECK(entries[1].response->request == allreduce("a"));
+  CHECK(entries[0].response->slot != entries[1].response->slot);
+  CHECK(job.silent());
+}
+
+TEST_CASE("Rows are by rank, and the request is the lowest rank's") {
+  Job job(2);
+  job.ask(1, allgather("g", {5, 2}));
+  job.ask(0, allgather("g", {0, 2}));
+  const Response gather = job.response();
+  CHECK(gather.request == allgather("g", {0, 2}));
+  CHECK(gather.rows == std::vector<std::vector<std::int64_t>>{{0, 5}});
+
+  job.ask(0, alltoall("a", {1, 2}));
+  job.ask(1, alltoall("a", {3, 4}));
+  CHECK(job.response().rows == std::vector<std::vector<std::int64_t>>{{1, 2}, {3, 4}});
+}
+
+TEST_CASE("What all ranks repeat is answered with its slot, whatever the collective") {
+  const Request first[] = {allreduce("x"),        allgather("x", {1, 2}), broadcast("x", 1),
+                           alltoall("x", {1, 2}), barrier("x"),           reducescatter("x", {4, 2})};
+  for (Request request : first) {
+    CAPTURE(collective_name(request.collective));
+    Job job(2);
+    job.ask(0, request);
+    if (request.collective == Collective::allgather) request.tensors[0].shape[0] = 6;
+    job.ask(1, request);
+    const std::uint32_t slot = job.response().slot;
+    for (int step = 0; step < 3; ++step) {
+      job.hit(1, slot);
+      CHECK(job.silent());
+      job.hit(0, slot);
+      CHECK(job.answer() == CoordinatorMessage::Entry{slot, std::nullopt});
+    }
+  }
+}
+
+TEST_CASE("A rank that changes its rows gives a new response in the same slot") {
+  Job job(2);
+  job.ask(0, allgather("g", {1}));
+  job.ask(1, allgather("g", {2}));
+  const std::uint32_t slot = job.response().slot;
+  const bool hit_first = GENERATE(true, false);
+  if (hit_first) job.hit(0, slot);
+  job.ask(1, allgather("g", {7}));
+  if (!hit_first) job.hit(0, slot);
+  const Response changed = job.response();
+  CHECK(changed.slot == slot);
+  CHECK(changed.rows == std::vector<std::vector<std::int64_t>>{{1, 7}});
+  job.hit(0, slot);
+  job.hit(1, slot);
+  CHECK(job.answer().cached_slot == slot);
+}
+
+TEST_CASE("Without a cache every response is whole") {
+  Job job(1, 0);
+  for (int step = 0; step < 2; ++step) {
+    job.ask(0, allreduce("x"));
+    CHECK(job.response().slot == kNoSlot);
+  }
+}
+
+TEST_CASE("A hit in flight while its slot is given away still means the old operation") {
+  Job job(2, 1);
+  job.ask(0, allreduce("x"));
+  job.ask(1, allreduce("x"));
+  REQUIRE(job.response().slot == 0);
+  const std::uint64_t before = job.number;
+  job.ask(0, allreduce("y", {9}));
+  job.ask(1, allreduce("y", {9}));
+  REQUIRE(job.response().slot == 0);
+
+  job.ask(0, allreduce("x"));
+  SECTION("and agrees with full requests of the others") {
+    job.send(1, {.applied = job.number, .hits = {}, .requests = {allreduce("y", {9})}});
+    CHECK(job.silent());
+    CHECK_THROWS_WITH(job.send(1, {.applied = before, .hits = {0}, .requests = {}}), Contains("rank 1 on host-b"));
+  }
+  SECTION("before anything newer came from that rank") {
+    Job other(2, 1);
+    other.ask(0, allreduce("x"));
+    other.ask(1, allreduce("x"));
+    REQUIRE(other.response().slot == 0);
+    const std::uint64_t old = other.number;
+    other.ask(0, allreduce("y", {9}));
+    other.ask(0, allreduce("x"));
+    // One message: a request that gives the slot to y, and later a hit that was sent before the answer came.
+    other.send(1, {.applied = old, .hits = {}, .requests = {allreduce("y", {9})}});
+    CHECK(other.response().request == allreduce("y", {9}));
+    other.send(1, {.applied = old, .hits = {0}, .requests = {}});
+    other.expect_execute(allreduce("x"));
+  }
+}
+
+TEST_CASE("An operation that waits keeps its slot; the next one evicts another or goes without") {
+  Job job(2, 2);
+  for (const char* name : {"x", "y"}) {
+    job.ask(0, allreduce(name));
+    job.ask(1, allreduce(name));
+    job.answer();
+  }
+  job.hit(0, 0);  // x waits for rank 1, and was used longest ago
+  job.ask(0, allreduce("z"));
+  job.ask(1, allreduce("z"));
+  CHECK(job.response().slot == 1);
+  job.hit(0, 1);  // now z waits too
+  job.ask(0, allreduce("w"));
+  job.ask(1, allreduce("w"));
+  CHECK(job.response().slot == kNoSlot);
+  job.hit(1, 0);
+  CHECK(job.answer().cached_slot == 0);
+}
+
+TEST_CASE("A disagreement fails at once on those that have asked, and later with the same text on the others") {
+  std::vector<int> order(4);
+  std::iota(order.begin(), order.end(), 0);
+  do {
+    for (int odd = 0; odd < 4; ++odd) {
+      Job job(4);
+      std::vector<std::string> texts(4);
+      for (const int rank : order) {
+        job.ask(rank, allreduce("x", {rank == odd ? 7 : 2}));
+        for (const auto& entry : job.answers()) {
+          REQUIRE(entry.response->kind == Response::Kind::error);
+          for (const int answered : entry.response->ranks) {
+            CHECK(texts[static_cast<std::size_t>(answered)].empty());
+            texts[static_cast<std::size_t>(answered)] = entry.response->status.message();
+          }
+        }
+      }
+      for (const std::string& text : texts) CHECK(text == texts[0]);
+      CHECK_THAT(texts[0], Contains(describe_test_rank(odd)) && Contains("[7]") && Contains("[2]"));
+      for (const int rank : order) job.ask(rank, allreduce("x", {3}));
+      job.expect_execute(allreduce("x", {3}));
+    }
+  } while (std::next_permutation(order.begin(), order.end()));
+}
+
+TEST_CASE("A fast rank may retry before a slow one has heard of the failure") {
+  Job job(3);
+  job.ask(0, allreduce("x", {1}));
+  job.ask(1, allreduce("x", {2}));
+  job.expect_error("x", {0, 1}, "[1]");
+  job.ask(0, allreduce("x", {3}));
+  job.ask(1, allreduce("x", {3}));
+  CHECK(job.silent());
+  job.ask(2, allreduce("x", {1}));
+  job.expect_error("x", {2}, "[1]");  // the retries are not touched
+  job.ask(2, allreduce("x", {3}));
+  job.expect_execute(allreduce("x", {3}));
+}
+
+TEST_CASE("Debts to several failed rounds are paid oldest first") {
+  Job job(3);
+  for (int round = 1; round <= 2; ++round) {
+    job.ask(0, allreduce("x", {round}));
+    job.ask(1, allreduce("x", {100 + round}));
+    job.expect_error("x", {0, 1}, "[10" + std::to_string(round) + "]");
+  }
+  job.ask(2, allreduce("x", {3}));
+  job.expect_error("x", {2}, "[101]");
+  job.ask(2, allreduce("x", {3}));
+  job.expect_error("x", {2}, "[102]");
+  for (int rank = 2; rank >= 0; --rank) job.ask(rank, allreduce("x", {3}));
+  job.expect_execute(allreduce("x", {3}));
+}
+
+TEST_CASE("Hits take part in disagreements, and a debt is paid with a hit too") {
+  Job job(3);
+  for (int rank = 0; rank < 3; ++rank) job.ask(rank, allreduce("x", {2}));
+  const std::uint32_t slot = job.response().slot;
+  job.hit(0, slot);
+  job.ask(1, allreduce("x", {5}));
+  job.expect_error("x", {0, 1}, "rank 0 on host-a has shape [2], but rank 1 on host-b shape [5]");
+  job.hit(0, slot);
+  job.hit(2, slot);
+  job.expect_error("x", {2}, "[5]");
+  job.hit(1, slot);
+  CHECK(job.silent());
+  job.hit(2, slot);
+  CHECK(job.answer().response->request == allreduce("x", {2}));  // not all came by hit alone
+  for (int rank = 0; rank < 3; ++rank) job.hit(rank, slot);
+  CHECK(job.answer().cached_slot == slot);
+}
+
+TEST_CASE("A request that is wrong by itself fails its round") {
+  Job job(2);
+  job.ask(1, allgather("g", {}));
+  job.expect_error("g", {1}, "rank 1 on host-b brings a tensor of no dimensions");
+  job.ask(0, allgather("g", {}));
+  job.expect_error("g", {0}, "rank 1 on host-b");
+  job.ask(0, broadcast("b", 2));
+  job.expect_error("b", {0}, "root rank 2");
+}
+
+TEST_CASE("A result that nobody could hold is an error for all") {
+  Job job(2);
+  const std::int64_t huge = std::int64_t{1} << 60;
+  job.ask(0, allgather("g", {huge}));
+  job.ask(1, allgather("g", {huge}));
+  job.expect_error("g", {0, 1}, "2^63");
+}
+
+TEST_CASE("A joined rank counts as ready for allreduce and barrier") {
+  Job job(3);
+  job.ask(0, allreduce("x"));
+  job.ask(1, allreduce("x"));
+  job.ask(2, join());
+  CHECK(job.response().kind == Response::Kind::execute);
+  job.ask(0, barrier("b"));
+  job.ask(1, barrier("b"));
+  job.expect_execute(barrier("b"));
+  job.ask(0, join());
+  CHECK(job.silent());
+  job.ask(1, allreduce("y"));
+  job.expect_execute(allreduce("y"));
+  job.ask(1, join());
+  const Response joined = job.response();
+  CHECK(joined.kind == Response::Kind::all_joined);
+  CHECK(joined.last_joined == 1);
+}
+
+TEST_CASE("After all have joined everything starts anew, cached responses included") {
+  Job job(2);
+  job.ask(0, allreduce("x"));
+  job.ask(1, allreduce("x"));
+  const std::uint32_t slot = job.response().slot;
+  job.ask(1, join());
+  job.hit(0, slot);
+  CHECK(job.answer().cached_slot == slot);  // the response is the same with a rank that adds nothing
+  job.ask(0, join());
+  CHECK(job.response().last_joined == 0);
+  job.hit(1, slot);
+  CHECK(job.silent());
+  job.hit(0, slot);
+  CHECK(job.answer().cached_slot == slot);
+  job.ask(1, join());
+  job.ask(0, join());
+  CHECK(job.response().kind == Response::Kind::all_joined);
+}
+
+TEST_CASE("What was stored while a rank had joined is no hit for that rank") {
+  Job job(2);
+  job.ask(1, join());
+  job.ask(0, allreduce("x"));
+  const std::uint32_t slot = job.response().slot;
+  REQUIRE(slot != kNoSlot);
+  job.ask(0, join());
+  job.answer();
+  job.hit(0, slot);
+  job.ask(1, allreduce("x"));
+  CHECK(job.response().slot == slot);
+  job.hit(0, slot);
+  job.hit(1, slot);
+  CHECK(job.answer().cached_slot == slot);
+  Job strange(2);
+  strange.ask(1, join());
+  strange.ask(0, allreduce("x"));
+  strange.answer();
+  strange.ask(0, join());
+  strange.answer();
+  CHECK_THROWS_AS(strange.hit(1, slot), Internal);
+}
+
+TEST_CASE("Other collectives cannot do without a joined rank") {
+  for (const Request& request :
+       {allgather("x", {2}), alltoall("x", {1, 1, 1}), broadcast("x", 0), reducescatter("x", {3})}) {
+    const bool join_first = GENERATE(true, false);
+    CAPTURE(collective_name(request.collective), join_first);
+    Job job(3);
+    if (join_first) job.ask(2, join());
+    job.ask(0, request);
+    if (!join_first) job.ask(2, join());
+    job.expect_error("x", {0}, "needs every rank, but rank 2 on host-c has joined");
+    job.ask(1, request);
+    job.expect_error("x", {1}, "rank 2 on host-c has joined");
+    job.ask(0, join());
+    job.ask(1, join());
+    CHECK(job.response().kind == Response::Kind::all_joined);
+    for (int rank = 0; rank < 3; ++rank) job.ask(rank, request);
+    CHECK(job.response().kind == Response::Kind::execute);
+  }
+}
+
+TEST_CASE("A rank that asked and then joined is part of the round") {
+  Job job(2);
+  job.ask(1, allgather("g", {2}));
+  job.ask(1, join());
+  CHECK(job.silent());
+  job.ask(0, allgather("g", {3}));
+  CHECK(job.response().rows == std::vector<std::vector<std::int64_t>>{{3, 2}});
+}
+
+TEST_CASE("A rank that joins owes nothing") {
+  Job job(3);
+  job.ask(0, allreduce("x", {1}));
+  job.ask(1, allreduce("x", {2}));
+  job.answer();
+  for (int rank = 0; rank < 3; ++rank) job.ask(rank, join());
+  job.answer();
+  for (int rank = 0; rank < 3; ++rank) job.ask(rank, allreduce("x", {4}));
+  job.expect_execute(allreduce("x", {4}));
+}
+
+TEST_CASE("A rank that leaves ends everything after what is ready") {
+  Job job(2);
+  job.ask(0, allreduce("x"));
+  job.ask(1, allreduce("x"));
+  job.ask(0, allreduce("never"));
+  job.leave(1);
+  job.leave(0);
+  const auto entries = job.answers();
+  REQUIRE(entries.size() == 2);
+  CHECK(entries[0].response->kind == Response::Kind::execute);
+  CHECK(entries[1].response->kind == Response::Kind::shut_down);
+  CHECK(entries[1].response->last_joined == 1);
+  CHECK(entries[1].response->status == Status(StatusCode::shut_down, "rank 1 on host-b has shut hvd down"));
+  job.ask(1, allreduce("never"));
+  CHECK(job.silent());
+  CHECK(job.coordinator.next_deadline() == Deadline::max());
+}
+
+TEST_CASE("Stalls are reported, and given up at the limit") {
+  Job job(3, 16, 25s);
+  CHECK(job.coordinator.next_deadline() == Deadline::max());
+  job.ask(0, allreduce("x"));
+  CHECK(job.coordinator.next_deadline() == kStart + 10s);
+  job.now = kStart + 10s;
+  CHECK(job.answers().empty());
+  CHECK(job.notices == std::vector<std::string>{"stalled: waiting for rank 1 on host-b and rank 2 on host-c to submit "
+                                                "allreduce 'x' (10.0 s)"});
+  CHECK(job.coordinator.next_deadline() == kStart + 20s);
+  job.ask(2, allreduce("x"));
+  job.now = kStart + 20s;
+  CHECK(job.answers().empty());
+  CHECK_THAT(job.notices.at(0), Contains("rank 1 on host-b to submit"));
+  job.now = job.coordinator.next_deadline();
+  CHECK(job.now == kStart + 25s);
+  const Response error = job.response();
+  CHECK(error.status.code() == StatusCode::timeout);
+  CHECK(error.ranks == std::vector<std::int32_t>{0, 2});
+  CHECK_THAT(error.status.message(), Contains("'x'") && Contains("25.0 s") && Contains("rank 1 on host-b"));
+  CHECK(job.coordinator.next_deadline() == Deadline::max());
+  job.ask(1, allreduce("x"));
+  CHECK(job.response().status == error.status);
+}
+
+TEST_CASE("An operation that arrives in time leaves no deadline behind") {
+  Job job(2);
+  job.ask(0, allreduce("x"));
+  job.now += 5s;
+  job.ask(1, allreduce("x"));
+  job.answer();
+  CHECK(job.coordinator.next_deadline() == Deadline::max());
+}
+
+TEST_CASE("Joined ranks are not reported as missing") {
+  Job job(3);
+  job.ask(2, join());
+  job.ask(0, allreduce("x"));
+  job.now += 10s;
+  job.answers();
+  CHECK_THAT(job.notices.at(0), Contains("rank 1") && !Contains("rank 2"));
+}
+
+TEST_CASE("A message that breaks the protocol is refused with the rank's name") {
+  Job job(2);
+  job.ask(0, allreduce("x"));
+  job.ask(1, allreduce("x"));
+  job.answer();
+  Request foreign = allreduce("x");
+  foreign.process_set = 5;
+  const auto refused = [&](const RankMessage& message, const char* text) {
+    CHECK_THROWS_WITH(job.send(1, message), Contains("rank 1 on host-b") && Contains(text));
+  };
+  SECTION("a slot that is empty") { refused({.applied = 1, .hits = {1}, .requests = {}}, "slot 1"); }
+  SECTION("a slot far beyond") { refused({.applied = 1, .hits = {0xfffffffe}, .requests = {}}, "slot 4294967294"); }
+  SECTION("a message from the future") { refused({.applied = 2, .hits = {}, .requests = {}}, "message 2"); }
+  SECTION("back in time") {
+    job.send(1, {.applied = 1, .hits = {}, .requests = {}});
+    refused({.applied = 0, .hits = {}, .requests = {}}, "message 0");
+  }
+  SECTION("an unknown process set") { refused({.applied = 1, .hits = {}, .requests = {foreign}}, "process set 5"); }
+  SECTION("the same name twice") {
+    job.ask(1, allreduce("y"));
+    refused({.applied = 1, .hits = {}, .requests = {allreduce("y")}}, "'y' twice");
+  }
+  SECTION("the same slot twice") {
+    job.hit(1, 0);
+    refused({.applied = 1, .hits = {0}, .requests = {}}, "'x' twice");
+  }
+  SECTION("joining twice") {
+    job.ask(1, join());
+    refused({.applied = 1, .hits = {}, .requests = {join()}}, "joins twice");
+  }
+  SECTION("asking after a join") {
+    job.ask(1, join());
+    refused({.applied = 1, .hits = {}, .requests = {allreduce("y")}}, "after a join");
+  }
+  SECTION("a rank that does not exist") {
+    CHECK_THROWS_AS(job.send(2, {}), Internal);
+    CHECK_THROWS_AS(job.send(-1, {}), Internal);
+  }
+}

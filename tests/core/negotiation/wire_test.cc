@@ -1,0 +1,239 @@
+#include "core/negotiation/wire.h"
+
+#include <random>
+
+#include "core/base/error.h"
+#include "core/net/byte_codec.h"
+#include "tests/core/negotiation/requests.h"
+#include "tests/support/catch.h"
+
+using namespace hvd;
+
+namespace {
+
+Request rich_request() {
+  Request request = alltoall("layer.weight", {1, 0, 2});
+  request.process_set = 3;
+  request.op = ReduceOp::max;
+  request.root = 2;
+  request.prescale = 0.5;
+  request.postscale = -1e300;
+  request.device = 0;
+  request.tensors.front().dtype = DType::bfloat16;
+  return request;
+}
+
+CoordinatorMessage rich_coordinator_message() {
+  Response execute{.request = alltoall("a", {1, 2}), .slot = 7, .rows = {{1, 2}, {0, 0}}, .status = {}, .ranks = {}};
+  Response gather{
+      .request = allgather("g", {2, 0, 5}), .slot = kNoSlot, .rows = {{2, 4, 0}}, .status = {}, .ranks = {}};
+  Response error{.kind = Response::Kind::error,
+                 .request = barrier("b"),
+                 .rows = {},
+                 .status = Status(StatusCode::mismatch, "no"),
+                 .ranks = {0, 5}};
+  Response left{.kind = Response::Kind::shut_down,
+                .request = {},
+                .rows = {},
+                .status = Status(StatusCode::shut_down, "gone"),
+                .ranks = {},
+                .last_joined = 4};
+  CoordinatorMessage message;
+  message.number = 0x123456789abcdef0;
+  message.entries = {{3, std::nullopt}, {kNoSlot, execute}, {kNoSlot, gather}, {kNoSlot, error}, {kNoSlot, left}};
+  message.notices = {"", "stalled"};
+  return message;
+}
+
+CoordinatorMessage message_of(Response response) {
+  CoordinatorMessage message;
+  message.number = 1;
+  message.entries.push_back({kNoSlot, std::move(response)});
+  return message;
+}
+
+RankMessage message_of(Request request) {
+  RankMessage message;
+  message.requests.push_back(std::move(request));
+  return message;
+}
+
+}  // namespace
+
+TEST_CASE("Rank messages survive the wire") {
+  RankMessage message;
+  SECTION("empty") {}
+  SECTION("hits, at the edges of words and of the limit") {
+    message.applied = 9;
+    message.hits = {0, 1, 63, 64, 127, 1000, kMaxCacheSlots - 1};
+  }
+  SECTION("requests and shutting down") {
+    message.requests = {rich_request(), join(), allreduce("", {}), allreduce(std::string(kMaxNameBytes, 'x'), {0, 7})};
+    message.requests.push_back(allreduce("group"));
+    message.requests.back().tensors.push_back({DType::boolean, Shape(kMaxDimensions, 1)});
+    message.shut_down = true;
+  }
+  CHECK(decode_rank_message(encode(message)) == message);
+}
+
+TEST_CASE("A thousand hits take a bit each") {
+  RankMessage message;
+  for (std::uint32_t slot = 0; slot < 1000; ++slot) message.hits.push_back(slot);
+  CHECK(encode(message).size() < 160);
+}
+
+TEST_CASE("Coordinator messages survive the wire") {
+  const CoordinatorMessage message = rich_coordinator_message();
+  CHECK(decode_coordinator_message(encode(message)) == message);
+  CHECK(decode_coordinator_message(encode(CoordinatorMessage{})) == CoordinatorMessage{});
+}
+
+TEST_CASE("Texts are cut off, names and slots beyond the limit are refused when encoding") {
+  CoordinatorMessage message;
+  message.notices = {std::string(kMaxTextBytes + 10, 'n')};
+  CHECK(decode_coordinator_message(encode(message)).notices.front().size() == kMaxTextBytes);
+  CHECK_THROWS_AS(encode(message_of(allreduce(std::string(kMaxNameBytes + 1, 'x')))), InvalidArgument);
+  CHECK_THROWS_AS(encode(message_of(allreduce("x", Shape(kMaxDimensions + 1, 1)))), InvalidArgument);
+  RankMessage hit;
+  hit.hits = {kMaxCacheSlots};
+  CHECK_THROWS_AS(encode(hit), InvalidArgument);
+  message.entries = {{kMaxCacheSlots, std::nullopt}};
+  CHECK_THROWS_AS(encode(message), InvalidArgument);
+}
+
+TEST_CASE("Every truncation and every appended byte is refused") {
+  RankMessage rank_message = message_of(rich_request());
+  rank_message.hits = {5, 70};
+  Bytes bytes = encode(rank_message);
+  for (std::size_t length = 0; length < bytes.size(); ++length) {
+    CHECK_THROWS_AS(decode_rank_message(std::span(bytes).first(length)), Internal);
+  }
+  bytes.push_back(std::byte{0});
+  CHECK_THROWS_AS(decode_rank_message(bytes), Internal);
+
+  bytes = encode(rich_coordinator_message());
+  for (std::size_t length = 0; length < bytes.size(); ++length) {
+    CHECK_THROWS_AS(decode_coordinator_message(std::span(bytes).first(length)), Internal);
+  }
+  bytes.push_back(std::byte{0});
+  CHECK_THROWS_AS(decode_coordinator_message(bytes), Internal);
+}
+
+TEST_CASE("One kind of message is not taken for the other") {
+  CHECK_THROWS_AS(decode_rank_message(encode(CoordinatorMessage{})), Internal);
+  CHECK_THROWS_AS(decode_coordinator_message(encode(RankMessage{})), Internal);
+}
+
+TEST_CASE("Requests with impossible values are refused") {
+  const auto spoiled = [](auto change) {
+    Request request = alltoall("x", {1, 2});
+    change(request);
+    return message_of(request);
+  };
+  const std::vector<std::pair<const char*, RankMessage>> cases = {
+      {"process set", spoiled([](Request& r) { r.process_set = -1; })},
+      {"collective", spoiled([](Request& r) { r.collective = static_cast<Collective>(7); })},
+      {"reduce op", spoiled([](Request& r) { r.op = static_cast<ReduceOp>(6); })},
+      {"dtype", spoiled([](Request& r) { r.tensors[0].dtype = static_cast<DType>(kDTypeCount); })},
+      {"dimension", spoiled([](Request& r) { r.tensors[0].shape = {-1}; })},
+      {"split", spoiled([](Request& r) { r.splits = {-1}; })},
+      {"2^63 bytes", spoiled([](Request& r) { r.tensors[0].shape = {std::int64_t{1} << 61}; })},
+      {"2^63 bytes", spoiled([](Request& r) {
+         r.tensors[0].shape = {std::int64_t{1} << 40, std::int64_t{1} << 40};
+       })},
+      {"2^63 bytes", spoiled([](Request& r) {
+         r.tensors[0].shape = {0, std::int64_t{1} << 40, std::int64_t{1} << 40};
+       })},
+  };
+  for (const auto& [what, message] : cases) {
+    CAPTURE(what);
+    CHECK_THROWS_WITH(decode_rank_message(encode(message)),
+                      Catch::Matchers::Contains("malformed message") && Catch::Matchers::Contains(what));
+  }
+  CHECK_NOTHROW(decode_rank_message(encode(spoiled([](Request& r) {
+    r.tensors[0].shape = {0, std::int64_t{1} << 60};
+  }))));
+}
+
+TEST_CASE("Responses that could not be carried out are refused") {
+  const auto execute = [](Request request, std::vector<std::vector<std::int64_t>> rows) {
+    return Response{.request = std::move(request), .rows = std::move(rows), .status = {}, .ranks = {}};
+  };
+  Request pair = allgather("x", {2});
+  pair.tensors.push_back(pair.tensors.front());
+  Request two_alltoall = alltoall("x", {1});
+  two_alltoall.tensors.push_back(two_alltoall.tensors.front());
+  Request tensor_barrier = allreduce("x");
+  tensor_barrier.collective = Collective::barrier;
+  Request no_tensor = allreduce("x");
+  no_tensor.tensors.clear();
+  Response beyond = execute(allreduce("x"), {});
+  beyond.slot = kMaxCacheSlots;
+  const std::vector<std::pair<const char*, Response>> bad = {
+      {"join", execute(join(), {})},
+      {"barrier with a tensor", execute(tensor_barrier, {})},
+      {"allreduce without a tensor", execute(no_tensor, {})},
+      {"rows for an allreduce", execute(allreduce("x"), {{1}})},
+      {"allgather without rows", execute(allgather("x", {2}), {})},
+      {"rows for one tensor of two", execute(pair, {{1, 2}})},
+      {"row lists of two lengths", execute(pair, {{1, 2}, {1}})},
+      {"negative rows", execute(allgather("x", {2}), {{-1}})},
+      {"allgather of a scalar", execute(allgather("x", {}), {{1}})},
+      {"reducescatter of a scalar", execute(reducescatter("x", {}), {})},
+      {"alltoall that is not square", execute(alltoall("x", {1, 2}), {{1, 2}, {1}})},
+      {"alltoall with a source missing", execute(alltoall("x", {1, 2}), {{1, 2}})},
+      {"alltoall of two tensors", execute(two_alltoall, {{1}})},
+      {"slot", beyond},
+      {"error with an ok status",
+       {.kind = Response::Kind::error, .request = {}, .rows = {}, .status = {}, .ranks = {}}},
+      {"kind", {.kind = static_cast<Response::Kind>(4), .request = {}, .rows = {}, .status = {}, .ranks = {}}},
+      {"last joined",
+       {.kind = Response::Kind::all_joined, .request = {}, .rows = {}, .status = {}, .ranks = {}, .last_joined = -2}},
+      {"ranks", {.kind = Response::Kind::all_joined, .request = {}, .rows = {}, .status = {}, .ranks = {-1}}},
+      {"status code",
+       {.kind = Response::Kind::error,
+        .request = {},
+        .rows = {},
+        .status = Status(static_cast<StatusCode>(10), "x"),
+        .ranks = {}}},
+  };
+  for (const auto& [what, response] : bad) {
+    CAPTURE(what);
+    CHECK_THROWS_WITH(decode_coordinator_message(encode(message_of(response))),
+                      Catch::Matchers::Contains("malformed message"));
+  }
+  CHECK_NOTHROW(decode_coordinator_message(encode(message_of(execute(pair, {{1, 2}, {3, 0}})))));
+}
+
+TEST_CASE("Counts beyond the message allocate nothing") {
+  ByteWriter hits;
+  hits.put(std::uint8_t{1});
+  hits.put(std::uint64_t{0});
+  hits.put(std::uint8_t{0});
+  hits.put(std::uint32_t{0xffffffff});
+  CHECK_THROWS_WITH(decode_rank_message(hits.take()), Catch::Matchers::Contains("longer than the message"));
+
+  ByteWriter beyond;
+  beyond.put(std::uint8_t{1});
+  beyond.put(std::uint64_t{0});
+  beyond.put(std::uint8_t{0});
+  const std::uint32_t words = kMaxCacheSlots / 64 + 1;
+  beyond.put(words);
+  for (std::uint32_t i = 0; i < words; ++i) beyond.put(std::uint64_t{1});
+  beyond.put(std::uint32_t{0});
+  CHECK_THROWS_WITH(decode_rank_message(beyond.take()), Catch::Matchers::Contains("words of cache slots"));
+}
+
+TEST_CASE("Any changed byte is either refused or decodes to something that encodes again") {
+  std::mt19937 random(7);
+  const Bytes original = encode(rich_coordinator_message());
+  for (int i = 0; i < 20000; ++i) {
+    Bytes bytes = original;
+    for (int k = 0; k < 2; ++k) bytes[random() % bytes.size()] = static_cast<std::byte>(random());
+    try {
+      const CoordinatorMessage message = decode_coordinator_message(bytes);
+      REQUIRE(encode(message) == bytes);
+    } catch (const Internal&) {
+    }
+  }
+}

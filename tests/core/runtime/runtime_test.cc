@@ -1,0 +1,221 @@
+// The whole runtime, ranks as threads: errors that every rank hears, leaving, joining, stalling.
+#include <atomic>
+
+#include "core/base/error.h"
+#include "tests/support/catch.h"
+#include "tests/support/run_ranks.h"
+
+namespace hvd::testing {
+
+namespace {
+
+const std::vector<Layout> kLayouts = {{{2}}, {{3}}, {{1, 2}}, {{3}, false}};
+
+struct Vector {
+  explicit Vector(std::int64_t elements, float value = 1) : data(static_cast<std::size_t>(elements), value) {}
+  TensorView view() { return {.data = data.data(), .shape = {static_cast<std::int64_t>(data.size())}}; }
+  std::vector<float> data;
+};
+
+Call allreduce_of(Vector& vector, std::string name = "") {
+  Call call{.name = std::move(name)};
+  call.inputs = call.outputs = {vector.view()};
+  return call;
+}
+
+void require_status(const Status& status, StatusCode code, const std::vector<std::string>& words) {
+  require(status.code() == code, "got " + std::string(status_code_name(status.code())) + ": " + status.message());
+  for (const std::string& word : words) {
+    require(status.message().find(word) != std::string::npos, "'" + word + "' is missing in: " + status.message());
+  }
+}
+
+void require_usable(Runtime& runtime) {
+  Vector vector(10);
+  perform(runtime, allreduce_of(vector));
+  require(vector.data[9] == static_cast<float>(runtime.topology().size), "the runtime is not usable afterwards");
+}
+
+}  // namespace
+
+TEST_CASE("ranks that disagree all get the error with both values, and the runtime stays usable") {
+  const Layout layout = GENERATE(from_range(kLayouts));
+  INFO(layout.name());
+  REQUIRE_NOTHROW(run_ranks({layout, {}}, [](Runtime& runtime) {
+    const int rank = runtime.topology().rank;
+    const bool odd_one = rank == runtime.topology().size - 1;
+    for (int round = 0; round < 3; ++round) {
+      Vector vector(odd_one ? 4 : 3);
+      require_status(outcome(runtime, allreduce_of(vector, "shapes")), StatusCode::mismatch,
+                     {"shapes", "[3]", "[4]", "rank"});
+
+      Vector same(3);
+      Call ops = allreduce_of(same, "ops");
+      ops.op = odd_one ? ReduceOp::max : ReduceOp::sum;
+      require_status(outcome(runtime, ops), StatusCode::mismatch, {"ops", "max", "sum"});
+
+      Call scales = allreduce_of(same, "scales");
+      scales.prescale = odd_one ? 0.5 : 1.0;
+      require_status(outcome(runtime, scales), StatusCode::mismatch, {"scales", "0.5"});
+
+      Call roots = allreduce_of(same, "roots");
+      roots.collective = Collective::broadcast;
+      roots.root = odd_one ? 1 : 0;
+      require_status(outcome(runtime, roots), StatusCode::mismatch, {"roots", "root"});
+
+      Call kinds = allreduce_of(same, "kinds");
+      if (odd_one) kinds.collective = Collective::broadcast;
+      require_status(outcome(runtime, kinds), StatusCode::mismatch, {"kinds", "allreduce", "broadcast"});
+      require_usable(runtime);
+    }
+  }));
+}
+
+TEST_CASE("wrong calls are refused at once and change nothing") {
+  REQUIRE_NOTHROW(run_ranks({{{2}}, {}}, [](Runtime& runtime) {
+    Vector vector(4);
+    const auto refused = [&](Call call, StatusCode code, const std::string& word) {
+      require_status(outcome(runtime, call), code, {word});
+    };
+    Call call = allreduce_of(vector);
+    call.inputs.clear();
+    call.outputs.clear();
+    refused(call, StatusCode::invalid_argument, "at least one tensor");
+    call = allreduce_of(vector);
+    call.outputs[0].shape = {5};
+    refused(call, StatusCode::invalid_argument, "[5]");
+    call = allreduce_of(vector);
+    call.outputs.clear();
+    refused(call, StatusCode::invalid_argument, "outputs");
+    call = allreduce_of(vector);
+    call.process_set = 7;
+    refused(call, StatusCode::invalid_argument, "process set 7");
+    call = allreduce_of(vector);
+    call.inputs[0].data = nullptr;
+    refused(call, StatusCode::invalid_argument, "no memory");
+    call = allreduce_of(vector);
+    call.inputs[0].shape = {std::int64_t{1} << 62};
+    refused(call, StatusCode::invalid_argument, "larger than memory");
+    call = allreduce_of(vector);
+    call.inputs[0].shape = {-4};
+    refused(call, StatusCode::invalid_argument, "negative");
+    call = allreduce_of(vector);
+    call.inputs[0].device = 0;
+    refused(call, StatusCode::unsupported, "accelerator");
+    call = allreduce_of(vector);
+    call.op = ReduceOp::adasum;
+    refused(call, StatusCode::unsupported, "adasum");
+    call = allreduce_of(vector);
+    call.inputs[0].dtype = call.outputs[0].dtype = DType::boolean;
+    refused(call, StatusCode::invalid_argument, "bool");
+    call = allreduce_of(vector);
+    call.collective = Collective::broadcast;
+    call.root = 2;
+    refused(call, StatusCode::invalid_argument, "root rank 2");
+    call = {.collective = Collective::alltoall};
+    call.inputs = {vector.view()};
+    call.splits = {5, 0};
+    refused(call, StatusCode::invalid_argument, "splits");
+    call.splits = {4};
+    refused(call, StatusCode::invalid_argument, "one split");
+    call = {.collective = Collective::barrier};
+    call.inputs = {vector.view()};
+    refused(call, StatusCode::invalid_argument, "no tensors");
+    call = allreduce_of(vector, std::string(5000, 'x'));
+    refused(call, StatusCode::invalid_argument, "name");
+    require_usable(runtime);
+  }));
+}
+
+TEST_CASE("a name is in flight until the caller has seen its end") {
+  REQUIRE_NOTHROW(run_ranks({{{2}}, {}}, [](Runtime& runtime) {
+    Vector a(4), b(4);
+    Handle first = runtime.submit(allreduce_of(a, "name"));
+    require_status(outcome(runtime, allreduce_of(b, "name")), StatusCode::invalid_argument, {"name", "in flight"});
+    perform(runtime, {.collective = Collective::barrier});  // by now it is done, but nobody has looked
+    require_status(outcome(runtime, allreduce_of(b, "name")), StatusCode::invalid_argument, {"in flight"});
+    require(first.wait(Deadline::max()), "not done");
+    perform(runtime, allreduce_of(b, "name"));
+
+    { const Handle dropped = runtime.submit(allreduce_of(a, "dropped")); }
+    perform(runtime, {.collective = Collective::barrier});
+    perform(runtime, allreduce_of(b, "dropped"));
+  }));
+}
+
+TEST_CASE("a rank that leaves ends the others' operations with its name, and init works again") {
+  const Layout layout = GENERATE(from_range(kLayouts));
+  INFO(layout.name());
+  for (int cycle = 0; cycle < 3; ++cycle) {
+    std::atomic<int> told{0};
+    // The closing barrier of run_ranks cannot succeed after somebody has left.
+    CHECK_THROWS(run_ranks({layout, {}}, [&](Runtime& runtime) {
+      require_usable(runtime);
+      if (runtime.topology().rank == 1) {
+        runtime.shut_down();
+        return;
+      }
+      Vector vector(4);
+      require_status(outcome(runtime, allreduce_of(vector, "never")), StatusCode::shut_down, {"rank 1"});
+      require_status(outcome(runtime, allreduce_of(vector, "later")), StatusCode::shut_down, {"rank 1"});
+      ++told;
+    }));
+    CHECK(told == layout.size() - 1);
+  }
+}
+
+TEST_CASE("joined ranks contribute neutral elements until all have joined") {
+  const Layout layout = GENERATE(from_range(kLayouts));
+  INFO(layout.name());
+  REQUIRE_NOTHROW(run_ranks({layout, {}}, [](Runtime& runtime) {
+    const Topology& t = runtime.topology();
+    for (int epoch = 0; epoch < 2; ++epoch) {
+      // Rank r has r + 1 batches; the highest rank joins last.
+      for (int batch = 0; batch <= t.rank; ++batch) {
+        Vector sum(3), low(3, 5), average(2);
+        perform(runtime, allreduce_of(sum, "sum"));
+        require(sum.data[0] == static_cast<float>(t.size - batch),
+                "sum with joined ranks is " + std::to_string(sum.data[0]));
+        Call min = allreduce_of(low, "min");
+        min.op = ReduceOp::min;
+        perform(runtime, min);
+        require(low.data[2] == 5, "min with joined ranks is " + std::to_string(low.data[2]));
+        Call mean = allreduce_of(average, "average");
+        mean.op = ReduceOp::average;
+        perform(runtime, mean);
+        require(average.data[1] == static_cast<float>(t.size - batch) * (1.0F / static_cast<float>(t.size)),
+                "average divides by all ranks, joined or not");
+      }
+      Handle join = runtime.submit({.collective = Collective::join, .name = "join"});
+      require(join.wait(deadline_after(std::chrono::minutes(1))), "join is not done");
+      require(join.work().last_joined == t.size - 1, "last joined is " + std::to_string(join.work().last_joined));
+    }
+    require_usable(runtime);
+  }));
+}
+
+TEST_CASE("an operation that a rank never submits ends with an error that names it") {
+  const Layout layout = GENERATE(from_range(kLayouts));
+  INFO(layout.name());
+  const Environment quick = {{"HVD_STALL_CHECK_TIME_SECONDS", "0.05"}, {"HVD_STALL_SHUTDOWN_TIME_SECONDS", "0.3"}};
+  std::atomic<int> told{0};
+  REQUIRE_NOTHROW(run_ranks({layout, quick}, [&](Runtime& runtime) {
+    Vector vector(4);
+    if (runtime.topology().rank != 1) {
+      require_status(outcome(runtime, allreduce_of(vector, "lonely")), StatusCode::timeout, {"lonely", "rank 1"});
+      told.fetch_add(1);
+      told.notify_all();
+    } else {
+      for (int seen = 0; seen < runtime.topology().size - 1; seen = told.load()) told.wait(seen);
+    }
+    require_usable(runtime);
+  }));
+}
+
+TEST_CASE("many init and shutdown cycles") {
+  for (int i = 0; i < 100; ++i) {
+    REQUIRE_NOTHROW(run_ranks({{{2}}, {}}, [](Runtime& runtime) { require_usable(runtime); }));
+  }
+}
+
+}  // namespace hvd::testing

@@ -1,0 +1,664 @@
+"""hvdrun with small shell and Python programs: places, output, input, signals, and how jobs end."""
+
+import contextlib
+import os
+import pty
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+TIMEOUT = 60
+
+
+@pytest.fixture(scope="module")
+def hvdrun():
+    path = os.environ.get("HVDRUN") or shutil.which("hvdrun")
+    assert path, "hvdrun is neither on the PATH nor named by the variable HVDRUN"
+    return path
+
+
+@pytest.fixture
+def run(hvdrun):
+    """Runs hvdrun to its end; output as text."""
+
+    def run_to_end(*arguments, **options):
+        options.setdefault("stdin", subprocess.DEVNULL)
+        if "input" in options:
+            del options["stdin"]
+        return subprocess.run(
+            [hvdrun, *map(str, arguments)], capture_output=True, text=True, timeout=TIMEOUT, **options
+        )
+
+    return run_to_end
+
+
+@pytest.fixture
+def start(hvdrun):
+    """Starts hvdrun and leaves it running; what is still there after the test is killed."""
+    started = []
+
+    def start_and_return(*arguments, **options):
+        streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        process = subprocess.Popen([hvdrun, *map(str, arguments)], **{**streams, **options})
+        started.append(process)
+        return process
+
+    yield start_and_return
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def python(code):
+    return [sys.executable, "-u", "-c", code]
+
+
+def read_lines(stream, count):
+    return [stream.readline().rstrip("\n") for _ in range(count)]
+
+
+def stat_fields(pid):
+    """State, parent, group, ... as in /proc/<pid>/stat; nothing for a process that is gone."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
+def state_of(pid):
+    return (stat_fields(pid) or "X")[0]
+
+
+def is_alive(pid):
+    return state_of(pid) not in "ZX"
+
+
+def wait_until(condition, seconds=5):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)
+
+
+# --- places and variables ---
+
+
+def test_every_rank_finds_its_place_under_both_names(run):
+    names = [
+        prefix + name
+        for prefix in ("HVD_", "HOROVOD_")
+        for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
+    ]
+    done = run("-np", 3, "sh", "-c", "echo " + " ".join(f"${name}" for name in names))
+    assert done.returncode == 0, done.stderr
+    expected = [" ".join([str(rank), "3", str(rank), "3", "0", "1"] * 2) for rank in range(3)]
+    assert sorted(done.stdout.splitlines()) == expected
+    assert done.stderr == ""
+
+
+def test_all_ranks_share_one_store_and_one_fresh_key(run):
+    def meeting():
+        done = run("-np", 3, "sh", "-c", "echo $HVD_STORE $HVD_JOB_KEY $HVD_HOSTNAME $HOROVOD_HOSTNAME")
+        (line,) = set(done.stdout.splitlines())
+        return line.split()
+
+    store, key, hostname, twin = meeting()
+    assert re.fullmatch(r"tcp:127\.0\.0\.1:\d+", store)
+    assert re.fullmatch(r"[0-9a-f]{64}", key)
+    assert hostname == twin == os.uname().nodename
+    assert meeting()[1] != key
+
+
+def test_the_key_is_on_no_command_line(run):
+    code = """
+import glob, os
+key = os.environ["HVD_JOB_KEY"].encode()
+for path in glob.glob("/proc/[0-9]*/cmdline"):
+    try:
+        assert key not in open(path, "rb").read(), path
+    except (FileNotFoundError, ProcessLookupError):
+        pass
+"""
+    done = run("-np", 2, *python(code))
+    assert done.returncode == 0, done.stderr
+
+
+def test_variables_are_inherited_set_and_passed_on(run):
+    environment = {**os.environ, "FROM_OUTSIDE": "1", "PASSED": "two words", "HVD_RANK": "77", "HVD_SIZE": "78"}
+    done = run(
+        *("-np", 1, "-x", "PASSED", "-x", "SET=a=b c", "-x", "EMPTY=", "-x", "NOT_THERE"),
+        *("sh", "-c", 'echo "$FROM_OUTSIDE|$PASSED|$SET|${EMPTY-unset}|${NOT_THERE-unset}|$HVD_RANK|$HVD_SIZE"'),
+        env=environment,
+    )
+    assert done.stdout == "1|two words|a=b c||unset|0|1\n"
+    assert "NOT_THERE" in done.stderr
+
+
+def test_the_programs_arguments_are_left_alone(run):
+    done = run("-np", 1, "printf", "%s|", "-np", "-x", "--help", "", "a b", "--")
+    assert done.stdout == "-np|-x|--help||a b|--|"
+
+
+def test_ranks_get_signals_descriptors_and_limits_as_hvdrun_found_them(run):
+    code = """
+import os, resource, signal
+print(resource.getrlimit(resource.RLIMIT_NOFILE)[0], signal.pthread_sigmask(signal.SIG_BLOCK, []),
+      sorted(int(fd) for fd in os.listdir("/proc/self/fd"))[:-1],
+      [line for line in open("/proc/self/status") if line.startswith(("SigBlk", "SigIgn"))])
+"""
+    outside = subprocess.run(python(code), capture_output=True, text=True, stdin=subprocess.DEVNULL, check=True)
+    assert run("-np", 1, *python(code)).stdout == outside.stdout
+
+
+def test_ranks_lead_process_groups_of_their_own_in_one_session(run):
+    code = "import os; print(os.getpid() == os.getpgrp(), os.getsid(0))"
+    assert run("-np", 2, *python(code)).stdout.splitlines() == [f"True {os.getsid(0)}"] * 2
+
+
+# --- the command line ---
+
+
+def test_version_and_help(run):
+    assert re.fullmatch(r"hvdrun \d+\.\d+\.\d+\n", run("--version").stdout)
+    text = run("--help").stdout
+    for option in (
+        "-np N",
+        "--hosts",
+        "-x VAR",
+        "--output-filename",
+        "--tag-output",
+        "--grace",
+        "--verbose",
+        "Example",
+    ):
+        assert option in text
+    assert max(map(len, text.splitlines())) <= 120
+
+
+@pytest.mark.parametrize(
+    ("arguments", "size"),
+    [
+        (["-H", "localhost:3"], 3),
+        (["-np", 2, "-H", "localhost:3"], 2),
+        (["-np", 4, "-host", "localhost:2,127.0.0.1:2"], 4),
+        (["--num-proc=2"], 2),
+    ],
+)
+def test_the_number_of_ranks(run, arguments, size):
+    assert run(*arguments, "echo", "x").stdout == "x\n" * size
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["ls"], 2, "-np N"),
+        (["-np", 2], 2, "which program"),
+        (["-np", "x", "ls"], 2, "x"),
+        (["-np", 8, "-H", "localhost:4", "ls"], 2, "-np 8 but only 4 slots; raise it with -H localhost:8"),
+        (["-np", 1, "-H", "localhost:", "ls"], 2, "number of slots"),
+        (["-np", 2, "-H", "elsewhere:2", "ls"], 2, "several hosts are not supported yet"),
+        (["-np", 2, "--no-such-option", "ls"], 2, "--no-such-option"),
+        (["-np", 2, "no-such-program"], 127, "not found in PATH: no-such-program"),
+        (["-np", 2, "./no-such-program"], 127, "not found: ./no-such-program"),
+        (["-np", 2, "/etc/passwd"], 126, "/etc/passwd is not executable"),
+        (["-np", 2, "/etc"], 126, "directory"),
+        (["-np", 2, "--output-filename", "/dev/null/x", "ls"], 2, "/dev/null/x"),
+    ],
+)
+def test_a_wrong_command_is_refused_before_anything_starts(run, arguments, code, message):
+    done = run(*arguments)
+    assert done.returncode == code
+    assert message in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_script_without_an_interpreter_line_runs_as_in_a_shell(run, tmp_path):
+    script = tmp_path / "script"
+    script.write_text("echo $HVD_RANK")
+    script.chmod(0o755)
+    assert run("-np", 1, script).stdout == "0\n"
+
+
+def test_a_program_that_cannot_be_executed_after_all_is_a_failed_rank(run, tmp_path):
+    script = tmp_path / "script"
+    script.write_text("#!/no/such/interpreter\n")
+    script.chmod(0o755)
+    done = run("-np", 1, script)
+    assert done.returncode == 127
+    assert f"cannot execute {script}" in done.stderr
+
+
+# --- output and input ---
+
+
+def test_output_goes_where_it_came_from(run):
+    done = run("-np", 1, "sh", "-c", "echo out; echo err >&2")
+    assert (done.stdout, done.stderr) == ("out\n", "err\n")
+
+
+def test_lines_of_chatty_ranks_do_not_mix(run):
+    code = """
+import os, random, sys
+rank = os.environ["HVD_RANK"]
+text = "".join(f"{rank} {i} " + rank * random.randrange(3000) + " end\\n" for i in range(2000))
+while text:
+    size = random.randrange(1, 20000)
+    os.write(1, text[:size].encode())
+    text = text[size:]
+"""
+    lines = run("-np", 4, *python(code)).stdout.splitlines()
+    seen = {str(rank): 0 for rank in range(4)}
+    for line in lines:
+        match = re.fullmatch(r"(\d) (\d+) (\d*) end", line)
+        assert match, line[:200]
+        rank, number, filling = match.groups()
+        assert set(filling) <= {rank}
+        assert int(number) == seen[rank], "lines of one rank are out of order"
+        seen[rank] += 1
+    assert set(seen.values()) == {2000}
+
+
+def test_output_without_a_last_line_end_is_complete(run):
+    done = run("-np", 2, "sh", "-c", "printf 'rank %s' $HVD_RANK")
+    assert done.stdout in ("rank 0rank 1", "rank 1rank 0")
+
+
+def test_a_single_ranks_output_is_shown_at_once(start):
+    process = start("-np", 1, "sh", "-c", "printf prompt; sleep 60")
+    begin = time.monotonic()
+    assert process.stdout.read(6) == "prompt"
+    assert time.monotonic() - begin < 10
+
+
+def test_progress_bars_come_through(start):
+    process = start("-np", 2, "sh", "-c", r"printf '10%%\r'; sleep 60", text=False)
+    assert process.stdout.read(8) == b"10%\r10%\r"
+
+
+def test_tagged_output(run):
+    done = run("-np", 2, "--tag-output", "sh", "-c", "echo a; echo b; echo c >&2")
+    assert sorted(done.stdout.splitlines()) == [f"[{rank}]<stdout>: {x}" for rank in range(2) for x in "ab"]
+    assert sorted(done.stderr.splitlines()) == [f"[{rank}]<stderr>: c" for rank in range(2)]
+
+
+def test_output_files(run, tmp_path):
+    folder = tmp_path / "some" / "logs"
+    command = "echo out $HVD_RANK; echo err $HVD_RANK >&2"
+    done = run("-np", 11, "--tag-output", "--output-filename", folder, "sh", "-c", command)
+    assert len(done.stdout.splitlines()) == 11, "the terminal has it all as well"
+    assert sorted(os.listdir(folder)) == [f"rank.{rank:02}" for rank in range(11)]
+    for rank in range(11):
+        assert (folder / f"rank.{rank:02}" / "stdout").read_text() == f"out {rank}\n"
+        assert (folder / f"rank.{rank:02}" / "stderr").read_text() == f"err {rank}\n"
+
+
+def test_a_full_disk_is_said_once_and_the_job_goes_on(run, tmp_path):
+    (tmp_path / "rank.0").mkdir()
+    (tmp_path / "rank.0" / "stdout").symlink_to("/dev/full")
+    done = run("-np", 2, "--output-filename", tmp_path, "sh", "-c", "echo a; echo b")
+    assert done.returncode == 0
+    assert sorted(done.stdout.splitlines()) == ["a", "a", "b", "b"]
+    assert done.stderr.count("No space left on device") == 1
+    assert (tmp_path / "rank.1" / "stdout").read_text() == "a\nb\n"
+
+
+def test_a_hundred_megabytes_come_through(hvdrun):
+    command = f"{hvdrun} -np 2 head -c 50000000 /dev/zero | wc -c"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=TIMEOUT)
+    assert done.stdout.strip() == "100000000"
+
+
+def test_a_slow_reader_loses_nothing(start):
+    process = start("-np", 2, "sh", "-c", "seq 1 400000")
+    time.sleep(0.5)  # hvdrun's buffer is full by now, and the ranks are held up
+    lines = process.stdout.read().splitlines()
+    assert process.wait(TIMEOUT) == 0
+    assert len(lines) == 800000
+    assert sum(map(int, lines)) == 400000 * 400001
+
+
+def test_rank_0_reads_hvdruns_input_and_the_others_nothing(run):
+    done = run("-np", 3, "sh", "-c", "echo $HVD_RANK:$(cat)", input="hello")
+    assert sorted(done.stdout.splitlines()) == ["0:hello", "1:", "2:"]
+
+
+@pytest.mark.parametrize("descriptors", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_standard_descriptors_do_no_harm(hvdrun, descriptors):
+    done = subprocess.run(
+        ["sh", "-c", f"{hvdrun} -np 2 sh -c 'cat; echo x; echo y >&2' {descriptors}"], timeout=TIMEOUT
+    )
+    assert done.returncode == 0
+
+
+def test_a_reader_that_leaves_ends_the_job(hvdrun):
+    command = f"{{ {hvdrun} -np 2 yes; echo $? >&2; }} | head -1"
+    begin = time.monotonic()
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=TIMEOUT)
+    assert done.stdout == "y\n"
+    assert done.stderr == "141\n"
+    assert time.monotonic() - begin < 2
+
+
+# --- how jobs end ---
+
+
+def test_a_job_waits_for_its_last_rank(run):
+    done = run("-np", 3, "sh", "-c", "sleep 0.$((HVD_RANK * 3)); echo $HVD_RANK")
+    assert done.returncode == 0
+    assert done.stdout.split() == ["0", "1", "2"]
+
+
+def test_the_first_failure_decides_and_is_reported_last(run):
+    command = 'if [ $HVD_RANK = 1 ]; then for i in $(seq 30); do echo "line $i" >&2; done; exit 7; else sleep 60; fi'
+    begin = time.monotonic()
+    done = run("-np", 3, "--grace", 0.2, "sh", "-c", command)
+    assert time.monotonic() - begin < 2
+    assert done.returncode == 7
+    report = done.stderr.splitlines()[30:]
+    assert re.fullmatch(r"hvdrun: rank 1 failed first: exit code 7 \(pid \d+, after \d+\.\d s\)", report[0])
+    assert report[2:-1] == [f"    line {i}" for i in range(11, 31)]
+    assert report[-1] == "hvdrun: the others: ranks 0, 2 had to be ended with SIGTERM"
+
+
+def test_a_rank_killed_by_a_signal(run):
+    done = run("-np", 2, "sh", "-c", "[ $HVD_RANK = 0 ] || kill -KILL $$; sleep 60")
+    assert done.returncode == 137
+    assert "rank 1 failed first: killed by SIGKILL" in done.stderr
+
+
+def test_a_signal_beats_the_errors_that_follow_from_it(run):
+    code = """
+import os, signal, sys, time
+if os.environ["HVD_RANK"] == "0":
+    sys.exit("rank 0 lost its peer")
+time.sleep(0.3)
+os.kill(os.getpid(), signal.SIGSEGV)
+"""
+    done = run("-np", 2, *python(code))
+    assert done.returncode == 139
+    assert "rank 1 failed first: killed by SIGSEGV" in done.stderr
+    assert "the others: rank 0 exited with code 1" in done.stderr
+
+
+def test_the_others_may_raise_their_own_error_first(run):
+    code = """
+import os, sys, time
+if os.environ["HVD_RANK"] == "0":
+    sys.exit(3)
+time.sleep(0.5)
+sys.exit("my own error")
+"""
+    done = run("-np", 2, *python(code))
+    assert done.returncode == 3
+    assert "my own error" in done.stderr
+    assert "the others: rank 1 exited with code 1" in done.stderr
+
+
+def test_a_rank_that_ignores_sigterm_is_killed(run):
+    command = "trap '' TERM; [ $HVD_RANK = 0 ] && exit 5; while :; do sleep 1; done"
+    begin = time.monotonic()
+    done = run("-np", 2, "--grace", 0.2, "sh", "-c", command)
+    assert 2 < time.monotonic() - begin < 4
+    assert done.returncode == 5
+    assert "rank 1 had to be ended with SIGKILL" in done.stderr
+
+
+def test_a_stopped_rank_is_ended_too(run):
+    done = run("-np", 2, "--grace", 0.2, "sh", "-c", "[ $HVD_RANK = 0 ] && exit 5; kill -STOP $$; sleep 60")
+    assert done.returncode == 5
+    assert "rank 1 had to be ended with SIGTERM" in done.stderr
+
+
+def test_grandchildren_and_daemons_are_ended(run):
+    code = """
+import os, subprocess, sys, time
+child = subprocess.Popen(["sleep", "600"])
+daemon = subprocess.Popen(["sh", "-c", "trap '' TERM; sleep 600 & echo $!; wait"], start_new_session=True,
+                          stdout=subprocess.PIPE)
+inner = int(daemon.stdout.readline())
+print(child.pid, daemon.pid, inner)
+if os.environ["HVD_RANK"] == "0":
+    sys.exit(1)
+time.sleep(600)
+"""
+    done = run("-np", 2, "--grace", 0.2, *python(code))
+    assert done.returncode == 1
+    pids = [int(word) for word in done.stdout.split()]
+    assert len(pids) == 6
+    assert not [pid for pid in pids if is_alive(pid)]
+
+
+def test_what_ranks_leave_behind_gets_the_grace_to_finish(run):
+    begin = time.monotonic()
+    done = run("-np", 1, "--grace", 10, "sh", "-c", "(sleep 0.3; echo late) &")
+    assert (done.returncode, done.stdout) == (0, "late\n")
+    assert time.monotonic() - begin < 5
+    done = run("-np", 1, "--grace", 0.2, "sh", "-c", "sleep 600 & echo $!")
+    assert done.returncode == 0
+    assert not is_alive(int(done.stdout))
+
+
+def test_children_from_before_are_not_the_jobs(hvdrun):
+    command = f"sleep 600 > /dev/null 2>&1 & echo $!; exec {hvdrun} -np 1 --grace 0.1 sh -c 'sleep 500 & echo $!'"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=TIMEOUT)
+    before, of_the_job = map(int, done.stdout.split())
+    try:
+        assert is_alive(before)
+        assert not is_alive(of_the_job)
+    finally:
+        os.kill(before, signal.SIGKILL)
+
+
+def test_no_rank_outlives_a_killed_hvdrun(start):
+    process = start("-np", 3, "sh", "-c", "echo $$; exec sleep 600")
+    pids = [int(line) for line in read_lines(process.stdout, 3)]
+    process.kill()
+    wait_until(lambda: not any(map(is_alive, pids)))
+
+
+# --- signals ---
+
+COUNTS_INTERRUPTS = """
+import os, signal, time
+count = 0
+def note(number, frame):
+    global count
+    count += 1
+signal.signal(signal.SIGINT, note)
+print("ready", os.getpid())
+deadline = time.monotonic() + 60
+while count == 0 and time.monotonic() < deadline:
+    time.sleep(0.01)
+time.sleep(0.3)
+print("interrupts", count)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
+def test_a_signal_ends_all_ranks(start, number):
+    process = start("-np", 2, "sh", "-c", "echo $$; exec sleep 600")
+    pids = [int(line) for line in read_lines(process.stdout, 2)]
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 128 + number
+    assert f"hvdrun: ended by {number.name}; ranks 0, 1 killed by {number.name}\n" in errors
+    assert not [pid for pid in pids if is_alive(pid)]
+
+
+def test_a_program_that_ends_well_on_sigterm_has_ended_well(start):
+    process = start("-np", 2, "sh", "-c", "trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.05; done")
+    assert read_lines(process.stdout, 2) == ["ready"] * 2
+    process.terminate()
+    output, _ = process.communicate(timeout=TIMEOUT)
+    assert output == "saved\n" * 2
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
+def test_user_signals_are_passed_on(start, number):
+    command = f"trap 'echo got it; exit 0' {number.name[3:]}; echo ready; while :; do sleep 0.05; done"
+    process = start("-np", 2, "sh", "-c", command)
+    assert read_lines(process.stdout, 2) == ["ready"] * 2
+    process.send_signal(number)
+    output, _ = process.communicate(timeout=TIMEOUT)
+    assert output == "got it\n" * 2
+    assert process.returncode == 0
+
+
+def test_two_interrupts_kill_at_once(start):
+    process = start("-np", 2, "--grace", 30, "sh", "-c", "trap '' INT TERM; echo ready; while :; do sleep 1; done")
+    assert read_lines(process.stdout, 2) == ["ready"] * 2
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    assert process.poll() is None
+    begin = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=TIMEOUT)
+    assert time.monotonic() - begin < 1
+    assert process.returncode == 130
+    assert "ranks 0, 1 had to be ended with SIGKILL" in errors
+
+
+def test_ranks_stop_and_go_on_with_hvdrun(start):
+    process = start("-np", 2, "sh", "-c", "echo $$; exec sleep 600")
+    everybody = [process.pid, *map(int, read_lines(process.stdout, 2))]
+    process.send_signal(signal.SIGTSTP)
+    wait_until(lambda: all(state_of(pid) == "T" for pid in everybody))
+    process.send_signal(signal.SIGCONT)
+    wait_until(lambda: all(state_of(pid) == "S" for pid in everybody))
+    process.terminate()
+    assert process.wait(TIMEOUT) == 143
+
+
+def ignore_hangup():
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
+def test_signals_ignored_outside_stay_ignored(start):
+    process = start("-np", 1, "sh", "-c", "echo ready; sleep 0.5; echo done", preexec_fn=ignore_hangup)
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGHUP)
+    assert process.stdout.read() == "done\n"
+    assert process.wait(TIMEOUT) == 0
+
+
+# --- at a terminal ---
+
+
+class Terminal:
+    """hvdrun as the foreground process of a terminal of its own."""
+
+    def __init__(self, *arguments):
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.execv(arguments[0], list(map(str, arguments)))
+        self.text = ""
+        self.code = None
+
+    def type(self, text):
+        os.write(self.fd, text.encode())
+
+    def read_until(self, pattern, seconds=10):
+        deadline = time.monotonic() + seconds
+        while not re.search(pattern, self.text):
+            left = deadline - time.monotonic()
+            assert left > 0, f"waited for {pattern!r}, got {self.text!r}"
+            if select.select([self.fd], [], [], left)[0]:
+                try:
+                    self.text += os.read(self.fd, 65536).decode()
+                except OSError:  # the other end is closed
+                    assert re.search(pattern, self.text), f"waited for {pattern!r}, got {self.text!r}"
+
+    def wait(self):
+        with contextlib.suppress(OSError):
+            while data := os.read(self.fd, 65536):
+                self.text += data.decode()
+        self.code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return self.code
+
+    def close(self):
+        if self.code is None:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+        os.close(self.fd)
+
+
+@pytest.fixture
+def terminal(hvdrun):
+    opened = []
+
+    def open_terminal(*arguments):
+        opened.append(Terminal(hvdrun, *arguments))
+        return opened[-1]
+
+    yield open_terminal
+    for entry in opened:
+        entry.close()
+
+
+def test_ctrl_c_reaches_every_rank_exactly_once(terminal):
+    session = terminal("-np", 2, *python(COUNTS_INTERRUPTS))
+    session.read_until(r"(?s)ready.*ready")
+    session.type("\x03")
+    assert session.wait() == 0
+    assert session.text.count("interrupts 1") == 2, session.text
+
+
+def test_ctrl_c_ends_a_python_program(terminal):
+    session = terminal("-np", 2, *python("import time; print('ready'); time.sleep(600)"))
+    session.read_until(r"(?s)ready.*ready")
+    session.type("\x03")
+    assert session.wait() == 130
+    assert session.text.count("KeyboardInterrupt") == 2
+    assert "hvdrun: ended by SIGINT" in session.text
+
+
+def test_a_prompt_of_rank_0_is_shown_and_answered(terminal):
+    code = """
+import os, sys
+if os.environ["HVD_RANK"] == "0":
+    print("answer:", input("question? ") + "!")
+    print("then:", repr(sys.stdin.read()))
+"""
+    session = terminal("-np", 2, *python(code))
+    session.read_until(r"question\? ")
+    session.type("forty-two\n")
+    session.read_until("answer: forty-two!")
+    session.type("more\n\x04")
+    assert session.wait() == 0
+    assert "then: 'more\\n'" in session.text
+
+
+# --- cost ---
+
+
+def test_starting_through_hvdrun_costs_little(run):
+    run("-np", 4, "true")
+    begin = time.monotonic()
+    assert run("-np", 4, "true").returncode == 0
+    assert time.monotonic() - begin < 0.5
+
+
+def test_waiting_costs_no_cpu_time(start):
+    process = start("-np", 2, "sh", "-c", "echo ready; sleep 600")
+    assert read_lines(process.stdout, 2) == ["ready"] * 2
+
+    def cpu_ticks_and_switches():
+        fields = stat_fields(process.pid)
+        with open(f"/proc/{process.pid}/status") as file:
+            switches = re.search(r"^voluntary_ctxt_switches:\s+(\d+)", file.read(), re.M)
+        return int(fields[11]) + int(fields[12]), int(switches[1])
+
+    time.sleep(0.1)
+    before = cpu_ticks_and_switches()
+    time.sleep(1)
+    after = cpu_ticks_and_switches()
+    assert after[0] - before[0] <= 1
+    assert after[1] == before[1], "hvdrun woke up though nothing happened"

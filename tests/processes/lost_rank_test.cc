@@ -1,0 +1,97 @@
+// A rank dies by SIGKILL in the middle of an allreduce loop: every survivor hears who, in under a second, and its later
+// calls fail the same way.
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <random>
+#include <thread>
+
+#include "core/base/error.h"
+#include "tests/support/catch.h"
+#include "tests/support/fork_ranks.h"
+#include "tests/support/run_ranks.h"
+
+namespace hvd::testing {
+
+namespace {
+
+constexpr int kRanks = 4;
+
+// Exit codes of the survivors.
+enum : int { kHeardInTime = 0, kHeardLate = 10, kWrongError = 11, kLaterCallPassed = 12, kNoError = 13 };
+
+// Shared between the test and its ranks.
+struct Stage {
+  std::atomic<int> looping;                // ranks that have finished their first allreduce
+  std::atomic<std::int64_t> killed_at_us;  // by the steady clock, which processes share
+};
+
+std::int64_t now_us() {
+  return std::chrono::duration_cast<std::chrono::microseconds>(Clock::now().time_since_epoch()).count();
+}
+
+int survive(Runtime& runtime, Stage& stage, std::int64_t elements, const std::string& victim) {
+  std::vector<float> data(static_cast<std::size_t>(elements), 1);
+  const TensorView view{.data = data.data(), .shape = {elements}};
+  Call call{.name = "loop"};
+  call.inputs = call.outputs = {view};
+  for (int i = 0; i < 1'000'000; ++i) {
+    const Status status = outcome(runtime, call);
+    if (i == 0) stage.looping.fetch_add(1);
+    if (status.ok()) continue;
+    const std::int64_t took = now_us() - stage.killed_at_us.load();
+    const bool named =
+        status.message().find(victim) != std::string::npos && status.message().find("test-host") != std::string::npos;
+    if (status.code() != StatusCode::peer_lost || !named) {
+      std::fprintf(stderr, "unexpected: %s\n", status.message().c_str());
+      return kWrongError;
+    }
+    if (took > 1'000'000) return kHeardLate;
+    return outcome(runtime, call) == status ? kHeardInTime : kLaterCallPassed;
+  }
+  return kNoError;
+}
+
+void kill_one(const Environment& environment, std::int64_t elements, int victim, Duration after) {
+  auto* stage = new (mmap(nullptr, sizeof(Stage), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) Stage{};
+  ForkedRanks ranks(kRanks, environment, [&](int, const ForkedRanks::Start& start) {
+    const auto runtime = start();
+    return survive(*runtime, *stage, elements, "rank " + std::to_string(victim));
+  });
+  const Deadline patience = deadline_after(std::chrono::seconds(30));
+  while (stage->looping.load() < kRanks && Clock::now() < patience) std::this_thread::yield();
+  REQUIRE(stage->looping.load() == kRanks);
+  std::this_thread::sleep_for(after);
+  stage->killed_at_us.store(now_us());
+  ranks.kill(victim, SIGKILL);
+  for (int rank = 0; rank < kRanks; ++rank) {
+    INFO("victim " << victim << ", rank " << rank);
+    CHECK(ranks.wait(rank) == (rank == victim ? 128 + SIGKILL : kHeardInTime));
+  }
+  munmap(stage, sizeof(Stage));
+}
+
+void kill_many(const Environment& environment, int times) {
+  std::mt19937 random(static_cast<unsigned>(times));
+  for (int i = 0; i < times; ++i) {
+    const std::int64_t elements = i % 2 == 0 ? 2 : 1 << 20;
+    kill_one(environment, elements, static_cast<int>(random() % kRanks), std::chrono::microseconds(random() % 20'000));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("SIGKILL in an allreduce loop over shared memory is heard by name in under a second") { kill_many({}, 12); }
+
+TEST_CASE("SIGKILL in an allreduce loop over TCP is heard by name in under a second") {
+  kill_many({{"HVD_SHARED_MEMORY", "0"}}, 8);
+}
+
+TEST_CASE("SIGKILL a hundred times", "[.long]") {
+  kill_many({}, 100);
+  kill_many({{"HVD_SHARED_MEMORY", "0"}}, 100);
+}
+
+}  // namespace hvd::testing

@@ -1,0 +1,90 @@
+#include "tests/support/run_ranks.h"
+
+#include <numeric>
+#include <stdexcept>
+#include <thread>
+
+#include "core/base/error.h"
+#include "core/rendezvous/memory_store.h"
+#include "ops/registry.h"
+
+namespace hvd::testing {
+
+namespace {
+
+constexpr Duration kPatience = std::chrono::minutes(10);
+
+Config rank_config(const RunOptions& options, int rank) {
+  Environment environment = options.environment;
+  environment["HVD_RANK"] = std::to_string(rank);
+  environment["HVD_SIZE"] = std::to_string(options.layout.size());
+  environment["HVD_SHARED_MEMORY"] = options.layout.shared_memory ? "1" : "0";
+  environment.emplace("HVD_LOG_LEVEL", "off");
+  return read_config(environment).config;
+}
+
+int host_of(const Layout& layout, int rank) {
+  int host = 0;
+  for (int left = rank; left >= layout.ranks_by_host[static_cast<std::size_t>(host)]; ++host) {
+    left -= layout.ranks_by_host[static_cast<std::size_t>(host)];
+  }
+  return host;
+}
+
+}  // namespace
+
+int Layout::size() const { return std::accumulate(ranks_by_host.begin(), ranks_by_host.end(), 0); }
+
+std::string Layout::name() const {
+  return to_string(Shape(ranks_by_host.begin(), ranks_by_host.end())) + (shared_memory ? "" : " without shared memory");
+}
+
+void run_ranks(const RunOptions& options, const std::function<void(Runtime&)>& body) {
+  MemoryStore store;
+  const JobKey key = JobKey::random();
+  std::vector<std::string> failures(static_cast<std::size_t>(options.layout.size()));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < options.layout.size(); ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        const std::string host = "host-" + std::to_string(host_of(options.layout, rank));
+        Runtime runtime(rank_config(options, rank),
+                        {.store = store,
+                         .job_key = key,
+                         .identity = {.host_key = host, .hostname = host, .pid = 1000 + rank},
+                         .own_host_address = "127.0.0.1",
+                         .make_backends = make_backends});
+        body(runtime);
+        // Leaving is collective news: nobody leaves while others still work.
+        perform(runtime, {.collective = Collective::barrier, .name = "end of test"});
+      } catch (const std::exception& error) {
+        failures[static_cast<std::size_t>(rank)] = "rank " + std::to_string(rank) + ": " + error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  std::string all;
+  for (const std::string& failure : failures) all += failure.empty() ? "" : failure + "\n";
+  if (!all.empty()) throw std::runtime_error(all);
+}
+
+void require(bool condition, const std::string& what) {
+  if (!condition) throw std::runtime_error(what);
+}
+
+void perform(Runtime& runtime, const Call& call) {
+  const Status status = outcome(runtime, call);
+  if (!status.ok()) throw Error(status);
+}
+
+Status outcome(Runtime& runtime, const Call& call) {
+  try {
+    Handle handle = runtime.submit(call);
+    if (!handle.wait(deadline_after(kPatience))) return Status(StatusCode::timeout, "the test's patience is over");
+    return handle.work().status();
+  } catch (const Error& error) {
+    return error.status();
+  }
+}
+
+}  // namespace hvd::testing

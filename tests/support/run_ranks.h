@@ -1,0 +1,42 @@
+// Ranks as threads of this process: each gets a Runtime of its own, all meet through one MemoryStore.
+//
+// The fastest way to run the whole stack: real shared memory, real sockets, no process to start. Checks inside the
+// ranks use require(), since Catch2's macros belong to the test's own thread.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/config.h"
+#include "core/runtime/runtime.h"
+
+namespace hvd::testing {
+
+struct Layout {
+  std::vector<int> ranks_by_host;  // {2, 1}: ranks 0 and 1 on one host, rank 2 on another
+  bool shared_memory = true;       // false: TCP also inside a host
+
+  int size() const;
+  std::string name() const;
+};
+
+struct RunOptions {
+  Layout layout;
+  Environment environment;  // HVD_* settings beyond those of the layout
+};
+
+// Runs `body` on every rank and waits for all. The first exception that is not an echo of another rank's death is
+// thrown again, with its rank in the text.
+void run_ranks(const RunOptions& options, const std::function<void(Runtime&)>& body);
+
+// Throws std::runtime_error(what) unless condition.
+void require(bool condition, const std::string& what);
+
+// Submits and waits; throws the operation's Error. Ten minutes at most.
+void perform(Runtime& runtime, const Call& call);
+
+// The Status with which the call ends, at submission or later.
+Status outcome(Runtime& runtime, const Call& call);
+
+}  // namespace hvd::testing

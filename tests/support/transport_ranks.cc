@@ -1,0 +1,74 @@
+#include "tests/support/transport_ranks.h"
+
+#include <numeric>
+#include <stdexcept>
+#include <thread>
+
+#include "core/base/error.h"
+#include "core/rendezvous/memory_store.h"
+#include "ops/transport/local/local_transport.h"
+#include "ops/transport/tcp/tcp_transport.h"
+
+namespace hvd::testing {
+
+namespace {
+
+// What the ranks of one run share.
+struct Surroundings {
+  explicit Surroundings(const TransportRun& transport_run) : run(transport_run), network(transport_run.size) {}
+
+  std::unique_ptr<Transport> make_transport(int rank) {
+    const AbortFlag& abort = run.abort != nullptr ? *run.abort : quiet;
+    if (run.kind == TransportKind::local) return std::make_unique<LocalTransport>(network, rank, abort);
+    std::vector<int> ranks(static_cast<std::size_t>(run.size));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    const MeshSetup setup{.rank = rank,
+                          .ranks = std::move(ranks),
+                          .store = store,
+                          .job_key = key,
+                          .own_host = "127.0.0.1",
+                          .describe = [](int peer) { return "rank " + std::to_string(peer); },
+                          .log = log,
+                          .deadline = deadline_after(20s)};
+    return std::make_unique<TcpTransport>(setup, run.policy, abort);
+  }
+
+  const TransportRun& run;
+  const AbortFlag quiet;
+  LocalNetwork network;
+  MemoryStore store;
+  const JobKey key = JobKey::random();
+  const Log log{"test", LogLevel::off};
+};
+
+}  // namespace
+
+const char* transport_name(TransportKind kind) { return kind == TransportKind::local ? "local" : "tcp"; }
+
+std::vector<Status> run_transport_ranks(const TransportRun& run, const RankBody& body) {
+  Surroundings surroundings(run);
+  std::vector<Status> ended(static_cast<std::size_t>(run.size));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < run.size; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        body(surroundings.make_transport(rank));
+      } catch (...) {
+        ended[static_cast<std::size_t>(rank)] = current_exception_status();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return ended;
+}
+
+void run_all_well(const TransportRun& run, const RankBody& body) {
+  std::string failures;
+  const std::vector<Status> ended = run_transport_ranks(run, body);
+  for (std::size_t rank = 0; rank < ended.size(); ++rank) {
+    if (!ended[rank].ok()) failures += "rank " + std::to_string(rank) + ": " + ended[rank].message() + "\n";
+  }
+  if (!failures.empty()) throw std::runtime_error(failures);
+}
+
+}  // namespace hvd::testing
