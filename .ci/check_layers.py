@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""Who may include whom: the table of docs/style.md, checked over every #include "..." of the sources.
+
+Prints each include that the table does not allow, each circle of folders and each #if HVD_WITH_* outside the one
+registry file; exits with 1 if there is any. Without a word it is fine.
+"""
+
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+# Folder -> what it may include besides itself: folders (with those below them) or single headers. The longest folder
+# that a file lies in counts.
+BASE = ["core/base"]
+VALUES = [*BASE, "core/tensor", "core/collective"]
+OPS = [*VALUES, "core/net", "core/device", "core/rendezvous", "core/config.h"]
+OPS += ["core/execution/backend.h", "core/execution/backend_context.h"]
+ALLOWED = {
+    "core/base": [],
+    "core": BASE,  # config.h
+    "core/tensor": BASE,
+    "core/net": BASE,
+    "core/device": BASE,
+    "core/observability": BASE,
+    "core/tuning": BASE,
+    "core/collective": [*BASE, "core/tensor"],
+    "core/rendezvous": [*BASE, "core/net", "core/config.h"],
+    # The pipeline: a stage knows its own product and those of the stages before it. A submission is made around the
+    # request that it will send.
+    "core/submission": [*VALUES, "core/device", "core/negotiation/request.h"],
+    "core/negotiation": [*VALUES, "core/net", "core/rendezvous", "core/observability", "core/config.h"],
+    "core/fusion": [*VALUES, "core/negotiation/response.h"],
+    "core/execution": [
+        *VALUES,
+        *["core/net", "core/device", "core/rendezvous", "core/observability", "core/submission", "core/config.h"],
+        *["core/negotiation/response.h", "core/fusion/bucket.h"],
+    ],
+    "core/engine": ["core"],
+    "core/runtime": ["core"],
+    "ops/transport": OPS,
+    "ops/reduction": OPS,
+    "ops/algorithms": [*OPS, "ops/transport", "ops/reduction"],
+    "ops/host": [*OPS, "ops/transport", "ops/reduction", "ops/algorithms"],
+    "ops": ["core", "ops"],  # registry
+    "bindings/c": ["core", "ops/registry.h", "hvd.h"],
+    "bindings/cpp": ["hvd.h", "hvd"],
+    "bindings/python": ["hvd.h"],
+    "launcher": [*BASE, "core/net", "core/rendezvous/store_server.h"],
+}
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
+SWITCH = re.compile(r"^\s*#\s*(?:if|ifdef|ifndef|elif)\b.*\bHVD_WITH_", re.MULTILINE)
+
+
+def home_of(path):
+    """The folder of the table in which a file lies."""
+    return max((folder for folder in ALLOWED if path.startswith(folder + "/")), key=len, default=None)
+
+
+def is_allowed(home, target):
+    inside = target.startswith(home + "/") and home_of(target) == home
+    return inside or any(target == entry or target.startswith(entry + "/") for entry in ALLOWED[home])
+
+
+def find_circle(edges):
+    """A list of folders that include one another in a circle, or None."""
+    state = {}
+
+    def visit(folder, trail):
+        state[folder] = "open"
+        for target in sorted(edges.get(folder, ())):
+            if state.get(target) == "open":
+                return [*trail[trail.index(target) :], target]
+            if target not in state and (circle := visit(target, [*trail, target])):
+                return circle
+        state[folder] = "done"
+        return None
+
+    for start in sorted(edges):
+        if start not in state and (circle := visit(start, [start])):
+            return circle
+    return None
+
+
+def main():
+    faults = []
+    edges = {}
+    for top in ("core", "ops", "bindings", "launcher"):
+        for file in sorted(path for path in (ROOT / top).rglob("*") if path.suffix in {".h", ".hpp", ".cc"}):
+            path = file.relative_to(ROOT).as_posix()
+            text = file.read_text(encoding="utf-8")
+            home = home_of(path)
+            if home is None:
+                faults.append(f"{path}: its folder is missing from the table in .ci/check_layers.py")
+                continue
+            for target in INCLUDE.findall(text):
+                if (file.parent / target).exists() and "/" not in target:
+                    continue
+                if not is_allowed(home, target):
+                    faults.append(f'{path}: {home} may not include "{target}"')
+                elif target.startswith(("core/", "ops/")):
+                    edges.setdefault(file.parent.relative_to(ROOT).as_posix(), set()).add(target.rpartition("/")[0])
+            if SWITCH.search(text) and path != "ops/registry.cc":
+                faults.append(f"{path}: #if HVD_WITH_* belongs into ops/registry.cc alone")
+    for folder, targets in edges.items():
+        targets.discard(folder)
+    if circle := find_circle(edges):
+        faults.append("folders include one another: " + " -> ".join(circle))
+    print("\n".join(faults), end="\n" if faults else "")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# What libhvd.so.0 and hvdrun ask of a machine, and what the library shows to its process.
+# Usage: .ci/check_library.sh PREFIX    where they are installed: .venv, /usr/local
+set -euo pipefail
+library=$1/lib/libhvd.so.0
+launcher=$1/bin/hvdrun
+allowed='^(lib(c|m|gcc_s|pthread)\.so\.[0-9]+|libstdc\+\+\.so\.6|ld-linux-x86-64\.so\.2|ld-linux-aarch64\.so\.1)$'
+failed=0
+fault() { echo "$1" && failed=1; }
+
+for file in "$library" "$launcher"; do
+  [ -f "$file" ] || { fault "$file is missing"; continue; }
+  for needed in $(readelf -d "$file" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p'); do
+    [[ $needed =~ $allowed ]] || fault "$file needs $needed, which a machine may not have"
+  done
+done
+
+# "u" is a symbol that the whole process shares, whoever else defines it: another copy of spdlog, for instance.
+while read -r _ kind name; do
+  [[ $name == hvd_* ]] || fault "$library exports $name, which is not part of the C interface"
+  [ "$kind" != u ] || fault "$library exports $name for the whole process to share"
+done < <(nm -D --defined-only "$library")
+nm -D --defined-only "$library" | grep -q ' T hvd_init$' || fault "$library does not export hvd_init"
+exit $failed

@@ -1,0 +1,91 @@
+#!/usr/bin/env bash
+# Brings the machine and .venv/ to where hvd runs: Debian packages, a virtual environment with PyTorch, hvd itself.
+# Usage: .ci/setup.sh build [check]    "check" adds what the tests and the linters need.
+# Every step looks first and does only what is missing, so that running it again takes a second.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+groups="${*:-build}"
+torch_version=2.13.0
+
+say() { printf '\033[1m==> %s\033[0m\n' "$*"; }
+die() { printf 'setup: %s\n' "$*" >&2; exit 1; }
+
+# The packages of the wanted groups in a list file, one a line.
+listed() { awk -v groups=" $groups " 'NF == 2 && $1 !~ /^#/ && index(groups, " " $1 " ") { print $2 }' "$1"; }
+
+install_debian_packages() {
+  local wanted missing as_root=()
+  mapfile -t wanted < <(listed .ci/debian-packages.txt)
+  if ! command -v dpkg-query > /dev/null; then
+    echo "setup: this is not a Debian system; it must have the equivalents of: ${wanted[*]}" >&2
+    return
+  fi
+  mapfile -t missing < <(comm -23 <(printf '%s\n' "${wanted[@]}" | sort) \
+    <(dpkg-query -W -f '${Package} ${db:Status-Status}\n' "${wanted[@]}" 2> /dev/null |
+      sed -n 's/ installed$//p' | sort))
+  ((${#missing[@]})) || return 0
+  if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo > /dev/null ||
+      die "these packages are missing, and this is neither root nor is there sudo: ${missing[*]}"
+    as_root=(sudo)
+  fi
+  say "installing Debian packages: ${missing[*]}"
+  "${as_root[@]}" apt-get -o Acquire::Retries=3 update
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+    apt-get -o Acquire::Retries=3 install -y --no-install-recommends "${missing[@]}"
+}
+
+pip_install() { .venv/bin/python -m pip install --disable-pip-version-check "$@"; }
+
+# A PyTorch that python3 can import already is used as it is, wherever it lies.
+make_environment() {
+  [ -x .venv/bin/python ] && .venv/bin/python -m pip --version > /dev/null 2>&1 && return
+  python3 -c 'import sys; sys.exit(sys.version_info < (3, 9))' || die "python3 must be 3.9 or newer"
+  local outer
+  outer=$(python3 -c 'import os, torch; print(os.path.dirname(os.path.dirname(torch.__file__)))' 2> /dev/null || true)
+  say "making .venv with $(python3 --version)${outer:+ and the PyTorch of $outer}"
+  python3 -m venv --clear ${outer:+--system-site-packages} .venv
+  # python3 may itself belong to a virtual environment, whose packages the option above does not reach.
+  if [ -n "$outer" ] && ! .venv/bin/python -c 'import torch' 2> /dev/null; then
+    echo "$outer" > "$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/outer.pth"
+  fi
+}
+
+install_python_packages() {
+  local wanted stamp=.venv/.hvd-packages
+  mapfile -t wanted < <(listed .ci/python-packages.txt)
+  [ "$(cat "$stamp" 2> /dev/null)" = "${wanted[*]}" ] && return
+  if ! .venv/bin/python -c 'import torch' 2> /dev/null; then
+    say "installing PyTorch $torch_version (the CPU build where the index has one)"
+    pip_install "torch==$torch_version+cpu" || pip_install "torch==$torch_version"
+  fi
+  say "installing Python packages: ${wanted[*]}"
+  pip_install "${wanted[@]}"
+  echo "${wanted[*]}" > "$stamp"
+}
+
+# What hvd is built from, as one number: unchanged since the last installation means nothing to do.
+fingerprint() {
+  find CMakeLists.txt pyproject.toml README.md LICENSE core ops bindings launcher -type f -not -path '*/__pycache__/*' \
+    -print0 | sort -z | xargs -0 sha256sum | sha256sum
+}
+
+install_hvd() {
+  local stamp=.venv/.hvd-fingerprint log=build/python.log now
+  now=$(fingerprint)
+  [ "$(cat "$stamp" 2> /dev/null)" = "$now" ] && return
+  say "building hvd and installing it into .venv (the whole output is in $log)"
+  mkdir -p build
+  rm -f "$stamp"
+  if ! pip_install --no-build-isolation --no-deps --force-reinstall -v . 2>&1 | tee "$log" |
+    grep --line-buffered -E '^ *\[[0-9]+/[0-9]+\]|error:|Successfully installed'; then
+    tail -n 60 "$log" >&2
+    die "building hvd failed; see $log"
+  fi
+  echo "$now" > "$stamp"
+}
+
+install_debian_packages
+make_environment
+install_python_packages
+install_hvd
