@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 groups="${*:-build}"
 torch_version=2.13.0
 
-say() { printf '\033[1m==> %s\033[0m\n' "$*"; }
+say() { printf '==> %s\n' "$*"; }
 die() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
 # The packages of the wanted groups in a list file, one a line.
@@ -53,15 +53,16 @@ make_environment() {
 
 install_python_packages() {
   local wanted stamp=.venv/.hvd-packages
-  mapfile -t wanted < <(listed .ci/python-packages.txt)
-  [ "$(cat "$stamp" 2> /dev/null)" = "${wanted[*]}" ] && return
+  touch "$stamp"
+  mapfile -t wanted < <(listed .ci/python-packages.txt | grep -vxFf "$stamp")
+  ((${#wanted[@]})) || return 0
   if ! .venv/bin/python -c 'import torch' 2> /dev/null; then
     say "installing PyTorch $torch_version (the CPU build where the index has one)"
     pip_install "torch==$torch_version+cpu" || pip_install "torch==$torch_version"
   fi
   say "installing Python packages: ${wanted[*]}"
   pip_install "${wanted[@]}"
-  echo "${wanted[*]}" > "$stamp"
+  printf '%s\n' "${wanted[@]}" >> "$stamp"
 }
 
 # What hvd is built from, as one number: unchanged since the last installation means nothing to do.

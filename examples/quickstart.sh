@@ -5,5 +5,5 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 .ci/setup.sh build
 export PATH="$PWD/.venv/bin:$PATH"
-printf '\033[1m==> %s\033[0m\n' "hvdrun -np 4 python examples/torch/digits.py $*"
+printf '==> %s\n' "hvdrun -np 4 python examples/torch/digits.py $*"
 exec hvdrun -np 4 python examples/torch/digits.py "$@"

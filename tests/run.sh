@@ -22,7 +22,7 @@ steps=0
 ticker=
 trap '[ -z "$ticker" ] || kill "$ticker" 2> /dev/null' EXIT
 
-headline() { printf '\033[1m==> %s\033[0m\n' "$*"; }
+headline() { printf '==> %s\n' "$*"; }
 elapsed() { printf '%dm%02ds' $(($1 / 60)) $(($1 % 60)); }
 
 # Says every 15 seconds how far a step is: the last line of its log.
@@ -113,8 +113,8 @@ if $all; then
     step tests "long C++ tests of ${executable##*/test_}" long_unit_tests "$executable"
   done
   step tests "long Python tests" python_tests long
-  for benchmark in tests/bench/*.sh; do
-    step check "benchmark ${benchmark##*/}" "$benchmark"
+  for benchmark in $(find build/release/tests/bench -type f -executable -name 'bench_*' | sort); do
+    step check "benchmark ${benchmark##*/bench_}" "$benchmark"
   done
 fi
 

@@ -1,5 +1,6 @@
 #include "bindings/c/instance.h"
 
+#include <pthread.h>
 #include <unistd.h>
 
 #include "core/base/error.h"
@@ -42,6 +43,13 @@ std::shared_ptr<Runtime> start_alone(const Config& config) {
 }
 
 }  // namespace
+
+Instance::Instance() {
+  // Data loaders fork. Reads without the lock: a child has one thread, and the lock may be held by one that it lacks.
+  pthread_atfork(nullptr, nullptr, [] {
+    if (Instance& instance = get(); instance.runtime_) instance.runtime_->abandon_in_child();
+  });
+}
 
 Instance& Instance::get() {
   static auto* const instance = new Instance();

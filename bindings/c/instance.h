@@ -30,6 +30,8 @@ class Instance {
   static std::string& last_error();
 
  private:
+  Instance();
+
   mutable std::mutex mutex_;
   std::shared_ptr<Runtime> runtime_;  // guarded by mutex_
   pid_t owner_ = -1;                  // guarded by mutex_; a forked child is not the process that has initialised

@@ -1,7 +1,7 @@
 // Small messages between the coordinator (rank 0) and every other rank, and the news of who is gone.
 //
-// Implementations: StarChannel (processes), LocalChannel (ranks that are threads, in tests). All calls come from the
-// engine thread, except wake().
+// The seam between the negotiation, which is pure, and what carries its messages (star_channel.h). All calls come from
+// the engine thread, except wake().
 #pragma once
 
 #include <optional>
@@ -41,6 +41,10 @@ class ControlChannel {
   // Delivers what is queued, says goodbye to the peers so that they do not take the closing of connections for a
   // death, and closes. Bounded by the deadline.
   virtual void close(Deadline deadline) = 0;
+
+  // In a forked child, before anything else runs there: lets go of the connections, which would otherwise stay open
+  // when this process dies and hide its death. Async-signal-safe; the child uses nothing of the channel afterwards.
+  virtual void abandon_in_child() noexcept = 0;
 };
 
 }  // namespace hvd

@@ -233,4 +233,8 @@ void ControlLinks::close(Deadline deadline) {
   for (auto& link : links_) link->socket.close();
 }
 
+void ControlLinks::abandon_in_child() noexcept {
+  for (const auto& link : links_) ::close(link->socket.fd());
+}
+
 }  // namespace hvd

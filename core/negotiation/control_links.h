@@ -40,6 +40,9 @@ class ControlLinks {
   // Sends what is queued and a goodbye to every peer, waits for that until the deadline, and stops the thread.
   void close(Deadline deadline);
 
+  // See ControlChannel.
+  void abandon_in_child() noexcept;
+
  private:
   enum class FrameKind : std::uint8_t { message = 1, goodbye = 2, abort = 3 };
   struct Link;

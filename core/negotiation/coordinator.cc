@@ -62,6 +62,7 @@ std::optional<CoordinatorMessage> Coordinator::respond(TimePoint now) {
   if (outgoing_.entries.empty() && outgoing_.notices.empty()) return std::nullopt;
   CoordinatorMessage next;
   next.number = outgoing_.number + 1;
+  next.entries.reserve(outgoing_.entries.size());  // the next step is likely like this one
   return std::exchange(outgoing_, std::move(next));
 }
 
@@ -70,7 +71,7 @@ Deadline Coordinator::next_deadline() const { return closed_ ? Deadline::max() :
 // ---- What ranks ask for
 
 void Coordinator::receive_hit(int rank, std::uint32_t slot, std::uint64_t applied, TimePoint now) {
-  const AgreementPtr meant = cache_.find(slot, applied);
+  const AgreementPtr& meant = cache_.find(slot, applied);
   if (!meant) violation(rank, "means cache slot " + std::to_string(slot) + ", which was empty for it");
   Group& group = group_of(rank, meant->first());
   const int position = position_of(rank, group);

@@ -120,4 +120,6 @@ void StarChannel::close(Deadline deadline) {
   links_->close(deadline);
 }
 
+void StarChannel::abandon_in_child() noexcept { links_->abandon_in_child(); }
+
 }  // namespace hvd

@@ -38,6 +38,7 @@ class StarChannel final : public ControlChannel {
   void wait(Deadline deadline, bool eager) override;
   void wake() override;
   void close(Deadline deadline) override;
+  void abandon_in_child() noexcept override;
 
  private:
   // One neighbour that is reached through shared memory.

@@ -244,6 +244,7 @@ RankMessage decode_rank_message(std::span<const std::byte> bytes) {
 }
 
 Bytes encode(const CoordinatorMessage& message) {
+  if (message.entries.size() > kMaxEntries) throw InvalidArgument("a message of too many responses");
   ByteWriter writer;
   writer.put(kCoordinatorMessage);
   writer.put(message.number);
@@ -269,6 +270,7 @@ CoordinatorMessage decode_coordinator_message(std::span<const std::byte> bytes) 
   CoordinatorMessage message;
   message.number = reader.get<std::uint64_t>();
   const std::uint32_t entries = reader.get_count(kMinEntryBytes);
+  if (entries > kMaxEntries) malformed(std::to_string(entries) + " entries");
   for (std::uint32_t i = 0; i < entries; ++i) message.entries.push_back(get_entry(reader));
   const std::uint32_t notices = reader.get_count(sizeof(std::uint32_t));
   for (std::uint32_t i = 0; i < notices; ++i) {

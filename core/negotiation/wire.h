@@ -22,7 +22,10 @@ inline constexpr std::size_t kMaxTextBytes = std::size_t{64} << 10;
 // Cache slots are below this, whatever the configured capacity; bounds the bit vector of hits.
 inline constexpr std::uint32_t kMaxCacheSlots = 1u << 20;
 
-// Throws InvalidArgument if a name, a slot or a number of dimensions is beyond its limit.
+// Entries in one message; bounds what a short message can make a rank allocate.
+inline constexpr std::uint32_t kMaxEntries = 1u << 20;
+
+// Throws InvalidArgument if a name, a slot or a count is beyond its limit.
 Bytes encode(const RankMessage& message);
 Bytes encode(const CoordinatorMessage& message);
 

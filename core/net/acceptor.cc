@@ -22,15 +22,12 @@ constexpr std::size_t kBatch = 64;
 // A connection that has not proved itself yet.
 struct Stranger {
   Stranger(Socket connection, const JobKey& key, Purpose purpose, Deadline last_moment)
-      : socket(std::move(connection)),
-        handshake(key, purpose, fresh_nonce()),
-        challenge(handshake.challenge()),
-        deadline(last_moment) {}
+      : socket(std::move(connection)), handshake(key, purpose, fresh_nonce()), deadline(last_moment) {}
 
   Socket socket;
   ServerHandshake handshake;
-  InTransit<kChallengeBytes> challenge;
-  InTransit<kProofBytes> proof;
+  Proof proof;
+  std::size_t received = 0;
   Deadline deadline;
 };
 
@@ -68,8 +65,9 @@ struct Acceptor::State {
 
   void drop_late() {
     const TimePoint now = Clock::now();
-    while (!strangers.empty() && strangers.begin()->second.deadline <= now)
+    while (!strangers.empty() && strangers.begin()->second.deadline <= now) {
       drop_oldest("it did not prove itself in time");
+    }
   }
 
   void greet(Socket socket) {
@@ -78,7 +76,7 @@ struct Acceptor::State {
     const auto added = strangers.try_emplace(id, std::move(socket), key, purpose, deadline_after(kProofTime)).first;
     Stranger& stranger = added->second;
     // A fresh connection has room for these few bytes.
-    const auto sent = stranger.socket.send_some(stranger.challenge.rest());
+    const auto sent = stranger.socket.send_some(stranger.handshake.challenge());
     if (sent != kChallengeBytes) return drop(added, "it closed at once");
     watch(stranger.socket.fd(), id);
   }
@@ -103,15 +101,15 @@ struct Acceptor::State {
     const auto found = strangers.find(id);
     if (found == strangers.end()) return std::nullopt;
     Stranger& stranger = found->second;
-    const auto count = stranger.socket.receive_some(stranger.proof.rest());
+    const auto count = stranger.socket.receive_some(std::span(stranger.proof).subspan(stranger.received));
     if (!count) {
       drop(found, "it closed before it proved itself");
       return std::nullopt;
     }
-    stranger.proof.advance(*count);
-    if (!stranger.proof.complete()) return std::nullopt;
+    stranger.received += *count;
+    if (stranger.received < kProofBytes) return std::nullopt;
 
-    const auto verdict = stranger.handshake.judge(stranger.proof.bytes());
+    const auto verdict = stranger.handshake.judge(stranger.proof);
     if (verdict.objection != nullptr) {
       drop(found, verdict.objection);
       return std::nullopt;

@@ -20,7 +20,7 @@ constexpr std::string_view kClientSays = "hvd handshake: client";
 constexpr std::string_view kServerSays = "hvd handshake: server";
 static_assert(kClientSays.size() == kServerSays.size());
 
-// Lays values behind each other in a message, or takes them out again.
+// Lays values behind each other in a message.
 class Cursor {
  public:
   explicit Cursor(std::byte* at) : at_(at) {}

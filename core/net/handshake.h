@@ -28,23 +28,6 @@ using Challenge = std::array<std::byte, kChallengeBytes>;
 using Proof = std::array<std::byte, kProofBytes>;
 using Reply = std::array<std::byte, kReplyBytes>;
 
-// A message on its way, whole or in pieces.
-template <std::size_t kSize>
-class InTransit {
- public:
-  InTransit() = default;
-  explicit InTransit(const std::array<std::byte, kSize>& bytes) : bytes_(bytes) {}
-
-  std::span<std::byte> rest() { return std::span<std::byte>(bytes_).subspan(moved_); }
-  void advance(std::size_t count) { moved_ += count; }
-  bool complete() const { return moved_ == kSize; }
-  const std::array<std::byte, kSize>& bytes() const { return bytes_; }
-
- private:
-  std::array<std::byte, kSize> bytes_{};
-  std::size_t moved_ = 0;
-};
-
 class ClientHandshake {
  public:
   ClientHandshake(const JobKey& key, Purpose purpose, int rank, const Nonce& own_nonce);

@@ -35,17 +35,13 @@ Moved outcome(ssize_t result, const char* operation) {
   if (result >= 0) return {.count = static_cast<std::size_t>(result)};
   switch (errno) {
     case EAGAIN: return {.would_block = true};
-    case EPIPE:
-    case ECONNRESET:
-    case ECONNABORTED:
-    case ECONNREFUSED:
-    case ENOTCONN:
-    case ETIMEDOUT:
-    case EHOSTUNREACH:
-    case EHOSTDOWN:
-    case ENETUNREACH:
-    case ENETDOWN: return {.lost = errno};
-    default: throw Internal(std::string(operation) + ": " + error_text(errno));
+    case EBADF:
+    case EFAULT:
+    case EINVAL:
+    case ENOBUFS:
+    case ENOMEM:
+    case ENOTSOCK: throw Internal(std::string(operation) + ": " + error_text(errno));
+    default: return {.lost = errno};  // all else is what the network or the peer did
   }
 }
 

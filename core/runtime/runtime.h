@@ -66,6 +66,9 @@ class Runtime {
   // Ends the run on every rank; open works are completed with StatusCode::shut_down. Idempotent; any thread.
   void shut_down();
 
+  // In a forked child, which has memory but no threads of this process: lets go of the connections.
+  void abandon_in_child() noexcept { channel_->abandon_in_child(); }
+
  private:
   const ProcessSet& process_set(std::int32_t id) const;
 

@@ -111,6 +111,13 @@ def test_reducescatter(dtype, number):
     assert equal(hvd.reducescatter(given[me]), average.to(dtype).split(lengths)[me])
 
 
+def test_reducescatter_of_minimum_and_maximum():
+    given = torch.arange(4.0 * hvd.size()) + hvd.rank()
+    mine = torch.arange(4.0 * hvd.size()).chunk(hvd.size())[hvd.rank()]
+    assert equal(hvd.reducescatter(given, op=hvd.Min), mine)
+    assert equal(hvd.reducescatter(given, op=hvd.Max), mine + hvd.size() - 1)
+
+
 def test_reducescatter_scales_and_compresses():
     given = torch.ones(hvd.size() * 2, 3)
     result = hvd.reducescatter(given, op=hvd.Sum, prescale_factor=2.0, postscale_factor=0.25)

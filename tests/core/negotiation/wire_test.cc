@@ -1,5 +1,6 @@
 #include "core/negotiation/wire.h"
 
+#include <cstring>
 #include <random>
 
 #include "core/base/error.h"
@@ -222,6 +223,18 @@ TEST_CASE("Counts beyond the message allocate nothing") {
   for (std::uint32_t i = 0; i < words; ++i) beyond.put(std::uint64_t{1});
   beyond.put(std::uint32_t{0});
   CHECK_THROWS_WITH(decode_rank_message(beyond.take()), Catch::Matchers::Contains("words of cache slots"));
+}
+
+TEST_CASE("A message of too many entries is refused on both sides") {
+  CoordinatorMessage message;
+  message.entries.resize(kMaxEntries + 1, {0, std::nullopt});
+  CHECK_THROWS_AS(encode(message), InvalidArgument);
+  message.entries.pop_back();
+  Bytes bytes = encode(message);
+  const std::uint32_t count = kMaxEntries + 1;
+  std::memcpy(bytes.data() + 9, &count, sizeof count);
+  bytes.insert(bytes.end() - 4, 5, std::byte{0});
+  CHECK_THROWS_WITH(decode_coordinator_message(bytes), Catch::Matchers::Contains("1048577 entries"));
 }
 
 TEST_CASE("Any changed byte is either refused or decodes to something that encodes again") {

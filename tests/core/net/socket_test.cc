@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -165,6 +166,23 @@ TEST_CASE("descriptors do not leak into programs that are started") {
   CHECK(closes_on_exec(listener.fd()));
   CHECK(closes_on_exec(pair.client.fd()));
   CHECK(closes_on_exec(pair.server.fd()));
+}
+
+TEST_CASE("both ends of a TCP connection send at once and notice a dead host") {
+  const Pair pair = connect_pair(true);
+  for (const int fd : {pair.client.fd(), pair.server.fd()}) {
+    const auto option = [fd](int level, int name) {
+      int value = 0;
+      socklen_t length = sizeof value;
+      getsockopt(fd, level, name, &value, &length);
+      return value;
+    };
+    CHECK(option(IPPROTO_TCP, TCP_NODELAY) == 1);
+    CHECK(option(SOL_SOCKET, SO_KEEPALIVE) == 1);
+    CHECK(option(IPPROTO_TCP, TCP_USER_TIMEOUT) == 10'000);
+    CHECK(option(IPPROTO_TCP, TCP_KEEPIDLE) + option(IPPROTO_TCP, TCP_KEEPINTVL) * option(IPPROTO_TCP, TCP_KEEPCNT) <=
+          10);
+  }
 }
 
 TEST_CASE("a connection knows its own numbers") {

@@ -44,15 +44,16 @@ TEST_CASE("all ranks learn of all") {
 TEST_CASE("the ranks that did not come are named, by all who did") {
   MemoryStore store;
   std::vector<std::future<Identities>> present;
-  for (const int rank : {0, 1, 3}) present.push_back(start(store, rank, 6, 200ms));
-  for (auto& rank : present) CHECK_THROWS_WITH(rank.get(), "ranks 2, 4, 5 did not start within 0.2 s");
+  for (const int rank : {0, 1, 3}) present.push_back(start(store, rank, 6, 500ms));
+  for (auto& rank : present)
+    CHECK_THROWS_WITH(rank.get(), Catch::Matchers::Contains("ranks 2, 4, 5 did not start within "));
 }
 
 TEST_CASE("rank 0 may be the missing one") {
   MemoryStore store;
-  auto one = start(store, 1, 3, 100ms);
-  auto two = start(store, 2, 3, 100ms);
-  CHECK_THROWS_WITH(one.get(), "rank 0 did not start within 0.1 s");
+  auto one = start(store, 1, 3, 500ms);
+  auto two = start(store, 2, 3, 500ms);
+  CHECK_THROWS_WITH(one.get(), Catch::Matchers::StartsWith("rank 0 did not start within "));
   CHECK_THROWS_AS(two.get(), Timeout);
 }
 

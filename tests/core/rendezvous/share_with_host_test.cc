@@ -74,8 +74,8 @@ TEST_CASE("a rank alone on its host needs nobody") {
 
 TEST_CASE("a rank that does not come is named") {
   Ranks ranks("aaaa");
-  auto lowest = ranks.start(0, "data", 200ms);
-  auto second = ranks.start(1, "data", 200ms);
+  auto lowest = ranks.start(0, "data", 500ms);
+  auto second = ranks.start(1, "data", 500ms);
   CHECK(second.get().size() == kBytes);
   CHECK_THROWS_WITH(lowest.get(), Catch::Matchers::Contains("ranks 2, 3 of this host"));
 }

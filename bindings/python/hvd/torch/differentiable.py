@@ -252,10 +252,10 @@ def reducescatter(
         tensor: the same shape, of at least one dimension, and dtype on every rank. Rows that do not divide evenly go
             to the first ranks.
         name, compression, prescale_factor, postscale_factor, process_set: as for `allreduce`.
-        op: Average or Sum.
+        op: Average, Sum, Min, Max or Product.
 
     Returns:
-        A new tensor: this rank's rows. Differentiable.
+        A new tensor: this rank's rows. Average and Sum are differentiable.
     """
     arguments = (name, resolve_op(op, None), process_set, prescale_factor, postscale_factor)
     tensor, context = compression.compress(tensor)

@@ -1,0 +1,37 @@
+"""A job's processes from their first call to their end, as programs of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from launching import PROGRAMS, run_job
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+@pytest.mark.parametrize("program", ["lifecycle", "forks", "leaves_with_work"])
+def test_program(program, ranks):
+    job = run_job(ranks, [str(PROGRAMS / f"{program}.py")])
+    assert job.returncode == 0, job.output
+    for rank in range(ranks):
+        assert f"rank {rank} is fine" in job.output
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_a_killed_rank_is_named(ranks):
+    job = run_job(ranks, [str(PROGRAMS / "loses_a_rank.py")])
+    assert job.returncode != 0
+    for rank in range(ranks - 1):
+        assert f"rank {rank} heard of it" in job.output, job.output
+
+
+@pytest.mark.parametrize("program", ["lifecycle", "forks", "leaves_with_work"])
+def test_without_a_launcher_a_process_is_a_job_of_one(program):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("HVD_", "HOROVOD_"))}
+    done = subprocess.run(
+        [sys.executable, str(PROGRAMS / f"{program}.py")], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "rank 0 is fine\n"

@@ -1,0 +1,45 @@
+"""The package without a framework: its command line, its version, what an import brings with it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import hvd
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=60)
+
+
+def test_version():
+    assert run("-m", "hvd", "--version").stdout.strip() == hvd.__version__
+
+
+def test_environment_is_markdown_with_every_variable():
+    text = run("-m", "hvd", "--environment").stdout
+    assert "HVD_FUSION_THRESHOLD" in text and "HVD_STALL_CHECK_TIME_SECONDS" in text
+
+
+def test_cmake_dir_holds_the_package():
+    done = run("-m", "hvd", "--cmake-dir")
+    assert done.returncode == 0, done.stderr
+    assert (Path(done.stdout.strip()) / "hvdConfig.cmake").exists()
+
+
+def test_one_thing_must_be_asked_for():
+    assert run("-m", "hvd").returncode == 2
+
+
+def test_import_brings_no_framework():
+    code = "import hvd, sys; hvd.init(); assert hvd.size() == 1; assert not {'torch', 'numpy'} & sys.modules.keys()"
+    done = run("-c", code)
+    assert done.returncode == 0, done.stderr
+
+
+def test_exception_is_one_class():
+    import hvd.torch
+    from hvd.exceptions import HorovodInternalError
+
+    assert hvd.torch.HorovodInternalError is HorovodInternalError and issubclass(HorovodInternalError, RuntimeError)

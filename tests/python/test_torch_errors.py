@@ -1,0 +1,203 @@
+"""Errors: of one rank's call, of ranks that disagree, and what still works afterwards."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import threading
+import time
+
+import pytest
+import torch
+
+import hvd.torch as hvd
+from hvd.process_set import ProcessSet
+
+
+def still_works() -> bool:
+    return hvd.allreduce(torch.ones(3), op=hvd.Sum).tolist() == [hvd.size()] * 3
+
+
+BAD_TENSORS = {
+    "complex": (lambda: torch.ones(2, dtype=torch.complex64), "complex64"),
+    "transposed": (lambda: torch.ones(2, 3).t(), "contiguous"),
+    "sparse": (lambda: torch.ones(2, 2).to_sparse(), "sparse"),
+    "meta": (lambda: torch.ones(2, device="meta"), "meta"),
+    "list": (lambda: [1.0, 2.0], "torch.Tensor"),
+}
+FORMS = {
+    "allreduce": hvd.allreduce,
+    "allreduce_": hvd.allreduce_,
+    "allreduce_async": hvd.allreduce_async,
+    "allreduce_async_": hvd.allreduce_async_,
+    "grouped_allreduce": lambda tensor: hvd.grouped_allreduce([torch.ones(1), tensor]),
+    "allgather": hvd.allgather,
+    "broadcast": lambda tensor: hvd.broadcast(tensor, 0),
+    "broadcast_": lambda tensor: hvd.broadcast_(tensor, 0),
+    "alltoall": hvd.alltoall,
+    "reducescatter": hvd.reducescatter,
+}
+
+
+@pytest.mark.ranks(2)
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("bad", BAD_TENSORS)
+def test_unsupported_tensors(form, bad):
+    make, text = BAD_TENSORS[bad]
+    with pytest.raises(ValueError, match=text):
+        FORMS[form](make())
+    assert still_works()
+
+
+@pytest.mark.ranks(2)
+def test_wrong_arguments():
+    ones = torch.ones(4)
+    for call in (
+        lambda: hvd.allreduce(ones, op=hvd.Adasum),
+        lambda: hvd.allreduce_(ones, op=17),
+        lambda: hvd.broadcast(ones, root_rank=hvd.size()),
+        lambda: hvd.broadcast(ones, root_rank=-1),
+        lambda: hvd.alltoall(ones, splits=[4]),
+        lambda: hvd.alltoall(ones, splits=[]),
+        lambda: hvd.alltoall(ones, splits=[4, 4]),
+        lambda: hvd.alltoall(ones, splits=[5, -1]),
+        lambda: hvd.alltoall(ones, splits=torch.tensor([2.0, 2.0])),
+        lambda: hvd.alltoall(ones, splits=torch.tensor([[2, 2]])),
+        lambda: hvd.alltoall(torch.ones(3)),
+        lambda: hvd.allreduce(ones, process_set=ProcessSet([0])),
+        lambda: hvd.join(device=0),
+        lambda: hvd.poll(123456789),
+        lambda: hvd.init(process_sets=[ProcessSet([0])]),
+        lambda: hvd.init(comm=object()),
+    ):
+        with pytest.raises(ValueError):
+            call()
+    assert still_works()
+
+
+@pytest.mark.ranks(1, 2)
+def test_a_name_is_taken_until_synchronized():
+    handle = hvd.allreduce_async(torch.ones(2), name="twice")
+    with pytest.raises(ValueError, match="twice"):
+        hvd.allreduce_async(torch.ones(2), name="twice")
+    with pytest.raises(ValueError, match="twice"):
+        hvd.allreduce_(torch.ones(2), name="twice")
+    assert hvd.synchronize(handle).tolist() == [1, 1]
+    assert hvd.allreduce(torch.ones(2), name="twice").tolist() == [1, 1]
+
+
+@pytest.mark.ranks(1, 2)
+def test_a_name_is_free_when_polled_as_done():
+    handle = hvd.allreduce_async(torch.ones(2), name="polled")
+    limit = time.monotonic() + 10
+    while not hvd.poll(handle):
+        assert time.monotonic() < limit
+    assert hvd.allreduce(torch.zeros(2), name="polled").tolist() == [0, 0]
+    assert hvd.synchronize(handle).tolist() == [1, 1]
+
+
+@pytest.mark.ranks(1)
+def test_handles_are_used_up():
+    handle = hvd.allreduce_async(torch.ones(2))
+    assert isinstance(handle, int)
+    assert hvd.synchronize(handle) is not None
+    assert hvd.synchronize(handle) is None
+    assert hvd.synchronize(987654321) is None
+
+
+def by_rank(first: object, others: object) -> object:
+    return first if hvd.rank() == 0 else others
+
+
+DISAGREEMENTS = {
+    "shape": (lambda name: hvd.allreduce(torch.ones(by_rank(17, 19)), name=name), "17", "19"),
+    "dtype": (
+        lambda name: hvd.allreduce(torch.ones(3, dtype=by_rank(torch.int32, torch.float64)), name=name),
+        "int32",
+        "float64",
+    ),
+    "operation": (lambda name: hvd.allreduce(torch.ones(3), op=by_rank(hvd.Max, hvd.Sum), name=name), "max", "sum"),
+    "scale": (lambda name: hvd.allreduce(torch.ones(3), prescale_factor=by_rank(0.25, 0.5), name=name), "0.25", "0.5"),
+    "root": (lambda name: hvd.broadcast(torch.ones(3), by_rank(0, 1), name=name), "0", "1"),
+    "collective": (
+        lambda name: hvd.allreduce(torch.ones(3)) if hvd.rank() == 0 else hvd.allgather(torch.ones(3)),
+        "allreduce",
+        "allgather",
+    ),
+    "rows": (lambda name: hvd.allgather(torch.ones(2, by_rank(17, 19)), name=name), "17", "19"),
+    "number": (
+        lambda name: hvd.grouped_allreduce([torch.ones(3)] * by_rank(2, 3), name=name),
+        "2",
+        "3",
+    ),
+}
+
+
+@pytest.mark.ranks(2, 4)
+@pytest.mark.parametrize("what", DISAGREEMENTS)
+def test_every_rank_hears_of_a_disagreement(what):
+    call, first, other = DISAGREEMENTS[what]
+    start = time.monotonic()
+    with pytest.raises(hvd.HorovodInternalError) as error:
+        call(f"disagreement.{what}")
+    assert time.monotonic() - start < 5
+    text = str(error.value)
+    assert re.search(r"rank 0\b", text) and re.search(r"rank [1-9]\b", text), text
+    assert first in text and other in text, text
+    # The name can be used again, and everything else goes on.
+    assert still_works()
+    assert hvd.allreduce(torch.ones(3), name=f"disagreement.{what}").tolist() == [1, 1, 1]
+
+
+@pytest.mark.ranks(2)
+def test_rows_of_a_scalar():
+    for call in (hvd.allgather, hvd.reducescatter):
+        with pytest.raises((ValueError, hvd.HorovodInternalError)):
+            call(torch.tensor(1.0))
+    assert still_works()
+
+
+@pytest.mark.ranks(2)
+def test_ctrl_c_while_waiting():
+    if hvd.rank() == 0:
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        start = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            hvd.allreduce_(torch.ones(100), name="late")
+        assert time.monotonic() - start < 3
+    hvd.barrier()
+    if hvd.rank() != 0:
+        # Rank 0 has left the wait, not the operation: its part, which nobody there holds any more, is still good.
+        assert hvd.allreduce_(torch.ones(100), name="late", op=hvd.Average).tolist() == [1.0] * 100
+    assert still_works()
+
+
+@pytest.mark.ranks(2)
+def test_an_interrupted_handle_can_be_synchronized_again():
+    if hvd.rank() == 0:
+        handle = hvd.allreduce_async(torch.ones(3), name="again", op=hvd.Sum)
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            hvd.synchronize(handle)
+    hvd.barrier()
+    if hvd.rank() != 0:
+        handle = hvd.allreduce_async(torch.ones(3), name="again", op=hvd.Sum)
+    assert hvd.synchronize(handle).tolist() == [2, 2, 2]
+
+
+@pytest.mark.ranks(2)
+def test_waiting_leaves_other_threads_running():
+    turns = 0
+    if hvd.rank() == 0:
+        waiting = threading.Thread(target=lambda: hvd.allreduce_(torch.ones(3), name="slow"))
+        waiting.start()
+        while turns < 1000:
+            turns += 1
+        assert waiting.is_alive()
+    hvd.barrier()
+    if hvd.rank() == 0:
+        waiting.join()
+    else:
+        hvd.allreduce_(torch.ones(3), name="slow")
+    assert still_works()

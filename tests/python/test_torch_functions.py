@@ -1,0 +1,114 @@
+"""broadcast_parameters, broadcast_optimizer_state, and Python objects."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import hvd.torch as hvd
+
+pytestmark = pytest.mark.ranks
+
+
+def same_everywhere(value: object) -> bool:
+    return len({repr(v) for v in hvd.allgather_object(value)}) == 1
+
+
+def make_model(seed: int) -> nn.Module:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(16, 3))
+
+
+def as_lists(module: nn.Module) -> dict[str, list]:
+    return {name: tensor.tolist() for name, tensor in module.state_dict().items()}
+
+
+@pytest.mark.parametrize("what", ["state_dict", "named_parameters", "parameters"])
+def test_broadcast_parameters(what):
+    root = hvd.size() - 1
+    model, expected = make_model(hvd.rank()), make_model(root)
+    hvd.broadcast_parameters(getattr(model, what)(), root_rank=root)
+    assert as_lists(model) == as_lists(expected)
+
+
+def test_broadcast_parameters_of_other_strides():
+    model = make_model(hvd.rank()).to(memory_format=torch.channels_last)
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    assert as_lists(model) == as_lists(make_model(0))
+
+
+def test_broadcast_parameters_of_something_else():
+    for wrong in (3, torch.ones(3), {"a": 3}):
+        with pytest.raises(ValueError):
+            hvd.broadcast_parameters(wrong, root_rank=0)
+
+
+OPTIMIZERS = {
+    "sgd": lambda p, lr: torch.optim.SGD(p, lr=lr),
+    "momentum": lambda p, lr: torch.optim.SGD(p, lr=lr, momentum=0.9, nesterov=True),
+    "adam": lambda p, lr: torch.optim.Adam(p, lr=lr, amsgrad=True),
+    "adagrad": lambda p, lr: torch.optim.Adagrad(p, lr=lr),
+}
+
+
+def stepped(kind: str, rank: int, steps: int) -> tuple[nn.Module, torch.optim.Optimizer]:
+    model = nn.Linear(3, 2)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.fill_(rank + 1.0)
+    optimizer = OPTIMIZERS[kind](model.parameters(), 0.1 * (rank + 1))
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(torch.ones(4, 3)).square().mean().backward()
+        optimizer.step()
+    return model, optimizer
+
+
+@pytest.mark.parametrize("wrapped", [False, True], ids=["plain", "distributed"])
+@pytest.mark.parametrize("others_have_state", [False, True], ids=["empty", "filled"])
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_broadcast_optimizer_state(kind, others_have_state, wrapped):
+    root = 0
+    model, optimizer = stepped(kind, hvd.rank(), steps=3 if hvd.rank() == root or others_have_state else 0)
+    if wrapped:
+        optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
+    hvd.broadcast_optimizer_state(optimizer, root_rank=root)
+    _, expected = stepped(kind, root, steps=3)
+    assert repr(optimizer.state_dict()) == repr(expected.state_dict())
+    # And it is usable: one more step makes no difference between ranks.
+    hvd.broadcast_parameters(model.parameters(), root_rank=root)
+    optimizer.zero_grad()
+    model(torch.ones(4, 3)).sum().backward()
+    optimizer.step()
+    assert same_everywhere([p.tolist() for p in model.parameters()])
+
+
+def test_broadcast_optimizer_state_of_a_fresh_optimizer():
+    model, optimizer = stepped("adam", hvd.rank(), steps=0)
+    hvd.broadcast_optimizer_state(optimizer, root_rank=0, model=model)
+    assert optimizer.param_groups[0]["lr"] == 0.1 and not optimizer.state
+
+
+def test_broadcast_optimizer_state_of_lbfgs():
+    with pytest.raises(ValueError, match="LBFGS"):
+        hvd.broadcast_optimizer_state(torch.optim.LBFGS(nn.Linear(1, 1).parameters()), root_rank=0)
+
+
+def test_broadcast_object():
+    for root in range(hvd.size()):
+        for name in (None, "thing"):
+            mine = {"rank": hvd.rank(), "list": [1, 2, "three"], "call": (lambda x: x + 1)}
+            received = hvd.broadcast_object(mine if hvd.rank() == root else None, root_rank=root, name=name)
+            assert received["rank"] == root and received["list"] == [1, 2, "three"] and received["call"](1) == 2
+    assert hvd.broadcast_object(None) is None
+
+
+def test_broadcast_object_of_a_megabyte():
+    assert hvd.broadcast_object(b"x" * 1_000_000 if hvd.rank() == 0 else None) == b"x" * 1_000_000
+
+
+def test_allgather_object():
+    for name in (None, "things"):
+        objects = hvd.allgather_object(["rank"] * hvd.rank(), name=name)
+        assert objects == [["rank"] * rank for rank in range(hvd.size())]
