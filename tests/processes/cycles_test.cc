@@ -33,7 +33,7 @@ long resident_kib() {
 int cycle_many(const ForkedRanks::Start& start, int cycles, bool check_time) {
   std::vector<double> ms;
   int descriptors = 0, threads = 0;
-  long kib = 0;
+  [[maybe_unused]] long kib = 0;
   for (int i = 0; i < cycles; ++i) {
     const TimePoint begin = Clock::now();
     {

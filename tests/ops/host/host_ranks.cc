@@ -14,7 +14,7 @@ namespace hvd::testing {
 namespace {
 
 struct PageDelete {
-  void operator()(std::byte* memory) const { ::operator delete(memory, std::align_val_t{4096}); }
+  void operator()(std::byte* memory) const { ::operator delete[](memory, std::align_val_t{4096}); }
 };
 
 // What one host's ranks share.
@@ -22,7 +22,7 @@ struct Region {
   explicit Region(std::size_t size) : bytes(size), memory(new(std::align_val_t{4096}) std::byte[size]{}) {}
   std::span<std::byte> span() const { return {memory.get(), bytes}; }
   std::size_t bytes;
-  std::unique_ptr<std::byte, PageDelete> memory;
+  std::unique_ptr<std::byte[], PageDelete> memory;
 };
 
 }  // namespace
