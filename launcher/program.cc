@@ -33,7 +33,7 @@ std::string find_program(const std::string& name, const std::string& search_path
   std::string without_permission;
   std::istringstream folders(search_path);
   for (std::string folder; std::getline(folders, folder, ':');) {
-    const std::string path = (folder.empty() ? "." : folder) + "/" + name;
+    std::string path = (folder.empty() ? "." : folder) + "/" + name;
     if (is_executable(path)) return path;
     if (without_permission.empty() && is_file(path)) without_permission = path;
   }

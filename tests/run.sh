@@ -57,7 +57,7 @@ step() {
   fi
 }
 
-build() { cmake --preset "$1" && cmake --build --preset "$1" "${@:2}"; }
+build() { cmake --preset "$1" && cmake --build --preset "$1" "${@:2}" -- -k 0; }
 
 unit_tests() { "${@:2}" ctest --test-dir "build/$1" -j "$(nproc)" --output-on-failure --no-tests=error --output-junit "$junit"; }
 

@@ -18,7 +18,7 @@ LogLevel parse_log_level(std::string_view text);
 class Log {
  public:
   // `who` stands in every line, for instance "rank 3" or "hvdrun".
-  Log(std::string who, LogLevel level);
+  Log(const std::string& who, LogLevel level);
   ~Log();
   Log(const Log&) = delete;
   Log& operator=(const Log&) = delete;

@@ -94,7 +94,8 @@ template <typename T>
 T truncate(double value) {
   constexpr double kLowest = static_cast<double>(std::numeric_limits<T>::lowest());
   // 2^63 - 1 is no double: the limit is the first value that does not fit.
-  constexpr double kBeyond = 2.0 * static_cast<double>(T{1} + std::numeric_limits<T>::max() / 2);
+  constexpr T kHalf = std::numeric_limits<T>::max() / 2 + 1;
+  constexpr double kBeyond = 2.0 * static_cast<double>(kHalf);
   constexpr T kHighest = std::numeric_limits<T>::max();
   if (value != value) return T{0};
   if (value <= kLowest) return static_cast<T>(kLowest);

@@ -18,9 +18,17 @@ namespace {
 constexpr std::size_t kBlockElements = 512;
 constexpr std::size_t kBlockBytes = kBlockElements * 8;
 
+#if HVD_KERNELS_AVX2
+// Clang 16 cannot ask __builtin_cpu_supports for it.
+bool cpu_has_f16c() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+#endif
+
 const Kernels& best_kernels() {
 #if HVD_KERNELS_AVX2
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c")) return kKernelsAvx2;
+  if (__builtin_cpu_supports("avx2") && cpu_has_f16c()) return kKernelsAvx2;
 #endif
   return kKernelsBaseline;
 }

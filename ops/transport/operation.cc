@@ -33,7 +33,7 @@ std::string describe_loss(const Operation& operation, const std::string& peer_na
 }
 
 Operation& OperationWindow::add(Operation operation) {
-  operations_.push_back(std::move(operation));
+  operations_.push_back(operation);
   return operations_.back();
 }
 

@@ -13,7 +13,7 @@ TEST_CASE("an environment is read and written") {
   CHECK(parse_environment(nullptr).empty());
 }
 
-TEST_CASE("-x sets, passes on, and names what is not there") {
+TEST_CASE("the option -x sets, passes on, and names what is not there") {
   Environment environment{{"A", "1"}, {"B", "2"}};
   const auto not_set = apply_exports(environment, {"A", "B=3", "C=4", "D=", "E=x=y", "MISSING", "A=5"});
   CHECK(not_set == std::vector<std::string>{"MISSING"});
