@@ -24,22 +24,22 @@ std::shared_ptr<Runtime> join_job(const Config& config, int epoch) {
   const JobKey key = JobKey::from_hex(config.job_key);
   TcpStore store(Address::parse(config.store), key, config.rank, deadline_after(config.start_timeout));
   PrefixStore epoch_store(store, "epoch/" + std::to_string(epoch) + "/");
-  return std::make_shared<Runtime>(config,
-                                   Runtime::Surroundings{.store = epoch_store,
-                                                         .job_key = key,
-                                                         .identity = identify_this_process(config.host_id, config.hostname),
-                                                         .own_host_address = store.local_host(),
-                                                         .make_backends = make_backends});
+  return std::make_shared<Runtime>(
+      config, Runtime::Surroundings{.store = epoch_store,
+                                    .job_key = key,
+                                    .identity = identify_this_process(config.host_id, config.hostname),
+                                    .own_host_address = store.local_host(),
+                                    .make_backends = make_backends});
 }
 
 std::shared_ptr<Runtime> start_alone(const Config& config) {
   MemoryStore store;
-  return std::make_shared<Runtime>(config,
-                                   Runtime::Surroundings{.store = store,
-                                                         .job_key = JobKey::random(),
-                                                         .identity = identify_this_process(config.host_id, config.hostname),
-                                                         .own_host_address = "127.0.0.1",
-                                                         .make_backends = make_backends});
+  return std::make_shared<Runtime>(
+      config, Runtime::Surroundings{.store = store,
+                                    .job_key = JobKey::random(),
+                                    .identity = identify_this_process(config.host_id, config.hostname),
+                                    .own_host_address = "127.0.0.1",
+                                    .make_backends = make_backends});
 }
 
 }  // namespace

@@ -57,7 +57,8 @@ struct Log::Implementation {
   spdlog::logger logger;
 };
 
-Log::Log(const std::string& who, LogLevel level) : implementation_(std::make_unique<Implementation>("hvd " + who, level)) {}
+Log::Log(const std::string& who, LogLevel level)
+    : implementation_(std::make_unique<Implementation>("hvd " + who, level)) {}
 Log::~Log() = default;
 
 bool Log::enabled(LogLevel level) const { return implementation_->logger.should_log(to_spdlog(level)); }

@@ -1,5 +1,9 @@
 #include "ops/reduction/reduce.h"
 
+#if HVD_KERNELS_AVX2
+#include <cpuid.h>
+#endif
+
 #include <algorithm>
 #include <cstdint>
 #include <cstring>

@@ -5,9 +5,8 @@ import json
 import pathlib
 import time
 
-import torch
-
 import hvd.torch as hvd
+import torch
 
 
 def thread_seconds():

@@ -27,7 +27,7 @@ DEFAULT_RANKS = (1, 2, 4)
 JOB_LIMIT_S = 600
 RUNS = pytest.StashKey[dict]()
 
-reports_dir = os.environ.get("HVD_TEST_REPORTS")  # set within a job: this process is one of its ranks
+reports_dir = os.environ.get("TEST_REPORTS")  # set within a job: this process is one of its ranks
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -75,7 +75,7 @@ def run_on_ranks(ranks: int, selected: list[str], root: Path, tmp: Path) -> tupl
     (tmp / "selected").write_text("\n".join(selected))
     files = sorted({nodeid.split("::")[0] for nodeid in selected})
     environment = {
-        "HVD_TEST_REPORTS": str(tmp),
+        "TEST_REPORTS": str(tmp),
         # Where one rank's test fails, the others must not wait for it without end.
         "HVD_STALL_SHUTDOWN_TIME_SECONDS": "20",
         "OMP_NUM_THREADS": "1",
@@ -125,9 +125,8 @@ def in_step(request: pytest.FixtureRequest):
     if reports_dir is None:
         yield
         return
-    import torch
-
     import hvd.torch as hvd
+    import torch
 
     hvd.init()
     yield

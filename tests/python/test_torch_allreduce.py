@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 
+import hvd.torch as hvd
 import pytest
 import torch
-
-import hvd.torch as hvd
 
 pytestmark = pytest.mark.ranks
 

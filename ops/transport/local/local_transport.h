@@ -40,7 +40,9 @@ class LocalNetwork {
     void match();
   };
 
-  Channel& channel(int from, int to) { return *channels_[static_cast<std::size_t>(from) * static_cast<std::size_t>(size_) + static_cast<std::size_t>(to)]; }
+  Channel& channel(int from, int to) {
+    return *channels_[static_cast<std::size_t>(from) * static_cast<std::size_t>(size_) + static_cast<std::size_t>(to)];
+  }
 
   const int size_;
   std::vector<std::unique_ptr<Channel>> channels_;

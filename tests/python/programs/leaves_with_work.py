@@ -1,8 +1,7 @@
 """Ends, without a word, while operations are under way: no rank may crash or hang at exit."""
 
-import torch
-
 import hvd.torch as hvd
+import torch
 
 hvd.init()
 hvd.barrier()

@@ -1,8 +1,7 @@
 """Joining and leaving: again and again, before joining, and with an operation under way."""
 
-import torch
-
 import hvd.torch as hvd
+import torch
 
 
 def refused(call):

@@ -4,9 +4,8 @@ import os
 import signal
 import time
 
-import torch
-
 import hvd.torch as hvd
+import torch
 
 hvd.init()
 tensor = torch.ones(1000)
