@@ -107,6 +107,7 @@ void HostGroup::reduce_slices(const Reduction& reduction, DType result_type, std
   const std::int64_t block = elements_in(kScratchBytes, out_size);
   window_.open_round();
   while (const auto slice = window_.take_slice()) {
+    publishing_.open(0);
     const std::int64_t end = slice_begin(count, *slice + 1, window_.slices(), out_size);
     for (std::int64_t first = slice_begin(count, *slice, window_.slices(), out_size); first < end; first += block) {
       const auto elements = static_cast<std::size_t>(std::min(block, end - first));

@@ -25,17 +25,19 @@ void HostGroup::pack(PieceCursor& cursor, std::int64_t count, const Reduction& r
   } else if (reduction.prescale < 0 && identity_op == ReduceOp::max) {
     identity_op = ReduceOp::min;
   }
+  publishing_.open(static_cast<std::size_t>(count) * size);
   while (count > 0) {
     const PieceCursor::Run run = cursor.next(count);
     const std::size_t bytes = static_cast<std::size_t>(run.count) * size;
     if (const std::byte* input = run.input(size)) {
-      std::memcpy(destination, input, bytes);
+      publishing_.copy(destination, input, bytes);
     } else {
       fill_identity(reduction.dtype, identity_op, destination, static_cast<std::size_t>(run.count));
     }
     destination += bytes;
     count -= run.count;
   }
+  publishing_.close();
 }
 
 void HostGroup::unpack(PieceCursor& cursor, std::int64_t count, std::size_t element_size, const std::byte* source) {
@@ -57,6 +59,8 @@ void HostGroup::reduce_from_slots(PieceCursor& cursor, std::int64_t count, const
       for (int rank = 0; rank < ranks(); ++rank) {
         sources_[static_cast<std::size_t>(rank)] = window_.slot(rank) + offset;
       }
+      // What this rank gave is nearer where it came from.
+      if (const std::byte* own = run.input(size)) sources_[static_cast<std::size_t>(this->rank())] = own;
       reduce(reduction, reduction.dtype, sources_, reduction.dtype, output, static_cast<std::size_t>(run.count));
     }
     offset += static_cast<std::size_t>(run.count) * size;

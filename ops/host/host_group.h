@@ -26,6 +26,7 @@
 
 #include "core/collective/collective_call.h"
 #include "ops/host/piece_cursor.h"
+#include "ops/host/publishing_copy.h"
 #include "ops/host/window.h"
 #include "ops/reduction/reduce.h"
 
@@ -73,13 +74,14 @@ class HostGroup {
   // Whole cache lines of elements that fit into `bytes`.
   static std::int64_t elements_in(std::size_t bytes, std::size_t element_size);
   // The next `count` elements into the own slot at `destination`, joined ranks' as identity.
-  static void pack(PieceCursor& cursor, std::int64_t count, const Reduction& reduction, std::byte* destination);
+  void pack(PieceCursor& cursor, std::int64_t count, const Reduction& reduction, std::byte* destination);
   // The next `count` elements from `source` to where they are wanted.
   static void unpack(PieceCursor& cursor, std::int64_t count, std::size_t element_size, const std::byte* source);
   // The next `count` elements, reduced from all ranks' slots at `offset` bytes straight into the outputs.
   void reduce_from_slots(PieceCursor& cursor, std::int64_t count, const Reduction& reduction, std::size_t offset);
 
   Window window_;
+  PublishingCopy publishing_;
   std::vector<const void*> sources_;  // one for each rank
   alignas(64) std::byte scratch_[kScratchBytes];
 };

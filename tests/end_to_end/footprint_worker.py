@@ -5,8 +5,9 @@ import json
 import pathlib
 import time
 
-import hvd.torch as hvd
 import torch
+
+import hvd.torch as hvd
 
 
 def thread_seconds():

@@ -1,8 +1,9 @@
 """Tests that run on several ranks, as ordinary pytest tests.
 
 A test marked `ranks` is collected once for each number of ranks. The first of them that is reached starts
-`hvdrun -np N python -m pytest` with all selected tests of that N: importing torch takes seconds, a test milliseconds. Every
-rank runs the same tests in the same order and writes down how each ended; a test has passed if it has on every rank.
+`hvdrun -np N python -m pytest` with all selected tests of that N: importing torch takes seconds, a test milliseconds.
+Every rank runs the same tests in the same order and writes down how each ended; a test has passed if it has on every
+rank.
 
     @pytest.mark.ranks            # on 1, 2 and 4
     @pytest.mark.ranks(2)         # on 2
@@ -44,7 +45,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def number_of_ranks(item: pytest.Item) -> int | None:
-    return item.callspec.params.get("ranks") if hasattr(item, "callspec") else None
+    """How many ranks a marked test wants; None if it is not marked, whatever parameters it has."""
+    return item.callspec.params["ranks"] if item.get_closest_marker("ranks") is not None else None
 
 
 # Outside of a job
@@ -125,8 +127,9 @@ def in_step(request: pytest.FixtureRequest):
     if reports_dir is None:
         yield
         return
-    import hvd.torch as hvd
     import torch
+
+    import hvd.torch as hvd
 
     hvd.init()
     yield

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from launching import ROOT, hvdrun
 
 DIGITS = str(ROOT / "examples" / "torch" / "digits.py")

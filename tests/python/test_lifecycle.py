@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+
 from launching import PROGRAMS, run_job
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 
-import hvd.torch as hvd
 import pytest
 import torch
+
+import hvd.torch as hvd
 
 pytestmark = pytest.mark.ranks
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import hvd.torch as hvd
 import pytest
 import torch
+
+import hvd.torch as hvd
 
 pytestmark = pytest.mark.ranks
 

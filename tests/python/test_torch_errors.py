@@ -8,9 +8,10 @@ import signal
 import threading
 import time
 
-import hvd.torch as hvd
 import pytest
 import torch
+
+import hvd.torch as hvd
 from hvd.process_set import ProcessSet
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import hvd.torch as hvd
 import pytest
 import torch
 from torch import nn
+
+import hvd.torch as hvd
 
 pytestmark = pytest.mark.ranks
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import warnings
 from copy import deepcopy
 
-import hvd.torch as hvd
 import pytest
 import torch
 from torch import nn
+
+import hvd.torch as hvd
 
 pytestmark = pytest.mark.ranks
 

@@ -3,9 +3,10 @@
 import os
 import sys
 
-import hvd.torch as hvd
 import torch
 from torch.utils.data import DataLoader, Dataset
+
+import hvd.torch as hvd
 
 
 class Images(Dataset):

@@ -1,7 +1,8 @@
 """Ends, without a word, while operations are under way: no rank may crash or hang at exit."""
 
-import hvd.torch as hvd
 import torch
+
+import hvd.torch as hvd
 
 hvd.init()
 hvd.barrier()

@@ -1,7 +1,8 @@
 """Joining and leaving: again and again, before joining, and with an operation under way."""
 
-import hvd.torch as hvd
 import torch
+
+import hvd.torch as hvd
 
 
 def refused(call):
@@ -18,7 +19,7 @@ assert not hvd.is_initialized()
 assert hvd.global_process_set.size() is None and hvd.global_process_set.included() is None
 hvd.shutdown()
 
-for cycle in range(20):
+for _ in range(20):
     hvd.init()
     hvd.init()
     assert hvd.is_initialized()

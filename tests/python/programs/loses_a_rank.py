@@ -4,8 +4,9 @@ import os
 import signal
 import time
 
-import hvd.torch as hvd
 import torch
+
+import hvd.torch as hvd
 
 hvd.init()
 tensor = torch.ones(1000)
