@@ -19,14 +19,21 @@
 
 namespace hvd {
 
+// A set has one join at a time, and ranks that join early have counted fewer operations: it has a name of its own.
+// Nothing else is taken while it is in flight.
+inline constexpr const char* kJoinName = "<join>";
+
 // Holds the name; the last one to let go makes it free.
 using NameToken = std::shared_ptr<const std::string>;
 
 class FlightNames {
  public:
-  // Makes a name up if it is empty. Throws InvalidArgument if it is taken.
+  // Makes a name up if it is empty. Throws InvalidArgument if it is taken, or while the set's join is in flight.
   NameToken take(std::int32_t process_set, std::string name) {
     std::lock_guard lock(state_->mutex);
+    if (state_->names.contains({process_set, kJoinName})) {
+      throw InvalidArgument("this rank has joined: wait for the join to end before anything else is submitted");
+    }
     if (name.empty()) name = "unnamed." + std::to_string(++state_->unnamed[process_set]);
     if (!state_->names.emplace(process_set, name).second) {
       throw InvalidArgument(

@@ -14,9 +14,6 @@
 
 namespace hvd {
 
-// A set has one join at a time, and ranks that join early have counted fewer operations: it has a name of its own.
-inline constexpr const char* kJoinName = "<join>";
-
 struct Submission {
   Request request;
   std::vector<TensorView> inputs;

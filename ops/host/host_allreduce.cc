@@ -1,5 +1,3 @@
-#include <cstring>
-
 #include "ops/host/host_group.h"
 
 namespace hvd {
@@ -100,14 +98,13 @@ void HostGroup::sliced_allreduce(std::span<const Piece> inputs, std::span<const 
   }
 }
 
-// Through the first-level cache and then by memcpy: storing vectors straight into lines that other CPUs have read is
-// much slower where they are far.
+// Through the first-level cache and copied from there: reducing straight into lines that other CPUs have read is much
+// slower where they are far.
 void HostGroup::reduce_slices(const Reduction& reduction, DType result_type, std::int64_t count) {
   const std::size_t in_size = size_of(reduction.dtype), out_size = size_of(result_type);
   const std::int64_t block = elements_in(kScratchBytes, out_size);
   window_.open_round();
   while (const auto slice = window_.take_slice()) {
-    publishing_.open(0);
     const std::int64_t end = slice_begin(count, *slice + 1, window_.slices(), out_size);
     for (std::int64_t first = slice_begin(count, *slice, window_.slices(), out_size); first < end; first += block) {
       const auto elements = static_cast<std::size_t>(std::min(block, end - first));
@@ -116,7 +113,9 @@ void HostGroup::reduce_slices(const Reduction& reduction, DType result_type, std
         sources_[static_cast<std::size_t>(rank)] = window_.slot(rank) + at * in_size;
       }
       reduce(reduction, reduction.dtype, sources_, result_type, scratch_, elements);
-      std::memcpy(window_.result() + at * out_size, scratch_, elements * out_size);
+      publishing_results_.open(elements * out_size);
+      publishing_results_.copy(window_.result() + at * out_size, scratch_, elements * out_size);
+      publishing_results_.close();
     }
     window_.finish_slice();
   }

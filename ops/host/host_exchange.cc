@@ -178,9 +178,13 @@ void HostGroup::alltoall(const Piece& piece, const Counts& counts, DType dtype) 
   for (std::int64_t step = 0; step < steps_for(largest, block); ++step) {
     std::byte* slot = window_.open_step();
     for (std::size_t peer = 0; peer < count; ++peer) {
-      if (peer == self) continue;
-      copy(slot + peer * block_bytes, advance(to[peer], step * block, size),
-           count_in_step(counts[self][peer], step, block), size);
+      const std::int64_t elements = count_in_step(counts[self][peer], step, block);
+      if (peer == self || elements == 0) continue;
+      const auto bytes = static_cast<std::size_t>(elements) * size;
+      publishing_.open(bytes);
+      publishing_.copy(slot + peer * block_bytes, static_cast<const std::byte*>(advance(to[peer], step * block, size)),
+                       bytes);
+      publishing_.close();
     }
     window_.publish();
     window_.await_all();

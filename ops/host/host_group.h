@@ -81,8 +81,9 @@ class HostGroup {
   void reduce_from_slots(PieceCursor& cursor, std::int64_t count, const Reduction& reduction, std::size_t offset);
 
   Window window_;
-  PublishingCopy publishing_;
-  std::vector<const void*> sources_;  // one for each rank
+  PublishingCopy publishing_;          // into own slots
+  PublishingCopy publishing_results_;  // from scratch_, in the first-level cache
+  std::vector<const void*> sources_;   // one for each rank
   alignas(64) std::byte scratch_[kScratchBytes];
 };
 

@@ -194,6 +194,23 @@ TEST_CASE("joined ranks contribute neutral elements until all have joined") {
   }));
 }
 
+TEST_CASE("a rank that has joined submits nothing until the join has ended") {
+  REQUIRE_NOTHROW(run_ranks({{{2}}, {}}, [](Runtime& runtime) {
+    Vector vector(4);
+    if (runtime.topology().rank == 0) {
+      Handle join = runtime.submit({.collective = Collective::join});
+      require_status(outcome(runtime, allreduce_of(vector)), StatusCode::invalid_argument, {"joined"});
+      require_status(outcome(runtime, {.collective = Collective::join}), StatusCode::invalid_argument, {"joined"});
+      require(join.wait(deadline_after(std::chrono::minutes(1))), "join is not done");
+    } else {
+      perform(runtime, allreduce_of(vector, "alone"));
+      require(vector.data[0] == 1, "a joined rank gives zero");
+      perform(runtime, {.collective = Collective::join});
+    }
+    require_usable(runtime);
+  }));
+}
+
 TEST_CASE("an operation that a rank never submits ends with an error that names it") {
   const Layout layout = GENERATE(from_range(kLayouts));
   INFO(layout.name());

@@ -19,7 +19,7 @@ using Counts = std::vector<std::int64_t>;
 constexpr int kRankCounts[] = {1, 2, 3, 4, 5, 8};
 const Counts kSizes{0, 1, 3, 1000};
 // Several segments per slice even at eight ranks.
-constexpr std::int64_t kLarge = 400'003;
+constexpr std::int64_t kLarge = 140'003;
 
 // One rank's side of a test: makes calls, compares results. Runs on the rank's thread, so it throws instead of CHECK.
 struct RankSide {
@@ -191,7 +191,7 @@ void check_reductions(RankSide& side, const Counts& sizes) {
       if (side.backend.score(probe) == 0) continue;
       check_allreduce(side, dtype, op, sizes, false);
       check_allreduce(side, dtype, op, sizes, true);
-      for (const std::int64_t size : sizes) check_allreduce(side, dtype, op, {size}, false);
+      check_allreduce(side, dtype, op, {sizes.back()}, false);
       check_reducescatter(side, dtype, op, sizes);
     }
   }
