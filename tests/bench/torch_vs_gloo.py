@@ -9,8 +9,9 @@
     --json      one JSON object on standard output instead of the table
     --rounds N  rounds, of which each times both sides once (default 15)
 
-Inputs are rewritten before and results checked after each call, outside of the time. A round's time is that of its slowest
-rank, per call; shown are the shortest and the median round. Times depend on what else runs: compare only within a run.
+Inputs are rewritten before and results checked after each call, outside of the time. A round's time is that of its
+slowest rank, per call; shown are the shortest and the median round. Times depend on what else runs: compare only
+within a run.
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ if options.setsid:
 if options.pin:
     os.sched_setaffinity(0, {cpus[int(os.environ.get("HVD_RANK", "0")) % len(cpus)]})
 
-import torch
-import torch.distributed as dist
+import torch  # noqa: E402  (PyTorch sizes its thread pool by the CPUs that it may use when it is loaded)
+import torch.distributed as dist  # noqa: E402
 
-import hvd.torch as hvd
+import hvd.torch as hvd  # noqa: E402
 
 BUCKET_BYTES = 25 << 20  # as DistributedDataParallel's
 

@@ -9,5 +9,8 @@ hvd.barrier()
 tensors = [torch.ones(1000) for _ in range(50)]
 handles = [hvd.allreduce_async_(tensor, name=f"left.{number}") for number, tensor in enumerate(tensors)]
 if hvd.rank() == 0:
-    hvd.synchronize(handles[0])
+    try:
+        hvd.synchronize(handles[0])
+    except hvd.HorovodInternalError as error:  # another rank may have left before this one submitted
+        assert "has shut hvd down" in str(error), error
 print(f"rank {hvd.rank()} is fine")
