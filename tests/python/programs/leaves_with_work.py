@@ -7,10 +7,10 @@ import hvd.torch as hvd
 hvd.init()
 hvd.barrier()
 tensors = [torch.ones(1000) for _ in range(50)]
-handles = [hvd.allreduce_async_(tensor, name=f"left.{number}") for number, tensor in enumerate(tensors)]
-if hvd.rank() == 0:
-    try:
+try:
+    handles = [hvd.allreduce_async_(tensor, name=f"left.{number}") for number, tensor in enumerate(tensors)]
+    if hvd.rank() == 0:
         hvd.synchronize(handles[0])
-    except hvd.HorovodInternalError as error:  # another rank may have left before this one submitted
-        assert "has shut hvd down" in str(error), error
+except hvd.HorovodInternalError as error:  # another rank has left already
+    assert "has shut hvd down" in str(error), error
 print(f"rank {hvd.rank()} is fine")
