@@ -51,26 +51,27 @@ void Signal::increment_and_wake() {
   if (sleepers.load(std::memory_order_seq_cst) != 0) futex_wake_all(value);
 }
 
-std::uint32_t Signal::wait_change(std::uint32_t old, const WaitPolicy& policy, Deadline deadline,
-                                  const AbortFlag* abort) {
+std::uint32_t Signal::spin(std::uint32_t old, const WaitPolicy& policy) const {
   std::uint32_t now = value.load(std::memory_order_acquire);
-  if (now != old) return now;
-
-  if (policy.spin > Duration::zero()) {
-    const Deadline spin_end = std::min(deadline, Clock::now() + policy.spin);
+  if (now == old && policy.spin > Duration::zero()) {
+    const Deadline end = Clock::now() + policy.spin;
     do {
-      for (int i = 0; i < kSpinsPerClockRead; ++i) {
+      for (int i = 0; i < kSpinsPerClockRead && now == old; ++i) {
         cpu_relax();
         now = value.load(std::memory_order_acquire);
-        if (now != old) return now;
       }
-    } while (Clock::now() < spin_end);
+    } while (now == old && Clock::now() < end);
   }
-  for (int i = 0; i < policy.yields; ++i) {
+  for (int i = 0; i < policy.yields && now == old; ++i) {
     sched_yield();
     now = value.load(std::memory_order_acquire);
-    if (now != old) return now;
   }
+  return now;
+}
+
+std::uint32_t Signal::wait_change(std::uint32_t old, Deadline deadline, const AbortFlag* abort) {
+  std::uint32_t now = value.load(std::memory_order_acquire);
+  if (now != old) return now;
 
   sleepers.fetch_add(1, std::memory_order_seq_cst);
   for (;;) {
@@ -81,6 +82,17 @@ std::uint32_t Signal::wait_change(std::uint32_t old, const WaitPolicy& policy, D
   sleepers.fetch_sub(1, std::memory_order_relaxed);
   if (now == old && abort != nullptr) abort->check();
   return now;
+}
+
+std::uint32_t AdaptiveWait::wait_change(Signal& signal, std::uint32_t old, Deadline deadline, const AbortFlag* abort) {
+  std::uint32_t now = signal.value.load(std::memory_order_acquire);
+  if (now != old) return now;
+  if (credit_.worth_spinning()) {
+    now = signal.spin(old, policy_);
+    credit_.spun(now != old);
+    if (now != old) return now;
+  }
+  return signal.wait_change(old, deadline, abort);
 }
 
 }  // namespace hvd

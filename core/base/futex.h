@@ -36,9 +36,24 @@ struct alignas(128) Signal {
   // Adds one and wakes; any number of writers.
   void increment_and_wake();
 
-  // Waits until value != old (acquire) and returns the new value, or returns `old` at the deadline. Notices `abort`
+  // Sleeps until value != old (acquire) and returns the new value, or returns `old` at the deadline. Notices `abort`
   // within kAbortPollInterval when given, and throws its reason.
-  std::uint32_t wait_change(std::uint32_t old, const WaitPolicy& policy, Deadline deadline, const AbortFlag* abort);
+  std::uint32_t wait_change(std::uint32_t old, Deadline deadline, const AbortFlag* abort);
+  // Looks as busily and as long as the policy says; returns `old` if nothing changed.
+  std::uint32_t spin(std::uint32_t old, const WaitPolicy& policy) const;
+};
+
+// Waits at one place in the code: busily at first while that has paid lately, then asleep. One thread.
+class AdaptiveWait {
+ public:
+  explicit AdaptiveWait(const WaitPolicy& policy) : policy_(policy) {}
+
+  // As Signal::wait_change.
+  std::uint32_t wait_change(Signal& signal, std::uint32_t old, Deadline deadline, const AbortFlag* abort);
+
+ private:
+  WaitPolicy policy_;
+  SpinCredit credit_;
 };
 
 // True if sequence number a is at or after b, across wrap-around.

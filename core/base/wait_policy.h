@@ -5,6 +5,8 @@
 // (sched_autogroup), so yields are few and the futex is the floor.
 #pragma once
 
+#include <algorithm>
+
 #include "core/base/clock.h"
 
 namespace hvd {
@@ -16,6 +18,20 @@ struct WaitPolicy {
 
 // Pure. `ranks_on_host` compete for `cpus` (the CPUs this process may run on).
 WaitPolicy wait_policy_for(int ranks_on_host, int cpus);
+
+// Whether busy waiting pays at one place in the code: judged by how its last waits ended. Where a peer is mostly busy
+// with something else, spinning would only take CPU time from the program that hvd serves.
+class SpinCredit {
+ public:
+  bool worth_spinning() { return credit_ > 0 || ++skipped_ % kProbe == 0; }
+  void spun(bool paid) { credit_ = paid ? kFull : std::max(0, credit_ - 1); }
+
+ private:
+  static constexpr int kFull = 3;         // so many vain spins in a row end it
+  static constexpr unsigned kProbe = 16;  // then one wait in so many tries again
+  int credit_ = kFull;
+  unsigned skipped_ = 0;
+};
 
 // CPUs in this process's affinity mask.
 int allowed_cpus();

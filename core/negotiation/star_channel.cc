@@ -7,7 +7,7 @@
 namespace hvd {
 
 StarChannel::StarChannel(const Options& options)
-    : abort_(options.abort), eager_policy_(wait_policy_for(options.topology.local_size, allowed_cpus())) {
+    : abort_(options.abort), eager_wait_(wait_policy_for(options.topology.local_size, allowed_cpus())) {
   open_window(options);
   const auto on_message = [this](int from, Bytes payload) {
     {
@@ -106,7 +106,11 @@ void StarChannel::broadcast_abort(const Status& reason) { links_->broadcast_abor
 
 void StarChannel::wait(Deadline deadline, bool eager) {
   if (abort_.raised()) return;
-  doorbell_->wait_change(heard_, eager ? eager_policy_ : WaitPolicy{}, deadline, nullptr);
+  if (eager) {
+    eager_wait_.wait_change(*doorbell_, heard_, deadline, nullptr);
+  } else {
+    doorbell_->wait_change(heard_, deadline, nullptr);
+  }
 }
 
 void StarChannel::wake() { doorbell_->increment_and_wake(); }
@@ -115,7 +119,7 @@ void StarChannel::close(Deadline deadline) {
   // A full ring drains only as fast as its reader reads; a reader that is gone is not worth waiting for.
   while (!abort_.raised() && !flush_all() && Clock::now() < deadline) {
     heard_ = doorbell_->value.load(std::memory_order_acquire);
-    if (!flush_all()) doorbell_->wait_change(heard_, WaitPolicy{}, deadline, &abort_);
+    if (!flush_all()) doorbell_->wait_change(heard_, deadline, &abort_);
   }
   links_->close(deadline);
 }

@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "core/base/wait_policy.h"
+#include "core/base/futex.h"
 #include "core/negotiation/control_channel.h"
 #include "core/negotiation/control_links.h"
 #include "core/negotiation/mailbox.h"
@@ -57,7 +57,7 @@ class StarChannel final : public ControlChannel {
   std::optional<Message> receive_from(Mailbox& mailbox);
 
   AbortFlag& abort_;
-  const WaitPolicy eager_policy_;
+  AdaptiveWait eager_wait_;
   std::optional<SharedMemory> memory_;
   Signal private_doorbell_;
   Signal* doorbell_ = &private_doorbell_;  // this rank's own

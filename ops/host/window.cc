@@ -111,12 +111,15 @@ void Window::meet(const WindowOptions& options) {
     cpus += std::popcount(together);
   }
   if (options.cpus > 0) cpus = options.cpus;
-  policy_ = wait_policy_for(ranks_, cpus);
+  const WaitPolicy policy = wait_policy_for(ranks_, cpus);
+  arrival_wait_ = AdaptiveWait(policy);
+  progress_wait_ = AdaptiveWait(policy);
   claimed_ = ranks_ > cpus;
 }
 
 void Window::begin(const char* what) {
   what_ = what;
+  arriving_ = true;
   started_ = Clock::now();
   deadline_ = started_ + timeout_;
 }
@@ -145,6 +148,7 @@ void Window::await_all() {
     for (int rank = 0; rank < ranks_; ++rank) await(rank);
   }
   settled_ = step_;
+  arriving_ = false;
 }
 
 void Window::await(int rank) { await_value(lanes_[rank].published, step_, &Lane::published, "to begin"); }
@@ -183,9 +187,10 @@ void Window::await_round() {
 }
 
 void Window::await_value(Signal& signal, std::uint32_t target, Signal Lane::*signal_of_rank, const char* doing) {
+  AdaptiveWait& wait = arriving_ ? arrival_wait_ : progress_wait_;
   std::uint32_t seen = signal.value.load(std::memory_order_acquire);
   while (!sequence_reached(seen, target)) {
-    const std::uint32_t now = signal.wait_change(seen, policy_, deadline_, abort_);
+    const std::uint32_t now = wait.wait_change(signal, seen, deadline_, abort_);
     if (now == seen) throw_timeout(target, signal_of_rank, doing);
     seen = now;
   }

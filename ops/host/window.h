@@ -88,6 +88,7 @@ class Window {
   struct Shared;
 
   static constexpr int kClaimedSlices = 16;
+  static constexpr WaitPolicy kCrowdedPolicy{.spin = Duration{0}, .yields = 64};
 
   static Shared* shared_in(std::span<std::byte> region);
   static Lane* lanes_in(std::span<std::byte> region);
@@ -109,8 +110,11 @@ class Window {
   std::byte* slots_;
   std::byte* results_;
 
-  WaitPolicy policy_{.spin = Duration{0}, .yields = 64};
-  bool claimed_ = true;  // ranks outnumber CPUs
+  // The others may not have come to this collective at all; those who have are not far behind.
+  AdaptiveWait arrival_wait_{kCrowdedPolicy};
+  AdaptiveWait progress_wait_{kCrowdedPolicy};
+  bool arriving_ = true;  // since begin()
+  bool claimed_ = true;   // ranks outnumber CPUs
 
   const char* what_ = "";
   TimePoint started_;

@@ -30,11 +30,17 @@ bool cpu_has_f16c() {
 }
 #endif
 
-const Kernels& best_kernels() {
+const Kernels& find_best_kernels() {
 #if HVD_KERNELS_AVX2
   if (__builtin_cpu_supports("avx2") && cpu_has_f16c()) return kKernelsAvx2;
 #endif
   return kKernelsBaseline;
+}
+
+// Asked once: in a virtual machine the question goes to the host and takes tens of microseconds.
+const Kernels& best_kernels() {
+  static const Kernels& best = find_best_kernels();
+  return best;
 }
 
 const void* advance(const void* base, std::size_t bytes) { return static_cast<const std::byte*>(base) + bytes; }

@@ -42,13 +42,16 @@ def idle(seconds):
 
 
 def train(seconds):
-    """The runtime's threads' share of the CPU time of a compute-bound training loop."""
+    """The runtime's threads' share of the CPU time of a compute-bound training loop.
+
+    For each byte of gradient it computes as much as ResNet-50 does with 32 images a rank: 7.7 GFLOP/MB.
+    """
     torch.set_num_threads(1)
     model = torch.nn.Sequential(*[torch.nn.Linear(512, 512) for _ in range(4)])
     optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
-    batch = torch.randn(2048, 512)
+    batch = torch.randn(5120, 512)
 
     def step():
         optimizer.zero_grad()
@@ -75,5 +78,6 @@ if __name__ == "__main__":
     options = parser.parse_args()
     hvd.init()
     result = {"idle": idle, "train": train}[options.what](options.seconds)
+    hvd.barrier()  # a rank that leaves ends the others' engine, and with it the account of its time
     print(json.dumps({"rank": hvd.rank(), **result}), flush=True)
     hvd.shutdown()

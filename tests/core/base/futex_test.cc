@@ -24,14 +24,14 @@ const std::vector<WaitPolicy> kPolicies{{.spin = Duration{0}, .yields = 0},
 TEST_CASE("a value that has changed already is returned at once") {
   Signal signal;
   signal.store_and_wake(5);
-  CHECK(signal.wait_change(0, {}, Clock::now(), nullptr) == 5);
+  CHECK(signal.wait_change(0, Clock::now(), nullptr) == 5);
 }
 
 TEST_CASE("nothing changes: the old value comes back at the deadline") {
   for (const WaitPolicy& policy : kPolicies) {
     Signal signal;
     const TimePoint start = Clock::now();
-    CHECK(signal.wait_change(0, policy, deadline_after(20ms), nullptr) == 0);
+    CHECK(AdaptiveWait(policy).wait_change(signal, 0, deadline_after(20ms), nullptr) == 0);
     CHECK(Clock::now() - start >= 20ms);
     CHECK(signal.sleepers.load() == 0);
   }
@@ -42,16 +42,18 @@ TEST_CASE("two threads alternate, however they wait") {
   for (const WaitPolicy& policy : kPolicies) {
     Signal ping, pong;
     auto echo = std::async(std::launch::async, [&] {
+      AdaptiveWait wait(policy);
       for (std::uint32_t i = 0; i < kRounds; ++i) {
-        if (ping.wait_change(i, policy, deadline_after(20s), nullptr) != i + 1) return false;
+        if (wait.wait_change(ping, i, deadline_after(20s), nullptr) != i + 1) return false;
         pong.store_and_wake(i + 1);
       }
       return true;
     });
+    AdaptiveWait wait(policy);
     bool in_step = true;
     for (std::uint32_t i = 0; i < kRounds && in_step; ++i) {
       ping.store_and_wake(i + 1);
-      in_step = pong.wait_change(i, policy, deadline_after(20s), nullptr) == i + 1;
+      in_step = wait.wait_change(pong, i, deadline_after(20s), nullptr) == i + 1;
     }
     CHECK(in_step);
     CHECK(echo.get());
@@ -66,7 +68,7 @@ TEST_CASE("what was written before the signal is seen after it") {
       payload = round + 1;
       signal.store_and_wake(1);
     });
-    const std::uint32_t seen = signal.wait_change(0, {}, deadline_after(20s), nullptr);
+    const std::uint32_t seen = signal.wait_change(0, deadline_after(20s), nullptr);
     const int read = seen == 1 ? payload : -1;
     writer.join();
     REQUIRE(read == round + 1);
@@ -81,7 +83,7 @@ TEST_CASE("many writers, many sleepers, no wake-up is lost") {
     sleepers.push_back(std::async(std::launch::async, [&] {
       std::uint32_t seen = 0;
       while (seen < kWriters * kEach) {
-        const std::uint32_t now = signal.wait_change(seen, {}, deadline_after(20s), nullptr);
+        const std::uint32_t now = signal.wait_change(seen, deadline_after(20s), nullptr);
         if (now == seen) return false;
         seen = now;
       }
@@ -102,7 +104,7 @@ TEST_CASE("many writers, many sleepers, no wake-up is lost") {
 TEST_CASE("a raised abort flag ends the wait with its reason") {
   Signal signal;
   AbortFlag abort;
-  auto waiter = std::async(std::launch::async, [&] { return signal.wait_change(0, {}, deadline_after(20s), &abort); });
+  auto waiter = std::async(std::launch::async, [&] { return signal.wait_change(0, deadline_after(20s), &abort); });
   CHECK(waiter.wait_for(10ms) == std::future_status::timeout);
   const TimePoint raised = Clock::now();
   abort.raise(Status(StatusCode::peer_lost, "rank 3 is gone"));
@@ -111,7 +113,7 @@ TEST_CASE("a raised abort flag ends the wait with its reason") {
   CHECK(signal.sleepers.load() == 0);
 
   signal.store_and_wake(1);
-  CHECK(signal.wait_change(0, {}, deadline_after(1s), &abort) == 1);  // a value that is there comes first
+  CHECK(signal.wait_change(0, deadline_after(1s), &abort) == 1);  // a value that is there comes first
 }
 
 TEST_CASE("a signal in shared memory wakes another process") {
@@ -120,13 +122,13 @@ TEST_CASE("a signal in shared memory wakes another process") {
   auto* signals = static_cast<Signal*>(page);  // zero bytes are a fresh signal
   const pid_t child = fork();
   if (child == 0) {
-    const bool woken = signals[0].wait_change(0, {}, deadline_after(20s), nullptr) == 1;
+    const bool woken = signals[0].wait_change(0, deadline_after(20s), nullptr) == 1;
     signals[1].store_and_wake(woken ? 1 : 2);
     _exit(0);
   }
   REQUIRE(child > 0);
   signals[0].store_and_wake(1);
-  CHECK(signals[1].wait_change(0, {}, deadline_after(20s), nullptr) == 1);
+  CHECK(signals[1].wait_change(0, deadline_after(20s), nullptr) == 1);
   waitpid(child, nullptr, 0);
   munmap(page, 4096);
 }

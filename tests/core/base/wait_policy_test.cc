@@ -19,4 +19,26 @@ TEST_CASE("ranks spin only while each can have a core") {
   }
 }
 
+TEST_CASE("spinning in vain ends, but for a try now and then; one success brings it back") {
+  SpinCredit credit;
+  for (int vain = 0; vain < 3; ++vain) {
+    CHECK(credit.worth_spinning());
+    credit.spun(false);
+  }
+  int tries = 0;
+  for (int wait = 0; wait < 160; ++wait) {
+    if (!credit.worth_spinning()) continue;
+    ++tries;
+    credit.spun(false);
+  }
+  CHECK(tries == 10);
+  while (!credit.worth_spinning()) continue;
+  credit.spun(true);
+  for (int wait = 0; wait < 3; ++wait) {
+    CHECK(credit.worth_spinning());
+    credit.spun(false);
+  }
+  CHECK_FALSE(credit.worth_spinning());
+}
+
 TEST_CASE("this process may use at least one CPU") { CHECK(allowed_cpus() >= 1); }
