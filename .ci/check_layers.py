@@ -27,11 +27,13 @@ ALLOWED = {
     "core/tuning": BASE,
     "core/collective": [*BASE, "core/tensor"],
     "core/rendezvous": [*BASE, "core/net", "core/config.h"],
-    # The pipeline: a stage knows its own product and those of the stages before it. A submission is made around the
-    # request that it will send.
-    "core/submission": [*VALUES, "core/device", "core/negotiation/request.h"],
-    "core/negotiation": [*VALUES, "core/net", "core/rendezvous", "core/observability", "core/config.h"],
-    "core/fusion": [*VALUES, "core/negotiation/response.h"],
+    # The pipeline: a stage knows its own product and those of the stages before it.
+    "core/submission": [*VALUES, "core/device"],
+    "core/negotiation": [
+        *[*VALUES, "core/net", "core/rendezvous", "core/observability", "core/config.h"],
+        "core/submission/request.h",
+    ],
+    "core/fusion": [*VALUES, "core/submission/request.h", "core/negotiation/response.h"],
     "core/execution": [
         *VALUES,
         *["core/net", "core/device", "core/rendezvous", "core/observability", "core/submission", "core/config.h"],

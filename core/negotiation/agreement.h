@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "core/negotiation/request.h"
 #include "core/negotiation/response.h"
+#include "core/submission/request.h"
 
 namespace hvd {
 

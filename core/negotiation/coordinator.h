@@ -25,7 +25,7 @@
 #include "core/negotiation/agreement.h"
 #include "core/negotiation/coordinator_cache.h"
 #include "core/negotiation/operation_key.h"
-#include "core/negotiation/request.h"
+#include "core/negotiation/rank_message.h"
 #include "core/negotiation/response.h"
 #include "core/negotiation/stall_inspector.h"
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "core/negotiation/request.h"
+#include "core/submission/request.h"
 
 namespace hvd {
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "core/collective/process_set.h"
-#include "core/negotiation/request.h"
+#include "core/submission/request.h"
 
 namespace hvd {
 

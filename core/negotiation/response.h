@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/base/status.h"
-#include "core/negotiation/request.h"
+#include "core/submission/request.h"
 
 namespace hvd {
 

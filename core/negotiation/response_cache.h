@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "core/negotiation/operation_key.h"
-#include "core/negotiation/request.h"
 #include "core/negotiation/response.h"
+#include "core/submission/request.h"
 
 namespace hvd {
 

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <span>
 
-#include "core/negotiation/request.h"
+#include "core/negotiation/rank_message.h"
 #include "core/negotiation/response.h"
 #include "core/net/frame.h"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/collective/process_set.h"
-#include "core/negotiation/request.h"
+#include "core/submission/request.h"
 #include "core/tensor/tensor_view.h"
 
 namespace hvd {

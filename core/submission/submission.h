@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "core/collective/work.h"
-#include "core/negotiation/request.h"
 #include "core/submission/flight_names.h"
+#include "core/submission/request.h"
 #include "core/tensor/tensor_view.h"
 
 namespace hvd {

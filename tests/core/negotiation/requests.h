@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/negotiation/request.h"
+#include "core/submission/request.h"
 
 namespace hvd {
 

@@ -1,4 +1,4 @@
-// "I am ready for X": what one rank tells the coordinator of one submission, and the messages that carry it.
+// "I am ready for X": what one rank tells the coordinator of one submission.
 //
 // Plain values. Two ranks agree on an operation if their requests are equal except for what may differ by rank: the
 // first dimension in allgather and alltoall, and the splits of alltoall.
@@ -34,18 +34,6 @@ struct Request {
   std::vector<std::int64_t> splits;  // alltoall: rows for each rank of the set; always filled in
 
   bool operator==(const Request&) const = default;
-};
-
-// From a rank to the coordinator.
-struct RankMessage {
-  // Number of CoordinatorMessages that this rank had applied when it wrote this: tells the coordinator which
-  // generation of cache slots the hits mean.
-  std::uint64_t applied = 0;
-  std::vector<std::uint32_t> hits;  // cache slots this rank is ready for, ascending; a bit vector on the wire
-  std::vector<Request> requests;    // what is not in the cache; a join is a request too
-  bool shut_down = false;           // this rank is leaving
-
-  bool operator==(const RankMessage&) const = default;
 };
 
 }  // namespace hvd
