@@ -50,19 +50,21 @@ std::optional<CoordinatorMessage> Negotiator::next(TimePoint now) {
 }
 
 std::optional<CoordinatorMessage> Negotiator::next_as_coordinator(TimePoint now) {
-  while (auto arrived = channel_.receive()) {
-    try {
-      coordinator_->receive(arrived->from, decode_rank_message(arrived->payload), now);
-    } catch (const Internal& error) {
-      throw Internal(topology_.describe(arrived->from) + " broke the protocol: " + error.what());
-    }
-  }
+  while (auto arrived = channel_.receive()) coordinator_->receive(arrived->from, decoded(*arrived), now);
   auto message = coordinator_->respond(now);
   if (message && topology_.size > 1) {
     const Bytes payload = encode(*message);
     for (int rank = 1; rank < topology_.size; ++rank) channel_.send(rank, payload);
   }
   return message;
+}
+
+RankMessage Negotiator::decoded(const ControlChannel::Message& arrived) const {
+  try {
+    return decode_rank_message(arrived.payload);
+  } catch (const Internal& error) {
+    throw Internal(topology_.describe(arrived.from) + " breaks the protocol: " + error.what());
+  }
 }
 
 std::optional<CoordinatorMessage> Negotiator::next_as_member() {

@@ -41,6 +41,7 @@ class Negotiator {
  private:
   std::optional<CoordinatorMessage> next_as_coordinator(TimePoint now);
   std::optional<CoordinatorMessage> next_as_member();
+  RankMessage decoded(const ControlChannel::Message& arrived) const;
 
   const Topology& topology_;
   ControlChannel& channel_;
