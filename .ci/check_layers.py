@@ -15,28 +15,25 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 # that a file lies in counts.
 BASE = ["core/base"]
 VALUES = [*BASE, "core/tensor", "core/collective"]
-OPS = [*VALUES, "core/net", "core/device", "core/rendezvous", "core/config.h"]
+OPS = [*VALUES, "core/net", "core/rendezvous", "core/config.h"]
 OPS += ["core/execution/backend.h", "core/execution/backend_context.h"]
 ALLOWED = {
     "core/base": [],
     "core": BASE,  # config.h
     "core/tensor": BASE,
     "core/net": BASE,
-    "core/device": BASE,
-    "core/observability": BASE,
-    "core/tuning": BASE,
     "core/collective": [*BASE, "core/tensor"],
     "core/rendezvous": [*BASE, "core/net", "core/config.h"],
     # The pipeline: a stage knows its own product and those of the stages before it.
-    "core/submission": [*VALUES, "core/device"],
+    "core/submission": VALUES,
     "core/negotiation": [
-        *[*VALUES, "core/net", "core/rendezvous", "core/observability", "core/config.h"],
+        *[*VALUES, "core/net", "core/rendezvous", "core/config.h"],
         "core/submission/request.h",
     ],
     "core/fusion": [*VALUES, "core/submission/request.h", "core/negotiation/response.h"],
     "core/execution": [
         *VALUES,
-        *["core/net", "core/device", "core/rendezvous", "core/observability", "core/submission", "core/config.h"],
+        *["core/net", "core/rendezvous", "core/submission", "core/config.h"],
         *["core/negotiation/response.h", "core/fusion/bucket.h"],
     ],
     "core/engine": ["core"],

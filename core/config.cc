@@ -153,6 +153,18 @@ void parse(const Knob& knob, Config& config, const std::string& name, const std:
   }
 }
 
+// Each of several processes would take itself for the only one, train alone and overwrite the others' files.
+void refuse_foreign_launchers(const Environment& environment) {
+  if (environment.contains("HVD_SIZE") || environment.contains("HOROVOD_SIZE")) return;
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "WORLD_SIZE"}) {
+    const auto it = environment.find(name);
+    if (it == environment.end() || it->second == "1") continue;
+    throw InvalidArgument("this is one of several processes of another launcher (" + it->first + "=" + it->second +
+                          "), which hvd cannot join yet: start them with hvdrun, or set HVD_SIZE=1 to let each work " +
+                          "alone");
+  }
+}
+
 }  // namespace
 
 Environment process_environment() {
@@ -166,6 +178,7 @@ Environment process_environment() {
 }
 
 ConfigResult read_config(const Environment& environment) {
+  refuse_foreign_launchers(environment);
   ConfigResult result;
   for (const Knob& knob : kKnobs) {
     auto it = environment.find(knob.name);

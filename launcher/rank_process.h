@@ -2,7 +2,8 @@
 //
 // Each rank leads a process group of its own, so that Ctrl-C at the terminal reaches it once, through hvdrun, and that
 // its children can be signalled with it; it stays in hvdrun's session (sched_yield does not cross sessions where
-// sched_autogroup is on). It dies with hvdrun, even if that is killed by SIGKILL.
+// sched_autogroup is on). It dies with hvdrun, even if that is killed by SIGKILL, which its own
+// children then survive: a script that wraps the program should end with `exec`.
 #pragma once
 
 #include <sys/resource.h>

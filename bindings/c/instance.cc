@@ -19,7 +19,7 @@ std::shared_ptr<Runtime> join_job(const Config& config, int epoch) {
   if (config.store.empty() || config.job_key.empty()) {
     throw InvalidArgument("HVD_SIZE is " + std::to_string(config.size) + " but " +
                           (config.store.empty() ? "HVD_STORE" : "HVD_JOB_KEY") +
-                          " is not set: start the processes with hvdrun, or set HVD_STORE and HVD_JOB_KEY");
+                          " is not set: start the processes with hvdrun");
   }
   const JobKey key = JobKey::from_hex(config.job_key);
   TcpStore store(Address::parse(config.store), key, config.rank, deadline_after(config.start_timeout));

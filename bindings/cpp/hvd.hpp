@@ -79,7 +79,7 @@ enum class ReduceOp : std::int32_t {
 using enum ReduceOp;
 
 struct Options {
-  std::string name{};  // the same on all ranks; empty: the next number of this kind of operation
+  std::string name{};  // the same on all ranks; empty: the next number of the process set
   int process_set = HVD_GLOBAL_PROCESS_SET;
   double prescale = 1.0;   // reductions: inputs are multiplied by this before,
   double postscale = 1.0;  // the result by this afterwards

@@ -104,6 +104,14 @@ void check_tensor_count(const Call& call) {
   }
 }
 
+void check_rows(const Call& call) {
+  if (call.collective != Collective::allgather && call.collective != Collective::reducescatter) return;
+  for (const TensorView& tensor : call.inputs) {
+    if (!tensor.shape.empty()) continue;
+    throw InvalidArgument(std::string(collective_name(call.collective)) + " needs tensors with at least one dimension");
+  }
+}
+
 }  // namespace
 
 Request check_call(const Call& call, const ProcessSet& set, int rank) {
@@ -115,6 +123,7 @@ Request check_call(const Call& call, const ProcessSet& set, int rank) {
   }
   check_tensor_count(call);
   for (const TensorView& tensor : call.inputs) check_tensor(tensor, "an input");
+  check_rows(call);
   check_reduce_op(call);
   if (call.collective == Collective::broadcast && !set.rank_of(call.root)) {
     throw InvalidArgument("root rank " + std::to_string(call.root) + " is not in process set " +

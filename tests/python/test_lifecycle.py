@@ -36,3 +36,11 @@ def test_without_a_launcher_a_process_is_a_job_of_one(program):
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == "rank 0 is fine\n"
+
+
+@pytest.mark.parametrize("attempt", range(5))
+def test_a_daemon_thread_inside_hvd_does_not_spoil_the_exit(attempt):
+    done = subprocess.run(
+        [sys.executable, str(PROGRAMS / "daemon_thread.py")], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr

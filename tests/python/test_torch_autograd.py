@@ -87,3 +87,20 @@ def test_no_graph_without_gradients():
     with torch.no_grad():
         assert not hvd.allreduce(tensor).requires_grad
     assert not hvd.allreduce(tensor.detach()).requires_grad
+
+
+def second_derivative_of_cube(collective, tensor: torch.Tensor) -> torch.Tensor:
+    (first,) = torch.autograd.grad((collective(tensor) ** 3).sum(), tensor, create_graph=True)
+    return torch.autograd.grad(first.sum(), tensor)[0]
+
+
+def test_second_derivatives():
+    tensor = leaf(3)
+    mean = hvd.allreduce(tensor.detach())
+    for collective in (hvd.allreduce, lambda t: hvd.grouped_allreduce([t])[0]):
+        torch.testing.assert_close(second_derivative_of_cube(collective, tensor), 6 * mean)
+    # The averages over ranks that Horovod's conventions ask for are taken twice.
+    own = 6 * tensor.detach() / hvd.size()
+    torch.testing.assert_close(second_derivative_of_cube(hvd.allgather, tensor), own)
+    from_root = second_derivative_of_cube(lambda t: hvd.broadcast(t, 0), tensor)
+    torch.testing.assert_close(from_root, own if hvd.rank() == 0 else torch.zeros_like(own))

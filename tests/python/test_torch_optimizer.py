@@ -114,6 +114,10 @@ def test_groups_given_as_lists():
     torch.testing.assert_close(list(models[0].parameters()), list(models[1].parameters()), rtol=0, atol=0)
 
 
+def test_number_of_groups_under_its_newer_name():
+    torch.testing.assert_close(trained_together("sgd", groups=2), trained_alone("sgd"))
+
+
 def test_sum_of_gradients():
     model, expected = make_model(), make_model()
     one_step(hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), op=hvd.Sum), model)
@@ -237,6 +241,55 @@ def test_frozen_parameters_and_other_strides():
     assert same_everywhere(model)
 
 
+def test_parameters_that_come_later_take_part():
+    model, late = make_model(), nn.Linear(2, 2).double()
+    with torch.no_grad():
+        late.weight.fill_(0.5), late.bias.fill_(0.5)
+    model[0].weight.requires_grad_(False)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
+    one_step(optimizer, model)
+    model[0].weight.requires_grad_(True)
+    optimizer.add_param_group({"params": late.parameters(), "lr": 0.2})
+    both = nn.Sequential(model, late)
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss_of(both, *batch(hvd.rank(), PER_RANK)).backward()
+        optimizer.step()
+    assert same_everywhere(both)
+
+
+@pytest.mark.parametrize("how", ["broadcast", "load"])
+def test_a_scheduler_made_before_wrapping_stays_in_charge(how):
+    model = make_model()
+    base = torch.optim.SGD(model.parameters(), lr=1.0 + hvd.rank(), momentum=0.9)
+    scheduler = torch.optim.lr_scheduler.StepLR(base, step_size=1, gamma=0.5)
+    optimizer = hvd.DistributedOptimizer(base, model.named_parameters())
+    if how == "broadcast":
+        hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+    else:
+        optimizer.load_state_dict(torch.optim.SGD(make_model().parameters(), lr=1.0, momentum=0.9).state_dict())
+    one_step(optimizer, model)
+    before = optimizer.param_groups[0]["lr"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        scheduler.step()
+    assert optimizer.param_groups[0]["lr"] == before / 2
+    assert hvd.allgather_object(optimizer.param_groups[0]["lr"]) == [before / 2] * hvd.size()
+
+
+def test_gradients_must_not_be_cleared_between_passes():
+    model = make_model()
+    base = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = hvd.DistributedOptimizer(base, model.named_parameters(), backward_passes_per_step=2)
+    loss_of(model, *batch(0, PER_RANK)).backward()
+    if hvd.size() > 1:
+        with pytest.raises(AssertionError, match="zero_grad"):
+            optimizer.zero_grad()
+    loss_of(model, *batch(1, PER_RANK)).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
 def test_sparse_gradients():
     def step(**options) -> nn.Module:
         torch.manual_seed(0)
@@ -285,6 +338,7 @@ def test_gradients_of_a_dropped_optimizer_stay_local():
         ({"op": hvd.Sum, "gradient_predivide_factor": 2.0}, "predivide"),
         ({"backward_passes_per_step": 0}, "backward_passes_per_step"),
         ({"num_groups": -1}, "num_groups"),
+        ({"gradient_predivide_factor": 0.0}, "positive"),
         ({"num_groups": 1, "groups": []}, "exclude"),
     ],
     ids=str,

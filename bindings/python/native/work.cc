@@ -1,5 +1,8 @@
 #include "bindings/python/native/work.h"
 
+#include <cxxabi.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -10,6 +13,17 @@
 namespace py = pybind11;
 
 namespace hvd::python {
+
+// The interpreter ends daemon threads that come back after it has begun to finish: by unwinding their stacks, which a
+// destructor may not let through, and which would run others without the GIL. Such a thread stops here until the
+// process ends, as it does from CPython 3.14 on.
+GilRelease::~GilRelease() {
+  try {
+    PyEval_RestoreThread(state_);
+  } catch (const abi::__forced_unwind&) {
+    for (;;) pause();
+  }
+}
 
 namespace {
 

@@ -1,5 +1,5 @@
 """Synchronous collectives with new tensors as results, which autograd can differentiate: their backward pass is a
-collective too, which therefore every rank must run.
+collective too, which therefore every rank must run, and which can be differentiated in its turn.
 
 See collectives.py for what is common to all collectives: who must call, dtypes, errors. Gradients follow Horovod: those
 of allgather and broadcast are averaged over the ranks, so that a loss that all ranks compute alike counts once.
@@ -32,7 +32,9 @@ class _Allreduce(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient):
         _refuse_gradient_unless_linear(ctx.arguments[0])
-        return _allreduced(gradient.contiguous(), None, *ctx.arguments), *[None] * (1 + len(ctx.arguments))
+        op, *arguments = ctx.arguments
+        reduced = allreduce(gradient.contiguous(), None, None, Compression.none, op, *arguments)
+        return reduced, *[None] * (1 + len(ctx.arguments))
 
 
 def _allreduced(tensor, name, *arguments):
@@ -86,7 +88,9 @@ class _GroupedAllreduce(torch.autograd.Function):
     @staticmethod
     def backward(ctx, *gradients):
         _refuse_gradient_unless_linear(ctx.arguments[0])
-        return None, None, *_grouped_allreduced(None, ctx.arguments, *[g.contiguous() for g in gradients])
+        op, *arguments = ctx.arguments
+        gradients = [gradient.contiguous() for gradient in gradients]
+        return None, None, *grouped_allreduce(gradients, None, None, Compression.none, op, *arguments)
 
 
 def _grouped_allreduced(name, arguments, *tensors):
@@ -128,7 +132,7 @@ class _Allgather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient):
-        average = _allreduced(gradient.contiguous(), None, Average, 1.0, 1.0, ctx.process_set)
+        average = allreduce(gradient.contiguous(), process_set=ctx.process_set)
         rows = allgather(torch.tensor([ctx.rows]), process_set=ctx.process_set).tolist()
         return average.narrow(0, sum(rows[: ctx.process_set.rank()]), ctx.rows), None, None
 
@@ -159,9 +163,10 @@ class _Broadcast(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient):
-        average = _allreduced(gradient.contiguous(), None, Average, 1.0, 1.0, ctx.process_set)
-        is_root = ctx.process_set.ranks[ctx.process_set.rank()] == ctx.root_rank
-        return average if is_root else torch.zeros_like(average), None, None, None
+        average = allreduce(gradient.contiguous(), process_set=ctx.process_set)
+        is_root = torch.tensor(ctx.process_set.ranks[ctx.process_set.rank()] == ctx.root_rank)
+        # Depends on the average on all ranks, so that all of them run the collective of a second derivative.
+        return torch.where(is_root, average, torch.zeros_like(average)), None, None, None
 
 
 def broadcast(

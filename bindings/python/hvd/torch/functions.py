@@ -77,7 +77,8 @@ def broadcast_optimizer_state(
         model: not needed; for scripts that give it.
 
     Raises:
-        ValueError: for LBFGS, whose state belongs to the rank's own line search.
+        ValueError: for LBFGS, whose state belongs to the rank's own line search, and for other groups of parameters
+            than the root's.
         HorovodInternalError: a rank was lost.
     """
     if isinstance(optimizer, torch.optim.LBFGS):
@@ -104,7 +105,22 @@ def broadcast_optimizer_state(
     named = [(str(number), tensor) for number, tensor in enumerate(tensors)]
     _broadcast_all(named, root_rank, "optimizer_state")
     if not is_root:
-        optimizer.load_state_dict(state)
+        _adopt(optimizer, state)
+
+
+def _adopt(optimizer: torch.optim.Optimizer, received: dict) -> None:
+    """Puts a received state dictionary in place, as it is: the root's own tensors were not cast either, and a scheduler
+    may hold the dictionaries of hyperparameters."""
+    groups = received["param_groups"]
+    sizes, own_sizes = ([len(group["params"]) for group in of] for of in (groups, optimizer.param_groups))
+    if sizes != own_sizes:
+        raise ValueError(f"the optimizer's groups have {own_sizes} parameters here, but {sizes} on the root")
+    parameter_of = {}
+    for own, group in zip(optimizer.param_groups, groups):
+        parameter_of.update(zip(group["params"], own["params"]))
+        own.update((key, value) for key, value in group.items() if key != "params")
+    optimizer.state.clear()
+    optimizer.state.update((parameter_of.get(key, key), value) for key, value in received["state"].items())
 
 
 def _mapped(function, value: object) -> object:

@@ -5,7 +5,7 @@ whichever thread runs the backward pass; never on two at once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import torch
 
@@ -38,23 +38,36 @@ class GradientReducer:
         sparse_as_dense: bool,
         process_set: ProcessSet,
     ) -> None:
-        self._names = {parameter: f"{prefix}.{name}" for parameter, name in names.items()}
+        self._prefix = prefix
+        self._names: dict[torch.nn.Parameter, str] = {}
+        self._passes_left: dict[torch.nn.Parameter, int] = {}
         self._groups = {parameter: group for group in groups for parameter in group}
         self._compression = compression
         self._arguments = (op, prescale_factor, postscale_factor, process_set)
         self._sparse_as_dense = sparse_as_dense
         self._started: list[tuple[_native.Work, list[torch.nn.Parameter], list[torch.Tensor], list[object]]] = []
         self._ready: set[torch.nn.Parameter] = set()
-        self.set_passes(passes)
+        self._passes = passes
+        self.add_parameters(names)
+
+    def add_parameters(self, names: dict[torch.nn.Parameter, str]) -> None:
+        """Reduces these too from now on, each by itself."""
+        self._names.update((parameter, f"{self._prefix}.{name}") for parameter, name in names.items())
+        self._passes_left.update(dict.fromkeys(names, self._passes))
 
     def set_passes(self, passes: int) -> None:
         self._passes = passes
         self._passes_left = dict.fromkeys(self._names, passes)
 
     @property
+    def parameters(self) -> Collection[torch.nn.Parameter]:
+        return self._names.keys()
+
+    @property
     def under_way(self) -> bool:
-        """Whether there are gradients that were submitted, or wait for their group, and are not back yet."""
-        return bool(self._ready)
+        """Whether there are gradients that were submitted, wait for their group or for further passes, and are not
+        back yet."""
+        return bool(self._ready) or any(left != self._passes for left in self._passes_left.values())
 
     def add_pass(self, parameter: torch.nn.Parameter) -> None:
         """A backward pass has added to the parameter's gradient. Submits it if that was the last one."""

@@ -11,7 +11,7 @@ import itertools
 from hvd import _native
 from hvd.torch.tensors import Finish
 
-_next_handle = itertools.count()
+_next_handle = itertools.count(1)  # never false
 _operations: dict[int, tuple[_native.Work, Finish]] = {}
 
 

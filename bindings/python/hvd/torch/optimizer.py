@@ -49,8 +49,32 @@ class _Distributed:
             HorovodInternalError: a reduction failed; the gradients are then of no use.
         """
         if self._gradients is not None:
+            self._add_new_parameters(self._gradients)
             self._gradients.finish()
         self._synchronized = True
+
+    def _add_new_parameters(self, reducer: GradientReducer) -> None:
+        """Parameters that were frozen, or in no group yet, when this optimizer was made; ranks must agree on them."""
+        held = (parameter for group in self.param_groups for parameter in group["params"])
+        new = {
+            parameter: self._parameter_names.setdefault(parameter, f"added.{number}")
+            for number, parameter in enumerate(held)
+            if parameter.requires_grad and parameter not in reducer.parameters
+        }
+        if new:
+            reducer.add_parameters(new)
+            _watch(new, reducer)
+
+    def load_state_dict(self, state_dict: dict) -> None:
+        """As the optimizer's, in place: a scheduler that was made for the optimizer given keeps its hold of it."""
+        groups, state = self.param_groups, self.state
+        super().load_state_dict(state_dict)
+        for group, loaded in zip(groups, self.param_groups):
+            group.clear()
+            group.update(loaded)
+        state.clear()
+        state.update(self.state)
+        self.param_groups, self.state = groups, state
 
     @contextmanager
     def skip_synchronize(self) -> Iterator[None]:
@@ -92,7 +116,7 @@ class _Distributed:
         if self._gradients is not None and self._gradients.under_way:
             raise AssertionError(
                 "optimizer.zero_grad() was called after loss.backward() and before optimizer.step() or "
-                "optimizer.synchronize(): the gradients are being reduced"
+                "optimizer.synchronize(): the gradients are being added up or reduced"
             )
         super().zero_grad(*args, **kwargs)
 
@@ -105,7 +129,7 @@ def DistributedOptimizer(
     op: int = Average,
     gradient_predivide_factor: float = 1.0,
     num_groups: int = 0,
-    groups: Sequence[Sequence[torch.nn.Parameter]] | None = None,
+    groups: int | Sequence[Sequence[torch.nn.Parameter]] | None = None,
     sparse_as_dense: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> torch.optim.Optimizer:
@@ -113,7 +137,8 @@ def DistributedOptimizer(
     goes on, and `step()` waits for the last one.
 
     Every rank must make the same optimizers, in the same order, over parameters of the same shapes. A parameter that a
-    rank's backward pass did not reach takes part with zeros.
+    rank's backward pass did not reach takes part with zeros. Parameters that all ranks add or unfreeze later take part
+    from then on.
 
     Args:
         optimizer: the optimizer, which must not be used itself any more. State and hyperparameters are shared with it.
@@ -124,7 +149,7 @@ def DistributedOptimizer(
         gradient_predivide_factor: with Average, gradients are divided by it before the sum, and the sum by
             size / factor after it, which keeps 16-bit gradients in range.
         num_groups: into how many groups the parameters are divided, to be reduced group by group. 0: none.
-        groups: such groups, as lists of parameters. Those in none are reduced by themselves.
+        groups: such groups, as lists of parameters, or their number. Parameters in none are reduced by themselves.
         sparse_as_dense: makes sparse gradients dense; without it they raise ValueError.
         process_set: the ranks that take part.
 
@@ -141,6 +166,8 @@ def DistributedOptimizer(
         raise ValueError("Adasum is not available yet")
     if gradient_predivide_factor != 1.0 and op != Average:
         raise ValueError("gradient_predivide_factor needs op=Average")
+    if not gradient_predivide_factor > 0:
+        raise ValueError(f"gradient_predivide_factor must be positive, not {gradient_predivide_factor}")
     names = _names_of(optimizer, named_parameters)
     cls = type(optimizer.__class__.__name__, (_Distributed, optimizer.__class__), {})
     wrapped = cls.__new__(cls)
@@ -207,9 +234,11 @@ def _names_of(
 
 
 def _grouped(
-    parameters: list[torch.nn.Parameter], num_groups: int, groups: Sequence[Sequence[torch.nn.Parameter]] | None
+    parameters: list[torch.nn.Parameter], num_groups: int, groups: int | Sequence[Sequence[torch.nn.Parameter]] | None
 ) -> list[list[torch.nn.Parameter]]:
     """Groups whose members have one dtype each, without the parameters that are not trained."""
+    if isinstance(groups, int) and num_groups == 0:
+        num_groups, groups = groups, None
     if groups is None:
         if num_groups < 0:
             raise ValueError(f"num_groups must not be negative, not {num_groups}")

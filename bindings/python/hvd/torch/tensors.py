@@ -11,6 +11,9 @@ import torch
 
 from hvd import _native
 
+if not hasattr(torch.Tensor, "register_post_accumulate_grad_hook"):
+    raise ImportError(f"hvd.torch needs PyTorch 2.1 or newer; this is {torch.__version__}")
+
 CODE_OF_DTYPE: dict[torch.dtype, int] = {
     torch.uint8: _native.UINT8,
     torch.int8: _native.INT8,
@@ -28,7 +31,7 @@ CODE_OF_DTYPE: dict[torch.dtype, int] = {
 def describe(tensor: torch.Tensor) -> tuple[int, tuple[int, ...], int]:
     """Address, shape and type code. ValueError if the tensor is not a contiguous CPU tensor of a supported dtype."""
     try:
-        if tensor.is_cpu and tensor.is_contiguous():
+        if tensor.is_cpu and tensor.is_contiguous() and not tensor.is_neg():
             return tensor.data_ptr(), tensor.shape, CODE_OF_DTYPE[tensor.dtype]
     except (AttributeError, KeyError, RuntimeError):
         pass
@@ -50,6 +53,8 @@ def _what_is_wrong_with(tensor: object) -> str:
         return (
             f"a tensor of shape {tuple(tensor.shape)} and strides {tensor.stride()} is not contiguous: use contiguous()"
         )
+    if tensor.is_neg():
+        return "the tensor is a negated view of another one's memory: use resolve_neg()"
     return "the tensor has no memory of its own"
 
 
