@@ -200,6 +200,12 @@ ConfigResult read_config(const Environment& environment) {
   return result;
 }
 
+std::vector<std::string> shared_settings(const Config& config) {
+  return {"HVD_FUSION_THRESHOLD=" + std::to_string(config.fusion_threshold_bytes),
+          "HVD_CHUNK_BYTES=" + std::to_string(config.chunk_bytes),
+          std::string("HVD_SHARED_MEMORY=") + (config.shared_memory ? "1" : "0")};
+}
+
 std::string environment_documentation() {
   std::string text =
       "# Environment variables\n\n"

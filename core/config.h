@@ -50,6 +50,10 @@ struct ConfigResult {
 // allowed.
 ConfigResult read_config(const Environment& environment);
 
+// What all ranks of a job must have alike, because the shape of what they do together follows from it: "NAME=value" of
+// each such variable.
+std::vector<std::string> shared_settings(const Config& config);
+
 // The table as Markdown.
 std::string environment_documentation();
 

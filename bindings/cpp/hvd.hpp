@@ -183,6 +183,7 @@ Future<void> grouped_allreduce_async(Group&& group, ReduceOp op = sum, const Opt
   std::vector<detail::Tensor> pinned;
   for (auto&& values : group) {
     detail::check_writable<decltype(values)>();
+    detail::check_outlives_call<decltype(values)>();
     pinned.emplace_back(values);
   }
   const std::vector<hvd_tensor> tensors(pinned.begin(), pinned.end());

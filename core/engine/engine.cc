@@ -50,7 +50,12 @@ void Engine::run() {
   try {
     while (!ended_) run_round();
   } catch (...) {
-    end(verdict(current_exception_status()));
+    const Status own = current_exception_status();
+    try {
+      end(verdict(own));
+    } catch (...) {
+      end(own);
+    }
   }
 }
 
@@ -107,6 +112,8 @@ void Engine::apply(CoordinatorMessage message) {
 }
 
 void Engine::perform(std::vector<std::shared_ptr<const Response>>& executes) {
+  if (executes.empty()) return;
+  negotiator_.settle(deadline_after(parts_.config.collective_timeout));
   std::vector<const Response*> pointers;
   for (const auto& response : executes) pointers.push_back(response.get());
   for (const Bucket& bucket : plan_buckets(pointers, parts_.config.fusion_threshold_bytes)) {
@@ -130,7 +137,10 @@ void Engine::finish(const Response& response) {
         complete_pending(pending_, response.request.process_set, kJoinName, Status());
       }
       return;
-    case Response::Kind::shut_down: end(response.status); return;
+    case Response::Kind::shut_down:
+      agreed_to_end_ = true;
+      end(response.status);
+      return;
   }
 }
 
@@ -144,7 +154,12 @@ Status Engine::verdict(const Status& own) {
       parts_.channel.wait(deadline, false);
     }
   }
-  if (parts_.abort.raise(own)) parts_.channel.broadcast_abort(own);
+  if (parts_.abort.raise(own)) {
+    const std::string finder = parts_.topology.describe(parts_.topology.rank);
+    const bool names_the_culprit = own.code() == StatusCode::peer_lost;
+    parts_.channel.broadcast_abort(
+        names_the_culprit ? own : Status(StatusCode::aborted, finder + " has given up the job: " + own.message()));
+  }
   return parts_.abort.reason();
 }
 

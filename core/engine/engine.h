@@ -46,6 +46,9 @@ class Engine {
   void leave();
   // Any thread: waits until the run has ended.
   void join();
+  // After join(): whether all ranks know that the run has ended, because they agreed to end it or because it was given
+  // up. Not so if the coordinator did not answer this rank's leave.
+  bool all_know() const { return agreed_to_end_ || parts_.abort.raised(); }
 
  private:
   void run();
@@ -64,6 +67,7 @@ class Engine {
   PendingTable pending_;
   bool left_ = false;                          // the coordinator was told that this rank leaves,
   Deadline leave_deadline_ = Deadline::max();  // and has until then to acknowledge
+  bool agreed_to_end_ = false;
   bool ended_ = false;
 
   SubmissionQueue queue_;

@@ -25,6 +25,11 @@ class ControlChannel {
   // delivered because the peer is gone is dropped: the AbortFlag tells of the loss.
   virtual void send(int to, Bytes payload) = 0;
 
+  // Waits until nothing that was sent depends on this thread any more. Before the engine turns to something that needs
+  // the peers, which may still need what was sent. Throws Timeout that names a rank that does not read, and the
+  // AbortFlag's reason.
+  virtual void flush(Deadline deadline) = 0;
+
   // The next message from anybody, if there is one.
   virtual std::optional<Message> receive() = 0;
 
@@ -39,7 +44,8 @@ class ControlChannel {
   virtual void wake() = 0;
 
   // Delivers what is queued, says goodbye to the peers so that they do not take the closing of connections for a
-  // death, and closes. Bounded by the deadline.
+  // death, and closes. Bounded by the deadline. Without it the destructor just closes, and the peers are told that this
+  // rank is lost: right for a rank whose end they have not agreed to.
   virtual void close(Deadline deadline) = 0;
 
   // In a forked child, before anything else runs there: lets go of the connections, which would otherwise stay open

@@ -80,7 +80,7 @@ ControlLinks::ControlLinks(const Topology& topology, Store& store, const JobKey&
   thread_ = std::thread([this] { run(); });
 }
 
-ControlLinks::~ControlLinks() { close(Clock::now()); }
+ControlLinks::~ControlLinks() { stop(); }
 
 void ControlLinks::connect(Store& store, const JobKey& key, const std::string& own_host, Deadline deadline) {
   if (topology_.rank != 0) {
@@ -113,14 +113,21 @@ void ControlLinks::run() {
     for (int i = 0; i < count; ++i) {
       const auto& event = events[static_cast<std::size_t>(i)];
       if (event.data.u64 == kStopToken) return;
-      Link& link = *links_[event.data.u64];
-      if ((event.events & EPOLLOUT) != 0) {
-        std::lock_guard lock(link.mutex);
-        flush(link);
+      try {
+        serve(*links_[event.data.u64], event.events);
+      } catch (...) {
+        raise_and_tell(current_exception_status(), -1);
       }
-      if ((event.events & ~std::uint32_t{EPOLLOUT}) != 0) read(link);
     }
   }
+}
+
+void ControlLinks::serve(Link& link, std::uint32_t events) {
+  if ((events & EPOLLOUT) != 0) {
+    std::lock_guard lock(link.mutex);
+    flush(link);
+  }
+  if ((events & ~std::uint32_t{EPOLLOUT}) != 0) read(link);
 }
 
 void ControlLinks::read(Link& link) {
@@ -192,10 +199,19 @@ void ControlLinks::enqueue(Link& link, FrameKind kind, std::span<const std::byte
   flush(link);
 }
 
+// As Socket::send_some; a connection on which sending fails for whatever reason is of no use any more.
+std::optional<std::size_t> ControlLinks::send_some(Link& link) {
+  try {
+    return link.socket.send_some(std::span<const std::byte>(link.outbox).subspan(link.sent));
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
 // Requires link.mutex.
 void ControlLinks::flush(Link& link) {
   while (!link.broken && link.sent < link.outbox.size()) {
-    const auto count = link.socket.send_some(std::span<const std::byte>(link.outbox).subspan(link.sent));
+    const auto count = send_some(link);
     if (!count) {
       link.broken = true;  // the reading side will say who and why
     } else if (*count == 0) {
@@ -227,6 +243,11 @@ void ControlLinks::close(Deadline deadline) {
       flush(*link);
     }
   }
+  stop();
+}
+
+void ControlLinks::stop() {
+  if (!thread_.joinable()) return;
   const std::uint64_t one = 1;
   [[maybe_unused]] const auto written = write(stop_event_.get(), &one, sizeof one);
   thread_.join();
@@ -234,7 +255,7 @@ void ControlLinks::close(Deadline deadline) {
 }
 
 void ControlLinks::abandon_in_child() noexcept {
-  for (const auto& link : links_) ::close(link->socket.fd());
+  for (const auto& link : links_) link->socket.close();
 }
 
 }  // namespace hvd

@@ -8,6 +8,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -44,16 +45,20 @@ class ControlLinks {
   void abandon_in_child() noexcept;
 
  private:
+  void stop();
+
   enum class FrameKind : std::uint8_t { message = 1, goodbye = 2, abort = 3 };
   struct Link;
 
   void connect(Store& store, const JobKey& key, const std::string& own_host, Deadline deadline);
   void run();
+  void serve(Link& link, std::uint32_t events);
   void read(Link& link);
   void handle_frame(Link& link, const Bytes& frame);
   void lose(Link& link, const std::string& how);
   void raise_and_tell(const Status& reason, int except_rank);
   void enqueue(Link& link, FrameKind kind, std::span<const std::byte> payload);
+  static std::optional<std::size_t> send_some(Link& link);
   static void flush(Link& link);
 
   const Topology& topology_;

@@ -9,7 +9,8 @@ namespace hvd {
 
 std::size_t ByteRing::write(std::span<const std::byte> bytes) {
   const std::uint64_t written = written_.load(std::memory_order_relaxed);
-  const std::uint64_t used = written - read_.load(std::memory_order_acquire);
+  // seq_cst on both sides: either the producer sees the room, or the consumer that it was asked for.
+  const std::uint64_t used = written - read_.load(std::memory_order_seq_cst);
   if (used > kBytes) return 0;  // the consumer's side is broken; the lost-rank machinery will say so
   const std::size_t count = std::min(bytes.size(), kBytes - static_cast<std::size_t>(used));
   const std::size_t start = static_cast<std::size_t>(written % kBytes);
@@ -30,7 +31,7 @@ bool ByteRing::read_into(FrameReader& reader) {
   const std::size_t first = std::min(count, kBytes - start);
   reader.feed(std::span(data_ + start, first));
   if (count > first) reader.feed(std::span(data_, count - first));
-  read_.store(position + count, std::memory_order_release);
+  read_.store(position + count, std::memory_order_seq_cst);
   return true;
 }
 

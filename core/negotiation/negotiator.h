@@ -30,6 +30,12 @@ class Negotiator {
   // breaks the protocol.
   std::optional<CoordinatorMessage> next(TimePoint now);
 
+  // To be called before the first collective of a message: the members must be able to read what orders it. Members
+  // themselves never wait here, or the two could wait for each other.
+  void settle(Deadline deadline) {
+    if (coordinator_) channel_.flush(deadline);
+  }
+
   // The response of an entry: its own, or the cached one.
   std::shared_ptr<const Response> resolve(CoordinatorMessage::Entry entry) const;
   // Keeps a response in the slot that it names, if any; `own` is this rank's request, null if it has none.

@@ -2,12 +2,15 @@
 
 #include <algorithm>
 
+#include "core/base/error.h"
 #include "core/rendezvous/share_with_host.h"
 
 namespace hvd {
 
 StarChannel::StarChannel(const Options& options)
-    : abort_(options.abort), eager_wait_(wait_policy_for(options.topology.local_size, allowed_cpus())) {
+    : topology_(options.topology),
+      abort_(options.abort),
+      eager_wait_(wait_policy_for(options.topology.local_size, allowed_cpus())) {
   open_window(options);
   const auto on_message = [this](int from, Bytes payload) {
     {
@@ -80,6 +83,19 @@ bool StarChannel::flush_all() {
   return all;
 }
 
+void StarChannel::flush(Deadline deadline) {
+  while (!flush_all()) {
+    heard_ = doorbell_->value.load(std::memory_order_acquire);
+    if (flush_all()) return;
+    if (Clock::now() >= deadline) {
+      const auto full =
+          std::find_if(mailboxes_.begin(), mailboxes_.end(), [](const auto& m) { return !m.outbox.empty(); });
+      throw Timeout("waited for " + topology_.describe(full->rank) + " to read what the coordinator sent");
+    }
+    doorbell_->wait_change(heard_, deadline, &abort_);
+  }
+}
+
 std::optional<ControlChannel::Message> StarChannel::receive_from(Mailbox& mailbox) {
   if (auto payload = mailbox.reader.next()) return Message{mailbox.rank, std::move(*payload)};
   if (!mailbox.in->read_into(mailbox.reader)) return std::nullopt;
@@ -116,10 +132,10 @@ void StarChannel::wait(Deadline deadline, bool eager) {
 void StarChannel::wake() { doorbell_->increment_and_wake(); }
 
 void StarChannel::close(Deadline deadline) {
-  // A full ring drains only as fast as its reader reads; a reader that is gone is not worth waiting for.
-  while (!abort_.raised() && !flush_all() && Clock::now() < deadline) {
-    heard_ = doorbell_->value.load(std::memory_order_acquire);
-    if (!flush_all()) doorbell_->wait_change(heard_, deadline, &abort_);
+  try {
+    flush(deadline);
+  } catch (const Error&) {
+    // A reader that is gone, or does not read, is not worth waiting for.
   }
   links_->close(deadline);
 }

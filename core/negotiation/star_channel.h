@@ -33,6 +33,7 @@ class StarChannel final : public ControlChannel {
   explicit StarChannel(const Options& options);
 
   void send(int to, Bytes payload) override;
+  void flush(Deadline deadline) override;
   std::optional<Message> receive() override;
   void broadcast_abort(const Status& reason) override;
   void wait(Deadline deadline, bool eager) override;
@@ -52,10 +53,11 @@ class StarChannel final : public ControlChannel {
   };
 
   void open_window(const Options& options);
-  bool flush(Mailbox& mailbox);
+  static bool flush(Mailbox& mailbox);
   bool flush_all();
   std::optional<Message> receive_from(Mailbox& mailbox);
 
+  const Topology& topology_;
   AbortFlag& abort_;
   AdaptiveWait eager_wait_;
   std::optional<SharedMemory> memory_;

@@ -51,7 +51,7 @@ SharedMemory SharedMemory::map(FileDescriptor fd, std::size_t bytes) {
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) throw Internal("received memory that is not sealed against shrinking");
   struct stat status {};
   if (fstat(fd.get(), &status) != 0) throw failure(bytes, "fstat");
-  if (static_cast<std::size_t>(status.st_size) < bytes) {
+  if (static_cast<std::size_t>(status.st_size) != bytes) {
     throw Internal("received shared memory of " + std::to_string(status.st_size) + " bytes, expected " +
                    std::to_string(bytes));
   }

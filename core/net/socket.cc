@@ -89,6 +89,8 @@ bool wait_ready(int fd, bool for_writing, Deadline deadline) {
   }
 }
 
+void Socket::let_peer_read_late() { hvd::let_peer_read_late(fd()); }
+
 void Socket::send_all(std::span<const std::byte> bytes, Deadline deadline, std::string_view peer) {
   while (!bytes.empty()) {
     const Moved moved = send_once(fd(), bytes);

@@ -55,6 +55,10 @@ class Socket {
   // TCP: no delay, keep-alive tuned so that a dead host is noticed within about ten seconds.
   static Socket connect(const Address& address, Deadline deadline);
 
+  // For data, whose receiver may be busy for long: it then counts as slow, not as dead. Somebody else must notice if
+  // its host dies.
+  void let_peer_read_late();
+
   // Whole buffers. Throw PeerLost (closed or reset; `peer` says whom in the message), Timeout.
   void send_all(std::span<const std::byte> bytes, Deadline deadline, std::string_view peer);
   void receive_all(std::span<std::byte> bytes, Deadline deadline, std::string_view peer);

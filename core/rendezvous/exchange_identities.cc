@@ -12,7 +12,8 @@ namespace {
 
 constexpr const char* kListKey = "identities";
 constexpr std::size_t kMaxListed = 16;
-constexpr std::size_t kSmallestIdentity = 12;
+constexpr std::size_t kSmallestString = 4;
+constexpr std::size_t kSmallestIdentity = 4 * kSmallestString;
 
 std::string identity_key(int rank) { return "identity/" + std::to_string(rank); }
 // A counter beside the value: it can be asked without waiting.
@@ -24,6 +25,8 @@ void put_identity(ByteWriter& writer, const RankIdentity& identity) {
   writer.put_string(identity.host_key);
   writer.put_string(identity.hostname);
   writer.put(static_cast<std::int32_t>(identity.pid));
+  writer.put(static_cast<std::uint32_t>(identity.settings.size()));
+  for (const std::string& setting : identity.settings) writer.put_string(setting);
 }
 
 RankIdentity get_identity(ByteReader& reader) {
@@ -31,6 +34,8 @@ RankIdentity get_identity(ByteReader& reader) {
   identity.host_key = reader.get_string();
   identity.hostname = reader.get_string();
   identity.pid = reader.get<std::int32_t>();
+  const auto settings = reader.get_count(kSmallestString);
+  for (std::uint32_t i = 0; i < settings; ++i) identity.settings.push_back(reader.get_string());
   return identity;
 }
 

@@ -58,4 +58,16 @@ Topology make_topology(int rank, std::vector<RankIdentity> identities) {
   return topology;
 }
 
+void check_settings(const Topology& topology) {
+  const auto& first = topology.identities.front().settings;
+  for (int rank = 1; rank < topology.size; ++rank) {
+    const auto& settings = topology.identities[index(rank)].settings;
+    const auto [mine, theirs] = std::ranges::mismatch(first, settings);
+    if (mine == first.end() && theirs == settings.end()) continue;
+    throw Mismatch("all ranks must have the same settings, but " + topology.describe(0) + " has " +
+                   (mine == first.end() ? "none" : *mine) + " and " + topology.describe(rank) + " has " +
+                   (theirs == settings.end() ? "none" : *theirs));
+  }
+}
+
 }  // namespace hvd

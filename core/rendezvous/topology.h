@@ -11,6 +11,7 @@ struct RankIdentity {
   std::string host_key;  // equal exactly for ranks that can share memory and abstract sockets
   std::string hostname;  // for people
   int pid = 0;
+  std::vector<std::string> settings{};  // shared_settings() of its configuration
 };
 
 struct Topology {
@@ -27,6 +28,9 @@ struct Topology {
   // "rank 2 on host-b (pid 1234)"
   std::string describe(int rank) const;
 };
+
+// Throws Mismatch, with two ranks and both values, unless all ranks have the same settings.
+void check_settings(const Topology& topology);
 
 Topology make_topology(int rank, std::vector<RankIdentity> identities);
 

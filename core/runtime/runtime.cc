@@ -19,14 +19,21 @@ ProcessSet make_global_set(int size) {
   return set;
 }
 
+RankIdentity with_settings(RankIdentity identity, const Config& config) {
+  identity.settings = shared_settings(config);
+  return identity;
+}
+
 }  // namespace
 
 Runtime::Runtime(const Config& config, const Surroundings& around)
     : config_(config),
-      topology_(make_topology(config.rank, exchange_identities(around.store, config.rank, config.size, around.identity,
+      topology_(make_topology(config.rank, exchange_identities(around.store, config.rank, config.size,
+                                                               with_settings(around.identity, config),
                                                                deadline_after(config.start_timeout)))),
       log_("rank " + std::to_string(config.rank), config.log_level),
       global_set_(make_global_set(config.size)) {
+  check_settings(topology_);
   const Deadline deadline = deadline_after(config_.start_timeout);
   channel_ = std::make_unique<StarChannel>(StarChannel::Options{.topology = topology_,
                                                                 .store = around.store,
@@ -63,6 +70,8 @@ const ProcessSet& Runtime::process_set(std::int32_t id) const {
 
 Handle Runtime::submit(const Call& call) {
   const ProcessSet& set = process_set(call.process_set);
+  // In one: nothing is submitted behind a join.
+  std::lock_guard lock(submit_mutex_);
   Submission submission{.request = check_call(call, set, topology_.rank),
                         .inputs = call.inputs,
                         .outputs = call.outputs,
@@ -80,7 +89,7 @@ void Runtime::shut_down() {
   if (!engine_) return;
   engine_->leave();
   engine_->join();
-  channel_->close(deadline_after(kClosePatience));
+  if (engine_->all_know()) channel_->close(deadline_after(kClosePatience));
 }
 
 }  // namespace hvd

@@ -4,7 +4,9 @@
 // Owns all parts and destroys them in order. A test makes several, one for each of its threads.
 #pragma once
 
+#include <atomic>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "core/base/abort_flag.h"
@@ -23,7 +25,10 @@ namespace hvd {
 class Handle {
  public:
   Handle(std::shared_ptr<Work> work, NameToken name) : work_(std::move(work)), name_(std::move(name)) {}
+  Handle(Handle&& other) noexcept
+      : work_(std::move(other.work_)), name_(std::move(other.name_)), released_(other.released_.load()) {}
 
+  // Any thread.
   bool poll() { return seen(work_->done()); }
   bool wait(Deadline deadline) { return seen(work_->wait(deadline)); }
 
@@ -31,12 +36,13 @@ class Handle {
 
  private:
   bool seen(bool done) {
-    if (done) name_.reset();
+    if (done && !released_.exchange(true)) name_.reset();
     return done;
   }
 
   std::shared_ptr<Work> work_;
   NameToken name_;
+  std::atomic<bool> released_{false};  // several threads may look at once
 };
 
 class Runtime {
@@ -80,6 +86,7 @@ class Runtime {
   FlightNames names_;
   std::unique_ptr<ControlChannel> channel_;
   std::unique_ptr<Engine> engine_;
+  std::mutex submit_mutex_;
   std::mutex shut_down_mutex_;
 };
 

@@ -4,6 +4,7 @@
 //
 // The loops are plain and left to the compiler's vectoriser, except for the float16 conversions, which it does not
 // know. No loop reorders a sum, so that every instruction set computes the same bits.
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <type_traits>
@@ -120,6 +121,15 @@ void scale(void* destination, const void* source, double factor, std::size_t ele
     // The product of two floats is exact in double, so that multiplying them as floats rounds once too; twice as fast.
     if (static_cast<double>(static_cast<float>(factor)) == factor) {
       scale_single(destination, source, factor, elements);
+      return;
+    }
+  }
+  if constexpr (std::is_integral_v<T>) {
+    // An average: 49 * (1.0 / 49) is less than 1 and would be truncated to 0, but 49 / 49.0 is exact.
+    const double divisor = std::nearbyint(1.0 / factor);
+    if (std::abs(factor) < 1.0 && 1.0 / divisor == factor) {
+      HVD_INDEPENDENT_ITERATIONS
+      for (std::size_t i = 0; i < elements; ++i) out[i] = truncate<T>(static_cast<double>(in[i]) / divisor);
       return;
     }
   }

@@ -18,7 +18,7 @@ struct Reduction {
   DType dtype = DType::float32;  // the tensors' type
   ReduceOp op = ReduceOp::sum;   // sum, min, max, product
   double prescale = 1.0;         // factors are applied in double (in float32 to 16-bit floats, not at all to booleans);
-  double postscale = 1.0;        // integers are then truncated toward zero and saturate
+  double postscale = 1.0;        // integers are then truncated toward zero and saturate; by 1/n they are divided by n
 };
 
 // Average and adasum never; boolean with min and max only.

@@ -92,7 +92,9 @@ double reduce_elements(DType dtype, ReduceOp op, const std::vector<double>& valu
   // Integers are scaled in double and truncated, one by one; 16-bit floats stay in float32 until the end.
   const auto scale = [&](double value, double factor) {
     if (factor == 1.0) return value;
-    return is_integer(dtype) ? std::trunc(value * factor) : value * factor;
+    if (!is_integer(dtype)) return value * factor;
+    const double divisor = std::round(1.0 / factor);
+    return std::trunc(divisor != 0.0 && 1.0 / divisor == factor ? value / divisor : value * factor);
   };
   double result = scale(values.front(), prescale);
   for (std::size_t i = 1; i < values.size(); ++i) {

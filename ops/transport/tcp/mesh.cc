@@ -59,6 +59,7 @@ std::map<int, Socket> connect_mesh(const MeshSetup& setup) {
     if (peer > setup.rank) higher.push_back(peer);
   }
   accept_all(acceptor, std::move(higher), setup, sockets);
+  for (auto& [peer, socket] : sockets) socket.let_peer_read_late();
   return sockets;
 }
 

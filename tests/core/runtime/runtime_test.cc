@@ -1,7 +1,11 @@
 // The whole runtime, ranks as threads: errors that every rank hears, leaving, joining, stalling.
 #include <atomic>
+#include <future>
+#include <thread>
 
 #include "core/base/error.h"
+#include "core/rendezvous/memory_store.h"
+#include "ops/registry.h"
 #include "tests/support/catch.h"
 #include "tests/support/run_ranks.h"
 
@@ -232,6 +236,65 @@ TEST_CASE("an operation that a rank never submits ends with an error that names 
 TEST_CASE("many init and shutdown cycles") {
   for (int i = 0; i < 100; ++i) {
     REQUIRE_NOTHROW(run_ranks({{{2}}, {}}, [](Runtime& runtime) { require_usable(runtime); }));
+  }
+}
+
+TEST_CASE("a message larger than the control channel's ring arrives before the collective that it orders") {
+  const Layout layout = GENERATE(Layout{{2}}, Layout{{4}}, Layout{{1, 2}}, Layout{{3}, false});
+  INFO(layout.name());
+  REQUIRE_NOTHROW(run_ranks({layout, {{"HVD_COLLECTIVE_TIMEOUT_SECONDS", "20"}}}, [](Runtime& runtime) {
+    constexpr std::size_t kTensors = 20'000;
+    for (int round = 0; round < 3; ++round) {
+      Vector values(kTensors);
+      Call call{.name = "large." + std::to_string(round)};
+      for (float& value : values.data) call.inputs.push_back({.data = &value, .shape = {1}});
+      call.outputs = call.inputs;
+      perform(runtime, call);
+      require(values.data[kTensors - 1] == static_cast<float>(runtime.topology().size), "wrong sum");
+    }
+  }));
+}
+
+TEST_CASE("two threads may look at one operation") {
+  REQUIRE_NOTHROW(run_ranks({{{2}}, {}}, [](Runtime& runtime) {
+    for (int round = 0; round < 200; ++round) {
+      Vector vector(10);
+      Handle handle = runtime.submit(allreduce_of(vector, "seen twice"));
+      std::thread other([&] { handle.wait(deadline_after(60s)); });
+      handle.wait(deadline_after(60s));
+      other.join();
+    }
+  }));
+}
+
+TEST_CASE("ranks with other settings do not start") {
+  MemoryStore store;
+  const JobKey key = JobKey::random();
+  std::vector<std::future<std::string>> ranks;
+  for (int rank = 0; rank < 2; ++rank) {
+    ranks.push_back(std::async(std::launch::async, [&store, &key, rank]() -> std::string {
+      const Environment environment{{"HVD_SIZE", "2"},
+                                    {"HVD_RANK", std::to_string(rank)},
+                                    {"HVD_START_TIMEOUT", "10"},
+                                    {"HVD_CHUNK_BYTES", rank == 0 ? "8192" : "4096"}};
+      try {
+        Runtime runtime(read_config(environment).config, {.store = store,
+                                                          .job_key = key,
+                                                          .identity = {.host_key = "h", .hostname = "h", .pid = 1},
+                                                          .own_host_address = "127.0.0.1",
+                                                          .make_backends = make_backends});
+      } catch (const Error& error) {
+        return std::string(status_code_name(error.code())) + " " + error.what();
+      }
+      return "started";
+    }));
+  }
+  for (auto& rank : ranks) {
+    const std::string text = rank.get();
+    INFO(text);
+    CHECK(text.find("HVD_CHUNK_BYTES=8192") != std::string::npos);
+    CHECK(text.find("HVD_CHUNK_BYTES=4096") != std::string::npos);
+    CHECK(text.find("rank 1") != std::string::npos);
   }
 }
 

@@ -54,7 +54,10 @@ A reference_scale(A value, double factor, bool sixteen_bit) {
     if (sixteen_bit) return value * static_cast<float>(factor);
     return static_cast<A>(static_cast<double>(value) * factor);
   } else {
-    const double product = std::trunc(static_cast<double>(value) * factor);
+    const double divisor = std::round(1.0 / factor);
+    const bool divides = divisor != 0.0 && 1.0 / divisor == factor;
+    const double wide = static_cast<double>(value);
+    const double product = std::trunc(divides ? wide / divisor : wide * factor);
     if (product >= static_cast<double>(std::numeric_limits<A>::max())) return std::numeric_limits<A>::max();
     if (product <= static_cast<double>(std::numeric_limits<A>::min())) return std::numeric_limits<A>::min();
     return static_cast<A>(product);
@@ -251,6 +254,20 @@ TEST_CASE("reduce: scaled integers are truncated toward zero and saturate") {
   std::int64_t out = 0;
   reduce({.dtype = DType::int64, .prescale = 1.5}, DType::int64, inputs, DType::int64, &out, 1);
   CHECK(out == large);
+}
+
+TEST_CASE("reduce: an average of equal integers is that integer, for any number of ranks") {
+  for (int ranks = 1; ranks <= 1024; ++ranks) {
+    const std::int32_t sums[] = {ranks, -ranks, 7 * ranks, 0};
+    std::int32_t averages[4] = {};
+    const void* const inputs[] = {sums};
+    reduce({.dtype = DType::int32, .postscale = 1.0 / ranks}, DType::int32, inputs, DType::int32, averages, 4);
+    CAPTURE(ranks);
+    CHECK(averages[0] == 1);
+    CHECK(averages[1] == -1);
+    CHECK(averages[2] == 7);
+    CHECK(averages[3] == 0);
+  }
 }
 
 TEST_CASE("reduce: the identity changes nothing") {

@@ -65,7 +65,8 @@ def allreduce(
         average: older form of `op`: True is Average, False is Sum.
         name: the same on every rank.
         compression: smaller type for the time of the travel; see `Compression`.
-        op: Average (the default), Sum, Min, Max or Product.
+        op: Average (the default), Sum, Min, Max or Product. Sums of integers wrap around, also for averages, which are
+            then truncated.
         prescale_factor: inputs are multiplied by it before the reduction.
         postscale_factor: the result is multiplied by it.
         process_set: the ranks that take part.
