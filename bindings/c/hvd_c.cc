@@ -168,7 +168,10 @@ hvd_status hvd_submit(const hvd_call* call, hvd_work** work) {
   });
 }
 
-int hvd_work_poll(hvd_work* work) { return work != nullptr && work->handle.poll() ? 1 : 0; }
+// In a forked child nothing is under way any more.
+int hvd_work_poll(hvd_work* work) {
+  return work != nullptr && (Instance::get().forked() || work->handle.poll()) ? 1 : 0;
+}
 
 hvd_status hvd_work_wait(hvd_work* work, int64_t timeout_us) {
   return guarded([&] {
@@ -177,6 +180,7 @@ hvd_status hvd_work_wait(hvd_work* work, int64_t timeout_us) {
     constexpr std::int64_t kLongest = std::int64_t{100} * 365 * 24 * 3600 * 1'000'000;
     const bool endless = timeout_us < 0 || timeout_us > kLongest;
     const Deadline deadline = endless ? Deadline::max() : deadline_after(std::chrono::microseconds(timeout_us));
+    if (Instance::get().forked()) throw Error(StatusCode::not_initialized, "a forked child cannot wait for this work");
     if (!handle.wait(deadline)) throw Timeout("the work is not done yet");
     if (!handle.work().status().ok()) throw Error(handle.work().status());
   });

@@ -1,7 +1,6 @@
 #include "bindings/c/instance.h"
 
 #include <pthread.h>
-#include <unistd.h>
 
 #include "core/base/error.h"
 #include "core/rendezvous/host_identity.h"
@@ -47,8 +46,17 @@ std::shared_ptr<Runtime> start_alone(const Config& config) {
 Instance::Instance() {
   // Data loaders fork. Reads without the lock: a child has one thread, and the lock may be held by one that it lacks.
   pthread_atfork(nullptr, nullptr, [] {
-    if (Instance& instance = get(); instance.runtime_) instance.runtime_->abandon_in_child();
+    Instance& instance = get();
+    if (!instance.in_use_ || instance.forked_.exchange(true)) return;
+    if (instance.runtime_) instance.runtime_->abandon_in_child();
   });
+}
+
+void Instance::refuse_if_forked() const {
+  if (forked()) {
+    throw Error(StatusCode::not_initialized,
+                "hvd cannot be used in a forked child of a process that uses it: start it with exec instead");
+  }
 }
 
 Instance& Instance::get() {
@@ -62,38 +70,52 @@ std::string& Instance::last_error() {
 }
 
 void Instance::init() {
-  std::lock_guard lock(mutex_);
-  if (runtime_ && owner_ == getpid()) return;
-  if (runtime_) throw InvalidArgument("this process was forked from one that uses hvd; start it with exec instead");
+  refuse_if_forked();
+  std::lock_guard lifecycle(lifecycle_);
+  if (initialized()) return;
+  in_use_ = true;
+  try {
+    auto runtime = start();
+    std::lock_guard lock(mutex_);
+    runtime_ = std::move(runtime);
+  } catch (...) {
+    in_use_ = false;
+    throw;
+  }
+}
+
+std::shared_ptr<Runtime> Instance::start() {
   const auto [config, warnings] = read_config(process_environment());
   ++epoch_;
-  runtime_ = config.size == 1 ? start_alone(config) : join_job(config, epoch_);
-  owner_ = getpid();
-  if (config.rank != 0) return;
-  for (const std::string& warning : warnings) runtime_->log().warning(warning);
+  auto runtime = config.size == 1 ? start_alone(config) : join_job(config, epoch_);
+  if (config.rank == 0) {
+    for (const std::string& warning : warnings) runtime->log().warning(warning);
+  }
+  return runtime;
 }
 
 void Instance::shut_down() {
+  if (forked()) return;
+  std::lock_guard lifecycle(lifecycle_);
   std::shared_ptr<Runtime> runtime;
   {
     std::lock_guard lock(mutex_);
-    if (owner_ != getpid()) return;
     runtime = std::move(runtime_);
   }
   if (runtime) runtime->shut_down();
+  in_use_ = false;
 }
 
 bool Instance::initialized() const {
+  if (forked()) return false;
   std::lock_guard lock(mutex_);
-  return runtime_ != nullptr && owner_ == getpid();
+  return runtime_ != nullptr;
 }
 
 std::shared_ptr<Runtime> Instance::runtime() const {
+  refuse_if_forked();
   std::lock_guard lock(mutex_);
   if (!runtime_) throw Error(StatusCode::not_initialized, "hvd is not initialised: call init() first");
-  if (owner_ != getpid()) {
-    throw Error(StatusCode::not_initialized, "hvd cannot be used in a forked child of the process that initialised it");
-  }
   return runtime_;
 }
 

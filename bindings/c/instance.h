@@ -4,8 +4,7 @@
 // object that somebody owns.
 #pragma once
 
-#include <sys/types.h>
-
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -26,16 +25,24 @@ class Instance {
   // Throws an Error with StatusCode::not_initialized. The caller's reference keeps the runtime alive.
   std::shared_ptr<Runtime> runtime() const;
 
+  // True in a child that was forked from a process which uses hvd: nothing of hvd works there. Takes no lock, which
+  // another thread may have held at the fork.
+  bool forked() const { return forked_.load(std::memory_order_relaxed); }
+
   // Text of the calling thread's last failure.
   static std::string& last_error();
 
  private:
   Instance();
+  void refuse_if_forked() const;
+  std::shared_ptr<Runtime> start();
 
-  mutable std::mutex mutex_;
+  std::mutex lifecycle_;             // held throughout init() and shut_down()
+  int epoch_ = 0;                    // guarded by lifecycle_; times that this process has initialised
+  std::atomic<bool> in_use_{false};  // from the begin of init() to the end of shut_down()
+  std::atomic<bool> forked_{false};
+  mutable std::mutex mutex_;          // never held for long
   std::shared_ptr<Runtime> runtime_;  // guarded by mutex_
-  pid_t owner_ = -1;                  // guarded by mutex_; a forked child is not the process that has initialised
-  int epoch_ = 0;                     // guarded by mutex_; times that this process has initialised
 };
 
 }  // namespace hvd

@@ -126,7 +126,6 @@ struct Acceptor::State {
   }
 
   std::optional<Peer> accept_now() {
-    drop_late();
     std::array<epoll_event, kBatch> events;
     const int count = epoll_wait(epoll.get(), events.data(), static_cast<int>(events.size()), 0);
     if (count < 0 && errno != EINTR) throw Internal("epoll_wait: " + error_text(errno));
@@ -138,6 +137,7 @@ struct Acceptor::State {
         return peer;  // the events that are left will be reported again
       }
     }
+    drop_late();  // last: if this process was stopped, a proof that came in time has been heard above
     return std::nullopt;
   }
 

@@ -1,5 +1,9 @@
-// The C interface as a job of one sees it: arguments, status codes, ownership. Jobs of several: tests/cpp.
+// The C interface as a job of one sees it: arguments, status codes, ownership. Jobs of several: tests/processes,
+// tests/python.
 #include "bindings/c/hvd.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <string>
@@ -20,6 +24,18 @@ const std::int64_t kShape[] = {4};
 hvd_tensor tensor_of(std::vector<float>& data) {
   return {
       .data = data.data(), .shape = kShape, .dimensions = 1, .dtype = HVD_FLOAT32, .device = HVD_CPU, .reserved = 0};
+}
+
+// Whether the body, run in a forked child, returned true within ten seconds.
+template <typename Body>
+bool in_forked_child(const Body& body) {
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(10);
+    _exit(body() ? 0 : 1);
+  }
+  int status = -1;
+  return waitpid(child, &status, 0) == child && status == 0;
 }
 
 bool last_error_says(const std::string& word) { return std::string(hvd_last_error()).find(word) != std::string::npos; }
@@ -137,6 +153,26 @@ TEST_CASE("a work outlives the runtime that made it") {
   CHECK(hvd_work_last_joined(work, &last) == HVD_OK);
   CHECK(last == 0);
   hvd_work_free(work);
+}
+
+TEST_CASE("a forked child is refused at once, also where it holds a work of its parent's") {
+  hvd_call call = HVD_CALL_INIT;
+  call.collective = HVD_BARRIER;
+  {
+    const Job job;
+    hvd_work* work = nullptr;
+    REQUIRE(hvd_submit(&call, &work) == HVD_OK);
+    CHECK(in_forked_child([&] {
+      hvd_topology topology = HVD_TOPOLOGY_INIT;
+      hvd_work* another = nullptr;
+      return hvd_work_wait(work, -1) == HVD_NOT_INITIALIZED && hvd_work_poll(work) == 1 && hvd_is_initialized() == 0 &&
+             hvd_get_topology(&topology) == HVD_NOT_INITIALIZED && hvd_init() == HVD_NOT_INITIALIZED &&
+             hvd_submit(&call, &another) == HVD_NOT_INITIALIZED && hvd_shutdown() == HVD_OK;
+    }));
+    CHECK(hvd_work_wait(work, -1) == HVD_OK);
+    hvd_work_free(work);
+  }
+  CHECK(in_forked_child([] { return hvd_init() == HVD_OK && hvd_shutdown() == HVD_OK; }));
 }
 
 TEST_CASE("the library documents its environment") {
