@@ -108,8 +108,13 @@ const Knob kKnobs[] = {
      "Seconds after which such an operation ends with an error on the ranks that wait. 0: never.",
      [](Config& c, std::string_view t) { c.stall_limit = parse_seconds(t); }},
     {"HVD_COLLECTIVE_TIMEOUT_SECONDS", "", "300",
-     "Seconds that a rank waits for a live but silent peer in the middle of a collective before it gives up the job.",
-     [](Config& c, std::string_view t) { c.collective_timeout = parse_seconds(t); }},
+     "Seconds that a rank waits for a live but silent peer in the middle of a collective before it gives up the job. "
+     "0: "
+     "as long as the peer lives.",
+     [](Config& c, std::string_view t) {
+       c.collective_timeout = parse_seconds(t);
+       if (c.collective_timeout == Duration::zero()) c.collective_timeout = parse_seconds("10000000");
+     }},
     {"HVD_SHARED_MEMORY", "", "1", "0: ranks of one host use TCP as if they were on different hosts.",
      [](Config& c, std::string_view t) { c.shared_memory = parse_flag(t); }},
     {"HVD_CHUNK_BYTES", "", "262144",

@@ -186,10 +186,10 @@ void Coordinator::enter_round(Operation& operation, int position) {
 // Ends the round if nothing is missing, or if what is missing will never come.
 void Coordinator::settle_round(Operation& operation) {
   const Group& group = *operation.group;
-  if (group.joined_count > 0 && !tolerates_joined(collective_of(operation))) {
+  if (group.joined_count > 0 && !tolerates_joined(agreed_on(operation))) {
     for (int position = 0; position < group.set.size(); ++position) {
       if (!group.joined[index(position)] || operation.asked[index(position)]) continue;
-      const std::string text = operation_text(collective_of(operation), operation.key->name);
+      const std::string text = operation_text(agreed_on(operation).collective, operation.key->name);
       const std::string who = describe_rank_(rank_at(operation, position));
       return fail_round(operation,
                         Status(StatusCode::mismatch, text + ": needs every rank, but " + who + " has joined"));
@@ -319,7 +319,8 @@ void Coordinator::inspect_stalls(TimePoint now) {
   const std::vector<Operation*> open = open_operations(nullptr);
   std::vector<WaitingOperation> waiting;
   for (const Operation* operation : open) {
-    WaitingOperation& entry = waiting.emplace_back(operation->key->name, collective_of(*operation), operation->since);
+    WaitingOperation& entry =
+        waiting.emplace_back(operation->key->name, agreed_on(*operation).collective, operation->since);
     for (int position = 0; position < operation->group->set.size(); ++position) {
       if (operation->asked[index(position)] || operation->group->joined[index(position)]) continue;
       entry.missing.push_back(rank_at(*operation, position));
@@ -360,8 +361,8 @@ int Coordinator::rank_at(const Operation& operation, int position) const {
   return operation.group->set.ranks[index(position)];
 }
 
-Collective Coordinator::collective_of(const Operation& operation) const {
-  return (operation.cached ? operation.cached->first() : operation.draft->first()).collective;
+const Request& Coordinator::agreed_on(const Operation& operation) const {
+  return operation.cached ? operation.cached->first() : operation.draft->first();
 }
 
 void Coordinator::violation(int rank, const std::string& what) const {

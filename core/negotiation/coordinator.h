@@ -116,7 +116,7 @@ class Coordinator {
   Group& group_of(int rank, const Request& request);
   int position_of(int rank, const Group& group) const;
   int rank_at(const Operation& operation, int position) const;
-  Collective collective_of(const Operation& operation) const;
+  const Request& agreed_on(const Operation& operation) const;
   [[noreturn]] void violation(int rank, const std::string& what) const;
 
   const int size_;

@@ -121,8 +121,9 @@ std::string operation_text(Collective collective, const std::string& name) {
   return std::string(collective_name(collective)) + " '" + name + "'";
 }
 
-bool tolerates_joined(Collective collective) {
-  return collective == Collective::allreduce || collective == Collective::barrier;
+bool tolerates_joined(const Request& request) {
+  if (request.collective != Collective::allreduce) return request.collective == Collective::barrier;
+  return request.prescale == 1.0 || request.op == ReduceOp::sum || request.op == ReduceOp::average;
 }
 
 std::string find_fault(const Request& request, const ProcessSet& set, int rank, const DescribeRank& describe_rank) {

@@ -15,7 +15,7 @@ using DescribeRank = std::function<std::string(int)>;  // "rank 2 on host-b (pid
 std::string operation_text(Collective collective, const std::string& name);
 
 // Can ranks that have joined be left out (they contribute neutral elements)?
-bool tolerates_joined(Collective collective);
+bool tolerates_joined(const Request& request);
 
 // What is wrong with this rank's request by itself, or empty.
 std::string find_fault(const Request& request, const ProcessSet& set, int rank, const DescribeRank& describe_rank);

@@ -98,11 +98,11 @@ void Window::meet(const WindowOptions& options) {
     if (CPU_ISSET(cpu, &own)) lanes_[rank_].cpus[static_cast<std::size_t>(cpu) / 64] |= std::uint64_t{1} << (cpu % 64);
   }
   what_ = "start";
-  started_ = Clock::now();
-  deadline_ = started_ + options.start_timeout;
+  patience_ = options.start_timeout;
   open_step();
   publish();
   await_all();
+  patience_ = timeout_;
 
   int cpus = 0;
   for (std::size_t word = 0; word < kCpuWords; ++word) {
@@ -120,8 +120,6 @@ void Window::meet(const WindowOptions& options) {
 void Window::begin(const char* what) {
   what_ = what;
   arriving_ = true;
-  started_ = Clock::now();
-  deadline_ = started_ + timeout_;
 }
 
 std::byte* Window::open_step() {
@@ -189,8 +187,13 @@ void Window::await_round() {
 void Window::await_value(Signal& signal, std::uint32_t target, Signal Lane::*signal_of_rank, const char* doing) {
   AdaptiveWait& wait = arriving_ ? arrival_wait_ : progress_wait_;
   std::uint32_t seen = signal.value.load(std::memory_order_acquire);
+  Deadline deadline = Deadline::max();
+  if (!sequence_reached(seen, target)) {
+    started_ = Clock::now();
+    deadline = started_ + patience_;
+  }
   while (!sequence_reached(seen, target)) {
-    const std::uint32_t now = wait.wait_change(signal, seen, deadline_, abort_);
+    const std::uint32_t now = wait.wait_change(signal, seen, deadline, abort_);
     if (now == seen) throw_timeout(target, signal_of_rank, doing);
     seen = now;
   }

@@ -63,7 +63,7 @@ class Window {
   int ranks() const { return ranks_; }
   std::size_t chunk_bytes() const { return chunk_bytes_; }
 
-  // Starts the clock; `what` (a literal) names the collective in errors.
+  // `what` (a literal) names the collective in errors.
   void begin(const char* what);
 
   // The step after the current one becomes the current one; returns this rank's slot to fill.
@@ -117,8 +117,8 @@ class Window {
   bool claimed_ = true;   // ranks outnumber CPUs
 
   const char* what_ = "";
-  TimePoint started_;
-  Deadline deadline_ = Deadline::max();
+  Duration patience_{};  // of one wait
+  TimePoint started_;    // the last wait that had to wait
   std::uint32_t step_ = 0;
   std::uint32_t settled_ = 0;  // the last step that everyone is known to have published
   std::uint32_t round_ = 0;

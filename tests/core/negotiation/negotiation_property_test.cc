@@ -231,7 +231,7 @@ class Simulation {
     const auto own = rank.pending.find(request.name);
     if (own == rank.pending.end()) {
       REQUIRE(rank.joined);
-      REQUIRE(tolerates_joined(request.collective));
+      REQUIRE(tolerates_joined(request));
     } else {
       if (request.collective == Collective::allgather) {
         REQUIRE(response.rows.at(0).at(static_cast<std::size_t>(index)) == own->second.tensors[0].shape[0]);

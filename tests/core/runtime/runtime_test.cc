@@ -255,6 +255,26 @@ TEST_CASE("a message larger than the control channel's ring arrives before the c
   }));
 }
 
+TEST_CASE("a rank that has joined cannot stand for a prescaled factor") {
+  const Layout layout = GENERATE(from_range(kLayouts));
+  INFO(layout.name());
+  REQUIRE_NOTHROW(run_ranks({layout, {}}, [](Runtime& runtime) {
+    if (runtime.topology().rank > 0) {
+      Vector vector(3, 2);
+      Call call = allreduce_of(vector, "product");
+      call.op = ReduceOp::product;
+      perform(runtime, Call{.collective = Collective::barrier});
+      call.prescale = 0.5;
+      require_status(outcome(runtime, call), StatusCode::mismatch, {"product", "rank 0", "has joined"});
+      call.prescale = 1;
+      perform(runtime, call);
+    } else {
+      perform(runtime, Call{.collective = Collective::barrier});
+    }
+    perform(runtime, Call{.collective = Collective::join});
+  }));
+}
+
 TEST_CASE("two threads may look at one operation") {
   REQUIRE_NOTHROW(run_ranks({{{2}}, {}}, [](Runtime& runtime) {
     for (int round = 0; round < 200; ++round) {
