@@ -8,6 +8,7 @@
                 a scheduling group of each session, yielding does not reach the other ranks
     --json      one JSON object on standard output instead of the table
     --rounds N  rounds, of which each times both sides once (default 15)
+    --only TEXT only the cases whose title has it, "16 MB" for instance
 
 Inputs are rewritten before and results checked after each call, outside of the time. A round's time is that of its
 slowest rank, per call; shown are the shortest and the median round. Times depend on what else runs: compare only
@@ -31,6 +32,7 @@ options.add_argument("--pin", action="store_true", help="rank r on the r-th CPU"
 options.add_argument("--setsid", action="store_true", help="each rank in a session of its own")
 options.add_argument("--json", action="store_true", help="print one JSON object")
 options.add_argument("--rounds", type=int, default=15, help="default: %(default)s")
+options.add_argument("--only", default="", metavar="TEXT", help="only cases whose title has it")
 options = options.parse_args()
 
 cpus = sorted(os.sched_getaffinity(0))
@@ -163,7 +165,7 @@ def main() -> None:
     hvd.init()
     start_gloo()
     rows = []
-    for case in cases():
+    for case in (case for case in cases() if options.only in case.title):
         times = measure(case)
         row = {"case": case.title}
         for name, of in (("min", min), ("median", statistics.median)):
