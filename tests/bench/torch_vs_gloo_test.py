@@ -1,4 +1,4 @@
-"""hvd's lead over gloo on one host, as torch_vs_gloo.py measures it: medians of one run, so that noise counts for both."""
+"""The lead over gloo that torch_vs_gloo.py measures, by medians of one run: noise then counts for both sides."""
 
 import json
 import pathlib
