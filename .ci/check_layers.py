@@ -26,10 +26,7 @@ ALLOWED = {
     "core/rendezvous": [*BASE, "core/net", "core/config.h"],
     # The pipeline: a stage knows its own product and those of the stages before it.
     "core/submission": VALUES,
-    "core/negotiation": [
-        *[*VALUES, "core/net", "core/rendezvous", "core/config.h"],
-        "core/submission/request.h",
-    ],
+    "core/negotiation": [*VALUES, "core/net", "core/rendezvous", "core/submission/request.h", "core/config.h"],
     "core/fusion": [*VALUES, "core/submission/request.h", "core/negotiation/response.h"],
     "core/execution": [
         *VALUES,

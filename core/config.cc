@@ -39,8 +39,10 @@ std::int64_t parse_bytes(std::string_view text) {
   return parse_number<std::int64_t>(text, 0, std::int64_t{1} << 40, "a number of bytes, at most 2^40");
 }
 
+constexpr std::chrono::seconds kLongestWait{10'000'000};
+
 Duration parse_seconds(std::string_view text) {
-  const auto value = parse_number<double>(text, 0.0, 1e7, "a number of seconds, at most 10000000");
+  const auto value = parse_number<double>(text, 0.0, kLongestWait.count(), "a number of seconds, at most 10000000");
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(value));
 }
 
@@ -109,11 +111,10 @@ const Knob kKnobs[] = {
      [](Config& c, std::string_view t) { c.stall_limit = parse_seconds(t); }},
     {"HVD_COLLECTIVE_TIMEOUT_SECONDS", "", "300",
      "Seconds that a rank waits for a live but silent peer in the middle of a collective before it gives up the job. "
-     "0: "
-     "as long as the peer lives.",
+     "0: as long as the peer lives.",
      [](Config& c, std::string_view t) {
        c.collective_timeout = parse_seconds(t);
-       if (c.collective_timeout == Duration::zero()) c.collective_timeout = parse_seconds("10000000");
+       if (c.collective_timeout == Duration::zero()) c.collective_timeout = kLongestWait;
      }},
     {"HVD_SHARED_MEMORY", "", "1", "0: ranks of one host use TCP as if they were on different hosts.",
      [](Config& c, std::string_view t) { c.shared_memory = parse_flag(t); }},

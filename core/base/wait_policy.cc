@@ -8,7 +8,7 @@
 namespace hvd {
 
 WaitPolicy wait_policy_for(int ranks_on_host, int cpus) {
-  if (ranks_on_host > cpus) return {.spin = Duration{0}, .yields = 64};
+  if (ranks_on_host > cpus) return kCrowdedPolicy;
   return {.spin = std::chrono::microseconds(20), .yields = 0};
 }
 

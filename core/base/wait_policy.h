@@ -16,6 +16,9 @@ struct WaitPolicy {
   int yields = 0;    // sched_yield calls before the futex
 };
 
+// With more ranks than CPUs.
+inline constexpr WaitPolicy kCrowdedPolicy{.spin = Duration{0}, .yields = 64};
+
 // Pure. `ranks_on_host` compete for `cpus` (the CPUs this process may run on).
 WaitPolicy wait_policy_for(int ranks_on_host, int cpus);
 

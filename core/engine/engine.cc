@@ -113,7 +113,7 @@ void Engine::apply(CoordinatorMessage message) {
 
 void Engine::perform(std::vector<std::shared_ptr<const Response>>& executes) {
   if (executes.empty()) return;
-  negotiator_.settle(deadline_after(parts_.config.collective_timeout));
+  negotiator_.settle(parts_.config.collective_timeout);
   std::vector<const Response*> pointers;
   for (const auto& response : executes) pointers.push_back(response.get());
   for (const Bucket& bucket : plan_buckets(pointers, parts_.config.fusion_threshold_bytes)) {

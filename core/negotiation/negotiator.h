@@ -32,8 +32,8 @@ class Negotiator {
 
   // To be called before the first collective of a message: the members must be able to read what orders it. Members
   // themselves never wait here, or the two could wait for each other.
-  void settle(Deadline deadline) {
-    if (coordinator_) channel_.flush(deadline);
+  void settle(Duration patience) {
+    if (coordinator_) channel_.flush(deadline_after(patience));
   }
 
   // The response of an entry: its own, or the cached one.

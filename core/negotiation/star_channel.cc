@@ -84,7 +84,7 @@ bool StarChannel::flush_all() {
 }
 
 void StarChannel::flush(Deadline deadline) {
-  while (!flush_all()) {
+  for (;;) {
     heard_ = doorbell_->value.load(std::memory_order_acquire);
     if (flush_all()) return;
     if (Clock::now() >= deadline) {

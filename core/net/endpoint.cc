@@ -100,11 +100,6 @@ void tune_stream_socket(int fd, int family) {
   set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, kDeadPeerMs);
 }
 
-void let_peer_read_late(int fd) {
-  sockaddr_storage address{};
-  socklen_t length = sizeof address;
-  if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0 || address.ss_family == AF_UNIX) return;
-  set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 0);
-}
+void let_peer_read_late(int fd) { set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 0); }
 
 }  // namespace hvd

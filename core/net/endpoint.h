@@ -31,7 +31,7 @@ FileDescriptor open_stream_socket(int family);
 // No delay, and keep-alive such that a silent host counts as dead after about ten seconds. Nothing on Unix sockets.
 void tune_stream_socket(int fd, int family);
 
-// Takes back the limit on unacknowledged data, which also counts the time in which a live peer does not read.
+// TCP only: takes back the limit on unacknowledged data, which also counts the time in which a live peer does not read.
 void let_peer_read_late(int fd);
 
 // The text of an errno value.

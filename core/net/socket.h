@@ -55,8 +55,8 @@ class Socket {
   // TCP: no delay, keep-alive tuned so that a dead host is noticed within about ten seconds.
   static Socket connect(const Address& address, Deadline deadline);
 
-  // For data, whose receiver may be busy for long: it then counts as slow, not as dead. Somebody else must notice if
-  // its host dies.
+  // TCP only. For data, whose receiver may be busy for long: it then counts as slow, not as dead. Somebody else must
+  // notice if its host dies.
   void let_peer_read_late();
 
   // Whole buffers. Throw PeerLost (closed or reset; `peer` says whom in the message), Timeout.

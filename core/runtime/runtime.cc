@@ -70,9 +70,10 @@ const ProcessSet& Runtime::process_set(std::int32_t id) const {
 
 Handle Runtime::submit(const Call& call) {
   const ProcessSet& set = process_set(call.process_set);
-  // In one: nothing is submitted behind a join.
+  Request request = check_call(call, set, topology_.rank);
+  // Taking the name and submitting in one: nothing is submitted behind a join.
   std::lock_guard lock(submit_mutex_);
-  Submission submission{.request = check_call(call, set, topology_.rank),
+  Submission submission{.request = std::move(request),
                         .inputs = call.inputs,
                         .outputs = call.outputs,
                         .work = std::make_shared<Work>(),

@@ -45,7 +45,6 @@ void check_reduce_op(const Call& call) {
 // Rows for each rank of the set, as the caller said or in equal parts.
 std::vector<std::int64_t> alltoall_splits(const Call& call, const ProcessSet& set) {
   const Shape& shape = call.inputs.front().shape;
-  if (shape.empty()) throw InvalidArgument("alltoall needs a tensor with at least one dimension");
   if (call.splits.empty()) {
     if (shape[0] % set.size() != 0) {
       throw InvalidArgument("alltoall without splits needs a first dimension that is a multiple of the " +
@@ -105,10 +104,13 @@ void check_tensor_count(const Call& call) {
 }
 
 void check_rows(const Call& call) {
-  if (call.collective != Collective::allgather && call.collective != Collective::reducescatter) return;
+  const bool moves_rows = call.collective == Collective::allgather || call.collective == Collective::alltoall ||
+                          call.collective == Collective::reducescatter;
+  if (!moves_rows) return;
   for (const TensorView& tensor : call.inputs) {
     if (!tensor.shape.empty()) continue;
-    throw InvalidArgument(std::string(collective_name(call.collective)) + " needs tensors with at least one dimension");
+    throw InvalidArgument(std::string(collective_name(call.collective)) +
+                          " needs a tensor with at least one dimension");
   }
 }
 

@@ -113,9 +113,7 @@ void HostGroup::reduce_slices(const Reduction& reduction, DType result_type, std
         sources_[static_cast<std::size_t>(rank)] = window_.slot(rank) + at * in_size;
       }
       reduce(reduction, reduction.dtype, sources_, result_type, scratch_, elements);
-      publishing_results_.open(elements * out_size);
-      publishing_results_.copy(window_.result() + at * out_size, scratch_, elements * out_size);
-      publishing_results_.close();
+      publishing_results_.copy_chunk(window_.result() + at * out_size, scratch_, elements * out_size);
     }
     window_.finish_slice();
   }

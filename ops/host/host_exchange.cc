@@ -180,11 +180,9 @@ void HostGroup::alltoall(const Piece& piece, const Counts& counts, DType dtype) 
     for (std::size_t peer = 0; peer < count; ++peer) {
       const std::int64_t elements = count_in_step(counts[self][peer], step, block);
       if (peer == self || elements == 0) continue;
-      const auto bytes = static_cast<std::size_t>(elements) * size;
-      publishing_.open(bytes);
-      publishing_.copy(slot + peer * block_bytes, static_cast<const std::byte*>(advance(to[peer], step * block, size)),
-                       bytes);
-      publishing_.close();
+      publishing_.copy_chunk(slot + peer * block_bytes,
+                             static_cast<const std::byte*>(advance(to[peer], step * block, size)),
+                             static_cast<std::size_t>(elements) * size);
     }
     window_.publish();
     window_.await_all();

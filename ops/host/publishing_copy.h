@@ -24,6 +24,13 @@ class PublishingCopy {
   void copy(std::byte* destination, const std::byte* source, std::size_t bytes);
   void close();
 
+  // A chunk that is one part.
+  void copy_chunk(std::byte* destination, const std::byte* source, std::size_t bytes) {
+    open(bytes);
+    copy(destination, source, bytes);
+    close();
+  }
+
  private:
   enum class Way { plain, streaming };
 

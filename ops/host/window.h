@@ -88,7 +88,6 @@ class Window {
   struct Shared;
 
   static constexpr int kClaimedSlices = 16;
-  static constexpr WaitPolicy kCrowdedPolicy{.spin = Duration{0}, .yields = 64};
 
   static Shared* shared_in(std::span<std::byte> region);
   static Lane* lanes_in(std::span<std::byte> region);
