@@ -37,8 +37,11 @@ void HostGroup::allreduce(std::span<const Piece> pieces, const Reduction& reduct
   }
   window_.begin("allreduce");
   const std::int64_t total = elements_of(pieces);
-  const bool little = total * static_cast<std::int64_t>(size_of(reduction.dtype)) <= kOneStepBytes;
-  if (ranks() == 2 || (little && ranks() <= kOneStepRanks)) {
+  const std::int64_t bytes = total * static_cast<std::int64_t>(size_of(reduction.dtype));
+  if (total == 0) return;
+  if (bytes <= static_cast<std::int64_t>(Window::kNoteBytes)) {
+    note_allreduce(pieces, reduction, total);
+  } else if (ranks() == 2 || (bytes <= kOneStepBytes && ranks() <= kOneStepRanks)) {
     one_step_allreduce(pieces, reduction, total);
   } else {
     sliced_allreduce(pieces, pieces, reduction, reduction.dtype, total);
@@ -63,6 +66,16 @@ void HostGroup::reduce_to_leader(std::span<const Piece> pieces, const Reduction&
   sliced_allreduce(pieces, std::span(&result, 1), unfinished, accumulator, result.elements);
 }
 
+void HostGroup::note_allreduce(std::span<const Piece> pieces, const Reduction& reduction, std::int64_t total) {
+  PieceCursor in(pieces), out(pieces);
+  window_.open_step();
+  pack(in, total, reduction, window_.own_note());
+  window_.publish();
+  window_.await_all();
+  for (int rank = 0; rank < ranks(); ++rank) sources_[static_cast<std::size_t>(rank)] = window_.note(rank);
+  reduce_from_sources(out, total, reduction);
+}
+
 void HostGroup::one_step_allreduce(std::span<const Piece> pieces, const Reduction& reduction, std::int64_t total) {
   PieceCursor in(pieces), out(pieces);
   const std::int64_t chunk = elements_in(window_.chunk_bytes(), size_of(reduction.dtype));
@@ -71,7 +84,8 @@ void HostGroup::one_step_allreduce(std::span<const Piece> pieces, const Reductio
     pack(in, count, reduction, window_.open_step());
     window_.publish();
     window_.await_all();
-    reduce_from_slots(out, count, reduction, 0);
+    for (int rank = 0; rank < ranks(); ++rank) sources_[static_cast<std::size_t>(rank)] = window_.slot(rank);
+    reduce_from_sources(out, count, reduction);
     total -= count;
   }
 }

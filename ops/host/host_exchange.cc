@@ -146,7 +146,10 @@ void HostGroup::reducescatter(std::span<const Piece> pieces, const Counts& count
     }
     window_.publish();
     window_.await_all();
-    reduce_from_slots(results, count_in_step(totals[self], step, block), reduction, self * block_bytes);
+    for (int rank = 0; rank < ranks(); ++rank) {
+      sources_[static_cast<std::size_t>(rank)] = window_.slot(rank) + self * block_bytes;
+    }
+    reduce_from_sources(results, count_in_step(totals[self], step, block), reduction);
   }
 }
 

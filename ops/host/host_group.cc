@@ -50,20 +50,19 @@ void HostGroup::unpack(PieceCursor& cursor, std::int64_t count, std::size_t elem
   }
 }
 
-void HostGroup::reduce_from_slots(PieceCursor& cursor, std::int64_t count, const Reduction& reduction,
-                                  std::size_t offset) {
-  const std::size_t size = size_of(reduction.dtype);
+void HostGroup::reduce_from_sources(PieceCursor& cursor, std::int64_t count, const Reduction& reduction) {
+  const std::size_t size = size_of(reduction.dtype), self = static_cast<std::size_t>(rank());
   while (count > 0) {
     const PieceCursor::Run run = cursor.next(count);
+    const std::size_t bytes = static_cast<std::size_t>(run.count) * size;
     if (std::byte* output = run.output(size)) {
-      for (int rank = 0; rank < ranks(); ++rank) {
-        sources_[static_cast<std::size_t>(rank)] = window_.slot(rank) + offset;
-      }
       // What this rank gave is nearer where it came from.
-      if (const std::byte* own = run.input(size)) sources_[static_cast<std::size_t>(this->rank())] = own;
+      const void* const published = sources_[self];
+      if (const std::byte* own = run.input(size)) sources_[self] = own;
       reduce(reduction, reduction.dtype, sources_, reduction.dtype, output, static_cast<std::size_t>(run.count));
+      sources_[self] = published;
     }
-    offset += static_cast<std::size_t>(run.count) * size;
+    for (const void*& source : sources_) source = static_cast<const std::byte*>(source) + bytes;
     count -= run.count;
   }
 }

@@ -4,6 +4,7 @@
 // chunk of it into the own slot is packing and publishing at once, and results go from shared memory straight to the
 // outputs. There is no fusion buffer, and a chunk stays in the second-level cache from the first copy to the last.
 //
+//   allreduce, up to 112 bytes          one step, the data beside the step's number: everyone reduces everything.
 //   allreduce, 2 ranks or little data   one step a chunk: publish, everyone reduces everything.     S + nS read
 //   allreduce otherwise                 publish; each reduces a slice for all; gather the result.   S + S + S read
 //   reducescatter                       publish in one block for each rank; each reduces its own.   S + S read
@@ -66,6 +67,7 @@ class HostGroup {
   void publish_chunks(std::span<const Piece> pieces, DType dtype, int root);
 
   // allreduce (host_allreduce.cc)
+  void note_allreduce(std::span<const Piece> pieces, const Reduction& reduction, std::int64_t total);
   void one_step_allreduce(std::span<const Piece> pieces, const Reduction& reduction, std::int64_t total);
   void sliced_allreduce(std::span<const Piece> inputs, std::span<const Piece> outputs, const Reduction& reduction,
                         DType result_type, std::int64_t total);
@@ -77,8 +79,8 @@ class HostGroup {
   void pack(PieceCursor& cursor, std::int64_t count, const Reduction& reduction, std::byte* destination);
   // The next `count` elements from `source` to where they are wanted.
   static void unpack(PieceCursor& cursor, std::int64_t count, std::size_t element_size, const std::byte* source);
-  // The next `count` elements, reduced from all ranks' slots at `offset` bytes straight into the outputs.
-  void reduce_from_slots(PieceCursor& cursor, std::int64_t count, const Reduction& reduction, std::size_t offset);
+  // The next `count` elements, reduced from sources_ straight into the outputs. Moves the sources on.
+  void reduce_from_sources(PieceCursor& cursor, std::int64_t count, const Reduction& reduction);
 
   Window window_;
   PublishingCopy publishing_;          // into own slots
