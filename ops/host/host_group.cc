@@ -8,12 +8,20 @@
 
 namespace hvd {
 
-HostGroup::HostGroup(std::span<std::byte> region, int rank, int ranks, const WindowOptions& options,
-                     const AbortFlag* abort, Window::Describe describe)
-    : window_(region, rank, ranks, options, abort, std::move(describe)), sources_(static_cast<std::size_t>(ranks)) {}
+HostGroup::HostGroup(std::span<std::byte> region, const TensorArena* arena, int rank, int ranks,
+                     const WindowOptions& options, const AbortFlag* abort, Window::Describe describe)
+    : window_(region, rank, ranks, options, abort, std::move(describe)),
+      arena_(arena),
+      sources_(static_cast<std::size_t>(ranks)) {}
 
 std::int64_t HostGroup::elements_in(std::size_t bytes, std::size_t element_size) {
   return static_cast<std::int64_t>(bytes / 64 * 64 / element_size);
+}
+
+HostGroup::SliceBounds HostGroup::slice_bounds(std::int64_t count, int slice, int slices, std::size_t element_size) {
+  const auto line = static_cast<std::int64_t>(64 / element_size);
+  const std::int64_t lines = (count + line - 1) / line;
+  return {std::min(count, lines * slice / slices * line), std::min(count, lines * (slice + 1) / slices * line)};
 }
 
 void HostGroup::pack(PieceCursor& cursor, std::int64_t count, const Reduction& reduction, std::byte* destination) {
@@ -38,6 +46,15 @@ void HostGroup::pack(PieceCursor& cursor, std::int64_t count, const Reduction& r
     count -= run.count;
   }
   publishing_.close();
+}
+
+void HostGroup::publish_next(Publication& publication, const Reduction& reduction) {
+  const std::int64_t count = std::min(publication.chunk, publication.left);
+  if (count == 0) return;
+  pack(publication.cursor, count, reduction, window_.open_step());
+  *window_.own_note() = kChunk;
+  window_.publish();
+  publication.left -= count;
 }
 
 void HostGroup::unpack(PieceCursor& cursor, std::int64_t count, std::size_t element_size, const std::byte* source) {
