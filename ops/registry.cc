@@ -74,12 +74,14 @@ std::vector<std::unique_ptr<Backend>> make_backends(const BackendContext& contex
     return backends;
   }
   const auto transport = connect_all(context);
+  const ChooseAllreduce choose_allreduce = choose_by_size(context.config.deterministic);
   const bool several_on_a_host = topology.hosts.size() < static_cast<std::size_t>(topology.size);
   if (shared && several_on_a_host) {
     backends.push_back(std::make_unique<TwoLevelBackend>(open_host_group(context), transport, topology,
-                                                         context.config.collective_timeout));
+                                                         context.config.collective_timeout, choose_allreduce));
   }
-  backends.push_back(std::make_unique<TransportBackend>("tcp", transport, context.config.collective_timeout));
+  backends.push_back(
+      std::make_unique<TransportBackend>("tcp", transport, context.config.collective_timeout, choose_allreduce));
   return backends;
 }
 
