@@ -38,7 +38,8 @@ ALLOWED = {
     "ops/transport": OPS,
     "ops/reduction": OPS,
     "ops/algorithms": [*OPS, "ops/transport", "ops/reduction"],
-    "ops/host": [*OPS, "ops/transport", "ops/reduction", "ops/algorithms"],
+    "ops/choice": [*OPS, "ops/transport", "ops/reduction", "ops/algorithms"],
+    "ops/host": [*OPS, "ops/transport", "ops/reduction", "ops/algorithms", "ops/choice"],
     "ops": ["core", "ops"],  # registry
     "bindings/c": ["core", "ops/registry.h", "hvd.h"],
     "bindings/cpp": ["hvd.h", "hvd"],

@@ -1,14 +1,9 @@
+#include "ops/host/host_form.h"
 #include "ops/host/host_group.h"
 
 namespace hvd {
 
 namespace {
-
-// Below this, waiting for each other once more costs more than reducing everything everywhere.
-constexpr std::int64_t kOneStepBytes = 16 << 10;
-constexpr int kOneStepRanks = 8;
-// Below this, a copy into the window that stays in cache is as fast as a second meeting.
-constexpr std::int64_t kResidentBytes = 128 << 10;
 
 // A rank that is alone on its host scales and rounds.
 void reduce_alone(const Piece& piece, const Reduction& reduction, DType result_type, void* out) {
@@ -34,10 +29,11 @@ void HostGroup::allreduce(std::span<const Piece> pieces, const Reduction& reduct
   const std::int64_t bytes = total * static_cast<std::int64_t>(size_of(reduction.dtype));
   if (total == 0) return;
   window_.begin("allreduce");
-  if (bytes <= static_cast<std::int64_t>(Window::kNoteBytes)) return note_allreduce(pieces, reduction, total);
+  const HostForm form = choose_host_form(ranks(), bytes, false);
+  if (form == HostForm::note) return note_allreduce(pieces, reduction, total);
 
   Publication publication{PieceCursor(pieces), total, elements_in(window_.chunk_bytes(), size_of(reduction.dtype))};
-  if (arena_ != nullptr && bytes >= kResidentBytes) {
+  if (arena_ != nullptr && choose_host_form(ranks(), bytes, true) == HostForm::resident) {
     // Who has everything in the arena says so, and where; who has not publishes as always. If all have, that was the
     // whole publishing; if only some have, it begins anew.
     const Publication from_start = publication;
@@ -47,7 +43,7 @@ void HostGroup::allreduce(std::span<const Piece> pieces, const Reduction& reduct
     if (resident == ranks()) return resident_allreduce(pieces, reduction, total);
     if (resident > 0) publication = from_start;
   }
-  if (ranks() == 2 || (bytes <= kOneStepBytes && ranks() <= kOneStepRanks)) {
+  if (form == HostForm::one_step) {
     one_step_allreduce(publication, pieces, reduction, total);
   } else {
     sliced_allreduce(publication, pieces, reduction, reduction.dtype, total);
