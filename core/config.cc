@@ -119,6 +119,11 @@ const Knob kKnobs[] = {
     {"HVD_DETERMINISTIC", "", "1",
      "0: results may depend, in their last bits, on which tensors are reduced together, where that is faster.",
      [](Config& c, std::string_view t) { c.deterministic = parse_flag(t); }},
+    {"HVD_ALGORITHM", "", "",
+     "Which algorithm serves an allreduce of which size between hosts: `allreduce:0-64k=direct;64k-=ring`. Sizes in "
+     "bytes or with k, m, g; algorithms: one_shot, direct, ring, and with HVD_DETERMINISTIC=0 halving_doubling. Sizes "
+     "left out, or empty: what measuring the links at start suggests.",
+     [](Config& c, std::string_view t) { c.algorithm = t; }},
     {"HVD_SHARED_MEMORY", "", "1", "0: ranks of one host use TCP as if they were on different hosts.",
      [](Config& c, std::string_view t) { c.shared_memory = parse_flag(t); }},
     {"HVD_CHUNK_BYTES", "", "262144",
@@ -217,6 +222,7 @@ std::vector<std::string> shared_settings(const Config& config) {
   return {"HVD_FUSION_THRESHOLD=" + std::to_string(config.fusion_threshold_bytes),
           "HVD_CHUNK_BYTES=" + std::to_string(config.chunk_bytes),
           "HVD_ARENA_LIMIT=" + std::to_string(config.arena_limit_bytes),
+          "HVD_ALGORITHM=" + config.algorithm,
           std::string("HVD_DETERMINISTIC=") + (config.deterministic ? "1" : "0"),
           std::string("HVD_SHARED_MEMORY=") + (config.shared_memory ? "1" : "0")};
 }

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 
 #include "core/base/wait_policy.h"
 #include "core/rendezvous/share_with_host.h"
 #include "ops/algorithms/transport_backend.h"
+#include "ops/choice/algorithm_table.h"
+#include "ops/choice/link_probe.h"
 #include "ops/host/host_backend.h"
 #include "ops/host/two_level_backend.h"
 #include "ops/transport/tcp/tcp_transport.h"
@@ -19,12 +22,16 @@ DescribeRank describer(const Topology& topology) {
   return [&topology](int rank) { return topology.describe(rank); };
 }
 
-std::shared_ptr<Transport> connect_all(const BackendContext& context) {
-  const Topology& topology = context.topology;
+std::vector<int> all_ranks(const Topology& topology) {
   std::vector<int> ranks(static_cast<std::size_t>(topology.size));
   std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+std::shared_ptr<Transport> connect_all(const BackendContext& context) {
+  const Topology& topology = context.topology;
   return std::make_shared<TcpTransport>(MeshSetup{.rank = topology.rank,
-                                                  .ranks = std::move(ranks),
+                                                  .ranks = all_ranks(topology),
                                                   .store = context.store,
                                                   .job_key = context.job_key,
                                                   .own_host = context.own_host_address,
@@ -80,13 +87,19 @@ std::shared_ptr<SharedHost> share_host(const BackendContext& context) {
                                       context);
 }
 
-}  // namespace
+std::vector<int> leaders(const Topology& topology) {
+  std::vector<int> leaders;
+  for (const auto& ranks : topology.hosts) leaders.push_back(ranks.front());
+  return leaders;
+}
 
-DataPlane make_data_plane(const BackendContext& context) {
+DataPlane make(const BackendContext& context, const std::optional<LinkCosts>& given_costs) {
   const Topology& topology = context.topology;
+  const Config& config = context.config;
+  AlgorithmOverride wanted = parse_algorithm_override(config.algorithm, config.deterministic);
   const bool one_host = topology.hosts.size() == 1;
   const bool several_on_a_host = topology.hosts.size() < static_cast<std::size_t>(topology.size);
-  const bool shares = topology.size == 1 || (context.config.shared_memory && several_on_a_host);
+  const bool shares = topology.size == 1 || (config.shared_memory && several_on_a_host);
   DataPlane plane;
   std::shared_ptr<HostGroup> group;
   if (shares) {
@@ -99,14 +112,25 @@ DataPlane make_data_plane(const BackendContext& context) {
     return plane;
   }
   const auto transport = connect_all(context);
-  const ChooseAllreduce choose_allreduce = choose_by_size(context.config.deterministic);
+  // Between whom an allreduce of all ranks goes over the transport.
+  const std::vector<int> members = shares ? leaders(topology) : all_ranks(topology);
+  AllreduceChoice choice({.costs = given_costs ? *given_costs : measure_links({*transport, members, context.deadline}),
+                          .deterministic = config.deterministic,
+                          .override = std::move(wanted)});
   if (shares) {
-    plane.backends.push_back(std::make_unique<TwoLevelBackend>(group, transport, topology,
-                                                               context.config.collective_timeout, choose_allreduce));
+    plane.backends.push_back(
+        std::make_unique<TwoLevelBackend>(group, transport, topology, config.collective_timeout, choice));
   }
-  plane.backends.push_back(
-      std::make_unique<TransportBackend>("tcp", transport, context.config.collective_timeout, choose_allreduce));
+  plane.backends.push_back(std::make_unique<TransportBackend>("tcp", transport, config.collective_timeout, choice));
   return plane;
+}
+
+}  // namespace
+
+DataPlane make_data_plane(const BackendContext& context) { return make(context, std::nullopt); }
+
+DataPlaneFactory data_plane_with(const LinkCosts& costs) {
+  return [costs](const BackendContext& context) { return make(context, costs); };
 }
 
 }  // namespace hvd

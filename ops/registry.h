@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/execution/backend_context.h"
+#include "ops/choice/cost_model.h"
 
 namespace hvd {
 
@@ -11,6 +12,12 @@ namespace hvd {
 //   all ranks on one host    shared memory alone
 //   several hosts            TCP between all ranks; and two levels for allreduce if a host has several ranks
 //   HVD_SHARED_MEMORY=0      TCP alone
+//
+// Where there is TCP the links are measured (ops/choice/link_probe.h). Throws InvalidArgument for an HVD_ALGORITHM that
+// makes no sense, on every rank and before any rank waits for another one.
 DataPlane make_data_plane(const BackendContext& context);
+
+// The same with costs that are given, equal on all ranks: what they choose is known beforehand.
+DataPlaneFactory data_plane_with(const LinkCosts& costs);
 
 }  // namespace hvd

@@ -2,16 +2,6 @@
 
 namespace hvd {
 
-namespace {
-
-// Beyond so many ranks, messages to each of them cost more than the latencies of the other ways.
-constexpr int kDirectRanks = 16;
-constexpr std::size_t kOneShotBytes = 4 << 10;
-constexpr std::size_t kDirectBytes = 256 << 10;
-constexpr std::size_t kHalvingDoublingBytes = 4 << 20;
-
-}  // namespace
-
 const char* algorithm_name(AllreduceAlgorithm algorithm) {
   switch (algorithm) {
     case AllreduceAlgorithm::one_shot: return "one_shot";
@@ -28,13 +18,6 @@ DType value_type_of(AllreduceAlgorithm algorithm, DType dtype) {
   return partial_sums_travel ? accumulator_of(dtype) : dtype;
 }
 
-ChooseAllreduce choose_by_size(bool deterministic) {
-  return [deterministic](const AllreduceSize& size) {
-    if (size.ranks <= kDirectRanks && size.bytes <= kOneShotBytes) return AllreduceAlgorithm::one_shot;
-    if (size.ranks <= kDirectRanks && size.bytes <= kDirectBytes) return AllreduceAlgorithm::direct;
-    if (!deterministic && size.bytes <= kHalvingDoublingBytes) return AllreduceAlgorithm::halving_doubling;
-    return AllreduceAlgorithm::ring;
-  };
-}
+bool keeps_order(AllreduceAlgorithm algorithm) { return algorithm != AllreduceAlgorithm::halving_doubling; }
 
 }  // namespace hvd

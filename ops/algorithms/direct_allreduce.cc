@@ -8,8 +8,6 @@ namespace hvd {
 
 namespace {
 
-constexpr std::size_t kPeersInFlight = 4;
-
 class DirectExchange {
  public:
   explicit DirectExchange(const SlicedReduction& work) : work_(work), n_(work.ranks()), own_(work.position) {}
@@ -23,7 +21,7 @@ class DirectExchange {
 
   void exchange(int source, std::span<std::byte> incoming, int target, std::span<const std::byte> outgoing);
   // Until so many steps are left.
-  void wait(std::size_t steps);
+  void wait(int steps);
 
   void scatter_values();
   void fold_own_slice();
@@ -47,8 +45,8 @@ void DirectExchange::exchange(int source, std::span<std::byte> incoming, int tar
   steps_.push_back({source, receive, send});
 }
 
-void DirectExchange::wait(std::size_t steps) {
-  for (; steps_.size() > steps; steps_.pop_front()) {
+void DirectExchange::wait(int steps) {
+  for (; steps_.size() > static_cast<std::size_t>(steps); steps_.pop_front()) {
     const Step& step = steps_.front();
     work_.transport.wait(step.receive, work_.deadline);
     if (gathering_) work_.make_complete(work_.begin_of(step.source), work_.end_of(step.source));

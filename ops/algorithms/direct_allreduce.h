@@ -17,6 +17,8 @@
 
 namespace hvd {
 
+inline constexpr int kPeersInFlight = 4;
+
 // Values of either type. Messages have the step of tag, and the one after it.
 void direct_allreduce(const SlicedReduction& work);
 

@@ -103,8 +103,10 @@ void TransportBackend::allreduce(const CollectiveCall& call, const Party& party)
   std::vector<std::int64_t> elements;
   for (const Piece& piece : call.pieces) elements.push_back(piece.elements);
   const auto layout = SliceLayout::balanced(elements, static_cast<int>(party.members.size()));
-  const auto algorithm = choose_allreduce_(
-      {.bytes = bytes_of(layout.total_elements(), call.dtype), .ranks = static_cast<int>(party.members.size())});
+  const DType accumulator = accumulator_of(call.dtype);
+  const auto algorithm = choose_allreduce_({.bytes = bytes_of(layout.total_elements(), call.dtype),
+                                            .ranks = static_cast<int>(party.members.size()),
+                                            .widening = static_cast<int>(size_of(accumulator) / size_of(call.dtype))});
   run_allreduce(algorithm,
                 packed_reduction(call, party, layout, value_type_of(algorithm, call.dtype), UnpackTo::place_in_piece));
 }

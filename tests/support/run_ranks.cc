@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "core/rendezvous/memory_store.h"
 #include "ops/registry.h"
+#include "tests/support/link_costs.h"
 
 namespace hvd::testing {
 
@@ -42,6 +43,7 @@ std::string Layout::name() const {
 void run_ranks(const RunOptions& options, const std::function<void(Runtime&)>& body) {
   MemoryStore store;
   const JobKey key = JobKey::random();
+  const DataPlaneFactory make_plane = options.measured_links ? make_data_plane : data_plane_with(kTenGigabit);
   std::vector<std::string> failures(static_cast<std::size_t>(options.layout.size()));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < options.layout.size(); ++rank) {
@@ -53,7 +55,7 @@ void run_ranks(const RunOptions& options, const std::function<void(Runtime&)>& b
                          .job_key = key,
                          .identity = {.host_key = host, .hostname = host, .pid = 1000 + rank},
                          .own_host_address = "127.0.0.1",
-                         .make_data_plane = make_data_plane});
+                         .make_data_plane = make_plane});
         body(runtime);
         // Leaving is collective news: nobody leaves while others still work.
         perform(runtime, {.collective = Collective::barrier, .name = "end of test"});

@@ -23,7 +23,8 @@ struct Layout {
 
 struct RunOptions {
   Layout layout;
-  Environment environment;  // HVD_* settings beyond those of the layout
+  Environment environment;      // HVD_* settings beyond those of the layout
+  bool measured_links = false;  // as in a job; else they are kTenGigabit (link_costs.h), whatever the machine
 };
 
 // Runs `body` on every rank and waits for all. The first exception that is not an echo of another rank's death is

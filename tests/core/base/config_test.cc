@@ -28,6 +28,7 @@ TEST_CASE("an empty environment gives the defaults") {
   CHECK(config.stall_limit == Duration::zero());
   CHECK(config.collective_timeout == 300s);
   CHECK(config.deterministic);
+  CHECK(config.algorithm.empty());
   CHECK(config.shared_memory);
   CHECK(config.chunk_bytes == 256 << 10);
 }
@@ -40,6 +41,7 @@ TEST_CASE("values are read") {
                                    {"HVD_STALL_CHECK_DISABLE", "1"},
                                    {"HVD_STALL_CHECK_TIME_SECONDS", "0.5"},
                                    {"HVD_DETERMINISTIC", "0"},
+                                   {"HVD_ALGORITHM", "allreduce:-=ring"},
                                    {"HVD_SHARED_MEMORY", "off"},
                                    {"HVD_CHUNK_BYTES", "131072"}});
   CHECK(config.rank == 3);
@@ -49,6 +51,7 @@ TEST_CASE("values are read") {
   CHECK_FALSE(config.stall_check);
   CHECK(config.stall_warning == 500ms);
   CHECK_FALSE(config.deterministic);
+  CHECK(config.algorithm == "allreduce:-=ring");
   CHECK_FALSE(config.shared_memory);
   CHECK(config.chunk_bytes == 131072);
 }

@@ -4,9 +4,11 @@
 #include <thread>
 
 #include "ops/algorithms/transport_backend.h"
+#include "ops/choice/algorithm_table.h"
 #include "tests/ops/algorithms/element_values.h"
 #include "tests/support/catch.h"
 #include "tests/support/faulty_transport.h"
+#include "tests/support/link_costs.h"
 #include "tests/support/transport_ranks.h"
 
 using namespace hvd;
@@ -47,7 +49,8 @@ std::vector<std::vector<Buffer>> reduce_all(int ranks, DType dtype, const std::v
                        const Deadline end = deadline_after(3ms);
                        while (Clock::now() < end) std::this_thread::yield();
                      }};
-    TransportBackend("local", std::make_unique<FaultyTransport>(std::move(transport), slow), 20s, choose_by_size(true))
+    TransportBackend("local", std::make_unique<FaultyTransport>(std::move(transport), slow), 20s,
+                     AllreduceChoice({kTenGigabit}))
         .run(call);
   });
   return results;

@@ -5,8 +5,10 @@
 #include <string>
 
 #include "core/base/error.h"
+#include "ops/choice/algorithm_table.h"
 #include "tests/ops/algorithms/element_values.h"
 #include "tests/support/catch.h"
+#include "tests/support/link_costs.h"
 #include "tests/support/transport_ranks.h"
 
 using namespace hvd;
@@ -55,8 +57,9 @@ void on_ranks(TransportKind kind, int ranks, const std::function<void(RankSide&)
   for (int rank = 0; rank < ranks; ++rank) set.ranks.push_back(rank);
   run_all_well({.kind = kind, .size = ranks}, [&](std::unique_ptr<Transport> transport) {
     const int rank = transport->rank();
-    RankSide side{
-        .backend = TransportBackend("test", std::move(transport), 20s, choose_by_size(true)), .set = set, .rank = rank};
+    RankSide side{.backend = TransportBackend("test", std::move(transport), 20s, AllreduceChoice({kTenGigabit})),
+                  .set = set,
+                  .rank = rank};
     body(side);
   });
 }

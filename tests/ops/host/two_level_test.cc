@@ -4,9 +4,11 @@
 #include <mutex>
 #include <string>
 
+#include "ops/choice/algorithm_table.h"
 #include "tests/ops/algorithms/element_values.h"
 #include "tests/ops/host/host_ranks.h"
 #include "tests/support/catch.h"
+#include "tests/support/link_costs.h"
 
 using namespace hvd;
 using namespace hvd::testing;
@@ -16,7 +18,8 @@ namespace {
 const std::vector<int> kLayouts[] = {{2, 2}, {1, 3}, {2, 1, 3}, {3, 1}};
 
 struct Side {
-  explicit Side(HostRank& host_rank) : self(host_rank), backend(self.group, self.transport, self.topology, 20s, choose_by_size(true)) {
+  explicit Side(HostRank& host_rank)
+      : self(host_rank), backend(self.group, self.transport, self.topology, 20s, AllreduceChoice({kTenGigabit})) {
     for (int rank = 0; rank < self.size; ++rank) set.ranks.push_back(rank);
   }
 

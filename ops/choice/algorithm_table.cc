@@ -1,0 +1,145 @@
+#include "ops/choice/algorithm_table.h"
+
+#include <algorithm>
+#include <bit>
+#include <optional>
+
+namespace hvd {
+
+namespace {
+
+// Where the choice may change: 0, and from here to there four sizes an octave.
+constexpr std::size_t kSmallestLimit = 64;
+constexpr std::size_t kLargestLimit = std::size_t{1} << 32;
+
+class Builder {
+ public:
+  Builder(const ChoiceFacts& facts, int ranks, int widening) : facts_(facts), ranks_(ranks), widening_(widening) {}
+  std::vector<AlgorithmTable::Range> build() const;
+
+ private:
+  // What serves messages of so many bytes: the user's range, or the model's choice.
+  struct Choice {
+    AllreduceAlgorithm algorithm;
+    bool wanted_by_user;
+    bool operator==(const Choice&) const = default;
+  };
+  Choice choose(std::size_t bytes) const;
+  double seconds(AllreduceAlgorithm algorithm, std::size_t bytes) const {
+    return predicted_seconds(algorithm, facts_.costs, {.bytes = bytes, .ranks = ranks_, .widening = widening_});
+  }
+  // Null if there is none but `except`.
+  std::optional<AllreduceAlgorithm> fastest(std::size_t bytes, std::optional<AllreduceAlgorithm> except) const;
+  std::vector<std::size_t> limits() const;
+  std::string reason(const Choice& choice, std::size_t from, std::size_t to) const;
+
+  const ChoiceFacts& facts_;
+  const int ranks_, widening_;
+};
+
+std::optional<AllreduceAlgorithm> Builder::fastest(std::size_t bytes, std::optional<AllreduceAlgorithm> except) const {
+  std::optional<AllreduceAlgorithm> best;
+  for (const AllreduceAlgorithm candidate : kAllreduceAlgorithms) {
+    if (candidate == except || (facts_.deterministic && !keeps_order(candidate))) continue;
+    if (!best || seconds(candidate, bytes) < seconds(*best, bytes)) best = candidate;
+  }
+  return best;
+}
+
+Builder::Choice Builder::choose(std::size_t bytes) const {
+  if (const auto* wanted = facts_.override.find(bytes)) return {wanted->algorithm, true};
+  return {fastest(bytes, std::nullopt).value(), false};
+}
+
+std::vector<std::size_t> Builder::limits() const {
+  std::vector<std::size_t> limits{0};
+  for (std::size_t octave = kSmallestLimit; octave < kLargestLimit; octave *= 2) {
+    for (std::size_t quarter = 4; quarter < 8; ++quarter) limits.push_back(octave / 4 * quarter);
+  }
+  for (const auto& range : facts_.override.allreduce) {
+    limits.push_back(range.from);
+    if (range.to != kNoLimit) limits.push_back(range.to);
+  }
+  std::ranges::sort(limits);
+  const auto repeated = std::ranges::unique(limits);
+  limits.erase(repeated.begin(), repeated.end());
+  return limits;
+}
+
+// A size that stands for the range: a power of two in the middle of it, if there is one.
+std::size_t typical_size(std::size_t from, std::size_t to) {
+  if (to == kNoLimit) return std::max(from * 4, std::size_t{1} << 20);
+  const int octave = (std::bit_width(std::max(from, std::size_t{1})) + std::bit_width(to)) / 2 - 1;
+  return std::clamp(std::size_t{1} << octave, from, to - 1);
+}
+
+std::string Builder::reason(const Choice& choice, std::size_t from, std::size_t to) const {
+  if (choice.wanted_by_user) return "HVD_ALGORITHM says so";
+  if (ranks_ == 1) return "one rank: nothing is sent";
+  const std::size_t size = typical_size(from, to);
+  const AllreduceAlgorithm second = fastest(size, choice.algorithm).value();
+  return "least time by the cost model: " + time_text(seconds(choice.algorithm, size)) + " at " + size_text(size) +
+         ", against " + time_text(seconds(second, size)) + " of " + algorithm_name(second);
+}
+
+std::string links_text(const LinkCosts& costs) {
+  return "  links: " + time_text(costs.latency) + " a message, " + time_text(costs.per_message) +
+         " for one more beside it, " + rate_text(costs.per_byte) + "; sums: " + rate_text(costs.reduce_per_byte);
+}
+
+std::vector<AlgorithmTable::Range> Builder::build() const {
+  std::vector<AlgorithmTable::Range> ranges;
+  const auto bounds = limits();
+  for (auto bound = bounds.begin(); bound != bounds.end();) {
+    const Choice choice = choose(*bound);
+    const auto next = std::find_if(bound, bounds.end(), [&](std::size_t at) { return choose(at) != choice; });
+    const std::size_t to = next == bounds.end() ? kNoLimit : *next;
+    ranges.push_back({*bound, to, choice.algorithm, reason(choice, *bound, to)});
+    bound = next;
+  }
+  return ranges;
+}
+
+}  // namespace
+
+AlgorithmTable::AlgorithmTable(const ChoiceFacts& facts, int ranks, int widening)
+    : deterministic_(facts.deterministic), ranges_(Builder(facts, ranks, widening).build()) {}
+
+AllreduceAlgorithm AlgorithmTable::lookup(std::size_t bytes) const {
+  const auto above = std::ranges::upper_bound(ranges_, bytes, {}, &Range::from);
+  return std::prev(above)->algorithm;
+}
+
+std::string AlgorithmTable::text() const {
+  std::vector<TableLine> lines;
+  for (const Range& range : ranges_)
+    lines.push_back({range.from, range.to, algorithm_name(range.algorithm), range.reason});
+  std::string text = table_text(lines);
+  for (const AllreduceAlgorithm algorithm : kAllreduceAlgorithms) {
+    if (!deterministic_ || keeps_order(algorithm)) continue;
+    text += "  nothing by " + std::string(algorithm_name(algorithm)) +
+            ": it does not add in the order of the others (HVD_DETERMINISTIC=1)\n";
+  }
+  return text;
+}
+
+const AlgorithmTable& AllreduceChoice::table(int ranks, int widening) {
+  const auto found = tables_.find({ranks, widening});
+  if (found != tables_.end()) return found->second;
+  return tables_.emplace(std::pair(ranks, widening), AlgorithmTable(facts_, ranks, widening)).first->second;
+}
+
+std::string AllreduceChoice::text(int ranks, bool between_hosts) {
+  const std::string heading = "allreduce by size in bytes, " + std::to_string(ranks);
+  if (between_hosts) {
+    return heading + " hosts over TCP (inside each, ranks reduce in shared memory before):\n" + table(ranks, 1).text() +
+           links_text(facts_.costs);
+  }
+  std::string text = heading + " ranks over TCP:\n" + table(ranks, 1).text();
+  if (const std::string widened = table(ranks, 2).text(); widened != table(ranks, 1).text()) {
+    text += "the same for float16 and bfloat16, whose partial sums are float32:\n" + widened;
+  }
+  return text + links_text(facts_.costs);
+}
+
+}  // namespace hvd

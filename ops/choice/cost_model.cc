@@ -1,0 +1,79 @@
+#include "ops/choice/cost_model.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "ops/algorithms/direct_allreduce.h"
+#include "ops/algorithms/ring_pass.h"
+
+namespace hvd {
+
+namespace {
+
+// By so much messages of several senders to one receiver take longer than those of one.
+constexpr double kCrowding = 1.05;
+
+struct Model {
+  Model(const LinkCosts& link_costs, const AllreduceSize& size)
+      : costs(link_costs),
+        ranks(size.ranks),
+        n(size.ranks),
+        bytes(static_cast<double>(size.bytes)),
+        slice(bytes / n),
+        widening(size.widening),
+        folded_per_byte(std::max(costs.per_byte, costs.reduce_per_byte)) {}
+
+  double one_shot() const {
+    return costs.latency + to_each_other_rank(bytes * costs.per_byte) + (n - 1) * bytes * costs.reduce_per_byte;
+  }
+
+  double direct() const {
+    const int rounds = (ranks - 1 + kPeersInFlight - 1) / kPeersInFlight;
+    const double exchange = costs.latency + to_each_other_rank(slice * costs.per_byte * crowding());
+    return 2 * std::max(rounds * costs.latency, exchange) + (n - 1) * slice * costs.reduce_per_byte;
+  }
+
+  // A message that takes so long on the wire.
+  double to_each_other_rank(double on_wire) const { return on_wire + (n - 2) * std::max(costs.per_message, on_wire); }
+
+  double halving_doubling() const {
+    const auto whole = std::bit_floor(static_cast<unsigned>(ranks));
+    const double p = whole;
+    const double per_byte = widening * folded_per_byte + costs.per_byte;
+    const double among_whole = 2 * (std::bit_width(whole) - 1) * costs.latency + (p - 1) / p * bytes * per_byte;
+    return p == n ? among_whole : among_whole + 2 * costs.latency + bytes * per_byte;
+  }
+
+  double ring() const {
+    return (n - 1) * (ring_step(widening * slice, folded_per_byte) + ring_step(slice, costs.per_byte));
+  }
+
+  double ring_step(double step_bytes, double per_byte) const {
+    const double segment = std::min(step_bytes, static_cast<double>(kRingSegmentBytes));
+    return std::max(step_bytes * per_byte, costs.latency + segment * per_byte);
+  }
+
+  // Two ranks have one sender each.
+  double crowding() const { return ranks > 2 ? kCrowding : 1.0; }
+
+  const LinkCosts& costs;
+  const int ranks;
+  const double n, bytes, slice, widening;
+  const double folded_per_byte;
+};
+
+}  // namespace
+
+double predicted_seconds(AllreduceAlgorithm algorithm, const LinkCosts& costs, const AllreduceSize& size) {
+  if (size.ranks < 2) return 0;
+  const Model model(costs, size);
+  switch (algorithm) {
+    case AllreduceAlgorithm::one_shot: return model.one_shot();
+    case AllreduceAlgorithm::direct: return model.direct();
+    case AllreduceAlgorithm::halving_doubling: return model.halving_doubling();
+    case AllreduceAlgorithm::ring: return model.ring();
+  }
+  return 0;
+}
+
+}  // namespace hvd

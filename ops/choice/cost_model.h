@@ -1,0 +1,42 @@
+// How long an allreduce between hosts takes, as a formula for each algorithm. Pure.
+//
+// The model. A message of b bytes takes latency + b * per_byte (R. W. Hockney, "The communication challenge for MPP:
+// Intel Paragon and Meiko CS-2", 1994); links carry both directions at once; a rank spends per_message on each message
+// that it handles beside another one, and reduce_per_byte on each byte that it folds into a sum. Below: N ranks, S
+// bytes, m = S/N, a = latency, o = per_message, B = per_byte, G = reduce_per_byte.
+//
+//   one_shot           a + S B + (N-2) max(o, S B) + (N-1) S G
+//   direct             2 max(ceil((N-1)/4) a, a + m B' + (N-2) max(o, m B')) + (N-1) m G
+//   halving_doubling   2 log2(P) a + (P-1)/P S (max(B, G) + B)     P: the largest power of two up to N
+//                      and 2 a + S (max(B, G) + B) more unless P = N
+//   ring               (N-1) (step(max(B, G)) + step(B)), step(R) = max(m R, a + min(m, 64 KB) R)
+//
+// These are the usual formulas (R. Thakur, R. Rabenseifner and W. Gropp, "Optimization of collective communication
+// operations in MPICH", 2005; E. Chan, M. Heimlich, A. Purkayastha and R. van de Geijn, "Collective communication:
+// theory, practice, and experience", 2007), true to what the algorithms do here:
+// - Handling a message goes on beside the wire: the slower of the two counts. So it is with arithmetic where segments
+//   are folded while the next ones come in; else it comes on top.
+// - A ring's slice of several segments hides the latency of the next step behind its own bytes.
+// - A direct exchange has kPeersInFlight messages under way, and several senders to one receiver are in each other's
+//   way: B' is a little more than B (kCrowding, measured).
+// - Where sums have a longer type than the tensors (float16, bfloat16), partial sums that travel are longer too: S and
+//   m count `widening` times in the first half of a ring and of halving and doubling.
+//
+// Only operations that IEEE 754 rounds exactly are used, and none are contracted: the same numbers on every machine.
+#pragma once
+
+#include "ops/algorithms/allreduce_algorithm.h"
+
+namespace hvd {
+
+// In seconds. The slowest link counts, since the ranks wait for each other.
+struct LinkCosts {
+  double latency = 0;          // of a message, from posting it to having received it, in a step that all ranks take
+  double per_byte = 0;         // of a long message
+  double per_message = 0;      // what a further message in the same step adds
+  double reduce_per_byte = 0;  // to fold a byte into a sum, in cache
+};
+
+double predicted_seconds(AllreduceAlgorithm algorithm, const LinkCosts& costs, const AllreduceSize& size);
+
+}  // namespace hvd

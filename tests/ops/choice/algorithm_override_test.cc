@@ -1,0 +1,94 @@
+#include "ops/choice/algorithm_override.h"
+
+#include <string>
+
+#include "core/base/error.h"
+#include "ops/choice/table_text.h"
+#include "tests/support/catch.h"
+
+using namespace hvd;
+
+namespace {
+
+// "0-64k=direct 64k-=ring"
+std::string written(const AlgorithmOverride& wanted) {
+  std::string text;
+  for (const auto& range : wanted.allreduce) {
+    text += (text.empty() ? "" : " ") + range_text(range.from, range.to) + "=" + algorithm_name(range.algorithm);
+  }
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("what HVD_ALGORITHM may say") {
+  struct Case {
+    const char *text, *ranges;
+  };
+  const auto c = GENERATE(values<Case>({
+      {"", ""},
+      {"allreduce:0-64k=direct;64k-=ring", "0-64k=direct 64k-=ring"},
+      {"allreduce:64k-=ring;0-64k=direct", "0-64k=direct 64k-=ring"},  // in any order
+      {"allreduce:-=ring", "0-=ring"},
+      {"allreduce:-1k=one_shot", "0-1k=one_shot"},
+      {"allreduce:1m-2m=halving_doubling;3g-4g=direct", "1m-2m=halving_doubling 3g-4g=direct"},  // with holes
+      {"allreduce:0-1=ring;1-2=direct", "0-1=ring 1-2=direct"},
+  }));
+  CAPTURE(c.text);
+  CHECK(written(parse_algorithm_override(c.text, false)) == c.ranges);
+}
+
+TEST_CASE("a range has its first size and not its last") {
+  const auto wanted = parse_algorithm_override("allreduce:1k-2k=direct;2k-3k=ring", true);
+  CHECK(wanted.find(0) == nullptr);
+  CHECK(wanted.find(1023) == nullptr);
+  CHECK(wanted.find(1024)->algorithm == AllreduceAlgorithm::direct);
+  CHECK(wanted.find(2047)->algorithm == AllreduceAlgorithm::direct);
+  CHECK(wanted.find(2048)->algorithm == AllreduceAlgorithm::ring);
+  CHECK(wanted.find(3072) == nullptr);
+  CHECK(AlgorithmOverride{}.find(0) == nullptr);
+}
+
+TEST_CASE("what HVD_ALGORITHM may not say is quoted, with what is wrong and what is allowed") {
+  struct Case {
+    const char *text, *wrong;
+  };
+  const auto c = GENERATE(values<Case>({
+      {"ring", "does not begin with 'allreduce:'"},
+      {"broadcast:0-=ring", "does not begin with 'allreduce:'"},
+      {" allreduce:0-=ring", "does not begin with 'allreduce:'"},
+      {"allreduce:", "'' is not FROM-TO=ALGORITHM"},
+      {"allreduce:0-64k=direct;", "'' is not FROM-TO=ALGORITHM"},
+      {"allreduce:ring", "'ring' is not FROM-TO=ALGORITHM"},
+      {"allreduce:64k=ring", "'64k=ring' is not FROM-TO=ALGORITHM"},
+      {"allreduce:0-64k", "'0-64k' is not FROM-TO=ALGORITHM"},
+      {"allreduce:0-64k=", "'' is no algorithm"},
+      {"allreduce:0-64k=rign", "'rign' is no algorithm"},
+      {"allreduce:0-64k=direct=ring", "'direct=ring' is no algorithm"},
+      {"allreduce:0-64q=ring", "'64q' is no size"},
+      {"allreduce:0-64kb=ring", "'64kb' is no size"},
+      {"allreduce:0 -64k=ring", "'0 ' is no size"},
+      {"allreduce:x-=ring", "'x' is no size"},
+      {"allreduce:0--1=ring", "'-1' is no size"},
+      {"allreduce:0-99999999999999999999=ring", "'99999999999999999999' is no size"},
+      {"allreduce:0-99999999999g=ring", "'99999999999g' is no size"},
+      {"allreduce:64k-64k=ring", "'64k-64k=ring' has no sizes"},
+      {"allreduce:2k-1k=ring", "'2k-1k=ring' has no sizes"},
+      {"allreduce:0-64k=direct;32k-=ring", "'0-64k' and '32k-' overlap"},
+      {"allreduce:32k-=ring;0-64k=direct", "'0-64k' and '32k-' overlap"},
+      {"allreduce:-=direct;-=ring", "'0-' and '0-' overlap"},
+      {"allreduce:0-1m=halving_doubling", "HVD_DETERMINISTIC=0"},
+  }));
+  CAPTURE(c.text);
+  try {
+    parse_algorithm_override(c.text, true);
+    FAIL_CHECK("accepted");
+  } catch (const InvalidArgument& error) {
+    const std::string message = error.what();
+    CAPTURE(message);
+    CHECK(message.find("HVD_ALGORITHM='" + std::string(c.text) + "': ") == 0);
+    CHECK(message.find(c.wrong) != std::string::npos);
+    CHECK(message.find("'allreduce:0-64k=direct;64k-=ring'") != std::string::npos);
+    CHECK(message.find("one_shot, direct, halving_doubling, ring") != std::string::npos);
+  }
+}
