@@ -10,6 +10,7 @@
 #include "ops/choice/algorithm_table.h"
 #include "ops/choice/link_probe.h"
 #include "ops/host/host_backend.h"
+#include "ops/host/host_form.h"
 #include "ops/host/two_level_backend.h"
 #include "ops/transport/tcp/tcp_transport.h"
 
@@ -93,6 +94,14 @@ std::vector<int> leaders(const Topology& topology) {
   return leaders;
 }
 
+std::string describe_host(int ranks, bool arena, bool wanted) {
+  const std::string who = ranks == 1 ? "one rank" : std::to_string(ranks) + " ranks of a host, through shared memory";
+  std::string text = "allreduce by size in bytes, " + who + ":\n" + table_text(host_form_lines(ranks, arena));
+  text += wanted ? "  HVD_ALGORITHM is about what goes over TCP: nothing here" : "";
+  if (text.back() == '\n') text.pop_back();
+  return text;
+}
+
 DataPlane make(const BackendContext& context, const std::optional<LinkCosts>& given_costs) {
   const Topology& topology = context.topology;
   const Config& config = context.config;
@@ -108,6 +117,7 @@ DataPlane make(const BackendContext& context, const std::optional<LinkCosts>& gi
     plane.arena = host->arena;
   }
   if (shares && one_host) {
+    plane.algorithms = describe_host(topology.size, plane.arena != nullptr, !wanted.allreduce.empty());
     plane.backends.push_back(std::make_unique<HostBackend>(group, topology));
     return plane;
   }
@@ -117,6 +127,7 @@ DataPlane make(const BackendContext& context, const std::optional<LinkCosts>& gi
   AllreduceChoice choice({.costs = given_costs ? *given_costs : measure_links({*transport, members, context.deadline}),
                           .deterministic = config.deterministic,
                           .override = std::move(wanted)});
+  plane.algorithms = choice.text(static_cast<int>(members.size()), shares);
   if (shares) {
     plane.backends.push_back(
         std::make_unique<TwoLevelBackend>(group, transport, topology, config.collective_timeout, choice));

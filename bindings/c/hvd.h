@@ -186,6 +186,11 @@ HVD_API hvd_status hvd_work_last_joined(hvd_work* work, int32_t* rank);
 /* Gives the handle back; if the operation is still under way it goes on, and its memory must stay valid. */
 HVD_API void hvd_work_free(hvd_work* work);
 
+/* Which algorithm serves an allreduce of which size in this job, and why: lines for people, which HVD_LOG_LEVEL=info
+ * writes at start, too. HVD_ALGORITHM changes it between hosts. Valid until the calling thread's next call of this
+ * function. */
+HVD_API hvd_status hvd_get_algorithm_table(const char** text);
+
 /* Documentation of every HVD_* variable as Markdown: docs/environment.md is this text. */
 HVD_API const char* hvd_environment_documentation(void);
 

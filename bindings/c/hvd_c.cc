@@ -235,6 +235,15 @@ hvd_status hvd_work_last_joined(hvd_work* work, int32_t* rank) {
 
 void hvd_work_free(hvd_work* work) { delete work; }
 
+hvd_status hvd_get_algorithm_table(const char** text) {
+  return guarded([&] {
+    thread_local std::string copy;
+    const char*& out = required(text, "text");
+    copy = Instance::get().runtime()->algorithms();
+    out = copy.c_str();
+  });
+}
+
 const char* hvd_environment_documentation(void) {
   static const auto* const text = new std::string(environment_documentation());
   return text->c_str();

@@ -70,6 +70,13 @@ inline int local_size() { return topology().local_size; }
 inline int cross_rank() { return topology().cross_rank; }
 inline int cross_size() { return topology().cross_size; }
 
+// Which algorithm serves an allreduce of which size in this job, and why: lines for people.
+inline std::string algorithm_table() {
+  const char* text = nullptr;
+  detail::check(hvd_get_algorithm_table(&text));
+  return text;
+}
+
 // ---- What goes with an operation
 
 enum class ReduceOp : std::int32_t {

@@ -31,6 +31,7 @@ struct BackendContext {
 struct DataPlane {
   std::vector<std::unique_ptr<Backend>> backends;
   std::shared_ptr<TensorArena> arena;  // null where no memory is shared; may outlive the backends
+  std::string algorithms = {};         // which algorithm serves what, and why: lines for people
 };
 
 // All ranks call it together. Core names no implementation: whoever puts the runtime together passes the factory.

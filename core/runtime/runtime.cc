@@ -44,14 +44,16 @@ Runtime::Runtime(const Config& config, const Surroundings& around)
                                                                 .log = log_,
                                                                 .deadline = deadline});
   DataPlane data_plane = around.make_data_plane(BackendContext{.topology = topology_,
-                                                      .store = around.store,
-                                                      .job_key = around.job_key,
-                                                      .config = config_,
-                                                      .abort = abort_,
-                                                      .log = log_,
-                                                      .own_host_address = around.own_host_address,
-                                                      .deadline = deadline});
+                                                               .store = around.store,
+                                                               .job_key = around.job_key,
+                                                               .config = config_,
+                                                               .abort = abort_,
+                                                               .log = log_,
+                                                               .own_host_address = around.own_host_address,
+                                                               .deadline = deadline});
   arena_ = std::move(data_plane.arena);
+  algorithms_ = std::move(data_plane.algorithms);
+  if (topology_.rank == 0) log_.info(algorithms_);
   engine_ = std::make_unique<Engine>(Engine::Parts{.topology = topology_,
                                                    .config = config_,
                                                    .log = log_,

@@ -67,6 +67,9 @@ class Runtime {
   // Where tensors are shared with the other ranks of this host; null if there are none. Outlives the runtime.
   const std::shared_ptr<TensorArena>& arena() const { return arena_; }
 
+  // Which algorithm serves an allreduce of which size, and why: lines for people.
+  const std::string& algorithms() const { return algorithms_; }
+
   // Throws InvalidArgument or Unsupported (the call is wrong; nothing happened), or an Error with the reason why the
   // run has ended. Any thread.
   Handle submit(const Call& call);
@@ -87,6 +90,7 @@ class Runtime {
   AbortFlag abort_;
   FlightNames names_;
   std::shared_ptr<TensorArena> arena_;
+  std::string algorithms_;
   std::unique_ptr<ControlChannel> channel_;
   std::unique_ptr<Engine> engine_;
   std::mutex submit_mutex_;

@@ -189,6 +189,7 @@ Member::Member(const Config& config, Store& store, const JobKey& key, const std:
                                                  .own_host_address = own_host_address,
                                                  .deadline = deadline_after(config.start_timeout)})) {
   check_settings(topology_);
+  if (rank() == 0) log_.info(data_plane_.algorithms);
 }
 
 Backend& Member::backend_for(const CollectiveCall& call) const { return select_backend(data_plane_.backends, call); }

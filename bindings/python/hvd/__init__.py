@@ -9,6 +9,7 @@ This one only says where a process stands in its job, for programs that use no f
 
 from hvd import _native
 from hvd.basics import (
+    algorithm_table,
     cross_rank,
     cross_size,
     init,
@@ -25,6 +26,7 @@ __version__: str = _native.version()
 
 __all__ = [
     "__version__",
+    "algorithm_table",
     "cross_rank",
     "cross_size",
     "init",

@@ -92,3 +92,11 @@ def cross_size() -> int:
 def is_homogeneous() -> bool:
     """Whether all hosts have equally many processes."""
     return _native.is_homogeneous()
+
+
+def algorithm_table() -> str:
+    """Which algorithm serves an allreduce of which size in this job, and why: lines to be read by people.
+
+    `HVD_LOG_LEVEL=info` writes them at start, too; `HVD_ALGORITHM` changes what happens between hosts.
+    """
+    return _native.algorithm_table()

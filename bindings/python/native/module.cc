@@ -6,6 +6,7 @@
 #include <array>
 #include <memory>
 #include <optional>
+#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -142,6 +143,13 @@ std::tuple<std::size_t, std::size_t, std::size_t> arena_usage() {
   return {usage.limit, usage.used, usage.peak};
 }
 
+std::string algorithm_table() {
+  refuse_in_forked_child();
+  const char* text = nullptr;
+  check(hvd_get_algorithm_table(&text));
+  return text;
+}
+
 void define_process(py::module_& m) {
   m.def("version", hvd_version);
   m.def("environment_documentation", hvd_environment_documentation);
@@ -155,6 +163,7 @@ void define_process(py::module_& m) {
   m.def("cross_rank", [] { return topology().cross_rank; });
   m.def("cross_size", [] { return topology().cross_size; });
   m.def("is_homogeneous", [] { return topology().homogeneous != 0; });
+  m.def("algorithm_table", algorithm_table);
   m.def("empty", empty);
   m.def("arena_usage", arena_usage);
 }

@@ -50,6 +50,8 @@ TEST_CASE("before init and after shutdown every call says so") {
   CHECK(hvd_get_topology(&topology) == HVD_NOT_INITIALIZED);
   CHECK(last_error_says("init"));
   CHECK(hvd_submit(&call, &work) == HVD_NOT_INITIALIZED);
+  const char* table = nullptr;
+  CHECK(hvd_get_algorithm_table(&table) == HVD_NOT_INITIALIZED);
   CHECK(hvd_shutdown() == HVD_OK);
   for (int i = 0; i < 3; ++i) {
     const Job job;
@@ -68,6 +70,7 @@ TEST_CASE("null pointers and foreign structures are refused") {
   hvd_call call = HVD_CALL_INIT;
   CHECK(hvd_submit(&call, nullptr) == HVD_INVALID_ARGUMENT);
   CHECK(hvd_get_topology(nullptr) == HVD_INVALID_ARGUMENT);
+  CHECK(hvd_get_algorithm_table(nullptr) == HVD_INVALID_ARGUMENT);
   CHECK(hvd_work_wait(nullptr, 0) == HVD_INVALID_ARGUMENT);
   CHECK(hvd_work_poll(nullptr) == 0);
   hvd_work_free(nullptr);
@@ -196,4 +199,22 @@ TEST_CASE("a rank alone on its host has ordinary memory instead of an arena") {
   }
   hvd_free(memory);
   hvd_free(nullptr);
+}
+
+TEST_CASE("the table of algorithms stays until it is asked for again") {
+  const char* table = nullptr;
+  {
+    const Job job;
+    REQUIRE(hvd_get_algorithm_table(&table) == HVD_OK);
+  }
+  CHECK(std::string(table).find("one rank") != std::string::npos);
+}
+
+TEST_CASE("an HVD_ALGORITHM that cannot be read is an invalid argument of init") {
+  setenv("HVD_ALGORITHM", "allreduce:0-64k=rign", 1);
+  CHECK(hvd_init() == HVD_INVALID_ARGUMENT);
+  CHECK(last_error_says("HVD_ALGORITHM='allreduce:0-64k=rign': 'rign' is no algorithm"));
+  unsetenv("HVD_ALGORITHM");
+  CHECK(hvd_is_initialized() == 0);
+  const Job job;
 }

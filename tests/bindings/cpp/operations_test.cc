@@ -19,6 +19,7 @@ TEST_CASE("before init every operation says so") {
   std::vector<float> values(3);
   CHECK_FALSE(hvd::is_initialized());
   CHECK_THROWS_AS(hvd::rank(), hvd::NotInitialized);
+  CHECK_THROWS_AS(hvd::algorithm_table(), hvd::NotInitialized);
   CHECK_THROWS_AS(hvd::allreduce(values), hvd::NotInitialized);
 }
 
@@ -30,6 +31,7 @@ TEST_CASE("a session spans a scope, and another may follow") {
     CHECK(hvd::rank() < hvd::size());
     CHECK(hvd::local_rank() < hvd::local_size());
     CHECK(hvd::cross_rank() < hvd::cross_size());
+    CHECK(hvd::algorithm_table().find("allreduce by size in bytes") == 0);
     hvd::barrier();
   }
   CHECK_FALSE(hvd::is_initialized());

@@ -13,7 +13,8 @@ def refused(call):
     return False
 
 
-for call in (hvd.rank, hvd.size, hvd.local_rank, hvd.cross_size, hvd.barrier, lambda: hvd.allreduce(torch.ones(1))):
+places = (hvd.rank, hvd.size, hvd.local_rank, hvd.cross_size)
+for call in (*places, hvd.algorithm_table, hvd.barrier, lambda: hvd.allreduce(torch.ones(1))):
     assert refused(call), call
 assert not hvd.is_initialized()
 assert hvd.global_process_set.size() is None and hvd.global_process_set.included() is None

@@ -7,6 +7,7 @@
 """
 
 from hvd.basics import (
+    algorithm_table,
     cross_rank,
     cross_size,
     init,
@@ -55,6 +56,7 @@ __all__ = [
     "ProcessSet",
     "Product",
     "Sum",
+    "algorithm_table",
     "allgather",
     "allgather_async",
     "allgather_object",
