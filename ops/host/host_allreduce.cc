@@ -35,6 +35,7 @@ void HostGroup::allreduce(std::span<const Piece> pieces, const Reduction& reduct
   if (total == 0) return;
   window_.begin("allreduce");
   if (bytes <= static_cast<std::int64_t>(Window::kNoteBytes)) return note_allreduce(pieces, reduction, total);
+  const OutputScope scope(*this, bytes);
 
   Publication publication{PieceCursor(pieces), total, elements_in(window_.chunk_bytes(), size_of(reduction.dtype))};
   if (arena_ != nullptr && bytes >= kResidentBytes) {

@@ -5,8 +5,27 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "ops/host/streaming_copy.h"
 
 namespace hvd {
+
+namespace {
+
+// More than this does not stay in a CPU's share of the last cache until it is read again.
+constexpr std::int64_t kStreamedOutputBytes = 8 << 20;
+// Shorter pieces are mostly unaligned ends.
+constexpr std::size_t kStreamedPieceBytes = 1 << 10;
+
+}  // namespace
+
+HostGroup::OutputScope::OutputScope(HostGroup& group, std::int64_t bytes) : group_(group) {
+  group.streams_outputs_ = kCanStream && bytes >= kStreamedOutputBytes;
+}
+
+HostGroup::OutputScope::~OutputScope() {
+  if (group_.streams_outputs_) finish_streaming();
+  group_.streams_outputs_ = false;
+}
 
 HostGroup::HostGroup(std::span<std::byte> region, const TensorArena* arena, int rank, int ranks,
                      const WindowOptions& options, const AbortFlag* abort, Window::Describe describe)
@@ -57,11 +76,20 @@ void HostGroup::publish_next(Publication& publication, const Reduction& reductio
   publication.left -= count;
 }
 
-void HostGroup::unpack(PieceCursor& cursor, std::int64_t count, std::size_t element_size, const std::byte* source) {
+void HostGroup::write_output(std::byte* output, const std::byte* source, std::size_t bytes) const {
+  if (streams_outputs_ && bytes >= kStreamedPieceBytes) {
+    stream(output, source, bytes);
+  } else {
+    std::memcpy(output, source, bytes);
+  }
+}
+
+void HostGroup::unpack(PieceCursor& cursor, std::int64_t count, std::size_t element_size,
+                       const std::byte* source) const {
   while (count > 0) {
     const PieceCursor::Run run = cursor.next(count);
     const std::size_t bytes = static_cast<std::size_t>(run.count) * element_size;
-    if (std::byte* output = run.output(element_size)) std::memcpy(output, source, bytes);
+    if (std::byte* output = run.output(element_size)) write_output(output, source, bytes);
     source += bytes;
     count -= run.count;
   }
@@ -71,17 +99,35 @@ void HostGroup::reduce_from_sources(PieceCursor& cursor, std::int64_t count, con
   const std::size_t size = size_of(reduction.dtype), self = static_cast<std::size_t>(rank());
   while (count > 0) {
     const PieceCursor::Run run = cursor.next(count);
-    const std::size_t bytes = static_cast<std::size_t>(run.count) * size;
     if (std::byte* output = run.output(size)) {
       // What this rank gave is nearer where it came from.
       const void* const published = sources_[self];
       if (const std::byte* own = run.input(size)) sources_[self] = own;
-      reduce(reduction, reduction.dtype, sources_, reduction.dtype, output, static_cast<std::size_t>(run.count));
+      reduce_to_output(output, run.count, reduction);
       sources_[self] = published;
     }
-    for (const void*& source : sources_) source = static_cast<const std::byte*>(source) + bytes;
+    for (const void*& source : sources_) source = advance(source, run.count, size);
     count -= run.count;
   }
+}
+
+void HostGroup::reduce_to_output(std::byte* output, std::int64_t count, const Reduction& reduction) {
+  const DType dtype = reduction.dtype;
+  if (!streams_outputs_) {
+    reduce(reduction, dtype, sources_, dtype, output, static_cast<std::size_t>(count));
+    return;
+  }
+  // By way of the first-level cache.
+  const std::vector<const void*> begins = sources_;
+  const std::int64_t block = elements_in(kScratchBytes, size_of(dtype));
+  for (std::int64_t first = 0; first < count; first += block) {
+    const auto elements = static_cast<std::size_t>(std::min(block, count - first));
+    for (std::size_t i = 0; i < begins.size(); ++i) sources_[i] = advance(begins[i], first, size_of(dtype));
+    reduce(reduction, dtype, sources_, dtype, scratch_, elements);
+    write_output(output, scratch_, elements * size_of(dtype));
+    output += elements * size_of(dtype);
+  }
+  sources_ = begins;
 }
 
 void HostGroup::broadcast(std::span<const Piece> pieces, DType dtype, int root) {
@@ -100,6 +146,7 @@ void HostGroup::publish_chunks(std::span<const Piece> pieces, DType dtype, int r
   const bool is_root = rank() == root;
   PieceCursor cursor(pieces);
   const std::int64_t chunk = elements_in(window_.chunk_bytes(), size);
+  const OutputScope scope(*this, elements_of(pieces) * static_cast<std::int64_t>(size));
   for (std::int64_t left = ranks() == 1 ? 0 : elements_of(pieces); left > 0;) {
     const std::int64_t count = std::min(chunk, left);
     std::byte* slot = window_.open_step();

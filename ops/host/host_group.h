@@ -103,17 +103,32 @@ class HostGroup {
     std::int64_t begin, end;
   };
   static SliceBounds slice_bounds(std::int64_t count, int slice, int slices, std::size_t element_size);
+  // For its scope: outputs of so many bytes in all go past the caches if they would only flush them.
+  class OutputScope {
+   public:
+    OutputScope(HostGroup& group, std::int64_t bytes);
+    ~OutputScope();
+    OutputScope(const OutputScope&) = delete;
+    OutputScope& operator=(const OutputScope&) = delete;
+
+   private:
+    HostGroup& group_;
+  };
+
   // Whole cache lines of elements that fit into `bytes`.
   static std::int64_t elements_in(std::size_t bytes, std::size_t element_size);
   // The next `count` elements into the own slot at `destination`, joined ranks' as identity.
   void pack(PieceCursor& cursor, std::int64_t count, const Reduction& reduction, std::byte* destination);
   // The next `count` elements from `source` to where they are wanted.
-  static void unpack(PieceCursor& cursor, std::int64_t count, std::size_t element_size, const std::byte* source);
+  void unpack(PieceCursor& cursor, std::int64_t count, std::size_t element_size, const std::byte* source) const;
+  void write_output(std::byte* output, const std::byte* source, std::size_t bytes) const;
   // The next `count` elements, reduced from sources_ straight into the outputs. Moves the sources on.
   void reduce_from_sources(PieceCursor& cursor, std::int64_t count, const Reduction& reduction);
+  void reduce_to_output(std::byte* output, std::int64_t count, const Reduction& reduction);
 
   Window window_;
   const TensorArena* const arena_;
+  bool streams_outputs_ = false;                   // in an OutputScope
   PublishingCopy publishing_;                      // into own slots
   PublishingCopy publishing_results_;              // from scratch_, in the first-level cache
   std::vector<const void*> sources_;               // one for each rank
