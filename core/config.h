@@ -40,6 +40,7 @@ struct Config {
   bool deterministic = true;
   bool shared_memory = true;
   std::int64_t chunk_bytes = 0;
+  std::int64_t arena_limit_bytes = 0;  // of one rank
 };
 
 struct ConfigResult {

@@ -10,6 +10,9 @@
 //   3. So in step t the slots of step t - 2, which have the same parity, are read by nobody any more.
 // No rank is ever more than one step ahead of another one.
 //
+// A few words may travel with the number itself, in the cache line that everyone waits for anyway: a small collective
+// needs no slot. They lie twice, by the step's parity, and are free again when a slot is.
+//
 // A step may be followed by a round, in which the ranks reduce slices of the published chunks into the result area of
 // the round's parity. Rounds are counted separately, so that numbers compared are never far apart when 32 bits wrap.
 //   4. A rank may open step t + 1 between the reduction and the reading of round r that belongs to step t. It opens
@@ -68,11 +71,15 @@ class Window {
 
   // The step after the current one becomes the current one; returns this rank's slot to fill.
   std::byte* open_step();
+  // What goes beside the step's number, up to kNoteBytes; undefined if nothing is written there.
+  static constexpr std::size_t kNoteBytes = Signal::kPayloadBytes;
+  std::byte* own_note();
   void publish();
   // Everyone, or one rank, has published the current step.
   void await_all();
   void await(int rank);
   const std::byte* slot(int rank) const { return slot_of(rank, step_); }
+  const std::byte* note(int rank) const;
 
   // A round on the current step, which everyone has published. The ranks together take each of slices() once.
   void open_round();
@@ -95,8 +102,10 @@ class Window {
     return slots_ + (static_cast<std::size_t>(rank) * 2 + (step & 1)) * chunk_bytes_;
   }
   void meet(const WindowOptions& options);
-  void await_value(Signal& signal, std::uint32_t target, Signal Lane::*signal_of_rank, const char* doing);
-  [[noreturn]] void throw_timeout(std::uint32_t target, Signal Lane::*signal_of_rank, const char* doing) const;
+  enum class Milestone { published, reduced };
+  Signal& signal_of(int rank, Milestone milestone) const;
+  void await_value(Signal& signal, std::uint32_t target, Milestone milestone);
+  [[noreturn]] void throw_timeout(std::uint32_t target, Milestone milestone) const;
 
   const int rank_;
   const int ranks_;
@@ -117,7 +126,6 @@ class Window {
 
   const char* what_ = "";
   Duration patience_{};  // of one wait
-  TimePoint started_;    // the last wait that had to wait
   std::uint32_t step_ = 0;
   std::uint32_t settled_ = 0;  // the last step that everyone is known to have published
   std::uint32_t round_ = 0;
