@@ -119,6 +119,12 @@ const Knob kKnobs[] = {
     {"HVD_DETERMINISTIC", "", "1",
      "0: results may depend, in their last bits, on which tensors are reduced together, where that is faster.",
      [](Config& c, std::string_view t) { c.deterministic = parse_flag(t); }},
+    {"HVD_SOCKETS_PER_PEER", "", "0",
+     "TCP connections between two ranks, up to 64; of two ranks the smaller number counts. 0: 1, from 25 Gb/s 2, from "
+     "100 Gb/s 4, by the speed of the network interface.",
+     [](Config& c, std::string_view t) {
+       c.sockets_per_peer = parse_number<int>(t, 0, 64, "a whole number from 0 to 64");
+     }},
     {"HVD_SHARED_MEMORY", "", "1", "0: ranks of one host use TCP as if they were on different hosts.",
      [](Config& c, std::string_view t) { c.shared_memory = parse_flag(t); }},
     {"HVD_CHUNK_BYTES", "", "262144",

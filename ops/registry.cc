@@ -8,6 +8,7 @@
 #include "ops/algorithms/transport_backend.h"
 #include "ops/host/host_backend.h"
 #include "ops/host/two_level_backend.h"
+#include "ops/transport/tcp/link_speed.h"
 #include "ops/transport/tcp/tcp_transport.h"
 
 namespace hvd {
@@ -19,6 +20,11 @@ DescribeRank describer(const Topology& topology) {
   return [&topology](int rank) { return topology.describe(rank); };
 }
 
+int sockets_per_peer(const BackendContext& context) {
+  const int wanted = context.config.sockets_per_peer;
+  return wanted > 0 ? wanted : sockets_for_speed(link_speed(context.own_host_address));
+}
+
 std::shared_ptr<Transport> connect_all(const BackendContext& context) {
   const Topology& topology = context.topology;
   std::vector<int> ranks(static_cast<std::size_t>(topology.size));
@@ -28,10 +34,11 @@ std::shared_ptr<Transport> connect_all(const BackendContext& context) {
                                                   .store = context.store,
                                                   .job_key = context.job_key,
                                                   .own_host = context.own_host_address,
+                                                  .sockets_per_peer = sockets_per_peer(context),
                                                   .describe = describer(topology),
                                                   .log = context.log,
                                                   .deadline = context.deadline},
-                                        wait_policy_for(topology.local_size, allowed_cpus()), context.abort);
+                                        network_wait_policy_for(topology.local_size, allowed_cpus()), context.abort);
 }
 
 std::size_t whole_pages(std::size_t bytes) {
