@@ -9,7 +9,7 @@
 
 namespace hvd {
 
-enum class AllreduceAlgorithm : std::uint8_t { one_shot, direct, halving_doubling, ring };
+enum class AllreduceAlgorithm : std::uint8_t { one_shot, bruck, direct, halving_doubling, ring };
 
 const char* algorithm_name(AllreduceAlgorithm algorithm);
 

@@ -15,11 +15,13 @@ TEST_CASE("small allreduces take few latencies, large ones few bytes") {
   using enum AllreduceAlgorithm;
   const auto c = GENERATE(values<Case>({
       {0, 2, one_shot, one_shot},
-      {4 << 10, 16, one_shot, one_shot},
+      {4 << 10, 3, one_shot, one_shot},
+      {4 << 10, 4, bruck, bruck},
+      {8, 1000, bruck, bruck},
       {(4 << 10) + 1, 16, direct, direct},
       {256 << 10, 2, direct, direct},
       {(256 << 10) + 1, 2, ring, halving_doubling},
-      {8, 17, ring, halving_doubling},
+      {(4 << 10) + 1, 17, ring, halving_doubling},
       {4 << 20, 64, ring, halving_doubling},
       {(4 << 20) + 1, 64, ring, ring},
   }));
