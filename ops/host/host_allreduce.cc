@@ -37,7 +37,7 @@ void HostGroup::allreduce(std::span<const Piece> pieces, const Reduction& reduct
   if (bytes <= static_cast<std::int64_t>(Window::kNoteBytes)) return note_allreduce(pieces, reduction, total);
   const OutputScope scope(*this, bytes);
 
-  Publication publication{PieceCursor(pieces), total, elements_in(window_.chunk_bytes(), size_of(reduction.dtype))};
+  Publication publication{PieceCursor(pieces), total, chunk_elements(reduction.dtype)};
   if (arena_ != nullptr && bytes >= kResidentBytes) {
     // Who has everything in the arena says so, and where; who has not publishes as always. If all have, that was the
     // whole publishing; if only some have, it begins anew.
@@ -70,9 +70,8 @@ void HostGroup::reduce_to_leader(std::span<const Piece> pieces, const Reduction&
   }
   window_.begin("allreduce");
   const Piece result{.input = nullptr, .output = accumulators, .elements = elements_of(pieces)};
-  const std::int64_t chunk = elements_in(window_.chunk_bytes(), size_of(accumulator));
-  sliced_allreduce({PieceCursor(pieces), result.elements, chunk}, std::span(&result, 1), unfinished, accumulator,
-                   result.elements);
+  sliced_allreduce({PieceCursor(pieces), result.elements, elements_in(window_.chunk_bytes(), size_of(accumulator))},
+                   std::span(&result, 1), unfinished, accumulator, result.elements);
 }
 
 void HostGroup::note_allreduce(std::span<const Piece> pieces, const Reduction& reduction, std::int64_t total) {
@@ -102,6 +101,7 @@ void HostGroup::one_step_allreduce(Publication publication, std::span<const Piec
 // The next chunk is published before the result of this one is awaited: while some still reduce, others pack.
 void HostGroup::sliced_allreduce(Publication publication, std::span<const Piece> outputs, const Reduction& reduction,
                                  DType result_type, std::int64_t total) {
+  if (window_.groups().size() > 1) return domain_allreduce(publication, outputs, reduction, result_type, total);
   PieceCursor out(outputs);
   if (publication.left == total) publish_next(publication, reduction);
   for (std::int64_t left = total; left > 0;) {
@@ -129,7 +129,7 @@ void HostGroup::reduce_slices(const Reduction& reduction, DType result_type, std
       for (int rank = 0; rank < ranks(); ++rank) {
         sources_[static_cast<std::size_t>(rank)] = window_.slot(rank) + at * in_size;
       }
-      reduce(reduction, reduction.dtype, sources_, result_type, scratch_, elements);
+      fold(reduction, result_type, scratch_, elements);
       publishing_results_.copy_chunk(window_.result() + at * out_size, scratch_, elements * out_size);
     }
     window_.finish_slice();

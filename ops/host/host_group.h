@@ -7,6 +7,7 @@
 //   allreduce, up to 112 bytes          one step, the data beside the step's number: everyone reduces everything.
 //   allreduce, 2 ranks or little data   one step a chunk: publish, everyone reduces everything.     S + nS read
 //   allreduce, all tensors in the arena each reduces a slice straight from and to all tensors.           S + S moved
+//   allreduce, ranks in groups          each group reduces its own, then all groups'; see domains.h.
 //   allreduce otherwise                 publish; each reduces a slice for all; gather the result.   S + S + S read
 //   reducescatter                       publish in one block for each rank; each reduces its own.   S + S read
 //   allgather, alltoall                 publish; copy what is for this rank.
@@ -14,7 +15,7 @@
 // (S: bytes of all tensors. Bytes read per rank; an allreduce through pairwise messages reads about twice as much.)
 //
 // Sums are taken in rank order, element by element, so that a result depends neither on who reduces nor on how tensors
-// are fused or cut.
+// are fused or cut; where ranks are in groups, each group's in rank order and then the groups'.
 //
 // Engine thread only. Inputs may be outputs. A joined rank (null input) takes part as if it had the operation's
 // identity in its tensors. Lists of counts are those of CollectiveCall. Throws what Window throws; then the group may
@@ -66,6 +67,7 @@ class HostGroup {
 
  private:
   static constexpr std::size_t kScratchBytes = 16 << 10;
+  static constexpr std::size_t kGroupBlock = 1 << 10;
 
   void publish_chunks(std::span<const Piece> pieces, DType dtype, int root);
 
@@ -85,6 +87,18 @@ class HostGroup {
   void sliced_allreduce(Publication publication, std::span<const Piece> outputs, const Reduction& reduction,
                         DType result_type, std::int64_t total);
   void reduce_slices(const Reduction& reduction, DType result_type, std::int64_t count);
+
+  // allreduce in groups (domain_allreduce.cc)
+  struct OwnSlice {  // who this rank is in its group
+    std::size_t group;
+    int index;
+    int size;
+  };
+  OwnSlice own_slice() const;
+  void domain_allreduce(Publication publication, std::span<const Piece> outputs, const Reduction& reduction,
+                        DType result_type, std::int64_t total);
+  void reduce_in_group(const OwnSlice& own, const Reduction& reduction, std::int64_t count);
+  void reduce_groups(const OwnSlice& own, const Reduction& reduction, DType result_type, std::int64_t count);
 
   // allreduce in the arena (resident_allreduce.cc)
   // Publishes where the pieces lie instead of what is in them, if they all lie there.
@@ -115,6 +129,13 @@ class HostGroup {
     HostGroup& group_;
   };
 
+  // sources_ of the tensors' type, one for each rank, into `out`: in rank order, or where ranks are in groups, each
+  // group's in rank order and then the groups' partial results.
+  void fold(const Reduction& reduction, DType out_type, void* out, std::size_t elements);
+  // The sources of one group, from element `first` on, without postscale into accumulators.
+  void fold_group(std::size_t group, const Reduction& reduction, std::size_t first, void* out, std::size_t elements);
+
+  std::int64_t chunk_elements(DType dtype) const;
   // Whole cache lines of elements that fit into `bytes`.
   static std::int64_t elements_in(std::size_t bytes, std::size_t element_size);
   // The next `count` elements into the own slot at `destination`, joined ranks' as identity.
@@ -128,6 +149,8 @@ class HostGroup {
 
   Window window_;
   const TensorArena* const arena_;
+  std::vector<const void*> group_sources_;
+  std::vector<std::byte> group_partials_;          // of kGroupBlock elements, if there are several groups
   bool streams_outputs_ = false;                   // in an OutputScope
   PublishingCopy publishing_;                      // into own slots
   PublishingCopy publishing_results_;              // from scratch_, in the first-level cache

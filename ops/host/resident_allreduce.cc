@@ -83,7 +83,7 @@ void HostGroup::reduce_resident(std::size_t piece, std::int64_t first, std::int6
     const auto elements = static_cast<std::size_t>(std::min(block, end - first));
     const std::size_t at = static_cast<std::size_t>(first) * size;
     for (std::size_t rank = 0; rank < sources_.size(); ++rank) sources_[rank] = resident_inputs_[row + rank] + at;
-    reduce(reduction, reduction.dtype, sources_, reduction.dtype, scratch_, elements);
+    fold(reduction, reduction.dtype, scratch_, elements);
     for (std::size_t rank = 0; rank < sources_.size(); ++rank) {
       publishing_results_.copy_chunk(resident_outputs_[row + rank] + at, scratch_, elements * size);
     }
