@@ -99,11 +99,13 @@ DataPlane make_data_plane(const BackendContext& context) {
     return plane;
   }
   const auto transport = connect_all(context);
+  const ChooseAllreduce choose_allreduce = choose_by_size(context.config.deterministic);
   if (shares) {
-    plane.backends.push_back(
-        std::make_unique<TwoLevelBackend>(group, transport, topology, context.config.collective_timeout));
+    plane.backends.push_back(std::make_unique<TwoLevelBackend>(group, transport, topology,
+                                                               context.config.collective_timeout, choose_allreduce));
   }
-  plane.backends.push_back(std::make_unique<TransportBackend>("tcp", transport, context.config.collective_timeout));
+  plane.backends.push_back(
+      std::make_unique<TransportBackend>("tcp", transport, context.config.collective_timeout, choose_allreduce));
   return plane;
 }
 
