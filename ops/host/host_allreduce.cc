@@ -7,8 +7,8 @@ namespace {
 // Below this, waiting for each other once more costs more than reducing everything everywhere.
 constexpr std::int64_t kOneStepBytes = 16 << 10;
 constexpr int kOneStepRanks = 8;
-// Below this, a copy into the window that stays in cache is as fast as a second meeting.
-constexpr std::int64_t kResidentBytes = 128 << 10;
+// Below this, copies that stay in cache are as fast as a second meeting.
+constexpr std::int64_t kLargeBytes = 128 << 10;
 
 // A rank that is alone on its host scales and rounds.
 void reduce_alone(const Piece& piece, const Reduction& reduction, DType result_type, void* out) {
@@ -37,17 +37,13 @@ void HostGroup::allreduce(std::span<const Piece> pieces, const Reduction& reduct
   if (bytes <= static_cast<std::int64_t>(Window::kNoteBytes)) return note_allreduce(pieces, reduction, total);
   const OutputScope scope(*this, bytes);
 
-  Publication publication{PieceCursor(pieces), total, chunk_elements(reduction.dtype)};
-  if (arena_ != nullptr && bytes >= kResidentBytes) {
-    // Who has everything in the arena says so, and where; who has not publishes as always. If all have, that was the
-    // whole publishing; if only some have, it begins anew.
-    const Publication from_start = publication;
-    if (!publish_residence(pieces, size_of(reduction.dtype))) publish_next(publication, reduction);
-    window_.await_all();
-    const int resident = resident_ranks();
-    if (resident == ranks()) return resident_allreduce(pieces, reduction, total);
-    if (resident > 0) publication = from_start;
-  }
+  if (bytes >= kLargeBytes) return large_allreduce(pieces, reduction, total);
+  chunked_allreduce({PieceCursor(pieces), total, chunk_elements(reduction.dtype)}, pieces, reduction, total);
+}
+
+void HostGroup::chunked_allreduce(const Publication& publication, std::span<const Piece> pieces,
+                                  const Reduction& reduction, std::int64_t total) {
+  const std::int64_t bytes = total * static_cast<std::int64_t>(size_of(reduction.dtype));
   if (ranks() == 2 || (bytes <= kOneStepBytes && ranks() <= kOneStepRanks)) {
     one_step_allreduce(publication, pieces, reduction, total);
   } else {

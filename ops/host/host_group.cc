@@ -35,6 +35,7 @@ HostGroup::HostGroup(std::span<std::byte> region, const TensorArena* arena, int 
   const std::size_t groups = window_.groups().size();
   constexpr std::size_t kLargestAccumulator = 8;
   if (groups > 1) group_partials_.resize(groups * kGroupBlock * kLargestAccumulator);
+  introduce();
 }
 
 void HostGroup::fold(const Reduction& reduction, DType out_type, void* out, std::size_t elements) {
@@ -115,7 +116,7 @@ void HostGroup::publish_next(Publication& publication, const Reduction& reductio
   const std::int64_t count = std::min(publication.chunk, publication.left);
   if (count == 0) return;
   pack(publication.cursor, count, reduction, window_.open_step());
-  *window_.own_note() = kChunk;
+  *window_.own_note() = static_cast<std::byte>(Published::chunk);
   window_.publish();
   publication.left -= count;
 }
@@ -212,9 +213,7 @@ void HostGroup::publish_chunks(std::span<const Piece> pieces, DType dtype, int r
 
 void HostGroup::barrier() {
   window_.begin("barrier");
-  window_.open_step();
-  window_.publish();
-  window_.await_all();
+  meet();
 }
 
 }  // namespace hvd

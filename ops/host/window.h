@@ -75,6 +75,8 @@ class Window {
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
   std::size_t chunk_bytes() const { return chunk_bytes_; }
+  bool crowded() const { return claimed_; }  // ranks outnumber CPUs
+  const Describe& describe() const { return describe_; }
 
   // `what` (a literal) names the collective in errors.
   void begin(const char* what);
