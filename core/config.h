@@ -37,8 +37,10 @@ struct Config {
   Duration stall_limit{};  // zero: never give up
   Duration collective_timeout{};
 
+  bool deterministic = true;
   bool shared_memory = true;
   std::int64_t chunk_bytes = 0;
+  std::int64_t arena_limit_bytes = 0;  // of one rank
 };
 
 struct ConfigResult {

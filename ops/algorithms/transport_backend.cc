@@ -7,12 +7,12 @@
 
 #include "core/base/error.h"
 #include "core/tensor/tensor_view.h"
+#include "ops/algorithms/allreduce.h"
 #include "ops/algorithms/barrier.h"
 #include "ops/algorithms/broadcast.h"
 #include "ops/algorithms/packing.h"
 #include "ops/algorithms/pairwise_alltoall.h"
 #include "ops/algorithms/ring_allgather.h"
-#include "ops/algorithms/ring_allreduce.h"
 #include "ops/algorithms/ring_reducescatter.h"
 #include "ops/reduction/reduce.h"
 
@@ -64,8 +64,12 @@ struct TransportBackend::Party {
   std::size_t index() const { return static_cast<std::size_t>(position); }
 };
 
-TransportBackend::TransportBackend(std::string name, std::shared_ptr<Transport> transport, Duration timeout)
-    : name_(std::move(name)), transport_(std::move(transport)), timeout_(timeout) {}
+TransportBackend::TransportBackend(std::string name, std::shared_ptr<Transport> transport, Duration timeout,
+                                   ChooseAllreduce choose_allreduce)
+    : name_(std::move(name)),
+      transport_(std::move(transport)),
+      timeout_(timeout),
+      choose_allreduce_(std::move(choose_allreduce)) {}
 
 int TransportBackend::score(const CollectiveCall& call) const {
   if (call.device != kCpuDevice || call.collective == Collective::join) return 0;
@@ -99,27 +103,49 @@ void TransportBackend::allreduce(const CollectiveCall& call, const Party& party)
   std::vector<std::int64_t> elements;
   for (const Piece& piece : call.pieces) elements.push_back(piece.elements);
   const auto layout = SliceLayout::balanced(elements, static_cast<int>(party.members.size()));
-
-  const DType accumulator = accumulator_of(call.dtype);
-  const bool in_output = call.pieces.size() == 1 && accumulator == call.dtype && call.pieces.front().output != nullptr;
-  std::byte* packed = in_output ? static_cast<std::byte*>(call.pieces.front().output)
-                                : scratch(bytes_of(layout.total_elements(), accumulator));
-  pack(call, layout, packed);
-  ring_allreduce(*transport_, party.members, party.position, accumulator, call.op, packed, layout.slice_bounds(),
-                 party.tag, party.deadline);
-  for (int slice = 0; slice < layout.slices(); ++slice) {
-    unpack_slice(call, layout, slice, UnpackTo::place_in_piece, packed);
-  }
+  const auto algorithm = choose_allreduce_(
+      {.bytes = bytes_of(layout.total_elements(), call.dtype), .ranks = static_cast<int>(party.members.size())});
+  run_allreduce(algorithm,
+                packed_reduction(call, party, layout, value_type_of(algorithm, call.dtype), UnpackTo::place_in_piece));
 }
 
 void TransportBackend::reducescatter(const CollectiveCall& call, const Party& party) {
   const auto layout = SliceLayout::with_counts(call.counts, static_cast<int>(party.members.size()));
-  const DType accumulator = accumulator_of(call.dtype);
-  std::byte* packed = scratch(bytes_of(layout.total_elements(), accumulator));
-  pack(call, layout, packed);
-  ring_reducescatter(*transport_, party.members, party.position, accumulator, call.op, packed, layout.slice_bounds(),
-                     party.tag, party.deadline);
-  unpack_slice(call, layout, party.position, UnpackTo::start_of_output, packed);
+  ring_reducescatter(packed_reduction(call, party, layout, accumulator_of(call.dtype), UnpackTo::start_of_output));
+}
+
+SlicedReduction TransportBackend::packed_reduction(const CollectiveCall& call, const Party& party,
+                                                   const SliceLayout& layout, DType value_type, UnpackTo place) {
+  const bool one_type = value_type == call.dtype;
+  const bool one_tensor = place == UnpackTo::place_in_piece && call.pieces.size() == 1;
+  auto* const tensor = one_tensor ? static_cast<std::byte*>(call.pieces.front().output) : nullptr;
+
+  const std::size_t result_bytes = tensor != nullptr ? 0 : bytes_of(layout.total_elements(), call.dtype);
+  const std::size_t value_bytes = one_type ? 0 : bytes_of(layout.total_elements(), value_type);
+  std::byte* const memory = scratch(value_bytes + result_bytes);
+  std::byte* const results = tensor != nullptr ? tensor : memory + value_bytes;
+  std::byte* const values = one_type ? results : memory;
+
+  SlicedReduction work{.transport = *transport_,
+                       .members = party.members,
+                       .position = party.position,
+                       .reduction = {.dtype = call.dtype, .op = call.op, .postscale = call.postscale},
+                       .value_type = value_type,
+                       .values = values,
+                       .results = results,
+                       .slice_bounds = layout.slice_bounds(),
+                       .tag = party.tag,
+                       .deadline = party.deadline};
+  if (value_type != accumulator_of(call.dtype)) work.reduction.prescale = call.prescale;
+  work.ready = [&call, &layout, value_type, values](std::int64_t begin, std::int64_t end) {
+    pack(call, layout, begin, end, value_type, values);
+  };
+  if (results != tensor) {
+    work.complete = [&call, &layout, place, results](std::int64_t begin, std::int64_t end) {
+      unpack(call, layout, begin, end, place, results);
+    };
+  }
+  return work;
 }
 
 void TransportBackend::allgather(const CollectiveCall& call, const Party& party) {

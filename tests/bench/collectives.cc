@@ -41,6 +41,7 @@ struct Options {
   std::vector<std::uint64_t> sizes;
   int tensors = 1;
   bool in_place = false;
+  bool arena = false;
   double seconds = 0.5;  // for each size
   std::string json;
 };
@@ -116,7 +117,8 @@ nlohmann::json measure(Member& member, const Options& options, std::size_t bytes
   const WorkloadOptions work{.collective = copy ? Collective::allreduce : parse_collective(options.collective),
                              .bytes = bytes,
                              .tensors = options.tensors,
-                             .in_place = options.in_place};
+                             .in_place = options.in_place,
+                             .arena = options.arena ? member.arena() : nullptr};
   const ProcessSet alone{.ranks = {0}};
   Workload workload(work, copy ? 0 : member.rank(), copy ? alone : member.everyone());
   Copy copying;
@@ -131,6 +133,7 @@ nlohmann::json measure(Member& member, const Options& options, std::size_t bytes
           {"bytes", bytes},
           {"tensors", options.tensors},
           {"in_place", options.in_place},
+          {"arena", options.arena},
           {"backend", backend.name()},
           {"rounds", plan.rounds},
           {"calls", plan.calls},
@@ -148,6 +151,7 @@ void print(const Member& member, const nlohmann::json& result) {
 }
 
 void run_sizes(Member& member, const Options& options) {
+  if (options.arena && member.arena() == nullptr) throw InvalidArgument("these ranks share no memory: no arena");
   nlohmann::json results = nlohmann::json::array();
   for (const std::uint64_t bytes : options.sizes) {
     results.push_back(measure(member, options, bytes));
@@ -173,17 +177,20 @@ bool print_table(const Options& base) {
   constexpr std::uint64_t K = 1 << 10;
   constexpr std::uint64_t M = 1 << 20;
   bool well = true;
-  const auto add = [&](int ranks, const char* collective, std::vector<std::uint64_t> sizes, int tensors = 1) {
+  const auto add = [&](int ranks, const char* collective, std::vector<std::uint64_t> sizes, int tensors = 1,
+                       bool arena = false) {
     Options options = base;
     options.job.ranks_per_host = ranks;
     options.collective = collective;
     options.sizes = std::move(sizes);
     options.tensors = tensors;
+    options.arena = options.in_place = arena;
     well = run(options) && well;
   };
   add(2, "allreduce", {8, 4 * K, 64 * K, 1 * M, 16 * M, 64 * M});
   add(2, "allreduce", {64 * M}, 100);
   add(2, kCopy, {4 * M, 64 * M});
+  add(2, "allreduce", {1 * M, 64 * M}, 1, true);
   add(4, "allreduce", {8, 64 * K, 1 * M, 16 * M});
   add(8, "allreduce", {8, 1 * M});
   for (const char* other : {"allgather", "broadcast", "alltoall", "reducescatter"}) add(2, other, {64 * K, 4 * M});
@@ -202,6 +209,7 @@ int main(int argc, char** argv) {
       ->transform(CLI::AsSizeValue(false));
   app.add_option("--tensors", options.tensors, "Into which the bytes are cut")->check(CLI::PositiveNumber);
   app.add_flag("--in-place", options.in_place, "Allreduce: results over inputs");
+  app.add_flag("--arena", options.arena, "Tensors in the memory that the ranks of a host share");
   app.add_option("--seconds", options.seconds, "For each size, about");
   app.add_option("--json", options.json, "Write the results into this file");
   app.add_option("--ranks,--ranks-per-host", options.job.ranks_per_host, "Processes on each host")

@@ -180,18 +180,18 @@ Member::Member(const Config& config, Store& store, const JobKey& key, const std:
                                                                deadline_after(config.start_timeout)))),
       log_("rank " + std::to_string(config.rank), config.log_level),
       everyone_(all_ranks(config.size)),
-      backends_(make_backends(BackendContext{.topology = topology_,
-                                             .store = store,
-                                             .job_key = key,
-                                             .config = config,
-                                             .abort = abort_,
-                                             .log = log_,
-                                             .own_host_address = own_host_address,
-                                             .deadline = deadline_after(config.start_timeout)})) {
+      data_plane_(make_data_plane(BackendContext{.topology = topology_,
+                                                 .store = store,
+                                                 .job_key = key,
+                                                 .config = config,
+                                                 .abort = abort_,
+                                                 .log = log_,
+                                                 .own_host_address = own_host_address,
+                                                 .deadline = deadline_after(config.start_timeout)})) {
   check_settings(topology_);
 }
 
-Backend& Member::backend_for(const CollectiveCall& call) const { return select_backend(backends_, call); }
+Backend& Member::backend_for(const CollectiveCall& call) const { return select_backend(data_plane_.backends, call); }
 
 void Member::barrier() {
   CollectiveCall call;

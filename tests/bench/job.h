@@ -6,9 +6,7 @@
 #pragma once
 
 #include <functional>
-#include <memory>
 #include <string>
-#include <vector>
 
 #include "core/execution/backend_context.h"
 
@@ -37,6 +35,9 @@ class Member {
   int hosts() const { return static_cast<int>(topology_.hosts.size()); }
   const ProcessSet& everyone() const { return everyone_; }
 
+  // Null if no memory is shared.
+  TensorArena* arena() const { return data_plane_.arena.get(); }
+
   // The one that the runtime would choose.
   Backend& backend_for(const CollectiveCall& call) const;
 
@@ -54,7 +55,7 @@ class Member {
   const Log log_;
   const ProcessSet everyone_;
   AbortFlag abort_;
-  std::vector<std::unique_ptr<Backend>> backends_;
+  DataPlane data_plane_;
   std::uint64_t sequence_ = 0;
 };
 

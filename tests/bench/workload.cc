@@ -107,17 +107,19 @@ Workload::Workload(const WorkloadOptions& options, int rank, const ProcessSet& e
   for (int tensor = 0; tensor < options.tensors; ++tensor) add_tensor();
 }
 
-Workload::Buffer Workload::allocate(std::int64_t elements) {
+Workload::Buffer Workload::allocate(std::int64_t elements) const {
   const std::size_t bytes = static_cast<std::size_t>(elements) * sizeof(float);
+  if (options_.arena != nullptr) return Buffer(static_cast<float*>(options_.arena->allocate(bytes)), {options_.arena});
   void* memory = std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
   if (memory == nullptr) throw InvalidArgument("there is not so much memory");
-  return Buffer(static_cast<float*>(memory));
+  return Buffer(static_cast<float*>(memory), {nullptr});
 }
 
 void Workload::add_tensor() {
   const bool one_buffer = options_.in_place || options_.collective == Collective::broadcast;
   const Tensor& tensor = tensors_.emplace_back(
-      Tensor{.input = allocate(input_elements_), .separate_output = one_buffer ? nullptr : allocate(output_elements_)});
+      Tensor{.input = allocate(input_elements_),
+             .separate_output = one_buffer ? Buffer(nullptr, {nullptr}) : allocate(output_elements_)});
   call_.pieces.push_back({.input = tensor.input.get(), .output = tensor.output(), .elements = input_elements_});
   const auto ranks = static_cast<std::size_t>(ranks_);
   if (options_.collective == Collective::allgather) call_.counts.emplace_back(ranks, input_elements_);

@@ -11,14 +11,16 @@
 #include <vector>
 
 #include "core/collective/collective_call.h"
+#include "core/execution/tensor_arena.h"
 
 namespace hvd::bench {
 
 struct WorkloadOptions {
   Collective collective = Collective::allreduce;
   std::size_t bytes = 0;
-  int tensors = 1;        // into which the bytes are cut, equally
-  bool in_place = false;  // allreduce: results over inputs; a broadcast always is
+  int tensors = 1;               // into which the bytes are cut, equally
+  bool in_place = false;         // allreduce: results over inputs; a broadcast always is
+  TensorArena* arena = nullptr;  // where the tensors lie; null: in ordinary memory
 };
 
 class Workload {
@@ -39,7 +41,8 @@ class Workload {
 
  private:
   struct Release {
-    void operator()(float* memory) const { std::free(memory); }
+    TensorArena* arena;
+    void operator()(float* memory) const { arena != nullptr ? arena->free(memory) : std::free(memory); }
   };
   using Buffer = std::unique_ptr<float[], Release>;
 
@@ -50,7 +53,7 @@ class Workload {
     float* output() const { return separate_output ? separate_output.get() : input.get(); }
   };
 
-  static Buffer allocate(std::int64_t elements);
+  Buffer allocate(std::int64_t elements) const;
   void add_tensor();
 
   const WorkloadOptions options_;

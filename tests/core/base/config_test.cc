@@ -27,6 +27,7 @@ TEST_CASE("an empty environment gives the defaults") {
   CHECK(config.stall_warning == 10s);
   CHECK(config.stall_limit == Duration::zero());
   CHECK(config.collective_timeout == 300s);
+  CHECK(config.deterministic);
   CHECK(config.shared_memory);
   CHECK(config.chunk_bytes == 256 << 10);
 }
@@ -38,6 +39,7 @@ TEST_CASE("values are read") {
                                    {"HVD_LOG_LEVEL", "DEBUG"},
                                    {"HVD_STALL_CHECK_DISABLE", "1"},
                                    {"HVD_STALL_CHECK_TIME_SECONDS", "0.5"},
+                                   {"HVD_DETERMINISTIC", "0"},
                                    {"HVD_SHARED_MEMORY", "off"},
                                    {"HVD_CHUNK_BYTES", "131072"}});
   CHECK(config.rank == 3);
@@ -46,6 +48,7 @@ TEST_CASE("values are read") {
   CHECK(config.log_level == LogLevel::debug);
   CHECK_FALSE(config.stall_check);
   CHECK(config.stall_warning == 500ms);
+  CHECK_FALSE(config.deterministic);
   CHECK_FALSE(config.shared_memory);
   CHECK(config.chunk_bytes == 131072);
 }

@@ -55,7 +55,8 @@ void on_ranks(TransportKind kind, int ranks, const std::function<void(RankSide&)
   for (int rank = 0; rank < ranks; ++rank) set.ranks.push_back(rank);
   run_all_well({.kind = kind, .size = ranks}, [&](std::unique_ptr<Transport> transport) {
     const int rank = transport->rank();
-    RankSide side{.backend = TransportBackend("test", std::move(transport), 20s), .set = set, .rank = rank};
+    RankSide side{
+        .backend = TransportBackend("test", std::move(transport), 20s, choose_by_size(true)), .set = set, .rank = rank};
     body(side);
   });
 }

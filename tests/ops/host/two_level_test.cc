@@ -16,7 +16,7 @@ namespace {
 const std::vector<int> kLayouts[] = {{2, 2}, {1, 3}, {2, 1, 3}, {3, 1}};
 
 struct Side {
-  explicit Side(HostRank& host_rank) : self(host_rank), backend(self.group, self.transport, self.topology, 20s) {
+  explicit Side(HostRank& host_rank) : self(host_rank), backend(self.group, self.transport, self.topology, 20s, choose_by_size(true)) {
     for (int rank = 0; rank < self.size; ++rank) set.ranks.push_back(rank);
   }
 
