@@ -30,8 +30,8 @@ from comparison.gates import GATES
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", metavar="PATTERN", default="*", help="cases whose name matches, as a shell would")
-    parser.add_argument("--launches", type=int, default=5, metavar="N", help="of each contender (default: %(default)s)")
-    parser.add_argument("--quick", action="store_true", help="two short launches: numbers that mean little")
+    parser.add_argument("--launches", type=int, metavar="N", help="of each contender (default: 5, with --quick 2)")
+    parser.add_argument("--quick", action="store_true", help="short launches: numbers that mean little")
     parser.add_argument("--list", action="store_true", help="print the cases and gates, and measure nothing")
     parser.add_argument("--json", metavar="FILE", help="write all samples, rows and conditions")
     parser.add_argument("--plot", metavar="FILE", help="draw the ratios")
@@ -86,10 +86,11 @@ def main() -> int:
     from comparison import machine, report, rows
 
     os.sched_setaffinity(0, machine.two_cores())
-    conditions = {**machine.conditions(), "launches": 2 if options.quick else options.launches}
+    launches = options.launches or (2 if options.quick else 5)
+    conditions = {**machine.conditions(), "launches": launches}
     if conditions["versions"]["Horovod"] is None:
         cases = [case for case in cases if HOROVOD not in case.contenders]
-    samples, absent, failures = measure_all(cases, conditions["launches"], 0.05 if options.quick else 0.3)
+    samples, absent, failures = measure_all(cases, launches, 0.05 if options.quick else 0.3)
 
     found = rows.rows(samples)
     kind = rows.machine_kind(samples)

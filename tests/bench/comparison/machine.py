@@ -10,7 +10,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from .launching import ROOT
+from .preparation import ROOT
 
 
 def conditions() -> dict:
