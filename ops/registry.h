@@ -11,7 +11,8 @@ namespace hvd {
 // The backends of this job, best first among equals. All ranks call together; a BackendFactory.
 //
 //   all ranks on one host    shared memory alone
-//   several hosts            TCP between all ranks; and two levels for allreduce if a host has several ranks
+//   several hosts            TCP between all ranks; and two levels for allreduce if a host has several
+//                            ranks, though not for Adasum
 //   HVD_SHARED_MEMORY=0      TCP alone
 std::vector<std::unique_ptr<Backend>> make_backends(const BackendContext& context);
 

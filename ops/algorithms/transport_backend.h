@@ -3,7 +3,8 @@
 //
 // Reductions pack the bucket slice by slice into a buffer of accumulators (packing.h), send that round the ring and
 // round once while unpacking; one tensor that is its own accumulator type is reduced in its output, without a buffer.
-// The other collectives move bytes straight between the tensors. Owned by the executor, used on the engine thread.
+// Adasum has an algorithm of its own (adasum.h). The other collectives move bytes straight between the tensors. Owned
+// by the executor, used on the engine thread.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +14,7 @@
 
 #include "core/base/clock.h"
 #include "core/execution/backend.h"
+#include "ops/algorithms/scratch.h"
 #include "ops/algorithms/slice_layout.h"
 #include "ops/transport/transport.h"
 
@@ -30,6 +32,7 @@ class TransportBackend final : public Backend {
  private:
   // Who takes part in a call, and until when.
   struct Party;
+  class SliceMessages;
 
   void allreduce(const CollectiveCall& call, const Party& party);
   void reducescatter(const CollectiveCall& call, const Party& party);
@@ -37,15 +40,10 @@ class TransportBackend final : public Backend {
   void broadcast(const CollectiveCall& call, const Party& party);
   void alltoall(const CollectiveCall& call, const Party& party);
 
-  // Memory that is kept from call to call, for one use at a time; its content is undefined.
-  std::byte* scratch(std::size_t bytes);
-  void release_large_scratch();
-
   const std::string name_;
   const std::shared_ptr<Transport> transport_;
   const Duration timeout_;
-  std::unique_ptr<std::byte[]> scratch_;
-  std::size_t scratch_bytes_ = 0;
+  Scratch scratch_;
 };
 
 }  // namespace hvd
