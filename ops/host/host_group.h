@@ -18,9 +18,9 @@
 // Sums are taken in rank order, element by element, so that a result depends neither on who reduces nor on how tensors
 // are fused or cut; where ranks are in groups, each group's in rank order and then the groups'.
 //
-// Engine thread only. Inputs may be outputs. A joined rank (null input) takes part as if it had the operation's
-// identity in its tensors. Lists of counts are those of CollectiveCall. Throws what Window throws; then the group may
-// only be destroyed.
+// Engine thread only. Inputs may be outputs, or lie in an allgather's output where they belong. A joined rank (null
+// input) takes part as if it had the operation's identity in its tensors. Lists of counts are those of CollectiveCall.
+// Throws what Window throws; then the group may only be destroyed.
 #pragma once
 
 #include <cstddef>

@@ -130,6 +130,9 @@ TEST_CASE("two levels: not where one level is enough") {
     CollectiveCall call;
     call.set = &side.set;
     require(side.backend.score(call) == 50, "two levels");
+    call.op = ReduceOp::adasum;
+    require(side.backend.score(call) == 0, "no adasum");
+    call.op = ReduceOp::sum;
     call.collective = Collective::broadcast;
     require(side.backend.score(call) == 0, "allreduce only");
     const ProcessSet part{.id = 1, .ranks = {0, 2}};
