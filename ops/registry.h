@@ -9,7 +9,8 @@ namespace hvd {
 // ranks call together; a DataPlaneFactory.
 //
 //   all ranks on one host    shared memory alone
-//   several hosts            TCP between all ranks; and two levels for allreduce if a host has several ranks
+//   several hosts            TCP between all ranks; and two levels for allreduce if a host has several
+//                            ranks, though not for Adasum
 //   HVD_SHARED_MEMORY=0      TCP alone
 DataPlane make_data_plane(const BackendContext& context);
 

@@ -7,8 +7,8 @@ namespace {
 // Below this, waiting for each other once more costs more than reducing everything everywhere.
 constexpr std::int64_t kOneStepBytes = 16 << 10;
 constexpr int kOneStepRanks = 8;
-// Below this, a copy into the window that stays in cache is as fast as a second meeting.
-constexpr std::int64_t kResidentBytes = 128 << 10;
+// Below this, copies that stay in cache are as fast as a second meeting.
+constexpr std::int64_t kLargeBytes = 128 << 10;
 
 // A rank that is alone on its host scales and rounds.
 void reduce_alone(const Piece& piece, const Reduction& reduction, DType result_type, void* out) {
@@ -37,17 +37,13 @@ void HostGroup::allreduce(std::span<const Piece> pieces, const Reduction& reduct
   if (bytes <= static_cast<std::int64_t>(Window::kNoteBytes)) return note_allreduce(pieces, reduction, total);
   const OutputScope scope(*this, bytes);
 
-  Publication publication{PieceCursor(pieces), total, elements_in(window_.chunk_bytes(), size_of(reduction.dtype))};
-  if (arena_ != nullptr && bytes >= kResidentBytes) {
-    // Who has everything in the arena says so, and where; who has not publishes as always. If all have, that was the
-    // whole publishing; if only some have, it begins anew.
-    const Publication from_start = publication;
-    if (!publish_residence(pieces, size_of(reduction.dtype))) publish_next(publication, reduction);
-    window_.await_all();
-    const int resident = resident_ranks();
-    if (resident == ranks()) return resident_allreduce(pieces, reduction, total);
-    if (resident > 0) publication = from_start;
-  }
+  if (bytes >= kLargeBytes) return large_allreduce(pieces, reduction, total);
+  chunked_allreduce({PieceCursor(pieces), total, chunk_elements(reduction.dtype)}, pieces, reduction, total);
+}
+
+void HostGroup::chunked_allreduce(const Publication& publication, std::span<const Piece> pieces,
+                                  const Reduction& reduction, std::int64_t total) {
+  const std::int64_t bytes = total * static_cast<std::int64_t>(size_of(reduction.dtype));
   if (ranks() == 2 || (bytes <= kOneStepBytes && ranks() <= kOneStepRanks)) {
     one_step_allreduce(publication, pieces, reduction, total);
   } else {
@@ -70,9 +66,8 @@ void HostGroup::reduce_to_leader(std::span<const Piece> pieces, const Reduction&
   }
   window_.begin("allreduce");
   const Piece result{.input = nullptr, .output = accumulators, .elements = elements_of(pieces)};
-  const std::int64_t chunk = elements_in(window_.chunk_bytes(), size_of(accumulator));
-  sliced_allreduce({PieceCursor(pieces), result.elements, chunk}, std::span(&result, 1), unfinished, accumulator,
-                   result.elements);
+  sliced_allreduce({PieceCursor(pieces), result.elements, elements_in(window_.chunk_bytes(), size_of(accumulator))},
+                   std::span(&result, 1), unfinished, accumulator, result.elements);
 }
 
 void HostGroup::note_allreduce(std::span<const Piece> pieces, const Reduction& reduction, std::int64_t total) {
@@ -102,6 +97,7 @@ void HostGroup::one_step_allreduce(Publication publication, std::span<const Piec
 // The next chunk is published before the result of this one is awaited: while some still reduce, others pack.
 void HostGroup::sliced_allreduce(Publication publication, std::span<const Piece> outputs, const Reduction& reduction,
                                  DType result_type, std::int64_t total) {
+  if (window_.groups().size() > 1) return domain_allreduce(publication, outputs, reduction, result_type, total);
   PieceCursor out(outputs);
   if (publication.left == total) publish_next(publication, reduction);
   for (std::int64_t left = total; left > 0;) {
@@ -129,7 +125,7 @@ void HostGroup::reduce_slices(const Reduction& reduction, DType result_type, std
       for (int rank = 0; rank < ranks(); ++rank) {
         sources_[static_cast<std::size_t>(rank)] = window_.slot(rank) + at * in_size;
       }
-      reduce(reduction, reduction.dtype, sources_, result_type, scratch_, elements);
+      fold(reduction, result_type, scratch_, elements);
       publishing_results_.copy_chunk(window_.result() + at * out_size, scratch_, elements * out_size);
     }
     window_.finish_slice();

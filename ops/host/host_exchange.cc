@@ -61,7 +61,8 @@ void HostGroup::allgather(std::span<const Piece> pieces, const Counts& counts, D
   check_counts(counts, pieces.size(), ranks(), "allgather");
   const std::size_t size = size_of(dtype);
   std::vector<Piece> own(pieces.begin(), pieces.end());
-  const auto copies = set_aside(own, size);
+  // The first rank's part begins the output: if that is the input's memory too, it lies where it belongs.
+  const auto copies = rank() == 0 ? nullptr : set_aside(own, size);
 
   // What comes from each rank: its part of every piece.
   std::vector<std::vector<Piece>> parts(static_cast<std::size_t>(ranks()));

@@ -31,10 +31,55 @@ HostGroup::HostGroup(std::span<std::byte> region, const TensorArena* arena, int 
                      const WindowOptions& options, const AbortFlag* abort, Window::Describe describe)
     : window_(region, rank, ranks, options, abort, std::move(describe)),
       arena_(arena),
-      sources_(static_cast<std::size_t>(ranks)) {}
+      sources_(static_cast<std::size_t>(ranks)) {
+  const std::size_t groups = window_.groups().size();
+  constexpr std::size_t kLargestAccumulator = 8;
+  if (groups > 1) group_partials_.resize(groups * kGroupBlock * kLargestAccumulator);
+  introduce();
+}
+
+void HostGroup::fold(const Reduction& reduction, DType out_type, void* out, std::size_t elements) {
+  const std::size_t groups = window_.groups().size();
+  if (groups == 1) {
+    reduce(reduction, reduction.dtype, sources_, out_type, out, elements);
+    return;
+  }
+  const DType accumulator = accumulator_of(reduction.dtype);
+  const std::size_t partial_bytes = kGroupBlock * size_of(accumulator);
+  std::vector<const void*> partials(groups);
+  for (std::size_t first = 0; first < elements; first += kGroupBlock) {
+    const std::size_t count = std::min(kGroupBlock, elements - first);
+    for (std::size_t group = 0; group < groups; ++group) {
+      void* partial = group_partials_.data() + group * partial_bytes;
+      fold_group(group, reduction, first, partial, count);
+      partials[group] = partial;
+    }
+    Reduction rest = reduction;
+    rest.prescale = 1.0;
+    reduce(rest, accumulator, partials, out_type, static_cast<std::byte*>(out) + first * size_of(out_type), count);
+  }
+}
+
+void HostGroup::fold_group(std::size_t group, const Reduction& reduction, std::size_t first, void* out,
+                           std::size_t elements) {
+  group_sources_.clear();
+  for (const int rank : window_.groups()[group]) {
+    const void* source = sources_[static_cast<std::size_t>(rank)];
+    group_sources_.push_back(advance(source, static_cast<std::int64_t>(first), size_of(reduction.dtype)));
+  }
+  Reduction unfinished = reduction;
+  unfinished.postscale = 1.0;
+  reduce(unfinished, reduction.dtype, group_sources_, accumulator_of(reduction.dtype), out, elements);
+}
 
 std::int64_t HostGroup::elements_in(std::size_t bytes, std::size_t element_size) {
   return static_cast<std::int64_t>(bytes / 64 * 64 / element_size);
+}
+
+// A chunk of tensors fits into a slot, and, where groups have areas for them, its accumulators into such an area.
+std::int64_t HostGroup::chunk_elements(DType dtype) const {
+  const DType widest = window_.groups().size() > 1 ? accumulator_of(dtype) : dtype;
+  return elements_in(window_.chunk_bytes(), std::max(size_of(dtype), size_of(widest)));
 }
 
 HostGroup::SliceBounds HostGroup::slice_bounds(std::int64_t count, int slice, int slices, std::size_t element_size) {
@@ -71,7 +116,7 @@ void HostGroup::publish_next(Publication& publication, const Reduction& reductio
   const std::int64_t count = std::min(publication.chunk, publication.left);
   if (count == 0) return;
   pack(publication.cursor, count, reduction, window_.open_step());
-  *window_.own_note() = kChunk;
+  *window_.own_note() = static_cast<std::byte>(Published::chunk);
   window_.publish();
   publication.left -= count;
 }
@@ -114,7 +159,7 @@ void HostGroup::reduce_from_sources(PieceCursor& cursor, std::int64_t count, con
 void HostGroup::reduce_to_output(std::byte* output, std::int64_t count, const Reduction& reduction) {
   const DType dtype = reduction.dtype;
   if (!streams_outputs_) {
-    reduce(reduction, dtype, sources_, dtype, output, static_cast<std::size_t>(count));
+    fold(reduction, dtype, output, static_cast<std::size_t>(count));
     return;
   }
   // By way of the first-level cache.
@@ -123,7 +168,7 @@ void HostGroup::reduce_to_output(std::byte* output, std::int64_t count, const Re
   for (std::int64_t first = 0; first < count; first += block) {
     const auto elements = static_cast<std::size_t>(std::min(block, count - first));
     for (std::size_t i = 0; i < begins.size(); ++i) sources_[i] = advance(begins[i], first, size_of(dtype));
-    reduce(reduction, dtype, sources_, dtype, scratch_, elements);
+    fold(reduction, dtype, scratch_, elements);
     write_output(output, scratch_, elements * size_of(dtype));
     output += elements * size_of(dtype);
   }
@@ -168,9 +213,7 @@ void HostGroup::publish_chunks(std::span<const Piece> pieces, DType dtype, int r
 
 void HostGroup::barrier() {
   window_.begin("barrier");
-  window_.open_step();
-  window_.publish();
-  window_.await_all();
+  meet();
 }
 
 }  // namespace hvd
