@@ -121,9 +121,15 @@ const Knob kKnobs[] = {
      [](Config& c, std::string_view t) { c.deterministic = parse_flag(t); }},
     {"HVD_ALGORITHM", "", "",
      "Which algorithm serves an allreduce of which size between hosts: `allreduce:0-64k=direct;64k-=ring`. Sizes in "
-     "bytes or with k, m, g; algorithms: one_shot, direct, ring, and with HVD_DETERMINISTIC=0 halving_doubling. Sizes "
-     "left out, or empty: what measuring the links at start suggests.",
+     "bytes or with k, m, g; algorithms: one_shot, bruck, direct, ring, and with HVD_DETERMINISTIC=0 "
+     "halving_doubling. Sizes left out, or empty: what measuring the links at start suggests.",
      [](Config& c, std::string_view t) { c.algorithm = t; }},
+    {"HVD_SOCKETS_PER_PEER", "", "0",
+     "TCP connections between two ranks, up to 64; of two ranks the smaller number counts. 0: 1, from 25 Gb/s 2, from "
+     "100 Gb/s 4, by the speed of the network interface.",
+     [](Config& c, std::string_view t) {
+       c.sockets_per_peer = parse_number<int>(t, 0, 64, "a whole number from 0 to 64");
+     }},
     {"HVD_SHARED_MEMORY", "", "1", "0: ranks of one host use TCP as if they were on different hosts.",
      [](Config& c, std::string_view t) { c.shared_memory = parse_flag(t); }},
     {"HVD_CHUNK_BYTES", "", "262144",
@@ -221,9 +227,9 @@ ConfigResult read_config(const Environment& environment) {
 std::vector<std::string> shared_settings(const Config& config) {
   return {"HVD_FUSION_THRESHOLD=" + std::to_string(config.fusion_threshold_bytes),
           "HVD_CHUNK_BYTES=" + std::to_string(config.chunk_bytes),
-          "HVD_ARENA_LIMIT=" + std::to_string(config.arena_limit_bytes),
-          "HVD_ALGORITHM=" + config.algorithm,
           std::string("HVD_DETERMINISTIC=") + (config.deterministic ? "1" : "0"),
+          "HVD_ALGORITHM=" + config.algorithm,
+          "HVD_ARENA_LIMIT=" + std::to_string(config.arena_limit_bytes),
           std::string("HVD_SHARED_MEMORY=") + (config.shared_memory ? "1" : "0")};
 }
 

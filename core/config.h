@@ -39,6 +39,7 @@ struct Config {
 
   bool deterministic = true;
   std::string algorithm;  // as ops/choice reads it; empty: chosen by measurement
+  int sockets_per_peer = 0;  // 0: as the network's speed suggests
   bool shared_memory = true;
   std::int64_t chunk_bytes = 0;
   std::int64_t arena_limit_bytes = 0;  // of one rank

@@ -12,6 +12,7 @@
 #include "ops/host/host_backend.h"
 #include "ops/host/host_form.h"
 #include "ops/host/two_level_backend.h"
+#include "ops/transport/tcp/link_speed.h"
 #include "ops/transport/tcp/tcp_transport.h"
 
 namespace hvd {
@@ -21,6 +22,11 @@ namespace {
 // A backend lives no longer than the topology, but its texts are made where only the transport is at hand.
 DescribeRank describer(const Topology& topology) {
   return [&topology](int rank) { return topology.describe(rank); };
+}
+
+int sockets_per_peer(const BackendContext& context) {
+  const int wanted = context.config.sockets_per_peer;
+  return wanted > 0 ? wanted : sockets_for_speed(link_speed(context.own_host_address));
 }
 
 std::vector<int> all_ranks(const Topology& topology) {
@@ -36,10 +42,11 @@ std::shared_ptr<Transport> connect_all(const BackendContext& context) {
                                                   .store = context.store,
                                                   .job_key = context.job_key,
                                                   .own_host = context.own_host_address,
+                                                  .sockets_per_peer = sockets_per_peer(context),
                                                   .describe = describer(topology),
                                                   .log = context.log,
                                                   .deadline = context.deadline},
-                                        wait_policy_for(topology.local_size, allowed_cpus()), context.abort);
+                                        network_wait_policy_for(topology.local_size, allowed_cpus()), context.abort);
 }
 
 std::size_t whole_pages(std::size_t bytes) {
@@ -94,9 +101,10 @@ std::vector<int> leaders(const Topology& topology) {
   return leaders;
 }
 
-std::string describe_host(int ranks, bool arena, bool wanted) {
-  const std::string who = ranks == 1 ? "one rank" : std::to_string(ranks) + " ranks of a host, through shared memory";
-  std::string text = "allreduce by size in bytes, " + who + ":\n" + table_text(host_form_lines(ranks, arena));
+std::string describe_host(const HostFacts& host, bool wanted) {
+  const std::string who =
+      host.ranks == 1 ? "one rank" : std::to_string(host.ranks) + " ranks of a host, through shared memory";
+  std::string text = "allreduce by size in bytes, " + who + ":\n" + table_text(host_form_lines(host));
   text += wanted ? "  HVD_ALGORITHM is about what goes over TCP: nothing here" : "";
   if (text.back() == '\n') text.pop_back();
   return text;
@@ -117,7 +125,7 @@ DataPlane make(const BackendContext& context, const std::optional<LinkCosts>& gi
     plane.arena = host->arena;
   }
   if (shares && one_host) {
-    plane.algorithms = describe_host(topology.size, plane.arena != nullptr, !wanted.allreduce.empty());
+    plane.algorithms = describe_host(group->facts(), !wanted.allreduce.empty());
     plane.backends.push_back(std::make_unique<HostBackend>(group, topology));
     return plane;
   }

@@ -10,7 +10,8 @@ namespace hvd {
 // ranks call together; a DataPlaneFactory.
 //
 //   all ranks on one host    shared memory alone
-//   several hosts            TCP between all ranks; and two levels for allreduce if a host has several ranks
+//   several hosts            TCP between all ranks; and two levels for allreduce if a host has several
+//                            ranks, though not for Adasum
 //   HVD_SHARED_MEMORY=0      TCP alone
 //
 // Where there is TCP the links are measured (ops/choice/link_probe.h). Throws InvalidArgument for an HVD_ALGORITHM that

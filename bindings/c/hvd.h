@@ -66,7 +66,7 @@ typedef enum hvd_collective {
 typedef enum hvd_reduce_op {
   HVD_AVERAGE = 0,
   HVD_SUM = 1,
-  HVD_ADASUM = 2, /* not available yet */
+  HVD_ADASUM = 2, /* adaptive sum: allreduce of floating-point tensors only */
   HVD_MIN = 3,
   HVD_MAX = 4,
   HVD_PRODUCT = 5

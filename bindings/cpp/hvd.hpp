@@ -82,6 +82,7 @@ inline std::string algorithm_table() {
 enum class ReduceOp : std::int32_t {
   average = HVD_AVERAGE,
   sum = HVD_SUM,
+  adasum = HVD_ADASUM,  // adaptive sum: allreduce of floating-point elements only
   min = HVD_MIN,
   max = HVD_MAX,
   product = HVD_PRODUCT,

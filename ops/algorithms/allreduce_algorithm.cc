@@ -5,6 +5,7 @@ namespace hvd {
 const char* algorithm_name(AllreduceAlgorithm algorithm) {
   switch (algorithm) {
     case AllreduceAlgorithm::one_shot: return "one_shot";
+    case AllreduceAlgorithm::bruck: return "bruck";
     case AllreduceAlgorithm::direct: return "direct";
     case AllreduceAlgorithm::halving_doubling: return "halving_doubling";
     case AllreduceAlgorithm::ring: return "ring";

@@ -4,16 +4,18 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 
 #include "core/tensor/dtype.h"
 
 namespace hvd {
 
-enum class AllreduceAlgorithm : std::uint8_t { one_shot, direct, halving_doubling, ring };
+enum class AllreduceAlgorithm : std::uint8_t { one_shot, bruck, direct, halving_doubling, ring };
 
-inline constexpr AllreduceAlgorithm kAllreduceAlgorithms[] = {AllreduceAlgorithm::one_shot, AllreduceAlgorithm::direct,
-                                                              AllreduceAlgorithm::halving_doubling,
-                                                              AllreduceAlgorithm::ring};
+inline constexpr AllreduceAlgorithm kAllreduceAlgorithms[] = {
+    AllreduceAlgorithm::one_shot, AllreduceAlgorithm::bruck, AllreduceAlgorithm::direct,
+    AllreduceAlgorithm::halving_doubling, AllreduceAlgorithm::ring};
+static_assert(std::size(kAllreduceAlgorithms) == static_cast<std::size_t>(AllreduceAlgorithm::ring) + 1);
 
 const char* algorithm_name(AllreduceAlgorithm algorithm);
 

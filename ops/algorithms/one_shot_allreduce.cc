@@ -21,13 +21,7 @@ void one_shot_allreduce(const SlicedReduction& work) {
   }
   // The sends too: results may be the values' memory.
   for (const auto ticket : tickets) work.transport.wait(ticket, work.deadline);
-
-  for (int slice = 0; slice < n; ++slice) {
-    std::vector<const std::byte*> parts = from;
-    const std::size_t offset = work.values_in(0, work.begin_of(slice)).size();
-    for (const std::byte*& part : parts) part += offset;
-    work.fold_slice(slice, parts);
-  }
+  work.fold_all(from);
   work.make_all_complete();
 }
 

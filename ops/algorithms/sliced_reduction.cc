@@ -51,6 +51,14 @@ void SlicedReduction::fold_slice(int slice, std::span<const std::byte* const> fr
          static_cast<std::size_t>(end_of(slice) - begin_of(slice)));
 }
 
+void SlicedReduction::fold_all(std::span<const std::byte* const> from) const {
+  for (int slice = 0; slice < ranks(); ++slice) {
+    std::vector<const std::byte*> parts(from.begin(), from.end());
+    for (const std::byte*& part : parts) part += static_cast<std::size_t>(begin_of(slice)) * size_of(value_type);
+    fold_slice(slice, parts);
+  }
+}
+
 void SlicedReduction::reduce_alone() const {
   const std::byte* const own[] = {values};
   make_all_ready();

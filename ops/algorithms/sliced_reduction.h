@@ -65,6 +65,8 @@ struct SlicedReduction {
 
   // Reduces slice `slice`, of which from[i] is what position i gave, to its results.
   void fold_slice(int slice, std::span<const std::byte* const> from) const;
+  // All slices, with from[i] the whole of position i's values.
+  void fold_all(std::span<const std::byte* const> from) const;
   // All there is to do with one member: to scale and to round.
   void reduce_alone() const;
 };

@@ -3,8 +3,8 @@
 //
 // Reductions run on packed buffers, sliced by the tensors' own sizes: an algorithm (allreduce_algorithm.h) has them
 // filled and emptied range by range as it goes (packing.h). One tensor is its own packed buffer; what it needs beside
-// itself is accumulators, if its type has others. The other collectives move bytes straight between the tensors.
-// Owned by the executor, used on the engine thread.
+// itself is accumulators, if its type has others. Adasum has an algorithm of its own (adasum.h). The other collectives
+// move bytes straight between the tensors. Owned by the executor, used on the engine thread.
 #pragma once
 
 #include <cstddef>
@@ -16,6 +16,7 @@
 #include "core/execution/backend.h"
 #include "ops/algorithms/allreduce_algorithm.h"
 #include "ops/algorithms/packing.h"
+#include "ops/algorithms/scratch.h"
 #include "ops/algorithms/slice_layout.h"
 #include "ops/algorithms/sliced_reduction.h"
 #include "ops/transport/transport.h"
@@ -35,6 +36,7 @@ class TransportBackend final : public Backend {
  private:
   // Who takes part in a call, and until when.
   struct Party;
+  class SliceMessages;
 
   void allreduce(const CollectiveCall& call, const Party& party);
   void reducescatter(const CollectiveCall& call, const Party& party);
@@ -46,16 +48,11 @@ class TransportBackend final : public Backend {
   SlicedReduction packed_reduction(const CollectiveCall& call, const Party& party, const SliceLayout& layout,
                                    DType value_type, UnpackTo place);
 
-  // Memory that is kept from call to call, for one use at a time; its content is undefined.
-  std::byte* scratch(std::size_t bytes);
-  void release_large_scratch();
-
   const std::string name_;
   const std::shared_ptr<Transport> transport_;
   const Duration timeout_;
   const ChooseAllreduce choose_allreduce_;
-  std::unique_ptr<std::byte[]> scratch_;
-  std::size_t scratch_bytes_ = 0;
+  Scratch scratch_;
 };
 
 }  // namespace hvd

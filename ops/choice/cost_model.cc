@@ -27,6 +27,11 @@ struct Model {
     return costs.latency + to_each_other_rank(bytes * costs.per_byte) + (n - 1) * bytes * costs.reduce_per_byte;
   }
 
+  double bruck() const {
+    const int rounds = std::bit_width(static_cast<unsigned>(ranks - 1));
+    return rounds * costs.latency + (n - 1) * bytes * (costs.per_byte + costs.reduce_per_byte);
+  }
+
   double direct() const {
     const int rounds = (ranks - 1 + kPeersInFlight - 1) / kPeersInFlight;
     const double exchange = costs.latency + to_each_other_rank(slice * costs.per_byte * crowding());
@@ -69,6 +74,7 @@ double predicted_seconds(AllreduceAlgorithm algorithm, const LinkCosts& costs, c
   const Model model(costs, size);
   switch (algorithm) {
     case AllreduceAlgorithm::one_shot: return model.one_shot();
+    case AllreduceAlgorithm::bruck: return model.bruck();
     case AllreduceAlgorithm::direct: return model.direct();
     case AllreduceAlgorithm::halving_doubling: return model.halving_doubling();
     case AllreduceAlgorithm::ring: return model.ring();

@@ -6,6 +6,7 @@
 // bytes, m = S/N, a = latency, o = per_message, B = per_byte, G = reduce_per_byte.
 //
 //   one_shot           a + S B + (N-2) max(o, S B) + (N-1) S G
+//   bruck              ceil(log2 N) a + (N-1) S (B + G)
 //   direct             2 max(ceil((N-1)/4) a, a + m B' + (N-2) max(o, m B')) + (N-1) m G
 //   halving_doubling   2 log2(P) a + (P-1)/P S (max(B, G) + B)     P: the largest power of two up to N
 //                      and 2 a + S (max(B, G) + B) more unless P = N

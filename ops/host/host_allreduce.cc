@@ -1,4 +1,3 @@
-#include "ops/host/host_form.h"
 #include "ops/host/host_group.h"
 
 namespace hvd {
@@ -29,21 +28,17 @@ void HostGroup::allreduce(std::span<const Piece> pieces, const Reduction& reduct
   const std::int64_t bytes = total * static_cast<std::int64_t>(size_of(reduction.dtype));
   if (total == 0) return;
   window_.begin("allreduce");
-  const HostForm form = choose_host_form(ranks(), bytes, false);
-  if (form == HostForm::note) return note_allreduce(pieces, reduction, total);
+  if (choose_host_form(ranks(), bytes) == HostForm::note) return note_allreduce(pieces, reduction, total);
+  const OutputScope scope(*this, bytes);
 
-  Publication publication{PieceCursor(pieces), total, elements_in(window_.chunk_bytes(), size_of(reduction.dtype))};
-  if (arena_ != nullptr && choose_host_form(ranks(), bytes, true) == HostForm::resident) {
-    // Who has everything in the arena says so, and where; who has not publishes as always. If all have, that was the
-    // whole publishing; if only some have, it begins anew.
-    const Publication from_start = publication;
-    if (!publish_residence(pieces, size_of(reduction.dtype))) publish_next(publication, reduction);
-    window_.await_all();
-    const int resident = resident_ranks();
-    if (resident == ranks()) return resident_allreduce(pieces, reduction, total);
-    if (resident > 0) publication = from_start;
-  }
-  if (form == HostForm::one_step) {
+  if (reach_matters(bytes)) return large_allreduce(pieces, reduction, total);
+  chunked_allreduce({PieceCursor(pieces), total, chunk_elements(reduction.dtype)}, pieces, reduction, total);
+}
+
+void HostGroup::chunked_allreduce(const Publication& publication, std::span<const Piece> pieces,
+                                  const Reduction& reduction, std::int64_t total) {
+  const std::int64_t bytes = total * static_cast<std::int64_t>(size_of(reduction.dtype));
+  if (choose_host_form(ranks(), bytes) == HostForm::one_step) {
     one_step_allreduce(publication, pieces, reduction, total);
   } else {
     sliced_allreduce(publication, pieces, reduction, reduction.dtype, total);
@@ -65,9 +60,8 @@ void HostGroup::reduce_to_leader(std::span<const Piece> pieces, const Reduction&
   }
   window_.begin("allreduce");
   const Piece result{.input = nullptr, .output = accumulators, .elements = elements_of(pieces)};
-  const std::int64_t chunk = elements_in(window_.chunk_bytes(), size_of(accumulator));
-  sliced_allreduce({PieceCursor(pieces), result.elements, chunk}, std::span(&result, 1), unfinished, accumulator,
-                   result.elements);
+  sliced_allreduce({PieceCursor(pieces), result.elements, elements_in(window_.chunk_bytes(), size_of(accumulator))},
+                   std::span(&result, 1), unfinished, accumulator, result.elements);
 }
 
 void HostGroup::note_allreduce(std::span<const Piece> pieces, const Reduction& reduction, std::int64_t total) {
@@ -97,6 +91,7 @@ void HostGroup::one_step_allreduce(Publication publication, std::span<const Piec
 // The next chunk is published before the result of this one is awaited: while some still reduce, others pack.
 void HostGroup::sliced_allreduce(Publication publication, std::span<const Piece> outputs, const Reduction& reduction,
                                  DType result_type, std::int64_t total) {
+  if (window_.groups().size() > 1) return domain_allreduce(publication, outputs, reduction, result_type, total);
   PieceCursor out(outputs);
   if (publication.left == total) publish_next(publication, reduction);
   for (std::int64_t left = total; left > 0;) {
@@ -124,7 +119,7 @@ void HostGroup::reduce_slices(const Reduction& reduction, DType result_type, std
       for (int rank = 0; rank < ranks(); ++rank) {
         sources_[static_cast<std::size_t>(rank)] = window_.slot(rank) + at * in_size;
       }
-      reduce(reduction, reduction.dtype, sources_, result_type, scratch_, elements);
+      fold(reduction, result_type, scratch_, elements);
       publishing_results_.copy_chunk(window_.result() + at * out_size, scratch_, elements * out_size);
     }
     window_.finish_slice();

@@ -10,25 +10,39 @@
 
 namespace hvd {
 
-enum class HostForm { note, one_step, sliced, resident };
+enum class HostForm { note, one_step, sliced, resident, reading };
 
-// `bytes` of all tensors together, more than none, between two ranks or more. `resident`: all of them lie in the arena
-// on all ranks; nobody need ask where they lie unless the answer could be HostForm::resident. Inline, since the
-// smallest allreduce takes less than 100 ns.
-constexpr HostForm choose_host_form(int ranks, std::int64_t bytes, bool resident) {
-  // Below these, waiting for each other once more costs more than reducing everything everywhere.
+// How every rank can reach all others' tensors: chunk by chunk in the window only; in the arena; or in their memory,
+// and doing so has proved faster (form_trials.h).
+enum class Reach { chunks, arena, memory };
+
+// Below this, copies that stay in cache are as fast as a second meeting, and nobody need ask how tensors can be
+// reached.
+constexpr bool reach_matters(std::int64_t bytes) { return bytes >= 128 << 10; }
+
+// `bytes` of all tensors together, more than none, between two ranks or more. Inline, since the smallest allreduce
+// takes less than 100 ns.
+constexpr HostForm choose_host_form(int ranks, std::int64_t bytes, Reach reach = Reach::chunks) {
+  // Up to these, waiting for each other once more costs more than reducing everything everywhere.
   constexpr std::int64_t kOneStepBytes = 16 << 10;
   constexpr int kOneStepRanks = 8;
-  // Below this, a copy into the window that stays in cache is as fast as a second meeting.
-  constexpr std::int64_t kResidentBytes = 128 << 10;
 
   if (bytes <= static_cast<std::int64_t>(Window::kNoteBytes)) return HostForm::note;
-  if (resident && bytes >= kResidentBytes) return HostForm::resident;
+  if (reach_matters(bytes) && reach == Reach::arena) return HostForm::resident;
+  if (reach_matters(bytes) && reach == Reach::memory) return HostForm::reading;
   if (ranks == 2 || (bytes <= kOneStepBytes && ranks <= kOneStepRanks)) return HostForm::one_step;
   return HostForm::sliced;
 }
 
-// All sizes, and which form takes them, between so many ranks with or without an arena.
-std::vector<TableLine> host_form_lines(int ranks, bool arena);
+// What the lines say of a host.
+struct HostFacts {
+  int ranks = 1;
+  bool arena = false;    // there is one
+  bool reading = false;  // ranks can read each other's memory
+  bool groups = false;   // ranks near each other reduce first (domains.h)
+};
+
+// All sizes, and which form takes them.
+std::vector<TableLine> host_form_lines(const HostFacts& host);
 
 }  // namespace hvd

@@ -10,13 +10,6 @@ namespace hvd {
 
 namespace {
 
-const void* advance(const void* base, std::int64_t elements, std::size_t size) {
-  return base == nullptr ? nullptr : static_cast<const std::byte*>(base) + static_cast<std::size_t>(elements) * size;
-}
-void* advance(void* base, std::int64_t elements, std::size_t size) {
-  return base == nullptr ? nullptr : static_cast<std::byte*>(base) + static_cast<std::size_t>(elements) * size;
-}
-
 SliceLayout layout_of(const CollectiveCall& call, int hosts) {
   std::vector<std::int64_t> elements;
   for (const Piece& piece : call.pieces) elements.push_back(piece.elements);

@@ -7,6 +7,7 @@
 //   3. The leader scales and rounds, once, and broadcasts inside the host.
 //
 // A tensor is cut into the ring's slices by its own size (slice_layout.h): its result does not depend on the bucket.
+// Adasum is left to the backend that reaches all ranks alike.
 #pragma once
 
 #include <cstddef>

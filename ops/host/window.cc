@@ -3,7 +3,6 @@
 #include <sched.h>
 
 #include <array>
-#include <bit>
 #include <new>
 #include <utility>
 
@@ -15,7 +14,8 @@ namespace hvd {
 namespace {
 
 constexpr std::size_t kAlignment = 4096;
-constexpr int kCpuWords = CPU_SETSIZE / 64;
+constexpr std::size_t kCpuWords = kMaxCpus / 64;
+static_assert(kMaxCpus == CPU_SETSIZE);
 
 std::size_t round_up(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -40,7 +40,8 @@ struct Window::Shared {
 
 std::size_t Window::region_bytes(int ranks, std::size_t chunk_bytes) {
   const auto count = static_cast<std::size_t>(ranks);
-  return round_up(sizeof(Shared)) + round_up(count * sizeof(Lane)) + (count * 2 + 2) * chunk_bytes;
+  const std::size_t most_groups = count / 2;  // untouched if there are fewer
+  return round_up(sizeof(Shared)) + round_up(count * sizeof(Lane)) + (count * 2 + 2 + most_groups * 3) * chunk_bytes;
 }
 
 // Zero bytes are what constructors would store, and another rank may have begun already: nothing is constructed.
@@ -85,6 +86,7 @@ Window::Window(std::span<std::byte> region, int rank, int ranks, const WindowOpt
   lanes_ = lanes_in(region);
   slots_ = region.data() + round_up(sizeof(Shared)) + round_up(static_cast<std::size_t>(ranks) * sizeof(Lane));
   results_ = slots_ + static_cast<std::size_t>(ranks) * 2 * chunk_bytes_;
+  group_areas_ = results_ + 2 * chunk_bytes_;
   const Lane& own = lanes_[rank_];
   const std::uint32_t even = own.published[0].value, odd = own.published[1].value;
   step_ = settled_ = sequence_reached(even, odd) ? even : odd;
@@ -108,17 +110,31 @@ void Window::meet(const WindowOptions& options) {
   await_all();
   patience_ = timeout_;
 
-  int cpus = 0;
-  for (std::size_t word = 0; word < kCpuWords; ++word) {
-    std::uint64_t together = 0;
-    for (int rank = 0; rank < ranks_; ++rank) together |= lanes_[rank].cpus[word].load(std::memory_order_relaxed);
-    cpus += std::popcount(together);
-  }
-  if (options.cpus > 0) cpus = options.cpus;
+  const std::vector<CpuSet> cpus_of = cpus_of_ranks();
+  CpuSet together;
+  for (const CpuSet& own_cpus : cpus_of) together |= own_cpus;
+  const int cpus = options.cpus > 0 ? options.cpus : static_cast<int>(together.count());
   const WaitPolicy policy = wait_policy_for(ranks_, cpus);
   arrival_wait_ = AdaptiveWait(policy);
   progress_wait_ = AdaptiveWait(policy);
   claimed_ = ranks_ > cpus;
+
+  groups_ = options.groups;
+  if (!groups_.empty()) return;
+  constexpr int kFewestGroupedRanks = 6;  // three on each of two sockets
+  const bool may_gain = !claimed_ && ranks_ >= kFewestGroupedRanks;
+  groups_ = choose_groups(cpus_of, may_gain ? read_divisions(together) : std::vector<std::vector<CpuSet>>{});
+}
+
+std::vector<CpuSet> Window::cpus_of_ranks() const {
+  std::vector<CpuSet> cpus_of(static_cast<std::size_t>(ranks_));
+  for (int rank = 0; rank < ranks_; ++rank) {
+    for (std::size_t word = 0; word < kCpuWords; ++word) {
+      const CpuSet bits(lanes_[rank].cpus[word].load(std::memory_order_relaxed));
+      cpus_of[static_cast<std::size_t>(rank)] |= bits << (word * 64);
+    }
+  }
+  return cpus_of;
 }
 
 void Window::begin(const char* what) {

@@ -24,6 +24,13 @@
 // that the last to arrive changes, instead of on each rank's. The result is the same: a slice is reduced in rank order
 // by whoever does it.
 //
+// Where ranks are in groups (domains.h), a step is followed by two rounds: each group reduces its own chunks into an
+// area of its own, then each makes the result of all groups' areas.
+//   6. A rank publishes step t + 1 after it has made its part of the results of step t: the groups' areas are free when
+//      everyone has published step t + 1.
+//   7. Results, which are read later, lie in an area by the parity of the step, free again when step t + 2 is
+//   published.
+//
 // Used by one thread per rank. All waits end with Timeout at the deadline of the collective, or as the AbortFlag says.
 #pragma once
 
@@ -33,16 +40,19 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "core/base/abort_flag.h"
 #include "core/base/clock.h"
 #include "core/base/futex.h"
+#include "ops/host/domains.h"
 
 namespace hvd {
 
 struct WindowOptions {
   std::size_t chunk_bytes = 256 << 10;
   int cpus = 0;                  // that the ranks of this host have among them; 0: they find out together
+  RankGroups groups{};           // of ranks near each other; none: found out together, too
   Duration timeout = 300s;       // of one collective
   Duration start_timeout = 30s;  // for all ranks to come together in the constructor
 };
@@ -65,6 +75,8 @@ class Window {
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
   std::size_t chunk_bytes() const { return chunk_bytes_; }
+  bool crowded() const { return claimed_; }  // ranks outnumber CPUs
+  const Describe& describe() const { return describe_; }
 
   // `what` (a literal) names the collective in errors.
   void begin(const char* what);
@@ -90,6 +102,11 @@ class Window {
   void await_round();
   std::byte* result() const { return results_ + (round_ & 1) * chunk_bytes_; }
 
+  // At least one; of ranks with a CPU each if there are several.
+  const RankGroups& groups() const { return groups_; }
+  std::byte* group_partial(std::size_t group) const { return group_areas_ + group * 3 * chunk_bytes_; }
+  std::byte* group_result(std::size_t group) const { return group_partial(group) + (1 + (step_ & 1)) * chunk_bytes_; }
+
  private:
   struct Lane;
   struct Shared;
@@ -102,6 +119,7 @@ class Window {
     return slots_ + (static_cast<std::size_t>(rank) * 2 + (step & 1)) * chunk_bytes_;
   }
   void meet(const WindowOptions& options);
+  std::vector<CpuSet> cpus_of_ranks() const;
   enum class Milestone { published, reduced };
   Signal& signal_of(int rank, Milestone milestone) const;
   void await_value(Signal& signal, std::uint32_t target, Milestone milestone);
@@ -117,6 +135,8 @@ class Window {
   Lane* lanes_;  // by rank
   std::byte* slots_;
   std::byte* results_;
+  std::byte* group_areas_;
+  RankGroups groups_;
 
   // The others may not have come to this collective at all; those who have are not far behind.
   AdaptiveWait arrival_wait_{kCrowdedPolicy};

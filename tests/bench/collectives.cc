@@ -3,6 +3,7 @@
 //   bench_collectives                                              a short table
 //   bench_collectives --ranks 4 --collective allgather --sizes 64K,4M --json FILE
 //   bench_collectives --hosts 4 --host 1 --ranks-per-host 2 --store FILE ...   once on each host; host 0 with --address
+//   bench_collectives --collective copy                            what the machine can do: no rank needs another
 //
 // Every size is warmed up and then timed in rounds. Before a round each rank rewrites its buffers, after it each rank
 // checks its results, outside of the time. Up to 64 KB a round times many calls in a row, above one call behind a
@@ -11,6 +12,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -27,6 +29,7 @@ namespace {
 using namespace hvd;
 using namespace hvd::bench;
 
+constexpr const char* kCopy = "copy";
 constexpr std::size_t kSmallBytes = 64 << 10;  // and below: many calls a round
 constexpr double kRoundSeconds = 0.05;         // at most, with many calls
 constexpr int kMinRounds = 5;
@@ -48,13 +51,23 @@ struct Plan {
   int rounds = kMinRounds;
 };
 
+// Copies each tensor to where its result belongs: the allreduce of a rank that is alone.
+class Copy : public Backend {
+ public:
+  const char* name() const override { return "memcpy"; }
+  int score(const CollectiveCall&) const override { return 1; }
+  void run(const CollectiveCall& call) override {
+    for (const Piece& piece : call.pieces) {
+      std::memcpy(piece.output, piece.input, static_cast<std::size_t>(piece.elements) * size_of(call.dtype));
+    }
+  }
+};
+
 // One size on one rank.
 class Measurement {
  public:
-  Measurement(Member& member, Workload& workload)
-      : member_(member), workload_(workload), backend_(member.backend_for(workload.call())) {}
-
-  const char* backend() const { return backend_.name(); }
+  Measurement(Member& member, Workload& workload, Backend& backend)
+      : member_(member), workload_(workload), backend_(backend) {}
 
   // Warms up. All ranks get rank 0's plan.
   Plan plan(std::size_t bytes, double budget) {
@@ -92,20 +105,36 @@ class Measurement {
   Backend& backend_;
 };
 
-nlohmann::json measure(Member& member, const WorkloadOptions& work, double budget) {
-  Workload workload(work, member.rank(), member.everyone());
-  Measurement measurement(member, workload);
-  const Plan plan = measurement.plan(work.bytes, budget);
+Collective parse_collective(const std::string& name) {
+  for (int value = 0; const auto collective = collective_from(value); ++value) {
+    if (name == collective_name(*collective)) return *collective;
+  }
+  throw InvalidArgument("there is no collective " + name);
+}
+
+nlohmann::json measure(Member& member, const Options& options, std::size_t bytes) {
+  const bool copy = options.collective == kCopy;
+  const WorkloadOptions work{.collective = copy ? Collective::allreduce : parse_collective(options.collective),
+                             .bytes = bytes,
+                             .tensors = options.tensors,
+                             .in_place = options.in_place,
+                             .arena = options.arena ? member.arena() : nullptr};
+  const ProcessSet alone{.ranks = {0}};
+  Workload workload(work, copy ? 0 : member.rank(), copy ? alone : member.everyone());
+  Copy copying;
+  Backend& backend = copy ? copying : member.backend_for(workload.call());
+  Measurement measurement(member, workload, backend);
+  const Plan plan = measurement.plan(bytes, options.seconds);
   const std::vector<double> times = measurement.times(plan);
   const auto at = [&times](double share) {
     return times[static_cast<std::size_t>(share * static_cast<double>(times.size() - 1))] * 1e6;
   };
-  return {{"collective", collective_name(work.collective)},
-          {"bytes", work.bytes},
-          {"tensors", work.tensors},
-          {"in_place", work.in_place},
-          {"arena", work.arena != nullptr},
-          {"backend", measurement.backend()},
+  return {{"collective", options.collective},
+          {"bytes", bytes},
+          {"tensors", options.tensors},
+          {"in_place", options.in_place},
+          {"arena", options.arena},
+          {"backend", backend.name()},
           {"rounds", plan.rounds},
           {"calls", plan.calls},
           {"min_us", at(0)},
@@ -121,24 +150,11 @@ void print(const Member& member, const nlohmann::json& result) {
   std::fflush(stdout);
 }
 
-Collective parse_collective(const std::string& name) {
-  for (int value = 0; const auto collective = collective_from(value); ++value) {
-    if (name == collective_name(*collective)) return *collective;
-  }
-  throw InvalidArgument("there is no collective " + name);
-}
-
 void run_sizes(Member& member, const Options& options) {
   if (options.arena && member.arena() == nullptr) throw InvalidArgument("these ranks share no memory: no arena");
   nlohmann::json results = nlohmann::json::array();
   for (const std::uint64_t bytes : options.sizes) {
-    results.push_back(measure(member,
-                              {.collective = parse_collective(options.collective),
-                               .bytes = bytes,
-                               .tensors = options.tensors,
-                               .in_place = options.in_place,
-                               .arena = options.arena ? member.arena() : nullptr},
-                              options.seconds));
+    results.push_back(measure(member, options, bytes));
     if (member.rank() == 0) print(member, results.back());
   }
   if (member.rank() != 0 || options.json.empty()) return;
@@ -173,6 +189,7 @@ bool print_table(const Options& base) {
   };
   add(2, "allreduce", {8, 4 * K, 64 * K, 1 * M, 16 * M, 64 * M});
   add(2, "allreduce", {64 * M}, 100);
+  add(2, kCopy, {4 * M, 64 * M});
   add(2, "allreduce", {1 * M, 64 * M}, 1, true);
   add(4, "allreduce", {8, 64 * K, 1 * M, 16 * M});
   add(8, "allreduce", {8, 1 * M});
@@ -185,7 +202,8 @@ bool print_table(const Options& base) {
 int main(int argc, char** argv) {
   Options options;
   CLI::App app("Times hvd's collectives, called directly by ranks that are processes. Without --sizes: a short table.");
-  app.add_option("--collective", options.collective, "allreduce, allgather, broadcast, alltoall or reducescatter");
+  app.add_option("--collective", options.collective,
+                 "allreduce, allgather, broadcast, alltoall, reducescatter or copy");
   app.add_option("--sizes", options.sizes, "Bytes, for instance 8,64K,16M")
       ->delimiter(',')
       ->transform(CLI::AsSizeValue(false));

@@ -55,6 +55,12 @@ def test_two_ranks_of_one_host(program, tmp_path, collective):
     assert {r["backend"] for r in measured["results"]} == {"shared-memory"}
 
 
+def test_copies_that_need_nobody(program, tmp_path):
+    results = tmp_path / "results.json"
+    succeed(program, "--ranks", 2, "--collective", "copy", "--sizes", "1M", "--seconds", 0, "--json", results)
+    assert {r["backend"] for r in read(results)["results"]} == {"memcpy"}
+
+
 def test_tensors_in_place_by_ranks_with_sessions_of_their_own(program, tmp_path):
     results = tmp_path / "results.json"
     options = ["--sizes", "96,256K", "--tensors", 3, "--in-place", "--pin", "--setsid", "--seconds", 0]

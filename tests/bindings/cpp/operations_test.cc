@@ -84,6 +84,21 @@ TEST_CASE("allreduce of truth values, 16-bit floats and nothing at all") {
   hvd::barrier();
 }
 
+TEST_CASE("allreduce with adasum averages what is equal and adds what is orthogonal") {
+  hvd::Session session;
+  const std::vector<double> equal{1, -2, 3};
+  std::vector<double> own(static_cast<std::size_t>(hvd::size()));
+  own[static_cast<std::size_t>(hvd::rank())] = hvd::rank() + 1;
+  std::vector<double> result = equal;
+  hvd::allreduce(result, hvd::adasum);
+  CHECK(result == equal);
+  hvd::allreduce(own, hvd::adasum);
+  for (int r = 0; r < hvd::size(); ++r) CHECK(own[static_cast<std::size_t>(r)] == r + 1);
+  std::vector<int> whole(3);
+  CHECK_THROWS_AS(hvd::allreduce(whole, hvd::adasum), hvd::InvalidArgument);
+  hvd::barrier();
+}
+
 TEST_CASE("a group is reduced as one") {
   hvd::Session session;
   std::vector<float> weight(4, 1.0f), bias(1, 2.0f);

@@ -29,6 +29,7 @@ TEST_CASE("an empty environment gives the defaults") {
   CHECK(config.collective_timeout == 300s);
   CHECK(config.deterministic);
   CHECK(config.algorithm.empty());
+  CHECK(config.sockets_per_peer == 0);
   CHECK(config.shared_memory);
   CHECK(config.chunk_bytes == 256 << 10);
 }
@@ -42,6 +43,7 @@ TEST_CASE("values are read") {
                                    {"HVD_STALL_CHECK_TIME_SECONDS", "0.5"},
                                    {"HVD_DETERMINISTIC", "0"},
                                    {"HVD_ALGORITHM", "allreduce:-=ring"},
+                                   {"HVD_SOCKETS_PER_PEER", "4"},
                                    {"HVD_SHARED_MEMORY", "off"},
                                    {"HVD_CHUNK_BYTES", "131072"}});
   CHECK(config.rank == 3);
@@ -52,6 +54,7 @@ TEST_CASE("values are read") {
   CHECK(config.stall_warning == 500ms);
   CHECK_FALSE(config.deterministic);
   CHECK(config.algorithm == "allreduce:-=ring");
+  CHECK(config.sockets_per_peer == 4);
   CHECK_FALSE(config.shared_memory);
   CHECK(config.chunk_bytes == 131072);
 }
@@ -83,6 +86,7 @@ TEST_CASE("a bad value is refused with its variable, itself and what is allowed"
       {"HVD_START_TIMEOUT", "nan", "seconds"},
       {"HVD_START_TIMEOUT", "inf", "seconds"},
       {"HVD_START_TIMEOUT", "-1", "seconds"},
+      {"HVD_SOCKETS_PER_PEER", "65", "a whole number from 0 to 64"},
       {"HVD_SHARED_MEMORY", "maybe", "0 or 1"},
       {"HVD_CHUNK_BYTES", "5000", "multiple of 4096"},
       {"HVD_CHUNK_BYTES", "0", "multiple of 4096"},

@@ -108,7 +108,11 @@ TEST_CASE("wrong calls are refused at once and change nothing") {
     refused(call, StatusCode::unsupported, "accelerator");
     call = allreduce_of(vector);
     call.op = ReduceOp::adasum;
-    refused(call, StatusCode::unsupported, "adasum");
+    call.collective = Collective::reducescatter;
+    refused(call, StatusCode::invalid_argument, "only allreduce");
+    call.collective = Collective::allreduce;
+    call.inputs[0].dtype = call.outputs[0].dtype = DType::int32;
+    refused(call, StatusCode::invalid_argument, "floating-point type, not int32");
     call = allreduce_of(vector);
     call.inputs[0].dtype = call.outputs[0].dtype = DType::boolean;
     refused(call, StatusCode::invalid_argument, "bool");

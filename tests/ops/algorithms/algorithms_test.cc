@@ -6,6 +6,7 @@
 #include "core/base/error.h"
 #include "ops/algorithms/barrier.h"
 #include "ops/algorithms/broadcast.h"
+#include "ops/algorithms/pairwise_allgather.h"
 #include "ops/algorithms/pairwise_alltoall.h"
 #include "ops/algorithms/ring_allgather.h"
 #include "ops/algorithms/ring_allreduce.h"
@@ -117,7 +118,7 @@ TEST_CASE("ring allreduce and reducescatter on slices of any size") {
   }
 }
 
-TEST_CASE("ring allgather of unequal blocks") {
+TEST_CASE("ring and pairwise allgather of unequal blocks") {
   for (const Shape& shape : shapes()) {
     CAPTURE(transport_name(shape.kind), shape.ranks, shape.unit);
     const auto members = first_ranks(shape.ranks);
@@ -129,11 +130,13 @@ TEST_CASE("ring allgather of unequal blocks") {
         for (std::int64_t i = bounds[o]; i < bounds[o + 1]; ++i)
           body(static_cast<std::size_t>(i), byte_value(owner, 0, i));
       };
-      Bytes buffer(static_cast<std::size_t>(bounds.back()));
-      block_of(rank, [&](std::size_t i, std::byte b) { buffer[i] = b; });
-      ring_allgather(*transport, members, rank, buffer.data(), bounds, {}, deadline_after(20s));
-      for (const int owner : members) {
-        block_of(owner, [&](std::size_t i, std::byte b) { require(buffer[i] == b, "allgather"); });
+      for (const auto& gather : {ring_allgather, pairwise_allgather}) {
+        Bytes buffer(static_cast<std::size_t>(bounds.back()));
+        block_of(rank, [&](std::size_t i, std::byte b) { buffer[i] = b; });
+        gather(*transport, members, rank, buffer.data(), bounds, {}, deadline_after(20s));
+        for (const int owner : members) {
+          block_of(owner, [&](std::size_t i, std::byte b) { require(buffer[i] == b, "allgather"); });
+        }
       }
     });
   }

@@ -1,5 +1,5 @@
-// The promise of sliced_reduction.h: ring, direct exchange and one-shot have the same bits, those of the canonical
-// order, for every type, operation, number of ranks and bucket; halving-doubling has the right sums.
+// The promise of sliced_reduction.h: ring, direct exchange, Bruck and one-shot have the same bits, those of the
+// canonical order, for every type, operation, number of ranks and bucket; halving-doubling has the right sums.
 #include "ops/algorithms/allreduce.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ using namespace hvd::testing;
 namespace {
 
 constexpr AllreduceAlgorithm kCanonical[] = {AllreduceAlgorithm::ring, AllreduceAlgorithm::direct,
-                                             AllreduceAlgorithm::one_shot};
+                                             AllreduceAlgorithm::bruck, AllreduceAlgorithm::one_shot};
 constexpr ReduceOp kReductions[] = {ReduceOp::sum, ReduceOp::product, ReduceOp::min, ReduceOp::max};
 
 struct Bucket {
@@ -171,7 +171,7 @@ std::vector<Bucket> small_buckets(int ranks) {
 
 }  // namespace
 
-TEST_CASE("ring, direct exchange and one-shot have the same bits") {
+TEST_CASE("ring, direct exchange, Bruck and one-shot have the same bits") {
   for (int ranks = 1; ranks <= 9; ++ranks) {
     CAPTURE(ranks);
     check_canonical(TransportKind::local, ranks, small_buckets(ranks));
@@ -179,7 +179,7 @@ TEST_CASE("ring, direct exchange and one-shot have the same bits") {
 }
 
 TEST_CASE("they have the same bits over TCP, and beyond a segment") {
-  const auto kind = GENERATE(TransportKind::local, TransportKind::tcp);
+  const auto kind = GENERATE(TransportKind::local, TransportKind::tcp, TransportKind::striped_tcp);
   for (const int ranks : {2, 3, 6}) {
     CAPTURE(transport_name(kind), ranks);
     std::vector<Bucket> buckets;

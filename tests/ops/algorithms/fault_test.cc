@@ -29,6 +29,7 @@ struct Case {
 
 Case any_case() {
   return GENERATE(values<Case>({{AllreduceAlgorithm::one_shot, 3},
+                                {AllreduceAlgorithm::bruck, 2},
                                 {AllreduceAlgorithm::direct, 2 * 3},
                                 {AllreduceAlgorithm::halving_doubling, 3 + 2 + 2},
                                 {AllreduceAlgorithm::ring, 6 * 2}}));

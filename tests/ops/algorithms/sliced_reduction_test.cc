@@ -21,8 +21,8 @@ namespace {
 using Bounds = std::vector<std::int64_t>;
 
 AllreduceAlgorithm any_algorithm() {
-  return GENERATE(AllreduceAlgorithm::one_shot, AllreduceAlgorithm::direct, AllreduceAlgorithm::halving_doubling,
-                  AllreduceAlgorithm::ring);
+  return GENERATE(AllreduceAlgorithm::one_shot, AllreduceAlgorithm::bruck, AllreduceAlgorithm::direct,
+                  AllreduceAlgorithm::halving_doubling, AllreduceAlgorithm::ring);
 }
 
 void require(bool condition, const char* what) {
@@ -179,7 +179,9 @@ TEST_CASE("each algorithm sends the bytes that its essay says") {
     // No partial sum travels.
     CHECK(sent(AllreduceAlgorithm::direct, DType::float32) == others * kSlice * (4 + 4));
     CHECK(sent(AllreduceAlgorithm::direct, DType::bfloat16) == others * kSlice * (2 + 2));
-    CHECK(sent(AllreduceAlgorithm::one_shot, DType::float32) == others * all * kSlice * 4);
-    CHECK(sent(AllreduceAlgorithm::one_shot, DType::bfloat16) == others * all * kSlice * 2);
+    for (const auto algorithm : {AllreduceAlgorithm::one_shot, AllreduceAlgorithm::bruck}) {
+      CHECK(sent(algorithm, DType::float32) == others * all * kSlice * 4);
+      CHECK(sent(algorithm, DType::bfloat16) == others * all * kSlice * 2);
+    }
   }
 }

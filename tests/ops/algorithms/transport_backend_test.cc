@@ -229,11 +229,13 @@ TEST_CASE("the backend takes what it can do") {
         scores([](CollectiveCall& c) { c.dtype = DType::boolean, c.op = ReduceOp::max; }),
         scores([](CollectiveCall& c) { c.dtype = DType::boolean; }),
         scores([](CollectiveCall& c) { c.op = ReduceOp::adasum; }),
+        scores([](CollectiveCall& c) { c.op = ReduceOp::adasum, c.dtype = DType::int32; }),
+        scores([](CollectiveCall& c) { c.op = ReduceOp::adasum, c.collective = Collective::reducescatter; }),
         scores([](CollectiveCall& c) { c.collective = Collective::join; }),
         scores([](CollectiveCall& c) { c.device = 0; }),
         scores([&](CollectiveCall& c) { c.set = &beyond; }),
     };
-    if (actual != std::vector<bool>{true, true, true, true, false, false, false, false, false}) {
+    if (actual != std::vector<bool>{true, true, true, true, false, true, false, false, false, false, false}) {
       throw Internal("a wrong score");
     }
   });

@@ -89,6 +89,6 @@ TEST_CASE("what HVD_ALGORITHM may not say is quoted, with what is wrong and what
     CHECK(message.find("HVD_ALGORITHM='" + std::string(c.text) + "': ") == 0);
     CHECK(message.find(c.wrong) != std::string::npos);
     CHECK(message.find("'allreduce:0-64k=direct;64k-=ring'") != std::string::npos);
-    CHECK(message.find("one_shot, direct, halving_doubling, ring") != std::string::npos);
+    CHECK(message.find("one_shot, bruck, direct, halving_doubling, ring") != std::string::npos);
   }
 }

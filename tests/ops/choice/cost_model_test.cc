@@ -41,6 +41,10 @@ TEST_CASE("an allreduce costs latencies when it is short and bytes when it is lo
       {ring, 1, 1000, 0},
       // latencies: one, two, 2 log2 N, 2 (N-1); and messages beside each other
       {one_shot, 4, 0, 20 + 2 * 2},
+      {bruck, 2, 0, 20},
+      {bruck, 4, 0, 2 * 20},
+      {bruck, 5, 0, 3 * 20},
+      {bruck, 16, 0, 4 * 20},
       {direct, 4, 0, 2 * (20 + 2 * 2)},
       {direct, 16, 0, 2 * 4 * 20},  // four messages at a time
       {halving_doubling, 4, 0, 4 * 20},
@@ -50,6 +54,7 @@ TEST_CASE("an allreduce costs latencies when it is short and bytes when it is lo
       // 40 MB are 32000 us on the wire and 4000 us of arithmetic
       {one_shot, 2, 40'000'000, 20 + 32'000 + 4'000},
       {one_shot, 4, 40'000'000, 20 + 3 * 36'000},
+      {bruck, 4, 40'000'000, 40 + 3 * 36'000},
       {direct, 2, 40'000'000, 2 * (20 + 16'000) + 2'000},
       {direct, 4, 40'000'000, 2 * (20 + 24'000 * 1.05) + 3'000},
       {halving_doubling, 4, 40'000'000, 80 + 48'000},
@@ -65,6 +70,7 @@ TEST_CASE("an allreduce costs latencies when it is short and bytes when it is lo
 TEST_CASE("where partial sums are longer, those that send them pay for it") {
   constexpr std::size_t kBytes = 40'000'000;
   CHECK(microseconds(one_shot, 4, kBytes, 2) == microseconds(one_shot, 4, kBytes));
+  CHECK(microseconds(bruck, 4, kBytes, 2) == microseconds(bruck, 4, kBytes));
   CHECK(microseconds(direct, 4, kBytes, 2) == microseconds(direct, 4, kBytes));
   CHECK(microseconds(ring, 4, kBytes, 2) == Approx(1.5 * microseconds(ring, 4, kBytes)));
   CHECK(microseconds(halving_doubling, 4, kBytes, 2) - 80 ==

@@ -67,7 +67,7 @@ TEST_CASE("an HVD_ALGORITHM that makes no sense ends init on every rank, with wh
       CAPTURE(status.message());
       CHECK(status.code() == StatusCode::invalid_argument);
       CHECK(contains(status.message(), "HVD_ALGORITHM='allreduce:0-64k=rign': 'rign' is no algorithm"));
-      CHECK(contains(status.message(), "one_shot, direct, halving_doubling, ring"));
+      CHECK(contains(status.message(), "one_shot, bruck, direct, halving_doubling, ring"));
     }
   }
 }
@@ -121,7 +121,7 @@ TEST_CASE("links that are measured at start give every rank the same table") {
 
 TEST_CASE("whatever HVD_ALGORITHM says, sums are right") {
   for (const Layout& layout : {kTcp, kTwoHosts, kFourHosts, Layout{{1, 2}}}) {
-    for (const char* algorithm : {"one_shot", "direct", "halving_doubling", "ring"}) {
+    for (const char* algorithm : {"one_shot", "bruck", "direct", "halving_doubling", "ring"}) {
       CAPTURE(layout.name(), algorithm);
       const Environment environment{{"HVD_ALGORITHM", std::string("allreduce:-=") + algorithm},
                                     {"HVD_DETERMINISTIC", "0"}};
@@ -151,5 +151,5 @@ TEST_CASE("halving and doubling runs where it is wanted: its order shows in the 
     return sums;
   };
   CHECK(sum_by("halving_doubling") == std::vector<float>(4, 2.0f));
-  for (const char* other : {"one_shot", "direct", "ring"}) CHECK(sum_by(other) == std::vector<float>(4, 0.0f));
+  for (const char* other : {"one_shot", "bruck", "direct", "ring"}) CHECK(sum_by(other) == std::vector<float>(4, 0.0f));
 }

@@ -51,6 +51,7 @@ TEST_CASE("the algorithm that HVD_ALGORITHM names is the one that runs") {
   };
   const std::vector<Case> cases{
       {"allreduce:-=one_shot", {{1, kAll}, {2, kAll}, {3, kAll}}},
+      {"allreduce:-=bruck", {{3, kAll}, {2, 2 * kAll}}},
       {"allreduce:-=direct", {{3, kSlice}, {2, kSlice}, {1, kSlice}, {1, kSlice}, {2, kSlice}, {3, kSlice}}},
       {"allreduce:-=halving_doubling", {{2, 2 * kSlice}, {1, kSlice}, {1, kSlice}, {2, 2 * kSlice}}},
       {"allreduce:-=ring", {{1, kSlice}, {1, kSlice}, {1, kSlice}, {1, kSlice}, {1, kSlice}, {1, kSlice}}},
