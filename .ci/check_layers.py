@@ -16,7 +16,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 BASE = ["core/base"]
 VALUES = [*BASE, "core/tensor", "core/collective"]
 OPS = [*VALUES, "core/net", "core/rendezvous", "core/config.h"]
-OPS += ["core/execution/backend.h", "core/execution/backend_context.h"]
+OPS += ["core/execution/backend.h", "core/execution/backend_context.h", "core/execution/tensor_arena.h"]
 ALLOWED = {
     "core/base": [],
     "core": BASE,  # config.h

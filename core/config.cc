@@ -116,11 +116,24 @@ const Knob kKnobs[] = {
        c.collective_timeout = parse_seconds(t);
        if (c.collective_timeout == Duration::zero()) c.collective_timeout = kLongestWait;
      }},
+    {"HVD_DETERMINISTIC", "", "1",
+     "0: results may depend, in their last bits, on which tensors are reduced together, where that is faster.",
+     [](Config& c, std::string_view t) { c.deterministic = parse_flag(t); }},
+    {"HVD_SOCKETS_PER_PEER", "", "0",
+     "TCP connections between two ranks, up to 64; of two ranks the smaller number counts. 0: 1, from 25 Gb/s 2, from "
+     "100 Gb/s 4, by the speed of the network interface.",
+     [](Config& c, std::string_view t) {
+       c.sockets_per_peer = parse_number<int>(t, 0, 64, "a whole number from 0 to 64");
+     }},
     {"HVD_SHARED_MEMORY", "", "1", "0: ranks of one host use TCP as if they were on different hosts.",
      [](Config& c, std::string_view t) { c.shared_memory = parse_flag(t); }},
     {"HVD_CHUNK_BYTES", "", "262144",
      "Bytes that a rank publishes in shared memory at a time; best if two fit into the L2 cache.",
      [](Config& c, std::string_view t) { c.chunk_bytes = parse_chunk_bytes(t); }},
+    {"HVD_ARENA_LIMIT", "", "34359738368",
+     "Bytes that a rank may take from the memory that the ranks of a host share for tensors (hvd_alloc, hvd.empty). "
+     "Only address space is set aside; memory is taken when it is asked for. 0: no such memory, ordinary one instead.",
+     [](Config& c, std::string_view t) { c.arena_limit_bytes = parse_bytes(t); }},
 };
 
 const Knob* find_knob(std::string_view name) {
@@ -209,6 +222,8 @@ ConfigResult read_config(const Environment& environment) {
 std::vector<std::string> shared_settings(const Config& config) {
   return {"HVD_FUSION_THRESHOLD=" + std::to_string(config.fusion_threshold_bytes),
           "HVD_CHUNK_BYTES=" + std::to_string(config.chunk_bytes),
+          std::string("HVD_DETERMINISTIC=") + (config.deterministic ? "1" : "0"),
+          "HVD_ARENA_LIMIT=" + std::to_string(config.arena_limit_bytes),
           std::string("HVD_SHARED_MEMORY=") + (config.shared_memory ? "1" : "0")};
 }
 

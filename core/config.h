@@ -37,8 +37,11 @@ struct Config {
   Duration stall_limit{};  // zero: never give up
   Duration collective_timeout{};
 
+  bool deterministic = true;
+  int sockets_per_peer = 0;  // 0: as the network's speed suggests
   bool shared_memory = true;
   std::int64_t chunk_bytes = 0;
+  std::int64_t arena_limit_bytes = 0;  // of one rank
 };
 
 struct ConfigResult {

@@ -8,6 +8,7 @@
 #include "ops/algorithms/transport_backend.h"
 #include "ops/host/host_backend.h"
 #include "ops/host/two_level_backend.h"
+#include "ops/transport/tcp/link_speed.h"
 #include "ops/transport/tcp/tcp_transport.h"
 
 namespace hvd {
@@ -19,6 +20,11 @@ DescribeRank describer(const Topology& topology) {
   return [&topology](int rank) { return topology.describe(rank); };
 }
 
+int sockets_per_peer(const BackendContext& context) {
+  const int wanted = context.config.sockets_per_peer;
+  return wanted > 0 ? wanted : sockets_for_speed(link_speed(context.own_host_address));
+}
+
 std::shared_ptr<Transport> connect_all(const BackendContext& context) {
   const Topology& topology = context.topology;
   std::vector<int> ranks(static_cast<std::size_t>(topology.size));
@@ -28,17 +34,40 @@ std::shared_ptr<Transport> connect_all(const BackendContext& context) {
                                                   .store = context.store,
                                                   .job_key = context.job_key,
                                                   .own_host = context.own_host_address,
+                                                  .sockets_per_peer = sockets_per_peer(context),
                                                   .describe = describer(topology),
                                                   .log = context.log,
                                                   .deadline = context.deadline},
-                                        wait_policy_for(topology.local_size, allowed_cpus()), context.abort);
+                                        network_wait_policy_for(topology.local_size, allowed_cpus()), context.abort);
 }
 
-// The window of a host, and the mapping that it lies in.
-struct MappedGroup {
-  MappedGroup(SharedMemory mapped, const BackendContext& context)
-      : memory(std::move(mapped)),
-        group({memory.data(), memory.size()}, context.topology.local_rank, context.topology.local_size,
+std::size_t whole_pages(std::size_t bytes) {
+  constexpr std::size_t kPage = 4096;
+  return (bytes + kPage - 1) / kPage * kPage;
+}
+
+// What the ranks of a host share: one mapping, with the window in front and the arena behind it.
+struct SharedHost {
+  static std::size_t window_bytes(const BackendContext& context) {
+    return whole_pages(
+        HostGroup::region_bytes(context.topology.local_size, static_cast<std::size_t>(context.config.chunk_bytes)));
+  }
+  static std::size_t arena_part_bytes(const BackendContext& context) {
+    if (context.topology.local_size == 1) return 0;
+    return whole_pages(static_cast<std::size_t>(context.config.arena_limit_bytes));
+  }
+  static std::size_t bytes(const BackendContext& context) {
+    return window_bytes(context) + static_cast<std::size_t>(context.topology.local_size) * arena_part_bytes(context);
+  }
+
+  SharedHost(SharedMemory mapped, const BackendContext& context)
+      : memory(std::make_shared<SharedMemory>(std::move(mapped))),
+        arena(arena_part_bytes(context) == 0
+                  ? nullptr
+                  : std::make_shared<TensorArena>(memory, window_bytes(context), arena_part_bytes(context),
+                                                  context.topology.local_rank)),
+        group({memory->data(), window_bytes(context)}, arena.get(), context.topology.local_rank,
+              context.topology.local_size,
               {.chunk_bytes = static_cast<std::size_t>(context.config.chunk_bytes),
                .timeout = context.config.collective_timeout,
                .start_timeout = context.config.start_timeout},
@@ -47,40 +76,44 @@ struct MappedGroup {
                     topology.hosts[static_cast<std::size_t>(topology.host())][static_cast<std::size_t>(local)]);
               }) {}
 
-  SharedMemory memory;
+  const std::shared_ptr<SharedMemory> memory;
+  const std::shared_ptr<TensorArena> arena;
   HostGroup group;
 };
 
-std::shared_ptr<HostGroup> open_host_group(const BackendContext& context) {
-  const std::size_t bytes =
-      HostGroup::region_bytes(context.topology.local_size, static_cast<std::size_t>(context.config.chunk_bytes));
-  SharedMemory memory = context.topology.local_size == 1
-                            ? SharedMemory::create(bytes, "data")
-                            : share_with_host(context.topology, context.store, context.job_key, "data", bytes,
-                                              context.log, context.deadline);
-  auto mapped = std::make_shared<MappedGroup>(std::move(memory), context);
-  return {mapped, &mapped->group};
+std::shared_ptr<SharedHost> share_host(const BackendContext& context) {
+  return std::make_shared<SharedHost>(share_with_host(context.topology, context.store, context.job_key, "data",
+                                                      SharedHost::bytes(context), context.log, context.deadline),
+                                      context);
 }
 
 }  // namespace
 
-std::vector<std::unique_ptr<Backend>> make_backends(const BackendContext& context) {
+DataPlane make_data_plane(const BackendContext& context) {
   const Topology& topology = context.topology;
   const bool one_host = topology.hosts.size() == 1;
-  const bool shared = context.config.shared_memory || topology.size == 1;
-  std::vector<std::unique_ptr<Backend>> backends;
-  if (shared && one_host) {
-    backends.push_back(std::make_unique<HostBackend>(open_host_group(context), topology));
-    return backends;
+  const bool several_on_a_host = topology.hosts.size() < static_cast<std::size_t>(topology.size);
+  const bool shares = topology.size == 1 || (context.config.shared_memory && several_on_a_host);
+  DataPlane plane;
+  std::shared_ptr<HostGroup> group;
+  if (shares) {
+    const auto host = share_host(context);
+    group = {host, &host->group};
+    plane.arena = host->arena;
+  }
+  if (shares && one_host) {
+    plane.backends.push_back(std::make_unique<HostBackend>(group, topology));
+    return plane;
   }
   const auto transport = connect_all(context);
-  const bool several_on_a_host = topology.hosts.size() < static_cast<std::size_t>(topology.size);
-  if (shared && several_on_a_host) {
-    backends.push_back(std::make_unique<TwoLevelBackend>(open_host_group(context), transport, topology,
-                                                         context.config.collective_timeout));
+  const ChooseAllreduce choose_allreduce = choose_by_size(context.config.deterministic);
+  if (shares) {
+    plane.backends.push_back(std::make_unique<TwoLevelBackend>(group, transport, topology,
+                                                               context.config.collective_timeout, choose_allreduce));
   }
-  backends.push_back(std::make_unique<TransportBackend>("tcp", transport, context.config.collective_timeout));
-  return backends;
+  plane.backends.push_back(
+      std::make_unique<TransportBackend>("tcp", transport, context.config.collective_timeout, choose_allreduce));
+  return plane;
 }
 
 }  // namespace hvd

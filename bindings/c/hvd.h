@@ -66,7 +66,7 @@ typedef enum hvd_collective {
 typedef enum hvd_reduce_op {
   HVD_AVERAGE = 0,
   HVD_SUM = 1,
-  HVD_ADASUM = 2, /* not available yet */
+  HVD_ADASUM = 2, /* adaptive sum: allreduce of floating-point tensors only */
   HVD_MIN = 3,
   HVD_MAX = 4,
   HVD_PRODUCT = 5
@@ -153,7 +153,29 @@ HVD_API hvd_status hvd_work_output(hvd_work* work, size_t i, hvd_tensor* output)
 
 /* Hands that memory (64-byte aligned) over to the caller, who gives it back with hvd_free(). */
 HVD_API hvd_status hvd_work_take_output(hvd_work* work, size_t i, hvd_tensor* output);
+
+/* Memory for tensors (128-byte aligned, content undefined) in the arena that the ranks of a host share: where all ranks
+ * of an allreduce have their tensors there, it needs two passes over the data instead of five. Each rank allocates for
+ * itself; no other rank has to call. Without an arena (no other rank on this host, HVD_SHARED_MEMORY=0,
+ * HVD_ARENA_LIMIT=0) it is ordinary memory. HVD_INVALID_ARGUMENT: there is no room; the message says how much is in
+ * use. Stays valid after hvd_shutdown(), then as ordinary memory; not to be written in a forked child, which shares it.
+ */
+HVD_API hvd_status hvd_alloc(size_t bytes, void** memory);
+
+/* Gives back what came from hvd_alloc() or hvd_work_take_output(). In a forked child, memory of the arena stays. */
 HVD_API void hvd_free(void* memory);
+
+/* How much of its part of the arena this rank has taken, in bytes. */
+typedef struct hvd_arena_usage {
+  size_t struct_size;
+  size_t limit; /* HVD_ARENA_LIMIT; 0: there is no arena */
+  size_t used, peak;
+} hvd_arena_usage;
+
+#define HVD_ARENA_USAGE_INIT \
+  { sizeof(struct hvd_arena_usage), 0, 0, 0 }
+
+HVD_API hvd_status hvd_get_arena_usage(hvd_arena_usage* usage);
 
 /* alltoall: rows received from each rank of the set. */
 HVD_API hvd_status hvd_work_received_splits(hvd_work* work, const int64_t** splits, size_t* count);

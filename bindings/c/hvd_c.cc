@@ -58,6 +58,15 @@ T copy_versioned(const T& caller, T with_defaults, const char* what) {
   return with_defaults;
 }
 
+// As much of `full` as the caller's structure has room for.
+template <typename T>
+void store_versioned(T& caller, const T& full, const char* what) {
+  copy_versioned(caller, full, what);
+  const std::size_t size = caller.struct_size;
+  std::memcpy(&caller, &full, size);
+  caller.struct_size = size;
+}
+
 TensorView to_view(const hvd_tensor& tensor) {
   const auto dtype = dtype_from(tensor.dtype);
   if (!dtype) throw InvalidArgument("dtype " + std::to_string(tensor.dtype) + " is unknown");
@@ -147,15 +156,12 @@ int hvd_is_initialized(void) { return Instance::get().initialized() ? 1 : 0; }
 
 hvd_status hvd_get_topology(hvd_topology* topology) {
   return guarded([&] {
-    hvd_topology& out = required(topology, "topology");
     const auto runtime = Instance::get().runtime();
     const Topology& t = runtime->topology();
-    const hvd_topology full = {sizeof(hvd_topology), t.rank,       t.size,       t.local_rank,
-                               t.local_size,         t.cross_rank, t.cross_size, t.homogeneous ? 1 : 0};
-    const std::size_t size = out.struct_size;
-    copy_versioned(out, full, "hvd_topology");
-    std::memcpy(&out, &full, size);
-    out.struct_size = size;
+    store_versioned(required(topology, "topology"),
+                    {sizeof(hvd_topology), t.rank, t.size, t.local_rank, t.local_size, t.cross_rank, t.cross_size,
+                     t.homogeneous ? 1 : 0},
+                    "hvd_topology");
   });
 }
 
@@ -198,7 +204,22 @@ hvd_status hvd_work_take_output(hvd_work* work, size_t i, hvd_tensor* output) {
   });
 }
 
-void hvd_free(void* memory) { FreeMemory()(memory); }
+hvd_status hvd_alloc(size_t bytes, void** memory) {
+  return guarded([&] { required(memory, "memory") = Instance::get().allocate(bytes); });
+}
+
+void hvd_free(void* memory) {
+  static_cast<void>(guarded([&] { Instance::get().free(memory); }));
+}
+
+hvd_status hvd_get_arena_usage(hvd_arena_usage* usage) {
+  return guarded([&] {
+    const auto arena = Instance::get().runtime()->arena();
+    const auto now = arena ? arena->usage() : TensorArena::Usage{};
+    store_versioned(required(usage, "usage"), {sizeof(hvd_arena_usage), now.limit, now.used, now.peak},
+                    "hvd_arena_usage");
+  });
+}
 
 hvd_status hvd_work_received_splits(hvd_work* work, const int64_t** splits, size_t* count) {
   return guarded([&] {

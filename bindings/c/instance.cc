@@ -2,6 +2,8 @@
 
 #include <pthread.h>
 
+#include <algorithm>
+
 #include "core/base/error.h"
 #include "core/rendezvous/host_identity.h"
 #include "core/rendezvous/memory_store.h"
@@ -28,7 +30,7 @@ std::shared_ptr<Runtime> join_job(const Config& config, int epoch) {
                                     .job_key = key,
                                     .identity = identify_this_process(config.host_id, config.hostname),
                                     .own_host_address = store.local_host(),
-                                    .make_backends = make_backends});
+                                    .make_data_plane = make_data_plane});
 }
 
 std::shared_ptr<Runtime> start_alone(const Config& config) {
@@ -38,7 +40,7 @@ std::shared_ptr<Runtime> start_alone(const Config& config) {
                                     .job_key = JobKey::random(),
                                     .identity = identify_this_process(config.host_id, config.hostname),
                                     .own_host_address = "127.0.0.1",
-                                    .make_backends = make_backends});
+                                    .make_data_plane = make_data_plane});
 }
 
 }  // namespace
@@ -103,7 +105,42 @@ void Instance::shut_down() {
     runtime = std::move(runtime_);
   }
   if (runtime) runtime->shut_down();
+  drop_unused_arenas();
   in_use_ = false;
+}
+
+void* Instance::allocate(std::size_t bytes) {
+  const std::shared_ptr<TensorArena> arena = runtime()->arena();
+  if (!arena) return allocate_tensor_memory(bytes);
+  void* memory = arena->allocate(bytes);
+  std::lock_guard lock(mutex_);
+  if (std::find(arenas_.begin(), arenas_.end(), arena) == arenas_.end()) arenas_.push_back(arena);
+  return memory;
+}
+
+void Instance::free(void* memory) {
+  if (const std::shared_ptr<TensorArena> arena = arena_of(memory)) {
+    arena->free(memory);
+    drop_unused_arenas();
+  } else {
+    FreeMemory()(memory);
+  }
+}
+
+std::shared_ptr<TensorArena> Instance::arena_of(const void* memory) const {
+  std::unique_lock lock(mutex_, std::defer_lock);
+  if (!forked()) lock.lock();
+  const auto found =
+      std::find_if(arenas_.begin(), arenas_.end(), [memory](const auto& arena) { return arena->contains(memory); });
+  return found == arenas_.end() ? nullptr : *found;
+}
+
+void Instance::drop_unused_arenas() {
+  if (forked()) return;
+  std::lock_guard lock(mutex_);
+  std::erase_if(arenas_, [this](const auto& arena) {
+    return (!runtime_ || runtime_->arena() != arena) && arena->usage().used == 0;
+  });
 }
 
 bool Instance::initialized() const {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "core/runtime/runtime.h"
 
@@ -25,6 +26,11 @@ class Instance {
   // Throws an Error with StatusCode::not_initialized. The caller's reference keeps the runtime alive.
   std::shared_ptr<Runtime> runtime() const;
 
+  // Memory of the current arena, or ordinary memory where there is none. Throws Error.
+  void* allocate(std::size_t bytes);
+  // Of any arena there ever was, or ordinary memory.
+  void free(void* memory);
+
   // True in a child that was forked from a process which uses hvd: nothing of hvd works there. Takes no lock, which
   // another thread may have held at the fork.
   bool forked() const { return forked_.load(std::memory_order_relaxed); }
@@ -35,6 +41,8 @@ class Instance {
  private:
   Instance();
   void refuse_if_forked() const;
+  std::shared_ptr<TensorArena> arena_of(const void* memory) const;
+  void drop_unused_arenas();
   std::shared_ptr<Runtime> start();
 
   std::mutex lifecycle_;             // held throughout init() and shut_down()
@@ -43,6 +51,8 @@ class Instance {
   std::atomic<bool> forked_{false};
   mutable std::mutex mutex_;          // never held for long
   std::shared_ptr<Runtime> runtime_;  // guarded by mutex_
+  // Guarded by mutex_: the current one once it was allocated from, and earlier ones of which something is in use.
+  std::vector<std::shared_ptr<TensorArena>> arenas_;
 };
 
 }  // namespace hvd

@@ -8,6 +8,8 @@
 // twice: as it is, it returns when the result is there; with _async it returns a Future at once. All ranks must call
 // the same operations with matching arguments. Every function may be called from any thread.
 //
+// Tensors that live in a std::vector<T, hvd::allocator<T>> are reduced fastest between ranks of one host.
+//
 // Ownership: an operation works on the caller's memory, which an _async call therefore needs, untouched, until its
 // Future is done. A Future that goes out of scope waits, so that the memory behind it can never vanish under the
 // operation. Failures are exceptions derived from hvd::Error; docs/errors.md lists them.
@@ -22,6 +24,7 @@
 #include <vector>
 
 #include "hvd.h"
+#include "hvd/allocator.hpp"
 #include "hvd/element.hpp"
 #include "hvd/error.hpp"
 #include "hvd/future.hpp"
@@ -72,6 +75,7 @@ inline int cross_size() { return topology().cross_size; }
 enum class ReduceOp : std::int32_t {
   average = HVD_AVERAGE,
   sum = HVD_SUM,
+  adasum = HVD_ADASUM,  // adaptive sum: allreduce of floating-point elements only
   min = HVD_MIN,
   max = HVD_MAX,
   product = HVD_PRODUCT,

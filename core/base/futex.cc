@@ -41,26 +41,33 @@ void futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected, 
 void futex_wake_all(const std::atomic<std::uint32_t>& word) { futex(word, FUTEX_WAKE, INT_MAX, nullptr); }
 
 void Signal::store_and_wake(std::uint32_t v) {
-  // seq_cst on both words: either the sleeper sees the value, or we see the sleeper.
-  value.store(v, std::memory_order_seq_cst);
-  if (sleepers.load(std::memory_order_seq_cst) != 0) futex_wake_all(value);
+  // A plain store: together with what was written beside it, it leaves in one piece. Of the two changes to `sleepers`
+  // one comes first: either the sleeper's, and we see it, or ours, and the sleeper sees the value.
+  value.store(v, std::memory_order_release);
+  if (sleepers.fetch_add(0, std::memory_order_acq_rel) != 0) futex_wake_all(value);
 }
 
 void Signal::increment_and_wake() {
-  value.fetch_add(1, std::memory_order_seq_cst);
-  if (sleepers.load(std::memory_order_seq_cst) != 0) futex_wake_all(value);
+  value.fetch_add(1, std::memory_order_release);
+  if (sleepers.fetch_add(0, std::memory_order_acq_rel) != 0) futex_wake_all(value);
 }
 
 std::uint32_t Signal::spin(std::uint32_t old, const WaitPolicy& policy) const {
   std::uint32_t now = value.load(std::memory_order_acquire);
-  if (now == old && policy.spin > Duration::zero()) {
-    const Deadline end = Clock::now() + policy.spin;
-    do {
-      for (int i = 0; i < kSpinsPerClockRead && now == old; ++i) {
-        cpu_relax();
-        now = value.load(std::memory_order_acquire);
-      }
-    } while (now == old && Clock::now() < end);
+  const auto look_often = [&] {
+    for (int i = 0; i < kSpinsPerClockRead && now == old; ++i) {
+      cpu_relax();
+      now = value.load(std::memory_order_acquire);
+    }
+  };
+  if (policy.spin > Duration::zero()) {
+    look_often();  // what comes at once needs no clock
+    if (now == old) {
+      const Deadline end = Clock::now() + policy.spin;
+      do {
+        look_often();
+      } while (now == old && Clock::now() < end);
+    }
   }
   for (int i = 0; i < policy.yields && now == old; ++i) {
     sched_yield();
@@ -73,9 +80,9 @@ std::uint32_t Signal::wait_change(std::uint32_t old, Deadline deadline, const Ab
   std::uint32_t now = value.load(std::memory_order_acquire);
   if (now != old) return now;
 
-  sleepers.fetch_add(1, std::memory_order_seq_cst);
+  sleepers.fetch_add(1, std::memory_order_acq_rel);
   for (;;) {
-    now = value.load(std::memory_order_seq_cst);
+    now = value.load(std::memory_order_acquire);
     if (now != old || Clock::now() >= deadline || (abort != nullptr && abort->raised())) break;
     futex_wait(value, old, abort == nullptr ? deadline : std::min(deadline, Clock::now() + kAbortPollInterval));
   }
@@ -85,14 +92,17 @@ std::uint32_t Signal::wait_change(std::uint32_t old, Deadline deadline, const Ab
 }
 
 std::uint32_t AdaptiveWait::wait_change(Signal& signal, std::uint32_t old, Deadline deadline, const AbortFlag* abort) {
+  const std::uint32_t now = spin(signal, old);
+  return now != old ? now : signal.wait_change(old, deadline, abort);
+}
+
+std::uint32_t AdaptiveWait::spin(const Signal& signal, std::uint32_t old) {
   std::uint32_t now = signal.value.load(std::memory_order_acquire);
-  if (now != old) return now;
-  if (credit_.worth_spinning()) {
+  if (now == old && credit_.worth_spinning()) {
     now = signal.spin(old, policy_);
     credit_.spun(now != old);
-    if (now != old) return now;
   }
-  return signal.wait_change(old, deadline, abort);
+  return now;
 }
 
 }  // namespace hvd

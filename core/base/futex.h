@@ -1,7 +1,9 @@
 // Sleeping on a 32-bit word, in private or in shared memory, and being woken from any process that maps it.
 #pragma once
 
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 #include "core/base/abort_flag.h"
@@ -25,11 +27,14 @@ inline void cpu_relax() {
 }
 
 // A 32-bit word that one side stores and others wait for; lives in private or shared memory (it is all zero bytes
-// when fresh). The count of sleepers has a cache line of its own, so that waking costs a system call only if somebody
-// sleeps.
+// when fresh). The count of sleepers is in another cache line than the value, so that waking costs a system call only
+// if somebody sleeps. What is between them is the writer's: a few words that arrive with the value.
 struct alignas(128) Signal {
+  static constexpr std::size_t kPayloadBytes = 112;
+
   std::atomic<std::uint32_t> value{0};
-  alignas(64) std::atomic<std::uint32_t> sleepers{0};
+  alignas(8) std::array<std::byte, kPayloadBytes> payload;
+  std::atomic<std::uint32_t> sleepers{0};
 
   // Publishes everything written before, then wakes. One writer at a time, unless the caller orders writers itself.
   void store_and_wake(std::uint32_t v);
@@ -43,6 +48,8 @@ struct alignas(128) Signal {
   std::uint32_t spin(std::uint32_t old, const WaitPolicy& policy) const;
 };
 
+static_assert(sizeof(Signal) == 128 && offsetof(Signal, sleepers) >= 64);
+
 // Waits at one place in the code: busily at first while that has paid lately, then asleep. One thread.
 class AdaptiveWait {
  public:
@@ -50,6 +57,8 @@ class AdaptiveWait {
 
   // As Signal::wait_change.
   std::uint32_t wait_change(Signal& signal, std::uint32_t old, Deadline deadline, const AbortFlag* abort);
+  // The first, busy part of it.
+  std::uint32_t spin(const Signal& signal, std::uint32_t old);
 
  private:
   WaitPolicy policy_;

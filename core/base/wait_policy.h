@@ -21,6 +21,8 @@ inline constexpr WaitPolicy kCrowdedPolicy{.spin = Duration{0}, .yields = 64};
 
 // Pure. `ranks_on_host` compete for `cpus` (the CPUs this process may run on).
 WaitPolicy wait_policy_for(int ranks_on_host, int cpus);
+// The same for messages of another host, which take longer than a cache line does.
+WaitPolicy network_wait_policy_for(int ranks_on_host, int cpus);
 
 // Whether busy waiting pays at one place in the code: judged by how its last waits ended. Where a peer is mostly busy
 // with something else, spinning would only take CPU time from the program that hvd serves.

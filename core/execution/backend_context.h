@@ -1,4 +1,4 @@
-// What a backend is built from, at start. References outlive the backends.
+// What the data plane is built from, at start, and what comes out. References outlive the backends.
 #pragma once
 
 #include <functional>
@@ -10,6 +10,7 @@
 #include "core/base/log.h"
 #include "core/config.h"
 #include "core/execution/backend.h"
+#include "core/execution/tensor_arena.h"
 #include "core/net/authentication.h"
 #include "core/rendezvous/store.h"
 #include "core/rendezvous/topology.h"
@@ -27,7 +28,12 @@ struct BackendContext {
   Deadline deadline;             // for construction
 };
 
+struct DataPlane {
+  std::vector<std::unique_ptr<Backend>> backends;
+  std::shared_ptr<TensorArena> arena;  // null where no memory is shared; may outlive the backends
+};
+
 // All ranks call it together. Core names no implementation: whoever puts the runtime together passes the factory.
-using BackendFactory = std::function<std::vector<std::unique_ptr<Backend>>(const BackendContext&)>;
+using DataPlaneFactory = std::function<DataPlane(const BackendContext&)>;
 
 }  // namespace hvd

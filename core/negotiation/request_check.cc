@@ -123,7 +123,10 @@ std::string operation_text(Collective collective, const std::string& name) {
 
 bool tolerates_joined(const Request& request) {
   if (request.collective != Collective::allreduce) return request.collective == Collective::barrier;
-  return request.prescale == 1.0 || request.op == ReduceOp::sum || request.op == ReduceOp::average;
+  // Zeros stay zeros when they are prescaled; other neutral elements do not stay neutral.
+  const bool neutral_is_zero =
+      request.op == ReduceOp::sum || request.op == ReduceOp::average || request.op == ReduceOp::adasum;
+  return request.prescale == 1.0 || neutral_is_zero;
 }
 
 std::string find_fault(const Request& request, const ProcessSet& set, int rank, const DescribeRank& describe_rank) {

@@ -59,6 +59,20 @@ SharedMemory SharedMemory::map(FileDescriptor fd, std::size_t bytes) {
   return SharedMemory(std::move(fd), address, bytes);
 }
 
+void SharedMemory::take(std::size_t begin, std::size_t bytes) const {
+  int failed = 0;
+  do {
+    failed = fallocate(fd_.get(), FALLOC_FL_KEEP_SIZE, static_cast<off_t>(begin), static_cast<off_t>(bytes));
+  } while (failed != 0 && errno == EINTR);
+  if (failed != 0) throw failure(bytes, "fallocate");
+}
+
+// Where it fails the memory stays taken as long as the mapping, which is no harm but that.
+void SharedMemory::give_back(std::size_t begin, std::size_t bytes) const noexcept {
+  static_cast<void>(fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(begin),
+                              static_cast<off_t>(bytes)));
+}
+
 SharedMemory::SharedMemory(FileDescriptor fd, std::byte* data, std::size_t size)
     : fd_(std::move(fd)), data_(data), size_(size) {}
 

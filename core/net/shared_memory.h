@@ -21,6 +21,11 @@ class SharedMemory {
   SharedMemory& operator=(SharedMemory&& other) noexcept;
   ~SharedMemory();
 
+  // Memory is taken at the first touch, which is fatal where there is none left. take() takes a range beforehand (whole
+  // pages around it) and throws Internal instead; give_back() frees whole pages of it, which then read as zero again.
+  void take(std::size_t begin, std::size_t bytes) const;
+  void give_back(std::size_t begin, std::size_t bytes) const noexcept;
+
   std::byte* data() const { return data_; }
   std::size_t size() const { return size_; }
   int fd() const { return fd_.get(); }

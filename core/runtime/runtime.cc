@@ -43,7 +43,7 @@ Runtime::Runtime(const Config& config, const Surroundings& around)
                                                                 .abort = abort_,
                                                                 .log = log_,
                                                                 .deadline = deadline});
-  auto backends = around.make_backends(BackendContext{.topology = topology_,
+  DataPlane data_plane = around.make_data_plane(BackendContext{.topology = topology_,
                                                       .store = around.store,
                                                       .job_key = around.job_key,
                                                       .config = config_,
@@ -51,6 +51,7 @@ Runtime::Runtime(const Config& config, const Surroundings& around)
                                                       .log = log_,
                                                       .own_host_address = around.own_host_address,
                                                       .deadline = deadline});
+  arena_ = std::move(data_plane.arena);
   engine_ = std::make_unique<Engine>(Engine::Parts{.topology = topology_,
                                                    .config = config_,
                                                    .log = log_,
@@ -58,7 +59,7 @@ Runtime::Runtime(const Config& config, const Surroundings& around)
                                                    .channel = *channel_,
                                                    .names = names_,
                                                    .global_set = global_set_},
-                                     std::make_unique<Executor>(std::move(backends), topology_.rank));
+                                     std::make_unique<Executor>(std::move(data_plane.backends), topology_.rank));
 }
 
 Runtime::~Runtime() { shut_down(); }

@@ -53,7 +53,7 @@ class Runtime {
     JobKey job_key;
     RankIdentity identity;
     std::string own_host_address;
-    BackendFactory make_backends;
+    DataPlaneFactory make_data_plane;
   };
 
   // All ranks construct together; returns when all have met. Throws Timeout that names the ranks that did not come,
@@ -64,6 +64,8 @@ class Runtime {
 
   const Topology& topology() const { return topology_; }
   const Log& log() const { return log_; }
+  // Where tensors are shared with the other ranks of this host; null if there are none. Outlives the runtime.
+  const std::shared_ptr<TensorArena>& arena() const { return arena_; }
 
   // Throws InvalidArgument or Unsupported (the call is wrong; nothing happened), or an Error with the reason why the
   // run has ended. Any thread.
@@ -84,6 +86,7 @@ class Runtime {
   const ProcessSet global_set_;
   AbortFlag abort_;
   FlightNames names_;
+  std::shared_ptr<TensorArena> arena_;
   std::unique_ptr<ControlChannel> channel_;
   std::unique_ptr<Engine> engine_;
   std::mutex submit_mutex_;

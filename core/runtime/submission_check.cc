@@ -33,8 +33,14 @@ void check_tensor(const TensorView& tensor, const char* role) {
 
 void check_reduce_op(const Call& call) {
   if (call.collective != Collective::allreduce && call.collective != Collective::reducescatter) return;
-  if (call.op == ReduceOp::adasum) throw Unsupported("adasum is not available in this version of hvd");
+  if (call.op == ReduceOp::adasum && call.collective == Collective::reducescatter) {
+    throw InvalidArgument("reducescatter cannot reduce with adasum, only allreduce can");
+  }
   for (const TensorView& tensor : call.inputs) {
+    if (call.op == ReduceOp::adasum && !is_floating(tensor.dtype)) {
+      throw InvalidArgument(std::string("adasum needs tensors of a floating-point type, not ") +
+                            dtype_name(tensor.dtype));
+    }
     if (tensor.dtype == DType::boolean && call.op != ReduceOp::min && call.op != ReduceOp::max) {
       throw InvalidArgument(std::string("bool tensors can be reduced with min and max only, not with ") +
                             reduce_op_name(call.op));

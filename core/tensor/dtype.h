@@ -38,6 +38,10 @@ constexpr std::size_t size_of(DType dtype) {
   return 0;
 }
 
+constexpr bool is_floating(DType dtype) {
+  return dtype == DType::float16 || dtype == DType::bfloat16 || dtype == DType::float32 || dtype == DType::float64;
+}
+
 // The type in which sums of `dtype` are carried: float32 for the 16-bit floats, so that a result is rounded once.
 constexpr DType accumulator_of(DType dtype) {
   return dtype == DType::float16 || dtype == DType::bfloat16 ? DType::float32 : dtype;

@@ -1,16 +1,22 @@
 #include "core/tensor/owned_tensor.h"
 
+#include <cstdint>
 #include <new>
 
 namespace hvd {
 
+void* allocate_tensor_memory(std::size_t bytes) {
+  constexpr std::size_t kAlignment = 64;
+  if (bytes == 0) return nullptr;
+  if (bytes > SIZE_MAX - kAlignment) throw std::bad_alloc();
+  void* memory = std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+
 OwnedTensor OwnedTensor::allocate(DType dtype, Shape shape) {
   OwnedTensor tensor{nullptr, dtype, std::move(shape)};
-  const std::size_t bytes = static_cast<std::size_t>(elements_of(tensor.shape)) * size_of(dtype);
-  if (bytes == 0) return tensor;
-  const std::size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-  tensor.memory.reset(std::aligned_alloc(kAlignment, rounded));
-  if (!tensor.memory) throw std::bad_alloc();
+  tensor.memory.reset(allocate_tensor_memory(static_cast<std::size_t>(elements_of(tensor.shape)) * size_of(dtype)));
   return tensor;
 }
 

@@ -2,6 +2,7 @@
 // takes over.
 #pragma once
 
+#include <cstddef>
 #include <cstdlib>
 #include <memory>
 
@@ -13,14 +14,15 @@ struct FreeMemory {
   void operator()(void* memory) const { std::free(memory); }
 };
 
-struct OwnedTensor {
-  static constexpr std::size_t kAlignment = 64;
+// 64-byte aligned, uninitialised; null if there are no bytes. Throws std::bad_alloc.
+void* allocate_tensor_memory(std::size_t bytes);
 
+struct OwnedTensor {
   std::unique_ptr<void, FreeMemory> memory;  // null if there are no elements
   DType dtype = DType::float32;
   Shape shape;
 
-  // Uninitialised. Throws std::bad_alloc.
+  // As allocate_tensor_memory().
   static OwnedTensor allocate(DType dtype, Shape shape);
 };
 

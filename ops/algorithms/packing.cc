@@ -1,5 +1,8 @@
 #include "ops/algorithms/packing.h"
 
+#include <cmath>
+#include <cstring>
+
 #include "ops/reduction/reduce.h"
 
 namespace hvd {
@@ -8,42 +11,46 @@ namespace {
 
 std::size_t bytes_of(std::int64_t elements, DType dtype) { return static_cast<std::size_t>(elements) * size_of(dtype); }
 
-void convert(const Reduction& scaling, DType from, const void* source, DType to, void* target, std::int64_t elements) {
-  const bool unscaled = scaling.prescale == 1.0 && scaling.postscale == 1.0;
-  if (elements == 0 || (source == target && from == to && unscaled)) return;
-  reduce(scaling, from, {&source, 1}, to, target, static_cast<std::size_t>(elements));
+// Joined ranks stand for prescaled values in sums only (core/negotiation/request_check.h). Times a negative number zero
+// becomes negative zero, which is less of an identity: two of them add up to it. So where the scaling is still to come
+// the twin is stored that will become zero.
+void fill_packed_identity(const CollectiveCall& call, DType value_type, bool scaled, std::byte* target,
+                          std::size_t elements) {
+  fill_identity(value_type, call.op, target, elements);
+  if (scaled || !std::signbit(call.prescale)) return;
+  const void* identity = target;
+  reduce({.dtype = call.dtype, .op = call.op, .prescale = -1.0}, value_type, {&identity, 1}, value_type, target,
+         elements);
 }
 
 }  // namespace
 
-void pack(const CollectiveCall& call, const SliceLayout& layout, std::byte* packed) {
-  const DType accumulator = accumulator_of(call.dtype);
-  const Reduction scaling{.dtype = call.dtype, .op = call.op, .prescale = call.prescale};
-  for (int slice = 0; slice < layout.slices(); ++slice) {
-    for (std::size_t i = 0; i < call.pieces.size(); ++i) {
-      const SliceLayout::Part& part = layout.part(slice, i);
-      const auto* input = static_cast<const std::byte*>(call.pieces[i].input);
-      std::byte* target = packed + bytes_of(part.packed_offset, accumulator);
-      if (input == nullptr) {
-        fill_identity(accumulator, call.op, target, static_cast<std::size_t>(part.count));
-      } else {
-        convert(scaling, call.dtype, input + bytes_of(part.offset, call.dtype), accumulator, target, part.count);
-      }
+void pack(const CollectiveCall& call, const SliceLayout& layout, std::int64_t begin, std::int64_t end, DType value_type,
+          std::byte* packed) {
+  const bool scales = value_type == accumulator_of(call.dtype);
+  const Reduction scaling{.dtype = call.dtype, .op = call.op, .prescale = scales ? call.prescale : 1.0};
+  layout.for_each_run(begin, end, [&](const SliceLayout::Run& run) {
+    const auto elements = static_cast<std::size_t>(run.elements.count);
+    const auto* input = static_cast<const std::byte*>(call.pieces[run.piece].input);
+    std::byte* target = packed + bytes_of(run.elements.packed_offset, value_type);
+    if (input == nullptr) {
+      fill_packed_identity(call, value_type, scales, target, elements);
+      return;
     }
-  }
+    const void* source = input + bytes_of(run.elements.offset, call.dtype);
+    reduce(scaling, call.dtype, {&source, 1}, value_type, target, elements);
+  });
 }
 
-void unpack_slice(const CollectiveCall& call, const SliceLayout& layout, int slice, UnpackTo place,
-                  const std::byte* packed) {
-  const DType accumulator = accumulator_of(call.dtype);
-  const Reduction scaling{.dtype = call.dtype, .op = call.op, .postscale = call.postscale};
-  for (std::size_t i = 0; i < call.pieces.size(); ++i) {
-    auto* output = static_cast<std::byte*>(call.pieces[i].output);
-    if (output == nullptr) continue;
-    const SliceLayout::Part& part = layout.part(slice, i);
-    if (place == UnpackTo::place_in_piece) output += bytes_of(part.offset, call.dtype);
-    convert(scaling, accumulator, packed + bytes_of(part.packed_offset, accumulator), call.dtype, output, part.count);
-  }
+void unpack(const CollectiveCall& call, const SliceLayout& layout, std::int64_t begin, std::int64_t end, UnpackTo place,
+            const std::byte* packed) {
+  layout.for_each_run(begin, end, [&](const SliceLayout::Run& run) {
+    auto* output = static_cast<std::byte*>(call.pieces[run.piece].output);
+    if (output == nullptr) return;
+    const std::int64_t start = place == UnpackTo::place_in_piece ? 0 : layout.part(run.slice, run.piece).offset;
+    std::memcpy(output + bytes_of(run.elements.offset - start, call.dtype),
+                packed + bytes_of(run.elements.packed_offset, call.dtype), bytes_of(run.elements.count, call.dtype));
+  });
 }
 
 }  // namespace hvd

@@ -1,5 +1,5 @@
-// Between tensors and the packed buffer that an algorithm works on: scaling, conversion to and from the accumulator
-// type, joined ranks.
+// Between tensors and the packed buffers that an algorithm works on (slice_layout.h): scaling, conversion to the
+// accumulator type, joined ranks.
 #pragma once
 
 #include <cstddef>
@@ -9,14 +9,17 @@
 
 namespace hvd {
 
-// Fills `packed` with prescale * input in the call's accumulator type, or with the operation's identity where the
-// input is null (a joined rank). `packed` may be the only piece's own memory.
-void pack(const CollectiveCall& call, const SliceLayout& layout, std::byte* packed);
+// Fills the elements [begin, end) of `packed`, which is of `value_type`: the accumulator type, with prescale * input;
+// or the tensors' own type if that is another one, with the input as it is. Where the input is null (a joined rank)
+// the operation's identity stands, such that a prescale that is still to come leaves it what it is. `packed` may be
+// the only piece's own memory.
+void pack(const CollectiveCall& call, const SliceLayout& layout, std::int64_t begin, std::int64_t end, DType value_type,
+          std::byte* packed);
 
-// Writes postscale * value, rounded once, from slice `slice` to output[piece][at + i], where `at` is the part's offset
-// in the piece for an allreduce, and 0 if the slice is all that this rank gets. Pieces without output are skipped.
+// Copies the results [begin, end) to output[piece][at + i], where `at` is the part's offset in the piece for an
+// allreduce, and 0 if the slice is all that this rank gets. Pieces without output are skipped.
 enum class UnpackTo { place_in_piece, start_of_output };
-void unpack_slice(const CollectiveCall& call, const SliceLayout& layout, int slice, UnpackTo place,
-                  const std::byte* packed);
+void unpack(const CollectiveCall& call, const SliceLayout& layout, std::int64_t begin, std::int64_t end, UnpackTo place,
+            const std::byte* packed);
 
 }  // namespace hvd

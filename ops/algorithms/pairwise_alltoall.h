@@ -1,7 +1,5 @@
-// Alltoall by direct exchange: in step r every rank sends to the r-th rank after it and receives from the r-th before.
-//
-// Steps: N-1, of which kStepsInFlight run at a time. Bytes per rank: exactly what it has to give and to get. Because
-// the ranks are staggered, no rank is the target of two others in the same step.
+// Alltoall by direct exchange (pairwise_exchange.h). Steps: N-1. Bytes per rank: exactly what it has to give and to
+// get.
 #pragma once
 
 #include <cstddef>

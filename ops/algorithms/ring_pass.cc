@@ -1,159 +1,198 @@
 #include "ops/algorithms/ring_pass.h"
 
 #include <algorithm>
-#include <cstddef>
 #include <deque>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <vector>
-
-#include "ops/reduction/reduce.h"
 
 namespace hvd {
 
 namespace {
 
 struct Segment {
-  int step = 0;                       // of the ring, in which it is received
+  int step = 0;                       // of the ring, in which it is sent or received
   std::int64_t begin = 0, count = 0;  // elements
+  std::int64_t end() const { return begin + count; }
+};
+
+// The segments of the slices of the steps [first, last), one after the other.
+class SegmentCursor {
+ public:
+  // `shift` 0: the slices that this position sends in these steps; 1: those that it receives.
+  SegmentCursor(const SlicedReduction& work, int first_step, int last_step, int shift, std::int64_t limit)
+      : work_(work), step_(first_step), last_step_(last_step), shift_(shift), limit_(limit) {}
+
+  std::optional<Segment> next() {
+    for (; step_ < last_step_; ++step_, offset_ = 0) {
+      const int slice = work_.around(work_.position - 1 - step_ - shift_);
+      const std::int64_t begin = work_.begin_of(slice) + offset_;
+      const std::int64_t left = work_.end_of(slice) - begin;
+      if (left == 0) continue;
+      const std::int64_t count = std::min(left, limit_);
+      offset_ += count;
+      return Segment{.step = step_, .begin = begin, .count = count};
+    }
+    return std::nullopt;
+  }
+
+ private:
+  const SlicedReduction& work_;
+  int step_;
+  const int last_step_;
+  const int shift_;
+  const std::int64_t limit_;  // elements
+  std::int64_t offset_ = 0;   // in the slice
 };
 
 class Ring {
  public:
-  Ring(const RingPass& pass, int first_step, int last_step);
+  Ring(const SlicedReduction& work, int first_step, int last_step, std::int64_t segment_elements);
   void run();
 
  private:
   struct Incoming {
     Segment segment;
-    std::byte* memory;
+    std::span<std::byte> memory;
     Transport::Ticket ticket;
   };
 
-  // The slice that this position sends in a step, and receives in the step before.
-  std::size_t slice_of(int step) const { return static_cast<std::size_t>(((position_ - 1 - step) % n_ + n_) % n_); }
-  bool folds(int step) const { return step < n_ - 1; }
-  std::size_t bytes(std::int64_t elements) const { return static_cast<std::size_t>(elements) * element_bytes_; }
-  std::byte* at(std::int64_t element) const { return static_cast<std::byte*>(pass_.buffer) + bytes(element); }
+  bool carries_values(int step) const { return step < n_ - 1; }
+  bool reduces() const { return carries_values(first_step_); }
 
-  void allocate_scratch();
-  std::optional<Segment> next_segment();
+  void allocate_scratch(std::int64_t segment_elements);
   bool post_receive();
-  void send(std::int64_t begin, std::int64_t count);
-  void send_first_slice();
+  std::optional<Segment> next_to_send();
+  void post_sends(std::size_t limit);
+  void receive();
   void fold(const Incoming& incoming) const;
 
-  const RingPass& pass_;
-  const int n_, position_, first_step_, last_step_;
-  const std::size_t element_bytes_;
-  const std::int64_t segment_elements_;
+  const SlicedReduction& work_;
+  const int n_, first_step_, last_step_;
   const int to_, from_;
 
-  // Where the receives stand: the next segment begins here in the slice of this step.
-  int receive_step_;
-  std::int64_t receive_offset_ = 0;
+  SegmentCursor own_;               // the slice that begins its journey here
+  SegmentCursor expected_;          // what will come in
+  std::deque<Segment> to_be_sent_;  // what came in and goes on
+  std::deque<Incoming> incoming_;   // posted
+  std::vector<Transport::Ticket> sends_;
+  std::uint32_t posted_ = 0;  // receives
 
   std::unique_ptr<std::byte[]> scratch_;
   std::size_t scratch_slot_bytes_ = 0;
-  std::uint32_t received_ = 0, sent_ = 0;  // segments posted so far
-  std::deque<Incoming> incoming_;
-  std::vector<Transport::Ticket> sends_;
 };
 
-Ring::Ring(const RingPass& pass, int first_step, int last_step)
-    : pass_(pass),
-      n_(static_cast<int>(pass.members.size())),
-      position_(pass.position),
+Ring::Ring(const SlicedReduction& work, int first_step, int last_step, std::int64_t segment_elements)
+    : work_(work),
+      n_(work.ranks()),
       first_step_(first_step),
       last_step_(last_step),
-      element_bytes_(size_of(pass.element_type)),
-      segment_elements_(kRingSegmentBytes / static_cast<std::int64_t>(element_bytes_)),
-      to_(pass.members[static_cast<std::size_t>((position_ + 1) % n_)]),
-      from_(pass.members[static_cast<std::size_t>((position_ + n_ - 1) % n_)]),
-      receive_step_(first_step) {
-  if (folds(first_step)) allocate_scratch();
+      to_(work.member(work.around(work.position + 1))),
+      from_(work.member(work.around(work.position - 1))),
+      own_(work, first_step, first_step + 1, 0, segment_elements),
+      expected_(work, first_step, last_step, 1, segment_elements) {
+  if (reduces()) allocate_scratch(segment_elements);
 }
 
-void Ring::allocate_scratch() {
+void Ring::allocate_scratch(std::int64_t segment_elements) {
   std::int64_t longest = 0;
-  for (std::size_t slice = 0; slice + 1 < pass_.slice_bounds.size(); ++slice) {
-    longest = std::max(longest, pass_.slice_bounds[slice + 1] - pass_.slice_bounds[slice]);
-  }
-  scratch_slot_bytes_ = bytes(std::min(longest, segment_elements_));
+  for (int slice = 0; slice < n_; ++slice) longest = std::max(longest, work_.end_of(slice) - work_.begin_of(slice));
+  scratch_slot_bytes_ = static_cast<std::size_t>(std::min(longest, segment_elements)) * size_of(work_.value_type);
   scratch_ = std::make_unique_for_overwrite<std::byte[]>(scratch_slot_bytes_ * kReceivesAhead);
 }
 
-std::optional<Segment> Ring::next_segment() {
-  for (; receive_step_ < last_step_; ++receive_step_, receive_offset_ = 0) {
-    const std::size_t slice = slice_of(receive_step_ + 1);
-    const std::int64_t begin = pass_.slice_bounds[slice] + receive_offset_;
-    const std::int64_t left = pass_.slice_bounds[slice + 1] - begin;
-    if (left == 0) continue;
-    const std::int64_t count = std::min(left, segment_elements_);
-    receive_offset_ += count;
-    return Segment{.step = receive_step_, .begin = begin, .count = count};
-  }
-  return std::nullopt;
-}
-
 bool Ring::post_receive() {
-  const auto segment = next_segment();
+  const auto segment = expected_.next();
   if (!segment) return false;
-  std::byte* memory =
-      folds(segment->step) ? scratch_.get() + received_ % kReceivesAhead * scratch_slot_bytes_ : at(segment->begin);
-  Tag tag = pass_.tag;
-  tag.step += received_++;
-  const auto ticket = pass_.transport.post_receive(from_, tag, {memory, bytes(segment->count)});
-  incoming_.push_back({.segment = *segment, .memory = memory, .ticket = ticket});
+  const std::span<std::byte> memory =
+      carries_values(segment->step) ? std::span(scratch_.get() + posted_ % kReceivesAhead * scratch_slot_bytes_,
+                                                static_cast<std::size_t>(segment->count) * size_of(work_.value_type))
+                                    : work_.results_in(segment->begin, segment->end());
+  Tag tag = work_.tag;
+  tag.step += posted_++;
+  incoming_.push_back({*segment, memory, work_.transport.post_receive(from_, tag, memory)});
   return true;
 }
 
-void Ring::send(std::int64_t begin, std::int64_t count) {
-  Tag tag = pass_.tag;
-  tag.step += sent_++;
-  sends_.push_back(pass_.transport.post_send(to_, tag, {at(begin), bytes(count)}));
+// Messages leave in the order of steps, so whatever came in goes on when all of the own slice has left.
+std::optional<Segment> Ring::next_to_send() {
+  if (const auto own = own_.next()) {
+    if (reduces()) work_.make_ready(own->begin, own->end());
+    return own;
+  }
+  if (to_be_sent_.empty()) return std::nullopt;
+  const Segment next = to_be_sent_.front();
+  to_be_sent_.pop_front();
+  return next;
 }
 
-void Ring::send_first_slice() {
-  const std::size_t slice = slice_of(first_step_);
-  const std::int64_t end = pass_.slice_bounds[slice + 1];
-  for (std::int64_t begin = pass_.slice_bounds[slice]; begin < end; begin += segment_elements_) {
-    send(begin, std::min(segment_elements_, end - begin));
+void Ring::post_sends(std::size_t limit) {
+  while (sends_.size() < limit) {
+    const auto segment = next_to_send();
+    if (!segment) return;
+    Tag tag = work_.tag;
+    tag.step += static_cast<std::uint32_t>(sends_.size());
+    const auto bytes = carries_values(segment->step) ? work_.values_in(segment->begin, segment->end())
+                                                     : work_.results_in(segment->begin, segment->end());
+    sends_.push_back(work_.transport.post_send(to_, tag, bytes));
   }
 }
 
 // What came from the left holds the ranks before this one: it goes first.
 void Ring::fold(const Incoming& incoming) const {
-  std::byte* own = at(incoming.segment.begin);
-  const void* inputs[] = {incoming.memory, own};
-  const Reduction reduction{.dtype = pass_.element_type, .op = pass_.op};
-  reduce(reduction, pass_.element_type, inputs, pass_.element_type, own,
-         static_cast<std::size_t>(incoming.segment.count));
+  const Segment& segment = incoming.segment;
+  const bool completes = segment.step == n_ - 2;
+  const auto own = work_.values_in(segment.begin, segment.end());
+  const void* inputs[] = {incoming.memory.data(), own.data()};
+  const Reduction reduction{.dtype = work_.reduction.dtype,
+                            .op = work_.reduction.op,
+                            .postscale = completes ? work_.reduction.postscale : 1.0};
+  reduce(reduction, work_.value_type, inputs, completes ? reduction.dtype : work_.value_type,
+         completes ? work_.results_in(segment.begin, segment.end()).data() : own.data(),
+         static_cast<std::size_t>(segment.count));
+}
+
+// The next segment. Own values are made ready while it is on the wire, results handed out when it has gone on.
+void Ring::receive() {
+  const Incoming incoming = incoming_.front();
+  const Segment& segment = incoming.segment;
+  if (carries_values(segment.step)) work_.make_ready(segment.begin, segment.end());
+  work_.transport.wait(incoming.ticket, work_.deadline);
+  incoming_.pop_front();
+  if (carries_values(segment.step)) fold(incoming);
+  if (segment.step + 1 < last_step_) {
+    to_be_sent_.push_back({.step = segment.step + 1, .begin = segment.begin, .count = segment.count});
+  }
+  post_receive();
 }
 
 void Ring::run() {
   while (incoming_.size() < kReceivesAhead && post_receive()) {
   }
-  send_first_slice();
-  while (!incoming_.empty()) {
-    const Incoming incoming = incoming_.front();
-    incoming_.pop_front();
-    pass_.transport.wait(incoming.ticket, pass_.deadline);
-    if (folds(incoming.segment.step)) fold(incoming);
-    if (incoming.segment.step + 1 < last_step_) send(incoming.segment.begin, incoming.segment.count);
-    post_receive();
+  post_sends(kSendsAhead);
+  for (std::size_t received = 1; !incoming_.empty(); ++received) {
+    const Segment segment = incoming_.front().segment;
+    receive();
+    post_sends(received + kSendsAhead);
+    if (reduces() && segment.step >= n_ - 2) work_.make_complete(segment.begin, segment.end());
   }
-  for (const auto ticket : sends_) pass_.transport.wait(ticket, pass_.deadline);
+  post_sends(std::numeric_limits<std::size_t>::max());
+  for (const auto ticket : sends_) work_.transport.wait(ticket, work_.deadline);
 }
 
 }  // namespace
 
-void run_ring(const RingPass& pass, RingPass::Steps steps) {
-  const int n = static_cast<int>(pass.members.size());
-  if (n < 2) return;
-  const int first = steps == RingPass::Steps::allgather ? n - 1 : 0;
-  const int last = steps == RingPass::Steps::reduce_scatter ? n - 1 : 2 * (n - 1);
-  Ring(pass, first, last).run();
+void run_ring(const SlicedReduction& work, RingSteps steps) {
+  const int n = work.ranks();
+  if (n == 1) {
+    if (steps != RingSteps::allgather) work.reduce_alone();
+    return;
+  }
+  const int first = steps == RingSteps::allgather ? n - 1 : 0;
+  const int last = steps == RingSteps::reduce_scatter ? n - 1 : 2 * (n - 1);
+  const auto element_bytes = static_cast<std::int64_t>(size_of(work.value_type));
+  Ring(work, first, last, kRingSegmentBytes / element_bytes).run();
 }
 
 }  // namespace hvd

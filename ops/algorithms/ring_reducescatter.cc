@@ -4,19 +4,6 @@
 
 namespace hvd {
 
-void ring_reducescatter(Transport& transport, std::span<const int> members, int position, DType element_type,
-                        ReduceOp op, void* buffer, std::span<const std::int64_t> slice_bounds, Tag tag,
-                        Deadline deadline) {
-  const RingPass pass{.transport = transport,
-                      .members = members,
-                      .position = position,
-                      .element_type = element_type,
-                      .op = op,
-                      .buffer = buffer,
-                      .slice_bounds = slice_bounds,
-                      .tag = tag,
-                      .deadline = deadline};
-  run_ring(pass, RingPass::Steps::reduce_scatter);
-}
+void ring_reducescatter(const SlicedReduction& work) { run_ring(work, RingSteps::reduce_scatter); }
 
 }  // namespace hvd

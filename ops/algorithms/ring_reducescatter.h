@@ -4,19 +4,11 @@
 // Source: as ring_allreduce.h.
 #pragma once
 
-#include <cstdint>
-#include <span>
-
-#include "core/collective/collective.h"
-#include "core/tensor/dtype.h"
-#include "ops/transport/transport.h"
+#include "ops/algorithms/sliced_reduction.h"
 
 namespace hvd {
 
-// Parameters as for ring_allreduce. Afterwards the slice at this rank's position is complete; the others hold partial
-// results that mean nothing.
-void ring_reducescatter(Transport& transport, std::span<const int> members, int position, DType element_type,
-                        ReduceOp op, void* buffer, std::span<const std::int64_t> slice_bounds, Tag tag,
-                        Deadline deadline);
+// As ring_allreduce, but only the slice at this rank's position gets results and is made complete.
+void ring_reducescatter(const SlicedReduction& work);
 
 }  // namespace hvd

@@ -47,4 +47,11 @@ void SliceLayout::pack() {
   bounds_.push_back(packed);
 }
 
+std::size_t SliceLayout::part_at(std::int64_t packed_offset) const {
+  const auto after =
+      std::upper_bound(parts_.begin(), parts_.end(), packed_offset,
+                       [](std::int64_t offset, const Part& part) { return offset < part.packed_offset; });
+  return static_cast<std::size_t>(after - parts_.begin()) - 1;
+}
+
 }  // namespace hvd

@@ -10,6 +10,8 @@
 // tensor and never from what else is in the bucket: the same tensor has the same result fused or alone.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -24,6 +26,13 @@ class SliceLayout {
     std::int64_t packed_offset = 0;  // in the packed buffer
   };
 
+  // Some elements of one part.
+  struct Run {
+    int slice = 0;
+    std::size_t piece = 0;
+    Part elements;
+  };
+
   // Every piece in slices of equal size, the first ones with one element more where it does not divide.
   static SliceLayout balanced(std::span<const std::int64_t> elements, int slices);
 
@@ -36,6 +45,10 @@ class SliceLayout {
     return parts_[static_cast<std::size_t>(slice) * pieces_ + piece];
   }
 
+  // Calls body(Run) for the elements [begin, end) of the packed buffer, part by part.
+  template <typename Body>
+  void for_each_run(std::int64_t begin, std::int64_t end, const Body& body) const;
+
   // slices() + 1 offsets in the packed buffer: slice h is [bounds[h], bounds[h + 1]).
   std::span<const std::int64_t> slice_bounds() const { return bounds_; }
   std::int64_t total_elements() const { return bounds_.back(); }
@@ -44,11 +57,27 @@ class SliceLayout {
   SliceLayout(std::size_t pieces, int slices);
   // Parts have offset and count; this adds where they lie in the packed buffer.
   void pack();
+  // The last part that begins at or before this element.
+  std::size_t part_at(std::int64_t packed_offset) const;
 
   std::size_t pieces_;
   int slices_;
   std::vector<Part> parts_;  // slice-major
   std::vector<std::int64_t> bounds_;
 };
+
+template <typename Body>
+void SliceLayout::for_each_run(std::int64_t begin, std::int64_t end, const Body& body) const {
+  for (std::size_t at = begin < end ? part_at(begin) : 0; begin < end; ++at) {
+    const Part& part = parts_[at];
+    const std::int64_t skipped = begin - part.packed_offset;
+    const std::int64_t count = std::min(end, part.packed_offset + part.count) - begin;
+    if (count <= 0) continue;
+    body(Run{.slice = static_cast<int>(at / pieces_),
+             .piece = at % pieces_,
+             .elements = {.offset = part.offset + skipped, .count = count, .packed_offset = begin}});
+    begin += count;
+  }
+}
 
 }  // namespace hvd

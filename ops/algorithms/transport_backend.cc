@@ -7,12 +7,14 @@
 
 #include "core/base/error.h"
 #include "core/tensor/tensor_view.h"
+#include "ops/algorithms/adasum.h"
+#include "ops/algorithms/allreduce.h"
 #include "ops/algorithms/barrier.h"
 #include "ops/algorithms/broadcast.h"
 #include "ops/algorithms/packing.h"
+#include "ops/algorithms/pairwise_allgather.h"
 #include "ops/algorithms/pairwise_alltoall.h"
 #include "ops/algorithms/ring_allgather.h"
-#include "ops/algorithms/ring_allreduce.h"
 #include "ops/algorithms/ring_reducescatter.h"
 #include "ops/reduction/reduce.h"
 
@@ -21,8 +23,6 @@ namespace hvd {
 namespace {
 
 constexpr int kScore = 10;
-// A buffer beyond this was for one huge tensor and is given back after the call.
-constexpr std::size_t kKeptScratchBytes = std::size_t{128} << 20;
 
 bool reduces(Collective collective) {
   return collective == Collective::allreduce || collective == Collective::reducescatter;
@@ -64,13 +64,46 @@ struct TransportBackend::Party {
   std::size_t index() const { return static_cast<std::size_t>(position); }
 };
 
-TransportBackend::TransportBackend(std::string name, std::shared_ptr<Transport> transport, Duration timeout)
-    : name_(std::move(name)), transport_(std::move(transport)), timeout_(timeout) {}
+// One exchange after the other, each with steps of its own in the tags.
+class TransportBackend::SliceMessages final : public SliceExchange {
+ public:
+  SliceMessages(Transport& transport, const Party& party) : transport_(transport), party_(party), tag_(party.tag) {}
+
+  void scatter(const std::byte* blocks, std::span<const std::int64_t> bounds, std::byte* own) override {
+    const std::int64_t size = bounds[party_.index() + 1] - bounds[party_.index()];
+    std::vector<std::int64_t> own_bounds{0};
+    for (std::size_t i = 0; i < party_.members.size(); ++i) own_bounds.push_back(own_bounds.back() + size);
+    pairwise_alltoall(transport_, party_.members, party_.position, blocks, bounds, own, own_bounds, next_tag(),
+                      party_.deadline);
+  }
+
+  void gather(std::byte* blocks, std::span<const std::int64_t> bounds) override {
+    pairwise_allgather(transport_, party_.members, party_.position, blocks, bounds, next_tag(), party_.deadline);
+  }
+
+ private:
+  Tag next_tag() {
+    const Tag tag = tag_;
+    tag_.step += static_cast<std::uint32_t>(party_.members.size());
+    return tag;
+  }
+
+  Transport& transport_;
+  const Party& party_;
+  Tag tag_;
+};
+
+TransportBackend::TransportBackend(std::string name, std::shared_ptr<Transport> transport, Duration timeout,
+                                   ChooseAllreduce choose_allreduce)
+    : name_(std::move(name)),
+      transport_(std::move(transport)),
+      timeout_(timeout),
+      choose_allreduce_(std::move(choose_allreduce)) {}
 
 int TransportBackend::score(const CollectiveCall& call) const {
   if (call.device != kCpuDevice || call.collective == Collective::join) return 0;
   if (call.set->ranks.empty() || call.set->ranks.back() >= transport_->size()) return 0;
-  if (reduces(call.collective) && !can_reduce(call.dtype, call.op)) return 0;
+  if (reduces(call.collective) && !can_reduce(call.dtype, call.op) && !is_adasum(call)) return 0;
   return kScore;
 }
 
@@ -92,34 +125,61 @@ void TransportBackend::run(const CollectiveCall& call) {
       break;
     case Collective::join: throw Unsupported("join moves no data");
   }
-  release_large_scratch();
+  scratch_.release_large();
 }
 
 void TransportBackend::allreduce(const CollectiveCall& call, const Party& party) {
+  if (is_adasum(call)) {
+    SliceMessages exchange(*transport_, party);
+    adasum(call, party.position, exchange, scratch_);
+    return;
+  }
   std::vector<std::int64_t> elements;
   for (const Piece& piece : call.pieces) elements.push_back(piece.elements);
   const auto layout = SliceLayout::balanced(elements, static_cast<int>(party.members.size()));
-
-  const DType accumulator = accumulator_of(call.dtype);
-  const bool in_output = call.pieces.size() == 1 && accumulator == call.dtype && call.pieces.front().output != nullptr;
-  std::byte* packed = in_output ? static_cast<std::byte*>(call.pieces.front().output)
-                                : scratch(bytes_of(layout.total_elements(), accumulator));
-  pack(call, layout, packed);
-  ring_allreduce(*transport_, party.members, party.position, accumulator, call.op, packed, layout.slice_bounds(),
-                 party.tag, party.deadline);
-  for (int slice = 0; slice < layout.slices(); ++slice) {
-    unpack_slice(call, layout, slice, UnpackTo::place_in_piece, packed);
-  }
+  const auto algorithm = choose_allreduce_(
+      {.bytes = bytes_of(layout.total_elements(), call.dtype), .ranks = static_cast<int>(party.members.size())});
+  run_allreduce(algorithm,
+                packed_reduction(call, party, layout, value_type_of(algorithm, call.dtype), UnpackTo::place_in_piece));
 }
 
 void TransportBackend::reducescatter(const CollectiveCall& call, const Party& party) {
   const auto layout = SliceLayout::with_counts(call.counts, static_cast<int>(party.members.size()));
-  const DType accumulator = accumulator_of(call.dtype);
-  std::byte* packed = scratch(bytes_of(layout.total_elements(), accumulator));
-  pack(call, layout, packed);
-  ring_reducescatter(*transport_, party.members, party.position, accumulator, call.op, packed, layout.slice_bounds(),
-                     party.tag, party.deadline);
-  unpack_slice(call, layout, party.position, UnpackTo::start_of_output, packed);
+  ring_reducescatter(packed_reduction(call, party, layout, accumulator_of(call.dtype), UnpackTo::start_of_output));
+}
+
+SlicedReduction TransportBackend::packed_reduction(const CollectiveCall& call, const Party& party,
+                                                   const SliceLayout& layout, DType value_type, UnpackTo place) {
+  const bool one_type = value_type == call.dtype;
+  const bool one_tensor = place == UnpackTo::place_in_piece && call.pieces.size() == 1;
+  auto* const tensor = one_tensor ? static_cast<std::byte*>(call.pieces.front().output) : nullptr;
+
+  const std::size_t result_bytes = tensor != nullptr ? 0 : bytes_of(layout.total_elements(), call.dtype);
+  const std::size_t value_bytes = one_type ? 0 : bytes_of(layout.total_elements(), value_type);
+  std::byte* const memory = scratch_.take(value_bytes + result_bytes);
+  std::byte* const results = tensor != nullptr ? tensor : memory + value_bytes;
+  std::byte* const values = one_type ? results : memory;
+
+  SlicedReduction work{.transport = *transport_,
+                       .members = party.members,
+                       .position = party.position,
+                       .reduction = {.dtype = call.dtype, .op = call.op, .postscale = call.postscale},
+                       .value_type = value_type,
+                       .values = values,
+                       .results = results,
+                       .slice_bounds = layout.slice_bounds(),
+                       .tag = party.tag,
+                       .deadline = party.deadline};
+  if (value_type != accumulator_of(call.dtype)) work.reduction.prescale = call.prescale;
+  work.ready = [&call, &layout, value_type, values](std::int64_t begin, std::int64_t end) {
+    pack(call, layout, begin, end, value_type, values);
+  };
+  if (results != tensor) {
+    work.complete = [&call, &layout, place, results](std::int64_t begin, std::int64_t end) {
+      unpack(call, layout, begin, end, place, results);
+    };
+  }
+  return work;
 }
 
 void TransportBackend::allgather(const CollectiveCall& call, const Party& party) {
@@ -128,7 +188,7 @@ void TransportBackend::allgather(const CollectiveCall& call, const Party& party)
     const auto bounds = byte_bounds(call.counts[i], call.dtype);
     // A joined rank passes on what it does not keep.
     std::byte* gathered = piece.output != nullptr ? static_cast<std::byte*>(piece.output)
-                                                  : scratch(static_cast<std::size_t>(bounds.back()));
+                                                  : scratch_.take(static_cast<std::size_t>(bounds.back()));
     move_bytes(gathered + bounds[party.index()], piece.input, bytes_of(call.counts[i][party.index()], call.dtype));
     ring_allgather(*transport_, party.members, party.position, gathered, bounds, party.tag, party.deadline);
   }
@@ -137,7 +197,7 @@ void TransportBackend::allgather(const CollectiveCall& call, const Party& party)
 void TransportBackend::broadcast(const CollectiveCall& call, const Party& party) {
   for (const Piece& piece : call.pieces) {
     const std::size_t bytes = bytes_of(piece.elements, call.dtype);
-    std::byte* data = piece.output != nullptr ? static_cast<std::byte*>(piece.output) : scratch(bytes);
+    std::byte* data = piece.output != nullptr ? static_cast<std::byte*>(piece.output) : scratch_.take(bytes);
     if (party.position == call.root) move_bytes(data, piece.input, bytes);
     chain_broadcast(*transport_, party.members, party.position, call.root, {data, bytes}, party.tag, party.deadline);
   }
@@ -154,27 +214,12 @@ void TransportBackend::alltoall(const CollectiveCall& call, const Party& party) 
   auto* output = static_cast<std::byte*>(piece.output);
   if (input == output) {
     const auto bytes = static_cast<std::size_t>(input_bounds.back());
-    std::byte* copy = scratch(bytes);
+    std::byte* copy = scratch_.take(bytes);
     move_bytes(copy, input, bytes);
     input = copy;
   }
   pairwise_alltoall(*transport_, party.members, party.position, input, input_bounds, output, output_bounds, party.tag,
                     party.deadline);
-}
-
-std::byte* TransportBackend::scratch(std::size_t bytes) {
-  if (bytes > scratch_bytes_) {
-    scratch_.reset();
-    scratch_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
-    scratch_bytes_ = bytes;
-  }
-  return scratch_.get();
-}
-
-void TransportBackend::release_large_scratch() {
-  if (scratch_bytes_ <= kKeptScratchBytes) return;
-  scratch_.reset();
-  scratch_bytes_ = 0;
 }
 
 }  // namespace hvd

@@ -1,9 +1,10 @@
 // Every collective over a transport, without anything shared between ranks: what is left when ranks are on different
 // hosts or must not share memory.
 //
-// Reductions pack the bucket slice by slice into a buffer of accumulators (packing.h), send that round the ring and
-// round once while unpacking; one tensor that is its own accumulator type is reduced in its output, without a buffer.
-// The other collectives move bytes straight between the tensors. Owned by the executor, used on the engine thread.
+// Reductions run on packed buffers, sliced by the tensors' own sizes: an algorithm (allreduce_algorithm.h) has them
+// filled and emptied range by range as it goes (packing.h). One tensor is its own packed buffer; what it needs beside
+// itself is accumulators, if its type has others. Adasum has an algorithm of its own (adasum.h). The other collectives
+// move bytes straight between the tensors. Owned by the executor, used on the engine thread.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +14,11 @@
 
 #include "core/base/clock.h"
 #include "core/execution/backend.h"
+#include "ops/algorithms/allreduce_algorithm.h"
+#include "ops/algorithms/packing.h"
+#include "ops/algorithms/scratch.h"
 #include "ops/algorithms/slice_layout.h"
+#include "ops/algorithms/sliced_reduction.h"
 #include "ops/transport/transport.h"
 
 namespace hvd {
@@ -21,7 +26,8 @@ namespace hvd {
 class TransportBackend final : public Backend {
  public:
   // The transport reaches all ranks from 0 to size() - 1. A run() ends with a Timeout after `timeout`.
-  TransportBackend(std::string name, std::shared_ptr<Transport> transport, Duration timeout);
+  TransportBackend(std::string name, std::shared_ptr<Transport> transport, Duration timeout,
+                   ChooseAllreduce choose_allreduce);
 
   const char* name() const override { return name_.c_str(); }
   int score(const CollectiveCall& call) const override;
@@ -30,6 +36,7 @@ class TransportBackend final : public Backend {
  private:
   // Who takes part in a call, and until when.
   struct Party;
+  class SliceMessages;
 
   void allreduce(const CollectiveCall& call, const Party& party);
   void reducescatter(const CollectiveCall& call, const Party& party);
@@ -37,15 +44,15 @@ class TransportBackend final : public Backend {
   void broadcast(const CollectiveCall& call, const Party& party);
   void alltoall(const CollectiveCall& call, const Party& party);
 
-  // Memory that is kept from call to call, for one use at a time; its content is undefined.
-  std::byte* scratch(std::size_t bytes);
-  void release_large_scratch();
+  // The call's tensors as an algorithm takes them; valid as long as the call and the layout are.
+  SlicedReduction packed_reduction(const CollectiveCall& call, const Party& party, const SliceLayout& layout,
+                                   DType value_type, UnpackTo place);
 
   const std::string name_;
   const std::shared_ptr<Transport> transport_;
   const Duration timeout_;
-  std::unique_ptr<std::byte[]> scratch_;
-  std::size_t scratch_bytes_ = 0;
+  const ChooseAllreduce choose_allreduce_;
+  Scratch scratch_;
 };
 
 }  // namespace hvd

@@ -7,6 +7,8 @@ namespace {
 // Below this, waiting for each other once more costs more than reducing everything everywhere.
 constexpr std::int64_t kOneStepBytes = 16 << 10;
 constexpr int kOneStepRanks = 8;
+// Below this, copies that stay in cache are as fast as a second meeting.
+constexpr std::int64_t kLargeBytes = 128 << 10;
 
 // A rank that is alone on its host scales and rounds.
 void reduce_alone(const Piece& piece, const Reduction& reduction, DType result_type, void* out) {
@@ -20,13 +22,6 @@ void reduce_alone(const Piece& piece, const Reduction& reduction, DType result_t
   reduce(reduction, reduction.dtype, input, result_type, out, elements);
 }
 
-// Where slice `slice` of `count` elements begins; whole cache lines but for the last.
-std::int64_t slice_begin(std::int64_t count, int slice, int slices, std::size_t element_size) {
-  const auto line = static_cast<std::int64_t>(64 / element_size);
-  const std::int64_t lines = (count + line - 1) / line;
-  return std::min(count, lines * slice / slices * line);
-}
-
 }  // namespace
 
 void HostGroup::allreduce(std::span<const Piece> pieces, const Reduction& reduction) {
@@ -35,13 +30,24 @@ void HostGroup::allreduce(std::span<const Piece> pieces, const Reduction& reduct
     for (const Piece& piece : pieces) reduce_alone(piece, reduction, reduction.dtype, piece.output);
     return;
   }
-  window_.begin("allreduce");
   const std::int64_t total = elements_of(pieces);
-  const bool little = total * static_cast<std::int64_t>(size_of(reduction.dtype)) <= kOneStepBytes;
-  if (ranks() == 2 || (little && ranks() <= kOneStepRanks)) {
-    one_step_allreduce(pieces, reduction, total);
+  const std::int64_t bytes = total * static_cast<std::int64_t>(size_of(reduction.dtype));
+  if (total == 0) return;
+  window_.begin("allreduce");
+  if (bytes <= static_cast<std::int64_t>(Window::kNoteBytes)) return note_allreduce(pieces, reduction, total);
+  const OutputScope scope(*this, bytes);
+
+  if (bytes >= kLargeBytes) return large_allreduce(pieces, reduction, total);
+  chunked_allreduce({PieceCursor(pieces), total, chunk_elements(reduction.dtype)}, pieces, reduction, total);
+}
+
+void HostGroup::chunked_allreduce(const Publication& publication, std::span<const Piece> pieces,
+                                  const Reduction& reduction, std::int64_t total) {
+  const std::int64_t bytes = total * static_cast<std::int64_t>(size_of(reduction.dtype));
+  if (ranks() == 2 || (bytes <= kOneStepBytes && ranks() <= kOneStepRanks)) {
+    one_step_allreduce(publication, pieces, reduction, total);
   } else {
-    sliced_allreduce(pieces, pieces, reduction, reduction.dtype, total);
+    sliced_allreduce(publication, pieces, reduction, reduction.dtype, total);
   }
 }
 
@@ -60,41 +66,48 @@ void HostGroup::reduce_to_leader(std::span<const Piece> pieces, const Reduction&
   }
   window_.begin("allreduce");
   const Piece result{.input = nullptr, .output = accumulators, .elements = elements_of(pieces)};
-  sliced_allreduce(pieces, std::span(&result, 1), unfinished, accumulator, result.elements);
+  sliced_allreduce({PieceCursor(pieces), result.elements, elements_in(window_.chunk_bytes(), size_of(accumulator))},
+                   std::span(&result, 1), unfinished, accumulator, result.elements);
 }
 
-void HostGroup::one_step_allreduce(std::span<const Piece> pieces, const Reduction& reduction, std::int64_t total) {
+void HostGroup::note_allreduce(std::span<const Piece> pieces, const Reduction& reduction, std::int64_t total) {
   PieceCursor in(pieces), out(pieces);
-  const std::int64_t chunk = elements_in(window_.chunk_bytes(), size_of(reduction.dtype));
-  while (total > 0) {
-    const std::int64_t count = std::min(chunk, total);
-    pack(in, count, reduction, window_.open_step());
-    window_.publish();
+  window_.open_step();
+  pack(in, total, reduction, window_.own_note());
+  window_.publish();
+  window_.await_all();
+  for (int rank = 0; rank < ranks(); ++rank) sources_[static_cast<std::size_t>(rank)] = window_.note(rank);
+  reduce_from_sources(out, total, reduction);
+}
+
+void HostGroup::one_step_allreduce(Publication publication, std::span<const Piece> pieces, const Reduction& reduction,
+                                   std::int64_t total) {
+  PieceCursor out(pieces);
+  if (publication.left == total) publish_next(publication, reduction);
+  for (std::int64_t left = total; left > 0;) {
+    const std::int64_t count = std::min(publication.chunk, left);
     window_.await_all();
-    reduce_from_slots(out, count, reduction, 0);
-    total -= count;
+    for (int rank = 0; rank < ranks(); ++rank) sources_[static_cast<std::size_t>(rank)] = window_.slot(rank);
+    reduce_from_sources(out, count, reduction);
+    publish_next(publication, reduction);
+    left -= count;
   }
 }
 
 // The next chunk is published before the result of this one is awaited: while some still reduce, others pack.
-void HostGroup::sliced_allreduce(std::span<const Piece> inputs, std::span<const Piece> outputs,
-                                 const Reduction& reduction, DType result_type, std::int64_t total) {
-  const std::size_t result_size = size_of(result_type);
-  PieceCursor in(inputs), out(outputs);
-  const std::int64_t chunk = elements_in(window_.chunk_bytes(), std::max(size_of(reduction.dtype), result_size));
-  const auto publish_next = [&](std::int64_t count) {
-    pack(in, count, reduction, window_.open_step());
-    window_.publish();
-  };
-  if (total > 0) publish_next(std::min(chunk, total));
-  while (total > 0) {
-    const std::int64_t count = std::min(chunk, total);
-    total -= count;
+void HostGroup::sliced_allreduce(Publication publication, std::span<const Piece> outputs, const Reduction& reduction,
+                                 DType result_type, std::int64_t total) {
+  if (window_.groups().size() > 1) return domain_allreduce(publication, outputs, reduction, result_type, total);
+  PieceCursor out(outputs);
+  if (publication.left == total) publish_next(publication, reduction);
+  for (std::int64_t left = total; left > 0;) {
+    const std::int64_t count = std::min(publication.chunk, left);
     window_.await_all();
     reduce_slices(reduction, result_type, count);
-    if (total > 0) publish_next(std::min(chunk, total));
+    publish_next(publication, reduction);
     window_.await_round();
-    unpack(out, count, result_size, window_.result());
+    unpack(out, count, size_of(result_type), window_.result());
+    left -= count;
   }
 }
 
@@ -105,14 +118,14 @@ void HostGroup::reduce_slices(const Reduction& reduction, DType result_type, std
   const std::int64_t block = elements_in(kScratchBytes, out_size);
   window_.open_round();
   while (const auto slice = window_.take_slice()) {
-    const std::int64_t end = slice_begin(count, *slice + 1, window_.slices(), out_size);
-    for (std::int64_t first = slice_begin(count, *slice, window_.slices(), out_size); first < end; first += block) {
-      const auto elements = static_cast<std::size_t>(std::min(block, end - first));
+    const SliceBounds bounds = slice_bounds(count, *slice, window_.slices(), out_size);
+    for (std::int64_t first = bounds.begin; first < bounds.end; first += block) {
+      const auto elements = static_cast<std::size_t>(std::min(block, bounds.end - first));
       const auto at = static_cast<std::size_t>(first);
       for (int rank = 0; rank < ranks(); ++rank) {
         sources_[static_cast<std::size_t>(rank)] = window_.slot(rank) + at * in_size;
       }
-      reduce(reduction, reduction.dtype, sources_, result_type, scratch_, elements);
+      fold(reduction, result_type, scratch_, elements);
       publishing_results_.copy_chunk(window_.result() + at * out_size, scratch_, elements * out_size);
     }
     window_.finish_slice();

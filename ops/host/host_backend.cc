@@ -5,8 +5,39 @@
 
 #include "core/base/error.h"
 #include "core/tensor/tensor_view.h"
+#include "ops/algorithms/adasum.h"
 
 namespace hvd {
+
+namespace {
+
+// Adasum's exchanges, through the window like any other.
+class SliceWindow final : public SliceExchange {
+ public:
+  explicit SliceWindow(HostGroup& group) : group_(group) {}
+
+  void scatter(const std::byte* blocks, std::span<const std::int64_t> bounds, std::byte* own) override {
+    const HostGroup::Counts from_each(static_cast<std::size_t>(group_.ranks()), sizes(bounds));
+    group_.alltoall({.input = blocks, .output = own, .elements = bounds.back()}, from_each, DType::uint8);
+  }
+
+  void gather(std::byte* blocks, std::span<const std::int64_t> bounds) override {
+    const auto own = static_cast<std::size_t>(group_.rank());
+    const Piece piece{.input = blocks + bounds[own], .output = blocks, .elements = bounds[own + 1] - bounds[own]};
+    group_.allgather({&piece, 1}, {sizes(bounds)}, DType::uint8);
+  }
+
+ private:
+  static std::vector<std::int64_t> sizes(std::span<const std::int64_t> bounds) {
+    std::vector<std::int64_t> sizes;
+    for (std::size_t i = 0; i + 1 < bounds.size(); ++i) sizes.push_back(bounds[i + 1] - bounds[i]);
+    return sizes;
+  }
+
+  HostGroup& group_;
+};
+
+}  // namespace
 
 HostBackend::HostBackend(std::shared_ptr<HostGroup> group, const Topology& topology)
     : group_(std::move(group)), hosts_(topology.hosts) {}
@@ -14,12 +45,17 @@ HostBackend::HostBackend(std::shared_ptr<HostGroup> group, const Topology& topol
 int HostBackend::score(const CollectiveCall& call) const {
   if (call.device != kCpuDevice || call.collective == Collective::join) return 0;
   const bool reduces = call.collective == Collective::allreduce || call.collective == Collective::reducescatter;
-  if (reduces && !reduction_exists(call.dtype, call.op)) return 0;
+  if (reduces && !reduction_exists(call.dtype, call.op) && !is_adasum(call)) return 0;
   if (std::find(hosts_.begin(), hosts_.end(), call.set->ranks) == hosts_.end()) return 0;
   return 100;
 }
 
 void HostBackend::run(const CollectiveCall& call) {
+  if (is_adasum(call)) {
+    SliceWindow exchange(*group_);
+    adasum(call, group_->rank(), exchange, scratch_);
+    return scratch_.release_large();
+  }
   const Reduction reduction{.dtype = call.dtype, .op = call.op, .prescale = call.prescale, .postscale = call.postscale};
   switch (call.collective) {
     case Collective::allreduce: return group_->allreduce(call.pieces, reduction);

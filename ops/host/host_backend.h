@@ -5,6 +5,7 @@
 
 #include "core/execution/backend.h"
 #include "core/rendezvous/topology.h"
+#include "ops/algorithms/scratch.h"
 #include "ops/host/host_group.h"
 
 namespace hvd {
@@ -21,6 +22,7 @@ class HostBackend final : public Backend {
  private:
   const std::shared_ptr<HostGroup> group_;
   const std::vector<std::vector<int>> hosts_;  // their ranks
+  Scratch scratch_;                            // of Adasum, which is done in ordinary memory
 };
 
 }  // namespace hvd

@@ -1,6 +1,7 @@
 // The collectives in which every rank has something of its own for the others.
 #include <cstring>
 #include <memory>
+#include <numeric>
 #include <string>
 
 #include "core/base/error.h"
@@ -11,13 +12,6 @@ namespace hvd {
 namespace {
 
 using Counts = HostGroup::Counts;
-
-void* advance(void* base, std::int64_t elements, std::size_t size) {
-  return base == nullptr ? nullptr : static_cast<std::byte*>(base) + static_cast<std::size_t>(elements) * size;
-}
-const void* advance(const void* base, std::int64_t elements, std::size_t size) {
-  return base == nullptr ? nullptr : static_cast<const std::byte*>(base) + static_cast<std::size_t>(elements) * size;
-}
 
 void copy(void* output, const void* input, std::int64_t elements, std::size_t size) {
   if (output == nullptr || input == nullptr || output == input || elements == 0) return;
@@ -67,7 +61,8 @@ void HostGroup::allgather(std::span<const Piece> pieces, const Counts& counts, D
   check_counts(counts, pieces.size(), ranks(), "allgather");
   const std::size_t size = size_of(dtype);
   std::vector<Piece> own(pieces.begin(), pieces.end());
-  const auto copies = set_aside(own, size);
+  // The first rank's part begins the output: if that is the input's memory too, it lies where it belongs.
+  const auto copies = rank() == 0 ? nullptr : set_aside(own, size);
 
   // What comes from each rank: its part of every piece.
   std::vector<std::vector<Piece>> parts(static_cast<std::size_t>(ranks()));
@@ -75,14 +70,17 @@ void HostGroup::allgather(std::span<const Piece> pieces, const Counts& counts, D
     std::int64_t first = 0;
     for (std::size_t source = 0; source < parts.size(); ++source) {
       const std::int64_t count = counts[p][source];
-      void* output = advance(own[p].output, first, size);
       const bool is_own = static_cast<int>(source) == rank();
-      parts[source].push_back({.input = is_own ? own[p].input : nullptr, .output = output, .elements = count});
-      if (is_own) copy(output, own[p].input, count, size);
+      parts[source].push_back(
+          {.input = is_own ? own[p].input : nullptr, .output = advance(own[p].output, first, size), .elements = count});
       first += count;
     }
   }
-  if (ranks() == 1) return;
+  const auto self = static_cast<std::size_t>(rank());
+  if (ranks() == 1) {
+    for (const Piece& part : parts[self]) copy(part.output, part.input, part.elements, size);
+    return;
+  }
 
   window_.begin("allgather");
   const std::int64_t chunk = elements_in(window_.chunk_bytes(), size);
@@ -93,10 +91,15 @@ void HostGroup::allgather(std::span<const Piece> pieces, const Counts& counts, D
     totals.push_back(elements_of(part));
   }
   const std::int64_t steps = steps_for(*std::max_element(totals.begin(), totals.end()), chunk);
-  const auto self = static_cast<std::size_t>(rank());
+  const OutputScope scope(
+      *this, std::accumulate(totals.begin(), totals.end(), std::int64_t{0}) * static_cast<std::int64_t>(size));
+  PieceCursor own_outputs(parts[self]);
   for (std::int64_t step = 0; step < steps; ++step) {
-    pack(cursors[self], count_in_step(totals[self], step, chunk), {.dtype = dtype}, window_.open_step());
+    const std::int64_t count = count_in_step(totals[self], step, chunk);
+    std::byte* slot = window_.open_step();
+    pack(cursors[self], count, {.dtype = dtype}, slot);
     window_.publish();
+    unpack(own_outputs, count, size, slot);  // while the others still publish
     window_.await_all();
     for (int distance = 1; distance < ranks(); ++distance) {  // each begins with another one
       const int source = (rank() + distance) % ranks();
@@ -125,7 +128,10 @@ void HostGroup::reducescatter(std::span<const Piece> pieces, const Counts& count
     }
   }
 
-  // A slot holds a block for each rank, so that all of them have something to reduce in every step.
+  // A slot holds a block for each rank, so that all of them have something to reduce in every step. The own one stays
+  // empty: it is reduced from where it is, unless there is nothing.
+  const bool joined =
+      std::any_of(pieces.begin(), pieces.end(), [](const Piece& piece) { return piece.input == nullptr; });
   window_.begin("reducescatter");
   const std::size_t block_bytes = window_.chunk_bytes() / static_cast<std::size_t>(ranks()) / 64 * 64;
   const std::int64_t block = elements_in(block_bytes, size);
@@ -138,15 +144,20 @@ void HostGroup::reducescatter(std::span<const Piece> pieces, const Counts& count
   const auto self = static_cast<std::size_t>(rank());
   PieceCursor results(parts[self]);
   const std::int64_t steps = steps_for(*std::max_element(totals.begin(), totals.end()), block);
+  const OutputScope scope(*this, totals[self] * static_cast<std::int64_t>(size));
   for (std::int64_t step = 0; step < steps; ++step) {
     std::byte* slot = window_.open_step();
     for (std::size_t destination = 0; destination < parts.size(); ++destination) {
+      if (destination == self && !joined) continue;
       pack(cursors[destination], count_in_step(totals[destination], step, block), reduction,
            slot + destination * block_bytes);
     }
     window_.publish();
     window_.await_all();
-    reduce_from_slots(results, count_in_step(totals[self], step, block), reduction, self * block_bytes);
+    for (int rank = 0; rank < ranks(); ++rank) {
+      sources_[static_cast<std::size_t>(rank)] = window_.slot(rank) + self * block_bytes;
+    }
+    reduce_from_sources(results, count_in_step(totals[self], step, block), reduction);
   }
 }
 
@@ -172,6 +183,7 @@ void HostGroup::alltoall(const Piece& piece, const Counts& counts, DType dtype) 
   copy(from[self], to[self], counts[self][self], size);
 
   // A slot holds a block for each rank.
+  const OutputScope scope(*this, received * static_cast<std::int64_t>(size));
   window_.begin("alltoall");
   const std::size_t block_bytes = window_.chunk_bytes() / count / 64 * 64;
   const std::int64_t block = elements_in(block_bytes, size);
@@ -188,8 +200,10 @@ void HostGroup::alltoall(const Piece& piece, const Counts& counts, DType dtype) 
     window_.await_all();
     for (std::size_t distance = 1; distance < count; ++distance) {  // each begins with another one
       const std::size_t peer = (self + distance) % count;
-      copy(advance(from[peer], step * block, size), window_.slot(static_cast<int>(peer)) + self * block_bytes,
-           count_in_step(counts[peer][self], step, block), size);
+      if (from[peer] == nullptr) continue;
+      write_output(static_cast<std::byte*>(advance(from[peer], step * block, size)),
+                   window_.slot(static_cast<int>(peer)) + self * block_bytes,
+                   static_cast<std::size_t>(count_in_step(counts[peer][self], step, block)) * size);
     }
   }
 }

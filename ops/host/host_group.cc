@@ -5,15 +5,87 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "ops/host/streaming_copy.h"
 
 namespace hvd {
 
-HostGroup::HostGroup(std::span<std::byte> region, int rank, int ranks, const WindowOptions& options,
-                     const AbortFlag* abort, Window::Describe describe)
-    : window_(region, rank, ranks, options, abort, std::move(describe)), sources_(static_cast<std::size_t>(ranks)) {}
+namespace {
+
+// More than this does not stay in a CPU's share of the last cache until it is read again.
+constexpr std::int64_t kStreamedOutputBytes = 8 << 20;
+// Shorter pieces are mostly unaligned ends.
+constexpr std::size_t kStreamedPieceBytes = 1 << 10;
+
+}  // namespace
+
+HostGroup::OutputScope::OutputScope(HostGroup& group, std::int64_t bytes) : group_(group) {
+  group.streams_outputs_ = kCanStream && bytes >= kStreamedOutputBytes;
+}
+
+HostGroup::OutputScope::~OutputScope() {
+  if (group_.streams_outputs_) finish_streaming();
+  group_.streams_outputs_ = false;
+}
+
+HostGroup::HostGroup(std::span<std::byte> region, const TensorArena* arena, int rank, int ranks,
+                     const WindowOptions& options, const AbortFlag* abort, Window::Describe describe)
+    : window_(region, rank, ranks, options, abort, std::move(describe)),
+      arena_(arena),
+      sources_(static_cast<std::size_t>(ranks)) {
+  const std::size_t groups = window_.groups().size();
+  constexpr std::size_t kLargestAccumulator = 8;
+  if (groups > 1) group_partials_.resize(groups * kGroupBlock * kLargestAccumulator);
+  introduce();
+}
+
+void HostGroup::fold(const Reduction& reduction, DType out_type, void* out, std::size_t elements) {
+  const std::size_t groups = window_.groups().size();
+  if (groups == 1) {
+    reduce(reduction, reduction.dtype, sources_, out_type, out, elements);
+    return;
+  }
+  const DType accumulator = accumulator_of(reduction.dtype);
+  const std::size_t partial_bytes = kGroupBlock * size_of(accumulator);
+  std::vector<const void*> partials(groups);
+  for (std::size_t first = 0; first < elements; first += kGroupBlock) {
+    const std::size_t count = std::min(kGroupBlock, elements - first);
+    for (std::size_t group = 0; group < groups; ++group) {
+      void* partial = group_partials_.data() + group * partial_bytes;
+      fold_group(group, reduction, first, partial, count);
+      partials[group] = partial;
+    }
+    Reduction rest = reduction;
+    rest.prescale = 1.0;
+    reduce(rest, accumulator, partials, out_type, static_cast<std::byte*>(out) + first * size_of(out_type), count);
+  }
+}
+
+void HostGroup::fold_group(std::size_t group, const Reduction& reduction, std::size_t first, void* out,
+                           std::size_t elements) {
+  group_sources_.clear();
+  for (const int rank : window_.groups()[group]) {
+    const void* source = sources_[static_cast<std::size_t>(rank)];
+    group_sources_.push_back(advance(source, static_cast<std::int64_t>(first), size_of(reduction.dtype)));
+  }
+  Reduction unfinished = reduction;
+  unfinished.postscale = 1.0;
+  reduce(unfinished, reduction.dtype, group_sources_, accumulator_of(reduction.dtype), out, elements);
+}
 
 std::int64_t HostGroup::elements_in(std::size_t bytes, std::size_t element_size) {
   return static_cast<std::int64_t>(bytes / 64 * 64 / element_size);
+}
+
+// A chunk of tensors fits into a slot, and, where groups have areas for them, its accumulators into such an area.
+std::int64_t HostGroup::chunk_elements(DType dtype) const {
+  const DType widest = window_.groups().size() > 1 ? accumulator_of(dtype) : dtype;
+  return elements_in(window_.chunk_bytes(), std::max(size_of(dtype), size_of(widest)));
+}
+
+HostGroup::SliceBounds HostGroup::slice_bounds(std::int64_t count, int slice, int slices, std::size_t element_size) {
+  const auto line = static_cast<std::int64_t>(64 / element_size);
+  const std::int64_t lines = (count + line - 1) / line;
+  return {std::min(count, lines * slice / slices * line), std::min(count, lines * (slice + 1) / slices * line)};
 }
 
 void HostGroup::pack(PieceCursor& cursor, std::int64_t count, const Reduction& reduction, std::byte* destination) {
@@ -40,32 +112,67 @@ void HostGroup::pack(PieceCursor& cursor, std::int64_t count, const Reduction& r
   publishing_.close();
 }
 
-void HostGroup::unpack(PieceCursor& cursor, std::int64_t count, std::size_t element_size, const std::byte* source) {
+void HostGroup::publish_next(Publication& publication, const Reduction& reduction) {
+  const std::int64_t count = std::min(publication.chunk, publication.left);
+  if (count == 0) return;
+  pack(publication.cursor, count, reduction, window_.open_step());
+  *window_.own_note() = static_cast<std::byte>(Published::chunk);
+  window_.publish();
+  publication.left -= count;
+}
+
+void HostGroup::write_output(std::byte* output, const std::byte* source, std::size_t bytes) const {
+  if (streams_outputs_ && bytes >= kStreamedPieceBytes) {
+    stream(output, source, bytes);
+  } else {
+    std::memcpy(output, source, bytes);
+  }
+}
+
+void HostGroup::unpack(PieceCursor& cursor, std::int64_t count, std::size_t element_size,
+                       const std::byte* source) const {
   while (count > 0) {
     const PieceCursor::Run run = cursor.next(count);
     const std::size_t bytes = static_cast<std::size_t>(run.count) * element_size;
-    if (std::byte* output = run.output(element_size)) std::memcpy(output, source, bytes);
+    if (std::byte* output = run.output(element_size)) write_output(output, source, bytes);
     source += bytes;
     count -= run.count;
   }
 }
 
-void HostGroup::reduce_from_slots(PieceCursor& cursor, std::int64_t count, const Reduction& reduction,
-                                  std::size_t offset) {
-  const std::size_t size = size_of(reduction.dtype);
+void HostGroup::reduce_from_sources(PieceCursor& cursor, std::int64_t count, const Reduction& reduction) {
+  const std::size_t size = size_of(reduction.dtype), self = static_cast<std::size_t>(rank());
   while (count > 0) {
     const PieceCursor::Run run = cursor.next(count);
     if (std::byte* output = run.output(size)) {
-      for (int rank = 0; rank < ranks(); ++rank) {
-        sources_[static_cast<std::size_t>(rank)] = window_.slot(rank) + offset;
-      }
       // What this rank gave is nearer where it came from.
-      if (const std::byte* own = run.input(size)) sources_[static_cast<std::size_t>(this->rank())] = own;
-      reduce(reduction, reduction.dtype, sources_, reduction.dtype, output, static_cast<std::size_t>(run.count));
+      const void* const published = sources_[self];
+      if (const std::byte* own = run.input(size)) sources_[self] = own;
+      reduce_to_output(output, run.count, reduction);
+      sources_[self] = published;
     }
-    offset += static_cast<std::size_t>(run.count) * size;
+    for (const void*& source : sources_) source = advance(source, run.count, size);
     count -= run.count;
   }
+}
+
+void HostGroup::reduce_to_output(std::byte* output, std::int64_t count, const Reduction& reduction) {
+  const DType dtype = reduction.dtype;
+  if (!streams_outputs_) {
+    fold(reduction, dtype, output, static_cast<std::size_t>(count));
+    return;
+  }
+  // By way of the first-level cache.
+  const std::vector<const void*> begins = sources_;
+  const std::int64_t block = elements_in(kScratchBytes, size_of(dtype));
+  for (std::int64_t first = 0; first < count; first += block) {
+    const auto elements = static_cast<std::size_t>(std::min(block, count - first));
+    for (std::size_t i = 0; i < begins.size(); ++i) sources_[i] = advance(begins[i], first, size_of(dtype));
+    fold(reduction, dtype, scratch_, elements);
+    write_output(output, scratch_, elements * size_of(dtype));
+    output += elements * size_of(dtype);
+  }
+  sources_ = begins;
 }
 
 void HostGroup::broadcast(std::span<const Piece> pieces, DType dtype, int root) {
@@ -84,6 +191,7 @@ void HostGroup::publish_chunks(std::span<const Piece> pieces, DType dtype, int r
   const bool is_root = rank() == root;
   PieceCursor cursor(pieces);
   const std::int64_t chunk = elements_in(window_.chunk_bytes(), size);
+  const OutputScope scope(*this, elements_of(pieces) * static_cast<std::int64_t>(size));
   for (std::int64_t left = ranks() == 1 ? 0 : elements_of(pieces); left > 0;) {
     const std::int64_t count = std::min(chunk, left);
     std::byte* slot = window_.open_step();
@@ -105,9 +213,7 @@ void HostGroup::publish_chunks(std::span<const Piece> pieces, DType dtype, int r
 
 void HostGroup::barrier() {
   window_.begin("barrier");
-  window_.open_step();
-  window_.publish();
-  window_.await_all();
+  meet();
 }
 
 }  // namespace hvd

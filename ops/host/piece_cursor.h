@@ -15,6 +15,14 @@ inline std::int64_t elements_of(std::span<const Piece> pieces) {
   return total;
 }
 
+// So many elements further on; null stays null.
+inline void* advance(void* base, std::int64_t elements, std::size_t size) {
+  return base == nullptr ? nullptr : static_cast<std::byte*>(base) + static_cast<std::size_t>(elements) * size;
+}
+inline const void* advance(const void* base, std::int64_t elements, std::size_t size) {
+  return base == nullptr ? nullptr : static_cast<const std::byte*>(base) + static_cast<std::size_t>(elements) * size;
+}
+
 class PieceCursor {
  public:
   // Elements [first, first + count) of one piece.

@@ -3,19 +3,12 @@
 #include <utility>
 
 #include "core/tensor/tensor_view.h"
-#include "ops/algorithms/ring_allreduce.h"
+#include "ops/algorithms/allreduce.h"
 #include "ops/algorithms/slice_layout.h"
 
 namespace hvd {
 
 namespace {
-
-const void* advance(const void* base, std::int64_t elements, std::size_t size) {
-  return base == nullptr ? nullptr : static_cast<const std::byte*>(base) + static_cast<std::size_t>(elements) * size;
-}
-void* advance(void* base, std::int64_t elements, std::size_t size) {
-  return base == nullptr ? nullptr : static_cast<std::byte*>(base) + static_cast<std::size_t>(elements) * size;
-}
 
 SliceLayout layout_of(const CollectiveCall& call, int hosts) {
   std::vector<std::int64_t> elements;
@@ -41,10 +34,11 @@ std::vector<Piece> slices_of(const CollectiveCall& call, const SliceLayout& layo
 }  // namespace
 
 TwoLevelBackend::TwoLevelBackend(std::shared_ptr<HostGroup> group, std::shared_ptr<Transport> transport,
-                                 const Topology& topology, Duration timeout)
+                                 const Topology& topology, Duration timeout, ChooseAllreduce choose_allreduce)
     : group_(std::move(group)),
       transport_(std::move(transport)),
       timeout_(timeout),
+      choose_allreduce_(std::move(choose_allreduce)),
       host_(topology.host()),
       worthwhile_(topology.hosts.size() > 1 && topology.hosts.size() < static_cast<std::size_t>(topology.size)) {
   for (const auto& ranks : topology.hosts) leaders_.push_back(ranks.front());
@@ -65,15 +59,12 @@ void TwoLevelBackend::run(const CollectiveCall& call) {
   const auto total = static_cast<std::size_t>(leads ? layout.total_elements() : 0);
   const DType accumulator = accumulator_of(call.dtype);
   const auto accumulators = std::make_unique_for_overwrite<std::byte[]>(total * size_of(accumulator));
+  const auto results = std::make_unique_for_overwrite<std::byte[]>(total * size_of(call.dtype));
   group_->reduce_to_leader(slices, reduction, leads ? accumulators.get() : nullptr);
 
   if (leads) {
-    reduce_between_hosts(call, accumulators.get(), layout.slice_bounds());
-    // Rounded into the same memory: a result is never longer than its accumulator, and lies before it.
-    const void* const input[] = {accumulators.get()};
-    reduce({.dtype = call.dtype, .op = call.op, .postscale = call.postscale}, accumulator, input, call.dtype,
-           accumulators.get(), total);
-    const std::byte* next = accumulators.get();
+    const std::byte* next = results.get();
+    reduce_between_hosts(call, layout, accumulators.get(), results.get());
     for (Piece& slice : slices) {
       slice.input = next;
       next += static_cast<std::size_t>(slice.elements) * size_of(call.dtype);
@@ -82,11 +73,21 @@ void TwoLevelBackend::run(const CollectiveCall& call) {
   group_->broadcast_from_leader(slices, call.dtype);
 }
 
-void TwoLevelBackend::reduce_between_hosts(const CollectiveCall& call, std::byte* accumulators,
-                                           std::span<const std::int64_t> slice_bounds) {
-  const Tag tag{.process_set = static_cast<std::uint32_t>(call.set->id), .step = 0, .sequence = call.sequence};
-  ring_allreduce(*transport_, leaders_, host_, accumulator_of(call.dtype), call.op, accumulators, slice_bounds, tag,
-                 deadline_after(timeout_));
+void TwoLevelBackend::reduce_between_hosts(const CollectiveCall& call, const SliceLayout& layout,
+                                           std::byte* accumulators, std::byte* results) {
+  const auto algorithm =
+      choose_allreduce_({.bytes = static_cast<std::size_t>(layout.total_elements()) * size_of(call.dtype),
+                         .ranks = static_cast<int>(leaders_.size())});
+  run_allreduce(algorithm, {.transport = *transport_,
+                            .members = leaders_,
+                            .position = host_,
+                            .reduction = {.dtype = call.dtype, .op = call.op, .postscale = call.postscale},
+                            .value_type = accumulator_of(call.dtype),
+                            .values = accumulators,
+                            .results = results,
+                            .slice_bounds = layout.slice_bounds(),
+                            .tag = {.process_set = static_cast<std::uint32_t>(call.set->id), .sequence = call.sequence},
+                            .deadline = deadline_after(timeout_)});
 }
 
 }  // namespace hvd

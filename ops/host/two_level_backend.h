@@ -7,6 +7,7 @@
 //   3. The leader scales and rounds, once, and broadcasts inside the host.
 //
 // A tensor is cut into the ring's slices by its own size (slice_layout.h): its result does not depend on the bucket.
+// Adasum is left to the backend that reaches all ranks alike.
 #pragma once
 
 #include <cstddef>
@@ -15,6 +16,8 @@
 
 #include "core/execution/backend.h"
 #include "core/rendezvous/topology.h"
+#include "ops/algorithms/allreduce_algorithm.h"
+#include "ops/algorithms/slice_layout.h"
 #include "ops/host/host_group.h"
 #include "ops/transport/transport.h"
 
@@ -24,19 +27,20 @@ class TwoLevelBackend final : public Backend {
  public:
   // `group` is that of this rank's host; `transport` reaches all ranks. The timeout is for one step on the ring.
   TwoLevelBackend(std::shared_ptr<HostGroup> group, std::shared_ptr<Transport> transport, const Topology& topology,
-                  Duration timeout);
+                  Duration timeout, ChooseAllreduce choose_allreduce);
 
   const char* name() const override { return "two-level"; }
   int score(const CollectiveCall& call) const override;
   void run(const CollectiveCall& call) override;
 
  private:
-  void reduce_between_hosts(const CollectiveCall& call, std::byte* accumulators,
-                            std::span<const std::int64_t> slice_bounds);
+  void reduce_between_hosts(const CollectiveCall& call, const SliceLayout& layout, std::byte* accumulators,
+                            std::byte* results);
 
   const std::shared_ptr<HostGroup> group_;
   const std::shared_ptr<Transport> transport_;
   const Duration timeout_;
+  const ChooseAllreduce choose_allreduce_;
   const int host_;
   const bool worthwhile_;     // several hosts, and not only one rank on each
   std::vector<int> leaders_;  // by host

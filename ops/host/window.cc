@@ -3,7 +3,6 @@
 #include <sched.h>
 
 #include <array>
-#include <bit>
 #include <new>
 #include <utility>
 
@@ -15,7 +14,8 @@ namespace hvd {
 namespace {
 
 constexpr std::size_t kAlignment = 4096;
-constexpr int kCpuWords = CPU_SETSIZE / 64;
+constexpr std::size_t kCpuWords = kMaxCpus / 64;
+static_assert(kMaxCpus == CPU_SETSIZE);
 
 std::size_t round_up(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -23,7 +23,7 @@ std::size_t round_up(std::size_t bytes) { return (bytes + kAlignment - 1) / kAli
 
 // All zero when fresh. Each signal has one writer, its rank.
 struct Window::Lane {
-  Signal published;
+  std::array<Signal, 2> published;  // by the step's parity
   Signal reduced;
   alignas(128) std::array<std::atomic<std::uint64_t>, kCpuWords> cpus;  // this rank's affinity mask
 };
@@ -40,7 +40,8 @@ struct Window::Shared {
 
 std::size_t Window::region_bytes(int ranks, std::size_t chunk_bytes) {
   const auto count = static_cast<std::size_t>(ranks);
-  return round_up(sizeof(Shared)) + round_up(count * sizeof(Lane)) + (count * 2 + 2) * chunk_bytes;
+  const std::size_t most_groups = count / 2;  // untouched if there are fewer
+  return round_up(sizeof(Shared)) + round_up(count * sizeof(Lane)) + (count * 2 + 2 + most_groups * 3) * chunk_bytes;
 }
 
 // Zero bytes are what constructors would store, and another rank may have begun already: nothing is constructed.
@@ -58,8 +59,10 @@ void Window::seed(std::span<std::byte> region, int ranks, std::uint32_t number) 
   shared->all_reduced.value = number;
   shared->published = number * static_cast<std::uint32_t>(ranks);
   for (int rank = 0; rank < ranks; ++rank) {
-    lanes_in(region)[rank].published.value = number;
-    lanes_in(region)[rank].reduced.value = number;
+    Lane& lane = lanes_in(region)[rank];
+    lane.published[number & 1].value = number;
+    lane.published[(number - 1) & 1].value = number - 1;
+    lane.reduced.value = number;
   }
 }
 
@@ -83,8 +86,11 @@ Window::Window(std::span<std::byte> region, int rank, int ranks, const WindowOpt
   lanes_ = lanes_in(region);
   slots_ = region.data() + round_up(sizeof(Shared)) + round_up(static_cast<std::size_t>(ranks) * sizeof(Lane));
   results_ = slots_ + static_cast<std::size_t>(ranks) * 2 * chunk_bytes_;
-  step_ = settled_ = lanes_[rank_].published.value.load(std::memory_order_relaxed);
-  round_ = lanes_[rank_].reduced.value.load(std::memory_order_relaxed);
+  group_areas_ = results_ + 2 * chunk_bytes_;
+  const Lane& own = lanes_[rank_];
+  const std::uint32_t even = own.published[0].value, odd = own.published[1].value;
+  step_ = settled_ = sequence_reached(even, odd) ? even : odd;
+  round_ = own.reduced.value;
   meet(options);
 }
 
@@ -104,17 +110,31 @@ void Window::meet(const WindowOptions& options) {
   await_all();
   patience_ = timeout_;
 
-  int cpus = 0;
-  for (std::size_t word = 0; word < kCpuWords; ++word) {
-    std::uint64_t together = 0;
-    for (int rank = 0; rank < ranks_; ++rank) together |= lanes_[rank].cpus[word].load(std::memory_order_relaxed);
-    cpus += std::popcount(together);
-  }
-  if (options.cpus > 0) cpus = options.cpus;
+  const std::vector<CpuSet> cpus_of = cpus_of_ranks();
+  CpuSet together;
+  for (const CpuSet& own_cpus : cpus_of) together |= own_cpus;
+  const int cpus = options.cpus > 0 ? options.cpus : static_cast<int>(together.count());
   const WaitPolicy policy = wait_policy_for(ranks_, cpus);
   arrival_wait_ = AdaptiveWait(policy);
   progress_wait_ = AdaptiveWait(policy);
   claimed_ = ranks_ > cpus;
+
+  groups_ = options.groups;
+  if (!groups_.empty()) return;
+  constexpr int kFewestGroupedRanks = 6;  // three on each of two sockets
+  const bool may_gain = !claimed_ && ranks_ >= kFewestGroupedRanks;
+  groups_ = choose_groups(cpus_of, may_gain ? read_divisions(together) : std::vector<std::vector<CpuSet>>{});
+}
+
+std::vector<CpuSet> Window::cpus_of_ranks() const {
+  std::vector<CpuSet> cpus_of(static_cast<std::size_t>(ranks_));
+  for (int rank = 0; rank < ranks_; ++rank) {
+    for (std::size_t word = 0; word < kCpuWords; ++word) {
+      const CpuSet bits(lanes_[rank].cpus[word].load(std::memory_order_relaxed));
+      cpus_of[static_cast<std::size_t>(rank)] |= bits << (word * 64);
+    }
+  }
+  return cpus_of;
 }
 
 void Window::begin(const char* what) {
@@ -128,8 +148,15 @@ std::byte* Window::open_step() {
   return slot_of(rank_, step_);
 }
 
+Signal& Window::signal_of(int rank, Milestone milestone) const {
+  return milestone == Milestone::published ? lanes_[rank].published[step_ & 1] : lanes_[rank].reduced;
+}
+
+std::byte* Window::own_note() { return signal_of(rank_, Milestone::published).payload.data(); }
+const std::byte* Window::note(int rank) const { return signal_of(rank, Milestone::published).payload.data(); }
+
 void Window::publish() {
-  lanes_[rank_].published.store_and_wake(step_);
+  signal_of(rank_, Milestone::published).store_and_wake(step_);
   if (!claimed_) return;
   const std::uint32_t sum = shared_->published.fetch_add(1, std::memory_order_acq_rel) + 1;
   if (sum != step_ * static_cast<std::uint32_t>(ranks_)) return;
@@ -141,7 +168,7 @@ void Window::publish() {
 
 void Window::await_all() {
   if (claimed_) {
-    await_value(shared_->all_published, step_, &Lane::published, "to begin");
+    await_value(shared_->all_published, step_, Milestone::published);
   } else {
     for (int rank = 0; rank < ranks_; ++rank) await(rank);
   }
@@ -149,7 +176,7 @@ void Window::await_all() {
   arriving_ = false;
 }
 
-void Window::await(int rank) { await_value(lanes_[rank].published, step_, &Lane::published, "to begin"); }
+void Window::await(int rank) { await_value(signal_of(rank, Milestone::published), step_, Milestone::published); }
 
 void Window::open_round() {
   ++round_;
@@ -176,39 +203,39 @@ void Window::finish_slice() {
 
 void Window::await_round() {
   if (claimed_) {
-    await_value(shared_->all_reduced, round_, &Lane::reduced, "to do its part");
+    await_value(shared_->all_reduced, round_, Milestone::reduced);
     return;
   }
   for (int rank = 0; rank < ranks_; ++rank) {
-    await_value(lanes_[rank].reduced, round_, &Lane::reduced, "to do its part");
+    await_value(lanes_[rank].reduced, round_, Milestone::reduced);
   }
 }
 
-void Window::await_value(Signal& signal, std::uint32_t target, Signal Lane::*signal_of_rank, const char* doing) {
-  AdaptiveWait& wait = arriving_ ? arrival_wait_ : progress_wait_;
+void Window::await_value(Signal& signal, std::uint32_t target, Milestone milestone) {
   std::uint32_t seen = signal.value.load(std::memory_order_acquire);
-  Deadline deadline = Deadline::max();
   if (!sequence_reached(seen, target)) {
-    started_ = Clock::now();
-    deadline = started_ + patience_;
+    seen = (arriving_ ? arrival_wait_ : progress_wait_).spin(signal, seen);
   }
-  while (!sequence_reached(seen, target)) {
-    const std::uint32_t now = wait.wait_change(signal, seen, deadline, abort_);
-    if (now == seen) throw_timeout(target, signal_of_rank, doing);
-    seen = now;
+  if (!sequence_reached(seen, target)) {
+    const Deadline deadline = deadline_after(patience_);
+    do {
+      const std::uint32_t now = signal.wait_change(seen, deadline, abort_);
+      if (now == seen) throw_timeout(target, milestone);
+      seen = now;
+    } while (!sequence_reached(seen, target));
   }
   if (seen - target > 1) throw Internal(std::string(what_) + ": the ranks of this host are out of step");
 }
 
-void Window::throw_timeout(std::uint32_t target, Signal Lane::*signal_of_rank, const char* doing) const {
+void Window::throw_timeout(std::uint32_t target, Milestone milestone) const {
   std::string late;
   for (int rank = 0; rank < ranks_; ++rank) {
-    if (sequence_reached((lanes_[rank].*signal_of_rank).value.load(std::memory_order_relaxed), target)) continue;
+    if (sequence_reached(signal_of(rank, milestone).value.load(std::memory_order_relaxed), target)) continue;
     late += (late.empty() ? "" : ", ") + describe_(rank);
   }
-  const auto waited = std::to_string(seconds(Clock::now() - started_));
+  const auto waited = std::to_string(seconds(patience_));
   throw Timeout(std::string(what_) + " in shared memory: waited " + waited.substr(0, waited.find('.') + 2) + " s for " +
-                late + " " + doing);
+                late + (milestone == Milestone::published ? " to begin" : " to do its part"));
 }
 
 }  // namespace hvd

@@ -10,6 +10,9 @@
 //   3. So in step t the slots of step t - 2, which have the same parity, are read by nobody any more.
 // No rank is ever more than one step ahead of another one.
 //
+// A few words may travel with the number itself, in the cache line that everyone waits for anyway: a small collective
+// needs no slot. They lie twice, by the step's parity, and are free again when a slot is.
+//
 // A step may be followed by a round, in which the ranks reduce slices of the published chunks into the result area of
 // the round's parity. Rounds are counted separately, so that numbers compared are never far apart when 32 bits wrap.
 //   4. A rank may open step t + 1 between the reduction and the reading of round r that belongs to step t. It opens
@@ -21,6 +24,13 @@
 // that the last to arrive changes, instead of on each rank's. The result is the same: a slice is reduced in rank order
 // by whoever does it.
 //
+// Where ranks are in groups (domains.h), a step is followed by two rounds: each group reduces its own chunks into an
+// area of its own, then each makes the result of all groups' areas.
+//   6. A rank publishes step t + 1 after it has made its part of the results of step t: the groups' areas are free when
+//      everyone has published step t + 1.
+//   7. Results, which are read later, lie in an area by the parity of the step, free again when step t + 2 is
+//   published.
+//
 // Used by one thread per rank. All waits end with Timeout at the deadline of the collective, or as the AbortFlag says.
 #pragma once
 
@@ -30,16 +40,19 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "core/base/abort_flag.h"
 #include "core/base/clock.h"
 #include "core/base/futex.h"
+#include "ops/host/domains.h"
 
 namespace hvd {
 
 struct WindowOptions {
   std::size_t chunk_bytes = 256 << 10;
   int cpus = 0;                  // that the ranks of this host have among them; 0: they find out together
+  RankGroups groups{};           // of ranks near each other; none: found out together, too
   Duration timeout = 300s;       // of one collective
   Duration start_timeout = 30s;  // for all ranks to come together in the constructor
 };
@@ -62,17 +75,23 @@ class Window {
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
   std::size_t chunk_bytes() const { return chunk_bytes_; }
+  bool crowded() const { return claimed_; }  // ranks outnumber CPUs
+  const Describe& describe() const { return describe_; }
 
   // `what` (a literal) names the collective in errors.
   void begin(const char* what);
 
   // The step after the current one becomes the current one; returns this rank's slot to fill.
   std::byte* open_step();
+  // What goes beside the step's number, up to kNoteBytes; undefined if nothing is written there.
+  static constexpr std::size_t kNoteBytes = Signal::kPayloadBytes;
+  std::byte* own_note();
   void publish();
   // Everyone, or one rank, has published the current step.
   void await_all();
   void await(int rank);
   const std::byte* slot(int rank) const { return slot_of(rank, step_); }
+  const std::byte* note(int rank) const;
 
   // A round on the current step, which everyone has published. The ranks together take each of slices() once.
   void open_round();
@@ -82,6 +101,11 @@ class Window {
   // All slices of the round are finished.
   void await_round();
   std::byte* result() const { return results_ + (round_ & 1) * chunk_bytes_; }
+
+  // At least one; of ranks with a CPU each if there are several.
+  const RankGroups& groups() const { return groups_; }
+  std::byte* group_partial(std::size_t group) const { return group_areas_ + group * 3 * chunk_bytes_; }
+  std::byte* group_result(std::size_t group) const { return group_partial(group) + (1 + (step_ & 1)) * chunk_bytes_; }
 
  private:
   struct Lane;
@@ -95,8 +119,11 @@ class Window {
     return slots_ + (static_cast<std::size_t>(rank) * 2 + (step & 1)) * chunk_bytes_;
   }
   void meet(const WindowOptions& options);
-  void await_value(Signal& signal, std::uint32_t target, Signal Lane::*signal_of_rank, const char* doing);
-  [[noreturn]] void throw_timeout(std::uint32_t target, Signal Lane::*signal_of_rank, const char* doing) const;
+  std::vector<CpuSet> cpus_of_ranks() const;
+  enum class Milestone { published, reduced };
+  Signal& signal_of(int rank, Milestone milestone) const;
+  void await_value(Signal& signal, std::uint32_t target, Milestone milestone);
+  [[noreturn]] void throw_timeout(std::uint32_t target, Milestone milestone) const;
 
   const int rank_;
   const int ranks_;
@@ -108,6 +135,8 @@ class Window {
   Lane* lanes_;  // by rank
   std::byte* slots_;
   std::byte* results_;
+  std::byte* group_areas_;
+  RankGroups groups_;
 
   // The others may not have come to this collective at all; those who have are not far behind.
   AdaptiveWait arrival_wait_{kCrowdedPolicy};
@@ -117,7 +146,6 @@ class Window {
 
   const char* what_ = "";
   Duration patience_{};  // of one wait
-  TimePoint started_;    // the last wait that had to wait
   std::uint32_t step_ = 0;
   std::uint32_t settled_ = 0;  // the last step that everyone is known to have published
   std::uint32_t round_ = 0;

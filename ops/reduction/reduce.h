@@ -1,4 +1,4 @@
-// N-ary element-wise reduction: the only arithmetic on users' data.
+// N-ary element-wise reduction: with adaptive_sum.h the only arithmetic on users' data.
 //
 // out[i] = round(postscale * fold(op, prescale * in[0][i], prescale * in[1][i], ...)), folded in the order of the
 // inputs, in the accumulator type (accumulator_of: float32 for the 16-bit floats), and rounded to the tensors' type

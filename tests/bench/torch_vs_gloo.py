@@ -6,7 +6,7 @@
     --pin       rank r on the r-th of the CPUs this process may use, round and round
     --setsid    each rank in a session of its own, as remote launchers and containers start them: where the kernel makes
                 a scheduling group of each session, yielding does not reach the other ranks
-    --json      one JSON object on standard output instead of the table
+    --json FILE write the results into this file too
     --rounds N  rounds, of which each times both sides once (default 15)
     --only TEXT only the cases whose title has it, "16 MB" for instance
 
@@ -30,7 +30,7 @@ from typing import Callable
 options = argparse.ArgumentParser(description="hvd beside torch.distributed with gloo")
 options.add_argument("--pin", action="store_true", help="rank r on the r-th CPU")
 options.add_argument("--setsid", action="store_true", help="each rank in a session of its own")
-options.add_argument("--json", action="store_true", help="print one JSON object")
+options.add_argument("--json", metavar="FILE", help="write the results into this file too")
 options.add_argument("--rounds", type=int, default=15, help="default: %(default)s")
 options.add_argument("--only", default="", metavar="TEXT", help="only cases whose title has it")
 options = options.parse_args()
@@ -141,6 +141,10 @@ def measure(case: Case) -> dict[str, list[float]]:
     return times
 
 
+def percentile_99(times: list[float]) -> float:
+    return sorted(times)[int(0.99 * (len(times) - 1))]
+
+
 def start_gloo() -> None:
     path = tempfile.mktemp(prefix="gloo-") if hvd.rank() == 0 else None
     path = hvd.broadcast_object(path)
@@ -167,13 +171,16 @@ def main() -> None:
     rows = []
     for case in (case for case in cases() if options.only in case.title):
         times = measure(case)
-        row = {"case": case.title}
-        for name, of in (("min", min), ("median", statistics.median)):
+        row = {"case": case.title, "bytes": sum(tensor.nbytes for tensor in case.tensors)}
+        for name, of in (("min", min), ("median", statistics.median), ("p99", percentile_99)):
             row |= {f"{side}_{name}_us": of(times[side]) * 1e6 for side in times}
             row[f"{name}_ratio"] = of(times["gloo"]) / of(times["hvd"])
         rows.append(row)
     if hvd.rank() == 0:
-        print(json.dumps({"conditions": conditions(), "results": rows}) if options.json else table(rows), flush=True)
+        print(table(rows), flush=True)
+        if options.json:
+            with open(options.json, "w", encoding="utf-8") as file:
+                json.dump({"conditions": conditions(), "results": rows}, file)
     hvd.barrier()
     dist.destroy_process_group()
 

@@ -5,6 +5,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
@@ -15,14 +16,16 @@ def medians(ranks, *options):
     """Seconds by case and side."""
     hvdrun = shutil.which("hvdrun")
     assert hvdrun, "hvdrun is not on the PATH"
-    done = subprocess.run(
-        [hvdrun, "-np", str(ranks), sys.executable, str(BENCHMARK), "--json", *options],
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert done.returncode == 0, done.stderr
-    rows = json.loads(done.stdout)["results"]
+    with tempfile.TemporaryDirectory() as directory:
+        results = pathlib.Path(directory) / "results.json"
+        done = subprocess.run(
+            [hvdrun, "-np", str(ranks), sys.executable, str(BENCHMARK), "--json", str(results), *options],
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+        assert done.returncode == 0, done.stderr
+        rows = json.loads(results.read_text())["results"]
     return {row["case"]: (row["hvd_median_us"] / 1e6, row["gloo_median_us"] / 1e6) for row in rows}
 
 

@@ -55,7 +55,7 @@ def test_unsupported_tensors(form, bad):
 def test_wrong_arguments():
     ones = torch.ones(4)
     for call in (
-        lambda: hvd.allreduce(ones, op=hvd.Adasum),
+        lambda: hvd.allreduce(torch.ones(4, dtype=torch.int32), op=hvd.Adasum),
         lambda: hvd.allreduce_(ones, op=17),
         lambda: hvd.broadcast(ones, root_rank=hvd.size()),
         lambda: hvd.broadcast(ones, root_rank=-1),

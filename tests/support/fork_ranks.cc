@@ -40,7 +40,7 @@ int run_child(int rank, int size, const Environment& environment, const JobKey& 
                                                                    .job_key = key,
                                                                    .identity = identify_this_process("", "test-host"),
                                                                    .own_host_address = "127.0.0.1",
-                                                                   .make_backends = make_backends});
+                                                                   .make_data_plane = make_data_plane});
   };
   try {
     return body(rank, start);

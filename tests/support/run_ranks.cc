@@ -53,7 +53,7 @@ void run_ranks(const RunOptions& options, const std::function<void(Runtime&)>& b
                          .job_key = key,
                          .identity = {.host_key = host, .hostname = host, .pid = 1000 + rank},
                          .own_host_address = "127.0.0.1",
-                         .make_backends = make_backends});
+                         .make_data_plane = make_data_plane});
         body(runtime);
         // Leaving is collective news: nobody leaves while others still work.
         perform(runtime, {.collective = Collective::barrier, .name = "end of test"});

@@ -27,6 +27,7 @@ struct Surroundings {
                           .store = store,
                           .job_key = key,
                           .own_host = "127.0.0.1",
+                          .sockets_per_peer = run.kind == TransportKind::striped_tcp ? 3 : 1,
                           .describe = [](int peer) { return "rank " + std::to_string(peer); },
                           .log = log,
                           .deadline = deadline_after(20s)};
@@ -43,7 +44,14 @@ struct Surroundings {
 
 }  // namespace
 
-const char* transport_name(TransportKind kind) { return kind == TransportKind::local ? "local" : "tcp"; }
+const char* transport_name(TransportKind kind) {
+  switch (kind) {
+    case TransportKind::local: return "local";
+    case TransportKind::tcp: return "tcp";
+    case TransportKind::striped_tcp: return "striped tcp";
+  }
+  return "unknown";
+}
 
 std::vector<Status> run_transport_ranks(const TransportRun& run, const RankBody& body) {
   Surroundings surroundings(run);

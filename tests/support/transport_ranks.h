@@ -14,7 +14,7 @@
 
 namespace hvd::testing {
 
-enum class TransportKind { local, tcp };
+enum class TransportKind { local, tcp, striped_tcp };  // the last with three connections to each peer
 
 const char* transport_name(TransportKind kind);
 

@@ -2,7 +2,7 @@
 
 Average = 0
 Sum = 1
-Adasum = 2  # not available yet: operations refuse it with a ValueError
+Adasum = 2  # adaptive sum: allreduce of floating-point tensors only
 Min = 3
 Max = 4
 Product = 5

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "bindings/python/native/dlpack.h"
 #include "bindings/python/native/process.h"
 #include "bindings/python/native/status.h"
 #include "bindings/python/native/work.h"
@@ -126,6 +127,21 @@ std::unique_ptr<Work> submit(int collective, const char* name, int process_set, 
   return std::make_unique<Work>(call, std::move(owners));
 }
 
+// Uninitialised memory of the shared arena as a DLPack capsule.
+py::capsule empty(const py::tuple& shape, int dtype, std::size_t bytes) {
+  refuse_in_forked_child();
+  void* memory = nullptr;
+  check(hvd_alloc(bytes, &memory));
+  return to_dlpack(Shape(shape).tensor(reinterpret_cast<Address>(memory), dtype));
+}
+
+std::tuple<std::size_t, std::size_t, std::size_t> arena_usage() {
+  refuse_in_forked_child();
+  hvd_arena_usage usage = HVD_ARENA_USAGE_INIT;
+  check(hvd_get_arena_usage(&usage));
+  return {usage.limit, usage.used, usage.peak};
+}
+
 void define_process(py::module_& m) {
   m.def("version", hvd_version);
   m.def("environment_documentation", hvd_environment_documentation);
@@ -139,6 +155,8 @@ void define_process(py::module_& m) {
   m.def("cross_rank", [] { return topology().cross_rank; });
   m.def("cross_size", [] { return topology().cross_size; });
   m.def("is_homogeneous", [] { return topology().homogeneous != 0; });
+  m.def("empty", empty);
+  m.def("arena_usage", arena_usage);
 }
 
 void define_operations(py::module_& m) {

@@ -1,13 +1,17 @@
 #include "ops/transport/tcp/mesh.h"
 
 #include <algorithm>
+#include <sstream>
 #include <utility>
 
 #include "core/base/error.h"
+#include "ops/transport/tcp/link_speed.h"
 
 namespace hvd {
 
 namespace {
+
+using Sockets = std::map<int, std::vector<Socket>>;  // by peer
 
 constexpr std::size_t kNamesInMessage = 8;
 
@@ -22,44 +26,77 @@ std::string list_ranks(const std::vector<int>& ranks, const DescribeRank& descri
   return text;
 }
 
-Socket connect_to(int peer, const MeshSetup& setup) {
+// What a rank publishes.
+struct Offer {
+  Address address;
+  int sockets;
+
+  std::string to_string() const { return address.to_string() + " " + std::to_string(sockets); }
+
+  static Offer parse(const std::string& text) {
+    const auto space = std::min(text.find(' '), text.size());
+    int sockets = 0;
+    std::istringstream(text.substr(space)) >> sockets;
+    if (sockets < 1 || sockets > kMaxSocketsPerPeer) throw InvalidArgument("'" + text + "' offers no sockets");
+    return {Address::parse(text.substr(0, space)), sockets};
+  }
+};
+
+Offer offer_of(int peer, const MeshSetup& setup) {
+  return Offer::parse(setup.store.get(store_key(peer), setup.deadline));
+}
+
+std::vector<Socket> connect_to(int peer, const MeshSetup& setup) {
   try {
-    const Address address = Address::parse(setup.store.get(store_key(peer), setup.deadline));
-    return connect_authenticated(address, setup.job_key, Purpose::data, setup.rank, setup.deadline);
+    const Offer offer = offer_of(peer, setup);
+    std::vector<Socket> sockets;
+    // One after the other: so the other end has them in the same order.
+    for (int i = 0; i < std::min(offer.sockets, setup.sockets_per_peer); ++i) {
+      sockets.push_back(connect_authenticated(offer.address, setup.job_key, Purpose::data, setup.rank, setup.deadline));
+    }
+    return sockets;
   } catch (const Error& error) {
     throw Error(error.code(), "no data connection to " + setup.describe(peer) + ": " + error.what());
   }
 }
 
 // Takes connections until none of `missing` is missing any more.
-void accept_all(Acceptor& acceptor, std::vector<int> missing, const MeshSetup& setup, std::map<int, Socket>& sockets) {
+void accept_all(Acceptor& acceptor, std::vector<int> missing, const MeshSetup& setup, Sockets& sockets) {
+  std::map<int, std::size_t> expected;  // sockets, of ranks that have begun to connect
   while (!missing.empty()) {
     Peer peer = acceptor.accept(setup.deadline, "data connections of " + list_ranks(missing, setup.describe));
-    const auto expected = std::find(missing.begin(), missing.end(), peer.rank);
-    if (expected == missing.end()) {
+    const auto found = std::find(missing.begin(), missing.end(), peer.rank);
+    if (found == missing.end()) {
       setup.log.warning("refused a data connection from rank " + std::to_string(peer.rank) + ", which is not awaited");
       continue;
     }
-    missing.erase(expected);
-    sockets.emplace(peer.rank, std::move(peer.socket));
+    auto& of_peer = sockets[peer.rank];
+    if (of_peer.empty()) {
+      const int count = std::min(offer_of(peer.rank, setup).sockets, setup.sockets_per_peer);
+      expected[peer.rank] = static_cast<std::size_t>(count);
+    }
+    of_peer.push_back(std::move(peer.socket));
+    if (of_peer.size() == expected[peer.rank]) missing.erase(found);
   }
 }
 
 }  // namespace
 
-std::map<int, Socket> connect_mesh(const MeshSetup& setup) {
-  std::map<int, Socket> sockets;
+Sockets connect_mesh(const MeshSetup& setup) {
+  Sockets sockets;
   if (setup.ranks.size() < 2) return sockets;
 
   Acceptor acceptor(Listener::tcp(setup.own_host), setup.job_key, Purpose::data, setup.log);
-  setup.store.set(store_key(setup.rank), acceptor.address().to_string());
+  setup.store.set(store_key(setup.rank), Offer{acceptor.address(), setup.sockets_per_peer}.to_string());
   std::vector<int> higher;
   for (const int peer : setup.ranks) {
     if (peer < setup.rank) sockets.emplace(peer, connect_to(peer, setup));
     if (peer > setup.rank) higher.push_back(peer);
   }
   accept_all(acceptor, std::move(higher), setup, sockets);
-  for (auto& [peer, socket] : sockets) socket.let_peer_read_late();
+  for (auto& [peer, of_peer] : sockets) {
+    for (Socket& socket : of_peer) socket.let_peer_read_late();
+  }
   return sockets;
 }
 

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/base/futex.h"
 #include "ops/transport/tcp/receive_queue.h"
 #include "ops/transport/tcp/send_queue.h"
 
@@ -21,7 +20,9 @@ constexpr Duration kFlushTime = std::chrono::seconds(1);
 }  // namespace
 
 struct TcpTransport::Connection {
-  std::string peer_name;
+  Connection(const std::string& name, Socket its_socket) : peer_name(name), socket(std::move(its_socket)) {}
+
+  const std::string& peer_name;
   Socket socket;
   SendQueue sends;
   ReceiveQueue receives;
@@ -30,13 +31,24 @@ struct TcpTransport::Connection {
   bool idle() const { return sends.empty() && receives.empty(); }
 };
 
+struct TcpTransport::Peer {
+  explicit Peer(std::string its_name) : name(std::move(its_name)) {}
+
+  const std::string name;
+  std::vector<std::unique_ptr<Connection>> connections;
+  std::size_t sends = 0, receives = 0;  // posted so far
+
+  Connection& of_next(std::size_t& posted) { return *connections[posted++ % connections.size()]; }
+};
+
 TcpTransport::TcpTransport(const MeshSetup& setup, WaitPolicy policy, const AbortFlag& abort)
     : rank_(setup.rank), size_(static_cast<int>(setup.ranks.size())), policy_(policy), abort_(abort) {
-  for (auto& [peer, socket] : connect_mesh(setup)) {
-    auto connection = std::make_unique<Connection>();
-    connection->peer_name = setup.describe(peer);
-    connection->socket = std::move(socket);
-    connections_.emplace(peer, std::move(connection));
+  for (auto& [rank, sockets] : connect_mesh(setup)) {
+    auto peer = std::make_unique<Peer>(setup.describe(rank));
+    for (Socket& socket : sockets) {
+      peer->connections.push_back(std::make_unique<Connection>(peer->name, std::move(socket)));
+    }
+    peers_.emplace(rank, std::move(peer));
   }
 }
 
@@ -50,7 +62,8 @@ TcpTransport::~TcpTransport() {
 }
 
 Transport::Ticket TcpTransport::post_send(int peer, Tag tag, std::span<const std::byte> bytes) {
-  Connection& connection = connection_to(peer);
+  Peer& receiver = peer_of(peer);
+  Connection& connection = receiver.of_next(receiver.sends);
   Operation& operation = operations_.add({.kind = Operation::Kind::send, .peer = peer, .tag = tag, .outgoing = bytes});
   const bool first = connection.sends.empty();
   connection.sends.push(operation, rank_);
@@ -66,18 +79,19 @@ Transport::Ticket TcpTransport::post_send(int peer, Tag tag, std::span<const std
 }
 
 Transport::Ticket TcpTransport::post_receive(int peer, Tag tag, std::span<std::byte> bytes) {
-  Connection& connection = connection_to(peer);
+  Peer& sender = peer_of(peer);
+  Connection& connection = sender.of_next(sender.receives);
   connection.receives.push(
       operations_.add({.kind = Operation::Kind::receive, .peer = peer, .tag = tag, .incoming = bytes}));
   activate(connection);
   return operations_.newest();
 }
 
-TcpTransport::Connection& TcpTransport::connection_to(int peer) {
+TcpTransport::Peer& TcpTransport::peer_of(int rank) {
   if (failed_) throw Internal("the transport is used after it failed");
-  const auto found = connections_.find(peer);
-  if (found == connections_.end()) {
-    throw InvalidArgument("rank " + std::to_string(rank_) + " has no connection to rank " + std::to_string(peer));
+  const auto found = peers_.find(rank);
+  if (found == peers_.end()) {
+    throw InvalidArgument("rank " + std::to_string(rank_) + " has no connection to rank " + std::to_string(rank));
   }
   return *found->second;
 }
@@ -98,31 +112,33 @@ void TcpTransport::wait(Ticket ticket, Deadline deadline) {
 }
 
 void TcpTransport::await_completion(const Operation& operation, Deadline deadline) {
-  if (operation.done) return;
-  progress();
-  if (operation.done) return;
+  if (operation.done || (credit_.worth_spinning() && look_busily(operation))) return;
 
   const TimePoint started = Clock::now();
-  const TimePoint spin_end = std::min(deadline, started + policy_.spin);
-  while (Clock::now() < spin_end) {
-    cpu_relax();
-    progress();
-    if (operation.done) return;
-  }
-  for (int i = 0; i < policy_.yields; ++i) {
-    sched_yield();
-    progress();
-    if (operation.done) return;
-  }
+  progress();
   while (!operation.done) {
     abort_.check();
     const TimePoint now = Clock::now();
     if (now >= deadline) {
-      throw Timeout(describe_timeout(operation, connection_to(operation.peer).peer_name, now - started));
+      throw Timeout(describe_timeout(operation, peer_of(operation.peer).name, now - started));
     }
     poll_active(std::min(deadline, now + kAbortPollInterval));
     progress();
   }
+}
+
+// Reads only where the awaited message is: what has come from others meanwhile is taken when it is their turn.
+bool TcpTransport::look_busily(const Operation& operation) {
+  const Peer& awaited = peer_of(operation.peer);
+  const TimePoint end = Clock::now() + policy_.spin;
+  for (int looks = 0; looks <= policy_.yields || Clock::now() < end; ++looks) {
+    if (looks > 0) sched_yield();
+    for (Connection* connection : active_) advance_sends(*connection);
+    for (const auto& connection : awaited.connections) advance_receives(*connection);
+    if (operation.done) break;
+  }
+  credit_.spun(operation.done);
+  return operation.done;
 }
 
 void TcpTransport::progress() {
@@ -178,9 +194,11 @@ void TcpTransport::flush_sends() {
 void TcpTransport::fail() {
   failed_ = true;
   active_.clear();
-  for (const auto& [peer, connection] : connections_) {
-    connection->sends.clear();
-    connection->receives.clear();
+  for (const auto& [rank, peer] : peers_) {
+    for (const auto& connection : peer->connections) {
+      connection->sends.clear();
+      connection->receives.clear();
+    }
   }
   abort_.check();
   throw;

@@ -1,9 +1,13 @@
-// A transport over one TCP connection per pair of ranks.
+// A transport over TCP connections between every two ranks.
 //
 // A message is a 32-byte header (frame_header.h) and the payload, sent from and received into the poster's memory.
-// There is no thread: posting a send tries to send at once, everything else moves inside wait(). A wait spins or
-// yields on non-blocking reads as long as the policy says, since a poll() costs more than a short message takes, then
-// sleeps in poll() on all connections with posted work, waking every kAbortPollInterval to look at the abort flag.
+// There is no thread: posting a send tries to send at once, everything else moves inside wait(). A wait looks for a
+// while with non-blocking reads, since a poll() costs more than a short message takes, and yields the CPU between two
+// looks, since whoever is to send may need it. Then, or if looking has not paid lately, it sleeps in poll() on all
+// connections with posted work, waking every kAbortPollInterval to look at the abort flag.
+//
+// Fast networks take several connections to fill. Of K connections to a peer, message i to it goes over number i mod K,
+// and message i from it is read from number i mod K: each connection keeps the order, and so do all of them together.
 //
 // size() counts the ranks of the mesh. A connection that nothing is posted on is not watched: a peer that left after
 // it had done its part is no error.
@@ -38,14 +42,17 @@ class TcpTransport final : public Transport {
 
  private:
   struct Connection;
+  struct Peer;
 
-  Connection& connection_to(int peer);
+  Peer& peer_of(int rank);
   void activate(Connection& connection);
   // Moves what can be moved on every active connection.
   void progress();
   void advance_sends(Connection& connection);
   void advance_receives(Connection& connection);
   void await_completion(const Operation& operation, Deadline deadline);
+  // As long as the policy says; whether the operation is complete now.
+  bool look_busily(const Operation& operation);
   // Sleeps until an active connection is ready, at most until `until`.
   void poll_active(TimePoint until);
   void flush_sends();
@@ -57,9 +64,10 @@ class TcpTransport final : public Transport {
   const int size_;
   const WaitPolicy policy_;
   const AbortFlag& abort_;
-  std::map<int, std::unique_ptr<Connection>> connections_;  // by global rank
-  std::vector<Connection*> active_;                         // those with posted work
+  std::map<int, std::unique_ptr<Peer>> peers_;  // by global rank
+  std::vector<Connection*> active_;             // those with posted work
   OperationWindow operations_;
+  SpinCredit credit_;
   bool failed_ = false;
 };
 

@@ -181,3 +181,19 @@ TEST_CASE("the library documents its environment") {
   CHECK(std::string(hvd_environment_documentation()).find("HVD_FUSION_THRESHOLD") != std::string::npos);
   CHECK(std::string(hvd_status_name(HVD_PEER_LOST)) == "peer lost");
 }
+
+TEST_CASE("a rank alone on its host has ordinary memory instead of an arena") {
+  void* memory = nullptr;
+  CHECK(hvd_alloc(100, &memory) == HVD_NOT_INITIALIZED);
+  {
+    const Job job;
+    CHECK(hvd_alloc(100, nullptr) == HVD_INVALID_ARGUMENT);
+    REQUIRE(hvd_alloc(100, &memory) == HVD_OK);
+    static_cast<char*>(memory)[99] = 'x';
+    hvd_arena_usage usage = HVD_ARENA_USAGE_INIT;
+    REQUIRE(hvd_get_arena_usage(&usage) == HVD_OK);
+    CHECK((usage.limit == 0 && usage.used == 0 && usage.peak == 0));
+  }
+  hvd_free(memory);
+  hvd_free(nullptr);
+}

@@ -1,5 +1,6 @@
 // Every operation of hvd.hpp, on however many ranks there are: ctest runs this executable alone, as a job of one, and
 // once more under hvdrun with four ranks, which all run the same cases in the same order.
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cmath>
@@ -32,6 +33,16 @@ TEST_CASE("a session spans a scope, and another may follow") {
     hvd::barrier();
   }
   CHECK_FALSE(hvd::is_initialized());
+}
+
+TEST_CASE("containers in the shared arena are reduced like any other") {
+  std::vector<float, hvd::allocator<float>> values;
+  CHECK_THROWS_AS(values.resize(10), hvd::NotInitialized);
+  hvd::Session session;
+  values.assign(300'000, static_cast<float>(hvd::rank()));
+  hvd::allreduce(values);
+  CHECK(std::all_of(values.begin(), values.end(), [](float value) { return value == sum_of_ranks(); }));
+  CHECK_THROWS_AS((hvd::allocator<double>().allocate(~std::size_t{0})), std::bad_array_new_length);
 }
 
 TEST_CASE("allreduce in place and elsewhere, with every reduction") {
@@ -68,6 +79,21 @@ TEST_CASE("allreduce of truth values, 16-bit floats and nothing at all") {
 
   std::vector<float> empty;
   hvd::allreduce(empty);
+  hvd::barrier();
+}
+
+TEST_CASE("allreduce with adasum averages what is equal and adds what is orthogonal") {
+  hvd::Session session;
+  const std::vector<double> equal{1, -2, 3};
+  std::vector<double> own(static_cast<std::size_t>(hvd::size()));
+  own[static_cast<std::size_t>(hvd::rank())] = hvd::rank() + 1;
+  std::vector<double> result = equal;
+  hvd::allreduce(result, hvd::adasum);
+  CHECK(result == equal);
+  hvd::allreduce(own, hvd::adasum);
+  for (int r = 0; r < hvd::size(); ++r) CHECK(own[static_cast<std::size_t>(r)] == r + 1);
+  std::vector<int> whole(3);
+  CHECK_THROWS_AS(hvd::allreduce(whole, hvd::adasum), hvd::InvalidArgument);
   hvd::barrier();
 }
 

@@ -27,6 +27,8 @@ TEST_CASE("an empty environment gives the defaults") {
   CHECK(config.stall_warning == 10s);
   CHECK(config.stall_limit == Duration::zero());
   CHECK(config.collective_timeout == 300s);
+  CHECK(config.deterministic);
+  CHECK(config.sockets_per_peer == 0);
   CHECK(config.shared_memory);
   CHECK(config.chunk_bytes == 256 << 10);
 }
@@ -38,6 +40,8 @@ TEST_CASE("values are read") {
                                    {"HVD_LOG_LEVEL", "DEBUG"},
                                    {"HVD_STALL_CHECK_DISABLE", "1"},
                                    {"HVD_STALL_CHECK_TIME_SECONDS", "0.5"},
+                                   {"HVD_DETERMINISTIC", "0"},
+                                   {"HVD_SOCKETS_PER_PEER", "4"},
                                    {"HVD_SHARED_MEMORY", "off"},
                                    {"HVD_CHUNK_BYTES", "131072"}});
   CHECK(config.rank == 3);
@@ -46,6 +50,8 @@ TEST_CASE("values are read") {
   CHECK(config.log_level == LogLevel::debug);
   CHECK_FALSE(config.stall_check);
   CHECK(config.stall_warning == 500ms);
+  CHECK_FALSE(config.deterministic);
+  CHECK(config.sockets_per_peer == 4);
   CHECK_FALSE(config.shared_memory);
   CHECK(config.chunk_bytes == 131072);
 }
@@ -77,6 +83,7 @@ TEST_CASE("a bad value is refused with its variable, itself and what is allowed"
       {"HVD_START_TIMEOUT", "nan", "seconds"},
       {"HVD_START_TIMEOUT", "inf", "seconds"},
       {"HVD_START_TIMEOUT", "-1", "seconds"},
+      {"HVD_SOCKETS_PER_PEER", "65", "a whole number from 0 to 64"},
       {"HVD_SHARED_MEMORY", "maybe", "0 or 1"},
       {"HVD_CHUNK_BYTES", "5000", "multiple of 4096"},
       {"HVD_CHUNK_BYTES", "0", "multiple of 4096"},

@@ -16,6 +16,9 @@ TEST_CASE("ranks spin only while each can have a core") {
     CHECK((policy.yields > 0) == !c.spins);
     CHECK(policy.spin <= std::chrono::microseconds(20));
     CHECK(policy.yields <= 64);
+    const WaitPolicy network = network_wait_policy_for(c.ranks, c.cpus);
+    CHECK((network.spin > policy.spin) == c.spins);
+    CHECK(network.yields == policy.yields);
   }
 }
 

@@ -112,6 +112,27 @@ TEST_CASE("A request can be wrong by itself") {
   }
 }
 
+TEST_CASE("Ranks that have joined can be left out where their neutral elements stay neutral") {
+  struct Row {
+    ReduceOp op;
+    double prescale;
+    bool tolerates;
+  };
+  const Row rows[] = {{ReduceOp::sum, 1.0, true},     {ReduceOp::sum, 0.5, true},    {ReduceOp::average, 0.5, true},
+                      {ReduceOp::adasum, 1.0, true},  {ReduceOp::adasum, 0.5, true}, {ReduceOp::min, 1.0, true},
+                      {ReduceOp::min, 0.5, false},    {ReduceOp::max, 0.5, false},   {ReduceOp::product, 1.0, true},
+                      {ReduceOp::product, 2.0, false}};
+  for (const Row& row : rows) {
+    Request request = allreduce("x");
+    request.op = row.op;
+    request.prescale = row.prescale;
+    CAPTURE(reduce_op_name(row.op), row.prescale);
+    CHECK(tolerates_joined(request) == row.tolerates);
+  }
+  CHECK(tolerates_joined(barrier("b")));
+  CHECK_FALSE(tolerates_joined(reducescatter("r", {2})));
+}
+
 TEST_CASE("An agreement gives each rank's request back, and rows by rank") {
   Agreement gather(3, allgather("g", {4, 2}));
   gather.add(2, allgather("g", {4, 2}));

@@ -108,7 +108,11 @@ TEST_CASE("wrong calls are refused at once and change nothing") {
     refused(call, StatusCode::unsupported, "accelerator");
     call = allreduce_of(vector);
     call.op = ReduceOp::adasum;
-    refused(call, StatusCode::unsupported, "adasum");
+    call.collective = Collective::reducescatter;
+    refused(call, StatusCode::invalid_argument, "only allreduce");
+    call.collective = Collective::allreduce;
+    call.inputs[0].dtype = call.outputs[0].dtype = DType::int32;
+    refused(call, StatusCode::invalid_argument, "floating-point type, not int32");
     call = allreduce_of(vector);
     call.inputs[0].dtype = call.outputs[0].dtype = DType::boolean;
     refused(call, StatusCode::invalid_argument, "bool");
@@ -302,7 +306,7 @@ TEST_CASE("ranks with other settings do not start") {
                                                           .job_key = key,
                                                           .identity = {.host_key = "h", .hostname = "h", .pid = 1},
                                                           .own_host_address = "127.0.0.1",
-                                                          .make_backends = make_backends});
+                                                          .make_data_plane = make_data_plane});
       } catch (const Error& error) {
         return std::string(status_code_name(error.code())) + " " + error.what();
       }

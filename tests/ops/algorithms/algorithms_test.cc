@@ -6,6 +6,7 @@
 #include "core/base/error.h"
 #include "ops/algorithms/barrier.h"
 #include "ops/algorithms/broadcast.h"
+#include "ops/algorithms/pairwise_allgather.h"
 #include "ops/algorithms/pairwise_alltoall.h"
 #include "ops/algorithms/ring_allgather.h"
 #include "ops/algorithms/ring_allreduce.h"
@@ -72,6 +73,22 @@ std::vector<Shape> shapes() {
   return all;
 }
 
+// In place.
+SlicedReduction sum_of(std::vector<float>& values, Transport& transport, const std::vector<int>& members, int position,
+                       const Bounds& bounds) {
+  auto* const memory = reinterpret_cast<std::byte*>(values.data());
+  return {.transport = transport,
+          .members = members,
+          .position = position,
+          .reduction = {.dtype = DType::float32},
+          .value_type = DType::float32,
+          .values = memory,
+          .results = memory,
+          .slice_bounds = bounds,
+          .tag = {},
+          .deadline = deadline_after(20s)};
+}
+
 void require(bool condition, const char* what) {
   if (!condition) throw Internal(what);
 }
@@ -87,11 +104,9 @@ TEST_CASE("ring allreduce and reducescatter on slices of any size") {
     run_all_well({.kind = shape.kind, .size = shape.ranks}, [&](std::unique_ptr<Transport> transport) {
       const int rank = transport->rank();
       auto all = floats_of(rank, bounds.back());
-      ring_allreduce(*transport, members, rank, DType::float32, ReduceOp::sum, all.data(), bounds, {},
-                     deadline_after(20s));
+      ring_allreduce(sum_of(all, *transport, members, rank, bounds));
       auto own = floats_of(rank, bounds.back());
-      ring_reducescatter(*transport, members, rank, DType::float32, ReduceOp::sum, own.data(), bounds, {.sequence = 1},
-                         deadline_after(20s));
+      ring_reducescatter(sum_of(own, *transport, members, rank, bounds));
       const auto position = static_cast<std::size_t>(rank);
       for (std::int64_t i = 0; i < bounds.back(); ++i) {
         const float expected = ranks_sum * value(0, i);
@@ -103,7 +118,7 @@ TEST_CASE("ring allreduce and reducescatter on slices of any size") {
   }
 }
 
-TEST_CASE("ring allgather of unequal blocks") {
+TEST_CASE("ring and pairwise allgather of unequal blocks") {
   for (const Shape& shape : shapes()) {
     CAPTURE(transport_name(shape.kind), shape.ranks, shape.unit);
     const auto members = first_ranks(shape.ranks);
@@ -115,11 +130,13 @@ TEST_CASE("ring allgather of unequal blocks") {
         for (std::int64_t i = bounds[o]; i < bounds[o + 1]; ++i)
           body(static_cast<std::size_t>(i), byte_value(owner, 0, i));
       };
-      Bytes buffer(static_cast<std::size_t>(bounds.back()));
-      block_of(rank, [&](std::size_t i, std::byte b) { buffer[i] = b; });
-      ring_allgather(*transport, members, rank, buffer.data(), bounds, {}, deadline_after(20s));
-      for (const int owner : members) {
-        block_of(owner, [&](std::size_t i, std::byte b) { require(buffer[i] == b, "allgather"); });
+      for (const auto& gather : {ring_allgather, pairwise_allgather}) {
+        Bytes buffer(static_cast<std::size_t>(bounds.back()));
+        block_of(rank, [&](std::size_t i, std::byte b) { buffer[i] = b; });
+        gather(*transport, members, rank, buffer.data(), bounds, {}, deadline_after(20s));
+        for (const int owner : members) {
+          block_of(owner, [&](std::size_t i, std::byte b) { require(buffer[i] == b, "allgather"); });
+        }
       }
     });
   }
@@ -196,8 +213,8 @@ TEST_CASE("members may be any ranks in any order") {
     for (int position = 0; position < 3; ++position) {
       if (members[static_cast<std::size_t>(position)] != transport->rank()) continue;
       std::vector<float> values(10, static_cast<float>(transport->rank()));
-      ring_allreduce(*transport, members, position, DType::float32, ReduceOp::sum, values.data(), Bounds{0, 3, 4, 10},
-                     {}, deadline_after(20s));
+      const Bounds bounds{0, 3, 4, 10};
+      ring_allreduce(sum_of(values, *transport, members, position, bounds));
       require(values == std::vector<float>(10, 8.0F), "members");
     }
   });

@@ -47,7 +47,8 @@ std::vector<std::vector<Buffer>> reduce_all(int ranks, DType dtype, const std::v
                        const Deadline end = deadline_after(3ms);
                        while (Clock::now() < end) std::this_thread::yield();
                      }};
-    TransportBackend("local", std::make_unique<FaultyTransport>(std::move(transport), slow), 20s).run(call);
+    TransportBackend("local", std::make_unique<FaultyTransport>(std::move(transport), slow), 20s, choose_by_size(true))
+        .run(call);
   });
   return results;
 }

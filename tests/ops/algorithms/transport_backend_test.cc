@@ -55,7 +55,8 @@ void on_ranks(TransportKind kind, int ranks, const std::function<void(RankSide&)
   for (int rank = 0; rank < ranks; ++rank) set.ranks.push_back(rank);
   run_all_well({.kind = kind, .size = ranks}, [&](std::unique_ptr<Transport> transport) {
     const int rank = transport->rank();
-    RankSide side{.backend = TransportBackend("test", std::move(transport), 20s), .set = set, .rank = rank};
+    RankSide side{
+        .backend = TransportBackend("test", std::move(transport), 20s, choose_by_size(true)), .set = set, .rank = rank};
     body(side);
   });
 }
@@ -225,11 +226,13 @@ TEST_CASE("the backend takes what it can do") {
         scores([](CollectiveCall& c) { c.dtype = DType::boolean, c.op = ReduceOp::max; }),
         scores([](CollectiveCall& c) { c.dtype = DType::boolean; }),
         scores([](CollectiveCall& c) { c.op = ReduceOp::adasum; }),
+        scores([](CollectiveCall& c) { c.op = ReduceOp::adasum, c.dtype = DType::int32; }),
+        scores([](CollectiveCall& c) { c.op = ReduceOp::adasum, c.collective = Collective::reducescatter; }),
         scores([](CollectiveCall& c) { c.collective = Collective::join; }),
         scores([](CollectiveCall& c) { c.device = 0; }),
         scores([&](CollectiveCall& c) { c.set = &beyond; }),
     };
-    if (actual != std::vector<bool>{true, true, true, true, false, false, false, false, false}) {
+    if (actual != std::vector<bool>{true, true, true, true, false, true, false, false, false, false, false}) {
       throw Internal("a wrong score");
     }
   });

@@ -132,26 +132,38 @@ void check_broadcast(Side& side, DType dtype, const Counts& sizes, int root, boo
   }
 }
 
-void check_allgather(Side& side, DType dtype, std::int64_t unit) {
+// In place: what this rank gives lies in the output already, where it belongs.
+void check_allgather(Side& side, DType dtype, std::int64_t unit, bool in_place) {
   auto call = side.call(Collective::allgather, {.dtype = dtype});
   std::vector<Buffer> inputs, expected(2), outputs;
+  std::vector<std::size_t> own_offsets;
   for (std::size_t p = 0; p < 2; ++p) {
     call.counts.emplace_back();
     for (int rank = 0; rank < side.self.size; ++rank) {
       const std::int64_t count = (rank + static_cast<int>(p)) % 3 * unit;
       call.counts.back().push_back(count);
       const Buffer part = tensor(dtype, count, rank, p);
+      if (rank == side.self.rank) {
+        inputs.push_back(part);
+        own_offsets.push_back(expected[p].size());
+      }
       expected[p].insert(expected[p].end(), part.begin(), part.end());
-      if (rank == side.self.rank) inputs.push_back(part);
     }
     outputs.emplace_back(expected[p].size());
   }
   for (std::size_t p = 0; p < 2; ++p) {
     const std::int64_t own = call.counts[p][static_cast<std::size_t>(side.self.rank)];
-    call.pieces.push_back({inputs[p].data(), outputs[p].data(), own});
+    std::byte* input = inputs[p].data();
+    if (in_place) {
+      std::copy(inputs[p].begin(), inputs[p].end(), outputs[p].data() + own_offsets[p]);
+      input = outputs[p].data() + own_offsets[p];
+    }
+    call.pieces.push_back({input, outputs[p].data(), own});
   }
   side.run(call);
-  for (std::size_t p = 0; p < 2; ++p) side.expect(outputs[p], expected[p], call, "unit " + std::to_string(unit));
+  for (std::size_t p = 0; p < 2; ++p) {
+    side.expect(outputs[p], expected[p], call, "unit " + std::to_string(unit) + (in_place ? ", in place" : ""));
+  }
 }
 
 void check_alltoall(Side& side, DType dtype, std::int64_t unit, bool in_place) {
@@ -224,7 +236,8 @@ TEST_CASE("host: movements of every type and size") {
   on_both_kinds(ranks, [](Side& side) {
     for (const DType dtype : kAllTypes) {
       for (const std::int64_t size : kSizes) {
-        check_allgather(side, dtype, size);
+        check_allgather(side, dtype, size, false);
+        check_allgather(side, dtype, size, true);
         check_alltoall(side, dtype, size, false);
         check_alltoall(side, dtype, size, true);
       }
@@ -246,7 +259,7 @@ TEST_CASE("host: a long mixture of collectives, across the wrap-around of step n
                       const int root = static_cast<int>(random() % static_cast<unsigned>(self.size));
                       switch (random() % 6) {
                         case 0: check_broadcast(side, DType::int16, {size, 3}, root, true); break;
-                        case 1: check_allgather(side, DType::uint8, size); break;
+                        case 1: check_allgather(side, DType::uint8, size, false); break;
                         case 2: check_alltoall(side, DType::int32, size, false); break;
                         case 3: check_reducescatter(side, {.dtype = DType::int32}, {size, 7}, false); break;
                         case 4: side.run(side.call(Collective::barrier, {})); break;
@@ -287,7 +300,9 @@ TEST_CASE("host: the backend takes what it can do") {
     require(score(part, as_it_is) == 0, "some ranks of a host");
     require(score(side.set, as_it_is) == 0, "two hosts");
     require(score(first, [](CollectiveCall& c) { c.device = 0; }) == 0, "not on the CPU");
-    require(score(first, [](CollectiveCall& c) { c.op = ReduceOp::adasum; }) == 0, "no such reduction");
+    require(score(first, [](CollectiveCall& c) { c.op = ReduceOp::adasum; }) == 100, "adasum");
+    require(score(first, [](CollectiveCall& c) { c.op = ReduceOp::adasum, c.dtype = DType::int64; }) == 0,
+            "no adasum of integers");
     require(score(first, [](CollectiveCall& c) { c.dtype = DType::boolean; }) == 0, "no sum of booleans");
     require(score(first, [](CollectiveCall& c) { c.collective = Collective::join; }) == 0, "join");
   });

@@ -1,7 +1,6 @@
 #include "tests/ops/host/host_ranks.h"
 
 #include <cstring>
-#include <new>
 #include <numeric>
 #include <random>
 #include <stdexcept>
@@ -13,16 +12,15 @@ namespace hvd::testing {
 
 namespace {
 
-struct PageDelete {
-  void operator()(std::byte* memory) const { ::operator delete[](memory, std::align_val_t{4096}); }
-};
-
-// What one host's ranks share.
+// What one host's ranks share: the window, and the arena behind it.
 struct Region {
-  explicit Region(std::size_t size) : bytes(size), memory(new(std::align_val_t{4096}) std::byte[size]{}) {}
-  std::span<std::byte> span() const { return {memory.get(), bytes}; }
-  std::size_t bytes;
-  std::unique_ptr<std::byte[], PageDelete> memory;
+  explicit Region(const HostRun& run, int ranks)
+      : window_bytes((HostGroup::region_bytes(ranks, run.chunk_bytes) + 4095) / 4096 * 4096),
+        memory(std::make_shared<SharedMemory>(
+            SharedMemory::create(window_bytes + static_cast<std::size_t>(ranks) * run.arena_bytes, "test"))) {}
+  std::span<std::byte> window() const { return {memory->data(), window_bytes}; }
+  std::size_t window_bytes;
+  std::shared_ptr<SharedMemory> memory;
 };
 
 }  // namespace
@@ -34,24 +32,30 @@ void on_host_ranks(const HostRun& run, const std::function<void(HostRank&)>& bod
     const int ranks = run.ranks_by_host[host];
     const std::string name = "host-" + std::to_string(host);
     for (int i = 0; i < ranks; ++i) identities.push_back({.host_key = name, .hostname = name, .pid = 100 + i});
-    regions.emplace_back(HostGroup::region_bytes(ranks, run.chunk_bytes));
-    Window::seed(regions.back().span(), ranks, run.first_step);
+    regions.emplace_back(run, ranks);
+    Window::seed(regions.back().window(), ranks, run.first_step);
   }
   const auto size = static_cast<int>(identities.size());
-  run_all_well({.kind = TransportKind::local, .size = size, .abort = run.abort},
-               [&](std::unique_ptr<Transport> transport) {
-                 const int rank = transport->rank();
-                 HostRank self{rank, size, make_topology(rank, identities), nullptr, std::move(transport)};
-                 const Topology& topology = self.topology;
-                 const auto host = static_cast<std::size_t>(topology.host());
-                 const auto describe = [&topology, host](int local_rank) {
-                   return topology.describe(topology.hosts[host][static_cast<std::size_t>(local_rank)]);
-                 };
-                 const WindowOptions options{.chunk_bytes = run.chunk_bytes, .cpus = run.cpus, .timeout = run.timeout};
-                 self.group = std::make_shared<HostGroup>(regions[host].span(), topology.local_rank,
-                                                          topology.local_size, options, run.abort, describe);
-                 body(self);
-               });
+  run_all_well(
+      {.kind = TransportKind::local, .size = size, .abort = run.abort}, [&](std::unique_ptr<Transport> transport) {
+        const int rank = transport->rank();
+        HostRank self{rank, size, make_topology(rank, identities), nullptr, nullptr, std::move(transport)};
+        const Topology& topology = self.topology;
+        const auto host = static_cast<std::size_t>(topology.host());
+        const auto describe = [&topology, host](int local_rank) {
+          return topology.describe(topology.hosts[host][static_cast<std::size_t>(local_rank)]);
+        };
+        const WindowOptions options{
+            .chunk_bytes = run.chunk_bytes, .cpus = run.cpus, .groups = run.groups, .timeout = run.timeout};
+        const Region& region = regions[host];
+        if (run.arena_bytes > 0) {
+          self.arena =
+              std::make_shared<TensorArena>(region.memory, region.window_bytes, run.arena_bytes, topology.local_rank);
+        }
+        self.group = std::make_shared<HostGroup>(region.window(), self.arena.get(), topology.local_rank,
+                                                 topology.local_size, options, run.abort, describe);
+        body(self);
+      });
 }
 
 void require(bool condition, const std::string& what) {

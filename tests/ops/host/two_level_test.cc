@@ -16,7 +16,8 @@ namespace {
 const std::vector<int> kLayouts[] = {{2, 2}, {1, 3}, {2, 1, 3}, {3, 1}};
 
 struct Side {
-  explicit Side(HostRank& host_rank) : self(host_rank), backend(self.group, self.transport, self.topology, 20s) {
+  explicit Side(HostRank& host_rank)
+      : self(host_rank), backend(self.group, self.transport, self.topology, 20s, choose_by_size(true)) {
     for (int rank = 0; rank < self.size; ++rank) set.ranks.push_back(rank);
   }
 
@@ -129,6 +130,9 @@ TEST_CASE("two levels: not where one level is enough") {
     CollectiveCall call;
     call.set = &side.set;
     require(side.backend.score(call) == 50, "two levels");
+    call.op = ReduceOp::adasum;
+    require(side.backend.score(call) == 0, "no adasum");
+    call.op = ReduceOp::sum;
     call.collective = Collective::broadcast;
     require(side.backend.score(call) == 0, "allreduce only");
     const ProcessSet part{.id = 1, .ranks = {0, 2}};

@@ -34,7 +34,7 @@ void require_failure(const Status& status, StatusCode code, const std::vector<st
   }
 }
 
-TransportKind any_kind() { return GENERATE(TransportKind::local, TransportKind::tcp); }
+TransportKind any_kind() { return GENERATE(TransportKind::local, TransportKind::tcp, TransportKind::striped_tcp); }
 
 }  // namespace
 

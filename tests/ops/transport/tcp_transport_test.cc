@@ -18,12 +18,13 @@ using namespace hvd::testing;
 namespace {
 
 struct Job {
-  MeshSetup setup(int rank, std::vector<int> ranks, Duration patience) {
+  MeshSetup setup(int rank, std::vector<int> ranks, Duration patience, int sockets_per_peer = 1) {
     return {.rank = rank,
             .ranks = std::move(ranks),
             .store = store,
             .job_key = key,
             .own_host = "127.0.0.1",
+            .sockets_per_peer = sockets_per_peer,
             .describe = [](int peer) { return "rank " + std::to_string(peer) + " on host-" + std::to_string(peer); },
             .log = log,
             .deadline = deadline_after(patience)};
@@ -63,7 +64,7 @@ std::pair<Status, std::string> receive_four_bytes(const std::vector<std::byte>& 
   Job job;
   std::thread peer([&] {
     auto sockets = connect_mesh(job.setup(1, {0, 1}, 10s));
-    Socket& socket = sockets.at(0);
+    Socket& socket = sockets.at(0).front();
     const std::size_t step = bytewise ? 1 : stream.size();
     for (std::size_t at = 0; at < stream.size(); at += step) {
       socket.send_all(std::span(stream).subspan(at, step), deadline_after(10s), "rank 0");
@@ -117,10 +118,45 @@ TEST_CASE("ranks that do not come are named") {
     CHECK(contains(status.message(), "rank 0 on host-0"));
   }
   SECTION("an address where nobody listens any more") {
-    job.store.set("data/0", "tcp:127.0.0.1:1");
+    job.store.set("data/0", "tcp:127.0.0.1:1 1");
     const Status status = status_of([&] { connect_mesh(job.setup(1, {0, 1}, 50ms)); });
     CAPTURE(status.message());
     CHECK_FALSE(status.ok());
+    CHECK(contains(status.message(), "rank 0 on host-0"));
+  }
+}
+
+TEST_CASE("a pair of ranks has as many sockets as the one that wants fewer, in the same order") {
+  struct Case {
+    int lower, higher, expected;
+  };
+  for (const Case& c : {Case{1, 1, 1}, Case{4, 2, 2}, Case{3, 8, 3}, Case{64, 64, 64}}) {
+    CAPTURE(c.lower, c.higher);
+    Job job;
+    std::vector<Socket> lower, higher;
+    std::thread peer([&] { higher = std::move(connect_mesh(job.setup(1, {0, 1}, 10s, c.higher)).at(0)); });
+    lower = std::move(connect_mesh(job.setup(0, {0, 1}, 10s, c.lower)).at(1));
+    peer.join();
+    REQUIRE(lower.size() == static_cast<std::size_t>(c.expected));
+    REQUIRE(higher.size() == lower.size());
+    for (std::size_t i = 0; i < lower.size(); ++i) {
+      std::byte sent{static_cast<unsigned char>(i)}, received{};
+      lower[i].send_all({&sent, 1}, deadline_after(10s), "rank 1");
+      higher[i].receive_all({&received, 1}, deadline_after(10s), "rank 0");
+      CHECK(received == sent);
+    }
+  }
+}
+
+TEST_CASE("what a rank offers is not believed blindly") {
+  for (const char* offer : {"", "tcp:127.0.0.1:1", "tcp:127.0.0.1:1 0", "tcp:127.0.0.1:1 -1", "tcp:127.0.0.1:1 65",
+                            "tcp:127.0.0.1:1 many", "127.0.0.1 1", "tcp:127.0.0.1:1  "}) {
+    CAPTURE(offer);
+    Job job;
+    job.store.set("data/0", offer);
+    const Status status = status_of([&] { connect_mesh(job.setup(1, {0, 1}, 10s)); });
+    CAPTURE(status.message());
+    CHECK(status.code() == StatusCode::invalid_argument);
     CHECK(contains(status.message(), "rank 0 on host-0"));
   }
 }

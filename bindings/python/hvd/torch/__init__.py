@@ -41,6 +41,7 @@ from hvd.torch.compression import Compression
 from hvd.torch.differentiable import allgather, allreduce, alltoall, broadcast, grouped_allreduce, reducescatter
 from hvd.torch.functions import allgather_object, broadcast_object, broadcast_optimizer_state, broadcast_parameters
 from hvd.torch.handles import poll, synchronize
+from hvd.torch.memory import arena_usage, bucket_views, empty, empty_like
 from hvd.torch.optimizer import DistributedOptimizer
 
 __all__ = [
@@ -63,6 +64,7 @@ __all__ = [
     "allreduce_async_",
     "alltoall",
     "alltoall_async",
+    "arena_usage",
     "barrier",
     "broadcast",
     "broadcast_",
@@ -71,8 +73,11 @@ __all__ = [
     "broadcast_object",
     "broadcast_optimizer_state",
     "broadcast_parameters",
+    "bucket_views",
     "cross_rank",
     "cross_size",
+    "empty",
+    "empty_like",
     "global_process_set",
     "grouped_allreduce",
     "grouped_allreduce_",

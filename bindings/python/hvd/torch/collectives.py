@@ -21,7 +21,7 @@ import torch
 
 from hvd import _native
 from hvd.process_set import ProcessSet, global_process_set
-from hvd.reduce_op import Adasum, Average, Sum
+from hvd.reduce_op import Average, Sum
 from hvd.torch.handles import register
 from hvd.torch.tensors import Finish, describe, taken_output, taken_output_and_splits
 
@@ -32,8 +32,6 @@ def resolve_op(op: int | None, average: bool | None) -> int:
         return Average if average is None or average else Sum
     if average is not None:
         raise ValueError("op and average say the same thing: give only op")
-    if op == Adasum:
-        raise ValueError("Adasum is not available yet")
     return op
 
 

@@ -65,8 +65,11 @@ def allreduce(
         average: older form of `op`: True is Average, False is Sum.
         name: the same on every rank.
         compression: smaller type for the time of the travel; see `Compression`.
-        op: Average (the default), Sum, Min, Max or Product. Sums of integers wrap around, also for averages, which are
-            then truncated.
+        op: Average (the default), Sum, Adasum, Min, Max or Product. Sums of integers wrap around, also for averages,
+            which are then truncated. Adasum is for floating-point tensors: a sum that shrinks where the ranks' tensors
+            point the same way, so that orthogonal ones are added and equal ones averaged (S. Maleki et al., "Scaling
+            Distributed Training with Adaptive Summation", MLSys 2021); on any number of ranks, and of each tensor of a
+            group by itself.
         prescale_factor: inputs are multiplied by it before the reduction.
         postscale_factor: the result is multiplied by it.
         process_set: the ranks that take part.

@@ -145,7 +145,7 @@ def DistributedOptimizer(
         named_parameters: as of `model.named_parameters()`. None: parameters go by their place in the optimizer.
         compression: smaller type for the time of the travel; see `Compression`.
         backward_passes_per_step: backward passes whose gradients are added up locally (not averaged) before that.
-        op: Average, Sum, Min, Max or Product.
+        op: Average, Sum, Min, Max or Product; not Adasum, which is for the ranks' steps instead of their gradients.
         gradient_predivide_factor: with Average, gradients are divided by it before the sum, and the sum by
             size / factor after it, which keeps 16-bit gradients in range.
         num_groups: into how many groups the parameters are divided, to be reduced group by group. 0: none.
@@ -163,7 +163,7 @@ def DistributedOptimizer(
     if isinstance(optimizer, _Distributed):
         raise ValueError("the optimizer is a DistributedOptimizer already")
     if op == Adasum:
-        raise ValueError("Adasum is not available yet")
+        raise ValueError("Adasum adds up the ranks' steps, not their gradients, and this optimizer reduces gradients")
     if gradient_predivide_factor != 1.0 and op != Average:
         raise ValueError("gradient_predivide_factor needs op=Average")
     if not gradient_predivide_factor > 0:

@@ -1,0 +1,23 @@
+// Allreduce by direct exchange: every rank gets from each other one what it needs to reduce its own slice, and sends
+// the result to each.
+//
+//   1. In step i (1 <= i < N) position p sends slice p-i of its values to p-i, and receives slice p from p+i.
+//   2. p folds the N contributions to slice p at once, in the canonical order, scales and rounds.
+//   3. In step i, p sends its result to p+i, and receives that of p-i.
+//
+// Latencies: 2, where a ring has 2(N-1). Bytes sent and received per rank: 2(N-1)/N of the buffer, as on a ring, and
+// all of them in the tensors' own type, since no partial sum travels. The steps are staggered, so that no rank is the
+// target of two others in the same step, and kPeersInFlight of them run at a time: more senders at once fill a
+// switch's queue to a receiver, which then drops. Best for medium sizes and few ranks.
+// Source: R. Thakur, R. Rabenseifner and W. Gropp, "Optimization of collective communication operations in MPICH",
+// 2005 (pairwise exchange).
+#pragma once
+
+#include "ops/algorithms/sliced_reduction.h"
+
+namespace hvd {
+
+// Values of either type. Messages have the step of tag, and the one after it.
+void direct_allreduce(const SlicedReduction& work);
+
+}  // namespace hvd

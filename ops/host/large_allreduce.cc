@@ -1,0 +1,133 @@
+// Which form an allreduce of much data takes.
+//
+// Everyone's first step says how the others can reach its tensors: as a chunk in the window, like always; by their
+// places in the arena; or, while reading from each other is tried or has proved faster (form_trials.h), by their
+// addresses. If all ranks can be reached in the better way it is taken. If none has given places, the first chunks are
+// there already. If only some have, everybody begins anew with chunks.
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <optional>
+
+#include "ops/host/host_group.h"
+
+namespace hvd {
+
+void HostGroup::large_allreduce(std::span<const Piece> pieces, const Reduction& reduction, std::int64_t total) {
+  const std::int64_t bytes = total * static_cast<std::int64_t>(size_of(reduction.dtype));
+  if (!reads_) return place_and_reduce(pieces, reduction, total, FormTrials::Form::chunks);
+  const FormTrials::Choice choice = trials_.choose(bytes);
+  if (!choice.is_trial) return place_and_reduce(pieces, reduction, total, choice.form);
+  meet();  // so that nobody times others' lateness
+  const TimePoint started = Clock::now();
+  place_and_reduce(pieces, reduction, total, choice.form);
+  trials_.took(bytes, choice.form, seconds(Clock::now() - started));
+  if (choice.is_last) trials_.agree(bytes, sum_of(trials_.costs(bytes)));
+}
+
+void HostGroup::place_and_reduce(std::span<const Piece> pieces, const Reduction& reduction, std::int64_t total,
+                                 FormTrials::Form form) {
+  Publication publication{PieceCursor(pieces), total, chunk_elements(reduction.dtype)};
+  const Publication from_start = publication;
+  if (!publish_places(pieces, size_of(reduction.dtype), form)) publish_next(publication, reduction);
+  window_.await_all();
+  const int resident = count_ranks(Published::residence), readable = count_ranks(Published::addresses);
+  if (resident == ranks()) return resident_allreduce(pieces, reduction, total);
+  if (readable == ranks()) return reading_allreduce(pieces, reduction, total);
+  if (resident + readable > 0) publication = from_start;
+  chunked_allreduce(publication, pieces, reduction, total);
+}
+
+bool HostGroup::publish_places(std::span<const Piece> pieces, std::size_t element_size, FormTrials::Form form) {
+  if (pieces.size() * sizeof(Place) > window_.chunk_bytes()) return false;
+  std::vector<Place> places(pieces.size());
+  auto kind = Published::residence;
+  if (!find_residence(pieces, element_size, places)) {
+    if (form != FormTrials::Form::reading || !find_addresses(pieces, places)) return false;
+    kind = Published::addresses;
+  }
+  std::memcpy(window_.open_step(), places.data(), places.size() * sizeof(Place));
+  *window_.own_note() = static_cast<std::byte>(kind);
+  window_.publish();
+  return true;
+}
+
+bool HostGroup::find_residence(std::span<const Piece> pieces, std::size_t element_size, std::span<Place> places) const {
+  if (arena_ == nullptr) return false;
+  for (std::size_t p = 0; p < pieces.size(); ++p) {
+    const std::size_t bytes = static_cast<std::size_t>(pieces[p].elements) * element_size;
+    const auto input = arena_->offset_of(pieces[p].input, bytes), output = arena_->offset_of(pieces[p].output, bytes);
+    if (bytes > 0 && (!input || !output)) return false;
+    places[p] = {.input = input.value_or(0), .output = output.value_or(0)};
+  }
+  return true;
+}
+
+// A rank that has joined has no tensors.
+bool HostGroup::find_addresses(std::span<const Piece> pieces, std::span<Place> places) {
+  for (std::size_t p = 0; p < pieces.size(); ++p) {
+    if (pieces[p].elements > 0 && (pieces[p].input == nullptr || pieces[p].output == nullptr)) return false;
+    places[p] = {.input = reinterpret_cast<std::uint64_t>(pieces[p].input),
+                 .output = reinterpret_cast<std::uint64_t>(pieces[p].output)};
+  }
+  return true;
+}
+
+int HostGroup::count_ranks(Published kind) const {
+  int count = 0;
+  for (int rank = 0; rank < ranks(); ++rank) count += *window_.note(rank) == static_cast<std::byte>(kind) ? 1 : 0;
+  return count;
+}
+
+std::vector<HostGroup::Place> HostGroup::published_places(std::size_t pieces) const {
+  const auto count = static_cast<std::size_t>(ranks());
+  std::vector<Place> places(pieces * count);
+  for (std::size_t p = 0; p < pieces; ++p) {
+    for (std::size_t rank = 0; rank < count; ++rank) {
+      std::memcpy(&places[p * count + rank], window_.slot(static_cast<int>(rank)) + p * sizeof(Place), sizeof(Place));
+    }
+  }
+  return places;
+}
+
+FormTrials::Costs HostGroup::sum_of(const FormTrials::Costs& own) {
+  window_.open_step();
+  std::memcpy(window_.own_note(), own.data(), sizeof own);
+  window_.publish();
+  window_.await_all();
+  FormTrials::Costs sum{};
+  for (int rank = 0; rank < ranks(); ++rank) {
+    FormTrials::Costs costs{};
+    std::memcpy(&costs, window_.note(rank), sizeof costs);
+    for (std::size_t form = 0; form < sum.size(); ++form) sum[form] += costs[form];
+  }
+  return sum;
+}
+
+void HostGroup::introduce() {
+  if (ranks() == 1 || window_.crowded()) return;
+  window_.open_step();
+  const PeerMemory::Introduction own = peers_.introduction();
+  std::memcpy(window_.own_note(), &own, sizeof own);
+  window_.publish();
+  window_.await_all();
+  std::vector<PeerMemory::Introduction> all(sources_.size());
+  for (int rank = 0; rank < ranks(); ++rank) {
+    std::memcpy(&all[static_cast<std::size_t>(rank)], window_.note(rank), sizeof own);
+  }
+  const bool readable = peers_.meet(all);
+  window_.open_step();
+  *window_.own_note() = std::byte{readable};
+  window_.publish();
+  window_.await_all();
+  reads_ = true;
+  for (int rank = 0; rank < ranks(); ++rank) reads_ = reads_ && *window_.note(rank) == std::byte{true};
+}
+
+void HostGroup::meet() {
+  window_.open_step();
+  window_.publish();
+  window_.await_all();
+}
+
+}  // namespace hvd

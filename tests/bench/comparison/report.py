@@ -1,0 +1,90 @@
+"""The report as text and as JSON. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict
+
+from .cases import format_size
+from .gates import MACHINE, WIRE
+from .rows import Row
+from .samples import Samples
+
+HEADLINE = ("case", "size", "beside", "hvd", "other", "medians", "minima", "gate", "")
+
+
+def table(rows: Iterable[Row]) -> str:
+    lines = [HEADLINE, *(cells(row) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADLINE))]
+    left = {0, 2, 8}  # columns of words
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if column in left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(line, widths))
+        ).rstrip()
+        for line in lines
+    )
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    share = row.peer in (MACHINE, WIRE)
+    return (
+        row.case,
+        format_size(row.size) if row.size else "",
+        row.peer,
+        format_time(row.hvd.median) if row.hvd else "",
+        format_time(row.other.median) if row.other else "",
+        format_ratio(row.by_medians, share),
+        format_ratio(row.by_minima, share),
+        format_ratio(row.gate, share) if row.gate is not None else "",
+        row.verdict,
+    )
+
+
+def format_ratio(ratio: float, share: bool) -> str:
+    return f"{ratio:.0%}" if share else f"{ratio:.2f}x"
+
+
+def format_time(microseconds: float) -> str:
+    for factor, unit in ((1e6, "s"), (1e3, "ms")):
+        if microseconds >= factor:
+            return f"{microseconds / factor:.2f} {unit}"
+    return f"{microseconds:.2f} us"
+
+
+def summary(rows: Iterable[Row], missing: Iterable[tuple[str, str, int]]) -> str:
+    verdicts = [row.verdict for row in rows if row.verdict]
+    counts = {verdict: verdicts.count(verdict) for verdict in ("met", "by minima", "missed")}
+    return ", ".join(
+        [
+            f"gates: {counts['met']} met",
+            f"{counts['by minima']} met by minima only",
+            f"{counts['missed']} missed",
+            f"{len(list(missing))} not measured",
+        ]
+    )
+
+
+def explain(conditions: dict, machine: str | None) -> str:
+    versions = ", ".join(f"{name} {version}" for name, version in conditions["versions"].items() if version)
+    cores = f"cores {' and '.join(map(str, conditions['used_cores']))} of {conditions['cores']}"
+    return "\n".join(
+        [
+            f"{conditions['date']}: {conditions['cpu']}{', virtual' if conditions['hypervisor'] else ''}, {cores}, "
+            f"{conditions['memory_gib']} GiB, {machine or 'memory not measured'}; Linux {conditions['kernel']}, load "
+            f"{conditions['load_average']:.1f} at the start",
+            f"{versions}; {conditions['launches']} launches of each, by turns",
+            "Times are medians per call on rank 0. Ratios are the other's time by hvd's: by medians of the launches' "
+            "medians, and by the",
+            "shortest times of all launches. Beside a limit: the share of it that hvd reaches.",
+        ]
+    )
+
+
+def as_json(conditions: dict, samples: Samples, rows: Iterable[Row], absent: dict[str, str]) -> dict:
+    return {
+        "conditions": conditions,
+        "rows": [{**asdict(row), "verdict": row.verdict} for row in rows],
+        "samples": samples.as_json(),
+        "not_measured": absent,
+    }

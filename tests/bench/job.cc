@@ -1,0 +1,234 @@
+#include "tests/bench/job.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <fstream>
+#include <numeric>
+#include <thread>
+
+#include "core/base/error.h"
+#include "core/execution/backend_selector.h"
+#include "core/rendezvous/exchange_identities.h"
+#include "core/rendezvous/host_identity.h"
+#include "core/rendezvous/store_server.h"
+#include "core/rendezvous/tcp_store.h"
+#include "ops/registry.h"
+
+namespace hvd::bench {
+
+namespace {
+
+constexpr Duration kFileWait = 30s;
+constexpr Duration kFilePoll = 10ms;
+
+// Where the store is, and what opens it.
+struct Meeting {
+  Address store;
+  JobKey key;
+};
+
+// A child that does not outlive this process.
+template <typename Body>
+pid_t fork_child(const Body& body) {
+  std::fflush(nullptr);
+  const pid_t parent = getpid();
+  const pid_t pid = fork();
+  if (pid != 0) return pid;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(EXIT_FAILURE);
+  try {
+    body();
+    std::fflush(nullptr);
+    _exit(EXIT_SUCCESS);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    _exit(EXIT_FAILURE);
+  }
+}
+
+// The store in a process of its own, so that ranks can be forked from one that has a single thread.
+class StoreProcess {
+ public:
+  StoreProcess(const JobKey& key, const std::string& host) {
+    std::array<int, 2> ends{};
+    if (pipe2(ends.data(), O_CLOEXEC) != 0) throw Internal("no pipe");
+    const FileDescriptor from_child(ends[0]);
+    FileDescriptor to_parent(ends[1]);
+    pid_ = fork_child([&] {
+      const Log log("store", LogLevel::warning);
+      const StoreServer server(key, host, log);
+      const std::string address = server.address().to_string();
+      if (write(to_parent.get(), address.data(), address.size()) < 0) throw Internal("nobody wants the store");
+      to_parent.reset();
+      pause();
+    });
+    to_parent.reset();
+    std::array<char, 256> text{};
+    const ssize_t length = read(from_child.get(), text.data(), text.size());
+    if (length <= 0) throw Internal("the store did not start");
+    address_ = Address::parse({text.data(), static_cast<std::size_t>(length)});
+  }
+  ~StoreProcess() {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  StoreProcess(const StoreProcess&) = delete;
+  StoreProcess& operator=(const StoreProcess&) = delete;
+
+  const Address& address() const { return address_; }
+
+ private:
+  pid_t pid_;
+  Address address_;
+};
+
+// Complete at once for whoever sees the name.
+void write_meeting(const std::string& path, const Meeting& meeting) {
+  const std::string unfinished = path + ".part";
+  const FileDescriptor file(open(unfinished.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  const std::string text = meeting.store.to_string() + " " + meeting.key.to_hex() + "\n";
+  if (write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
+      rename(unfinished.c_str(), path.c_str()) != 0) {
+    throw InvalidArgument("cannot write " + path);
+  }
+}
+
+Meeting read_meeting(const std::string& path) {
+  const Deadline deadline = deadline_after(kFileWait);
+  std::string address;
+  std::string key;
+  while (!(std::ifstream(path) >> address >> key)) {
+    if (Clock::now() > deadline) throw Timeout("waiting for host 0 to write " + path);
+    std::this_thread::sleep_for(kFilePoll);
+  }
+  return {Address::parse(address), JobKey::from_hex(key)};
+}
+
+void pin_to_cpu(int number) {
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) throw Internal("sched_getaffinity");
+  int left = number % CPU_COUNT(&allowed);
+  std::size_t cpu = 0;
+  while (!CPU_ISSET(cpu, &allowed) || left-- > 0) ++cpu;
+  CPU_ZERO(&allowed);
+  CPU_SET(cpu, &allowed);
+  if (sched_setaffinity(0, sizeof allowed, &allowed) != 0) throw Internal("sched_setaffinity");
+}
+
+void run_rank(const JobOptions& options, int local_rank, const Meeting& meeting,
+              const std::function<void(Member&)>& body) {
+  const int rank = options.host * options.ranks_per_host + local_rank;
+  try {
+    if (options.new_sessions) setsid();
+    if (options.pin) pin_to_cpu(local_rank);
+    Environment environment = process_environment();
+    environment["HVD_RANK"] = std::to_string(rank);
+    environment["HVD_SIZE"] = std::to_string(options.size());
+    const Config config = read_config(environment).config;
+    auto store = std::make_unique<TcpStore>(meeting.store, meeting.key, rank, deadline_after(config.start_timeout));
+    Member member(config, *store, meeting.key, store->local_host());
+    store.reset();
+    body(member);
+    // Nobody leaves while others still work.
+    member.barrier();
+  } catch (const std::exception& error) {
+    throw Internal("rank " + std::to_string(rank) + ": " + error.what());
+  }
+}
+
+// True if all ended well. The first that does not takes the others with it.
+bool wait_for(std::vector<pid_t> ranks) {
+  bool well = true;
+  while (!ranks.empty()) {
+    int status = 0;
+    const pid_t ended = wait(&status);
+    // Ends with an error if it is the store that ended, which does not do so by itself.
+    const bool known = std::erase(ranks, ended) > 0;
+    if (known && status == 0) continue;
+    if (well) {
+      for (const pid_t rank : ranks) kill(rank, SIGKILL);
+    }
+    well = false;
+  }
+  return well;
+}
+
+ProcessSet all_ranks(int size) {
+  ProcessSet set{.id = kGlobalProcessSet, .ranks = std::vector<int>(static_cast<std::size_t>(size))};
+  std::iota(set.ranks.begin(), set.ranks.end(), 0);
+  return set;
+}
+
+RankIdentity own_identity(const Config& config) {
+  RankIdentity identity = identify_this_process(config.host_id, config.hostname);
+  identity.settings = shared_settings(config);
+  return identity;
+}
+
+}  // namespace
+
+Member::Member(const Config& config, Store& store, const JobKey& key, const std::string& own_host_address)
+    : topology_(make_topology(config.rank, exchange_identities(store, config.rank, config.size, own_identity(config),
+                                                               deadline_after(config.start_timeout)))),
+      log_("rank " + std::to_string(config.rank), config.log_level),
+      everyone_(all_ranks(config.size)),
+      data_plane_(make_data_plane(BackendContext{.topology = topology_,
+                                                 .store = store,
+                                                 .job_key = key,
+                                                 .config = config,
+                                                 .abort = abort_,
+                                                 .log = log_,
+                                                 .own_host_address = own_host_address,
+                                                 .deadline = deadline_after(config.start_timeout)})) {
+  check_settings(topology_);
+}
+
+Backend& Member::backend_for(const CollectiveCall& call) const { return select_backend(data_plane_.backends, call); }
+
+void Member::barrier() {
+  CollectiveCall call;
+  call.collective = Collective::barrier;
+  call.set = &everyone_;
+  run(backend_for(call), call);
+}
+
+std::int64_t Member::agree(std::int64_t value) {
+  CollectiveCall call;
+  call.collective = Collective::broadcast;
+  call.dtype = DType::int64;
+  call.set = &everyone_;
+  call.pieces.push_back({.input = &value, .output = &value, .elements = 1});
+  run(backend_for(call), call);
+  return value;
+}
+
+bool run_job(const JobOptions& options, const std::function<void(Member&)>& body) {
+  std::unique_ptr<StoreProcess> store;
+  Meeting meeting;
+  if (options.host == 0) {
+    meeting.key = JobKey::random();
+    store = std::make_unique<StoreProcess>(meeting.key, options.hosts == 1 ? "127.0.0.1" : options.address);
+    meeting.store = store->address();
+    if (options.hosts > 1) write_meeting(options.store, meeting);
+  } else {
+    meeting = read_meeting(options.store);
+  }
+  std::vector<pid_t> ranks;
+  for (int rank = 0; rank < options.ranks_per_host; ++rank) {
+    ranks.push_back(fork_child([&] { run_rank(options, rank, meeting, body); }));
+  }
+  const bool well = wait_for(std::move(ranks));
+  // Whoever finds the file of an earlier run would wait for a store that is gone.
+  if (options.hosts > 1 && options.host == 0) std::remove(options.store.c_str());
+  return well;
+}
+
+}  // namespace hvd::bench

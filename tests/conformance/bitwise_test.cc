@@ -1,0 +1,75 @@
+// Sums through the whole stack: each rank submits the same tensors in an order and at times of its own, the engine
+// fuses what comes together, threads are held up anywhere. All runs on all ranks of a topology must give the same bits.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <random>
+#include <thread>
+
+#include "tests/support/catch.h"
+#include "tests/support/jitter.h"
+#include "tests/support/run_ranks.h"
+
+namespace hvd::testing {
+
+namespace {
+
+const std::vector<std::int64_t> kSizes{1, 5, 28, 29, 999, 4096, 20'011, 50'000, 131'072};
+
+using Tensors = std::vector<std::vector<float>>;
+
+// Of all magnitudes, so that the order of additions shows in the last bits.
+Tensors inputs_of(int rank) {
+  Tensors tensors;
+  for (std::size_t t = 0; t < kSizes.size(); ++t) {
+    std::mt19937 random(static_cast<unsigned>(rank) * 100 + static_cast<unsigned>(t));
+    std::normal_distribution<float> mantissa;
+    tensors.emplace_back(static_cast<std::size_t>(kSizes[t]));
+    for (float& value : tensors.back()) value = std::ldexp(mantissa(random), static_cast<int>(random() % 13) - 6);
+  }
+  return tensors;
+}
+
+Tensors reduce_all(Runtime& runtime, unsigned seed) {
+  Tensors tensors = inputs_of(runtime.topology().rank);
+  std::vector<std::size_t> order(tensors.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::minstd_rand random(seed + static_cast<unsigned>(runtime.topology().rank));
+  std::shuffle(order.begin(), order.end(), random);
+  std::vector<Handle> handles;
+  for (const std::size_t t : order) {
+    Call call{.name = "tensor " + std::to_string(t)};
+    call.inputs = call.outputs = {{.data = tensors[t].data(), .shape = {kSizes[t]}}};
+    handles.push_back(runtime.submit(call));
+    if (random() % 2 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 500));
+  }
+  for (Handle& handle : handles) {
+    require(handle.wait(deadline_after(60s)), "an allreduce does not end");
+    require(handle.work().status().ok(), handle.work().status().message());
+  }
+  return tensors;
+}
+
+const Layout kLayouts[] = {{{1}},        {{2}},        {{3}},    {{5}},       {{8}},       {{2}, false},
+                           {{3}, false}, {{5}, false}, {{2, 2}}, {{1, 1, 1}}, {{3, 1, 2}}, {{4, 4}}};
+
+}  // namespace
+
+TEST_CASE("a topology has one result, whatever the order, the fusion and the timing") {
+  const auto& layout = GENERATE(from_range(std::begin(kLayouts), std::end(kLayouts)));
+  INFO(layout.name());
+  const Jitter jitter(7);
+  std::vector<Tensors> results(static_cast<std::size_t>(layout.size()));
+  Tensors first;
+  for (const char* threshold : {"67108864", "100000", "0"}) {
+    for (unsigned repeat = 0; repeat < 3; ++repeat) {
+      run_ranks({.layout = layout, .environment = {{"HVD_FUSION_THRESHOLD", threshold}}}, [&](Runtime& runtime) {
+        results[static_cast<std::size_t>(runtime.topology().rank)] = reduce_all(runtime, repeat);
+      });
+      if (first.empty()) first = results[0];
+      for (const Tensors& result : results) CHECK(result == first);
+    }
+  }
+}
+
+}  // namespace hvd::testing

@@ -1,0 +1,168 @@
+#include "core/execution/tensor_arena.h"
+
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "core/base/error.h"
+#include "tests/support/catch.h"
+
+using namespace hvd;
+
+namespace {
+
+constexpr std::size_t kPage = 4096;
+constexpr std::size_t kPart = 256 * kPage;
+
+// Two ranks' arenas on one mapping, behind a page of something else.
+struct Host {
+  std::shared_ptr<SharedMemory> memory =
+      std::make_shared<SharedMemory>(SharedMemory::create(kPage + 2 * kPart, "test"));
+  TensorArena first{memory, kPage, kPart, 0};
+  TensorArena second{memory, kPage, kPart, 1};
+
+  std::size_t bytes_taken() const {
+    struct stat status {};
+    REQUIRE(fstat(memory->fd(), &status) == 0);
+    return static_cast<std::size_t>(status.st_blocks) * 512;
+  }
+};
+
+std::size_t address(const void* memory) { return reinterpret_cast<std::size_t>(memory); }
+
+}  // namespace
+
+TEST_CASE("arena: memory of one rank is found by the others") {
+  Host host;
+  void* memory = host.second.allocate(1000);
+  std::memset(memory, 7, 1000);
+  const auto offset = host.second.offset_of(memory, 1000);
+  REQUIRE(offset);
+  CHECK(host.first.at(1, *offset, 1000) == memory);
+  CHECK(host.first.contains(memory));
+  CHECK(!host.first.offset_of(memory, 1000));  // not of its own part
+}
+
+TEST_CASE("arena: what is not inside a part is nowhere") {
+  Host host;
+  auto* memory = static_cast<std::byte*>(host.first.allocate(kPage));
+  int local = 0;
+  CHECK(!host.first.contains(&local));
+  CHECK(!host.first.contains(host.memory->data()));
+  CHECK(!host.first.offset_of(&local, 4));
+  CHECK(!host.first.offset_of(nullptr, 0));
+  CHECK(host.first.offset_of(memory, kPart) == 0u);
+  CHECK(!host.first.offset_of(memory, kPart + 1));
+  CHECK(!host.first.offset_of(memory + 1, kPart));
+
+  CHECK_NOTHROW(host.first.at(1, kPart - 8, 8));
+  CHECK_THROWS_AS(host.first.at(1, kPart - 8, 9), Internal);
+  CHECK_THROWS_AS(host.first.at(1, ~std::uint64_t{0} - 3, 8), Internal);
+}
+
+TEST_CASE("arena: alignment") {
+  Host host;
+  for (const std::size_t bytes : {0, 1, 100, 128, 129, 4000, 4096, 5000, 1 << 16}) {
+    CAPTURE(bytes);
+    CHECK(address(host.first.allocate(bytes)) % (bytes < kPage ? 128 : kPage) == 0);
+  }
+}
+
+TEST_CASE("arena: the bound, and the text that names it") {
+  Host host;
+  CHECK_THROWS_AS(host.first.allocate(kPart + 1), InvalidArgument);
+  CHECK_THROWS_AS(host.first.allocate(~std::size_t{0}), InvalidArgument);
+  void* all = host.first.allocate(kPart);
+  CHECK_THROWS_WITH(host.first.allocate(1), Catch::Matchers::Contains("1048576 of 1048576 bytes are in use") &&
+                                                Catch::Matchers::Contains("HVD_ARENA_LIMIT"));
+  CHECK_NOTHROW(host.second.allocate(kPart));
+  host.first.free(all);
+  CHECK_NOTHROW(host.first.allocate(kPart));
+}
+
+TEST_CASE("arena: memory is taken when it is allocated and given back when it is freed") {
+  Host host;
+  const std::size_t before = host.bytes_taken();
+  void* memory = host.first.allocate(64 * kPage);
+  CHECK(host.bytes_taken() >= before + 64 * kPage);
+  std::memset(memory, 1, 64 * kPage);
+  host.first.free(memory);
+  CHECK(host.bytes_taken() == before);
+  const auto usage = host.first.usage();
+  CHECK((usage.limit == kPart && usage.used == 0 && usage.peak == 64 * kPage));
+}
+
+TEST_CASE("arena: only what was handed out can be given back, and once") {
+  Host host;
+  auto* memory = static_cast<std::byte*>(host.first.allocate(1000));
+  CHECK_THROWS_AS(host.first.free(memory + 128), InvalidArgument);
+  CHECK_THROWS_AS(host.second.free(memory), InvalidArgument);
+  host.first.free(memory);
+  CHECK_THROWS_AS(host.first.free(memory), InvalidArgument);
+}
+
+TEST_CASE("arena: a forked child gives nothing back") {
+  Host host;
+  auto* memory = static_cast<char*>(host.first.allocate(64 * kPage));
+  memory[5 * kPage] = 42;
+  const pid_t child = fork();
+  if (child == 0) {
+    host.first.free(memory);
+    _exit(0);
+  }
+  int status = -1;
+  REQUIRE((waitpid(child, &status, 0) == child && status == 0));
+  CHECK(memory[5 * kPage] == 42);
+  CHECK(host.first.usage().used == 64 * kPage);
+}
+
+TEST_CASE("arena: any sequence of allocations is disjoint, and all of it is free again at the end") {
+  Host host;
+  std::minstd_rand random(GENERATE(1u, 2u, 3u));
+  struct Block {
+    unsigned char* memory;
+    std::size_t bytes;
+    unsigned char mark;
+  };
+  std::vector<Block> blocks;
+  const auto free_one = [&] {
+    const std::size_t i = random() % blocks.size();
+    const Block block = blocks[i];
+    REQUIRE(std::all_of(block.memory, block.memory + block.bytes, [&](auto byte) { return byte == block.mark; }));
+    host.first.free(block.memory);
+    blocks.erase(blocks.begin() + static_cast<std::ptrdiff_t>(i));
+  };
+  for (int i = 0; i < 500; ++i) {
+    const std::size_t bytes = 1 + random() % (random() % 3 == 0 ? 30'000 : 300);
+    const auto mark = static_cast<unsigned char>(i);
+    auto* memory = static_cast<unsigned char*>(host.first.allocate(bytes));
+    std::memset(memory, mark, bytes);
+    blocks.push_back({memory, bytes, mark});
+    if (random() % 2 == 0 || blocks.size() > 30) free_one();
+  }
+  while (!blocks.empty()) free_one();
+  CHECK(host.first.usage().used == 0);
+  CHECK_NOTHROW(host.first.allocate(kPart));
+}
+
+TEST_CASE("arena: threads allocate and free at once") {
+  Host host;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 300; ++i) {
+        void* memory = host.first.allocate(200);
+        static_cast<char*>(memory)[0] = 'x';
+        host.first.free(memory);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(host.first.usage().used == 0);
+}

@@ -1,0 +1,187 @@
+// What sliced_reduction.h and the algorithms' essays say beyond the results: the order of use, and the bytes on the
+// wire.
+#include "ops/algorithms/sliced_reduction.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <utility>
+
+#include "core/base/error.h"
+#include "ops/algorithms/allreduce.h"
+#include "ops/algorithms/ring_reducescatter.h"
+#include "tests/support/catch.h"
+#include "tests/support/transport_ranks.h"
+
+using namespace hvd;
+using namespace hvd::testing;
+
+namespace {
+
+using Bounds = std::vector<std::int64_t>;
+
+AllreduceAlgorithm any_algorithm() {
+  return GENERATE(AllreduceAlgorithm::one_shot, AllreduceAlgorithm::bruck, AllreduceAlgorithm::direct,
+                  AllreduceAlgorithm::halving_doubling, AllreduceAlgorithm::ring);
+}
+
+void require(bool condition, const char* what) {
+  if (!condition) throw Internal(what);
+}
+
+// One rank's memory and what it was told.
+struct Party {
+  Party(Transport& its_transport, int ranks, const Bounds& slice_bounds, DType dtype, DType value_type)
+      : members(static_cast<std::size_t>(ranks)),
+        bounds(slice_bounds),
+        values(static_cast<std::size_t>(bounds.back()) * size_of(value_type)),
+        results(static_cast<std::size_t>(bounds.back()) * size_of(dtype)),
+        work{.transport = its_transport,
+             .members = members,
+             .position = its_transport.rank(),
+             .reduction = {.dtype = dtype},
+             .value_type = value_type,
+             .values = values.data(),
+             .results = results.data(),
+             .slice_bounds = bounds,
+             .tag = {},
+             .deadline = deadline_after(20s)} {
+    std::iota(members.begin(), members.end(), 0);
+  }
+  Party(const Party&) = delete;
+  Party& operator=(const Party&) = delete;
+
+  std::vector<int> members;
+  Bounds bounds;
+  std::vector<std::byte> values, results;
+  SlicedReduction work;
+};
+
+// The elements of the slices from `first` on, going down, `count` of them.
+std::vector<std::int64_t> elements_down(const SlicedReduction& work, int first, int count) {
+  std::vector<std::int64_t> elements;
+  for (int back = 0; back < count; ++back) {
+    const int slice = work.around(first - back);
+    for (std::int64_t e = work.begin_of(slice); e < work.end_of(slice); ++e) elements.push_back(e);
+  }
+  return elements;
+}
+
+class CountingTransport final : public Transport {
+ public:
+  explicit CountingTransport(std::unique_ptr<Transport> inner) : inner_(std::move(inner)) {}
+
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  Ticket post_send(int peer, Tag tag, std::span<const std::byte> bytes) override {
+    sent += bytes.size();
+    return inner_->post_send(peer, tag, bytes);
+  }
+  Ticket post_receive(int peer, Tag tag, std::span<std::byte> bytes) override {
+    return inner_->post_receive(peer, tag, bytes);
+  }
+  void wait(Ticket ticket, Deadline deadline) override { inner_->wait(ticket, deadline); }
+
+  std::size_t sent = 0;
+
+ private:
+  const std::unique_ptr<Transport> inner_;
+};
+
+std::size_t bytes_sent_by_each(AllreduceAlgorithm algorithm, DType dtype, int ranks, std::int64_t slice) {
+  Bounds bounds;
+  for (int i = 0; i <= ranks; ++i) bounds.push_back(i * slice);
+  std::vector<std::size_t> sent(static_cast<std::size_t>(ranks));
+  run_all_well({.kind = TransportKind::local, .size = ranks}, [&](std::unique_ptr<Transport> transport) {
+    CountingTransport counting(std::move(transport));
+    Party party(counting, ranks, bounds, dtype, value_type_of(algorithm, dtype));
+    run_allreduce(algorithm, party.work);
+    sent[static_cast<std::size_t>(counting.rank())] = counting.sent;
+  });
+  for (const std::size_t bytes : sent) CHECK(bytes == sent.front());
+  return sent.front();
+}
+
+}  // namespace
+
+TEST_CASE("values become ready before they are used, and results complete, once and in the order of use") {
+  const auto algorithm = any_algorithm();
+  const Bounds bounds{0, 40'000, 40'000, 40'007, 110'000, 110'001};
+  for (const int ranks : {1, 2, 3, 5}) {
+    CAPTURE(algorithm_name(algorithm), ranks);
+    const Bounds some(bounds.end() - ranks - 1, bounds.end());
+    run_all_well({.kind = TransportKind::local, .size = ranks}, [&](std::unique_ptr<Transport> transport) {
+      Bounds from_zero;
+      for (const std::int64_t bound : some) from_zero.push_back(bound - some.front());
+      Party party(*transport, ranks, from_zero, DType::float32, DType::float32);
+      SlicedReduction& work = party.work;
+      std::map<int, std::vector<std::int64_t>> ready;  // by slice
+      std::vector<int> begun;                          // slices, by their first values
+      std::vector<std::int64_t> complete;
+      auto* const values = reinterpret_cast<float*>(party.values.data());
+      const auto* const results = reinterpret_cast<const float*>(party.results.data());
+      work.ready = [&](std::int64_t begin, std::int64_t end) {
+        require(begin < end, "an empty range");
+        int slice = 0;
+        while (work.end_of(slice) <= begin) ++slice;
+        require(end <= work.end_of(slice), "a range of two slices");
+        for (std::int64_t e = begin; e < end; ++e) {
+          if (ready[slice].empty()) begun.push_back(slice);
+          ready[slice].push_back(e);
+          values[e] = static_cast<float>(e);
+        }
+      };
+      work.complete = [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t e = begin; e < end; ++e) {
+          require(results[e] == static_cast<float>(e) * static_cast<float>(ranks), "a result that is not there");
+          complete.push_back(e);
+        }
+      };
+      run_allreduce(algorithm, work);
+      std::vector<int> in_order;
+      for (int back = 1; back <= ranks; ++back) {
+        const int slice = work.around(work.position - back);
+        require(ready[slice] == elements_down(work, slice, 1), "values");
+        if (!ready[slice].empty()) in_order.push_back(slice);
+      }
+      require(begun == in_order, "the order of slices");
+      require(complete == elements_down(work, work.position, ranks), "results");
+    });
+  }
+}
+
+TEST_CASE("a reducescatter completes the own slice only") {
+  const Bounds bounds{0, 30'000, 30'001, 75'000};
+  run_all_well({.kind = TransportKind::local, .size = 3}, [&](std::unique_ptr<Transport> transport) {
+    Party party(*transport, 3, bounds, DType::float16, DType::float32);
+    std::vector<std::int64_t> complete;
+    party.work.complete = [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t e = begin; e < end; ++e) complete.push_back(e);
+    };
+    ring_reducescatter(party.work);
+    require(complete == elements_down(party.work, party.work.position, 1), "results");
+  });
+}
+
+TEST_CASE("each algorithm sends the bytes that its essay says") {
+  constexpr std::size_t kSlice = 50'000;
+  for (const int ranks : {2, 4, 8}) {
+    const auto others = static_cast<std::size_t>(ranks - 1), all = static_cast<std::size_t>(ranks);
+    CAPTURE(ranks);
+    const auto sent = [&](AllreduceAlgorithm algorithm, DType dtype) {
+      return bytes_sent_by_each(algorithm, dtype, ranks, kSlice);
+    };
+    // Partial sums of 16-bit floats take four bytes, results two.
+    CHECK(sent(AllreduceAlgorithm::ring, DType::float32) == others * kSlice * (4 + 4));
+    CHECK(sent(AllreduceAlgorithm::ring, DType::bfloat16) == others * kSlice * (4 + 2));
+    CHECK(sent(AllreduceAlgorithm::halving_doubling, DType::float32) == others * kSlice * (4 + 4));
+    CHECK(sent(AllreduceAlgorithm::halving_doubling, DType::bfloat16) == others * kSlice * (4 + 2));
+    // No partial sum travels.
+    CHECK(sent(AllreduceAlgorithm::direct, DType::float32) == others * kSlice * (4 + 4));
+    CHECK(sent(AllreduceAlgorithm::direct, DType::bfloat16) == others * kSlice * (2 + 2));
+    for (const auto algorithm : {AllreduceAlgorithm::one_shot, AllreduceAlgorithm::bruck}) {
+      CHECK(sent(algorithm, DType::float32) == others * all * kSlice * 4);
+      CHECK(sent(algorithm, DType::bfloat16) == others * all * kSlice * 2);
+    }
+  }
+}

@@ -1,0 +1,142 @@
+// Reading each other's memory: who can, what it gives, and when it is chosen.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <functional>
+#include <string>
+
+#include "core/base/error.h"
+#include "ops/host/form_trials.h"
+#include "ops/host/peer_memory.h"
+#include "tests/ops/host/host_ranks.h"
+#include "tests/support/catch.h"
+
+using namespace hvd;
+using namespace hvd::testing;
+
+namespace {
+
+std::string describe(int rank) { return "rank " + std::to_string(rank); }
+
+using Form = FormTrials::Form;
+
+// Calls of one size until the choice is made.
+Form choice_after(FormTrials& trials, std::int64_t bytes, const std::function<double(Form, int call)>& seconds) {
+  for (int call = 0;; ++call) {
+    const FormTrials::Choice choice = trials.choose(bytes);
+    if (!choice.is_trial) return choice.form;
+    trials.took(bytes, choice.form, seconds(choice.form, call));
+    if (choice.is_last) trials.agree(bytes, trials.costs(bytes));
+    if (call > 100) throw Internal("endless trials");
+  }
+}
+
+// The process that `fork` returned has ended and been waited for.
+pid_t ended_process() {
+  const pid_t child = fork();
+  if (child == 0) _exit(0);
+  waitpid(child, nullptr, 0);
+  return child;
+}
+
+}  // namespace
+
+TEST_CASE("trials: the cheaper form is chosen, for each size by itself") {
+  FormTrials trials;
+  const auto reading_is = [](double cost) {
+    return [cost](Form form, int) { return form == Form::reading ? cost : 1.0; };
+  };
+  CHECK(choice_after(trials, 1 << 20, reading_is(0.5)) == Form::reading);
+  CHECK(choice_after(trials, 1 << 22, reading_is(2.0)) == Form::chunks);
+  CHECK(choice_after(trials, 1 << 24, reading_is(1.0)) == Form::chunks);
+  CHECK(trials.choose((1 << 20) + 5).form == Form::reading);  // the same power of two
+  CHECK(trials.choose(1 << 22).form == Form::chunks);
+}
+
+TEST_CASE("trials: the first call of each form does not count, and of the others the fastest") {
+  FormTrials trials;
+  const auto seconds = [](Form form, int call) {
+    if (call < 2) return form == Form::chunks ? 0.001 : 100.0;
+    return form == Form::chunks ? 2.0 : (call == 5 ? 1.0 : 50.0);
+  };
+  CHECK(choice_after(trials, 1 << 20, seconds) == Form::reading);
+}
+
+TEST_CASE("trials: what counts is the cost of all ranks") {
+  FormTrials trials;
+  while (trials.choose(1 << 20).is_trial) {
+  }
+  trials.agree(1 << 20, {3.0, 2.5});
+  CHECK(trials.choose(1 << 20).form == Form::reading);
+}
+
+TEST_CASE("peer memory: ranks recognise each other by a word") {
+  PeerMemory own;
+  PeerMemory::Introduction self = own.introduction();
+  CHECK(own.meet(std::span(&self, 1)));
+
+  PeerMemory::Introduction other = self;
+  other.word += 1;  // another process than it says, or another word
+  CHECK_FALSE(PeerMemory().meet(std::span(&other, 1)));
+  other = self;
+  other.address = 8;
+  CHECK_FALSE(PeerMemory().meet(std::span(&other, 1)));
+  other = self;
+  other.process = ended_process();
+  CHECK_FALSE(PeerMemory().meet(std::span(&other, 1)));
+}
+
+TEST_CASE("peer memory: what is there is read, what is not is an error that names the rank") {
+  PeerMemory own;
+  PeerMemory::Introduction ranks[] = {own.introduction(), own.introduction()};
+  ranks[1].process = ended_process();
+  CHECK_FALSE(own.meet(ranks));
+  const std::string text = "something in this process";
+  std::string copy(text.size(), ' ');
+  own.read(0, reinterpret_cast<std::uint64_t>(text.data()), copy.data(), copy.size(), describe);
+  CHECK(copy == text);
+  CHECK_THROWS_AS(own.read(0, 8, copy.data(), copy.size(), describe), Internal);
+  CHECK_THROWS_AS(own.read(0, ~std::uint64_t{0} - 4, copy.data(), copy.size(), describe), Internal);
+  CHECK_THROWS_WITH(own.read(1, 4096, copy.data(), copy.size(), describe), "rank 1 is gone");
+}
+
+TEST_CASE("host: chunks and reading give the same bits, while they are tried and afterwards") {
+  const int ranks = GENERATE(2, 3, 4);
+  on_host_ranks({.ranks_by_host = {ranks}, .chunk_bytes = 16 << 10}, [](HostRank& self) {
+    const std::vector<std::int64_t> sizes{50'000, 0, 3, 40'001};
+    for (const DType dtype : {DType::float32, DType::bfloat16}) {
+      for (int call = 0; call < 12; ++call) {
+        std::vector<Buffer> inputs, outputs;
+        std::vector<Piece> pieces;
+        for (std::size_t p = 0; p < sizes.size(); ++p) {
+          inputs.push_back(tensor(dtype, sizes[p], self.rank, p));
+          outputs.emplace_back(inputs.back().size());
+        }
+        for (std::size_t p = 0; p < sizes.size(); ++p) {
+          const bool in_place = call % 3 == 0;
+          pieces.push_back({inputs[p].data(), in_place ? inputs[p].data() : outputs[p].data(), sizes[p]});
+        }
+        const Reduction reduction{.dtype = dtype, .postscale = 1.0 / 3};
+        self.group->allreduce(pieces, reduction);
+        for (std::size_t p = 0; p < sizes.size(); ++p) {
+          const Buffer expected = reduced(reduction, sizes[p], self.size, p);
+          require(std::memcmp(pieces[p].output, expected.data(), expected.size()) == 0,
+                  "call " + std::to_string(call) + ", piece " + std::to_string(p));
+        }
+      }
+    }
+  });
+}
+
+TEST_CASE("host: a joined rank has no memory to read") {
+  on_host_ranks({.ranks_by_host = {3}}, [](HostRank& self) {
+    for (int call = 0; call < 10; ++call) {
+      Buffer data = tensor(DType::float32, 100'000, self.rank, 0);
+      const bool away = self.rank == 2;
+      const Piece piece{away ? nullptr : data.data(), away ? nullptr : data.data(), 100'000};
+      self.group->allreduce(std::span(&piece, 1), {});
+      require(away || data == reduced({}, 100'000, 2, 0), "two of three, call " + std::to_string(call));
+    }
+  });
+}
