@@ -16,13 +16,22 @@ namespace {
 const std::vector<int> kLayouts[] = {{2, 2}, {1, 3}, {2, 1, 3}, {3, 1}};
 
 struct Side {
-  explicit Side(HostRank& host_rank)
-      : self(host_rank), backend(self.group, self.transport, self.topology, 20s, choose_by_size(true)) {
+  explicit Side(HostRank& host_rank, ChooseAllreduce choose_allreduce = choose_by_size(true))
+      : self(host_rank), backend(self.group, self.transport, self.topology, 20s, std::move(choose_allreduce)) {
     for (int rank = 0; rank < self.size; ++rank) set.ranks.push_back(rank);
   }
 
   // The tensors of one allreduce, in place.
-  void allreduce(const Reduction& reduction, std::vector<Buffer*> tensors, bool joined = false) {
+  void allreduce(const Reduction& reduction, const std::vector<Buffer*>& tensors, bool joined = false) {
+    std::vector<Piece> pieces;
+    for (Buffer* buffer : tensors) {
+      void* memory = joined ? nullptr : buffer->data();
+      pieces.push_back({memory, memory, static_cast<std::int64_t>(buffer->size() / size_of(reduction.dtype))});
+    }
+    allreduce_pieces(reduction, std::move(pieces));
+  }
+
+  void allreduce_pieces(const Reduction& reduction, std::vector<Piece> pieces) {
     CollectiveCall call;
     call.dtype = reduction.dtype;
     call.op = reduction.op;
@@ -30,10 +39,7 @@ struct Side {
     call.postscale = reduction.postscale;
     call.set = &set;
     call.sequence = sequence++;
-    for (Buffer* buffer : tensors) {
-      void* memory = joined ? nullptr : buffer->data();
-      call.pieces.push_back({memory, memory, static_cast<std::int64_t>(buffer->size() / size_of(call.dtype))});
-    }
+    call.pieces = std::move(pieces);
     require(backend.score(call) == 50, "the backend does not want the call");
     backend.run(call);
   }
@@ -76,7 +82,90 @@ void check_small(Side& side, const Reduction& reduction, const std::vector<std::
   }
 }
 
+struct Bucket {
+  Reduction reduction;
+  std::vector<std::int64_t> sizes;
+};
+
+// What it has to come to, in one go: each host's ranks in rank order, as accumulators; then slice h of every tensor
+// from host h+1 on, round to h.
+std::vector<Buffer> definition(const Bucket& bucket, const std::vector<int>& ranks_by_host) {
+  const DType dtype = bucket.reduction.dtype, accumulator = accumulator_of(dtype);
+  Reduction first = bucket.reduction, last = bucket.reduction;
+  first.postscale = last.prescale = 1.0;
+  const std::size_t hosts = ranks_by_host.size();
+  std::vector<Buffer> results;
+  for (std::size_t p = 0; p < bucket.sizes.size(); ++p) {
+    const auto elements = static_cast<std::size_t>(bucket.sizes[p]);
+    std::vector<Buffer> sums;  // by host
+    int rank = 0;
+    for (const int ranks : ranks_by_host) {
+      std::vector<Buffer> tensors;
+      std::vector<const void*> inputs;
+      for (int i = 0; i < ranks; ++i) tensors.push_back(tensor(dtype, bucket.sizes[p], rank++, p));
+      for (const Buffer& one : tensors) inputs.push_back(one.data());
+      sums.emplace_back(elements * size_of(accumulator));
+      reduce(first, dtype, inputs, accumulator, sums.back().data(), elements);
+    }
+    results.emplace_back(elements * size_of(dtype));
+    std::size_t begin = 0;
+    for (std::size_t slice = 0; slice < hosts; ++slice) {
+      const std::size_t count = elements / hosts + (slice < elements % hosts ? 1 : 0);
+      std::vector<const void*> inputs;
+      for (std::size_t i = 1; i <= hosts; ++i) {
+        inputs.push_back(sums[(slice + i) % hosts].data() + begin * size_of(accumulator));
+      }
+      reduce(last, accumulator, inputs, dtype, results.back().data() + begin * size_of(dtype), count);
+      begin += count;
+    }
+  }
+  return results;
+}
+
+void check_definition(const HostRun& run, AllreduceAlgorithm algorithm, const Bucket& bucket) {
+  const auto expected = definition(bucket, run.ranks_by_host);
+  on_host_ranks(run, [&](HostRank& self) {
+    Side side(self, [algorithm](const AllreduceSize&) { return algorithm; });
+    for (const bool in_place : {true, false}) {
+      std::vector<Buffer> inputs, outputs;
+      std::vector<Piece> pieces;
+      for (std::size_t p = 0; p < bucket.sizes.size(); ++p) {
+        inputs.push_back(tensor(bucket.reduction.dtype, bucket.sizes[p], self.rank, p));
+        outputs.push_back(in_place ? inputs.back() : Buffer(inputs.back().size()));
+      }
+      for (std::size_t p = 0; p < bucket.sizes.size(); ++p) {
+        pieces.push_back({in_place ? outputs[p].data() : inputs[p].data(), outputs[p].data(), bucket.sizes[p]});
+      }
+      side.allreduce_pieces(bucket.reduction, std::move(pieces));
+      require(outputs == expected, std::string("other bits by ") + algorithm_name(algorithm));
+    }
+  });
+}
+
 }  // namespace
+
+TEST_CASE("two levels, overlapped: the bits of doing one after the other, by every algorithm") {
+  const auto layout = GENERATE(from_range(std::begin(kLayouts), std::end(kLayouts)));
+  const auto algorithm = GENERATE(AllreduceAlgorithm::one_shot, AllreduceAlgorithm::bruck, AllreduceAlgorithm::direct,
+                                  AllreduceAlgorithm::ring);
+  for (const DType dtype : {DType::float32, DType::bfloat16, DType::float16, DType::float64, DType::int32}) {
+    CAPTURE(algorithm_name(algorithm), dtype_name(dtype));
+    const Reduction average{.dtype = dtype, .prescale = 0.5, .postscale = 0.3};
+    for (const auto& sizes : {std::vector<std::int64_t>{1003}, {5, 0, 1, 1003}, {1}}) {
+      check_definition({.ranks_by_host = layout}, algorithm, {.reduction = {.dtype = dtype}, .sizes = sizes});
+      check_definition({.ranks_by_host = layout, .cpus = 1}, algorithm, {.reduction = average, .sizes = sizes});
+    }
+  }
+}
+
+TEST_CASE("two levels, overlapped: the same over many portions") {
+  const auto layout = GENERATE(from_range(std::begin(kLayouts), std::end(kLayouts)));
+  const auto dtype = GENERATE(DType::float32, DType::bfloat16);
+  const HostRun run{.ranks_by_host = layout, .chunk_bytes = 64 << 10};
+  check_definition(run, AllreduceAlgorithm::ring, {.reduction = {.dtype = dtype}, .sizes = {1'500'007}});
+  check_definition(run, AllreduceAlgorithm::ring, {.reduction = {.dtype = dtype}, .sizes = {3, 700'001, 0, 400'000}});
+  check_definition(run, AllreduceAlgorithm::direct, {.reduction = {.dtype = dtype}, .sizes = {600'011}});
+}
 
 TEST_CASE("two levels: every type and operation") {
   const auto layout = GENERATE(from_range(std::begin(kLayouts), std::end(kLayouts)));
