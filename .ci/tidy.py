@@ -15,7 +15,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDERS = ("core/", "ops/", "bindings/", "launcher/")
-GCC_ONLY = {"-fno-gnu-unique", "-Wno-restrict"}
+GCC_ONLY = {"-fno-gnu-unique", "-Wno-restrict", "-Wno-maybe-uninitialized"}
 
 
 def digest(paths):

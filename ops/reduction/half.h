@@ -1,11 +1,10 @@
-// The two 16-bit float formats, converted bit by bit: round to nearest even, infinities and NaN kept (a NaN comes out
-// quiet). The reference for every instruction set: hardware conversions give the same bits.
+// The two 16-bit float formats, converted bit by bit: rounded to nearest, ties to even; infinities kept; every NaN
+// becomes the one of reduce.h. The reference for every instruction set: all of them give these bits.
 //
 // Always inlined: these are compiled for several instruction sets in one program, and a copy made for one of them must
-// not end up in another's code.
+// not end up in another's code (kernels.h).
 #pragma once
 
-#include <bit>
 #include <cstdint>
 
 namespace hvd {
@@ -17,38 +16,40 @@ using Bfloat16Bits = std::uint16_t;  // the upper half of a float32
   const std::uint32_t sign = static_cast<std::uint32_t>(half & 0x8000u) << 16;
   const std::uint32_t exponent = half & 0x7c00u;
   const std::uint32_t fraction = half & 0x03ffu;
-  // Exponent 0: multiples of 2^-24, exact in a float32. Exponent 31: infinity, or a NaN that gets its quiet bit.
-  const std::uint32_t tiny = std::bit_cast<std::uint32_t>(static_cast<float>(static_cast<int>(fraction)) * 0x1p-24f);
-  const std::uint32_t special = 0x7f800000u | (fraction << 13) | (fraction != 0 ? 0x00400000u : 0u);
+  // Exponent 0: multiples of 2^-24, exact in a float32.
+  const auto tiny = __builtin_bit_cast(std::uint32_t, static_cast<float>(static_cast<int>(fraction)) * 0x1p-24f);
   const std::uint32_t normal = ((exponent | fraction) << 13) + 0x38000000u;
-  const std::uint32_t magnitude = exponent == 0 ? tiny : exponent == 0x7c00u ? special : normal;
-  return std::bit_cast<float>(sign | magnitude);
+  const std::uint32_t magnitude = exponent == 0 ? tiny : exponent == 0x7c00u ? 0x7f800000u : normal;
+  const bool is_nan = exponent == 0x7c00u && fraction != 0;
+  return __builtin_bit_cast(float, is_nan ? 0x7fc00000u : sign | magnitude);
 }
 
 [[gnu::always_inline]] inline HalfBits float_to_half(float value) {
-  const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
+  const auto bits = __builtin_bit_cast(std::uint32_t, value);
   const std::uint32_t sign = (bits >> 16) & 0x8000u;
   const std::uint32_t magnitude = bits & 0x7fffffffu;
   // Below 2^-14 the result counts multiples of 2^-24, the distance of floats at 0.5: the addition rounds.
-  const std::uint32_t tiny = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
+  const auto tiny = __builtin_bit_cast(std::uint32_t, __builtin_bit_cast(float, magnitude) + 0.5f) - 0x3f000000u;
   const std::uint32_t normal = (magnitude - 0x38000000u + 0x0fffu + ((magnitude >> 13) & 1u)) >> 13;
-  const std::uint32_t nan = 0x7e00u | ((magnitude >> 13) & 0x03ffu);
-  const std::uint32_t half = magnitude > 0x7f800000u    ? nan
-                             : magnitude >= 0x47800000u ? 0x7c00u
-                             : magnitude < 0x38800000u  ? tiny
-                                                        : normal;
-  return static_cast<HalfBits>(sign | half);
+  const std::uint32_t half = magnitude >= 0x47800000u ? 0x7c00u : magnitude < 0x38800000u ? tiny : normal;
+  return static_cast<HalfBits>(magnitude > 0x7f800000u ? 0x7e00u : sign | half);
+}
+
+// For the bits of a float, or of a vector of them, that is no NaN but the one: the nearest bfloat16 in the upper half,
+// anything in the lower.
+template <typename Words>
+[[gnu::always_inline]] inline Words round_to_bfloat16(Words bits) {
+  return bits + 0x7fffu + ((bits >> 16) & 1u);
 }
 
 [[gnu::always_inline]] inline float bfloat16_to_float(Bfloat16Bits value) {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(value) << 16);
+  const std::uint32_t bits = static_cast<std::uint32_t>(value) << 16;
+  return __builtin_bit_cast(float, (bits & 0x7fffffffu) > 0x7f800000u ? 0x7fc00000u : bits);
 }
 
 [[gnu::always_inline]] inline Bfloat16Bits float_to_bfloat16(float value) {
-  const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
-  const std::uint32_t rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
-  const std::uint32_t nan = bits | 0x00400000u;
-  return static_cast<Bfloat16Bits>(((bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded) >> 16);
+  const auto bits = __builtin_bit_cast(std::uint32_t, value);
+  return static_cast<Bfloat16Bits>((bits & 0x7fffffffu) > 0x7f800000u ? 0x7fc0u : round_to_bfloat16(bits) >> 16);
 }
 
 }  // namespace hvd

@@ -1,246 +1,209 @@
-// The loops themselves, included by exactly one source file per instruction set, which defines HVD_KERNELS as the name
-// of its table. Everything has internal linkage, so that code compiled for a newer processor is never merged with its
-// twin for an older one; for the same reason nothing here calls an inline function of the standard library.
+// The loop of every reduction. Included by one source file per instruction set (kernels.h), which defines HVD_KERNELS
+// as the name of its table.
 //
-// The loops are plain and left to the compiler's vectoriser, except for the float16 conversions, which it does not
-// know. No loop reorders a sum, so that every instruction set computes the same bits.
-#include <cmath>
-#include <cstdint>
-#include <limits>
+// One pass: a few vectors of elements at a time are taken from the first source, folded with those of the second, the
+// third and so on, scaled, rounded and stored. Nothing is written but results, whatever the number of sources, and a
+// destination that is also a source is written where it has been read.
+//
+// Beyond kAtOnce sources, which mostly lie at the same offsets in pages, the first-level cache has no room for what is
+// prefetched for all of them. Then a block of folds is carried in that cache past kGroup sources after another.
+#pragma once
+
+#include <cstddef>
 #include <type_traits>
 
-#include "ops/reduction/half.h"
+#include "ops/reduction/kernel_arithmetic.h"
+#include "ops/reduction/kernel_formats.h"
 #include "ops/reduction/kernels.h"
-
-#if defined(__F16C__)
-#include <immintrin.h>
-#endif
-
-// A destination is a source exactly or not at all: no element depends on another.
-#if defined(__clang__)
-#define HVD_INDEPENDENT_ITERATIONS _Pragma("clang loop vectorize(assume_safety)")
-#else
-#define HVD_INDEPENDENT_ITERATIONS _Pragma("GCC ivdep")
-#endif
 
 namespace hvd {
 namespace {
 
-// Integers wrap around: computed unsigned, and no narrower than 32 bits, where promotion would make them signed again.
-template <typename T>
-using Wrapping = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
+// Vectors at a time: so many additions at once that none has to wait for the one before. Without vectors as many
+// numbers as a format needs.
+constexpr int kVectors = kRegisterBytes == 0 ? 2 : 4;
+constexpr std::size_t kAtOnce = 16;
+constexpr std::size_t kGroup = 8;
+constexpr std::size_t kCarriedBytes = 8192;
 
-struct Sum {
-  template <typename T>
-  static T of(T a, T b) {
-    if constexpr (std::is_floating_point_v<T>) {
-      return a + b;
-    } else {
-      return static_cast<T>(static_cast<Wrapping<T>>(a) + static_cast<Wrapping<T>>(b));
+template <typename In, typename Out, typename Op, typename Prescale, typename Postscale>
+class Folding {
+ public:
+  explicit Folding(const Operands& operands)
+      : sources_(operands.sources),
+        count_(operands.count),
+        out_(static_cast<Result*>(operands.destination)),
+        prescale_(operands.prescale),
+        postscale_(operands.postscale) {}
+
+  void run(std::size_t elements) const {
+    std::size_t done = 0;
+    // The other operations are rare, and this code is long.
+    if constexpr (std::is_same_v<Op, Sum>) done = count_ > kAtOnce ? by_groups(elements) : 0;
+    done = at_once(done, elements);
+    if (done < elements) rest(done, elements - done);
+  }
+
+ private:
+  using T = typename In::Carrier;
+  using Source = typename In::Memory;
+  using Result = typename Out::Memory;
+
+  static constexpr std::size_t kStep = kVectors * kLanes<T>;
+
+  // From element `first` as far as whole steps go; returns where that is.
+  std::size_t at_once(std::size_t first, std::size_t elements) const {
+    // Locals: for all that a compiler knows, a result might be stored over a member.
+    const void* const* const sources = sources_;
+    const std::size_t count = count_;
+    Result* const out = out_;
+    const Prescale prescale = prescale_;
+    const Postscale postscale = postscale_;
+    for (; first + kStep <= elements; first += kStep) {
+      Vector<T> folded[kVectors];
+      load(sources[0], first, prescale, folded);
+      fold(folded, sources + 1, count - 1, first, prescale);
+      store(folded, postscale, out + first);
+    }
+    return first;
+  }
+
+  // As far as whole blocks go.
+  [[gnu::noinline]] std::size_t by_groups(std::size_t elements) const {
+    constexpr std::size_t kSteps = kCarriedBytes / sizeof(Vector<T>) / kVectors;
+    Vector<T> carried[kSteps][kVectors];
+    std::size_t block = 0;
+    for (; block + kSteps * kStep <= elements; block += kSteps * kStep) {
+      for (std::size_t s = 0; s < kSteps; ++s) load(sources_[0], block + s * kStep, prescale_, carried[s]);
+      for (std::size_t next = 1; next < count_; next += kGroup) {
+        const std::size_t group = count_ - next < kGroup ? count_ - next : kGroup;
+        for (std::size_t s = 0; s < kSteps; ++s) {
+          Vector<T> folded[kVectors];
+          for (int v = 0; v < kVectors; ++v) folded[v] = carried[s][v];
+          fold(folded, sources_ + next, group, block + s * kStep, prescale_);
+          for (int v = 0; v < kVectors; ++v) carried[s][v] = folded[v];
+        }
+      }
+      for (std::size_t s = 0; s < kSteps; ++s) store(carried[s], postscale_, out_ + block + s * kStep);
+    }
+    return block;
+  }
+
+  // Less than a step, through copies that are a step long.
+  void rest(std::size_t first, std::size_t elements) const {
+    Source padded[kStep]{};
+    const void* const source = padded;
+    const auto copy = [&](const void* from) {
+      __builtin_memcpy(padded, static_cast<const Source*>(from) + first, elements * sizeof(Source));
+    };
+    Vector<T> folded[kVectors];
+    copy(sources_[0]);
+    load(source, 0, prescale_, folded);
+    for (std::size_t k = 1; k < count_; ++k) {
+      copy(sources_[k]);
+      fold(folded, &source, 1, 0, prescale_);
+    }
+    Result results[kStep];
+    store(folded, postscale_, results);
+    __builtin_memcpy(out_ + first, results, elements * sizeof(Result));
+  }
+
+  [[gnu::always_inline]] static inline void load(const void* source, std::size_t at, const Prescale& prescale,
+                                                 Vector<T>* to) {
+    const Source* from = static_cast<const Source*>(source) + at;
+    for (int v = 0; v < kVectors; v += In::kVectors) In::load(from + v * kLanes<T>, to + v);
+    prescale.template apply<kVectors>(to);
+  }
+
+  [[gnu::always_inline]] static inline void fold(Vector<T>* folded, const void* const* sources, std::size_t count,
+                                                 std::size_t at, const Prescale& prescale) {
+    for (std::size_t k = 0; k < count; ++k) {
+      Vector<T> values[kVectors];
+      load(sources[k], at, prescale, values);
+      for (int v = 0; v < kVectors; ++v) folded[v] = Op::template of<T>(folded[v], values[v]);
     }
   }
+
+  [[gnu::always_inline]] static inline void store(Vector<T>* folded, const Postscale& postscale, Result* to) {
+    postscale.template apply<kVectors>(folded);
+    for (int v = 0; v < kVectors; ++v) folded[v] = with_one_nan<T>(folded[v]);
+    for (int v = 0; v < kVectors; v += Out::kVectors) Out::store(to + v * kLanes<T>, folded + v);
+  }
+
+  const void* const* const sources_;
+  const std::size_t count_;
+  Result* const out_;
+  const Prescale prescale_;
+  const Postscale postscale_;
 };
 
-struct Product {
-  template <typename T>
-  static T of(T a, T b) {
-    if constexpr (std::is_floating_point_v<T>) {
-      return a * b;
-    } else {
-      return static_cast<T>(static_cast<Wrapping<T>>(a) * static_cast<Wrapping<T>>(b));
-    }
-  }
-};
-
-// A NaN wins, the first of several. (Two choices of one condition each: what the vectoriser understands.)
-struct Min {
-  template <typename T>
-  static T of(T a, T b) {
-    const T lower = a < b ? a : b;
-    return a != a ? a : lower;
-  }
-};
-
-struct Max {
-  template <typename T>
-  static T of(T a, T b) {
-    const T higher = a > b ? a : b;
-    return a != a ? a : higher;
-  }
-};
-
-template <typename T, typename Op>
-void fold(void* destination, const void* const* sources, int count, std::size_t elements) {
-  T* out = static_cast<T*>(destination);
-  const T* a = static_cast<const T*>(sources[0]);
-  const T* b = static_cast<const T*>(sources[1]);
-  if (count == 2) {
-    HVD_INDEPENDENT_ITERATIONS
-    for (std::size_t i = 0; i < elements; ++i) out[i] = Op::of(a[i], b[i]);
-    return;
-  }
-  const T* c = static_cast<const T*>(sources[2]);
-  if (count == 3) {
-    HVD_INDEPENDENT_ITERATIONS
-    for (std::size_t i = 0; i < elements; ++i) out[i] = Op::of(Op::of(a[i], b[i]), c[i]);
-    return;
-  }
-  const T* d = static_cast<const T*>(sources[3]);
-  HVD_INDEPENDENT_ITERATIONS
-  for (std::size_t i = 0; i < elements; ++i) out[i] = Op::of(Op::of(Op::of(a[i], b[i]), c[i]), d[i]);
-}
-
-// Toward zero; values that do not fit become the nearest that does, NaN becomes 0.
+// NaN counts as held: its products are NaN in any type.
 template <typename T>
-T truncate(double value) {
-  constexpr double kLowest = static_cast<double>(std::numeric_limits<T>::lowest());
-  // 2^63 - 1 is no double: the limit is the first value that does not fit.
-  constexpr T kHalf = std::numeric_limits<T>::max() / 2 + 1;
-  constexpr double kBeyond = 2.0 * static_cast<double>(kHalf);
-  constexpr T kHighest = std::numeric_limits<T>::max();
-  if (value != value) return T{0};
-  if (value <= kLowest) return static_cast<T>(kLowest);
-  if (value >= kBeyond) return kHighest;
-  return static_cast<T>(value);
+bool holds(double factor) {
+  return static_cast<double>(static_cast<T>(factor)) == factor || factor != factor;
 }
 
-// By a float32, in float32.
-void scale_single(void* destination, const void* source, double factor, std::size_t elements) {
-  float* out = static_cast<float*>(destination);
-  const float* in = static_cast<const float*>(source);
-  const float single_factor = static_cast<float>(factor);
-  HVD_INDEPENDENT_ITERATIONS
-  for (std::size_t i = 0; i < elements; ++i) out[i] = in[i] * single_factor;
-}
-
-template <typename T>
-void scale(void* destination, const void* source, double factor, std::size_t elements) {
-  T* out = static_cast<T*>(destination);
-  const T* in = static_cast<const T*>(source);
-  if constexpr (std::is_same_v<T, float>) {
-    // The product of two floats is exact in double, so that multiplying them as floats rounds once too; twice as fast.
-    if (static_cast<double>(static_cast<float>(factor)) == factor) {
-      scale_single(destination, source, factor, elements);
-      return;
-    }
+// Multiplying each result by 1 costs less than another copy of the code, and most sums are averages; multiplying every
+// source too would show.
+template <typename In, typename Out, typename Op, typename Scale>
+void fold_scaled(const Operands& operands) {
+  if (operands.prescale == 1.0) {
+    Folding<In, Out, Op, Unscaled, Scale>(operands).run(operands.elements);
+  } else {
+    Folding<In, Out, Op, Scale, Scale>(operands).run(operands.elements);
   }
+}
+
+template <typename In, typename Out, typename Op>
+void fold(const Operands& operands) {
+  using T = typename In::Carrier;
   if constexpr (std::is_integral_v<T>) {
-    // An average: 49 * (1.0 / 49) is less than 1 and would be truncated to 0, but 49 / 49.0 is exact.
-    const double divisor = std::nearbyint(1.0 / factor);
-    if (std::abs(factor) < 1.0 && 1.0 / divisor == factor) {
-      HVD_INDEPENDENT_ITERATIONS
-      for (std::size_t i = 0; i < elements; ++i) out[i] = truncate<T>(static_cast<double>(in[i]) / divisor);
-      return;
+    const bool scales = operands.prescale != 1.0 || operands.postscale != 1.0;
+    if (scales) return Folding<In, Out, Op, Truncated<T>, Truncated<T>>(operands).run(operands.elements);
+    return Folding<In, Out, Op, Unscaled, Unscaled>(operands).run(operands.elements);
+  } else {
+    if constexpr (std::is_same_v<In, Plain<float>> && std::is_same_v<Out, Plain<float>>) {
+      const bool both_held = holds<T>(operands.prescale) && holds<T>(operands.postscale);
+      if (!both_held) return fold_scaled<In, Out, Op, InDouble>(operands);
     }
-  }
-  HVD_INDEPENDENT_ITERATIONS
-  for (std::size_t i = 0; i < elements; ++i) {
-    const double product = static_cast<double>(in[i]) * factor;
-    if constexpr (std::is_floating_point_v<T>) {
-      out[i] = static_cast<T>(product);
-    } else {
-      out[i] = truncate<T>(product);
-    }
+    return fold_scaled<In, Out, Op, InOwnType<T>>(operands);
   }
 }
 
-void widen_half(void* destination, const void* source, std::size_t elements) {
-  float* out = static_cast<float*>(destination);
-  const HalfBits* in = static_cast<const HalfBits*>(source);
-  std::size_t i = 0;
-#if defined(__F16C__)
-  for (; i + 8 <= elements; i += 8) {
-    _mm256_storeu_ps(out + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(in + i))));
-  }
-#endif
-  for (; i < elements; ++i) out[i] = half_to_float(in[i]);
-}
-
-void narrow_half(void* destination, const void* source, std::size_t elements) {
-  HalfBits* out = static_cast<HalfBits*>(destination);
-  const float* in = static_cast<const float*>(source);
-  std::size_t i = 0;
-#if defined(__F16C__)
-  for (; i + 8 <= elements; i += 8) {
-    const __m128i halves = _mm256_cvtps_ph(_mm256_loadu_ps(in + i), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i), halves);
-  }
-#endif
-  for (; i < elements; ++i) out[i] = float_to_half(in[i]);
-}
-
-void widen_bfloat16(void* destination, const void* source, std::size_t elements) {
-  float* out = static_cast<float*>(destination);
-  const Bfloat16Bits* in = static_cast<const Bfloat16Bits*>(source);
-  HVD_INDEPENDENT_ITERATIONS
-  for (std::size_t i = 0; i < elements; ++i) out[i] = bfloat16_to_float(in[i]);
-}
-
-void narrow_bfloat16(void* destination, const void* source, std::size_t elements) {
-  Bfloat16Bits* out = static_cast<Bfloat16Bits*>(destination);
-  const float* in = static_cast<const float*>(source);
-  HVD_INDEPENDENT_ITERATIONS
-  for (std::size_t i = 0; i < elements; ++i) out[i] = float_to_bfloat16(in[i]);
-}
-
-template <typename T>
+template <typename In, typename Out = In>
 Kernels::Fold fold_of(ReduceOp op) {
   switch (op) {
-    case ReduceOp::sum: return fold<T, Sum>;
-    case ReduceOp::min: return fold<T, Min>;
-    case ReduceOp::max: return fold<T, Max>;
-    case ReduceOp::product: return fold<T, Product>;
+    case ReduceOp::sum: return fold<In, Out, Sum>;
+    case ReduceOp::min: return fold<In, Out, Min>;
+    case ReduceOp::max: return fold<In, Out, Max>;
+    case ReduceOp::product: return fold<In, Out, Product>;
     case ReduceOp::average:
     case ReduceOp::adasum: return nullptr;
   }
   return nullptr;
 }
 
-Kernels::Fold select_fold(DType dtype, ReduceOp op) {
-  switch (dtype) {
+Kernels::Fold select_fold(DType in, DType out, ReduceOp op) {
+  using Float = Plain<float>;
+  switch (in) {
     case DType::boolean:  // 0 or 1: min is "and", max is "or"
-    case DType::uint8: return fold_of<std::uint8_t>(op);
-    case DType::int8: return fold_of<std::int8_t>(op);
-    case DType::int16: return fold_of<std::int16_t>(op);
-    case DType::int32: return fold_of<std::int32_t>(op);
-    case DType::int64: return fold_of<std::int64_t>(op);
-    case DType::float32: return fold_of<float>(op);
-    case DType::float64: return fold_of<double>(op);
-    case DType::float16:
-    case DType::bfloat16: return nullptr;
+    case DType::uint8: return fold_of<Plain<std::uint8_t>>(op);
+    case DType::int8: return fold_of<Plain<std::int8_t>>(op);
+    case DType::int16: return fold_of<Plain<std::int16_t>>(op);
+    case DType::int32: return fold_of<Plain<std::int32_t>>(op);
+    case DType::int64: return fold_of<Plain<std::int64_t>>(op);
+    case DType::float64: return fold_of<Plain<double>>(op);
+    case DType::float16: return out == in ? fold_of<Float16>(op) : fold_of<Float16, Float>(op);
+    case DType::bfloat16: return out == in ? fold_of<Bfloat16>(op) : fold_of<Bfloat16InOrder, Float>(op);
+    case DType::float32:
+      if (out == DType::float16) return fold_of<Float, Float16>(op);
+      return out == DType::bfloat16 ? fold_of<Float, Bfloat16InOrder>(op) : fold_of<Float>(op);
   }
   return nullptr;
-}
-
-Kernels::Scale select_scale(DType dtype) {
-  switch (dtype) {
-    case DType::uint8: return scale<std::uint8_t>;
-    case DType::int8: return scale<std::int8_t>;
-    case DType::int16: return scale<std::int16_t>;
-    case DType::int32: return scale<std::int32_t>;
-    case DType::int64: return scale<std::int64_t>;
-    case DType::float32: return scale<float>;
-    case DType::float64: return scale<double>;
-    case DType::float16:
-    case DType::bfloat16: return scale_single;
-    case DType::boolean: return nullptr;
-  }
-  return nullptr;
-}
-
-Kernels::Convert select_widen(DType dtype) {
-  if (dtype == DType::float16) return widen_half;
-  return dtype == DType::bfloat16 ? widen_bfloat16 : nullptr;
-}
-
-Kernels::Convert select_narrow(DType dtype) {
-  if (dtype == DType::float16) return narrow_half;
-  return dtype == DType::bfloat16 ? narrow_bfloat16 : nullptr;
 }
 
 }  // namespace
 
-constinit const Kernels HVD_KERNELS{
-    .fold = select_fold, .scale = select_scale, .widen = select_widen, .narrow = select_narrow};
+constinit const Kernels HVD_KERNELS{.fold = select_fold};
 
 }  // namespace hvd

@@ -1,4 +1,16 @@
-// The loops of a reduction, once per instruction set. Internal to reduce.cc, which cuts a reduction into these steps.
+// The loops of a reduction, once per instruction set, each as a table of functions. Internal to reduce().
+//
+//   kernels_scalar.cc, kernels_avx2.cc, ...   one set each: its few lines that are its own, and the table
+//   kernel_formats.h                          how elements come from memory into vectors and go back
+//   kernel_arithmetic.h                       operations, factors, the one NaN
+//   kernel_loops.h                            the loop around them, and the table's contents
+//
+// All sets are the same templates over vectors of another length. These are the compilers' own (attribute vector_size),
+// on which +, *, < and ?: mean the same as on numbers: nothing counts on an optimiser to find vectors in a loop.
+//
+// A source file compiled for a newer processor must leave nothing behind that the linker could take for its twin
+// compiled for an older one. So everything in these headers has internal linkage, or is always inlined (half.h), and
+// calls no inline function of the standard library.
 #pragma once
 
 #include <cstddef>
@@ -8,28 +20,30 @@
 
 namespace hvd {
 
-inline constexpr int kMaxFoldInputs = 4;
-
-struct Kernels {
-  // destination[i] = sources[0][i] op sources[1][i] op ..., from left to right, for 2 to kMaxFoldInputs sources of an
-  // accumulator type. `destination` may be one of the sources.
-  using Fold = void (*)(void* destination, const void* const* sources, int count, std::size_t elements);
-  // destination[i] = source[i] * factor on accumulators of the type given to scale(): in double (in float32 if the
-  // tensors are 16-bit floats), then rounded once (floats) or truncated and saturated (integers).
-  using Scale = void (*)(void* destination, const void* source, double factor, std::size_t elements);
-  using Convert = void (*)(void* destination, const void* source, std::size_t elements);
-
-  // Null where the operation does not exist for the type; truth values are not scaled.
-  Fold (*fold)(DType accumulator, ReduceOp op);
-  Scale (*scale)(DType dtype);
-  // Between a 16-bit float type and float32.
-  Convert (*widen)(DType dtype);
-  Convert (*narrow)(DType dtype);
+// destination[i] = postscale * (prescale * sources[0][i] op prescale * sources[1][i] op ...), from left to right.
+struct Operands {
+  void* destination;  // may be one of the sources
+  const void* const* sources;
+  std::size_t count;  // of sources, at least one
+  std::size_t elements;
+  double prescale;  // both factors are exact in float32 where either type is a 16-bit float
+  double postscale;
 };
 
-extern const Kernels kKernelsBaseline;
-#if HVD_KERNELS_AVX2
-extern const Kernels kKernelsAvx2;  // needs AVX2 and F16C
+struct Kernels {
+  using Fold = void (*)(const Operands& operands);
+
+  // For sources of type `in` and a destination of type `out`, the same or the one the other's accumulator. Null where
+  // the operation does not exist. Truth values are not scaled.
+  Fold (*fold)(DType in, DType out, ReduceOp op);
+};
+
+extern const Kernels kKernelsScalar;
+#if HVD_KERNELS_X86
+extern const Kernels kKernelsAvx2;
+extern const Kernels kKernelsAvx512;
+#elif HVD_KERNELS_ARM
+extern const Kernels kKernelsNeon;
 #endif
 
 }  // namespace hvd

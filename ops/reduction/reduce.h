@@ -1,9 +1,21 @@
 // N-ary element-wise reduction: with adaptive_sum.h the only arithmetic on users' data.
 //
-// out[i] = finish(fold(op, prescale * in[0][i], prescale * in[1][i], ...)), folded in the order of the inputs, in the
-// accumulator type (accumulator_of: float32 for the 16-bit floats), scaled by postscale and rounded once at the end.
-// The order of inputs is rank order, so that a result is bitwise the same whoever computes it and however a tensor is
-// cut. Same bits on every instruction set: no fused multiply-add, no reassociation.
+// out[i] = round(postscale * fold(op, prescale * in[0][i], prescale * in[1][i], ...)), folded in the order of the
+// inputs, in the accumulator type (accumulator_of: float32 for the 16-bit floats), and rounded to the tensors' type
+// once at the end. The order of inputs is rank order, so that a result is bitwise the same whoever computes it and
+// however a tensor is cut.
+//
+// The same bits on every processor and instruction set:
+//   - no fused multiply-add, no reassociation; every step rounds to nearest, ties to even; denormals count;
+//   - integers wrap around; a 16-bit float too large for its type becomes infinity;
+//   - min and max take the last of equal zeros, and a NaN before any number;
+//   - there is one NaN: whatever went in, a NaN that comes out has the sign and the bits 0x7fc00000 in float32
+//     (0x7ff8000000000000 in float64, 0x7e00 in float16, 0x7fc0 in bfloat16). Processors disagree about the others.
+//     Only what is copied, not computed (one unscaled input, no conversion), keeps its bits.
+// The calling thread's floating-point environment has to be the default one.
+//
+// Each call is a single pass: an element goes through conversion, factors, operation and rounding in a register, for
+// any number of inputs (kernel_loops.h).
 #pragma once
 
 #include <cstddef>
@@ -11,6 +23,7 @@
 
 #include "core/collective/collective.h"
 #include "core/tensor/dtype.h"
+#include "ops/reduction/instruction_set.h"
 
 namespace hvd {
 
@@ -19,6 +32,7 @@ struct Reduction {
   ReduceOp op = ReduceOp::sum;   // sum, min, max, product
   double prescale = 1.0;         // factors are applied in double (in float32 to 16-bit floats, not at all to booleans);
   double postscale = 1.0;        // integers are then truncated toward zero and saturate; by 1/n they are divided by n
+  InstructionSet instruction_set = InstructionSet::automatic;  // changes no bit
 };
 
 // Average and adasum never; boolean with min and max only.

@@ -77,6 +77,8 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # not without ending what was launched
     options = parse()
     cases = [case for case in CASES if fnmatch.fnmatchcase(case.name, options.only)]
+    if not cases:
+        sys.exit(f"compare: no case matches {options.only}; --list shows them all")
     if options.list:
         list_cases(cases)
         return 0
