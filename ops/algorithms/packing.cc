@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <vector>
 
 #include "ops/reduction/reduce.h"
 
@@ -24,6 +25,26 @@ void fill_packed_identity(const CollectiveCall& call, DType value_type, bool sca
 }
 
 }  // namespace
+
+PackedMemory packed_memory(const SliceLayout& layout, DType value_type, DType result_type, std::byte* tensor,
+                           Scratch& scratch) {
+  const bool one_type = value_type == result_type;
+  const std::size_t result_bytes = tensor != nullptr ? 0 : bytes_of(layout.total_elements(), result_type);
+  const std::size_t value_bytes = one_type ? 0 : bytes_of(layout.total_elements(), value_type);
+  std::byte* const memory = scratch.take(value_bytes + result_bytes);
+  std::byte* const results = tensor != nullptr ? tensor : memory + value_bytes;
+  return {.values = one_type ? results : memory, .results = results};
+}
+
+std::byte* only_output(const CollectiveCall& call) {
+  return call.pieces.size() == 1 ? static_cast<std::byte*>(call.pieces.front().output) : nullptr;
+}
+
+SliceLayout balanced_layout(const CollectiveCall& call, int slices) {
+  std::vector<std::int64_t> elements;
+  for (const Piece& piece : call.pieces) elements.push_back(piece.elements);
+  return SliceLayout::balanced(elements, slices);
+}
 
 void pack(const CollectiveCall& call, const SliceLayout& layout, std::int64_t begin, std::int64_t end, DType value_type,
           std::byte* packed) {

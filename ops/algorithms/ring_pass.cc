@@ -174,7 +174,7 @@ void Ring::run() {
   for (std::size_t received = 1; !incoming_.empty(); ++received) {
     const Segment segment = incoming_.front().segment;
     receive();
-    post_sends(received + kSendsAhead);
+    post_sends(2 * received + kSendsAhead);
     if (reduces() && segment.step >= n_ - 2) work_.make_complete(segment.begin, segment.end());
   }
   post_sends(std::numeric_limits<std::size_t>::max());

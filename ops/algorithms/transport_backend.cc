@@ -134,9 +134,7 @@ void TransportBackend::allreduce(const CollectiveCall& call, const Party& party)
     adasum(call, party.position, exchange, scratch_);
     return;
   }
-  std::vector<std::int64_t> elements;
-  for (const Piece& piece : call.pieces) elements.push_back(piece.elements);
-  const auto layout = SliceLayout::balanced(elements, static_cast<int>(party.members.size()));
+  const auto layout = balanced_layout(call, static_cast<int>(party.members.size()));
   const DType accumulator = accumulator_of(call.dtype);
   const auto algorithm = choose_allreduce_({.bytes = bytes_of(layout.total_elements(), call.dtype),
                                             .ranks = static_cast<int>(party.members.size()),
@@ -152,33 +150,25 @@ void TransportBackend::reducescatter(const CollectiveCall& call, const Party& pa
 
 SlicedReduction TransportBackend::packed_reduction(const CollectiveCall& call, const Party& party,
                                                    const SliceLayout& layout, DType value_type, UnpackTo place) {
-  const bool one_type = value_type == call.dtype;
-  const bool one_tensor = place == UnpackTo::place_in_piece && call.pieces.size() == 1;
-  auto* const tensor = one_tensor ? static_cast<std::byte*>(call.pieces.front().output) : nullptr;
-
-  const std::size_t result_bytes = tensor != nullptr ? 0 : bytes_of(layout.total_elements(), call.dtype);
-  const std::size_t value_bytes = one_type ? 0 : bytes_of(layout.total_elements(), value_type);
-  std::byte* const memory = scratch_.take(value_bytes + result_bytes);
-  std::byte* const results = tensor != nullptr ? tensor : memory + value_bytes;
-  std::byte* const values = one_type ? results : memory;
-
+  std::byte* const tensor = place == UnpackTo::place_in_piece ? only_output(call) : nullptr;
+  const PackedMemory memory = packed_memory(layout, value_type, call.dtype, tensor, scratch_);
   SlicedReduction work{.transport = *transport_,
                        .members = party.members,
                        .position = party.position,
                        .reduction = {.dtype = call.dtype, .op = call.op, .postscale = call.postscale},
                        .value_type = value_type,
-                       .values = values,
-                       .results = results,
+                       .values = memory.values,
+                       .results = memory.results,
                        .slice_bounds = layout.slice_bounds(),
                        .tag = party.tag,
                        .deadline = party.deadline};
   if (value_type != accumulator_of(call.dtype)) work.reduction.prescale = call.prescale;
-  work.ready = [&call, &layout, value_type, values](std::int64_t begin, std::int64_t end) {
-    pack(call, layout, begin, end, value_type, values);
+  work.ready = [&call, &layout, value_type, memory](std::int64_t begin, std::int64_t end) {
+    pack(call, layout, begin, end, value_type, memory.values);
   };
-  if (results != tensor) {
-    work.complete = [&call, &layout, place, results](std::int64_t begin, std::int64_t end) {
-      unpack(call, layout, begin, end, place, results);
+  if (memory.results != tensor) {
+    work.complete = [&call, &layout, place, memory](std::int64_t begin, std::int64_t end) {
+      unpack(call, layout, begin, end, place, memory.results);
     };
   }
   return work;

@@ -45,23 +45,19 @@ void HostGroup::chunked_allreduce(const Publication& publication, std::span<cons
   }
 }
 
-void HostGroup::reduce_to_leader(std::span<const Piece> pieces, const Reduction& reduction, void* accumulators) {
+void HostGroup::reduce_to_leader(std::span<const Piece> pieces, const Reduction& reduction) {
   check_reduction(reduction.dtype, reduction.op);
   const DType accumulator = accumulator_of(reduction.dtype);
   Reduction unfinished = reduction;
   unfinished.postscale = 1.0;
   if (ranks() == 1) {
-    auto* out = static_cast<std::byte*>(accumulators);
-    for (const Piece& piece : pieces) {
-      reduce_alone(piece, unfinished, accumulator, out);
-      out += static_cast<std::size_t>(piece.elements) * size_of(accumulator);
-    }
+    for (const Piece& piece : pieces) reduce_alone(piece, unfinished, accumulator, piece.output);
     return;
   }
   window_.begin("allreduce");
-  const Piece result{.input = nullptr, .output = accumulators, .elements = elements_of(pieces)};
-  sliced_allreduce({PieceCursor(pieces), result.elements, elements_in(window_.chunk_bytes(), size_of(accumulator))},
-                   std::span(&result, 1), unfinished, accumulator, result.elements);
+  const std::int64_t total = elements_of(pieces);
+  sliced_allreduce({PieceCursor(pieces), total, elements_in(window_.chunk_bytes(), size_of(accumulator))}, pieces,
+                   unfinished, accumulator, total);
 }
 
 void HostGroup::note_allreduce(std::span<const Piece> pieces, const Reduction& reduction, std::int64_t total) {

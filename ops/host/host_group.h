@@ -67,8 +67,8 @@ class HostGroup {
   void barrier();
 
   // First half of an allreduce over several hosts: the reduction of all pieces, as accumulators without postscale, in
-  // `accumulators` of the leader (local rank 0), one piece after the other. Null on the other ranks.
-  void reduce_to_leader(std::span<const Piece> pieces, const Reduction& reduction, void* accumulators);
+  // the pieces' outputs at the leader (local rank 0). The other ranks have none.
+  void reduce_to_leader(std::span<const Piece> pieces, const Reduction& reduction);
   // Second half: a broadcast from the leader.
   void broadcast_from_leader(std::span<const Piece> pieces, DType dtype);
 
