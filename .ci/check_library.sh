@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# What libhvd.so.0 and hvdrun ask of a machine, and what the library shows to its process.
+# What libhvd.so.0, hvdrun and hvd-bench ask of a machine, and what the library shows to its process.
 # Usage: .ci/check_library.sh PREFIX    where they are installed: .venv, /usr/local
 set -euo pipefail
 library=$1/lib/libhvd.so.0
-launcher=$1/bin/hvdrun
-allowed='^(lib(c|m|gcc_s|pthread)\.so\.[0-9]+|libstdc\+\+\.so\.6|ld-linux-x86-64\.so\.2|ld-linux-aarch64\.so\.1)$'
+programs=("$1/bin/hvdrun" "$1/bin/hvd-bench")
+allowed='^(lib(c|m|gcc_s|pthread|hvd)\.so\.[0-9]+|libstdc\+\+\.so\.6|ld-linux-x86-64\.so\.2|ld-linux-aarch64\.so\.1)$'
 failed=0
 fault() { echo "$1" && failed=1; }
 
-for file in "$library" "$launcher"; do
+for file in "$library" "${programs[@]}"; do
   [ -f "$file" ] || { fault "$file is missing"; continue; }
   for needed in $(readelf -d "$file" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p'); do
     [[ $needed =~ $allowed ]] || fault "$file needs $needed, which a machine may not have"

@@ -53,11 +53,21 @@ def test_a_c_project_needs_no_cpp_compiler(installed, tmp_path, succeed):
     assert succeed(pathlib.Path(installed, "bin/hvdrun"), "-np", 2, tmp_path / "build/user") == "2 4\n" * 2
 
 
+def test_the_benchmark_runs_with_a_moved_installation(installed, tmp_path, succeed):
+    output = succeed(pathlib.Path(installed, "bin/hvd-bench"), "-np", 2, "--sizes", 8, "--seconds", 0, cwd=tmp_path)
+    assert "2 ranks on 1 host" in output
+
+
 def test_the_package_holds_exactly_what_users_need(installed):
     files = {path.relative_to(installed).as_posix() for path in pathlib.Path(installed).rglob("*") if not path.is_dir()}
-    headers = {"hvd.h", "hvd.hpp", "hvd/element.hpp", "hvd/error.hpp", "hvd/future.hpp", "hvd/tensor.hpp"}
+    headers = {
+        "hvd.h",
+        "hvd.hpp",
+        *(f"hvd/{name}.hpp" for name in ("allocator", "element", "error", "future", "tensor")),
+    }
     configs = {"hvdConfig.cmake", "hvdConfigVersion.cmake", "hvdTargets.cmake", "hvdTargets-release.cmake"}
     assert files == {
+        "bin/hvd-bench",
         "bin/hvdrun",
         "lib/libhvd.so",
         "lib/libhvd.so.0",

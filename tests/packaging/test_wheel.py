@@ -28,6 +28,7 @@ def test_the_wheel_brings_the_python_package_the_launcher_and_the_cpp_package(wh
         "hvd/__init__.py",
         "hvd/torch/__init__.py",
         f"{data}/scripts/hvdrun",
+        f"{data}/scripts/hvd-bench",
         f"{data}/data/lib/libhvd.so.0",
         f"{data}/data/include/hvd.hpp",
         f"{data}/data/lib/cmake/hvd/hvdConfig.cmake",
@@ -50,5 +51,7 @@ def test_the_wheel_runs_in_a_fresh_environment_without_a_compiler(wheel, tmp_pat
     program = "import hvd; hvd.init(); print(hvd.size(), flush=True); hvd.shutdown()"
     output = succeed(fresh / "bin/hvdrun", "-np", 2, "python", "-c", program, env=surroundings, cwd=tmp_path)
     assert output == "2\n2\n"
+    output = succeed(fresh / "bin/hvd", "bench", "-np", 2, "--sizes", 8, "--seconds", 0, env=surroundings, cwd=tmp_path)
+    assert "2 ranks on 1 host" in output
     cmake_dir = succeed(fresh / "bin/python", "-m", "hvd", "--cmake-dir", env=surroundings, cwd=tmp_path).strip()
     assert pathlib.Path(cmake_dir) == fresh / "lib/cmake/hvd"

@@ -30,6 +30,17 @@ def test_cmake_dir_holds_the_package():
 
 def test_one_thing_must_be_asked_for():
     assert run("-m", "hvd").returncode == 2
+    assert run("-m", "hvd", "nonsense").returncode == 2
+
+
+def test_help_names_the_commands():
+    assert "hvd bench -np 4 allreduce" in run("-m", "hvd", "--help").stdout
+
+
+def test_the_script_is_the_module():
+    script = Path(sys.executable).with_name("hvd")
+    done = subprocess.run([script, "--version"], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == hvd.__version__
 
 
 def test_import_brings_no_framework():

@@ -1,0 +1,119 @@
+// hvd-bench: times hvd's collectives as programs use them. `hvd bench` starts it; docs/benchmark.md describes it.
+#include <cstdio>
+#include <fstream>
+#include <hvd.hpp>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "bindings/cpp/bench/command_line.h"
+#include "bindings/cpp/bench/launch.h"
+#include "bindings/cpp/bench/measurement.h"
+#include "bindings/cpp/bench/report.h"
+
+namespace hvd::bench {
+namespace {
+
+constexpr int kWrongResults = 1;
+constexpr int kFailed = 1;
+constexpr int kUsageError = 2;
+
+void show(const std::string& text) {
+  std::fputs(text.c_str(), stdout);
+  std::fflush(stdout);
+}
+
+// Opened before anything is measured, so that a wrong name is told at once.
+std::ofstream open_json(const std::string& path) {
+  std::ofstream file;
+  if (path.empty() || !is_first_rank()) return file;
+  file.open(path);
+  if (!file) throw std::invalid_argument("--json " + path + ": cannot write this file");
+  return file;
+}
+
+// Whether the ranks of every host share memory for tensors; all ranks get the same answer.
+bool has_arena() {
+  hvd_arena_usage usage = HVD_ARENA_USAGE_INIT;
+  hvd_get_arena_usage(&usage);
+  bool shared[] = {usage.limit > 0};
+  allreduce(shared, min);
+  return shared[0];
+}
+
+void check_job(const Settings& settings) {
+  if (settings.ranks && *settings.ranks != size()) {
+    throw std::invalid_argument("-np " + std::to_string(*settings.ranks) + ": this job has " + std::to_string(size()) +
+                                " ranks already");
+  }
+  if (settings.arena && !has_arena()) {
+    throw std::invalid_argument(
+        "--arena: some ranks share no memory with others (one rank on a host, "
+        "HVD_SHARED_MEMORY=0 or HVD_ARENA_LIMIT=0)");
+  }
+}
+
+// As asked for, with tensors that can be divided among the ranks; sizes that come out alike once.
+std::vector<TensorSet> rows_for(const Settings& settings, int ranks) {
+  std::vector<TensorSet> rows;
+  for (const TensorSet& wanted : settings.rows) {
+    TensorSet row = divisible(wanted, divides(settings.collective) ? ranks : 1);
+    if (rows.empty() || row != rows.back()) rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+int run(const Settings& settings) {
+  std::ofstream file = open_json(settings.json);
+  const Session session;
+  check_job(settings);
+  const bool shows = rank() == 0;
+  const Job job{.ranks = size(), .hosts = cross_size(), .version = hvd_version()};
+  if (shows) show(heading(settings, job));
+  std::vector<Measured> results;
+  bool right = true;
+  for (const TensorSet& row : rows_for(settings, job.ranks)) {
+    results.push_back(measure(settings, row));
+    right = right && results.back().errors == 0;
+    if (shows) show(table_row(settings, results.back()));
+  }
+  if (file.is_open()) {
+    file << to_json(settings, job, results).dump(1) << '\n';
+    if (!file.flush()) throw std::runtime_error("--json " + settings.json + ": writing failed");
+  }
+  barrier();  // nobody leaves while others still work
+  return right ? 0 : kWrongResults;
+}
+
+// What is wrong for all ranks is told once.
+int usage_error(const std::exception& error) {
+  if (is_first_rank()) std::fprintf(stderr, "hvd bench: %s (--help shows the options)\n", error.what());
+  return kUsageError;
+}
+
+int bench(const std::vector<std::string>& arguments) {
+  const Settings settings = parse_command_line(arguments);
+  if (settings.information) {
+    if (is_first_rank()) show(*settings.information);
+    return 0;
+  }
+  if (settings.ranks && !is_rank_of_job()) become_job(*settings.ranks, arguments);
+  return run(settings);
+}
+
+}  // namespace
+}  // namespace hvd::bench
+
+int main(int argc, char** argv) {
+  using namespace hvd::bench;
+  try {
+    return hvd::bench::bench({argv + 1, argv + argc});
+  } catch (const std::invalid_argument& error) {
+    return usage_error(error);
+  } catch (const std::bad_alloc&) {
+    std::fprintf(stderr, "hvd bench: there is not so much memory\n");
+    return kFailed;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "hvd bench: %s\n", error.what());
+    return kFailed;
+  }
+}
