@@ -5,6 +5,7 @@
 #include <string>
 
 #include "ops/choice/algorithm_table.h"
+#include "tests/support/link_costs.h"
 #include "tests/ops/algorithms/element_values.h"
 #include "tests/ops/host/host_ranks.h"
 #include "tests/support/catch.h"
