@@ -91,6 +91,7 @@ std::shared_ptr<SharedHost> share_host(const BackendContext& context) {
 
 DataPlane make_data_plane(const BackendContext& context) {
   const Topology& topology = context.topology;
+  const InstructionSet instruction_set = instruction_set_from(context.config.instruction_set);
   const bool one_host = topology.hosts.size() == 1;
   const bool several_on_a_host = topology.hosts.size() < static_cast<std::size_t>(topology.size);
   const bool shares = topology.size == 1 || (context.config.shared_memory && several_on_a_host);
@@ -102,17 +103,17 @@ DataPlane make_data_plane(const BackendContext& context) {
     plane.arena = host->arena;
   }
   if (shares && one_host) {
-    plane.backends.push_back(std::make_unique<HostBackend>(group, topology));
+    plane.backends.push_back(std::make_unique<HostBackend>(group, topology, instruction_set));
     return plane;
   }
   const auto transport = connect_all(context);
   const ChooseAllreduce choose_allreduce = choose_by_size(context.config.deterministic);
   if (shares) {
-    plane.backends.push_back(std::make_unique<TwoLevelBackend>(group, transport, topology,
-                                                               context.config.collective_timeout, choose_allreduce));
+    plane.backends.push_back(std::make_unique<TwoLevelBackend>(
+        group, transport, topology, context.config.collective_timeout, choose_allreduce, instruction_set));
   }
-  plane.backends.push_back(
-      std::make_unique<TransportBackend>("tcp", transport, context.config.collective_timeout, choose_allreduce));
+  plane.backends.push_back(std::make_unique<TransportBackend>("tcp", transport, context.config.collective_timeout,
+                                                              choose_allreduce, instruction_set));
   return plane;
 }
 

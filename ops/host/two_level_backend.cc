@@ -34,11 +34,13 @@ std::vector<Piece> slices_of(const CollectiveCall& call, const SliceLayout& layo
 }  // namespace
 
 TwoLevelBackend::TwoLevelBackend(std::shared_ptr<HostGroup> group, std::shared_ptr<Transport> transport,
-                                 const Topology& topology, Duration timeout, ChooseAllreduce choose_allreduce)
+                                 const Topology& topology, Duration timeout, ChooseAllreduce choose_allreduce,
+                                 InstructionSet instruction_set)
     : group_(std::move(group)),
       transport_(std::move(transport)),
       timeout_(timeout),
       choose_allreduce_(std::move(choose_allreduce)),
+      instruction_set_(instruction_set),
       host_(topology.host()),
       worthwhile_(topology.hosts.size() > 1 && topology.hosts.size() < static_cast<std::size_t>(topology.size)) {
   for (const auto& ranks : topology.hosts) leaders_.push_back(ranks.front());
@@ -53,7 +55,11 @@ int TwoLevelBackend::score(const CollectiveCall& call) const {
 void TwoLevelBackend::run(const CollectiveCall& call) {
   const SliceLayout layout = layout_of(call, static_cast<int>(leaders_.size()));
   std::vector<Piece> slices = slices_of(call, layout);
-  const Reduction reduction{.dtype = call.dtype, .op = call.op, .prescale = call.prescale, .postscale = call.postscale};
+  const Reduction reduction{.dtype = call.dtype,
+                            .op = call.op,
+                            .prescale = call.prescale,
+                            .postscale = call.postscale,
+                            .instruction_set = instruction_set_};
   const bool leads = group_->rank() == 0;
 
   const auto total = static_cast<std::size_t>(leads ? layout.total_elements() : 0);
@@ -81,7 +87,10 @@ void TwoLevelBackend::reduce_between_hosts(const CollectiveCall& call, const Sli
   run_allreduce(algorithm, {.transport = *transport_,
                             .members = leaders_,
                             .position = host_,
-                            .reduction = {.dtype = call.dtype, .op = call.op, .postscale = call.postscale},
+                            .reduction = {.dtype = call.dtype,
+                                          .op = call.op,
+                                          .postscale = call.postscale,
+                                          .instruction_set = instruction_set_},
                             .value_type = accumulator_of(call.dtype),
                             .values = accumulators,
                             .results = results,
