@@ -135,6 +135,11 @@ const Knob kKnobs[] = {
     {"HVD_CHUNK_BYTES", "", "262144",
      "Bytes that a rank publishes in shared memory at a time; best if two fit into the L2 cache.",
      [](Config& c, std::string_view t) { c.chunk_bytes = parse_chunk_bytes(t); }},
+    {"HVD_INSTRUCTION_SET", "", "auto",
+     "Instructions that reductions use: scalar, avx2, avx512 or neon, if the processor has them; auto: the best that "
+     "it "
+     "has. Results do not depend on it.",
+     [](Config& c, std::string_view t) { c.instruction_set = t; }},
     {"HVD_ARENA_LIMIT", "", "34359738368",
      "Bytes that a rank may take from the memory that the ranks of a host share for tensors (hvd_alloc, hvd.empty). "
      "Only address space is set aside; memory is taken when it is asked for. 0: no such memory, ordinary one instead.",

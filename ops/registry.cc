@@ -114,6 +114,7 @@ DataPlane make(const BackendContext& context, const std::optional<LinkCosts>& gi
   const Topology& topology = context.topology;
   const Config& config = context.config;
   AlgorithmOverride wanted = parse_algorithm_override(config.algorithm, config.deterministic);
+  const InstructionSet instruction_set = instruction_set_from(config.instruction_set);
   const bool one_host = topology.hosts.size() == 1;
   const bool several_on_a_host = topology.hosts.size() < static_cast<std::size_t>(topology.size);
   const bool shares = topology.size == 1 || (config.shared_memory && several_on_a_host);
@@ -126,7 +127,7 @@ DataPlane make(const BackendContext& context, const std::optional<LinkCosts>& gi
   }
   if (shares && one_host) {
     plane.algorithms = describe_host(group->facts(), !wanted.allreduce.empty());
-    plane.backends.push_back(std::make_unique<HostBackend>(group, topology));
+    plane.backends.push_back(std::make_unique<HostBackend>(group, topology, instruction_set));
     return plane;
   }
   const auto transport = connect_all(context);
@@ -137,10 +138,11 @@ DataPlane make(const BackendContext& context, const std::optional<LinkCosts>& gi
                           .override = std::move(wanted)});
   plane.algorithms = choice.text(static_cast<int>(members.size()), shares);
   if (shares) {
-    plane.backends.push_back(
-        std::make_unique<TwoLevelBackend>(group, transport, topology, config.collective_timeout, choice));
+    plane.backends.push_back(std::make_unique<TwoLevelBackend>(group, transport, topology, config.collective_timeout,
+                                                               choice, instruction_set));
   }
-  plane.backends.push_back(std::make_unique<TransportBackend>("tcp", transport, config.collective_timeout, choice));
+  plane.backends.push_back(
+      std::make_unique<TransportBackend>("tcp", transport, config.collective_timeout, choice, instruction_set));
   return plane;
 }
 

@@ -93,7 +93,8 @@ void HalvingDoubling::fold_values(int from, Range range) {
     segments.push_back({own, theirs, work_.transport.post_receive(work_.member(from), values_tag_, theirs)});
     place += own.size();
   }
-  const Reduction fold{.dtype = work_.reduction.dtype, .op = work_.reduction.op};
+  const Reduction fold{
+      .dtype = work_.reduction.dtype, .op = work_.reduction.op, .instruction_set = work_.reduction.instruction_set};
   for (const Incoming& segment : segments) {
     work_.transport.wait(segment.ticket, work_.deadline);
     const void* const inputs[] = {segment.own.data(), segment.theirs.data()};
@@ -116,8 +117,10 @@ void HalvingDoubling::halve(int distance) {
 
 void HalvingDoubling::finish(Range range) const {
   const void* const sums[] = {work_.values_in(range.begin, range.end).data()};
-  const Reduction last{
-      .dtype = work_.reduction.dtype, .op = work_.reduction.op, .postscale = work_.reduction.postscale};
+  const Reduction last{.dtype = work_.reduction.dtype,
+                       .op = work_.reduction.op,
+                       .postscale = work_.reduction.postscale,
+                       .instruction_set = work_.reduction.instruction_set};
   reduce(last, work_.value_type, sums, last.dtype, work_.results_in(range.begin, range.end).data(),
          static_cast<std::size_t>(range.end - range.begin));
 }

@@ -47,9 +47,10 @@ SliceLayout balanced_layout(const CollectiveCall& call, int slices) {
 }
 
 void pack(const CollectiveCall& call, const SliceLayout& layout, std::int64_t begin, std::int64_t end, DType value_type,
-          std::byte* packed) {
+          std::byte* packed, InstructionSet instruction_set) {
   const bool scales = value_type == accumulator_of(call.dtype);
-  const Reduction scaling{.dtype = call.dtype, .op = call.op, .prescale = scales ? call.prescale : 1.0};
+  const Reduction scaling{
+      .dtype = call.dtype, .op = call.op, .prescale = scales ? call.prescale : 1.0, .instruction_set = instruction_set};
   layout.for_each_run(begin, end, [&](const SliceLayout::Run& run) {
     const auto elements = static_cast<std::size_t>(run.elements.count);
     const auto* input = static_cast<const std::byte*>(call.pieces[run.piece].input);

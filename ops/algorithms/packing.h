@@ -7,6 +7,7 @@
 #include "core/collective/collective_call.h"
 #include "ops/algorithms/scratch.h"
 #include "ops/algorithms/slice_layout.h"
+#include "ops/reduction/instruction_set.h"
 
 namespace hvd {
 
@@ -30,7 +31,7 @@ SliceLayout balanced_layout(const CollectiveCall& call, int slices);
 // the operation's identity stands, such that a prescale that is still to come leaves it what it is. `packed` may be
 // the only piece's own memory.
 void pack(const CollectiveCall& call, const SliceLayout& layout, std::int64_t begin, std::int64_t end, DType value_type,
-          std::byte* packed);
+          std::byte* packed, InstructionSet instruction_set);
 
 // Copies the results [begin, end) to output[piece][at + i], where `at` is the part's offset in the piece for an
 // allreduce, and 0 if the slice is all that this rank gets. Pieces without output are skipped.

@@ -147,7 +147,8 @@ void Ring::fold(const Incoming& incoming) const {
   const void* inputs[] = {incoming.memory.data(), own.data()};
   const Reduction reduction{.dtype = work_.reduction.dtype,
                             .op = work_.reduction.op,
-                            .postscale = completes ? work_.reduction.postscale : 1.0};
+                            .postscale = completes ? work_.reduction.postscale : 1.0,
+                            .instruction_set = work_.reduction.instruction_set};
   reduce(reduction, work_.value_type, inputs, completes ? reduction.dtype : work_.value_type,
          completes ? work_.results_in(segment.begin, segment.end()).data() : own.data(),
          static_cast<std::size_t>(segment.count));

@@ -94,11 +94,12 @@ class TransportBackend::SliceMessages final : public SliceExchange {
 };
 
 TransportBackend::TransportBackend(std::string name, std::shared_ptr<Transport> transport, Duration timeout,
-                                   ChooseAllreduce choose_allreduce)
+                                   ChooseAllreduce choose_allreduce, InstructionSet instruction_set)
     : name_(std::move(name)),
       transport_(std::move(transport)),
       timeout_(timeout),
-      choose_allreduce_(std::move(choose_allreduce)) {}
+      choose_allreduce_(std::move(choose_allreduce)),
+      instruction_set_(instruction_set) {}
 
 int TransportBackend::score(const CollectiveCall& call) const {
   if (call.device != kCpuDevice || call.collective == Collective::join) return 0;
@@ -155,7 +156,10 @@ SlicedReduction TransportBackend::packed_reduction(const CollectiveCall& call, c
   SlicedReduction work{.transport = *transport_,
                        .members = party.members,
                        .position = party.position,
-                       .reduction = {.dtype = call.dtype, .op = call.op, .postscale = call.postscale},
+                       .reduction = {.dtype = call.dtype,
+                                     .op = call.op,
+                                     .postscale = call.postscale,
+                                     .instruction_set = instruction_set_},
                        .value_type = value_type,
                        .values = memory.values,
                        .results = memory.results,
@@ -163,8 +167,8 @@ SlicedReduction TransportBackend::packed_reduction(const CollectiveCall& call, c
                        .tag = party.tag,
                        .deadline = party.deadline};
   if (value_type != accumulator_of(call.dtype)) work.reduction.prescale = call.prescale;
-  work.ready = [&call, &layout, value_type, memory](std::int64_t begin, std::int64_t end) {
-    pack(call, layout, begin, end, value_type, memory.values);
+  work.ready = [this, &call, &layout, value_type, memory](std::int64_t begin, std::int64_t end) {
+    pack(call, layout, begin, end, value_type, memory.values, instruction_set_);
   };
   if (memory.results != tensor) {
     work.complete = [&call, &layout, place, memory](std::int64_t begin, std::int64_t end) {

@@ -27,7 +27,7 @@ class TransportBackend final : public Backend {
  public:
   // The transport reaches all ranks from 0 to size() - 1. A run() ends with a Timeout after `timeout`.
   TransportBackend(std::string name, std::shared_ptr<Transport> transport, Duration timeout,
-                   ChooseAllreduce choose_allreduce);
+                   ChooseAllreduce choose_allreduce, InstructionSet instruction_set = InstructionSet::automatic);
 
   const char* name() const override { return name_.c_str(); }
   int score(const CollectiveCall& call) const override;
@@ -52,6 +52,7 @@ class TransportBackend final : public Backend {
   const std::shared_ptr<Transport> transport_;
   const Duration timeout_;
   const ChooseAllreduce choose_allreduce_;
+  const InstructionSet instruction_set_;
   Scratch scratch_;
 };
 

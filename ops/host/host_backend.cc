@@ -39,8 +39,8 @@ class SliceWindow final : public SliceExchange {
 
 }  // namespace
 
-HostBackend::HostBackend(std::shared_ptr<HostGroup> group, const Topology& topology)
-    : group_(std::move(group)), hosts_(topology.hosts) {}
+HostBackend::HostBackend(std::shared_ptr<HostGroup> group, const Topology& topology, InstructionSet instruction_set)
+    : group_(std::move(group)), hosts_(topology.hosts), instruction_set_(instruction_set) {}
 
 int HostBackend::score(const CollectiveCall& call) const {
   if (call.device != kCpuDevice || call.collective == Collective::join) return 0;
@@ -56,7 +56,11 @@ void HostBackend::run(const CollectiveCall& call) {
     adasum(call, group_->rank(), exchange, scratch_);
     return scratch_.release_large();
   }
-  const Reduction reduction{.dtype = call.dtype, .op = call.op, .prescale = call.prescale, .postscale = call.postscale};
+  const Reduction reduction{.dtype = call.dtype,
+                            .op = call.op,
+                            .prescale = call.prescale,
+                            .postscale = call.postscale,
+                            .instruction_set = instruction_set_};
   switch (call.collective) {
     case Collective::allreduce: return group_->allreduce(call.pieces, reduction);
     case Collective::allgather: return group_->allgather(call.pieces, call.counts, call.dtype);

@@ -13,7 +13,8 @@ namespace hvd {
 class HostBackend final : public Backend {
  public:
   // `group` is that of this rank's host.
-  HostBackend(std::shared_ptr<HostGroup> group, const Topology& topology);
+  HostBackend(std::shared_ptr<HostGroup> group, const Topology& topology,
+              InstructionSet instruction_set = InstructionSet::automatic);
 
   const char* name() const override { return "shared-memory"; }
   int score(const CollectiveCall& call) const override;
@@ -22,7 +23,8 @@ class HostBackend final : public Backend {
  private:
   const std::shared_ptr<HostGroup> group_;
   const std::vector<std::vector<int>> hosts_;  // their ranks
-  Scratch scratch_;                            // of Adasum, which is done in ordinary memory
+  const InstructionSet instruction_set_;
+  Scratch scratch_;  // of Adasum, which is done in ordinary memory
 };
 
 }  // namespace hvd

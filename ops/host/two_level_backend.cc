@@ -10,11 +10,13 @@
 namespace hvd {
 
 TwoLevelBackend::TwoLevelBackend(std::shared_ptr<HostGroup> group, std::shared_ptr<Transport> transport,
-                                 const Topology& topology, Duration timeout, ChooseAllreduce choose_allreduce)
+                                 const Topology& topology, Duration timeout, ChooseAllreduce choose_allreduce,
+                                 InstructionSet instruction_set)
     : group_(std::move(group)),
       transport_(std::move(transport)),
       timeout_(timeout),
       choose_allreduce_(std::move(choose_allreduce)),
+      instruction_set_(instruction_set),
       host_(topology.host()),
       worthwhile_(topology.hosts.size() > 1 && topology.hosts.size() < static_cast<std::size_t>(topology.size)) {
   for (const auto& ranks : topology.hosts) leaders_.push_back(ranks.front());
@@ -31,7 +33,7 @@ void TwoLevelBackend::run(const CollectiveCall& call) {
   if (group_->rank() == 0) {
     lead(call, layout);
   } else {
-    TwoLevelPass(*group_, call, layout, host_, {}).follow();
+    TwoLevelPass(*group_, call, layout, host_, {}, instruction_set_).follow();
   }
   scratch_.release_large();
 }
@@ -39,12 +41,15 @@ void TwoLevelBackend::run(const CollectiveCall& call) {
 void TwoLevelBackend::lead(const CollectiveCall& call, const SliceLayout& layout) {
   const DType accumulator = accumulator_of(call.dtype);
   const PackedMemory memory = packed_memory(layout, accumulator, call.dtype, only_output(call), scratch_);
-  TwoLevelPass pass(*group_, call, layout, host_, memory);
+  TwoLevelPass pass(*group_, call, layout, host_, memory, instruction_set_);
   const SlicedReduction between_hosts{
       .transport = *transport_,
       .members = leaders_,
       .position = host_,
-      .reduction = {.dtype = call.dtype, .op = call.op, .postscale = call.postscale},
+      .reduction = {.dtype = call.dtype,
+                    .op = call.op,
+                    .postscale = call.postscale,
+                    .instruction_set = instruction_set_},
       .value_type = accumulator,
       .values = memory.values,
       .results = memory.results,

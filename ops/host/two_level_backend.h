@@ -30,7 +30,8 @@ class TwoLevelBackend final : public Backend {
   // `group` is that of this rank's host; `transport` reaches all ranks. The timeout is for a leader's part and for
   // each wait inside the host.
   TwoLevelBackend(std::shared_ptr<HostGroup> group, std::shared_ptr<Transport> transport, const Topology& topology,
-                  Duration timeout, ChooseAllreduce choose_allreduce);
+                  Duration timeout, ChooseAllreduce choose_allreduce,
+                  InstructionSet instruction_set = InstructionSet::automatic);
 
   const char* name() const override { return "two-level"; }
   int score(const CollectiveCall& call) const override;
@@ -43,6 +44,7 @@ class TwoLevelBackend final : public Backend {
   const std::shared_ptr<Transport> transport_;
   const Duration timeout_;
   const ChooseAllreduce choose_allreduce_;
+  const InstructionSet instruction_set_;
   const int host_;
   const bool worthwhile_;     // several hosts, and not only one rank on each
   std::vector<int> leaders_;  // by host

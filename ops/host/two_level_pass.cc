@@ -12,11 +12,12 @@ constexpr std::int64_t kPortionBytes = 1 << 20;
 }  // namespace
 
 TwoLevelPass::TwoLevelPass(HostGroup& group, const CollectiveCall& call, const SliceLayout& layout, int host,
-                           PackedMemory memory)
+                           PackedMemory memory, InstructionSet instruction_set)
     : group_(group),
       call_(call),
       layout_(layout),
       memory_(memory),
+      instruction_set_(instruction_set),
       portion_(kPortionBytes / static_cast<std::int64_t>(size_of(accumulator_of(call.dtype)))),
       reduction_order_(layout.slice_bounds(), host - 1 + layout.slices()),
       broadcast_order_(layout.slice_bounds(), host) {}
@@ -38,7 +39,9 @@ void TwoLevelPass::reduce_until(std::int64_t element) {
                           .elements = run.elements.count});
       });
     });
-    group_.reduce_to_leader(pieces, {.dtype = call_.dtype, .op = call_.op, .prescale = call_.prescale});
+    group_.reduce_to_leader(
+        pieces,
+        {.dtype = call_.dtype, .op = call_.op, .prescale = call_.prescale, .instruction_set = instruction_set_});
     reduced_ = end;
   }
 }

@@ -26,7 +26,8 @@ class TwoLevelPass {
  public:
   // The layout has a slice for each host; `host` is the number of this one. The memory is the leader's: accumulators of
   // the host's values, and the results. References outlive the pass.
-  TwoLevelPass(HostGroup& group, const CollectiveCall& call, const SliceLayout& layout, int host, PackedMemory memory);
+  TwoLevelPass(HostGroup& group, const CollectiveCall& call, const SliceLayout& layout, int host, PackedMemory memory,
+               InstructionSet instruction_set);
 
   // For the leader: values of this part of a slice are needed; results of it are there. As SlicedReduction's hooks.
   void make_ready(std::int64_t begin, std::int64_t end);
@@ -45,6 +46,7 @@ class TwoLevelPass {
   const CollectiveCall& call_;
   const SliceLayout& layout_;
   const PackedMemory memory_;
+  const InstructionSet instruction_set_;
   const std::int64_t portion_;
   const SliceSequence reduction_order_, broadcast_order_;
   std::int64_t reduced_ = 0, broadcast_ = 0;  // elements of the sequences

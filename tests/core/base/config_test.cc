@@ -32,6 +32,7 @@ TEST_CASE("an empty environment gives the defaults") {
   CHECK(config.sockets_per_peer == 0);
   CHECK(config.shared_memory);
   CHECK(config.chunk_bytes == 256 << 10);
+  CHECK(config.instruction_set == "auto");
 }
 
 TEST_CASE("values are read") {
@@ -45,7 +46,8 @@ TEST_CASE("values are read") {
                                    {"HVD_ALGORITHM", "allreduce:-=ring"},
                                    {"HVD_SOCKETS_PER_PEER", "4"},
                                    {"HVD_SHARED_MEMORY", "off"},
-                                   {"HVD_CHUNK_BYTES", "131072"}});
+                                   {"HVD_CHUNK_BYTES", "131072"},
+                                   {"HVD_INSTRUCTION_SET", "scalar"}});
   CHECK(config.rank == 3);
   CHECK(config.size == 8);
   CHECK(config.store == "10.0.0.7:4711");
@@ -57,6 +59,7 @@ TEST_CASE("values are read") {
   CHECK(config.sockets_per_peer == 4);
   CHECK_FALSE(config.shared_memory);
   CHECK(config.chunk_bytes == 131072);
+  CHECK(config.instruction_set == "scalar");
 }
 
 TEST_CASE("Horovod's names are read, and hvd's win") {

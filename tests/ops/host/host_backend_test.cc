@@ -307,3 +307,21 @@ TEST_CASE("host: the backend takes what it can do") {
     require(score(first, [](CollectiveCall& c) { c.collective = Collective::join; }) == 0, "join");
   });
 }
+
+TEST_CASE("host: reductions are done with the instruction set that the backend is given") {
+  const bool on_arm = available_instruction_sets().back() == InstructionSet::neon;
+  on_host_ranks({}, [&](HostRank& self) {
+    Side side(self);
+    HostBackend backend(self.group, self.topology, on_arm ? InstructionSet::avx2 : InstructionSet::neon);
+    auto call = side.call(Collective::allreduce, {.postscale = 0.5});
+    std::vector<float> values(10);
+    call.pieces.push_back({values.data(), values.data(), 10});
+    bool refused = false;
+    try {
+      backend.run(call);
+    } catch (const Internal&) {
+      refused = true;
+    }
+    require(refused, "a set that the processor lacks was not refused");
+  });
+}

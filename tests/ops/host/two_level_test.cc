@@ -5,10 +5,10 @@
 #include <string>
 
 #include "ops/choice/algorithm_table.h"
-#include "tests/support/link_costs.h"
 #include "tests/ops/algorithms/element_values.h"
 #include "tests/ops/host/host_ranks.h"
 #include "tests/support/catch.h"
+#include "tests/support/link_costs.h"
 
 using namespace hvd;
 using namespace hvd::testing;

@@ -114,7 +114,12 @@ std::vector<std::uint64_t> special_values(DType dtype) {
 
 Inputs::Inputs(DType dtype, std::size_t count, std::size_t elements) : dtype_(dtype), elements_(elements) {
   for (std::size_t k = 0; k < count; ++k) memory_.emplace_back((elements + k) * size_of(dtype));
-  for (std::size_t k = 0; k < count; ++k) pointers_.push_back(data(k));
+}
+
+std::vector<const void*> Inputs::pointers() const {
+  std::vector<const void*> pointers;
+  for (std::size_t k = 0; k < memory_.size(); ++k) pointers.push_back(memory_[k].data() + k * size_of(dtype_));
+  return pointers;
 }
 
 void Inputs::set(std::size_t input, std::size_t element, std::uint64_t bits) {

@@ -26,15 +26,13 @@ class Inputs {
 
   void set(std::size_t input, std::size_t element, std::uint64_t bits);
   std::byte* data(std::size_t input) { return memory_[input].data() + input * size_of(dtype_); }
-  // Valid until the object is copied or destroyed.
-  const std::vector<const void*>& pointers() const { return pointers_; }
+  std::vector<const void*> pointers() const;
   std::size_t elements() const { return elements_; }
 
  private:
   DType dtype_;
   std::size_t elements_;
   std::vector<Buffer> memory_;
-  std::vector<const void*> pointers_;
 };
 
 // Numbers of ordinary size, integers of any.

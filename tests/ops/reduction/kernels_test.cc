@@ -90,23 +90,22 @@ TEST_CASE("kernels: factors with many inputs") {
 }
 
 TEST_CASE("kernels: the output may be any one of the inputs") {
+  struct Size {
+    std::size_t count, elements;
+  };
   for (const DType dtype : all_dtypes()) {
-    for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max}) {
-      if (!reduction_exists(dtype, op)) continue;
-      for (const std::size_t count : {1u, 2u, 3u, 9u, 20u}) {
-        for (const std::size_t elements : {77u, 9001u}) {
-          for (const double factor : {1.0, 0.5}) {
-            Reduction reduction{.dtype = dtype, .op = op, .postscale = factor};
-            for (const InstructionSet set : available_instruction_sets()) {
-              reduction.instruction_set = set;
-              const std::size_t alias = (count + elements) % count;
-              Inputs inputs = mixed_inputs(dtype, count, elements, count);
-              const Buffer expected = wide_reference(reduction, dtype, inputs.pointers(), dtype, elements);
-              reduce(reduction, dtype, inputs.pointers(), dtype, inputs.data(alias), elements);
-              INFO(describe(reduction, count, elements) << ", output is input " << alias);
-              REQUIRE(std::equal(expected.begin(), expected.end(), inputs.data(alias)));
-            }
-          }
+    if (!reduction_exists(dtype, ReduceOp::sum)) continue;
+    for (const Size size : {Size{1, 300}, Size{2, 300}, Size{3, 300}, Size{9, 77}, Size{20, 9001}}) {
+      const Inputs original = mixed_inputs(dtype, size.count, size.elements, size.count);
+      Reduction reduction{.dtype = dtype, .postscale = 0.5};
+      const Buffer expected = wide_reference(reduction, dtype, original.pointers(), dtype, size.elements);
+      for (const InstructionSet set : available_instruction_sets()) {
+        reduction.instruction_set = set;
+        for (std::size_t alias = 0; alias < size.count; alias += 1 + size.count / 4) {
+          Inputs inputs(original);
+          reduce(reduction, dtype, inputs.pointers(), dtype, inputs.data(alias), size.elements);
+          INFO(describe(reduction, size.count, size.elements) << ", output is input " << alias);
+          REQUIRE(std::equal(expected.begin(), expected.end(), inputs.data(alias)));
         }
       }
     }
