@@ -99,6 +99,7 @@ step tests "C++ tests" unit_tests release
 step tests "Python tests" python_tests "not long"
 step check "C++ example, 16 ranks" cpp_example
 step check "what the library needs and exports" .ci/check_library.sh .venv
+step check "reductions on other processors, emulated" .ci/check_processors.sh build/release
 step check "formatting, lint, directions of includes" .ci/check
 step build "building (AddressSanitizer, UndefinedBehaviorSanitizer)" build asan
 step tests "C++ tests (AddressSanitizer, UndefinedBehaviorSanitizer)" unit_tests asan
