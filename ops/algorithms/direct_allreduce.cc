@@ -1,5 +1,6 @@
 #include "ops/algorithms/direct_allreduce.h"
 
+#include <algorithm>
 #include <deque>
 #include <memory>
 #include <vector>
@@ -7,6 +8,8 @@
 namespace hvd {
 
 namespace {
+
+constexpr std::size_t kBytesInFlight = 64 << 10;
 
 class DirectExchange {
  public:
@@ -37,7 +40,8 @@ class DirectExchange {
 
 void DirectExchange::exchange(int source, std::span<std::byte> incoming, int target,
                               std::span<const std::byte> outgoing) {
-  wait(kPeersInFlight - 1);
+  const std::size_t longest = std::max({incoming.size(), outgoing.size(), std::size_t{1}});
+  wait(std::clamp(kBytesInFlight / longest, std::size_t{1}, kPeersInFlight) - 1);
   Tag tag = work_.tag;
   tag.step += gathering_ ? 1 : 0;
   const auto receive = work_.transport.post_receive(work_.member(source), tag, incoming);
