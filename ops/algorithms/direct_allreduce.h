@@ -6,10 +6,10 @@
 //   3. In step i, p sends its result to p+i, and receives that of p-i.
 //
 // Latencies: 2 where all steps run at once; a ring has 2(N-1). Bytes sent and received per rank: 2(N-1)/N of the
-// buffer, as on a ring, and all of them in the tensors' own type, since no partial sum travels. The steps are staggered,
-// so that no rank is the target of two others in the same step, and up to kPeersInFlight of them run at a time; fewer,
-// down to one, where that would be more than kBytesInFlight: what several senders send to one receiver at once piles up
-// before its link. Best for medium sizes and few ranks.
+// buffer, as on a ring, and all of them in the tensors' own type, since no partial sum travels. The steps are
+// staggered, so that no rank is the target of two others in the same step, and up to kPeersInFlight of them run at a
+// time; fewer, down to one, where that would be more than kBytesInFlight: what several senders send to one receiver at
+// once piles up before its link. Best for medium sizes and few ranks.
 // Source: R. Thakur, R. Rabenseifner and W. Gropp, "Optimization of collective communication operations in MPICH",
 // 2005 (pairwise exchange).
 #pragma once
