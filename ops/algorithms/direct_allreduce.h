@@ -9,8 +9,9 @@
 // buffer, as on a ring, and all of them in the tensors' own type, since no partial sum travels. The steps are
 // staggered, so that no rank is the target of two others in the same step, and up to kPeersInFlight of them run at a
 // time; fewer, down to one, where that would be more than kBytesInFlight: what several senders send to one receiver at
-// once piles up before its link. Best for medium sizes and few ranks. Source: R. Thakur, R. Rabenseifner and W. Gropp,
-// "Optimization of collective communication operations in MPICH", 2005 (pairwise exchange).
+// once piles up before its link. Best for medium sizes and few ranks.
+// Source: R. Thakur, R. Rabenseifner and W. Gropp, "Optimization of collective communication operations in MPICH",
+// 2005 (pairwise exchange).
 #pragma once
 
 #include "ops/algorithms/sliced_reduction.h"

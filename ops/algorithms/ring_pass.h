@@ -9,9 +9,9 @@
 // Pipeline. A slice moves in segments of kRingSegmentBytes of accumulators. A segment is sent on as soon as it was
 // folded, while the next ones are still on their way, so that the arithmetic hides behind the wire and both directions
 // stay busy. kReceivesAhead receives are always posted; those that will be folded land in scratch memory that stays in
-// cache. Own values are made ready segment by segment. Of those that begin the journey kSendsAhead leave before anything
-// has come in and then two for each segment that comes, so that filling them delays nothing, and soon as much is under
-// way as there is: a rank that is held up shall not stop the others at once.
+// cache. Own values are made ready segment by segment. Of those that begin the journey kSendsAhead leave before
+// anything has come in and then two for each segment that comes, so that filling them delays nothing, and soon as much
+// is under way as there is: a rank that is held up shall not stop the others at once.
 //
 // Order. The value of an element of slice h is folded at h+1, h+2, ..., h in this order, whatever the timing: the same
 // bits in every run, and one result that is copied, not recomputed, on every rank.

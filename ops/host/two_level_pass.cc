@@ -7,7 +7,7 @@ namespace hvd {
 namespace {
 
 // Several of a window's chunks, so that their copies overlap; few enough that little of them is not hidden.
-constexpr std::int64_t kPortionBytes = 1 << 20;
+constexpr std::int64_t kPortionBytes = 512 << 10;
 
 }  // namespace
 
