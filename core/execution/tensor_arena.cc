@@ -36,8 +36,9 @@ void* TensorArena::allocate(std::size_t bytes) {
   const std::size_t alignment = bytes < kPage ? kSmallAlignment : kPage;
   if (bytes > part_bytes_) throw_full(bytes, "that is more than the bound");
   const std::size_t size = round_up(std::max<std::size_t>(bytes, 1), kSmallAlignment);
-  for (const auto& [begin, available] : free_) {
-    const std::size_t offset = round_up(begin, alignment), end = begin + available;
+  for (const auto& range : free_) {
+    const std::size_t begin = range.first, end = begin + range.second;  // copied, because the range is erased below
+    const std::size_t offset = round_up(begin, alignment);
     if (offset + size > end) continue;
     try {
       memory_->take(part_begin_ + offset, size);

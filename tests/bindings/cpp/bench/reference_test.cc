@@ -19,9 +19,13 @@ std::vector<T> written(const Pattern<T>& pattern, std::int64_t first = kFirst) {
   return values;
 }
 
-// In which hvd adds: 16-bit floats in float, integers in their own type, where they wrap round.
+// In which hvd adds: 16-bit floats in float, all others in their own type.
 template <typename T>
 using Accumulator = std::conditional_t<Float<T> && sizeof(T) == 2, float, T>;
+
+// Integers wrap round, in an unsigned type, because C++ does not define it for the signed ones.
+template <typename A>
+using Unsigned = std::conditional_t<std::integral<A>, std::uint64_t, A>;
 
 template <typename T>
 T one_call(ReduceOp op, const std::vector<T>& of_ranks) {
@@ -32,8 +36,9 @@ T one_call(ReduceOp op, const std::vector<T>& of_ranks) {
     if (op == min) result = std::min(result, other);
     if (op == max) result = std::max(result, other);
     if constexpr (!std::same_as<T, boolean>) {
-      if (op == product) result = static_cast<A>(result * other);
-      if (op == sum || op == average) result = static_cast<A>(result + other);
+      const auto a = static_cast<Unsigned<A>>(result), b = static_cast<Unsigned<A>>(other);
+      if (op == product) result = static_cast<A>(a * b);
+      if (op == sum || op == average) result = static_cast<A>(a + b);
     }
   }
   if constexpr (!std::same_as<T, boolean>) {
