@@ -17,7 +17,7 @@ sources=(
   tests/ops/reduction/*.cc tests/support/main.cc
 )
 compile() {
-  aarch64-linux-gnu-g++ -std=c++20 -O2 -Wall -Wextra -Wpedantic -Werror -ffp-contract=off \
+  $(command -v ccache) aarch64-linux-gnu-g++ -std=c++20 -O2 -Wall -Wextra -Wpedantic -Werror -ffp-contract=off \
     -DHVD_KERNELS_ARM=1 -DHVD_CATCH2_MAJOR=2 -I. -isystem "$1/include" -c "$2" -o "$1/$(basename "$2").o"
 }
 export -f compile

@@ -5,6 +5,7 @@
 #endif
 
 #include <algorithm>
+#include <iterator>
 
 #include "core/base/error.h"
 #include "ops/reduction/kernels.h"
@@ -47,13 +48,16 @@ constexpr Entry kEntries[] = {
 #endif
 };
 
-std::vector<InstructionSet> ask_processor() {
-  std::vector<InstructionSet> sets;
-  for (const Entry& entry : kEntries) {
-    if (entry.is_available()) sets.push_back(entry.set);
+struct Available {
+  Available() {
+    for (const Entry& entry : kEntries) {
+      if (entry.is_available()) sets[count++] = entry.set;
+    }
   }
-  return sets;
-}
+
+  InstructionSet sets[std::size(kEntries)] = {};
+  std::size_t count = 0;
+};
 
 }  // namespace
 
@@ -68,10 +72,11 @@ const char* instruction_set_name(InstructionSet set) {
   return "unknown";
 }
 
-// Asked once: in a virtual machine the question goes to the host and takes tens of microseconds.
-const std::vector<InstructionSet>& available_instruction_sets() {
-  static const std::vector<InstructionSet> sets = ask_processor();
-  return sets;
+// Asked once: in a virtual machine the question goes to the host and takes tens of microseconds. Nothing is left to be
+// destroyed while a thread still reduces.
+std::span<const InstructionSet> available_instruction_sets() {
+  static const Available available;
+  return {available.sets, available.count};
 }
 
 InstructionSet instruction_set_from(const std::string& name) {
@@ -85,7 +90,7 @@ InstructionSet instruction_set_from(const std::string& name) {
 }
 
 const Kernels& kernels_for(InstructionSet set) {
-  const auto& sets = available_instruction_sets();
+  const auto sets = available_instruction_sets();
   if (set == InstructionSet::automatic) set = sets.back();
   if (std::find(sets.begin(), sets.end(), set) != sets.end()) {
     for (const Entry& entry : kEntries) {

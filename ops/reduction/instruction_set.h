@@ -9,8 +9,8 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
-#include <vector>
 
 namespace hvd {
 
@@ -19,7 +19,7 @@ enum class InstructionSet : std::uint8_t { automatic, scalar, avx2, avx512, neon
 const char* instruction_set_name(InstructionSet set);  // of `automatic`: "auto"
 
 // What this processor, and its operating system, can run; the best last.
-const std::vector<InstructionSet>& available_instruction_sets();
+std::span<const InstructionSet> available_instruction_sets();
 
 // Throws InvalidArgument that says which there are, if it is none of those or "auto".
 InstructionSet instruction_set_from(const std::string& name);

@@ -13,7 +13,7 @@ constexpr InstructionSet kAll[] = {InstructionSet::scalar, InstructionSet::avx2,
                                    InstructionSet::neon};
 
 bool is_available(InstructionSet set) {
-  const auto& sets = available_instruction_sets();
+  const auto sets = available_instruction_sets();
   return std::find(sets.begin(), sets.end(), set) != sets.end();
 }
 
