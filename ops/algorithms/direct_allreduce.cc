@@ -9,8 +9,6 @@ namespace hvd {
 
 namespace {
 
-constexpr std::size_t kBytesInFlight = 64 << 10;
-
 class DirectExchange {
  public:
   explicit DirectExchange(const SlicedReduction& work) : work_(work), n_(work.ranks()), own_(work.position) {}
@@ -40,8 +38,7 @@ class DirectExchange {
 
 void DirectExchange::exchange(int source, std::span<std::byte> incoming, int target,
                               std::span<const std::byte> outgoing) {
-  const std::size_t longest = std::max({incoming.size(), outgoing.size(), std::size_t{1}});
-  wait(std::clamp<std::size_t>(kBytesInFlight / longest, 1, kPeersInFlight) - 1);
+  wait(direct_steps_in_flight(std::max(incoming.size(), outgoing.size())) - 1);
   Tag tag = work_.tag;
   tag.step += gathering_ ? 1 : 0;
   const auto receive = work_.transport.post_receive(work_.member(source), tag, incoming);

@@ -7,18 +7,25 @@
 //
 // Latencies: 2 where all steps run at once; a ring has 2(N-1). Bytes sent and received per rank: 2(N-1)/N of the
 // buffer, as on a ring, and all of them in the tensors' own type, since no partial sum travels. The steps are
-// staggered, so that no rank is the target of two others in the same step, and up to kPeersInFlight of them run at a
-// time; fewer, down to one, where that would be more than kBytesInFlight: what several senders send to one receiver at
-// once piles up before its link. Best for medium sizes and few ranks.
+// staggered, so that no rank is the target of two others in the same step, and up to four of them run at a time; fewer,
+// down to one, with long slices: what several senders send to one receiver at once piles up before its link. Best for
+// medium sizes and few ranks.
 // Source: R. Thakur, R. Rabenseifner and W. Gropp, "Optimization of collective communication operations in MPICH",
 // 2005 (pairwise exchange).
 #pragma once
+
+#include <algorithm>
+#include <cstddef>
 
 #include "ops/algorithms/sliced_reduction.h"
 
 namespace hvd {
 
-inline constexpr int kPeersInFlight = 4;
+// How many steps run at a time, with slices of so many bytes.
+constexpr std::size_t direct_steps_in_flight(std::size_t slice_bytes) {
+  constexpr std::size_t kMost = 4, kBytes = 64 << 10;
+  return std::clamp<std::size_t>(kBytes / std::max<std::size_t>(slice_bytes, 1), 1, kMost);
+}
 
 // Values of either type. Messages have the step of tag, and the one after it.
 void direct_allreduce(const SlicedReduction& work);

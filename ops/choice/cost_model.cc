@@ -33,9 +33,11 @@ struct Model {
   }
 
   double direct() const {
-    const int rounds = (ranks - 1 + kPeersInFlight - 1) / kPeersInFlight;
-    const double exchange = costs.latency + to_each_other_rank(slice * costs.per_byte * crowding());
-    return 2 * std::max(rounds * costs.latency, exchange) + (n - 1) * slice * costs.reduce_per_byte;
+    const auto in_flight = static_cast<int>(direct_steps_in_flight(static_cast<std::size_t>(slice)));
+    const int rounds = (ranks - 1 + in_flight - 1) / in_flight;
+    const double on_wire = slice * costs.per_byte * crowding();
+    const double exchange = costs.latency + to_each_other_rank(on_wire);
+    return 2 * std::max(rounds * (costs.latency + on_wire), exchange) + (n - 1) * slice * costs.reduce_per_byte;
   }
 
   // A message that takes so long on the wire.

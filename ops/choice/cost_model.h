@@ -7,7 +7,7 @@
 //
 //   one_shot           a + S B + (N-2) max(o, S B) + (N-1) S G
 //   bruck              ceil(log2 N) a + (N-1) S (B + G)
-//   direct             2 max(ceil((N-1)/4) a, a + m B' + (N-2) max(o, m B')) + (N-1) m G
+//   direct             2 max(ceil((N-1)/f) (a + m B'), a + m B' + (N-2) max(o, m B')) + (N-1) m G
 //   halving_doubling   2 log2(P) a + (P-1)/P S (max(B, G) + B)     P: the largest power of two up to N
 //                      and 2 a + S (max(B, G) + B) more unless P = N
 //   ring               (N-1) (step(max(B, G)) + step(B)), step(R) = max(m R, a + min(m, 64 KB) R)
@@ -18,8 +18,8 @@
 // - Handling a message goes on beside the wire: the slower of the two counts. So it is with arithmetic where segments
 //   are folded while the next ones come in; else it comes on top.
 // - A ring's slice of several segments hides the latency of the next step behind its own bytes.
-// - A direct exchange has kPeersInFlight messages under way, and several senders to one receiver are in each other's
-//   way: B' is a little more than B (kCrowding, measured).
+// - A direct exchange has f messages under way, from one to four by their length, and several senders to one
+//   receiver are in each other's way: B' is a little more than B (kCrowding, measured).
 // - Where sums have a longer type than the tensors (float16, bfloat16), partial sums that travel are longer too: S and
 //   m count `widening` times in the first half of a ring and of halving and doubling.
 //
