@@ -38,11 +38,11 @@ struct Config {
   Duration collective_timeout{};
 
   bool deterministic = true;
-  std::string algorithm;  // as ops/choice reads it; empty: chosen by measurement
+  std::string algorithm;     // as ops/choice reads it; empty: chosen by measurement
   int sockets_per_peer = 0;  // 0: as the network's speed suggests
   bool shared_memory = true;
   std::int64_t chunk_bytes = 0;
-  std::string instruction_set;  // as ops/reduction names it: which there are depends on the processor
+  std::string instruction_set;         // as ops/reduction names it: which there are depends on the processor
   std::int64_t arena_limit_bytes = 0;  // of one rank
 };
 
