@@ -132,7 +132,7 @@ const AlgorithmTable& AllreduceChoice::table(int ranks, int widening) {
 std::string AllreduceChoice::text(int ranks, bool between_hosts) {
   const std::string heading = "allreduce by size in bytes, " + std::to_string(ranks);
   if (between_hosts) {
-    return heading + " hosts over TCP (inside each, ranks reduce in shared memory before):\n" + table(ranks, 1).text() +
+    return heading + " hosts over TCP (inside each, ranks reduce in shared memory):\n" + table(ranks, 1).text() +
            links_text(facts_.costs);
   }
   std::string text = heading + " ranks over TCP:\n" + table(ranks, 1).text();
