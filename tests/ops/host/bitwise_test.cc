@@ -41,15 +41,14 @@ void reduce_in_buckets(HostRank& self, DType dtype, unsigned seed) {
     for (const std::size_t t : bucket) {
       const Buffer values = tensor(dtype, kSizes[t], self.rank, t);
       void* memory = in_arena ? self.arena->allocate(values.size()) : elsewhere.emplace_back(values.size()).data();
-      std::memcpy(memory, values.data(), values.size());
+      write_bytes(memory, values);
       pieces.push_back({memory, memory, kSizes[t]});
     }
     self.group->allreduce(pieces, reduction);
     for (std::size_t i = 0; i < bucket.size(); ++i) {
       const Buffer expected = reduced(reduction, kSizes[bucket[i]], self.size, bucket[i]);
-      require(
-          std::memcmp(pieces[i].output, expected.data(), expected.size()) == 0,
-          std::to_string(kSizes[bucket[i]]) + " elements of " + dtype_name(dtype) + ", seed " + std::to_string(seed));
+      require(has_bytes(pieces[i].output, expected), std::to_string(kSizes[bucket[i]]) + " elements of " +
+                                                         dtype_name(dtype) + ", seed " + std::to_string(seed));
       if (in_arena) self.arena->free(pieces[i].output);
     }
   }

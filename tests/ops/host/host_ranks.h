@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
@@ -38,6 +39,14 @@ struct HostRank {
 
 // Runs the body on each rank; throws the first failure.
 void on_host_ranks(const HostRun& run, const std::function<void(HostRank&)>& body);
+
+// Of no bytes at all as well, which have no address.
+inline bool has_bytes(const void* memory, const Buffer& expected) {
+  return expected.empty() || std::memcmp(memory, expected.data(), expected.size()) == 0;
+}
+inline void write_bytes(void* memory, const Buffer& values) {
+  if (!values.empty()) std::memcpy(memory, values.data(), values.size());
+}
 
 void require(bool condition, const std::string& what);
 

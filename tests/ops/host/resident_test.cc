@@ -23,7 +23,7 @@ class Tensors {
     for (std::size_t p = 0; p < sizes.size(); ++p) {
       const Buffer values = tensor(dtype, sizes[p], self.rank, p);
       void* input = make(values.size());
-      std::memcpy(input, values.data(), values.size());
+      write_bytes(input, values);
       pieces.push_back({input, in_place ? input : make(values.size()), sizes[p]});
     }
   }
@@ -35,8 +35,7 @@ class Tensors {
   void expect_sums(const Reduction& reduction, const std::string& what) const {
     for (std::size_t p = 0; p < sizes_.size(); ++p) {
       const Buffer expected = reduced(reduction, sizes_[p], self_.size, p);
-      require(std::memcmp(pieces[p].output, expected.data(), expected.size()) == 0,
-              what + ", " + dtype_name(dtype_) + ", piece " + std::to_string(p));
+      require(has_bytes(pieces[p].output, expected), what + ", " + dtype_name(dtype_) + ", piece " + std::to_string(p));
     }
   }
 
@@ -110,6 +109,6 @@ TEST_CASE("host: a joined rank has nothing in the arena") {
     self.group->allreduce(pieces, {});
     if (away) return;
     const Buffer expected = reduced({}, kOne[0], 2, 0);
-    require(std::memcmp(pieces[0].output, expected.data(), expected.size()) == 0, "two of three");
+    require(has_bytes(pieces[0].output, expected), "two of three");
   });
 }
