@@ -79,7 +79,10 @@ install_hvd() {
   say "building hvd and installing it into .venv (the whole output is in $log)"
   mkdir -p build
   rm -f "$stamp"
-  if ! pip_install --no-build-isolation --no-deps --force-reinstall -v . 2>&1 | tee "$log" |
+  # With the tests' own options, so that ccache compiles what they have in common once.
+  local options=()
+  [[ " $groups " != *" check "* ]] || options=(-C cmake.define.HVD_WARNINGS_AS_ERRORS=ON)
+  if ! pip_install "${options[@]}" --no-build-isolation --no-deps --force-reinstall -v . 2>&1 | tee "$log" |
     grep --line-buffered -E '^ *\[[0-9]+/[0-9]+\]|error:|Successfully installed'; then
     tail -n 60 "$log" >&2
     die "building hvd failed; see $log"

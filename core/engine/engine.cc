@@ -1,6 +1,7 @@
 #include "core/engine/engine.h"
 
 #include <algorithm>
+#include <cfenv>
 
 #include "core/base/error.h"
 #include "core/base/thread.h"
@@ -47,6 +48,8 @@ void Engine::join() {
 
 void Engine::run() {
   name_this_thread("hvd-engine");
+  // The thread that called init() may flush denormals or round in its own way, and a new thread inherits that.
+  std::fesetenv(FE_DFL_ENV);
   try {
     while (!ended_) run_round();
   } catch (...) {

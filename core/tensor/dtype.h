@@ -38,6 +38,10 @@ constexpr std::size_t size_of(DType dtype) {
   return 0;
 }
 
+constexpr std::size_t bytes_of(std::int64_t elements, DType dtype) {
+  return static_cast<std::size_t>(elements) * size_of(dtype);
+}
+
 constexpr bool is_floating(DType dtype) {
   return dtype == DType::float16 || dtype == DType::bfloat16 || dtype == DType::float32 || dtype == DType::float64;
 }

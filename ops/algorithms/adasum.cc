@@ -1,10 +1,10 @@
 #include "ops/algorithms/adasum.h"
 
 #include <algorithm>
-#include <cstring>
 #include <type_traits>
 #include <vector>
 
+#include "ops/algorithms/packing.h"
 #include "ops/algorithms/slice_layout.h"
 #include "ops/reduction/adaptive_sum.h"
 #include "ops/reduction/reduce.h"
@@ -17,8 +17,6 @@ using Bounds = std::vector<std::int64_t>;
 
 static_assert(std::is_trivially_copyable_v<DotProducts>, "dot products travel as they are");
 
-std::size_t bytes_of(std::int64_t elements, DType dtype) { return static_cast<std::size_t>(elements) * size_of(dtype); }
-
 // Where blocks of so many bytes begin, and where the last one ends.
 Bounds equal_bounds(std::size_t blocks, std::size_t block_bytes) {
   Bounds bounds;
@@ -26,77 +24,36 @@ Bounds equal_bounds(std::size_t blocks, std::size_t block_bytes) {
   return bounds;
 }
 
-SliceLayout layout_of(const CollectiveCall& call) {
-  std::vector<std::int64_t> elements;
-  for (const Piece& piece : call.pieces) elements.push_back(piece.elements);
-  return SliceLayout::balanced(elements, call.set->size());
+Bounds byte_bounds(const SliceLayout& layout, DType dtype) {
+  Bounds bounds;
+  for (const std::int64_t elements : layout.slice_bounds()) {
+    bounds.push_back(static_cast<std::int64_t>(bytes_of(elements, dtype)));
+  }
+  return bounds;
 }
 
-// Between the tensors and a buffer that holds them slice by slice, both in their own type.
-class Packing {
- public:
-  Packing(const CollectiveCall& call, const SliceLayout& layout) : call_(call), layout_(layout) {}
+// A tensor that is alone lies slice by slice as it is: null if there are several, or this one is not there.
+const std::byte* only_input(const CollectiveCall& call) {
+  return call.pieces.size() == 1 ? static_cast<const std::byte*>(call.pieces.front().input) : nullptr;
+}
 
-  std::size_t bytes() const { return bytes_of(layout_.total_elements(), call_.dtype); }
-
-  Bounds bounds() const {
-    Bounds bounds;
-    for (const std::int64_t elements : layout_.slice_bounds()) {
-      bounds.push_back(static_cast<std::int64_t>(bytes_of(elements, call_.dtype)));
-    }
-    return bounds;
-  }
-
-  // A tensor that is alone lies slice by slice as it is: null if there are several, or this one is not there.
-  const std::byte* only_input() const {
-    return call_.pieces.size() == 1 ? static_cast<const std::byte*>(call_.pieces.front().input) : nullptr;
-  }
-  std::byte* only_output() const {
-    return call_.pieces.size() == 1 ? static_cast<std::byte*>(call_.pieces.front().output) : nullptr;
-  }
-
-  // The inputs, zeros for a joined rank's.
-  void pack(std::byte* packed) const {
-    for_each_part([&](const Piece& piece, std::size_t in_piece, std::size_t in_packed, std::size_t size) {
-      if (piece.input == nullptr) {
-        std::memset(packed + in_packed, 0, size);
-      } else {
-        std::memcpy(packed + in_packed, static_cast<const std::byte*>(piece.input) + in_piece, size);
-      }
-    });
-  }
-
-  void unpack(const std::byte* packed) const {
-    for_each_part([&](const Piece& piece, std::size_t in_piece, std::size_t in_packed, std::size_t size) {
-      if (piece.output == nullptr) return;
-      std::memcpy(static_cast<std::byte*>(piece.output) + in_piece, packed + in_packed, size);
-    });
-  }
-
- private:
-  template <typename Each>
-  void for_each_part(Each each) const {
-    for (int slice = 0; slice < layout_.slices(); ++slice) {
-      for (std::size_t i = 0; i < call_.pieces.size(); ++i) {
-        const SliceLayout::Part& part = layout_.part(slice, i);
-        if (part.count == 0) continue;
-        each(call_.pieces[i], bytes_of(part.offset, call_.dtype), bytes_of(part.packed_offset, call_.dtype),
-             bytes_of(part.count, call_.dtype));
-      }
-    }
-  }
-
-  const CollectiveCall& call_;
-  const SliceLayout& layout_;
-};
+// All tensors slice by slice in their own type: unscaled, and zeros for a joined rank's, as for a sum.
+void pack_inputs(const CollectiveCall& call, const SliceLayout& layout, std::byte* packed,
+                 InstructionSet instruction_set) {
+  CollectiveCall sum = call;
+  sum.op = ReduceOp::sum;
+  sum.prescale = 1.0;
+  pack(sum, layout, 0, layout.total_elements(), call.dtype, packed, instruction_set);
+}
 
 // What one rank adds up: its slice of every rank's tensors, as accumulators, in rank order.
 class OwnSlices {
  public:
-  OwnSlices(const CollectiveCall& call, const SliceLayout& layout, int position)
+  OwnSlices(const CollectiveCall& call, const SliceLayout& layout, int position, InstructionSet instruction_set)
       : call_(call),
         layout_(layout),
         position_(position),
+        instruction_set_(instruction_set),
         type_(accumulator_of(call.dtype)),
         first_(layout.slice_bounds()[static_cast<std::size_t>(position)]),
         elements_(layout.slice_bounds()[static_cast<std::size_t>(position) + 1] - first_) {}
@@ -112,8 +69,8 @@ class OwnSlices {
     std::byte* received = type_ == call_.dtype ? memory : memory + bytes_of(total(), type_);
     exchange.scatter(packed, bounds, received);
     const void* const input[] = {received};
-    reduce({.dtype = call_.dtype, .prescale = call_.prescale}, call_.dtype, input, type_, slices_,
-           static_cast<std::size_t>(total()));
+    reduce({.dtype = call_.dtype, .prescale = call_.prescale, .instruction_set = instruction_set_}, call_.dtype, input,
+           type_, slices_, static_cast<std::size_t>(total()));
   }
 
   // One level of the tree, on which partners are `distance` ranks apart: the sum is where the first one was.
@@ -140,8 +97,8 @@ class OwnSlices {
   // The result, when only one vector is left, to its place among the results.
   void finish(std::byte* results) const {
     const void* const input[] = {slices_};
-    reduce({.dtype = call_.dtype, .postscale = call_.postscale}, type_, input, call_.dtype,
-           results + bytes_of(first_, call_.dtype), static_cast<std::size_t>(elements_));
+    reduce({.dtype = call_.dtype, .postscale = call_.postscale, .instruction_set = instruction_set_}, type_, input,
+           call_.dtype, results + bytes_of(first_, call_.dtype), static_cast<std::size_t>(elements_));
   }
 
  private:
@@ -162,6 +119,7 @@ class OwnSlices {
   const CollectiveCall& call_;
   const SliceLayout& layout_;
   const int position_;
+  const InstructionSet instruction_set_;
   const DType type_;
   const std::int64_t first_;     // of the own slice in a packed buffer
   const std::int64_t elements_;  // in the own slice
@@ -174,22 +132,26 @@ bool is_adasum(const CollectiveCall& call) {
   return call.collective == Collective::allreduce && call.op == ReduceOp::adasum && is_floating(call.dtype);
 }
 
-void adasum(const CollectiveCall& call, int position, SliceExchange& exchange, Scratch& scratch) {
-  const SliceLayout layout = layout_of(call);
-  const Packing packing(call, layout);
-  const Bounds bounds = packing.bounds();
-  OwnSlices slices(call, layout, position);
-  const bool packs = packing.only_input() == nullptr, unpacks = packing.only_output() == nullptr;
-  std::byte* memory = scratch.take(slices.bytes() + (packs || unpacks ? packing.bytes() : 0));
+void adasum(const CollectiveCall& call, int position, SliceExchange& exchange, Scratch& scratch,
+            InstructionSet instruction_set) {
+  const SliceLayout layout = balanced_layout(call, call.set->size());
+  const Bounds bounds = byte_bounds(layout, call.dtype);
+  OwnSlices slices(call, layout, position, instruction_set);
+  const std::byte* const input = only_input(call);
+  std::byte* const output = only_output(call);
+  const bool is_packed = input == nullptr || output == nullptr;
+  std::byte* memory = scratch.take(slices.bytes() + (is_packed ? bytes_of(layout.total_elements(), call.dtype) : 0));
   std::byte* packed = memory + slices.bytes();
 
-  if (packs) packing.pack(packed);
-  slices.receive(packs ? packed : packing.only_input(), bounds, exchange, memory);
+  if (input == nullptr) pack_inputs(call, layout, packed, instruction_set);
+  slices.receive(input == nullptr ? packed : input, bounds, exchange, memory);
   for (int distance = 1; distance < call.set->size(); distance *= 2) slices.add_pairs(distance, exchange);
-  std::byte* results = unpacks ? packed : packing.only_output();
+  std::byte* results = output == nullptr ? packed : output;
   slices.finish(results);
   exchange.gather(results, bounds);
-  if (unpacks) packing.unpack(packed);
+  if (output == nullptr) {
+    unpack(call, layout, 0, layout.total_elements(), UnpackTo::place_in_piece, packed);
+  }
 }
 
 }  // namespace hvd

@@ -28,6 +28,7 @@
 
 #include "core/collective/collective_call.h"
 #include "ops/algorithms/scratch.h"
+#include "ops/reduction/instruction_set.h"
 
 namespace hvd {
 
@@ -49,6 +50,7 @@ bool is_adasum(const CollectiveCall& call);
 
 // `position` is this rank's in the call's set. A joined rank stands for zeros. `scratch` is used for this alone
 // meanwhile.
-void adasum(const CollectiveCall& call, int position, SliceExchange& exchange, Scratch& scratch);
+void adasum(const CollectiveCall& call, int position, SliceExchange& exchange, Scratch& scratch,
+            InstructionSet instruction_set);
 
 }  // namespace hvd

@@ -10,8 +10,6 @@ namespace hvd {
 
 namespace {
 
-std::size_t bytes_of(std::int64_t elements, DType dtype) { return static_cast<std::size_t>(elements) * size_of(dtype); }
-
 // Joined ranks stand for prescaled values in sums only (core/negotiation/request_check.h). Times a negative number zero
 // becomes negative zero, which is less of an identity: two of them add up to it. So where the scaling is still to come
 // the twin is stored that will become zero.

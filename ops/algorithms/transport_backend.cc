@@ -28,17 +28,6 @@ bool reduces(Collective collective) {
   return collective == Collective::allreduce || collective == Collective::reducescatter;
 }
 
-bool can_reduce(DType dtype, ReduceOp op) {
-  try {
-    check_reduction(dtype, op);
-    return true;
-  } catch (const Unsupported&) {
-    return false;
-  }
-}
-
-std::size_t bytes_of(std::int64_t elements, DType dtype) { return static_cast<std::size_t>(elements) * size_of(dtype); }
-
 // Where blocks of these many elements begin, in bytes, and where the last one ends.
 std::vector<std::int64_t> byte_bounds(const std::vector<std::int64_t>& counts, DType dtype) {
   std::vector<std::int64_t> bounds{0};
@@ -104,7 +93,7 @@ TransportBackend::TransportBackend(std::string name, std::shared_ptr<Transport> 
 int TransportBackend::score(const CollectiveCall& call) const {
   if (call.device != kCpuDevice || call.collective == Collective::join) return 0;
   if (call.set->ranks.empty() || call.set->ranks.back() >= transport_->size()) return 0;
-  if (reduces(call.collective) && !can_reduce(call.dtype, call.op) && !is_adasum(call)) return 0;
+  if (reduces(call.collective) && !reduction_exists(call.dtype, call.op) && !is_adasum(call)) return 0;
   return kScore;
 }
 
@@ -132,7 +121,7 @@ void TransportBackend::run(const CollectiveCall& call) {
 void TransportBackend::allreduce(const CollectiveCall& call, const Party& party) {
   if (is_adasum(call)) {
     SliceMessages exchange(*transport_, party);
-    adasum(call, party.position, exchange, scratch_);
+    adasum(call, party.position, exchange, scratch_, instruction_set_);
     return;
   }
   const auto layout = balanced_layout(call, static_cast<int>(party.members.size()));

@@ -77,7 +77,7 @@ void HostGroup::one_step_allreduce(Publication publication, std::span<const Piec
   for (std::int64_t left = total; left > 0;) {
     const std::int64_t count = std::min(publication.chunk, left);
     window_.await_all();
-    for (int rank = 0; rank < ranks(); ++rank) sources_[static_cast<std::size_t>(rank)] = window_.slot(rank);
+    find_published(0);
     reduce_from_sources(out, count, reduction);
     publish_next(publication, reduction);
     left -= count;
@@ -87,39 +87,32 @@ void HostGroup::one_step_allreduce(Publication publication, std::span<const Piec
 // The next chunk is published before the result of this one is awaited: while some still reduce, others pack.
 void HostGroup::sliced_allreduce(Publication publication, std::span<const Piece> outputs, const Reduction& reduction,
                                  DType result_type, std::int64_t total) {
-  if (window_.groups().size() > 1) return domain_allreduce(publication, outputs, reduction, result_type, total);
   PieceCursor out(outputs);
   if (publication.left == total) publish_next(publication, reduction);
   for (std::int64_t left = total; left > 0;) {
     const std::int64_t count = std::min(publication.chunk, left);
     window_.await_all();
-    reduce_slices(reduction, result_type, count);
+    const std::byte* result = window_.groups().size() == 1 ? reduce_slices(reduction, result_type, count)
+                                                           : reduce_by_groups(reduction, result_type, count);
     publish_next(publication, reduction);
     window_.await_round();
-    unpack(out, count, size_of(result_type), window_.result());
+    unpack(out, count, size_of(result_type), result);
     left -= count;
   }
 }
 
-// Through the first-level cache and copied from there: reducing straight into lines that other CPUs have read is much
-// slower where they are far.
-void HostGroup::reduce_slices(const Reduction& reduction, DType result_type, std::int64_t count) {
+const std::byte* HostGroup::reduce_slices(const Reduction& reduction, DType result_type, std::int64_t count) {
   const std::size_t in_size = size_of(reduction.dtype), out_size = size_of(result_type);
-  const std::int64_t block = elements_in(kScratchBytes, out_size);
   window_.open_round();
   while (const auto slice = window_.take_slice()) {
     const SliceBounds bounds = slice_bounds(count, *slice, window_.slices(), out_size);
-    for (std::int64_t first = bounds.begin; first < bounds.end; first += block) {
-      const auto elements = static_cast<std::size_t>(std::min(block, bounds.end - first));
-      const auto at = static_cast<std::size_t>(first);
-      for (int rank = 0; rank < ranks(); ++rank) {
-        sources_[static_cast<std::size_t>(rank)] = window_.slot(rank) + at * in_size;
-      }
+    publish_blocks(bounds, out_size, window_.result(), [&](std::size_t first, std::size_t elements) {
+      find_published(first * in_size);
       fold(reduction, result_type, scratch_, elements);
-      publishing_results_.copy_chunk(window_.result() + at * out_size, scratch_, elements * out_size);
-    }
+    });
     window_.finish_slice();
   }
+  return window_.result();
 }
 
 }  // namespace hvd

@@ -53,7 +53,7 @@ int HostBackend::score(const CollectiveCall& call) const {
 void HostBackend::run(const CollectiveCall& call) {
   if (is_adasum(call)) {
     SliceWindow exchange(*group_);
-    adasum(call, group_->rank(), exchange, scratch_);
+    adasum(call, group_->rank(), exchange, scratch_, instruction_set_);
     return scratch_.release_large();
   }
   const Reduction reduction{.dtype = call.dtype,

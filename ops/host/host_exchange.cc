@@ -154,9 +154,7 @@ void HostGroup::reducescatter(std::span<const Piece> pieces, const Counts& count
     }
     window_.publish();
     window_.await_all();
-    for (int rank = 0; rank < ranks(); ++rank) {
-      sources_[static_cast<std::size_t>(rank)] = window_.slot(rank) + self * block_bytes;
-    }
+    find_published(self * block_bytes);
     reduce_from_sources(results, count_in_step(totals[self], step, block), reduction);
   }
 }

@@ -82,8 +82,7 @@ std::int64_t HostGroup::elements_in(std::size_t bytes, std::size_t element_size)
 
 // A chunk of tensors fits into a slot, and, where groups have areas for them, its accumulators into such an area.
 std::int64_t HostGroup::chunk_elements(DType dtype) const {
-  const DType widest = window_.groups().size() > 1 ? accumulator_of(dtype) : dtype;
-  return elements_in(window_.chunk_bytes(), std::max(size_of(dtype), size_of(widest)));
+  return elements_in(window_.chunk_bytes(), size_of(window_.groups().size() > 1 ? accumulator_of(dtype) : dtype));
 }
 
 HostGroup::SliceBounds HostGroup::slice_bounds(std::int64_t count, int slice, int slices, std::size_t element_size) {
@@ -142,6 +141,10 @@ void HostGroup::unpack(PieceCursor& cursor, std::int64_t count, std::size_t elem
     source += bytes;
     count -= run.count;
   }
+}
+
+void HostGroup::find_published(std::size_t offset) {
+  for (int rank = 0; rank < ranks(); ++rank) sources_[static_cast<std::size_t>(rank)] = window_.slot(rank) + offset;
 }
 
 void HostGroup::reduce_from_sources(PieceCursor& cursor, std::int64_t count, const Reduction& reduction) {

@@ -23,6 +23,7 @@
 // Throws what Window throws; then the group may only be destroyed.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -95,17 +96,17 @@ class HostGroup {
                           std::int64_t total);
   void sliced_allreduce(Publication publication, std::span<const Piece> outputs, const Reduction& reduction,
                         DType result_type, std::int64_t total);
-  void reduce_slices(const Reduction& reduction, DType result_type, std::int64_t count);
+  // The result, for which the round is still to be awaited.
+  const std::byte* reduce_slices(const Reduction& reduction, DType result_type, std::int64_t count);
 
-  // allreduce in groups (domain_allreduce.cc)
+  // a chunk's reduction in groups (domain_allreduce.cc)
   struct OwnSlice {  // who this rank is in its group
     std::size_t group;
     int index;
     int size;
   };
   OwnSlice own_slice() const;
-  void domain_allreduce(Publication publication, std::span<const Piece> outputs, const Reduction& reduction,
-                        DType result_type, std::int64_t total);
+  const std::byte* reduce_by_groups(const Reduction& reduction, DType result_type, std::int64_t count);
   void reduce_in_group(const OwnSlice& own, const Reduction& reduction, std::int64_t count);
   void reduce_groups(const OwnSlice& own, const Reduction& reduction, DType result_type, std::int64_t count);
 
@@ -126,6 +127,9 @@ class HostGroup {
   // Ranks that published so in the current step, and what: piece by piece, within a piece rank by rank.
   int count_ranks(Published kind) const;
   std::vector<Place> published_places(std::size_t pieces) const;
+  // A step of its own: everyone's note, rank by rank.
+  template <typename Note>
+  std::vector<Note> exchange_notes(const Note& own);
   FormTrials::Costs sum_of(const FormTrials::Costs& own);
   void meet();
 
@@ -155,6 +159,7 @@ class HostGroup {
       if (first < end) visit(p, first, end);
     }
   }
+
   // For its scope: outputs of so many bytes in all go past the caches if they would only flush them.
   class OutputScope {
    public:
@@ -167,6 +172,20 @@ class HostGroup {
     HostGroup& group_;
   };
 
+  // Makes sources_ what all ranks have published in the current step, from this byte of it on.
+  void find_published(std::size_t offset);
+  // Fills elements [bounds) of `target`, which others have read: fill(first, elements) writes a block to scratch_, in
+  // the first-level cache, and it is copied from there. Reducing straight into lines of far CPUs is much slower.
+  template <typename Fill>
+  void publish_blocks(const SliceBounds& bounds, std::size_t element_size, std::byte* target, const Fill& fill) {
+    const std::int64_t block = elements_in(kScratchBytes, element_size);
+    for (std::int64_t begin = bounds.begin; begin < bounds.end; begin += block) {
+      const auto first = static_cast<std::size_t>(begin);
+      const auto elements = static_cast<std::size_t>(std::min(block, bounds.end - begin));
+      fill(first, elements);
+      publishing_results_.copy_chunk(target + first * element_size, scratch_, elements * element_size);
+    }
+  }
   // sources_ of the tensors' type, one for each rank, into `out`: in rank order, or where ranks are in groups, each
   // group's in rank order and then the groups' partial results.
   void fold(const Reduction& reduction, DType out_type, void* out, std::size_t elements);

@@ -5,9 +5,7 @@
 // addresses. If all ranks can be reached in the better way it is taken. If none has given places, the first chunks are
 // there already. If only some have, everybody begins anew with chunks.
 #include <algorithm>
-#include <array>
 #include <cstring>
-#include <optional>
 
 #include "ops/host/host_group.h"
 
@@ -92,15 +90,22 @@ std::vector<HostGroup::Place> HostGroup::published_places(std::size_t pieces) co
   return places;
 }
 
-FormTrials::Costs HostGroup::sum_of(const FormTrials::Costs& own) {
+template <typename Note>
+std::vector<Note> HostGroup::exchange_notes(const Note& own) {
   window_.open_step();
-  std::memcpy(window_.own_note(), own.data(), sizeof own);
+  std::memcpy(window_.own_note(), &own, sizeof own);
   window_.publish();
   window_.await_all();
-  FormTrials::Costs sum{};
+  std::vector<Note> notes(sources_.size());
   for (int rank = 0; rank < ranks(); ++rank) {
-    FormTrials::Costs costs{};
-    std::memcpy(&costs, window_.note(rank), sizeof costs);
+    std::memcpy(&notes[static_cast<std::size_t>(rank)], window_.note(rank), sizeof own);
+  }
+  return notes;
+}
+
+FormTrials::Costs HostGroup::sum_of(const FormTrials::Costs& own) {
+  FormTrials::Costs sum{};
+  for (const FormTrials::Costs& costs : exchange_notes(own)) {
     for (std::size_t form = 0; form < sum.size(); ++form) sum[form] += costs[form];
   }
   return sum;
@@ -108,22 +113,9 @@ FormTrials::Costs HostGroup::sum_of(const FormTrials::Costs& own) {
 
 void HostGroup::introduce() {
   if (ranks() == 1 || window_.crowded()) return;
-  window_.open_step();
-  const PeerMemory::Introduction own = peers_.introduction();
-  std::memcpy(window_.own_note(), &own, sizeof own);
-  window_.publish();
-  window_.await_all();
-  std::vector<PeerMemory::Introduction> all(sources_.size());
-  for (int rank = 0; rank < ranks(); ++rank) {
-    std::memcpy(&all[static_cast<std::size_t>(rank)], window_.note(rank), sizeof own);
-  }
-  const bool readable = peers_.meet(all);
-  window_.open_step();
-  *window_.own_note() = std::byte{readable};
-  window_.publish();
-  window_.await_all();
-  reads_ = true;
-  for (int rank = 0; rank < ranks(); ++rank) reads_ = reads_ && *window_.note(rank) == std::byte{true};
+  const std::byte readable{peers_.meet(exchange_notes(peers_.introduction()))};
+  const std::vector<std::byte> answers = exchange_notes(readable);
+  reads_ = std::count(answers.begin(), answers.end(), std::byte{true}) == ranks();
 }
 
 void HostGroup::meet() {

@@ -4,6 +4,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <bit>
 #include <cerrno>
 
 #include "core/base/error.h"
@@ -22,7 +23,7 @@ std::uint64_t random_word() {
 // Bytes read, or -1 and errno.
 ssize_t read_some(pid_t process, std::uint64_t address, void* destination, std::size_t bytes) {
   const iovec here{.iov_base = destination, .iov_len = bytes};
-  const iovec there{.iov_base = reinterpret_cast<void*>(address), .iov_len = bytes};
+  const iovec there{.iov_base = std::bit_cast<void*>(address), .iov_len = bytes};
   return process_vm_readv(process, &here, 1, &there, 1, 0);
 }
 

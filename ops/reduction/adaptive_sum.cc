@@ -1,5 +1,8 @@
 #include "ops/reduction/adaptive_sum.h"
 
+#include <cmath>
+#include <limits>
+
 namespace hvd {
 
 namespace {
@@ -38,7 +41,8 @@ void add(double of_a, double of_b, void* target, const void* other, std::size_t 
   T* a = static_cast<T*>(target);
   const T* b = static_cast<const T*>(other);
   for (std::size_t i = 0; i < elements; ++i) {
-    a[i] = static_cast<T>(of_a * static_cast<double>(a[i]) + of_b * static_cast<double>(b[i]));
+    const double sum = of_a * static_cast<double>(a[i]) + of_b * static_cast<double>(b[i]);
+    a[i] = std::isnan(sum) ? std::numeric_limits<T>::quiet_NaN() : static_cast<T>(sum);
   }
 }
 

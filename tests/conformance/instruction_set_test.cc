@@ -1,4 +1,6 @@
-// HVD_INSTRUCTION_SET through the whole stack: the same bits with every set, and a refusal that says which there are.
+// What a processor can be told through the whole stack. HVD_INSTRUCTION_SET: the same bits with every set, and a
+// refusal that says which there are. Rounding: a matter of the caller's own threads.
+#include <cfenv>
 #include <random>
 
 #include "ops/reduction/instruction_set.h"
@@ -15,6 +17,7 @@ const Layout kLayouts[] = {{{1}}, {{3}}, {{3}, false}, {{2, 2}}};
 std::vector<float> average_with(const Layout& layout, const std::string& instruction_set) {
   std::vector<float> result;
   run_ranks({.layout = layout, .environment = {{"HVD_INSTRUCTION_SET", instruction_set}}}, [&](Runtime& runtime) {
+    std::fesetround(FE_TONEAREST);  // the same numbers, however the runtime was started
     std::vector<float> tensor(10'007);
     std::minstd_rand random(static_cast<unsigned>(runtime.topology().rank) + 1);
     for (float& value : tensor) value = static_cast<float>(random()) / 1000.0f;
@@ -37,6 +40,16 @@ TEST_CASE("every instruction set that there is gives the same bits") {
     const bool same = average_with(layout, instruction_set_name(set)) == expected;
     CHECK(same);
   }
+}
+
+TEST_CASE("how the starting thread rounds changes no bit") {
+  const auto& layout = GENERATE(from_range(std::begin(kLayouts), std::end(kLayouts)));
+  INFO(layout.name());
+  const std::vector<float> expected = average_with(layout, "auto");
+  std::fesetround(FE_UPWARD);
+  const bool same = average_with(layout, "auto") == expected;
+  std::fesetround(FE_TONEAREST);
+  CHECK(same);
 }
 
 TEST_CASE("an instruction set that there is not is refused by init") {

@@ -105,7 +105,7 @@ Outcome run(int ranks, DType dtype, const std::vector<std::size_t>& sizes, int j
         call.pieces.push_back({.input = memory, .output = memory, .elements = static_cast<std::int64_t>(sizes[p])});
       }
       Scratch scratch;
-      adasum(call, rank, exchanges[static_cast<std::size_t>(rank)], scratch);
+      adasum(call, rank, exchanges[static_cast<std::size_t>(rank)], scratch, InstructionSet::automatic);
     });
   }
   for (std::thread& thread : threads) thread.join();

@@ -1,6 +1,8 @@
 #include "ops/reduction/adaptive_sum.h"
 
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <vector>
 
@@ -110,7 +112,7 @@ TEST_CASE("a NaN or an infinity reaches the whole sum") {
       CHECK_FALSE(std::isfinite(sum[1]));
     }
   }
-  for (const float value : adasum_of(spoilt, good)) CHECK(std::isnan(value));
+  for (const float value : adasum_of(spoilt, good)) CHECK(std::bit_cast<std::uint32_t>(value) == 0x7fc00000U);
 }
 
 }  // namespace
