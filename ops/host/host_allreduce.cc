@@ -28,9 +28,13 @@ void HostGroup::allreduce(std::span<const Piece> pieces, const Reduction& reduct
   const std::int64_t bytes = total * static_cast<std::int64_t>(size_of(reduction.dtype));
   if (total == 0) return;
   window_.begin("allreduce");
-  if (choose_host_form(ranks(), bytes) == HostForm::note) return note_allreduce(pieces, reduction, total);
+  const HostForm form = choose_host_form(facts(), bytes);
+  const bool fits = form == HostForm::note || total <= chunk_elements(reduction.dtype);
+  if (window_.crowded() && fits && (form == HostForm::note || form == HostForm::by_last)) {
+    return allreduce_by_last(pieces, reduction, total);
+  }
+  if (form == HostForm::note) return note_allreduce(pieces, reduction, total);
   const OutputScope scope(*this, bytes);
-
   if (reach_matters(bytes)) return large_allreduce(pieces, reduction, total);
   chunked_allreduce({PieceCursor(pieces), total, chunk_elements(reduction.dtype)}, pieces, reduction, total);
 }
@@ -38,7 +42,7 @@ void HostGroup::allreduce(std::span<const Piece> pieces, const Reduction& reduct
 void HostGroup::chunked_allreduce(const Publication& publication, std::span<const Piece> pieces,
                                   const Reduction& reduction, std::int64_t total) {
   const std::int64_t bytes = total * static_cast<std::int64_t>(size_of(reduction.dtype));
-  if (choose_host_form(ranks(), bytes) == HostForm::one_step) {
+  if (choose_host_form(facts(), bytes) == HostForm::one_step) {
     one_step_allreduce(publication, pieces, reduction, total);
   } else {
     sliced_allreduce(publication, pieces, reduction, reduction.dtype, total);
@@ -68,6 +72,25 @@ void HostGroup::note_allreduce(std::span<const Piece> pieces, const Reduction& r
   window_.await_all();
   for (int rank = 0; rank < ranks(); ++rank) sources_[static_cast<std::size_t>(rank)] = window_.note(rank);
   reduce_from_sources(out, total, reduction);
+}
+
+// Where ranks take turns on a CPU, their work adds up: it is done once, and not by each for itself.
+void HostGroup::allreduce_by_last(std::span<const Piece> pieces, const Reduction& reduction, std::int64_t total) {
+  const bool in_note =
+      total * static_cast<std::int64_t>(size_of(reduction.dtype)) <= static_cast<std::int64_t>(Window::kNoteBytes);
+  PieceCursor in(pieces), out(pieces);
+  std::byte* slot = window_.open_step();
+  pack(in, total, reduction, in_note ? window_.own_note() : slot);
+  std::byte* result = in_note ? window_.common_note() : window_.result();
+  if (window_.announce()) {
+    for (int rank = 0; rank < ranks(); ++rank) {
+      sources_[static_cast<std::size_t>(rank)] = in_note ? window_.note(rank) : window_.slot(rank);
+    }
+    fold(reduction, reduction.dtype, result, static_cast<std::size_t>(total));
+    window_.release();
+  }
+  window_.await_all();
+  unpack(out, total, size_of(reduction.dtype), result);
 }
 
 void HostGroup::one_step_allreduce(Publication publication, std::span<const Piece> pieces, const Reduction& reduction,

@@ -76,13 +76,30 @@ void HostGroup::allgather(std::span<const Piece> pieces, const Counts& counts, D
       first += count;
     }
   }
-  const auto self = static_cast<std::size_t>(rank());
-  if (ranks() == 1) {
-    for (const Piece& part : parts[self]) copy(part.output, part.input, part.elements, size);
-    return;
-  }
+  const std::vector<Piece>& kept = parts[static_cast<std::size_t>(rank())];
+  if (ranks() == 1) return keep_own(kept, size);
 
+  std::int64_t bytes = 0;
+  std::vector<Move> moves;
+  for (int distance = 0; distance < ranks(); ++distance) {  // each begins with another one
+    const int source = (rank() + distance) % ranks();
+    const auto& from = parts[static_cast<std::size_t>(source)];
+    bytes += elements_of(from) * static_cast<std::int64_t>(size);
+    for (std::size_t p = 0; distance > 0 && p < from.size(); ++p) {
+      moves.push_back({source, p, 0, from[p].output, from[p].elements});
+    }
+  }
   window_.begin("allgather");
+  in_better_form(allgather_trials_, bytes, [&](FormTrials::Form form) {
+    if (form != FormTrials::Form::reading || !move_by_reading(kept, moves, size)) {
+      return allgather_in_chunks(parts, dtype);
+    }
+    keep_own(kept, size);
+  });
+}
+
+void HostGroup::allgather_in_chunks(const Parts& parts, DType dtype) {
+  const std::size_t size = size_of(dtype), self = static_cast<std::size_t>(rank());
   const std::int64_t chunk = elements_in(window_.chunk_bytes(), size);
   std::vector<PieceCursor> cursors;
   std::vector<std::int64_t> totals;
@@ -101,7 +118,7 @@ void HostGroup::allgather(std::span<const Piece> pieces, const Counts& counts, D
     window_.publish();
     unpack(own_outputs, count, size, slot);  // while the others still publish
     window_.await_all();
-    for (int distance = 1; distance < ranks(); ++distance) {  // each begins with another one
+    for (int distance = 1; distance < ranks(); ++distance) {
       const int source = (rank() + distance) % ranks();
       const auto s = static_cast<std::size_t>(source);
       unpack(cursors[s], count_in_step(totals[s], step, chunk), size, window_.slot(source));
@@ -168,21 +185,44 @@ void HostGroup::alltoall(const Piece& piece, const Counts& counts, DType dtype) 
 
   std::vector<const void*> to(count);  // what goes to each rank
   std::vector<void*> from(count);      // where it goes that comes from each rank
-  std::int64_t sent = 0, received = 0, largest = 0;
+  std::vector<Move> moves;
+  std::int64_t sent = 0, received = 0, all = 0;
   for (std::size_t peer = 0; peer < count; ++peer) {
     to[peer] = advance(own[0].input, sent, size);
     from[peer] = advance(piece.output, received, size);
     sent += counts[self][peer];
     received += counts[peer][self];
-    for (std::size_t other = 0; other < count; ++other) {
-      if (other != peer) largest = std::max(largest, counts[peer][other]);
-    }
+    all = std::accumulate(counts[peer].begin(), counts[peer].end(), all);
+  }
+  for (std::size_t distance = 1; distance < count; ++distance) {  // each begins with another one
+    const std::size_t peer = (self + distance) % count;
+    const std::vector<std::int64_t>& row = counts[peer];
+    const auto own_place = row.begin() + static_cast<std::ptrdiff_t>(self);
+    moves.push_back(
+        {static_cast<int>(peer), 0, std::accumulate(row.begin(), own_place, std::int64_t{0}), from[peer], *own_place});
   }
   copy(from[self], to[self], counts[self][self], size);
+  own[0].elements = sent;
 
+  window_.begin("alltoall");
+  in_better_form(alltoall_trials_, all * static_cast<std::int64_t>(size), [&](FormTrials::Form form) {
+    if (form == FormTrials::Form::reading && move_by_reading(own, moves, size)) return;
+    alltoall_in_chunks(to, from, counts, size);
+  });
+}
+
+void HostGroup::alltoall_in_chunks(std::span<const void* const> to, std::span<void* const> from, const Counts& counts,
+                                   std::size_t size) {
+  const std::size_t count = to.size(), self = static_cast<std::size_t>(rank());
+  std::int64_t received = 0, largest = 0;
+  for (std::size_t source = 0; source < count; ++source) {
+    received += counts[source][self];
+    for (std::size_t peer = 0; peer < count; ++peer) {
+      if (peer != source) largest = std::max(largest, counts[source][peer]);
+    }
+  }
   // A slot holds a block for each rank.
   const OutputScope scope(*this, received * static_cast<std::int64_t>(size));
-  window_.begin("alltoall");
   const std::size_t block_bytes = window_.chunk_bytes() / count / 64 * 64;
   const std::int64_t block = elements_in(block_bytes, size);
   for (std::int64_t step = 0; step < steps_for(largest, block); ++step) {

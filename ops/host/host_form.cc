@@ -10,6 +10,7 @@ constexpr std::int64_t kFarAway = std::int64_t{1} << 40;
 const char* form_name(HostForm form) {
   switch (form) {
     case HostForm::note: return "note";
+    case HostForm::by_last: return "by_last";
     case HostForm::one_step: return "one_step";
     case HostForm::sliced: return "sliced";
     case HostForm::resident: return "resident";
@@ -21,6 +22,7 @@ const char* form_name(HostForm form) {
 const char* form_reason(HostForm form, const HostFacts& host) {
   switch (form) {
     case HostForm::note: return "fits beside the step's number, into the cache line that everyone waits for anyway";
+    case HostForm::by_last: return "fewer CPUs than ranks: the last to come reduces everything for all";
     case HostForm::one_step: return "one meeting a chunk: everyone reduces everything";
     case HostForm::sliced:
       return host.groups ? "ranks near each other reduce slices first, then all: little is read from far away"
@@ -33,13 +35,13 @@ const char* form_reason(HostForm form, const HostFacts& host) {
 
 // The first size above `bytes` that takes another form, or kFarAway. Forms follow each other with the size; none comes
 // back.
-std::int64_t next_change(int ranks, std::int64_t bytes, Reach reach) {
-  const HostForm form = choose_host_form(ranks, bytes, reach);
-  if (choose_host_form(ranks, kFarAway, reach) == form) return kFarAway;
+std::int64_t next_change(const HostFacts& host, std::int64_t bytes, Reach reach) {
+  const HostForm form = choose_host_form(host, bytes, reach);
+  if (choose_host_form(host, kFarAway, reach) == form) return kFarAway;
   std::int64_t same = bytes, other = kFarAway;
   while (other - same > 1) {
     const std::int64_t middle = same + (other - same) / 2;
-    (choose_host_form(ranks, middle, reach) == form ? same : other) = middle;
+    (choose_host_form(host, middle, reach) == form ? same : other) = middle;
   }
   return other;
 }
@@ -47,9 +49,9 @@ std::int64_t next_change(int ranks, std::int64_t bytes, Reach reach) {
 // The sizes that are served otherwise than if tensors could be reached in chunks only; all, if that is how.
 void add_lines(std::vector<TableLine>& lines, const HostFacts& host, Reach reach) {
   for (std::int64_t bytes = 1; bytes < kFarAway;) {
-    const HostForm form = choose_host_form(host.ranks, bytes, reach);
-    const std::int64_t change = next_change(host.ranks, bytes, reach);
-    if (reach == Reach::chunks || form != choose_host_form(host.ranks, bytes)) {
+    const HostForm form = choose_host_form(host, bytes, reach);
+    const std::int64_t change = next_change(host, bytes, reach);
+    if (reach == Reach::chunks || form != choose_host_form(host, bytes)) {
       lines.push_back({.from = bytes == 1 ? 0 : static_cast<std::size_t>(bytes),
                        .to = change == kFarAway ? kNoLimit : static_cast<std::size_t>(change),
                        .name = form_name(form),

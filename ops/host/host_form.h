@@ -10,7 +10,7 @@
 
 namespace hvd {
 
-enum class HostForm { note, one_step, sliced, resident, reading };
+enum class HostForm { note, by_last, one_step, sliced, resident, reading };
 
 // How every rank can reach all others' tensors: chunk by chunk in the window only; in the arena; or in their memory,
 // and doing so has proved faster (form_trials.h).
@@ -20,9 +20,20 @@ enum class Reach { chunks, arena, memory };
 // reached.
 constexpr bool reach_matters(std::int64_t bytes) { return bytes >= 128 << 10; }
 
+// A host's ranks.
+struct HostFacts {
+  int ranks = 1;
+  bool crowded = false;  // there are fewer CPUs
+  bool arena = false;    // there is one
+  bool reading = false;  // ranks can read each other's memory
+  bool groups = false;   // ranks near each other reduce first (domains.h)
+};
+
 // `bytes` of all tensors together, more than none, between two ranks or more. Inline, since the smallest allreduce
 // takes less than 100 ns.
-constexpr HostForm choose_host_form(int ranks, std::int64_t bytes, Reach reach = Reach::chunks) {
+constexpr HostForm choose_host_form(const HostFacts& host, std::int64_t bytes, Reach reach = Reach::chunks) {
+  // Up to this, one rank is done before all have had another turn on a CPU.
+  constexpr std::int64_t kByLastBytes = 32 << 10;
   // Up to these, waiting for each other once more costs more than reducing everything everywhere.
   constexpr std::int64_t kOneStepBytes = 16 << 10;
   constexpr int kOneStepRanks = 8;
@@ -30,17 +41,10 @@ constexpr HostForm choose_host_form(int ranks, std::int64_t bytes, Reach reach =
   if (bytes <= static_cast<std::int64_t>(Window::kNoteBytes)) return HostForm::note;
   if (reach_matters(bytes) && reach == Reach::arena) return HostForm::resident;
   if (reach_matters(bytes) && reach == Reach::memory) return HostForm::reading;
-  if (ranks == 2 || (bytes <= kOneStepBytes && ranks <= kOneStepRanks)) return HostForm::one_step;
+  if (host.crowded && bytes <= kByLastBytes) return HostForm::by_last;
+  if (host.ranks == 2 || (bytes <= kOneStepBytes && host.ranks <= kOneStepRanks)) return HostForm::one_step;
   return HostForm::sliced;
 }
-
-// What the lines say of a host.
-struct HostFacts {
-  int ranks = 1;
-  bool arena = false;    // there is one
-  bool reading = false;  // ranks can read each other's memory
-  bool groups = false;   // ranks near each other reduce first (domains.h)
-};
 
 // All sizes, and which form takes them.
 std::vector<TableLine> host_form_lines(const HostFacts& host);

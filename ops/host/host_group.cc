@@ -72,10 +72,6 @@ void HostGroup::fold_group(std::size_t group, const Reduction& reduction, std::s
   reduce(unfinished, reduction.dtype, group_sources_, accumulator_of(reduction.dtype), out, elements);
 }
 
-HostFacts HostGroup::facts() const {
-  return {.ranks = ranks(), .arena = arena_ != nullptr, .reading = reads_, .groups = window_.groups().size() > 1};
-}
-
 std::int64_t HostGroup::elements_in(std::size_t bytes, std::size_t element_size) {
   return static_cast<std::int64_t>(bytes / 64 * 64 / element_size);
 }
@@ -185,19 +181,36 @@ void HostGroup::reduce_to_output(std::byte* output, std::int64_t count, const Re
 void HostGroup::broadcast(std::span<const Piece> pieces, DType dtype, int root) {
   if (root < 0 || root >= ranks()) throw Internal("broadcast: the root is not a rank of this host");
   window_.begin("broadcast");
-  publish_chunks(pieces, dtype, root);
+  broadcast_from(root, pieces, dtype);
 }
 
 void HostGroup::broadcast_from_leader(std::span<const Piece> pieces, DType dtype) {
   window_.begin("allreduce");
-  publish_chunks(pieces, dtype, 0);
+  broadcast_from(0, pieces, dtype);
+}
+
+void HostGroup::broadcast_from(int root, std::span<const Piece> pieces, DType dtype) {
+  const std::size_t size = size_of(dtype);
+  in_better_form(broadcast_trials_, elements_of(pieces) * static_cast<std::int64_t>(size), [&](FormTrials::Form form) {
+    std::vector<Move> moves;
+    for (std::size_t p = 0; rank() != root && p < pieces.size(); ++p) {
+      moves.push_back({root, p, 0, pieces[p].output, pieces[p].elements});
+    }
+    const auto inputs = rank() == root ? pieces : std::span<const Piece>();
+    if (form == FormTrials::Form::reading && move_by_reading(inputs, moves, size)) return;
+    publish_chunks(pieces, dtype, root);
+  });
+  if (rank() == root) keep_own(pieces, size);
 }
 
 void HostGroup::publish_chunks(std::span<const Piece> pieces, DType dtype, int root) {
+  // Smaller than others' chunks: only while the root packs one and the others unpack another do all have something to
+  // do. If they share CPUs, they have it anyway.
+  const std::size_t chunk_bytes = window_.crowded() ? window_.chunk_bytes() : window_.chunk_bytes() / 4;
   const std::size_t size = size_of(dtype);
   const bool is_root = rank() == root;
   PieceCursor cursor(pieces);
-  const std::int64_t chunk = elements_in(window_.chunk_bytes(), size);
+  const std::int64_t chunk = elements_in(chunk_bytes, size);
   const OutputScope scope(*this, elements_of(pieces) * static_cast<std::int64_t>(size));
   for (std::int64_t left = ranks() == 1 ? 0 : elements_of(pieces); left > 0;) {
     const std::int64_t count = std::min(chunk, left);
@@ -211,10 +224,12 @@ void HostGroup::publish_chunks(std::span<const Piece> pieces, DType dtype, int r
     }
     left -= count;
   }
-  if (!is_root) return;
+}
+
+void HostGroup::keep_own(std::span<const Piece> pieces, std::size_t element_size) {
   for (const Piece& piece : pieces) {
     if (piece.output == nullptr || piece.output == piece.input || piece.input == nullptr) continue;
-    std::memcpy(piece.output, piece.input, static_cast<std::size_t>(piece.elements) * size);
+    std::memcpy(piece.output, piece.input, static_cast<std::size_t>(piece.elements) * element_size);
   }
 }
 

@@ -5,6 +5,7 @@
 // outputs. There is no fusion buffer, and a chunk stays in the second-level cache from the first copy to the last.
 //
 //   allreduce, up to 112 bytes          one step, the data beside the step's number: everyone reduces everything.
+//   allreduce, little, ranks > CPUs     one step: the last to publish reduces for all before it lets them go on.
 //   allreduce, 2 ranks or little data   one step a chunk: publish, everyone reduces everything.     S + nS read
 //   allreduce, all tensors in the arena each reduces a slice straight from and to all tensors.           S + S moved
 //   allreduce, ranks in groups          each group reduces its own, then all groups'; see domains.h.
@@ -13,6 +14,7 @@
 //   reducescatter                       publish in one block for each rank; each reduces its own.   S + S read
 //   allgather, alltoall                 publish; copy what is for this rank.
 //   broadcast                           the root publishes; the others copy.
+//   these, where that is faster         read the others' memory directly.
 // (S: bytes of all tensors. Bytes read per rank; an allreduce through pairwise messages reads about twice as much.)
 //
 // Sums are taken in rank order, element by element, so that a result depends neither on who reduces nor on how tensors
@@ -58,7 +60,13 @@ class HostGroup {
   int ranks() const { return window_.ranks(); }
 
   // What its allreduces take which form from, for people (host_form.h).
-  HostFacts facts() const;
+  HostFacts facts() const {
+    return {.ranks = ranks(),
+            .crowded = window_.crowded(),
+            .arena = arena_ != nullptr,
+            .reading = reads_,
+            .groups = window_.groups().size() > 1};
+  }
 
   void allreduce(std::span<const Piece> pieces, const Reduction& reduction);
   void broadcast(std::span<const Piece> pieces, DType dtype, int root);
@@ -77,7 +85,15 @@ class HostGroup {
   static constexpr std::size_t kScratchBytes = 16 << 10;
   static constexpr std::size_t kGroupBlock = 1 << 10;
 
+  void broadcast_from(int root, std::span<const Piece> pieces, DType dtype);
   void publish_chunks(std::span<const Piece> pieces, DType dtype, int root);
+  // Inputs to where they belong among the own outputs.
+  static void keep_own(std::span<const Piece> pieces, std::size_t element_size);
+  // What comes from each rank, piece by piece, with inputs in the own part only.
+  using Parts = std::vector<std::vector<Piece>>;
+  void allgather_in_chunks(const Parts& parts, DType dtype);
+  void alltoall_in_chunks(std::span<const void* const> to, std::span<void* const> from, const Counts& counts,
+                          std::size_t element_size);
 
   // What is still to be published of a collective's elements, chunk by chunk.
   struct Publication {
@@ -90,6 +106,7 @@ class HostGroup {
 
   // allreduce (host_allreduce.cc)
   void note_allreduce(std::span<const Piece> pieces, const Reduction& reduction, std::int64_t total);
+  void allreduce_by_last(std::span<const Piece> pieces, const Reduction& reduction, std::int64_t total);
   void chunked_allreduce(const Publication& publication, std::span<const Piece> pieces, const Reduction& reduction,
                          std::int64_t total);
   void one_step_allreduce(Publication publication, std::span<const Piece> pieces, const Reduction& reduction,
@@ -137,6 +154,32 @@ class HostGroup {
   void resident_allreduce(std::span<const Piece> pieces, const Reduction& reduction, std::int64_t total);
   void find_tensors(std::span<const Piece> pieces, std::size_t element_size);
   void reduce_resident(std::size_t piece, std::int64_t first, std::int64_t end, const Reduction& reduction);
+
+  // the choice of a form, measured: form_trials.h
+  // run(form) in the form for so many bytes, timed while forms are tried. The same bytes on all ranks.
+  template <typename Run>
+  void in_better_form(FormTrials& trials, std::int64_t bytes, const Run& run) {
+    if (!reads_ || !reach_matters(bytes)) return run(FormTrials::Form::chunks);
+    const FormTrials::Choice choice = trials.choose(bytes);
+    if (!choice.is_trial) return run(choice.form);
+    meet();  // so that nobody times others' lateness
+    const TimePoint started = Clock::now();
+    run(choice.form);
+    trials.took(bytes, choice.form, seconds(Clock::now() - started));
+    if (choice.is_last) trials.agree(bytes, sum_of(trials.costs(bytes)));
+  }
+
+  // movements by reading (reading_exchange.cc)
+  struct Move {  // what this rank takes from another one's input
+    int source;
+    std::size_t piece;
+    std::int64_t first;
+    void* output;
+    std::int64_t elements;
+  };
+  // False, on all ranks, if somebody has inputs that cannot be read: then nothing has been moved. `inputs` are what
+  // others may read.
+  bool move_by_reading(std::span<const Piece> inputs, std::span<const Move> moves, std::size_t element_size);
 
   // allreduce by reading (reading_allreduce.cc)
   static constexpr std::size_t kReadBytes = 64 << 10;
@@ -208,7 +251,7 @@ class HostGroup {
   const TensorArena* const arena_;
   PeerMemory peers_;
   bool reads_ = false;  // all ranks can read each other's memory
-  FormTrials trials_;
+  FormTrials allreduce_trials_, allgather_trials_, broadcast_trials_, alltoall_trials_;
   std::vector<std::byte> read_;  // kReadBytes for each rank
   std::vector<const void*> group_sources_;
   std::vector<std::byte> group_partials_;          // of kGroupBlock elements, if there are several groups

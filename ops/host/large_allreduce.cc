@@ -13,14 +13,8 @@ namespace hvd {
 
 void HostGroup::large_allreduce(std::span<const Piece> pieces, const Reduction& reduction, std::int64_t total) {
   const std::int64_t bytes = total * static_cast<std::int64_t>(size_of(reduction.dtype));
-  if (!reads_) return place_and_reduce(pieces, reduction, total, FormTrials::Form::chunks);
-  const FormTrials::Choice choice = trials_.choose(bytes);
-  if (!choice.is_trial) return place_and_reduce(pieces, reduction, total, choice.form);
-  meet();  // so that nobody times others' lateness
-  const TimePoint started = Clock::now();
-  place_and_reduce(pieces, reduction, total, choice.form);
-  trials_.took(bytes, choice.form, seconds(Clock::now() - started));
-  if (choice.is_last) trials_.agree(bytes, sum_of(trials_.costs(bytes)));
+  in_better_form(allreduce_trials_, bytes,
+                 [&](FormTrials::Form form) { place_and_reduce(pieces, reduction, total, form); });
 }
 
 void HostGroup::place_and_reduce(std::span<const Piece> pieces, const Reduction& reduction, std::int64_t total,
@@ -31,7 +25,7 @@ void HostGroup::place_and_reduce(std::span<const Piece> pieces, const Reduction&
   window_.await_all();
   const int resident = count_ranks(Published::residence), readable = count_ranks(Published::addresses);
   const Reach reach = resident == ranks() ? Reach::arena : readable == ranks() ? Reach::memory : Reach::chunks;
-  const HostForm chosen = choose_host_form(ranks(), total * static_cast<std::int64_t>(size_of(reduction.dtype)), reach);
+  const HostForm chosen = choose_host_form(facts(), total * static_cast<std::int64_t>(size_of(reduction.dtype)), reach);
   if (chosen == HostForm::resident) return resident_allreduce(pieces, reduction, total);
   if (chosen == HostForm::reading) return reading_allreduce(pieces, reduction, total);
   if (resident + readable > 0) publication = from_start;
@@ -112,6 +106,7 @@ FormTrials::Costs HostGroup::sum_of(const FormTrials::Costs& own) {
 }
 
 void HostGroup::introduce() {
+  // With fewer CPUs than ranks the clock says more about who had one than about a form.
   if (ranks() == 1 || window_.crowded()) return;
   const std::byte readable{peers_.meet(exchange_notes(peers_.introduction()))};
   const std::vector<std::byte> answers = exchange_notes(readable);

@@ -155,12 +155,24 @@ Signal& Window::signal_of(int rank, Milestone milestone) const {
 std::byte* Window::own_note() { return signal_of(rank_, Milestone::published).payload.data(); }
 const std::byte* Window::note(int rank) const { return signal_of(rank, Milestone::published).payload.data(); }
 
+std::byte* Window::common_note() const { return shared_->all_published.payload.data(); }
+
 void Window::publish() {
+  if (!claimed_) {
+    signal_of(rank_, Milestone::published).store_and_wake(step_);
+  } else if (announce()) {
+    release();
+  }
+}
+
+bool Window::announce() {
   signal_of(rank_, Milestone::published).store_and_wake(step_);
-  if (!claimed_) return;
   const std::uint32_t sum = shared_->published.fetch_add(1, std::memory_order_acq_rel) + 1;
-  if (sum != step_ * static_cast<std::uint32_t>(ranks_)) return;
-  // Everyone has left the round before, or it would not have published this step.
+  return sum == step_ * static_cast<std::uint32_t>(ranks_);
+}
+
+void Window::release() {
+  // Everyone has left the round before, or it would not have announced this step.
   shared_->claimed.store(0, std::memory_order_relaxed);
   shared_->finished.store(0, std::memory_order_relaxed);
   shared_->all_published.store_and_wake(step_);
@@ -233,6 +245,7 @@ void Window::throw_timeout(std::uint32_t target, Milestone milestone) const {
     if (sequence_reached(signal_of(rank, milestone).value.load(std::memory_order_relaxed), target)) continue;
     late += (late.empty() ? "" : ", ") + describe_(rank);
   }
+  if (late.empty()) late = "the last rank, which has begun,";
   const auto waited = std::to_string(seconds(patience_));
   throw Timeout(std::string(what_) + " in shared memory: waited " + waited.substr(0, waited.find('.') + 2) + " s for " +
                 late + (milestone == Milestone::published ? " to begin" : " to do its part"));

@@ -21,8 +21,8 @@
 //
 // Who does which slice: with a CPU for each rank everyone has the slice of its own number. If ranks outnumber CPUs,
 // slices are claimed from a counter, so that the work is done by those who have a CPU; and everybody sleeps on one word
-// that the last to arrive changes, instead of on each rank's. The result is the same: a slice is reduced in rank order
-// by whoever does it.
+// that the last to arrive changes, instead of on each rank's. Before it does, it may write what all the others then
+// read. The result is the same: a slice is reduced in rank order by whoever does it.
 //
 // Where ranks are in groups (domains.h), a step is followed by two rounds: each group reduces its own chunks into an
 // area of its own, then each makes the result of all groups' areas.
@@ -87,6 +87,12 @@ class Window {
   static constexpr std::size_t kNoteBytes = Signal::kPayloadBytes;
   std::byte* own_note();
   void publish();
+  // publish() in two halves, if ranks outnumber CPUs: announce() is true for the last rank, which finds published what
+  // everyone has and calls release() before anyone else goes on. What it writes until then to result() or to
+  // common_note(), others find there after await_all(), and as long as they have not announced the next step.
+  bool announce();
+  void release();
+  std::byte* common_note() const;
   // Everyone, or one rank, has published the current step.
   void await_all();
   void await(int rank);

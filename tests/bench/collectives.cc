@@ -6,9 +6,10 @@
 //   bench_collectives --collective copy                            what the machine can do: no rank needs another
 //
 // Every size is warmed up and then timed in rounds. Before a round each rank rewrites its buffers, after it each rank
-// checks its results, outside of the time. Up to 64 KB a round times many calls in a row, above one call behind a
-// barrier. The time is that from rank 0's start to its end, per call; a broadcast comes from the last rank. Times
-// depend on what else runs: compare only within a run. HVD_* settings count as in a job.
+// checks its results, outside of the time and when all have done: checks take CPUs from those who work. Up to 64 KB a
+// round times many calls in a row, above one call behind a barrier. The time is that from rank 0's start to its end,
+// per call; a broadcast comes from the last rank. Times depend on what else runs: compare only within a run. HVD_*
+// settings count as in a job.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -96,6 +97,7 @@ class Measurement {
     const TimePoint start = Clock::now();
     for (int call = 0; call < calls; ++call) member_.run(backend_, workload_.call());
     const double time = seconds(Clock::now() - start) / calls;
+    member_.barrier();
     workload_.check(number, calls);
     return time;
   }

@@ -209,6 +209,7 @@ static double time_round(const Work* work, int number, int calls) {
     for (int call = 0; call < calls; ++call) run(work);
   }
   const double time = (MPI_Wtime() - start) / calls;
+  MPI_Barrier(MPI_COMM_WORLD);
   check(work, number, calls);
   return time;
 }

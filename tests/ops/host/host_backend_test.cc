@@ -246,6 +246,30 @@ TEST_CASE("host: movements of every type and size") {
   });
 }
 
+TEST_CASE("host: movements of much data, while chunks and reading are tried and afterwards") {
+  const int ranks = GENERATE(2, 3, 4);
+  on_both_kinds(ranks, [](Side& side) {
+    for (int call = 0; call < 12; ++call) {
+      const bool in_place = call % 3 == 0;
+      check_allgather(side, DType::float32, 40'000, in_place);
+      check_alltoall(side, DType::int16, 40'000, in_place);
+      check_broadcast(side, DType::float64, {20'000, 0, 7}, call % side.self.size, in_place);
+    }
+  });
+}
+
+TEST_CASE("host: a joined root has no memory to read, and stands for zeros") {
+  on_host_ranks({.ranks_by_host = {3}}, [](HostRank& self) {
+    for (int call = 0; call < 12; ++call) {
+      Buffer data = tensor(DType::float32, 100'000, self.rank, 0);
+      const bool away = self.rank == 1;
+      const Piece piece{away ? nullptr : data.data(), away ? nullptr : data.data(), 100'000};
+      self.group->broadcast(std::span(&piece, 1), DType::float32, 1);
+      require(away || data == Buffer(data.size()), "call " + std::to_string(call));
+    }
+  });
+}
+
 TEST_CASE("host: a long mixture of collectives, across the wrap-around of step numbers") {
   const int ranks = GENERATE(2, 3, 5);
   CAPTURE(ranks);

@@ -1,0 +1,39 @@
+// Collectives that only move data, by reading it where it lies in the other ranks' memory (peer_memory.h).
+//
+//   1. Step: every rank publishes the addresses of its inputs.
+//   2. Each reads what is for it.
+//   3. Step: nobody goes on, and changes its inputs, before everyone has read them.
+//
+// Bytes per rank: what it receives, read and written once, where chunks take it into the window and out of it again;
+// but the kernel looks up every page. Two meetings, whatever the size.
+#include <cstring>
+
+#include "ops/host/host_group.h"
+
+namespace hvd {
+
+bool HostGroup::move_by_reading(std::span<const Piece> inputs, std::span<const Move> moves, std::size_t element_size) {
+  std::byte* slot = window_.open_step();
+  bool readable = inputs.size() * sizeof(Place) <= window_.chunk_bytes();
+  for (const Piece& piece : inputs) readable = readable && (piece.input != nullptr || piece.elements == 0);
+  for (std::size_t p = 0; readable && p < inputs.size(); ++p) {
+    const Place place{.input = reinterpret_cast<std::uint64_t>(inputs[p].input), .output = 0};
+    std::memcpy(slot + p * sizeof(Place), &place, sizeof(Place));
+  }
+  *window_.own_note() = static_cast<std::byte>(readable ? Published::addresses : Published::chunk);
+  window_.publish();
+  window_.await_all();
+  if (count_ranks(Published::addresses) < ranks()) return false;
+
+  for (const Move& move : moves) {
+    if (move.output == nullptr || move.elements == 0) continue;
+    Place place{};
+    std::memcpy(&place, window_.slot(move.source) + move.piece * sizeof(Place), sizeof(Place));
+    peers_.read(move.source, place.input + static_cast<std::uint64_t>(move.first) * element_size, move.output,
+                static_cast<std::size_t>(move.elements) * element_size, window_.describe());
+  }
+  meet();
+  return true;
+}
+
+}  // namespace hvd
