@@ -14,7 +14,7 @@ WaitPolicy wait_policy_for(int ranks_on_host, int cpus) {
 
 WaitPolicy network_wait_policy_for(int ranks_on_host, int cpus) {
   if (ranks_on_host > cpus) return kCrowdedPolicy;
-  return {.spin = std::chrono::microseconds(100), .yields = 0};
+  return {.spin = std::chrono::microseconds(500), .yields = 0};
 }
 
 int allowed_cpus() {
