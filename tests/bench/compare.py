@@ -34,6 +34,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="short launches: numbers that mean little")
     parser.add_argument("--list", action="store_true", help="print the cases and gates, and measure nothing")
     parser.add_argument("--json", metavar="FILE", help="write all samples, rows and conditions")
+    parser.add_argument("--markdown", metavar="FILE", help="write the table as docs/performance.md has it")
     parser.add_argument("--plot", metavar="FILE", help="draw the ratios")
     return parser.parse_args()
 
@@ -101,6 +102,9 @@ def main() -> int:
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump(report.as_json(conditions, samples, found, absent), file, indent=1)
+    if options.markdown:
+        with open(options.markdown, "w", encoding="utf-8") as file:
+            file.write(report.markdown(found) + "\n")
     if options.plot:
         from comparison import plot
 

@@ -135,6 +135,17 @@ def test_the_table_lines_up():
     assert headline.index("medians") + len("medians") == first.index("2.00x") + len("2.00x")
 
 
+def test_the_table_of_the_document_has_a_line_for_each_size_and_a_column_for_each_peer():
+    gates = [Gate(("pair",), (MPI,), (8,), 3), Gate(("pair",), (MACHINE,), (4 * MB,), 0.4)]
+    measured = [sample(HVD, 8, 0.25), sample(MPI, 8, 0.5), sample(HVD, 4 * MB, 500), sample(COPY, 4 * MB, 100)]
+    assert report.markdown(rows.rows(Samples(measured), [CASE], gates)).splitlines() == [
+        "| case | size | hvd | Open MPI | Open MPI at its best | the machine's limit |",
+        "| --- | --- | --- | --- | --- | --- |",
+        "| pair | 8 B | 0.25 us | **2.00x** (≥ 3.00x) | 2.00x |  |",
+        "| pair | 4 MB | 500.00 us |  |  | 50% (≥ 40%) |",
+    ]
+
+
 @pytest.mark.parametrize(("size", "text"), [(8, "8 B"), (KB, "1 KB"), (1500, "1500 B"), (64 * MB, "64 MB")])
 def test_sizes_as_text(size, text):
     assert format_size(size) == text

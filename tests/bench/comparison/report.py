@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 
 from .cases import format_size
-from .gates import MACHINE, WIRE
+from .gates import MACHINE, PEERS, WIRE
 from .rows import Row
 from .samples import Samples
 
@@ -24,6 +24,32 @@ def table(rows: Iterable[Row]) -> str:
         ).rstrip()
         for line in lines
     )
+
+
+def markdown(rows: Iterable[Row]) -> str:
+    """A line for each case and size, with a column for each peer: ratios by medians, and what a gate asks for.
+
+    Bold is what misses its gate.
+    """
+    rows = list(rows)
+    peers = [peer for peer in (*PEERS, MACHINE, WIRE) if any(row.peer == peer for row in rows)]
+    lines: dict[tuple[str, int | None], dict[str, Row]] = {}
+    for row in rows:
+        lines.setdefault((row.case, row.size), {})[row.peer] = row
+    text = [["case", "size", "hvd", *peers], ["---"] * (3 + len(peers))]
+    for (case, size), by_peer in lines.items():
+        hvd = next(iter(by_peer.values())).hvd
+        ratios = [markdown_ratio(by_peer[peer]) if peer in by_peer else "" for peer in peers]
+        text.append([case, format_size(size) if size else "", format_time(hvd.median) if hvd else "", *ratios])
+    return "\n".join(f"| {' | '.join(line)} |" for line in text)
+
+
+def markdown_ratio(row: Row) -> str:
+    share = row.peer in (MACHINE, WIRE)
+    ratio = format_ratio(row.by_medians, share)
+    if row.gate is None:
+        return ratio
+    return f"{ratio if row.verdict == 'met' else f'**{ratio}**'} (≥ {format_ratio(row.gate, share)})"
 
 
 def cells(row: Row) -> tuple[str, ...]:
