@@ -191,6 +191,16 @@ HVD_API void hvd_work_free(hvd_work* work);
  * function. */
 HVD_API hvd_status hvd_get_algorithm_table(const char** text);
 
+/* What has happened so far on this rank since hvd_init(): docs/metrics.md has the names. Counts and seconds grow. The
+ * list is valid until the calling thread's next call of this function; names stay as they are, and new ones may come.
+ */
+typedef struct hvd_metric {
+  const char* name;
+  double value;
+} hvd_metric;
+
+HVD_API hvd_status hvd_get_metrics(const hvd_metric** metrics, size_t* count);
+
 /* Documentation of every HVD_* variable as Markdown: docs/environment.md is this text. */
 HVD_API const char* hvd_environment_documentation(void);
 

@@ -1,5 +1,6 @@
 // The C interface: checks and converts arguments, calls the runtime, turns exceptions into status codes.
 #include <cstring>
+#include <vector>
 
 #include "bindings/c/hvd.h"
 #include "bindings/c/instance.h"
@@ -241,6 +242,20 @@ hvd_status hvd_get_algorithm_table(const char** text) {
     const char*& out = required(text, "text");
     copy = Instance::get().runtime()->algorithms();
     out = copy.c_str();
+  });
+}
+
+hvd_status hvd_get_metrics(const hvd_metric** metrics, size_t* count) {
+  return guarded([&] {
+    thread_local std::vector<hvd_metric> copy;
+    const hvd_metric*& first = required(metrics, "metrics");
+    std::size_t& size = required(count, "count");
+    copy.clear();
+    for (const NamedMetric& metric : list(Instance::get().runtime()->metrics())) {
+      copy.push_back({metric.name, metric.value});
+    }
+    first = copy.data();
+    size = copy.size();
   });
 }
 

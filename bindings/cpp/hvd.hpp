@@ -17,6 +17,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <ranges>
 #include <span>
 #include <string>
@@ -75,6 +76,16 @@ inline std::string algorithm_table() {
   const char* text = nullptr;
   detail::check(hvd_get_algorithm_table(&text));
   return text;
+}
+
+// What has happened so far on this rank, by name: docs/metrics.md.
+inline std::map<std::string, double> metrics() {
+  const hvd_metric* first = nullptr;
+  std::size_t count = 0;
+  detail::check(hvd_get_metrics(&first, &count));
+  std::map<std::string, double> metrics;
+  for (std::size_t i = 0; i < count; ++i) metrics.emplace(first[i].name, first[i].value);
+  return metrics;
 }
 
 // ---- What goes with an operation

@@ -22,8 +22,9 @@ constexpr Duration kLeavePatience = std::chrono::seconds(5);
 
 Engine::Engine(const Parts& parts, std::unique_ptr<Executor> executor)
     : parts_(parts),
-      negotiator_(parts.topology, parts.config, parts.channel),
+      negotiator_(parts.topology, parts.config, parts.channel, parts.metrics),
       executor_(std::move(executor)),
+      pending_(parts.metrics),
       thread_([this] { run(); }) {}
 
 Engine::~Engine() {

@@ -13,6 +13,7 @@
 
 #include "core/base/abort_flag.h"
 #include "core/base/log.h"
+#include "core/base/metrics.h"
 #include "core/config.h"
 #include "core/execution/executor.h"
 #include "core/negotiation/control_channel.h"
@@ -31,6 +32,7 @@ class Engine {
     AbortFlag& abort;
     ControlChannel& channel;
     FlightNames& names;
+    Metrics& metrics;
     const ProcessSet& global_set;
   };
 

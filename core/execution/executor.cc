@@ -14,6 +14,19 @@ void complete_pending(PendingTable& pending, std::int32_t process_set, const std
   work->complete(status);
 }
 
+Status Executor::run(const CollectiveCall& call) {
+  const TimePoint started = Clock::now();
+  try {
+    select_backend(backends_, call).run(call);
+  } catch (const Unsupported& error) {
+    return error.status();
+  }
+  metrics_.collective_time.add(Clock::now() - started);
+  metrics_.buckets.add();
+  metrics_.bytes.add(bytes_of(call.total_elements(), call.dtype));
+  return {};
+}
+
 void Executor::run(const Bucket& bucket, const ProcessSet& set, PendingTable& pending) {
   Status status;
   const Collective collective = bucket.request().collective;
@@ -21,11 +34,7 @@ void Executor::run(const Bucket& bucket, const ProcessSet& set, PendingTable& pe
   if (collective != Collective::barrier) {
     CollectiveCall call = build_call(bucket, set, set.rank_of(rank_).value(), pending);
     call.sequence = ++sequences_[set.id];
-    try {
-      select_backend(backends_, call).run(call);
-    } catch (const Unsupported& error) {
-      status = error.status();
-    }
+    status = run(call);
   }
   for (const Bucket::Item& item : bucket.items) {
     const std::string& name = item.response->request.name;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/base/metrics.h"
 #include "core/execution/backend.h"
 #include "core/fusion/bucket.h"
 #include "core/submission/pending_table.h"
@@ -15,15 +16,20 @@ namespace hvd {
 class Executor {
  public:
   // `rank` is this process's global rank.
-  Executor(std::vector<std::unique_ptr<Backend>> backends, int rank) : backends_(std::move(backends)), rank_(rank) {}
+  Executor(std::vector<std::unique_ptr<Backend>> backends, int rank, Metrics& metrics)
+      : backends_(std::move(backends)), rank_(rank), metrics_(metrics) {}
 
   // Throws what the backend throws: the data plane is broken then, and the job with it. A call that no backend can do
   // ends with an error on its works only, on every rank alike.
   void run(const Bucket& bucket, const ProcessSet& set, PendingTable& pending);
 
  private:
+  // Ok, or that there is no backend for it.
+  Status run(const CollectiveCall& call);
+
   std::vector<std::unique_ptr<Backend>> backends_;
   const int rank_;
+  Metrics& metrics_;
   std::map<std::int32_t, std::uint64_t> sequences_;  // calls so far, by process set
 };
 

@@ -19,8 +19,8 @@ CoordinatorOptions coordinator_options(const Topology& topology, const Config& c
 
 }  // namespace
 
-Negotiator::Negotiator(const Topology& topology, const Config& config, ControlChannel& channel)
-    : topology_(topology), channel_(channel) {
+Negotiator::Negotiator(const Topology& topology, const Config& config, ControlChannel& channel, Metrics& metrics)
+    : topology_(topology), channel_(channel), metrics_(metrics) {
   if (topology.rank != 0) return;
   coordinator_ = std::make_unique<Coordinator>(coordinator_options(topology, config),
                                                [&topology](int rank) { return topology.describe(rank); });
@@ -35,6 +35,8 @@ void Negotiator::announce(const std::vector<const Request*>& requests, bool shut
       message.requests.push_back(*request);
     }
   }
+  metrics_.cache_hits.add(message.hits.size());
+  metrics_.cache_misses.add(message.requests.size());
   std::sort(message.hits.begin(), message.hits.end());
   if (coordinator_) {
     coordinator_->receive(0, message, Clock::now());
@@ -45,7 +47,10 @@ void Negotiator::announce(const std::vector<const Request*>& requests, bool shut
 
 std::optional<CoordinatorMessage> Negotiator::next(TimePoint now) {
   auto message = coordinator_ ? next_as_coordinator(now) : next_as_member();
-  if (message) applied_ = message->number;
+  if (message) {
+    applied_ = message->number;
+    metrics_.rounds.add();
+  }
   return message;
 }
 

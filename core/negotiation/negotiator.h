@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "core/base/metrics.h"
 #include "core/config.h"
 #include "core/negotiation/control_channel.h"
 #include "core/negotiation/coordinator.h"
@@ -20,7 +21,7 @@ namespace hvd {
 class Negotiator {
  public:
   // References outlive this object.
-  Negotiator(const Topology& topology, const Config& config, ControlChannel& channel);
+  Negotiator(const Topology& topology, const Config& config, ControlChannel& channel, Metrics& metrics);
 
   // Tells the coordinator what this rank is ready for, and whether it is leaving.
   void announce(const std::vector<const Request*>& requests, bool shut_down);
@@ -51,6 +52,7 @@ class Negotiator {
 
   const Topology& topology_;
   ControlChannel& channel_;
+  Metrics& metrics_;
   std::unique_ptr<Coordinator> coordinator_;  // rank 0 only
   ResponseCache cache_;
   std::uint64_t applied_ = 0;  // number of the last message that next() returned

@@ -10,6 +10,7 @@ namespace hvd {
 StarChannel::StarChannel(const Options& options)
     : topology_(options.topology),
       abort_(options.abort),
+      metrics_(options.metrics),
       eager_wait_(wait_policy_for(options.topology.local_size, allowed_cpus())) {
   open_window(options);
   const auto on_message = [this](int from, Bytes payload) {
@@ -56,6 +57,8 @@ void StarChannel::open_window(const Options& options) {
 }
 
 void StarChannel::send(int to, Bytes payload) {
+  metrics_.control_messages.add();
+  metrics_.control_bytes.add(payload.size());
   const auto it = std::find_if(mailboxes_.begin(), mailboxes_.end(), [&](const Mailbox& m) { return m.rank == to; });
   if (it == mailboxes_.end()) return links_->send(to, payload);
   const Bytes frame = make_frame(payload);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/base/futex.h"
+#include "core/base/metrics.h"
 #include "core/negotiation/control_channel.h"
 #include "core/negotiation/control_links.h"
 #include "core/negotiation/mailbox.h"
@@ -26,6 +27,7 @@ class StarChannel final : public ControlChannel {
     bool shared_memory = true;
     AbortFlag& abort;
     const Log& log;
+    Metrics& metrics;
     Deadline deadline;
   };
 
@@ -59,6 +61,7 @@ class StarChannel final : public ControlChannel {
 
   const Topology& topology_;
   AbortFlag& abort_;
+  Metrics& metrics_;
   AdaptiveWait eager_wait_;
   std::optional<SharedMemory> memory_;
   Signal private_doorbell_;

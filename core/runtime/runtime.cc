@@ -42,6 +42,7 @@ Runtime::Runtime(const Config& config, const Surroundings& around)
                                                                 .shared_memory = config_.shared_memory,
                                                                 .abort = abort_,
                                                                 .log = log_,
+                                                                .metrics = *metrics_,
                                                                 .deadline = deadline});
   DataPlane data_plane = around.make_data_plane(BackendContext{.topology = topology_,
                                                                .store = around.store,
@@ -54,14 +55,16 @@ Runtime::Runtime(const Config& config, const Surroundings& around)
   arena_ = std::move(data_plane.arena);
   algorithms_ = std::move(data_plane.algorithms);
   if (topology_.rank == 0) log_.info(algorithms_);
-  engine_ = std::make_unique<Engine>(Engine::Parts{.topology = topology_,
-                                                   .config = config_,
-                                                   .log = log_,
-                                                   .abort = abort_,
-                                                   .channel = *channel_,
-                                                   .names = names_,
-                                                   .global_set = global_set_},
-                                     std::make_unique<Executor>(std::move(data_plane.backends), topology_.rank));
+  engine_ =
+      std::make_unique<Engine>(Engine::Parts{.topology = topology_,
+                                             .config = config_,
+                                             .log = log_,
+                                             .abort = abort_,
+                                             .channel = *channel_,
+                                             .names = names_,
+                                             .metrics = *metrics_,
+                                             .global_set = global_set_},
+                               std::make_unique<Executor>(std::move(data_plane.backends), topology_.rank, *metrics_));
 }
 
 Runtime::~Runtime() { shut_down(); }
@@ -83,7 +86,7 @@ Handle Runtime::submit(const Call& call) {
                         .name = names_.take(set.id, call.collective == Collective::join ? kJoinName : call.name),
                         .tensors_left = call.inputs.size()};
   submission.request.name = *submission.name;
-  Handle handle(submission.work, submission.name);
+  Handle handle(submission.work, submission.name, metrics_);
   if (Status status = engine_->submit(submission); !status.ok()) throw Error(status);
   return handle;
 }

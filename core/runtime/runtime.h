@@ -11,6 +11,7 @@
 
 #include "core/base/abort_flag.h"
 #include "core/base/log.h"
+#include "core/base/metrics.h"
 #include "core/config.h"
 #include "core/engine/engine.h"
 #include "core/execution/backend_context.h"
@@ -24,13 +25,23 @@ namespace hvd {
 // What submit() returns: the work, and the name that it keeps taken until the caller has seen the work done.
 class Handle {
  public:
-  Handle(std::shared_ptr<Work> work, NameToken name) : work_(std::move(work)), name_(std::move(name)) {}
+  Handle(std::shared_ptr<Work> work, NameToken name, std::shared_ptr<Metrics> metrics)
+      : work_(std::move(work)), name_(std::move(name)), metrics_(std::move(metrics)) {}
   Handle(Handle&& other) noexcept
-      : work_(std::move(other.work_)), name_(std::move(other.name_)), released_(other.released_.load()) {}
+      : work_(std::move(other.work_)),
+        name_(std::move(other.name_)),
+        metrics_(std::move(other.metrics_)),
+        released_(other.released_.load()) {}
 
   // Any thread.
   bool poll() { return seen(work_->done()); }
-  bool wait(Deadline deadline) { return seen(work_->wait(deadline)); }
+  bool wait(Deadline deadline) {
+    if (work_->done()) return seen(true);
+    const TimePoint started = Clock::now();
+    const bool done = work_->wait(deadline);
+    metrics_->exposed_time.add(Clock::now() - started);
+    return seen(done);
+  }
 
   Work& work() { return *work_; }
 
@@ -42,6 +53,7 @@ class Handle {
 
   std::shared_ptr<Work> work_;
   NameToken name_;
+  std::shared_ptr<Metrics> metrics_;
   std::atomic<bool> released_{false};  // several threads may look at once
 };
 
@@ -70,6 +82,9 @@ class Runtime {
   // Which algorithm serves an allreduce of which size, and why: lines for people.
   const std::string& algorithms() const { return algorithms_; }
 
+  // Any thread.
+  const Metrics& metrics() const { return *metrics_; }
+
   // Throws InvalidArgument or Unsupported (the call is wrong; nothing happened), or an Error with the reason why the
   // run has ended. Any thread.
   Handle submit(const Call& call);
@@ -87,6 +102,7 @@ class Runtime {
   const Topology topology_;
   const Log log_;
   const ProcessSet global_set_;
+  const std::shared_ptr<Metrics> metrics_ = std::make_shared<Metrics>();
   AbortFlag abort_;
   FlightNames names_;
   std::shared_ptr<TensorArena> arena_;

@@ -1,4 +1,5 @@
-// Submissions that wait for the other ranks, by process set and name. Engine thread only.
+// Submissions that wait for the other ranks, by process set and name. Engine thread only. Counts those that end, and
+// the time in which there are any.
 #pragma once
 
 #include <memory>
@@ -7,16 +8,21 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/clock.h"
+#include "core/base/metrics.h"
 #include "core/submission/submission.h"
 
 namespace hvd {
 
 class PendingTable {
  public:
+  explicit PendingTable(Metrics& metrics) : metrics_(metrics) {}
+
   // The caller has made sure that the name is free.
   Submission& insert(Submission submission) {
     auto owned = std::make_unique<Submission>(std::move(submission));
     Submission& reference = *owned;
+    if (table_.empty()) busy_since_ = Clock::now();
     table_[key_of(reference.request.process_set, reference.request.name)] = std::move(owned);
     return reference;
   }
@@ -33,6 +39,7 @@ class PendingTable {
     if (it == table_.end()) return nullptr;
     auto owned = std::move(it->second);
     table_.erase(it);
+    note_ended(1);
     return owned;
   }
 
@@ -40,6 +47,7 @@ class PendingTable {
     std::vector<std::unique_ptr<Submission>> all;
     for (auto& [key, submission] : table_) all.push_back(std::move(submission));
     table_.clear();
+    note_ended(all.size());
     return all;
   }
 
@@ -56,8 +64,15 @@ class PendingTable {
       return std::hash<std::string>()(key.name) ^ static_cast<std::size_t>(key.process_set);
     }
   };
+  void note_ended(std::size_t count) {
+    metrics_.operations.add(count);
+    if (count > 0 && table_.empty()) metrics_.communication_time.add(Clock::now() - busy_since_);
+  }
+
   static Key key_of(std::int32_t process_set, const std::string& name) { return {process_set, name}; }
 
+  Metrics& metrics_;
+  TimePoint busy_since_;  // if there are any
   std::unordered_map<Key, std::unique_ptr<Submission>, KeyHash> table_;
 };
 

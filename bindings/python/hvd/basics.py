@@ -7,7 +7,7 @@ the functions that say where the process stands answer for its parent; everythin
 from __future__ import annotations
 
 import atexit
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from hvd import _native
 
@@ -100,3 +100,20 @@ def algorithm_table() -> str:
     `HVD_LOG_LEVEL=info` writes them at start, too; `HVD_ALGORITHM` changes what happens between hosts.
     """
     return _native.algorithm_table()
+
+
+def metrics(since: Mapping[str, float] | None = None) -> dict[str, float]:
+    """What has happened on this rank since `init`: counts as int, times in seconds as float. docs/metrics.md has the names.
+
+    Args:
+        since: an earlier result; what has happened after it is returned then, for instance in one training step.
+    """
+    now = _native.metrics()
+    if since is not None:
+        now = {name: value - since.get(name, 0) for name, value in now.items()}
+        communication = now["communication_seconds"]
+        now["overlap"] = max(0.0, 1 - now["exposed_seconds"] / communication) if communication > 0 else 1.0
+    return {name: value if name in _FRACTIONS or name.endswith("_seconds") else int(value) for name, value in now.items()}
+
+
+_FRACTIONS = ("overlap",)

@@ -150,6 +150,16 @@ std::string algorithm_table() {
   return text;
 }
 
+py::dict metrics() {
+  refuse_in_forked_child();
+  const hvd_metric* first = nullptr;
+  std::size_t count = 0;
+  check(hvd_get_metrics(&first, &count));
+  py::dict metrics;
+  for (std::size_t i = 0; i < count; ++i) metrics[first[i].name] = first[i].value;
+  return metrics;
+}
+
 void define_process(py::module_& m) {
   m.def("version", hvd_version);
   m.def("environment_documentation", hvd_environment_documentation);
@@ -164,6 +174,7 @@ void define_process(py::module_& m) {
   m.def("cross_size", [] { return topology().cross_size; });
   m.def("is_homogeneous", [] { return topology().homogeneous != 0; });
   m.def("algorithm_table", algorithm_table);
+  m.def("metrics", metrics);
   m.def("empty", empty);
   m.def("arena_usage", arena_usage);
 }

@@ -1,0 +1,31 @@
+#include "core/base/metrics.h"
+
+#include <algorithm>
+
+namespace hvd {
+
+namespace {
+
+double count_of(const Counter& counter) { return static_cast<double>(counter.value()); }
+
+double seconds_of(const Counter& counter) { return seconds(Duration(static_cast<Duration::rep>(counter.value()))); }
+
+}  // namespace
+
+std::vector<NamedMetric> list(const Metrics& metrics) {
+  const double exposed = seconds_of(metrics.exposed_time), communication = seconds_of(metrics.communication_time);
+  return {{"control_messages", count_of(metrics.control_messages)},
+          {"control_bytes", count_of(metrics.control_bytes)},
+          {"rounds", count_of(metrics.rounds)},
+          {"cache_hits", count_of(metrics.cache_hits)},
+          {"cache_misses", count_of(metrics.cache_misses)},
+          {"operations", count_of(metrics.operations)},
+          {"buckets", count_of(metrics.buckets)},
+          {"bytes", count_of(metrics.bytes)},
+          {"collective_seconds", seconds_of(metrics.collective_time)},
+          {"communication_seconds", communication},
+          {"exposed_seconds", exposed},
+          {"overlap", communication > 0 ? std::max(0.0, 1 - exposed / communication) : 1.0}};
+}
+
+}  // namespace hvd

@@ -1,0 +1,55 @@
+// What has happened so far in one runtime: numbers that only grow, each counted where it happens, read by any thread.
+//
+// Owned by the runtime, and kept by handles that outlive it. Counting is a relaxed addition: the numbers are each
+// right, and together those of about one moment.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "core/base/clock.h"
+
+namespace hvd {
+
+class Counter {
+ public:
+  void add(std::uint64_t count = 1) { value_.fetch_add(count, std::memory_order_relaxed); }
+  void add(Duration time) { add(static_cast<std::uint64_t>(time.count())); }
+
+  std::uint64_t value() const { return value_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<std::uint64_t> value_{0};
+};
+
+struct Metrics {
+  // the control plane
+  Counter control_messages;  // sent by this rank
+  Counter control_bytes;     // of them, without frames
+  Counter rounds;            // messages of the coordinator that this rank has carried out
+  Counter cache_hits;        // submissions announced as a bit
+  Counter cache_misses;      // submissions announced as a whole request
+
+  // the data plane
+  Counter operations;  // submissions that have ended, well or badly
+  Counter buckets;     // calls of a backend
+  Counter bytes;       // of the tensors in them, as the call counts them on this rank
+
+  // time
+  Counter collective_time;     // in backends
+  Counter communication_time;  // with an operation under way on this rank, finished intervals
+  Counter exposed_time;        // of threads that waited for operations
+};
+
+struct NamedMetric {
+  const char* name;
+  double value;  // counts, or seconds
+};
+
+// All of them for people and programs, in a fixed order, and what follows from them:
+//   overlap = 1 - exposed_seconds / communication_seconds: how much of the communication the program did not wait for;
+//   1 if there was none, 0 at least.
+std::vector<NamedMetric> list(const Metrics& metrics);
+
+}  // namespace hvd
