@@ -52,6 +52,9 @@ TEST_CASE("before init and after shutdown every call says so") {
   CHECK(hvd_submit(&call, &work) == HVD_NOT_INITIALIZED);
   const char* table = nullptr;
   CHECK(hvd_get_algorithm_table(&table) == HVD_NOT_INITIALIZED);
+  const hvd_metric* metrics = nullptr;
+  size_t count = 0;
+  CHECK(hvd_get_metrics(&metrics, &count) == HVD_NOT_INITIALIZED);
   CHECK(hvd_shutdown() == HVD_OK);
   for (int i = 0; i < 3; ++i) {
     const Job job;
@@ -199,6 +202,18 @@ TEST_CASE("a rank alone on its host has ordinary memory instead of an arena") {
   }
   hvd_free(memory);
   hvd_free(nullptr);
+}
+
+TEST_CASE("metrics have names") {
+  const Job job;
+  const hvd_metric* metrics = nullptr;
+  size_t count = 0;
+  CHECK(hvd_get_metrics(nullptr, &count) == HVD_INVALID_ARGUMENT);
+  CHECK(hvd_get_metrics(&metrics, nullptr) == HVD_INVALID_ARGUMENT);
+  REQUIRE(hvd_get_metrics(&metrics, &count) == HVD_OK);
+  REQUIRE(count > 0);
+  CHECK(std::string(metrics[0].name) == "control_messages");
+  CHECK(metrics[0].value == 0);
 }
 
 TEST_CASE("the table of algorithms stays until it is asked for again") {

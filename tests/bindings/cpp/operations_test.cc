@@ -33,6 +33,7 @@ TEST_CASE("a session spans a scope, and another may follow") {
     CHECK(hvd::cross_rank() < hvd::cross_size());
     CHECK(hvd::algorithm_table().find("allreduce by size in bytes") == 0);
     hvd::barrier();
+    CHECK(hvd::metrics().at("operations") == 1);
   }
   CHECK_FALSE(hvd::is_initialized());
 }

@@ -14,7 +14,7 @@ class Images(Dataset):
         return 8
 
     def __getitem__(self, index):
-        calls = (hvd.barrier, hvd.init, hvd.algorithm_table)
+        calls = (hvd.barrier, hvd.init, hvd.algorithm_table, hvd.metrics)
         for call in (*calls, lambda: hvd.allreduce(torch.ones(1)), lambda: hvd.synchronize(pending)):
             try:
                 call()
