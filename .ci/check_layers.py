@@ -22,15 +22,19 @@ ALLOWED = {
     "core": BASE,  # config.h
     "core/tensor": BASE,
     "core/net": BASE,
+    "core/timeline": BASE,
     "core/collective": [*BASE, "core/tensor"],
     "core/rendezvous": [*BASE, "core/net", "core/config.h"],
     # The pipeline: a stage knows its own product and those of the stages before it.
     "core/submission": VALUES,
-    "core/negotiation": [*VALUES, "core/net", "core/rendezvous", "core/submission/request.h", "core/config.h"],
+    "core/negotiation": [
+        *VALUES,
+        *["core/net", "core/rendezvous", "core/submission/request.h", "core/config.h", "core/timeline/timeline.h"],
+    ],
     "core/fusion": [*VALUES, "core/submission/request.h", "core/negotiation/response.h"],
     "core/execution": [
         *VALUES,
-        *["core/net", "core/rendezvous", "core/submission", "core/config.h"],
+        *["core/net", "core/rendezvous", "core/submission", "core/config.h", "core/timeline/timeline.h"],
         *["core/negotiation/response.h", "core/fusion/bucket.h"],
     ],
     "core/engine": ["core"],

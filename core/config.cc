@@ -94,6 +94,13 @@ const Knob kKnobs[] = {
     {"HVD_LOG_LEVEL", "HOROVOD_LOG_LEVEL", "warning",
      "Lines below this level are not written: trace, debug, info, warning, error, off.",
      [](Config& c, std::string_view t) { c.log_level = parse_log_level(t); }},
+    {"HVD_TIMELINE", "HOROVOD_TIMELINE", "",
+     "A file into which rank 0 writes what its operations did when, for chrome://tracing. Empty or DYNAMIC: none until "
+     "start_timeline() is called.",
+     [](Config& c, std::string_view t) { c.timeline = t; }},
+    {"HVD_TIMELINE_MARK_CYCLES", "HOROVOD_TIMELINE_MARK_CYCLES", "0",
+     "1: the timeline marks each answer of the coordinator.",
+     [](Config& c, std::string_view t) { c.timeline_marks_rounds = parse_flag(t); }},
     {"HVD_FUSION_THRESHOLD", "HOROVOD_FUSION_THRESHOLD", "67108864",
      "Bytes of small tensors that are reduced as one bucket. 0: each tensor by itself.",
      [](Config& c, std::string_view t) { c.fusion_threshold_bytes = parse_bytes(t); }},

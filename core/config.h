@@ -29,6 +29,8 @@ struct Config {
   Duration start_timeout{};
 
   LogLevel log_level = LogLevel::warning;
+  std::string timeline;  // a file; empty or DYNAMIC: none at start
+  bool timeline_marks_rounds = false;
 
   std::int64_t fusion_threshold_bytes = 0;
   int cache_capacity = 0;

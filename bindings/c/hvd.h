@@ -201,6 +201,14 @@ typedef struct hvd_metric {
 
 HVD_API hvd_status hvd_get_metrics(const hvd_metric** metrics, size_t* count);
 
+/* On rank 0, writes from now on what its operations do when, into a file for chrome://tracing; on other ranks nothing
+ * happens. mark_cycles: a mark for each answer of the coordinator. A file that is there is overwritten; the one that is
+ * being written goes on. HVD_INVALID_ARGUMENT: it cannot be written, or another one is being written. */
+HVD_API hvd_status hvd_start_timeline(const char* path, int mark_cycles);
+
+/* Returns when all is in the file. Nothing happens if there is none. hvd_shutdown() does it, too. */
+HVD_API hvd_status hvd_stop_timeline(void);
+
 /* Documentation of every HVD_* variable as Markdown: docs/environment.md is this text. */
 HVD_API const char* hvd_environment_documentation(void);
 

@@ -259,6 +259,17 @@ hvd_status hvd_get_metrics(const hvd_metric** metrics, size_t* count) {
   });
 }
 
+hvd_status hvd_start_timeline(const char* path, int mark_cycles) {
+  return guarded([&] {
+    if (path == nullptr || *path == '\0') throw InvalidArgument("a timeline needs the name of a file");
+    Instance::get().runtime()->start_timeline(path, mark_cycles != 0);
+  });
+}
+
+hvd_status hvd_stop_timeline(void) {
+  return guarded([] { Instance::get().runtime()->stop_timeline(); });
+}
+
 const char* hvd_environment_documentation(void) {
   static const auto* const text = new std::string(environment_documentation());
   return text->c_str();

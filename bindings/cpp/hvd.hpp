@@ -88,6 +88,12 @@ inline std::map<std::string, double> metrics() {
   return metrics;
 }
 
+// On rank 0, from now on: what its operations do when, in a file for chrome://tracing (hvd_start_timeline).
+inline void start_timeline(const std::string& path, bool mark_cycles = false) {
+  detail::check(hvd_start_timeline(path.c_str(), mark_cycles ? 1 : 0));
+}
+inline void stop_timeline() { detail::check(hvd_stop_timeline()); }
+
 // ---- What goes with an operation
 
 enum class ReduceOp : std::int32_t {

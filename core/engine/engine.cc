@@ -22,7 +22,7 @@ constexpr Duration kLeavePatience = std::chrono::seconds(5);
 
 Engine::Engine(const Parts& parts, std::unique_ptr<Executor> executor)
     : parts_(parts),
-      negotiator_(parts.topology, parts.config, parts.channel, parts.metrics),
+      negotiator_(parts.topology, parts.config, parts.channel, parts.metrics, parts.timeline),
       executor_(std::move(executor)),
       pending_(parts.metrics),
       thread_([this] { run(); }) {}
@@ -85,7 +85,11 @@ bool Engine::take_submissions() {
   const bool leave_now = leaving_.load(std::memory_order_acquire) && !left_;
   if (taken.empty() && !leave_now) return false;
   std::vector<const Request*> requests;
-  for (Submission& submission : taken) requests.push_back(&pending_.insert(std::move(submission)).request);
+  for (Submission& submission : taken) {
+    const Request& request = pending_.insert(std::move(submission)).request;
+    if (parts_.timeline.active()) parts_.timeline.begin(request.name, negotiation_activity(request));
+    requests.push_back(&request);
+  }
   if (leave_now) {
     left_ = true;
     leave_deadline_ = deadline_after(kLeavePatience);
@@ -131,12 +135,14 @@ void Engine::finish(const Response& response) {
     case Response::Kind::execute: return;
     case Response::Kind::error:
       if (std::binary_search(response.ranks.begin(), response.ranks.end(), parts_.topology.rank)) {
+        parts_.timeline.end(response.request.name);
         complete_pending(pending_, response.request.process_set, response.request.name, response.status);
       }
       return;
     case Response::Kind::all_joined:
       parts_.names.restart_numbers(response.request.process_set);
       if (Submission* join = pending_.find(response.request.process_set, kJoinName)) {
+        parts_.timeline.end(kJoinName);
         join->work->last_joined = response.last_joined;
         complete_pending(pending_, response.request.process_set, kJoinName, Status());
       }

@@ -33,6 +33,7 @@ class Engine {
     ControlChannel& channel;
     FlightNames& names;
     Metrics& metrics;
+    Timeline& timeline;
     const ProcessSet& global_set;
   };
 

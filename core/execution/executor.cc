@@ -14,10 +14,13 @@ void complete_pending(PendingTable& pending, std::int32_t process_set, const std
   work->complete(status);
 }
 
-Status Executor::run(const CollectiveCall& call) {
+Status Executor::run(const CollectiveCall& call, TimelineRows& rows) {
   const TimePoint started = Clock::now();
   try {
-    select_backend(backends_, call).run(call);
+    Backend& backend = select_backend(backends_, call);
+    rows.begin(backend.name());
+    backend.run(call);
+    rows.end();
   } catch (const Unsupported& error) {
     return error.status();
   }
@@ -29,12 +32,14 @@ Status Executor::run(const CollectiveCall& call) {
 
 void Executor::run(const Bucket& bucket, const ProcessSet& set, PendingTable& pending) {
   Status status;
-  const Collective collective = bucket.request().collective;
-  // A barrier is over once all ranks have asked for it.
-  if (collective != Collective::barrier) {
-    CollectiveCall call = build_call(bucket, set, set.rank_of(rank_).value(), pending);
-    call.sequence = ++sequences_[set.id];
-    status = run(call);
+  {
+    TimelineRows rows(timeline_, bucket, pending);
+    // A barrier is over once all ranks have asked for it.
+    if (bucket.request().collective != Collective::barrier) {
+      CollectiveCall call = build_call(bucket, set, set.rank_of(rank_).value(), pending);
+      call.sequence = ++sequences_[set.id];
+      status = run(call, rows);
+    }
   }
   for (const Bucket::Item& item : bucket.items) {
     const std::string& name = item.response->request.name;

@@ -8,6 +8,7 @@
 
 #include "core/base/metrics.h"
 #include "core/execution/backend.h"
+#include "core/execution/timeline_rows.h"
 #include "core/fusion/bucket.h"
 #include "core/submission/pending_table.h"
 
@@ -16,8 +17,8 @@ namespace hvd {
 class Executor {
  public:
   // `rank` is this process's global rank.
-  Executor(std::vector<std::unique_ptr<Backend>> backends, int rank, Metrics& metrics)
-      : backends_(std::move(backends)), rank_(rank), metrics_(metrics) {}
+  Executor(std::vector<std::unique_ptr<Backend>> backends, int rank, Metrics& metrics, Timeline& timeline)
+      : backends_(std::move(backends)), rank_(rank), metrics_(metrics), timeline_(timeline) {}
 
   // Throws what the backend throws: the data plane is broken then, and the job with it. A call that no backend can do
   // ends with an error on its works only, on every rank alike.
@@ -25,11 +26,12 @@ class Executor {
 
  private:
   // Ok, or that there is no backend for it.
-  Status run(const CollectiveCall& call);
+  Status run(const CollectiveCall& call, TimelineRows& rows);
 
   std::vector<std::unique_ptr<Backend>> backends_;
   const int rank_;
   Metrics& metrics_;
+  Timeline& timeline_;
   std::map<std::int32_t, std::uint64_t> sequences_;  // calls so far, by process set
 };
 

@@ -19,8 +19,9 @@ CoordinatorOptions coordinator_options(const Topology& topology, const Config& c
 
 }  // namespace
 
-Negotiator::Negotiator(const Topology& topology, const Config& config, ControlChannel& channel, Metrics& metrics)
-    : topology_(topology), channel_(channel), metrics_(metrics) {
+Negotiator::Negotiator(const Topology& topology, const Config& config, ControlChannel& channel, Metrics& metrics,
+                       Timeline& timeline)
+    : topology_(topology), channel_(channel), metrics_(metrics), timeline_(timeline) {
   if (topology.rank != 0) return;
   coordinator_ = std::make_unique<Coordinator>(coordinator_options(topology, config),
                                                [&topology](int rank) { return topology.describe(rank); });
@@ -39,6 +40,7 @@ void Negotiator::announce(const std::vector<const Request*>& requests, bool shut
   metrics_.cache_misses.add(message.requests.size());
   std::sort(message.hits.begin(), message.hits.end());
   if (coordinator_) {
+    mark(0, message);
     coordinator_->receive(0, message, Clock::now());
   } else {
     channel_.send(0, encode(message));
@@ -50,18 +52,28 @@ std::optional<CoordinatorMessage> Negotiator::next(TimePoint now) {
   if (message) {
     applied_ = message->number;
     metrics_.rounds.add();
+    if (timeline_.marks_rounds()) timeline_.mark_round();
   }
   return message;
 }
 
 std::optional<CoordinatorMessage> Negotiator::next_as_coordinator(TimePoint now) {
-  while (auto arrived = channel_.receive()) coordinator_->receive(arrived->from, decoded(*arrived), now);
+  while (auto arrived = channel_.receive()) {
+    const RankMessage message = decoded(*arrived);
+    mark(arrived->from, message);
+    coordinator_->receive(arrived->from, message, now);
+  }
   auto message = coordinator_->respond(now);
   if (message && topology_.size > 1) {
     const Bytes payload = encode(*message);
     for (int rank = 1; rank < topology_.size; ++rank) channel_.send(rank, payload);
   }
   return message;
+}
+
+void Negotiator::mark(int rank, const RankMessage& message) {
+  if (!timeline_.active()) return;
+  for (const Request& request : message.requests) timeline_.mark_rank(request.name, rank);
 }
 
 RankMessage Negotiator::decoded(const ControlChannel::Message& arrived) const {

@@ -15,13 +15,15 @@
 #include "core/negotiation/coordinator.h"
 #include "core/negotiation/response_cache.h"
 #include "core/rendezvous/topology.h"
+#include "core/timeline/timeline.h"
 
 namespace hvd {
 
 class Negotiator {
  public:
   // References outlive this object.
-  Negotiator(const Topology& topology, const Config& config, ControlChannel& channel, Metrics& metrics);
+  Negotiator(const Topology& topology, const Config& config, ControlChannel& channel, Metrics& metrics,
+             Timeline& timeline);
 
   // Tells the coordinator what this rank is ready for, and whether it is leaving.
   void announce(const std::vector<const Request*>& requests, bool shut_down);
@@ -48,11 +50,13 @@ class Negotiator {
  private:
   std::optional<CoordinatorMessage> next_as_coordinator(TimePoint now);
   std::optional<CoordinatorMessage> next_as_member();
+  void mark(int rank, const RankMessage& message);
   RankMessage decoded(const ControlChannel::Message& arrived) const;
 
   const Topology& topology_;
   ControlChannel& channel_;
   Metrics& metrics_;
+  Timeline& timeline_;
   std::unique_ptr<Coordinator> coordinator_;  // rank 0 only
   ResponseCache cache_;
   std::uint64_t applied_ = 0;  // number of the last message that next() returned

@@ -55,16 +55,18 @@ Runtime::Runtime(const Config& config, const Surroundings& around)
   arena_ = std::move(data_plane.arena);
   algorithms_ = std::move(data_plane.algorithms);
   if (topology_.rank == 0) log_.info(algorithms_);
-  engine_ =
-      std::make_unique<Engine>(Engine::Parts{.topology = topology_,
-                                             .config = config_,
-                                             .log = log_,
-                                             .abort = abort_,
-                                             .channel = *channel_,
-                                             .names = names_,
-                                             .metrics = *metrics_,
-                                             .global_set = global_set_},
-                               std::make_unique<Executor>(std::move(data_plane.backends), topology_.rank, *metrics_));
+  start_wanted_timeline();
+  engine_ = std::make_unique<Engine>(
+      Engine::Parts{.topology = topology_,
+                    .config = config_,
+                    .log = log_,
+                    .abort = abort_,
+                    .channel = *channel_,
+                    .names = names_,
+                    .metrics = *metrics_,
+                    .timeline = timeline_,
+                    .global_set = global_set_},
+      std::make_unique<Executor>(std::move(data_plane.backends), topology_.rank, *metrics_, timeline_));
 }
 
 Runtime::~Runtime() { shut_down(); }
@@ -91,11 +93,26 @@ Handle Runtime::submit(const Call& call) {
   return handle;
 }
 
+void Runtime::start_timeline(const std::string& path, bool marks_rounds) {
+  if (topology_.rank == 0) timeline_.start(path, marks_rounds);
+}
+
+// A job does not fail for want of its timeline.
+void Runtime::start_wanted_timeline() {
+  if (config_.timeline.empty() || config_.timeline == "DYNAMIC") return;
+  try {
+    start_timeline(config_.timeline, config_.timeline_marks_rounds);
+  } catch (const InvalidArgument& error) {
+    log_.warning(std::string("HVD_TIMELINE: ") + error.what());
+  }
+}
+
 void Runtime::shut_down() {
   std::lock_guard lock(shut_down_mutex_);
   if (!engine_) return;
   engine_->leave();
   engine_->join();
+  timeline_.stop();
   if (engine_->all_know()) channel_->close(deadline_after(kClosePatience));
 }
 

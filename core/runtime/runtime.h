@@ -19,6 +19,7 @@
 #include "core/rendezvous/topology.h"
 #include "core/runtime/submission_check.h"
 #include "core/submission/flight_names.h"
+#include "core/timeline/timeline.h"
 
 namespace hvd {
 
@@ -85,6 +86,10 @@ class Runtime {
   // Any thread.
   const Metrics& metrics() const { return *metrics_; }
 
+  // As Timeline's, on rank 0; nothing happens on the others. Any thread.
+  void start_timeline(const std::string& path, bool marks_rounds);
+  void stop_timeline() { timeline_.stop(); }
+
   // Throws InvalidArgument or Unsupported (the call is wrong; nothing happened), or an Error with the reason why the
   // run has ended. Any thread.
   Handle submit(const Call& call);
@@ -96,6 +101,7 @@ class Runtime {
   void abandon_in_child() noexcept { channel_->abandon_in_child(); }
 
  private:
+  void start_wanted_timeline();
   const ProcessSet& process_set(std::int32_t id) const;
 
   const Config config_;
@@ -103,6 +109,7 @@ class Runtime {
   const Log log_;
   const ProcessSet global_set_;
   const std::shared_ptr<Metrics> metrics_ = std::make_shared<Metrics>();
+  Timeline timeline_{log_};
   AbortFlag abort_;
   FlightNames names_;
   std::shared_ptr<TensorArena> arena_;

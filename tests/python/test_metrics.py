@@ -47,7 +47,8 @@ def test_waiting_at_once_hides_nothing_and_waiting_late_hides_all(ranks):
     hvd.barrier()
     before = hvd.metrics()
     handles = [hvd.allreduce_async(torch.ones(1_000_000), name=f"metrics.late.{i}") for i in range(20)]
-    time.sleep(1.0)
+    while not all(hvd.poll(handle) for handle in handles):
+        time.sleep(0.01)
     for handle in handles:
         hvd.synchronize(handle)
     late = hvd.metrics(since=before)

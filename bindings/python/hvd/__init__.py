@@ -21,6 +21,8 @@ from hvd.basics import (
     rank,
     shutdown,
     size,
+    start_timeline,
+    stop_timeline,
 )
 
 __version__: str = _native.version()
@@ -39,4 +41,6 @@ __all__ = [
     "rank",
     "shutdown",
     "size",
+    "start_timeline",
+    "stop_timeline",
 ]

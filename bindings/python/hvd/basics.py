@@ -7,6 +7,7 @@ the functions that say where the process stands answer for its parent; everythin
 from __future__ import annotations
 
 import atexit
+import os
 from collections.abc import Iterable, Mapping
 
 from hvd import _native
@@ -117,3 +118,23 @@ def metrics(since: Mapping[str, float] | None = None) -> dict[str, float]:
 
 
 _FRACTIONS = ("overlap",)
+
+
+def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False) -> None:
+    """On rank 0, writes from now on what its operations do when, into a file for chrome://tracing. Local; any rank.
+
+    The file is complete JSON whenever it is not just being written to. `HVD_TIMELINE` does the same from the start. On other ranks nothing happens.
+
+    Args:
+        file_path: overwritten if it is there; the file that is being written already goes on.
+        mark_cycles: a mark for each answer of the coordinator.
+
+    Raises:
+        ValueError: the file cannot be written, another one is being written, or hvd is not initialised.
+    """
+    _native.start_timeline(os.fspath(file_path), mark_cycles)
+
+
+def stop_timeline() -> None:
+    """Ends the timeline; returns when all of it is in the file. Does nothing if there is none. `shutdown` does it, too."""
+    _native.stop_timeline()

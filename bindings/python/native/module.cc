@@ -160,6 +160,17 @@ py::dict metrics() {
   return metrics;
 }
 
+void start_timeline(const std::string& path, bool mark_cycles) {
+  refuse_in_forked_child();
+  check(hvd_start_timeline(path.c_str(), mark_cycles ? 1 : 0));
+}
+
+void stop_timeline() {
+  refuse_in_forked_child();
+  const py::gil_scoped_release released;
+  check(hvd_stop_timeline());
+}
+
 void define_process(py::module_& m) {
   m.def("version", hvd_version);
   m.def("environment_documentation", hvd_environment_documentation);
@@ -175,6 +186,8 @@ void define_process(py::module_& m) {
   m.def("is_homogeneous", [] { return topology().homogeneous != 0; });
   m.def("algorithm_table", algorithm_table);
   m.def("metrics", metrics);
+  m.def("start_timeline", start_timeline);
+  m.def("stop_timeline", stop_timeline);
   m.def("empty", empty);
   m.def("arena_usage", arena_usage);
 }

@@ -19,6 +19,8 @@ from hvd.basics import (
     rank,
     shutdown,
     size,
+    start_timeline,
+    stop_timeline,
 )
 from hvd.exceptions import HorovodInternalError
 from hvd.process_set import ProcessSet, global_process_set
@@ -99,5 +101,7 @@ __all__ = [
     "reducescatter_async",
     "shutdown",
     "size",
+    "start_timeline",
+    "stop_timeline",
     "synchronize",
 ]

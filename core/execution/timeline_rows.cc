@@ -1,0 +1,53 @@
+#include "core/execution/timeline_rows.h"
+
+#include <cctype>
+
+namespace hvd {
+
+std::string operation_activity(const Request& request) {
+  if (request.collective == Collective::allreduce && request.op == ReduceOp::adasum) return "ADASUM";
+  std::string name = collective_name(request.collective);
+  for (char& letter : name) letter = static_cast<char>(std::toupper(static_cast<unsigned char>(letter)));
+  return name;
+}
+
+std::string negotiation_activity(const Request& request) { return "NEGOTIATE_" + operation_activity(request); }
+
+TimelineRows::TimelineRows(Timeline& timeline, const Bucket& bucket, const PendingTable& pending)
+    : timeline_(timeline) {
+  if (!timeline.active()) return;
+  for (const Bucket::Item& item : bucket.items) {
+    const Request& request = item.response->request;
+    if (!requests_.empty() && requests_.back() == &request) continue;  // a group's next tensor
+    requests_.push_back(&request);
+    // Tensors of a group may be in several buckets.
+    const Submission* own = pending.find(request.process_set, request.name);
+    const bool first = own != nullptr && own->tensors_left == own->inputs.size();
+    if (first) timeline.end(request.name);
+    timeline.begin(request.name, operation_activity(request));
+  }
+}
+
+TimelineRows::~TimelineRows() {
+  if (in_activity_) end();
+  for (const Request* request : requests_) {
+    if (request->tensors.empty()) {
+      timeline_.end(request->name);
+    } else {
+      const TensorSpec& spec = request->tensors.front();
+      timeline_.end(request->name, dtype_name(spec.dtype), to_string(spec.shape));
+    }
+  }
+}
+
+void TimelineRows::begin(const std::string& activity) {
+  in_activity_ = true;
+  for (const Request* request : requests_) timeline_.begin(request->name, activity);
+}
+
+void TimelineRows::end() {
+  in_activity_ = false;
+  for (const Request* request : requests_) timeline_.end(request->name);
+}
+
+}  // namespace hvd

@@ -1,0 +1,36 @@
+// A bucket's operations in the timeline: from here to the end of the scope they are performed. Nothing is made while no
+// timeline is written. Engine thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/fusion/bucket.h"
+#include "core/submission/pending_table.h"
+#include "core/timeline/timeline.h"
+
+namespace hvd {
+
+class TimelineRows {
+ public:
+  // Ends the negotiation of those operations that this rank has submitted, and begins all of them.
+  TimelineRows(Timeline& timeline, const Bucket& bucket, const PendingTable& pending);
+  ~TimelineRows();
+  TimelineRows(const TimelineRows&) = delete;
+  TimelineRows& operator=(const TimelineRows&) = delete;
+
+  // The part that a backend does.
+  void begin(const std::string& activity);
+  void end();
+
+ private:
+  Timeline& timeline_;
+  std::vector<const Request*> requests_;  // of each operation, if it has a row
+  bool in_activity_ = false;
+};
+
+// The name of the time in which ranks agree on an operation, and that of the operation, which is Horovod's.
+std::string negotiation_activity(const Request& request);
+std::string operation_activity(const Request& request);
+
+}  // namespace hvd
