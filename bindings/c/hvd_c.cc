@@ -206,7 +206,10 @@ hvd_status hvd_work_take_output(hvd_work* work, size_t i, hvd_tensor* output) {
 }
 
 hvd_status hvd_alloc(size_t bytes, void** memory) {
-  return guarded([&] { required(memory, "memory") = Instance::get().allocate(bytes); });
+  return guarded([&] {
+    void*& out = required(memory, "memory");  // before there is anything to lose
+    out = Instance::get().allocate(bytes);
+  });
 }
 
 void hvd_free(void* memory) {
