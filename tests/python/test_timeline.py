@@ -35,7 +35,7 @@ def test_rank_0_writes_what_the_operations_did(tmp_path, name):
     job = run_job(2, ["-c", WORK], {name: str(path), "HVD_TIMELINE_MARK_CYCLES": "1"})
     assert job.returncode == 0, job.output
     events = json.loads(path.read_text())
-    assert activities(events, "first") == ["NEGOTIATE_ALLREDUCE", "ALLREDUCE", "shared-memory"]
+    assert activities(events, "allreduce.first") == ["NEGOTIATE_ALLREDUCE", "ALLREDUCE", "shared-memory"]
     (end,) = (event["args"] for event in events if event.get("args", {}).get("shape") == "[2, 3]")
     assert end["dtype"] == "float32"
     assert {event["name"] for event in events if event["ph"] == "X"} == {"0", "1"}
@@ -57,7 +57,7 @@ for name, listens in (("before", False), ("during", True), ("after", False)):
     job = run_job(2, ["-c", program], {"HVD_TIMELINE": "DYNAMIC"})
     assert job.returncode == 0, job.output
     events = json.loads(path.read_text())
-    assert {event["args"]["name"] for event in events if event.get("args", {}).get("name")} == {"during"}
+    assert {event["args"]["name"] for event in events if event.get("args", {}).get("name")} == {"allreduce.during"}
 
 
 def test_a_timeline_that_cannot_be_written_costs_a_warning_and_not_the_job(tmp_path):

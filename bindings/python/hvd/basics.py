@@ -104,7 +104,7 @@ def algorithm_table() -> str:
 
 
 def metrics(since: Mapping[str, float] | None = None) -> dict[str, float]:
-    """What has happened on this rank since `init`: counts as int, times in seconds as float. docs/metrics.md has the names.
+    """What has happened on this rank since `init`: counts as int, times in seconds as float (docs/metrics.md).
 
     Args:
         since: an earlier result; what has happened after it is returned then, for instance in one training step.
@@ -125,7 +125,8 @@ _FRACTIONS = ("overlap",)
 def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False) -> None:
     """On rank 0, writes from now on what its operations do when, into a file for chrome://tracing. Local; any rank.
 
-    The file is complete JSON whenever it is not just being written to. `HVD_TIMELINE` does the same from the start. On other ranks nothing happens.
+    The file is complete JSON whenever it is not just being written to. `HVD_TIMELINE` does the same from the start. On
+    other ranks nothing happens.
 
     Args:
         file_path: overwritten if it is there; the file that is being written already goes on.
@@ -138,5 +139,5 @@ def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False)
 
 
 def stop_timeline() -> None:
-    """Ends the timeline; returns when all of it is in the file. Does nothing if there is none. `shutdown` does it, too."""
+    """Ends the timeline, if there is one; returns when all of it is in the file. `shutdown` does it, too."""
     _native.stop_timeline()
