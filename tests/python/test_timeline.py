@@ -57,7 +57,9 @@ for name, listens in (("before", False), ("during", True), ("after", False)):
     job = run_job(2, ["-c", program], {"HVD_TIMELINE": "DYNAMIC"})
     assert job.returncode == 0, job.output
     events = json.loads(path.read_text())
-    assert {event["args"]["name"] for event in events if event.get("args", {}).get("name")} == {"allreduce.during"}
+    names = {event.get("args", {}).get("name") for event in events}  # and that of a barrier that another rank is at
+    assert "allreduce.during" in names
+    assert not names & {"allreduce.before", "allreduce.after"}
 
 
 def test_a_timeline_that_cannot_be_written_costs_a_warning_and_not_the_job(tmp_path):
