@@ -2,7 +2,8 @@
 //
 // A round: rewrite the tensors, meet at a barrier, then call and wait, many times in a row where a call is short. A
 // rank's time of the round is that per call; what counts is the slowest rank's. Outside of the time, and when all have
-// done, each rank checks what it has got. How many calls and rounds there are follows from the first ones, and rank for rank alike.
+// done, each rank checks what it has got. How many calls and rounds there are follows from the first ones, and rank for
+// rank alike.
 #pragma once
 
 #include <cstdint>
