@@ -10,12 +10,12 @@ namespace hvd {
 
 void Timeline::start(const std::string& path, bool marks_rounds) {
   std::lock_guard lock(control_mutex_);
-  if (writer_.joinable() && path == path_ && active()) return;
-  if (writer_.joinable() && active()) {
+  if (active()) {
+    if (path == path_) return;
     throw InvalidArgument("the timeline is being written to " + path_ + ": stop it first");
   }
   if (writer_.joinable()) writer_.join();  // it has given up
-  auto file = std::make_shared<TraceFile>(path);
+  auto file = std::make_unique<TraceFile>(path);
   path_ = path;
   {
     std::lock_guard events_lock(events_mutex_);
@@ -25,7 +25,7 @@ void Timeline::start(const std::string& path, bool marks_rounds) {
   stopping_.store(false, std::memory_order_relaxed);
   marks_rounds_.store(marks_rounds, std::memory_order_relaxed);
   active_.store(true, std::memory_order_release);
-  writer_ = std::thread([this, file] {
+  writer_ = std::thread([this, file = std::move(file)] {
     name_this_thread("hvd-timeline");
     try {
       while (write_pending(*file)) {
@@ -81,34 +81,17 @@ void Timeline::record(TraceEvent event) {
 }
 
 void Timeline::begin(const std::string& name, std::string activity) {
-  record({.kind = TraceEvent::Kind::begin,
-          .time = Clock::now(),
-          .name = name,
-          .activity = std::move(activity),
-          .dtype = {},
-          .shape = {}});
+  record({.kind = TraceEvent::Kind::begin, .name = name, .activity = std::move(activity)});
 }
 
 void Timeline::end(const std::string& name, std::string dtype, std::string shape) {
-  record({.kind = TraceEvent::Kind::end,
-          .time = Clock::now(),
-          .name = name,
-          .activity = {},
-          .dtype = std::move(dtype),
-          .shape = std::move(shape)});
+  record({.kind = TraceEvent::Kind::end, .name = name, .dtype = std::move(dtype), .shape = std::move(shape)});
 }
 
 void Timeline::mark_rank(const std::string& name, int rank) {
-  record({.kind = TraceEvent::Kind::rank,
-          .time = Clock::now(),
-          .name = name,
-          .activity = std::to_string(rank),
-          .dtype = {},
-          .shape = {}});
+  record({.kind = TraceEvent::Kind::rank, .name = name, .activity = std::to_string(rank)});
 }
 
-void Timeline::mark_round() {
-  record({.kind = TraceEvent::Kind::round, .time = Clock::now(), .name = {}, .activity = {}, .dtype = {}, .shape = {}});
-}
+void Timeline::mark_round() { record({.kind = TraceEvent::Kind::round}); }
 
 }  // namespace hvd

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <system_error>
 
 #include "core/base/error.h"
@@ -13,7 +14,7 @@ namespace hvd {
 
 namespace {
 
-constexpr const char* kClosing = "\n]\n";
+constexpr std::string_view kClosing = "\n]\n";
 
 // Names are the program's, of any bytes.
 std::string quoted(const std::string& text) {
@@ -57,7 +58,7 @@ void TraceFile::write(std::span<const TraceEvent> events) {
 
 // The closing bracket goes out with what it closes, in one call, over the one before.
 void TraceFile::append(const std::string& text) {
-  const std::string closed = text + kClosing;
+  const std::string closed = text + std::string(kClosing);
   const ssize_t count = pwrite(file_, closed.data(), closed.size(), end_);
   if (count == static_cast<ssize_t>(closed.size())) {
     end_ += static_cast<std::int64_t>(text.size());
@@ -65,7 +66,10 @@ void TraceFile::append(const std::string& text) {
   }
   const std::string reason = count < 0 ? reason_of(errno) : "there is no room left";
   // As it was before; a file that could be longer can be shorter.
-  if (end_ > 0 && pwrite(file_, kClosing, 3, end_) == 3) static_cast<void>(ftruncate(file_, end_ + 3));
+  constexpr auto kBytes = static_cast<ssize_t>(kClosing.size());
+  if (end_ > 0 && pwrite(file_, kClosing.data(), kClosing.size(), end_) == kBytes) {
+    static_cast<void>(ftruncate(file_, end_ + kBytes));
+  }
   throw InvalidArgument("cannot write the timeline " + path_ + ": " + reason);
 }
 

@@ -13,11 +13,11 @@ namespace hvd {
 struct TraceEvent {
   enum class Kind : char { begin = 'B', end = 'E', rank = 'X', round = 'i' };
   Kind kind;
-  TimePoint time;
-  std::string name;      // of the tensor: its row
-  std::string activity;  // begin: what begins; rank: its number
-  std::string dtype;     // end: of the operation, if it is its end
-  std::string shape;
+  std::string name{};      // of the tensor: its row
+  std::string activity{};  // begin: what begins; rank: its number
+  std::string dtype{};     // end: of the operation, if it is its end
+  std::string shape{};
+  TimePoint time = Clock::now();
 };
 
 class TraceFile {

@@ -29,11 +29,10 @@ void HostGroup::allreduce(std::span<const Piece> pieces, const Reduction& reduct
   if (total == 0) return;
   window_.begin("allreduce");
   const HostForm form = choose_host_form(facts(), bytes);
-  const bool fits = form == HostForm::note || total <= chunk_elements(reduction.dtype);
-  if (window_.crowded() && fits && (form == HostForm::note || form == HostForm::by_last)) {
+  if (form == HostForm::note && !window_.crowded()) return note_allreduce(pieces, reduction, total);
+  if (form == HostForm::note || (form == HostForm::by_last && total <= chunk_elements(reduction.dtype))) {
     return allreduce_by_last(pieces, reduction, total);
   }
-  if (form == HostForm::note) return note_allreduce(pieces, reduction, total);
   const OutputScope scope(*this, bytes);
   if (reach_matters(bytes)) return large_allreduce(pieces, reduction, total);
   chunked_allreduce({PieceCursor(pieces), total, chunk_elements(reduction.dtype)}, pieces, reduction, total);
@@ -70,7 +69,7 @@ void HostGroup::note_allreduce(std::span<const Piece> pieces, const Reduction& r
   pack(in, total, reduction, window_.own_note());
   window_.publish();
   window_.await_all();
-  for (int rank = 0; rank < ranks(); ++rank) sources_[static_cast<std::size_t>(rank)] = window_.note(rank);
+  find_notes();
   reduce_from_sources(out, total, reduction);
 }
 
@@ -83,9 +82,7 @@ void HostGroup::allreduce_by_last(std::span<const Piece> pieces, const Reduction
   pack(in, total, reduction, in_note ? window_.own_note() : slot);
   std::byte* result = in_note ? window_.common_note() : window_.result();
   if (window_.announce()) {
-    for (int rank = 0; rank < ranks(); ++rank) {
-      sources_[static_cast<std::size_t>(rank)] = in_note ? window_.note(rank) : window_.slot(rank);
-    }
+    in_note ? find_notes() : find_published(0);
     fold(reduction, reduction.dtype, result, static_cast<std::size_t>(total));
     window_.release();
   }

@@ -57,6 +57,10 @@ std::unique_ptr<std::byte[]> set_aside(std::vector<Piece>& pieces, std::size_t s
 
 }  // namespace
 
+void HostGroup::keep_own(std::span<const Piece> pieces, std::size_t element_size) {
+  for (const Piece& piece : pieces) copy(piece.output, piece.input, piece.elements, element_size);
+}
+
 void HostGroup::allgather(std::span<const Piece> pieces, const Counts& counts, DType dtype) {
   check_counts(counts, pieces.size(), ranks(), "allgather");
   const std::size_t size = size_of(dtype);

@@ -30,6 +30,7 @@ HostGroup::OutputScope::~OutputScope() {
 HostGroup::HostGroup(std::span<std::byte> region, const TensorArena* arena, int rank, int ranks,
                      const WindowOptions& options, const AbortFlag* abort, Window::Describe describe)
     : window_(region, rank, ranks, options, abort, std::move(describe)),
+      own_slice_(find_own_slice()),
       arena_(arena),
       sources_(static_cast<std::size_t>(ranks)) {
   const std::size_t groups = window_.groups().size();
@@ -143,6 +144,10 @@ void HostGroup::find_published(std::size_t offset) {
   for (int rank = 0; rank < ranks(); ++rank) sources_[static_cast<std::size_t>(rank)] = window_.slot(rank) + offset;
 }
 
+void HostGroup::find_notes() {
+  for (int rank = 0; rank < ranks(); ++rank) sources_[static_cast<std::size_t>(rank)] = window_.note(rank);
+}
+
 void HostGroup::reduce_from_sources(PieceCursor& cursor, std::int64_t count, const Reduction& reduction) {
   const std::size_t size = size_of(reduction.dtype), self = static_cast<std::size_t>(rank());
   while (count > 0) {
@@ -223,13 +228,6 @@ void HostGroup::publish_chunks(std::span<const Piece> pieces, DType dtype, int r
       unpack(cursor, count, size, window_.slot(root));
     }
     left -= count;
-  }
-}
-
-void HostGroup::keep_own(std::span<const Piece> pieces, std::size_t element_size) {
-  for (const Piece& piece : pieces) {
-    if (piece.output == nullptr || piece.output == piece.input || piece.input == nullptr) continue;
-    std::memcpy(piece.output, piece.input, static_cast<std::size_t>(piece.elements) * element_size);
   }
 }
 

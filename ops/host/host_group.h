@@ -122,10 +122,10 @@ class HostGroup {
     int index;
     int size;
   };
-  OwnSlice own_slice() const;
+  OwnSlice find_own_slice() const;
   const std::byte* reduce_by_groups(const Reduction& reduction, DType result_type, std::int64_t count);
-  void reduce_in_group(const OwnSlice& own, const Reduction& reduction, std::int64_t count);
-  void reduce_groups(const OwnSlice& own, const Reduction& reduction, DType result_type, std::int64_t count);
+  void reduce_in_group(const Reduction& reduction, std::int64_t count);
+  void reduce_groups(const Reduction& reduction, DType result_type, std::int64_t count);
 
   // the choice of a form (large_allreduce.cc)
   enum class Published : unsigned char { chunk, residence, addresses };  // a step's note begins with it
@@ -144,6 +144,7 @@ class HostGroup {
   // Ranks that published so in the current step, and what: piece by piece, within a piece rank by rank.
   int count_ranks(Published kind) const;
   std::vector<Place> published_places(std::size_t pieces) const;
+  Place published_place(int rank, std::size_t piece) const;
   // A step of its own: everyone's note, rank by rank.
   template <typename Note>
   std::vector<Note> exchange_notes(const Note& own);
@@ -217,6 +218,8 @@ class HostGroup {
 
   // Makes sources_ what all ranks have published in the current step, from this byte of it on.
   void find_published(std::size_t offset);
+  // Their notes.
+  void find_notes();
   // Fills elements [bounds) of `target`, which others have read: fill(first, elements) writes a block to scratch_, in
   // the first-level cache, and it is copied from there. Reducing straight into lines of far CPUs is much slower.
   template <typename Fill>
@@ -248,6 +251,7 @@ class HostGroup {
   void reduce_to_output(std::byte* output, std::int64_t count, const Reduction& reduction);
 
   Window window_;
+  const OwnSlice own_slice_;
   const TensorArena* const arena_;
   PeerMemory peers_;
   bool reads_ = false;  // all ranks can read each other's memory

@@ -78,10 +78,16 @@ std::vector<HostGroup::Place> HostGroup::published_places(std::size_t pieces) co
   std::vector<Place> places(pieces * count);
   for (std::size_t p = 0; p < pieces; ++p) {
     for (std::size_t rank = 0; rank < count; ++rank) {
-      std::memcpy(&places[p * count + rank], window_.slot(static_cast<int>(rank)) + p * sizeof(Place), sizeof(Place));
+      places[p * count + rank] = published_place(static_cast<int>(rank), p);
     }
   }
   return places;
+}
+
+HostGroup::Place HostGroup::published_place(int rank, std::size_t piece) const {
+  Place place{};
+  std::memcpy(&place, window_.slot(rank) + piece * sizeof place, sizeof place);
+  return place;
 }
 
 template <typename Note>

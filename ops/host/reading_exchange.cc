@@ -27,10 +27,9 @@ bool HostGroup::move_by_reading(std::span<const Piece> inputs, std::span<const M
 
   for (const Move& move : moves) {
     if (move.output == nullptr || move.elements == 0) continue;
-    Place place{};
-    std::memcpy(&place, window_.slot(move.source) + move.piece * sizeof(Place), sizeof(Place));
-    peers_.read(move.source, place.input + static_cast<std::uint64_t>(move.first) * element_size, move.output,
-                static_cast<std::size_t>(move.elements) * element_size, window_.describe());
+    peers_.read(move.source,
+                published_place(move.source, move.piece).input + static_cast<std::uint64_t>(move.first) * element_size,
+                move.output, static_cast<std::size_t>(move.elements) * element_size, window_.describe());
   }
   meet();
   return true;

@@ -114,12 +114,7 @@ def metrics(since: Mapping[str, float] | None = None) -> dict[str, float]:
         now = {name: value - since.get(name, 0) for name, value in now.items()}
         communication = now["communication_seconds"]
         now["overlap"] = max(0.0, 1 - now["exposed_seconds"] / communication) if communication > 0 else 1.0
-    return {
-        name: value if name in _FRACTIONS or name.endswith("_seconds") else int(value) for name, value in now.items()
-    }
-
-
-_FRACTIONS = ("overlap",)
+    return {name: value if name.endswith(("_seconds", "overlap")) else int(value) for name, value in now.items()}
 
 
 def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False) -> None:

@@ -76,8 +76,10 @@ TEST_CASE("window: a rank that stops in the middle is named") {
   }
 }
 
-TEST_CASE("window: an abort ends the wait with its reason, soon") {
-  const int cpus = GENERATE(64, 1);
+namespace {
+
+// Ranks 0 to 2 wait for rank 3, which never comes, until the run is given up: the longest time until one hears of it.
+double seconds_until_all_know(int cpus) {
   AbortFlag abort;
   TimePoint raised;
   std::thread killer([&] {
@@ -103,7 +105,18 @@ TEST_CASE("window: an abort ends the wait with its reason, soon") {
   });
   killer.join();
   CHECK(told == 3);
-  CHECK(longest < 1);  // 50 ms promised, the rest for a busy machine
+  return longest;
+}
+
+}  // namespace
+
+TEST_CASE("window: an abort ends the wait with its reason, soon") {
+  const int cpus = GENERATE(64, 1);
+  double quickest = 1;
+  for (int attempt = 0; attempt < 5 && quickest >= 0.1; ++attempt) {
+    quickest = std::min(quickest, seconds_until_all_know(cpus));
+  }
+  CHECK(quickest < 0.1);  // 50 ms promised, as much for a busy machine
 }
 
 TEST_CASE("window: what does not fit is refused") {
