@@ -107,6 +107,8 @@ const Knob kKnobs[] = {
     {"HVD_CACHE_CAPACITY", "HOROVOD_CACHE_CAPACITY", "1024",
      "Operations whose agreement is remembered, so that repeating one costs a bit. 0: none.",
      [](Config& c, std::string_view t) { c.cache_capacity = parse_count(t); }},
+    {"HVD_SCHEDULE_LOCK", "", "1", "0: ranks negotiate in every step, also when steps repeat.",
+     [](Config& c, std::string_view t) { c.schedule_lock = parse_flag(t); }},
     {"HVD_STALL_CHECK_DISABLE", "HOROVOD_STALL_CHECK_DISABLE", "0",
      "1: say nothing when some ranks wait for an operation that others have not submitted.",
      [](Config& c, std::string_view t) { c.stall_check = !parse_flag(t); }},
@@ -239,6 +241,7 @@ ConfigResult read_config(const Environment& environment) {
 std::vector<std::string> shared_settings(const Config& config) {
   return {"HVD_FUSION_THRESHOLD=" + std::to_string(config.fusion_threshold_bytes),
           "HVD_CHUNK_BYTES=" + std::to_string(config.chunk_bytes),
+          std::string("HVD_SCHEDULE_LOCK=") + (config.schedule_lock ? "1" : "0"),
           std::string("HVD_DETERMINISTIC=") + (config.deterministic ? "1" : "0"),
           "HVD_ALGORITHM=" + config.algorithm,
           "HVD_ARENA_LIMIT=" + std::to_string(config.arena_limit_bytes),

@@ -34,6 +34,7 @@ struct Config {
 
   std::int64_t fusion_threshold_bytes = 0;
   int cache_capacity = 0;
+  bool schedule_lock = true;
   bool stall_check = true;
   Duration stall_warning{};
   Duration stall_limit{};  // zero: never give up

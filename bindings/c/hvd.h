@@ -141,6 +141,12 @@ HVD_API hvd_status hvd_get_topology(hvd_topology* topology);
  * work was waited for, polled as done, or freed. */
 HVD_API hvd_status hvd_submit(const hvd_call* call, hvd_work** work);
 
+/* The two in one: starts an operation and waits for it, on the calling thread where nothing else is under way, so that
+ * nothing is handed over. As hvd_submit() if the call is wrong, else as hvd_work_wait(). `work` may be NULL if
+ * timeout_us is negative and the call has outputs or needs none; otherwise it is to be freed if it is not NULL
+ * afterwards. The operation may be under way for a moment longer than timeout_us before this returns. */
+HVD_API hvd_status hvd_run(const hvd_call* call, int64_t timeout_us, hvd_work** work);
+
 /* 1 if done, well or badly. */
 HVD_API int hvd_work_poll(hvd_work* work);
 

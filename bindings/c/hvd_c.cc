@@ -124,6 +124,18 @@ OwnedTensor& output_of(hvd_work* work, std::size_t i) {
   return outputs[i];
 }
 
+Deadline deadline_in(std::int64_t timeout_us) {
+  // A century is no deadline that the clock could not hold.
+  constexpr std::int64_t kLongest = std::int64_t{100} * 365 * 24 * 3600 * 1'000'000;
+  const bool endless = timeout_us < 0 || timeout_us > kLongest;
+  return endless ? Deadline::max() : deadline_after(std::chrono::microseconds(timeout_us));
+}
+
+void check_end(Handle& handle) {
+  if (!handle.poll()) throw Timeout("the work is not done yet");
+  if (!handle.work().status().ok()) throw Error(handle.work().status());
+}
+
 void describe(const OwnedTensor& tensor, hvd_tensor& out) {
   out = {.data = tensor.memory.get(),
          .shape = tensor.shape.data(),
@@ -183,13 +195,21 @@ int hvd_work_poll(hvd_work* work) {
 hvd_status hvd_work_wait(hvd_work* work, int64_t timeout_us) {
   return guarded([&] {
     Handle& handle = required(work, "work").handle;
-    // A century is no deadline that the clock could not hold.
-    constexpr std::int64_t kLongest = std::int64_t{100} * 365 * 24 * 3600 * 1'000'000;
-    const bool endless = timeout_us < 0 || timeout_us > kLongest;
-    const Deadline deadline = endless ? Deadline::max() : deadline_after(std::chrono::microseconds(timeout_us));
     if (Instance::get().forked()) throw Error(StatusCode::not_initialized, "a forked child cannot wait for this work");
-    if (!handle.wait(deadline)) throw Timeout("the work is not done yet");
-    if (!handle.work().status().ok()) throw Error(handle.work().status());
+    handle.wait(deadline_in(timeout_us));
+    check_end(handle);
+  });
+}
+
+hvd_status hvd_run(const hvd_call* call, int64_t timeout_us, hvd_work** work) {
+  return guarded([&] {
+    if (work != nullptr) *work = nullptr;
+    if (work == nullptr && timeout_us >= 0) throw InvalidArgument("work is NULL, but the operation may go on");
+    const auto runtime = Instance::get().runtime();
+    Handle handle = runtime->run(to_call(required(call, "call")), deadline_in(timeout_us));
+    if (work == nullptr) return check_end(handle);
+    *work = new hvd_work{std::move(handle)};
+    check_end((*work)->handle);
   });
 }
 

@@ -132,16 +132,30 @@ inline hvd_call make_call(hvd_collective collective, const Options& options) {
   return call;
 }
 
-template <typename Result>
-Future<Result> submit(const hvd_call& call, typename Future<Result>::Collect collect) {
-  hvd_work* work = nullptr;
-  check(hvd_submit(&call, &work));
-  return Future<Result>(work, collect);
-}
+// How an operation is started: Begin returns its Future; Perform waits for it, on the calling thread where nothing else
+// is under way, and returns its result.
+struct Begin {
+  template <typename Result>
+  static Future<Result> start(const hvd_call& call, typename Future<Result>::Collect collect) {
+    hvd_work* work = nullptr;
+    check(hvd_submit(&call, &work));
+    return Future<Result>(work, collect);
+  }
+  static Future<void> start(const hvd_call& call) {
+    return start<void>(call, [](hvd_work*) {});
+  }
+};
 
-inline Future<void> submit(const hvd_call& call) {
-  return submit<void>(call, [](hvd_work*) {});
-}
+struct Perform {
+  template <typename Result>
+  static Result start(const hvd_call& call, typename Future<Result>::Collect collect) {
+    hvd_work* work = nullptr;
+    const hvd_status status = hvd_run(&call, -1, &work);
+    if (work == nullptr) check(status);
+    return Future<Result>(work, collect).get();
+  }
+  static void start(const hvd_call& call) { check(hvd_run(&call, -1, nullptr)); }
+};
 
 template <typename T>
 std::vector<T> collect_vector(hvd_work* work) {
@@ -164,8 +178,8 @@ Received<T> collect_received(hvd_work* work) {
 // ---- The operations
 
 // Reduces over the ranks, in place: afterwards all ranks hold bitwise the same values.
-template <std::ranges::range R>
-Future<void> allreduce_async(R&& values, ReduceOp op = sum, const Options& options = {}) {
+template <typename How = detail::Begin, std::ranges::range R>
+auto allreduce_async(R&& values, ReduceOp op = sum, const Options& options = {}) {
   detail::check_writable<R>();
   detail::check_outlives_call<R>();
   const detail::Tensor pinned(values);
@@ -174,17 +188,17 @@ Future<void> allreduce_async(R&& values, ReduceOp op = sum, const Options& optio
   call.reduce_op = static_cast<std::int32_t>(op);
   call.count = 1;
   call.inputs = call.outputs = &tensor;
-  return detail::submit(call);
+  return How::start(call);
 }
 
 template <std::ranges::range R>
 void allreduce(R&& values, ReduceOp op = sum, const Options& options = {}) {
-  allreduce_async(values, op, options).get();
+  allreduce_async<detail::Perform>(values, op, options);
 }
 
 // The same with the result elsewhere; both must have the same length.
-template <std::ranges::range In, std::ranges::range Out>
-Future<void> allreduce_async(In&& input, Out&& output, ReduceOp op = sum, const Options& options = {}) {
+template <typename How = detail::Begin, std::ranges::range In, std::ranges::range Out>
+auto allreduce_async(In&& input, Out&& output, ReduceOp op = sum, const Options& options = {}) {
   static_assert(std::same_as<detail::Value<In>, detail::Value<Out>>, "hvd: input and output differ in type");
   detail::check_writable<Out>();
   detail::check_outlives_call<In>();
@@ -196,18 +210,18 @@ Future<void> allreduce_async(In&& input, Out&& output, ReduceOp op = sum, const 
   call.count = 1;
   call.inputs = &in;
   call.outputs = &out;
-  return detail::submit(call);
+  return How::start(call);
 }
 
 template <std::ranges::range In, std::ranges::range Out>
 void allreduce(const In& input, Out&& output, ReduceOp op = sum, const Options& options = {}) {
-  allreduce_async(input, output, op, options).get();
+  allreduce_async<detail::Perform>(input, output, op, options);
 }
 
 // Several ranges at once, in place; the group becomes ready as one. `group` is a range of ranges, for example
 // std::vector<std::span<float>>; it may go after the call, what its members point to may not.
-template <std::ranges::range Group>
-Future<void> grouped_allreduce_async(Group&& group, ReduceOp op = sum, const Options& options = {}) {
+template <typename How = detail::Begin, std::ranges::range Group>
+auto grouped_allreduce_async(Group&& group, ReduceOp op = sum, const Options& options = {}) {
   std::vector<detail::Tensor> pinned;
   for (auto&& values : group) {
     detail::check_writable<decltype(values)>();
@@ -219,34 +233,34 @@ Future<void> grouped_allreduce_async(Group&& group, ReduceOp op = sum, const Opt
   call.reduce_op = static_cast<std::int32_t>(op);
   call.count = tensors.size();
   call.inputs = call.outputs = tensors.data();
-  return detail::submit(call);
+  return How::start(call);
 }
 
 template <std::ranges::range Group>
 void grouped_allreduce(Group&& group, ReduceOp op = sum, const Options& options = {}) {
-  grouped_allreduce_async(group, op, options).get();
+  grouped_allreduce_async<detail::Perform>(group, op, options);
 }
 
 // The values of all ranks, in rank order; ranks may give different numbers of them.
-template <std::ranges::range R>
-Future<std::vector<detail::Stored<R>>> allgather_async(R&& values, const Options& options = {}) {
+template <typename How = detail::Begin, std::ranges::range R>
+auto allgather_async(R&& values, const Options& options = {}) {
   detail::check_outlives_call<R>();
   const detail::Tensor pinned(values);
   const hvd_tensor tensor = pinned;
   hvd_call call = detail::make_call(HVD_ALLGATHER, options);
   call.count = 1;
   call.inputs = &tensor;
-  return detail::submit<std::vector<detail::Stored<R>>>(call, detail::collect_vector<detail::Stored<R>>);
+  return How::template start<std::vector<detail::Stored<R>>>(call, detail::collect_vector<detail::Stored<R>>);
 }
 
 template <std::ranges::range R>
 auto allgather(const R& values, const Options& options = {}) {
-  return allgather_async(values, options).get();
+  return allgather_async<detail::Perform>(values, options);
 }
 
 // Gives all ranks the root's values, in place.
-template <std::ranges::range R>
-Future<void> broadcast_async(R&& values, int root, const Options& options = {}) {
+template <typename How = detail::Begin, std::ranges::range R>
+auto broadcast_async(R&& values, int root, const Options& options = {}) {
   detail::check_writable<R>();
   detail::check_outlives_call<R>();
   const detail::Tensor pinned(values);
@@ -255,18 +269,17 @@ Future<void> broadcast_async(R&& values, int root, const Options& options = {}) 
   call.root_rank = root;
   call.count = 1;
   call.inputs = call.outputs = &tensor;
-  return detail::submit(call);
+  return How::start(call);
 }
 
 template <std::ranges::range R>
 void broadcast(R&& values, int root, const Options& options = {}) {
-  broadcast_async(values, root, options).get();
+  broadcast_async<detail::Perform>(values, root, options);
 }
 
 // Sends counts[r] values to each rank r, in rank order; no counts: equal parts.
-template <std::ranges::range R>
-Future<Received<detail::Stored<R>>> alltoall_async(R&& values, std::span<const std::int64_t> counts = {},
-                                                   const Options& options = {}) {
+template <typename How = detail::Begin, std::ranges::range R>
+auto alltoall_async(R&& values, std::span<const std::int64_t> counts = {}, const Options& options = {}) {
   detail::check_outlives_call<R>();
   const detail::Tensor pinned(values);
   const hvd_tensor tensor = pinned;
@@ -275,17 +288,17 @@ Future<Received<detail::Stored<R>>> alltoall_async(R&& values, std::span<const s
   call.inputs = &tensor;
   call.splits = counts.empty() ? nullptr : counts.data();
   call.splits_count = counts.size();
-  return detail::submit<Received<detail::Stored<R>>>(call, detail::collect_received<detail::Stored<R>>);
+  return How::template start<Received<detail::Stored<R>>>(call, detail::collect_received<detail::Stored<R>>);
 }
 
 template <std::ranges::range R>
 auto alltoall(const R& values, std::span<const std::int64_t> counts = {}, const Options& options = {}) {
-  return alltoall_async(values, counts, options).get();
+  return alltoall_async<detail::Perform>(values, counts, options);
 }
 
 // Reduces over the ranks and returns this rank's part; values that do not divide evenly go to the first ranks.
-template <std::ranges::range R>
-Future<std::vector<detail::Stored<R>>> reducescatter_async(R&& values, ReduceOp op = sum, const Options& options = {}) {
+template <typename How = detail::Begin, std::ranges::range R>
+auto reducescatter_async(R&& values, ReduceOp op = sum, const Options& options = {}) {
   detail::check_outlives_call<R>();
   const detail::Tensor pinned(values);
   const hvd_tensor tensor = pinned;
@@ -293,27 +306,25 @@ Future<std::vector<detail::Stored<R>>> reducescatter_async(R&& values, ReduceOp 
   call.reduce_op = static_cast<std::int32_t>(op);
   call.count = 1;
   call.inputs = &tensor;
-  return detail::submit<std::vector<detail::Stored<R>>>(call, detail::collect_vector<detail::Stored<R>>);
+  return How::template start<std::vector<detail::Stored<R>>>(call, detail::collect_vector<detail::Stored<R>>);
 }
 
 template <std::ranges::range R>
 auto reducescatter(const R& values, ReduceOp op = sum, const Options& options = {}) {
-  return reducescatter_async(values, op, options).get();
+  return reducescatter_async<detail::Perform>(values, op, options);
 }
 
 // Returns when all ranks have called it.
-inline void barrier(const Options& options = {}) { detail::submit(detail::make_call(HVD_BARRIER, options)).get(); }
+inline void barrier(const Options& options = {}) { detail::Perform::start(detail::make_call(HVD_BARRIER, options)); }
 
 // "I have no more data": until all ranks have joined, this one takes part in their reductions with neutral elements.
 // Returns the last rank that joined.
 inline int join(const Options& options = {}) {
-  return detail::submit<int>(detail::make_call(HVD_JOIN, options),
-                             [](hvd_work* work) {
-                               std::int32_t rank = 0;
-                               detail::check(hvd_work_last_joined(work, &rank));
-                               return static_cast<int>(rank);
-                             })
-      .get();
+  return detail::Perform::start<int>(detail::make_call(HVD_JOIN, options), [](hvd_work* work) {
+    std::int32_t rank = 0;
+    detail::check(hvd_work_last_joined(work, &rank));
+    return static_cast<int>(rank);
+  });
 }
 
 }  // namespace v1

@@ -33,6 +33,7 @@ struct alignas(128) Signal {
   static constexpr std::size_t kPayloadBytes = 112;
 
   std::atomic<std::uint32_t> value{0};
+  std::uint32_t tag = 0;
   alignas(8) std::array<std::byte, kPayloadBytes> payload;
   std::atomic<std::uint32_t> sleepers{0};
 

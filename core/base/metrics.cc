@@ -6,6 +6,8 @@ namespace hvd {
 
 namespace {
 
+double count_of(const Gauge& gauge) { return static_cast<double>(gauge.value()); }
+
 double count_of(const Counter& counter) { return static_cast<double>(counter.value()); }
 
 double seconds_of(const Counter& counter) { return seconds(Duration(static_cast<Duration::rep>(counter.value()))); }
@@ -19,6 +21,13 @@ std::vector<NamedMetric> list(const Metrics& metrics) {
           {"rounds", count_of(metrics.rounds)},
           {"cache_hits", count_of(metrics.cache_hits)},
           {"cache_misses", count_of(metrics.cache_misses)},
+          {"lock_state", count_of(metrics.lock_state)},
+          {"locked_buckets", count_of(metrics.locked_buckets)},
+          {"breaks_new_operation", count_of(metrics.breaks[1])},
+          {"breaks_order", count_of(metrics.breaks[2])},
+          {"breaks_late", count_of(metrics.breaks[3])},
+          {"breaks_leaving", count_of(metrics.breaks[4])},
+          {"breaks_other_rank", count_of(metrics.breaks[5])},
           {"operations", count_of(metrics.operations)},
           {"buckets", count_of(metrics.buckets)},
           {"bytes", count_of(metrics.bytes)},

@@ -4,6 +4,7 @@
 // right, and together those of about one moment.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <vector>
@@ -23,6 +24,16 @@ class Counter {
   std::atomic<std::uint64_t> value_{0};
 };
 
+// What is now, and not how often it was.
+class Gauge {
+ public:
+  void set(std::uint64_t value) { value_.store(value, std::memory_order_relaxed); }
+  std::uint64_t value() const { return value_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<std::uint64_t> value_{0};
+};
+
 struct Metrics {
   // the control plane
   Counter control_messages;  // sent by this rank
@@ -30,6 +41,11 @@ struct Metrics {
   Counter rounds;            // messages of the coordinator that this rank has carried out
   Counter cache_hits;        // submissions announced as a bit
   Counter cache_misses;      // submissions announced as a whole request
+
+  // the schedule lock (core/negotiation/schedule_lock.h)
+  Gauge lock_state;
+  Counter locked_buckets;         // performed without negotiation
+  std::array<Counter, 6> breaks;  // by ScheduleLock::Cause, as seen by this rank
 
   // the data plane
   Counter operations;  // submissions that have ended, well or badly

@@ -12,6 +12,12 @@
 
 namespace hvd {
 
+// On what terms a rank enters a collective.
+enum class Entry : std::uint8_t {
+  settled,  // all ranks have agreed on it beforehand
+  asking,   // it takes place if all ranks ask for it: see Backend::run
+};
+
 // One tensor of a call. Input and output may be the same memory, and never overlap otherwise.
 struct Piece {
   const void* input = nullptr;  // null with elements to give: a joined rank, contributes the operation's identity
@@ -29,6 +35,8 @@ struct CollectiveCall {
   const ProcessSet* set = nullptr;
   int device = -1;             // where the tensors lie; kCpuDevice or an accelerator
   std::uint64_t sequence = 0;  // number of this call in the set, the same on every rank
+  Entry entry = Entry::settled;
+  std::uint32_t ticket = 0;  // with what must be the same on every rank that enters, to find out who is elsewhere
 
   std::vector<Piece> pieces;
 

@@ -2,7 +2,10 @@
 
 namespace hvd {
 
-bool Work::wait(Deadline deadline) { return done_.wait_change(0, deadline, nullptr) != 0; }
+bool Work::wait(Deadline deadline) {
+  set_awaited();
+  return done_.wait_change(0, deadline, nullptr) != 0;
+}
 
 void Work::complete(Status status) {
   status_ = std::move(status);

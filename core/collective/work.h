@@ -19,6 +19,9 @@ class Work {
 
   // True once done; false at the deadline. Sleeps at once: the engine that it waits for may need this very core.
   bool wait(Deadline deadline);
+  // Has anybody begun to wait? What that thread has submitted before is then in the queue. Any thread.
+  bool awaited() const { return awaited_.load(std::memory_order_acquire); }
+  void set_awaited() { awaited_.store(true, std::memory_order_release); }
 
   // How it ended. Requires done().
   const Status& status() const { return status_; }
@@ -32,6 +35,7 @@ class Work {
 
  private:
   Signal done_;
+  std::atomic<bool> awaited_{false};
   Status status_;
 };
 

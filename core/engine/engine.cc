@@ -1,9 +1,10 @@
 #include "core/engine/engine.h"
 
 #include <algorithm>
-#include <cfenv>
 
 #include "core/base/error.h"
+#include "core/base/floating_point.h"
+#include "core/base/futex.h"
 #include "core/base/thread.h"
 #include "core/fusion/bucket_planner.h"
 
@@ -18,14 +19,39 @@ constexpr Duration kVerdictPatience = std::chrono::milliseconds(200);
 // How long a leaving rank waits for the coordinator to acknowledge.
 constexpr Duration kLeavePatience = std::chrono::seconds(5);
 
+// In a locked schedule: how long a caller that has begun a collective waits for the other ranks before it has them
+// asked whether they want it at all, and how many times as long the engine's thread does; and how long a rank waits for
+// an operation that the schedule wants first while a caller, or nobody yet, waits for a later one.
+constexpr Duration kLatePatience = std::chrono::milliseconds(100);
+constexpr int kThreadPatience = 50;
+constexpr Duration kCallerPatience = std::chrono::microseconds(50);
+constexpr Duration kProgramPatience = std::chrono::seconds(1);
+
+const char* cause_text(ScheduleLock::Cause cause) {
+  switch (cause) {
+    case ScheduleLock::Cause::none: break;
+    case ScheduleLock::Cause::new_operation: return "an operation that is not in it, or not like this, was submitted";
+    case ScheduleLock::Cause::order: return "a caller waits for an operation while an earlier one was not submitted";
+    case ScheduleLock::Cause::late: return "other ranks did not come";
+    case ScheduleLock::Cause::leaving: return "this rank leaves";
+    case ScheduleLock::Cause::other_rank: return "another rank has asked for it";
+  }
+  return "no cause";
+}
+
 }  // namespace
 
 Engine::Engine(const Parts& parts, std::unique_ptr<Executor> executor)
     : parts_(parts),
-      negotiator_(parts.topology, parts.config, parts.channel, parts.metrics, parts.timeline),
+      negotiator_(parts.topology, parts.config, parts.channel, parts.metrics, parts.timeline,
+                  parts.config.schedule_lock && executor->can_be_asked(parts.global_set)),
       executor_(std::move(executor)),
       pending_(parts.metrics),
-      thread_([this] { run(); }) {}
+      caller_wait_(wait_policy_for(parts.topology.local_size, allowed_cpus())),
+      thread_wait_(wait_policy_for(parts.topology.local_size, allowed_cpus())) {
+  executor_->set_late_callback(kLatePatience, [this] { return wait_on(); });
+  thread_ = std::thread([this] { run_thread(); });
+}
 
 Engine::~Engine() {
   leave();
@@ -47,12 +73,10 @@ void Engine::join() {
   if (thread_.joinable()) thread_.join();
 }
 
-void Engine::run() {
-  name_this_thread("hvd-engine");
-  // The thread that called init() may flush denormals or round in its own way, and a new thread inherits that.
-  std::fesetenv(FE_DFL_ENV);
+// Runs the body, which drives; what it throws ends the run. False if the run has ended.
+bool Engine::drive(const auto& body) {
   try {
-    while (!ended_) run_round();
+    if (!ended_) body();
   } catch (...) {
     const Status own = current_exception_status();
     try {
@@ -61,23 +85,75 @@ void Engine::run() {
       end(own);
     }
   }
+  return !ended_;
 }
 
-void Engine::run_round() {
+void Engine::run_thread() {
+  name_this_thread("hvd-engine");
+  const DefaultFloatingPoint floating_point;
+  for (;;) {
+    std::optional<Pause> pause;
+    {
+      std::lock_guard driver(driver_);
+      if (!drive([&] { pause = run_round(); })) return;
+    }
+    if (pause) parts_.channel.wait(pause->heard, pause->deadline, pause->eager ? &thread_wait_ : nullptr);
+  }
+}
+
+bool Engine::run(Submission& submission, std::unique_lock<std::mutex>& submitting, Deadline deadline) {
+  const std::unique_lock driver(driver_, std::try_to_lock);
+  if (!driver || ended_) return false;
+  const DefaultFloatingPoint floating_point;
+  const std::shared_ptr<Work> work = submission.work;
+  work->set_awaited();
+  caller_drives_ = true;
+  drive([&] {
+    take_submissions();
+    const Request& request = insert(std::move(submission));
+    submitting.unlock();
+    file({&request});
+    while (!ended_ && !work->done() && Clock::now() < deadline) {
+      const auto pause = run_round();
+      if (!pause || work->done()) continue;
+      parts_.channel.wait(pause->heard, std::min(pause->deadline, deadline), &caller_wait_);
+    }
+  });
+  caller_drives_ = false;
+  // Whatever came meanwhile rang the doorbell, and the engine's thread is on its way. What is left it is to be told.
+  if (!pending_.empty()) parts_.channel.wake();
+  return !submitting.owns_lock();
+}
+
+// Does what there is to do; nothing, if there is something to wait for.
+std::optional<Engine::Pause> Engine::run_round() {
   parts_.abort.check();
   bool progressed = false;
-  // Messages first: the channel remembers this look, so that a submission after it ends the wait below.
+  const bool was_awaited = blocked_since_ && awaited();  // before the look into the queue
+  // Messages first: the channel remembers this look, so that a submission after it ends the pause.
   while (!ended_) {
     auto message = negotiator_.next(Clock::now());
     if (!message) break;
     apply(std::move(*message));
     progressed = true;
   }
-  if (ended_ || take_submissions() || progressed) return;
+  if (!ended_) progressed = take_submissions() || progressed;
+  if (!ended_) progressed = follow_schedule() || progressed;
+  if (progressed) blocked_since_.reset();
+  if (ended_ || progressed) return std::nullopt;
   if (Clock::now() >= leave_deadline_) {
-    return end(Status(StatusCode::shut_down, "this rank has shut hvd down; the coordinator did not answer"));
+    end(Status(StatusCode::shut_down, "this rank has shut hvd down; the coordinator did not answer"));
+    return std::nullopt;
   }
-  parts_.channel.wait(std::min(negotiator_.next_deadline(), leave_deadline_), !pending_.empty());
+  const Deadline deadline =
+      std::min({negotiator_.next_deadline(), leave_deadline_, look_for_blocked_callers(was_awaited)});
+  return Pause{.heard = parts_.channel.heard(), .deadline = deadline, .eager = !pending_.empty()};
+}
+
+const Request& Engine::insert(Submission submission) {
+  const Request& request = pending_.insert(std::move(submission)).request;
+  if (parts_.timeline.active()) parts_.timeline.begin(request.name, negotiation_activity(request));
+  return request;
 }
 
 bool Engine::take_submissions() {
@@ -85,23 +161,35 @@ bool Engine::take_submissions() {
   const bool leave_now = leaving_.load(std::memory_order_acquire) && !left_;
   if (taken.empty() && !leave_now) return false;
   std::vector<const Request*> requests;
-  for (Submission& submission : taken) {
-    const Request& request = pending_.insert(std::move(submission)).request;
-    if (parts_.timeline.active()) parts_.timeline.begin(request.name, negotiation_activity(request));
-    requests.push_back(&request);
-  }
+  for (Submission& submission : taken) requests.push_back(&insert(std::move(submission)));
   if (leave_now) {
     left_ = true;
     leave_deadline_ = deadline_after(kLeavePatience);
   }
-  negotiator_.announce(requests, leave_now);
+  file(requests);
+  if (leave_now && lock_.active()) break_up(ScheduleLock::Cause::leaving);
   return true;
+}
+
+// What has just been submitted, and whether this rank leaves, goes to the coordinator, or into the schedule.
+void Engine::file(const std::vector<const Request*>& requests) {
+  if (!lock_.active()) return announce(requests);
+  for (const Request* request : requests) file_in_schedule(*request);
+}
+
+void Engine::announce(const std::vector<const Request*>& requests) {
+  if (!requests.empty() || left_) negotiator_.announce(requests, left_);
 }
 
 void Engine::apply(CoordinatorMessage message) {
   for (const std::string& notice : message.notices) parts_.log.warning(notice);
   std::vector<std::shared_ptr<const Response>> executes;
   for (auto& entry : message.entries) {
+    if (entry.response && entry.response->kind == Response::Kind::lock) {
+      perform(executes);
+      lock(entry.response->schedule, message.number);
+      continue;
+    }
     const bool is_new = entry.response.has_value();
     auto response = negotiator_.resolve(std::move(entry));
     if (response->kind != Response::Kind::execute) {
@@ -130,9 +218,112 @@ void Engine::perform(std::vector<std::shared_ptr<const Response>>& executes) {
   executes.clear();
 }
 
+// ---- The locked schedule
+
+void Engine::lock(const Schedule& schedule, std::uint64_t epoch) {
+  negotiator_.settle(parts_.config.collective_timeout);
+  scheduled_.clear();
+  std::vector<std::vector<const Response*>> groups;
+  for (const auto& slots : schedule) {
+    groups.emplace_back();
+    for (const std::uint32_t slot : slots) {
+      groups.back().push_back(scheduled_.emplace_back(negotiator_.cached(slot)).get());
+    }
+  }
+  stages_ = plan_stages(groups, parts_.config.fusion_threshold_bytes);
+  std::vector<std::vector<std::uint32_t>> stage_slots;
+  for (const Stage& stage : stages_) {
+    stage_slots.emplace_back();
+    for (const Response* response : responses_of(stage)) stage_slots.back().push_back(response->slot);
+  }
+  lock_.propose(epoch, stage_slots);
+  pending_.for_each([this](const Submission& submission) { file_in_schedule(submission.request); });
+  if (left_) break_up(ScheduleLock::Cause::leaving);
+  parts_.metrics.lock_state.set(static_cast<std::uint64_t>(lock_.state()));
+}
+
+void Engine::file_in_schedule(const Request& request) {
+  const auto slot = negotiator_.slot_of(request);
+  if (!slot || !lock_.submitted(*slot)) break_up(ScheduleLock::Cause::new_operation);
+}
+
+// True if something has been done.
+bool Engine::follow_schedule() {
+  bool progressed = false;
+  while (lock_.active() && !ended_) {
+    const ScheduleLock::Step step = lock_.next(parts_.channel.break_requested() == lock_.epoch());
+    if (step.kind == ScheduleLock::Step::Kind::wait) break;
+    progressed = true;
+    if (step.kind == ScheduleLock::Step::Kind::perform && perform_stage(stages_[step.stage])) {
+      lock_.performed();
+      parts_.metrics.lock_state.set(static_cast<std::uint64_t>(lock_.state()));
+    } else {
+      if (step.kind == ScheduleLock::Step::Kind::decline) executor_->decline(parts_.global_set);
+      leave_schedule();
+    }
+  }
+  return progressed;
+}
+
+// False if another rank has declined. Who has entered the first bucket has all the operations of the others.
+bool Engine::perform_stage(const Stage& stage) {
+  late_calls_ = 0;
+  if (!executor_->run(stage.front(), parts_.global_set, pending_, Entry::asking)) return false;
+  for (std::size_t i = 1; i < stage.size(); ++i) executor_->run(stage[i], parts_.global_set, pending_);
+  parts_.metrics.locked_buckets.add(stage.size());
+  return true;
+}
+
+// The others have not come to the stage under way. A caller has a deadline, and signals to look after.
+bool Engine::wait_on() {
+  if (!caller_drives_ && ++late_calls_ < kThreadPatience) return true;
+  break_up(ScheduleLock::Cause::late);
+  return false;
+}
+
+// The other ranks may have nothing to do, and must hear that they are to decline.
+void Engine::break_up(ScheduleLock::Cause cause) {
+  if (lock_.state() == ScheduleLock::State::breaking) return;
+  lock_.break_up(cause);
+  parts_.channel.request_break(lock_.epoch());
+}
+
+void Engine::leave_schedule() {
+  const auto cause = lock_.cause() == ScheduleLock::Cause::none ? ScheduleLock::Cause::other_rank : lock_.cause();
+  parts_.metrics.breaks[static_cast<std::size_t>(cause)].add();
+  parts_.log.debug("the schedule is given up after " + std::to_string(lock_.steps()) + " steps: " + cause_text(cause));
+  lock_.ended();
+  parts_.metrics.lock_state.set(static_cast<std::uint64_t>(lock_.state()));
+  negotiator_.unlock(lock_.steps());
+  std::vector<const Request*> requests;
+  pending_.for_each([&](const Submission& submission) { requests.push_back(&submission.request); });
+  announce(requests);
+}
+
+bool Engine::awaited() const {
+  bool any = false;
+  pending_.for_each([&](const Submission& submission) { any = any || submission.work->awaited(); });
+  return any;
+}
+
+// While the schedule waits for an operation that this rank has not submitted, does somebody wait for a later one? Then
+// the program has changed its order, and would wait for ever. Returns when to look again.
+Deadline Engine::look_for_blocked_callers(bool awaited) {
+  if (!lock_.active() || pending_.empty()) return Deadline::max();
+  const TimePoint now = Clock::now();
+  if (!blocked_since_) blocked_since_ = now;
+  const Duration blocked = now - *blocked_since_;
+  if (blocked >= (awaited ? kCallerPatience : kProgramPatience)) {
+    break_up(ScheduleLock::Cause::order);
+    return now;
+  }
+  return now + std::max(kCallerPatience, blocked);
+}
+
 void Engine::finish(const Response& response) {
   switch (response.kind) {
-    case Response::Kind::execute: return;
+    case Response::Kind::execute:
+    case Response::Kind::lock: return;
     case Response::Kind::error:
       if (std::binary_search(response.ranks.begin(), response.ranks.end(), parts_.topology.rank)) {
         parts_.timeline.end(response.request.name);
@@ -148,6 +339,11 @@ void Engine::finish(const Response& response) {
       }
       return;
     case Response::Kind::shut_down:
+      // A rank that leaves may have said so before it knew of a schedule, and waits now for all to decline.
+      if (lock_.active()) {
+        executor_->decline(parts_.global_set);
+        lock_.ended();
+      }
       agreed_to_end_ = true;
       end(response.status);
       return;
@@ -161,7 +357,7 @@ Status Engine::verdict(const Status& own) {
     while (!parts_.abort.raised() && Clock::now() < deadline) {
       while (parts_.channel.receive()) {
       }
-      parts_.channel.wait(deadline, false);
+      parts_.channel.wait(parts_.channel.heard(), deadline, nullptr);
     }
   }
   if (parts_.abort.raise(own)) {

@@ -1,13 +1,17 @@
-// The coordinator thread of this process ("hvd-engine"): takes submissions, negotiates, performs what was agreed.
+// Takes submissions, negotiates, performs what was agreed; or, while steps repeat, performs what the locked schedule
+// says (schedule_lock.h).
 //
-// Event driven: it sleeps until somebody submits, a message arrives or a stall is due to be reported. It owns the
-// pending table, the negotiator and the executor; other threads reach it through the SubmissionQueue, wake() and
-// leave() only. When the run ends, well or badly, every work that is still open is completed with the reason.
+// Event driven. One thread at a time drives it: as a rule its own ("hvd-engine"), which sleeps until somebody submits,
+// a message arrives or a stall is due to be reported; or a caller that waits for its operation anyway (run()), if
+// nobody else does, which saves handing the operation over and the result back. Whoever drives holds driver_, and with
+// it the pending table, the negotiator, the lock and the executor; others reach them through the SubmissionQueue and
+// leave(). When the run ends, well or badly, every work that is still open is completed with the reason.
 #pragma once
 
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -16,8 +20,10 @@
 #include "core/base/metrics.h"
 #include "core/config.h"
 #include "core/execution/executor.h"
+#include "core/fusion/stage_planner.h"
 #include "core/negotiation/control_channel.h"
 #include "core/negotiation/negotiator.h"
+#include "core/negotiation/schedule_lock.h"
 #include "core/submission/pending_table.h"
 #include "core/submission/submission_queue.h"
 
@@ -45,6 +51,12 @@ class Engine {
   // Any thread. Not ok once the run has ended: the reason.
   Status submit(Submission& submission);
 
+  // Any thread: performs the submission on this thread, with whatever else becomes ready meanwhile; returns when its
+  // work is done, or soon after the deadline. False if another thread drives just now, or the run has ended: nothing
+  // has happened then. Otherwise unlocks `submitting`, under which submissions are put into their order, once this one
+  // has its place.
+  bool run(Submission& submission, std::unique_lock<std::mutex>& submitting, Deadline deadline);
+
   // Any thread: asks the other ranks to end the run, and this thread to end when they know.
   void leave();
   // Any thread: waits until the run has ended.
@@ -54,24 +66,58 @@ class Engine {
   bool all_know() const { return agreed_to_end_ || parts_.abort.raised(); }
 
  private:
-  void run();
-  void run_round();
+  // What to wait for until the next round.
+  struct Pause {
+    std::uint32_t heard = 0;
+    Deadline deadline = Deadline::max();
+    bool eager = false;
+  };
+
+  void run_thread();
+  bool drive(const auto& body);
+  std::optional<Pause> run_round();
+  const Request& insert(Submission submission);
   bool take_submissions();
+  void file(const std::vector<const Request*>& requests);
+  void announce(const std::vector<const Request*>& requests);
   void apply(CoordinatorMessage message);
   void perform(std::vector<std::shared_ptr<const Response>>& executes);
+
+  // The locked schedule.
+  void lock(const Schedule& schedule, std::uint64_t epoch);
+  void file_in_schedule(const Request& request);
+  bool follow_schedule();
+  bool perform_stage(const Stage& stage);
+  void break_up(ScheduleLock::Cause cause);
+  void leave_schedule();
+  bool awaited() const;
+  bool wait_on();
+  Deadline look_for_blocked_callers(bool awaited);
+
   void finish(const Response& response);
   Status verdict(const Status& own);
   void end(const Status& reason);
   Status reason() const;
 
   const Parts parts_;
+
+  std::mutex driver_;  // guards all but the queue and what has a guard of its own
   Negotiator negotiator_;
-  std::unique_ptr<Executor> executor_;  // engine thread only, as all below but the queue
+  std::unique_ptr<Executor> executor_;
   PendingTable pending_;
+  ScheduleLock lock_;
+  std::vector<std::shared_ptr<const Response>> scheduled_;  // what stages_ points into
+  std::vector<Stage> stages_;
+  bool caller_drives_ = false;
+  int late_calls_ = 0;                         // in the stage under way
+  std::optional<TimePoint> blocked_since_;     // locked, with something pending and nothing to do
   bool left_ = false;                          // the coordinator was told that this rank leaves,
   Deadline leave_deadline_ = Deadline::max();  // and has until then to acknowledge
   bool agreed_to_end_ = false;
   bool ended_ = false;
+
+  AdaptiveWait caller_wait_;  // of callers that drive
+  AdaptiveWait thread_wait_;  // the engine's thread alone
 
   SubmissionQueue queue_;
   std::atomic<bool> leaving_{false};

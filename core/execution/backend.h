@@ -2,13 +2,20 @@
 // calls it, on the engine thread only.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "core/base/clock.h"
 #include "core/collective/collective_call.h"
 
 namespace hvd {
+
+// A collective that this rank asked for does not take place: another rank has declined it. Not an Error: nothing is
+// wrong.
+struct Declined {};
 
 class Backend {
  public:
@@ -22,7 +29,21 @@ class Backend {
 
   // Performs the call and returns when outputs are complete and inputs may be reused. Throws PeerLost, Timeout,
   // Aborted or Internal; after a throw the backend is not used again. Outputs are then undefined.
+  //
+  // Entry::asking (only if can_be_asked()): throws Declined, on every rank that asked, if a rank has declined; inputs
+  // are then as they were, and the backend can be used as before.
   virtual void run(const CollectiveCall& call) = 0;
+
+  // Whether ranks may enter collectives of this set without having agreed on them: no output is written, and no input
+  // lost, before every rank of the set has been heard. The same on every rank.
+  virtual bool can_be_asked(const ProcessSet&) const { return false; }
+
+  // This rank's part in a collective that it does not want: returns once every rank of the set knows.
+  virtual void decline(const ProcessSet&, std::uint32_t /*ticket*/) {}
+
+  // Has `late` called, on the thread that waits, whenever a rank that asks has waited for so long for the others'
+  // answers; not any more for this collective once it has returned false.
+  virtual void set_late_callback(Duration /*patience*/, std::function<bool()> /*late*/) {}
 };
 
 }  // namespace hvd

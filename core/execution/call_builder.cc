@@ -93,6 +93,7 @@ CollectiveCall build_call(const Bucket& bucket, const ProcessSet& set, int posit
   }
   if (agreed.collective == Collective::broadcast) call.root = set.rank_of(agreed.root).value();
 
+  if (agreed.collective == Collective::barrier) return call;
   for (const Bucket::Item& item : bucket.items) {
     const Response& response = *item.response;
     const TensorSpec& spec = response.request.tensors[item.tensor];

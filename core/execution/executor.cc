@@ -1,10 +1,18 @@
 #include "core/execution/executor.h"
 
+#include <algorithm>
+
 #include "core/base/error.h"
 #include "core/execution/backend_selector.h"
 #include "core/execution/call_builder.h"
 
 namespace hvd {
+
+namespace {
+
+std::uint32_t ticket_of(std::uint64_t sequence) { return static_cast<std::uint32_t>(sequence) & 0x7fffffff; }
+
+}  // namespace
 
 void complete_pending(PendingTable& pending, std::int32_t process_set, const std::string& name, const Status& status) {
   auto submission = pending.remove(process_set, name);
@@ -30,16 +38,23 @@ Status Executor::run(const CollectiveCall& call, TimelineRows& rows) {
   return {};
 }
 
-void Executor::run(const Bucket& bucket, const ProcessSet& set, PendingTable& pending) {
+bool Executor::run(const Bucket& bucket, const ProcessSet& set, PendingTable& pending, Entry entry) {
   Status status;
-  {
+  try {
     TimelineRows rows(timeline_, bucket, pending);
-    // A barrier is over once all ranks have asked for it.
-    if (bucket.request().collective != Collective::barrier) {
+    // A barrier that ranks have agreed on is over: all have asked for it.
+    if (bucket.request().collective != Collective::barrier || entry == Entry::asking) {
       CollectiveCall call = build_call(bucket, set, set.rank_of(rank_).value(), pending);
-      call.sequence = ++sequences_[set.id];
+      std::uint64_t& sequence = sequences_[set.id];
+      call.sequence = sequence + 1;
+      call.entry = entry;
+      call.ticket = ticket_of(call.sequence);
       status = run(call, rows);
+      ++sequence;
     }
+  } catch (const Declined&) {
+    take_back(bucket, pending);
+    return false;
   }
   for (const Bucket::Item& item : bucket.items) {
     const std::string& name = item.response->request.name;
@@ -52,6 +67,32 @@ void Executor::run(const Bucket& bucket, const ProcessSet& set, PendingTable& pe
       --own->tensors_left;
     }
   }
+  return true;
+}
+
+// They are negotiated on again.
+void Executor::take_back(const Bucket& bucket, const PendingTable& pending) {
+  for (const Bucket::Item& item : bucket.items) {
+    const Request& request = item.response->request;
+    const Submission* own = pending.find(request.process_set, request.name);
+    if (own == nullptr) continue;
+    own->work->outputs.clear();
+    own->work->received_splits.clear();
+    if (timeline_.active()) timeline_.begin(request.name, negotiation_activity(request));
+  }
+}
+
+bool Executor::can_be_asked(const ProcessSet& set) const {
+  return std::all_of(backends_.begin(), backends_.end(),
+                     [&](const auto& backend) { return backend->can_be_asked(set); });
+}
+
+void Executor::decline(const ProcessSet& set) {
+  for (const auto& backend : backends_) backend->decline(set, ticket_of(sequences_[set.id] + 1));
+}
+
+void Executor::set_late_callback(Duration patience, const std::function<bool()>& late) {
+  for (const auto& backend : backends_) backend->set_late_callback(patience, late);
 }
 
 }  // namespace hvd

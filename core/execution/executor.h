@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <vector>
@@ -21,12 +22,19 @@ class Executor {
       : backends_(std::move(backends)), rank_(rank), metrics_(metrics), timeline_(timeline) {}
 
   // Throws what the backend throws: the data plane is broken then, and the job with it. A call that no backend can do
-  // ends with an error on its works only, on every rank alike.
-  void run(const Bucket& bucket, const ProcessSet& set, PendingTable& pending);
+  // ends with an error on its works only, on every rank alike. False if the bucket was asked for and another rank has
+  // declined it: nothing has happened then.
+  bool run(const Bucket& bucket, const ProcessSet& set, PendingTable& pending, Entry entry = Entry::settled);
+
+  // As Backend's, of all backends.
+  bool can_be_asked(const ProcessSet& set) const;
+  void decline(const ProcessSet& set);
+  void set_late_callback(Duration patience, const std::function<bool()>& late);
 
  private:
-  // Ok, or that there is no backend for it.
+  // Ok, or that there is no backend for it. Throws Declined.
   Status run(const CollectiveCall& call, TimelineRows& rows);
+  void take_back(const Bucket& bucket, const PendingTable& pending);
 
   std::vector<std::unique_ptr<Backend>> backends_;
   const int rank_;

@@ -1,12 +1,13 @@
 // Small messages between the coordinator (rank 0) and every other rank, and the news of who is gone.
 //
-// The seam between the negotiation, which is pure, and what carries its messages (star_channel.h). All calls come from
-// the engine thread, except wake().
+// The seam between the negotiation, which is pure, and what carries its messages (star_channel.h). Calls come from
+// whoever drives the engine, one thread at a time, but for those that any thread may make.
 #pragma once
 
 #include <optional>
 
 #include "core/base/clock.h"
+#include "core/base/futex.h"
 #include "core/base/status.h"
 #include "core/net/frame.h"
 
@@ -36,12 +37,21 @@ class ControlChannel {
   // Tells every rank that the job is over and why; used when the data plane failed here.
   virtual void broadcast_abort(const Status& reason) = 0;
 
-  // Sleeps until a message, a wake() or a raised AbortFlag since the last receive() that returned nothing, or the
-  // deadline. `eager`: an answer is due within microseconds, so spin first where cores allow it.
-  virtual void wait(Deadline deadline, bool eager) = 0;
+  // Where the doorbell stood before the last receive(): what has come since ends a wait() from there.
+  virtual std::uint32_t heard() const = 0;
+
+  // Sleeps until a message, a wake(), a request_break() or a raised AbortFlag since the doorbell stood at `heard`, or
+  // the deadline. `busily`: how to look out for an answer that is due within microseconds; null: asleep at once. Any
+  // thread.
+  virtual void wait(std::uint32_t heard, Deadline deadline, AdaptiveWait* busily) = 0;
 
   // Ends a wait(), now or the next one. Any thread.
   virtual void wake() = 0;
+
+  // Has every rank's wait() end and break_requested() return this from now on. Only where all ranks share memory; any
+  // number of ranks may call it. Any thread.
+  virtual void request_break(std::uint64_t epoch) = 0;
+  virtual std::uint64_t break_requested() const = 0;
 
   // Delivers what is queued, says goodbye to the peers so that they do not take the closing of connections for a
   // death, and closes. Bounded by the deadline. Without it the destructor just closes, and the peers are told that this

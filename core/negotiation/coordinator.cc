@@ -25,6 +25,7 @@ Coordinator::Coordinator(const CoordinatorOptions& options, DescribeRank describ
       describe_rank_(std::move(describe_rank)),
       cache_(options.cache_capacity),
       stalls_(stall_inspector_for(options)),
+      locks_(options.locks),
       applied_(index(options.size)) {
   Group& global = groups_[kGlobalProcessSet];
   global.set.id = kGlobalProcessSet;
@@ -43,14 +44,19 @@ void Coordinator::receive(int rank, const RankMessage& message, TimePoint now) {
     violation(rank, "says it has applied message " + std::to_string(message.applied));
   }
   applied = message.applied;
+  if (message.shut_down && !leaving_) leaving_ = rank;
+  if (applied < locked_by_) return;
   for (const std::uint32_t slot : message.hits) receive_hit(rank, slot, applied, now);
   for (const Request& request : message.requests) receive_request(rank, request, now);
-  if (message.shut_down && !leaving_) leaving_ = rank;
 }
 
 std::optional<CoordinatorMessage> Coordinator::respond(TimePoint now) {
   if (closed_) return std::nullopt;
   if (now >= stalls_.next_check()) inspect_stalls(now);
+  if (locks_ && !outgoing_.entries.empty()) {
+    if (stalls_.nothing_waits()) learner_.paused();
+    if (can_lock()) lock_schedule();
+  }
   if (leaving_) {
     Response response;
     response.kind = Response::Kind::shut_down;
@@ -128,6 +134,7 @@ void Coordinator::join(Group& group, int rank, const Request& request) {
   if (group.joined[index(position)]) violation(rank, "joins twice");
   group.joined[index(position)] = true;
   ++group.joined_count;
+  learner_.disturbed();
   forgive_debts(group, position);
   for (Operation* operation : open_operations(&group)) {
     if (operation->asked[index(position)]) continue;
@@ -154,6 +161,7 @@ void Coordinator::open_round(Operation& operation, int position, TimePoint now) 
   operation.since = now;
   operation.order = ++rounds_;
   operation.first = position;
+  operation.applied = 0;
   operation.missing = operation.group->set.size() - operation.group->joined_count;
   operation.asked.assign(operation.group->joined.size(), false);
   if (operation.slot != kNoSlot) cache_.hold(operation.slot);
@@ -176,6 +184,7 @@ void Coordinator::mark_asked(Operation& operation, int position) {
   if (operation.asked[index(position)]) violation(rank, "submits '" + operation.key->name + "' twice");
   operation.asked[index(position)] = true;
   --operation.missing;
+  operation.applied = std::max(operation.applied, applied_[index(rank)]);
 }
 
 void Coordinator::enter_round(Operation& operation, int position) {
@@ -201,6 +210,7 @@ void Coordinator::settle_round(Operation& operation) {
 void Coordinator::execute_round(Operation& operation) {
   if (operation.cached) {
     outgoing_.entries.push_back({operation.slot, std::nullopt});
+    learner_.executed(operation.slot, outgoing_.number, operation.applied);
     return close_round(operation);
   }
   Response response = operation.draft->response();
@@ -210,7 +220,9 @@ void Coordinator::execute_round(Operation& operation) {
     return fail_round(operation, Status(StatusCode::mismatch, text + ": " + overflow));
   }
   response.slot = slot_for(operation);
+  if (response.slot == kNoSlot || cache_.current(response.slot)) learner_.disturbed();
   if (response.slot != kNoSlot) {
+    learner_.executed(response.slot, outgoing_.number, operation.applied);
     auto content = std::make_shared<const Agreement>(std::move(*operation.draft));
     cache_.store(response.slot, std::move(content), outgoing_.number, applied_by_all(*operation.group));
   }
@@ -256,6 +268,7 @@ void Coordinator::answer_error(const Operation& operation, const Status& status,
   response.request.name = operation.key->name;
   response.status = status;
   response.ranks = std::move(ranks);
+  learner_.disturbed();
   outgoing_.entries.push_back({kNoSlot, std::move(response)});
 }
 
@@ -288,6 +301,32 @@ void Coordinator::forgive_debts(Group& group, int position) {
     forget_if_idle(*operation);
   }
 }
+
+// ---- The schedule lock
+
+bool Coordinator::can_lock() const {
+  if (!learner_.has_schedule() || leaving_) return false;
+  for (const auto& [id, group] : groups_) {
+    if (group.joined_count > 0) return false;
+  }
+  return std::all_of(operations_.begin(), operations_.end(), [this](const auto& entry) {
+    const Operation& operation = entry.second;
+    const bool as_scheduled = !operation.open || (operation.cached && learner_.has(operation.slot));
+    return as_scheduled && operation.failed.empty();
+  });
+}
+
+void Coordinator::lock_schedule() {
+  Response response;
+  response.kind = Response::Kind::lock;
+  response.schedule = learner_.schedule();
+  outgoing_.entries.push_back({kNoSlot, std::move(response)});
+  locked_by_ = outgoing_.number;
+  for (Operation* operation : open_operations(nullptr)) close_round(*operation);
+  learner_.disturbed();
+}
+
+void Coordinator::unlock(std::uint64_t steps) { learner_.given_up(steps); }
 
 // ---- Cache slots
 

@@ -27,6 +27,7 @@
 #include "core/negotiation/operation_key.h"
 #include "core/negotiation/rank_message.h"
 #include "core/negotiation/response.h"
+#include "core/negotiation/schedule_learner.h"
 #include "core/negotiation/stall_inspector.h"
 
 namespace hvd {
@@ -37,8 +38,12 @@ struct CoordinatorOptions {
   bool stall_check = true;
   Duration stall_warning = 10s;
   Duration stall_limit{};  // zero: never give up
+  bool locks = false;      // steps that repeat are locked: schedule_lock.h
 };
 
+// Once steps repeat it answers with a schedule and is not needed any more (schedule_lock.h). All rounds in progress are
+// forgotten with that, and what ranks have sent before they knew does not count: when they give the schedule up, each
+// asks again for whatever it then has pending.
 class Coordinator {
  public:
   Coordinator(const CoordinatorOptions& options, DescribeRank describe_rank);
@@ -49,6 +54,9 @@ class Coordinator {
 
   // The next message to every rank: all that is due now, in the order in which it became so.
   std::optional<CoordinatorMessage> respond(TimePoint now);
+
+  // The schedule was given up, on this rank, after so many steps.
+  void unlock(std::uint64_t steps);
 
   // When to call respond() even if nothing is received; Deadline::max() if never.
   Deadline next_deadline() const;
@@ -78,10 +86,11 @@ class Coordinator {
     // The round in progress.
     bool open = false;
     TimePoint since{};
-    std::uint64_t order = 0;  // of opening, among all rounds
-    int first = 0;            // position that asked first
-    int missing = 0;          // ranks that have neither asked nor joined
-    std::vector<bool> asked;  // by position in the set
+    std::uint64_t order = 0;    // of opening, among all rounds
+    int first = 0;              // position that asked first
+    int missing = 0;            // ranks that have neither asked nor joined
+    std::uint64_t applied = 0;  // messages that a rank had applied when it asked, at most
+    std::vector<bool> asked;    // by position in the set
     // Whoever has asked so far did it by a hit on `cached`; or with requests, collected in `draft`.
     AgreementPtr cached;
     std::optional<Agreement> draft;
@@ -107,6 +116,9 @@ class Coordinator {
   bool pay_debt(Operation& operation, int position);
   void forgive_debts(Group& group, int position);
 
+  void lock_schedule();
+  bool can_lock() const;
+
   std::uint32_t slot_for(Operation& operation);
   std::uint64_t applied_by_all(const Group& group) const;
 
@@ -127,6 +139,9 @@ class Coordinator {
   std::vector<Operation*> by_slot_;  // whose current content the slot holds
   CoordinatorCache cache_;
   StallInspector stalls_;
+  const bool locks_;
+  ScheduleLearner learner_;
+  std::uint64_t locked_by_ = 0;  // the last message with a schedule
 
   std::vector<std::uint64_t> applied_;  // by rank
   std::uint64_t rounds_ = 0;

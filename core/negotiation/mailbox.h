@@ -41,6 +41,7 @@ struct ByteRing {
 struct ControlWindow {
   struct PerRank {
     Signal doorbell;
+    alignas(128) std::atomic<std::uint64_t> broken;  // the first rank's is used: the schedule lock that is to end
     ByteRing to_coordinator;
     ByteRing from_coordinator;
   };

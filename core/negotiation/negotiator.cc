@@ -9,21 +9,22 @@ namespace hvd {
 
 namespace {
 
-CoordinatorOptions coordinator_options(const Topology& topology, const Config& config) {
+CoordinatorOptions coordinator_options(const Topology& topology, const Config& config, bool locks) {
   return {.size = topology.size,
           .cache_capacity = static_cast<std::size_t>(config.cache_capacity),
           .stall_check = config.stall_check,
           .stall_warning = config.stall_warning,
-          .stall_limit = config.stall_limit};
+          .stall_limit = config.stall_limit,
+          .locks = locks};
 }
 
 }  // namespace
 
 Negotiator::Negotiator(const Topology& topology, const Config& config, ControlChannel& channel, Metrics& metrics,
-                       Timeline& timeline)
+                       Timeline& timeline, bool locks)
     : topology_(topology), channel_(channel), metrics_(metrics), timeline_(timeline) {
   if (topology.rank != 0) return;
-  coordinator_ = std::make_unique<Coordinator>(coordinator_options(topology, config),
+  coordinator_ = std::make_unique<Coordinator>(coordinator_options(topology, config, locks),
                                                [&topology](int rank) { return topology.describe(rank); });
 }
 

@@ -23,7 +23,7 @@ class Negotiator {
  public:
   // References outlive this object.
   Negotiator(const Topology& topology, const Config& config, ControlChannel& channel, Metrics& metrics,
-             Timeline& timeline);
+             Timeline& timeline, bool locks);
 
   // Tells the coordinator what this rank is ready for, and whether it is leaving.
   void announce(const std::vector<const Request*>& requests, bool shut_down);
@@ -37,6 +37,16 @@ class Negotiator {
   // themselves never wait here, or the two could wait for each other.
   void settle(Duration patience) {
     if (coordinator_) channel_.flush(deadline_after(patience));
+  }
+
+  // The cache slot by which the coordinator knows exactly this request, if it does.
+  std::optional<std::uint32_t> slot_of(const Request& request) const { return cache_.find(request); }
+  // The response that the slot holds.
+  std::shared_ptr<const Response> cached(std::uint32_t slot) const { return cache_.at(slot); }
+
+  // The schedule that was last agreed on is given up; what is pending is to be announced again.
+  void unlock(std::uint64_t steps) {
+    if (coordinator_) coordinator_->unlock(steps);
   }
 
   // The response of an entry: its own, or the cached one.

@@ -13,12 +13,16 @@ namespace hvd {
 
 inline constexpr std::uint32_t kNoSlot = 0xffffffff;
 
+// What is done in a step, by cache slots: groups of operations, which may be fused, in their order.
+using Schedule = std::vector<std::vector<std::uint32_t>>;
+
 struct Response {
   enum class Kind : std::uint8_t {
     execute = 0,     // every rank of the set performs `request` now
     error = 1,       // request.name ends with `status` on the ranks in `ranks`
     all_joined = 2,  // every rank has joined; `last_joined` was the last
     shut_down = 3,   // rank `last_joined` leaves; everything that is pending ends with `status`
+    lock = 4,        // from here on every rank does as in `schedule`: schedule_lock.h. The last of its message
   };
   Kind kind = Kind::execute;
   Request request;               // as the lowest submitting rank wrote it; error: process_set and name only
@@ -32,6 +36,7 @@ struct Response {
   // has already submitted the name anew, which this error does not touch.
   std::vector<std::int32_t> ranks;
   std::int32_t last_joined = -1;
+  Schedule schedule{};  // lock
 
   bool operator==(const Response&) const = default;
 };

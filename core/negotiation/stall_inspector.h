@@ -45,6 +45,8 @@ class StallInspector {
     if (--waiting_ == 0) next_check_ = Deadline::max();
   }
 
+  bool nothing_waits() const { return waiting_ == 0; }
+
   // When inspect() is to be called; Deadline::max() while nothing waits.
   Deadline next_check() const { return next_check_; }
 

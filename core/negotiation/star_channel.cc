@@ -8,10 +8,7 @@
 namespace hvd {
 
 StarChannel::StarChannel(const Options& options)
-    : topology_(options.topology),
-      abort_(options.abort),
-      metrics_(options.metrics),
-      eager_wait_(wait_policy_for(options.topology.local_size, allowed_cpus())) {
+    : topology_(options.topology), abort_(options.abort), metrics_(options.metrics) {
   open_window(options);
   const auto on_message = [this](int from, Bytes payload) {
     {
@@ -34,6 +31,8 @@ void StarChannel::open_window(const Options& options) {
                             ControlWindow::bytes_for(topology.local_size), options.log, options.deadline);
   const ControlWindow window{reinterpret_cast<ControlWindow::PerRank*>(memory_->data())};
   doorbell_ = &window.at(topology.local_rank).doorbell;
+  for (int local = 0; local < topology.local_size; ++local) doorbells_.push_back(&window.at(local).doorbell);
+  broken_ = &window.at(0).broken;
   const auto& neighbours = topology.hosts[static_cast<std::size_t>(topology.host())];
   if (topology.rank == 0) {
     for (int local = 1; local < topology.local_size; ++local) {
@@ -123,16 +122,21 @@ std::optional<ControlChannel::Message> StarChannel::receive() {
 
 void StarChannel::broadcast_abort(const Status& reason) { links_->broadcast_abort(reason); }
 
-void StarChannel::wait(Deadline deadline, bool eager) {
+void StarChannel::wait(std::uint32_t heard, Deadline deadline, AdaptiveWait* busily) {
   if (abort_.raised()) return;
-  if (eager) {
-    eager_wait_.wait_change(*doorbell_, heard_, deadline, nullptr);
+  if (busily != nullptr) {
+    busily->wait_change(*doorbell_, heard, deadline, nullptr);
   } else {
-    doorbell_->wait_change(heard_, deadline, nullptr);
+    doorbell_->wait_change(heard, deadline, nullptr);
   }
 }
 
 void StarChannel::wake() { doorbell_->increment_and_wake(); }
+
+void StarChannel::request_break(std::uint64_t epoch) {
+  broken_->store(epoch, std::memory_order_release);
+  for (Signal* doorbell : doorbells_) doorbell->increment_and_wake();
+}
 
 void StarChannel::close(Deadline deadline) {
   try {

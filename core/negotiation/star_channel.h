@@ -38,8 +38,11 @@ class StarChannel final : public ControlChannel {
   void flush(Deadline deadline) override;
   std::optional<Message> receive() override;
   void broadcast_abort(const Status& reason) override;
-  void wait(Deadline deadline, bool eager) override;
+  std::uint32_t heard() const override { return heard_; }
+  void wait(std::uint32_t heard, Deadline deadline, AdaptiveWait* busily) override;
   void wake() override;
+  void request_break(std::uint64_t epoch) override;
+  std::uint64_t break_requested() const override { return broken_->load(std::memory_order_acquire); }
   void close(Deadline deadline) override;
   void abandon_in_child() noexcept override;
 
@@ -62,11 +65,13 @@ class StarChannel final : public ControlChannel {
   const Topology& topology_;
   AbortFlag& abort_;
   Metrics& metrics_;
-  AdaptiveWait eager_wait_;
   std::optional<SharedMemory> memory_;
   Signal private_doorbell_;
   Signal* doorbell_ = &private_doorbell_;  // this rank's own
-  std::uint32_t heard_ = 0;                // doorbell value before the last look at all sources
+  std::vector<Signal*> doorbells_;         // of all ranks that share memory with this one
+  std::atomic<std::uint64_t> private_broken_{0};
+  std::atomic<std::uint64_t>* broken_ = &private_broken_;
+  std::uint32_t heard_ = 0;  // doorbell value before the last look at all sources
   std::vector<Mailbox> mailboxes_;
 
   std::mutex arrivals_mutex_;

@@ -79,6 +79,8 @@ void put_response(ByteWriter& writer, const Response& response) {
   put_text(writer, response.status.message());
   put_list(writer, response.ranks);
   writer.put(response.last_joined);
+  writer.put(static_cast<std::uint32_t>(response.schedule.size()));
+  for (const auto& group : response.schedule) put_list(writer, group);
 }
 
 // ---- Reading
@@ -182,9 +184,26 @@ void check_execute(const Response& response) {
   }
 }
 
+// Every slot once, in groups of at least one.
+Schedule get_schedule(ByteReader& reader) {
+  Schedule schedule(reader.get_count(2 * sizeof(std::uint32_t)));
+  std::vector<bool> seen;
+  for (auto& group : schedule) {
+    group.resize(reader.get_count(sizeof(std::uint32_t)));
+    if (group.empty()) malformed("a schedule with an empty group");
+    for (std::uint32_t& slot : group) {
+      slot = get_slot(reader);
+      if (slot >= seen.size()) seen.resize(slot + std::size_t{1});
+      if (seen[slot]) malformed("a schedule with cache slot " + std::to_string(slot) + " twice");
+      seen[slot] = true;
+    }
+  }
+  return schedule;
+}
+
 Response get_response(ByteReader& reader) {
   Response response;
-  response.kind = get_enum(reader, Response::Kind::shut_down, "kind of response");
+  response.kind = get_enum(reader, Response::Kind::lock, "kind of response");
   response.request = get_request(reader);
   response.slot = reader.get<std::uint32_t>();
   if (response.slot >= kMaxCacheSlots && response.slot != kNoSlot) malformed("cache slot");
@@ -199,6 +218,8 @@ Response get_response(ByteReader& reader) {
   }
   response.last_joined = reader.get<std::int32_t>();
   if (response.last_joined < -1) malformed("rank " + std::to_string(response.last_joined));
+  response.schedule = get_schedule(reader);
+  if ((response.kind == Response::Kind::lock) != !response.schedule.empty()) malformed("a schedule where none belongs");
   if (response.kind == Response::Kind::execute) check_execute(response);
   if (response.kind == Response::Kind::error && response.status.ok()) malformed("an error without a status");
   return response;

@@ -76,20 +76,36 @@ const ProcessSet& Runtime::process_set(std::int32_t id) const {
   return global_set_;
 }
 
-Handle Runtime::submit(const Call& call) {
+Submission Runtime::make_submission(const Call& call) {
   const ProcessSet& set = process_set(call.process_set);
-  Request request = check_call(call, set, topology_.rank);
-  // Taking the name and submitting in one: nothing is submitted behind a join.
-  std::lock_guard lock(submit_mutex_);
-  Submission submission{.request = std::move(request),
+  Submission submission{.request = check_call(call, set, topology_.rank),
                         .inputs = call.inputs,
                         .outputs = call.outputs,
                         .work = std::make_shared<Work>(),
-                        .name = names_.take(set.id, call.collective == Collective::join ? kJoinName : call.name),
+                        .name = {},
                         .tensors_left = call.inputs.size()};
+  submission.name = names_.take(set.id, call.collective == Collective::join ? kJoinName : call.name);
   submission.request.name = *submission.name;
+  return submission;
+}
+
+Handle Runtime::submit(const Call& call) {
+  const std::lock_guard submitting(submit_mutex_);
+  Submission submission = make_submission(call);
   Handle handle(submission.work, submission.name, metrics_);
   if (Status status = engine_->submit(submission); !status.ok()) throw Error(status);
+  return handle;
+}
+
+Handle Runtime::run(const Call& call, Deadline deadline) {
+  std::unique_lock submitting(submit_mutex_);
+  Submission submission = make_submission(call);
+  Handle handle(submission.work, submission.name, metrics_);
+  if (!engine_->run(submission, submitting, deadline)) {
+    if (Status status = engine_->submit(submission); !status.ok()) throw Error(status);
+    submitting.unlock();
+  }
+  handle.wait(deadline);
   return handle;
 }
 

@@ -94,6 +94,10 @@ class Runtime {
   // run has ended. Any thread.
   Handle submit(const Call& call);
 
+  // submit() and wait in one: on this thread if the engine is idle, without handing anything over. Returns when the
+  // work is done, or soon after the deadline.
+  Handle run(const Call& call, Deadline deadline);
+
   // Ends the run on every rank; open works are completed with StatusCode::shut_down. Idempotent; any thread.
   void shut_down();
 
@@ -101,6 +105,7 @@ class Runtime {
   void abandon_in_child() noexcept { channel_->abandon_in_child(); }
 
  private:
+  Submission make_submission(const Call& call);
   void start_wanted_timeline();
   const ProcessSet& process_set(std::int32_t id) const;
 
@@ -116,7 +121,7 @@ class Runtime {
   std::string algorithms_;
   std::unique_ptr<ControlChannel> channel_;
   std::unique_ptr<Engine> engine_;
-  std::mutex submit_mutex_;
+  std::mutex submit_mutex_;  // taking a name and submitting in one: nothing is submitted behind a join
   std::mutex shut_down_mutex_;
 };
 

@@ -53,6 +53,12 @@ class PendingTable {
 
   bool empty() const { return table_.empty(); }
 
+  // visit(submission) for each, in no order.
+  template <typename Visit>
+  void for_each(const Visit& visit) const {
+    for (const auto& [key, submission] : table_) visit(*submission);
+  }
+
  private:
   struct Key {
     std::int32_t process_set;

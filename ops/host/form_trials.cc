@@ -16,6 +16,8 @@ FormTrials::Choice FormTrials::choose(std::int64_t bytes) {
   return {.form = call % 2 == 0 ? Form::chunks : Form::reading, .is_trial = true, .is_last = size.calls == 2 * kTrials};
 }
 
+void FormTrials::take_back(std::int64_t bytes) { --sizes_[index_of(bytes)].calls; }
+
 void FormTrials::took(std::int64_t bytes, Form form, double seconds) {
   Size& size = sizes_[index_of(bytes)];
   if (size.calls <= 2) return;

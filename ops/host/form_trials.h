@@ -28,6 +28,8 @@ class FormTrials {
 
   // The form of the next call of so many bytes.
   Choice choose(std::int64_t bytes);
+  // The call that choose() was asked for does not take place.
+  void take_back(std::int64_t bytes);
   void took(std::int64_t bytes, Form form, double seconds);
   // This rank's.
   Costs costs(std::int64_t bytes) const;

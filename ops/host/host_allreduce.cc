@@ -82,8 +82,10 @@ void HostGroup::allreduce_by_last(std::span<const Piece> pieces, const Reduction
   pack(in, total, reduction, in_note ? window_.own_note() : slot);
   std::byte* result = in_note ? window_.common_note() : window_.result();
   if (window_.announce()) {
-    in_note ? find_notes() : find_published(0);
-    fold(reduction, reduction.dtype, result, static_cast<std::size_t>(total));
+    if (!window_.declined()) {
+      in_note ? find_notes() : find_published(0);
+      fold(reduction, reduction.dtype, result, static_cast<std::size_t>(total));
+    }
     window_.release();
   }
   window_.await_all();

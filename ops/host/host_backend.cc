@@ -37,6 +37,15 @@ class SliceWindow final : public SliceExchange {
   HostGroup& group_;
 };
 
+// Does anybody have anything for anybody?
+bool moves_anything(const CollectiveCall& call) {
+  if (call.counts.empty()) return call.total_elements() > 0;
+  for (const auto& row : call.counts) {
+    if (std::any_of(row.begin(), row.end(), [](std::int64_t count) { return count > 0; })) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 HostBackend::HostBackend(std::shared_ptr<HostGroup> group, const Topology& topology, InstructionSet instruction_set)
@@ -46,11 +55,31 @@ int HostBackend::score(const CollectiveCall& call) const {
   if (call.device != kCpuDevice || call.collective == Collective::join) return 0;
   const bool reduces = call.collective == Collective::allreduce || call.collective == Collective::reducescatter;
   if (reduces && !reduction_exists(call.dtype, call.op) && !is_adasum(call)) return 0;
-  if (std::find(hosts_.begin(), hosts_.end(), call.set->ranks) == hosts_.end()) return 0;
-  return 100;
+  return is_host(*call.set) ? 100 : 0;
+}
+
+bool HostBackend::is_host(const ProcessSet& set) const {
+  return std::find(hosts_.begin(), hosts_.end(), set.ranks) != hosts_.end();
+}
+
+bool HostBackend::can_be_asked(const ProcessSet& set) const { return is_host(set); }
+
+void HostBackend::decline(const ProcessSet&, std::uint32_t ticket) {
+  if (group_->ranks() > 1) group_->decline(ticket);
+}
+
+void HostBackend::set_late_callback(Duration patience, std::function<bool()> late) {
+  group_->set_late_callback(patience, std::move(late));
 }
 
 void HostBackend::run(const CollectiveCall& call) {
+  group_->enter(call.entry, call.ticket);
+  const bool takes_steps = call.collective == Collective::barrier || moves_anything(call);
+  if (call.entry == Entry::asking && !takes_steps) group_->barrier();
+  move(call);
+}
+
+void HostBackend::move(const CollectiveCall& call) {
   if (is_adasum(call)) {
     SliceWindow exchange(*group_);
     adasum(call, group_->rank(), exchange, scratch_, instruction_set_);

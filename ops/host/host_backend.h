@@ -19,8 +19,14 @@ class HostBackend final : public Backend {
   const char* name() const override { return "shared-memory"; }
   int score(const CollectiveCall& call) const override;
   void run(const CollectiveCall& call) override;
+  bool can_be_asked(const ProcessSet& set) const override;
+  void decline(const ProcessSet& set, std::uint32_t ticket) override;
+  void set_late_callback(Duration patience, std::function<bool()> late) override;
 
  private:
+  bool is_host(const ProcessSet& set) const;
+  void move(const CollectiveCall& call);
+
   const std::shared_ptr<HostGroup> group_;
   const std::vector<std::vector<int>> hosts_;  // their ranks
   const InstructionSet instruction_set_;

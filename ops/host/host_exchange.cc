@@ -120,6 +120,7 @@ void HostGroup::allgather_in_chunks(const Parts& parts, DType dtype) {
     std::byte* slot = window_.open_step();
     pack(cursors[self], count, {.dtype = dtype}, slot);
     window_.publish();
+    window_.await_entry();
     unpack(own_outputs, count, size, slot);  // while the others still publish
     window_.await_all();
     for (int distance = 1; distance < ranks(); ++distance) {

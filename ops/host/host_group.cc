@@ -223,6 +223,7 @@ void HostGroup::publish_chunks(std::span<const Piece> pieces, DType dtype, int r
     // The sum's identity is zero: what a root without input would stand for.
     if (is_root) pack(cursor, count, {.dtype = dtype}, slot);
     window_.publish();
+    window_.await_entry();
     if (!is_root) {
       window_.await(root);
       unpack(cursor, count, size, window_.slot(root));

@@ -68,6 +68,13 @@ class HostGroup {
             .groups = window_.groups().size() > 1};
   }
 
+  // As Window's. All collectives may be asked for; those without a byte to move take no step, and are not declined.
+  void enter(Entry entry, std::uint32_t ticket) { window_.enter(entry, ticket); }
+  void decline(std::uint32_t ticket) { window_.decline(ticket); }
+  void set_late_callback(Duration patience, std::function<bool()> late) {
+    window_.set_late_callback(patience, std::move(late));
+  }
+
   void allreduce(std::span<const Piece> pieces, const Reduction& reduction);
   void broadcast(std::span<const Piece> pieces, DType dtype, int root);
   void allgather(std::span<const Piece> pieces, const Counts& counts, DType dtype);
@@ -163,7 +170,12 @@ class HostGroup {
     if (!reads_ || !reach_matters(bytes)) return run(FormTrials::Form::chunks);
     const FormTrials::Choice choice = trials.choose(bytes);
     if (!choice.is_trial) return run(choice.form);
-    meet();  // so that nobody times others' lateness
+    try {
+      meet();  // so that nobody times others' lateness
+    } catch (const Declined&) {
+      trials.take_back(bytes);
+      throw;
+    }
     const TimePoint started = Clock::now();
     run(choice.form);
     trials.took(bytes, choice.form, seconds(Clock::now() - started));

@@ -34,6 +34,7 @@ struct Window::Shared {
   Signal all_published;
   Signal all_reduced;
   alignas(128) std::atomic<std::uint32_t> published;  // sum of all ranks' steps: ranks * t when the last publishes t
+  std::atomic<std::uint32_t> declined;                // the last step that somebody has declined
   alignas(128) std::atomic<std::uint32_t> claimed;    // slices of the round, by those who reduce
   alignas(128) std::atomic<std::uint32_t> finished;
 };
@@ -137,13 +138,33 @@ std::vector<CpuSet> Window::cpus_of_ranks() const {
   return cpus_of;
 }
 
+void Window::enter(Entry entry, std::uint32_t ticket) {
+  entry_ = entry;
+  tag_ = ticket & ~kDeclined;
+}
+
 void Window::begin(const char* what) {
   what_ = what;
   arriving_ = true;
 }
 
+void Window::decline(std::uint32_t ticket) {
+  begin("a collective that this rank declines");
+  entry_ = Entry::settled;
+  open_step();
+  tag_ = ticket | kDeclined;
+  if (claimed_) shared_->declined.store(step_, std::memory_order_relaxed);  // announced with the step
+  publish();
+  await_all();
+}
+
+void Window::set_late_callback(Duration patience, std::function<bool()> late) {
+  late_patience_ = patience;
+  late_ = std::move(late);
+}
+
 std::byte* Window::open_step() {
-  if (settled_ != step_) await_all();
+  if (settled_ != step_) await_step();
   ++step_;
   return slot_of(rank_, step_);
 }
@@ -159,14 +180,18 @@ std::byte* Window::common_note() const { return shared_->all_published.payload.d
 
 void Window::publish() {
   if (!claimed_) {
-    signal_of(rank_, Milestone::published).store_and_wake(step_);
+    Signal& own = signal_of(rank_, Milestone::published);
+    own.tag = tag_;
+    own.store_and_wake(step_);
   } else if (announce()) {
     release();
   }
 }
 
 bool Window::announce() {
-  signal_of(rank_, Milestone::published).store_and_wake(step_);
+  Signal& own = signal_of(rank_, Milestone::published);
+  own.tag = tag_;
+  own.store_and_wake(step_);
   const std::uint32_t sum = shared_->published.fetch_add(1, std::memory_order_acq_rel) + 1;
   return sum == step_ * static_cast<std::uint32_t>(ranks_);
 }
@@ -175,17 +200,44 @@ void Window::release() {
   // Everyone has left the round before, or it would not have announced this step.
   shared_->claimed.store(0, std::memory_order_relaxed);
   shared_->finished.store(0, std::memory_order_relaxed);
+  shared_->all_published.tag = (tag_ & ~kDeclined) | (declined() ? kDeclined : 0);
   shared_->all_published.store_and_wake(step_);
 }
 
-void Window::await_all() {
+bool Window::declined() const { return shared_->declined.load(std::memory_order_relaxed) == step_; }
+
+// Returns what is in anybody's tag and not in this rank's.
+std::uint32_t Window::await_step() {
+  std::uint32_t differences = 0;
   if (claimed_) {
     await_value(shared_->all_published, step_, Milestone::published);
+    differences = shared_->all_published.tag ^ tag_;
   } else {
-    for (int rank = 0; rank < ranks_; ++rank) await(rank);
+    for (int rank = 0; rank < ranks_; ++rank) {
+      Signal& signal = signal_of(rank, Milestone::published);
+      await_value(signal, step_, Milestone::published);
+      differences |= signal.tag ^ tag_;
+    }
   }
   settled_ = step_;
+  return differences;
+}
+
+void Window::await_all() {
+  const std::uint32_t differences = await_step();
   arriving_ = false;
+  if (differences == 0) {
+    entry_ = Entry::settled;
+    return;
+  }
+  if ((differences & ~kDeclined) != 0) {
+    throw Internal(std::string(what_) + ": the ranks of this host are in different collectives");
+  }
+  if (std::exchange(entry_, Entry::settled) == Entry::asking) throw Declined();
+}
+
+void Window::await_entry() {
+  if (entry_ == Entry::asking) await_all();
 }
 
 void Window::await(int rank) { await_value(signal_of(rank, Milestone::published), step_, Milestone::published); }
@@ -228,6 +280,7 @@ void Window::await_value(Signal& signal, std::uint32_t target, Milestone milesto
   if (!sequence_reached(seen, target)) {
     seen = (arriving_ ? arrival_wait_ : progress_wait_).spin(signal, seen);
   }
+  if (!sequence_reached(seen, target) && entry_ == Entry::asking && late_) seen = wait_late(signal, seen);
   if (!sequence_reached(seen, target)) {
     const Deadline deadline = deadline_after(patience_);
     do {
@@ -237,6 +290,14 @@ void Window::await_value(Signal& signal, std::uint32_t target, Milestone milesto
     } while (!sequence_reached(seen, target));
   }
   if (seen - target > 1) throw Internal(std::string(what_) + ": the ranks of this host are out of step");
+}
+
+// The others may never come by themselves: they have to be asked to decline.
+std::uint32_t Window::wait_late(Signal& signal, std::uint32_t seen) {
+  for (;;) {
+    const std::uint32_t now = signal.wait_change(seen, deadline_after(std::min(late_patience_, patience_)), abort_);
+    if (now != seen || !late_()) return now;
+  }
 }
 
 void Window::throw_timeout(std::uint32_t target, Milestone milestone) const {

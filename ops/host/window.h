@@ -31,6 +31,10 @@
 //   7. Results, which are read later, lie in an area by the parity of the step, free again when step t + 2 is
 //   published.
 //
+// With its number every rank publishes a ticket, of which ranks that are in the same collective have the same one; and
+// whether it takes part at all. If all ask (Entry::asking) and one declines, the first step has been taken by everyone,
+// everyone finds that out at its end (await_all() throws Declined), and nobody has done anything else.
+//
 // Used by one thread per rank. All waits end with Timeout at the deadline of the collective, or as the AbortFlag says.
 #pragma once
 
@@ -45,6 +49,7 @@
 #include "core/base/abort_flag.h"
 #include "core/base/clock.h"
 #include "core/base/futex.h"
+#include "core/execution/backend.h"
 #include "ops/host/domains.h"
 
 namespace hvd {
@@ -78,8 +83,15 @@ class Window {
   bool crowded() const { return claimed_; }  // ranks outnumber CPUs
   const Describe& describe() const { return describe_; }
 
+  // On what terms the next collective begins: each begin() needs it anew, or is one that all have agreed on and that
+  // belongs to the one before. Tickets have 31 bits.
+  void enter(Entry entry, std::uint32_t ticket);
   // `what` (a literal) names the collective in errors.
   void begin(const char* what);
+  // Instead of begin() and the first step.
+  void decline(std::uint32_t ticket);
+  // See Backend::set_late_callback.
+  void set_late_callback(Duration patience, std::function<bool()> late);
 
   // The step after the current one becomes the current one; returns this rank's slot to fill.
   std::byte* open_step();
@@ -93,9 +105,13 @@ class Window {
   bool announce();
   void release();
   std::byte* common_note() const;
-  // Everyone, or one rank, has published the current step.
+  bool declined() const;  // by the last rank, between the two
+  // Everyone, or one rank, has published the current step. The first step of a collective that this rank asks for is to
+  // be awaited by await_all() or await_entry() before anything else is done: throws Declined if another rank declined.
   void await_all();
   void await(int rank);
+  // await_all() if this rank asks and does not know yet whether the others do.
+  void await_entry();
   const std::byte* slot(int rank) const { return slot_of(rank, step_); }
   const std::byte* note(int rank) const;
 
@@ -127,6 +143,9 @@ class Window {
   void meet(const WindowOptions& options);
   std::vector<CpuSet> cpus_of_ranks() const;
   enum class Milestone { published, reduced };
+  static constexpr std::uint32_t kDeclined = std::uint32_t{1} << 31;  // in a tag, beside the ticket
+  std::uint32_t await_step();
+  std::uint32_t wait_late(Signal& signal, std::uint32_t seen);
   Signal& signal_of(int rank, Milestone milestone) const;
   void await_value(Signal& signal, std::uint32_t target, Milestone milestone);
   [[noreturn]] void throw_timeout(std::uint32_t target, Milestone milestone) const;
@@ -151,6 +170,10 @@ class Window {
   bool claimed_ = true;   // ranks outnumber CPUs
 
   const char* what_ = "";
+  Entry entry_ = Entry::settled;  // of the next collective, or of the current one in its first step
+  std::uint32_t tag_ = 0;
+  Duration late_patience_ = Duration::max();
+  std::function<bool()> late_;
   Duration patience_{};  // of one wait
   std::uint32_t step_ = 0;
   std::uint32_t settled_ = 0;  // the last step that everyone is known to have published

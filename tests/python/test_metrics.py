@@ -17,15 +17,40 @@ def test_a_name_that_comes_again_is_a_hit(ranks):
 
     hvd.allreduce(torch.ones(10), name="metrics.known")
     before = hvd.metrics()
-    for _ in range(5):
+    for i in range(5):
         hvd.allreduce(torch.ones(10), name="metrics.known")
+        hvd.allreduce(torch.ones(10), name=f"metrics.new.{i}")  # no step is like the one before
     step = hvd.metrics(since=before)
-    assert counts(step, "operations", "buckets", "cache_hits", "cache_misses", "bytes") == (5, 5, 5, 0, 5 * 40)
-    sent = {0: 5 * (ranks - 1)}.get(hvd.rank(), 5)  # the coordinator answers everyone
+    assert counts(step, "operations", "buckets", "cache_hits", "cache_misses", "bytes") == (10, 10, 5, 5, 10 * 40)
+    sent = {0: 10 * (ranks - 1)}.get(hvd.rank(), 10)  # the coordinator answers everyone
     assert step["control_messages"] == sent
-    assert step["rounds"] == 5
+    assert step["rounds"] == 10
     assert (step["control_bytes"] > 0) == (sent > 0)
     hvd.barrier()
+
+
+@pytest.mark.ranks
+def test_steps_that_repeat_cost_no_message(ranks):
+    import torch
+
+    import hvd.torch as hvd
+
+    def step():
+        handles = [hvd.allreduce_async(torch.ones(10), name=f"metrics.step.{i}") for i in range(20)]
+        return [hvd.synchronize(handle) for handle in handles]
+
+    for _ in range(100):
+        step()
+    before = hvd.metrics()
+    for _ in range(50):
+        step()
+    after = hvd.metrics(since=before)
+    assert after["lock_state"] == 2
+    assert counts(after, "control_messages", "control_bytes", "rounds", "operations") == (0, 0, 0, 50 * 20)
+    assert after["locked_buckets"] == after["buckets"] > 0
+    hvd.barrier()
+    ended = hvd.metrics(since=before)
+    assert sum(value for name, value in ended.items() if name.startswith("breaks_")) >= 1
 
 
 @pytest.mark.ranks

@@ -108,10 +108,12 @@ def metrics(since: Mapping[str, float] | None = None) -> dict[str, float]:
 
     Args:
         since: an earlier result; what has happened after it is returned then, for instance in one training step.
+            `lock_state` is always that of now.
     """
     now = _native.metrics()
     if since is not None:
-        now = {name: value - since.get(name, 0) for name, value in now.items()}
+        counted = {name: value - since.get(name, 0) for name, value in now.items()}
+        now = counted | {"lock_state": now["lock_state"]}
         communication = now["communication_seconds"]
         now["overlap"] = max(0.0, 1 - now["exposed_seconds"] / communication) if communication > 0 else 1.0
     return {name: value if name.endswith(("_seconds", "overlap")) else int(value) for name, value in now.items()}

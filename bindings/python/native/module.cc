@@ -100,7 +100,7 @@ std::unique_ptr<Work> submit_one(int collective, const char* name, int process_s
 void run_one(int collective, const char* name, int process_set, int op, int root, double prescale, double postscale,
              Address input, const py::tuple& shape, int dtype, Address output, py::object owners) {
   const SingleCall single(collective, name, process_set, op, root, prescale, postscale, input, shape, dtype, output);
-  Work(single.call, std::move(owners)).wait(std::nullopt);
+  Work::run(single.call, std::move(owners));
 }
 
 std::unique_ptr<Work> submit(int collective, const char* name, int process_set, int op, int root, double prescale,

@@ -67,6 +67,20 @@ Work::Work(const hvd_call& call, py::object owners) : owners_(std::move(owners))
   check(hvd_submit(&call, &work_));
 }
 
+void Work::run(const hvd_call& call, py::object owners) {
+  refuse_in_forked_child();
+  release_finished_works();
+  hvd_work* work = nullptr;
+  hvd_status status = HVD_OK;
+  {
+    GilRelease released;
+    status = hvd_run(&call, kSliceUs, &work);
+  }
+  if (work == nullptr) return check(status);
+  Work held(work, std::move(owners));
+  if (status != HVD_OK) held.wait(std::nullopt);
+}
+
 Work::~Work() {
   if (work_ == nullptr) return;
   // A forked child cannot know who held the runtime's locks; its copy of the work is left alone.

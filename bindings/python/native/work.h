@@ -31,6 +31,8 @@ class Work {
  public:
   // Starts the operation. `owners`: any object that keeps the call's memory alive.
   Work(const hvd_call& call, pybind11::object owners);
+  // Starts it and waits for its end, as wait() does; for calls that have outputs.
+  static void run(const hvd_call& call, pybind11::object owners);
   ~Work();
   Work(const Work&) = delete;
   Work& operator=(const Work&) = delete;
@@ -48,6 +50,8 @@ class Work {
   int last_joined() const;
 
  private:
+  Work(hvd_work* work, pybind11::object owners) : work_(work), owners_(std::move(owners)) {}
+
   hvd_work* work_ = nullptr;
   pybind11::object owners_;
 };

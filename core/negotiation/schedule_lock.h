@@ -1,0 +1,90 @@
+// One rank's side of the schedule lock: while steps repeat, what is to be done follows from what this rank has
+// submitted, and nobody sends a word.
+//
+//   learn     ranks negotiate.
+//   propose   the coordinator has said: from here on do as in this schedule. It says so between two operations, in the
+//             stream that all ranks follow, so all begin at the same place. This rank has not yet seen that all do.
+//   locked    stages are performed in the order of the schedule, round and round, each as soon as this rank has
+//             submitted its operations. Every rank *asks* for a stage by the data that it publishes (Entry::asking).
+//   breaking  this rank wants to negotiate again. It declines the next stage, and has the others hear that they are to
+//             do so too (ControlChannel::request_break), unless they ask for the stage anyway.
+//
+// A stage is a bucket, or several that have tensors of one operation. It is performed if all ranks ask for it, and if
+// one declines it is performed by nobody; each rank hears the others' answers in the stage's own first step, so all
+// find that out at the same stage. Then the lock is over, on every rank: they announce again whatever is pending, and
+// inputs are as they were. Nothing is done twice or lost.
+//
+// Backends whose collectives cannot be recalled once they are begun (a launched kernel) do not take part: a process set
+// is locked only if Backend::can_be_asked().
+//
+// Pure. Owned by the engine.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace hvd {
+
+class ScheduleLock {
+ public:
+  enum class State : std::uint8_t { learn, propose, locked, breaking };
+
+  // Why a lock is given up, on the rank that wants it so.
+  enum class Cause : std::uint8_t {
+    none,
+    new_operation,  // something was submitted that is not in the schedule, or not like that
+    order,          // a caller waits for an operation while one that comes earlier has not been submitted
+    late,           // other ranks have asked for nothing for long
+    leaving,        // this rank shuts down
+    other_rank,     // one of the above, elsewhere
+  };
+  static constexpr std::size_t kCauses = 6;
+
+  struct Step {
+    enum class Kind : std::uint8_t { wait, perform, decline };
+    Kind kind = Kind::wait;
+    std::size_t stage = 0;  // to perform
+  };
+
+  // LEARN -> PROPOSE. `stages`: the cache slots of each, each once in all; `epoch` tells this lock from all others.
+  void propose(std::uint64_t epoch, const std::vector<std::vector<std::uint32_t>>& stages);
+
+  State state() const { return state_; }
+  bool active() const { return state_ != State::learn; }
+  std::uint64_t epoch() const { return epoch_; }
+  Cause cause() const { return cause_; }
+
+  // This rank has submitted the operation in `slot`. False if it is not in the schedule: break_up() is due.
+  bool submitted(std::uint32_t slot);
+
+  // What to do now. `asked_to_break`: by another rank.
+  Step next(bool asked_to_break) const;
+
+  // All ranks have asked for the stage that next() gave, and it is done. -> LOCKED
+  void performed();
+  // Whole steps so far.
+  std::uint64_t steps() const { return steps_; }
+
+  // This rank wants the lock to end. -> BREAKING. The first cause counts.
+  void break_up(Cause cause);
+  // A stage was declined, by this rank or another one. -> LEARN
+  void ended();
+
+ private:
+  struct Stage {
+    std::size_t operations = 0;
+    std::size_t submitted = 0;  // of them, since the stage was last performed
+  };
+  static constexpr std::size_t kNone = ~std::size_t{0};
+
+  State state_ = State::learn;
+  Cause cause_ = Cause::none;
+  std::uint64_t epoch_ = 0;
+  std::uint64_t steps_ = 0;
+  std::size_t next_ = 0;
+  std::vector<Stage> stages_;
+  std::vector<std::size_t> stage_of_;  // by slot; kNone: not in the schedule
+};
+
+}  // namespace hvd

@@ -1,0 +1,423 @@
+// The schedule lock in the whole runtime, ranks as threads: steps that repeat cost no message, and whatever deviates
+// ends the lock on every rank without losing or repeating anything.
+#include <algorithm>
+#include <barrier>
+#include <random>
+#include <thread>
+
+#include "core/base/error.h"
+#include "tests/support/catch.h"
+#include "tests/support/run_ranks.h"
+
+namespace hvd::testing {
+
+namespace {
+
+constexpr std::uint64_t kLearn = 0, kLocked = 2;
+
+const std::vector<Layout> kLayouts = {{{1}}, {{2}}, {{4}}};
+
+RunOptions on_one_host(int ranks, Environment environment = {}) {
+  RunOptions options;
+  options.layout.ranks_by_host.push_back(ranks);
+  options.environment = std::move(environment);
+  return options;
+}
+
+// A step's tensors, each submitted by itself.
+class Step {
+ public:
+  explicit Step(Runtime& runtime, std::size_t tensors = 5, std::size_t elements = 100)
+      : runtime_(runtime), tensors_(tensors, std::vector<float>(elements)) {}
+
+  Call call(std::size_t tensor) {
+    Call call{.name = "tensor." + std::to_string(tensor)};
+    std::vector<float>& values = tensors_[tensor];
+    values.assign(values.size(), static_cast<float>(runtime_.topology().rank + 1) * static_cast<float>(tensor + 1));
+    call.inputs = call.outputs = {{.data = values.data(), .shape = {static_cast<std::int64_t>(values.size())}}};
+    return call;
+  }
+
+  void submit(std::size_t tensor) { handles_.emplace_back(tensor, runtime_.submit(call(tensor))); }
+  void finish() {
+    for (auto& [tensor, handle] : handles_) {
+      require(handle.wait(deadline_after(60s)), "tensor " + std::to_string(tensor) + " is not done");
+      if (!handle.work().status().ok()) throw Error(handle.work().status());
+      check(tensor);
+    }
+    handles_.clear();
+  }
+  void check(std::size_t tensor) const {
+    const int size = runtime_.topology().size;
+    const float sum = static_cast<float>(size * (size + 1) / 2) * static_cast<float>(tensor + 1);
+    for (const float value : tensors_[tensor]) {
+      require(value == sum,
+              "tensor " + std::to_string(tensor) + " is " + std::to_string(value) + ", not " + std::to_string(sum));
+    }
+  }
+
+  void run() {
+    for (std::size_t tensor = 0; tensor < tensors_.size(); ++tensor) submit(tensor);
+    finish();
+  }
+
+ private:
+  Runtime& runtime_;
+  std::vector<std::vector<float>> tensors_;
+  std::vector<std::pair<std::size_t, Handle>> handles_;
+};
+
+// The state is set a moment after works are done.
+bool locked_soon(const Runtime& runtime) {
+  for (int i = 0; i < 1000 && runtime.metrics().lock_state.value() != kLocked; ++i) std::this_thread::sleep_for(1ms);
+  return runtime.metrics().lock_state.value() == kLocked;
+}
+
+// Runs steps enough for any lock to come, and returns when all ranks have looked whether they are locked.
+class Locking {
+ public:
+  explicit Locking(int ranks) : meeting_(ranks) {}
+  void operator()(Runtime& runtime, Step& step) {
+    for (int i = 0; i < 100; ++i) step.run();
+    const bool locked = locked_soon(runtime);
+    meeting_.arrive_and_wait();
+    require(locked, "not locked");
+  }
+
+ private:
+  std::barrier<> meeting_;
+};
+
+std::uint64_t breaks(const Runtime& runtime) {
+  std::uint64_t sum = 0;
+  for (const Counter& counter : runtime.metrics().breaks) sum += counter.value();
+  return sum;
+}
+
+}  // namespace
+
+TEST_CASE("steps that repeat cost no message") {
+  const Layout layout = GENERATE(from_range(kLayouts));
+  INFO(layout.name());
+  Locking lock_all(layout.size());
+  std::barrier<> meeting(layout.size());
+  REQUIRE_NOTHROW(run_ranks({layout, {}}, [&](Runtime& runtime) {
+    Step step(runtime);
+    lock_all(runtime, step);
+    const std::uint64_t messages = runtime.metrics().control_messages.value();
+    const std::uint64_t rounds = runtime.metrics().rounds.value();
+    const std::uint64_t buckets = runtime.metrics().locked_buckets.value();
+    for (int i = 0; i < 200; ++i) step.run();
+    lock_all(runtime, step);
+    require(runtime.metrics().control_messages.value() == messages, "messages were sent");
+    require(runtime.metrics().rounds.value() == rounds, "the coordinator was asked");
+    require(runtime.metrics().locked_buckets.value() >= buckets + 200, "not locked");
+    require(breaks(runtime) == 0, "the lock was broken");
+    meeting.arrive_and_wait();
+  }));
+}
+
+TEST_CASE("with HVD_SCHEDULE_LOCK=0 nothing is locked") {
+  REQUIRE_NOTHROW(run_ranks(on_one_host(2, {{"HVD_SCHEDULE_LOCK", "0"}}), [](Runtime& runtime) {
+    Step step(runtime);
+    for (int i = 0; i < 50; ++i) step.run();
+    require(runtime.metrics().lock_state.value() == kLearn, "locked");
+  }));
+}
+
+TEST_CASE("the order in which ranks submit does not matter to the lock") {
+  Locking lock_all(4);
+  REQUIRE_NOTHROW(run_ranks(on_one_host(4), [&](Runtime& runtime) {
+    Step step(runtime, 8);
+    lock_all(runtime, step);
+    std::mt19937 random(static_cast<unsigned>(runtime.topology().rank));
+    std::vector<std::size_t> order(8);
+    for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+    for (int i = 0; i < 200; ++i) {
+      std::shuffle(order.begin(), order.end(), random);
+      for (const std::size_t tensor : order) step.submit(tensor);
+      step.finish();
+    }
+  }));
+}
+
+TEST_CASE("a new operation ends the lock, and it comes again") {
+  const Layout layout = GENERATE(from_range(kLayouts));
+  const bool before = GENERATE(false, true);  // the step's own operations
+  INFO(layout.name() << (before ? " before" : " after"));
+  Locking lock_all(layout.size());
+  REQUIRE_NOTHROW(run_ranks({layout, {}}, [&](Runtime& runtime) {
+    Step step(runtime);
+    for (int i = 0; i < 10; ++i) {
+      lock_all(runtime, step);
+      float one = 1;
+      Call call{.name = "new." + std::to_string(i)};
+      call.inputs = call.outputs = {{.data = &one, .shape = {}}};
+      if (!before) step.run();
+      Handle added = runtime.submit(call);
+      if (before) step.run();
+      require(added.wait(deadline_after(60s)), "the new operation is not done");
+      require(one == static_cast<float>(runtime.topology().size), "the new operation is wrong");
+      require(breaks(runtime) >= 1, "nothing was broken");
+    }
+  }));
+}
+
+TEST_CASE("a shape that changes ends the lock") {
+  Locking lock_all(3);
+  REQUIRE_NOTHROW(run_ranks(on_one_host(3), [&](Runtime& runtime) {
+    for (std::size_t elements = 1; elements < 5; ++elements) {
+      Step step(runtime, 3, elements);
+      lock_all(runtime, step);
+    }
+  }));
+}
+
+TEST_CASE("a shape that changes on one rank only is an error on all, and everything goes on") {
+  Locking lock_all(3);
+  REQUIRE_NOTHROW(run_ranks(on_one_host(3), [&](Runtime& runtime) {
+    Step step(runtime);
+    for (int i = 0; i < 5; ++i) {
+      lock_all(runtime, step);
+      std::vector<float> values(runtime.topology().rank == 1 ? 99 : 100, 1);
+      Call call{.name = "tensor.0"};
+      call.inputs = call.outputs = {{.data = values.data(), .shape = {static_cast<std::int64_t>(values.size())}}};
+      const Status status = outcome(runtime, call);
+      require(status.code() == StatusCode::mismatch, "got " + status.message());
+      require(values.front() == 1, "a failed operation has changed its tensor");
+      for (std::size_t tensor = 1; tensor < 5; ++tensor) step.submit(tensor);
+      step.finish();
+    }
+  }));
+}
+
+TEST_CASE("a program that waits in another order than before is not blocked") {
+  const bool everyone = GENERATE(false, true);
+  REQUIRE_NOTHROW(run_ranks(on_one_host(3), [everyone](Runtime& runtime) {
+    Step step(runtime, 4);
+    const auto one_by_one = [&](const std::vector<std::size_t>& order) {
+      for (const std::size_t tensor : order) {
+        step.submit(tensor);
+        step.finish();
+      }
+    };
+    for (int i = 0; i < 5; ++i) {
+      for (int j = 0; j < 20; ++j) one_by_one({0, 1, 2, 3});
+      if (everyone || runtime.topology().rank == 0) {
+        one_by_one({0, 3});
+        one_by_one({2, 1});
+      } else {
+        for (const std::size_t tensor : {0, 1, 2, 3}) step.submit(tensor);
+        step.finish();
+      }
+    }
+    require(breaks(runtime) > 0, "nothing was broken");
+  }));
+}
+
+TEST_CASE("a program that polls in another order than before is not blocked") {
+  REQUIRE_NOTHROW(run_ranks(on_one_host(2), [](Runtime& runtime) {
+    Step step(runtime, 2);
+    for (int i = 0; i < 30; ++i) {
+      step.submit(0);
+      step.finish();
+      step.submit(1);
+      step.finish();
+    }
+    Handle handle = runtime.submit(step.call(1));
+    while (!handle.poll()) std::this_thread::sleep_for(1ms);
+    step.check(1);
+    step.submit(0);
+    step.finish();
+  }));
+}
+
+TEST_CASE("a rank that skips an operation is named, as without a lock") {
+  const Environment quick = {{"HVD_STALL_CHECK_TIME_SECONDS", "0.05"}, {"HVD_STALL_SHUTDOWN_TIME_SECONDS", "0.3"}};
+  Locking lock_all(3);
+  std::barrier<> told(3);
+  REQUIRE_NOTHROW(run_ranks(on_one_host(3, quick), [&](Runtime& runtime) {
+    Step step(runtime);
+    lock_all(runtime, step);
+    if (runtime.topology().rank != 1) {
+      const Status status = outcome(runtime, step.call(2));
+      require(status.code() == StatusCode::timeout, "got " + status.message());
+      require(status.message().find("rank 1") != std::string::npos, status.message());
+      require(status.message().find("tensor.2") != std::string::npos, status.message());
+      told.arrive_and_wait();
+    } else {
+      told.arrive_and_wait();
+      const Status status = outcome(runtime, step.call(2));  // what it owed
+      require(status.code() == StatusCode::timeout, "got " + status.message());
+    }
+    lock_all(runtime, step);
+  }));
+}
+
+TEST_CASE("a rank that leaves a locked schedule ends the others' operations with its name") {
+  const int leaver = GENERATE(0, 2);
+  std::atomic<int> told{0};
+  Locking lock_all(3);
+  CHECK_THROWS(run_ranks(on_one_host(3), [&](Runtime& runtime) {
+    Step step(runtime);
+    lock_all(runtime, step);
+    if (runtime.topology().rank == leaver) return runtime.shut_down();
+    const Status status = outcome(runtime, step.call(0));
+    require(status.code() == StatusCode::shut_down, "got " + status.message());
+    require(status.message().find("rank " + std::to_string(leaver)) != std::string::npos, status.message());
+    ++told;
+  }));
+  CHECK(told == 2);
+}
+
+TEST_CASE("a join ends the lock, and joined ranks are left out") {
+  Locking lock_all(3);
+  REQUIRE_NOTHROW(run_ranks(on_one_host(3), [&](Runtime& runtime) {
+    Step step(runtime);
+    for (int epoch = 0; epoch < 3; ++epoch) {
+      lock_all(runtime, step);
+      for (int i = 0; i < runtime.topology().rank * 5; ++i) {
+        float one = 1;
+        Call call{.name = "with joined"};
+        call.inputs = call.outputs = {{.data = &one, .shape = {}}};
+        perform(runtime, call);
+        require(one == static_cast<float>(3 - (i < 5 ? 1 : 2)), "the sum of those left is " + std::to_string(one));
+      }
+      perform(runtime, {.collective = Collective::join});
+    }
+  }));
+}
+
+TEST_CASE("every collective can be locked") {
+  std::barrier<> meeting(3);
+  REQUIRE_NOTHROW(run_ranks(on_one_host(3), [&](Runtime& runtime) {
+    const float own = static_cast<float>(runtime.topology().rank + 1);
+    for (int i = 0; i < 60; ++i) {
+      std::vector<float> values(6, own), slice(2), empty;
+      Call call;
+      call.inputs = {{.data = values.data(), .shape = {6}}};
+      const auto done = [&](Collective collective, auto check) {
+        call.collective = collective;
+        call.name = collective_name(collective);
+        Handle handle = runtime.submit(call);
+        require(handle.wait(deadline_after(60s)) && handle.work().status().ok(), "failed");
+        require(check(handle.work()), call.name + " is wrong in step " + std::to_string(i));
+      };
+      done(Collective::allgather, [](const Work& work) {
+        const auto* all = static_cast<const float*>(work.outputs.front().memory.get());
+        return work.outputs.front().shape == Shape{18} && all[0] == 1 && all[6] == 2 && all[17] == 3;
+      });
+      done(Collective::alltoall, [](const Work& work) {
+        const auto* all = static_cast<const float*>(work.outputs.front().memory.get());
+        return work.received_splits == std::vector<std::int64_t>{2, 2, 2} && all[0] == 1 && all[5] == 3;
+      });
+      call.outputs = {{.data = slice.data(), .shape = {2}}};
+      done(Collective::reducescatter, [&](const Work&) { return slice[0] == 6 && slice[1] == 6; });
+      call.outputs = call.inputs;
+      done(Collective::broadcast, [&](const Work&) { return values[5] == 1; });
+      call.inputs = call.outputs = {{.data = empty.data(), .shape = {0}}};
+      done(Collective::allreduce, [](const Work&) { return true; });
+      call.inputs.clear();
+      call.outputs.clear();
+      done(Collective::barrier, [](const Work&) { return true; });
+    }
+    const bool locked = locked_soon(runtime);
+    meeting.arrive_and_wait();
+    require(locked, "not locked");
+  }));
+}
+
+TEST_CASE("a group of several buckets is performed as one stage") {
+  REQUIRE_NOTHROW(run_ranks(on_one_host(2, {{"HVD_FUSION_THRESHOLD", "400"}}), [](Runtime& runtime) {
+    Step other(runtime, 2);
+    for (int i = 0; i < 60; ++i) {
+      std::vector<float> values(300, 1);
+      std::vector<double> doubles(3, 2);
+      Call group{.name = "group"};
+      for (int part = 0; part < 3; ++part) {
+        group.inputs.push_back({.data = values.data() + part * 100, .shape = {100}});
+      }
+      group.inputs.push_back({.data = doubles.data(), .dtype = DType::float64, .shape = {3}});
+      group.outputs = group.inputs;
+      Handle handle = runtime.submit(group);
+      other.run();
+      require(handle.wait(deadline_after(60s)), "not done");
+      require(values.front() == 2 && values.back() == 2 && doubles[1] == 4, "wrong sum");
+      if (i % 20 == 19) perform(runtime, {.collective = Collective::barrier, .name = "other"});
+    }
+    require(runtime.metrics().locked_buckets.value() > 100, "not locked");
+  }));
+}
+
+TEST_CASE("a call may be performed on its caller's thread") {
+  const Layout layout = GENERATE(Layout{{1}}, Layout{{2}}, Layout{{3}}, Layout{{1, 2}}, Layout{{3}, false});
+  INFO(layout.name());
+  REQUIRE_NOTHROW(run_ranks({layout, {}}, [](Runtime& runtime) {
+    Step step(runtime, 3);
+    for (int i = 0; i < 300; ++i) {
+      for (const std::size_t tensor : {0, 1}) {
+        Handle handle = runtime.run(step.call(tensor), deadline_after(60s));
+        require(handle.poll() && handle.work().status().ok(), "not done: " + handle.work().status().message());
+        step.check(tensor);
+      }
+      if (i % 3 == 0) step.submit(2);
+      if (i % 3 == 2) step.finish();
+    }
+    step.finish();
+  }));
+}
+
+TEST_CASE("threads of a program may call at once") {
+  REQUIRE_NOTHROW(run_ranks(on_one_host(2), [](Runtime& runtime) {
+    std::vector<std::thread> threads;
+    std::vector<std::string> failures(3);
+    for (std::size_t thread = 0; thread < failures.size(); ++thread) {
+      threads.emplace_back([&runtime, &failure = failures[thread], thread] {
+        try {
+          Step step(runtime, 3);
+          for (int i = 0; i < 300; ++i) {
+            Handle handle = runtime.run(step.call(thread), deadline_after(60s));
+            require(handle.poll() && handle.work().status().ok(), "not done");
+            step.check(thread);
+          }
+        } catch (const std::exception& error) {
+          failure = error.what();
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const std::string& failure : failures) require(failure.empty(), failure);
+  }));
+}
+
+TEST_CASE("a program that does as it likes gets the right results") {
+  const int ranks = GENERATE(2, 4);
+  const unsigned seed = GENERATE(1U, 2U, 3U);
+  INFO(ranks << " ranks, seed " << seed);
+  REQUIRE_NOTHROW(run_ranks(on_one_host(ranks), [seed](Runtime& runtime) {
+    std::mt19937 common(seed), own(seed * 100 + static_cast<unsigned>(runtime.topology().rank));
+    const auto chance = [](std::mt19937& random, unsigned one_in) { return random() % one_in == 0; };
+    Step step(runtime, 6, 50);
+    std::vector<std::size_t> tensors{0, 1, 2, 3, 4, 5};
+    for (int i = 0; i < 1500; ++i) {
+      if (chance(common, 40)) {  // another program from here on
+        tensors.clear();
+        for (std::size_t tensor = 0; tensor < 6; ++tensor) {
+          if (chance(common, 2)) tensors.push_back(tensor);
+        }
+      }
+      if (chance(common, 60)) perform(runtime, {.collective = Collective::join});
+      if (chance(own, 4)) std::shuffle(tensors.begin(), tensors.end(), own);
+      const bool waits = chance(own, 10);
+      if (chance(own, 200)) std::this_thread::sleep_for(2ms);
+      for (const std::size_t tensor : tensors) {
+        step.submit(tensor);
+        if (waits && chance(own, 100)) std::this_thread::sleep_for(100us);
+      }
+      step.finish();
+      std::sort(tensors.begin(), tensors.end());
+    }
+  }));
+}
+
+}  // namespace hvd::testing
