@@ -13,9 +13,12 @@ struct Bucket {
     const Response* response = nullptr;
     std::size_t tensor = 0;  // index into response->request.tensors
   };
-  std::vector<Item> items;  // same process set, collective, dtype, op, scales and device; barrier: one item, no tensor
+  // Same process set, collective, dtype, op, scales, device and number of contributing ranks; barrier: one item, no
+  // tensor.
+  std::vector<Item> items;
 
-  const Request& request() const { return items.front().response->request; }
+  const Response& response() const { return *items.front().response; }
+  const Request& request() const { return response().request; }
 };
 
 }  // namespace hvd

@@ -19,9 +19,11 @@ std::int64_t bytes_of(const TensorSpec& tensor) {
   return elements_of(tensor.shape) * static_cast<std::int64_t>(size_of(tensor.dtype));
 }
 
-bool same_kind(const Request& a, const Request& b) {
+bool same_kind(const Response& x, const Response& y) {
+  const Request& a = x.request;
+  const Request& b = y.request;
   return a.process_set == b.process_set && a.op == b.op && a.prescale == b.prescale && a.postscale == b.postscale &&
-         a.device == b.device;
+         a.device == b.device && x.contributing == y.contributing;
 }
 
 class Planner {
@@ -35,7 +37,7 @@ class Planner {
     const std::int64_t bytes = bytes_of(spec);
     if (threshold_ <= 0 || bytes > threshold_) return add_alone(response, tensor);
     const auto open = std::find_if(open_.begin(), open_.end(), [&](const OpenBucket& bucket) {
-      return bucket.dtype == spec.dtype && same_kind(plan_[bucket.index].request(), response->request);
+      return bucket.dtype == spec.dtype && same_kind(plan_[bucket.index].response(), *response);
     });
     if (open != open_.end() && bytes <= threshold_ - open->bytes) {
       plan_[open->index].items.push_back({response, tensor});

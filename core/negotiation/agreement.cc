@@ -57,6 +57,7 @@ Response Agreement::response() const {
   Response response;
   response.kind = Response::Kind::execute;
   response.request = request_of(static_cast<int>(lowest));
+  response.contributing = static_cast<std::int32_t>(std::count(asked_.begin(), asked_.end(), true));
   response.rows = rows();
   return response;
 }

@@ -31,7 +31,8 @@ class Agreement {
   // The request as the rank at this position wrote it; it must have asked.
   Request request_of(int position) const;
 
-  // The execute response: request as the lowest rank wrote it, and rows. Positions that have not asked bring 0 rows.
+  // The execute response: request as the lowest rank wrote it, how many have asked, and rows. Positions that have not
+  // asked bring 0 rows.
   Response response() const;
 
  private:

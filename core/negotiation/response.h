@@ -27,6 +27,8 @@ struct Response {
   Kind kind = Kind::execute;
   Request request;               // as the lowest submitting rank wrote it; error: process_set and name only
   std::uint32_t slot = kNoSlot;  // cache slot in which every rank is to keep this (execute only)
+  // execute: how many ranks of the set have asked; the others have joined. With a slot: all.
+  std::int32_t contributing = 0;
 
   // allgather: rows[tensor][rank of set]; alltoall: rows[source][destination]; else empty. A joined rank has 0 rows.
   std::vector<std::vector<std::int64_t>> rows;

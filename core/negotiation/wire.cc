@@ -73,6 +73,7 @@ void put_response(ByteWriter& writer, const Response& response) {
   writer.put(static_cast<std::uint8_t>(response.kind));
   put_request(writer, response.request);
   writer.put(response.slot);
+  writer.put(response.contributing);
   writer.put(static_cast<std::uint32_t>(response.rows.size()));
   for (const auto& rows : response.rows) put_list(writer, rows);
   writer.put(static_cast<std::uint8_t>(response.status.code()));
@@ -169,6 +170,7 @@ void check_execute(const Response& response) {
   const std::size_t tensors = request.tensors.size();
   const auto& rows = response.rows;
   if (request.collective == Collective::join) malformed("a join to be executed");
+  if (response.contributing == 0) malformed("an operation that no rank has asked for");
   if ((request.collective == Collective::barrier) != (tensors == 0)) malformed("wrong number of tensors");
   const bool by_rank = request.collective == Collective::allgather || request.collective == Collective::alltoall;
   if (by_rank || request.collective == Collective::reducescatter) {
@@ -181,6 +183,7 @@ void check_execute(const Response& response) {
   if (rows.size() != (alltoall ? request.splits.size() : by_rank ? tensors : 0)) malformed("wrong number of row lists");
   for (const auto& list : rows) {
     if (list.size() != (alltoall ? rows.size() : rows.front().size())) malformed("row lists of different lengths");
+    if (static_cast<std::size_t>(response.contributing) > list.size()) malformed("more contributing ranks than rows");
   }
 }
 
@@ -207,6 +210,8 @@ Response get_response(ByteReader& reader) {
   response.request = get_request(reader);
   response.slot = reader.get<std::uint32_t>();
   if (response.slot >= kMaxCacheSlots && response.slot != kNoSlot) malformed("cache slot");
+  response.contributing = reader.get<std::int32_t>();
+  if (response.contributing < 0) malformed(std::to_string(response.contributing) + " contributing ranks");
   const std::uint32_t lists = reader.get_count(sizeof(std::uint32_t));
   for (std::uint32_t i = 0; i < lists; ++i) response.rows.push_back(get_row_counts(reader, "row count"));
   const auto code = get_enum(reader, StatusCode::internal, "status code");

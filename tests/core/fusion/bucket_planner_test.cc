@@ -89,6 +89,21 @@ TEST_CASE("Buckets") {
   }
 }
 
+TEST_CASE("What fewer ranks contribute to is another kind") {
+  std::vector<Response> responses(3);
+  std::vector<const Response*> executes;
+  for (Response& response : responses) {
+    response.request = of(1);
+    response.contributing = 4;
+    executes.push_back(&response);
+  }
+  responses[1].contributing = 3;
+  const std::vector<Bucket> buckets = plan_buckets(executes, 64);
+  REQUIRE(buckets.size() == 2);
+  CHECK(buckets[0].items.size() == 2);
+  CHECK(buckets[1].items.front().response == &responses[1]);
+}
+
 TEST_CASE("More kinds than stay open are planned all the same") {
   std::vector<Request> requests;
   for (int pass = 0; pass < 2; ++pass) {

@@ -141,6 +141,7 @@ TEST_CASE("An agreement gives each rank's request back, and rows by rank") {
   CHECK(gather.request_of(2) == allgather("g", {4, 2}));
   CHECK_FALSE(gather.has(1));
   CHECK(gather.response().request == allgather("g", {0, 2}));
+  CHECK(gather.response().contributing == 2);
   CHECK(gather.response().rows == std::vector<std::vector<std::int64_t>>{{0, 0, 4}});
 
   Agreement exchange(2, alltoall("a", {1, 2}));

@@ -25,9 +25,18 @@ Request rich_request() {
 }
 
 CoordinatorMessage rich_coordinator_message() {
-  Response execute{.request = alltoall("a", {1, 2}), .slot = 7, .rows = {{1, 2}, {0, 0}}, .status = {}, .ranks = {}};
-  Response gather{
-      .request = allgather("g", {2, 0, 5}), .slot = kNoSlot, .rows = {{2, 4, 0}}, .status = {}, .ranks = {}};
+  Response execute{.request = alltoall("a", {1, 2}),
+                   .slot = 7,
+                   .contributing = 2,
+                   .rows = {{1, 2}, {0, 0}},
+                   .status = {},
+                   .ranks = {}};
+  Response gather{.request = allgather("g", {2, 0, 5}),
+                  .slot = kNoSlot,
+                  .contributing = 2,
+                  .rows = {{2, 4, 0}},
+                  .status = {},
+                  .ranks = {}};
   Response error{.kind = Response::Kind::error,
                  .request = barrier("b"),
                  .rows = {},
@@ -158,7 +167,8 @@ TEST_CASE("Requests with impossible values are refused") {
 
 TEST_CASE("Responses that could not be carried out are refused") {
   const auto execute = [](Request request, std::vector<std::vector<std::int64_t>> rows) {
-    return Response{.request = std::move(request), .rows = std::move(rows), .status = {}, .ranks = {}};
+    return Response{
+        .request = std::move(request), .contributing = 1, .rows = std::move(rows), .status = {}, .ranks = {}};
   };
   Request pair = allgather("x", {2});
   pair.tensors.push_back(pair.tensors.front());
@@ -170,6 +180,10 @@ TEST_CASE("Responses that could not be carried out are refused") {
   no_tensor.tensors.clear();
   Response beyond = execute(allreduce("x"), {});
   beyond.slot = kMaxCacheSlots;
+  const auto asked_by = [&](std::int32_t ranks, Response response) {
+    response.contributing = ranks;
+    return response;
+  };
   const std::vector<std::pair<const char*, Response>> bad = {
       {"join", execute(join(), {})},
       {"barrier with a tensor", execute(tensor_barrier, {})},
@@ -185,6 +199,9 @@ TEST_CASE("Responses that could not be carried out are refused") {
       {"alltoall with a source missing", execute(alltoall("x", {1, 2}), {{1, 2}})},
       {"alltoall of two tensors", execute(two_alltoall, {{1}})},
       {"slot", beyond},
+      {"asked for by nobody", asked_by(0, execute(allreduce("x"), {}))},
+      {"asked for by fewer than nobody", asked_by(-1, execute(allreduce("x"), {}))},
+      {"asked for by more ranks than there are rows", asked_by(3, execute(pair, {{1, 2}, {3, 0}}))},
       {"error with an ok status",
        {.kind = Response::Kind::error, .request = {}, .rows = {}, .status = {}, .ranks = {}}},
       {"kind", {.kind = static_cast<Response::Kind>(4), .request = {}, .rows = {}, .status = {}, .ranks = {}}},
