@@ -29,8 +29,27 @@ void check_fits(const Submission& own, const Response& response, std::size_t ten
   if (!fits) throw Internal("the coordinator's answer for '" + agreed.name + "' does not fit this rank's request");
 }
 
-// allgather and alltoall carry rows by rank; their dimensions must be those of the set.
-void check_rows(const Response& response, const ProcessSet& set) {
+// A rank without the submission has no rows to give, and no place for those of others.
+void check_absent(const Response& response, std::size_t tensor, const ProcessSet& set, int position) {
+  const auto at = static_cast<std::size_t>(position);
+  bool fits = true;
+  switch (response.request.collective) {
+    case Collective::broadcast: fits = response.request.root != set.ranks[at]; break;
+    case Collective::allgather: fits = response.rows[tensor][at] == 0; break;
+    case Collective::alltoall:
+      for (std::size_t rank = 0; rank < response.rows.size(); ++rank) {
+        fits = fits && response.rows[rank][at] == 0 && response.rows[at][rank] == 0;
+      }
+      break;
+    default: break;
+  }
+  if (fits) return;
+  throw Internal("the coordinator's answer for '" + response.request.name + "' needs this rank, which has joined");
+}
+
+// allgather and alltoall carry rows by rank; their dimensions must be those of the set. No more ranks take part than it
+// has.
+void check_ranks(const Response& response, const ProcessSet& set) {
   const auto size = static_cast<std::size_t>(set.size());
   const Collective collective = response.request.collective;
   std::size_t expected = 0;
@@ -39,11 +58,23 @@ void check_rows(const Response& response, const ProcessSet& set) {
   bool right = response.rows.size() == expected;
   for (const auto& rows : response.rows) right = right && rows.size() == size;
   if (!right) throw Internal("the coordinator's answer for '" + response.request.name + "' has a wrong number of rows");
+  if (response.contributing > set.size() || response.contributing < 1) {
+    throw Internal("the coordinator's answer for '" + response.request.name + "' is for " +
+                   std::to_string(response.contributing) + " of " + std::to_string(set.size()) + " ranks");
+  }
 }
 
 std::vector<std::int64_t> scaled(std::vector<std::int64_t> rows, std::int64_t row_elements) {
   for (std::int64_t& count : rows) count *= row_elements;
   return rows;
+}
+
+// Of a rank without a submission too.
+std::int64_t input_elements(const Response& response, std::size_t tensor, const Submission* own) {
+  const Request& agreed = response.request;
+  if (own != nullptr) return elements_of(own->request.tensors[tensor].shape);
+  const bool by_rank = agreed.collective == Collective::allgather || agreed.collective == Collective::alltoall;
+  return by_rank ? 0 : elements_of(agreed.tensors[tensor].shape);
 }
 
 void* allocate_output(Work& work, std::size_t tensor, std::size_t tensors, const TensorSpec& spec, std::int64_t rows) {
@@ -98,9 +129,13 @@ CollectiveCall build_call(const Bucket& bucket, const ProcessSet& set, int posit
     const Response& response = *item.response;
     const TensorSpec& spec = response.request.tensors[item.tensor];
     call.dtype = spec.dtype;
-    check_rows(response, set);
+    check_ranks(response, set);
     Submission* own = pending.find(set.id, response.request.name);
-    if (own != nullptr) check_fits(*own, response, item.tensor, position);
+    if (own != nullptr) {
+      check_fits(*own, response, item.tensor, position);
+    } else {
+      check_absent(response, item.tensor, set, position);
+    }
 
     std::vector<std::int64_t> scatter_rows;
     if (agreed.collective == Collective::allgather) {
@@ -112,8 +147,7 @@ CollectiveCall build_call(const Bucket& bucket, const ProcessSet& set, int posit
       call.counts.push_back(scaled(scatter_rows, row_elements_of(spec.shape)));
     }
 
-    Piece piece{.elements =
-                    own != nullptr ? elements_of(own->request.tensors[item.tensor].shape) : elements_of(spec.shape)};
+    Piece piece{.elements = input_elements(response, item.tensor, own)};
     if (own != nullptr) {
       piece.input = own->inputs[item.tensor].data;
       piece.output = !own->outputs.empty()

@@ -14,8 +14,9 @@ namespace hvd {
 // Rows that each of `size` ranks receives of `rows` in a reducescatter: what does not divide evenly goes to the first.
 std::vector<std::int64_t> even_split(std::int64_t rows, int size);
 
-// The call for `bucket` at the rank with position `position` in `set`. A submission that this rank does not have (it
-// has joined) takes part with neutral elements. Throws Internal if a response does not fit this rank's submission.
+// The call for `bucket` at the rank with position `position` in `set`. A rank that does not have a submission (it has
+// joined) takes part with neutral elements or without rows, and gets no result. Throws Internal if a response does not
+// fit this rank's submission.
 CollectiveCall build_call(const Bucket& bucket, const ProcessSet& set, int position, const PendingTable& pending);
 
 }  // namespace hvd

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,10 @@ class Agreement {
   bool has(int position) const { return asked_[static_cast<std::size_t>(position)]; }
   // The request as the rank at this position wrote it; it must have asked.
   Request request_of(int position) const;
+  // alltoall: its splits.
+  std::span<const std::int64_t> splits_of(int position) const {
+    return parts_[static_cast<std::size_t>(position)].splits;
+  }
 
   // The execute response: request as the lowest rank wrote it, how many have asked, and rows. Positions that have not
   // asked bring 0 rows.

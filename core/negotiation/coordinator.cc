@@ -195,19 +195,21 @@ void Coordinator::enter_round(Operation& operation, int position) {
 // Ends the round if nothing is missing, or if what is missing will never come.
 void Coordinator::settle_round(Operation& operation) {
   const Group& group = *operation.group;
-  if (group.joined_count > 0 && !tolerates_joined(agreed_on(operation))) {
-    for (int position = 0; position < group.set.size(); ++position) {
-      if (!group.joined[index(position)] || operation.asked[index(position)]) continue;
-      const std::string text = operation_text(agreed_on(operation).collective, operation.key->name);
-      const std::string who = describe_rank_(rank_at(operation, position));
-      return fail_round(operation,
-                        Status(StatusCode::mismatch, text + ": needs every rank, but " + who + " has joined"));
-    }
+  for (int position = 0; group.joined_count > 0 && position < group.set.size(); ++position) {
+    if (!group.joined[index(position)] || operation.asked[index(position)]) continue;
+    const Agreement& agreement = operation.cached ? *operation.cached : *operation.draft;
+    std::string need = find_need(agreement, operation.asked, group.set, position, describe_rank_);
+    if (!need.empty()) return fail_round(operation, Status(StatusCode::mismatch, std::move(need)));
   }
   if (operation.missing == 0) execute_round(operation);
 }
 
+// What a slot holds, all ranks have asked for: a round without those that have joined is answered whole each time.
 void Coordinator::execute_round(Operation& operation) {
+  const std::vector<bool>& asked = operation.asked;
+  const bool complete =
+      operation.group->joined_count == 0 || std::find(asked.begin(), asked.end(), false) == asked.end();
+  if (!complete) collect_requests(operation);
   if (operation.cached) {
     outgoing_.entries.push_back({operation.slot, std::nullopt});
     learner_.executed(operation.slot, outgoing_.number, operation.applied);
@@ -219,7 +221,7 @@ void Coordinator::execute_round(Operation& operation) {
     const std::string text = operation_text(response.request.collective, response.request.name);
     return fail_round(operation, Status(StatusCode::mismatch, text + ": " + overflow));
   }
-  response.slot = slot_for(operation);
+  response.slot = complete ? slot_for(operation) : kNoSlot;
   if (response.slot == kNoSlot || cache_.current(response.slot)) learner_.disturbed();
   if (response.slot != kNoSlot) {
     learner_.executed(response.slot, outgoing_.number, operation.applied);

@@ -5,8 +5,6 @@
 #include <cstdio>
 #include <optional>
 
-#include "core/negotiation/agreement.h"
-
 namespace hvd {
 namespace {
 
@@ -122,11 +120,31 @@ std::string operation_text(Collective collective, const std::string& name) {
 }
 
 bool tolerates_joined(const Request& request) {
-  if (request.collective != Collective::allreduce) return request.collective == Collective::barrier;
+  if (!reduces(request.collective)) return true;
   // Zeros stay zeros when they are prescaled; other neutral elements do not stay neutral.
   const bool neutral_is_zero =
       request.op == ReduceOp::sum || request.op == ReduceOp::average || request.op == ReduceOp::adasum;
   return request.prescale == 1.0 || neutral_is_zero;
+}
+
+std::string find_need(const Agreement& agreement, const std::vector<bool>& asked, const ProcessSet& set, int joined,
+                      const DescribeRank& describe_rank) {
+  const Request& request = agreement.first();
+  const auto position = static_cast<std::size_t>(joined);
+  const auto described = [&](std::size_t at) { return describe_rank(set.ranks[at]); };
+  const std::string text = operation_text(request.collective, request.name) + ": ";
+  if (!tolerates_joined(request)) return text + "needs every rank, but " + described(position) + " has joined";
+  if (request.collective == Collective::broadcast && request.root == set.ranks[position]) {
+    return text + "its root, " + described(position) + ", has joined";
+  }
+  if (request.collective != Collective::alltoall) return {};
+  for (std::size_t source = 0; source < asked.size(); ++source) {
+    const std::int64_t rows = asked[source] ? agreement.splits_of(static_cast<int>(source))[position] : 0;
+    if (rows == 0) continue;
+    return text + described(source) + " sends " + std::to_string(rows) + " rows to " + described(position) +
+           ", which has joined";
+  }
+  return {};
 }
 
 std::string find_fault(const Request& request, const ProcessSet& set, int rank, const DescribeRank& describe_rank) {

@@ -287,7 +287,7 @@ TEST_CASE("A result that nobody could hold is an error for all") {
   job.expect_error("g", {0, 1}, "2^63");
 }
 
-TEST_CASE("A joined rank counts as ready for allreduce and barrier") {
+TEST_CASE("A joined rank counts as ready") {
   Job job(3);
   job.ask(0, allreduce("x"));
   job.ask(1, allreduce("x"));
@@ -306,66 +306,140 @@ TEST_CASE("A joined rank counts as ready for allreduce and barrier") {
   CHECK(joined.last_joined == 1);
 }
 
-TEST_CASE("After all have joined everything starts anew, cached responses included") {
-  Job job(2);
-  job.ask(0, allreduce("x"));
-  job.ask(1, allreduce("x"));
-  const std::uint32_t slot = job.response().slot;
-  job.ask(1, join());
-  job.hit(0, slot);
-  CHECK(job.answer().cached_slot == slot);  // the response is the same with a rank that adds nothing
-  job.ask(0, join());
-  CHECK(job.response().last_joined == 0);
-  job.hit(1, slot);
-  CHECK(job.silent());
-  job.hit(0, slot);
-  CHECK(job.answer().cached_slot == slot);
-  job.ask(1, join());
-  job.ask(0, join());
-  CHECK(job.response().kind == Response::Kind::all_joined);
+TEST_CASE("What is done without a joined rank is answered whole, and leaves the cache as it is") {
+  const Request cached[] = {allreduce("x"),        allgather("x", {2, 2}), broadcast("x", 0),
+                            alltoall("x", {1, 0}), barrier("x"),           reducescatter("x", {4})};
+  for (const Request& request : cached) {
+    CAPTURE(collective_name(request.collective));
+    Job job(2);
+    job.ask(0, request);
+    job.ask(1, request);
+    const Response first = job.response();
+    CHECK(first.contributing == 2);
+    job.ask(1, join());
+    for (int step = 0; step < 2; ++step) {
+      job.hit(0, first.slot);
+      const Response alone = job.response();
+      CHECK(alone.request == request);
+      CHECK(alone.slot == kNoSlot);
+      CHECK(alone.contributing == 1);
+    }
+    job.ask(0, join());
+    CHECK(job.response().last_joined == 0);
+    job.hit(1, first.slot);
+    CHECK(job.silent());
+    job.hit(0, first.slot);
+    CHECK(job.answer() == CoordinatorMessage::Entry{first.slot, std::nullopt});
+  }
 }
 
-TEST_CASE("What was stored while a rank had joined is no hit for that rank") {
+TEST_CASE("What all ranks have asked for has a slot, though some have joined since") {
   Job job(2);
+  job.ask(1, allreduce("x"));
   job.ask(1, join());
   job.ask(0, allreduce("x"));
-  const std::uint32_t slot = job.response().slot;
-  REQUIRE(slot != kNoSlot);
-  job.ask(0, join());
-  job.answer();
-  job.hit(0, slot);
-  job.ask(1, allreduce("x"));
-  CHECK(job.response().slot == slot);
-  job.hit(0, slot);
-  job.hit(1, slot);
-  CHECK(job.answer().cached_slot == slot);
-  Job strange(2);
-  strange.ask(1, join());
-  strange.ask(0, allreduce("x"));
-  strange.answer();
-  strange.ask(0, join());
-  strange.answer();
-  CHECK_THROWS_AS(strange.hit(1, slot), Internal);
+  const Response response = job.response();
+  CHECK(response.slot != kNoSlot);
+  CHECK(response.contributing == 2);
+  job.ask(0, allreduce("y"));
+  CHECK(job.response().slot == kNoSlot);
 }
 
-TEST_CASE("Other collectives cannot do without a joined rank") {
-  for (const Request& request :
-       {allgather("x", {2}), alltoall("x", {1, 1, 1}), broadcast("x", 0), reducescatter("x", {3})}) {
-    const bool join_first = GENERATE(true, false);
-    CAPTURE(collective_name(request.collective), join_first);
+TEST_CASE("A joined rank has no rows") {
+  const bool join_first = GENERATE(true, false);
+  struct Row {
+    Request request;  // of ranks 0 and 1
+    std::vector<std::vector<std::int64_t>> rows;
+  };
+  const Row rows[] = {{allgather("x", {2, 5}), {{2, 2, 0}}},
+                      {alltoall("x", {3, 4, 0}), {{3, 4, 0}, {3, 4, 0}, {0, 0, 0}}},
+                      {broadcast("x", 1), {}},
+                      {reducescatter("x", {5}), {}}};
+  for (const Row& row : rows) {
+    CAPTURE(collective_name(row.request.collective), join_first);
     Job job(3);
     if (join_first) job.ask(2, join());
-    job.ask(0, request);
+    job.ask(0, row.request);
     if (!join_first) job.ask(2, join());
-    job.expect_error("x", {0}, "needs every rank, but rank 2 on host-c has joined");
-    job.ask(1, request);
-    job.expect_error("x", {1}, "rank 2 on host-c has joined");
+    CHECK(job.silent());
+    job.ask(1, row.request);
+    const Response response = job.response();
+    CHECK(response.kind == Response::Kind::execute);
+    CHECK(response.rows == row.rows);
+    CHECK(response.contributing == 2);
+  }
+}
+
+TEST_CASE("What needs a rank that has joined fails, whoever comes first") {
+  Request product = reducescatter("x", {3});
+  product.op = ReduceOp::product;
+  product.prescale = 0.5;
+  const std::pair<Request, const char*> needy[] = {
+      {broadcast("x", 2), "its root, rank 2 on host-c, has joined"},
+      {alltoall("x", {1, 1, 4}), "rank 0 on host-a sends 4 rows to rank 2 on host-c, which has joined"},
+      {product, "needs every rank, but rank 2 on host-c has joined"}};
+  for (const auto& [request, text] : needy) {
+    const bool join_first = GENERATE(true, false);
+    const bool cached = GENERATE(true, false);
+    CAPTURE(collective_name(request.collective), join_first, cached);
+    Job job(3);
+    if (cached) {
+      for (int rank = 0; rank < 3; ++rank) job.ask(rank, request);
+      CHECK(job.response().slot == 0);
+    }
+    const auto ask = [&](int rank) { cached ? job.hit(rank, 0) : job.ask(rank, request); };
+    if (join_first) job.ask(2, join());
+    ask(0);
+    if (!join_first) job.ask(2, join());
+    job.expect_error("x", {0}, text);
+    ask(1);
+    job.expect_error("x", {1}, text);
     job.ask(0, join());
     job.ask(1, join());
     CHECK(job.response().kind == Response::Kind::all_joined);
-    for (int rank = 0; rank < 3; ++rank) job.ask(rank, request);
-    CHECK(job.response().kind == Response::Kind::execute);
+    for (int rank = 0; rank < 3; ++rank) ask(rank);
+    CHECK_FALSE(job.silent());
   }
+}
+
+TEST_CASE("Rows for a joined rank fail an alltoall that its first ranks could have done") {
+  Job job(3);
+  job.ask(2, join());
+  job.ask(0, alltoall("x", {1, 1, 0}));
+  CHECK(job.silent());
+  job.ask(1, alltoall("x", {1, 1, 7}));
+  job.expect_error("x", {0, 1}, "rank 1 on host-b sends 7 rows to rank 2 on host-c, which has joined");
+}
+
+TEST_CASE("Rows sent before joining arrive, also from a rank that has joined to another one that has") {
+  Job job(3);
+  for (const int rank : {1, 2}) job.ask(rank, alltoall("x", {0, 2, 3}));
+  for (const int rank : {1, 2}) job.ask(rank, join());
+  CHECK(job.silent());
+  job.ask(0, alltoall("x", {1, 1, 1}));
+  const Response response = job.response();
+  CHECK(response.rows == std::vector<std::vector<std::int64_t>>{{1, 1, 1}, {0, 2, 3}, {0, 2, 3}});
+  CHECK(response.contributing == 3);
+}
+
+TEST_CASE("What ranks wait for is finished before the join that completes it") {
+  Job job(2);
+  job.ask(0, allreduce("x"));
+  job.ask(0, allreduce("y"));
+  job.ask(0, broadcast("needs rank 1", 1));
+  job.ask(0, join());
+  job.ask(1, allreduce("y"));
+  job.ask(1, join());
+  const auto entries = job.answers();
+  REQUIRE(entries.size() == 4);
+  CHECK(entries[0].response->request.name == "y");
+  CHECK(entries[0].response->contributing == 2);
+  CHECK(entries[1].response->request.name == "x");
+  CHECK(entries[1].response->contributing == 1);
+  CHECK(entries[2].response->kind == Response::Kind::error);
+  CHECK(entries[2].response->ranks == std::vector<std::int32_t>{0});
+  CHECK(entries[3].response->kind == Response::Kind::all_joined);
+  CHECK(entries[3].response->last_joined == 1);
 }
 
 TEST_CASE("A rank that asked and then joined is part of the round") {

@@ -123,14 +123,16 @@ TEST_CASE("Ranks that have joined can be left out where their neutral elements s
                       {ReduceOp::min, 0.5, false},    {ReduceOp::max, 0.5, false},   {ReduceOp::product, 1.0, true},
                       {ReduceOp::product, 2.0, false}};
   for (const Row& row : rows) {
-    Request request = allreduce("x");
-    request.op = row.op;
-    request.prescale = row.prescale;
-    CAPTURE(reduce_op_name(row.op), row.prescale);
-    CHECK(tolerates_joined(request) == row.tolerates);
+    for (Request request : {allreduce("x"), reducescatter("x", {2})}) {
+      request.op = row.op;
+      request.prescale = row.prescale;
+      CAPTURE(reduce_op_name(row.op), row.prescale);
+      CHECK(tolerates_joined(request) == row.tolerates);
+    }
   }
-  CHECK(tolerates_joined(barrier("b")));
-  CHECK_FALSE(tolerates_joined(reducescatter("r", {2})));
+  for (const Request& request : {barrier("b"), broadcast("b", 0), allgather("b", {1}), alltoall("b", {1})}) {
+    CHECK(tolerates_joined(request));
+  }
 }
 
 TEST_CASE("An agreement gives each rank's request back, and rows by rank") {
