@@ -58,6 +58,12 @@ std::int64_t parse_chunk_bytes(std::string_view text) {
   return value;
 }
 
+JoinDivisor parse_join_divisor(std::string_view text) {
+  if (text == "all") return JoinDivisor::all;
+  if (text == "contributing") return JoinDivisor::contributing;
+  throw InvalidArgument("all or contributing");
+}
+
 void nothing(Config&, std::string_view) {}
 
 // Order is the order of docs/environment.md.
@@ -101,6 +107,10 @@ const Knob kKnobs[] = {
     {"HVD_TIMELINE_MARK_CYCLES", "HOROVOD_TIMELINE_MARK_CYCLES", "0",
      "1: the timeline marks each answer of the coordinator.",
      [](Config& c, std::string_view t) { c.timeline_marks_rounds = parse_flag(t); }},
+    {"HVD_JOIN_DIVISOR", "", "all",
+     "By what an average is divided while some ranks have joined: all, the number of all ranks; contributing, of those "
+     "that have not joined.",
+     [](Config& c, std::string_view t) { c.join_divisor = parse_join_divisor(t); }},
     {"HVD_FUSION_THRESHOLD", "HOROVOD_FUSION_THRESHOLD", "67108864",
      "Bytes of small tensors that are reduced as one bucket. 0: each tensor by itself.",
      [](Config& c, std::string_view t) { c.fusion_threshold_bytes = parse_bytes(t); }},
@@ -239,7 +249,8 @@ ConfigResult read_config(const Environment& environment) {
 }
 
 std::vector<std::string> shared_settings(const Config& config) {
-  return {"HVD_FUSION_THRESHOLD=" + std::to_string(config.fusion_threshold_bytes),
+  return {std::string("HVD_JOIN_DIVISOR=") + (config.join_divisor == JoinDivisor::all ? "all" : "contributing"),
+          "HVD_FUSION_THRESHOLD=" + std::to_string(config.fusion_threshold_bytes),
           "HVD_CHUNK_BYTES=" + std::to_string(config.chunk_bytes),
           std::string("HVD_SCHEDULE_LOCK=") + (config.schedule_lock ? "1" : "0"),
           std::string("HVD_DETERMINISTIC=") + (config.deterministic ? "1" : "0"),

@@ -18,6 +18,12 @@ using Environment = std::map<std::string, std::string>;
 // A copy of this process's environment.
 Environment process_environment();
 
+// By what an average is divided while some ranks have joined.
+enum class JoinDivisor {
+  all,           // the number of all ranks
+  contributing,  // of those that have not joined
+};
+
 struct Config {
   // How the process was started; see rendezvous/launch_environment.h for what they mean together.
   int rank = 0;
@@ -32,6 +38,7 @@ struct Config {
   std::string timeline;  // a file; empty or DYNAMIC: none at start
   bool timeline_marks_rounds = false;
 
+  JoinDivisor join_divisor = JoinDivisor::all;
   std::int64_t fusion_threshold_bytes = 0;
   int cache_capacity = 0;
   bool schedule_lock = true;

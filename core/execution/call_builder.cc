@@ -109,7 +109,8 @@ std::vector<std::int64_t> even_split(std::int64_t rows, int size) {
   return parts;
 }
 
-CollectiveCall build_call(const Bucket& bucket, const ProcessSet& set, int position, const PendingTable& pending) {
+CollectiveCall build_call(const Bucket& bucket, const ProcessSet& set, int position, const PendingTable& pending,
+                          JoinDivisor divisor) {
   const Request& agreed = bucket.request();
   CollectiveCall call;
   call.collective = agreed.collective;
@@ -120,7 +121,7 @@ CollectiveCall build_call(const Bucket& bucket, const ProcessSet& set, int posit
   call.device = agreed.device;
   if (call.op == ReduceOp::average) {
     call.op = ReduceOp::sum;
-    call.postscale /= set.size();
+    call.postscale /= divisor == JoinDivisor::all ? set.size() : bucket.response().contributing;
   }
   if (agreed.collective == Collective::broadcast) call.root = set.rank_of(agreed.root).value();
 

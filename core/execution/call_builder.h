@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/collective/collective_call.h"
+#include "core/config.h"
 #include "core/fusion/bucket.h"
 #include "core/submission/pending_table.h"
 
@@ -15,8 +16,9 @@ namespace hvd {
 std::vector<std::int64_t> even_split(std::int64_t rows, int size);
 
 // The call for `bucket` at the rank with position `position` in `set`. A rank that does not have a submission (it has
-// joined) takes part with neutral elements or without rows, and gets no result. Throws Internal if a response does not
-// fit this rank's submission.
-CollectiveCall build_call(const Bucket& bucket, const ProcessSet& set, int position, const PendingTable& pending);
+// joined) takes part with neutral elements or without rows, and gets no result. `divisor` is that of averages. Throws
+// Internal if a response does not fit this rank's submission.
+CollectiveCall build_call(const Bucket& bucket, const ProcessSet& set, int position, const PendingTable& pending,
+                          JoinDivisor divisor);
 
 }  // namespace hvd

@@ -44,7 +44,7 @@ bool Executor::run(const Bucket& bucket, const ProcessSet& set, PendingTable& pe
     TimelineRows rows(timeline_, bucket, pending);
     // A barrier that ranks have agreed on is over: all have asked for it.
     if (bucket.request().collective != Collective::barrier || entry == Entry::asking) {
-      CollectiveCall call = build_call(bucket, set, set.rank_of(rank_).value(), pending);
+      CollectiveCall call = build_call(bucket, set, set.rank_of(rank_).value(), pending, join_divisor_);
       std::uint64_t& sequence = sequences_[set.id];
       call.sequence = sequence + 1;
       call.entry = entry;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/base/metrics.h"
+#include "core/config.h"
 #include "core/execution/backend.h"
 #include "core/execution/timeline_rows.h"
 #include "core/fusion/bucket.h"
@@ -18,8 +19,13 @@ namespace hvd {
 class Executor {
  public:
   // `rank` is this process's global rank.
-  Executor(std::vector<std::unique_ptr<Backend>> backends, int rank, Metrics& metrics, Timeline& timeline)
-      : backends_(std::move(backends)), rank_(rank), metrics_(metrics), timeline_(timeline) {}
+  Executor(std::vector<std::unique_ptr<Backend>> backends, int rank, const Config& config, Metrics& metrics,
+           Timeline& timeline)
+      : backends_(std::move(backends)),
+        rank_(rank),
+        join_divisor_(config.join_divisor),
+        metrics_(metrics),
+        timeline_(timeline) {}
 
   // Throws what the backend throws: the data plane is broken then, and the job with it. A call that no backend can do
   // ends with an error on its works only, on every rank alike. False if the bucket was asked for and another rank has
@@ -38,6 +44,7 @@ class Executor {
 
   std::vector<std::unique_ptr<Backend>> backends_;
   const int rank_;
+  const JoinDivisor join_divisor_;
   Metrics& metrics_;
   Timeline& timeline_;
   std::map<std::int32_t, std::uint64_t> sequences_;  // calls so far, by process set

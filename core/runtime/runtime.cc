@@ -66,7 +66,7 @@ Runtime::Runtime(const Config& config, const Surroundings& around)
                     .metrics = *metrics_,
                     .timeline = timeline_,
                     .global_set = global_set_},
-      std::make_unique<Executor>(std::move(data_plane.backends), topology_.rank, *metrics_, timeline_));
+      std::make_unique<Executor>(std::move(data_plane.backends), topology_.rank, config_, *metrics_, timeline_));
 }
 
 Runtime::~Runtime() { shut_down(); }

@@ -178,9 +178,12 @@ void with_each_joined(Runtime& runtime, bool divides_by_all, const Body& body) {
 
 TEST_CASE("every collective goes on without a rank that has joined") {
   const Layout layout = GENERATE(from_range(kLayouts));
-  INFO(layout.name());
-  REQUIRE_NOTHROW(run_ranks({layout, {{"HVD_CHUNK_BYTES", "4096"}}}, [](Runtime& runtime) {
-    with_each_joined(runtime, true, [](Present present) {
+  const bool divides_by_all = GENERATE(true, false);
+  INFO(layout.name() + (divides_by_all ? "" : ", averages of those that contribute"));
+  const Environment environment = {{"HVD_CHUNK_BYTES", "4096"},
+                                   {"HVD_JOIN_DIVISOR", divides_by_all ? "all" : "contributing"}};
+  REQUIRE_NOTHROW(run_ranks({layout, environment}, [&](Runtime& runtime) {
+    with_each_joined(runtime, divides_by_all, [](Present present) {
       for (const DType dtype : kTypes) {
         for (const std::int64_t size : {0, 1, 7, 3001}) {
           for (const ReduceOp op : kOps) {

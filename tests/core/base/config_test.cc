@@ -21,6 +21,7 @@ TEST_CASE("an empty environment gives the defaults") {
   CHECK(config.job_key.empty());
   CHECK(config.start_timeout == 30s);
   CHECK(config.log_level == LogLevel::warning);
+  CHECK(config.join_divisor == JoinDivisor::all);
   CHECK(config.fusion_threshold_bytes == 64 << 20);
   CHECK(config.cache_capacity == 1024);
   CHECK(config.stall_check);
@@ -42,6 +43,7 @@ TEST_CASE("values are read") {
                                    {"HVD_LOG_LEVEL", "DEBUG"},
                                    {"HVD_STALL_CHECK_DISABLE", "1"},
                                    {"HVD_STALL_CHECK_TIME_SECONDS", "0.5"},
+                                   {"HVD_JOIN_DIVISOR", "contributing"},
                                    {"HVD_DETERMINISTIC", "0"},
                                    {"HVD_ALGORITHM", "allreduce:-=ring"},
                                    {"HVD_SOCKETS_PER_PEER", "4"},
@@ -54,6 +56,7 @@ TEST_CASE("values are read") {
   CHECK(config.log_level == LogLevel::debug);
   CHECK_FALSE(config.stall_check);
   CHECK(config.stall_warning == 500ms);
+  CHECK(config.join_divisor == JoinDivisor::contributing);
   CHECK_FALSE(config.deterministic);
   CHECK(config.algorithm == "allreduce:-=ring");
   CHECK(config.sockets_per_peer == 4);
@@ -90,6 +93,7 @@ TEST_CASE("a bad value is refused with its variable, itself and what is allowed"
       {"HVD_START_TIMEOUT", "inf", "seconds"},
       {"HVD_START_TIMEOUT", "-1", "seconds"},
       {"HVD_SOCKETS_PER_PEER", "65", "a whole number from 0 to 64"},
+      {"HVD_JOIN_DIVISOR", "some", "all or contributing"},
       {"HVD_SHARED_MEMORY", "maybe", "0 or 1"},
       {"HVD_CHUNK_BYTES", "5000", "multiple of 4096"},
       {"HVD_CHUNK_BYTES", "0", "multiple of 4096"},

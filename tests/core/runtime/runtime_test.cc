@@ -202,6 +202,32 @@ TEST_CASE("joined ranks contribute neutral elements until all have joined") {
   }));
 }
 
+// The response that all ranks know of the name from before must not decide by what is divided.
+TEST_CASE("averages are divided by the ranks that contribute, if that is wanted") {
+  const Layout layout = GENERATE(from_range(kLayouts));
+  INFO(layout.name());
+  REQUIRE_NOTHROW(run_ranks({layout, {{"HVD_JOIN_DIVISOR", "contributing"}}}, [](Runtime& runtime) {
+    const Topology& t = runtime.topology();
+    const auto average = [&](const std::string& name) {
+      Vector vector(3, static_cast<float>(12 * (t.rank + 1)));
+      Call call = allreduce_of(vector, name);
+      call.op = ReduceOp::average;
+      perform(runtime, call);
+      return vector.data[2];
+    };
+    // Of 12, 24, ... for the ranks from `first` on.
+    const auto mean = [&](int first) { return static_cast<float>(6 * (first + 1 + t.size)); };
+    for (int epoch = 0; epoch < 3; ++epoch) {
+      for (int batch = 0; batch <= t.rank; ++batch) {
+        const float got = average("average");
+        require(got == mean(batch), "batch " + std::to_string(batch) + " gives " + std::to_string(got));
+      }
+      perform(runtime, {.collective = Collective::join});
+      require(average("average") == mean(0), "the average of all after a join");
+    }
+  }));
+}
+
 TEST_CASE("a rank that has joined submits nothing until the join has ended") {
   REQUIRE_NOTHROW(run_ranks({{{2}}, {}}, [](Runtime& runtime) {
     Vector vector(4);
@@ -292,15 +318,20 @@ TEST_CASE("two threads may look at one operation") {
 }
 
 TEST_CASE("ranks with other settings do not start") {
+  struct Setting {
+    std::string name, first, other;
+  };
+  const Setting setting =
+      GENERATE(Setting{"HVD_CHUNK_BYTES", "8192", "4096"}, Setting{"HVD_JOIN_DIVISOR", "all", "contributing"});
   MemoryStore store;
   const JobKey key = JobKey::random();
   std::vector<std::future<std::string>> ranks;
   for (int rank = 0; rank < 2; ++rank) {
-    ranks.push_back(std::async(std::launch::async, [&store, &key, rank]() -> std::string {
+    ranks.push_back(std::async(std::launch::async, [&store, &key, &setting, rank]() -> std::string {
       const Environment environment{{"HVD_SIZE", "2"},
                                     {"HVD_RANK", std::to_string(rank)},
                                     {"HVD_START_TIMEOUT", "10"},
-                                    {"HVD_CHUNK_BYTES", rank == 0 ? "8192" : "4096"}};
+                                    {setting.name, rank == 0 ? setting.first : setting.other}};
       try {
         Runtime runtime(read_config(environment).config, {.store = store,
                                                           .job_key = key,
@@ -316,8 +347,8 @@ TEST_CASE("ranks with other settings do not start") {
   for (auto& rank : ranks) {
     const std::string text = rank.get();
     INFO(text);
-    CHECK(text.find("HVD_CHUNK_BYTES=8192") != std::string::npos);
-    CHECK(text.find("HVD_CHUNK_BYTES=4096") != std::string::npos);
+    CHECK(text.find(setting.name + "=" + setting.first) != std::string::npos);
+    CHECK(text.find(setting.name + "=" + setting.other) != std::string::npos);
     CHECK(text.find("rank 1") != std::string::npos);
   }
 }

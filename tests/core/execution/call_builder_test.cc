@@ -1,0 +1,139 @@
+// What becomes of negotiated responses at a rank that has the submission, and at one that has joined.
+#include "core/execution/call_builder.h"
+
+#include <memory>
+
+#include "core/base/error.h"
+#include "tests/core/negotiation/requests.h"
+#include "tests/support/catch.h"
+
+using namespace hvd;
+
+namespace {
+
+using Rows = std::vector<std::vector<std::int64_t>>;
+
+const ProcessSet kThree{.id = 0, .ranks = {0, 1, 2}};
+
+Response response_to(Request request, std::int32_t contributing, Rows rows = {}) {
+  Response response;
+  response.request = std::move(request);
+  response.contributing = contributing;
+  response.rows = std::move(rows);
+  return response;
+}
+
+// What rank 2 is to do. With a request of its own it has submitted it.
+struct Rank {
+  CollectiveCall build(const Response& response, JoinDivisor divisor = JoinDivisor::all) const {
+    return build_call({.items = {{&response, 0}}}, kThree, 2, pending, divisor);
+  }
+  void submit(Request request) {
+    Submission submission;
+    submission.inputs = {{.data = memory.data(), .shape = request.tensors[0].shape}};
+    if (!has_outputs_of_its_own(request.collective)) submission.outputs = submission.inputs;
+    submission.request = std::move(request);
+    submission.work = std::make_shared<Work>();
+    pending.insert(std::move(submission));
+  }
+  static bool has_outputs_of_its_own(Collective collective) {
+    return collective != Collective::allreduce && collective != Collective::broadcast;
+  }
+
+  Metrics metrics;
+  PendingTable pending{metrics};
+  std::vector<float> memory = std::vector<float>(100);
+};
+
+}  // namespace
+
+TEST_CASE("A rank that has joined has nothing to give and nowhere to put what comes") {
+  struct Row {
+    Response response;
+    std::int64_t elements;
+    Rows counts;
+  };
+  const Row rows[] = {
+      {response_to(allreduce("x", {2, 3}), 2), 6, {}},
+      {response_to(broadcast("x", 1), 1), 6, {}},
+      {response_to(reducescatter("x", {4, 2}), 2), 8, {{4, 2, 2}}},
+      {response_to(allgather("x", {5, 2}), 2, {{5, 1, 0}}), 0, {{10, 2, 0}}},
+      {response_to(alltoall("x", {1, 2, 0}), 2, {{1, 2, 0}, {3, 4, 0}, {0, 0, 0}}),
+       0,
+       {{4, 8, 0}, {12, 16, 0}, {0, 0, 0}}},
+  };
+  for (const Row& row : rows) {
+    CAPTURE(collective_name(row.response.request.collective));
+    const CollectiveCall call = Rank().build(row.response);
+    REQUIRE(call.pieces.size() == 1);
+    CHECK(call.pieces[0].input == nullptr);
+    CHECK(call.pieces[0].output == nullptr);
+    CHECK(call.pieces[0].elements == row.elements);
+    CHECK(call.counts == row.counts);
+  }
+}
+
+TEST_CASE("Outputs leave out the rows of ranks that have joined") {
+  Rank gathers;
+  gathers.submit(allgather("x", {4, 2}));
+  const CollectiveCall gather = gathers.build(response_to(allgather("x", {5, 2}), 2, {{5, 0, 4}}));
+  CHECK(gather.pieces[0].elements == 8);
+  CHECK(gathers.pending.find(0, "x")->work->outputs.at(0).shape == Shape{9, 2});
+
+  Rank exchanges;
+  exchanges.submit(alltoall("x", {0, 2, 1}));
+  exchanges.build(response_to(alltoall("x", {0, 2, 1}), 2, {{0, 0, 0}, {0, 1, 6}, {0, 2, 1}}));
+  const Work& work = *exchanges.pending.find(0, "x")->work;
+  CHECK(work.outputs.at(0).shape == Shape{7, 4});
+  CHECK(work.received_splits == std::vector<std::int64_t>{0, 6, 1});
+
+  Rank scatters;
+  scatters.submit(reducescatter("x", {7, 2}));
+  scatters.build(response_to(reducescatter("x", {7, 2}), 1));
+  CHECK(scatters.pending.find(0, "x")->work->outputs.at(0).shape == Shape{2, 2});
+}
+
+TEST_CASE("What an average is divided by") {
+  struct Row {
+    ReduceOp op;
+    JoinDivisor divisor;
+    std::int32_t contributing;
+    double postscale;
+  };
+  const Row rows[] = {{ReduceOp::average, JoinDivisor::all, 3, 2.0 / 3},
+                      {ReduceOp::average, JoinDivisor::all, 1, 2.0 / 3},
+                      {ReduceOp::average, JoinDivisor::contributing, 3, 2.0 / 3},
+                      {ReduceOp::average, JoinDivisor::contributing, 2, 1.0},
+                      {ReduceOp::average, JoinDivisor::contributing, 1, 2.0},
+                      {ReduceOp::sum, JoinDivisor::contributing, 2, 2.0},
+                      {ReduceOp::adasum, JoinDivisor::contributing, 2, 2.0}};
+  for (const Row& row : rows) {
+    for (Request request : {allreduce("x"), reducescatter("x", {6})}) {
+      CAPTURE(reduce_op_name(row.op), row.contributing, collective_name(request.collective));
+      request.op = row.op;
+      request.postscale = 2.0;
+      const CollectiveCall call = Rank().build(response_to(request, row.contributing), row.divisor);
+      CHECK(call.postscale == row.postscale);
+      CHECK(call.op == (row.op == ReduceOp::average ? ReduceOp::sum : row.op));
+    }
+  }
+}
+
+TEST_CASE("A response that does not fit the set or this rank is refused") {
+  const std::pair<const char*, Response> joined[] = {
+      {"rows of a joined rank", response_to(allgather("x", {5}), 2, {{5, 0, 1}})},
+      {"rows from a joined rank", response_to(alltoall("x", {0, 0, 0}), 2, {{0, 0, 0}, {0, 0, 0}, {1, 0, 0}})},
+      {"rows for a joined rank", response_to(alltoall("x", {0, 0, 1}), 2, {{0, 0, 1}, {0, 0, 0}, {0, 0, 0}})},
+      {"a joined root", response_to(broadcast("x", 2), 2)},
+      {"rows for another number of ranks", response_to(allgather("x", {5}), 2, {{5, 0}})},
+      {"nobody contributes", response_to(allreduce("x"), 0)},
+      {"more ranks contribute than there are", response_to(allreduce("x"), 4)}};
+  for (const auto& [what, response] : joined) {
+    CAPTURE(what);
+    CHECK_THROWS_AS(Rank().build(response), Internal);
+  }
+  Rank rank;
+  rank.submit(allgather("x", {4}));
+  CHECK_THROWS_AS(rank.build(response_to(allgather("x", {5}), 2, {{5, 0, 3}})), Internal);
+  CHECK_NOTHROW(rank.build(response_to(allgather("x", {5}), 2, {{5, 0, 4}})));
+}
