@@ -80,6 +80,7 @@ void Coordinator::receive_hit(int rank, std::uint32_t slot, std::uint64_t applie
   const AgreementPtr& meant = cache_.find(slot, applied);
   if (!meant) violation(rank, "means cache slot " + std::to_string(slot) + ", which was empty for it");
   Group& group = group_of(rank, meant->first());
+  group.heard = now;
   const int position = position_of(rank, group);
   if (!meant->has(position)) violation(rank, "means cache slot " + std::to_string(slot) + ", which it had no part in");
 
@@ -98,7 +99,8 @@ void Coordinator::receive_hit(int rank, std::uint32_t slot, std::uint64_t applie
 
 void Coordinator::receive_request(int rank, const Request& request, TimePoint now) {
   Group& group = group_of(rank, request);
-  if (request.collective == Collective::join) return join(group, rank, request);
+  group.heard = now;
+  if (request.collective == Collective::join) return join(group, rank, request, now);
   auto found = operations_.find(key_of(request));
   if (found == operations_.end()) {
     found = operations_.try_emplace(OperationKey(request)).first;
@@ -129,11 +131,12 @@ void Coordinator::submit(Operation& operation, int position, const Request& requ
   }
 }
 
-void Coordinator::join(Group& group, int rank, const Request& request) {
+void Coordinator::join(Group& group, int rank, const Request& request, TimePoint now) {
   const int position = position_of(rank, group);
   if (group.joined[index(position)]) violation(rank, "joins twice");
   group.joined[index(position)] = true;
-  ++group.joined_count;
+  group.join_name = request.name;
+  if (++group.joined_count == 1) stalls_.started(now);
   learner_.disturbed();
   forgive_debts(group, position);
   for (Operation* operation : open_operations(&group)) {
@@ -150,8 +153,13 @@ void Coordinator::join(Group& group, int rank, const Request& request) {
   response.request.collective = Collective::join;
   response.last_joined = rank;
   outgoing_.entries.push_back({kNoSlot, std::move(response)});
+  end_join(group);
+}
+
+void Coordinator::end_join(Group& group) {
   group.joined.assign(group.joined.size(), false);
   group.joined_count = 0;
+  stalls_.ended();
 }
 
 // ---- The life of a round
@@ -244,7 +252,7 @@ void Coordinator::fail_round(Operation& operation, Status status) {
       ++failed.owing_count;
     }
   }
-  answer_error(operation, failed.status, std::move(answered));
+  answer_error(*operation.key, failed.status, std::move(answered));
   if (failed.owing_count > 0) operation.failed.push_back(std::move(failed));
   close_round(operation);
 }
@@ -263,11 +271,21 @@ void Coordinator::forget_if_idle(Operation& operation) {
   operations_.erase(operations_.find(*operation.key));
 }
 
-void Coordinator::answer_error(const Operation& operation, const Status& status, std::vector<std::int32_t> ranks) {
+// Ranks that have joined go on as if they had not, and who joins later waits for them anew. No operation is open.
+void Coordinator::fail_join(Group& group, const Status& status) {
+  std::vector<std::int32_t> answered;
+  for (std::size_t position = 0; position < group.joined.size(); ++position) {
+    if (group.joined[position]) answered.push_back(group.set.ranks[position]);
+  }
+  answer_error({group.set.id, group.join_name}, status, std::move(answered));
+  end_join(group);
+}
+
+void Coordinator::answer_error(OperationKeyView key, const Status& status, std::vector<std::int32_t> ranks) {
   Response response;
   response.kind = Response::Kind::error;
-  response.request.process_set = operation.key->process_set;
-  response.request.name = operation.key->name;
+  response.request.process_set = key.process_set;
+  response.request.name = key.name;
   response.status = status;
   response.ranks = std::move(ranks);
   learner_.disturbed();
@@ -281,7 +299,7 @@ bool Coordinator::pay_debt(Operation& operation, int position) {
   const auto oldest = std::find_if(failed.begin(), failed.end(),
                                    [&](const FailedRound& round) { return round.owing[index(position)]; });
   if (oldest == failed.end()) return false;
-  answer_error(operation, oldest->status, {rank_at(operation, position)});
+  answer_error(*operation.key, oldest->status, {rank_at(operation, position)});
   oldest->owing[index(position)] = false;
   if (--oldest->owing_count == 0) failed.erase(oldest);
   forget_if_idle(operation);
@@ -357,19 +375,45 @@ std::uint64_t Coordinator::applied_by_all(const Group& group) const {
 // ---- Stalls
 
 void Coordinator::inspect_stalls(TimePoint now) {
-  const std::vector<Operation*> open = open_operations(nullptr);
+  const std::vector<Waiter> waiters = find_waiters();
   std::vector<WaitingOperation> waiting;
-  for (const Operation* operation : open) {
-    WaitingOperation& entry =
-        waiting.emplace_back(operation->key->name, agreed_on(*operation).collective, operation->since);
-    for (int position = 0; position < operation->group->set.size(); ++position) {
-      if (operation->asked[index(position)] || operation->group->joined[index(position)]) continue;
-      entry.missing.push_back(rank_at(*operation, position));
-    }
-  }
+  for (const Waiter& waiter : waiters) waiting.push_back(describe(waiter));
   StallInspector::Findings findings = stalls_.inspect(waiting, now, describe_rank_);
   if (!findings.notice.empty()) outgoing_.notices.push_back(std::move(findings.notice));
-  for (const std::size_t i : findings.expired) fail_round(*open[i], stall_status(waiting[i], now, describe_rank_));
+  for (const std::size_t i : findings.expired) {
+    Status status = stall_status(waiting[i], now, describe_rank_);
+    waiters[i].operation ? fail_round(*waiters[i].operation, std::move(status)) : fail_join(*waiters[i].group, status);
+  }
+}
+
+// Oldest first. A join waits since its group was last heard of: until then the others had work. While an operation is
+// open in the group, that one says who is missing.
+std::vector<Coordinator::Waiter> Coordinator::find_waiters() {
+  std::vector<Waiter> waiters;
+  for (Operation* operation : open_operations(nullptr)) {
+    waiters.push_back({operation->group, operation, operation->since});
+  }
+  for (auto& [id, group] : groups_) {
+    const auto is_of_group = [&group = group](const Waiter& waiter) { return waiter.group == &group; };
+    if (group.joined_count == 0 || std::any_of(waiters.begin(), waiters.end(), is_of_group)) continue;
+    waiters.push_back({&group, nullptr, group.heard});
+  }
+  std::stable_sort(waiters.begin(), waiters.end(), [](const Waiter& a, const Waiter& b) { return a.since < b.since; });
+  return waiters;
+}
+
+WaitingOperation Coordinator::describe(const Waiter& waiter) const {
+  const Group& group = *waiter.group;
+  const Operation* operation = waiter.operation;
+  WaitingOperation description{.name = operation ? operation->key->name : group.join_name,
+                               .collective = operation ? agreed_on(*operation).collective : Collective::join,
+                               .since = waiter.since,
+                               .missing = {}};
+  for (int position = 0; position < group.set.size(); ++position) {
+    if (group.joined[index(position)] || (operation && operation->asked[index(position)])) continue;
+    description.missing.push_back(group.set.ranks[index(position)]);
+  }
+  return description;
 }
 
 // Oldest first, so that what is decided for many at once has one order.

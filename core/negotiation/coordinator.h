@@ -67,6 +67,8 @@ class Coordinator {
     ProcessSet set;
     std::vector<bool> joined;
     int joined_count = 0;
+    std::string join_name;  // as the ranks that have joined call it
+    TimePoint heard{};      // when one of its ranks last asked for something
   };
 
   // A round that failed before every rank had asked.
@@ -99,7 +101,8 @@ class Coordinator {
   void receive_hit(int rank, std::uint32_t slot, std::uint64_t applied, TimePoint now);
   void receive_request(int rank, const Request& request, TimePoint now);
   void submit(Operation& operation, int position, const Request& request, TimePoint now);
-  void join(Group& group, int rank, const Request& request);
+  void join(Group& group, int rank, const Request& request, TimePoint now);
+  void end_join(Group& group);
 
   // Those that may end a round may also erase the operation, and come last in their callers.
   void open_round(Operation& operation, int position, TimePoint now);
@@ -111,7 +114,8 @@ class Coordinator {
   void fail_round(Operation& operation, Status status);
   void close_round(Operation& operation);
   void forget_if_idle(Operation& operation);
-  void answer_error(const Operation& operation, const Status& status, std::vector<std::int32_t> ranks);
+  void fail_join(Group& group, const Status& status);
+  void answer_error(OperationKeyView key, const Status& status, std::vector<std::int32_t> ranks);
 
   bool pay_debt(Operation& operation, int position);
   void forgive_debts(Group& group, int position);
@@ -122,7 +126,15 @@ class Coordinator {
   std::uint32_t slot_for(Operation& operation);
   std::uint64_t applied_by_all(const Group& group) const;
 
+  // What waits for ranks: an operation, or (null) the group's join.
+  struct Waiter {
+    Group* group;
+    Operation* operation;
+    TimePoint since;
+  };
   void inspect_stalls(TimePoint now);
+  std::vector<Waiter> find_waiters();
+  WaitingOperation describe(const Waiter& waiter) const;
   std::vector<Operation*> open_operations(const Group* group);  // null: of all groups
 
   Group& group_of(int rank, const Request& request);

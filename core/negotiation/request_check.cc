@@ -116,6 +116,7 @@ std::string fault(const Request& request, const ProcessSet& set) {
 }  // namespace
 
 std::string operation_text(Collective collective, const std::string& name) {
+  if (collective == Collective::join) return collective_name(collective);  // a set has one
   return std::string(collective_name(collective)) + " '" + name + "'";
 }
 

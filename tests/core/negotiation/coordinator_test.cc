@@ -520,7 +520,50 @@ TEST_CASE("Joined ranks are not reported as missing") {
   job.ask(0, allreduce("x"));
   job.now += 10s;
   job.answers();
-  CHECK_THAT(job.notices.at(0), Contains("rank 1") && !Contains("rank 2"));
+  CHECK_THAT(job.notices.at(0), Contains("rank 1") && !Contains("rank 0") && !Contains("rank 2"));
+}
+
+TEST_CASE("Who does not come to a join is reported while nothing else is open, and given up at the limit") {
+  Job job(3, 16, 25s);
+  job.ask(2, join());
+  CHECK(job.coordinator.next_deadline() == kStart + 10s);
+  job.now = kStart + 10s;
+  CHECK(job.silent());
+  CHECK(job.notices ==
+        std::vector<std::string>{"stalled: waiting for rank 0 on host-a and rank 1 on host-b to submit join (10.0 s)"});
+  job.now = kStart + 15s;
+  job.ask(1, join());
+  job.now = kStart + 25s;
+  CHECK(job.silent());
+  CHECK(job.notices == std::vector<std::string>{"stalled: waiting for rank 0 on host-a to submit join (10.0 s)"});
+  job.now = kStart + 40s;
+  const Response error = job.response();
+  CHECK(error.kind == Response::Kind::error);
+  CHECK(error.request.name == join().name);
+  CHECK(error.ranks == std::vector<std::int32_t>{1, 2});
+  CHECK(error.status.code() == StatusCode::timeout);
+  CHECK_THAT(error.status.message(), Contains("join: given up after 25.0 s of waiting for rank 0 on host-a"));
+  CHECK(job.coordinator.next_deadline() == Deadline::max());
+  // As if nobody had joined.
+  for (int rank = 0; rank < 3; ++rank) job.ask(rank, broadcast("x", 2));
+  CHECK(job.response().contributing == 3);
+  for (int rank = 0; rank < 3; ++rank) job.ask(rank, join());
+  CHECK(job.response().last_joined == 2);
+  CHECK(job.coordinator.next_deadline() == Deadline::max());
+}
+
+TEST_CASE("A rank that still works keeps nobody waiting for its join") {
+  Job job(2, 16, 25s);
+  job.ask(1, join());
+  for (int step = 0; step < 20; ++step) {
+    job.now += 5s;
+    job.ask(0, allreduce("x"));
+    CHECK(job.response().kind == Response::Kind::execute);
+    CHECK(job.notices.empty());
+  }
+  job.now += 10s;
+  CHECK(job.silent());
+  CHECK_THAT(job.notices.at(0), Contains("rank 0 on host-a to submit join (10.0 s)"));
 }
 
 TEST_CASE("A message that breaks the protocol is refused with the rank's name") {

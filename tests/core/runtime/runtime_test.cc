@@ -263,6 +263,62 @@ TEST_CASE("an operation that a rank never submits ends with an error that names 
   }));
 }
 
+TEST_CASE("a join to which a rank never comes ends with an error that names it") {
+  const Layout layout = GENERATE(from_range(kLayouts));
+  INFO(layout.name());
+  const Environment quick = {{"HVD_STALL_CHECK_TIME_SECONDS", "0.05"}, {"HVD_STALL_SHUTDOWN_TIME_SECONDS", "0.3"}};
+  std::atomic<int> told{0};
+  REQUIRE_NOTHROW(run_ranks({layout, quick}, [&](Runtime& runtime) {
+    if (runtime.topology().rank != 1) {
+      require_status(outcome(runtime, {.collective = Collective::join}), StatusCode::timeout, {"join", "rank 1"});
+      told.fetch_add(1);
+      told.notify_all();
+    } else {
+      for (int seen = 0; seen < runtime.topology().size - 1; seen = told.load()) told.wait(seen);
+    }
+    require_usable(runtime);
+    perform(runtime, {.collective = Collective::join});
+  }));
+}
+
+// The last one submits odd tensors only, and joins when all others have.
+TEST_CASE("what was submitted before a join has ended when the join does, and the last to join is named") {
+  const Layout layout = GENERATE(from_range(kLayouts));
+  INFO(layout.name());
+  REQUIRE_NOTHROW(run_ranks({layout, {}}, [](Runtime& runtime) {
+    const Topology& t = runtime.topology();
+    for (int epoch = 0; epoch < 6; ++epoch) {
+      const int last = epoch % t.size;
+      std::vector<Vector> vectors(20, Vector(5));
+      std::vector<Handle> handles;
+      for (std::size_t i = t.rank == last ? 1 : 0; i < vectors.size(); i += t.rank == last ? 2 : 1) {
+        handles.push_back(runtime.submit(allreduce_of(vectors[i], "tensor." + std::to_string(i))));
+      }
+      Vector alone(2);
+      Call from_last = allreduce_of(alone, "from the last");
+      from_last.collective = Collective::broadcast;
+      from_last.root = last;
+      if (t.rank == last) perform(runtime, allreduce_of(alone, "needs all or their joins"));
+      if (t.rank != last) handles.push_back(runtime.submit(from_last));
+      Handle join = runtime.submit({.collective = Collective::join});
+      require(join.wait(deadline_after(60s)), "join is not done");
+      require(join.work().last_joined == last, "last joined is " + std::to_string(join.work().last_joined));
+      for (Handle& handle : handles) require(handle.poll(), "an operation is not done when its join is");
+      if (t.rank != last) {
+        require_status(handles.back().work().status(), StatusCode::mismatch,
+                       {"from the last", "its root, rank " + std::to_string(last), "has joined"});
+        handles.pop_back();
+      }
+      for (Handle& handle : handles) require_status(handle.work().status(), StatusCode::ok, {});
+      for (std::size_t i = 0; i < vectors.size(); ++i) {
+        const int summed = t.rank == last && i % 2 == 0 ? 1 : t.size - (i % 2 == 0 ? 1 : 0);
+        require(vectors[i].data[4] == static_cast<float>(summed), "tensor " + std::to_string(i));
+      }
+    }
+    require_usable(runtime);
+  }));
+}
+
 TEST_CASE("many init and shutdown cycles") {
   for (int i = 0; i < 100; ++i) {
     REQUIRE_NOTHROW(run_ranks({{{2}}, {}}, [](Runtime& runtime) { require_usable(runtime); }));
