@@ -346,8 +346,11 @@ def barrier(process_set: ProcessSet = global_process_set) -> None:
 def join(device: int = -1) -> int:
     """Says that this rank has no more data, and waits until all ranks have said so.
 
-    Until then this rank takes part in the others' allreduces with neutral elements (an average still divides by the
-    number of all ranks). Other collectives of ranks that have not joined fail with HorovodInternalError.
+    Until then the others' collectives go on without it. In reductions it stands for neutral elements (an average is
+    divided by the number of all ranks, or with HVD_JOIN_DIVISOR=contributing of those that have not joined), and its
+    slice of a reducescatter is dropped; to allgather and alltoall it brings no rows. What cannot do without it fails
+    with HorovodInternalError on the others: a broadcast from it, an alltoall with rows for it, and a minimum, maximum
+    or product with a prescale factor. What was started before is finished first.
 
     Args:
         device: as Horovod has it; only the CPU (-1) is supported yet.

@@ -137,7 +137,12 @@ class _Allgather(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient):
         average = allreduce(gradient.contiguous(), process_set=ctx.process_set)
-        rows = allgather(torch.tensor([ctx.rows]), process_set=ctx.process_set).tolist()
+        # By rank, also if some have joined: those have no rows.
+        own = torch.zeros(ctx.process_set.size(), dtype=torch.int64)
+        own[ctx.process_set.rank()] = ctx.rows
+        rows = allreduce(own, op=Sum, process_set=ctx.process_set).tolist()
+        if sum(rows) != len(gradient):
+            raise RuntimeError("a rank has joined between an allgather that it took part in and its backward pass")
         return average.narrow(0, sum(rows[: ctx.process_set.rank()]), ctx.rows), None, None
 
 
@@ -235,7 +240,7 @@ class _Reducescatter(torch.autograd.Function):
     @staticmethod
     def forward(ctx, tensor, name, op, process_set, prescale_factor, postscale_factor):
         ctx.scale = prescale_factor * postscale_factor * (process_set.size() if op == Sum else 1)
-        ctx.op, ctx.process_set = op, process_set
+        ctx.op, ctx.process_set, ctx.shape = op, process_set, tensor.shape
         arguments = (name, op, process_set, prescale_factor, postscale_factor)
         return synchronize(collectives.reducescatter_async(tensor, *arguments))
 
@@ -243,7 +248,21 @@ class _Reducescatter(torch.autograd.Function):
     def backward(ctx, gradient):
         _refuse_gradient_unless_linear(ctx.op)
         scaled = gradient.contiguous() if ctx.scale == 1 else gradient * ctx.scale
-        return allgather(scaled.contiguous(), process_set=ctx.process_set), None, None, None, None, None
+        gathered = allgather(scaled.contiguous(), process_set=ctx.process_set)
+        if len(gathered) != ctx.shape[0]:  # all ranks see it: some have joined, and their slices are missing
+            gathered = allreduce(
+                _own_slice_of_zeros(scaled, ctx.shape, ctx.process_set), op=Sum, process_set=ctx.process_set
+            )
+        return gathered, None, None, None, None, None
+
+
+def _own_slice_of_zeros(own: torch.Tensor, shape: torch.Size, process_set: ProcessSet) -> torch.Tensor:
+    """Zeros but for the rows that a reducescatter of a tensor of this shape gives this rank."""
+    each, longer = divmod(shape[0], process_set.size())
+    first = process_set.rank() * each + min(process_set.rank(), longer)
+    whole = own.new_zeros(shape)
+    whole[first : first + len(own)] = own
+    return whole
 
 
 def reducescatter(
