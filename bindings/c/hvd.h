@@ -60,7 +60,7 @@ typedef enum hvd_collective {
   HVD_ALLTOALL = 3,
   HVD_REDUCESCATTER = 4, /* rows that do not divide evenly go to the first ranks */
   HVD_BARRIER = 5,
-  HVD_JOIN = 6 /* "I have no more data": until all have joined, this rank takes part with neutral elements */
+  HVD_JOIN = 6 /* "I have no more data": until all have joined, the others go on without this rank; docs/errors.md */
 } hvd_collective;
 
 typedef enum hvd_reduce_op {

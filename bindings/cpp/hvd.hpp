@@ -317,8 +317,9 @@ auto reducescatter(const R& values, ReduceOp op = sum, const Options& options = 
 // Returns when all ranks have called it.
 inline void barrier(const Options& options = {}) { detail::Perform::start(detail::make_call(HVD_BARRIER, options)); }
 
-// "I have no more data": until all ranks have joined, this one takes part in their reductions with neutral elements.
-// Returns the last rank that joined.
+// "I have no more data": until all ranks have joined, the others go on without this one. In reductions it stands for
+// neutral elements; it has no rows for them; what cannot do without it (a broadcast from it, an alltoall with rows for
+// it) throws Mismatch there. Returns the last rank that joined.
 inline int join(const Options& options = {}) {
   return detail::Perform::start<int>(detail::make_call(HVD_JOIN, options), [](hvd_work* work) {
     std::int32_t rank = 0;

@@ -363,7 +363,7 @@ std::uint32_t Coordinator::slot_for(Operation& operation) {
   return operation.slot = slot;
 }
 
-// A rank that has joined has no hit in flight, and sends none before it has applied everything up to all_joined.
+// A rank that has joined has no hit in flight, and sends none before it has applied everything up to the join's end.
 std::uint64_t Coordinator::applied_by_all(const Group& group) const {
   std::uint64_t lowest = outgoing_.number - 1;
   for (std::size_t position = 0; position < group.set.ranks.size(); ++position) {

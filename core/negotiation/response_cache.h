@@ -23,7 +23,7 @@ class ResponseCache {
   std::optional<std::uint32_t> find(const Request& own) const;
 
   // Keeps an execute response that came with a slot; replaces what the slot held. `own` is this rank's submission of
-  // that name, null if it had none (it has joined): find() then does not know the slot, at() does. Throws Internal
+  // that name, null if it had none: find() then does not know the slot, at() does. Throws Internal
   // on a slot beyond kMaxCacheSlots.
   void store(std::uint32_t slot, std::shared_ptr<const Response> response, const Request* own);
 
