@@ -23,6 +23,7 @@ ALLOWED = {
     "core/tensor": BASE,
     "core/net": BASE,
     "core/timeline": BASE,
+    "core/tuning": BASE,
     "core/collective": [*BASE, "core/tensor"],
     "core/rendezvous": [*BASE, "core/net", "core/config.h"],
     # The pipeline: a stage knows its own product and those of the stages before it.
