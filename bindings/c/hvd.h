@@ -137,6 +137,22 @@ HVD_API hvd_status hvd_shutdown(void);
 HVD_API int hvd_is_initialized(void);
 HVD_API hvd_status hvd_get_topology(hvd_topology* topology);
 
+/* Process sets: some of the job's ranks, which do operations among themselves (hvd_call.process_set). Sets work at the
+ * same time. All ranks of the job must call the two functions below in the same order, members or not; they return when
+ * all have.
+ *
+ * A new set of these ranks, in any order; its number, the same on every rank. HVD_INVALID_ARGUMENT: a rank that does
+ * not exist, or there is such a set; HVD_MISMATCH: ranks asked for different changes. Nothing has changed then. */
+HVD_API hvd_status hvd_add_process_set(const int32_t* ranks, size_t count, int32_t* process_set);
+
+/* The number may be given out again. HVD_INVALID_ARGUMENT: no such set, that of all ranks, or operations of this rank
+ * are under way in it. */
+HVD_API hvd_status hvd_remove_process_set(int32_t process_set);
+
+/* The ranks of a set, ascending; also on ranks that are not in it. Valid until the calling thread's next call of this
+ * function. */
+HVD_API hvd_status hvd_get_process_set(int32_t process_set, const int32_t** ranks, size_t* count);
+
 /* Starts an operation and returns at once. HVD_INVALID_ARGUMENT: nothing was started. A name stays taken until its
  * work was waited for, polled as done, or freed. */
 HVD_API hvd_status hvd_submit(const hvd_call* call, hvd_work** work);

@@ -178,6 +178,29 @@ hvd_status hvd_get_topology(hvd_topology* topology) {
   });
 }
 
+hvd_status hvd_add_process_set(const int32_t* ranks, size_t count, int32_t* process_set) {
+  return guarded([&] {
+    std::int32_t& out = required(process_set, "process_set");
+    if (count > 0) required(ranks, "ranks");
+    out = Instance::get().runtime()->add_process_set(std::vector<int>(ranks, ranks + count));
+  });
+}
+
+hvd_status hvd_remove_process_set(int32_t process_set) {
+  return guarded([&] { Instance::get().runtime()->remove_process_set(process_set); });
+}
+
+hvd_status hvd_get_process_set(int32_t process_set, const int32_t** ranks, size_t* count) {
+  return guarded([&] {
+    thread_local std::vector<std::int32_t> copy;
+    const std::int32_t*& first = required(ranks, "ranks");
+    std::size_t& size = required(count, "count");
+    copy = Instance::get().runtime()->process_set(process_set).ranks;
+    first = copy.data();
+    size = copy.size();
+  });
+}
+
 hvd_status hvd_submit(const hvd_call* call, hvd_work** work) {
   return guarded([&] {
     hvd_work*& out = required(work, "work");

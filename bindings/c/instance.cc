@@ -15,6 +15,18 @@ namespace hvd {
 
 namespace {
 
+// A runtime, and the store through which its ranks meet.
+struct Job {
+  std::unique_ptr<Store> store;
+  std::unique_ptr<Store> epoch_store;
+  std::unique_ptr<Runtime> runtime;
+};
+
+std::shared_ptr<Runtime> runtime_of(std::shared_ptr<Job> job) {
+  Runtime* const runtime = job->runtime.get();
+  return {std::move(job), runtime};
+}
+
 // A job of several processes, as its launcher describes it.
 std::shared_ptr<Runtime> join_job(const Config& config, int epoch) {
   if (config.store.empty() || config.job_key.empty()) {
@@ -23,24 +35,31 @@ std::shared_ptr<Runtime> join_job(const Config& config, int epoch) {
                           " is not set: start the processes with hvdrun");
   }
   const JobKey key = JobKey::from_hex(config.job_key);
-  TcpStore store(Address::parse(config.store), key, config.rank, deadline_after(config.start_timeout));
-  PrefixStore epoch_store(store, "epoch/" + std::to_string(epoch) + "/");
-  return std::make_shared<Runtime>(
-      config, Runtime::Surroundings{.store = epoch_store,
+  auto store =
+      std::make_unique<TcpStore>(Address::parse(config.store), key, config.rank, deadline_after(config.start_timeout));
+  const std::string own_host = store->local_host();
+  const auto job = std::make_shared<Job>();
+  job->store = std::move(store);
+  job->epoch_store = std::make_unique<PrefixStore>(*job->store, "epoch/" + std::to_string(epoch) + "/");
+  job->runtime = std::make_unique<Runtime>(
+      config, Runtime::Surroundings{.store = *job->epoch_store,
                                     .job_key = key,
                                     .identity = identify_this_process(config.host_id, config.hostname),
-                                    .own_host_address = store.local_host(),
+                                    .own_host_address = own_host,
                                     .make_data_plane = make_data_plane});
+  return runtime_of(job);
 }
 
 std::shared_ptr<Runtime> start_alone(const Config& config) {
-  MemoryStore store;
-  return std::make_shared<Runtime>(
-      config, Runtime::Surroundings{.store = store,
+  const auto job = std::make_shared<Job>();
+  job->store = std::make_unique<MemoryStore>();
+  job->runtime = std::make_unique<Runtime>(
+      config, Runtime::Surroundings{.store = *job->store,
                                     .job_key = JobKey::random(),
                                     .identity = identify_this_process(config.host_id, config.hostname),
                                     .own_host_address = "127.0.0.1",
                                     .make_data_plane = make_data_plane});
+  return runtime_of(job);
 }
 
 }  // namespace

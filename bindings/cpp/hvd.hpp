@@ -175,6 +175,29 @@ Received<T> collect_received(hvd_work* work) {
 
 }  // namespace detail
 
+// ---- Process sets: some of the job's ranks, for operations among themselves (Options::process_set)
+
+// All ranks of the job must call these two in the same order, members or not; they return when all have. A set's number
+// is the same on every rank, and may be given out again once it was removed.
+inline int add_process_set(std::span<const int> ranks) {
+  static_assert(sizeof(int) == sizeof(std::int32_t));
+  std::int32_t number = 0;
+  detail::check(hvd_add_process_set(ranks.data(), ranks.size(), &number));
+  return number;
+}
+inline int add_process_set(std::initializer_list<int> ranks) {
+  return add_process_set(std::span<const int>(ranks.begin(), ranks.size()));
+}
+inline void remove_process_set(int process_set) { detail::check(hvd_remove_process_set(process_set)); }
+
+// Its ranks, ascending.
+inline std::vector<int> ranks_of(int process_set) {
+  const std::int32_t* ranks = nullptr;
+  std::size_t count = 0;
+  detail::check(hvd_get_process_set(process_set, &ranks, &count));
+  return {ranks, ranks + count};
+}
+
 // ---- The operations
 
 // Reduces over the ranks, in place: afterwards all ranks hold bitwise the same values.

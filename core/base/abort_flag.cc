@@ -9,7 +9,20 @@ bool AbortFlag::raise(Status reason) {
   if (raised_.load(std::memory_order_relaxed)) return false;
   reason_ = std::move(reason);
   raised_.store(true, std::memory_order_release);
+  for (const auto& [id, listener] : listeners_) listener();
   return true;
+}
+
+AbortFlag::ListenerId AbortFlag::add_listener(std::function<void()> listener) {
+  std::lock_guard lock(mutex_);
+  if (raised()) listener();
+  listeners_.emplace(++next_listener_, std::move(listener));
+  return next_listener_;
+}
+
+void AbortFlag::remove_listener(ListenerId id) {
+  std::lock_guard lock(mutex_);
+  listeners_.erase(id);
 }
 
 Status AbortFlag::reason() const {

@@ -5,6 +5,9 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
 #include <mutex>
 
 #include "core/base/clock.h"
@@ -20,6 +23,12 @@ class AbortFlag {
   // The first reason wins; returns whether this call was the first. Any thread.
   bool raise(Status reason);
 
+  // Has `listener` called when the flag is raised, by whoever raises it, or at once if it is raised already; not after
+  // remove_listener() has returned. Listeners only wake somebody. Any thread.
+  using ListenerId = std::uint64_t;
+  ListenerId add_listener(std::function<void()> listener);
+  void remove_listener(ListenerId id);
+
   bool raised() const { return raised_.load(std::memory_order_acquire); }
 
   // The reason, or an ok Status while nothing was raised. Any thread.
@@ -32,6 +41,8 @@ class AbortFlag {
   std::atomic<bool> raised_{false};
   mutable std::mutex mutex_;
   Status reason_;  // guarded by mutex_
+  ListenerId next_listener_ = 0;
+  std::map<ListenerId, std::function<void()>> listeners_;  // guarded by mutex_, also while they are called
 };
 
 }  // namespace hvd

@@ -43,8 +43,8 @@ const char* cause_text(ScheduleLock::Cause cause) {
 
 Engine::Engine(const Parts& parts, std::unique_ptr<Executor> executor)
     : parts_(parts),
-      negotiator_(parts.topology, parts.config, parts.channel, parts.metrics, parts.timeline,
-                  parts.config.schedule_lock && executor->can_be_asked(parts.global_set)),
+      negotiator_(parts.topology, parts.config, parts.channel, parts.metrics, parts.timeline, parts.set.id,
+                  parts.config.schedule_lock && executor->can_be_asked(parts.set)),
       executor_(std::move(executor)),
       pending_(parts.metrics),
       caller_wait_(wait_policy_for(parts.topology.local_size, allowed_cpus())),
@@ -213,7 +213,7 @@ void Engine::perform(std::vector<std::shared_ptr<const Response>>& executes) {
   std::vector<const Response*> pointers;
   for (const auto& response : executes) pointers.push_back(response.get());
   for (const Bucket& bucket : plan_buckets(pointers, parts_.config.fusion_threshold_bytes)) {
-    executor_->run(bucket, parts_.global_set, pending_);
+    executor_->run(bucket, parts_.set, pending_);
   }
   executes.clear();
 }
@@ -239,7 +239,12 @@ void Engine::lock(const Schedule& schedule, std::uint64_t epoch) {
   lock_.propose(epoch, stage_slots);
   pending_.for_each([this](const Submission& submission) { file_in_schedule(submission.request); });
   if (left_) break_up(ScheduleLock::Cause::leaving);
-  parts_.metrics.lock_state.set(static_cast<std::uint64_t>(lock_.state()));
+  show_state();
+}
+
+// Of the set of all ranks; other sets have locks of their own.
+void Engine::show_state() {
+  if (parts_.set.id == kGlobalProcessSet) parts_.metrics.lock_state.set(static_cast<std::uint64_t>(lock_.state()));
 }
 
 void Engine::file_in_schedule(const Request& request) {
@@ -256,9 +261,9 @@ bool Engine::follow_schedule() {
     progressed = true;
     if (step.kind == ScheduleLock::Step::Kind::perform && perform_stage(stages_[step.stage])) {
       lock_.performed();
-      parts_.metrics.lock_state.set(static_cast<std::uint64_t>(lock_.state()));
+      show_state();
     } else {
-      if (step.kind == ScheduleLock::Step::Kind::decline) executor_->decline(parts_.global_set);
+      if (step.kind == ScheduleLock::Step::Kind::decline) executor_->decline(parts_.set);
       leave_schedule();
     }
   }
@@ -268,9 +273,8 @@ bool Engine::follow_schedule() {
 // False if another rank has declined. Who has entered the first bucket has all the operations of the others.
 bool Engine::perform_stage(const Stage& stage) {
   late_calls_ = 0;
-  if (!executor_->run(stage.front(), parts_.global_set, pending_, Entry::asking)) return false;
-  for (std::size_t i = 1; i < stage.size(); ++i) executor_->run(stage[i], parts_.global_set, pending_);
-  parts_.metrics.locked_buckets.add(stage.size());
+  if (!executor_->run(stage.front(), parts_.set, pending_, Entry::asking)) return false;
+  for (std::size_t i = 1; i < stage.size(); ++i) executor_->run(stage[i], parts_.set, pending_);
   return true;
 }
 
@@ -293,7 +297,7 @@ void Engine::leave_schedule() {
   parts_.metrics.breaks[static_cast<std::size_t>(cause)].add();
   parts_.log.debug("the schedule is given up after " + std::to_string(lock_.steps()) + " steps: " + cause_text(cause));
   lock_.ended();
-  parts_.metrics.lock_state.set(static_cast<std::uint64_t>(lock_.state()));
+  show_state();
   negotiator_.unlock(lock_.steps());
   std::vector<const Request*> requests;
   pending_.for_each([&](const Submission& submission) { requests.push_back(&submission.request); });
@@ -334,14 +338,14 @@ void Engine::finish(const Response& response) {
       parts_.names.restart_numbers(response.request.process_set);
       if (Submission* join = pending_.find(response.request.process_set, kJoinName)) {
         parts_.timeline.end(kJoinName);
-        join->work->last_joined = response.last_joined;
+        join->work->last_joined = parts_.topology.job_ranks.at(static_cast<std::size_t>(response.last_joined));
         complete_pending(pending_, response.request.process_set, kJoinName, Status());
       }
       return;
     case Response::Kind::shut_down:
       // A rank that leaves may have said so before it knew of a schedule, and waits now for all to decline.
       if (lock_.active()) {
-        executor_->decline(parts_.global_set);
+        executor_->decline(parts_.set);
         lock_.ended();
       }
       agreed_to_end_ = true;

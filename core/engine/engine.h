@@ -40,7 +40,7 @@ class Engine {
     FlightNames& names;
     Metrics& metrics;
     Timeline& timeline;
-    const ProcessSet& global_set;
+    const ProcessSet& set;  // all ranks of the topology
   };
 
   // Starts the thread.
@@ -86,6 +86,7 @@ class Engine {
   // The locked schedule.
   void lock(const Schedule& schedule, std::uint64_t epoch);
   void file_in_schedule(const Request& request);
+  void show_state();
   bool follow_schedule();
   bool perform_stage(const Stage& stage);
   void break_up(ScheduleLock::Cause cause);

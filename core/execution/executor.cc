@@ -34,6 +34,7 @@ Status Executor::run(const CollectiveCall& call, TimelineRows& rows) {
   }
   metrics_.collective_time.add(Clock::now() - started);
   metrics_.buckets.add();
+  if (call.entry == Entry::asking) metrics_.locked_buckets.add();
   metrics_.bytes.add(bytes_of(call.total_elements(), call.dtype));
   return {};
 }

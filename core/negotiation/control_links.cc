@@ -58,8 +58,8 @@ struct ControlLinks::Link {
 };
 
 ControlLinks::ControlLinks(const Topology& topology, Store& store, const JobKey& key, const std::string& own_host,
-                           AbortFlag& abort, const Log& log, Callbacks callbacks, Deadline deadline)
-    : topology_(topology), abort_(abort), log_(log), callbacks_(std::move(callbacks)) {
+                           AbortFlag& abort, const Log& log, OnMessage on_message, Deadline deadline)
+    : topology_(topology), abort_(abort), log_(log), on_message_(std::move(on_message)) {
   if (topology.size == 1) return;
   connect(store, key, own_host, deadline);
 
@@ -145,7 +145,7 @@ void ControlLinks::read(Link& link) {
 void ControlLinks::handle_frame(Link& link, const Bytes& frame) {
   ByteReader reader(frame);
   switch (static_cast<FrameKind>(reader.get<std::uint8_t>())) {
-    case FrameKind::message: callbacks_.on_message(link.rank, Bytes(frame.begin() + 1, frame.end())); return;
+    case FrameKind::message: on_message_(link.rank, Bytes(frame.begin() + 1, frame.end())); return;
     case FrameKind::goodbye: link.departed = true; return;
     case FrameKind::abort: raise_and_tell(decode_status(reader), link.rank); return;
   }
@@ -173,7 +173,6 @@ void ControlLinks::raise_and_tell(const Status& reason, int except_rank) {
       if (link->rank != except_rank) enqueue(*link, FrameKind::abort, payload);
     }
   }
-  callbacks_.on_abort();
 }
 
 void ControlLinks::send(int to, const Bytes& payload) {

@@ -23,15 +23,13 @@ namespace hvd {
 
 class ControlLinks {
  public:
-  struct Callbacks {  // called on the links' thread; must not block
-    std::function<void(int from, Bytes payload)> on_message;
-    std::function<void()> on_abort;  // after the AbortFlag was raised
-  };
+  // Called on the links' thread; must not block.
+  using OnMessage = std::function<void(int from, Bytes payload)>;
 
   // All ranks must construct together; rank 0 listens on own_host and publishes its address in the store. Throws
   // Timeout that names the ranks that did not come.
   ControlLinks(const Topology& topology, Store& store, const JobKey& key, const std::string& own_host, AbortFlag& abort,
-               const Log& log, Callbacks callbacks, Deadline deadline);
+               const Log& log, OnMessage on_message, Deadline deadline);
   ~ControlLinks();
 
   // Any thread; never blocks.
@@ -64,7 +62,7 @@ class ControlLinks {
   const Topology& topology_;
   AbortFlag& abort_;
   const Log& log_;
-  const Callbacks callbacks_;
+  const OnMessage on_message_;
   std::vector<std::unique_ptr<Link>> links_;
   FileDescriptor epoll_;
   FileDescriptor stop_event_;

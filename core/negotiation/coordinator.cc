@@ -27,8 +27,8 @@ Coordinator::Coordinator(const CoordinatorOptions& options, DescribeRank describ
       stalls_(stall_inspector_for(options)),
       locks_(options.locks),
       applied_(index(options.size)) {
-  Group& global = groups_[kGlobalProcessSet];
-  global.set.id = kGlobalProcessSet;
+  Group& global = groups_[options.process_set];
+  global.set.id = options.process_set;
   global.set.ranks.resize(index(size_));
   std::iota(global.set.ranks.begin(), global.set.ranks.end(), 0);
   global.joined.resize(index(size_));

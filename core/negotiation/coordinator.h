@@ -33,6 +33,7 @@
 namespace hvd {
 
 struct CoordinatorOptions {
+  std::int32_t process_set = kGlobalProcessSet;  // of which it is the coordinator, with ranks from 0
   int size = 1;
   std::size_t cache_capacity = 1024;  // responses; 0: no cache
   bool stall_check = true;

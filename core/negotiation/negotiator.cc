@@ -9,8 +9,10 @@ namespace hvd {
 
 namespace {
 
-CoordinatorOptions coordinator_options(const Topology& topology, const Config& config, bool locks) {
-  return {.size = topology.size,
+CoordinatorOptions coordinator_options(const Topology& topology, const Config& config, std::int32_t process_set,
+                                       bool locks) {
+  return {.process_set = process_set,
+          .size = topology.size,
           .cache_capacity = static_cast<std::size_t>(config.cache_capacity),
           .stall_check = config.stall_check,
           .stall_warning = config.stall_warning,
@@ -21,10 +23,10 @@ CoordinatorOptions coordinator_options(const Topology& topology, const Config& c
 }  // namespace
 
 Negotiator::Negotiator(const Topology& topology, const Config& config, ControlChannel& channel, Metrics& metrics,
-                       Timeline& timeline, bool locks)
+                       Timeline& timeline, std::int32_t process_set, bool locks)
     : topology_(topology), channel_(channel), metrics_(metrics), timeline_(timeline) {
   if (topology.rank != 0) return;
-  coordinator_ = std::make_unique<Coordinator>(coordinator_options(topology, config, locks),
+  coordinator_ = std::make_unique<Coordinator>(coordinator_options(topology, config, process_set, locks),
                                                [&topology](int rank) { return topology.describe(rank); });
 }
 

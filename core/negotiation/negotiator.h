@@ -23,7 +23,7 @@ class Negotiator {
  public:
   // References outlive this object.
   Negotiator(const Topology& topology, const Config& config, ControlChannel& channel, Metrics& metrics,
-             Timeline& timeline, bool locks);
+             Timeline& timeline, std::int32_t process_set, bool locks);
 
   // Tells the coordinator what this rank is ready for, and whether it is leaving.
   void announce(const std::vector<const Request*>& requests, bool shut_down);

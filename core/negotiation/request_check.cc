@@ -54,13 +54,13 @@ std::optional<Difference> tensor_difference(const Request& a, const Request& b) 
   return std::nullopt;
 }
 
-std::optional<Difference> difference(const Request& a, const Request& b) {
+std::optional<Difference> difference(const Request& a, const Request& b, const DescribeRank& describe_rank) {
   if (a.collective != b.collective) {
     return Difference{std::string("asks for ") + collective_name(a.collective), collective_name(b.collective)};
   }
   if (auto found = tensor_difference(a, b)) return found;
   if (a.collective == Collective::broadcast && a.root != b.root) {
-    return Difference{"has root rank " + std::to_string(a.root), std::to_string(b.root)};
+    return Difference{"has as its root " + describe_rank(a.root), describe_rank(b.root)};
   }
   if (reduces(a.collective)) {
     if (a.op != b.op) {
@@ -156,7 +156,7 @@ std::string find_fault(const Request& request, const ProcessSet& set, int rank, 
 
 std::string find_disagreement(const Request& first, int first_rank, const Request& other, int other_rank,
                               const DescribeRank& describe_rank) {
-  const auto found = difference(first, other);
+  const auto found = difference(first, other, describe_rank);
   if (!found) return {};
   return operation_text(first.collective, first.name) + ": the ranks disagree: " + describe_rank(first_rank) + " " +
          found->first + ", but " + describe_rank(other_rank) + " " + found->other;

@@ -8,8 +8,22 @@
 namespace hvd {
 
 StarChannel::StarChannel(const Options& options)
-    : topology_(options.topology), abort_(options.abort), metrics_(options.metrics) {
+    : topology_(options.topology), abort_(options.abort), metrics_(options.metrics), job_(options.job) {
   open_window(options);
+  listener_ = abort_.add_listener([this] { wake(); });
+  try {
+    connect(options);
+  } catch (...) {
+    abort_.remove_listener(listener_);
+    throw;
+  }
+}
+
+StarChannel::~StarChannel() { abort_.remove_listener(listener_); }
+
+void StarChannel::connect(const Options& options) {
+  const bool by_mailbox = memory_ && topology_.hosts.size() == 1;
+  if (job_ != nullptr && (by_mailbox || topology_.size == 1)) return;
   const auto on_message = [this](int from, Bytes payload) {
     {
       std::lock_guard lock(arrivals_mutex_);
@@ -17,9 +31,8 @@ StarChannel::StarChannel(const Options& options)
     }
     wake();
   };
-  links_ = std::make_unique<ControlLinks>(
-      options.topology, options.store, options.key, options.own_host, options.abort, options.log,
-      ControlLinks::Callbacks{.on_message = on_message, .on_abort = [this] { wake(); }}, options.deadline);
+  links_ = std::make_unique<ControlLinks>(options.topology, options.store, options.key, options.own_host, options.abort,
+                                          options.log, on_message, options.deadline);
 }
 
 void StarChannel::open_window(const Options& options) {
@@ -120,7 +133,10 @@ std::optional<ControlChannel::Message> StarChannel::receive() {
   return message;
 }
 
-void StarChannel::broadcast_abort(const Status& reason) { links_->broadcast_abort(reason); }
+void StarChannel::broadcast_abort(const Status& reason) {
+  if (job_ != nullptr) return job_->broadcast_abort(reason);
+  links_->broadcast_abort(reason);
+}
 
 void StarChannel::wait(std::uint32_t heard, Deadline deadline, AdaptiveWait* busily) {
   if (abort_.raised()) return;
@@ -144,9 +160,11 @@ void StarChannel::close(Deadline deadline) {
   } catch (const Error&) {
     // A reader that is gone, or does not read, is not worth waiting for.
   }
-  links_->close(deadline);
+  if (links_) links_->close(deadline);
 }
 
-void StarChannel::abandon_in_child() noexcept { links_->abandon_in_child(); }
+void StarChannel::abandon_in_child() noexcept {
+  if (links_) links_->abandon_in_child();
+}
 
 }  // namespace hvd

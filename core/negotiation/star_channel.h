@@ -29,10 +29,13 @@ class StarChannel final : public ControlChannel {
     const Log& log;
     Metrics& metrics;
     Deadline deadline;
+    // Of the whole job, if this one is of some of its ranks: looks after signs of life and tells of the job's end.
+    ControlChannel* job = nullptr;
   };
 
   // All ranks must construct together.
   explicit StarChannel(const Options& options);
+  ~StarChannel() override;
 
   void send(int to, Bytes payload) override;
   void flush(Deadline deadline) override;
@@ -58,6 +61,7 @@ class StarChannel final : public ControlChannel {
   };
 
   void open_window(const Options& options);
+  void connect(const Options& options);
   static bool flush(Mailbox& mailbox);
   bool flush_all();
   std::optional<Message> receive_from(Mailbox& mailbox);
@@ -77,7 +81,10 @@ class StarChannel final : public ControlChannel {
   std::mutex arrivals_mutex_;
   std::deque<Message> arrivals_;  // guarded by arrivals_mutex_; from the links' thread
 
-  std::unique_ptr<ControlLinks> links_;  // last: its thread uses all of the above
+  ControlChannel* const job_;
+  AbortFlag::ListenerId listener_ = 0;
+
+  std::unique_ptr<ControlLinks> links_;  // last: its thread uses all of the above. Null: all are reached by mailboxes
 };
 
 }  // namespace hvd

@@ -1,6 +1,7 @@
 #include "core/rendezvous/topology.h"
 
 #include <algorithm>
+#include <numeric>
 #include <unordered_map>
 #include <utility>
 
@@ -26,8 +27,8 @@ void group_by_host(Topology& topology) {
 }  // namespace
 
 std::string Topology::describe(int which) const {
-  std::string text = "rank " + std::to_string(which);
-  if (which < 0 || which >= size) return text;
+  if (which < 0 || which >= size) return "rank " + std::to_string(which);
+  const std::string text = "rank " + std::to_string(job_ranks[index(which)]);
   const RankIdentity& identity = identities[index(which)];
   return text + " on " + identity.hostname + " (pid " + std::to_string(identity.pid) + ")";
 }
@@ -37,6 +38,8 @@ Topology make_topology(int rank, std::vector<RankIdentity> identities) {
   topology.rank = rank;
   topology.size = static_cast<int>(identities.size());
   topology.identities = std::move(identities);
+  topology.job_ranks.resize(topology.identities.size());
+  std::iota(topology.job_ranks.begin(), topology.job_ranks.end(), 0);
   if (rank < 0 || rank >= topology.size) {
     throw InvalidArgument("rank " + std::to_string(rank) + " in a job of " + std::to_string(topology.size));
   }
@@ -55,6 +58,19 @@ Topology make_topology(int rank, std::vector<RankIdentity> identities) {
   }
   topology.homogeneous = std::ranges::all_of(
       topology.hosts, [&](const std::vector<int>& ranks) { return ranks.size() == topology.hosts.front().size(); });
+  return topology;
+}
+
+Topology make_subset(const Topology& whole, const std::vector<int>& ranks) {
+  std::vector<RankIdentity> identities;
+  std::vector<int> job_ranks;
+  for (const int rank : ranks) {
+    identities.push_back(whole.identities[index(rank)]);
+    job_ranks.push_back(whole.job_ranks[index(rank)]);
+  }
+  const auto own = std::ranges::find(ranks, whole.rank);
+  Topology topology = make_topology(static_cast<int>(own - ranks.begin()), std::move(identities));
+  topology.job_ranks = std::move(job_ranks);
   return topology;
 }
 

@@ -21,11 +21,13 @@ struct Topology {
   bool homogeneous = true;             // every host has equally many ranks
 
   std::vector<RankIdentity> identities;  // by rank
+  std::vector<int> job_ranks;            // by rank: its number in the job, of which these may be some of the ranks
   std::vector<int> host_of;              // rank -> host index; hosts are numbered in order of their lowest rank
   std::vector<std::vector<int>> hosts;   // host index -> its ranks, ascending
 
   int host() const { return host_of[static_cast<std::size_t>(rank)]; }
-  // "rank 2 on host-b (pid 1234)"
+  int job_rank() const { return job_ranks[static_cast<std::size_t>(rank)]; }
+  // "rank 2 on host-b (pid 1234)", with the rank's number in the job.
   std::string describe(int rank) const;
 };
 
@@ -33,5 +35,8 @@ struct Topology {
 void check_settings(const Topology& topology);
 
 Topology make_topology(int rank, std::vector<RankIdentity> identities);
+
+// That of some of a topology's ranks, this one among them, numbered anew in their order. `ranks`: ascending.
+Topology make_subset(const Topology& whole, const std::vector<int>& ranks);
 
 }  // namespace hvd

@@ -1,27 +1,46 @@
 #include "core/runtime/runtime.h"
 
-#include <numeric>
+#include <algorithm>
+#include <cstring>
+#include <span>
+#include <utility>
 
 #include "core/base/error.h"
-#include "core/negotiation/star_channel.h"
 #include "core/rendezvous/exchange_identities.h"
+#include "core/rendezvous/prefix_store.h"
 
 namespace hvd {
 
 namespace {
 
-// Time for peers to take what is still queued for them when this rank leaves.
-constexpr Duration kClosePatience = std::chrono::seconds(1);
-
-ProcessSet make_global_set(int size) {
-  ProcessSet set{.id = kGlobalProcessSet, .ranks = std::vector<int>(static_cast<std::size_t>(size))};
-  std::iota(set.ranks.begin(), set.ranks.end(), 0);
-  return set;
-}
+// Changes of process sets are agreed on under this name.
+constexpr const char* kChangeName = "<process sets>";
 
 RankIdentity with_settings(RankIdentity identity, const Config& config) {
   identity.settings = shared_settings(config);
   return identity;
+}
+
+ProcessSet everyone(const Topology& topology) { return {.id = kGlobalProcessSet, .ranks = topology.job_ranks}; }
+
+// What a rank wants of the others: this, and the ranks or the number of the set.
+constexpr std::int64_t kAdd = 1, kRemove = 2;
+
+std::string change_text(const std::vector<std::int64_t>& change) {
+  if (change.empty()) return "do nothing";
+  const Shape rest(change.begin() + 1, change.end());
+  return (change.front() == kAdd ? "add one of ranks " : "remove number ") + to_string(rest);
+}
+
+void check_members(const std::vector<int>& ranks, int size) {
+  if (ranks.empty()) throw InvalidArgument("a process set needs at least one rank");
+  for (const int rank : ranks) {
+    if (rank >= 0 && rank < size) continue;
+    throw InvalidArgument("rank " + std::to_string(rank) + " is not in a job of " + std::to_string(size) + " ranks");
+  }
+  if (std::adjacent_find(ranks.begin(), ranks.end()) != ranks.end()) {
+    throw InvalidArgument("a process set cannot have a rank twice: " + to_string(Shape(ranks.begin(), ranks.end())));
+  }
 }
 
 }  // namespace
@@ -32,82 +51,164 @@ Runtime::Runtime(const Config& config, const Surroundings& around)
                                                                with_settings(around.identity, config),
                                                                deadline_after(config.start_timeout)))),
       log_("rank " + std::to_string(config.rank), config.log_level),
-      global_set_(make_global_set(config.size)) {
+      store_(around.store),
+      job_key_(around.job_key),
+      own_host_address_(around.own_host_address),
+      make_data_plane_(around.make_data_plane) {
   check_settings(topology_);
-  const Deadline deadline = deadline_after(config_.start_timeout);
-  channel_ = std::make_unique<StarChannel>(StarChannel::Options{.topology = topology_,
-                                                                .store = around.store,
-                                                                .key = around.job_key,
-                                                                .own_host = around.own_host_address,
-                                                                .shared_memory = config_.shared_memory,
-                                                                .abort = abort_,
-                                                                .log = log_,
-                                                                .metrics = *metrics_,
-                                                                .deadline = deadline});
-  DataPlane data_plane = around.make_data_plane(BackendContext{.topology = topology_,
-                                                               .store = around.store,
-                                                               .job_key = around.job_key,
-                                                               .config = config_,
-                                                               .abort = abort_,
-                                                               .log = log_,
-                                                               .own_host_address = around.own_host_address,
-                                                               .deadline = deadline});
-  arena_ = std::move(data_plane.arena);
-  algorithms_ = std::move(data_plane.algorithms);
-  if (topology_.rank == 0) log_.info(algorithms_);
+  global_ = std::make_shared<Lane>(common(), kGlobalProcessSet, topology_, store_, nullptr);
+  sets_.add(everyone(topology_), global_);
+  if (topology_.rank == 0) log_.info(algorithms());
   start_wanted_timeline();
-  engine_ = std::make_unique<Engine>(
-      Engine::Parts{.topology = topology_,
-                    .config = config_,
-                    .log = log_,
-                    .abort = abort_,
-                    .channel = *channel_,
-                    .names = names_,
-                    .metrics = *metrics_,
-                    .timeline = timeline_,
-                    .global_set = global_set_},
-      std::make_unique<Executor>(std::move(data_plane.backends), topology_.rank, config_, *metrics_, timeline_));
 }
 
 Runtime::~Runtime() { shut_down(); }
 
-const ProcessSet& Runtime::process_set(std::int32_t id) const {
-  if (id != kGlobalProcessSet) throw InvalidArgument("there is no process set " + std::to_string(id));
-  return global_set_;
+Lane::Common Runtime::common() {
+  return {.config = config_,
+          .log = log_,
+          .job_key = job_key_,
+          .own_host_address = own_host_address_,
+          .make_data_plane = make_data_plane_,
+          .abort = abort_,
+          .names = names_,
+          .metrics = *metrics_,
+          .timeline = timeline_};
 }
 
-Submission Runtime::make_submission(const Call& call) {
-  const ProcessSet& set = process_set(call.process_set);
+// ---- Operations
+
+Submission Runtime::make_submission(const Call& call, const ProcessSet& set, std::string name) {
   Submission submission{.request = check_call(call, set, topology_.rank),
                         .inputs = call.inputs,
                         .outputs = call.outputs,
                         .work = std::make_shared<Work>(),
                         .name = {},
                         .tensors_left = call.inputs.size()};
-  submission.name = names_.take(set.id, call.collective == Collective::join ? kJoinName : call.name);
+  // In its lane the set's ranks are numbered from 0.
+  if (call.collective == Collective::broadcast) submission.request.root = set.rank_of(call.root).value();
+  submission.name = names_.take(set.id, call.collective == Collective::join ? kJoinName : std::move(name));
   submission.request.name = *submission.name;
   return submission;
 }
 
+ProcessSetTable::Entry Runtime::find_own(std::int32_t process_set) const {
+  ProcessSetTable::Entry entry = sets_.find(process_set);
+  if (entry.lane) return entry;
+  throw InvalidArgument("rank " + std::to_string(topology_.rank) + " is not in process set " +
+                        std::to_string(process_set));
+}
+
 Handle Runtime::submit(const Call& call) {
-  const std::lock_guard submitting(submit_mutex_);
-  Submission submission = make_submission(call);
+  const ProcessSetTable::Entry target = find_own(call.process_set);
+  const std::lock_guard submitting(target.lane->submitting);
+  Submission submission = make_submission(call, *target.set, call.name);
   Handle handle(submission.work, submission.name, metrics_);
-  if (Status status = engine_->submit(submission); !status.ok()) throw Error(status);
+  if (Status status = target.lane->engine().submit(submission); !status.ok()) throw Error(status);
   return handle;
 }
 
 Handle Runtime::run(const Call& call, Deadline deadline) {
-  std::unique_lock submitting(submit_mutex_);
-  Submission submission = make_submission(call);
+  const ProcessSetTable::Entry target = find_own(call.process_set);
+  std::unique_lock one_unnamed(target.lane->running_unnamed, std::defer_lock);
+  if (call.name.empty()) one_unnamed.lock();
+  std::unique_lock submitting(target.lane->submitting);
+  Submission submission =
+      make_submission(call, *target.set, call.name.empty() ? names_.name_of_synchronous(call.process_set) : call.name);
   Handle handle(submission.work, submission.name, metrics_);
-  if (!engine_->run(submission, submitting, deadline)) {
-    if (Status status = engine_->submit(submission); !status.ok()) throw Error(status);
+  Engine& engine = target.lane->engine();
+  if (!engine.run(submission, submitting, deadline)) {
+    if (Status status = engine.submit(submission); !status.ok()) throw Error(status);
     submitting.unlock();
   }
   handle.wait(deadline);
   return handle;
 }
+
+// ---- Process sets
+
+std::int32_t Runtime::add_process_set(std::vector<int> ranks) {
+  std::sort(ranks.begin(), ranks.end());
+  check_members(ranks, topology_.size);
+  const std::lock_guard changing(changes_mutex_);
+  sets_.refuse_duplicate(ranks);
+  std::vector<std::int64_t> change{kAdd};
+  change.insert(change.end(), ranks.begin(), ranks.end());
+  agree(change);
+  const ProcessSet set{.id = sets_.lowest_free_id(), .ranks = std::move(ranks)};
+  ++sets_so_far_;
+  std::shared_ptr<Lane> lane;
+  Status own;
+  try {
+    lane = make_lane(set);
+  } catch (const Error& error) {
+    own = error.status();
+  }
+  const auto outcomes = ask_all({own.ok() ? 1 : 0});
+  if (!own.ok()) throw Error(own);
+  for (std::size_t rank = 0; rank < outcomes.size(); ++rank) {
+    if (outcomes[rank] == std::vector<std::int64_t>{1}) continue;
+    throw Aborted("the process set was not added: " + topology_.describe(static_cast<int>(rank)) +
+                  " could not reach its other ranks");
+  }
+  names_.restart_numbers(set.id);
+  sets_.add(set, std::move(lane));
+  return set.id;
+}
+
+void Runtime::remove_process_set(std::int32_t id) {
+  if (id == kGlobalProcessSet) throw InvalidArgument("the process set of all ranks cannot be removed");
+  const std::lock_guard changing(changes_mutex_);
+  const ProcessSetTable::Entry entry = sets_.find(id);
+  if (names_.any(id)) {
+    throw InvalidArgument("operations are under way in process set " + std::to_string(id) + ": wait for them first");
+  }
+  agree({kRemove, id});
+  sets_.remove(id);
+  if (entry.lane) entry.lane->shut_down();
+}
+
+std::shared_ptr<Lane> Runtime::make_lane(const ProcessSet& set) {
+  if (!set.rank_of(topology_.rank)) return nullptr;
+  PrefixStore store(store_, "process_set/" + std::to_string(sets_so_far_) + "/");
+  return std::make_shared<Lane>(common(), set.id, make_subset(topology_, set.ranks), store, global_.get());
+}
+
+std::vector<std::vector<std::int64_t>> Runtime::ask_all(const std::vector<std::int64_t>& own) {
+  std::vector<std::int64_t> said{static_cast<std::int64_t>(own.size())};
+  said.insert(said.end(), own.begin(), own.end());
+  Call call{.collective = Collective::allgather, .name = kChangeName};
+  call.inputs = {{.data = said.data(), .dtype = DType::int64, .shape = {static_cast<std::int64_t>(said.size())}}};
+  Handle handle = run(call, Deadline::max());
+  if (!handle.work().status().ok()) throw Error(handle.work().status());
+  const OwnedTensor& all = handle.work().outputs.front();
+  std::vector<std::int64_t> values(static_cast<std::size_t>(all.shape[0]));
+  std::memcpy(values.data(), all.memory.get(), values.size() * sizeof(std::int64_t));
+  std::vector<std::vector<std::int64_t>> answers;
+  for (auto rest = std::span(std::as_const(values)); !rest.empty();) {
+    const auto length = static_cast<std::size_t>(rest.front());
+    rest = rest.subspan(1);
+    if (length > rest.size()) throw Internal("a rank's answer about process sets is malformed");
+    answers.emplace_back(rest.begin(), rest.begin() + static_cast<std::ptrdiff_t>(length));
+    rest = rest.subspan(length);
+  }
+  if (answers.size() != static_cast<std::size_t>(topology_.size)) {
+    throw Mismatch("process sets cannot be changed while a rank has joined");
+  }
+  return answers;
+}
+
+void Runtime::agree(const std::vector<std::int64_t>& own) {
+  const auto answers = ask_all(own);
+  for (std::size_t rank = 1; rank < answers.size(); ++rank) {
+    if (answers[rank] == answers[0]) continue;
+    throw Mismatch("all ranks must change process sets alike, but " + topology_.describe(0) + " asks to " +
+                   change_text(answers[0]) + " and " + topology_.describe(static_cast<int>(rank)) + " to " +
+                   change_text(answers[rank]));
+  }
+}
+
+// ---- The timeline, and the end
 
 void Runtime::start_timeline(const std::string& path, bool marks_rounds) {
   if (topology_.rank == 0) timeline_.start(path, marks_rounds);
@@ -125,11 +226,15 @@ void Runtime::start_wanted_timeline() {
 
 void Runtime::shut_down() {
   std::lock_guard lock(shut_down_mutex_);
-  if (!engine_) return;
-  engine_->leave();
-  engine_->join();
+  if (!global_) return;
+  for (const ProcessSet& set : sets_.all()) {
+    const ProcessSetTable::Entry entry = sets_.find(set.id);
+    if (entry.lane && entry.lane != global_) entry.lane->shut_down();
+  }
+  global_->shut_down();
   timeline_.stop();
-  if (engine_->all_know()) channel_->close(deadline_after(kClosePatience));
 }
+
+void Runtime::abandon_in_child() noexcept { sets_.abandon_in_child(); }
 
 }  // namespace hvd

@@ -1,5 +1,5 @@
-// hvd in one object: everything that one rank needs, without a global. submit() from any thread; the engine's thread
-// does the rest.
+// hvd in one object: everything that one rank needs, without a global. submit() from any thread; the engine of the
+// process set does the rest (lane.h).
 //
 // Owns all parts and destroys them in order. A test makes several, one for each of its threads.
 #pragma once
@@ -13,10 +13,10 @@
 #include "core/base/log.h"
 #include "core/base/metrics.h"
 #include "core/config.h"
-#include "core/engine/engine.h"
 #include "core/execution/backend_context.h"
-#include "core/negotiation/control_channel.h"
 #include "core/rendezvous/topology.h"
+#include "core/runtime/lane.h"
+#include "core/runtime/process_set_table.h"
 #include "core/runtime/submission_check.h"
 #include "core/submission/flight_names.h"
 #include "core/timeline/timeline.h"
@@ -60,7 +60,7 @@ class Handle {
 
 class Runtime {
  public:
-  // How ranks reach each other; the store is needed during construction only.
+  // How ranks reach each other. The store outlives the runtime: process sets that are added meet through it.
   struct Surroundings {
     Store& store;
     JobKey job_key;
@@ -78,10 +78,10 @@ class Runtime {
   const Topology& topology() const { return topology_; }
   const Log& log() const { return log_; }
   // Where tensors are shared with the other ranks of this host; null if there are none. Outlives the runtime.
-  const std::shared_ptr<TensorArena>& arena() const { return arena_; }
+  const std::shared_ptr<TensorArena>& arena() const { return global_->arena(); }
 
   // Which algorithm serves an allreduce of which size, and why: lines for people.
-  const std::string& algorithms() const { return algorithms_; }
+  const std::string& algorithms() const { return global_->algorithms(); }
 
   // Any thread.
   const Metrics& metrics() const { return *metrics_; }
@@ -98,30 +98,51 @@ class Runtime {
   // work is done, or soon after the deadline.
   Handle run(const Call& call, Deadline deadline);
 
+  // Process sets: ordered subsets of the ranks. All ranks of the job must call these two in the same order, members or
+  // not; they return when all have. Any thread, one at a time.
+  //
+  // A new set of these ranks, of any order; its number, the same on every rank. Throws InvalidArgument (a rank that
+  // does not exist, or there is such a set already), Mismatch if the ranks of the job ask for different sets.
+  std::int32_t add_process_set(std::vector<int> ranks);
+  // Its number may be given out again. Throws InvalidArgument if there is no such set, if it is that of all ranks, or
+  // if operations of this rank are under way in it; Mismatch.
+  void remove_process_set(std::int32_t id);
+  // All of them, by number; or one, InvalidArgument if there is none. Any thread.
+  std::vector<ProcessSet> process_sets() const { return sets_.all(); }
+  ProcessSet process_set(std::int32_t id) const { return *sets_.find(id).set; }
+
   // Ends the run on every rank; open works are completed with StatusCode::shut_down. Idempotent; any thread.
   void shut_down();
 
   // In a forked child, which has memory but no threads of this process: lets go of the connections.
-  void abandon_in_child() noexcept { channel_->abandon_in_child(); }
+  void abandon_in_child() noexcept;
 
  private:
-  Submission make_submission(const Call& call);
+  // Throws InvalidArgument if there is no such set, or this rank is not in it.
+  ProcessSetTable::Entry find_own(std::int32_t process_set) const;
+  Submission make_submission(const Call& call, const ProcessSet& set, std::string name);
   void start_wanted_timeline();
-  const ProcessSet& process_set(std::int32_t id) const;
+  Lane::Common common();
+  // What every rank says to the same question, by rank.
+  std::vector<std::vector<std::int64_t>> ask_all(const std::vector<std::int64_t>& own);
+  void agree(const std::vector<std::int64_t>& change);
+  std::shared_ptr<Lane> make_lane(const ProcessSet& set);
 
   const Config config_;
   const Topology topology_;
   const Log log_;
-  const ProcessSet global_set_;
+  Store& store_;
+  const JobKey job_key_;
+  const std::string own_host_address_;
+  const DataPlaneFactory make_data_plane_;
   const std::shared_ptr<Metrics> metrics_ = std::make_shared<Metrics>();
   Timeline timeline_{log_};
   AbortFlag abort_;
   FlightNames names_;
-  std::shared_ptr<TensorArena> arena_;
-  std::string algorithms_;
-  std::unique_ptr<ControlChannel> channel_;
-  std::unique_ptr<Engine> engine_;
-  std::mutex submit_mutex_;  // taking a name and submitting in one: nothing is submitted behind a join
+  std::shared_ptr<Lane> global_;
+  ProcessSetTable sets_;
+  std::mutex changes_mutex_;       // held while a process set is added or removed; before all others
+  std::uint64_t sets_so_far_ = 0;  // that were ever added; guarded by changes_mutex_
   std::mutex shut_down_mutex_;
 };
 

@@ -6,6 +6,7 @@
 // Also gives names to operations without one: a counter per process set, the same on every rank if all ranks submit
 // the same operations; if they do not, two different operations meet under one number and are told apart by the
 // coordinator's check. Ranks that join early have counted less far, so numbers start anew when all have joined.
+// Synchronous operations are not counted, so that a loop of them has one name, which the ranks know after the first.
 #pragma once
 
 #include <map>
@@ -45,6 +46,22 @@ class FlightNames {
       std::lock_guard release_lock(state->mutex);
       state->names.erase({process_set, *owned});
     });
+  }
+
+  // Is any name of the set taken?
+  bool any(std::int32_t process_set) const {
+    std::lock_guard lock(state_->mutex);
+    const auto first = state_->names.lower_bound({process_set, std::string()});
+    return first != state_->names.end() && first->first == process_set;
+  }
+
+  // The name of an operation without one that its caller waits for; empty while there is another one: then it is to be
+  // counted like the rest.
+  std::string name_of_synchronous(std::int32_t process_set) const {
+    std::lock_guard lock(state_->mutex);
+    const auto counted = state_->unnamed.find(process_set);
+    std::string name = "unnamed.after." + std::to_string(counted == state_->unnamed.end() ? 0 : counted->second);
+    return state_->names.contains({process_set, name}) ? std::string() : name;
   }
 
   // Ranks call it at the same point of the common order of operations.

@@ -17,6 +17,7 @@ TwoLevelBackend::TwoLevelBackend(std::shared_ptr<HostGroup> group, std::shared_p
       timeout_(timeout),
       choose_allreduce_(std::move(choose_allreduce)),
       instruction_set_(instruction_set),
+      ranks_(topology.size),
       host_(topology.host()),
       worthwhile_(topology.hosts.size() > 1 && topology.hosts.size() < static_cast<std::size_t>(topology.size)) {
   for (const auto& ranks : topology.hosts) leaders_.push_back(ranks.front());
@@ -24,7 +25,7 @@ TwoLevelBackend::TwoLevelBackend(std::shared_ptr<HostGroup> group, std::shared_p
 
 int TwoLevelBackend::score(const CollectiveCall& call) const {
   const bool suits = worthwhile_ && call.collective == Collective::allreduce && call.device == kCpuDevice &&
-                     call.set->id == kGlobalProcessSet && reduction_exists(call.dtype, call.op);
+                     call.set->size() == ranks_ && reduction_exists(call.dtype, call.op);
   return suits ? 50 : 0;
 }
 

@@ -45,6 +45,7 @@ class TwoLevelBackend final : public Backend {
   const Duration timeout_;
   const ChooseAllreduce choose_allreduce_;
   const InstructionSet instruction_set_;
+  const int ranks_;
   const int host_;
   const bool worthwhile_;     // several hosts, and not only one rank on each
   std::vector<int> leaders_;  // by host

@@ -69,7 +69,7 @@ def test_wrong_arguments():
         lambda: hvd.allreduce(ones, process_set=ProcessSet([0])),
         lambda: hvd.join(device=0),
         lambda: hvd.poll(123456789),
-        lambda: hvd.init(process_sets=[ProcessSet([0])]),
+        lambda: hvd.init(process_sets=[ProcessSet([hvd.size()])]),
         lambda: hvd.init(comm=object()),
     ):
         with pytest.raises(ValueError):

@@ -32,11 +32,13 @@ int run_child(int rank, int size, const Environment& environment, const JobKey& 
   own["HVD_SIZE"] = std::to_string(size);
   own.emplace("HVD_LOG_LEVEL", "off");
   const Config config = read_config(own).config;
-  int epoch = 0;
+  std::vector<std::unique_ptr<Store>> stores;  // outlive their runtimes
   const auto start = [&] {
-    TcpStore store(Address::parse(address), key, rank, deadline_after(config.start_timeout));
-    PrefixStore epoch_store(store, std::to_string(++epoch) + "/");
-    return std::make_unique<Runtime>(config, Runtime::Surroundings{.store = epoch_store,
+    const std::string prefix = std::to_string(stores.size()) + "/";
+    stores.push_back(
+        std::make_unique<TcpStore>(Address::parse(address), key, rank, deadline_after(config.start_timeout)));
+    stores.push_back(std::make_unique<PrefixStore>(*stores.back(), prefix));
+    return std::make_unique<Runtime>(config, Runtime::Surroundings{.store = *stores.back(),
                                                                    .job_key = key,
                                                                    .identity = identify_this_process("", "test-host"),
                                                                    .own_host_address = "127.0.0.1",

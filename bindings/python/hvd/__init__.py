@@ -24,14 +24,18 @@ from hvd.basics import (
     start_timeline,
     stop_timeline,
 )
+from hvd.process_set import ProcessSet, add_process_set, global_process_set, remove_process_set
 
 __version__: str = _native.version()
 
 __all__ = [
+    "ProcessSet",
     "__version__",
+    "add_process_set",
     "algorithm_table",
     "cross_rank",
     "cross_size",
+    "global_process_set",
     "init",
     "is_homogeneous",
     "is_initialized",
@@ -39,6 +43,7 @@ __all__ = [
     "local_size",
     "metrics",
     "rank",
+    "remove_process_set",
     "shutdown",
     "size",
     "start_timeline",

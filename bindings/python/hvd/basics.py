@@ -11,9 +11,11 @@ import os
 from collections.abc import Iterable, Mapping
 
 from hvd import _native
+from hvd import process_set as sets
+from hvd.process_set import ProcessSet
 
 
-def init(comm: Iterable[int] | None = None, process_sets: object = None) -> None:
+def init(comm: Iterable[int] | None = None, process_sets: Iterable[ProcessSet] | str | None = None) -> None:
     """Joins the job that the environment describes (as `hvdrun` sets it); without one, becomes a job of one process.
 
     Every process of the job must call it; it returns when all have. Does nothing if initialised already. After
@@ -21,20 +23,23 @@ def init(comm: Iterable[int] | None = None, process_sets: object = None) -> None
 
     Args:
         comm: ranks that take part. Only all of them (or None, which means the same) is supported yet.
-        process_sets: not supported yet.
+        process_sets: sets of ranks to be registered, the same on every rank (see `add_process_set`). "dynamic", which
+            Horovod needs for sets that are added later, changes nothing: they always can be.
 
     Raises:
-        ValueError: on arguments that are not supported, and in a process forked from an initialised one.
+        ValueError: on arguments that are not supported, in a process forked from an initialised one, and if a process
+            set makes no sense; the job is joined in that last case, and `init` may be called again with other sets.
         HorovodInternalError: the other processes did not come in time (HVD_START_TIMEOUT).
     """
-    if process_sets:
-        raise ValueError("process sets are not supported yet: leave process_sets out")
     ranks = None if comm is None else _listed_ranks(comm)
     _native.init()
     if ranks is not None and ranks != list(range(_native.size())):
         size = _native.size()
         _native.shutdown()
         raise ValueError(f"a job on some of the ranks is not supported yet: comm={ranks}, but the job has {size} ranks")
+    if process_sets is not None and process_sets != "dynamic":
+        for process_set in process_sets:
+            sets.add_process_set(process_set)
 
 
 def _listed_ranks(comm: object) -> list[int]:
@@ -50,6 +55,7 @@ def shutdown() -> None:
     Called at exit by itself. Does nothing if not initialised, or in a process forked from an initialised one.
     """
     _native.shutdown()
+    sets.forget_all()
 
 
 atexit.register(shutdown)

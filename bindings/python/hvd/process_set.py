@@ -1,18 +1,19 @@
-"""Process sets: the ranks that do a collective together. Only the set of all ranks exists yet."""
+"""Process sets: the ranks that do a collective together."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hvd import basics
+from hvd import _native
 
 
 class ProcessSet:
-    """An ordered set of ranks.
+    """An ordered set of ranks. Operations need one that is registered: with `init(process_sets=...)`, or later with
+    `add_process_set`.
 
     Attributes:
-        process_set_id: the runtime's number for the set; None if the runtime does not know it: operations on such a
-            set raise ValueError.
+        process_set_id: the runtime's number for the set, the same on every rank; None if it is not registered:
+            operations on such a set raise ValueError.
         ranks: the members' ranks in the job, ascending; None if not initialised.
     """
 
@@ -28,18 +29,18 @@ class ProcessSet:
     def size(self) -> int | None:
         """Number of members; None if not initialised."""
         ranks = self.ranks
-        return None if ranks is None else len(ranks)
+        return None if ranks is None or not _native.is_initialized() else len(ranks)
 
     def rank(self) -> int | None:
         """This process's number within the set, from 0; None if not initialised or not a member."""
         ranks = self.ranks
-        if ranks is None or not basics.is_initialized() or basics.rank() not in ranks:
+        if ranks is None or not _native.is_initialized() or _native.rank() not in ranks:
             return None
-        return ranks.index(basics.rank())
+        return ranks.index(_native.rank())
 
     def included(self) -> bool | None:
         """Whether this process is a member; None if not initialised."""
-        return self.rank() is not None if basics.is_initialized() else None
+        return self.rank() is not None if _native.is_initialized() else None
 
     def __str__(self) -> str:
         return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks})"
@@ -53,13 +54,59 @@ class _GlobalProcessSet(ProcessSet):
 
     @property
     def ranks(self) -> list[int] | None:
-        return list(range(basics.size())) if basics.is_initialized() else None
-
-    def size(self) -> int | None:
-        return basics.size() if basics.is_initialized() else None
-
-    def rank(self) -> int | None:
-        return basics.rank() if basics.is_initialized() else None
+        return list(range(_native.size())) if _native.is_initialized() else None
 
 
 global_process_set: ProcessSet = _GlobalProcessSet()
+
+_registered: list[ProcessSet] = []
+
+
+def add_process_set(process_set: ProcessSet | Iterable[int]) -> ProcessSet:
+    """Registers a set of ranks, and returns it. All ranks of the job must call, members or not, with the same ranks and
+    in the same order as other calls of this function and `remove_process_set`; it returns when all have.
+
+    Operations on different sets go on at the same time, also where a rank is in several.
+
+    Args:
+        process_set: ranks, or a `ProcessSet` that is not registered.
+
+    Raises:
+        ValueError: there is a set of these ranks already, or a rank does not exist. Nothing has changed then.
+        HorovodInternalError: ranks asked for different sets, with the two ranks and both requests.
+    """
+    if not isinstance(process_set, ProcessSet):
+        process_set = ProcessSet(process_set)
+    if process_set.process_set_id is not None:
+        raise ValueError(f"{process_set} is registered already")
+    process_set.process_set_id = _native.add_process_set(process_set.ranks)
+    _registered.append(process_set)
+    return process_set
+
+
+def remove_process_set(process_set: ProcessSet) -> bool:
+    """Takes a set out again; its number may be given to another one. All ranks must call, as for `add_process_set`.
+
+    Returns:
+        Whether it was removed: not the set of all ranks, nor one that is not registered.
+
+    Raises:
+        ValueError: operations of this rank are under way in it.
+    """
+    if process_set is global_process_set or process_set.process_set_id is None or not _native.is_initialized():
+        return False
+    _native.remove_process_set(process_set.process_set_id)
+    _forget(process_set)
+    return True
+
+
+def _forget(process_set: ProcessSet) -> None:
+    process_set.process_set_id = None
+    if process_set in _registered:
+        _registered.remove(process_set)
+
+
+def forget_all() -> None:
+    """After a shutdown: numbers mean nothing any more."""
+    for process_set in list(_registered):
+        _forget(process_set)

@@ -160,6 +160,28 @@ py::dict metrics() {
   return metrics;
 }
 
+int add_process_set(const std::vector<std::int32_t>& ranks) {
+  refuse_in_forked_child();
+  std::int32_t number = 0;
+  hvd_status status = HVD_OK;
+  {
+    GilRelease released;
+    status = hvd_add_process_set(ranks.data(), ranks.size(), &number);
+  }
+  check(status);
+  return number;
+}
+
+void remove_process_set(int process_set) {
+  refuse_in_forked_child();
+  hvd_status status = HVD_OK;
+  {
+    GilRelease released;
+    status = hvd_remove_process_set(process_set);
+  }
+  check(status);
+}
+
 void start_timeline(const std::string& path, bool mark_cycles) {
   refuse_in_forked_child();
   check(hvd_start_timeline(path.c_str(), mark_cycles ? 1 : 0));
@@ -186,6 +208,8 @@ void define_process(py::module_& m) {
   m.def("is_homogeneous", [] { return topology().homogeneous != 0; });
   m.def("algorithm_table", algorithm_table);
   m.def("metrics", metrics);
+  m.def("add_process_set", add_process_set);
+  m.def("remove_process_set", remove_process_set);
   m.def("start_timeline", start_timeline);
   m.def("stop_timeline", stop_timeline);
   m.def("empty", empty);

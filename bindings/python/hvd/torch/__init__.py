@@ -23,7 +23,7 @@ from hvd.basics import (
     stop_timeline,
 )
 from hvd.exceptions import HorovodInternalError
-from hvd.process_set import ProcessSet, global_process_set
+from hvd.process_set import ProcessSet, add_process_set, global_process_set, remove_process_set
 from hvd.reduce_op import Adasum, Average, Max, Min, Product, Sum
 from hvd.torch.collectives import (
     allgather_async,
@@ -59,6 +59,7 @@ __all__ = [
     "ProcessSet",
     "Product",
     "Sum",
+    "add_process_set",
     "algorithm_table",
     "allgather",
     "allgather_async",
@@ -99,6 +100,7 @@ __all__ = [
     "rank",
     "reducescatter",
     "reducescatter_async",
+    "remove_process_set",
     "shutdown",
     "size",
     "start_timeline",

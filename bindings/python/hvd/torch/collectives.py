@@ -4,7 +4,8 @@ Common to all of them:
 
 - Every rank of the process set must call, with the same name, dtype, reduce operation and scale factors. Shapes must be
   equal too, except where a function says otherwise. Ranks may call in different orders if the operations have names;
-  unnamed ones are numbered per process set, and must be called in the same order.
+  unnamed ones are numbered per process set, and must be called in the same order, on all ranks by the asynchronous form
+  or on all by the one that waits.
 - Tensors must be contiguous and on the CPU, of uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64
   or bool (which has no sums). Integers are scaled in double precision and truncated; 16-bit floats are summed in
   float32 and rounded once.

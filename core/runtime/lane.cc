@@ -1,0 +1,75 @@
+#include "core/runtime/lane.h"
+
+#include <numeric>
+#include <utility>
+
+#include "core/negotiation/star_channel.h"
+
+namespace hvd {
+
+namespace {
+
+// Time for peers to take what is still queued for them when this rank leaves.
+constexpr Duration kClosePatience = std::chrono::seconds(1);
+
+ProcessSet everyone(std::int32_t set_id, int size) {
+  ProcessSet set{.id = set_id, .ranks = std::vector<int>(static_cast<std::size_t>(size))};
+  std::iota(set.ranks.begin(), set.ranks.end(), 0);
+  return set;
+}
+
+// Tensors lie in one arena, that of all ranks.
+Config config_of(Config config, const Lane* job) {
+  if (job != nullptr) config.arena_limit_bytes = 0;
+  return config;
+}
+
+}  // namespace
+
+Lane::Lane(const Common& common, std::int32_t set_id, Topology topology, Store& store, Lane* job)
+    : topology_(std::move(topology)), set_(everyone(set_id, topology_.size)), config_(config_of(common.config, job)) {
+  const Deadline deadline = deadline_after(config_.start_timeout);
+  channel_ = std::make_unique<StarChannel>(StarChannel::Options{.topology = topology_,
+                                                                .store = store,
+                                                                .key = common.job_key,
+                                                                .own_host = common.own_host_address,
+                                                                .shared_memory = config_.shared_memory,
+                                                                .abort = common.abort,
+                                                                .log = common.log,
+                                                                .metrics = common.metrics,
+                                                                .deadline = deadline,
+                                                                .job = job != nullptr ? job->channel_.get() : nullptr});
+  DataPlane data_plane = common.make_data_plane(BackendContext{.topology = topology_,
+                                                               .store = store,
+                                                               .job_key = common.job_key,
+                                                               .config = config_,
+                                                               .abort = common.abort,
+                                                               .log = common.log,
+                                                               .own_host_address = common.own_host_address,
+                                                               .deadline = deadline});
+  arena_ = std::move(data_plane.arena);
+  algorithms_ = std::move(data_plane.algorithms);
+  engine_ = std::make_unique<Engine>(Engine::Parts{.topology = topology_,
+                                                   .config = config_,
+                                                   .log = common.log,
+                                                   .abort = common.abort,
+                                                   .channel = *channel_,
+                                                   .names = common.names,
+                                                   .metrics = common.metrics,
+                                                   .timeline = common.timeline,
+                                                   .set = set_},
+                                     std::make_unique<Executor>(std::move(data_plane.backends), topology_.rank, config_,
+                                                                common.metrics, common.timeline));
+}
+
+Lane::~Lane() { shut_down(); }
+
+void Lane::shut_down() {
+  const std::lock_guard lock(shut_down_mutex_);
+  if (!engine_) return;
+  engine_->leave();
+  engine_->join();
+  if (engine_->all_know()) channel_->close(deadline_after(kClosePatience));
+}
+
+}  // namespace hvd

@@ -1,0 +1,72 @@
+// What one process set has for itself: control channel, backends and engine, with the same code for all ranks of the
+// job as for some. Lanes share nothing that one could hold the other up with: sets negotiate and work at the same time,
+// also where a rank is in several.
+//
+// Inside a lane ranks are numbered anew, from 0, in the order of the set (Topology::job_ranks).
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "core/base/abort_flag.h"
+#include "core/base/log.h"
+#include "core/base/metrics.h"
+#include "core/config.h"
+#include "core/engine/engine.h"
+#include "core/execution/backend_context.h"
+#include "core/negotiation/control_channel.h"
+#include "core/rendezvous/topology.h"
+#include "core/submission/flight_names.h"
+#include "core/timeline/timeline.h"
+
+namespace hvd {
+
+class Lane {
+ public:
+  // What all lanes of a runtime use. References outlive the lane.
+  struct Common {
+    const Config& config;
+    const Log& log;
+    const JobKey& job_key;
+    const std::string& own_host_address;
+    const DataPlaneFactory& make_data_plane;
+    AbortFlag& abort;
+    FlightNames& names;
+    Metrics& metrics;
+    Timeline& timeline;
+  };
+
+  // All ranks of the topology construct together, with a store that no other lane uses; returns when all have met.
+  // `job`: the lane of all ranks, null if this is it. Throws Timeout that names the ranks that did not come, PeerLost.
+  Lane(const Common& common, std::int32_t set_id, Topology topology, Store& store, Lane* job);
+  // shut_down(), and then all threads, memory and connections are gone.
+  ~Lane();
+
+  const Topology& topology() const { return topology_; }
+  const std::shared_ptr<TensorArena>& arena() const { return arena_; }
+  const std::string& algorithms() const { return algorithms_; }
+  Engine& engine() { return *engine_; }
+
+  // For callers. The first one comes first.
+  std::mutex running_unnamed;  // held while a synchronous operation without a name is under way
+  std::mutex submitting;       // taking a name and submitting in one: nothing is submitted behind a join
+
+  // Ends the run on every rank of the set; open works are completed with StatusCode::shut_down. Idempotent; any thread.
+  void shut_down();
+
+  // See ControlChannel.
+  void abandon_in_child() noexcept { channel_->abandon_in_child(); }
+
+ private:
+  const Topology topology_;
+  const ProcessSet set_;  // of the lane's own numbers
+  const Config config_;
+  std::shared_ptr<TensorArena> arena_;
+  std::string algorithms_;
+  std::unique_ptr<ControlChannel> channel_;
+  std::unique_ptr<Engine> engine_;
+  std::mutex shut_down_mutex_;
+};
+
+}  // namespace hvd

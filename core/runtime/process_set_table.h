@@ -1,0 +1,44 @@
+// The process sets of a job, and of those with this rank the lane. Any thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "core/collective/process_set.h"
+#include "core/runtime/lane.h"
+
+namespace hvd {
+
+class ProcessSetTable {
+ public:
+  struct Entry {
+    std::shared_ptr<const ProcessSet> set;
+    std::shared_ptr<Lane> lane;  // null: this rank is not in the set
+  };
+
+  // Throws InvalidArgument if there is no such set.
+  Entry find(std::int32_t id) const;
+  std::vector<ProcessSet> all() const;
+
+  // Throws InvalidArgument if there is a set of these ranks.
+  void refuse_duplicate(const std::vector<int>& ranks) const;
+  std::int32_t lowest_free_id() const;
+  void add(const ProcessSet& set, std::shared_ptr<Lane> lane);
+  void remove(std::int32_t id);
+
+  // In a forked child. Without the lock, which another thread may have held at the fork.
+  void abandon_in_child() noexcept {
+    for (const auto& [id, entry] : entries_) {
+      if (entry.lane) entry.lane->abandon_in_child();
+    }
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::int32_t, Entry> entries_;  // guarded by mutex_
+};
+
+}  // namespace hvd

@@ -1,0 +1,16 @@
+"""Process sets that are given to init."""
+
+import hvd.torch as hvd
+import torch
+
+evens, odds = hvd.ProcessSet([0, 2]), hvd.ProcessSet([1, 3])
+hvd.init(process_sets=[evens, odds])
+own = evens if hvd.rank() % 2 == 0 else odds
+assert (evens.process_set_id, odds.process_set_id) == (1, 2)
+assert hvd.allreduce(torch.tensor(float(hvd.rank())), op=hvd.Sum, process_set=own).item() == (2, 4)[hvd.rank() % 2]
+hvd.shutdown()
+assert own.process_set_id is None and own.included() is None and own.size() is None
+hvd.init(process_sets="dynamic")
+assert hvd.add_process_set(own.ranks if own is evens else [0, 2]).process_set_id == 1
+print("sets are right")
+hvd.shutdown()

@@ -1,0 +1,77 @@
+"""Process sets: some of the ranks among themselves."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import hvd.torch as hvd
+from launching import PROGRAMS, run_job
+
+
+@pytest.mark.ranks(2, 4)
+def test_members_reduce_among_themselves():
+    size, me = hvd.size(), hvd.rank()
+    half = [rank for rank in range(size) if rank % 2 == me % 2]
+    sets = [hvd.add_process_set(range(first, size, 2)) for first in (0, 1)]
+    own, other = sets[me % 2], sets[1 - me % 2]
+    assert [s.process_set_id for s in sets] == [1, 2]
+    assert own.included() and not other.included()
+    assert (own.ranks, own.size(), own.rank(), other.rank()) == (half, len(half), half.index(me), None)
+    assert str(own) == f"ProcessSet(process_set_id={own.process_set_id}, ranks={half})"
+    for step in range(30):
+        value = torch.full((3,), float(me + step))
+        assert hvd.allreduce(value, op=hvd.Sum, process_set=own).tolist() == [sum(half) + step * len(half)] * 3
+        assert hvd.allreduce(value, name="mean", process_set=own)[0] == pytest.approx(sum(half) / len(half) + step)
+        assert hvd.broadcast(value, half[-1], process_set=own)[0] == half[-1] + step
+        assert hvd.allgather(value[:1], process_set=own).tolist() == [rank + step for rank in half]
+        assert hvd.allreduce(value, op=hvd.Sum)[0] == sum(range(size)) + step * size
+    with pytest.raises(ValueError, match="not in process set"):
+        hvd.allreduce(value, process_set=other)
+    hvd.barrier(process_set=own)
+    for process_set in sets:
+        assert hvd.remove_process_set(process_set)
+        assert process_set.process_set_id is None
+    with pytest.raises(ValueError, match="not registered"):
+        hvd.allreduce(value, process_set=own)
+
+
+@pytest.mark.ranks(2)
+def test_what_makes_no_sense():
+    assert hvd.global_process_set.process_set_id == 0
+    assert not hvd.remove_process_set(hvd.global_process_set)
+    assert not hvd.remove_process_set(hvd.ProcessSet([0]))
+    process_set = hvd.add_process_set([1])
+    for wrong in ([1], [0, 1], [2], [], [0, 0], process_set):
+        with pytest.raises(ValueError):
+            hvd.add_process_set(wrong)
+    assert hvd.remove_process_set(process_set)
+    with pytest.raises(hvd.HorovodInternalError, match="alike"):
+        hvd.add_process_set([hvd.rank()])
+    assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == 2
+
+
+@pytest.mark.ranks(2)
+def test_an_optimizer_on_a_set():
+    process_set = hvd.add_process_set([0])
+    model = torch.nn.Linear(2, 1, bias=False)
+    with torch.no_grad():
+        model.weight.fill_(float(hvd.rank()))
+    if process_set.included():
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD(model.parameters(), lr=1.0),
+            named_parameters=model.named_parameters(),
+            process_set=process_set,
+        )
+        for _ in range(20):
+            optimizer.zero_grad()
+            model(torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+        assert model.weight.tolist() == [[-20.0, -20.0]]
+    assert hvd.remove_process_set(process_set)
+
+
+def test_sets_that_are_given_to_init():
+    job = run_job(4, [str(PROGRAMS / "static_sets.py")])
+    assert job.returncode == 0, job.output
+    assert job.output.count("sets are right") == 4
