@@ -1,7 +1,8 @@
 """Process sets that are given to init."""
 
-import hvd.torch as hvd
 import torch
+
+import hvd.torch as hvd
 
 evens, odds = hvd.ProcessSet([0, 2]), hvd.ProcessSet([1, 3])
 hvd.init(process_sets=[evens, odds])
