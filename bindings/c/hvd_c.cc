@@ -1,5 +1,7 @@
 // The C interface: checks and converts arguments, calls the runtime, turns exceptions into status codes.
+#include <algorithm>
 #include <cstring>
+#include <optional>
 #include <vector>
 
 #include "bindings/c/hvd.h"
@@ -108,6 +110,37 @@ Call to_call(const hvd_call& caller) {
             .splits = {}};
   if (c.splits != nullptr) call.splits.assign(c.splits, c.splits + c.splits_count);
   return call;
+}
+
+bool same_kind(const hvd_tensor& a, const hvd_tensor& b) {
+  return a.dtype == b.dtype && a.device == b.device && a.dimensions == b.dimensions &&
+         (a.dimensions == 0 || std::equal(a.shape, a.shape + a.dimensions, b.shape));
+}
+
+// The call without copies, if it is one that might be performed at once; what is wrong with others is found later.
+std::optional<DirectCall> to_direct_call(const hvd_call* call) {
+  if (call == nullptr || call->struct_size != sizeof(hvd_call) || call->count != 1) return std::nullopt;
+  if (call->collective != HVD_ALLREDUCE && call->collective != HVD_BROADCAST) return std::nullopt;
+  if (call->inputs == nullptr || call->outputs == nullptr || call->splits != nullptr) return std::nullopt;
+  const hvd_tensor& input = *call->inputs;
+  const hvd_tensor& output = *call->outputs;
+  const bool sound = input.device == HVD_CPU && input.data != nullptr && output.data != nullptr &&
+                     input.dimensions >= 0 &&
+                     (input.dimensions == 0 || (input.shape != nullptr && output.shape != nullptr));
+  const auto dtype = dtype_from(input.dtype);
+  const auto op = reduce_op_from(call->reduce_op);
+  if (!sound || !dtype || !op || !same_kind(input, output)) return std::nullopt;
+  return DirectCall{.collective = static_cast<Collective>(call->collective),
+                    .process_set = call->process_set,
+                    .name = call->name != nullptr ? std::string_view(call->name) : std::string_view(),
+                    .op = *op,
+                    .root = call->root_rank,
+                    .prescale = call->prescale,
+                    .postscale = call->postscale,
+                    .dtype = *dtype,
+                    .shape = {input.shape, static_cast<std::size_t>(input.dimensions)},
+                    .input = input.data,
+                    .output = output.data};
 }
 
 const Work& finished(hvd_work* work) {
@@ -228,7 +261,8 @@ hvd_status hvd_run(const hvd_call* call, int64_t timeout_us, hvd_work** work) {
   return guarded([&] {
     if (work != nullptr) *work = nullptr;
     if (work == nullptr && timeout_us >= 0) throw InvalidArgument("work is NULL, but the operation may go on");
-    const auto runtime = Instance::get().runtime();
+    const auto& runtime = Instance::get().runtime();
+    if (const auto direct = to_direct_call(call); direct && runtime->run(*direct)) return;
     Handle handle = runtime->run(to_call(required(call, "call")), deadline_in(timeout_us));
     if (work == nullptr) return check_end(handle);
     *work = new hvd_work{std::move(handle)};

@@ -99,6 +99,7 @@ void Instance::init() {
     auto runtime = start();
     std::lock_guard lock(mutex_);
     runtime_ = std::move(runtime);
+    ++changes_;
   } catch (...) {
     in_use_ = false;
     throw;
@@ -122,7 +123,9 @@ void Instance::shut_down() {
   {
     std::lock_guard lock(mutex_);
     runtime = std::move(runtime_);
+    ++changes_;
   }
+  remembered() = {};
   if (runtime) runtime->shut_down();
   drop_unused_arenas();
   in_use_ = false;
@@ -168,11 +171,20 @@ bool Instance::initialized() const {
   return runtime_ != nullptr;
 }
 
-std::shared_ptr<Runtime> Instance::runtime() const {
+Instance::Remembered& Instance::remembered() {
+  thread_local Remembered remembered;
+  return remembered;
+}
+
+const std::shared_ptr<Runtime>& Instance::runtime() const {
   refuse_if_forked();
-  std::lock_guard lock(mutex_);
-  if (!runtime_) throw Error(StatusCode::not_initialized, "hvd is not initialised: call init() first");
-  return runtime_;
+  Remembered& own = remembered();
+  if (own.changes != changes_.load(std::memory_order_acquire)) {
+    std::lock_guard lock(mutex_);
+    own = {changes_, runtime_};
+  }
+  if (!own.runtime) throw Error(StatusCode::not_initialized, "hvd is not initialised: call init() first");
+  return own.runtime;
 }
 
 }  // namespace hvd

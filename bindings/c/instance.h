@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -23,8 +24,9 @@ class Instance {
   void shut_down();
   bool initialized() const;
 
-  // Throws an Error with StatusCode::not_initialized. The caller's reference keeps the runtime alive.
-  std::shared_ptr<Runtime> runtime() const;
+  // Throws an Error with StatusCode::not_initialized. Each thread keeps its reference, and with it the runtime alive,
+  // until it asks again after the end, or ends itself: so asking costs no more than a look.
+  const std::shared_ptr<Runtime>& runtime() const;
 
   // Memory of the current arena, or ordinary memory where there is none. Throws Error.
   void* allocate(std::size_t bytes);
@@ -39,6 +41,12 @@ class Instance {
   static std::string& last_error();
 
  private:
+  struct Remembered {
+    std::uint64_t changes = 0;
+    std::shared_ptr<Runtime> runtime;
+  };
+  static Remembered& remembered();
+
   Instance();
   void refuse_if_forked() const;
   std::shared_ptr<TensorArena> arena_of(const void* memory) const;
@@ -49,8 +57,9 @@ class Instance {
   int epoch_ = 0;                    // guarded by lifecycle_; times that this process has initialised
   std::atomic<bool> in_use_{false};  // from the begin of init() to the end of shut_down()
   std::atomic<bool> forked_{false};
-  mutable std::mutex mutex_;          // never held for long
-  std::shared_ptr<Runtime> runtime_;  // guarded by mutex_
+  std::atomic<std::uint64_t> changes_{1};  // of runtime_
+  mutable std::mutex mutex_;               // never held for long
+  std::shared_ptr<Runtime> runtime_;       // guarded by mutex_
   // Guarded by mutex_: the current one once it was allocated from, and earlier ones of which something is in use.
   std::vector<std::shared_ptr<TensorArena>> arenas_;
 };

@@ -15,6 +15,7 @@ double seconds_of(const Counter& counter) { return seconds(Duration(static_cast<
 }  // namespace
 
 std::vector<NamedMetric> list(const Metrics& metrics) {
+  const double direct = count_of(metrics.direct_calls);
   const double exposed = seconds_of(metrics.exposed_time), communication = seconds_of(metrics.communication_time);
   return {{"control_messages", count_of(metrics.control_messages)},
           {"control_bytes", count_of(metrics.control_bytes)},
@@ -22,15 +23,15 @@ std::vector<NamedMetric> list(const Metrics& metrics) {
           {"cache_hits", count_of(metrics.cache_hits)},
           {"cache_misses", count_of(metrics.cache_misses)},
           {"lock_state", count_of(metrics.lock_state)},
-          {"locked_buckets", count_of(metrics.locked_buckets)},
+          {"locked_buckets", count_of(metrics.locked_buckets) + direct},
           {"breaks_new_operation", count_of(metrics.breaks[1])},
           {"breaks_order", count_of(metrics.breaks[2])},
           {"breaks_late", count_of(metrics.breaks[3])},
           {"breaks_leaving", count_of(metrics.breaks[4])},
           {"breaks_other_rank", count_of(metrics.breaks[5])},
-          {"operations", count_of(metrics.operations)},
-          {"buckets", count_of(metrics.buckets)},
-          {"bytes", count_of(metrics.bytes)},
+          {"operations", count_of(metrics.operations) + direct},
+          {"buckets", count_of(metrics.buckets) + direct},
+          {"bytes", count_of(metrics.bytes) + count_of(metrics.direct_bytes)},
           {"collective_seconds", seconds_of(metrics.collective_time)},
           {"communication_seconds", communication},
           {"exposed_seconds", exposed},

@@ -52,6 +52,9 @@ struct Metrics {
   Counter buckets;     // calls of a backend
   Counter bytes;       // of the tensors in them, as the call counts them on this rank
 
+  Counter direct_calls;  // performed as prepared for a locked schedule: an operation and a bucket each
+  Counter direct_bytes;
+
   // time
   Counter collective_time;     // in backends
   Counter communication_time;  // with an operation under way on this rank, finished intervals

@@ -57,6 +57,10 @@ class Engine {
   // has its place.
   bool run(Submission& submission, std::unique_lock<std::mutex>& submitting, Deadline deadline);
 
+  // Any thread: the same without a submission, if the locked schedule wants exactly this operation next; false if not.
+  // Nothing is made and looked up then: a few tens of nanoseconds beside the collective itself.
+  bool run(const DirectCall& direct);
+
   // Any thread: asks the other ranks to end the run, and this thread to end when they know.
   void leave();
   // Any thread: waits until the run has ended.
@@ -89,6 +93,8 @@ class Engine {
   void show_state();
   bool follow_schedule();
   bool perform_stage(const Stage& stage);
+  void perform_directly(std::size_t stage, const DirectCall& direct);
+  bool means(const DirectCall& direct, const PreparedCall& prepared) const;
   void break_up(ScheduleLock::Cause cause);
   void leave_schedule();
   bool awaited() const;
@@ -109,6 +115,10 @@ class Engine {
   ScheduleLock lock_;
   std::vector<std::shared_ptr<const Response>> scheduled_;  // what stages_ points into
   std::vector<Stage> stages_;
+  std::vector<PreparedCall> prepared_;  // for each stage
+  std::uint64_t unnamed_since_ = 0;     // FlightNames::changes_of_numbers() at the lock
+  std::string unnamed_;                 // name_of_synchronous() then
+  unsigned direct_calls_ = 0;
   bool caller_drives_ = false;
   int late_calls_ = 0;                         // in the stage under way
   std::optional<TimePoint> blocked_since_;     // locked, with something pending and nothing to do

@@ -83,6 +83,46 @@ void Executor::take_back(const Bucket& bucket, const PendingTable& pending) {
   }
 }
 
+PreparedCall Executor::prepare(const Bucket& bucket, const ProcessSet& set) const {
+  const Request& request = bucket.request();
+  const bool suits = bucket.items.size() == 1 && request.tensors.size() == 1 &&
+                     (request.collective == Collective::allreduce || request.collective == Collective::broadcast);
+  PreparedCall prepared;
+  if (!suits) return prepared;
+  // As if it had been submitted, with memory that is still to come.
+  const TensorView view{.data = nullptr, .dtype = request.tensors[0].dtype, .shape = request.tensors[0].shape};
+  PendingTable one(metrics_);
+  one.insert({.request = request, .inputs = {view}, .outputs = {view}, .work = nullptr, .name = nullptr});
+  prepared.call = build_call(bucket, set, set.rank_of(rank_).value(), one, join_divisor_);
+  prepared.call.entry = Entry::asking;
+  try {
+    prepared.backend = &select_backend(backends_, prepared.call);
+  } catch (const Unsupported&) {
+    return {};
+  }
+  prepared.bytes = static_cast<std::int64_t>(bytes_of(prepared.call.total_elements(), prepared.call.dtype));
+  prepared.request = &request;
+  return prepared;
+}
+
+bool Executor::run(PreparedCall& prepared, const DirectCall& direct) {
+  CollectiveCall& call = prepared.call;
+  std::uint64_t& sequence = sequences_[call.set->id];
+  call.pieces.front().input = direct.input;
+  call.pieces.front().output = direct.output;
+  call.sequence = sequence + 1;
+  call.ticket = ticket_of(call.sequence);
+  try {
+    prepared.backend->run(call);
+  } catch (const Declined&) {
+    return false;
+  }
+  ++sequence;
+  metrics_.direct_calls.add();
+  metrics_.direct_bytes.add(static_cast<std::uint64_t>(prepared.bytes));
+  return true;
+}
+
 bool Executor::can_be_asked(const ProcessSet& set) const {
   return std::all_of(backends_.begin(), backends_.end(),
                      [&](const auto& backend) { return backend->can_be_asked(set); });

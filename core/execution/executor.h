@@ -10,6 +10,7 @@
 #include "core/base/metrics.h"
 #include "core/config.h"
 #include "core/execution/backend.h"
+#include "core/execution/direct_call.h"
 #include "core/execution/timeline_rows.h"
 #include "core/fusion/bucket.h"
 #include "core/submission/pending_table.h"
@@ -31,6 +32,12 @@ class Executor {
   // ends with an error on its works only, on every rank alike. False if the bucket was asked for and another rank has
   // declined it: nothing has happened then.
   bool run(const Bucket& bucket, const ProcessSet& set, PendingTable& pending, Entry entry = Entry::settled);
+
+  // What run() would do with a bucket of one tensor that a caller has in its memory; PreparedCall without a request if
+  // the bucket is another one.
+  PreparedCall prepare(const Bucket& bucket, const ProcessSet& set) const;
+  // Performs it, Entry::asking. False if another rank has declined.
+  bool run(PreparedCall& prepared, const DirectCall& direct);
 
   // As Backend's, of all backends.
   bool can_be_asked(const ProcessSet& set) const;

@@ -22,6 +22,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace hvd {
@@ -61,8 +62,17 @@ class ScheduleLock {
   // What to do now. `asked_to_break`: by another rank.
   Step next(bool asked_to_break) const;
 
+  // The next stage, if it is one operation, and all that next() waits for is that this rank submits it.
+  std::optional<std::size_t> single(bool asked_to_break) const {
+    const bool goes_on = (state_ == State::propose || state_ == State::locked) && !asked_to_break;
+    if (!goes_on || stages_[next_].operations != 1 || stages_[next_].submitted != 0) return std::nullopt;
+    return next_;
+  }
+
   // All ranks have asked for the stage that next() gave, and it is done. -> LOCKED
   void performed();
+  // So far, also beyond the lock's end.
+  std::uint64_t performed_stages() const { return performed_; }
   // Whole steps so far.
   std::uint64_t steps() const { return steps_; }
 
@@ -81,6 +91,7 @@ class ScheduleLock {
   State state_ = State::learn;
   Cause cause_ = Cause::none;
   std::uint64_t epoch_ = 0;
+  std::uint64_t performed_ = 0;
   std::uint64_t steps_ = 0;
   std::size_t next_ = 0;
   std::vector<Stage> stages_;

@@ -113,8 +113,9 @@ Handle Runtime::run(const Call& call, Deadline deadline) {
   std::unique_lock one_unnamed(target.lane->running_unnamed, std::defer_lock);
   if (call.name.empty()) one_unnamed.lock();
   std::unique_lock submitting(target.lane->submitting);
-  Submission submission =
-      make_submission(call, *target.set, call.name.empty() ? names_.name_of_synchronous(call.process_set) : call.name);
+  std::string name = call.name.empty() ? names_.name_of_synchronous(call.process_set) : call.name;
+  if (call.name.empty() && names_.is_taken(call.process_set, name)) name.clear();
+  Submission submission = make_submission(call, *target.set, std::move(name));
   Handle handle(submission.work, submission.name, metrics_);
   Engine& engine = target.lane->engine();
   if (!engine.run(submission, submitting, deadline)) {
@@ -123,6 +124,14 @@ Handle Runtime::run(const Call& call, Deadline deadline) {
   }
   handle.wait(deadline);
   return handle;
+}
+
+bool Runtime::run(const DirectCall& direct) {
+  if (direct.process_set == kGlobalProcessSet) return global_->engine().run(direct);
+  const ProcessSetTable::Entry target = find_own(direct.process_set);
+  DirectCall own = direct;
+  if (direct.collective == Collective::broadcast) own.root = target.set->rank_of(direct.root).value_or(-1);
+  return target.lane->engine().run(own);
 }
 
 // ---- Process sets

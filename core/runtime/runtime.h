@@ -98,6 +98,9 @@ class Runtime {
   // work is done, or soon after the deadline.
   Handle run(const Call& call, Deadline deadline);
 
+  // run() of an operation on one tensor, if it is what the locked schedule wants next; false if it is not.
+  bool run(const DirectCall& direct);
+
   // Process sets: ordered subsets of the ranks. All ranks of the job must call these two in the same order, members or
   // not; they return when all have. Any thread, one at a time.
   //
@@ -139,7 +142,7 @@ class Runtime {
   Timeline timeline_{log_};
   AbortFlag abort_;
   FlightNames names_;
-  std::shared_ptr<Lane> global_;
+  std::shared_ptr<Lane> global_;  // as long as the runtime
   ProcessSetTable sets_;
   std::mutex changes_mutex_;       // held while a process set is added or removed; before all others
   std::uint64_t sets_so_far_ = 0;  // that were ever added; guarded by changes_mutex_

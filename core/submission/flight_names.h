@@ -9,6 +9,7 @@
 // Synchronous operations are not counted, so that a loop of them has one name, which the ranks know after the first.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -35,7 +36,10 @@ class FlightNames {
     if (state_->names.contains({process_set, kJoinName})) {
       throw InvalidArgument("this rank has joined: wait for the join to end before anything else is submitted");
     }
-    if (name.empty()) name = "unnamed." + std::to_string(++state_->unnamed[process_set]);
+    if (name.empty()) {
+      name = "unnamed." + std::to_string(++state_->unnamed[process_set]);
+      ++state_->changes;
+    }
     if (!state_->names.emplace(process_set, name).second) {
       throw InvalidArgument(
           "'" + name + "' is already in flight: wait for it, or poll it as done, before the name is " + "used again");
@@ -55,19 +59,27 @@ class FlightNames {
     return first != state_->names.end() && first->first == process_set;
   }
 
-  // The name of an operation without one that its caller waits for; empty while there is another one: then it is to be
-  // counted like the rest.
+  bool is_taken(std::int32_t process_set, const std::string& name) const {
+    std::lock_guard lock(state_->mutex);
+    return state_->names.contains({process_set, name});
+  }
+
+  // The name of an operation without one that its caller waits for. If it is taken, that of another thread or of one
+  // that nobody waits for any more, the operation is to be counted like the rest.
   std::string name_of_synchronous(std::int32_t process_set) const {
     std::lock_guard lock(state_->mutex);
     const auto counted = state_->unnamed.find(process_set);
-    std::string name = "unnamed.after." + std::to_string(counted == state_->unnamed.end() ? 0 : counted->second);
-    return state_->names.contains({process_set, name}) ? std::string() : name;
+    return "unnamed.after." + std::to_string(counted == state_->unnamed.end() ? 0 : counted->second);
   }
+
+  // As long as this is the same, name_of_synchronous() is.
+  std::uint64_t changes_of_numbers() const { return state_->changes.load(std::memory_order_relaxed); }
 
   // Ranks call it at the same point of the common order of operations.
   void restart_numbers(std::int32_t process_set) {
     std::lock_guard lock(state_->mutex);
     state_->unnamed.erase(process_set);
+    ++state_->changes;
   }
 
  private:
@@ -75,6 +87,7 @@ class FlightNames {
     std::mutex mutex;
     std::set<std::pair<std::int32_t, std::string>> names;  // guarded by mutex
     std::map<std::int32_t, std::uint64_t> unnamed;         // guarded by mutex
+    std::atomic<std::uint64_t> changes{0};                 // of them
   };
   std::shared_ptr<State> state_ = std::make_shared<State>();
 };

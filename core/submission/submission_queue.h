@@ -1,6 +1,7 @@
 // Where framework threads leave submissions and the engine thread collects them. The engine is woken by the caller.
 #pragma once
 
+#include <atomic>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -16,14 +17,19 @@ class SubmissionQueue {
     std::lock_guard lock(mutex_);
     if (closed_) return false;
     queue_.push_back(std::move(submission));
+    empty_.store(false, std::memory_order_release);
     return true;
   }
 
   // Engine thread: everything since the last call, in order of pushing.
   std::vector<Submission> take() {
+    if (empty()) return {};
     std::lock_guard lock(mutex_);
+    empty_.store(true, std::memory_order_relaxed);
     return std::exchange(queue_, {});
   }
+
+  bool empty() const { return empty_.load(std::memory_order_acquire); }
 
   // Engine thread: nothing is accepted any more; returns what nobody had taken.
   std::vector<Submission> close() {
@@ -36,6 +42,7 @@ class SubmissionQueue {
   std::mutex mutex_;
   std::vector<Submission> queue_;  // guarded by mutex_
   bool closed_ = false;            // guarded by mutex_
+  std::atomic<bool> empty_{true};  // changed with mutex_
 };
 
 }  // namespace hvd
