@@ -60,7 +60,7 @@ std::optional<Difference> difference(const Request& a, const Request& b, const D
   }
   if (auto found = tensor_difference(a, b)) return found;
   if (a.collective == Collective::broadcast && a.root != b.root) {
-    return Difference{"has as its root " + describe_rank(a.root), describe_rank(b.root)};
+    return Difference{"has root " + describe_rank(a.root), "root " + describe_rank(b.root)};
   }
   if (reduces(a.collective)) {
     if (a.op != b.op) {

@@ -32,9 +32,11 @@ int run_child(int rank, int size, const Environment& environment, const JobKey& 
   own["HVD_SIZE"] = std::to_string(size);
   own.emplace("HVD_LOG_LEVEL", "off");
   const Config config = read_config(own).config;
-  std::vector<std::unique_ptr<Store>> stores;  // outlive their runtimes
+  std::vector<std::unique_ptr<Store>> stores;  // of the runtime there is, which they outlive
+  int epoch = 0;
   const auto start = [&] {
-    const std::string prefix = std::to_string(stores.size()) + "/";
+    const std::string prefix = std::to_string(++epoch) + "/";
+    stores.clear();
     stores.push_back(
         std::make_unique<TcpStore>(Address::parse(address), key, rank, deadline_after(config.start_timeout)));
     stores.push_back(std::make_unique<PrefixStore>(*stores.back(), prefix));

@@ -74,7 +74,7 @@ TEST_CASE("in a process set ranks are called by their numbers in the job") {
     call.root = 0;
     require_refused([&] { perform(runtime, call); }, StatusCode::invalid_argument, "root rank 0");
     call.root = rank == 3 ? 1 : 2;
-    require_refused([&] { perform(runtime, call); }, StatusCode::mismatch, "has as its root rank ");
+    require_refused([&] { perform(runtime, call); }, StatusCode::mismatch, "has root rank ");
 
     Handle join = runtime.submit({.collective = Collective::join, .process_set = set});
     require(join.wait(deadline_after(60s)), "join is not done");
