@@ -114,23 +114,6 @@ const Knob kKnobs[] = {
     {"HVD_FUSION_THRESHOLD", "HOROVOD_FUSION_THRESHOLD", "67108864",
      "Bytes of small tensors that are reduced as one bucket. 0: each tensor by itself.",
      [](Config& c, std::string_view t) { c.fusion_threshold_bytes = parse_bytes(t); }},
-    {"HVD_AUTOTUNE", "HOROVOD_AUTOTUNE", "0",
-     "1: rank 0 times steps with several values of HVD_FUSION_THRESHOLD and others, and the job keeps those with which "
-     "it is clearly faster than with the defaults. What is set by hand is not tried.",
-     [](Config& c, std::string_view t) { c.autotune = parse_flag(t); }},
-    {"HVD_AUTOTUNE_LOG", "HOROVOD_AUTOTUNE_LOG", "",
-     "A file into which rank 0 then writes what it has timed, as comma-separated values. Empty: none.",
-     [](Config& c, std::string_view t) { c.autotune_log = t; }},
-    {"HVD_AUTOTUNE_WARMUP_SAMPLES", "HOROVOD_AUTOTUNE_WARMUP_SAMPLES", "3", "Samples at the start that do not count.",
-     [](Config& c, std::string_view t) { c.autotune_warmup_samples = parse_count(t); }},
-    {"HVD_AUTOTUNE_STEPS_PER_SAMPLE", "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE", "3",
-     "Steps in a sample. Between samples with different values one more step goes by.",
-     [](Config& c, std::string_view t) {
-       c.autotune_steps_per_sample = parse_number<int>(t, 1, 1'000'000, "a whole number from 1 to 1000000");
-     }},
-    {"HVD_AUTOTUNE_MAX_SAMPLES", "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES", "24",
-     "Samples in which better values are looked for. Up to 24 more compare what was found with the defaults.",
-     [](Config& c, std::string_view t) { c.autotune_max_samples = parse_count(t); }},
     {"HVD_CACHE_CAPACITY", "HOROVOD_CACHE_CAPACITY", "1024",
      "Operations whose agreement is remembered, so that repeating one costs a bit. 0: none.",
      [](Config& c, std::string_view t) { c.cache_capacity = parse_count(t); }},
@@ -252,7 +235,6 @@ ConfigResult read_config(const Environment& environment) {
       parse(knob, result.config, knob.name, knob.default_text);
     } else {
       parse(knob, result.config, it->first, it->second);
-      result.config.given.insert(knob.name);
     }
   }
   for (const auto& [name, value] : environment) {
