@@ -15,8 +15,8 @@
 // must be the same everywhere.
 //
 //   AutotunerOptions options{.defaults = {.fusion_threshold_bytes = config.fusion_threshold_bytes, ...},
-//                            .warmup_samples = config.autotune_warmup_samples, ...};
-//   if (!config.given.contains("HVD_FUSION_THRESHOLD"))  // what the user sets is not tuned
+//                            .warmup_samples = ..., ...};
+//   if (/* the user has not set it */)
 //     options.ranges.push_back(range_around(&Knobs::fusion_threshold_bytes, options.defaults));
 //   ...                                                  // a knob without a range keeps its default
 //   Autotuner autotuner(options);
