@@ -30,7 +30,8 @@ ALLOWED = {
     "core/submission": VALUES,
     "core/negotiation": [
         *VALUES,
-        *["core/net", "core/rendezvous", "core/submission/request.h", "core/config.h", "core/timeline/timeline.h"],
+        *["core/net", "core/rendezvous", "core/submission/request.h", "core/submission/operation_key.h"],
+        *["core/config.h", "core/timeline/timeline.h"],
     ],
     "core/fusion": [*VALUES, "core/submission/request.h", "core/negotiation/response.h"],
     "core/execution": [

@@ -26,6 +26,7 @@ constexpr Duration kLatePatience = std::chrono::milliseconds(100);
 constexpr int kThreadPatience = 50;
 constexpr Duration kCallerPatience = std::chrono::microseconds(50);
 constexpr Duration kProgramPatience = std::chrono::seconds(1);
+constexpr Duration kLongestLook = std::chrono::milliseconds(10);
 
 const char* cause_text(ScheduleLock::Cause cause) {
   switch (cause) {
@@ -59,8 +60,9 @@ Engine::~Engine() {
 }
 
 Status Engine::submit(Submission& submission) {
-  if (!queue_.push(submission)) return reason();
-  parts_.channel.wake();
+  const std::size_t waiting = queue_.push(submission);
+  if (waiting == 0) return reason();
+  if (waiting >= wake_at_.load(std::memory_order_seq_cst)) parts_.channel.wake();
   return {};
 }
 
@@ -185,7 +187,17 @@ std::optional<Engine::Pause> Engine::run_round() {
   }
   const Deadline deadline =
       std::min({negotiator_.next_deadline(), leave_deadline_, look_for_blocked_callers(was_awaited)});
-  return Pause{.heard = parts_.channel.heard(), .deadline = deadline, .eager = !pending_.empty()};
+  if (!may_pause()) return std::nullopt;
+  return Pause{.heard = parts_.channel.heard(), .deadline = deadline, .eager = !lock_.active() && !pending_.empty()};
+}
+
+// While a stage of the schedule waits for operations, as many more as it wants end the pause, and not each of them.
+// There is a deadline then, as something is pending. Submitters look at wake_at_ when theirs is in the queue: either
+// they see what is set here, or this sees them.
+bool Engine::may_pause() {
+  const std::size_t wanted = lock_.active() && !pending_.empty() ? lock_.missing() : 1;
+  wake_at_.store(wanted, std::memory_order_seq_cst);
+  return queue_.size() < wanted;
 }
 
 const Request& Engine::insert(Submission submission) {
@@ -365,7 +377,7 @@ Deadline Engine::look_for_blocked_callers(bool awaited) {
     break_up(ScheduleLock::Cause::order);
     return now;
   }
-  return now + std::max(kCallerPatience, blocked);
+  return now + std::clamp(blocked, kCallerPatience, kLongestLook);
 }
 
 void Engine::finish(const Response& response) {

@@ -80,6 +80,7 @@ class Engine {
   void run_thread();
   bool drive(const auto& body);
   std::optional<Pause> run_round();
+  bool may_pause();
   const Request& insert(Submission submission);
   bool take_submissions();
   void file(const std::vector<const Request*>& requests);
@@ -131,6 +132,7 @@ class Engine {
   AdaptiveWait thread_wait_;  // the engine's thread alone
 
   SubmissionQueue queue_;
+  std::atomic<std::size_t> wake_at_{1};  // so many submissions in the queue end the pause
   std::atomic<bool> leaving_{false};
   mutable std::mutex reason_mutex_;
   Status reason_;  // guarded by reason_mutex_

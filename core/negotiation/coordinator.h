@@ -24,11 +24,11 @@
 #include "core/collective/process_set.h"
 #include "core/negotiation/agreement.h"
 #include "core/negotiation/coordinator_cache.h"
-#include "core/negotiation/operation_key.h"
 #include "core/negotiation/rank_message.h"
 #include "core/negotiation/response.h"
 #include "core/negotiation/schedule_learner.h"
 #include "core/negotiation/stall_inspector.h"
+#include "core/submission/operation_key.h"
 
 namespace hvd {
 

@@ -11,8 +11,8 @@
 #include <optional>
 #include <vector>
 
-#include "core/negotiation/operation_key.h"
 #include "core/negotiation/response.h"
+#include "core/submission/operation_key.h"
 #include "core/submission/request.h"
 
 namespace hvd {

@@ -69,6 +69,9 @@ class ScheduleLock {
     return next_;
   }
 
+  // Operations that next() waits for.
+  std::size_t missing() const { return stages_[next_].operations - stages_[next_].submitted; }
+
   // All ranks have asked for the stage that next() gave, and it is done. -> LOCKED
   void performed();
   // So far, also beyond the lock's end.

@@ -78,13 +78,14 @@ Lane::Common Runtime::common() {
 
 // ---- Operations
 
-Submission Runtime::make_submission(const Call& call, const ProcessSet& set, std::string name) {
+Submission Runtime::make_submission(Call call, const ProcessSet& set, std::string name) {
   Submission submission{.request = check_call(call, set, topology_.rank),
-                        .inputs = call.inputs,
-                        .outputs = call.outputs,
+                        .inputs = std::move(call.inputs),
+                        .outputs = std::move(call.outputs),
                         .work = std::make_shared<Work>(),
                         .name = {},
-                        .tensors_left = call.inputs.size()};
+                        .tensors_left = 0};
+  submission.tensors_left = submission.inputs.size();
   // In its lane the set's ranks are numbered from 0.
   if (call.collective == Collective::broadcast) submission.request.root = set.rank_of(call.root).value();
   submission.name = names_.take(set.id, call.collective == Collective::join ? kJoinName : std::move(name));
@@ -99,23 +100,25 @@ ProcessSetTable::Entry Runtime::find_own(std::int32_t process_set) const {
                         std::to_string(process_set));
 }
 
-Handle Runtime::submit(const Call& call) {
+Handle Runtime::submit(Call call) {
   const ProcessSetTable::Entry target = find_own(call.process_set);
   const std::lock_guard submitting(target.lane->submitting);
-  Submission submission = make_submission(call, *target.set, call.name);
+  std::string name = std::move(call.name);
+  Submission submission = make_submission(std::move(call), *target.set, std::move(name));
   Handle handle(submission.work, submission.name, metrics_);
   if (Status status = target.lane->engine().submit(submission); !status.ok()) throw Error(status);
   return handle;
 }
 
-Handle Runtime::run(const Call& call, Deadline deadline) {
+Handle Runtime::run(Call call, Deadline deadline) {
   const ProcessSetTable::Entry target = find_own(call.process_set);
+  const bool unnamed = call.name.empty();
   std::unique_lock one_unnamed(target.lane->running_unnamed, std::defer_lock);
-  if (call.name.empty()) one_unnamed.lock();
+  if (unnamed) one_unnamed.lock();
   std::unique_lock submitting(target.lane->submitting);
-  std::string name = call.name.empty() ? names_.name_of_synchronous(call.process_set) : call.name;
-  if (call.name.empty() && names_.is_taken(call.process_set, name)) name.clear();
-  Submission submission = make_submission(call, *target.set, std::move(name));
+  std::string name = unnamed ? names_.name_of_synchronous(call.process_set) : std::move(call.name);
+  if (unnamed && names_.is_taken(call.process_set, name)) name.clear();
+  Submission submission = make_submission(std::move(call), *target.set, std::move(name));
   Handle handle(submission.work, submission.name, metrics_);
   Engine& engine = target.lane->engine();
   if (!engine.run(submission, submitting, deadline)) {

@@ -92,11 +92,11 @@ class Runtime {
 
   // Throws InvalidArgument or Unsupported (the call is wrong; nothing happened), or an Error with the reason why the
   // run has ended. Any thread.
-  Handle submit(const Call& call);
+  Handle submit(Call call);
 
   // submit() and wait in one: on this thread if the engine is idle, without handing anything over. Returns when the
   // work is done, or soon after the deadline.
-  Handle run(const Call& call, Deadline deadline);
+  Handle run(Call call, Deadline deadline);
 
   // run() of an operation on one tensor, if it is what the locked schedule wants next; false if it is not.
   bool run(const DirectCall& direct);
@@ -123,7 +123,7 @@ class Runtime {
  private:
   // Throws InvalidArgument if there is no such set, or this rank is not in it.
   ProcessSetTable::Entry find_own(std::int32_t process_set) const;
-  Submission make_submission(const Call& call, const ProcessSet& set, std::string name);
+  Submission make_submission(Call call, const ProcessSet& set, std::string name);
   void start_wanted_timeline();
   Lane::Common common();
   // What every rank says to the same question, by rank.

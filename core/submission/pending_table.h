@@ -4,12 +4,12 @@
 
 #include <memory>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "core/base/clock.h"
 #include "core/base/metrics.h"
+#include "core/submission/operation_key.h"
 #include "core/submission/submission.h"
 
 namespace hvd {
@@ -23,19 +23,19 @@ class PendingTable {
     auto owned = std::make_unique<Submission>(std::move(submission));
     Submission& reference = *owned;
     if (table_.empty()) busy_since_ = Clock::now();
-    table_[key_of(reference.request.process_set, reference.request.name)] = std::move(owned);
+    table_.insert_or_assign(OperationKey(reference.request), std::move(owned));
     return reference;
   }
 
   // Null if this rank has not submitted it.
   Submission* find(std::int32_t process_set, const std::string& name) const {
-    auto it = table_.find(key_of(process_set, name));
+    auto it = table_.find(OperationKeyView{process_set, name});
     return it == table_.end() ? nullptr : it->second.get();
   }
 
   // Takes it out of the table, before its work is completed, so that the name is free when the caller hears of it.
   std::unique_ptr<Submission> remove(std::int32_t process_set, const std::string& name) {
-    auto it = table_.find(key_of(process_set, name));
+    auto it = table_.find(OperationKeyView{process_set, name});
     if (it == table_.end()) return nullptr;
     auto owned = std::move(it->second);
     table_.erase(it);
@@ -60,26 +60,14 @@ class PendingTable {
   }
 
  private:
-  struct Key {
-    std::int32_t process_set;
-    std::string name;
-    bool operator==(const Key&) const = default;
-  };
-  struct KeyHash {
-    std::size_t operator()(const Key& key) const {
-      return std::hash<std::string>()(key.name) ^ static_cast<std::size_t>(key.process_set);
-    }
-  };
   void note_ended(std::size_t count) {
     metrics_.operations.add(count);
     if (count > 0 && table_.empty()) metrics_.communication_time.add(Clock::now() - busy_since_);
   }
 
-  static Key key_of(std::int32_t process_set, const std::string& name) { return {process_set, name}; }
-
   Metrics& metrics_;
   TimePoint busy_since_;  // if there are any
-  std::unordered_map<Key, std::unique_ptr<Submission>, KeyHash> table_;
+  OperationMap<std::unique_ptr<Submission>> table_;
 };
 
 }  // namespace hvd

@@ -12,13 +12,18 @@ namespace hvd {
 
 class SubmissionQueue {
  public:
-  // Any thread. False if the queue was closed; the submission is then untouched.
-  bool push(Submission& submission) {
+  // Any thread. How many there are now; 0 if the queue was closed: the submission is then untouched.
+  std::size_t push(Submission& submission) {
     std::lock_guard lock(mutex_);
-    if (closed_) return false;
+    if (closed_) return 0;
     queue_.push_back(std::move(submission));
     empty_.store(false, std::memory_order_release);
-    return true;
+    return queue_.size();
+  }
+
+  std::size_t size() const {
+    std::lock_guard lock(mutex_);
+    return queue_.size();
   }
 
   // Engine thread: everything since the last call, in order of pushing.
@@ -39,7 +44,7 @@ class SubmissionQueue {
   }
 
  private:
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::vector<Submission> queue_;  // guarded by mutex_
   bool closed_ = false;            // guarded by mutex_
   std::atomic<bool> empty_{true};  // changed with mutex_
