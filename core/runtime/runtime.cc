@@ -78,7 +78,7 @@ Lane::Common Runtime::common() {
 
 // ---- Operations
 
-Submission Runtime::make_submission(Call call, const ProcessSet& set, std::string name) {
+Submission Runtime::make_submission(Call call, const ProcessSet& set) {
   Submission submission{.request = check_call(call, set, topology_.rank),
                         .inputs = std::move(call.inputs),
                         .outputs = std::move(call.outputs),
@@ -88,7 +88,7 @@ Submission Runtime::make_submission(Call call, const ProcessSet& set, std::strin
   submission.tensors_left = submission.inputs.size();
   // In its lane the set's ranks are numbered from 0.
   if (call.collective == Collective::broadcast) submission.request.root = set.rank_of(call.root).value();
-  submission.name = names_.take(set.id, call.collective == Collective::join ? kJoinName : std::move(name));
+  submission.name = names_.take(set.id, call.collective == Collective::join ? kJoinName : std::move(call.name));
   submission.request.name = *submission.name;
   return submission;
 }
@@ -103,8 +103,7 @@ ProcessSetTable::Entry Runtime::find_own(std::int32_t process_set) const {
 Handle Runtime::submit(Call call) {
   const ProcessSetTable::Entry target = find_own(call.process_set);
   const std::lock_guard submitting(target.lane->submitting);
-  std::string name = std::move(call.name);
-  Submission submission = make_submission(std::move(call), *target.set, std::move(name));
+  Submission submission = make_submission(std::move(call), *target.set);
   Handle handle(submission.work, submission.name, metrics_);
   if (Status status = target.lane->engine().submit(submission); !status.ok()) throw Error(status);
   return handle;
@@ -116,9 +115,9 @@ Handle Runtime::run(Call call, Deadline deadline) {
   std::unique_lock one_unnamed(target.lane->running_unnamed, std::defer_lock);
   if (unnamed) one_unnamed.lock();
   std::unique_lock submitting(target.lane->submitting);
-  std::string name = unnamed ? names_.name_of_synchronous(call.process_set) : std::move(call.name);
-  if (unnamed && names_.is_taken(call.process_set, name)) name.clear();
-  Submission submission = make_submission(std::move(call), *target.set, std::move(name));
+  if (unnamed) call.name = names_.name_of_synchronous(call.process_set);
+  if (unnamed && names_.is_taken(call.process_set, call.name)) call.name.clear();
+  Submission submission = make_submission(std::move(call), *target.set);
   Handle handle(submission.work, submission.name, metrics_);
   Engine& engine = target.lane->engine();
   if (!engine.run(submission, submitting, deadline)) {

@@ -123,7 +123,7 @@ class Runtime {
  private:
   // Throws InvalidArgument if there is no such set, or this rank is not in it.
   ProcessSetTable::Entry find_own(std::int32_t process_set) const;
-  Submission make_submission(Call call, const ProcessSet& set, std::string name);
+  Submission make_submission(Call call, const ProcessSet& set);
   void start_wanted_timeline();
   Lane::Common common();
   // What every rank says to the same question, by rank.
