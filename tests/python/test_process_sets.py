@@ -70,6 +70,17 @@ def test_an_optimizer_on_a_set():
         assert model.weight.tolist() == [[-20.0, -20.0]]
     assert hvd.remove_process_set(process_set)
 
+    # Ranks that are not in the set have made an optimizer less.
+    shared = torch.nn.Linear(1, 1, bias=False)
+    hvd.broadcast_parameters(shared.state_dict(), root_rank=0)
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(shared.parameters(), lr=1.0), named_parameters=shared.named_parameters()
+    )
+    before = shared.weight.item()
+    shared(torch.ones(1, 1) + hvd.rank()).sum().backward()
+    optimizer.step()
+    assert shared.weight.item() == pytest.approx(before - 1.5)
+
 
 def test_sets_that_are_given_to_init():
     job = run_job(4, [str(PROGRAMS / "static_sets.py")])

@@ -18,9 +18,9 @@ from hvd.reduce_op import Adasum, Average
 from hvd.torch.compression import Compression, Compressor
 from hvd.torch.gradients import GradientReducer
 
-# Two optimizers of a process may hold parameters of the same name: each puts its number before its names. All ranks
-# must therefore make their optimizers in the same order.
-_next_number = itertools.count()
+# Two optimizers of a process may hold parameters of the same name: each puts its number before its names. The ranks of a
+# process set make theirs in the same order; ranks that are not in it make none, and must not count differently for that.
+_numbers: weakref.WeakKeyDictionary[ProcessSet, Iterator[int]] = weakref.WeakKeyDictionary()
 
 
 class _Distributed:
@@ -175,7 +175,7 @@ def DistributedOptimizer(
     wrapped.__dict__.update((key, value) for key, value in optimizer.__dict__.items() if key != "step")
     wrapped._parameter_names = names
     wrapped._should_synchronize, wrapped._synchronized = True, False
-    number = next(_next_number)
+    number = next(_numbers.setdefault(process_set, itertools.count()))
     trained = {parameter: name for parameter, name in names.items() if parameter.requires_grad}
     reducer = GradientReducer(
         names=trained,
