@@ -18,8 +18,8 @@ from hvd.reduce_op import Adasum, Average
 from hvd.torch.compression import Compression, Compressor
 from hvd.torch.gradients import GradientReducer
 
-# Two optimizers of a process may hold parameters of the same name: each puts its number before its names. The ranks of a
-# process set make theirs in the same order; ranks that are not in it make none, and must not count differently for that.
+# Two optimizers of a process may hold parameters of the same name: each puts its number before its names. The ranks of
+# a process set make theirs in the same order; ranks that are not in it make none, and count no differently for that.
 _numbers: weakref.WeakKeyDictionary[ProcessSet, Iterator[int]] = weakref.WeakKeyDictionary()
 
 
