@@ -110,6 +110,7 @@ bool Engine::run(Submission& submission, std::unique_lock<std::mutex>& submittin
   const std::shared_ptr<Work> work = submission.work;
   work->set_awaited();
   caller_drives_ = true;
+  callers_work_ = work.get();
   drive([&] {
     take_submissions();
     const Request& request = insert(std::move(submission));
@@ -122,8 +123,11 @@ bool Engine::run(Submission& submission, std::unique_lock<std::mutex>& submittin
     }
   });
   caller_drives_ = false;
-  // Whatever came meanwhile rang the doorbell, and the engine's thread is on its way. What is left it is to be told.
-  if (!pending_.empty()) parts_.channel.wake();
+  callers_work_ = nullptr;
+  // The engine's thread may have gone to sleep before there was anything: from here on it is to be told of each
+  // submission again, and of what is left.
+  wake_at_.store(1, std::memory_order_seq_cst);
+  if (!pending_.empty() || queue_.size() > 0) parts_.channel.wake();
   return !submitting.owns_lock();
 }
 
@@ -140,6 +144,7 @@ bool Engine::run(const DirectCall& direct) {
     perform_directly(*stage, direct);
   });
   caller_drives_ = false;
+  if (!pending_.empty()) parts_.channel.wake();  // its stage may be the next one
   return lock_.performed_stages() != performed;
 }
 
@@ -157,6 +162,7 @@ void Engine::perform_directly(std::size_t stage, const DirectCall& direct) {
   if (!executor_->run(prepared_[stage], direct)) return leave_schedule();
   lock_.performed();
   show_state();
+  blocked_since_.reset();
   if (!timed) return;
   const Duration time = (Clock::now() - started) * kSampled;
   for (Counter* counter :
@@ -311,7 +317,8 @@ void Engine::file_in_schedule(const Request& request) {
 // True if something has been done.
 bool Engine::follow_schedule() {
   bool progressed = false;
-  while (lock_.active() && !ended_) {
+  // A caller whose operation is done leaves the rest to the engine's thread.
+  while (lock_.active() && !ended_ && (callers_work_ == nullptr || !callers_work_->done())) {
     const ScheduleLock::Step step = lock_.next(parts_.channel.break_requested() == lock_.epoch());
     if (step.kind == ScheduleLock::Step::Kind::wait) break;
     progressed = true;

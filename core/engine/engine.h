@@ -121,6 +121,7 @@ class Engine {
   std::string unnamed_;                 // name_of_synchronous() then
   unsigned direct_calls_ = 0;
   bool caller_drives_ = false;
+  const Work* callers_work_ = nullptr;         // what it waits for, if that is a submission
   int late_calls_ = 0;                         // in the stage under way
   std::optional<TimePoint> blocked_since_;     // locked, with something pending and nothing to do
   bool left_ = false;                          // the coordinator was told that this rank leaves,

@@ -37,11 +37,14 @@ class SliceWindow final : public SliceExchange {
   HostGroup& group_;
 };
 
-// Does anybody have anything for anybody?
+// Does anybody have anything for anybody? What a rank has for itself in an alltoall takes no step.
 bool moves_anything(const CollectiveCall& call) {
   if (call.counts.empty()) return call.total_elements() > 0;
-  for (const auto& row : call.counts) {
-    if (std::any_of(row.begin(), row.end(), [](std::int64_t count) { return count > 0; })) return true;
+  for (std::size_t row = 0; row < call.counts.size(); ++row) {
+    for (std::size_t rank = 0; rank < call.counts[row].size(); ++rank) {
+      const bool own = call.collective == Collective::alltoall && rank == row;
+      if (!own && call.counts[row][rank] > 0) return true;
+    }
   }
   return false;
 }

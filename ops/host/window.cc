@@ -34,7 +34,7 @@ struct Window::Shared {
   Signal all_published;
   Signal all_reduced;
   alignas(128) std::atomic<std::uint32_t> published;  // sum of all ranks' steps: ranks * t when the last publishes t
-  std::atomic<std::uint32_t> declined;                // the last step that somebody has declined
+  std::atomic<std::uint32_t> declined;                // 1: by somebody in the step that is being published
   alignas(128) std::atomic<std::uint32_t> claimed;    // slices of the round, by those who reduce
   alignas(128) std::atomic<std::uint32_t> finished;
 };
@@ -153,7 +153,7 @@ void Window::decline(std::uint32_t ticket) {
   entry_ = Entry::settled;
   open_step();
   tag_ = ticket | kDeclined;
-  if (claimed_) shared_->declined.store(step_, std::memory_order_relaxed);  // announced with the step
+  if (claimed_) shared_->declined.store(1, std::memory_order_relaxed);  // announced with the step
   publish();
   await_all();
 }
@@ -201,10 +201,11 @@ void Window::release() {
   shared_->claimed.store(0, std::memory_order_relaxed);
   shared_->finished.store(0, std::memory_order_relaxed);
   shared_->all_published.tag = (tag_ & ~kDeclined) | (declined() ? kDeclined : 0);
+  shared_->declined.store(0, std::memory_order_relaxed);
   shared_->all_published.store_and_wake(step_);
 }
 
-bool Window::declined() const { return shared_->declined.load(std::memory_order_relaxed) == step_; }
+bool Window::declined() const { return shared_->declined.load(std::memory_order_relaxed) != 0; }
 
 // Returns what is in anybody's tag and not in this rank's.
 std::uint32_t Window::await_step() {

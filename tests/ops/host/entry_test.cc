@@ -118,6 +118,38 @@ TEST_CASE("entry: if one rank declines nobody has done anything, and the next co
   });
 }
 
+TEST_CASE("entry: an alltoall in which everyone keeps its own can be declined too") {
+  const int cpus = GENERATE(64, 1);
+  on_host_ranks({.ranks_by_host = {3}, .cpus = cpus}, [&](HostRank& self) {
+    HostBackend backend(self.group, self.topology);
+    Asked asked(self, Collective::alltoall, 3);
+    for (std::size_t rank = 0; rank < 3; ++rank) {
+      asked.call().counts[rank] = {0, 0, 0};
+      asked.call().counts[rank][rank] = 3;
+    }
+    if (self.rank == 1) {
+      backend.decline(*asked.call().set, 0);
+    } else {
+      require(is_declined(backend, asked.call()), "took place");
+    }
+    require(!is_declined(backend, asked.call()), "declined");
+    require(asked.untouched(), "has changed something");
+  });
+}
+
+TEST_CASE("entry: no step looks declined that nobody has declined, not even where numbers wrap") {
+  on_host_ranks({.ranks_by_host = {3}, .cpus = 1, .first_step = 0xffffffe0}, [&](HostRank& self) {
+    HostBackend backend(self.group, self.topology);
+    for (std::uint32_t i = 0; i < 80; ++i) {
+      Asked asked(self, Collective::allreduce, 2);
+      asked.call().ticket = i;
+      if (i % 2 == 0) asked.call().entry = Entry::settled;
+      require(!is_declined(backend, asked.call()), "declined");
+      require(asked.right(), "wrong sum in collective " + std::to_string(i));
+    }
+  });
+}
+
 TEST_CASE("entry: adasum can be asked for too") {
   on_host_ranks({.ranks_by_host = {4}}, [&](HostRank& self) {
     HostBackend backend(self.group, self.topology);
