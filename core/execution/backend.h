@@ -43,7 +43,7 @@ class Backend {
 
   // Has `late` called, on the thread that waits, whenever a rank that asks has waited for so long for the others'
   // answers; not any more for this collective once it has returned false.
-  virtual void set_late_callback(Duration /*patience*/, std::function<bool()> /*late*/) {}
+  virtual void set_late_callback(Duration /*patience*/, const std::function<bool()>& /*late*/) {}
 };
 
 }  // namespace hvd

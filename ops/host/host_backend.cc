@@ -71,8 +71,8 @@ void HostBackend::decline(const ProcessSet&, std::uint32_t ticket) {
   if (group_->ranks() > 1) group_->decline(ticket);
 }
 
-void HostBackend::set_late_callback(Duration patience, std::function<bool()> late) {
-  group_->set_late_callback(patience, std::move(late));
+void HostBackend::set_late_callback(Duration patience, const std::function<bool()>& late) {
+  group_->set_late_callback(patience, late);
 }
 
 void HostBackend::run(const CollectiveCall& call) {

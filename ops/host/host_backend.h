@@ -21,7 +21,7 @@ class HostBackend final : public Backend {
   void run(const CollectiveCall& call) override;
   bool can_be_asked(const ProcessSet& set) const override;
   void decline(const ProcessSet& set, std::uint32_t ticket) override;
-  void set_late_callback(Duration patience, std::function<bool()> late) override;
+  void set_late_callback(Duration patience, const std::function<bool()>& late) override;
 
  private:
   bool is_host(const ProcessSet& set) const;

@@ -71,8 +71,8 @@ class HostGroup {
   // As Window's. All collectives may be asked for; those without a byte to move take no step, and are not declined.
   void enter(Entry entry, std::uint32_t ticket) { window_.enter(entry, ticket); }
   void decline(std::uint32_t ticket) { window_.decline(ticket); }
-  void set_late_callback(Duration patience, std::function<bool()> late) {
-    window_.set_late_callback(patience, std::move(late));
+  void set_late_callback(Duration patience, const std::function<bool()>& late) {
+    window_.set_late_callback(patience, late);
   }
 
   void allreduce(std::span<const Piece> pieces, const Reduction& reduction);

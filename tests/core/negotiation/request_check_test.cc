@@ -47,7 +47,8 @@ TEST_CASE("A disagreement names tensor, operation, both ranks and both values") 
           "allreduce 'grad': the ranks disagree: rank 0 on host-a " + std::string(row.text));
   }
   CHECK(disagreement(broadcast("b", 0), broadcast("b", 1)) ==
-        "broadcast 'b': the ranks disagree: rank 0 on host-a has root rank 0 on host-a, but rank 2 on host-c root rank 1 on host-b");
+        "broadcast 'b': the ranks disagree: rank 0 on host-a has root rank 0 on host-a, but rank 2 on host-c root rank "
+        "1 on host-b");
   CHECK_THAT(disagreement(allgather("g", {1, 3}), allgather("g", {1, 4})), Catch::Matchers::Contains("shape [1, 4]"));
   CHECK_THAT(disagreement(allgather("g", {1, 3}), allgather("g", {1})), Catch::Matchers::Contains("shape [1]"));
   CHECK_THAT(disagreement(reducescatter("r", {2}), reducescatter("r", {3})), Catch::Matchers::Contains("shape [3]"));
