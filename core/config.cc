@@ -46,6 +46,11 @@ Duration parse_seconds(std::string_view text) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(value));
 }
 
+Duration parse_milliseconds(std::string_view text) {
+  const auto value = parse_number<double>(text, 0.0, 1000.0, "a number of milliseconds, at most 1000");
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double, std::milli>(value));
+}
+
 bool parse_flag(std::string_view text) {
   if (text == "1" || text == "true" || text == "on" || text == "yes") return true;
   if (text == "0" || text == "false" || text == "off" || text == "no" || text.empty()) return false;
@@ -111,9 +116,33 @@ const Knob kKnobs[] = {
      "By what an average is divided while some ranks have joined: all, the number of all ranks; contributing, of those "
      "that have not joined.",
      [](Config& c, std::string_view t) { c.join_divisor = parse_join_divisor(t); }},
-    {"HVD_FUSION_THRESHOLD", "HOROVOD_FUSION_THRESHOLD", "67108864",
-     "Bytes of small tensors that are reduced as one bucket. 0: each tensor by itself.",
-     [](Config& c, std::string_view t) { c.fusion_threshold_bytes = parse_bytes(t); }},
+    {"HVD_FUSION_THRESHOLD", "HOROVOD_FUSION_THRESHOLD", "auto",
+     "Bytes of small tensors that are reduced as one bucket. 0: each tensor by itself; auto: 8 MiB inside a host, "
+     "between hosts up to 64 MiB, as the links' costs suggest.",
+     [](Config& c, std::string_view t) {
+       c.fusion_threshold_bytes = t == "auto" ? kAutomaticThreshold : parse_bytes(t);
+     }},
+    {"HVD_CYCLE_TIME", "HOROVOD_CYCLE_TIME", "0.03",
+     "Milliseconds for which small tensors that are ready may wait for others that only some ranks have submitted yet, "
+     "to be reduced with them. Nothing waits while nothing else is under way. 0: never.",
+     [](Config& c, std::string_view t) { c.coalescing = parse_milliseconds(t); }},
+    {"HVD_AUTOTUNE", "HOROVOD_AUTOTUNE", "0",
+     "1: rank 0 times steps with several values of HVD_FUSION_THRESHOLD and others, and the job keeps those with which "
+     "it is clearly faster than with the defaults. What is set by hand is not tried.",
+     [](Config& c, std::string_view t) { c.autotune = parse_flag(t); }},
+    {"HVD_AUTOTUNE_LOG", "HOROVOD_AUTOTUNE_LOG", "",
+     "A file into which rank 0 then writes what it has timed, as comma-separated values. Empty: none.",
+     [](Config& c, std::string_view t) { c.autotune_log = t; }},
+    {"HVD_AUTOTUNE_WARMUP_SAMPLES", "HOROVOD_AUTOTUNE_WARMUP_SAMPLES", "3", "Samples at the start that do not count.",
+     [](Config& c, std::string_view t) { c.autotune_warmup_samples = parse_count(t); }},
+    {"HVD_AUTOTUNE_STEPS_PER_SAMPLE", "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE", "3",
+     "Steps in a sample. Between samples with different values one more step goes by.",
+     [](Config& c, std::string_view t) {
+       c.autotune_steps_per_sample = parse_number<int>(t, 1, 1'000'000, "a whole number from 1 to 1000000");
+     }},
+    {"HVD_AUTOTUNE_MAX_SAMPLES", "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES", "24",
+     "Samples in which better values are looked for. Up to 24 more compare what was found with the defaults.",
+     [](Config& c, std::string_view t) { c.autotune_max_samples = parse_count(t); }},
     {"HVD_CACHE_CAPACITY", "HOROVOD_CACHE_CAPACITY", "1024",
      "Operations whose agreement is remembered, so that repeating one costs a bit. 0: none.",
      [](Config& c, std::string_view t) { c.cache_capacity = parse_count(t); }},
@@ -235,6 +264,7 @@ ConfigResult read_config(const Environment& environment) {
       parse(knob, result.config, knob.name, knob.default_text);
     } else {
       parse(knob, result.config, it->first, it->second);
+      result.config.given.insert(knob.name);
     }
   }
   for (const auto& [name, value] : environment) {
@@ -250,7 +280,9 @@ ConfigResult read_config(const Environment& environment) {
 
 std::vector<std::string> shared_settings(const Config& config) {
   return {std::string("HVD_JOIN_DIVISOR=") + (config.join_divisor == JoinDivisor::all ? "all" : "contributing"),
-          "HVD_FUSION_THRESHOLD=" + std::to_string(config.fusion_threshold_bytes),
+          "HVD_FUSION_THRESHOLD=" + (config.fusion_threshold_bytes == kAutomaticThreshold
+                                         ? "auto"
+                                         : std::to_string(config.fusion_threshold_bytes)),
           "HVD_CHUNK_BYTES=" + std::to_string(config.chunk_bytes),
           std::string("HVD_SCHEDULE_LOCK=") + (config.schedule_lock ? "1" : "0"),
           std::string("HVD_DETERMINISTIC=") + (config.deterministic ? "1" : "0"),

@@ -4,7 +4,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -24,6 +26,9 @@ enum class JoinDivisor {
   contributing,  // of those that have not joined
 };
 
+// As many bytes as the data plane finds worth it.
+inline constexpr std::int64_t kAutomaticThreshold = -1;
+
 struct Config {
   // How the process was started; see rendezvous/launch_environment.h for what they mean together.
   int rank = 0;
@@ -40,6 +45,12 @@ struct Config {
 
   JoinDivisor join_divisor = JoinDivisor::all;
   std::int64_t fusion_threshold_bytes = 0;
+  Duration coalescing{};  // how long an answer may wait for more
+  bool autotune = false;
+  std::string autotune_log;  // a file; empty: none
+  int autotune_warmup_samples = 0;
+  int autotune_steps_per_sample = 1;
+  int autotune_max_samples = 0;
   int cache_capacity = 0;
   bool schedule_lock = true;
   bool stall_check = true;
@@ -54,6 +65,9 @@ struct Config {
   std::int64_t chunk_bytes = 0;
   std::string instruction_set;         // as ops/reduction names it: which there are depends on the processor
   std::int64_t arena_limit_bytes = 0;  // of one rank
+
+  // What the environment has, under either name, as HVD_X: chosen by someone, even where it is the default's value.
+  std::set<std::string, std::less<>> given;
 };
 
 struct ConfigResult {

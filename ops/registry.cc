@@ -8,10 +8,12 @@
 #include "core/rendezvous/share_with_host.h"
 #include "ops/algorithms/transport_backend.h"
 #include "ops/choice/algorithm_table.h"
+#include "ops/choice/bucket_size.h"
 #include "ops/choice/link_probe.h"
 #include "ops/host/host_backend.h"
 #include "ops/host/host_form.h"
 #include "ops/host/two_level_backend.h"
+#include "ops/host/two_level_words.h"
 #include "ops/transport/tcp/link_speed.h"
 #include "ops/transport/tcp/tcp_transport.h"
 
@@ -46,7 +48,8 @@ std::shared_ptr<Transport> connect_all(const BackendContext& context) {
                                                   .describe = describer(topology),
                                                   .log = context.log,
                                                   .deadline = context.deadline},
-                                        network_wait_policy_for(topology.local_size, allowed_cpus()), context.abort);
+                                        network_wait_policy_for(topology.local_size, topology.local_cpus),
+                                        context.abort);
 }
 
 std::size_t whole_pages(std::size_t bytes) {
@@ -127,6 +130,7 @@ DataPlane make(const BackendContext& context, const std::optional<LinkCosts>& gi
   }
   if (shares && one_host) {
     plane.algorithms = describe_host(group->facts(), !wanted.allreduce.empty());
+    plane.bucket_bytes = kHostBucketBytes;
     plane.backends.push_back(std::make_unique<HostBackend>(group, topology, instruction_set));
     return plane;
   }
@@ -136,13 +140,19 @@ DataPlane make(const BackendContext& context, const std::optional<LinkCosts>& gi
   AllreduceChoice choice({.costs = given_costs ? *given_costs : measure_links({*transport, members, context.deadline}),
                           .deterministic = config.deterministic,
                           .override = std::move(wanted)});
+  plane.bucket_bytes = std::max(bucket_bytes(choice, static_cast<int>(members.size())), shares ? kHostBucketBytes : 0);
   plane.algorithms = choice.text(static_cast<int>(members.size()), shares);
+  const Duration timeout = config.collective_timeout;
+  std::shared_ptr<WordExchange> words;
   if (shares) {
-    plane.backends.push_back(std::make_unique<TwoLevelBackend>(group, transport, topology, config.collective_timeout,
-                                                               choice, instruction_set));
+    words = std::make_shared<TwoLevelWords>(group, transport, topology, timeout);
+    plane.backends.push_back(
+        std::make_unique<TwoLevelBackend>(group, transport, topology, words, timeout, choice, instruction_set));
+  } else {
+    words = std::make_shared<TransportWords>(transport, timeout);
   }
   plane.backends.push_back(
-      std::make_unique<TransportBackend>("tcp", transport, config.collective_timeout, choice, instruction_set));
+      std::make_unique<TransportBackend>("tcp", transport, timeout, choice, instruction_set, words));
   return plane;
 }
 

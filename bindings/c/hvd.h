@@ -100,10 +100,14 @@ typedef struct hvd_call {
                                 rank's rows, or NULL. allgather, alltoall: NULL. NULL: see hvd_work_output() */
   const int64_t* splits;     /* alltoall: rows for each rank of the set; NULL: equal parts */
   size_t splits_count;
+  int32_t priority; /* of operations that are ready on all ranks, those with the highest go first; 0 as a rule */
 } hvd_call;
 
-#define HVD_CALL_INIT \
-  { sizeof(struct hvd_call), HVD_ALLREDUCE, HVD_GLOBAL_PROCESS_SET, NULL, HVD_SUM, 0, 1.0, 1.0, 0, NULL, NULL, NULL, 0 }
+#define HVD_CALL_INIT                                                                                                \
+  {                                                                                                                  \
+    sizeof(struct hvd_call), HVD_ALLREDUCE, HVD_GLOBAL_PROCESS_SET, NULL, HVD_SUM, 0, 1.0, 1.0, 0, NULL, NULL, NULL, \
+        0, 0                                                                                                         \
+  }
 
 /* Where this process stands in the job. */
 typedef struct hvd_topology {

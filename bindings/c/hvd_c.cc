@@ -8,11 +8,6 @@
 #include "bindings/c/instance.h"
 #include "core/base/error.h"
 
-// What the caller's pointer stands for.
-struct hvd_work {
-  hvd::Handle handle;
-};
-
 namespace {
 
 using namespace hvd;
@@ -103,6 +98,7 @@ Call to_call(const hvd_call& caller) {
             .name = c.name != nullptr ? c.name : "",
             .op = *op,
             .root = c.root_rank,
+            .priority = c.priority,
             .prescale = c.prescale,
             .postscale = c.postscale,
             .inputs = to_views(c.inputs, c.count),
@@ -125,16 +121,17 @@ std::optional<DirectCall> to_direct_call(const hvd_call* call) {
   const hvd_tensor& input = *call->inputs;
   const hvd_tensor& output = *call->outputs;
   const bool sound = input.device == HVD_CPU && input.data != nullptr && output.data != nullptr &&
-                     input.dimensions >= 0 &&
+                     input.dimensions >= 0 && input.dimensions <= kMaxDimensions &&
                      (input.dimensions == 0 || (input.shape != nullptr && output.shape != nullptr));
   const auto dtype = dtype_from(input.dtype);
   const auto op = reduce_op_from(call->reduce_op);
-  if (!sound || !dtype || !op || !same_kind(input, output)) return std::nullopt;
+  if (!sound || !dtype || !op || (&input != &output && !same_kind(input, output))) return std::nullopt;
   return DirectCall{.collective = static_cast<Collective>(call->collective),
                     .process_set = call->process_set,
                     .name = call->name != nullptr ? std::string_view(call->name) : std::string_view(),
                     .op = *op,
                     .root = call->root_rank,
+                    .priority = call->priority,
                     .prescale = call->prescale,
                     .postscale = call->postscale,
                     .dtype = *dtype,
@@ -143,8 +140,13 @@ std::optional<DirectCall> to_direct_call(const hvd_call* call) {
                     .output = output.data};
 }
 
+// The caller's pointer is its hold on the operation: nothing else is to be allocated.
+hvd_work* to_pointer(CallersSubmission submission) { return reinterpret_cast<hvd_work*>(submission.release()); }
+
+Submission& held(hvd_work* work) { return reinterpret_cast<Submission&>(required(work, "work")); }
+
 const Work& finished(hvd_work* work) {
-  const Work& state = required(work, "work").handle.work();
+  const Work& state = held(work).work;
   if (!state.done()) throw InvalidArgument("the work is not done yet: wait for it first");
   if (!state.status().ok()) throw Error(state.status());
   return state;
@@ -152,7 +154,7 @@ const Work& finished(hvd_work* work) {
 
 OwnedTensor& output_of(hvd_work* work, std::size_t i) {
   finished(work);
-  auto& outputs = work->handle.work().outputs;
+  auto& outputs = held(work).work.outputs;
   if (i >= outputs.size()) throw InvalidArgument("the work has no output " + std::to_string(i));
   return outputs[i];
 }
@@ -164,9 +166,9 @@ Deadline deadline_in(std::int64_t timeout_us) {
   return endless ? Deadline::max() : deadline_after(std::chrono::microseconds(timeout_us));
 }
 
-void check_end(Handle& handle) {
-  if (!handle.poll()) throw Timeout("the work is not done yet");
-  if (!handle.work().status().ok()) throw Error(handle.work().status());
+void check_end(Submission& submission) {
+  if (!submission.poll()) throw Timeout("the work is not done yet");
+  if (!submission.work.status().ok()) throw Error(submission.work.status());
 }
 
 void describe(const OwnedTensor& tensor, hvd_tensor& out) {
@@ -238,22 +240,26 @@ hvd_status hvd_submit(const hvd_call* call, hvd_work** work) {
   return guarded([&] {
     hvd_work*& out = required(work, "work");
     out = nullptr;
-    const auto runtime = Instance::get().runtime();
-    out = new hvd_work{runtime->submit(to_call(required(call, "call")))};
+    const auto& runtime = Instance::get().runtime();
+    if (const auto direct = to_direct_call(call)) {
+      if (auto handle = runtime->submit_again(*direct)) {
+        out = to_pointer(handle->release());
+        return;
+      }
+    }
+    out = to_pointer(runtime->submit(to_call(required(call, "call"))).release());
   });
 }
 
 // In a forked child nothing is under way any more.
-int hvd_work_poll(hvd_work* work) {
-  return work != nullptr && (Instance::get().forked() || work->handle.poll()) ? 1 : 0;
-}
+int hvd_work_poll(hvd_work* work) { return work != nullptr && (Instance::get().forked() || held(work).poll()) ? 1 : 0; }
 
 hvd_status hvd_work_wait(hvd_work* work, int64_t timeout_us) {
   return guarded([&] {
-    Handle& handle = required(work, "work").handle;
+    Submission& submission = held(work);
     if (Instance::get().forked()) throw Error(StatusCode::not_initialized, "a forked child cannot wait for this work");
-    handle.wait(deadline_in(timeout_us));
-    check_end(handle);
+    submission.wait(deadline_in(timeout_us));
+    check_end(submission);
   });
 }
 
@@ -263,10 +269,10 @@ hvd_status hvd_run(const hvd_call* call, int64_t timeout_us, hvd_work** work) {
     if (work == nullptr && timeout_us >= 0) throw InvalidArgument("work is NULL, but the operation may go on");
     const auto& runtime = Instance::get().runtime();
     if (const auto direct = to_direct_call(call); direct && runtime->run(*direct)) return;
-    Handle handle = runtime->run(to_call(required(call, "call")), deadline_in(timeout_us));
-    if (work == nullptr) return check_end(handle);
-    *work = new hvd_work{std::move(handle)};
-    check_end((*work)->handle);
+    CallersSubmission submission = runtime->run(to_call(required(call, "call")), deadline_in(timeout_us)).release();
+    Submission& same = *submission;
+    if (work != nullptr) *work = to_pointer(std::move(submission));
+    check_end(same);
   });
 }
 
@@ -314,7 +320,9 @@ hvd_status hvd_work_last_joined(hvd_work* work, int32_t* rank) {
   return guarded([&] { required(rank, "rank") = finished(work).last_joined; });
 }
 
-void hvd_work_free(hvd_work* work) { delete work; }
+void hvd_work_free(hvd_work* work) {
+  if (work != nullptr) static_cast<void>(CallersSubmission(&held(work)));
+}
 
 hvd_status hvd_get_algorithm_table(const char** text) {
   return guarded([&] {

@@ -22,6 +22,25 @@ struct Job {
   std::unique_ptr<Runtime> runtime;
 };
 
+// What a thread found when it last asked for the runtime: apart from what keeps that alive, which has a destructor, and
+// is therefore dearer to reach.
+struct Remembered {
+  std::uint64_t changes = 0;
+  const std::shared_ptr<Runtime>* runtime = nullptr;
+};
+constinit thread_local Remembered remembered;
+
+// A thread that still calls hvd while it ends is to find that out.
+struct Kept {
+  std::shared_ptr<Runtime> runtime;
+  ~Kept() { remembered = {}; }
+};
+
+std::shared_ptr<Runtime>& kept() {
+  thread_local Kept kept;
+  return kept.runtime;
+}
+
 std::shared_ptr<Runtime> runtime_of(std::shared_ptr<Job> job) {
   Runtime* const runtime = job->runtime.get();
   return {std::move(job), runtime};
@@ -125,7 +144,8 @@ void Instance::shut_down() {
     runtime = std::move(runtime_);
     ++changes_;
   }
-  remembered() = {};
+  remembered = {};
+  kept().reset();
   if (runtime) runtime->shut_down();
   drop_unused_arenas();
   in_use_ = false;
@@ -171,20 +191,22 @@ bool Instance::initialized() const {
   return runtime_ != nullptr;
 }
 
-Instance::Remembered& Instance::remembered() {
-  thread_local Remembered remembered;
-  return remembered;
-}
-
 const std::shared_ptr<Runtime>& Instance::runtime() const {
   refuse_if_forked();
-  Remembered& own = remembered();
-  if (own.changes != changes_.load(std::memory_order_acquire)) {
-    std::lock_guard lock(mutex_);
-    own = {changes_, runtime_};
-  }
-  if (!own.runtime) throw Error(StatusCode::not_initialized, "hvd is not initialised: call init() first");
-  return own.runtime;
+  const Remembered own = remembered;
+  return own.changes == changes_.load(std::memory_order_acquire) ? *own.runtime : ask_anew();
+}
+
+// Remembers only what can be used: who finds nothing asks again.
+const std::shared_ptr<Runtime>& Instance::ask_anew() const {
+  std::shared_ptr<Runtime>& own = kept();
+  std::unique_lock lock(mutex_);
+  const std::uint64_t changes = changes_;
+  const std::shared_ptr<Runtime> earlier = std::exchange(own, runtime_);  // destroyed without the lock
+  lock.unlock();
+  if (!own) throw Error(StatusCode::not_initialized, "hvd is not initialised: call init() first");
+  remembered = {changes, &own};
+  return own;
 }
 
 }  // namespace hvd

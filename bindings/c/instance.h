@@ -41,17 +41,12 @@ class Instance {
   static std::string& last_error();
 
  private:
-  struct Remembered {
-    std::uint64_t changes = 0;
-    std::shared_ptr<Runtime> runtime;
-  };
-  static Remembered& remembered();
-
   Instance();
   void refuse_if_forked() const;
   std::shared_ptr<TensorArena> arena_of(const void* memory) const;
   void drop_unused_arenas();
   std::shared_ptr<Runtime> start();
+  const std::shared_ptr<Runtime>& ask_anew() const;
 
   std::mutex lifecycle_;             // held throughout init() and shut_down()
   int epoch_ = 0;                    // guarded by lifecycle_; times that this process has initialised

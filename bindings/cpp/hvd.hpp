@@ -111,6 +111,7 @@ struct Options {
   int process_set = HVD_GLOBAL_PROCESS_SET;
   double prescale = 1.0;   // reductions: inputs are multiplied by this before,
   double postscale = 1.0;  // the result by this afterwards
+  int priority = 0;        // of operations that are ready on all ranks, those with the highest go first
 };
 
 // alltoall's result: the values of rank 0, then those of rank 1, and so on, and how many each of them sent.
@@ -128,6 +129,7 @@ inline hvd_call make_call(hvd_collective collective, const Options& options) {
   call.process_set = options.process_set;
   call.name = options.name.empty() ? nullptr : options.name.c_str();
   call.prescale = options.prescale;
+  call.priority = options.priority;
   call.postscale = options.postscale;
   return call;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <ctime>
 
 namespace hvd {
 
@@ -14,6 +15,13 @@ using Deadline = TimePoint;
 using namespace std::chrono_literals;
 
 inline Deadline deadline_after(Duration duration) { return Clock::now() + duration; }
+
+// That the calling thread has had so far. A system call, unlike the other clock.
+inline Duration thread_cpu_time() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+}
 
 inline double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 

@@ -13,9 +13,11 @@ namespace hvd {
 namespace {
 
 // The kernel wants the address of the word itself; std::atomic<uint32_t> has the word's representation.
-long futex(const std::atomic<std::uint32_t>& word, int operation, std::uint32_t value, const timespec* timeout) {
+long futex(const std::atomic<std::uint32_t>& word, int operation, FutexScope scope, std::uint32_t value,
+           const timespec* timeout) {
   static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t));
-  return syscall(SYS_futex, &word, operation, value, timeout, nullptr, 0);
+  const int flag = scope == FutexScope::process ? FUTEX_PRIVATE_FLAG : 0;
+  return syscall(SYS_futex, &word, operation | flag, value, timeout, nullptr, 0);
 }
 
 timespec to_timespec(Duration duration) {
@@ -27,18 +29,20 @@ constexpr int kSpinsPerClockRead = 32;
 
 }  // namespace
 
-void futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected, Deadline deadline) {
+void futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected, Deadline deadline, FutexScope scope) {
   if (deadline == Deadline::max()) {
-    futex(word, FUTEX_WAIT, expected, nullptr);
+    futex(word, FUTEX_WAIT, scope, expected, nullptr);
     return;
   }
   const Duration remaining = deadline - Clock::now();
   if (remaining <= Duration::zero()) return;
   const timespec timeout = to_timespec(remaining);
-  futex(word, FUTEX_WAIT, expected, &timeout);
+  futex(word, FUTEX_WAIT, scope, expected, &timeout);
 }
 
-void futex_wake_all(const std::atomic<std::uint32_t>& word) { futex(word, FUTEX_WAKE, INT_MAX, nullptr); }
+void futex_wake_all(const std::atomic<std::uint32_t>& word, FutexScope scope) {
+  futex(word, FUTEX_WAKE, scope, INT_MAX, nullptr);
+}
 
 void Signal::store_and_wake(std::uint32_t v) {
   // A plain store: together with what was written beside it, it leaves in one piece. Of the two changes to `sleepers`

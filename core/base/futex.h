@@ -12,11 +12,15 @@
 
 namespace hvd {
 
+// Who may sleep on a word: any process that maps it, or threads of this one only, which the kernel finds faster.
+enum class FutexScope { shared, process };
+
 // Sleeps while word == expected, at most until the deadline; may return early without reason.
-void futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected, Deadline deadline);
+void futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected, Deadline deadline,
+                FutexScope scope = FutexScope::shared);
 
 // Wakes every sleeper on the word. A system call even if nobody sleeps: see Signal.
-void futex_wake_all(const std::atomic<std::uint32_t>& word);
+void futex_wake_all(const std::atomic<std::uint32_t>& word, FutexScope scope = FutexScope::shared);
 
 inline void cpu_relax() {
 #if defined(__x86_64__)

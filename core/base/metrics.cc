@@ -33,6 +33,7 @@ std::vector<NamedMetric> list(const Metrics& metrics) {
           {"buckets", count_of(metrics.buckets) + direct},
           {"bytes", count_of(metrics.bytes) + count_of(metrics.direct_bytes)},
           {"collective_seconds", seconds_of(metrics.collective_time)},
+          {"collective_cpu_seconds", seconds_of(metrics.collective_cpu)},
           {"communication_seconds", communication},
           {"exposed_seconds", exposed},
           {"overlap", communication > 0 ? std::max(0.0, 1 - exposed / communication) : 1.0}};

@@ -57,6 +57,7 @@ struct Metrics {
 
   // time
   Counter collective_time;     // in backends
+  Counter collective_cpu;      // of the threads in them, direct calls left out: of one call in so many, for all
   Counter communication_time;  // with an operation under way on this rank, finished intervals
   Counter exposed_time;        // of threads that waited for operations
 };

@@ -19,7 +19,7 @@ struct WaitPolicy {
 // With more ranks than CPUs.
 inline constexpr WaitPolicy kCrowdedPolicy{.spin = Duration{0}, .yields = 64};
 
-// Pure. `ranks_on_host` compete for `cpus` (the CPUs this process may run on).
+// Pure. `ranks_on_host` compete for `cpus`: those that any of them may run on.
 WaitPolicy wait_policy_for(int ranks_on_host, int cpus);
 // The same for messages of another host, which take longer than a cache line does.
 WaitPolicy network_wait_policy_for(int ranks_on_host, int cpus);
@@ -37,8 +37,5 @@ class SpinCredit {
   int credit_ = kFull;
   unsigned skipped_ = 0;
 };
-
-// CPUs in this process's affinity mask.
-int allowed_cpus();
 
 }  // namespace hvd

@@ -15,11 +15,6 @@ const char* collective_name(Collective collective) {
   return "unknown";
 }
 
-std::optional<Collective> collective_from(std::int64_t value) {
-  if (value < 0 || value > static_cast<int>(Collective::join)) return std::nullopt;
-  return static_cast<Collective>(value);
-}
-
 const char* reduce_op_name(ReduceOp op) {
   switch (op) {
     case ReduceOp::average: return "average";
@@ -30,11 +25,6 @@ const char* reduce_op_name(ReduceOp op) {
     case ReduceOp::product: return "product";
   }
   return "unknown";
-}
-
-std::optional<ReduceOp> reduce_op_from(std::int64_t value) {
-  if (value < 0 || value > static_cast<int>(ReduceOp::product)) return std::nullopt;
-  return static_cast<ReduceOp>(value);
 }
 
 }  // namespace hvd

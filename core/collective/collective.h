@@ -17,12 +17,22 @@ enum class Collective : std::uint8_t {
 };
 
 const char* collective_name(Collective collective);
-std::optional<Collective> collective_from(std::int64_t value);
+
+// For values that come from a wire or a caller: empty if out of range.
+constexpr std::optional<Collective> collective_from(std::int64_t value) {
+  if (value < 0 || value > static_cast<int>(Collective::join)) return std::nullopt;
+  return static_cast<Collective>(value);
+}
 
 // Values are Horovod's: scripts pass them as plain integers.
 enum class ReduceOp : std::uint8_t { average = 0, sum = 1, adasum = 2, min = 3, max = 4, product = 5 };
 
 const char* reduce_op_name(ReduceOp op);
-std::optional<ReduceOp> reduce_op_from(std::int64_t value);
+
+// As collective_from().
+constexpr std::optional<ReduceOp> reduce_op_from(std::int64_t value) {
+  if (value < 0 || value > static_cast<int>(ReduceOp::product)) return std::nullopt;
+  return static_cast<ReduceOp>(value);
+}
 
 }  // namespace hvd

@@ -1,13 +1,13 @@
-// What the caller holds of an operation under way: is it done, how did it end, what came out.
+// What becomes of an operation under way: is it done, how did it end, what came out.
 //
-// Made by Runtime::submit, completed once by the engine thread, waited for by any thread. Results may be read after
-// done() returned true.
+// Completed once by the engine thread, waited for by any thread. Results may be read after done() returned true.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <vector>
 
-#include "core/base/futex.h"
+#include "core/base/clock.h"
 #include "core/base/status.h"
 #include "core/tensor/owned_tensor.h"
 
@@ -15,7 +15,7 @@ namespace hvd {
 
 class Work {
  public:
-  bool done() const { return done_.value.load(std::memory_order_acquire) != 0; }
+  bool done() const { return state_.load(std::memory_order_acquire) == kDone; }
 
   // True once done; false at the deadline. Sleeps at once: the engine that it waits for may need this very core.
   bool wait(Deadline deadline);
@@ -26,15 +26,22 @@ class Work {
   // How it ended. Requires done().
   const Status& status() const { return status_; }
 
-  // Engine thread, once, after the results below are in place.
-  void complete(Status status);
+  // Engine thread, once, after the results below are in place. True if somebody sleeps, whom wake() is to tell: so that
+  // one who waits for many is woken when all are done.
+  [[nodiscard]] bool complete(const Status& status);
+  void wake();
+
+  // As new. Nobody waits any more.
+  void reset();
 
   std::vector<OwnedTensor> outputs;           // if the call gave none
   std::vector<std::int64_t> received_splits;  // alltoall: rows by source
   int last_joined = -1;                       // join
 
  private:
-  Signal done_;
+  static constexpr std::uint32_t kOpen = 0, kSleptOn = 1, kDone = 2;
+
+  std::atomic<std::uint32_t> state_{kOpen};
   std::atomic<bool> awaited_{false};
   Status status_;
 };

@@ -28,6 +28,10 @@ constexpr Duration kCallerPatience = std::chrono::microseconds(50);
 constexpr Duration kProgramPatience = std::chrono::seconds(1);
 constexpr Duration kLongestLook = std::chrono::milliseconds(10);
 
+// One direct call in so many is timed, and stands for the others: reading the clock costs as much as the rest of the
+// call. A prime number: steps that repeat seldom have a multiple of it.
+constexpr unsigned kTimed = 17;
+
 const char* cause_text(ScheduleLock::Cause cause) {
   switch (cause) {
     case ScheduleLock::Cause::none: break;
@@ -40,16 +44,28 @@ const char* cause_text(ScheduleLock::Cause cause) {
   return "no cause";
 }
 
+bool locks(const Engine::Parts& parts, const Executor& executor) {
+  return parts.config.schedule_lock && executor.can_be_asked();
+}
+
+// Rank 0 does, and what it has found holds for all.
+bool tunes(const Engine::Parts& parts) {
+  return parts.config.autotune && parts.topology.rank == 0 && parts.topology.size > 1 &&
+         parts.set.id == kGlobalProcessSet;
+}
+
 }  // namespace
 
 Engine::Engine(const Parts& parts, std::unique_ptr<Executor> executor)
     : parts_(parts),
       negotiator_(parts.topology, parts.config, parts.channel, parts.metrics, parts.timeline, parts.set.id,
-                  parts.config.schedule_lock && executor->can_be_asked(parts.set)),
+                  locks(parts, *executor) && !tunes(parts)),
       executor_(std::move(executor)),
+      knobs_(knobs_of(parts.config)),
+      tuner_(tunes(parts) ? std::make_unique<Tuner>(parts.config, parts.log) : nullptr),
       pending_(parts.metrics),
-      caller_wait_(wait_policy_for(parts.topology.local_size, allowed_cpus())),
-      thread_wait_(wait_policy_for(parts.topology.local_size, allowed_cpus())) {
+      caller_wait_(wait_policy_for(parts.topology.local_size, parts.topology.local_cpus)),
+      thread_wait_(wait_policy_for(parts.topology.local_size, parts.topology.local_cpus)) {
   executor_->set_late_callback(kLatePatience, [this] { return wait_on(); });
   thread_ = std::thread([this] { run_thread(); });
 }
@@ -59,10 +75,13 @@ Engine::~Engine() {
   join();
 }
 
-Status Engine::submit(Submission& submission) {
+Status Engine::submit(EnginesSubmission& submission) {
   const std::size_t waiting = queue_.push(submission);
   if (waiting == 0) return reason();
-  if (waiting >= wake_at_.load(std::memory_order_seq_cst)) parts_.channel.wake();
+  std::size_t wanted = wake_at_.load(std::memory_order_seq_cst);
+  // Rings once in a pause: whoever drives looks into the queue then, and says anew what is to end the next one. It may
+  // be saying that just now; then it sees this submission.
+  if (wanted != 0 && waiting >= wanted && wake_at_.compare_exchange_strong(wanted, 0)) parts_.channel.wake();
   return {};
 }
 
@@ -103,22 +122,22 @@ void Engine::run_thread() {
   }
 }
 
-bool Engine::run(Submission& submission, std::unique_lock<std::mutex>& submitting, Deadline deadline) {
+bool Engine::run(EnginesSubmission& submission, std::unique_lock<std::mutex>& submitting, Deadline deadline) {
   const std::unique_lock driver(driver_, std::try_to_lock);
   if (!driver || ended_) return false;
   const DefaultFloatingPoint floating_point;
-  const std::shared_ptr<Work> work = submission.work;
-  work->set_awaited();
+  Work& work = submission->work;  // the caller holds it
+  work.set_awaited();
   caller_drives_ = true;
-  callers_work_ = work.get();
+  callers_work_ = &work;
   drive([&] {
     take_submissions();
-    const Request& request = insert(std::move(submission));
+    Submission& inserted = insert(std::move(submission));
     submitting.unlock();
-    file({&request});
-    while (!ended_ && !work->done() && Clock::now() < deadline) {
+    file({&inserted});
+    while (!ended_ && !work.done() && Clock::now() < deadline) {
       const auto pause = run_round();
-      if (!pause || work->done()) continue;
+      if (!pause || work.done()) continue;
       parts_.channel.wait(pause->heard, std::min(pause->deadline, deadline), &caller_wait_);
     }
   });
@@ -134,7 +153,7 @@ bool Engine::run(Submission& submission, std::unique_lock<std::mutex>& submittin
 bool Engine::run(const DirectCall& direct) {
   const std::unique_lock driver(driver_, std::try_to_lock);
   if (!driver || ended_ || !queue_.empty() || parts_.timeline.active()) return false;
-  const auto stage = lock_.single(parts_.channel.break_requested() == lock_.epoch());
+  const auto stage = lock_.single(parts_.channel.break_requested() >= lock_.epoch());
   if (!stage || !means(direct, prepared_[*stage])) return false;
   const DefaultFloatingPoint floating_point;
   const std::uint64_t performed = lock_.performed_stages();
@@ -154,17 +173,15 @@ bool Engine::means(const DirectCall& direct, const PreparedCall& prepared) const
   return prepared.request->name == unnamed_ && parts_.names.changes_of_numbers() == unnamed_since_;
 }
 
-// Reading the clock costs as much as the rest: time is taken now and then, and stands for that of the others.
 void Engine::perform_directly(std::size_t stage, const DirectCall& direct) {
-  constexpr unsigned kSampled = 16;
-  const bool timed = ++direct_calls_ % kSampled == 0;
+  const bool timed = ++direct_calls_ % kTimed == 0;
   const TimePoint started = timed ? Clock::now() : TimePoint();
   if (!executor_->run(prepared_[stage], direct)) return leave_schedule();
   lock_.performed();
   show_state();
   blocked_since_.reset();
   if (!timed) return;
-  const Duration time = (Clock::now() - started) * kSampled;
+  const Duration time = (Clock::now() - started) * kTimed;
   for (Counter* counter :
        {&parts_.metrics.collective_time, &parts_.metrics.communication_time, &parts_.metrics.exposed_time}) {
     counter->add(time);
@@ -206,31 +223,38 @@ bool Engine::may_pause() {
   return queue_.size() < wanted;
 }
 
-const Request& Engine::insert(Submission submission) {
-  const Request& request = pending_.insert(std::move(submission)).request;
+Submission& Engine::insert(EnginesSubmission submission) {
+  Submission& inserted = pending_.insert(std::move(submission));
+  const Request& request = inserted.request;
   if (parts_.timeline.active()) parts_.timeline.begin(request.name, negotiation_activity(request));
-  return request;
+  return inserted;
 }
 
 bool Engine::take_submissions() {
-  std::vector<Submission> taken = queue_.take();
+  queue_.take(taken_);
   const bool leave_now = leaving_.load(std::memory_order_acquire) && !left_;
-  if (taken.empty() && !leave_now) return false;
-  std::vector<const Request*> requests;
-  for (Submission& submission : taken) requests.push_back(&insert(std::move(submission)));
+  if (taken_.empty() && !leave_now) return false;
+  filed_.clear();
+  for (EnginesSubmission& submission : taken_) filed_.push_back(&insert(std::move(submission)));
   if (leave_now) {
     left_ = true;
     leave_deadline_ = deadline_after(kLeavePatience);
   }
-  file(requests);
+  file(filed_);
   if (leave_now && lock_.active()) break_up(ScheduleLock::Cause::leaving);
   return true;
 }
 
 // What has just been submitted, and whether this rank leaves, goes to the coordinator, or into the schedule.
-void Engine::file(const std::vector<const Request*>& requests) {
-  if (!lock_.active()) return announce(requests);
-  for (const Request* request : requests) file_in_schedule(*request);
+void Engine::file(const std::vector<Submission*>& submissions) {
+  if (lock_.active()) {
+    for (Submission* submission : submissions) file_in_schedule(*submission);
+    return;
+  }
+  std::vector<const Request*> requests;
+  requests.reserve(submissions.size());
+  for (const Submission* submission : submissions) requests.push_back(&submission->request);
+  announce(requests);
 }
 
 void Engine::announce(const std::vector<const Request*>& requests) {
@@ -239,6 +263,10 @@ void Engine::announce(const std::vector<const Request*>& requests) {
 
 void Engine::apply(CoordinatorMessage message) {
   for (const std::string& notice : message.notices) parts_.log.warning(notice);
+  if (message.knobs) {
+    knobs_ = *message.knobs;
+    executor_->tune(knobs_);
+  }
   std::vector<std::shared_ptr<const Response>> executes;
   for (auto& entry : message.entries) {
     if (entry.response && entry.response->kind == Response::Kind::lock) {
@@ -255,7 +283,7 @@ void Engine::apply(CoordinatorMessage message) {
       continue;
     }
     if (is_new) {
-      const Submission* own = pending_.find(response->request.process_set, response->request.name);
+      const Submission* own = pending_.find(response->request.name);
       negotiator_.remember(response, own != nullptr ? &own->request : nullptr);
     }
     executes.push_back(std::move(response));
@@ -268,10 +296,22 @@ void Engine::perform(std::vector<std::shared_ptr<const Response>>& executes) {
   negotiator_.settle(parts_.config.collective_timeout);
   std::vector<const Response*> pointers;
   for (const auto& response : executes) pointers.push_back(response.get());
-  for (const Bucket& bucket : plan_buckets(pointers, parts_.config.fusion_threshold_bytes)) {
-    executor_->run(bucket, parts_.set, pending_);
+  for (const Bucket& bucket : plan_buckets(pointers, knobs_.fusion_threshold_bytes)) {
+    executor_->run(bucket, pending_);
   }
+  if (tuner_) tune(executes);
   executes.clear();
+}
+
+// Schedules are not locked meanwhile: each trial would have to break them, and learn anew.
+void Engine::tune(const std::vector<std::shared_ptr<const Response>>& executed) {
+  const TimePoint now = Clock::now();
+  for (const auto& response : executed) {
+    if (const auto knobs = tuner_->performed(*response, now)) negotiator_.tune(*knobs);
+  }
+  if (!tuner_->finished()) return;
+  tuner_.reset();
+  if (locks(parts_, *executor_)) negotiator_.allow_locks();
 }
 
 // ---- The locked schedule
@@ -286,7 +326,7 @@ void Engine::lock(const Schedule& schedule, std::uint64_t epoch) {
       groups.back().push_back(scheduled_.emplace_back(negotiator_.cached(slot)).get());
     }
   }
-  stages_ = plan_stages(groups, parts_.config.fusion_threshold_bytes);
+  stages_ = plan_stages(groups, knobs_.fusion_threshold_bytes);
   std::vector<std::vector<std::uint32_t>> stage_slots;
   for (const Stage& stage : stages_) {
     stage_slots.emplace_back();
@@ -295,11 +335,11 @@ void Engine::lock(const Schedule& schedule, std::uint64_t epoch) {
   lock_.propose(epoch, stage_slots);
   prepared_.clear();
   for (const Stage& stage : stages_) {
-    prepared_.push_back(stage.size() == 1 ? executor_->prepare(stage.front(), parts_.set) : PreparedCall());
+    prepared_.push_back(stage.size() == 1 ? executor_->prepare(stage.front()) : PreparedCall());
   }
   unnamed_since_ = parts_.names.changes_of_numbers();
-  unnamed_ = parts_.names.name_of_synchronous(parts_.set.id);
-  pending_.for_each([this](const Submission& submission) { file_in_schedule(submission.request); });
+  unnamed_ = parts_.names.name_of_synchronous();
+  pending_.for_each([this](Submission& submission) { file_in_schedule(submission); });
   if (left_) break_up(ScheduleLock::Cause::leaving);
   show_state();
 }
@@ -309,9 +349,15 @@ void Engine::show_state() {
   if (parts_.set.id == kGlobalProcessSet) parts_.metrics.lock_state.set(static_cast<std::uint64_t>(lock_.state()));
 }
 
-void Engine::file_in_schedule(const Request& request) {
-  const auto slot = negotiator_.slot_of(request);
-  if (!slot || !lock_.submitted(*slot)) break_up(ScheduleLock::Cause::new_operation);
+// Slots mean the same as long as the lock lasts: a submission that comes again is not looked up again.
+void Engine::file_in_schedule(Submission& submission) {
+  if (submission.scheduled_in != lock_.epoch()) {
+    const auto slot = negotiator_.slot_of(submission.request);
+    if (!slot) return break_up(ScheduleLock::Cause::new_operation);
+    submission.schedule_slot = *slot;
+    submission.scheduled_in = lock_.epoch();
+  }
+  if (!lock_.submitted(submission.schedule_slot)) break_up(ScheduleLock::Cause::new_operation);
 }
 
 // True if something has been done.
@@ -319,14 +365,14 @@ bool Engine::follow_schedule() {
   bool progressed = false;
   // A caller whose operation is done leaves the rest to the engine's thread.
   while (lock_.active() && !ended_ && (callers_work_ == nullptr || !callers_work_->done())) {
-    const ScheduleLock::Step step = lock_.next(parts_.channel.break_requested() == lock_.epoch());
+    const ScheduleLock::Step step = lock_.next(parts_.channel.break_requested() >= lock_.epoch());
     if (step.kind == ScheduleLock::Step::Kind::wait) break;
     progressed = true;
     if (step.kind == ScheduleLock::Step::Kind::perform && perform_stage(stages_[step.stage])) {
       lock_.performed();
       show_state();
     } else {
-      if (step.kind == ScheduleLock::Step::Kind::decline) executor_->decline(parts_.set);
+      if (step.kind == ScheduleLock::Step::Kind::decline) executor_->decline();
       leave_schedule();
     }
   }
@@ -336,8 +382,8 @@ bool Engine::follow_schedule() {
 // False if another rank has declined. Who has entered the first bucket has all the operations of the others.
 bool Engine::perform_stage(const Stage& stage) {
   late_calls_ = 0;
-  if (!executor_->run(stage.front(), parts_.set, pending_, Entry::asking)) return false;
-  for (std::size_t i = 1; i < stage.size(); ++i) executor_->run(stage[i], parts_.set, pending_);
+  if (!executor_->run(stage.front(), pending_, Entry::asking)) return false;
+  for (std::size_t i = 1; i < stage.size(); ++i) executor_->run(stage[i], pending_);
   return true;
 }
 
@@ -369,7 +415,7 @@ void Engine::leave_schedule() {
 
 bool Engine::awaited() const {
   bool any = false;
-  pending_.for_each([&](const Submission& submission) { any = any || submission.work->awaited(); });
+  pending_.for_each([&](const Submission& submission) { any = any || submission.work.awaited(); });
   return any;
 }
 
@@ -394,21 +440,21 @@ void Engine::finish(const Response& response) {
     case Response::Kind::error:
       if (std::binary_search(response.ranks.begin(), response.ranks.end(), parts_.topology.rank)) {
         parts_.timeline.end(response.request.name);
-        complete_pending(pending_, response.request.process_set, response.request.name, response.status);
+        complete_pending(pending_, response.request.name, response.status);
       }
       return;
     case Response::Kind::all_joined:
-      parts_.names.restart_numbers(response.request.process_set);
-      if (Submission* join = pending_.find(response.request.process_set, kJoinName)) {
+      parts_.names.restart_numbers();
+      if (Submission* join = pending_.find(kJoinName)) {
         parts_.timeline.end(kJoinName);
-        join->work->last_joined = parts_.topology.job_ranks.at(static_cast<std::size_t>(response.last_joined));
-        complete_pending(pending_, response.request.process_set, kJoinName, Status());
+        join->work.last_joined = parts_.topology.job_ranks.at(static_cast<std::size_t>(response.last_joined));
+        complete_pending(pending_, kJoinName, Status());
       }
       return;
     case Response::Kind::shut_down:
       // A rank that leaves may have said so before it knew of a schedule, and waits now for all to decline.
       if (lock_.active()) {
-        executor_->decline(parts_.set);
+        executor_->decline();
         lock_.ended();
       }
       agreed_to_end_ = true;
@@ -443,11 +489,9 @@ void Engine::end(const Status& reason) {
     reason_ = reason;
   }
   // Only now may submit() be refused: it then finds the reason.
-  for (Submission& submission : queue_.close()) pending_.insert(std::move(submission));
-  for (auto& submission : pending_.remove_all()) {
-    const std::shared_ptr<Work> work = std::move(submission->work);
-    submission.reset();
-    work->complete(reason);
+  for (EnginesSubmission& submission : queue_.close()) pending_.insert(std::move(submission));
+  for (const EnginesSubmission& submission : pending_.remove_all()) {
+    if (end_operation(*submission, reason)) submission->work.wake();
   }
 }
 

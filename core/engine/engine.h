@@ -19,11 +19,13 @@
 #include "core/base/log.h"
 #include "core/base/metrics.h"
 #include "core/config.h"
+#include "core/engine/tuner.h"
 #include "core/execution/executor.h"
 #include "core/fusion/stage_planner.h"
 #include "core/negotiation/control_channel.h"
 #include "core/negotiation/negotiator.h"
 #include "core/negotiation/schedule_lock.h"
+#include "core/submission/named_submissions.h"
 #include "core/submission/pending_table.h"
 #include "core/submission/submission_queue.h"
 
@@ -37,7 +39,7 @@ class Engine {
     const Log& log;
     AbortFlag& abort;
     ControlChannel& channel;
-    FlightNames& names;
+    NamedSubmissions& names;
     Metrics& metrics;
     Timeline& timeline;
     const ProcessSet& set;  // all ranks of the topology
@@ -48,14 +50,14 @@ class Engine {
   // leave(), then waits for the thread.
   ~Engine();
 
-  // Any thread. Not ok once the run has ended: the reason.
-  Status submit(Submission& submission);
+  // Any thread, one at a time (Lane::submitting). Not ok once the run has ended: the reason.
+  Status submit(EnginesSubmission& submission);
 
   // Any thread: performs the submission on this thread, with whatever else becomes ready meanwhile; returns when its
   // work is done, or soon after the deadline. False if another thread drives just now, or the run has ended: nothing
   // has happened then. Otherwise unlocks `submitting`, under which submissions are put into their order, once this one
   // has its place.
-  bool run(Submission& submission, std::unique_lock<std::mutex>& submitting, Deadline deadline);
+  bool run(EnginesSubmission& submission, std::unique_lock<std::mutex>& submitting, Deadline deadline);
 
   // Any thread: the same without a submission, if the locked schedule wants exactly this operation next; false if not.
   // Nothing is made and looked up then: a few tens of nanoseconds beside the collective itself.
@@ -81,16 +83,17 @@ class Engine {
   bool drive(const auto& body);
   std::optional<Pause> run_round();
   bool may_pause();
-  const Request& insert(Submission submission);
+  Submission& insert(EnginesSubmission submission);
   bool take_submissions();
-  void file(const std::vector<const Request*>& requests);
+  void file(const std::vector<Submission*>& submissions);
   void announce(const std::vector<const Request*>& requests);
   void apply(CoordinatorMessage message);
   void perform(std::vector<std::shared_ptr<const Response>>& executes);
+  void tune(const std::vector<std::shared_ptr<const Response>>& executed);
 
   // The locked schedule.
   void lock(const Schedule& schedule, std::uint64_t epoch);
-  void file_in_schedule(const Request& request);
+  void file_in_schedule(Submission& submission);
   void show_state();
   bool follow_schedule();
   bool perform_stage(const Stage& stage);
@@ -112,12 +115,14 @@ class Engine {
   std::mutex driver_;  // guards all but the queue and what has a guard of its own
   Negotiator negotiator_;
   std::unique_ptr<Executor> executor_;
+  Knobs knobs_;                   // in use
+  std::unique_ptr<Tuner> tuner_;  // until it has finished
   PendingTable pending_;
   ScheduleLock lock_;
   std::vector<std::shared_ptr<const Response>> scheduled_;  // what stages_ points into
   std::vector<Stage> stages_;
   std::vector<PreparedCall> prepared_;  // for each stage
-  std::uint64_t unnamed_since_ = 0;     // FlightNames::changes_of_numbers() at the lock
+  std::uint64_t unnamed_since_ = 0;     // NamedSubmissions::changes_of_numbers() at the lock
   std::string unnamed_;                 // name_of_synchronous() then
   unsigned direct_calls_ = 0;
   bool caller_drives_ = false;
@@ -133,7 +138,10 @@ class Engine {
   AdaptiveWait thread_wait_;  // the engine's thread alone
 
   SubmissionQueue queue_;
-  std::atomic<std::size_t> wake_at_{1};  // so many submissions in the queue end the pause
+  std::vector<EnginesSubmission> taken_;  // from the queue, and then
+  std::vector<Submission*> filed_;        // in the table
+  // So many submissions in the queue end the pause; 0: it was ended already.
+  std::atomic<std::size_t> wake_at_{1};
   std::atomic<bool> leaving_{false};
   mutable std::mutex reason_mutex_;
   Status reason_;  // guarded by reason_mutex_

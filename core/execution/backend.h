@@ -10,6 +10,7 @@
 
 #include "core/base/clock.h"
 #include "core/collective/collective_call.h"
+#include "core/tuning/knobs.h"
 
 namespace hvd {
 
@@ -38,8 +39,12 @@ class Backend {
   // lost, before every rank of the set has been heard. The same on every rank.
   virtual bool can_be_asked(const ProcessSet&) const { return false; }
 
-  // This rank's part in a collective that it does not want: returns once every rank of the set knows.
+  // This rank's part in a collective that it does not want: returns once every rank of the set knows. Whoever would
+  // perform it: the backends that serve a set have their answers together, and one of them is told.
   virtual void decline(const ProcessSet&, std::uint32_t /*ticket*/) {}
+
+  // Uses these from here on. All ranks call it between the same two collectives.
+  virtual void tune(const Knobs&) {}
 
   // Has `late` called, on the thread that waits, whenever a rank that asks has waited for so long for the others'
   // answers; not any more for this collective once it has returned false.

@@ -31,6 +31,7 @@ struct BackendContext {
 struct DataPlane {
   std::vector<std::unique_ptr<Backend>> backends;
   std::shared_ptr<TensorArena> arena;  // null where no memory is shared; may outlive the backends
+  std::int64_t bucket_bytes = 0;       // of small tensors that are worth reducing together
   std::string algorithms = {};         // which algorithm serves what, and why: lines for people
 };
 

@@ -101,16 +101,7 @@ std::int64_t output_rows(const Response& response, std::size_t tensor, int posit
   }
 }
 
-}  // namespace
-
-std::vector<std::int64_t> even_split(std::int64_t rows, int size) {
-  std::vector<std::int64_t> parts(static_cast<std::size_t>(size), rows / size);
-  for (std::int64_t i = 0; i < rows % size; ++i) ++parts[static_cast<std::size_t>(i)];
-  return parts;
-}
-
-CollectiveCall build_call(const Bucket& bucket, const ProcessSet& set, int position, const PendingTable& pending,
-                          JoinDivisor divisor) {
+CollectiveCall call_without_pieces(const Bucket& bucket, const ProcessSet& set, JoinDivisor divisor) {
   const Request& agreed = bucket.request();
   CollectiveCall call;
   call.collective = agreed.collective;
@@ -124,14 +115,29 @@ CollectiveCall build_call(const Bucket& bucket, const ProcessSet& set, int posit
     call.postscale /= divisor == JoinDivisor::all ? set.size() : bucket.response().contributing;
   }
   if (agreed.collective == Collective::broadcast) call.root = set.rank_of(agreed.root).value();
+  return call;
+}
 
-  if (agreed.collective == Collective::barrier) return call;
-  for (const Bucket::Item& item : bucket.items) {
+}  // namespace
+
+std::vector<std::int64_t> even_split(std::int64_t rows, int size) {
+  std::vector<std::int64_t> parts(static_cast<std::size_t>(size), rows / size);
+  for (std::int64_t i = 0; i < rows % size; ++i) ++parts[static_cast<std::size_t>(i)];
+  return parts;
+}
+
+CollectiveCall build_call(const Bucket& bucket, const ProcessSet& set, int position, std::span<Submission* const> owns,
+                          JoinDivisor divisor) {
+  CollectiveCall call = call_without_pieces(bucket, set, divisor);
+  if (call.collective == Collective::barrier) return call;
+  call.pieces.reserve(bucket.items.size());
+  for (std::size_t i = 0; i < bucket.items.size(); ++i) {
+    const Bucket::Item& item = bucket.items[i];
+    Submission* const own = owns[i];
     const Response& response = *item.response;
     const TensorSpec& spec = response.request.tensors[item.tensor];
     call.dtype = spec.dtype;
     check_ranks(response, set);
-    Submission* own = pending.find(set.id, response.request.name);
     if (own != nullptr) {
       check_fits(*own, response, item.tensor, position);
     } else {
@@ -139,29 +145,39 @@ CollectiveCall build_call(const Bucket& bucket, const ProcessSet& set, int posit
     }
 
     std::vector<std::int64_t> scatter_rows;
-    if (agreed.collective == Collective::allgather) {
+    if (call.collective == Collective::allgather) {
       call.counts.push_back(scaled(response.rows[item.tensor], row_elements_of(spec.shape)));
-    } else if (agreed.collective == Collective::alltoall) {
+    } else if (call.collective == Collective::alltoall) {
       for (const auto& rows : response.rows) call.counts.push_back(scaled(rows, row_elements_of(spec.shape)));
-    } else if (agreed.collective == Collective::reducescatter) {
+    } else if (call.collective == Collective::reducescatter) {
       scatter_rows = even_split(spec.shape[0], set.size());
       call.counts.push_back(scaled(scatter_rows, row_elements_of(spec.shape)));
     }
 
     Piece piece{.elements = input_elements(response, item.tensor, own)};
     if (own != nullptr) {
-      piece.input = own->inputs[item.tensor].data;
-      piece.output = !own->outputs.empty()
-                         ? own->outputs[item.tensor].data
-                         : allocate_output(*own->work, item.tensor, own->inputs.size(), spec,
+      const TensorMemory& memory = own->tensors[item.tensor];
+      piece.input = memory.input;
+      piece.output = !own->allocates_outputs
+                         ? memory.output
+                         : allocate_output(own->work, item.tensor, own->tensors.size(), spec,
                                            output_rows(response, item.tensor, position, scatter_rows));
     }
-    if (own != nullptr && agreed.collective == Collective::alltoall) {
+    if (own != nullptr && call.collective == Collective::alltoall) {
       for (const auto& rows : response.rows)
-        own->work->received_splits.push_back(rows[static_cast<std::size_t>(position)]);
+        own->work.received_splits.push_back(rows[static_cast<std::size_t>(position)]);
     }
     call.pieces.push_back(piece);
   }
+  return call;
+}
+
+CollectiveCall build_call_without_memory(const Bucket& bucket, const ProcessSet& set, JoinDivisor divisor) {
+  check_ranks(bucket.response(), set);
+  CollectiveCall call = call_without_pieces(bucket, set, divisor);
+  const TensorSpec& spec = bucket.request().tensors.front();
+  call.dtype = spec.dtype;
+  call.pieces = {{.elements = elements_of(spec.shape)}};
   return call;
 }
 

@@ -3,22 +3,26 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "core/collective/collective_call.h"
 #include "core/config.h"
 #include "core/fusion/bucket.h"
-#include "core/submission/pending_table.h"
+#include "core/submission/submission.h"
 
 namespace hvd {
 
 // Rows that each of `size` ranks receives of `rows` in a reducescatter: what does not divide evenly goes to the first.
 std::vector<std::int64_t> even_split(std::int64_t rows, int size);
 
-// The call for `bucket` at the rank with position `position` in `set`. A rank that does not have a submission (it has
-// joined) takes part with neutral elements or without rows, and gets no result. `divisor` is that of averages. Throws
-// Internal if a response does not fit this rank's submission.
-CollectiveCall build_call(const Bucket& bucket, const ProcessSet& set, int position, const PendingTable& pending,
+// The call for `bucket` at the rank with position `position` in `set`, whose submissions `owns` are, one for each item.
+// A rank that does not have one (it has joined: null) takes part with neutral elements or without rows, and gets no
+// result. `divisor` is that of averages. Throws Internal if a response does not fit this rank's submission.
+CollectiveCall build_call(const Bucket& bucket, const ProcessSet& set, int position, std::span<Submission* const> owns,
                           JoinDivisor divisor);
+
+// The same for an allreduce or a broadcast of one tensor that every rank has, with addresses that are still to come.
+CollectiveCall build_call_without_memory(const Bucket& bucket, const ProcessSet& set, JoinDivisor divisor);
 
 }  // namespace hvd

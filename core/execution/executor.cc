@@ -10,24 +10,51 @@ namespace hvd {
 
 namespace {
 
+// CPU time is asked for by a system call: of one call in so many, which stands for the others. A prime number: steps
+// that repeat seldom have a multiple of it.
+constexpr unsigned kCpuMeasured = 67;
+
+Duration cost_of_measuring() {
+  Duration least = Duration::max();
+  for (int i = 0; i < 10; ++i) {
+    const Duration started = thread_cpu_time();
+    least = std::min(least, thread_cpu_time() - started);
+  }
+  return least;
+}
+
 std::uint32_t ticket_of(std::uint64_t sequence) { return static_cast<std::uint32_t>(sequence) & 0x7fffffff; }
 
 }  // namespace
 
-void complete_pending(PendingTable& pending, std::int32_t process_set, const std::string& name, const Status& status) {
-  auto submission = pending.remove(process_set, name);
-  if (!submission) return;
-  const std::shared_ptr<Work> work = std::move(submission->work);
-  submission.reset();  // lets go of the name before the caller hears
-  work->complete(status);
+void complete_pending(PendingTable& pending, const std::string& name, const Status& status) {
+  Submission* const found = pending.find(name);
+  if (found == nullptr) return;
+  const EnginesSubmission submission = pending.remove(*found);
+  if (end_operation(*submission, status)) submission->work.wake();
 }
+
+bool end_operation(Submission& submission, const Status& status) {
+  submission.let_go_of_name(Submission::Holder::engine);
+  return submission.work.complete(status);
+}
+
+Executor::Executor(std::vector<std::unique_ptr<Backend>> backends, const ProcessSet& set, int rank,
+                   const Config& config, Metrics& metrics, Timeline& timeline)
+    : backends_(std::move(backends)),
+      set_(set),
+      rank_(rank),
+      join_divisor_(config.join_divisor),
+      metrics_(metrics),
+      timeline_(timeline),
+      cost_of_measuring_(cost_of_measuring()) {}
 
 Status Executor::run(const CollectiveCall& call, TimelineRows& rows) {
   const TimePoint started = Clock::now();
   try {
     Backend& backend = select_backend(backends_, call);
     rows.begin(backend.name());
-    backend.run(call);
+    run_on(backend, call);
     rows.end();
   } catch (const Unsupported& error) {
     return error.status();
@@ -39,61 +66,75 @@ Status Executor::run(const CollectiveCall& call, TimelineRows& rows) {
   return {};
 }
 
-bool Executor::run(const Bucket& bucket, const ProcessSet& set, PendingTable& pending, Entry entry) {
+void Executor::run_on(Backend& backend, const CollectiveCall& call) {
+  if (++calls_ % kCpuMeasured != 0) return backend.run(call);
+  const Duration started = thread_cpu_time();
+  backend.run(call);
+  const Duration spent = thread_cpu_time() - started - cost_of_measuring_;
+  metrics_.collective_cpu.add(std::max(spent, Duration::zero()) * kCpuMeasured);
+}
+
+bool Executor::run(const Bucket& bucket, PendingTable& pending, Entry entry) {
+  find_own(bucket, pending);
   Status status;
   try {
-    TimelineRows rows(timeline_, bucket, pending);
+    TimelineRows rows(timeline_, bucket, own_);
     // A barrier that ranks have agreed on is over: all have asked for it.
     if (bucket.request().collective != Collective::barrier || entry == Entry::asking) {
-      CollectiveCall call = build_call(bucket, set, set.rank_of(rank_).value(), pending, join_divisor_);
-      std::uint64_t& sequence = sequences_[set.id];
-      call.sequence = sequence + 1;
+      CollectiveCall call = build_call(bucket, set_, rank_, own_, join_divisor_);
+      call.sequence = sequence_ + 1;
       call.entry = entry;
       call.ticket = ticket_of(call.sequence);
       status = run(call, rows);
-      ++sequence;
+      ++sequence_;
     }
   } catch (const Declined&) {
-    take_back(bucket, pending);
+    take_back();
     return false;
   }
-  for (const Bucket::Item& item : bucket.items) {
-    const std::string& name = item.response->request.name;
-    Submission* own = pending.find(set.id, name);
-    if (own == nullptr) continue;
-    const bool last = own->tensors_left <= 1;
-    if (!status.ok() || last) {
-      complete_pending(pending, set.id, name, status);
-    } else {
-      --own->tensors_left;
-    }
-  }
+  complete(pending, status);
   return true;
 }
 
+void Executor::find_own(const Bucket& bucket, const PendingTable& pending) {
+  own_.clear();
+  for (const Bucket::Item& item : bucket.items) own_.push_back(pending.find(item.response->request.name));
+}
+
 // They are negotiated on again.
-void Executor::take_back(const Bucket& bucket, const PendingTable& pending) {
-  for (const Bucket::Item& item : bucket.items) {
-    const Request& request = item.response->request;
-    const Submission* own = pending.find(request.process_set, request.name);
+void Executor::take_back() {
+  for (Submission* const own : own_) {
     if (own == nullptr) continue;
-    own->work->outputs.clear();
-    own->work->received_splits.clear();
-    if (timeline_.active()) timeline_.begin(request.name, negotiation_activity(request));
+    own->work.outputs.clear();
+    own->work.received_splits.clear();
+    if (timeline_.active()) timeline_.begin(own->request.name, negotiation_activity(own->request));
   }
 }
 
-PreparedCall Executor::prepare(const Bucket& bucket, const ProcessSet& set) const {
+// Those of which no tensor is left, or whose end is an error. Sleepers are woken when all are done: who waits for one
+// waits for the next one, too. The tensors of a group follow each other.
+void Executor::complete(PendingTable& pending, const Status& status) {
+  slept_on_.reserve(own_.size());  // nothing may fail between the end of an operation and its caller's waking
+  for (std::size_t i = 0; i < own_.size(); ++i) {
+    Submission* const own = own_[i];
+    if (own == nullptr) continue;
+    if (own->tensors_left > 0) --own->tensors_left;
+    const bool last_here = i + 1 == own_.size() || own_[i + 1] != own;
+    if (!last_here || (status.ok() && own->tensors_left > 0)) continue;
+    EnginesSubmission ended = pending.remove(*own);
+    if (end_operation(*ended, status)) slept_on_.push_back(std::move(ended));
+  }
+  for (const EnginesSubmission& submission : slept_on_) submission->work.wake();
+  slept_on_.clear();
+}
+
+PreparedCall Executor::prepare(const Bucket& bucket) const {
   const Request& request = bucket.request();
   const bool suits = bucket.items.size() == 1 && request.tensors.size() == 1 &&
                      (request.collective == Collective::allreduce || request.collective == Collective::broadcast);
   PreparedCall prepared;
   if (!suits) return prepared;
-  // As if it had been submitted, with memory that is still to come.
-  const TensorView view{.data = nullptr, .dtype = request.tensors[0].dtype, .shape = request.tensors[0].shape};
-  PendingTable one(metrics_);
-  one.insert({.request = request, .inputs = {view}, .outputs = {view}, .work = nullptr, .name = nullptr});
-  prepared.call = build_call(bucket, set, set.rank_of(rank_).value(), one, join_divisor_);
+  prepared.call = build_call_without_memory(bucket, set_, join_divisor_);
   prepared.call.entry = Entry::asking;
   try {
     prepared.backend = &select_backend(backends_, prepared.call);
@@ -107,29 +148,30 @@ PreparedCall Executor::prepare(const Bucket& bucket, const ProcessSet& set) cons
 
 bool Executor::run(PreparedCall& prepared, const DirectCall& direct) {
   CollectiveCall& call = prepared.call;
-  std::uint64_t& sequence = sequences_[call.set->id];
   call.pieces.front().input = direct.input;
   call.pieces.front().output = direct.output;
-  call.sequence = sequence + 1;
+  call.sequence = sequence_ + 1;
   call.ticket = ticket_of(call.sequence);
   try {
     prepared.backend->run(call);
   } catch (const Declined&) {
     return false;
   }
-  ++sequence;
+  ++sequence_;
   metrics_.direct_calls.add();
   metrics_.direct_bytes.add(static_cast<std::uint64_t>(prepared.bytes));
   return true;
 }
 
-bool Executor::can_be_asked(const ProcessSet& set) const {
-  return std::all_of(backends_.begin(), backends_.end(),
-                     [&](const auto& backend) { return backend->can_be_asked(set); });
+bool Executor::can_be_asked() const {
+  return !backends_.empty() && std::all_of(backends_.begin(), backends_.end(),
+                                           [this](const auto& backend) { return backend->can_be_asked(set_); });
 }
 
-void Executor::decline(const ProcessSet& set) {
-  for (const auto& backend : backends_) backend->decline(set, ticket_of(sequences_[set.id] + 1));
+void Executor::decline() { backends_.front()->decline(set_, ticket_of(sequence_ + 1)); }
+
+void Executor::tune(const Knobs& knobs) {
+  for (const auto& backend : backends_) backend->tune(knobs);
 }
 
 void Executor::set_late_callback(Duration patience, const std::function<bool()>& late) {

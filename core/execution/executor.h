@@ -1,16 +1,16 @@
-// Performs buckets: builds the call, picks the backend, completes the works. Engine thread only.
+// Performs the buckets of one process set: builds the call, picks the backend, completes the works. Whoever drives the
+// engine only.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <vector>
 
 #include "core/base/metrics.h"
 #include "core/config.h"
 #include "core/execution/backend.h"
-#include "core/execution/direct_call.h"
+#include "core/execution/prepared_call.h"
 #include "core/execution/timeline_rows.h"
 #include "core/fusion/bucket.h"
 #include "core/submission/pending_table.h"
@@ -19,45 +19,53 @@ namespace hvd {
 
 class Executor {
  public:
-  // `rank` is this process's global rank.
-  Executor(std::vector<std::unique_ptr<Backend>> backends, int rank, const Config& config, Metrics& metrics,
-           Timeline& timeline)
-      : backends_(std::move(backends)),
-        rank_(rank),
-        join_divisor_(config.join_divisor),
-        metrics_(metrics),
-        timeline_(timeline) {}
+  // `rank` is this process's position in the set, whose ranks the backends number alike. References outlive this
+  // object.
+  Executor(std::vector<std::unique_ptr<Backend>> backends, const ProcessSet& set, int rank, const Config& config,
+           Metrics& metrics, Timeline& timeline);
 
   // Throws what the backend throws: the data plane is broken then, and the job with it. A call that no backend can do
   // ends with an error on its works only, on every rank alike. False if the bucket was asked for and another rank has
   // declined it: nothing has happened then.
-  bool run(const Bucket& bucket, const ProcessSet& set, PendingTable& pending, Entry entry = Entry::settled);
+  bool run(const Bucket& bucket, PendingTable& pending, Entry entry = Entry::settled);
 
   // What run() would do with a bucket of one tensor that a caller has in its memory; PreparedCall without a request if
   // the bucket is another one.
-  PreparedCall prepare(const Bucket& bucket, const ProcessSet& set) const;
+  PreparedCall prepare(const Bucket& bucket) const;
   // Performs it, Entry::asking. False if another rank has declined.
   bool run(PreparedCall& prepared, const DirectCall& direct);
 
-  // As Backend's, of all backends.
-  bool can_be_asked(const ProcessSet& set) const;
-  void decline(const ProcessSet& set);
+  // As Backend's.
+  bool can_be_asked() const;
+  void decline();
+  void tune(const Knobs& knobs);
   void set_late_callback(Duration patience, const std::function<bool()>& late);
 
  private:
   // Ok, or that there is no backend for it. Throws Declined.
   Status run(const CollectiveCall& call, TimelineRows& rows);
-  void take_back(const Bucket& bucket, const PendingTable& pending);
+  void run_on(Backend& backend, const CollectiveCall& call);
+  void find_own(const Bucket& bucket, const PendingTable& pending);
+  void take_back();
+  void complete(PendingTable& pending, const Status& status);
 
   std::vector<std::unique_ptr<Backend>> backends_;
+  const ProcessSet& set_;
   const int rank_;
   const JoinDivisor join_divisor_;
   Metrics& metrics_;
   Timeline& timeline_;
-  std::map<std::int32_t, std::uint64_t> sequences_;  // calls so far, by process set
+  const Duration cost_of_measuring_;         // CPU time: so much of an interval is the clock's own
+  std::uint64_t sequence_ = 0;               // calls so far
+  unsigned calls_ = 0;                       // of run_on()
+  std::vector<Submission*> own_;             // of the bucket at hand, by item; null: this rank does not have it
+  std::vector<EnginesSubmission> slept_on_;  // and of them those whose callers are to be woken
 };
 
 // Takes the submission out of the table and completes its work, if this rank has it.
-void complete_pending(PendingTable& pending, std::int32_t process_set, const std::string& name, const Status& status);
+void complete_pending(PendingTable& pending, const std::string& name, const Status& status);
+
+// Its name is free, and then its work is done. True if its caller is to be woken (Work::wake).
+[[nodiscard]] bool end_operation(Submission& submission, const Status& status);
 
 }  // namespace hvd

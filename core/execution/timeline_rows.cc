@@ -13,16 +13,16 @@ std::string operation_activity(const Request& request) {
 
 std::string negotiation_activity(const Request& request) { return "NEGOTIATE_" + operation_activity(request); }
 
-TimelineRows::TimelineRows(Timeline& timeline, const Bucket& bucket, const PendingTable& pending)
+TimelineRows::TimelineRows(Timeline& timeline, const Bucket& bucket, std::span<Submission* const> owns)
     : timeline_(timeline) {
   if (!timeline.active()) return;
-  for (const Bucket::Item& item : bucket.items) {
-    const Request& request = item.response->request;
+  for (std::size_t i = 0; i < bucket.items.size(); ++i) {
+    const Request& request = bucket.items[i].response->request;
     if (!requests_.empty() && requests_.back() == &request) continue;  // a group's next tensor
     requests_.push_back(&request);
     // Tensors of a group may be in several buckets.
-    const Submission* own = pending.find(request.process_set, request.name);
-    const bool first = own != nullptr && own->tensors_left == own->inputs.size();
+    const Submission* const own = owns[i];
+    const bool first = own != nullptr && own->tensors_left == own->tensors.size();
     if (first) timeline.end(request.name);
     timeline.begin(request.name, operation_activity(request));
   }

@@ -2,19 +2,21 @@
 // timeline is written. Engine thread.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
 #include "core/fusion/bucket.h"
-#include "core/submission/pending_table.h"
+#include "core/submission/submission.h"
 #include "core/timeline/timeline.h"
 
 namespace hvd {
 
 class TimelineRows {
  public:
-  // Ends the negotiation of those operations that this rank has submitted, and begins all of them.
-  TimelineRows(Timeline& timeline, const Bucket& bucket, const PendingTable& pending);
+  // Ends the negotiation of those operations that this rank has submitted (`owns`, by item, else null), and begins all
+  // of them.
+  TimelineRows(Timeline& timeline, const Bucket& bucket, std::span<Submission* const> owns);
   ~TimelineRows();
   TimelineRows(const TimelineRows&) = delete;
   TimelineRows& operator=(const TimelineRows&) = delete;

@@ -24,59 +24,71 @@ bool differs_by_rank(Collective collective) {
   return collective == Collective::allgather || collective == Collective::alltoall;
 }
 
-void Agreement::add(int position, const Request& request) {
-  const auto index = static_cast<std::size_t>(position);
-  asked_[index] = true;
-  if (!differs_by_rank(common_.collective)) return;
-  parts_.resize(asked_.size());
-  RankPart& part = parts_[index];
-  part.first_dimensions.clear();
+RankPart part_of(const Request& request) {
+  RankPart part;
   for (const TensorSpec& tensor : request.tensors) part.first_dimensions.push_back(tensor.shape.front());
   part.splits = request.splits;
+  return part;
 }
 
-void Agreement::add_from(const Agreement& earlier, int position) {
-  const auto index = static_cast<std::size_t>(position);
-  asked_[index] = true;
-  if (!differs_by_rank(common_.collective)) return;
-  parts_.resize(asked_.size());
-  parts_[index] = earlier.parts_[index];
-}
-
-Request Agreement::request_of(int position) const {
-  Request request = common_;
-  if (parts_.empty()) return request;
-  const RankPart& part = parts_[static_cast<std::size_t>(position)];
+void put_part(const RankPart& part, Request& request) {
   for (std::size_t i = 0; i < request.tensors.size(); ++i) request.tensors[i].shape.front() = part.first_dimensions[i];
   request.splits = part.splits;
-  return request;
+}
+
+SharedRequest request_of(const RankSet& some, const RankSet& ranks, const SharedRequest& shared) {
+  if (shared.parts.empty()) return shared;
+  SharedRequest result(shared.request);
+  auto part = shared.parts.begin();
+  ranks.for_each([&](int rank) {
+    if (some.contains(rank)) result.parts.push_back(*part);
+    ++part;
+  });
+  put_part(result.parts.front(), result.request);
+  return result;
+}
+
+void Agreement::add(const RankSet& ranks, const SharedRequest& shared) {
+  asked_.add(ranks);
+  if (!differs_by_rank(common_.collective)) return;
+  parts_.resize(size_);
+  auto part = shared.parts.begin();
+  ranks.for_each([&](int rank) {
+    parts_[static_cast<std::size_t>(rank)] = part != shared.parts.end() ? *part++ : part_of(shared.request);
+  });
+}
+
+SharedRequest Agreement::request_of(const RankSet& ranks) const {
+  SharedRequest shared(common_);
+  if (parts_.empty()) return shared;
+  ranks.for_each([&](int rank) { shared.parts.push_back(parts_[static_cast<std::size_t>(rank)]); });
+  put_part(shared.parts.front(), shared.request);
+  return shared;
 }
 
 Response Agreement::response() const {
-  const auto lowest = std::find(asked_.begin(), asked_.end(), true) - asked_.begin();
   Response response;
   response.kind = Response::Kind::execute;
-  response.request = request_of(static_cast<int>(lowest));
-  response.contributing = static_cast<std::int32_t>(std::count(asked_.begin(), asked_.end(), true));
+  response.request = request_of(RankSet(asked_.lowest())).request;
+  response.contributing = asked_.count();
   response.rows = rows();
   return response;
 }
 
 std::vector<std::vector<std::int64_t>> Agreement::rows() const {
   std::vector<std::vector<std::int64_t>> rows;
-  const std::size_t size = asked_.size();
   if (common_.collective == Collective::allgather) {
-    rows.assign(common_.tensors.size(), std::vector<std::int64_t>(size));
-    for (std::size_t tensor = 0; tensor < rows.size(); ++tensor) {
-      for (std::size_t rank = 0; rank < size; ++rank) {
-        if (asked_[rank]) rows[tensor][rank] = parts_[rank].first_dimensions[tensor];
+    rows.assign(common_.tensors.size(), std::vector<std::int64_t>(size_));
+    asked_.for_each([&](int rank) {
+      const auto& first_dimensions = parts_[static_cast<std::size_t>(rank)].first_dimensions;
+      for (std::size_t tensor = 0; tensor < rows.size(); ++tensor) {
+        rows[tensor][static_cast<std::size_t>(rank)] = first_dimensions[tensor];
       }
-    }
+    });
   } else if (common_.collective == Collective::alltoall) {
-    rows.assign(size, std::vector<std::int64_t>(size));
-    for (std::size_t source = 0; source < size; ++source) {
-      if (asked_[source]) rows[source] = parts_[source].splits;
-    }
+    rows.assign(size_, std::vector<std::int64_t>(size_));
+    asked_.for_each(
+        [&](int source) { rows[static_cast<std::size_t>(source)] = parts_[static_cast<std::size_t>(source)].splits; });
   }
   return rows;
 }

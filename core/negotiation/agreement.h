@@ -8,8 +8,10 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "core/negotiation/rank_message.h"
 #include "core/negotiation/response.h"
 #include "core/submission/request.h"
 
@@ -18,38 +20,40 @@ namespace hvd {
 // May ranks bring different first dimensions (and splits)?
 bool differs_by_rank(Collective collective);
 
+// Of a request whose collective differs by rank.
+RankPart part_of(const Request& request);
+void put_part(const RankPart& part, Request& request);
+
+// What `some` of the ranks that share a request, at least one, ask for.
+SharedRequest request_of(const RankSet& some, const RankSet& ranks, const SharedRequest& shared);
+
 class Agreement {
  public:
-  Agreement(int set_size, const Request& first) : common_(first), asked_(static_cast<std::size_t>(set_size)) {}
+  Agreement(int size, Request first) : size_(static_cast<std::size_t>(size)), common_(std::move(first)) {}
 
-  // Notes that the rank at this position of the set asks for `request`, which agrees with the others.
-  void add(int position, const Request& request);
-  // Takes over from an earlier agreement what the rank at this position asked for then.
-  void add_from(const Agreement& earlier, int position);
+  // Notes that these ranks ask for `shared`, which agrees with the others.
+  void add(const RankSet& ranks, const SharedRequest& shared);
+  // Takes over from an earlier agreement what these ranks asked for then.
+  void add_from(const Agreement& earlier, const RankSet& ranks) { add(ranks, earlier.request_of(ranks)); }
 
   const Request& first() const { return common_; }  // as given to the constructor
-  bool has(int position) const { return asked_[static_cast<std::size_t>(position)]; }
-  // The request as the rank at this position wrote it; it must have asked.
-  Request request_of(int position) const;
+  const RankSet& asked() const { return asked_; }
+  // The request as these ranks wrote it; they must have asked.
+  SharedRequest request_of(const RankSet& ranks) const;
   // alltoall: its splits.
-  std::span<const std::int64_t> splits_of(int position) const {
-    return parts_[static_cast<std::size_t>(position)].splits;
-  }
+  std::span<const std::int64_t> splits_of(int rank) const { return parts_[static_cast<std::size_t>(rank)].splits; }
 
-  // The execute response: request as the lowest rank wrote it, how many have asked, and rows. Positions that have not
-  // asked bring 0 rows.
+  // The execute response: request as the lowest rank wrote it, how many have asked, and rows. Ranks that have not asked
+  // bring 0 rows.
   Response response() const;
 
  private:
-  struct RankPart {
-    std::vector<std::int64_t> first_dimensions;  // by tensor
-    std::vector<std::int64_t> splits;
-  };
   std::vector<std::vector<std::int64_t>> rows() const;
 
+  std::size_t size_;  // of the process set
   Request common_;
-  std::vector<bool> asked_;      // by position in the set
-  std::vector<RankPart> parts_;  // likewise; empty unless differs_by_rank
+  RankSet asked_;
+  std::vector<RankPart> parts_;  // by rank; empty unless differs_by_rank
 };
 
 using AgreementPtr = std::shared_ptr<const Agreement>;

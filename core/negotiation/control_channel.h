@@ -1,6 +1,6 @@
-// Small messages between the coordinator (rank 0) and every other rank, and the news of who is gone.
+// Small messages between a rank and its neighbours in the control tree (control_tree.h), and the news of who is gone.
 //
-// The seam between the negotiation, which is pure, and what carries its messages (star_channel.h). Calls come from
+// The seam between the negotiation, which is pure, and what carries its messages (tree_channel.h). Calls come from
 // whoever drives the engine, one thread at a time, but for those that any thread may make.
 #pragma once
 
@@ -22,8 +22,8 @@ class ControlChannel {
 
   virtual ~ControlChannel() = default;
 
-  // Queues a message and returns; `to` is 0 on every rank but 0. Order is kept per pair of ranks. What cannot be
-  // delivered because the peer is gone is dropped: the AbortFlag tells of the loss.
+  // Queues a message to a neighbour and returns. Order is kept per pair of ranks. What cannot be delivered because the
+  // peer is gone is dropped: the AbortFlag tells of the loss.
   virtual void send(int to, Bytes payload) = 0;
 
   // Waits until nothing that was sent depends on this thread any more. Before the engine turns to something that needs
@@ -31,7 +31,7 @@ class ControlChannel {
   // AbortFlag's reason.
   virtual void flush(Deadline deadline) = 0;
 
-  // The next message from anybody, if there is one.
+  // The next message from any neighbour, if there is one.
   virtual std::optional<Message> receive() = 0;
 
   // Tells every rank that the job is over and why; used when the data plane failed here.
@@ -48,8 +48,8 @@ class ControlChannel {
   // Ends a wait(), now or the next one. Any thread.
   virtual void wake() = 0;
 
-  // Has every rank's wait() end and break_requested() return this from now on. Only where all ranks share memory; any
-  // number of ranks may call it. Any thread.
+  // Has every rank's wait() end soon and break_requested() return this, until it is asked for a higher one. Any number
+  // of ranks may call it. Any thread.
   virtual void request_break(std::uint64_t epoch) = 0;
   virtual std::uint64_t break_requested() const = 0;
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <mutex>
+#include <set>
 #include <string>
 
 #include "core/base/error.h"
@@ -19,7 +20,8 @@ namespace {
 
 constexpr std::size_t kReadBytes = 64 * 1024;
 constexpr std::uint64_t kStopToken = ~std::uint64_t{0};
-const char* const kAddressKey = "control/address";
+
+std::string address_key(int rank) { return "control/address/" + std::to_string(rank); }
 
 Status decode_status(ByteReader& reader) {
   const auto code = reader.get<std::uint8_t>();
@@ -57,11 +59,24 @@ struct ControlLinks::Link {
   bool broken = false;           // nothing more can be sent
 };
 
-ControlLinks::ControlLinks(const Topology& topology, Store& store, const JobKey& key, const std::string& own_host,
-                           AbortFlag& abort, const Log& log, OnMessage on_message, Deadline deadline)
-    : topology_(topology), abort_(abort), log_(log), on_message_(std::move(on_message)) {
+ControlLinks::ControlLinks(const Topology& topology, const ControlTree& tree, Store& store, const JobKey& key,
+                           const std::string& own_host, AbortFlag& abort, const Log& log, OnMessage on_message,
+                           OnBreak on_break, OnAbort on_abort, Deadline deadline)
+    : topology_(topology),
+      abort_(abort),
+      log_(log),
+      on_message_(std::move(on_message)),
+      on_break_(std::move(on_break)),
+      on_abort_(std::move(on_abort)) {
   if (topology.size == 1) return;
-  connect(store, key, own_host, deadline);
+  // The listener first: those below need not wait until this rank has found its own place.
+  std::optional<Acceptor> acceptor;
+  if (!tree.is_leaf()) {
+    acceptor.emplace(Listener::tcp(own_host), key, Purpose::control, log);
+    store.set(address_key(topology.rank), acceptor->address().to_string());
+  }
+  if (!tree.is_root()) connect_to_parent(tree.parent, store, key, deadline);
+  if (acceptor) accept_children(tree, *acceptor, deadline);
 
   epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
   stop_event_.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -82,25 +97,21 @@ ControlLinks::ControlLinks(const Topology& topology, Store& store, const JobKey&
 
 ControlLinks::~ControlLinks() { stop(); }
 
-void ControlLinks::connect(Store& store, const JobKey& key, const std::string& own_host, Deadline deadline) {
-  if (topology_.rank != 0) {
-    const Address address = Address::parse(store.get(kAddressKey, deadline));
-    links_.push_back(
-        std::make_unique<Link>(0, connect_authenticated(address, key, Purpose::control, topology_.rank, deadline)));
-    return;
-  }
-  Acceptor acceptor(Listener::tcp(own_host), key, Purpose::control, log_);
-  store.set(kAddressKey, acceptor.address().to_string());
-  std::vector<bool> here(static_cast<std::size_t>(topology_.size), false);
-  here[0] = true;
-  while (links_.size() + 1 < here.size()) {
-    const auto missing = std::find(here.begin(), here.end(), false) - here.begin();
-    Peer peer = acceptor.accept(deadline, "the control connection of " + topology_.describe(static_cast<int>(missing)));
-    if (peer.rank <= 0 || peer.rank >= topology_.size || here[static_cast<std::size_t>(peer.rank)]) {
+void ControlLinks::connect_to_parent(int parent, Store& store, const JobKey& key, Deadline deadline) {
+  const Address address = Address::parse(store.get(address_key(parent), deadline));
+  links_.push_back(
+      std::make_unique<Link>(parent, connect_authenticated(address, key, Purpose::control, topology_.rank, deadline)));
+}
+
+void ControlLinks::accept_children(const ControlTree& tree, Acceptor& acceptor, Deadline deadline) {
+  std::set<int> missing;
+  for (const auto& [child, ranks] : tree.children) missing.insert(child);
+  while (!missing.empty()) {
+    Peer peer = acceptor.accept(deadline, "the control connection of " + topology_.describe(*missing.begin()));
+    if (missing.erase(peer.rank) == 0) {
       log_.warning("a second or impossible control connection for rank " + std::to_string(peer.rank) + " was refused");
       continue;
     }
-    here[static_cast<std::size_t>(peer.rank)] = true;
     links_.push_back(std::make_unique<Link>(peer.rank, std::move(peer.socket)));
   }
 }
@@ -148,6 +159,12 @@ void ControlLinks::handle_frame(Link& link, const Bytes& frame) {
     case FrameKind::message: on_message_(link.rank, Bytes(frame.begin() + 1, frame.end())); return;
     case FrameKind::goodbye: link.departed = true; return;
     case FrameKind::abort: raise_and_tell(decode_status(reader), link.rank); return;
+    case FrameKind::break_up: {
+      const auto epoch = reader.get<std::uint64_t>();
+      reader.expect_end();
+      if (tell_break(epoch, link.rank)) on_break_(epoch);
+      return;
+    }
   }
   throw Internal("malformed message: unknown kind of frame");
 }
@@ -164,14 +181,19 @@ void ControlLinks::lose(Link& link, const std::string& how) {
   raise_and_tell(Status(StatusCode::peer_lost, topology_.describe(link.rank) + " is lost: " + how), link.rank);
 }
 
+// The flag may have been raised by another process set's links, which have other neighbours: these tell theirs whoever
+// was first.
 void ControlLinks::raise_and_tell(const Status& reason, int except_rank) {
-  if (!abort_.raise(reason)) return;
-  log_.debug("aborting: " + reason.message());
-  if (topology_.rank == 0) {
-    const Bytes payload = encode_status(reason);
-    for (auto& link : links_) {
-      if (link->rank != except_rank) enqueue(*link, FrameKind::abort, payload);
-    }
+  if (abort_.raise(reason)) log_.debug("aborting: " + reason.message());
+  tell(abort_.reason(), except_rank);
+}
+
+void ControlLinks::tell(const Status& reason, int except_rank) {
+  if (told_.exchange(true)) return;
+  if (on_abort_) return on_abort_(reason);
+  const Bytes payload = encode_status(reason);
+  for (auto& link : links_) {
+    if (link->rank != except_rank) enqueue(*link, FrameKind::abort, payload);
   }
 }
 
@@ -180,9 +202,23 @@ void ControlLinks::send(int to, const Bytes& payload) {
   if (it != links_.end()) enqueue(**it, FrameKind::message, payload);
 }
 
-void ControlLinks::broadcast_abort(const Status& reason) {
-  const Bytes payload = encode_status(reason);
-  for (auto& link : links_) enqueue(*link, FrameKind::abort, payload);
+void ControlLinks::broadcast_abort(const Status& reason) { tell(reason, -1); }
+
+void ControlLinks::request_break(std::uint64_t epoch) { tell_break(epoch, -1); }
+
+// To those that this rank has links to. False if the epoch is not news.
+bool ControlLinks::tell_break(std::uint64_t epoch, int except_rank) {
+  std::uint64_t known = broken_.load();
+  do {
+    if (epoch <= known) return false;
+  } while (!broken_.compare_exchange_weak(known, epoch));
+  ByteWriter writer;
+  writer.put(epoch);
+  const Bytes payload = writer.take();
+  for (auto& link : links_) {
+    if (link->rank != except_rank) enqueue(*link, FrameKind::break_up, payload);
+  }
+  return true;
 }
 
 void ControlLinks::enqueue(Link& link, FrameKind kind, std::span<const std::byte> payload) {

@@ -1,11 +1,12 @@
-// The star of TCP connections between rank 0 and every other rank: control messages between hosts, and for all ranks
-// the sign of life. A connection that closes without a goodbye is a lost rank.
+// The TCP connections between neighbours in the control tree: control messages between hosts, and for all ranks the
+// sign of life. A connection that closes without a goodbye is a lost rank.
 //
 // One thread ("hvd-links") sleeps in epoll and reads; senders write directly and leave the rest to it. When a rank is
-// lost, rank 0 tells all others at once, from this thread, because the engine may be in the middle of a collective
-// with the very rank that is gone.
+// lost, its neighbours tell theirs, and so on, at once and from this thread, because the engine may be in the middle of
+// a collective with the very rank that is gone.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -14,7 +15,9 @@
 
 #include "core/base/abort_flag.h"
 #include "core/base/log.h"
+#include "core/negotiation/control_tree.h"
 #include "core/net/authentication.h"
+#include "core/net/endpoint.h"
 #include "core/net/frame.h"
 #include "core/rendezvous/store.h"
 #include "core/rendezvous/topology.h"
@@ -25,16 +28,23 @@ class ControlLinks {
  public:
   // Called on the links' thread; must not block.
   using OnMessage = std::function<void(int from, Bytes payload)>;
+  using OnBreak = std::function<void(std::uint64_t epoch)>;
+  using OnAbort = std::function<void(const Status& reason)>;
 
-  // All ranks must construct together; rank 0 listens on own_host and publishes its address in the store. Throws
-  // Timeout that names the ranks that did not come.
-  ControlLinks(const Topology& topology, Store& store, const JobKey& key, const std::string& own_host, AbortFlag& abort,
-               const Log& log, OnMessage on_message, Deadline deadline);
+  // All ranks must construct together; those with children listen on own_host and publish their address in the store.
+  // Throws Timeout that names a rank that did not come. `on_abort` passes the news of the job's end on to all ranks of
+  // the job; empty: these links do, whose topology is the whole job.
+  ControlLinks(const Topology& topology, const ControlTree& tree, Store& store, const JobKey& key,
+               const std::string& own_host, AbortFlag& abort, const Log& log, OnMessage on_message, OnBreak on_break,
+               OnAbort on_abort, Deadline deadline);
   ~ControlLinks();
 
   // Any thread; never blocks.
   void send(int to, const Bytes& payload);
   void broadcast_abort(const Status& reason);
+  // Has on_break called on every other rank, along the tree. Each epoch is told once, by whoever is first, and
+  // none after a higher one.
+  void request_break(std::uint64_t epoch);
 
   // Sends what is queued and a goodbye to every peer, waits for that until the deadline, and stops the thread.
   void close(Deadline deadline);
@@ -45,16 +55,19 @@ class ControlLinks {
  private:
   void stop();
 
-  enum class FrameKind : std::uint8_t { message = 1, goodbye = 2, abort = 3 };
+  enum class FrameKind : std::uint8_t { message = 1, goodbye = 2, abort = 3, break_up = 4 };
   struct Link;
 
-  void connect(Store& store, const JobKey& key, const std::string& own_host, Deadline deadline);
+  void connect_to_parent(int parent, Store& store, const JobKey& key, Deadline deadline);
+  void accept_children(const ControlTree& tree, Acceptor& acceptor, Deadline deadline);
   void run();
   void serve(Link& link, std::uint32_t events);
   void read(Link& link);
   void handle_frame(Link& link, const Bytes& frame);
   void lose(Link& link, const std::string& how);
   void raise_and_tell(const Status& reason, int except_rank);
+  void tell(const Status& reason, int except_rank);
+  bool tell_break(std::uint64_t epoch, int except_rank);
   void enqueue(Link& link, FrameKind kind, std::span<const std::byte> payload);
   static std::optional<std::size_t> send_some(Link& link);
   static void flush(Link& link);
@@ -63,6 +76,10 @@ class ControlLinks {
   AbortFlag& abort_;
   const Log& log_;
   const OnMessage on_message_;
+  const OnBreak on_break_;
+  const OnAbort on_abort_;
+  std::atomic<bool> told_{false};         // why the job is over
+  std::atomic<std::uint64_t> broken_{0};  // the highest epoch told or heard
   std::vector<std::unique_ptr<Link>> links_;
   FileDescriptor epoll_;
   FileDescriptor stop_event_;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <numeric>
 #include <utility>
 
 #include "core/base/error.h"
@@ -16,43 +15,61 @@ StallInspector stall_inspector_for(const CoordinatorOptions& options) {
   return StallInspector(options.stall_warning, options.stall_limit);
 }
 
-std::size_t index(int position) { return static_cast<std::size_t>(position); }
-
 }  // namespace
 
 Coordinator::Coordinator(const CoordinatorOptions& options, DescribeRank describe_rank)
-    : size_(options.size),
+    : process_set_(options.process_set),
+      all_(0, options.size),
       describe_rank_(std::move(describe_rank)),
       cache_(options.cache_capacity),
       stalls_(stall_inspector_for(options)),
       locks_(options.locks),
-      applied_(index(options.size)) {
-  Group& global = groups_[options.process_set];
-  global.set.id = options.process_set;
-  global.set.ranks.resize(index(size_));
-  std::iota(global.set.ranks.begin(), global.set.ranks.end(), 0);
-  global.joined.resize(index(size_));
+      answers_(options.answers) {
+  for (const auto& [source, ranks] : options.sources) sources_[source].ranks = ranks;
+  for (int rank = 0; options.sources.empty() && rank < options.size; ++rank) sources_[rank].ranks = RankSet(rank);
   outgoing_.number = 1;
 }
 
-void Coordinator::receive(int rank, const RankMessage& message, TimePoint now) {
-  if (rank < 0 || rank >= size_)
-    throw Internal("a message from rank " + std::to_string(rank) + ", which does not exist");
-  if (closed_) return;
-  std::uint64_t& applied = applied_[index(rank)];
-  if (message.applied < applied || message.applied >= outgoing_.number) {
-    violation(rank, "says it has applied message " + std::to_string(message.applied));
+void Coordinator::receive(int source, const SubtreeMessage& message, TimePoint now) {
+  const auto found = sources_.find(source);
+  if (found == sources_.end()) {
+    throw Internal("a message from rank " + std::to_string(source) + ", which is to send none");
   }
-  applied = message.applied;
-  if (message.shut_down && !leaving_) leaving_ = rank;
-  if (applied < locked_by_) return;
-  for (const std::uint32_t slot : message.hits) receive_hit(rank, slot, applied, now);
-  for (const Request& request : message.requests) receive_request(rank, request, now);
+  if (closed_) return;
+  auto& [ranks, applied] = found->second;
+  if (message.applied_by_all < applied || message.applied_by_all >= outgoing_.number) {
+    violation(RankSet(source), "says it has applied message " + std::to_string(message.applied_by_all));
+  }
+  applied = message.applied_by_all;
+  for (const RankMessage& part : message.messages) {
+    if (part.ranks.empty() || !ranks.contains(part.ranks)) violation(RankSet(source), "speaks for others");
+    receive(part, now);
+  }
+}
+
+void Coordinator::receive_from_all(const SubtreeMessage& message, TimePoint now) {
+  if (closed_) return;
+  if (message.applied_by_all >= outgoing_.number) violation(all_, "says it has applied a message to come");
+  for (auto& [rank, source] : sources_) source.applied = std::max(source.applied, message.applied_by_all);
+  for (const RankMessage& part : message.messages) receive(part, now);
+}
+
+void Coordinator::receive(const RankMessage& message, TimePoint now) {
+  if (message.latest > message.applied || message.applied >= outgoing_.number) {
+    violation(message.ranks, "says it has applied message " + std::to_string(message.applied));
+  }
+  if (message.shut_down && !leaving_) leaving_ = message.ranks.lowest();
+  if (message.applied < locked_by_) return;
+  heard_ = now;
+  for (const std::uint32_t slot : message.hits) receive_hit(message, slot, now);
+  for (const SharedRequest& request : message.requests) receive_request(message, request, now);
 }
 
 std::optional<CoordinatorMessage> Coordinator::respond(TimePoint now) {
   if (closed_) return std::nullopt;
   if (now >= stalls_.next_check()) inspect_stalls(now);
+  if (leaving_) answer_all_ready();
+  answer_ready(now);
   if (locks_ && !outgoing_.entries.empty()) {
     if (stalls_.nothing_waits()) learner_.paused();
     if (can_lock()) lock_schedule();
@@ -72,106 +89,116 @@ std::optional<CoordinatorMessage> Coordinator::respond(TimePoint now) {
   return std::exchange(outgoing_, std::move(next));
 }
 
-Deadline Coordinator::next_deadline() const { return closed_ ? Deadline::max() : stalls_.next_check(); }
+Deadline Coordinator::next_deadline() const { return closed_ ? Deadline::max() : std::min(stalls_.next_check(), due_); }
 
 // ---- What ranks ask for
 
-void Coordinator::receive_hit(int rank, std::uint32_t slot, std::uint64_t applied, TimePoint now) {
-  const AgreementPtr& meant = cache_.find(slot, applied);
-  if (!meant) violation(rank, "means cache slot " + std::to_string(slot) + ", which was empty for it");
-  Group& group = group_of(rank, meant->first());
-  group.heard = now;
-  const int position = position_of(rank, group);
-  if (!meant->has(position)) violation(rank, "means cache slot " + std::to_string(slot) + ", which it had no part in");
-
+void Coordinator::receive_hit(const RankMessage& message, std::uint32_t slot, TimePoint now) {
+  const AgreementPtr& meant = cache_.find(slot, message.applied);
+  if (!meant) violation(message.ranks, "means cache slot " + std::to_string(slot) + ", which was empty for it");
+  if (!meant->asked().contains(message.ranks)) {
+    violation(message.ranks, "means cache slot " + std::to_string(slot) + ", which it had no part in");
+  }
   if (meant == cache_.current(slot)) {
     Operation& operation = *by_slot_[slot];
     if (operation.failed.empty() && (!operation.open || operation.cached == meant)) {
       if (!operation.open) {
-        open_round(operation, position, now);
+        open_round(operation, message.ranks.lowest(), now);
         operation.cached = meant;
       }
-      return enter_round(operation, position);
+      mark_asked(operation, message.ranks, message.latest);
+      return settle_round(operation, now);
     }
   }
-  receive_request(rank, meant->request_of(position), now);
+  receive_request(message, meant->request_of(message.ranks), now);
 }
 
-void Coordinator::receive_request(int rank, const Request& request, TimePoint now) {
-  Group& group = group_of(rank, request);
-  group.heard = now;
-  if (request.collective == Collective::join) return join(group, rank, request, now);
-  auto found = operations_.find(key_of(request));
+void Coordinator::receive_request(const RankMessage& message, const SharedRequest& request, TimePoint now) {
+  const std::string& name = request.request.name;
+  if (request.request.process_set != process_set_) {
+    violation(message.ranks, "names process set " + std::to_string(request.request.process_set));
+  }
+  if (request.request.collective == Collective::join) return join(message.ranks, name, now);
+  auto found = operations_.find(name);
   if (found == operations_.end()) {
-    found = operations_.try_emplace(OperationKey(request)).first;
-    found->second.key = &found->first;
-    found->second.group = &group;
+    found = operations_.try_emplace(name).first;
+    found->second.name = &found->first;
   }
-  submit(found->second, position_of(rank, group), request, now);
+  submit(found->second, message, request, now);
 }
 
-void Coordinator::submit(Operation& operation, int position, const Request& request, TimePoint now) {
-  if (pay_debt(operation, position)) return;
-  if (!operation.open) open_round(operation, position, now);
+void Coordinator::submit(Operation& operation, const RankMessage& message, const SharedRequest& request,
+                         TimePoint now) {
+  if (!operation.failed.empty()) {
+    const RankSet free = pay_debts(operation, message.ranks);
+    if (free.empty()) return forget_if_idle(operation);
+    if (free != message.ranks) {
+      const RankMessage rest{.ranks = free, .applied = message.applied, .latest = message.latest};
+      return submit(operation, rest, request_of(free, message.ranks, request), now);
+    }
+  }
+  if (!operation.open) open_round(operation, message.ranks.lowest(), now);
   collect_requests(operation);
-  const Group& group = *operation.group;
-  const int rank = rank_at(operation, position);
-  std::string fault = find_fault(request, group.set, rank, describe_rank_);
-  if (fault.empty() && operation.draft) {
-    fault =
-        find_disagreement(operation.draft->first(), rank_at(operation, operation.first), request, rank, describe_rank_);
-  }
-  if (fault.empty()) {
-    if (!operation.draft) operation.draft.emplace(group.set.size(), request);
-    operation.draft->add(position, request);
-    enter_round(operation, position);
-  } else {
-    mark_asked(operation, position);
-    fail_round(operation, Status(StatusCode::mismatch, std::move(fault)));
-  }
+  std::string fault = find_fault_in(operation, message.ranks, request);
+  mark_asked(operation, message.ranks, message.latest);
+  if (!fault.empty()) return fail_round(operation, Status(StatusCode::mismatch, std::move(fault)));
+  if (!operation.draft) operation.draft.emplace(all_.count(), request.request);
+  operation.draft->add(message.ranks, request);
+  settle_round(operation, now);
 }
 
-void Coordinator::join(Group& group, int rank, const Request& request, TimePoint now) {
-  const int position = position_of(rank, group);
-  if (group.joined[index(position)]) violation(rank, "joins twice");
-  group.joined[index(position)] = true;
-  group.join_name = request.name;
-  if (++group.joined_count == 1) stalls_.started(now);
+// By itself, or beside what others have asked for in this round.
+std::string Coordinator::find_fault_in(const Operation& operation, const RankSet& ranks,
+                                       const SharedRequest& request) const {
+  std::string fault = find_fault(request.request, all_.count(), ranks.lowest(), describe_rank_);
+  Request own = request.request;
+  auto part = request.parts.begin();
+  ranks.for_each([&](int rank) {
+    if (!fault.empty() || part == request.parts.end()) return;
+    put_part(*part++, own);
+    fault = find_fault(own, all_.count(), rank, describe_rank_);
+  });
+  if (!fault.empty() || !operation.draft) return fault;
+  return find_disagreement(operation.draft->first(), operation.first, request.request, ranks.lowest(), describe_rank_);
+}
+
+void Coordinator::join(const RankSet& ranks, const std::string& name, TimePoint now) {
+  if (joined_.intersects(ranks)) violation(intersection(joined_, ranks), "joins twice");
+  if (joined_.empty()) stalls_.started(now);
+  joined_.add(ranks);
+  join_name_ = name;
   learner_.disturbed();
-  forgive_debts(group, position);
-  for (Operation* operation : open_operations(&group)) {
-    if (operation->asked[index(position)]) continue;
-    --operation->missing;
-    settle_round(*operation);
-  }
-  if (group.joined_count < group.set.size()) return;
+  forgive_debts(ranks);
+  for (Operation* operation : open_operations()) settle_round(*operation, now);
+  if (joined_.count() < all_.count()) return;
+  answer_all_ready();
 
   Response response;
   response.kind = Response::Kind::all_joined;
-  response.request.process_set = group.set.id;
-  response.request.name = request.name;
+  response.request.process_set = process_set_;
+  response.request.name = name;
   response.request.collective = Collective::join;
-  response.last_joined = rank;
+  response.last_joined = ranks.highest();
   outgoing_.entries.push_back({kNoSlot, std::move(response)});
-  end_join(group);
+  end_join();
 }
 
-void Coordinator::end_join(Group& group) {
-  group.joined.assign(group.joined.size(), false);
-  group.joined_count = 0;
+void Coordinator::end_join() {
+  joined_.clear();
   stalls_.ended();
 }
 
 // ---- The life of a round
 
-void Coordinator::open_round(Operation& operation, int position, TimePoint now) {
+void Coordinator::open_round(Operation& operation, int first, TimePoint now) {
+  ++open_rounds_;
   operation.open = true;
+  operation.ready = false;
   operation.since = now;
   operation.order = ++rounds_;
-  operation.first = position;
+  operation.first = first;
   operation.applied = 0;
-  operation.missing = operation.group->set.size() - operation.group->joined_count;
-  operation.asked.assign(operation.group->joined.size(), false);
+  operation.asked.clear();
   if (operation.slot != kNoSlot) cache_.hold(operation.slot);
   stalls_.started(now);
 }
@@ -180,43 +207,77 @@ void Coordinator::open_round(Operation& operation, int position, TimePoint now) 
 void Coordinator::collect_requests(Operation& operation) {
   if (!operation.cached) return;
   const AgreementPtr cached = std::exchange(operation.cached, nullptr);
-  operation.draft.emplace(operation.group->set.size(), cached->request_of(operation.first));
-  for (int position = 0; position < operation.group->set.size(); ++position) {
-    if (operation.asked[index(position)]) operation.draft->add_from(*cached, position);
+  operation.draft.emplace(all_.count(), cached->request_of(RankSet(operation.first)).request);
+  operation.draft->add_from(*cached, operation.asked);
+}
+
+void Coordinator::mark_asked(Operation& operation, const RankSet& ranks, std::uint64_t applied) {
+  if (joined_.intersects(ranks)) {
+    violation(intersection(joined_, ranks), "submits '" + *operation.name + "' after a join");
   }
-}
-
-void Coordinator::mark_asked(Operation& operation, int position) {
-  const int rank = rank_at(operation, position);
-  if (operation.group->joined[index(position)]) violation(rank, "submits '" + operation.key->name + "' after a join");
-  if (operation.asked[index(position)]) violation(rank, "submits '" + operation.key->name + "' twice");
-  operation.asked[index(position)] = true;
-  --operation.missing;
-  operation.applied = std::max(operation.applied, applied_[index(rank)]);
-}
-
-void Coordinator::enter_round(Operation& operation, int position) {
-  mark_asked(operation, position);
-  settle_round(operation);
+  if (operation.asked.intersects(ranks)) {
+    violation(intersection(operation.asked, ranks), "submits '" + *operation.name + "' twice");
+  }
+  operation.asked.add(ranks);
+  operation.applied = std::max(operation.applied, applied);
 }
 
 // Ends the round if nothing is missing, or if what is missing will never come.
-void Coordinator::settle_round(Operation& operation) {
-  const Group& group = *operation.group;
-  for (int position = 0; group.joined_count > 0 && position < group.set.size(); ++position) {
-    if (!group.joined[index(position)] || operation.asked[index(position)]) continue;
-    const Agreement& agreement = operation.cached ? *operation.cached : *operation.draft;
-    std::string need = find_need(agreement, operation.asked, group.set, position, describe_rank_);
-    if (!need.empty()) return fail_round(operation, Status(StatusCode::mismatch, std::move(need)));
+void Coordinator::settle_round(Operation& operation, TimePoint now) {
+  if (operation.ready) return;
+  if (joined_.empty()) {
+    if (operation.asked.count() == all_.count()) make_ready(operation, now);
+    return;
   }
-  if (operation.missing == 0) execute_round(operation);
+  const RankSet absent = difference(joined_, operation.asked);
+  std::string need;
+  absent.for_each([&](int rank) {
+    if (need.empty()) need = find_need(agreement_on(operation), operation.asked, rank, describe_rank_);
+  });
+  if (!need.empty()) return fail_round(operation, Status(StatusCode::mismatch, std::move(need)));
+  if (operation.asked.count() + absent.count() == all_.count()) make_ready(operation, now);
+}
+
+void Coordinator::make_ready(Operation& operation, TimePoint now) {
+  operation.ready = true;
+  ready_.push_back(&operation);
+  const Request& request = agreement_on(operation).first();
+  waiting_.push_back({.priority = request.priority, .bytes = bytes_of(request), .since = now});
+  due_ = TimePoint::min();
+}
+
+void Coordinator::answer_ready(TimePoint now) {
+  if (ready_.empty()) return;
+  due_ = answers_.due(waiting_, open_rounds_ > ready_.size());
+  if (now < due_) return;
+  const std::vector<std::size_t> chosen = answers_.choose(waiting_);
+  if (chosen.size() == ready_.size() && std::ranges::is_sorted(chosen)) return answer_all_ready();
+  for (const std::size_t i : chosen) execute_round(*std::exchange(ready_[i], nullptr));
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < ready_.size(); ++i) {
+    if (ready_[i] == nullptr) continue;
+    ready_[kept] = ready_[i];
+    waiting_[kept++] = waiting_[i];
+  }
+  ready_.resize(kept);
+  waiting_.resize(kept);
+  due_ = kept > 0 ? TimePoint::min() : Deadline::max();
+}
+
+void Coordinator::answer_all_ready() {
+  for (Operation* operation : ready_) execute_round(*operation);
+  forget_ready();
+}
+
+void Coordinator::forget_ready() {
+  ready_.clear();
+  waiting_.clear();
+  due_ = Deadline::max();
 }
 
 // What a slot holds, all ranks have asked for: a round without those that have joined is answered whole each time.
 void Coordinator::execute_round(Operation& operation) {
-  const std::vector<bool>& asked = operation.asked;
-  const bool complete =
-      operation.group->joined_count == 0 || std::find(asked.begin(), asked.end(), false) == asked.end();
+  const bool complete = operation.asked.count() == all_.count();
   if (!complete) collect_requests(operation);
   if (operation.cached) {
     outgoing_.entries.push_back({operation.slot, std::nullopt});
@@ -234,30 +295,21 @@ void Coordinator::execute_round(Operation& operation) {
   if (response.slot != kNoSlot) {
     learner_.executed(response.slot, outgoing_.number, operation.applied);
     auto content = std::make_shared<const Agreement>(std::move(*operation.draft));
-    cache_.store(response.slot, std::move(content), outgoing_.number, applied_by_all(*operation.group));
+    cache_.store(response.slot, std::move(content), outgoing_.number, applied_by_all());
   }
   outgoing_.entries.push_back({kNoSlot, std::move(response)});
   close_round(operation);
 }
 
 void Coordinator::fail_round(Operation& operation, Status status) {
-  const Group& group = *operation.group;
-  FailedRound failed{.status = std::move(status), .owing = std::vector<bool>(group.joined.size()), .owing_count = 0};
-  std::vector<std::int32_t> answered;
-  for (int position = 0; position < group.set.size(); ++position) {
-    if (operation.asked[index(position)]) {
-      answered.push_back(rank_at(operation, position));
-    } else if (!group.joined[index(position)]) {
-      failed.owing[index(position)] = true;
-      ++failed.owing_count;
-    }
-  }
-  answer_error(*operation.key, failed.status, std::move(answered));
-  if (failed.owing_count > 0) operation.failed.push_back(std::move(failed));
+  FailedRound failed{.status = std::move(status), .owing = difference(difference(all_, operation.asked), joined_)};
+  answer_error(*operation.name, failed.status, operation.asked);
+  if (!failed.owing.empty()) operation.failed.push_back(std::move(failed));
   close_round(operation);
 }
 
 void Coordinator::close_round(Operation& operation) {
+  --open_rounds_;
   operation.open = false;
   operation.cached.reset();
   operation.draft.reset();
@@ -268,56 +320,51 @@ void Coordinator::close_round(Operation& operation) {
 
 void Coordinator::forget_if_idle(Operation& operation) {
   if (operation.open || operation.slot != kNoSlot || !operation.failed.empty()) return;
-  operations_.erase(operations_.find(*operation.key));
+  operations_.erase(operations_.find(*operation.name));
 }
 
 // Ranks that have joined go on as if they had not, and who joins later waits for them anew. No operation is open.
-void Coordinator::fail_join(Group& group, const Status& status) {
-  std::vector<std::int32_t> answered;
-  for (std::size_t position = 0; position < group.joined.size(); ++position) {
-    if (group.joined[position]) answered.push_back(group.set.ranks[position]);
-  }
-  answer_error({group.set.id, group.join_name}, status, std::move(answered));
-  end_join(group);
+void Coordinator::fail_join(const Status& status) {
+  answer_all_ready();
+  answer_error(join_name_, status, joined_);
+  end_join();
 }
 
-void Coordinator::answer_error(OperationKeyView key, const Status& status, std::vector<std::int32_t> ranks) {
+void Coordinator::answer_error(const std::string& name, const Status& status, const RankSet& ranks) {
   Response response;
   response.kind = Response::Kind::error;
-  response.request.process_set = key.process_set;
-  response.request.name = key.name;
+  response.request.process_set = process_set_;
+  response.request.name = name;
   response.status = status;
-  response.ranks = std::move(ranks);
+  response.ranks = ranks.to_vector();
   learner_.disturbed();
   outgoing_.entries.push_back({kNoSlot, std::move(response)});
 }
 
 // ---- Debts to rounds that have failed
 
-bool Coordinator::pay_debt(Operation& operation, int position) {
-  auto& failed = operation.failed;
-  const auto oldest = std::find_if(failed.begin(), failed.end(),
-                                   [&](const FailedRound& round) { return round.owing[index(position)]; });
-  if (oldest == failed.end()) return false;
-  answer_error(*operation.key, oldest->status, {rank_at(operation, position)});
-  oldest->owing[index(position)] = false;
-  if (--oldest->owing_count == 0) failed.erase(oldest);
-  forget_if_idle(operation);
-  return true;
+// Each of the ranks pays its oldest debt. Returns those that have none.
+RankSet Coordinator::pay_debts(Operation& operation, const RankSet& ranks) {
+  RankSet free = ranks;
+  for (FailedRound& round : operation.failed) {
+    const RankSet paying = intersection(free, round.owing);
+    if (paying.empty()) continue;
+    answer_error(*operation.name, round.status, paying);
+    round.owing.remove(paying);
+    free.remove(paying);
+  }
+  std::erase_if(operation.failed, [](const FailedRound& round) { return round.owing.empty(); });
+  return free;
 }
 
-void Coordinator::forgive_debts(Group& group, int position) {
+void Coordinator::forgive_debts(const RankSet& ranks) {
   std::vector<Operation*> indebted;
-  for (auto& [key, operation] : operations_) {
-    if (operation.group == &group && !operation.failed.empty()) indebted.push_back(&operation);
+  for (auto& [name, operation] : operations_) {
+    if (!operation.failed.empty()) indebted.push_back(&operation);
   }
   for (Operation* operation : indebted) {
-    for (FailedRound& round : operation->failed) {
-      if (!round.owing[index(position)]) continue;
-      round.owing[index(position)] = false;
-      --round.owing_count;
-    }
-    std::erase_if(operation->failed, [](const FailedRound& round) { return round.owing_count == 0; });
+    for (FailedRound& round : operation->failed) round.owing.remove(ranks);
+    std::erase_if(operation->failed, [](const FailedRound& round) { return round.owing.empty(); });
     forget_if_idle(*operation);
   }
 }
@@ -325,10 +372,7 @@ void Coordinator::forgive_debts(Group& group, int position) {
 // ---- The schedule lock
 
 bool Coordinator::can_lock() const {
-  if (!learner_.has_schedule() || leaving_) return false;
-  for (const auto& [id, group] : groups_) {
-    if (group.joined_count > 0) return false;
-  }
+  if (!learner_.has_schedule() || leaving_ || !joined_.empty()) return false;
   return std::all_of(operations_.begin(), operations_.end(), [this](const auto& entry) {
     const Operation& operation = entry.second;
     const bool as_scheduled = !operation.open || (operation.cached && learner_.has(operation.slot));
@@ -342,11 +386,20 @@ void Coordinator::lock_schedule() {
   response.schedule = learner_.schedule();
   outgoing_.entries.push_back({kNoSlot, std::move(response)});
   locked_by_ = outgoing_.number;
-  for (Operation* operation : open_operations(nullptr)) close_round(*operation);
+  for (Operation* operation : open_operations()) close_round(*operation);
+  forget_ready();
   learner_.disturbed();
 }
 
 void Coordinator::unlock(std::uint64_t steps) { learner_.given_up(steps); }
+
+// ---- Knobs
+
+void Coordinator::tune(const Knobs& knobs) {
+  outgoing_.knobs = knobs;
+  answers_ = {.coalescing = std::chrono::microseconds(knobs.coalescing_us),
+              .bucket_bytes = knobs.fusion_threshold_bytes};
+}
 
 // ---- Cache slots
 
@@ -364,10 +417,10 @@ std::uint32_t Coordinator::slot_for(Operation& operation) {
 }
 
 // A rank that has joined has no hit in flight, and sends none before it has applied everything up to the join's end.
-std::uint64_t Coordinator::applied_by_all(const Group& group) const {
+std::uint64_t Coordinator::applied_by_all() const {
   std::uint64_t lowest = outgoing_.number - 1;
-  for (std::size_t position = 0; position < group.set.ranks.size(); ++position) {
-    if (!group.joined[position]) lowest = std::min(lowest, applied_[index(group.set.ranks[position])]);
+  for (const auto& [rank, source] : sources_) {
+    if (!joined_.contains(source.ranks)) lowest = std::min(lowest, source.applied);
   }
   return lowest;
 }
@@ -382,76 +435,48 @@ void Coordinator::inspect_stalls(TimePoint now) {
   if (!findings.notice.empty()) outgoing_.notices.push_back(std::move(findings.notice));
   for (const std::size_t i : findings.expired) {
     Status status = stall_status(waiting[i], now, describe_rank_);
-    waiters[i].operation ? fail_round(*waiters[i].operation, std::move(status)) : fail_join(*waiters[i].group, status);
+    waiters[i].operation ? fail_round(*waiters[i].operation, std::move(status)) : fail_join(status);
   }
 }
 
-// Oldest first. A join waits since its group was last heard of: until then the others had work. While an operation is
-// open in the group, that one says who is missing.
+// Oldest first. A join waits since a rank was last heard of: until then the others had work. While an operation is
+// open, that one says who is missing.
 std::vector<Coordinator::Waiter> Coordinator::find_waiters() {
   std::vector<Waiter> waiters;
-  for (Operation* operation : open_operations(nullptr)) {
-    waiters.push_back({operation->group, operation, operation->since});
+  for (Operation* operation : open_operations()) {
+    if (!operation->ready) waiters.push_back({operation, operation->since});
   }
-  for (auto& [id, group] : groups_) {
-    const auto is_of_group = [&group = group](const Waiter& waiter) { return waiter.group == &group; };
-    if (group.joined_count == 0 || std::any_of(waiters.begin(), waiters.end(), is_of_group)) continue;
-    waiters.push_back({&group, nullptr, group.heard});
-  }
+  if (waiters.empty() && !joined_.empty()) waiters.push_back({nullptr, heard_});
   std::stable_sort(waiters.begin(), waiters.end(), [](const Waiter& a, const Waiter& b) { return a.since < b.since; });
   return waiters;
 }
 
 WaitingOperation Coordinator::describe(const Waiter& waiter) const {
-  const Group& group = *waiter.group;
   const Operation* operation = waiter.operation;
-  WaitingOperation description{.name = operation ? operation->key->name : group.join_name,
-                               .collective = operation ? agreed_on(*operation).collective : Collective::join,
-                               .since = waiter.since,
-                               .missing = {}};
-  for (int position = 0; position < group.set.size(); ++position) {
-    if (group.joined[index(position)] || (operation && operation->asked[index(position)])) continue;
-    description.missing.push_back(group.set.ranks[index(position)]);
-  }
-  return description;
+  const RankSet missing =
+      operation ? difference(difference(all_, joined_), operation->asked) : difference(all_, joined_);
+  return {.name = operation ? *operation->name : join_name_,
+          .collective = operation ? agreement_on(*operation).first().collective : Collective::join,
+          .since = waiter.since,
+          .missing = missing.to_vector()};
 }
 
 // Oldest first, so that what is decided for many at once has one order.
-std::vector<Coordinator::Operation*> Coordinator::open_operations(const Group* group) {
+std::vector<Coordinator::Operation*> Coordinator::open_operations() {
   std::vector<Operation*> open;
-  for (auto& [key, operation] : operations_) {
-    if (operation.open && (!group || operation.group == group)) open.push_back(&operation);
+  for (auto& [name, operation] : operations_) {
+    if (operation.open) open.push_back(&operation);
   }
   std::sort(open.begin(), open.end(), [](const Operation* a, const Operation* b) { return a->order < b->order; });
   return open;
 }
 
-// ---- Lookups
-
-Coordinator::Group& Coordinator::group_of(int rank, const Request& request) {
-  const auto found = groups_.find(request.process_set);
-  if (found == groups_.end()) {
-    violation(rank, "names process set " + std::to_string(request.process_set) + ", which does not exist");
-  }
-  return found->second;
+const Agreement& Coordinator::agreement_on(const Operation& operation) const {
+  return operation.cached ? *operation.cached : *operation.draft;
 }
 
-int Coordinator::position_of(int rank, const Group& group) const {
-  const auto position = group.set.rank_of(rank);
-  if (!position) violation(rank, "is not in process set " + std::to_string(group.set.id));
-  return *position;
-}
-
-int Coordinator::rank_at(const Operation& operation, int position) const {
-  return operation.group->set.ranks[index(position)];
-}
-
-const Request& Coordinator::agreed_on(const Operation& operation) const {
-  return operation.cached ? operation.cached->first() : operation.draft->first();
-}
-
-void Coordinator::violation(int rank, const std::string& what) const {
-  throw Internal(describe_rank_(rank) + " breaks the protocol: it " + what);
+void Coordinator::violation(const RankSet& ranks, const std::string& what) const {
+  throw Internal(describe_rank_(ranks.lowest()) + " breaks the protocol: it " + what);
 }
 
 }  // namespace hvd

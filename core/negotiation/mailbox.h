@@ -36,14 +36,14 @@ struct ByteRing {
   alignas(128) std::byte data_[kBytes];
 };
 
-// The control region of a host: for each local rank a doorbell and a ring in each direction to and from the
-// coordinator, which is local rank 0. All zero bytes when fresh.
+// The control region of a host: for each local rank a doorbell and a ring in each direction to and from the host's
+// leader, which is local rank 0. All zero bytes when fresh.
 struct ControlWindow {
   struct PerRank {
     Signal doorbell;
     alignas(128) std::atomic<std::uint64_t> broken;  // the first rank's is used: the schedule lock that is to end
-    ByteRing to_coordinator;
-    ByteRing from_coordinator;
+    ByteRing to_leader;
+    ByteRing from_leader;
   };
   static std::size_t bytes_for(int local_size) { return static_cast<std::size_t>(local_size) * sizeof(PerRank); }
   PerRank& at(int local_rank) const { return ranks[local_rank]; }

@@ -9,49 +9,114 @@ namespace hvd {
 
 namespace {
 
-CoordinatorOptions coordinator_options(const Topology& topology, const Config& config, std::int32_t process_set,
-                                       bool locks) {
+// How long a node of the tree holds back what some of its ranks have asked for and others not yet: longer than ranks of
+// a job are apart as a rule, and too short to be noticed in a warning.
+constexpr Duration kGatherPatience = std::chrono::milliseconds(100);
+
+CoordinatorOptions coordinator_options(const Topology& topology, const ControlTree& tree, const Config& config,
+                                       std::int32_t process_set, bool locks) {
   return {.process_set = process_set,
           .size = topology.size,
+          .sources = tree.sources(0),
           .cache_capacity = static_cast<std::size_t>(config.cache_capacity),
           .stall_check = config.stall_check,
           .stall_warning = config.stall_warning,
           .stall_limit = config.stall_limit,
-          .locks = locks};
+          .locks = locks,
+          .answers = {.coalescing = config.coalescing, .bucket_bytes = config.fusion_threshold_bytes}};
 }
 
 }  // namespace
 
 Negotiator::Negotiator(const Topology& topology, const Config& config, ControlChannel& channel, Metrics& metrics,
                        Timeline& timeline, std::int32_t process_set, bool locks)
-    : topology_(topology), channel_(channel), metrics_(metrics), timeline_(timeline) {
-  if (topology.rank != 0) return;
-  coordinator_ = std::make_unique<Coordinator>(coordinator_options(topology, config, process_set, locks),
-                                               [&topology](int rank) { return topology.describe(rank); });
+    : topology_(topology),
+      tree_(make_control_tree(topology)),
+      channel_(channel),
+      metrics_(metrics),
+      timeline_(timeline) {
+  if (tree_.is_root()) {
+    coordinator_ = std::make_unique<Coordinator>(coordinator_options(topology, tree_, config, process_set, locks),
+                                                 [&topology](int rank) { return topology.describe(rank); });
+  } else if (!tree_.is_leaf()) {
+    gatherer_ = std::make_unique<Gatherer>(tree_.sources(topology.rank), kGatherPatience);
+  }
+  // On a single host the coordinator wants to know at once who has asked: see schedule_learner.h.
+  const bool of_subtrees =
+      std::ranges::any_of(tree_.children, [](const auto& child) { return child.second.count() > 1; });
+  if (gatherer_ || of_subtrees) unison_ = std::make_unique<Unison>(tree_.sources(topology.rank), kGatherPatience);
 }
 
 void Negotiator::announce(const std::vector<const Request*>& requests, bool shut_down) {
-  RankMessage message{.applied = applied_, .hits = {}, .requests = {}, .shut_down = shut_down};
+  RankMessage message{.ranks = RankSet(topology_.rank), .applied = applied_, .latest = applied_};
+  message.shut_down = shut_down;
   for (const Request* request : requests) {
     if (const auto slot = cache_.find(*request)) {
       message.hits.push_back(*slot);
     } else {
-      message.requests.push_back(*request);
+      message.requests.emplace_back(*request);
     }
   }
   metrics_.cache_hits.add(message.hits.size());
   metrics_.cache_misses.add(message.requests.size());
   std::sort(message.hits.begin(), message.hits.end());
-  if (coordinator_) {
-    mark(0, message);
-    coordinator_->receive(0, message, Clock::now());
+  SubtreeMessage own{.applied_by_all = applied_};
+  own.messages.push_back(std::move(message));
+  if (tree_.is_leaf() && !tree_.is_root()) {
+    channel_.send(tree_.parent, encode(own));
   } else {
-    channel_.send(0, encode(message));
+    const TimePoint now = Clock::now();
+    unison_ ? hear(topology_.rank, encode(own), now) : read(topology_.rank, own, now);
+    send_up(now);
   }
 }
 
+// What this rank or one below it says.
+void Negotiator::hear(int source, Bytes message, TimePoint now) { read(listen(source, std::move(message), now), now); }
+
+Unison::Heard Negotiator::listen(int source, Bytes message, TimePoint now) {
+  try {
+    const bool idle = gatherer_ ? gatherer_->idle() : coordinator_->idle();
+    if (unison_) return unison_->receive(source, std::move(message), idle, now);
+    Unison::Heard heard;
+    heard.apart.emplace_back(source, decode_subtree_message(message));
+    return heard;
+  } catch (const Internal& error) {
+    throw Internal(topology_.describe(source) + " breaks the protocol: " + error.what());
+  }
+}
+
+void Negotiator::read(const Unison::Heard& heard, TimePoint now) {
+  for (const auto& [source, message] : heard.apart) read(source, message, now);
+  if (!heard.together) return;
+  if (gatherer_) {
+    gatherer_->let_pass(heard.applied_by_all);
+    return channel_.send(tree_.parent, *heard.together);
+  }
+  const SubtreeMessage message = decode_subtree_message(*heard.together);
+  coordinator_->receive_from_all(message, now);
+  mark(message);
+}
+
+void Negotiator::read(int source, const SubtreeMessage& message, TimePoint now) {
+  if (gatherer_) return gatherer_->receive(source, message, now);
+  coordinator_->receive(source, message, now);
+  mark(message);
+}
+
+// What has been held for long enough, to the coordinator or, as what is due, to the parent.
+void Negotiator::send_up(TimePoint now) {
+  if (unison_) read(unison_->take(now), now);
+  if (!gatherer_) return;
+  if (const auto message = gatherer_->take(now)) channel_.send(tree_.parent, encode(*message));
+}
+
+void Negotiator::send_down(const Bytes& payload) {
+  for (const auto& [child, ranks] : tree_.children) channel_.send(child, payload);
+}
+
 std::optional<CoordinatorMessage> Negotiator::next(TimePoint now) {
-  auto message = coordinator_ ? next_as_coordinator(now) : next_as_member();
+  auto message = coordinator_ ? next_as_coordinator(now) : next_as_member(now);
   if (message) {
     applied_ = message->number;
     metrics_.rounds.add();
@@ -61,38 +126,42 @@ std::optional<CoordinatorMessage> Negotiator::next(TimePoint now) {
 }
 
 std::optional<CoordinatorMessage> Negotiator::next_as_coordinator(TimePoint now) {
-  while (auto arrived = channel_.receive()) {
-    const RankMessage message = decoded(*arrived);
-    mark(arrived->from, message);
-    coordinator_->receive(arrived->from, message, now);
-  }
+  while (auto arrived = channel_.receive()) hear(arrived->from, std::move(arrived->payload), now);
+  send_up(now);
   auto message = coordinator_->respond(now);
-  if (message && topology_.size > 1) {
-    const Bytes payload = encode(*message);
-    for (int rank = 1; rank < topology_.size; ++rank) channel_.send(rank, payload);
-  }
+  if (message && !tree_.is_leaf()) send_down(encode(*message));
   return message;
 }
 
-void Negotiator::mark(int rank, const RankMessage& message) {
-  if (!timeline_.active()) return;
-  for (const Request& request : message.requests) timeline_.mark_rank(request.name, rank);
-}
-
-RankMessage Negotiator::decoded(const ControlChannel::Message& arrived) const {
-  try {
-    return decode_rank_message(arrived.payload);
-  } catch (const Internal& error) {
-    throw Internal(topology_.describe(arrived.from) + " breaks the protocol: " + error.what());
+std::optional<CoordinatorMessage> Negotiator::next_as_member(TimePoint now) {
+  while (auto arrived = channel_.receive()) {
+    if (arrived->from == tree_.parent) return from_parent(arrived->payload);
+    if (!gatherer_) throw Internal(topology_.describe(arrived->from) + " breaks the protocol: it speaks to a leaf");
+    hear(arrived->from, std::move(arrived->payload), now);
   }
+  send_up(now);
+  return std::nullopt;
 }
 
-std::optional<CoordinatorMessage> Negotiator::next_as_member() {
-  auto arrived = channel_.receive();
-  if (!arrived) return std::nullopt;
-  auto message = decode_coordinator_message(arrived->payload);
+// Passes it on first: those below are to be as early as this rank.
+CoordinatorMessage Negotiator::from_parent(const Bytes& payload) {
+  if (gatherer_) send_down(payload);
+  CoordinatorMessage message = decode_coordinator_message(payload);
   if (message.number != applied_ + 1) throw Internal("the coordinator's messages came out of order");
+  if (gatherer_) {
+    read(unison_->break_up(), Clock::now());
+    gatherer_->pass(message);
+  }
   return message;
+}
+
+void Negotiator::mark(const SubtreeMessage& message) {
+  if (!timeline_.active()) return;
+  for (const RankMessage& part : message.messages) {
+    for (const SharedRequest& shared : part.requests) {
+      part.ranks.for_each([&](int rank) { timeline_.mark_rank(shared.request.name, rank); });
+    }
+  }
 }
 
 std::shared_ptr<const Response> Negotiator::resolve(CoordinatorMessage::Entry entry) const {
@@ -103,6 +172,10 @@ void Negotiator::remember(const std::shared_ptr<const Response>& response, const
   if (response->slot != kNoSlot) cache_.store(response->slot, response, own);
 }
 
-Deadline Negotiator::next_deadline() const { return coordinator_ ? coordinator_->next_deadline() : Deadline::max(); }
+Deadline Negotiator::next_deadline() const {
+  const Deadline held = unison_ ? unison_->next_deadline() : Deadline::max();
+  if (coordinator_) return std::min(held, coordinator_->next_deadline());
+  return gatherer_ ? std::min(held, gatherer_->next_deadline()) : Deadline::max();
+}
 
 }  // namespace hvd

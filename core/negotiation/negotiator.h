@@ -1,7 +1,8 @@
 // One rank's side of the negotiation: what goes out, what comes back. Joins the pure parts (coordinator, response
 // cache, wire) with the control channel. Engine thread only.
 //
-// Rank 0 hosts the coordinator; its own messages go to it directly.
+// Rank 0 hosts the coordinator, and a rank between it and others a gatherer (control_tree.h); their own messages go to
+// those directly.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +13,11 @@
 #include "core/base/metrics.h"
 #include "core/config.h"
 #include "core/negotiation/control_channel.h"
+#include "core/negotiation/control_tree.h"
 #include "core/negotiation/coordinator.h"
+#include "core/negotiation/gatherer.h"
 #include "core/negotiation/response_cache.h"
+#include "core/negotiation/unison.h"
 #include "core/rendezvous/topology.h"
 #include "core/timeline/timeline.h"
 
@@ -33,10 +37,10 @@ class Negotiator {
   // breaks the protocol.
   std::optional<CoordinatorMessage> next(TimePoint now);
 
-  // To be called before the first collective of a message: the members must be able to read what orders it. Members
-  // themselves never wait here, or the two could wait for each other.
+  // To be called before the first collective of a message: the ranks below this one must be able to read what orders
+  // it. Nobody waits here for those above, or two could wait for each other.
   void settle(Duration patience) {
-    if (coordinator_) channel_.flush(deadline_after(patience));
+    if (!tree_.is_leaf()) channel_.flush(deadline_after(patience));
   }
 
   // The cache slot by which the coordinator knows exactly this request, if it does.
@@ -49,6 +53,11 @@ class Negotiator {
     if (coordinator_) coordinator_->unlock(steps);
   }
 
+  // Rank 0: every rank uses these from the coordinator's next message on.
+  void tune(const Knobs& knobs) { coordinator_->tune(knobs); }
+  // Rank 0: steps that repeat may be locked from now on.
+  void allow_locks() { coordinator_->allow_locks(); }
+
   // The response of an entry: its own, or the cached one.
   std::shared_ptr<const Response> resolve(CoordinatorMessage::Entry entry) const;
   // Keeps a response in the slot that it names, if any; `own` is this rank's request, null if it has none.
@@ -59,15 +68,24 @@ class Negotiator {
 
  private:
   std::optional<CoordinatorMessage> next_as_coordinator(TimePoint now);
-  std::optional<CoordinatorMessage> next_as_member();
-  void mark(int rank, const RankMessage& message);
-  RankMessage decoded(const ControlChannel::Message& arrived) const;
+  std::optional<CoordinatorMessage> next_as_member(TimePoint now);
+  CoordinatorMessage from_parent(const Bytes& payload);
+  void hear(int source, Bytes message, TimePoint now);
+  Unison::Heard listen(int source, Bytes message, TimePoint now);
+  void read(const Unison::Heard& heard, TimePoint now);
+  void read(int source, const SubtreeMessage& message, TimePoint now);
+  void send_down(const Bytes& payload);
+  void send_up(TimePoint now);
+  void mark(const SubtreeMessage& message);
 
   const Topology& topology_;
+  const ControlTree tree_;
   ControlChannel& channel_;
   Metrics& metrics_;
   Timeline& timeline_;
   std::unique_ptr<Coordinator> coordinator_;  // rank 0 only
+  std::unique_ptr<Gatherer> gatherer_;        // ranks between rank 0 and others
+  std::unique_ptr<Unison> unison_;            // where subtrees of several ranks speak to one of these
   ResponseCache cache_;
   std::uint64_t applied_ = 0;  // number of the last message that next() returned
 };

@@ -82,9 +82,9 @@ std::optional<Difference> difference(const Request& a, const Request& b, const D
   return std::nullopt;
 }
 
-std::string split_fault(const Request& request, const ProcessSet& set) {
-  if (request.splits.size() != set.ranks.size()) {
-    return "gives " + std::to_string(request.splits.size()) + " splits for " + std::to_string(set.size()) + " ranks";
+std::string split_fault(const Request& request, int set_size) {
+  if (request.splits.size() != static_cast<std::size_t>(set_size)) {
+    return "gives " + std::to_string(request.splits.size()) + " splits for " + std::to_string(set_size) + " ranks";
   }
   std::int64_t sum = 0;
   for (const std::int64_t rows : request.splits) {
@@ -96,11 +96,11 @@ std::string split_fault(const Request& request, const ProcessSet& set) {
   return "gives splits whose sum is " + std::to_string(sum) + " for a first dimension of " + std::to_string(first);
 }
 
-std::string fault(const Request& request, const ProcessSet& set) {
+std::string fault(const Request& request, int set_size) {
   const std::size_t count = request.tensors.size();
   if (request.collective == Collective::barrier) return count == 0 ? std::string() : "brings a tensor to a barrier";
   if (count == 0) return "brings no tensor";
-  if (request.collective == Collective::broadcast && !set.rank_of(request.root)) {
+  if (request.collective == Collective::broadcast && (request.root < 0 || request.root >= set_size)) {
     return "names root rank " + std::to_string(request.root) + ", which is not in the process set";
   }
   if (needs_rows(request.collective)) {
@@ -110,7 +110,7 @@ std::string fault(const Request& request, const ProcessSet& set) {
   }
   if (request.collective != Collective::alltoall) return {};
   if (count != 1) return "brings " + std::to_string(count) + " tensors to an alltoall";
-  return split_fault(request, set);
+  return split_fault(request, set_size);
 }
 
 }  // namespace
@@ -128,28 +128,26 @@ bool tolerates_joined(const Request& request) {
   return request.prescale == 1.0 || neutral_is_zero;
 }
 
-std::string find_need(const Agreement& agreement, const std::vector<bool>& asked, const ProcessSet& set, int joined,
-                      const DescribeRank& describe_rank) {
+std::string find_need(const Agreement& agreement, const RankSet& asked, int joined, const DescribeRank& describe_rank) {
   const Request& request = agreement.first();
-  const auto position = static_cast<std::size_t>(joined);
-  const auto described = [&](std::size_t at) { return describe_rank(set.ranks[at]); };
   const std::string text = operation_text(request.collective, request.name) + ": ";
-  if (!tolerates_joined(request)) return text + "needs every rank, but " + described(position) + " has joined";
-  if (request.collective == Collective::broadcast && request.root == set.ranks[position]) {
-    return text + "its root, " + described(position) + ", has joined";
+  if (!tolerates_joined(request)) return text + "needs every rank, but " + describe_rank(joined) + " has joined";
+  if (request.collective == Collective::broadcast && request.root == joined) {
+    return text + "its root, " + describe_rank(joined) + ", has joined";
   }
   if (request.collective != Collective::alltoall) return {};
-  for (std::size_t source = 0; source < asked.size(); ++source) {
-    const std::int64_t rows = asked[source] ? agreement.splits_of(static_cast<int>(source))[position] : 0;
-    if (rows == 0) continue;
-    return text + described(source) + " sends " + std::to_string(rows) + " rows to " + described(position) +
+  std::string need;
+  asked.for_each([&](int source) {
+    const std::int64_t rows = agreement.splits_of(source)[static_cast<std::size_t>(joined)];
+    if (rows == 0 || !need.empty()) return;
+    need = text + describe_rank(source) + " sends " + std::to_string(rows) + " rows to " + describe_rank(joined) +
            ", which has joined";
-  }
-  return {};
+  });
+  return need;
 }
 
-std::string find_fault(const Request& request, const ProcessSet& set, int rank, const DescribeRank& describe_rank) {
-  const std::string what = fault(request, set);
+std::string find_fault(const Request& request, int set_size, int rank, const DescribeRank& describe_rank) {
+  const std::string what = fault(request, set_size);
   if (what.empty()) return {};
   return operation_text(request.collective, request.name) + ": " + describe_rank(rank) + " " + what;
 }
@@ -160,6 +158,10 @@ std::string find_disagreement(const Request& first, int first_rank, const Reques
   if (!found) return {};
   return operation_text(first.collective, first.name) + ": the ranks disagree: " + describe_rank(first_rank) + " " +
          found->first + ", but " + describe_rank(other_rank) + " " + found->other;
+}
+
+bool agree(const Request& a, const Request& b) {
+  return !difference(a, b, [](int rank) { return std::to_string(rank); });
 }
 
 }  // namespace hvd

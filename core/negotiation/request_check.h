@@ -3,9 +3,7 @@
 
 #include <functional>
 #include <string>
-#include <vector>
 
-#include "core/collective/process_set.h"
 #include "core/negotiation/agreement.h"
 #include "core/submission/request.h"
 
@@ -19,16 +17,17 @@ std::string operation_text(Collective collective, const std::string& name);
 // Can ranks that have joined be left out: do the neutral elements that they stand for stay neutral?
 bool tolerates_joined(const Request& request);
 
-// Why those who have asked cannot do without the rank at position `joined`, which has joined, or empty. `asked` says by
-// position whose part of the agreement counts.
-std::string find_need(const Agreement& agreement, const std::vector<bool>& asked, const ProcessSet& set, int joined,
-                      const DescribeRank& describe_rank);
+// Why those who have asked, whose parts of the agreement count, cannot do without rank `joined`, which has joined, or
+// empty.
+std::string find_need(const Agreement& agreement, const RankSet& asked, int joined, const DescribeRank& describe_rank);
 
-// What is wrong with this rank's request by itself, or empty.
-std::string find_fault(const Request& request, const ProcessSet& set, int rank, const DescribeRank& describe_rank);
+// What is wrong with this rank's request, in a set of so many ranks, by itself, or empty.
+std::string find_fault(const Request& request, int set_size, int rank, const DescribeRank& describe_rank);
 
 // The first thing in which two requests of one name differ and must not, with both ranks and both values, or empty.
 std::string find_disagreement(const Request& first, int first_rank, const Request& other, int other_rank,
                               const DescribeRank& describe_rank);
+// Whether there is none.
+bool agree(const Request& a, const Request& b);
 
 }  // namespace hvd

@@ -8,6 +8,7 @@
 
 #include "core/base/status.h"
 #include "core/submission/request.h"
+#include "core/tuning/knobs.h"
 
 namespace hvd {
 
@@ -25,7 +26,7 @@ struct Response {
     lock = 4,        // from here on every rank does as in `schedule`: schedule_lock.h. The last of its message
   };
   Kind kind = Kind::execute;
-  Request request;               // as the lowest submitting rank wrote it; error: process_set and name only
+  Request request;  // as one of the ranks wrote it, with the sizes of the lowest; error: process_set and name only
   std::uint32_t slot = kNoSlot;  // cache slot in which every rank is to keep this (execute only)
   // execute: how many ranks of the set have asked; the others have joined. With a slot: all.
   std::int32_t contributing = 0;
@@ -53,6 +54,7 @@ struct CoordinatorMessage {
   };
   std::uint64_t number = 0;  // 1, 2, 3, ... : see RankMessage::applied
   std::vector<Entry> entries;
+  std::optional<Knobs> knobs{};      // from this message on
   std::vector<std::string> notices;  // warnings for every rank's log, for instance of a stall
 
   bool operator==(const CoordinatorMessage&) const = default;

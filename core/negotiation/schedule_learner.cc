@@ -9,8 +9,10 @@ namespace {
 
 constexpr unsigned kMostNeeded = 64;
 
-// A schedule that lasted for fewer steps has cost about what it saved.
+// A schedule that lasted for fewer steps has cost about what it saved; for so many a schedule would have paid, whatever
+// became of earlier ones.
 constexpr std::uint64_t kFewSteps = 8;
+constexpr unsigned kManySteps = 2 * kFewSteps;
 
 bool contains(const std::vector<bool>& set, std::uint32_t slot) { return slot < set.size() && set[slot]; }
 
@@ -55,12 +57,21 @@ void ScheduleLearner::cut() {
 }
 
 void ScheduleLearner::end_step() {
-  repetitions_ = complete() ? repetitions_ + 1 : 0;
+  if (complete()) {
+    ++repetitions_;
+  } else {
+    end_run();
+  }
   previous_size_ = step_.size();
   previous_ = std::exchange(in_step_, {});
   known_ = paused_after_ = 0;
   if (repetitions_ >= needed_) ready_ = step_;
   step_.clear();
+}
+
+void ScheduleLearner::end_run() {
+  if (repetitions_ >= kManySteps) needed_ = 1;
+  repetitions_ = 0;
 }
 
 void ScheduleLearner::disturbed() {
@@ -69,7 +80,7 @@ void ScheduleLearner::disturbed() {
   previous_.clear();
   ready_.clear();
   known_ = previous_size_ = paused_after_ = 0;
-  repetitions_ = 0;
+  end_run();
 }
 
 Schedule ScheduleLearner::schedule() const {
@@ -86,8 +97,9 @@ Schedule ScheduleLearner::schedule() const {
 }
 
 void ScheduleLearner::given_up(std::uint64_t steps) {
+  const unsigned more = std::min(needed_ * 2, kMostNeeded);
   disturbed();
-  needed_ = steps < kFewSteps ? std::min(needed_ * 2, kMostNeeded) : 1;
+  needed_ = steps < kFewSteps ? more : 1;
 }
 
 }  // namespace hvd

@@ -24,7 +24,8 @@ class ScheduleLearner {
   // The operation in `slot` executes in message `number`; a rank that asked for it last had applied `applied` messages.
   void executed(std::uint32_t slot, std::uint64_t number, std::uint64_t applied);
 
-  // Nothing is under way: whatever any rank has asked for has been executed.
+  // Nothing is under way: whatever the coordinator knows that ranks have asked for has been executed. (What nodes of
+  // the control tree hold back it does not know: steps are then cut elsewhere.)
   void paused();
 
   // Something that is no part of any step; or a slot has got another meaning.
@@ -34,7 +35,8 @@ class ScheduleLearner {
   bool has_schedule() const { return !ready_.empty(); }
   Schedule schedule() const;
 
-  // The schedule was given up after so many performed steps. One that did not pay makes the next take longer to come.
+  // The schedule was given up after so many performed steps. One that did not pay makes the next take longer to come,
+  // until there is one that pays, or would have.
   void given_up(std::uint64_t steps);
 
   // Whether the slot is in the schedule.
@@ -52,6 +54,7 @@ class ScheduleLearner {
   void add(const Executed& operation);
   void cut();
   void end_step();
+  void end_run();
 
   std::vector<Executed> step_;
   SlotSet in_step_;

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "core/negotiation/rank_message.h"
@@ -25,11 +26,27 @@ inline constexpr std::uint32_t kMaxCacheSlots = 1u << 20;
 // Entries in one message; bounds what a short message can make a rank allocate.
 inline constexpr std::uint32_t kMaxEntries = 1u << 20;
 
+// Ranks are below this.
+inline constexpr int kMaxRanks = 1 << 24;
+
 // Throws InvalidArgument if a name, a slot or a count is beyond its limit.
-Bytes encode(const RankMessage& message);
+Bytes encode(const SubtreeMessage& message);
 Bytes encode(const CoordinatorMessage& message);
 
-RankMessage decode_rank_message(std::span<const std::byte> bytes);
+// A SubtreeMessage of one part in which nobody leaves, read only so far that one knows who speaks: what they say is
+// left as bytes. Ranks that say the same, say it with the same bytes.
+struct OpaqueMessage {
+  std::uint64_t applied_by_all = 0;
+  RankSet ranks;
+  std::uint64_t applied = 0;
+  std::uint64_t latest = 0;
+  std::span<const std::byte> said;
+};
+// Null if it is something else. Throws Internal if what it reads is malformed.
+std::optional<OpaqueMessage> peek(std::span<const std::byte> bytes);
+Bytes encode(const OpaqueMessage& message);
+
+SubtreeMessage decode_subtree_message(std::span<const std::byte> bytes);
 CoordinatorMessage decode_coordinator_message(std::span<const std::byte> bytes);
 
 }  // namespace hvd

@@ -1,4 +1,6 @@
-// Writing and reading the wire's values: little endian, strings and lists with a 32-bit count in front.
+// Writing and reading the wire's values: little endian, strings and lists with a 32-bit count in front. Numbers that
+// are small as a rule may be written as varints: seven bits a byte, the lowest first, all but the last with the top
+// bit.
 //
 // The reader trusts nothing: each count is checked against the bytes that are left before anything is allocated.
 #pragma once
@@ -29,6 +31,12 @@ class ByteWriter {
     const auto* raw = reinterpret_cast<const std::byte*>(text.data());
     bytes_.insert(bytes_.end(), raw, raw + text.size());
   }
+  void put_varint(std::uint64_t value) {
+    for (; value >= 0x80; value >>= 7) put(static_cast<std::uint8_t>(value | 0x80));
+    put(static_cast<std::uint8_t>(value));
+  }
+  // Without a count.
+  void put_bytes(std::span<const std::byte> bytes) { bytes_.insert(bytes_.end(), bytes.begin(), bytes.end()); }
   Bytes take() { return std::move(bytes_); }
 
  private:
@@ -50,6 +58,24 @@ class ByteReader {
     const auto raw = take(get<std::uint32_t>());
     return std::string(reinterpret_cast<const char*>(raw.data()), raw.size());
   }
+  // In its shortest form.
+  std::uint64_t get_varint() {
+    std::uint64_t value = 0;
+    for (int shift = 0; shift < 64; shift += 7) {
+      const auto byte = get<std::uint8_t>();
+      value |= std::uint64_t{byte & 0x7fu} << shift;
+      if (byte >= 0x80) continue;
+      if ((shift > 0 && byte == 0) || (shift == 63 && byte > 1)) break;
+      return value;
+    }
+    throw Internal("malformed message: a number that is not written as it should be");
+  }
+  // Valid as long as what is read from.
+  std::string_view get_text(std::size_t size) {
+    const auto raw = take(size);
+    return {reinterpret_cast<const char*>(raw.data()), raw.size()};
+  }
+  std::span<const std::byte> rest() const { return bytes_; }
   // A list's count; each element takes at least `element_bytes` on the wire.
   std::uint32_t get_count(std::size_t element_bytes) {
     const auto count = get<std::uint32_t>();

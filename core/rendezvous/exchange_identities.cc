@@ -13,7 +13,7 @@ namespace {
 constexpr const char* kListKey = "identities";
 constexpr std::size_t kMaxListed = 16;
 constexpr std::size_t kSmallestString = 4;
-constexpr std::size_t kSmallestIdentity = 4 * kSmallestString;
+constexpr std::size_t kSmallestIdentity = 5 * kSmallestString;
 
 std::string identity_key(int rank) { return "identity/" + std::to_string(rank); }
 // A counter beside the value: it can be asked without waiting.
@@ -27,6 +27,8 @@ void put_identity(ByteWriter& writer, const RankIdentity& identity) {
   writer.put(static_cast<std::int32_t>(identity.pid));
   writer.put(static_cast<std::uint32_t>(identity.settings.size()));
   for (const std::string& setting : identity.settings) writer.put_string(setting);
+  writer.put(static_cast<std::uint32_t>(identity.cpus.size()));
+  for (const std::uint64_t word : identity.cpus) writer.put(word);
 }
 
 RankIdentity get_identity(ByteReader& reader) {
@@ -36,6 +38,8 @@ RankIdentity get_identity(ByteReader& reader) {
   identity.pid = reader.get<std::int32_t>();
   const auto settings = reader.get_count(kSmallestString);
   for (std::uint32_t i = 0; i < settings; ++i) identity.settings.push_back(reader.get_string());
+  const auto cpu_words = reader.get_count(sizeof(std::uint64_t));
+  for (std::uint32_t i = 0; i < cpu_words; ++i) identity.cpus.push_back(reader.get<std::uint64_t>());
   return identity;
 }
 

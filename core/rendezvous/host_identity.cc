@@ -6,6 +6,8 @@
 #include <array>
 #include <fstream>
 
+#include "core/base/cpus.h"
+
 namespace hvd {
 
 namespace {
@@ -38,6 +40,7 @@ RankIdentity identify_this_process(const std::string& host_id, const std::string
   identity.host_key = host_id.empty() ? boot_id() + "/" + network_namespace() + "/" + system_hostname() +
                                             "/uid:" + std::to_string(geteuid())
                                       : host_id;
+  identity.cpus = allowed_cpus();
   return identity;
 }
 

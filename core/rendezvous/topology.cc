@@ -1,6 +1,7 @@
 #include "core/rendezvous/topology.h"
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 #include <unordered_map>
 #include <utility>
@@ -22,6 +23,19 @@ void group_by_host(Topology& topology) {
     topology.hosts[index(host)].push_back(rank);
     topology.host_of.push_back(host);
   }
+}
+
+// A launcher may have bound each rank to a CPU of its own.
+int count_cpus(const std::vector<RankIdentity>& identities, const std::vector<int>& ranks) {
+  std::vector<std::uint64_t> together;
+  for (const int rank : ranks) {
+    const auto& own = identities[index(rank)].cpus;
+    together.resize(std::max(together.size(), own.size()));
+    for (std::size_t word = 0; word < own.size(); ++word) together[word] |= own[word];
+  }
+  int count = 0;
+  for (const std::uint64_t word : together) count += std::popcount(word);
+  return count;
 }
 
 }  // namespace
@@ -48,6 +62,7 @@ Topology make_topology(int rank, std::vector<RankIdentity> identities) {
   const std::vector<int>& mine = topology.hosts[index(topology.host())];
   topology.local_size = static_cast<int>(mine.size());
   topology.local_rank = static_cast<int>(std::ranges::lower_bound(mine, rank) - mine.begin());
+  topology.local_cpus = count_cpus(topology.identities, mine);
 
   // Hosts without a rank in this local position are left out of the count.
   topology.cross_size = 0;

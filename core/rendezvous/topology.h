@@ -1,6 +1,7 @@
 // Who am I, and where is everybody: ranks, hosts, and the positions in between. Pure.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@ struct RankIdentity {
   std::string hostname;  // for people
   int pid = 0;
   std::vector<std::string> settings{};  // shared_settings() of its configuration
+  std::vector<std::uint64_t> cpus{};    // that it may run on (allowed_cpus())
 };
 
 struct Topology {
@@ -19,6 +21,7 @@ struct Topology {
   int local_rank = 0, local_size = 1;  // among the ranks of this host, in rank order
   int cross_rank = 0, cross_size = 1;  // among the ranks with the same local rank, in host order
   bool homogeneous = true;             // every host has equally many ranks
+  int local_cpus = 0;                  // that ranks of this host may run on, each counted once
 
   std::vector<RankIdentity> identities;  // by rank
   std::vector<int> job_ranks;            // by rank: its number in the job, of which these may be some of the ranks

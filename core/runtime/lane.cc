@@ -3,7 +3,7 @@
 #include <numeric>
 #include <utility>
 
-#include "core/negotiation/star_channel.h"
+#include "core/negotiation/tree_channel.h"
 
 namespace hvd {
 
@@ -27,16 +27,19 @@ Config config_of(Config config, const Lane* job) {
 }  // namespace
 
 Lane::Lane(const Common& common, std::int32_t set_id, Topology topology, Store& store, Lane* job)
-    : topology_(std::move(topology)), set_(everyone(set_id, topology_.size)), config_(config_of(common.config, job)) {
+    : topology_(std::move(topology)),
+      set_(everyone(set_id, topology_.size)),
+      config_(config_of(common.config, job)),
+      submissions_(common.metrics) {
   const Deadline deadline = deadline_after(config_.start_timeout);
-  channel_ = std::make_unique<StarChannel>(StarChannel::Options{.topology = topology_,
+  channel_ = std::make_unique<TreeChannel>(TreeChannel::Options{.topology = topology_,
                                                                 .store = store,
                                                                 .key = common.job_key,
                                                                 .own_host = common.own_host_address,
                                                                 .shared_memory = config_.shared_memory,
                                                                 .abort = common.abort,
                                                                 .log = common.log,
-                                                                .metrics = common.metrics,
+                                                                .metrics = *common.metrics,
                                                                 .deadline = deadline,
                                                                 .job = job != nullptr ? job->channel_.get() : nullptr});
   DataPlane data_plane = common.make_data_plane(BackendContext{.topology = topology_,
@@ -47,6 +50,7 @@ Lane::Lane(const Common& common, std::int32_t set_id, Topology topology, Store& 
                                                                .log = common.log,
                                                                .own_host_address = common.own_host_address,
                                                                .deadline = deadline});
+  if (config_.fusion_threshold_bytes == kAutomaticThreshold) config_.fusion_threshold_bytes = data_plane.bucket_bytes;
   arena_ = std::move(data_plane.arena);
   algorithms_ = std::move(data_plane.algorithms);
   engine_ = std::make_unique<Engine>(Engine::Parts{.topology = topology_,
@@ -54,12 +58,12 @@ Lane::Lane(const Common& common, std::int32_t set_id, Topology topology, Store& 
                                                    .log = common.log,
                                                    .abort = common.abort,
                                                    .channel = *channel_,
-                                                   .names = common.names,
-                                                   .metrics = common.metrics,
+                                                   .names = submissions_,
+                                                   .metrics = *common.metrics,
                                                    .timeline = common.timeline,
                                                    .set = set_},
-                                     std::make_unique<Executor>(std::move(data_plane.backends), topology_.rank, config_,
-                                                                common.metrics, common.timeline));
+                                     std::make_unique<Executor>(std::move(data_plane.backends), set_, topology_.rank,
+                                                                config_, *common.metrics, common.timeline));
 }
 
 Lane::~Lane() { shut_down(); }

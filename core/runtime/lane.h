@@ -17,7 +17,7 @@
 #include "core/execution/backend_context.h"
 #include "core/negotiation/control_channel.h"
 #include "core/rendezvous/topology.h"
-#include "core/submission/flight_names.h"
+#include "core/submission/named_submissions.h"
 #include "core/timeline/timeline.h"
 
 namespace hvd {
@@ -32,8 +32,7 @@ class Lane {
     const std::string& own_host_address;
     const DataPlaneFactory& make_data_plane;
     AbortFlag& abort;
-    FlightNames& names;
-    Metrics& metrics;
+    const std::shared_ptr<Metrics>& metrics;
     Timeline& timeline;
   };
 
@@ -46,6 +45,7 @@ class Lane {
   const Topology& topology() const { return topology_; }
   const std::shared_ptr<TensorArena>& arena() const { return arena_; }
   const std::string& algorithms() const { return algorithms_; }
+  NamedSubmissions& submissions() { return submissions_; }
   Engine& engine() { return *engine_; }
 
   // For callers. The first one comes first.
@@ -61,9 +61,10 @@ class Lane {
  private:
   const Topology topology_;
   const ProcessSet set_;  // of the lane's own numbers
-  const Config config_;
+  Config config_;
   std::shared_ptr<TensorArena> arena_;
   std::string algorithms_;
+  NamedSubmissions submissions_;
   std::unique_ptr<ControlChannel> channel_;
   std::unique_ptr<Engine> engine_;
   std::mutex shut_down_mutex_;

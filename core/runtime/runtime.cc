@@ -43,6 +43,12 @@ void check_members(const std::vector<int>& ranks, int size) {
   }
 }
 
+// In its lane the set's ranks are numbered from 0.
+DirectCall in_lane(DirectCall direct, const ProcessSet& set) {
+  if (direct.collective == Collective::broadcast) direct.root = set.rank_of(direct.root).value_or(-1);
+  return direct;
+}
+
 }  // namespace
 
 Runtime::Runtime(const Config& config, const Surroundings& around)
@@ -71,26 +77,26 @@ Lane::Common Runtime::common() {
           .own_host_address = own_host_address_,
           .make_data_plane = make_data_plane_,
           .abort = abort_,
-          .names = names_,
-          .metrics = *metrics_,
+          .metrics = metrics_,
           .timeline = timeline_};
 }
 
 // ---- Operations
 
-Submission Runtime::make_submission(Call call, const ProcessSet& set) {
-  Submission submission{.request = check_call(call, set, topology_.rank),
-                        .inputs = std::move(call.inputs),
-                        .outputs = std::move(call.outputs),
-                        .work = std::make_shared<Work>(),
-                        .name = {},
-                        .tensors_left = 0};
-  submission.tensors_left = submission.inputs.size();
+NamedSubmissions::Taken Runtime::take(Call call, const ProcessSetTable::Entry& target) {
+  Request request = check_call(call, *target.set, topology_.rank);
   // In its lane the set's ranks are numbered from 0.
-  if (call.collective == Collective::broadcast) submission.request.root = set.rank_of(call.root).value();
-  submission.name = names_.take(set.id, call.collective == Collective::join ? kJoinName : std::move(call.name));
-  submission.request.name = *submission.name;
-  return submission;
+  if (call.collective == Collective::broadcast) request.root = target.set->rank_of(call.root).value();
+  request.name = call.collective == Collective::join ? kJoinName : std::move(call.name);
+  NamedSubmissions::Taken taken = target.lane->submissions().take(std::move(request));
+  Submission& submission = *taken.engines;
+  submission.allocates_outputs = call.outputs.empty();
+  submission.tensors.resize(call.inputs.size());
+  for (std::size_t i = 0; i < call.inputs.size(); ++i) {
+    submission.tensors[i] = {.input = call.inputs[i].data,
+                             .output = call.outputs.empty() ? nullptr : call.outputs[i].data};
+  }
+  return taken;
 }
 
 ProcessSetTable::Entry Runtime::find_own(std::int32_t process_set) const {
@@ -103,10 +109,25 @@ ProcessSetTable::Entry Runtime::find_own(std::int32_t process_set) const {
 Handle Runtime::submit(Call call) {
   const ProcessSetTable::Entry target = find_own(call.process_set);
   const std::lock_guard submitting(target.lane->submitting);
-  Submission submission = make_submission(std::move(call), *target.set);
-  Handle handle(submission.work, submission.name, metrics_);
-  if (Status status = target.lane->engine().submit(submission); !status.ok()) throw Error(status);
-  return handle;
+  return hand_over(take(std::move(call), target), *target.lane);
+}
+
+std::optional<Handle> Runtime::submit_again(const DirectCall& direct) {
+  if (direct.process_set == kGlobalProcessSet) return repeat(direct, *global_);
+  const ProcessSetTable::Entry target = find_own(direct.process_set);
+  return repeat(in_lane(direct, *target.set), *target.lane);
+}
+
+std::optional<Handle> Runtime::repeat(const DirectCall& direct, Lane& lane) {
+  const std::lock_guard submitting(lane.submitting);
+  auto taken = lane.submissions().take_again(direct);
+  if (!taken) return std::nullopt;
+  return hand_over(std::move(*taken), lane);
+}
+
+Handle Runtime::hand_over(NamedSubmissions::Taken taken, Lane& lane) {
+  if (Status status = lane.engine().submit(taken.engines); !status.ok()) throw Error(status);
+  return Handle(std::move(taken.callers));
 }
 
 Handle Runtime::run(Call call, Deadline deadline) {
@@ -115,13 +136,17 @@ Handle Runtime::run(Call call, Deadline deadline) {
   std::unique_lock one_unnamed(target.lane->running_unnamed, std::defer_lock);
   if (unnamed) one_unnamed.lock();
   std::unique_lock submitting(target.lane->submitting);
-  if (unnamed) call.name = names_.name_of_synchronous(call.process_set);
-  if (unnamed && names_.is_taken(call.process_set, call.name)) call.name.clear();
-  Submission submission = make_submission(std::move(call), *target.set);
-  Handle handle(submission.work, submission.name, metrics_);
+  NamedSubmissions& submissions = target.lane->submissions();
+  if (unnamed) call.name = submissions.name_of_synchronous();
+  if (unnamed && submissions.is_taken(call.name)) call.name.clear();
+  NamedSubmissions::Taken taken = take(std::move(call), target);
+  Handle handle(std::move(taken.callers));
   Engine& engine = target.lane->engine();
-  if (!engine.run(submission, submitting, deadline)) {
-    if (Status status = engine.submit(submission); !status.ok()) throw Error(status);
+  const TimePoint started = Clock::now();
+  if (engine.run(taken.engines, submitting, deadline)) {
+    metrics_->exposed_time.add(Clock::now() - started);
+  } else {
+    if (Status status = engine.submit(taken.engines); !status.ok()) throw Error(status);
     submitting.unlock();
   }
   handle.wait(deadline);
@@ -131,9 +156,7 @@ Handle Runtime::run(Call call, Deadline deadline) {
 bool Runtime::run(const DirectCall& direct) {
   if (direct.process_set == kGlobalProcessSet) return global_->engine().run(direct);
   const ProcessSetTable::Entry target = find_own(direct.process_set);
-  DirectCall own = direct;
-  if (direct.collective == Collective::broadcast) own.root = target.set->rank_of(direct.root).value_or(-1);
-  return target.lane->engine().run(own);
+  return target.lane->engine().run(in_lane(direct, *target.set));
 }
 
 // ---- Process sets
@@ -162,7 +185,6 @@ std::int32_t Runtime::add_process_set(std::vector<int> ranks) {
     throw Aborted("the process set was not added: " + topology_.describe(static_cast<int>(rank)) +
                   " could not reach its other ranks");
   }
-  names_.restart_numbers(set.id);
   sets_.add(set, std::move(lane));
   return set.id;
 }
@@ -171,7 +193,7 @@ void Runtime::remove_process_set(std::int32_t id) {
   if (id == kGlobalProcessSet) throw InvalidArgument("the process set of all ranks cannot be removed");
   const std::lock_guard changing(changes_mutex_);
   const ProcessSetTable::Entry entry = sets_.find(id);
-  if (names_.any(id)) {
+  if (entry.lane && entry.lane->submissions().any()) {
     throw InvalidArgument("operations are under way in process set " + std::to_string(id) + ": wait for them first");
   }
   agree({kRemove, id});

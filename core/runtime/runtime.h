@@ -4,9 +4,9 @@
 // Owns all parts and destroys them in order. A test makes several, one for each of its threads.
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "core/base/abort_flag.h"
@@ -18,44 +18,25 @@
 #include "core/runtime/lane.h"
 #include "core/runtime/process_set_table.h"
 #include "core/runtime/submission_check.h"
-#include "core/submission/flight_names.h"
+#include "core/submission/named_submissions.h"
 #include "core/timeline/timeline.h"
 
 namespace hvd {
 
-// What submit() returns: the work, and the name that it keeps taken until the caller has seen the work done.
+// What submit() returns: the caller's hold on an operation. Keeps its name taken until the caller has seen it done.
 class Handle {
  public:
-  Handle(std::shared_ptr<Work> work, NameToken name, std::shared_ptr<Metrics> metrics)
-      : work_(std::move(work)), name_(std::move(name)), metrics_(std::move(metrics)) {}
-  Handle(Handle&& other) noexcept
-      : work_(std::move(other.work_)),
-        name_(std::move(other.name_)),
-        metrics_(std::move(other.metrics_)),
-        released_(other.released_.load()) {}
+  explicit Handle(CallersSubmission submission) : submission_(std::move(submission)) {}
 
   // Any thread.
-  bool poll() { return seen(work_->done()); }
-  bool wait(Deadline deadline) {
-    if (work_->done()) return seen(true);
-    const TimePoint started = Clock::now();
-    const bool done = work_->wait(deadline);
-    metrics_->exposed_time.add(Clock::now() - started);
-    return seen(done);
-  }
+  bool poll() { return submission_->poll(); }
+  bool wait(Deadline deadline) { return submission_->wait(deadline); }
+  Work& work() { return submission_->work; }
 
-  Work& work() { return *work_; }
+  CallersSubmission release() { return std::move(submission_); }
 
  private:
-  bool seen(bool done) {
-    if (done && !released_.exchange(true)) name_.reset();
-    return done;
-  }
-
-  std::shared_ptr<Work> work_;
-  NameToken name_;
-  std::shared_ptr<Metrics> metrics_;
-  std::atomic<bool> released_{false};  // several threads may look at once
+  CallersSubmission submission_;
 };
 
 class Runtime {
@@ -93,6 +74,9 @@ class Runtime {
   // Throws InvalidArgument or Unsupported (the call is wrong; nothing happened), or an Error with the reason why the
   // run has ended. Any thread.
   Handle submit(Call call);
+  // The same of an operation on one tensor, if that is what was last submitted under its name, and the name is free;
+  // nothing if not. What was found to be right then is not checked again.
+  std::optional<Handle> submit_again(const DirectCall& direct);
 
   // submit() and wait in one: on this thread if the engine is idle, without handing anything over. Returns when the
   // work is done, or soon after the deadline.
@@ -123,7 +107,9 @@ class Runtime {
  private:
   // Throws InvalidArgument if there is no such set, or this rank is not in it.
   ProcessSetTable::Entry find_own(std::int32_t process_set) const;
-  Submission make_submission(Call call, const ProcessSet& set);
+  NamedSubmissions::Taken take(Call call, const ProcessSetTable::Entry& target);
+  static std::optional<Handle> repeat(const DirectCall& direct, Lane& lane);
+  static Handle hand_over(NamedSubmissions::Taken taken, Lane& lane);
   void start_wanted_timeline();
   Lane::Common common();
   // What every rank says to the same question, by rank.
@@ -141,7 +127,6 @@ class Runtime {
   const std::shared_ptr<Metrics> metrics_ = std::make_shared<Metrics>();
   Timeline timeline_{log_};
   AbortFlag abort_;
-  FlightNames names_;
   std::shared_ptr<Lane> global_;  // as long as the runtime
   ProcessSetTable sets_;
   std::mutex changes_mutex_;       // held while a process set is added or removed; before all others

@@ -145,6 +145,7 @@ Request check_call(const Call& call, const ProcessSet& set, int rank) {
                   .root = call.root,
                   .prescale = call.prescale,
                   .postscale = call.postscale,
+                  .priority = call.priority,
                   .device = kCpuDevice,
                   .tensors = {},
                   .splits = {}};

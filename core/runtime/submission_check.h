@@ -18,6 +18,7 @@ struct Call {
   std::string name{};  // empty: the runtime makes one up
   ReduceOp op = ReduceOp::sum;
   int root = 0;
+  std::int32_t priority = 0;
   double prescale = 1.0;
   double postscale = 1.0;
   std::vector<TensorView> inputs{};

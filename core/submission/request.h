@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -29,11 +30,22 @@ struct Request {
   std::int32_t root = 0;  // broadcast: global rank
   double prescale = 1.0;
   double postscale = 1.0;
-  std::int32_t device = -1;          // kCpuDevice or "some accelerator" (0)
+  std::int32_t priority = 0;  // of operations that are ready, the highest goes first; may differ by rank: one's counts
+  std::int32_t device = -1;   // kCpuDevice or "some accelerator" (0)
   std::vector<TensorSpec> tensors;   // more than one: a group
   std::vector<std::int64_t> splits;  // alltoall: rows for each rank of the set; always filled in
 
   bool operator==(const Request&) const = default;
 };
+
+// Of all tensors, at most 2^63 - 1.
+inline std::int64_t bytes_of(const Request& request) {
+  std::int64_t bytes = 0;
+  for (const TensorSpec& tensor : request.tensors) {
+    const auto size = static_cast<std::int64_t>(bytes_of(elements_of(tensor.shape), tensor.dtype));
+    if (__builtin_add_overflow(bytes, size, &bytes)) return std::numeric_limits<std::int64_t>::max();
+  }
+  return bytes;
+}
 
 }  // namespace hvd

@@ -13,7 +13,7 @@ namespace hvd {
 class SubmissionQueue {
  public:
   // Any thread. How many there are now; 0 if the queue was closed: the submission is then untouched.
-  std::size_t push(Submission& submission) {
+  std::size_t push(EnginesSubmission& submission) {
     std::lock_guard lock(mutex_);
     if (closed_) return 0;
     queue_.push_back(std::move(submission));
@@ -26,18 +26,19 @@ class SubmissionQueue {
     return queue_.size();
   }
 
-  // Engine thread: everything since the last call, in order of pushing.
-  std::vector<Submission> take() {
-    if (empty()) return {};
+  // Engine thread: everything since the last call, in order of pushing, instead of what is in `taken`.
+  void take(std::vector<EnginesSubmission>& taken) {
+    taken.clear();
+    if (empty()) return;
     std::lock_guard lock(mutex_);
     empty_.store(true, std::memory_order_relaxed);
-    return std::exchange(queue_, {});
+    queue_.swap(taken);
   }
 
   bool empty() const { return empty_.load(std::memory_order_acquire); }
 
   // Engine thread: nothing is accepted any more; returns what nobody had taken.
-  std::vector<Submission> close() {
+  std::vector<EnginesSubmission> close() {
     std::lock_guard lock(mutex_);
     closed_ = true;
     return std::exchange(queue_, {});
@@ -45,9 +46,9 @@ class SubmissionQueue {
 
  private:
   mutable std::mutex mutex_;
-  std::vector<Submission> queue_;  // guarded by mutex_
-  bool closed_ = false;            // guarded by mutex_
-  std::atomic<bool> empty_{true};  // changed with mutex_
+  std::vector<EnginesSubmission> queue_;  // guarded by mutex_
+  bool closed_ = false;                   // guarded by mutex_
+  std::atomic<bool> empty_{true};         // changed with mutex_
 };
 
 }  // namespace hvd

@@ -18,9 +18,4 @@ const char* dtype_name(DType dtype) {
   return "unknown";
 }
 
-std::optional<DType> dtype_from(std::int64_t value) {
-  if (value < 0 || value >= kDTypeCount) return std::nullopt;
-  return static_cast<DType>(value);
-}
-
 }  // namespace hvd

@@ -54,6 +54,9 @@ constexpr DType accumulator_of(DType dtype) {
 const char* dtype_name(DType dtype);
 
 // For values that come from a wire or a caller: empty if out of range.
-std::optional<DType> dtype_from(std::int64_t value);
+constexpr std::optional<DType> dtype_from(std::int64_t value) {
+  if (value < 0 || value >= kDTypeCount) return std::nullopt;
+  return static_cast<DType>(value);
+}
 
 }  // namespace hvd

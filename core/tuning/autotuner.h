@@ -11,19 +11,8 @@
 // count: it may have begun with the old ones. With the options' defaults it ends within 191 steps: samples of 3 steps,
 // 3 in the warm-up, up to 24 in the search, up to 24 in the comparison, and 38 changes of knobs at most.
 //
-// How to use it. Rank 0 alone has one: its steps are as long as everyone's, since ranks wait for each other, and knobs
-// must be the same everywhere.
-//
-//   AutotunerOptions options{.defaults = {.fusion_threshold_bytes = config.fusion_threshold_bytes, ...},
-//                            .warmup_samples = ..., ...};
-//   if (/* the user has not set it */)
-//     options.ranges.push_back(range_around(&Knobs::fusion_threshold_bytes, options.defaults));
-//   ...                                                  // a knob without a range keeps its default
-//   Autotuner autotuner(options);
-//
-//   at the end of each step, until finished():
-//     if (auto sample = autotuner.step(bytes, now - previous_end)) log(tuning_log_row(*sample));
-//     if (autotuner.knobs() != in_use) have all ranks use autotuner.knobs(), all of them from the same message on
+// Rank 0 alone has one (core/engine/tuner.h): its steps are as long as everyone's, since ranks wait for each other, and
+// knobs must be the same everywhere, from the same message on. A knob without a range keeps its default.
 //
 // A step is one round of training: from the first tensor's coming to its coming again, so that computing is a part of
 // it, as it is of what the user waits for. `bytes`: of all allreduces in it. A step without any is not one.

@@ -42,6 +42,14 @@ void move_bytes(void* target, const void* source, std::size_t bytes) {
   if (bytes > 0 && target != source) std::memmove(target, source, bytes);
 }
 
+// Could all values be in the notes? Where messages would carry them whole, anyway: the sums are the same then.
+bool fits_notes(const CollectiveCall& call, const SliceLayout& layout, AllreduceAlgorithm algorithm,
+                WordExchange& words) {
+  const bool whole = algorithm == AllreduceAlgorithm::one_shot || algorithm == AllreduceAlgorithm::bruck;
+  return whole && bytes_of(layout.total_elements(), call.dtype) <= WordExchange::kNoteBytes &&
+         words.own_note() != nullptr;
+}
+
 }  // namespace
 
 struct TransportBackend::Party {
@@ -83,12 +91,14 @@ class TransportBackend::SliceMessages final : public SliceExchange {
 };
 
 TransportBackend::TransportBackend(std::string name, std::shared_ptr<Transport> transport, Duration timeout,
-                                   ChooseAllreduce choose_allreduce, InstructionSet instruction_set)
+                                   ChooseAllreduce choose_allreduce, InstructionSet instruction_set,
+                                   std::shared_ptr<WordExchange> words)
     : name_(std::move(name)),
       transport_(std::move(transport)),
       timeout_(timeout),
       choose_allreduce_(std::move(choose_allreduce)),
-      instruction_set_(instruction_set) {}
+      instruction_set_(instruction_set),
+      words_(std::move(words)) {}
 
 int TransportBackend::score(const CollectiveCall& call) const {
   if (call.device != kCpuDevice || call.collective == Collective::join) return 0;
@@ -97,7 +107,22 @@ int TransportBackend::score(const CollectiveCall& call) const {
   return kScore;
 }
 
+bool TransportBackend::can_be_asked(const ProcessSet& set) const {
+  return words_ != nullptr && set.size() == transport_->size();
+}
+
+void TransportBackend::decline(const ProcessSet& set, std::uint32_t ticket) { words_->decline(set, ticket); }
+
+void TransportBackend::set_late_callback(Duration patience, const std::function<bool()>& late) {
+  if (words_ != nullptr) words_->set_late_callback(patience, late);
+}
+
+void TransportBackend::ask(const CollectiveCall& call) {
+  if (call.entry == Entry::asking) words_->ask(*call.set, call.ticket);
+}
+
 void TransportBackend::run(const CollectiveCall& call) {
+  if (call.collective != Collective::allreduce) ask(call);
   const auto position = call.set->rank_of(transport_->rank());
   if (!position) throw Internal("asked to take part in a collective of a process set without this rank");
   const Party party{.members = call.set->ranks,
@@ -111,6 +136,7 @@ void TransportBackend::run(const CollectiveCall& call) {
     case Collective::broadcast: broadcast(call, party); break;
     case Collective::alltoall: alltoall(call, party); break;
     case Collective::barrier:
+      if (call.entry == Entry::asking) break;  // all have asked: they are all here
       dissemination_barrier(*transport_, party.members, party.position, party.tag, party.deadline);
       break;
     case Collective::join: throw Unsupported("join moves no data");
@@ -120,6 +146,7 @@ void TransportBackend::run(const CollectiveCall& call) {
 
 void TransportBackend::allreduce(const CollectiveCall& call, const Party& party) {
   if (is_adasum(call)) {
+    ask(call);
     SliceMessages exchange(*transport_, party);
     adasum(call, party.position, exchange, scratch_, instruction_set_);
     return;
@@ -129,8 +156,22 @@ void TransportBackend::allreduce(const CollectiveCall& call, const Party& party)
   const auto algorithm = choose_allreduce_({.bytes = bytes_of(layout.total_elements(), call.dtype),
                                             .ranks = static_cast<int>(party.members.size()),
                                             .widening = static_cast<int>(size_of(accumulator) / size_of(call.dtype))});
+  if (call.entry == Entry::asking && fits_notes(call, layout, algorithm, *words_)) {
+    return allreduce_asking(call, party, layout);
+  }
+  ask(call);
   run_allreduce(algorithm,
                 packed_reduction(call, party, layout, value_type_of(algorithm, call.dtype), UnpackTo::place_in_piece));
+}
+
+void TransportBackend::allreduce_asking(const CollectiveCall& call, const Party& party, const SliceLayout& layout) {
+  const SlicedReduction work = packed_reduction(call, party, layout, call.dtype, UnpackTo::place_in_piece);
+  pack(call, layout, 0, layout.total_elements(), call.dtype, words_->own_note(), instruction_set_);
+  ask(call);
+  std::vector<const std::byte*> values;
+  for (const int rank : party.members) values.push_back(words_->note(rank));
+  work.fold_all(values);
+  work.make_all_complete();
 }
 
 void TransportBackend::reducescatter(const CollectiveCall& call, const Party& party) {

@@ -19,26 +19,36 @@
 #include "ops/algorithms/scratch.h"
 #include "ops/algorithms/slice_layout.h"
 #include "ops/algorithms/sliced_reduction.h"
+#include "ops/algorithms/word_exchange.h"
 #include "ops/transport/transport.h"
 
 namespace hvd {
 
 class TransportBackend final : public Backend {
  public:
-  // The transport reaches all ranks from 0 to size() - 1. A run() ends with a Timeout after `timeout`.
+  // The transport reaches all ranks from 0 to size() - 1. A run() ends with a Timeout after `timeout`. `words`: of all
+  // these ranks; without it the backend cannot be asked.
   TransportBackend(std::string name, std::shared_ptr<Transport> transport, Duration timeout,
-                   ChooseAllreduce choose_allreduce, InstructionSet instruction_set = InstructionSet::automatic);
+                   ChooseAllreduce choose_allreduce, InstructionSet instruction_set = InstructionSet::automatic,
+                   std::shared_ptr<WordExchange> words = nullptr);
 
   const char* name() const override { return name_.c_str(); }
   int score(const CollectiveCall& call) const override;
   void run(const CollectiveCall& call) override;
+  bool can_be_asked(const ProcessSet& set) const override;
+  void decline(const ProcessSet& set, std::uint32_t ticket) override;
+  void set_late_callback(Duration patience, const std::function<bool()>& late) override;
 
  private:
   // Who takes part in a call, and until when.
   struct Party;
   class SliceMessages;
 
+  // Asks for the call, if that is still to be done.
+  void ask(const CollectiveCall& call);
   void allreduce(const CollectiveCall& call, const Party& party);
+  // The values go with the words of those who ask.
+  void allreduce_asking(const CollectiveCall& call, const Party& party, const SliceLayout& layout);
   void reducescatter(const CollectiveCall& call, const Party& party);
   void allgather(const CollectiveCall& call, const Party& party);
   void broadcast(const CollectiveCall& call, const Party& party);
@@ -53,6 +63,7 @@ class TransportBackend final : public Backend {
   const Duration timeout_;
   const ChooseAllreduce choose_allreduce_;
   const InstructionSet instruction_set_;
+  const std::shared_ptr<WordExchange> words_;  // may be null
   Scratch scratch_;
 };
 

@@ -56,6 +56,10 @@ class AllreduceChoice {
     return table(size.ranks, size.widening).lookup(size.bytes);
   }
   const AlgorithmTable& table(int ranks, int widening);
+  // How long what serves an allreduce takes.
+  double predicted_seconds(const AllreduceSize& size) {
+    return hvd::predicted_seconds((*this)(size), facts_.costs, size);
+  }
 
   // For people, without a newline at the end: what serves allreduces between so many hosts, or ranks, and what was
   // measured.

@@ -1,10 +1,11 @@
 #include "ops/host/domains.h"
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <fstream>
 #include <numeric>
+
+#include "core/base/cpus.h"
 
 namespace hvd {
 
@@ -79,23 +80,9 @@ RankGroups choose_groups(std::span<const CpuSet> cpus_of_ranks, std::span<const 
 
 CpuSet parse_cpu_list(const std::string& text) {
   CpuSet cpus;
-  const char* next = text.data();
-  const char* const end = next + text.size();
-  const auto number = [&](std::size_t& value) {
-    const auto [rest, error] = std::from_chars(next, end, value);
-    next = rest;
-    return error == std::errc() && value < kMaxCpus;
-  };
-  while (next != end) {
-    std::size_t first = 0;
-    if (!number(first)) return {};
-    std::size_t last = first;
-    if (next != end && *next == '-') {
-      ++next;
-      if (!number(last) || last < first) return {};
-    }
-    for (std::size_t cpu = first; cpu <= last; ++cpu) cpus.set(cpu);
-    if (next != end && *next++ != ',') return {};
+  for (const int cpu : parse_cpu_numbers(text)) {
+    if (static_cast<std::size_t>(cpu) >= kMaxCpus) return {};
+    cpus.set(static_cast<std::size_t>(cpu));
   }
   return cpus;
 }

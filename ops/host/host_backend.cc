@@ -71,6 +71,8 @@ void HostBackend::decline(const ProcessSet&, std::uint32_t ticket) {
   if (group_->ranks() > 1) group_->decline(ticket);
 }
 
+void HostBackend::tune(const Knobs& knobs) { group_->use_chunks(static_cast<std::size_t>(knobs.chunk_bytes)); }
+
 void HostBackend::set_late_callback(Duration patience, const std::function<bool()>& late) {
   group_->set_late_callback(patience, late);
 }

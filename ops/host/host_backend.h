@@ -21,6 +21,7 @@ class HostBackend final : public Backend {
   void run(const CollectiveCall& call) override;
   bool can_be_asked(const ProcessSet& set) const override;
   void decline(const ProcessSet& set, std::uint32_t ticket) override;
+  void tune(const Knobs& knobs) override;
   void set_late_callback(Duration patience, const std::function<bool()>& late) override;
 
  private:

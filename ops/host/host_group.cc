@@ -237,4 +237,17 @@ void HostGroup::barrier() {
   meet();
 }
 
+std::vector<std::byte> HostGroup::exchange_words(std::byte own) {
+  std::vector<std::byte> words{own};
+  if (ranks() == 1) return words;
+  window_.begin("asking for a collective");
+  window_.open_step();
+  *window_.own_note() = own;
+  window_.publish();
+  window_.await_all();
+  words.clear();
+  for (int rank = 0; rank < ranks(); ++rank) words.push_back(*window_.note(rank));
+  return words;
+}
+
 }  // namespace hvd

@@ -70,6 +70,7 @@ class HostGroup {
 
   // As Window's. All collectives may be asked for; those without a byte to move take no step, and are not declined.
   void enter(Entry entry, std::uint32_t ticket) { window_.enter(entry, ticket); }
+  void use_chunks(std::size_t bytes) { window_.use_chunks(bytes); }
   void decline(std::uint32_t ticket) { window_.decline(ticket); }
   void set_late_callback(Duration patience, const std::function<bool()>& late) {
     window_.set_late_callback(patience, late);
@@ -81,6 +82,8 @@ class HostGroup {
   void reducescatter(std::span<const Piece> pieces, const Counts& counts, const Reduction& reduction);
   void alltoall(const Piece& piece, const Counts& counts, DType dtype);
   void barrier();
+  // Everyone's word, by rank.
+  std::vector<std::byte> exchange_words(std::byte own);
 
   // First half of an allreduce over several hosts: the reduction of all pieces, as accumulators without postscale, in
   // the pieces' outputs at the leader (local rank 0). The other ranks have none.

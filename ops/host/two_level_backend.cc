@@ -10,10 +10,11 @@
 namespace hvd {
 
 TwoLevelBackend::TwoLevelBackend(std::shared_ptr<HostGroup> group, std::shared_ptr<Transport> transport,
-                                 const Topology& topology, Duration timeout, ChooseAllreduce choose_allreduce,
-                                 InstructionSet instruction_set)
+                                 const Topology& topology, std::shared_ptr<WordExchange> words, Duration timeout,
+                                 ChooseAllreduce choose_allreduce, InstructionSet instruction_set)
     : group_(std::move(group)),
       transport_(std::move(transport)),
+      words_(std::move(words)),
       timeout_(timeout),
       choose_allreduce_(std::move(choose_allreduce)),
       instruction_set_(instruction_set),
@@ -30,6 +31,7 @@ int TwoLevelBackend::score(const CollectiveCall& call) const {
 }
 
 void TwoLevelBackend::run(const CollectiveCall& call) {
+  if (call.entry == Entry::asking) words_->ask(*call.set, call.ticket);
   const SliceLayout layout = balanced_layout(call, static_cast<int>(leaders_.size()));
   if (group_->rank() == 0) {
     lead(call, layout);

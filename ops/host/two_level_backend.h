@@ -20,6 +20,7 @@
 #include "ops/algorithms/allreduce_algorithm.h"
 #include "ops/algorithms/scratch.h"
 #include "ops/algorithms/slice_layout.h"
+#include "ops/algorithms/word_exchange.h"
 #include "ops/host/host_group.h"
 #include "ops/transport/transport.h"
 
@@ -27,21 +28,27 @@ namespace hvd {
 
 class TwoLevelBackend final : public Backend {
  public:
-  // `group` is that of this rank's host; `transport` reaches all ranks. The timeout is for a leader's part and for
-  // each wait inside the host.
+  // `group` is that of this rank's host; `transport` reaches all ranks, whose words are exchanged by `words`. The
+  // timeout is for a leader's part and for each wait inside the host.
   TwoLevelBackend(std::shared_ptr<HostGroup> group, std::shared_ptr<Transport> transport, const Topology& topology,
-                  Duration timeout, ChooseAllreduce choose_allreduce,
+                  std::shared_ptr<WordExchange> words, Duration timeout, ChooseAllreduce choose_allreduce,
                   InstructionSet instruction_set = InstructionSet::automatic);
 
   const char* name() const override { return "two-level"; }
   int score(const CollectiveCall& call) const override;
   void run(const CollectiveCall& call) override;
+  bool can_be_asked(const ProcessSet& set) const override { return set.size() == ranks_; }
+  void decline(const ProcessSet& set, std::uint32_t ticket) override { words_->decline(set, ticket); }
+  void set_late_callback(Duration patience, const std::function<bool()>& late) override {
+    words_->set_late_callback(patience, late);
+  }
 
  private:
   void lead(const CollectiveCall& call, const SliceLayout& layout);
 
   const std::shared_ptr<HostGroup> group_;
   const std::shared_ptr<Transport> transport_;
+  const std::shared_ptr<WordExchange> words_;
   const Duration timeout_;
   const ChooseAllreduce choose_allreduce_;
   const InstructionSet instruction_set_;

@@ -1,11 +1,11 @@
 #include "ops/host/window.h"
 
-#include <sched.h>
-
+#include <algorithm>
 #include <array>
 #include <new>
 #include <utility>
 
+#include "core/base/cpus.h"
 #include "core/base/error.h"
 #include "core/base/wait_policy.h"
 
@@ -71,23 +71,22 @@ Window::Window(std::span<std::byte> region, int rank, int ranks, const WindowOpt
                Describe describe)
     : rank_(rank),
       ranks_(ranks),
-      chunk_bytes_(options.chunk_bytes),
+      room_(options.chunk_bytes),
       timeout_(options.timeout),
       abort_(abort),
       describe_(std::move(describe)) {
   static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free);
-  if (ranks < 1 || rank < 0 || rank >= ranks || chunk_bytes_ % 64 != 0 ||
-      chunk_bytes_ < 64 * static_cast<std::size_t>(ranks)) {
+  if (ranks < 1 || rank < 0 || rank >= ranks || room_ % 64 != 0 || room_ < 64 * static_cast<std::size_t>(ranks)) {
     throw InvalidArgument("a host window needs chunks of whole cache lines, one for each rank at least");
   }
-  if (region.size() < region_bytes(ranks, chunk_bytes_)) {
+  if (region.size() < region_bytes(ranks, room_)) {
     throw InvalidArgument("the shared memory of this host's ranks is too small");
   }
   shared_ = shared_in(region);
   lanes_ = lanes_in(region);
   slots_ = region.data() + round_up(sizeof(Shared)) + round_up(static_cast<std::size_t>(ranks) * sizeof(Lane));
-  results_ = slots_ + static_cast<std::size_t>(ranks) * 2 * chunk_bytes_;
-  group_areas_ = results_ + 2 * chunk_bytes_;
+  results_ = slots_ + static_cast<std::size_t>(ranks) * 2 * room_;
+  group_areas_ = results_ + 2 * room_;
   const Lane& own = lanes_[rank_];
   const std::uint32_t even = own.published[0].value, odd = own.published[1].value;
   step_ = settled_ = sequence_reached(even, odd) ? even : odd;
@@ -95,15 +94,16 @@ Window::Window(std::span<std::byte> region, int rank, int ranks, const WindowOpt
   meet(options);
 }
 
+void Window::use_chunks(std::size_t bytes) {
+  constexpr std::size_t kLine = 64;
+  chunk_bytes_ = std::clamp(bytes / kLine * kLine, kLine * static_cast<std::size_t>(ranks_), room_);
+}
+
 // All ranks must choose alike between own and claimed slices, but each sees its own affinity mask only: a launcher may
 // have bound every rank to a core of its own. So the masks are shared, and counted together.
 void Window::meet(const WindowOptions& options) {
-  cpu_set_t own;
-  CPU_ZERO(&own);
-  sched_getaffinity(0, sizeof own, &own);
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (CPU_ISSET(cpu, &own)) lanes_[rank_].cpus[static_cast<std::size_t>(cpu) / 64] |= std::uint64_t{1} << (cpu % 64);
-  }
+  const std::vector<std::uint64_t> own = allowed_cpus();
+  for (std::size_t word = 0; word < std::min(own.size(), kCpuWords); ++word) lanes_[rank_].cpus[word] |= own[word];
   what_ = "start";
   patience_ = options.start_timeout;
   open_step();

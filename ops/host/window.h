@@ -80,6 +80,8 @@ class Window {
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
   std::size_t chunk_bytes() const { return chunk_bytes_; }
+  // From the next collective on, on all ranks alike: at most what there is room for, and at least what can be divided.
+  void use_chunks(std::size_t bytes);
   bool crowded() const { return claimed_; }  // ranks outnumber CPUs
   const Describe& describe() const { return describe_; }
 
@@ -122,12 +124,12 @@ class Window {
   void finish_slice();
   // All slices of the round are finished.
   void await_round();
-  std::byte* result() const { return results_ + (round_ & 1) * chunk_bytes_; }
+  std::byte* result() const { return results_ + (round_ & 1) * room_; }
 
   // At least one; of ranks with a CPU each if there are several.
   const RankGroups& groups() const { return groups_; }
-  std::byte* group_partial(std::size_t group) const { return group_areas_ + group * 3 * chunk_bytes_; }
-  std::byte* group_result(std::size_t group) const { return group_partial(group) + (1 + (step_ & 1)) * chunk_bytes_; }
+  std::byte* group_partial(std::size_t group) const { return group_areas_ + group * 3 * room_; }
+  std::byte* group_result(std::size_t group) const { return group_partial(group) + (1 + (step_ & 1)) * room_; }
 
  private:
   struct Lane;
@@ -138,7 +140,7 @@ class Window {
   static Shared* shared_in(std::span<std::byte> region);
   static Lane* lanes_in(std::span<std::byte> region);
   std::byte* slot_of(int rank, std::uint32_t step) const {
-    return slots_ + (static_cast<std::size_t>(rank) * 2 + (step & 1)) * chunk_bytes_;
+    return slots_ + (static_cast<std::size_t>(rank) * 2 + (step & 1)) * room_;
   }
   void meet(const WindowOptions& options);
   std::vector<CpuSet> cpus_of_ranks() const;
@@ -152,7 +154,8 @@ class Window {
 
   const int rank_;
   const int ranks_;
-  const std::size_t chunk_bytes_;
+  const std::size_t room_;  // for a chunk, in each slot and area
+  std::size_t chunk_bytes_ = room_;
   const Duration timeout_;
   const AbortFlag* const abort_;
   const Describe describe_;

@@ -7,9 +7,10 @@
 // of step and the receiver throws Internal with both values, since nothing that arrives is trusted.
 //
 // Thread: all calls come from one thread at a time (the engine's). Nothing is copied on posting: memory of a posted
-// send or receive belongs to the transport until wait() for its ticket returned, or until a call threw.
+// send or receive belongs to the transport until wait() for its ticket returned (wait_until(): true), or until a call
+// threw.
 //
-// Progress is made for all posted operations inside wait(), for every peer at once, so that posting all receives and
+// Progress is made for all posted operations inside the waits, for every peer at once, so that posting all receives and
 // sends of a step and then waiting for them in any order cannot deadlock.
 //
 // Errors: PeerLost (connection closed), Timeout (deadline, names peer and tag), Internal (protocol), or whatever the
@@ -49,6 +50,10 @@ class Transport {
 
   // Returns when the operation is complete: a sent message's memory may be reused, a received one is there.
   virtual void wait(Ticket ticket, Deadline deadline) = 0;
+
+  // The same for what may not come for long: false if it is not complete by then, which is no failure. The ticket is
+  // still to be waited for then. Looks once at least.
+  virtual bool wait_until(Ticket ticket, TimePoint until) = 0;
 };
 
 }  // namespace hvd

@@ -54,10 +54,10 @@ BUCKET_BYTES = 25 << 20  # as DistributedDataParallel's
 class Case:
     """A reduction of some tensors, in place, as a user of either library does it."""
 
-    def __init__(self, title: str, tensors: list[torch.Tensor], calls: int) -> None:
+    def __init__(self, title: str, tensors: list[torch.Tensor], calls: int, buckets: bool = True) -> None:
         self.title, self.tensors, self.calls = title, tensors, calls  # `calls` are timed in each round
         self.names = [f"{title}.{number}" for number in range(len(tensors))]
-        self.buckets = bucketed(tensors)
+        self.buckets = bucketed(tensors) if buckets else None  # None: gloo reduces each tensor by itself
 
     def rewrite(self) -> None:
         for number, tensor in enumerate(self.tensors):
@@ -81,6 +81,10 @@ class Case:
     def gloo(self) -> None:
         if len(self.tensors) == 1:
             dist.all_reduce(self.tensors[0])
+            return
+        if self.buckets is None:
+            for work in [dist.all_reduce(tensor, async_op=True) for tensor in self.tensors]:
+                work.wait()
             return
         started = []
         for buffer, views, tensors in self.buckets:
@@ -109,8 +113,9 @@ def bucketed(tensors: list[torch.Tensor]) -> list[tuple[torch.Tensor, list[torch
 def cases() -> list[Case]:
     megabyte = 1 << 20
     return [
-        Case("8 bytes, synchronous", [torch.empty(2)], calls=300),
+        Case("8 B, synchronous", [torch.empty(2)], calls=300),
         Case("16 MB, synchronous", [torch.empty(16 * megabyte // 4)], calls=3),
+        Case("160 tensors of 8 B", [torch.empty(2) for _ in range(160)], calls=3, buckets=False),
         Case("100 tensors, 64 MB", [torch.empty(64 * megabyte // 4 // 100) for _ in range(100)], calls=2),
     ]
 
@@ -118,7 +123,7 @@ def cases() -> list[Case]:
 def seconds_per_call(case: Case, call: Callable[[], None]) -> float:
     """Of the slowest rank."""
     total = 0.0
-    large = case.tensors[0].nbytes > 1000
+    large = sum(tensor.nbytes for tensor in case.tensors) > 1000
     hvd.barrier()
     for _ in range(case.calls):
         case.rewrite()

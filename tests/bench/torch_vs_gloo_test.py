@@ -32,7 +32,7 @@ def medians(ranks, *options):
 @pytest.mark.long
 def test_two_ranks_with_a_core_each():
     times = medians(2, "--pin")
-    hvd, gloo = times["8 bytes, synchronous"]
+    hvd, gloo = times["8 B, synchronous"]
     assert gloo / hvd >= 2, times
     hvd, gloo = times["100 tensors, 64 MB"]
     assert gloo / hvd >= 1.5, times
@@ -40,7 +40,7 @@ def test_two_ranks_with_a_core_each():
 
 @pytest.mark.long
 def test_four_ranks_on_two_cores_each_in_a_session_of_its_own():
-    hvd, gloo = medians(4, "--setsid", "--only", "8 bytes")["8 bytes, synchronous"]
+    hvd, gloo = medians(4, "--setsid", "--only", "8 B, synchronous")["8 B, synchronous"]
     assert gloo / hvd >= 2, (hvd, gloo)
     runs = [(medians(4, "--only", "16 MB"), medians(4, "--setsid", "--only", "16 MB")) for _ in range(5)]
     together = sorted(same["16 MB, synchronous"][0] for same, _ in runs)[2]

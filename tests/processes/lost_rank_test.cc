@@ -74,31 +74,39 @@ int survive(Runtime& runtime, Stage& stage, std::int64_t elements, Loop loop, co
   return kNoError;
 }
 
-void kill_one(const Environment& environment, std::int64_t elements, Loop loop, int victim, Duration after) {
+// How the ranks are spread: a job of its own kind each.
+struct Spread {
+  int ranks_per_host = 0;  // 0: all on one
+  bool shared_memory = true;
+  int ranks = kRanks;
+};
+
+void kill_one(const Spread& spread, std::int64_t elements, Loop loop, int victim, Duration after) {
   auto* stage = new (mmap(nullptr, sizeof(Stage), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) Stage{};
-  ForkedRanks ranks(kRanks, environment, [&](int, const ForkedRanks::Start& start) {
+  const auto body = [&](int, const ForkedRanks::Start& start) {
     const auto runtime = start();
     return survive(*runtime, *stage, elements, loop, "rank " + std::to_string(victim));
-  });
+  };
+  ForkedRanks ranks(spread.ranks, {{"HVD_SHARED_MEMORY", spread.shared_memory ? "1" : "0"}}, body,
+                    spread.ranks_per_host);
   const Deadline patience = deadline_after(std::chrono::seconds(30));
-  while (stage->looping.load() < kRanks && Clock::now() < patience) std::this_thread::yield();
-  REQUIRE(stage->looping.load() == kRanks);
+  while (stage->looping.load() < spread.ranks && Clock::now() < patience) std::this_thread::yield();
+  REQUIRE(stage->looping.load() == spread.ranks);
   std::this_thread::sleep_for(after);
   stage->killed_at_us.store(now_us());
   ranks.kill(victim, SIGKILL);
-  for (int rank = 0; rank < kRanks; ++rank) {
+  for (int rank = 0; rank < spread.ranks; ++rank) {
     INFO("victim " << victim << ", rank " << rank);
     CHECK(ranks.wait(rank) == (rank == victim ? 128 + SIGKILL : kHeardInTime));
   }
   munmap(stage, sizeof(Stage));
 }
 
-void kill_many(const Environment& environment, Loop loop, int times) {
+void kill_many(const Spread& spread, Loop loop, int times) {
   std::mt19937 random(static_cast<unsigned>(times));
   for (int i = 0; i < times; ++i) {
     const std::int64_t elements = i % 2 == 0 ? 2 : 1 << 20;
-    kill_one(environment, elements, loop, static_cast<int>(random() % kRanks),
-             std::chrono::microseconds(random() % 20'000));
+    kill_one(spread, elements, loop, static_cast<int>(random() % kRanks), std::chrono::microseconds(random() % 20'000));
   }
 }
 
@@ -109,13 +117,54 @@ TEST_CASE("SIGKILL in an allreduce loop over shared memory is heard by name in u
 }
 
 TEST_CASE("SIGKILL in an allreduce loop over TCP is heard by name in under a second") {
-  kill_many({{"HVD_SHARED_MEMORY", "0"}}, GENERATE(Loop::alike, Loop::synchronous), 6);
+  kill_many({.shared_memory = false}, GENERATE(Loop::alike, Loop::changing, Loop::synchronous), 6);
+}
+
+TEST_CASE("SIGKILL in an allreduce loop of several hosts is heard by name in under a second") {
+  kill_many({.ranks_per_host = GENERATE(1, 2)}, GENERATE(Loop::alike, Loop::changing, Loop::synchronous), 6);
+}
+
+TEST_CASE("SIGKILL of a rank between others in the control tree is heard by name on both sides of it") {
+  // 20 hosts: rank 1 has a child.
+  kill_one({.ranks_per_host = 1, .ranks = 20}, 2, Loop::alike, 1, std::chrono::milliseconds(5));
+}
+
+TEST_CASE("SIGKILL of a rank of a process set is heard by a rank outside of it") {
+  constexpr int kVictim = 3, kOutside = 1;
+  for (int trial = 0; trial < 6; ++trial) {
+    auto* stage = new (mmap(nullptr, sizeof(Stage), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) Stage{};
+    const auto body = [&](int rank, const ForkedRanks::Start& start) {
+      const auto runtime = start();
+      const std::int32_t set = runtime->add_process_set({0, 2, kVictim});
+      Call waits{.collective = Collective::barrier, .name = "nobody else comes"};
+      if (rank != kOutside) waits.process_set = set;
+      stage->looping.fetch_add(1);
+      if (rank == kVictim) pause();
+      const Status status = outcome(*runtime, waits);
+      if (status.message().find("rank 3") == std::string::npos) return static_cast<int>(kWrongError);
+      return static_cast<int>(now_us() - stage->killed_at_us.load() > 1'000'000 ? kHeardLate : kHeardInTime);
+    };
+    ForkedRanks ranks(kRanks, {}, body, 2);
+    const Deadline patience = deadline_after(std::chrono::seconds(30));
+    while (stage->looping.load() < kRanks && Clock::now() < patience) std::this_thread::yield();
+    REQUIRE(stage->looping.load() == kRanks);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    stage->killed_at_us.store(now_us());
+    ranks.kill(kVictim, SIGKILL);
+    for (const int rank : {0, 1, 2}) {
+      INFO("trial " << trial << ", rank " << rank);
+      CHECK(ranks.wait(rank) == kHeardInTime);
+    }
+    munmap(stage, sizeof(Stage));
+  }
 }
 
 TEST_CASE("SIGKILL a hundred times", "[.long]") {
   const Loop loop = GENERATE(Loop::alike, Loop::changing, Loop::synchronous);
   kill_many({}, loop, 100);
-  kill_many({{"HVD_SHARED_MEMORY", "0"}}, loop, 100);
+  kill_many({.shared_memory = false}, loop, 100);
+  kill_many({.ranks_per_host = 1}, loop, 100);
+  kill_many({.ranks_per_host = 2}, loop, 100);
 }
 
 }  // namespace hvd::testing

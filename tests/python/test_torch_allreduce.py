@@ -45,6 +45,14 @@ def all_ranks(shape: tuple[int, ...], dtype: torch.dtype) -> list[torch.Tensor]:
     return [values(rank, shape, dtype) for rank in range(hvd.size())]
 
 
+@pytest.mark.parametrize("form", [hvd.allreduce, hvd.allreduce_, hvd.allreduce_async, hvd.allreduce_async_])
+def test_a_name_need_not_be_a_string(form):
+    result = form(torch.ones(3), name=5, op=hvd.Sum)
+    if isinstance(result, int):
+        result = hvd.synchronize(result)
+    assert result.tolist() == [hvd.size()] * 3
+
+
 @pytest.mark.parametrize("op", REDUCTIONS, ids=REDUCTIONS.get)
 @pytest.mark.parametrize("dtype", [*INTEGERS, *FLOATS], ids=str)
 def test_every_form_dtype_and_operation(dtype, op):

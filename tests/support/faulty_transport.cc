@@ -26,6 +26,11 @@ void FaultyTransport::wait(Ticket ticket, Deadline deadline) {
   inner_->wait(ticket, deadline);
 }
 
+bool FaultyTransport::wait_until(Ticket ticket, TimePoint until) {
+  count(Fault::At::wait);
+  return inner_->wait_until(ticket, until);
+}
+
 void FaultyTransport::count(Fault::At at) {
   if (at != fault_.at || calls_++ != fault_.call) return;
   try {

@@ -12,7 +12,7 @@
 namespace hvd::testing {
 
 struct Fault {
-  enum class At { post_send, post_receive, wait };
+  enum class At { post_send, post_receive, wait };  // the last: of either kind
 
   At at = At::wait;
   int call = 0;  // the how manieth of these calls, from 0
@@ -32,6 +32,7 @@ class FaultyTransport final : public Transport {
   Ticket post_send(int peer, Tag tag, std::span<const std::byte> bytes) override;
   Ticket post_receive(int peer, Tag tag, std::span<std::byte> bytes) override;
   void wait(Ticket ticket, Deadline deadline) override;
+  bool wait_until(Ticket ticket, TimePoint until) override;
 
  private:
   void count(Fault::At at);

@@ -40,11 +40,12 @@ int run_child(int rank, int size, const Environment& environment, const JobKey& 
     stores.push_back(
         std::make_unique<TcpStore>(Address::parse(address), key, rank, deadline_after(config.start_timeout)));
     stores.push_back(std::make_unique<PrefixStore>(*stores.back(), prefix));
-    return std::make_unique<Runtime>(config, Runtime::Surroundings{.store = *stores.back(),
-                                                                   .job_key = key,
-                                                                   .identity = identify_this_process("", "test-host"),
-                                                                   .own_host_address = "127.0.0.1",
-                                                                   .make_data_plane = make_data_plane});
+    return std::make_unique<Runtime>(
+        config, Runtime::Surroundings{.store = *stores.back(),
+                                      .job_key = key,
+                                      .identity = identify_this_process(config.host_id, "test-host"),
+                                      .own_host_address = "127.0.0.1",
+                                      .make_data_plane = make_data_plane});
   };
   try {
     return body(rank, start);
@@ -56,7 +57,8 @@ int run_child(int rank, int size, const Environment& environment, const JobKey& 
 
 }  // namespace
 
-ForkedRanks::ForkedRanks(int size, const Environment& environment, const Body& body) : log_("test", LogLevel::off) {
+ForkedRanks::ForkedRanks(int size, const Environment& environment, const Body& body, int ranks_per_host)
+    : log_("test", LogLevel::off) {
   const JobKey key = JobKey::random();
   std::vector<Pipe> pipes(static_cast<std::size_t>(size));
   for (int rank = 0; rank < size; ++rank) {
@@ -66,7 +68,9 @@ ForkedRanks::ForkedRanks(int size, const Environment& environment, const Body& b
     if (pid == 0) {
       close(to_child[1]);
       const std::string address = read_line(to_child[0]);
-      _exit(address.empty() ? 98 : run_child(rank, size, environment, key, address, body));
+      Environment own = environment;
+      if (ranks_per_host > 0) own["HVD_HOST_ID"] = "host-" + std::to_string(rank / ranks_per_host);
+      _exit(address.empty() ? 98 : run_child(rank, size, own, key, address, body));
     }
     pids_.push_back(pid);
     close(to_child[0]);

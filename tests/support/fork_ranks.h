@@ -23,7 +23,8 @@ class ForkedRanks {
   using Start = std::function<std::unique_ptr<Runtime>()>;
   using Body = std::function<int(int rank, const Start& start)>;
 
-  ForkedRanks(int size, const Environment& environment, const Body& body);
+  // `ranks_per_host`: so many are on one host, and the next ones on another; 0: all of them are on one.
+  ForkedRanks(int size, const Environment& environment, const Body& body, int ranks_per_host = 0);
   // Kills what is left.
   ~ForkedRanks();
 

@@ -31,6 +31,7 @@ class RecordingTransport final : public Transport {
     return inner_->post_receive(peer, tag, bytes);
   }
   void wait(Ticket ticket, Deadline deadline) override { inner_->wait(ticket, deadline); }
+  bool wait_until(Ticket ticket, TimePoint until) override { return inner_->wait_until(ticket, until); }
 
  private:
   const std::unique_ptr<Transport> inner_;

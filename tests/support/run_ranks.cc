@@ -4,6 +4,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "core/base/cpus.h"
 #include "core/base/error.h"
 #include "core/rendezvous/memory_store.h"
 #include "ops/registry.h"
@@ -53,7 +54,7 @@ void run_ranks(const RunOptions& options, const std::function<void(Runtime&)>& b
         Runtime runtime(rank_config(options, rank),
                         {.store = store,
                          .job_key = key,
-                         .identity = {.host_key = host, .hostname = host, .pid = 1000 + rank},
+                         .identity = {.host_key = host, .hostname = host, .pid = 1000 + rank, .cpus = allowed_cpus()},
                          .own_host_address = "127.0.0.1",
                          .make_data_plane = make_plane});
         body(runtime);

@@ -35,6 +35,17 @@ Transport::Ticket SimulatedTransport::post_receive(int peer, Tag tag, std::span<
 
 void SimulatedTransport::wait(Ticket ticket, Deadline deadline) {
   inner_->wait(ticket, deadline);
+  complete(ticket);
+}
+
+// In real time, as deadlines are.
+bool SimulatedTransport::wait_until(Ticket ticket, TimePoint until) {
+  if (!inner_->wait_until(ticket, until)) return false;
+  complete(ticket);
+  return true;
+}
+
+void SimulatedTransport::complete(Ticket ticket) {
   const Operation operation = operations_.extract(ticket).mapped();
   TimePoint done = operation.departure;
   if (done == TimePoint{}) {

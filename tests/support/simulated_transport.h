@@ -36,6 +36,7 @@ class SimulatedTransport final : public Transport {
   Ticket post_send(int peer, Tag tag, std::span<const std::byte> bytes) override;
   Ticket post_receive(int peer, Tag tag, std::span<std::byte> bytes) override;
   void wait(Ticket ticket, Deadline deadline) override;
+  bool wait_until(Ticket ticket, TimePoint until) override;
 
  private:
   struct Operation {
@@ -45,6 +46,7 @@ class SimulatedTransport final : public Transport {
   };
 
   Duration on_the_link(double bytes) const;
+  void complete(Ticket ticket);
 
   const std::unique_ptr<Transport> inner_;
   const LinkSpeed speed_;

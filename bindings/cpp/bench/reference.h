@@ -26,7 +26,7 @@ namespace hvd::bench {
 // For memory that a collective must overwrite: in no result but of bool, which has no third value.
 inline constexpr int kStale = 127;
 
-inline constexpr int kMaxCalls = 1000;
+inline constexpr int kMaxCalls = 20'000;
 
 // One round of one collective. Results are worked out in double or modulo 2^64, and are exact in both.
 template <typename T>

@@ -1,6 +1,7 @@
 #include "bindings/cpp/bench/workload.h"
 
 #include <hvd.hpp>
+#include <optional>
 #include <span>
 #include <string>
 #include <variant>
@@ -87,6 +88,10 @@ class TensorWorkload : public Workload {
   }
 
   void run() override {
+    if (tensors_.size() == 1 && !settings_.grouped) {
+      returned_ = perform(tensors_.front());
+      return;
+    }
     pending_.clear();
     if (settings_.grouped) {
       pending_.push_back(grouped_allreduce_async(group_, *settings_.op, tensors_.front().call));
@@ -98,6 +103,10 @@ class TensorWorkload : public Workload {
 
   std::int64_t count_errors(int round, int calls) override {
     const std::vector<Pattern<T>> parts = expected(round, settings_.in_place ? calls : 1);
+    if (pending_.empty()) {
+      Tensor<T>& tensor = tensors_.front();
+      return errors_in(returned_ ? std::span<const T>(*returned_) : tensor.output(), tensor, parts);
+    }
     std::int64_t errors = 0;
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
       const auto count = [&](auto& future) { return errors_in(result(tensors_[i], future), tensors_[i], parts); };
@@ -120,6 +129,24 @@ class TensorWorkload : public Workload {
     }
     if (settings_.in_place) return allreduce_async(input, *settings_.op, tensor.call);
     return allreduce_async(input, tensor.separate_output.values(), *settings_.op, tensor.call);
+  }
+
+  // What is returned, and not written to an output.
+  std::optional<std::vector<T>> perform(Tensor<T>& tensor) {
+    const std::span<T> input = tensor.input.values();
+    switch (settings_.collective) {
+      case Collective::allgather: return allgather(input, tensor.call);
+      case Collective::reducescatter: return reducescatter(input, *settings_.op, tensor.call);
+      case Collective::alltoall: return alltoall(input, {}, tensor.call).values;
+      case Collective::broadcast: broadcast(input, kRoot, tensor.call); return std::nullopt;
+      default: break;
+    }
+    if (settings_.in_place) {
+      allreduce(input, *settings_.op, tensor.call);
+    } else {
+      allreduce(input, tensor.separate_output.values(), *settings_.op, tensor.call);
+    }
+    return std::nullopt;
   }
 
   static std::span<const T> result(Tensor<T>& tensor, Future<void>&) { return tensor.output(); }
@@ -162,7 +189,9 @@ class TensorWorkload : public Workload {
   const int rank_;
   std::vector<Tensor<T>> tensors_;
   std::vector<std::span<T>> group_;  // all inputs, if they are submitted as one operation
-  std::vector<Pending> pending_;     // of the last run
+  // Of the last run: of several tensors, or of one, which is waited for where it is called, as programs do.
+  std::vector<Pending> pending_;
+  std::optional<std::vector<T>> returned_;
 };
 
 }  // namespace

@@ -73,19 +73,37 @@ LocalNetwork::Channel& LocalTransport::channel_of(const Operation& operation) {
 void LocalTransport::wait(Ticket ticket, Deadline deadline) {
   if (left_) throw Internal("the transport is used after it failed");
   Operation& operation = operations_.find(ticket);
+  const TimePoint started = Clock::now();
   try {
-    await_completion(operation, deadline);
+    if (!await_completion(operation, deadline)) {
+      throw Timeout(describe_timeout(operation, name_of(operation.peer), Clock::now() - started));
+    }
   } catch (...) {
-    leave();
-    // The reason of the job's end explains more than the connection that broke because of it.
-    abort_.check();
-    throw;
+    fail();
   }
   operations_.retire(operation);
 }
 
-void LocalTransport::await_completion(const Operation& operation, Deadline deadline) {
-  const TimePoint started = Clock::now();
+bool LocalTransport::wait_until(Ticket ticket, TimePoint until) {
+  if (left_) throw Internal("the transport is used after it failed");
+  Operation& operation = operations_.find(ticket);
+  try {
+    if (!await_completion(operation, until)) return false;
+  } catch (...) {
+    fail();
+  }
+  operations_.retire(operation);
+  return true;
+}
+
+void LocalTransport::fail() {
+  leave();
+  // The reason of the job's end explains more than the connection that broke because of it.
+  abort_.check();
+  throw;
+}
+
+bool LocalTransport::await_completion(const Operation& operation, TimePoint until) {
   LocalNetwork::Channel& channel = channel_of(operation);
   const bool sending = operation.kind == Operation::Kind::send;
   std::unique_lock lock(channel.mutex);
@@ -99,9 +117,10 @@ void LocalTransport::await_completion(const Operation& operation, Deadline deadl
       throw PeerLost(describe_loss(operation, name_of(operation.peer)));
     }
     const TimePoint now = Clock::now();
-    if (now >= deadline) throw Timeout(describe_timeout(operation, name_of(operation.peer), now - started));
-    channel.changed.wait_until(lock, std::min(deadline, now + kAbortPollInterval));
+    if (now >= until) return false;
+    channel.changed.wait_until(lock, std::min(until, now + kAbortPollInterval));
   }
+  return true;
 }
 
 void LocalTransport::flush_sends() {

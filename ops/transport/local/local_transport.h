@@ -60,11 +60,15 @@ class LocalTransport final : public Transport {
   Ticket post_send(int peer, Tag tag, std::span<const std::byte> bytes) override;
   Ticket post_receive(int peer, Tag tag, std::span<std::byte> bytes) override;
   void wait(Ticket ticket, Deadline deadline) override;
+  bool wait_until(Ticket ticket, TimePoint until) override;
 
  private:
   Ticket post(Operation operation);
   LocalNetwork::Channel& channel_of(const Operation& operation);
-  void await_completion(const Operation& operation, Deadline deadline);
+  // Whether the operation is complete; false only from then on.
+  bool await_completion(const Operation& operation, TimePoint until);
+  // Ends a call that failed, as TcpTransport does.
+  [[noreturn]] void fail();
   void flush_sends();
   // Withdraws everything posted: from here on no peer touches this rank's memory.
   void leave();

@@ -103,28 +103,44 @@ void TcpTransport::activate(Connection& connection) {
 void TcpTransport::wait(Ticket ticket, Deadline deadline) {
   if (failed_) throw Internal("the transport is used after it failed");
   Operation& operation = operations_.find(ticket);
+  const TimePoint started = Clock::now();
   try {
-    await_completion(operation, deadline);
+    if (!await_completion(operation, deadline, credit_)) {
+      throw Timeout(describe_timeout(operation, peer_of(operation.peer).name, Clock::now() - started));
+    }
   } catch (...) {
     fail();
   }
   operations_.retire(operation);
 }
 
-void TcpTransport::await_completion(const Operation& operation, Deadline deadline) {
-  if (operation.done || (credit_.worth_spinning() && look_busily(operation))) return;
+bool TcpTransport::wait_until(Ticket ticket, TimePoint until) {
+  if (failed_) throw Internal("the transport is used after it failed");
+  Operation& operation = operations_.find(ticket);
+  try {
+    if (!await_completion(operation, until, arrival_credit_)) return false;
+  } catch (...) {
+    fail();
+  }
+  operations_.retire(operation);
+  return true;
+}
 
-  const TimePoint started = Clock::now();
+bool TcpTransport::await_completion(const Operation& operation, TimePoint until, SpinCredit& credit) {
+  if (operation.done) return true;
+  if (credit.worth_spinning()) {
+    credit.spun(look_busily(operation));
+    if (operation.done) return true;
+  }
   progress();
   while (!operation.done) {
     abort_.check();
     const TimePoint now = Clock::now();
-    if (now >= deadline) {
-      throw Timeout(describe_timeout(operation, peer_of(operation.peer).name, now - started));
-    }
-    poll_active(std::min(deadline, now + kAbortPollInterval));
+    if (now >= until) return false;
+    poll_active(std::min(until, now + kAbortPollInterval));
     progress();
   }
+  return true;
 }
 
 // Reads only where the awaited message is: what has come from others meanwhile is taken when it is their turn.
@@ -137,7 +153,6 @@ bool TcpTransport::look_busily(const Operation& operation) {
     for (const auto& connection : awaited.connections) advance_receives(*connection);
     if (operation.done) break;
   }
-  credit_.spun(operation.done);
   return operation.done;
 }
 

@@ -39,6 +39,7 @@ class TcpTransport final : public Transport {
   Ticket post_send(int peer, Tag tag, std::span<const std::byte> bytes) override;
   Ticket post_receive(int peer, Tag tag, std::span<std::byte> bytes) override;
   void wait(Ticket ticket, Deadline deadline) override;
+  bool wait_until(Ticket ticket, TimePoint until) override;
 
  private:
   struct Connection;
@@ -50,7 +51,8 @@ class TcpTransport final : public Transport {
   void progress();
   void advance_sends(Connection& connection);
   void advance_receives(Connection& connection);
-  void await_completion(const Operation& operation, Deadline deadline);
+  // Whether the operation is complete; false only from then on.
+  bool await_completion(const Operation& operation, TimePoint until, SpinCredit& credit);
   // As long as the policy says; whether the operation is complete now.
   bool look_busily(const Operation& operation);
   // Sleeps until an active connection is ready, at most until `until`.
@@ -67,7 +69,8 @@ class TcpTransport final : public Transport {
   std::map<int, std::unique_ptr<Peer>> peers_;  // by global rank
   std::vector<Connection*> active_;             // those with posted work
   OperationWindow operations_;
-  SpinCredit credit_;
+  SpinCredit credit_;          // of wait()
+  SpinCredit arrival_credit_;  // of wait_until(): peers who may be busy with something else
   bool failed_ = false;
 };
 

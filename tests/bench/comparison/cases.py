@@ -7,6 +7,7 @@ from dataclasses import dataclass
 KB, MB = 1 << 10, 1 << 20
 
 HVD = "hvd"
+HVD_DIRECT = "hvd called directly"  # the data plane alone, where the other one is a program's own call
 COPY = "copy"  # the machine's own limit
 GLOO, GLOO_ROUND_ROBIN = "gloo", "gloo dealt round"  # its ranks in host order, or host by host
 HVD_AND_GLOO = "hvd and gloo"  # in the same processes, by turns
@@ -41,7 +42,9 @@ class Case:
     collective: str = "allreduce"
     tensors: int = 1
     arena: bool = False  # hvd's tensors lie in the memory that the ranks share, the others' where they always do
+    from_cpp: bool = False  # hvd as a program calls it (hvd.hpp), and not its data plane alone
     from_python: bool = False
+    title: str = ""  # that torch_vs_gloo.py has for it, if not the size and "synchronous"
 
 
 PINNED_PAIR = Place(ranks=2, pinned=True)
@@ -68,6 +71,9 @@ CASES = (
     Case("np=2 pinned, 100 tensors", PINNED_PAIR, (64 * MB,), (HVD, *ALL_MPI), tensors=100),
     *(crowded(ranks) for ranks in (4, 8, 16)),
     *(other_collective(name, place) for place in (PINNED_PAIR, Place(ranks=4)) for name in OTHER_COLLECTIVES),
+    Case("np=2 pinned, from C++", PINNED_PAIR, (8, 64, KB, 4 * KB), (HVD, HVD_DIRECT, *ALL_MPI), from_cpp=True),
+    Case("np=2 pinned, small from Python", PINNED_PAIR, (8,), (HVD_AND_GLOO,)),
+    Case("np=16, 160 tensors from Python", Place(ranks=16), (1280,), (HVD_AND_GLOO,), tensors=160, title="160 tensors"),
     Case("np=2 pinned, from Python", PINNED_PAIR, (16 * MB,), (HVD_AND_GLOO,)),
     Case("np=4, from Python", Place(ranks=4), (16 * MB,), (HVD_AND_GLOO,)),
     Case("np=2, beside Horovod", Place(ranks=2), (8, 64 * KB, 16 * MB), (HVD, HOROVOD), from_python=True),

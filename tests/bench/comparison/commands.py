@@ -16,6 +16,7 @@ from .cases import (
     HOROVOD,
     HVD,
     HVD_AND_GLOO,
+    HVD_DIRECT,
     MPI,
     MPI_IN_PLACE,
     MPI_NO_CMA,
@@ -25,7 +26,7 @@ from .cases import (
     format_size,
 )
 from .limits import LINK_GIGABITS
-from .preparation import HVD_PROGRAM, MPI_PROGRAM, ROOT
+from .preparation import BENCH_PROGRAM, HVD_PROGRAM, MPI_PROGRAM, ROOT
 
 BENCH = ROOT / "tests/bench"
 NETLAB = ROOT / "tests/support/netlab.sh"
@@ -84,12 +85,28 @@ def hvd(launch: Launch) -> list[str]:
     case, place = launch.case, launch.case.place
     if case.from_python:
         return [str(HVDRUN), "-np", str(place.size), *torch_program("hvd", launch)]
+    if case.from_cpp:
+        return hvd_bench(launch)
     program = [str(HVD_PROGRAM), *launch.collective(), "--ranks-per-host", str(place.ranks)]
     program += ["--arena"] if case.arena else []
     if place.hosts == 1:
         return program
     program += ["--hosts", str(place.hosts), "--store", str(launch.store), "--address", address(0)]
     return on_hosts(place, [(host, [*program, "--host", str(host)]) for host in range(place.hosts)])
+
+
+def hvd_bench(launch: Launch) -> list[str]:
+    place = launch.case.place
+    program = [str(BENCH_PROGRAM), launch.case.collective, *launch.work()]
+    if place.pinned:
+        cpus = " ".join(map(str, sorted(os.sched_getaffinity(0))))
+        script = f'cpus=({cpus}); exec taskset -c "${{cpus[HVD_LOCAL_RANK % ${{#cpus[@]}}]}}" {shlex.join(program)}'
+        program = ["bash", "-c", script]
+    return [str(HVDRUN), "-np", str(place.size), *program]
+
+
+def hvd_direct(launch: Launch) -> list[str]:
+    return hvd(replace(launch, case=replace(launch.case, from_cpp=False)))
 
 
 def copy(launch: Launch) -> list[str]:
@@ -134,7 +151,7 @@ def gloo(host_of: Callable[[int, Place], int]) -> Callable[[Launch], list[str]]:
 
 def hvd_and_gloo(launch: Launch) -> list[str]:
     place = launch.case.place
-    title = f"{format_size(launch.case.sizes[0])}, synchronous"
+    title = launch.case.title or f"{format_size(launch.case.sizes[0])}, synchronous"
     program = [sys.executable, str(BENCH / "torch_vs_gloo.py"), "--only", title, "--json", str(launch.results)]
     rounds = max(5, round(50 * launch.seconds))
     program += ["--rounds", str(rounds), *(["--pin"] if place.pinned else [])]
@@ -150,6 +167,7 @@ WITHOUT_CMA = ("--mca", "btl_vader_single_copy_mechanism", "none")
 
 COMMANDS: dict[str, Callable[[Launch], list[str]]] = {
     HVD: hvd,
+    HVD_DIRECT: hvd_direct,
     COPY: copy,
     MPI: open_mpi(),
     MPI_IN_PLACE: open_mpi(in_place=True),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .cases import ALL_MPI, GLOO, GLOO_ROUND_ROBIN, HOROVOD, KB, MB, MPI, OTHER_COLLECTIVES, OTHER_SIZES
+from .cases import ALL_MPI, GLOO, GLOO_ROUND_ROBIN, HOROVOD, HVD_DIRECT, KB, MB, MPI, OTHER_COLLECTIVES, OTHER_SIZES
 
 BEST_MPI = "Open MPI at its best"
 MACHINE = "the machine's limit"
@@ -15,6 +15,7 @@ WIRE = "the wire's limit"
 
 # Who stands for a peer: the best of these contenders.
 PEERS = {
+    HVD_DIRECT: (HVD_DIRECT,),
     MPI: (MPI,),
     BEST_MPI: ALL_MPI,
     GLOO: (GLOO,),
@@ -59,6 +60,10 @@ GATES = (
     Gate(("np=16",), (MPI, BEST_MPI), (KB,), 5.0),
     Gate(("np=16",), (MPI, BEST_MPI), (16 * MB,), 1.5),
     Gate(("np=2 pinned, from Python", "np=4, from Python"), (GLOO,), (16 * MB,), 2.5),
+    Gate(("np=2 pinned, from C++",), (MPI, BEST_MPI), (8, 64, KB, 4 * KB), 1.3),
+    Gate(("np=2 pinned, from C++",), (HVD_DIRECT,), (8,), 1 / 1.3),
+    Gate(("np=2 pinned, small from Python",), (GLOO,), (8,), 15.0),
+    Gate(("np=16, 160 tensors from Python",), (GLOO,), (1280,), 3.0),
     Gate(("np=2 pinned",), (MACHINE,), (4 * MB,), 0.70),
     Gate(("np=2 pinned",), (MACHINE,), (64 * MB,), 0.40),
     Gate(("4 hosts", "8 hosts"), (WIRE,), (32 * MB,), 0.93),

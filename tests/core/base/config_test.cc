@@ -22,7 +22,13 @@ TEST_CASE("an empty environment gives the defaults") {
   CHECK(config.start_timeout == 30s);
   CHECK(config.log_level == LogLevel::warning);
   CHECK(config.join_divisor == JoinDivisor::all);
-  CHECK(config.fusion_threshold_bytes == 64 << 20);
+  CHECK(config.fusion_threshold_bytes == kAutomaticThreshold);
+  CHECK(config.coalescing == 30us);
+  CHECK_FALSE(config.autotune);
+  CHECK(config.autotune_log.empty());
+  CHECK(config.autotune_warmup_samples == 3);
+  CHECK(config.autotune_steps_per_sample == 3);
+  CHECK(config.autotune_max_samples == 24);
   CHECK(config.cache_capacity == 1024);
   CHECK(config.stall_check);
   CHECK(config.stall_warning == 10s);
@@ -34,6 +40,7 @@ TEST_CASE("an empty environment gives the defaults") {
   CHECK(config.shared_memory);
   CHECK(config.chunk_bytes == 256 << 10);
   CHECK(config.instruction_set == "auto");
+  CHECK(config.given.empty());
 }
 
 TEST_CASE("values are read") {
@@ -70,10 +77,17 @@ TEST_CASE("Horovod's names are read, and hvd's win") {
   CHECK(config_of({{"HOROVOD_RANK", "1"}, {"HOROVOD_SIZE", "2"}}).rank == 1);
   CHECK(config_of({{"HOROVOD_FUSION_THRESHOLD", "1000"}, {"HVD_FUSION_THRESHOLD", "2000"}}).fusion_threshold_bytes ==
         2000);
+  CHECK(config_of({{"HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES", "20"}}).autotune_max_samples == 20);
   // A value that is not used is not judged either.
   CHECK(
       config_of({{"HOROVOD_FUSION_THRESHOLD", "nonsense"}, {"HVD_FUSION_THRESHOLD", "2000"}}).fusion_threshold_bytes ==
       2000);
+}
+
+TEST_CASE("what the environment gives is known by hvd's name, be it the default's value or not") {
+  const Config config = config_of({{"HOROVOD_FUSION_THRESHOLD", "67108864"}, {"HVD_AUTOTUNE", "1"}, {"PATH", "/bin"}});
+  CHECK(config.given == std::set<std::string, std::less<>>{"HVD_AUTOTUNE", "HVD_FUSION_THRESHOLD"});
+  CHECK(config.autotune);
 }
 
 TEST_CASE("a bad value is refused with its variable, itself and what is allowed") {
@@ -95,8 +109,10 @@ TEST_CASE("a bad value is refused with its variable, itself and what is allowed"
       {"HVD_SOCKETS_PER_PEER", "65", "a whole number from 0 to 64"},
       {"HVD_JOIN_DIVISOR", "some", "all or contributing"},
       {"HVD_SHARED_MEMORY", "maybe", "0 or 1"},
+      {"HVD_CYCLE_TIME", "-1", "milliseconds"},
       {"HVD_CHUNK_BYTES", "5000", "multiple of 4096"},
       {"HVD_CHUNK_BYTES", "0", "multiple of 4096"},
+      {"HVD_AUTOTUNE_STEPS_PER_SAMPLE", "0", "from 1"},
       {"HVD_LOG_LEVEL", "loud", "warning"},
       {"HOROVOD_CACHE_CAPACITY", "many", "whole number"},
   };
@@ -129,7 +145,7 @@ TEST_CASE("an unknown name is answered with the nearest known one") {
 
 TEST_CASE("the documentation lists every knob with its default") {
   const std::string text = environment_documentation();
-  CHECK(text.find("| `HVD_FUSION_THRESHOLD` | `HOROVOD_FUSION_THRESHOLD` | `67108864` |") != std::string::npos);
+  CHECK(text.find("| `HVD_FUSION_THRESHOLD` | `HOROVOD_FUSION_THRESHOLD` | `auto` |") != std::string::npos);
   CHECK(text.find("| `HVD_CHUNK_BYTES` |") != std::string::npos);
 }
 

@@ -1,6 +1,7 @@
 // What becomes of negotiated responses at a rank that has the submission, and at one that has joined.
 #include "core/execution/call_builder.h"
 
+#include <array>
 #include <memory>
 
 #include "core/base/error.h"
@@ -26,22 +27,19 @@ Response response_to(Request request, std::int32_t contributing, Rows rows = {})
 // What rank 2 is to do. With a request of its own it has submitted it.
 struct Rank {
   CollectiveCall build(const Response& response, JoinDivisor divisor = JoinDivisor::all) const {
-    return build_call({.items = {{&response, 0}}}, kThree, 2, pending, divisor);
+    return build_call({.items = {{&response, 0}}}, kThree, 2, std::array{own.get()}, divisor);
   }
   void submit(Request request) {
-    Submission submission;
-    submission.inputs = {{.data = memory.data(), .shape = request.tensors[0].shape}};
-    if (!has_outputs_of_its_own(request.collective)) submission.outputs = submission.inputs;
-    submission.request = std::move(request);
-    submission.work = std::make_shared<Work>();
-    pending.insert(std::move(submission));
+    own = std::make_unique<Submission>(nullptr);
+    own->tensors = {{.input = memory.data(), .output = memory.data()}};
+    own->allocates_outputs = has_outputs_of_its_own(request.collective);
+    own->request = std::move(request);
   }
   static bool has_outputs_of_its_own(Collective collective) {
     return collective != Collective::allreduce && collective != Collective::broadcast;
   }
 
-  Metrics metrics;
-  PendingTable pending{metrics};
+  std::unique_ptr<Submission> own;
   std::vector<float> memory = std::vector<float>(100);
 };
 
@@ -73,24 +71,50 @@ TEST_CASE("A rank that has joined has nothing to give and nowhere to put what co
   }
 }
 
+TEST_CASE("A call without memory is the same as one with it, but for the addresses") {
+  Request average = allreduce("x", {2, 3});
+  average.op = ReduceOp::average;
+  average.prescale = 0.5;
+  for (const Request& request : {average, broadcast("x", 1)}) {
+    CAPTURE(collective_name(request.collective));
+    const Response response = response_to(request, 3);
+    Rank rank;
+    rank.submit(request);
+    const CollectiveCall with = rank.build(response);
+    const CollectiveCall without = build_call_without_memory({.items = {{&response, 0}}}, kThree, JoinDivisor::all);
+    CHECK(without.collective == with.collective);
+    CHECK(without.op == with.op);
+    CHECK(without.root == with.root);
+    CHECK(without.prescale == with.prescale);
+    CHECK(without.postscale == with.postscale);
+    CHECK(without.dtype == with.dtype);
+    CHECK(without.device == with.device);
+    CHECK(without.set == with.set);
+    REQUIRE(without.pieces.size() == 1);
+    CHECK(without.pieces[0].elements == with.pieces[0].elements);
+    CHECK(without.pieces[0].input == nullptr);
+    CHECK(without.pieces[0].output == nullptr);
+  }
+}
+
 TEST_CASE("Outputs leave out the rows of ranks that have joined") {
   Rank gathers;
   gathers.submit(allgather("x", {4, 2}));
   const CollectiveCall gather = gathers.build(response_to(allgather("x", {5, 2}), 2, {{5, 0, 4}}));
   CHECK(gather.pieces[0].elements == 8);
-  CHECK(gathers.pending.find(0, "x")->work->outputs.at(0).shape == Shape{9, 2});
+  CHECK(gathers.own->work.outputs.at(0).shape == Shape{9, 2});
 
   Rank exchanges;
   exchanges.submit(alltoall("x", {0, 2, 1}));
   exchanges.build(response_to(alltoall("x", {0, 2, 1}), 2, {{0, 0, 0}, {0, 1, 6}, {0, 2, 1}}));
-  const Work& work = *exchanges.pending.find(0, "x")->work;
+  const Work& work = exchanges.own->work;
   CHECK(work.outputs.at(0).shape == Shape{7, 4});
   CHECK(work.received_splits == std::vector<std::int64_t>{0, 6, 1});
 
   Rank scatters;
   scatters.submit(reducescatter("x", {7, 2}));
   scatters.build(response_to(reducescatter("x", {7, 2}), 1));
-  CHECK(scatters.pending.find(0, "x")->work->outputs.at(0).shape == Shape{2, 2});
+  CHECK(scatters.own->work.outputs.at(0).shape == Shape{2, 2});
 }
 
 TEST_CASE("What an average is divided by") {

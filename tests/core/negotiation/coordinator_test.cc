@@ -16,18 +16,19 @@ const TimePoint kStart{1000s};
 
 // A coordinator, and ranks that have always applied every message that was sent.
 struct Job {
-  explicit Job(int size, std::size_t cache_capacity = 16, Duration limit = 0s)
+  explicit Job(int size, std::size_t cache_capacity = 16, Duration limit = 0s, AnswerPolicy answers = {})
       : coordinator({.size = size,
                      .cache_capacity = cache_capacity,
                      .stall_check = true,
                      .stall_warning = 10s,
-                     .stall_limit = limit},
+                     .stall_limit = limit,
+                     .answers = answers},
                     describe_test_rank) {}
 
   void ask(int rank, Request request) { send(rank, {.applied = number, .hits = {}, .requests = {std::move(request)}}); }
   void hit(int rank, std::uint32_t slot) { send(rank, {.applied = number, .hits = {slot}, .requests = {}}); }
   void leave(int rank) { send(rank, {.applied = number, .hits = {}, .requests = {}, .shut_down = true}); }
-  void send(int rank, const RankMessage& message) { coordinator.receive(rank, message, now); }
+  void send(int rank, const RankMessage& message) { coordinator.receive(rank, said_by(rank, message), now); }
 
   std::vector<CoordinatorMessage::Entry> answers() {
     auto message = coordinator.respond(now);
@@ -87,6 +88,74 @@ TEST_CASE("An operation executes once the last rank has asked, in the order of r
   CHECK(entries[1].response->request == allreduce("a"));
   CHECK(entries[0].response->slot != entries[1].response->slot);
   CHECK(job.silent());
+}
+
+TEST_CASE("A burst is answered as one, after tens of microseconds at most") {
+  Job job(2, 16, 0s, {.coalescing = 30us});
+  job.ask(0, allreduce("a"));
+  job.ask(0, allreduce("b"));
+  job.ask(1, allreduce("a"));
+  CHECK(job.silent());
+  CHECK(job.coordinator.next_deadline() == kStart + 30us);
+  SECTION("all of it") {
+    job.now += 10us;
+    job.ask(1, allreduce("b"));
+    CHECK(job.answers().size() == 2);
+  }
+  SECTION("or what has come until then") {
+    job.now += 30us;
+    job.expect_execute(allreduce("a"));
+    CHECK(job.coordinator.next_deadline() == kStart + 10s);
+    job.ask(1, allreduce("b"));
+    job.expect_execute(allreduce("b"));
+  }
+  SECTION("before a rank leaves") {
+    job.leave(1);
+    const auto entries = job.answers();
+    REQUIRE(entries.size() == 2);
+    CHECK(entries[0].response->request == allreduce("a"));
+    CHECK(entries[1].response->kind == Response::Kind::shut_down);
+  }
+  SECTION("before a join ends") {
+    job.ask(1, allreduce("b"));
+    job.ask(0, join());
+    job.ask(1, join());
+    const auto entries = job.answers();
+    REQUIRE(entries.size() == 3);
+    CHECK(entries[2].response->kind == Response::Kind::all_joined);
+  }
+}
+
+TEST_CASE("What is urgent goes before what became ready earlier") {
+  Job job(2, 16, 0s, {.bucket_bytes = 24});
+  const auto urgent = [](const char* name, std::int32_t priority) {
+    Request request = allreduce(name);
+    request.priority = priority;
+    return request;
+  };
+  for (const Request& request : {urgent("a", 1), urgent("b", 0), urgent("c", 2)}) {
+    job.ask(0, request);
+    job.ask(1, request);
+  }
+  job.expect_execute(urgent("c", 2));
+  CHECK(job.coordinator.next_deadline() == TimePoint::min());
+  for (int rank : {0, 1}) job.ask(rank, urgent("d", 3));
+  job.expect_execute(urgent("d", 3));
+  job.expect_execute(urgent("a", 1));
+  job.expect_execute(urgent("b", 0));
+  CHECK(job.silent());
+}
+
+TEST_CASE("Knobs go to all ranks with the next answer") {
+  Job job(1);
+  const Knobs knobs{.fusion_threshold_bytes = 5, .coalescing_us = 7};
+  job.coordinator.tune(knobs);
+  CHECK(job.silent());
+  job.ask(0, allreduce("a"));
+  CHECK(job.coordinator.respond(job.now)->knobs == knobs);
+  ++job.number;
+  job.ask(0, allreduce("b"));
+  CHECK_FALSE(job.coordinator.respond(job.now)->knobs);
 }
 
 TEST_CASE("Rows are by rank, and the request is the lowest rank's") {
@@ -432,12 +501,12 @@ TEST_CASE("What ranks wait for is finished before the join that completes it") {
   job.ask(1, join());
   const auto entries = job.answers();
   REQUIRE(entries.size() == 4);
-  CHECK(entries[0].response->request.name == "y");
-  CHECK(entries[0].response->contributing == 2);
-  CHECK(entries[1].response->request.name == "x");
-  CHECK(entries[1].response->contributing == 1);
-  CHECK(entries[2].response->kind == Response::Kind::error);
-  CHECK(entries[2].response->ranks == std::vector<std::int32_t>{0});
+  CHECK(entries[0].response->kind == Response::Kind::error);
+  CHECK(entries[0].response->ranks == std::vector<std::int32_t>{0});
+  CHECK(entries[1].response->request.name == "y");
+  CHECK(entries[1].response->contributing == 2);
+  CHECK(entries[2].response->request.name == "x");
+  CHECK(entries[2].response->contributing == 1);
   CHECK(entries[3].response->kind == Response::Kind::all_joined);
   CHECK(entries[3].response->last_joined == 1);
 }

@@ -1,4 +1,5 @@
-// Ranks with caches of their own, a coordinator, and messages that are cut and delayed at random.
+// Ranks with caches of their own, a coordinator, a tree of gatherers between them, and messages that are cut and
+// delayed at random.
 //
 // Each rank submits each name a number of times (its rounds) and then joins; that is an epoch. What a rank asks for in
 // a round is a function of name, round and rank, so that the test knows beforehand how each round must end.
@@ -8,8 +9,11 @@
 #include <set>
 
 #include "core/base/error.h"
+#include "core/negotiation/control_tree.h"
 #include "core/negotiation/coordinator.h"
+#include "core/negotiation/gatherer.h"
 #include "core/negotiation/response_cache.h"
+#include "core/negotiation/unison.h"
 #include "core/negotiation/wire.h"
 #include "tests/core/negotiation/requests.h"
 #include "tests/support/catch.h"
@@ -27,7 +31,11 @@ struct Scenario {
   int percent_bad;      // rounds in which one rank disagrees
   bool uneven;          // ranks have different numbers of rounds
   int epochs;           // each ended by a join of all
+  int ranks_per_host = 64;
+  int radix = kControlRadix;
 };
+
+constexpr Duration kPatience = 20ms;
 
 constexpr std::uint64_t mix(std::uint64_t value) {
   value = (value ^ (value >> 33)) * 0xff51afd7ed558ccdu;
@@ -41,8 +49,20 @@ class Simulation {
       : scenario_(scenario),
         seed_(seed),
         random_(seed),
-        coordinator_({.size = scenario.size, .cache_capacity = scenario.cache_capacity}, describe_test_rank),
-        ranks_(static_cast<std::size_t>(scenario.size)) {}
+        trees_(trees_of(scenario)),
+        coordinator_(
+            {.size = scenario.size, .sources = trees_.front().sources(0), .cache_capacity = scenario.cache_capacity},
+            describe_test_rank),
+        ranks_(static_cast<std::size_t>(scenario.size)) {
+    for (int rank = 1; rank < scenario.size; ++rank) {
+      const ControlTree& tree = trees_[static_cast<std::size_t>(rank)];
+      if (!tree.is_leaf()) at(rank).gatherer.emplace(tree.sources(rank), kPatience);
+    }
+    for (int rank = 0; rank < scenario.size; ++rank) {
+      const ControlTree& tree = trees_[static_cast<std::size_t>(rank)];
+      if (at(rank).gatherer || rank == 0) at(rank).unison.emplace(tree.sources(rank), kPatience);
+    }
+  }
 
   void run() {
     for (epoch_ = 0; epoch_ < scenario_.epochs; ++epoch_) {
@@ -62,14 +82,19 @@ class Simulation {
 
   std::size_t cached_entries() const { return cached_entries_; }
   std::size_t stale_hits() const { return stale_hits_; }
+  int largest_statement() const { return largest_statement_; }
+  std::size_t unisons() const { return unisons_; }
 
  private:
   struct Rank {
     ResponseCache cache;
     std::uint64_t applied = 0;
     std::vector<Request> unsent;
-    std::deque<Bytes> to_coordinator;
-    std::deque<Bytes> from_coordinator;
+    std::optional<Gatherer> gatherer;
+    std::optional<Unison> unison;
+    std::deque<Bytes> to_parent;
+    std::deque<Bytes> from_parent;
+    std::deque<Bytes> to_apply;
     std::map<std::string, Request> pending;
     std::map<std::string, int> submitted;               // rounds of this epoch
     std::vector<std::string> executed;                  // in order: name and shape
@@ -115,14 +140,31 @@ class Simulation {
     return request;
   }
 
+  // Ranks are spread over the hosts in turn, so that a subtree's are not one range.
+  static std::vector<ControlTree> trees_of(const Scenario& scenario) {
+    const int hosts = (scenario.size + scenario.ranks_per_host - 1) / scenario.ranks_per_host;
+    std::vector<RankIdentity> identities;
+    for (int rank = 0; rank < scenario.size; ++rank) {
+      identities.push_back({.host_key = std::to_string(rank % hosts), .hostname = "host"});
+    }
+    std::vector<ControlTree> trees;
+    for (int rank = 0; rank < scenario.size; ++rank) {
+      trees.push_back(make_control_tree(make_topology(rank, identities), scenario.radix));
+    }
+    return trees;
+  }
+
   void step() {
     const int rank = pick(scenario_.size);
-    switch (pick(6)) {
+    now_ += std::chrono::milliseconds(pick(2));
+    switch (pick(8)) {
       case 0:
       case 1: return submit(rank);
       case 2: return flush(rank);
       case 3: return deliver(rank);
       case 4: return apply(rank);
+      case 5: return send_up(rank);
+      case 6: return pass_down(rank);
       default: return respond();
     }
   }
@@ -165,22 +207,84 @@ class Simulation {
     }
     rank.unsent.clear();
     message.hits.assign(hits.begin(), hits.end());
-    rank.to_coordinator.push_back(encode(message));
+    const Bytes own = encode(said_by(index, std::move(message)));
+    if (index == 0 || rank.gatherer) {
+      hear(index, index, own);
+    } else {
+      rank.to_parent.push_back(own);
+    }
   }
 
   void deliver(int index) {
     Rank& rank = at(index);
-    if (rank.to_coordinator.empty()) return;
-    const RankMessage message = decode_rank_message(rank.to_coordinator.front());
-    rank.to_coordinator.pop_front();
-    for (const std::uint32_t slot : message.hits) {
-      if (last_fill_[slot] > message.applied) ++stale_hits_;
+    if (rank.to_parent.empty()) return;
+    hear(trees_[static_cast<std::size_t>(index)].parent, index, rank.to_parent.front());
+    rank.to_parent.pop_front();
+  }
+
+  void hear(int node, int source, const Bytes& bytes) {
+    const bool idle = at(node).gatherer ? at(node).gatherer->idle() : coordinator_.idle();
+    read(node, at(node).unison->receive(source, bytes, idle, now_));
+  }
+
+  void read(int node, const Unison::Heard& heard) {
+    for (const auto& [source, message] : heard.apart) {
+      if (at(node).gatherer) {
+        at(node).gatherer->receive(source, message, now_);
+      } else {
+        note(message);
+        coordinator_.receive(source, message, now_);
+      }
     }
-    coordinator_.receive(index, message, TimePoint{});
+    if (!heard.together) return;
+    ++unisons_;
+    if (at(node).gatherer) {
+      at(node).gatherer->let_pass(heard.applied_by_all);
+      at(node).to_parent.push_back(*heard.together);
+    } else {
+      const SubtreeMessage message = decode_subtree_message(*heard.together);
+      note(message);
+      coordinator_.receive_from_all(message, now_);
+    }
+  }
+
+  void note(const SubtreeMessage& message) {
+    for (const RankMessage& part : message.messages) {
+      largest_statement_ = std::max(largest_statement_, part.ranks.count());
+      for (const std::uint32_t slot : part.hits) {
+        if (last_fill_[slot] > part.applied) ++stale_hits_;
+      }
+    }
+  }
+
+  void send_up(int index) {
+    Rank& rank = at(index);
+    if (rank.unison) read(index, rank.unison->take(now_));
+    if (!rank.gatherer) return;
+    if (const auto message = rank.gatherer->take(now_)) rank.to_parent.push_back(encode(*message));
+  }
+
+  void pass_down(int index) {
+    Rank& rank = at(index);
+    if (rank.from_parent.empty()) return;
+    const Bytes bytes = rank.from_parent.front();
+    rank.from_parent.pop_front();
+    if (rank.gatherer) {
+      read(index, rank.unison->break_up());
+      rank.gatherer->pass(decode_coordinator_message(bytes));
+    }
+    spread(index, bytes);
+  }
+
+  void spread(int index, const Bytes& bytes) {
+    at(index).to_apply.push_back(bytes);
+    for (const auto& [child, ranks] : trees_[static_cast<std::size_t>(index)].children) {
+      at(child).from_parent.push_back(bytes);
+    }
   }
 
   void respond() {
-    const auto message = coordinator_.respond(TimePoint{});
+    const auto message = coordinator_.respond(now_);
     if (!message) return;
     for (const auto& entry : message->entries) {
       if (!entry.response) {
@@ -190,15 +294,14 @@ class Simulation {
         last_fill_[entry.response->slot] = message->number;
       }
     }
-    const Bytes bytes = encode(*message);
-    for (Rank& rank : ranks_) rank.from_coordinator.push_back(bytes);
+    spread(0, encode(*message));
   }
 
   void apply(int index) {
     Rank& rank = at(index);
-    if (rank.from_coordinator.empty()) return;
-    const CoordinatorMessage message = decode_coordinator_message(rank.from_coordinator.front());
-    rank.from_coordinator.pop_front();
+    if (rank.to_apply.empty()) return;
+    const CoordinatorMessage message = decode_coordinator_message(rank.to_apply.front());
+    rank.to_apply.pop_front();
     REQUIRE(message.number == ++rank.applied);
     for (const auto& entry : message.entries) {
       if (!entry.response) {
@@ -311,8 +414,12 @@ class Simulation {
   const Scenario scenario_;
   const unsigned seed_;
   std::mt19937 random_;
+  const std::vector<ControlTree> trees_;  // as each rank sees it
   Coordinator coordinator_;
   std::vector<Rank> ranks_;
+  TimePoint now_{};
+  int largest_statement_ = 0;  // ranks
+  std::size_t unisons_ = 0;
   int epoch_ = 0;
   std::size_t cached_entries_ = 0;
   std::size_t stale_hits_ = 0;
@@ -326,13 +433,16 @@ class Simulation {
 TEST_CASE(
     "However messages are cut and delayed, every submission has its one right answer, in the same order everywhere") {
   const Scenario scenarios[] = {
-      {1, 3, 6, 2, 20, 0, false, 2},  {2, 6, 8, 16, 10, 0, false, 2}, {3, 6, 8, 16, 10, 30, false, 2},
-      {4, 8, 8, 3, 20, 20, false, 2}, {4, 8, 8, 0, 20, 20, false, 2}, {8, 6, 6, 4, 10, 20, false, 2},
-      {3, 5, 8, 3, 10, 0, true, 3},   {5, 6, 8, 4, 10, 20, true, 3},  {8, 5, 5, 16, 0, 0, true, 2},
-      {2, 12, 30, 3, 5, 0, false, 1},
+      {1, 3, 6, 2, 20, 0, false, 2},         {2, 6, 8, 16, 10, 0, false, 2},        {3, 6, 8, 16, 10, 30, false, 2},
+      {4, 8, 8, 3, 20, 20, false, 2},        {4, 8, 8, 0, 20, 20, false, 2},        {8, 6, 6, 4, 10, 20, false, 2},
+      {3, 5, 8, 3, 10, 0, true, 3},          {5, 6, 8, 4, 10, 20, true, 3},         {8, 5, 5, 16, 0, 0, true, 2},
+      {2, 12, 30, 3, 5, 0, false, 1},        {8, 6, 6, 16, 10, 20, true, 2, 2, 16}, {9, 6, 6, 4, 20, 20, true, 2, 1, 2},
+      {15, 4, 5, 16, 10, 20, true, 2, 2, 2}, {15, 6, 10, 3, 10, 0, false, 1, 3, 1},
   };
   std::size_t cached_entries = 0;
   std::size_t stale_hits = 0;
+  int largest_statement = 0;
+  std::size_t unisons = 0;
   for (const Scenario& scenario : scenarios) {
     for (unsigned seed = 0; seed < 25; ++seed) {
       CAPTURE(scenario.size, scenario.names, scenario.cache_capacity, scenario.uneven, seed);
@@ -340,9 +450,13 @@ TEST_CASE(
       simulation.run();
       cached_entries += simulation.cached_entries();
       stale_hits += simulation.stale_hits();
+      largest_statement = std::max(largest_statement, simulation.largest_statement());
+      unisons += simulation.unisons();
     }
   }
   // The scenarios reach what they are for.
   CHECK(cached_entries > 1000);
   CHECK(stale_hits > 100);
+  CHECK(largest_statement > 2);
+  CHECK(unisons > 20);
 }

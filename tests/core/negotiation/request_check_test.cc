@@ -8,7 +8,7 @@ using namespace hvd;
 
 namespace {
 
-const ProcessSet kThree{.id = 0, .ranks = {0, 1, 2}};
+constexpr int kThree = 3;
 
 Request with(Request request, void (*change)(Request&)) {
   change(request);
@@ -138,19 +138,22 @@ TEST_CASE("Ranks that have joined can be left out where their neutral elements s
 
 TEST_CASE("An agreement gives each rank's request back, and rows by rank") {
   Agreement gather(3, allgather("g", {4, 2}));
-  gather.add(2, allgather("g", {4, 2}));
-  gather.add(0, allgather("g", {0, 2}));
-  CHECK(gather.request_of(0) == allgather("g", {0, 2}));
-  CHECK(gather.request_of(2) == allgather("g", {4, 2}));
-  CHECK_FALSE(gather.has(1));
+  gather.add(RankSet(2), allgather("g", {4, 2}));
+  gather.add(RankSet(0), allgather("g", {0, 2}));
+  CHECK(gather.request_of(RankSet(0)).request == allgather("g", {0, 2}));
+  CHECK(gather.request_of(RankSet(2)).request == allgather("g", {4, 2}));
+  CHECK_FALSE(gather.asked().contains(1));
+  const SharedRequest both = gather.request_of(gather.asked());
+  CHECK(both.request == allgather("g", {0, 2}));
+  CHECK(request_of(RankSet(2), gather.asked(), both).request == allgather("g", {4, 2}));
   CHECK(gather.response().request == allgather("g", {0, 2}));
   CHECK(gather.response().contributing == 2);
   CHECK(gather.response().rows == std::vector<std::vector<std::int64_t>>{{0, 0, 4}});
 
   Agreement exchange(2, alltoall("a", {1, 2}));
-  exchange.add(0, alltoall("a", {1, 2}));
-  exchange.add(1, alltoall("a", {0, 5}));
-  CHECK(exchange.request_of(1) == alltoall("a", {0, 5}));
+  exchange.add(RankSet(0), alltoall("a", {1, 2}));
+  exchange.add(RankSet(1), alltoall("a", {0, 5}));
+  CHECK(exchange.request_of(RankSet(1)).request == alltoall("a", {0, 5}));
   CHECK(exchange.response().rows == std::vector<std::vector<std::int64_t>>{{1, 2}, {0, 5}});
   CHECK(find_overflow(exchange.response()).empty());
 }
@@ -158,14 +161,14 @@ TEST_CASE("An agreement gives each rank's request back, and rows by rank") {
 TEST_CASE("A result beyond 2^63 bytes is noticed though each part is within") {
   const std::int64_t huge = std::int64_t{1} << 60;
   Agreement gather(2, allgather("g", {huge}));
-  gather.add(0, allgather("g", {huge}));
-  gather.add(1, allgather("g", {huge}));
+  gather.add(RankSet(0), allgather("g", {huge}));
+  gather.add(RankSet(1), allgather("g", {huge}));
   CHECK_FALSE(find_overflow(gather.response()).empty());
 
   Request half = alltoall("a", {huge, 0});
   half.tensors[0] = {DType::int8, {huge, 4}};
   Agreement exchange(2, half);
-  exchange.add(0, half);
-  exchange.add(1, half);
+  exchange.add(RankSet(0), half);
+  exchange.add(RankSet(1), half);
   CHECK_FALSE(find_overflow(exchange.response()).empty());
 }

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/negotiation/rank_message.h"
 #include "core/submission/request.h"
 
 namespace hvd {
@@ -42,6 +43,15 @@ inline Request reducescatter(std::string name, Shape shape) {
 }
 inline Request barrier(std::string name) { return make_request(Collective::barrier, std::move(name)); }
 inline Request join() { return make_request(Collective::join, "join"); }
+
+// What one rank says for itself.
+inline SubtreeMessage said_by(int rank, RankMessage message) {
+  message.ranks = RankSet(rank);
+  message.latest = message.applied;
+  SubtreeMessage whole{.applied_by_all = message.applied};
+  whole.messages.push_back(std::move(message));
+  return whole;
+}
 
 inline std::string describe_test_rank(int rank) {
   return "rank " + std::to_string(rank) + " on host-" + std::string(1, static_cast<char>('a' + rank % 26));

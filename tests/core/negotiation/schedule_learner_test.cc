@@ -115,3 +115,22 @@ TEST_CASE("schedule learner: a schedule that did not last makes the next one tak
   stream.learner.given_up(8);
   CHECK(steps_needed() == 2);
 }
+
+TEST_CASE("schedule learner: a schedule that would have lasted makes up for those that did not") {
+  Stream stream;
+  stream.run("ab|ab|");
+  for (int i = 0; i < 6; ++i) stream.learner.given_up(0);
+  const auto round = [&stream](int steps) {
+    stream.run("x|");
+    for (int step = 0; step < steps; ++step) {
+      stream.run("ab|");
+      if (stream.learner.has_schedule()) return step + 1;
+    }
+    return 0;
+  };
+  // The first belongs to the step with x, the second is the first of its kind: so many are repetitions as remain.
+  CHECK(round(17) == 0);
+  CHECK(round(17) == 0);
+  CHECK(round(18) == 0);  // these were enough
+  CHECK(round(18) == 3);
+}

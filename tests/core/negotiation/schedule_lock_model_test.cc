@@ -1,6 +1,6 @@
 // Every interleaving of three ranks, three stages and one fault, with the real ScheduleLock on each rank and the rules
-// of the window (ops/host/window.h) between them: in a round every rank answers once, asks or declines, and hears all
-// answers only when all are there.
+// of the window (ops/host/window.h) or of an exchange of words (ops/algorithms/word_exchange.h) between them: in a
+// round every rank answers once, asks or declines, and hears all answers only when all are there.
 //
 // What must hold wherever it ends: all ranks have performed the same stages, each as often as the others; either all
 // are locked, or none is; and nobody waits for an answer.
@@ -33,6 +33,7 @@ struct Rank {
   std::size_t rounds = 0;     // that it has heard the end of
   char answer = '-';          // to the current round: '-', 'a'sks, 'd'eclines
   bool leaves = false;
+  bool told = false;  // that the lock is to end, by itself or another rank
   bool dead = false;
   std::array<int, kStages> performed{};
   std::vector<std::uint32_t> pending;
@@ -47,7 +48,8 @@ struct Job {
     std::string key = break_requested ? "B" : "-";
     for (const Rank& rank : ranks) {
       key += std::to_string(rank.submitted) + "," + std::to_string(rank.rounds) + rank.answer + (rank.dead ? "x" : "") +
-             (rank.leaves ? "l" : "") + std::to_string(static_cast<int>(rank.lock.state())) + ",";
+             (rank.leaves ? "l" : "") + (rank.told ? "t" : "") + std::to_string(static_cast<int>(rank.lock.state())) +
+             ",";
       for (const int count : rank.performed) key += std::to_string(count);
       key += ";";
     }
@@ -83,7 +85,8 @@ class Explorer {
     bool moved = false;
     for (std::size_t rank = 0; rank < kRanks; ++rank) {
       if (job.ranks[rank].dead) continue;
-      for (const auto move : {&Explorer::submit, &Explorer::wish, &Explorer::answer, &Explorer::hear}) {
+      for (const auto move :
+           {&Explorer::submit, &Explorer::wish, &Explorer::tell, &Explorer::answer, &Explorer::hear}) {
         Job next = job;
         if (!(this->*move)(next, rank)) continue;
         moved = true;
@@ -123,17 +126,23 @@ class Explorer {
     Rank& rank = job.ranks[r];
     if (!rank.lock.active() || rank.lock.state() == ScheduleLock::State::breaking) return false;
     const bool late = rank.answer == 'a';
-    const bool blocked = !rank.pending.empty() && rank.answer == '-' &&
-                         rank.lock.next(job.break_requested).kind == ScheduleLock::Step::Kind::wait;
+    const bool blocked =
+        !rank.pending.empty() && rank.answer == '-' && rank.lock.next(rank.told).kind == ScheduleLock::Step::Kind::wait;
     if (!late && !blocked) return false;
     break_up(job, rank, late ? ScheduleLock::Cause::late : ScheduleLock::Cause::order);
     return true;
   }
 
+  // News takes its time between hosts.
+  bool tell(Job& job, std::size_t r) {
+    if (!job.break_requested || job.ranks[r].told) return false;
+    return job.ranks[r].told = true;
+  }
+
   bool answer(Job& job, std::size_t r) {
     Rank& rank = job.ranks[r];
     if (rank.answer != '-') return false;
-    const auto step = rank.lock.next(job.break_requested);
+    const auto step = rank.lock.next(rank.told);
     if (step.kind == ScheduleLock::Step::Kind::wait) return false;
     rank.answer = step.kind == ScheduleLock::Step::Kind::perform ? 'a' : 'd';
     if (job.answers.size() <= rank.rounds) job.answers.push_back({'-', '-', '-'});
@@ -163,7 +172,7 @@ class Explorer {
   static void break_up(Job& job, Rank& rank, ScheduleLock::Cause cause) {
     if (!rank.lock.active()) return;
     rank.lock.break_up(cause);
-    job.break_requested = true;
+    rank.told = job.break_requested = true;
   }
 
   void check_end(const Job& job) {

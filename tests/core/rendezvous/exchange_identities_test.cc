@@ -11,7 +11,11 @@ using namespace hvd;
 namespace {
 
 RankIdentity identity_of(int rank) {
-  return {.host_key = "key-" + std::to_string(rank / 2), .hostname = "host-" + std::to_string(rank / 2), .pid = rank};
+  return {.host_key = "key-" + std::to_string(rank / 2),
+          .hostname = "host-" + std::to_string(rank / 2),
+          .pid = rank,
+          .settings = {"A=" + std::to_string(rank), "B="},
+          .cpus = std::vector<std::uint64_t>(static_cast<std::size_t>(rank), 7)};
 }
 
 using Identities = std::vector<RankIdentity>;
@@ -37,6 +41,8 @@ TEST_CASE("all ranks learn of all") {
       CHECK(seen.host_key == identity_of(other).host_key);
       CHECK(seen.hostname == identity_of(other).hostname);
       CHECK(seen.pid == other);
+      CHECK(seen.settings == identity_of(other).settings);
+      CHECK(seen.cpus == identity_of(other).cpus);
     }
   }
 }

@@ -10,6 +10,7 @@ TEST_CASE("a process's own identity") {
   const RankIdentity found = identify_this_process("", "");
   CHECK(found.pid == getpid());
   CHECK_FALSE(found.hostname.empty());
+  CHECK_FALSE(found.cpus.empty());
   CHECK(found.host_key == identify_this_process("", "").host_key);
   CHECK(found.host_key.find("uid:" + std::to_string(geteuid())) != std::string::npos);
 }

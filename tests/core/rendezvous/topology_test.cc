@@ -35,6 +35,19 @@ std::ostream& operator<<(std::ostream& out, const Place& p) {
 
 }  // namespace
 
+TEST_CASE("the CPUs of a host are those of its ranks, each counted once") {
+  std::vector<RankIdentity> identities = ranks_on("aaab");
+  CHECK(make_topology(0, identities).local_cpus == 0);  // nobody says
+  identities[0].cpus = {0b0011};
+  identities[1].cpus = {0b0110, 1};
+  identities[2].cpus = {0, 0b11};
+  identities[3].cpus = {0xff};
+  CHECK(make_topology(0, identities).local_cpus == 5);
+  CHECK(make_topology(2, identities).local_cpus == 5);
+  CHECK(make_topology(3, identities).local_cpus == 8);
+  CHECK(make_subset(make_topology(1, identities), {1, 2}).local_cpus == 4);
+}
+
 TEST_CASE("positions follow from who shares a host") {
   const std::vector<Case> cases{
       {"a", true, {{0, 1, 0, 1, 0}}},

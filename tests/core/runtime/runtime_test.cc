@@ -341,6 +341,58 @@ TEST_CASE("a message larger than the control channel's ring arrives before the c
   }));
 }
 
+TEST_CASE("a control tree of several levels agrees, names who disagrees and who is missing, and joins") {
+  const Layout layout = GENERATE(Layout{std::vector<int>(20, 1)}, Layout{std::vector<int>(19, 2)});
+  INFO(layout.name());
+  const Environment quick = {{"HVD_STALL_CHECK_TIME_SECONDS", "0.3"}, {"HVD_STALL_SHUTDOWN_TIME_SECONDS", "0.6"}};
+  REQUIRE_NOTHROW(run_ranks({layout, quick}, [](Runtime& runtime) {
+    const int rank = runtime.topology().rank, last = runtime.topology().size - 1;
+    for (int step = 0; step < 5; ++step) {
+      Vector vector(3, static_cast<float>(rank + step));
+      perform(runtime, allreduce_of(vector, "same"));
+      const int sum = last * (last + 1) / 2 + step * (last + 1);
+      require(vector.data[2] == static_cast<float>(sum), "wrong sum");
+    }
+    Vector odd(rank == last ? 4 : 3);
+    require_status(outcome(runtime, allreduce_of(odd, "odd")), StatusCode::mismatch,
+                   {"rank " + std::to_string(last), "shape [4]"});
+    if (rank != last) {
+      Vector lonely(1);
+      require_status(outcome(runtime, allreduce_of(lonely, "lonely")), StatusCode::timeout,
+                     {"rank " + std::to_string(last)});
+    }
+    require_usable(runtime);
+    if (rank % 3 == 0) {
+      Vector more(2);
+      perform(runtime, allreduce_of(more, "more"));
+      require(more.data[0] == static_cast<float>(last / 3 + 1), "joined ranks do not count");
+    }
+    perform(runtime, {.collective = Collective::join});
+    require_usable(runtime);
+  }));
+}
+
+TEST_CASE("what is urgent overtakes what was submitted before it") {
+  constexpr std::int64_t kLarge = 1 << 20;  // floats: a bucket of its own
+  const RunOptions options{Layout{std::vector<int>{2}}, {{"HVD_FUSION_THRESHOLD", "1000000"}}};
+  std::atomic<int> overtaken = 0;
+  REQUIRE_NOTHROW(run_ranks(options, [&](Runtime& runtime) {
+    std::vector<Vector> slow(8, Vector(kLarge));
+    std::vector<Handle> handles;
+    for (std::size_t i = 0; i < slow.size(); ++i) {
+      Call call = allreduce_of(slow[i], "slow." + std::to_string(i));
+      call.priority = -1;
+      handles.push_back(runtime.submit(call));
+    }
+    Vector urgent(2);
+    perform(runtime, allreduce_of(urgent, "urgent"));
+    if (!handles.back().poll()) ++overtaken;
+    for (Handle& handle : handles) require(handle.wait(deadline_after(60s)), "not done");
+    require(urgent.data[0] == 2 && slow.back().data[kLarge - 1] == 2, "wrong sum");
+  }));
+  CHECK(overtaken == 2);
+}
+
 TEST_CASE("a rank that has joined cannot stand for a prescaled factor") {
   const Layout layout = GENERATE(from_range(kLayouts));
   INFO(layout.name());

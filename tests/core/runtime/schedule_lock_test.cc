@@ -15,13 +15,15 @@ namespace {
 
 constexpr std::uint64_t kLearn = 0, kLocked = 2;
 
-const std::vector<Layout> kLayouts = {{{1}}, {{2}}, {{4}}};
-
-RunOptions on_one_host(int ranks, Environment environment = {}) {
-  RunOptions options;
-  options.layout.ranks_by_host.push_back(ranks);
-  options.environment = std::move(environment);
-  return options;
+// So many ranks in every way that is another one to the lock: sharing memory, over TCP, and by two levels.
+RunOptions on_any_hosts(int ranks, Environment environment = {}) {
+  const std::vector<int> one_host{ranks}, alone(static_cast<std::size_t>(ranks), 1), pair_and_rest{2, ranks - 2};
+  std::vector<Layout> layouts{{one_host}};
+  if (ranks > 1) layouts.push_back({alone});
+  if (ranks > 2) layouts.push_back({pair_and_rest});
+  const Layout layout = GENERATE_COPY(from_range(layouts));
+  UNSCOPED_INFO(layout.name());
+  return {layout, std::move(environment)};
 }
 
 // A step's tensors, each submitted by itself.
@@ -97,11 +99,11 @@ std::uint64_t breaks(const Runtime& runtime) {
 }  // namespace
 
 TEST_CASE("steps that repeat cost no message") {
-  const Layout layout = GENERATE(from_range(kLayouts));
-  INFO(layout.name());
-  Locking lock_all(layout.size());
-  std::barrier<> meeting(layout.size());
-  REQUIRE_NOTHROW(run_ranks({layout, {}}, [&](Runtime& runtime) {
+  const int ranks = GENERATE(1, 2, 4);
+  const RunOptions options = on_any_hosts(ranks);
+  Locking lock_all(ranks);
+  std::barrier<> meeting(ranks);
+  REQUIRE_NOTHROW(run_ranks(options, [&](Runtime& runtime) {
     Step step(runtime);
     lock_all(runtime, step);
     const std::uint64_t messages = runtime.metrics().control_messages.value();
@@ -118,7 +120,7 @@ TEST_CASE("steps that repeat cost no message") {
 }
 
 TEST_CASE("with HVD_SCHEDULE_LOCK=0 nothing is locked") {
-  REQUIRE_NOTHROW(run_ranks(on_one_host(2, {{"HVD_SCHEDULE_LOCK", "0"}}), [](Runtime& runtime) {
+  REQUIRE_NOTHROW(run_ranks(on_any_hosts(2, {{"HVD_SCHEDULE_LOCK", "0"}}), [](Runtime& runtime) {
     Step step(runtime);
     for (int i = 0; i < 50; ++i) step.run();
     require(runtime.metrics().lock_state.value() == kLearn, "locked");
@@ -127,7 +129,7 @@ TEST_CASE("with HVD_SCHEDULE_LOCK=0 nothing is locked") {
 
 TEST_CASE("the order in which ranks submit does not matter to the lock") {
   Locking lock_all(4);
-  REQUIRE_NOTHROW(run_ranks(on_one_host(4), [&](Runtime& runtime) {
+  REQUIRE_NOTHROW(run_ranks(on_any_hosts(4), [&](Runtime& runtime) {
     Step step(runtime, 8);
     lock_all(runtime, step);
     std::mt19937 random(static_cast<unsigned>(runtime.topology().rank));
@@ -142,11 +144,12 @@ TEST_CASE("the order in which ranks submit does not matter to the lock") {
 }
 
 TEST_CASE("a new operation ends the lock, and it comes again") {
-  const Layout layout = GENERATE(from_range(kLayouts));
+  const int ranks = GENERATE(1, 2, 4);
+  const RunOptions options = on_any_hosts(ranks);
   const bool before = GENERATE(false, true);  // the step's own operations
-  INFO(layout.name() << (before ? " before" : " after"));
-  Locking lock_all(layout.size());
-  REQUIRE_NOTHROW(run_ranks({layout, {}}, [&](Runtime& runtime) {
+  INFO((before ? "before" : "after"));
+  Locking lock_all(ranks);
+  REQUIRE_NOTHROW(run_ranks(options, [&](Runtime& runtime) {
     Step step(runtime);
     for (int i = 0; i < 10; ++i) {
       lock_all(runtime, step);
@@ -165,7 +168,7 @@ TEST_CASE("a new operation ends the lock, and it comes again") {
 
 TEST_CASE("a shape that changes ends the lock") {
   Locking lock_all(3);
-  REQUIRE_NOTHROW(run_ranks(on_one_host(3), [&](Runtime& runtime) {
+  REQUIRE_NOTHROW(run_ranks(on_any_hosts(3), [&](Runtime& runtime) {
     for (std::size_t elements = 1; elements < 5; ++elements) {
       Step step(runtime, 3, elements);
       lock_all(runtime, step);
@@ -175,7 +178,7 @@ TEST_CASE("a shape that changes ends the lock") {
 
 TEST_CASE("a shape that changes on one rank only is an error on all, and everything goes on") {
   Locking lock_all(3);
-  REQUIRE_NOTHROW(run_ranks(on_one_host(3), [&](Runtime& runtime) {
+  REQUIRE_NOTHROW(run_ranks(on_any_hosts(3), [&](Runtime& runtime) {
     Step step(runtime);
     for (int i = 0; i < 5; ++i) {
       lock_all(runtime, step);
@@ -193,7 +196,7 @@ TEST_CASE("a shape that changes on one rank only is an error on all, and everyth
 
 TEST_CASE("a program that waits in another order than before is not blocked") {
   const bool everyone = GENERATE(false, true);
-  REQUIRE_NOTHROW(run_ranks(on_one_host(3), [everyone](Runtime& runtime) {
+  REQUIRE_NOTHROW(run_ranks(on_any_hosts(3), [everyone](Runtime& runtime) {
     Step step(runtime, 4);
     const auto one_by_one = [&](const std::vector<std::size_t>& order) {
       for (const std::size_t tensor : order) {
@@ -216,7 +219,7 @@ TEST_CASE("a program that waits in another order than before is not blocked") {
 }
 
 TEST_CASE("a program that polls in another order than before is not blocked") {
-  REQUIRE_NOTHROW(run_ranks(on_one_host(2), [](Runtime& runtime) {
+  REQUIRE_NOTHROW(run_ranks(on_any_hosts(2), [](Runtime& runtime) {
     Step step(runtime, 2);
     for (int i = 0; i < 30; ++i) {
       step.submit(0);
@@ -236,7 +239,7 @@ TEST_CASE("a rank that skips an operation is named, as without a lock") {
   const Environment quick = {{"HVD_STALL_CHECK_TIME_SECONDS", "0.05"}, {"HVD_STALL_SHUTDOWN_TIME_SECONDS", "0.3"}};
   Locking lock_all(3);
   std::barrier<> told(3);
-  REQUIRE_NOTHROW(run_ranks(on_one_host(3, quick), [&](Runtime& runtime) {
+  REQUIRE_NOTHROW(run_ranks(on_any_hosts(3, quick), [&](Runtime& runtime) {
     Step step(runtime);
     lock_all(runtime, step);
     if (runtime.topology().rank != 1) {
@@ -258,7 +261,7 @@ TEST_CASE("a rank that leaves a locked schedule ends the others' operations with
   const int leaver = GENERATE(0, 2);
   std::atomic<int> told{0};
   Locking lock_all(3);
-  CHECK_THROWS(run_ranks(on_one_host(3), [&](Runtime& runtime) {
+  CHECK_THROWS(run_ranks(on_any_hosts(3), [&](Runtime& runtime) {
     Step step(runtime);
     lock_all(runtime, step);
     if (runtime.topology().rank == leaver) return runtime.shut_down();
@@ -272,7 +275,7 @@ TEST_CASE("a rank that leaves a locked schedule ends the others' operations with
 
 TEST_CASE("a join ends the lock, and joined ranks are left out") {
   Locking lock_all(3);
-  REQUIRE_NOTHROW(run_ranks(on_one_host(3), [&](Runtime& runtime) {
+  REQUIRE_NOTHROW(run_ranks(on_any_hosts(3), [&](Runtime& runtime) {
     Step step(runtime);
     for (int epoch = 0; epoch < 3; ++epoch) {
       lock_all(runtime, step);
@@ -290,7 +293,7 @@ TEST_CASE("a join ends the lock, and joined ranks are left out") {
 
 TEST_CASE("every collective can be locked") {
   std::barrier<> meeting(3);
-  REQUIRE_NOTHROW(run_ranks(on_one_host(3), [&](Runtime& runtime) {
+  REQUIRE_NOTHROW(run_ranks(on_any_hosts(3), [&](Runtime& runtime) {
     const float own = static_cast<float>(runtime.topology().rank + 1);
     for (int i = 0; i < 60; ++i) {
       std::vector<float> values(6, own), slice(2), empty;
@@ -327,8 +330,41 @@ TEST_CASE("every collective can be locked") {
   }));
 }
 
+TEST_CASE("process sets are locked each for itself") {
+  const RunOptions options = on_any_hosts(4);
+  std::barrier<> meeting(4);
+  REQUIRE_NOTHROW(run_ranks(options, [&](Runtime& runtime) {
+    const std::int32_t ends = runtime.add_process_set({0, 3}), middle = runtime.add_process_set({1, 2});
+    const int rank = runtime.topology().rank;
+    const std::int32_t own = rank == 0 || rank == 3 ? ends : middle;
+    Step step(runtime);
+    const auto run_all = [&](int times) {
+      for (int i = 0; i < times; ++i) {
+        float one = 1;
+        Call call{.process_set = own, .name = "in a set"};
+        call.inputs = call.outputs = {{.data = &one, .shape = {}}};
+        Handle handle = runtime.submit(call);
+        step.run();
+        require(handle.wait(deadline_after(60s)), "the sum of a set is not done");
+        require(one == 2, "the sum of a set is " + std::to_string(one));
+      }
+    };
+    run_all(100);
+    const bool locked = locked_soon(runtime);
+    meeting.arrive_and_wait();
+    require(locked, "not locked");
+    const std::uint64_t messages = runtime.metrics().control_messages.value();
+    run_all(100);
+    require(runtime.metrics().control_messages.value() == messages, "messages were sent");
+    meeting.arrive_and_wait();
+    if (own == ends) perform(runtime, {.collective = Collective::barrier, .process_set = ends, .name = "deviation"});
+    require(breaks(runtime) == (own == ends ? 1U : 0U), "the wrong locks were broken");
+    run_all(100);
+  }));
+}
+
 TEST_CASE("a group of several buckets is performed as one stage") {
-  REQUIRE_NOTHROW(run_ranks(on_one_host(2, {{"HVD_FUSION_THRESHOLD", "400"}}), [](Runtime& runtime) {
+  REQUIRE_NOTHROW(run_ranks(on_any_hosts(2, {{"HVD_FUSION_THRESHOLD", "400"}}), [](Runtime& runtime) {
     Step other(runtime, 2);
     for (int i = 0; i < 60; ++i) {
       std::vector<float> values(300, 1);
@@ -367,8 +403,29 @@ TEST_CASE("a call may be performed on its caller's thread") {
   }));
 }
 
+TEST_CASE("a call that is performed directly does not read the CPU's clock") {
+  REQUIRE_NOTHROW(run_ranks(on_any_hosts(2), [](Runtime& runtime) {
+    float value = 0;
+    Call call{.name = "x"};
+    call.inputs = call.outputs = {{.data = &value, .shape = {}}};
+    std::uint64_t direct_calls = 0;
+    for (int i = 0; i < 2000; ++i) {
+      value = 1;
+      const std::uint64_t cpu = runtime.metrics().collective_cpu.value();
+      if (!runtime.run({.name = "x", .shape = {}, .input = &value, .output = &value})) {
+        runtime.run(call, deadline_after(60s)).poll();
+      } else {
+        ++direct_calls;
+        require(runtime.metrics().collective_cpu.value() == cpu, "CPU time was taken");
+      }
+      require(value == 2, "wrong sum");
+    }
+    require(direct_calls > 100, "nothing was performed directly");
+  }));
+}
+
 TEST_CASE("threads of a program may call at once") {
-  REQUIRE_NOTHROW(run_ranks(on_one_host(2), [](Runtime& runtime) {
+  REQUIRE_NOTHROW(run_ranks(on_any_hosts(2), [](Runtime& runtime) {
     std::vector<std::thread> threads;
     std::vector<std::string> failures(3);
     for (std::size_t thread = 0; thread < failures.size(); ++thread) {
@@ -394,7 +451,7 @@ TEST_CASE("a program that does as it likes gets the right results") {
   const int ranks = GENERATE(2, 4);
   const unsigned seed = GENERATE(1U, 2U, 3U);
   INFO(ranks << " ranks, seed " << seed);
-  REQUIRE_NOTHROW(run_ranks(on_one_host(ranks), [seed](Runtime& runtime) {
+  REQUIRE_NOTHROW(run_ranks(on_any_hosts(ranks), [seed](Runtime& runtime) {
     std::mt19937 common(seed), own(seed * 100 + static_cast<unsigned>(runtime.topology().rank));
     const auto chance = [](std::mt19937& random, unsigned one_in) { return random() % one_in == 0; };
     Step step(runtime, 6, 50);
@@ -416,6 +473,17 @@ TEST_CASE("a program that does as it likes gets the right results") {
       }
       step.finish();
       std::sort(tensors.begin(), tensors.end());
+    }
+  }));
+}
+
+TEST_CASE("schedule lock: a rank that is late for longer than a collective may take ends the lock, not the job") {
+  REQUIRE_NOTHROW(run_ranks(on_any_hosts(3, {{"HVD_COLLECTIVE_TIMEOUT_SECONDS", "0.3"}}), [](Runtime& runtime) {
+    Step step(runtime);
+    for (int i = 0; i < 30; ++i) {
+      if (i == 20 && runtime.topology().rank == 1) std::this_thread::sleep_for(800ms);
+      for (std::size_t tensor = 0; tensor < 5; ++tensor) step.submit(tensor);
+      step.finish();
     }
   }));
 }

@@ -34,6 +34,9 @@ class Program {
         common_(seed),
         own_(seed + 1000u * static_cast<unsigned>(rank_ + 1)) {}
 
+  // Operations that were recognised from their last time.
+  std::size_t submitted_again() const { return submitted_again_; }
+
   void turn() {
     if (one_in(150)) change_sets();
     if (one_in(100)) join();
@@ -64,6 +67,19 @@ class Program {
     return call;
   }
 
+  // As hvd_submit does.
+  Handle submit(Call call) {
+    const TensorView& tensor = call.inputs.front();
+    auto again = runtime_.submit_again({.process_set = call.process_set,
+                                        .name = call.name,
+                                        .shape = tensor.shape,
+                                        .input = tensor.data,
+                                        .output = tensor.data});
+    if (!again) return runtime_.submit(std::move(call));
+    ++submitted_again_;
+    return std::move(*again);
+  }
+
   void check(const std::vector<float>& values, const std::vector<int>& ranks, const std::string& what) const {
     float expected = 0;
     for (const int rank : ranks) expected += value_of(rank, turns_);
@@ -82,7 +98,7 @@ class Program {
     for (const std::string& name : order) {
       std::vector<float>& memory = values[name];
       memory.resize(tensors.at(name));
-      handles.emplace_back(name, runtime_.submit(sum(memory, set, name)));
+      handles.emplace_back(name, submit(sum(memory, set, name)));
       if (own_() % 1000 == 0) std::this_thread::sleep_for(100us);
     }
     const std::vector<int> ranks = runtime_.process_set(set).ranks;
@@ -153,6 +169,7 @@ class Program {
   std::map<std::string, std::size_t> tensors_{{"tensor.0", 100}, {"tensor.1", 5}};
   std::vector<std::int32_t> sets_;
   std::size_t turns_ = 0;
+  std::size_t submitted_again_ = 0;
 };
 
 void soak(const Layout& layout, Duration duration, unsigned seed) {
@@ -171,6 +188,7 @@ void soak(const Layout& layout, Duration duration, unsigned seed) {
       if (runtime.topology().rank == 0 && turn == 1000) warm_kib = resident_kib();
       if (over > 0) break;
     }
+    require(program.submitted_again() > 0, "no operation was recognised from its last time");
   });
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
   if (warm_kib > 0) CHECK(resident_kib() < warm_kib + 20 * 1024);

@@ -81,6 +81,7 @@ class CountingTransport final : public Transport {
     return inner_->post_receive(peer, tag, bytes);
   }
   void wait(Ticket ticket, Deadline deadline) override { inner_->wait(ticket, deadline); }
+  bool wait_until(Ticket ticket, TimePoint until) override { return inner_->wait_until(ticket, until); }
 
   std::size_t sent = 0;
 

@@ -23,7 +23,8 @@ const Counts kSizes{0, 1, 3, 1000};
 // Several segments per slice even at eight ranks.
 constexpr std::int64_t kLarge = 140'003;
 
-// One rank's side of a test: makes calls, compares results. Runs on the rank's thread, so it throws instead of CHECK.
+// One rank's side of a test: makes calls, by turns such that are agreed on and such that are asked for, compares
+// results. Runs on the rank's thread, so it throws instead of CHECK.
 struct RankSide {
   TransportBackend backend;
   ProcessSet set;
@@ -37,6 +38,8 @@ struct RankSide {
     made.op = op;
     made.set = &set;
     made.sequence = sequence++;
+    made.entry = made.sequence % 2 == 0 ? Entry::settled : Entry::asking;
+    made.ticket = static_cast<std::uint32_t>(made.sequence);
     return made;
   }
 
@@ -57,7 +60,9 @@ void on_ranks(TransportKind kind, int ranks, const std::function<void(RankSide&)
   for (int rank = 0; rank < ranks; ++rank) set.ranks.push_back(rank);
   run_all_well({.kind = kind, .size = ranks}, [&](std::unique_ptr<Transport> transport) {
     const int rank = transport->rank();
-    RankSide side{.backend = TransportBackend("test", std::move(transport), 20s, AllreduceChoice({kTenGigabit})),
+    const std::shared_ptr<Transport> shared = std::move(transport);
+    RankSide side{.backend = TransportBackend("test", shared, 20s, AllreduceChoice({kTenGigabit}),
+                                              InstructionSet::automatic, std::make_shared<TransportWords>(shared, 20s)),
                   .set = set,
                   .rank = rank};
     body(side);
@@ -358,5 +363,36 @@ TEST_CASE("a joined rank gives the identity and keeps nothing") {
     call.pieces.push_back({.input = memory, .output = memory, .elements = 1000});
     side.backend.run(call);
     if (!joined) side.expect(tensor, contribution(ReduceOp::sum, DType::float32, 2, 0, 1000), call, "joined");
+  });
+}
+
+TEST_CASE("what one rank declines has changed nothing, and is right when all ask") {
+  const auto kind = GENERATE(TransportKind::local, TransportKind::tcp);
+  const int ranks = GENERATE(2, 4, 9);
+  const std::size_t elements = GENERATE(0U, 1U, 28U, 29U, 1000U);  // up to 28, in the notes
+  CAPTURE(transport_name(kind), ranks, elements);
+  on_ranks(kind, ranks, [elements](RankSide& side) {
+    for (const bool in_place : {false, true}) {
+      for (int decliner = 0; decliner < side.set.size(); ++decliner) {
+        std::vector<float> values(elements, static_cast<float>(side.rank + 1)), separate(elements, -1.0F);
+        std::vector<float>& result = in_place ? values : separate;
+        const std::vector<float> values_before = values, result_before = result;
+        auto call = side.call(Collective::allreduce, DType::float32);
+        call.entry = Entry::asking;
+        call.prescale = 2.0;
+        call.pieces = {{.input = values.data(), .output = result.data(), .elements = std::ssize(values)}};
+        bool declined = false;
+        try {
+          side.rank == decliner ? side.backend.decline(side.set, call.ticket) : side.backend.run(call);
+        } catch (const Declined&) {
+          declined = true;
+        }
+        if (declined != (side.rank != decliner)) throw Internal("was not declined");
+        if (values != values_before || result != result_before) throw Internal("has changed something");
+        side.backend.run(call);
+        const auto sum = static_cast<float>(side.set.size() * (side.set.size() + 1));
+        if (result != std::vector<float>(elements, sum)) throw Internal("wrong sum");
+      }
+    }
   });
 }

@@ -149,6 +149,7 @@ TEST_CASE("a peer that sends nonsense spoils no number") {
       return inner_->post_receive(peer, tag, bytes);
     }
     void wait(Ticket ticket, Deadline deadline) override { inner_->wait(ticket, deadline); }
+    bool wait_until(Ticket ticket, TimePoint until) override { return inner_->wait_until(ticket, until); }
 
    private:
     const std::unique_ptr<Transport> inner_;

@@ -4,7 +4,9 @@
 #include <mutex>
 #include <string>
 
+#include "ops/algorithms/transport_backend.h"
 #include "ops/choice/algorithm_table.h"
+#include "ops/host/two_level_words.h"
 #include "tests/ops/algorithms/element_values.h"
 #include "tests/ops/host/host_ranks.h"
 #include "tests/support/catch.h"
@@ -19,7 +21,9 @@ const std::vector<int> kLayouts[] = {{2, 2}, {1, 3}, {2, 1, 3}, {3, 1}};
 
 struct Side {
   explicit Side(HostRank& host_rank, ChooseAllreduce choose_allreduce = AllreduceChoice({kTenGigabit}))
-      : self(host_rank), backend(self.group, self.transport, self.topology, 20s, std::move(choose_allreduce)) {
+      : self(host_rank),
+        words(std::make_shared<TwoLevelWords>(self.group, self.transport, self.topology, 20s)),
+        backend(self.group, self.transport, self.topology, words, 20s, std::move(choose_allreduce)) {
     for (int rank = 0; rank < self.size; ++rank) set.ranks.push_back(rank);
   }
 
@@ -47,6 +51,7 @@ struct Side {
   }
 
   HostRank& self;
+  std::shared_ptr<WordExchange> words;
   TwoLevelBackend backend;
   ProcessSet set;
   std::uint64_t sequence = 0;
@@ -230,5 +235,39 @@ TEST_CASE("two levels: not where one level is enough") {
     call.collective = Collective::allreduce;
     call.set = &part;
     require(side.backend.score(call) == 0, "the global set only");
+  });
+}
+
+TEST_CASE("two levels: what one rank declines is done by nobody, whichever backend would have done it") {
+  const auto layout = GENERATE(values({std::vector<int>{2, 2}, std::vector<int>{2, 1, 3}}));
+  CAPTURE(layout);
+  on_host_ranks({.ranks_by_host = layout}, [](HostRank& self) {
+    Side side(self);
+    TransportBackend tcp("tcp", self.transport, 20s, AllreduceChoice({kTenGigabit}), InstructionSet::automatic,
+                         side.words);
+    std::uint64_t sequence = 1;
+    for (Backend* const backend : {static_cast<Backend*>(&side.backend), static_cast<Backend*>(&tcp)}) {
+      require(backend->can_be_asked(side.set), "cannot be asked");
+      for (int decliner = 0; decliner < self.size; ++decliner, ++sequence) {
+        std::vector<float> values(1000, static_cast<float>(self.rank + 1)), result(1000, -1.0F);
+        CollectiveCall call;
+        call.set = &side.set;
+        call.sequence = sequence;
+        call.ticket = static_cast<std::uint32_t>(sequence);
+        call.entry = Entry::asking;
+        call.pieces = {{.input = values.data(), .output = result.data(), .elements = 1000}};
+        bool declined = false;
+        try {
+          self.rank == decliner ? side.backend.decline(side.set, call.ticket) : backend->run(call);
+        } catch (const Declined&) {
+          declined = true;
+        }
+        require(declined == (self.rank != decliner), "was not declined");
+        require(result == std::vector<float>(1000, -1.0F), "has changed something");
+        backend->run(call);
+        const auto sum = static_cast<float>(self.size * (self.size + 1)) / 2;
+        require(result == std::vector<float>(1000, sum), "wrong sum");
+      }
+    }
   });
 }

@@ -75,6 +75,58 @@ TEST_CASE("messages between each pair arrive in order, whatever order they are w
   CHECK(wrong == 0);
 }
 
+TEST_CASE("what may not come for long is looked for in vain without harm, and comes later") {
+  const auto kind = any_kind();
+  CAPTURE(transport_name(kind));
+  std::atomic<bool> looked{false};
+  std::atomic<int> wrong{0};
+  run_all_well({.kind = kind, .size = 2}, [&](std::unique_ptr<Transport> transport) {
+    const int peer = 1 - transport->rank();
+    Buffer bytes = pattern(transport->rank() == 0 ? 0 : 100, 1);
+    if (transport->rank() == 1) {
+      while (!looked) std::this_thread::yield();
+      transport->wait(transport->post_send(peer, tag_of(0), bytes), deadline_after(20s));
+      return;
+    }
+    bytes.resize(100);
+    const auto ticket = transport->post_receive(peer, tag_of(0), bytes);
+    for (const Duration patience : {Duration(-1s), Duration(0), Duration(1ms), Duration(20ms)}) {
+      const TimePoint until = deadline_after(patience);
+      wrong += transport->wait_until(ticket, until);
+      wrong += Clock::now() < until;
+    }
+    looked = true;
+    while (!transport->wait_until(ticket, deadline_after(1ms))) {
+    }
+    wrong += bytes != pattern(100, 1);
+    try {  // it is over, as after wait()
+      transport->wait_until(ticket, deadline_after(1ms));
+      ++wrong;
+    } catch (const InvalidArgument&) {
+    }
+  });
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("what may not come for long ends with a lost peer and with an abort, too") {
+  const auto kind = any_kind();
+  const bool aborts = GENERATE(false, true);
+  CAPTURE(transport_name(kind), aborts);
+  AbortFlag abort;
+  const Status reason(StatusCode::aborted, "it is over");
+  const auto ended =
+      run_transport_ranks({.kind = kind, .size = 2, .abort = &abort}, [&](std::unique_ptr<Transport> transport) {
+        if (transport->rank() == 1) {
+          if (aborts) abort.raise(reason);
+          return;
+        }
+        Buffer bytes(100);
+        transport->wait_until(transport->post_receive(1, tag_of(0), bytes), deadline_after(20s));
+      });
+  require_failure(ended[0], aborts ? StatusCode::aborted : StatusCode::peer_lost,
+                  {aborts ? "it is over" : "lost the connection to rank 1"});
+}
+
 TEST_CASE("large messages in both directions at once do not block each other") {
   const auto kind = any_kind();
   CAPTURE(transport_name(kind));

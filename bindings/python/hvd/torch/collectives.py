@@ -4,8 +4,8 @@ Common to all of them:
 
 - Every rank of the process set must call, with the same name, dtype, reduce operation and scale factors. Shapes must be
   equal too, except where a function says otherwise. Ranks may call in different orders if the operations have names;
-  unnamed ones are numbered per process set, and must be called in the same order, on all ranks by the asynchronous form
-  or on all by the one that waits.
+  unnamed ones are numbered per process set, and must be called in the same order on all ranks. `allreduce_` is the
+  exception: it is not numbered, a loop of it has one name, and without a name it can only meet itself.
 - Tensors must be contiguous and on the CPU, of uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64
   or bool (which has no sums). Integers are scaled in double precision and truncated; 16-bit floats are summed in
   float32 and rounded once.
@@ -47,7 +47,37 @@ def wire_name(collective: str, name: str | None) -> str | None:
     return None if name is None else f"{collective}.{name}"
 
 
-def start_allreduce(
+def _prepare(
+    collective: int,
+    name: str | None,
+    tensor: torch.Tensor,
+    in_place: bool,
+    process_set: ProcessSet,
+    op: int = Sum,
+    root_rank: int = 0,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> tuple[tuple, torch.Tensor]:
+    """The arguments of submit_one() and run_one(), and the tensor that will hold the result."""
+    data, shape, dtype = describe(tensor)
+    output = tensor if in_place else torch.empty_like(tensor)
+    return (
+        collective,
+        name,
+        set_id(process_set),
+        op,
+        root_rank,
+        prescale_factor,
+        postscale_factor,
+        data,
+        shape,
+        dtype,
+        data if in_place else output.data_ptr(),
+        tensor if in_place else (tensor, output),
+    ), output
+
+
+def _prepare_allreduce(
     tensor: torch.Tensor,
     in_place: bool,
     name: str | None,
@@ -55,25 +85,28 @@ def start_allreduce(
     prescale_factor: float,
     postscale_factor: float,
     process_set: ProcessSet,
-) -> tuple[_native.Work, torch.Tensor]:
-    """The operation, and the tensor that will hold its result."""
-    data, shape, dtype = describe(tensor)
-    output = tensor if in_place else torch.empty_like(tensor)
-    work = _native.submit_one(
-        _native.ALLREDUCE,
-        wire_name("allreduce", name),
-        set_id(process_set),
-        op,
-        0,
-        prescale_factor,
-        postscale_factor,
-        data,
-        shape,
-        dtype,
-        data if in_place else output.data_ptr(),
-        (tensor, output),
-    )
-    return work, output
+) -> tuple[tuple, torch.Tensor]:
+    name = wire_name("allreduce", name)
+    return _prepare(_native.ALLREDUCE, name, tensor, in_place, process_set, op, 0, prescale_factor, postscale_factor)
+
+
+def _prepare_broadcast(
+    tensor: torch.Tensor, in_place: bool, root_rank: int, name: str | None, process_set: ProcessSet
+) -> tuple[tuple, torch.Tensor]:
+    return _prepare(_native.BROADCAST, wire_name("broadcast", name), tensor, in_place, process_set, Sum, root_rank)
+
+
+def start_allreduce(*arguments: object) -> tuple[_native.Work, torch.Tensor]:
+    """The operation, and the tensor that will hold its result. Arguments as of _prepare_allreduce."""
+    call, output = _prepare_allreduce(*arguments)
+    return _native.submit_one(*call), output
+
+
+def run_allreduce(*arguments: object) -> torch.Tensor:
+    """As start_allreduce, and waits: on this thread where that is possible, without handing anything over."""
+    call, output = _prepare_allreduce(*arguments)
+    _native.run_one(*call)
+    return output
 
 
 def start_grouped_allreduce(
@@ -108,23 +141,22 @@ def start_broadcast(
     tensor: torch.Tensor, in_place: bool, root_rank: int, name: str | None, process_set: ProcessSet
 ) -> tuple[_native.Work, torch.Tensor]:
     """The operation, and the tensor that will hold its result."""
-    data, shape, dtype = describe(tensor)
-    output = tensor if in_place else torch.empty_like(tensor)
-    work = _native.submit_one(
-        _native.BROADCAST,
-        wire_name("broadcast", name),
-        set_id(process_set),
-        Sum,
-        root_rank,
-        1.0,
-        1.0,
-        data,
-        shape,
-        dtype,
-        data if in_place else output.data_ptr(),
-        (tensor, output),
-    )
-    return work, output
+    call, output = _prepare_broadcast(tensor, in_place, root_rank, name, process_set)
+    return _native.submit_one(*call), output
+
+
+def run_broadcast(
+    tensor: torch.Tensor, in_place: bool, root_rank: int, name: str | None, process_set: ProcessSet
+) -> torch.Tensor:
+    """As start_broadcast, and waits, as run_allreduce. Without a name it is numbered, like most waiting forms, so that
+    a disagreement about which operation it is comes to light."""
+    if name is None:
+        work, output = start_broadcast(tensor, in_place, root_rank, name, process_set)
+        work.wait()
+        return output
+    call, output = _prepare_broadcast(tensor, in_place, root_rank, name, process_set)
+    _native.run_one(*call)
+    return output
 
 
 def _returning(result: object) -> Finish:
@@ -171,22 +203,8 @@ def allreduce_(
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
     """Reduces a tensor in place over all ranks, and returns it. Arguments as for `allreduce`; not differentiable."""
-    data, shape, dtype = describe(tensor)
-    _native.run_one(
-        _native.ALLREDUCE,
-        None if name is None else "allreduce." + name,
-        set_id(process_set),
-        resolve_op(op, average),
-        0,
-        prescale_factor,
-        postscale_factor,
-        data,
-        shape,
-        dtype,
-        data,
-        tensor,
-    )
-    return tensor
+    op = resolve_op(op, average)
+    return run_allreduce(tensor, True, name, op, prescale_factor, postscale_factor, process_set)
 
 
 def grouped_allreduce_async(
@@ -287,9 +305,7 @@ def broadcast_(
     tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> torch.Tensor:
     """Overwrites the tensor with the root's, and returns it. Arguments as for `broadcast`; not differentiable."""
-    work, output = start_broadcast(tensor, True, root_rank, name, process_set)
-    work.wait()
-    return output
+    return run_broadcast(tensor, True, root_rank, name, process_set)
 
 
 def alltoall_async(

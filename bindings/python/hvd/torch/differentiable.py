@@ -20,7 +20,10 @@ from hvd.torch.handles import synchronize
 
 
 def _needs_gradient(*tensors: torch.Tensor) -> bool:
-    return torch.is_grad_enabled() and any(getattr(tensor, "requires_grad", False) for tensor in tensors)
+    for tensor in tensors:
+        if getattr(tensor, "requires_grad", False):
+            return torch.is_grad_enabled()
+    return False
 
 
 class _Allreduce(torch.autograd.Function):
@@ -38,6 +41,9 @@ class _Allreduce(torch.autograd.Function):
 
 
 def _allreduced(tensor, name, *arguments):
+    if name is not None:
+        return collectives.run_allreduce(tensor, False, name, *arguments)
+    # Numbered like the other waiting forms that have a new result: a disagreement about which it is comes to light.
     work, output = collectives.start_allreduce(tensor, False, name, *arguments)
     work.wait()
     return output
@@ -168,7 +174,7 @@ class _Broadcast(torch.autograd.Function):
     @staticmethod
     def forward(ctx, tensor, root_rank, name, process_set):
         ctx.root_rank, ctx.process_set = root_rank, process_set
-        return synchronize(collectives.broadcast_async(tensor, root_rank, name, process_set))
+        return collectives.run_broadcast(tensor, False, root_rank, name, process_set)
 
     @staticmethod
     def backward(ctx, gradient):
@@ -194,7 +200,7 @@ def broadcast(
     """
     if _needs_gradient(tensor):
         return _Broadcast.apply(tensor, root_rank, name, process_set)
-    return synchronize(collectives.broadcast_async(tensor, root_rank, name, process_set))
+    return collectives.run_broadcast(tensor, False, root_rank, name, process_set)
 
 
 class _Alltoall(torch.autograd.Function):

@@ -1,4 +1,4 @@
-#include "core/negotiation/star_channel.h"
+#include "core/negotiation/tree_channel.h"
 
 #include <algorithm>
 
@@ -7,8 +7,12 @@
 
 namespace hvd {
 
-StarChannel::StarChannel(const Options& options)
-    : topology_(options.topology), abort_(options.abort), metrics_(options.metrics), job_(options.job) {
+TreeChannel::TreeChannel(const Options& options)
+    : topology_(options.topology),
+      tree_(make_control_tree(options.topology)),
+      abort_(options.abort),
+      metrics_(options.metrics),
+      job_(options.job) {
   open_window(options);
   listener_ = abort_.add_listener([this] { wake(); });
   try {
@@ -19,9 +23,9 @@ StarChannel::StarChannel(const Options& options)
   }
 }
 
-StarChannel::~StarChannel() { abort_.remove_listener(listener_); }
+TreeChannel::~TreeChannel() { abort_.remove_listener(listener_); }
 
-void StarChannel::connect(const Options& options) {
+void TreeChannel::connect(const Options& options) {
   const bool by_mailbox = memory_ && topology_.hosts.size() == 1;
   if (job_ != nullptr && (by_mailbox || topology_.size == 1)) return;
   const auto on_message = [this](int from, Bytes payload) {
@@ -31,44 +35,47 @@ void StarChannel::connect(const Options& options) {
     }
     wake();
   };
-  links_ = std::make_unique<ControlLinks>(options.topology, options.store, options.key, options.own_host, options.abort,
-                                          options.log, on_message, options.deadline);
+  const auto on_break = [this](std::uint64_t epoch) { note_break(epoch); };
+  ControlLinks::OnAbort on_abort;
+  if (job_ != nullptr) on_abort = [job = job_](const Status& reason) { job->broadcast_abort(reason); };
+  links_ = std::make_unique<ControlLinks>(options.topology, tree_, options.store, options.key, options.own_host,
+                                          options.abort, options.log, on_message, on_break, on_abort, options.deadline);
 }
 
-void StarChannel::open_window(const Options& options) {
+void TreeChannel::open_window(const Options& options) {
   const Topology& topology = options.topology;
-  const bool with_coordinator = topology.host() == topology.host_of[0];
-  if (!options.shared_memory || topology.local_size == 1 || !with_coordinator) return;
+  if (!options.shared_memory || topology.local_size == 1) return;
 
   memory_ = share_with_host(topology, options.store, options.key, "control",
                             ControlWindow::bytes_for(topology.local_size), options.log, options.deadline);
   const ControlWindow window{reinterpret_cast<ControlWindow::PerRank*>(memory_->data())};
   doorbell_ = &window.at(topology.local_rank).doorbell;
+  doorbells_.clear();
   for (int local = 0; local < topology.local_size; ++local) doorbells_.push_back(&window.at(local).doorbell);
   broken_ = &window.at(0).broken;
   const auto& neighbours = topology.hosts[static_cast<std::size_t>(topology.host())];
-  if (topology.rank == 0) {
+  if (topology.local_rank == 0) {
     for (int local = 1; local < topology.local_size; ++local) {
       auto& theirs = window.at(local);
       mailboxes_.push_back({.rank = neighbours[static_cast<std::size_t>(local)],
-                            .out = &theirs.from_coordinator,
-                            .in = &theirs.to_coordinator,
+                            .out = &theirs.from_leader,
+                            .in = &theirs.to_leader,
                             .doorbell = &theirs.doorbell,
                             .reader = FrameReader(),
                             .outbox = {}});
     }
   } else {
     auto& own = window.at(topology.local_rank);
-    mailboxes_.push_back({.rank = 0,
-                          .out = &own.to_coordinator,
-                          .in = &own.from_coordinator,
+    mailboxes_.push_back({.rank = tree_.parent,
+                          .out = &own.to_leader,
+                          .in = &own.from_leader,
                           .doorbell = &window.at(0).doorbell,
                           .reader = FrameReader(),
                           .outbox = {}});
   }
 }
 
-void StarChannel::send(int to, Bytes payload) {
+void TreeChannel::send(int to, Bytes payload) {
   metrics_.control_messages.add();
   metrics_.control_bytes.add(payload.size());
   const auto it = std::find_if(mailboxes_.begin(), mailboxes_.end(), [&](const Mailbox& m) { return m.rank == to; });
@@ -79,7 +86,7 @@ void StarChannel::send(int to, Bytes payload) {
 }
 
 // True if everything went out.
-bool StarChannel::flush(Mailbox& mailbox) {
+bool TreeChannel::flush(Mailbox& mailbox) {
   if (mailbox.outbox.empty()) return true;
   std::size_t sent = mailbox.out->write(mailbox.outbox);
   if (sent < mailbox.outbox.size()) {
@@ -92,26 +99,26 @@ bool StarChannel::flush(Mailbox& mailbox) {
   return mailbox.outbox.empty();
 }
 
-bool StarChannel::flush_all() {
+bool TreeChannel::flush_all() {
   bool all = true;
   for (Mailbox& mailbox : mailboxes_) all = flush(mailbox) && all;
   return all;
 }
 
-void StarChannel::flush(Deadline deadline) {
+void TreeChannel::flush(Deadline deadline) {
   for (;;) {
     heard_ = doorbell_->value.load(std::memory_order_acquire);
     if (flush_all()) return;
     if (Clock::now() >= deadline) {
       const auto full =
           std::find_if(mailboxes_.begin(), mailboxes_.end(), [](const auto& m) { return !m.outbox.empty(); });
-      throw Timeout("waited for " + topology_.describe(full->rank) + " to read what the coordinator sent");
+      throw Timeout("waited for " + topology_.describe(full->rank) + " to read what it was sent");
     }
     doorbell_->wait_change(heard_, deadline, &abort_);
   }
 }
 
-std::optional<ControlChannel::Message> StarChannel::receive_from(Mailbox& mailbox) {
+std::optional<ControlChannel::Message> TreeChannel::receive_from(Mailbox& mailbox) {
   if (auto payload = mailbox.reader.next()) return Message{mailbox.rank, std::move(*payload)};
   if (!mailbox.in->read_into(mailbox.reader)) return std::nullopt;
   if (mailbox.in->room_was_asked_for()) mailbox.doorbell->increment_and_wake();
@@ -119,7 +126,7 @@ std::optional<ControlChannel::Message> StarChannel::receive_from(Mailbox& mailbo
   return std::nullopt;
 }
 
-std::optional<ControlChannel::Message> StarChannel::receive() {
+std::optional<ControlChannel::Message> TreeChannel::receive() {
   // Remembered before looking: whatever comes after this look changes the doorbell and ends the next wait.
   heard_ = doorbell_->value.load(std::memory_order_acquire);
   flush_all();
@@ -133,12 +140,12 @@ std::optional<ControlChannel::Message> StarChannel::receive() {
   return message;
 }
 
-void StarChannel::broadcast_abort(const Status& reason) {
+void TreeChannel::broadcast_abort(const Status& reason) {
   if (job_ != nullptr) return job_->broadcast_abort(reason);
   links_->broadcast_abort(reason);
 }
 
-void StarChannel::wait(std::uint32_t heard, Deadline deadline, AdaptiveWait* busily) {
+void TreeChannel::wait(std::uint32_t heard, Deadline deadline, AdaptiveWait* busily) {
   if (abort_.raised()) return;
   if (busily != nullptr) {
     busily->wait_change(*doorbell_, heard, deadline, nullptr);
@@ -147,14 +154,23 @@ void StarChannel::wait(std::uint32_t heard, Deadline deadline, AdaptiveWait* bus
   }
 }
 
-void StarChannel::wake() { doorbell_->increment_and_wake(); }
+void TreeChannel::wake() { doorbell_->increment_and_wake(); }
 
-void StarChannel::request_break(std::uint64_t epoch) {
-  broken_->store(epoch, std::memory_order_release);
+void TreeChannel::request_break(std::uint64_t epoch) {
+  note_break(epoch);
+  const bool all_share_memory = doorbells_.size() == static_cast<std::size_t>(topology_.size);
+  if (links_ && !all_share_memory) links_->request_break(epoch);
+}
+
+// News from another host may be older than what is known here.
+void TreeChannel::note_break(std::uint64_t epoch) {
+  std::uint64_t known = broken_->load();
+  while (known < epoch && !broken_->compare_exchange_weak(known, epoch)) {
+  }
   for (Signal* doorbell : doorbells_) doorbell->increment_and_wake();
 }
 
-void StarChannel::close(Deadline deadline) {
+void TreeChannel::close(Deadline deadline) {
   try {
     flush(deadline);
   } catch (const Error&) {
@@ -163,7 +179,7 @@ void StarChannel::close(Deadline deadline) {
   if (links_) links_->close(deadline);
 }
 
-void StarChannel::abandon_in_child() noexcept {
+void TreeChannel::abandon_in_child() noexcept {
   if (links_) links_->abandon_in_child();
 }
 

@@ -1,5 +1,5 @@
-// The control channel of real jobs: mailboxes in shared memory for the ranks on rank 0's host, connections for the
-// others, and for all of them the connection as sign of life (control_links.h).
+// The control channel of real jobs, along the control tree: mailboxes in shared memory inside a host, connections
+// between hosts, and along all edges a connection as sign of life (control_links.h).
 #pragma once
 
 #include <deque>
@@ -12,12 +12,13 @@
 #include "core/base/metrics.h"
 #include "core/negotiation/control_channel.h"
 #include "core/negotiation/control_links.h"
+#include "core/negotiation/control_tree.h"
 #include "core/negotiation/mailbox.h"
 #include "core/net/shared_memory.h"
 
 namespace hvd {
 
-class StarChannel final : public ControlChannel {
+class TreeChannel final : public ControlChannel {
  public:
   struct Options {
     const Topology& topology;
@@ -34,8 +35,8 @@ class StarChannel final : public ControlChannel {
   };
 
   // All ranks must construct together.
-  explicit StarChannel(const Options& options);
-  ~StarChannel() override;
+  explicit TreeChannel(const Options& options);
+  ~TreeChannel() override;
 
   void send(int to, Bytes payload) override;
   void flush(Deadline deadline) override;
@@ -60,6 +61,7 @@ class StarChannel final : public ControlChannel {
     Bytes outbox;  // what did not fit into the ring yet
   };
 
+  void note_break(std::uint64_t epoch);
   void open_window(const Options& options);
   void connect(const Options& options);
   static bool flush(Mailbox& mailbox);
@@ -67,12 +69,13 @@ class StarChannel final : public ControlChannel {
   std::optional<Message> receive_from(Mailbox& mailbox);
 
   const Topology& topology_;
+  const ControlTree tree_;
   AbortFlag& abort_;
   Metrics& metrics_;
   std::optional<SharedMemory> memory_;
   Signal private_doorbell_;
-  Signal* doorbell_ = &private_doorbell_;  // this rank's own
-  std::vector<Signal*> doorbells_;         // of all ranks that share memory with this one
+  Signal* doorbell_ = &private_doorbell_;      // this rank's own
+  std::vector<Signal*> doorbells_{doorbell_};  // of all ranks that share memory with this one, itself among them
   std::atomic<std::uint64_t> private_broken_{0};
   std::atomic<std::uint64_t>* broken_ = &private_broken_;
   std::uint32_t heard_ = 0;  // doorbell value before the last look at all sources

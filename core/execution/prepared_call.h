@@ -1,0 +1,23 @@
+// What a locked schedule has prepared for an operation on one tensor whose caller waits for it: nothing but the
+// addresses is to be filled in.
+#pragma once
+
+#include <cstdint>
+
+#include "core/collective/collective_call.h"
+#include "core/execution/backend.h"
+#include "core/submission/direct_call.h"
+
+namespace hvd {
+
+struct PreparedCall {
+  const Request* request = nullptr;  // null: this stage cannot be performed directly
+  Backend* backend = nullptr;
+  CollectiveCall call;
+  std::int64_t bytes = 0;
+
+  // But for the name.
+  bool fits(const DirectCall& direct) const { return request != nullptr && direct.asks_for(*request); }
+};
+
+}  // namespace hvd

@@ -1,0 +1,32 @@
+// Who talks to whom in the control plane. Pure.
+//
+// Inside a host every rank talks to the host's leader, its lowest rank; the leaders form a tree whose nodes have at
+// most `radix` children, with rank 0 at the root. A node's subtree is a range of hosts, so that its ranks are few
+// ranges.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "core/negotiation/rank_set.h"
+#include "core/rendezvous/topology.h"
+
+namespace hvd {
+
+inline constexpr int kControlRadix = 16;
+inline constexpr int kNoParent = -1;
+
+struct ControlTree {
+  int parent = kNoParent;           // of this rank; rank 0 has none
+  std::map<int, RankSet> children;  // with the ranks of their subtrees
+
+  bool is_root() const { return parent == kNoParent; }
+  bool is_leaf() const { return children.empty(); }
+  // Who speaks for whom to this rank, itself included.
+  std::map<int, RankSet> sources(int self) const;
+};
+
+// As seen from the topology's rank.
+ControlTree make_control_tree(const Topology& topology, int radix = kControlRadix);
+
+}  // namespace hvd

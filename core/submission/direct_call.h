@@ -1,0 +1,49 @@
+// An operation on one tensor, as the caller gives it: views of the caller's memory. Whoever has seen the same operation
+// before recognises it, and needs the addresses only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "core/submission/request.h"
+
+namespace hvd {
+
+struct DirectCall {
+  Collective collective = Collective::allreduce;  // or broadcast: those whose output is like the input
+  std::int32_t process_set = kGlobalProcessSet;
+  std::string_view name;  // empty: none
+  ReduceOp op = ReduceOp::sum;
+  std::int32_t root = 0;
+  std::int32_t priority = 0;
+  double prescale = 1.0;
+  double postscale = 1.0;
+  DType dtype = DType::float32;
+  std::span<const std::int64_t> shape;
+  const void* input = nullptr;  // neither is null
+  void* output = nullptr;
+
+  // Is it what the request says, but for the name?
+  bool asks_for(const Request& request) const {
+    if (request.collective != collective || request.tensors.size() != 1 || request.priority != priority) return false;
+    const TensorSpec& tensor = request.tensors.front();
+    return tensor.dtype == dtype && has_shape(tensor) &&
+           (collective == Collective::broadcast
+                ? request.root == root
+                : request.op == op && request.prescale == prescale && request.postscale == postscale);
+  }
+
+ private:
+  // A loop: shapes are too short for the library's comparison of memory.
+  bool has_shape(const TensorSpec& tensor) const {
+    if (tensor.shape.size() != shape.size()) return false;
+    for (std::size_t i = 0; i < shape.size(); ++i) {
+      if (tensor.shape[i] != shape[i]) return false;
+    }
+    return true;
+  }
+};
+
+}  // namespace hvd

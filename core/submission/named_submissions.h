@@ -1,0 +1,160 @@
+// The operations of a process set by name: those in flight, and those that were, ready to be submitted again. Any
+// thread.
+//
+// A name is taken from submit until both have let go of it: the engine, when the operation has ended, and the caller,
+// when it has seen that (waited, polled as done, or dropped the handle). So "duplicate name" does not depend on how
+// fast the job is.
+//
+// Also gives names to operations without one: a counter, the same on every rank if all ranks submit the same
+// operations; if they do not, two different operations meet under one number and are told apart by the coordinator's
+// check. Ranks that join early have counted less far, so numbers start anew when all have joined. Synchronous
+// operations are not counted, so that a loop of them has one name, which the ranks know after the first.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/submission/direct_call.h"
+#include "core/submission/submission_index.h"
+
+namespace hvd {
+
+// A set has one join at a time, and ranks that join early have counted fewer operations: it has a name of its own.
+// Nothing else is taken while it is in flight.
+inline constexpr const char* kJoinName = "<join>";
+
+class NamedSubmissions {
+ public:
+  // One that begins, for the two that hold it.
+  struct Taken {
+    explicit Taken(Submission& submission) : callers(&submission), engines(&submission) { submission.begin(); }
+
+    CallersSubmission callers;
+    EnginesSubmission engines;
+  };
+
+  explicit NamedSubmissions(std::shared_ptr<Metrics> metrics) : metrics_(std::move(metrics)) {}
+  ~NamedSubmissions() {
+    index_.for_each([](Submission& submission) { submission.forget(); });
+  }
+  NamedSubmissions(const NamedSubmissions&) = delete;
+  NamedSubmissions& operator=(const NamedSubmissions&) = delete;
+
+  // The request under its name; makes one up if that is empty. The tensors are the caller's to fill in. Throws
+  // InvalidArgument if the name is taken, or while the set's join is in flight.
+  Taken take(Request request) {
+    std::lock_guard lock(mutex_);
+    if (joining()) {
+      throw InvalidArgument("this rank has joined: wait for the join to end before anything else is submitted");
+    }
+    const bool made_up = request.name.empty();
+    if (made_up) {
+      request.name = "unnamed." + std::to_string(++unnamed_);
+      ++changes_;
+    }
+    const std::size_t hash = hash_of(request.name);
+    Submission* const known = index_.find(hash, request.name);
+    if (known != nullptr && known->name_taken()) {
+      throw InvalidArgument("'" + request.name +
+                            "' is already in flight: wait for it, or poll it as done, before the name is used again");
+    }
+    Submission& submission = known != nullptr && !known->in_use() ? *known : replace(known, hash);
+    submission.request = std::move(request);
+    submission.scheduled_in = 0;
+    submission.used_lately = !made_up;  // such a name seldom comes again
+    if (submission.request.collective == Collective::join) join_ = &submission;
+    return Taken(submission);
+  }
+
+  // The same operation as the last time under this name, which was found to be right then; only the tensor may lie
+  // elsewhere. Nothing if it is another one, or take() would throw.
+  std::optional<Taken> take_again(const DirectCall& direct) {
+    if (direct.name.empty()) return std::nullopt;
+    const std::size_t hash = hash_of(direct.name);
+    std::lock_guard lock(mutex_);
+    Submission* const known = index_.find(hash, direct.name);
+    const bool same = known != nullptr && !known->in_use() && !joining() && direct.asks_for(known->request) &&
+                      known->tensors.size() == 1;  // unless memory ran out when it was taken
+    if (!same) return std::nullopt;
+    known->used_lately = true;
+    known->tensors.front() = {.input = const_cast<void*>(direct.input), .output = direct.output};
+    return std::optional<Taken>(std::in_place, *known);
+  }
+
+  // Is any name taken?
+  bool any() const {
+    std::lock_guard lock(mutex_);
+    bool any = false;
+    index_.for_each([&any](const Submission& submission) { any = any || submission.name_taken(); });
+    return any;
+  }
+
+  bool is_taken(const std::string& name) const {
+    std::lock_guard lock(mutex_);
+    const Submission* const known = index_.find(hash_of(name), name);
+    return known != nullptr && known->name_taken();
+  }
+
+  // The name of an operation without one that its caller waits for. If it is taken, that of another thread or of one
+  // that nobody waits for any more, the operation is to be counted like the rest.
+  std::string name_of_synchronous() const {
+    std::lock_guard lock(mutex_);
+    return "unnamed.after." + std::to_string(unnamed_);
+  }
+
+  // As long as this is the same, name_of_synchronous() is.
+  std::uint64_t changes_of_numbers() const { return changes_.load(std::memory_order_relaxed); }
+
+  // Ranks call it at the same point of the common order of operations.
+  void restart_numbers() {
+    std::lock_guard lock(mutex_);
+    unnamed_ = 0;
+    ++changes_;
+  }
+
+ private:
+  // A program may never use a name again. After so many new ones, or half as many as there are, those are forgotten
+  // that were not used since the last time that names were.
+  static constexpr std::size_t kNewNames = 1024;
+
+  bool joining() const { return join_ != nullptr && join_->name_taken(); }
+
+  // One to be filled in, instead of `former`, which somebody still holds, or of none.
+  Submission& replace(Submission* former, std::size_t hash) {
+    if (former != nullptr) forget(*former);
+    if (index_.size() >= limit_) forget_idle();
+    auto made = std::make_unique<Submission>(metrics_);
+    made->hash = hash;
+    index_.insert(*made);
+    return *made.release();
+  }
+
+  void forget(Submission& submission) {
+    if (join_ == &submission) join_ = nullptr;
+    index_.remove(submission);
+    submission.forget();
+  }
+
+  void forget_idle() {
+    index_.for_each([this](Submission& submission) {
+      if (!std::exchange(submission.used_lately, false) && !submission.in_use()) forget(submission);
+    });
+    limit_ = index_.size() + std::max(kNewNames, index_.size() / 2);
+  }
+
+  const std::shared_ptr<Metrics> metrics_;
+  mutable std::mutex mutex_;
+  SubmissionIndex<&Submission::next_named> index_;  // guarded by mutex_, like all but changes_
+  std::size_t limit_ = kNewNames;
+  Submission* join_ = nullptr;  // the set's last join, if it is in the index
+  std::uint64_t unnamed_ = 0;
+  std::atomic<std::uint64_t> changes_{0};  // of unnamed_
+};
+
+}  // namespace hvd

@@ -1,0 +1,110 @@
+#include "ops/algorithms/word_exchange.h"
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/execution/backend.h"
+
+namespace hvd {
+
+namespace {
+
+// Apart from the steps of the collective itself.
+constexpr std::uint32_t kFirstStep = 0x80000000;
+
+// In one wait: who is told so often that others are late, and does nothing about it, is not told again.
+constexpr int kMostCalls = 100;
+
+std::vector<int> all_ranks(const Transport& transport) {
+  std::vector<int> ranks(static_cast<std::size_t>(transport.size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+}  // namespace
+
+void WordExchange::ask(const ProcessSet& set, std::uint32_t ticket) {
+  if (exchange(set, ticket, Word::asks) == Word::declines) throw Declined();
+}
+
+void WordExchange::decline(const ProcessSet& set, std::uint32_t ticket) { exchange(set, ticket, Word::declines); }
+
+void WordExchange::set_late_callback(Duration patience, const std::function<bool()>& late) {
+  patience_ = std::min(patience, timeout_);
+  late_ = late;
+}
+
+WordExchange::Word WordExchange::exchange(const ProcessSet& set, std::uint32_t ticket, Word own) {
+  says_late_ = own == Word::asks && late_;
+  return exchange(own, {.process_set = static_cast<std::uint32_t>(set.id), .step = kFirstStep, .sequence = ticket});
+}
+
+bool WordExchange::say_late() { return says_late_ = says_late_ && late_(); }
+
+WordExchange::Word WordExchange::disseminate(Transport& transport, std::span<const int> members, int position, Word own,
+                                             const Tag& first) {
+  const std::size_t n = members.size();
+  const auto self = static_cast<std::size_t>(position);
+  Tag tag = first;
+  Word heard = own;
+  for (std::size_t distance = 1; distance < n; distance *= 2, ++tag.step) {
+    const int source = members[(self + n - distance) % n], target = members[(self + distance) % n];
+    Word incoming{};
+    const Word outgoing = heard;
+    const auto received = transport.post_receive(source, tag, std::as_writable_bytes(std::span(&incoming, 1)));
+    const auto sent = transport.post_send(target, tag, std::as_bytes(std::span(&outgoing, 1)));
+    await(transport, received);
+    await(transport, sent);
+    check(incoming, source);
+    heard = std::max(heard, incoming);
+  }
+  return heard;
+}
+
+void WordExchange::check(Word word, int rank) {
+  if (word > Word::declines) throw Internal("rank " + std::to_string(rank) + " neither asks nor declines");
+}
+
+void WordExchange::await(Transport& transport, Transport::Ticket ticket) {
+  for (int calls = 0; says_late_ && calls < kMostCalls; ++calls) {
+    if (transport.wait_until(ticket, deadline_after(patience_))) return;
+    say_late();
+  }
+  transport.wait(ticket, deadline_after(timeout_));
+}
+
+TransportWords::TransportWords(std::shared_ptr<Transport> transport, Duration timeout)
+    : WordExchange(timeout),
+      transport_(std::move(transport)),
+      members_(all_ranks(*transport_)),
+      said_(members_.size()) {}
+
+WordExchange::Word TransportWords::exchange(Word own, const Tag& tag) {
+  return is_direct() ? tell_all(own, tag) : disseminate(*transport_, members_, transport_->rank(), own, tag);
+}
+
+WordExchange::Word TransportWords::tell_all(Word word, const Tag& tag) {
+  static_assert(offsetof(Said, note) == 8 && sizeof(Said) == 8 + kNoteBytes && std::is_trivially_copyable_v<Said>);
+  own().word = word;
+  std::vector<Transport::Ticket> tickets;
+  for (const int peer : members_) {
+    if (peer == transport_->rank()) continue;
+    Said& said = said_[static_cast<std::size_t>(peer)];
+    tickets.push_back(transport_->post_receive(peer, tag, std::as_writable_bytes(std::span(&said, 1))));
+    tickets.push_back(transport_->post_send(peer, tag, std::as_bytes(std::span(&own(), 1))));
+  }
+  for (const auto ticket : tickets) await(*transport_, ticket);
+  Word strongest = word;
+  for (const int peer : members_) {
+    const Word said = said_[static_cast<std::size_t>(peer)].word;
+    check(said, peer);
+    strongest = std::max(strongest, said);
+  }
+  return strongest;
+}
+
+}  // namespace hvd

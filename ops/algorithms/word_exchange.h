@@ -1,0 +1,101 @@
+// The question before a collective that ranks have not agreed on (Entry::asking): do all of them want it?
+//
+// Every rank of the set gives a word, that it asks or that it declines; none goes on before it has heard, directly or
+// not, from all. A word says nothing of the collective, so that a rank can decline what it does not know: the backends
+// of a set share one exchange, whichever of them would perform it.
+//
+// A few ranks tell each other directly, in one latency, and each may add a note: a small collective needs no messages
+// of its own then. Among many the words are disseminated: in round k every rank tells the rank 2^k after it what it has
+// heard so far, and hears from the rank 2^k before it. After ceil(log2 N) rounds each has heard from all; messages of
+// one byte, one sent and one received per round.
+// Source: D. Hensgen, R. Finkel and U. Manber, "Two algorithms for barrier synchronization", 1988.
+//
+// Used on the thread that drives the engine. Throws what the transport throws; then it may only be destroyed.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/collective/process_set.h"
+#include "ops/transport/transport.h"
+
+namespace hvd {
+
+class WordExchange {
+ public:
+  // A wait ends with a Timeout after `timeout`, not counting the time in which others are merely late.
+  explicit WordExchange(Duration timeout) : timeout_(timeout) {}
+  virtual ~WordExchange() = default;
+  WordExchange(const WordExchange&) = delete;
+  WordExchange& operator=(const WordExchange&) = delete;
+
+  // What goes with this rank's word, to be written before ask(), and then what each rank has given; null where there
+  // are only words.
+  static constexpr std::size_t kNoteBytes = 112;
+  virtual std::byte* own_note() { return nullptr; }
+  virtual const std::byte* note(int /*rank*/) const { return nullptr; }
+
+  // Returns once all ranks are known to ask; throws Declined if one has declined. The set has all ranks of the
+  // exchange; `ticket` numbers its collectives, as CollectiveCall's.
+  void ask(const ProcessSet& set, std::uint32_t ticket);
+  // Returns once all ranks know.
+  void decline(const ProcessSet& set, std::uint32_t ticket);
+
+  // See Backend.
+  virtual void set_late_callback(Duration patience, const std::function<bool()>& late);
+
+ protected:
+  enum class Word : std::uint8_t { asks, declines };
+  // Whether anybody declines.
+  virtual Word exchange(Word own, const Tag& tag) = 0;
+
+  Word disseminate(Transport& transport, std::span<const int> members, int position, Word own, const Tag& tag);
+  // Transport::wait(), in which this rank says that it has waited for long.
+  void await(Transport& transport, Transport::Ticket ticket);
+  // Of what has come from there.
+  static void check(Word word, int rank);
+  // This rank has waited for so long for another one's word. False: it is not to be said again in this exchange.
+  bool say_late();
+
+ private:
+  Word exchange(const ProcessSet& set, std::uint32_t ticket, Word own);
+
+  const Duration timeout_;
+  Duration patience_{};
+  std::function<bool()> late_;
+  bool says_late_ = false;  // in the exchange under way
+};
+
+// Among all ranks of a transport.
+class TransportWords final : public WordExchange {
+ public:
+  TransportWords(std::shared_ptr<Transport> transport, Duration timeout);
+
+  std::byte* own_note() override { return is_direct() ? own().note.data() : nullptr; }
+  const std::byte* note(int rank) const override { return said_[static_cast<std::size_t>(rank)].note.data(); }
+
+ private:
+  // Beyond, a message to each costs more than the rounds of a dissemination.
+  static constexpr std::size_t kMostDirect = 8;
+  struct Said {
+    Word word = Word::asks;
+    std::array<std::byte, 7> unused{};  // aligns the note
+    std::array<std::byte, kNoteBytes> note{};
+  };
+
+  bool is_direct() const { return members_.size() <= kMostDirect; }
+  Said& own() { return said_[static_cast<std::size_t>(transport_->rank())]; }
+  Word exchange(Word own, const Tag& tag) override;
+  Word tell_all(Word word, const Tag& tag);
+
+  const std::shared_ptr<Transport> transport_;
+  const std::vector<int> members_;
+  std::vector<Said> said_;  // by rank
+};
+
+}  // namespace hvd

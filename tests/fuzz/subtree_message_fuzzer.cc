@@ -1,0 +1,78 @@
+// Any bytes as a subtree's message: refused, or understood for good, and then harmless to the coordinator.
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "core/base/error.h"
+#include "core/negotiation/coordinator.h"
+#include "core/negotiation/gatherer.h"
+#include "core/negotiation/unison.h"
+#include "core/negotiation/wire.h"
+
+namespace {
+
+std::string describe(int rank) { return "rank " + std::to_string(rank); }
+
+// All ranks send the same; whatever the coordinator answers can be read by them.
+void negotiate(const hvd::SubtreeMessage& message) {
+  const std::map<int, hvd::RankSet> whole = {{0, hvd::RankSet(0, 3)}};
+  hvd::Coordinator coordinator({.size = 3, .sources = whole, .cache_capacity = 2}, describe);
+  hvd::Gatherer gatherer(whole, hvd::Duration(1));
+  try {
+    for (int round = 0; round < 3; ++round) {
+      gatherer.receive(0, message, hvd::TimePoint{});
+      if (const auto gathered = gatherer.take(hvd::TimePoint{} + hvd::Duration(2))) {
+        if (hvd::encode(hvd::decode_subtree_message(hvd::encode(*gathered))) != hvd::encode(*gathered))
+          __builtin_trap();
+      }
+      coordinator.receive(0, message, hvd::TimePoint{});
+      const auto answer = coordinator.respond(hvd::TimePoint{});
+      if (!answer) continue;
+      if (hvd::encode(hvd::decode_coordinator_message(hvd::encode(*answer))) != hvd::encode(*answer)) __builtin_trap();
+      gatherer.pass(*answer);
+      hvd::SubtreeMessage again = message;
+      again.applied_by_all = answer->number;
+      for (hvd::RankMessage& part : again.messages) part.applied = part.latest = answer->number;
+      coordinator.receive(0, again, hvd::TimePoint{});
+    }
+  } catch (const hvd::Internal& error) {
+    // A violation of the protocol; an answer that cannot be read would be a defect.
+    if (std::string(error.what()).starts_with("malformed")) __builtin_trap();
+  }
+}
+
+// A node that listens to all ranks at once passes on what can be read, and nothing that cannot.
+void listen(std::span<const std::byte> bytes, const hvd::SubtreeMessage& message) {
+  if (const auto opaque = hvd::peek(bytes)) {
+    if (!std::ranges::equal(hvd::encode(*opaque), bytes)) __builtin_trap();
+  }
+  hvd::Unison unison({{0, hvd::RankSet(0)}, {1, hvd::RankSet(1, 3)}}, hvd::Duration(1));
+  std::size_t messages = 0;
+  for (const int source : {0, 1, 0}) {
+    const auto heard = unison.receive(source, hvd::Bytes(bytes.begin(), bytes.end()), true, hvd::TimePoint{});
+    messages += heard.apart.size();
+    if (heard.together) __builtin_trap();  // of ranks that are not the same
+  }
+  for (const auto& [source, held] : unison.break_up().apart) {
+    ++messages;
+    if (held != message) __builtin_trap();
+  }
+  if (messages != 3) __builtin_trap();
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  hvd::SubtreeMessage message;
+  try {
+    message = hvd::decode_subtree_message(std::as_bytes(std::span(data, size)));
+  } catch (const hvd::Internal&) {
+    return 0;
+  }
+  const hvd::Bytes written = hvd::encode(message);
+  if (hvd::encode(hvd::decode_subtree_message(written)) != written) __builtin_trap();
+  listen(std::as_bytes(std::span(data, size)), message);
+  negotiate(message);
+  return 0;
+}

@@ -1,0 +1,30 @@
+// One exchange of words, for tests of those who do it between hosts and on two levels.
+#pragma once
+
+#include <cstdint>
+#include <numeric>
+#include <vector>
+
+#include "core/collective/process_set.h"
+#include "core/execution/backend.h"
+#include "ops/algorithms/word_exchange.h"
+
+namespace hvd::testing {
+
+inline ProcessSet everyone(int ranks) {
+  ProcessSet set{.id = 5, .ranks = std::vector<int>(static_cast<std::size_t>(ranks))};
+  std::iota(set.ranks.begin(), set.ranks.end(), 0);
+  return set;
+}
+
+// Whether somebody has declined.
+inline bool give_word(WordExchange& words, const ProcessSet& set, std::uint32_t ticket, bool declines) {
+  try {
+    declines ? words.decline(set, ticket) : words.ask(set, ticket);
+    return declines;
+  } catch (const Declined&) {
+    return true;
+  }
+}
+
+}  // namespace hvd::testing
