@@ -68,7 +68,7 @@ install_python_packages() {
 
 # What hvd is built from, as one number: unchanged since the last installation means nothing to do.
 fingerprint() {
-  find CMakeLists.txt pyproject.toml README.md LICENSE core ops bindings launcher -type f -not -path '*/__pycache__/*' \
+  find CMakeLists.txt pyproject.toml README.md LICENSE core ops bindings launcher simulation -type f -not -path '*/__pycache__/*' \
     -print0 | sort -z | xargs -0 sha256sum | sha256sum
 }
 

@@ -14,7 +14,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-FOLDERS = ("core/", "ops/", "bindings/", "launcher/")
+FOLDERS = ("core/", "ops/", "bindings/", "launcher/", "simulation/")
 GCC_ONLY = {"-fno-gnu-unique", "-Wno-restrict", "-Wno-maybe-uninitialized"}
 
 

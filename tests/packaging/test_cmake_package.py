@@ -68,6 +68,7 @@ def test_the_package_holds_exactly_what_users_need(installed):
     configs = {"hvdConfig.cmake", "hvdConfigVersion.cmake", "hvdTargets.cmake", "hvdTargets-release.cmake"}
     assert files == {
         "bin/hvd-bench",
+        "bin/hvd-simulate",
         "bin/hvdrun",
         "lib/libhvd.so",
         "lib/libhvd.so.0",

@@ -29,6 +29,7 @@ def test_the_wheel_brings_the_python_package_the_launcher_and_the_cpp_package(wh
         "hvd/torch/__init__.py",
         f"{data}/scripts/hvdrun",
         f"{data}/scripts/hvd-bench",
+        f"{data}/scripts/hvd-simulate",
         f"{data}/data/lib/libhvd.so.0",
         f"{data}/data/include/hvd.hpp",
         f"{data}/data/lib/cmake/hvd/hvdConfig.cmake",

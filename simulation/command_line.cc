@@ -1,0 +1,151 @@
+#include "simulation/command_line.h"
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <stdexcept>
+
+#include "simulation/workload.h"
+
+namespace hvd::simulation {
+
+namespace {
+
+constexpr int kMostRanks = 1'000'000;
+constexpr int kMostTensors = 100'000;
+constexpr double kMostMicroseconds = 1e9;
+
+const char* const kUsage = "Usage: hvd simulate [--ranks N] [--tensors N] [options]";
+
+const char* const kExplanation =
+    R"(Simulates how the ranks of a job agree on what to do: the real control plane, on a virtual clock. Every rank submits
+all tensors, which are new, and does so again, when they are known; then the schedule is locked. The same options and
+seed give the same output. `hvd simulate` has one more option: --plot FILE (.png, .pdf, .svg) draws the curve with
+matplotlib. docs/simulation.md says what is modelled and what the columns mean.)";
+
+// What was typed, in the units in which it is.
+struct Numbers {
+  int ranks = 1024;
+  int ranks_per_host = 8;
+  int tensors = 1000;
+  std::uint64_t seed = 1;
+  double latency_us = 12;
+  double overhead_us = 2;
+  double bandwidth_gbit = 25;
+  double jitter_us = 0;
+  double drop = 0;
+  std::optional<int> lost;
+};
+
+Duration microseconds(double value) {
+  return std::chrono::round<Duration>(std::chrono::duration<double, std::micro>(value));
+}
+
+void add_options_of_job(CLI::App& app, Numbers& numbers) {
+  const char* const group = "The job";
+  app.add_option("--ranks", numbers.ranks, "Default: 1024")
+      ->check(CLI::Range(1, kMostRanks))
+      ->option_text("N")
+      ->group(group);
+  app.add_option("--ranks-per-host", numbers.ranks_per_host, "Default: 8")
+      ->check(CLI::Range(1, kMostRanks))
+      ->option_text("N")
+      ->group(group);
+  app.add_option("--tensors", numbers.tensors, "That every rank submits in each round. Default: 1000")
+      ->check(CLI::Range(1, kMostTensors))
+      ->option_text("N")
+      ->group(group);
+  app.add_option("--kill", numbers.lost, "This rank dies in the middle of a further round")
+      ->option_text("RANK")
+      ->group(group);
+  app.add_option("--seed", numbers.seed, "Of jitter and drops. Default: 1")->option_text("N")->group(group);
+}
+
+void add_options_of_network(CLI::App& app, Numbers& numbers) {
+  const char* const group = "The network between hosts";
+  const CLI::Range time(0.0, kMostMicroseconds);
+  app.add_option("--latency-us", numbers.latency_us, "Of a message. Default: 12")
+      ->check(time)
+      ->option_text("US")
+      ->group(group);
+  app.add_option("--overhead-us", numbers.overhead_us, "Of sender and receiver, for a message. Default: 2")
+      ->check(time)
+      ->option_text("US")
+      ->group(group);
+  app.add_option("--bandwidth-gbit", numbers.bandwidth_gbit, "Of a host, in each direction. Default: 25")
+      ->check(CLI::Range(1e-6, 1e6))
+      ->option_text("GBIT")
+      ->group(group);
+  app.add_option("--jitter-us", numbers.jitter_us,
+                 "What a message takes longer, on average; exponentially\n"
+                 "distributed. Default: 0")
+      ->check(time)
+      ->option_text("US")
+      ->group(group);
+  app.add_option("--drop", numbers.drop, "Share of messages that get lost, and are sent again after 200 ms. Default: 0")
+      ->check(CLI::Range(0.0, 0.99))
+      ->option_text("P")
+      ->group(group);
+}
+
+void add_options_of_output(CLI::App& app, Settings& settings) {
+  const char* const group = "What to do";
+  app.add_flag("--curve", settings.curve, "Jobs of 8 ranks and more, up to --ranks")->group(group);
+  app.add_flag("--calibrate", settings.calibrates,
+               "Measure what work costs here, in jobs of 64 to 1024\n"
+               "virtual ranks, and compare with what the model says")
+      ->group(group);
+  app.add_option("--json", settings.json, "Write the results into this file too")->option_text("FILE")->group(group);
+  app.set_help_flag("-h,--help", "Print this text")->group(group);
+}
+
+std::string help_text(const CLI::App& app) {
+  CLI::Formatter formatter;
+  formatter.column_width(28);
+  std::string options = formatter.make_groups(&app, CLI::AppFormatMode::Normal);
+  for (auto gap = options.find("\n\n\n"); gap != std::string::npos; gap = options.find("\n\n\n")) options.erase(gap, 1);
+  return std::string(kUsage) + "\n" + options + "\n" + kExplanation + "\n";
+}
+
+void apply(const Numbers& numbers, Settings& settings) {
+  if (numbers.lost && (*numbers.lost < 0 || *numbers.lost >= numbers.ranks)) {
+    throw std::invalid_argument("--kill " + std::to_string(*numbers.lost) + ": the job has " +
+                                std::to_string(numbers.ranks) + " ranks, from 0");
+  }
+  for (const double number :
+       {numbers.latency_us, numbers.overhead_us, numbers.bandwidth_gbit, numbers.jitter_us, numbers.drop}) {
+    if (std::isnan(number)) throw std::invalid_argument("nan is no number to simulate with");
+  }
+  settings.lost = numbers.lost;
+  settings.job.ranks = numbers.ranks;
+  settings.job.ranks_per_host = numbers.ranks_per_host;
+  settings.job.operations = gradients(numbers.tensors);
+  settings.job.seed = numbers.seed;
+  settings.job.network.between_hosts = {.latency = microseconds(numbers.latency_us),
+                                        .overhead = microseconds(numbers.overhead_us),
+                                        .gbit = numbers.bandwidth_gbit};
+  settings.job.network.jitter = microseconds(numbers.jitter_us);
+  settings.job.network.drop = numbers.drop;
+}
+
+}  // namespace
+
+Settings parse_command_line(const std::vector<std::string>& arguments) {
+  CLI::App app;
+  Settings settings;
+  Numbers numbers;
+  add_options_of_job(app, numbers);
+  add_options_of_network(app, numbers);
+  add_options_of_output(app, settings);
+  try {
+    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));  // CLI11 takes them from the back
+  } catch (const CLI::CallForHelp&) {
+    settings.information = help_text(app);
+    return settings;
+  } catch (const CLI::ParseError& error) {
+    throw std::invalid_argument(error.what());
+  }
+  apply(numbers, settings);
+  return settings;
+}
+
+}  // namespace hvd::simulation

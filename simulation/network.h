@@ -1,0 +1,91 @@
+// What carries messages between ranks, after the LogGP model (Alexandrov, Ionescu, Schauser, Scheiman, 1995): a message
+// takes a latency L, an overhead o of its sender's and its receiver's processor, and a gap G for each byte.
+//
+// A host has one connection to the network, which carries one byte at a time in each direction: that is where a node
+// with many children is held up. Inside a host messages go through shared memory, which has numbers of its own. Order
+// is kept between two ranks, as TCP does. A message between hosts may take longer (jitter) or get lost, and is then
+// sent again after a timeout; what is sent behind it waits.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <random>
+#include <unordered_map>
+#include <vector>
+
+#include "simulation/event_queue.h"
+
+namespace hvd::simulation {
+
+struct LinkParameters {
+  Duration latency{};
+  Duration overhead{};  // at the sender, and again at the receiver
+  double gbit = 1;      // a second
+};
+
+struct NetworkParameters {
+  LinkParameters between_hosts{.latency = 12us, .overhead = 2us, .gbit = 25};
+  LinkParameters within_host{.latency = 1us, .overhead = 200ns, .gbit = 64};
+  // Between hosts:
+  Duration jitter{};                // mean of what a message takes longer, exponentially distributed
+  double drop = 0;                  // share of messages that get lost
+  Duration retransmission = 200ms;  // TCP's shortest timeout on Linux
+};
+
+// What a rank has sent.
+struct Traffic {
+  std::int64_t messages = 0;  // between hosts
+  std::int64_t bytes = 0;     // of them, without what TCP/IP adds
+  std::int64_t local_messages = 0;
+};
+
+// The time that bytes take on a link.
+Duration gap(const LinkParameters& link, std::size_t bytes);
+
+// Bytes of a message on a network of Ethernet: our frame's header, and those of each segment.
+std::size_t with_headers(std::size_t bytes);
+
+class Network {
+ public:
+  // `host_of`: by rank.
+  Network(EventQueue& queue, const NetworkParameters& parameters, const std::vector<int>& host_of, std::uint64_t seed);
+
+  // Carries a message that its sender has done its part for at `ready`. A lost rank sends and receives nothing.
+  void send(int from, int to, std::size_t bytes, TimePoint ready, std::function<void()> deliver);
+
+  const LinkParameters& link(int from, int to) const;
+
+  void lose(int rank) { lost_[index(rank)] = true; }
+  bool lost(int rank) const { return lost_[index(rank)]; }
+
+  // Since the last reset.
+  const std::vector<Traffic>& traffic() const { return traffic_; }
+  void reset_traffic() { traffic_.assign(traffic_.size(), {}); }
+
+ private:
+  struct Port {  // of a host
+    TimePoint out_free{};
+    TimePoint in_free{};
+  };
+
+  static std::size_t index(int number) { return static_cast<std::size_t>(number); }
+  bool same_host(int a, int b) const { return host_of_[index(a)] == host_of_[index(b)]; }
+  void send_between_hosts(int from, int to, std::size_t bytes, TimePoint ready, std::function<void()> deliver);
+  void deliver_in_order(int from, int to, TimePoint when, std::function<void()> deliver);
+  TimePoint in_order(std::unordered_map<std::uint64_t, TimePoint>& last, int from, int to, TimePoint when) const;
+  Duration delay();
+  double uniform();
+
+  EventQueue& queue_;
+  const NetworkParameters parameters_;
+  const std::vector<int>& host_of_;
+  std::mt19937_64 random_;
+  std::vector<Port> ports_;                                // by host
+  std::unordered_map<std::uint64_t, TimePoint> arriving_;  // by pair of ranks: when the last message began to arrive,
+  std::unordered_map<std::uint64_t, TimePoint> arrived_;   // and was there
+  std::vector<Traffic> traffic_;                           // by rank
+  std::vector<bool> lost_;                                 // by rank
+};
+
+}  // namespace hvd::simulation

@@ -1,0 +1,23 @@
+// How results are shown: as tables for people and as JSON for programs. Pure.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "simulation/calibration.h"
+#include "simulation/command_line.h"
+#include "simulation/experiment.h"
+
+namespace hvd::simulation {
+
+// Lines that begin with #: what is simulated.
+std::string heading(const Settings& settings);
+std::string table(const Experiment& experiment);
+std::string curve_table(const std::vector<Experiment>& experiments);
+std::string calibration_table(const Calibration& calibration);
+
+nlohmann::json to_json(const Settings& settings, const std::vector<Experiment>& experiments);
+nlohmann::json to_json(const Settings& settings, const Calibration& calibration);
+
+}  // namespace hvd::simulation

@@ -1,0 +1,12 @@
+// What the ranks of a simulated job ask for in each step: the gradients of a transformer, by name and shape.
+#pragma once
+
+#include <vector>
+
+#include "core/submission/request.h"
+
+namespace hvd::simulation {
+
+std::vector<Request> gradients(int count);
+
+}  // namespace hvd::simulation
