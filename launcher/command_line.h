@@ -1,27 +1,46 @@
 // hvdrun's command line, as mpirun and horovodrun write it. Pure: reads no file, no environment, starts nothing.
 //
-// Everything from the program's name on belongs to the program and is not looked at. Long options may have one dash
-// or two (-np 4, --np 4, -output-filename DIR), with the value in the next argument or behind an equals sign.
+// Everything from a program's name on belongs to the program and is not looked at, up to an argument that is a colon:
+// after it comes another program of the same job, with options of its own. Long options may have one dash or two
+// (-np 4, --np 4, -output-filename DIR), with the value in the next argument or behind an equals sign.
 #pragma once
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/clock.h"
+#include "launcher/binding.h"
 
 namespace hvd::launcher {
 
-struct CommandLine {
+// One of the programs of a job.
+struct ProgramLine {
   std::optional<int> num_proc;
   std::string hosts;                 // of -H; empty: not given
+  std::string hostfile;              // its path; empty: not given
   std::vector<std::string> exports;  // of -x, "VAR" or "VAR=value", in the order given
-  std::string output_directory;      // empty: output goes to the terminal alone
+  std::string working_directory;     // empty: hvdrun's own
+  std::vector<std::string> command;  // the program's name and its arguments
+};
+
+struct CommandLine {
+  std::vector<ProgramLine> programs;                     // at least one; their ranks follow each other
+  std::vector<std::pair<std::string, std::string>> mca;  // of -mca: name and value
+  bool oversubscribe = false;
+  Binding binding;
+  bool report_bindings = false;
+  std::string output_directory;  // empty: output goes to the terminal alone
   bool tag_output = false;
+  bool timestamp_output = false;
+  bool merge_errors = false;
+  std::optional<int> input_rank = 0;  // the one that reads hvdrun's standard input; empty: none
+  std::optional<Duration> timeout;    // of the job
   bool verbose = false;
   Duration grace{};
-  std::vector<std::string> program;  // its name and its arguments
 
+  bool check_build = false;  // that is all, then
   // Set by --help and --version: to be printed, and that is all.
   std::optional<std::string> information;
 };

@@ -63,13 +63,17 @@ std::string failure_report(const Failure& failure, const std::vector<std::option
                      (ends.size() > 1 ? " first: " : ": ") + how_it_ended(end.status) + " (pid " +
                      std::to_string(failure.pid) + ", after " + age + " s)\n";
   if (failure.last_lines.empty()) {
-    text += "hvdrun: it wrote nothing to its standard error\n";
+    text += "hvdrun: it wrote nothing to its " + failure.stream + "\n";
   } else {
-    text += "hvdrun: the last lines of its standard error:\n";
+    text += "hvdrun: the last lines of its " + failure.stream + ":\n";
     for (const std::string& line : failure.last_lines) text += "    " + line + "\n";
   }
   if (ends.size() > 1) text += "hvdrun: the others: " + fates(ends, failure.rank) + "\n";
   return text;
+}
+
+std::string timeout_report(const std::vector<std::optional<RankEnd>>& ends) {
+  return "hvdrun: the job has reached its --timeout; " + fates(ends, -1) + "\n";
 }
 
 std::string interruption_report(int signal, const std::vector<std::optional<RankEnd>>& ends) {

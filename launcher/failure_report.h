@@ -15,8 +15,9 @@ inline constexpr std::size_t kReportedLines = 20;
 struct Failure {
   int rank = 0;
   int pid = 0;
-  Duration age{};                       // of the job, when the rank ended
-  std::vector<std::string> last_lines;  // of the rank's standard error
+  Duration age{};                         // of the job, when the rank ended
+  std::string stream = "standard error";  // of which
+  std::vector<std::string> last_lines{};  // are quoted
 };
 
 // `ends` is by rank; empty stands for a process that even SIGKILL did not end.
@@ -24,6 +25,9 @@ std::string failure_report(const Failure& failure, const std::vector<std::option
 
 // "hvdrun: ended by SIGINT; ranks 0-3 exited with code 1"
 std::string interruption_report(int signal, const std::vector<std::optional<RankEnd>>& ends);
+
+// "hvdrun: the job has reached its --timeout; ranks 0-3 killed by SIGTERM"
+std::string timeout_report(const std::vector<std::optional<RankEnd>>& ends);
 
 // "rank 4", "ranks 0-2, 5" of ascending numbers.
 std::string list_ranks(const std::vector<int>& ranks);

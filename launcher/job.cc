@@ -7,9 +7,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
+#include <ctime>
 #include <system_error>
 
 #include "core/base/error.h"
+#include "launcher/cpus.h"
 #include "launcher/failure_report.h"
 
 namespace hvd::launcher {
@@ -28,6 +31,18 @@ rlimit raise_open_files() {
   return original;
 }
 
+// "2026-11-22 10:41:12.345"
+std::string local_time() {
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  std::tm parts{};
+  localtime_r(&now.tv_sec, &parts);
+  char text[40];
+  const std::size_t length = std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &parts);
+  std::snprintf(text + length, sizeof text - length, ".%03ld", now.tv_nsec / 1'000'000);
+  return text;
+}
+
 std::optional<Deadline> earlier(std::optional<Deadline> a, std::optional<Deadline> b) {
   if (!a || !b) return a ? a : b;
   return std::min(*a, *b);
@@ -35,12 +50,19 @@ std::optional<Deadline> earlier(std::optional<Deadline> a, std::optional<Deadlin
 
 }  // namespace
 
+int JobPlan::size() const {
+  int size = 0;
+  for (const ProgramPlan& program : programs) size += program.ranks;
+  return size;
+}
+
 Job::Job(JobPlan plan, SignalSource& signals)
     : plan_(std::move(plan)),
       signals_(signals),
-      end_(plan_.size, plan_.grace),
+      timeout_(plan_.timeout ? std::optional(start_ + *plan_.timeout) : std::nullopt),
+      end_(plan_.size(), plan_.grace),
       standard_output_(std::make_unique<OutputSink>(loop_, STDOUT_FILENO, sink_callbacks("standard output"))),
-      ranks_(static_cast<std::size_t>(plan_.size)) {
+      ranks_(static_cast<std::size_t>(plan_.size())) {
   if (!is_same_file(STDOUT_FILENO, STDERR_FILENO)) {
     standard_error_ = std::make_unique<OutputSink>(loop_, STDERR_FILENO, sink_callbacks("standard error"));
   }
@@ -59,8 +81,9 @@ OutputSink::Callbacks Job::sink_callbacks(const std::string& name) {
 }
 
 int Job::run() {
-  if (plan_.verbose) {
-    say("starting " + plan_.program + " in " + std::to_string(plan_.size) + " processes, store at " +
+  for (const ProgramPlan& program : plan_.programs) {
+    if (!plan_.verbose) break;
+    say("starting " + program.file + " in " + std::to_string(program.ranks) + " processes, store at " +
         plan_.meeting.store);
   }
   start_ranks();
@@ -73,66 +96,95 @@ int Job::run() {
 
 void Job::start_ranks() {
   RankStart start;
-  start.program = plan_.program;
-  start.arguments = plan_.arguments;
   start.open_files = raise_open_files();
+  start.merge_errors = plan_.merge_errors;
   const FileDescriptor nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
   FileDescriptor terminal_reader;
-  if (isatty(STDIN_FILENO) == 1) {
+  if (plan_.input_rank && isatty(STDIN_FILENO) == 1) {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) throw Internal("cannot make a pipe: " + std::generic_category().message(errno));
     terminal_reader.reset(ends[0]);
     terminal_input_ = std::make_unique<TerminalInput>(loop_, STDIN_FILENO, FileDescriptor(ends[1]));
   }
   const int first_input = terminal_reader ? terminal_reader.get() : STDIN_FILENO;
-  for (int rank = 0; rank < plan_.size; ++rank) {
-    try {
-      start_rank_number(rank, start, rank == 0 ? first_input : nothing.get());
-    } catch (const Error& error) {
-      if (error.code() == StatusCode::invalid_argument) throw;  // the user's output directory
-      say("rank " + std::to_string(rank) + " could not be started: " + error.what());
-      end_.start_failed(Clock::now());
-      break;
+  int rank = 0;
+  try {
+    for (const ProgramPlan& program : plan_.programs) {
+      for (const int end = rank + program.ranks; rank < end; ++rank) {
+        start_rank_number(rank, program, start, rank == plan_.input_rank ? first_input : nothing.get());
+      }
     }
+  } catch (const Error& error) {
+    if (error.code() == StatusCode::invalid_argument) throw;  // the user's output directory
+    say("rank " + std::to_string(rank) + " could not be started: " + error.what());
+    end_.start_failed(Clock::now());
   }
   nothing_left_ = !processes_.any_left();
 }
 
-void Job::start_rank_number(int rank, RankStart& start, int standard_input) {
+void Job::start_rank_number(int rank, const ProgramPlan& program, RankStart& start, int standard_input) {
   // On one host a rank's local number is its number.
-  const RankPlace place{.rank = rank, .size = plan_.size, .local_rank = rank, .local_size = plan_.size};
-  start.environment = to_entries(environment_of_rank(plan_.environment, place, plan_.meeting));
+  const int size = plan_.size();
+  const RankPlace place{.rank = rank, .size = size, .local_rank = rank, .local_size = size};
+  start.program = program.file;
+  start.arguments = program.arguments;
+  start.working_directory = program.working_directory;
+  if (!plan_.cpus.empty()) start.cpus = plan_.cpus[static_cast<std::size_t>(rank)];
+  start.environment = to_entries(environment_of_rank(program.environment, place, plan_.meeting));
   start.standard_input = standard_input;
   OutputForwarder::Options output = forwarder_options(rank, "stdout");
-  OutputForwarder::Options errors = forwarder_options(rank, "stderr");
+  std::optional<OutputForwarder::Options> errors;
+  if (!plan_.merge_errors) {
+    errors = forwarder_options(rank, "stderr");
+  } else if (!plan_.output_directory.empty()) {
+    std::error_code none;  // that of an earlier job would be taken for this one's
+    std::filesystem::remove(output_path(plan_.output_directory, rank, size, "stderr"), none);
+  }
   RankProcess process = start_rank(start, signals_);
   processes_.add_rank(rank, process.pid);
   Rank& entry = ranks_[static_cast<std::size_t>(rank)];
   entry.pid = process.pid;
   entry.standard_output = std::make_unique<OutputForwarder>(loop_, std::move(process.standard_output),
                                                             *standard_output_, std::move(output));
-  entry.standard_error =
-      std::make_unique<OutputForwarder>(loop_, std::move(process.standard_error), error_sink(), std::move(errors));
+  if (errors) {
+    entry.standard_error =
+        std::make_unique<OutputForwarder>(loop_, std::move(process.standard_error), error_sink(), std::move(*errors));
+  }
   if (plan_.verbose) say("rank " + std::to_string(rank) + " is process " + std::to_string(process.pid));
+  if (plan_.report_bindings) {
+    say("rank " + std::to_string(rank) +
+        (start.cpus.empty() ? " is not bound" : " is bound to CPU " + format_cpu_list(start.cpus)));
+  }
 }
 
 OutputForwarder::Options Job::forwarder_options(int rank, const std::string& stream) {
   OutputForwarder::Options options;
-  if (plan_.tag_output) options.tag = "[" + std::to_string(rank) + "]<" + stream + ">: ";
-  options.whole_lines = plan_.size > 1;
+  options.tag = tag(rank, stream);
+  options.whole_lines = plan_.size() > 1;
   if (!plan_.output_directory.empty()) {
-    options.file = open_output_file(output_path(plan_.output_directory, rank, plan_.size, stream));
+    options.file = open_output_file(output_path(plan_.output_directory, rank, plan_.size(), stream));
   }
   options.complain = [this](const std::string& line) { say(line); };
   return options;
 }
 
+LineSplitter::Tag Job::tag(int rank, const std::string& stream) const {
+  std::string place = plan_.tag_output ? "[" + std::to_string(rank) + "]<" + stream + ">: " : "";
+  if (plan_.timestamp_output) return [place] { return local_time() + " " + place; };
+  if (plan_.tag_output) return [place] { return place; };
+  return nullptr;
+}
+
 void Job::step() {
-  std::optional<Deadline> deadline = end_.next_deadline();
+  std::optional<Deadline> deadline = earlier(end_.next_deadline(), timeout_);
   for_each_forwarder([&](OutputForwarder& stream) { deadline = earlier(deadline, stream.next_deadline()); });
   loop_.run_once(deadline);
   const TimePoint now = Clock::now();
   for_each_forwarder([&](OutputForwarder& stream) { stream.show_partial(now); });
+  if (timeout_ && now >= *timeout_) {
+    timeout_.reset();
+    end_.timed_out(now);
+  }
   send_due_signal();
 }
 
@@ -187,11 +239,15 @@ void Job::send_due_signal() {
 void Job::report() {
   if (const std::optional<int> rank = end_.first_failed()) {
     const Rank& failed = ranks_[static_cast<std::size_t>(*rank)];
+    const OutputForwarder& errors = *(failed.standard_error ? failed.standard_error : failed.standard_output);
     const Failure failure{.rank = *rank,
                           .pid = failed.pid,
                           .age = failed.age,
-                          .last_lines = failed.standard_error->tail().last_lines(kReportedLines)};
+                          .stream = plan_.merge_errors ? "output" : "standard error",
+                          .last_lines = errors.tail().last_lines(kReportedLines)};
     error_sink().append(failure_report(failure, end_.ends()));
+  } else if (end_.has_timed_out()) {
+    error_sink().append(timeout_report(end_.ends()));
   } else if (end_.interrupting_signal() != 0) {
     error_sink().append(interruption_report(end_.interrupting_signal(), end_.ends()));
   }
@@ -213,7 +269,8 @@ bool Job::output_is_read() {
 }
 
 bool Job::abandons_output() const {
-  return impatient_ || (end_.gave_up() && (!nothing_left_ || end_.interrupting_signal() != 0));
+  const bool has_no_time = end_.interrupting_signal() != 0 || end_.has_timed_out();
+  return impatient_ || (end_.gave_up() && (!nothing_left_ || has_no_time));
 }
 
 void Job::say(const std::string& line) { error_sink().append("hvdrun: " + line + "\n"); }

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,16 +24,30 @@
 
 namespace hvd::launcher {
 
-struct JobPlan {
-  int size = 1;
-  std::string program;                 // the file
+// One of the programs of a job.
+struct ProgramPlan {
+  int ranks = 1;
+  std::string file;
   std::vector<std::string> arguments;  // with the name as typed first
   Environment environment;             // -x is in it, the rank's place is not
+  std::string working_directory;       // empty: hvdrun's own
+};
+
+struct JobPlan {
+  std::vector<ProgramPlan> programs;  // their ranks follow each other
   Meeting meeting;
   std::filesystem::path output_directory;  // empty: none
   bool tag_output = false;
+  bool timestamp_output = false;
+  bool merge_errors = false;
+  std::vector<std::vector<int>> cpus;  // by rank, the numbers of those it is bound to; empty: ranks are not bound
+  bool report_bindings = false;
+  std::optional<int> input_rank;  // the one that reads hvdrun's standard input; empty: none
+  std::optional<Duration> timeout;
   bool verbose = false;
   Duration grace{};
+
+  int size() const;
 };
 
 class Job {
@@ -55,7 +70,8 @@ class Job {
   OutputSink::Callbacks sink_callbacks(const std::string& name);
   OutputForwarder::Options forwarder_options(int rank, const std::string& stream);
   void start_ranks();
-  void start_rank_number(int rank, RankStart& start, int standard_input);
+  void start_rank_number(int rank, const ProgramPlan& program, RankStart& start, int standard_input);
+  LineSplitter::Tag tag(int rank, const std::string& stream) const;
 
   void step();
   void on_signals();
@@ -73,6 +89,7 @@ class Job {
   const JobPlan plan_;
   SignalSource& signals_;
   const TimePoint start_ = Clock::now();
+  std::optional<Deadline> timeout_;  // until it is reached
   EventLoop loop_;
   JobEnd end_;
   JobProcesses processes_;

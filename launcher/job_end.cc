@@ -40,6 +40,10 @@ void JobEnd::output_closed(TimePoint now) {
   if (stage_ == Stage::running) begin(Stage::grace, Reason::output_closed, now);
 }
 
+void JobEnd::timed_out(TimePoint now) {
+  if (stage_ <= Stage::grace) begin(Stage::grace, Reason::timed_out, now);
+}
+
 void JobEnd::start_failed(TimePoint now) { begin(Stage::terminating, Reason::start_failed, now); }
 
 // A stage is entered once, and never a later one left for an earlier one; the first reason stays.
@@ -79,6 +83,7 @@ int JobEnd::exit_code() const {
     // A program that takes the signal as a request and ends well has done what was asked.
     case Reason::interrupted: return all_ok ? 0 : 128 + interrupting_signal_;
     case Reason::output_closed: return 128 + SIGPIPE;
+    case Reason::timed_out: return kTimedOutCode;
     case Reason::start_failed: return 1;
   }
   return 1;

@@ -19,6 +19,7 @@ namespace hvd::launcher {
 
 inline constexpr Duration kTerminationTime = 2s;
 inline constexpr Duration kKillTime = 5s;
+inline constexpr int kTimedOutCode = 124;  // hvdrun's exit code then: as that of timeout(1)
 
 struct RankEnd {
   ExitStatus status;
@@ -35,6 +36,8 @@ class JobEnd {
   void interrupted(int signal, TimePoint now);
   // Nobody reads hvdrun's output any more (`| head`): no grace.
   void output_closed(TimePoint now);
+  // The time that the user gave the job is over: no grace, or none any more.
+  void timed_out(TimePoint now);
   // A rank could not be started: no grace, no SIGTERM.
   void start_failed(TimePoint now);
 
@@ -52,6 +55,8 @@ class JobEnd {
   // over one that exited with an error: the error is then most likely the consequence. (Except for SIGABRT and
   // SIGPIPE, with which a rank may itself react to a lost peer.)
   std::optional<int> first_failed() const { return first_failed_; }
+  // Whether the job was ended because its time was over.
+  bool has_timed_out() const { return reason_ == Reason::timed_out; }
   // The signal that ended the job, if no rank had failed before.
   int interrupting_signal() const { return interrupting_signal_; }
   const std::vector<std::optional<RankEnd>>& ends() const { return ends_; }
@@ -59,7 +64,7 @@ class JobEnd {
 
  private:
   enum class Stage { running, grace, terminating, killing };
-  enum class Reason { none, rank_failed, interrupted, output_closed, start_failed };
+  enum class Reason { none, rank_failed, interrupted, output_closed, timed_out, start_failed };
 
   void begin(Stage stage, Reason reason, Deadline deadline);
   void blame(int rank, const ExitStatus& status, TimePoint now);

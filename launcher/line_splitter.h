@@ -1,10 +1,12 @@
 // Cuts a stream into lines, so that lines of different ranks never mix. Pure.
 //
 // A line ends at \n or at \r (progress bars). What comes out is what went in, byte for byte, only later, plus the tag
-// at the beginning of every line. A line longer than kMaxPartial goes out in pieces.
+// at the beginning of every line, which may be another one each time (a clock's). A line longer than kMaxPartial goes
+// out in pieces.
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -14,7 +16,8 @@ class LineSplitter {
  public:
   static constexpr std::size_t kMaxPartial = std::size_t{1} << 20;
 
-  explicit LineSplitter(std::string tag) : tag_(std::move(tag)) {}
+  using Tag = std::function<std::string()>;  // empty: none
+  explicit LineSplitter(Tag tag) : tag_(std::move(tag)) {}
 
   // Appends the lines that are complete now to `out` and keeps the rest.
   void feed(std::string_view bytes, std::string& out);
@@ -25,7 +28,7 @@ class LineSplitter {
  private:
   void emit(std::string_view bytes, std::string& out);
 
-  std::string tag_;
+  Tag tag_;
   std::string partial_;
   bool line_is_open_ = false;  // the beginning of the current line went out already, and its tag with it
   bool after_cr_ = false;      // the last byte that went out was \r: a \n now belongs to that line

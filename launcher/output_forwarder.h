@@ -19,7 +19,7 @@ namespace hvd::launcher {
 class OutputForwarder {
  public:
   struct Options {
-    std::string tag;          // empty: lines go out as they are
+    LineSplitter::Tag tag;    // empty: lines go out as they are
     bool whole_lines = true;  // false: whatever comes goes out at once (a job of one rank)
     std::optional<OutputFile> file;
     std::function<void(const std::string&)> complain;  // a line for the user

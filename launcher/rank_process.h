@@ -21,13 +21,16 @@ struct RankStart {
   std::string program;                   // the file
   std::vector<std::string> arguments;    // with the name as typed first
   std::vector<std::string> environment;  // "NAME=value"
+  std::string working_directory;         // empty: hvdrun's own
+  std::vector<int> cpus;                 // empty: those that hvdrun may use
   int standard_input = 0;                // borrowed
+  bool merge_errors = false;             // standard error goes where standard output goes
   rlimit open_files{};                   // as hvdrun found it
 };
 
 struct RankProcess {
   pid_t pid = -1;
-  FileDescriptor standard_output, standard_error;  // the reading ends
+  FileDescriptor standard_output, standard_error;  // the reading ends; merged: no second one
 };
 
 // Call it on the thread that lives as long as the job: the rank is killed when this thread ends. Throws Error if there

@@ -5,6 +5,7 @@ import os
 import pty
 import re
 import select
+import shlex
 import shutil
 import signal
 import subprocess
@@ -662,3 +663,111 @@ def test_waiting_costs_no_cpu_time(start):
     after = cpu_ticks_and_switches()
     assert after[0] - before[0] <= 1
     assert after[1] == before[1], "hvdrun woke up though nothing happened"
+
+
+# ---- mpirun's options
+
+
+def test_a_line_of_mpirun_works_with_hvdrun(run):
+    options = "-np 4 -H localhost:4 -bind-to none -map-by slot -x PATH -mca pml ob1 -mca btl ^openib -allow-run-as-root"
+    done = run(*shlex.split(options), "sh", "-c", "echo $HVD_RANK $OMPI_MCA_pml $OMPI_MCA_btl")
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == [f"{rank} ob1 ^openib" for rank in range(4)]
+
+
+def test_several_programs_are_one_job(run, tmp_path):
+    show = ["sh", "-c", 'echo "$HVD_RANK of $HVD_SIZE, local $HVD_LOCAL_RANK: $A, $(pwd)"']
+    done = run("-np", 1, "-x", "A=first", *show, ":", "-np", 2, "-x", "A=second", "-wdir", tmp_path, *show)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == [
+        f"0 of 3, local 0: first, {os.getcwd()}",
+        f"1 of 3, local 1: second, {tmp_path}",
+        f"2 of 3, local 2: second, {tmp_path}",
+    ]
+
+
+def test_a_program_is_looked_for_in_its_working_directory(run, tmp_path):
+    (tmp_path / "here.sh").write_text("#!/bin/sh\necho found in $(pwd)\n")
+    (tmp_path / "here.sh").chmod(0o755)
+    done = run("-np", 1, "-wdir", tmp_path, "./here.sh")
+    assert done.stdout == f"found in {tmp_path}\n", done.stderr
+    missing = run("-np", 1, "-wdir", tmp_path / "nowhere", "ls")
+    assert missing.returncode == 2
+    assert "there is no such folder" in missing.stderr
+
+
+def test_a_hostfile_has_the_slots(run, tmp_path):
+    hosts = tmp_path / "hosts"
+    hosts.write_text("# this machine\nlocalhost slots=2\n")
+    assert run("-hostfile", hosts, "echo", "x").stdout == "x\n" * 2
+    assert run("-machinefile", hosts, "-np", 3, "echo", "x").returncode == 2
+    assert run("-machinefile", hosts, "-np", 3, "-oversubscribe", "echo", "x").stdout == "x\n" * 3
+
+
+def test_a_job_that_takes_too_long_is_ended(run):
+    begun = time.monotonic()
+    done = run("-np", 2, "-timeout", 0.5, "sleep", 600)
+    assert done.returncode == 124
+    assert "the job has reached its --timeout; ranks 0, 1 had to be ended with SIGTERM" in done.stderr
+    assert time.monotonic() - begun < 10
+    assert run("-np", 1, "-timeout", 60, "true").returncode == 0
+
+
+def test_the_time_limit_holds_while_others_have_time_to_end_by_themselves(run):
+    begun = time.monotonic()
+    done = run("-np", 2, "-timeout", 1, "-grace", 60, "sh", "-c", "[ $HVD_RANK = 0 ] && exit 3; sleep 600")
+    assert done.returncode == 3
+    assert time.monotonic() - begun < 20
+
+
+def test_merged_output_comes_in_the_order_of_writing(run):
+    done = run("-np", 1, "-merge-stderr-to-stdout", "sh", "-c", "echo 1; echo 2 >&2; echo 3; exit 4")
+    assert done.returncode == 4
+    assert done.stdout == "1\n2\n3\n"
+    assert "the last lines of its output:\n    1\n    2\n    3\n" in done.stderr
+
+
+def test_merged_output_has_one_file(run, tmp_path):
+    show = ["sh", "-c", "echo 1; echo 2 >&2"]
+    assert run("-np", 1, "-output-filename", tmp_path, *show).returncode == 0
+    assert (tmp_path / "rank.0/stderr").read_text() == "2\n"
+    assert run("-np", 1, "-output-filename", tmp_path, "-merge-stderr-to-stdout", *show).returncode == 0
+    assert (tmp_path / "rank.0/stdout").read_text() == "1\n2\n"
+    assert not (tmp_path / "rank.0/stderr").exists()
+
+
+def test_lines_can_begin_with_the_time(run):
+    done = run("-np", 1, "-timestamp-output", "-tag-output", "echo", "now")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} \[0\]<stdout>: now\n", done.stdout)
+
+
+@pytest.mark.parametrize("reader, output", [("1", "[1]<stdout>: typed\n"), ("none", "")])
+def test_another_rank_or_none_may_read_the_input(run, reader, output):
+    done = run("-np", 2, "-stdin", reader, "-tag-output", "cat", input="typed\n")
+    assert done.stdout == output
+    assert done.returncode == 0
+
+
+def test_an_input_for_a_rank_that_is_not_there_is_refused(run):
+    done = run("-np", 2, "-stdin", 2, "cat")
+    assert done.returncode == 2
+    assert "there are only 2 ranks" in done.stderr
+
+
+def test_ranks_are_bound_to_cpus(run):
+    cpus = sorted(os.sched_getaffinity(0))
+    show = ["grep", "Cpus_allowed_list", "/proc/self/status"]
+    done = run("-np", 1, "-bind-to", "hwthread", "-report-bindings", *show)
+    assert done.stdout.split() == ["Cpus_allowed_list:", str(cpus[0])], done.stderr
+    assert done.stderr == f"hvdrun: rank 0 is bound to CPU {cpus[0]}\n"
+    assert run("-np", 1, "-report-bindings", "true").stderr == "hvdrun: rank 0 is not bound\n"
+    crowded = run("-np", len(cpus) + 1, "-bind-to", "hwthread", *show)
+    assert crowded.returncode == 2
+    assert "too few hardware threads here" in crowded.stderr
+    assert run("-np", len(cpus) + 1, "-bind-to", "hwthread", "-oversubscribe", *show).returncode == 0
+
+
+def test_an_unknown_option_is_named_with_the_nearest_known_one(run):
+    done = run("-np", 2, "-oversubscrib", "ls")
+    assert done.returncode == 2
+    assert "unknown option -oversubscrib; did you mean --oversubscribe?" in done.stderr

@@ -9,14 +9,16 @@ namespace {
 using Arguments = std::vector<std::string>;
 
 TEST_CASE("the number of processes is understood in every spelling") {
-  const Arguments spellings[] = {{"-np", "4"},       {"--np", "4"}, {"-n", "4"}, {"-n4"},     {"--num-proc", "4"},
-                                 {"-num-proc", "4"}, {"--np=4"},    {"-np=4"},   {"-n", "+4"}};
+  const Arguments spellings[] = {{"-np", "4"},        {"--np", "4"},      {"-n", "4"}, {"-n4"},
+                                 {"--num-proc", "4"}, {"-num-proc", "4"}, {"--np=4"},  {"-np=4"},
+                                 {"-n", "+4"},        {"-c", "4"},        {"-c4"},     {"-np", "004"}};
   for (Arguments arguments : spellings) {
     INFO(arguments.front());
     arguments.push_back("ls");
     const CommandLine line = parse_command_line(arguments);
-    CHECK(line.num_proc == 4);
-    CHECK(line.program == Arguments{"ls"});
+    REQUIRE(line.programs.size() == 1);
+    CHECK(line.programs.front().num_proc == 4);
+    CHECK(line.programs.front().command == Arguments{"ls"});
   }
 }
 
@@ -31,32 +33,93 @@ TEST_CASE("everything from the program's name on is the program's") {
       {{"-x", "-np", "-np", "1", "prog", ""}, {"prog", ""}},
       {{"--tag-output", "prog", "--verbose"}, {"prog", "--verbose"}},
   };
-  for (const Row& row : rows) CHECK(parse_command_line(row.arguments).program == row.program);
+  for (const Row& row : rows) CHECK(parse_command_line(row.arguments).programs.front().command == row.program);
 }
 
 TEST_CASE("options arrive where they belong") {
-  const CommandLine line =
-      parse_command_line({"-host", "localhost:3", "-x", "A", "-xB=1", "-x", "C=[1,2] \"x\"", "-x", "D=", "-x", "E=a=b",
-                          "-output-filename", "logs dir", "-tag-output", "--verbose", "--grace", "0.25", "prog"});
-  CHECK_FALSE(line.num_proc.has_value());
-  CHECK(line.hosts == "localhost:3");
-  CHECK(line.exports == Arguments{"A", "B=1", "C=[1,2] \"x\"", "D=", "E=a=b"});
+  const CommandLine line = parse_command_line({"-host",
+                                               "localhost:3",
+                                               "-x",
+                                               "A",
+                                               "-xB=1",
+                                               "-x",
+                                               "C=[1,2] \"x\"",
+                                               "-x",
+                                               "D=",
+                                               "-x",
+                                               "E=a=b",
+                                               "-wdir",
+                                               "/tmp",
+                                               "-output-filename",
+                                               "logs dir",
+                                               "-tag-output",
+                                               "-timestamp-output",
+                                               "-merge-stderr-to-stdout",
+                                               "-stdin",
+                                               "2",
+                                               "-timeout",
+                                               "90",
+                                               "-oversubscribe",
+                                               "-allow-run-as-root",
+                                               "-v",
+                                               "--grace",
+                                               "0.25",
+                                               "prog"});
+  const ProgramLine& program = line.programs.front();
+  CHECK_FALSE(program.num_proc.has_value());
+  CHECK(program.hosts == "localhost:3");
+  CHECK(program.exports == Arguments{"A", "B=1", "C=[1,2] \"x\"", "D=", "E=a=b"});
+  CHECK(program.working_directory == "/tmp");
   CHECK(line.output_directory == "logs dir");
-  CHECK(line.tag_output);
-  CHECK(line.verbose);
+  CHECK((line.tag_output && line.timestamp_output && line.merge_errors && line.oversubscribe && line.verbose));
+  CHECK(line.input_rank == 2);
+  CHECK(line.timeout == 90s);
   CHECK(line.grace == 250ms);
   CHECK_FALSE(line.information.has_value());
+  CHECK(parse_command_line({"-machinefile", "hosts", "prog"}).programs.front().hostfile == "hosts");
+  CHECK(parse_command_line({"-stdin=none", "prog"}).input_rank == std::nullopt);
 }
 
 TEST_CASE("what is not given has its default") {
   const CommandLine line = parse_command_line({"prog"});
-  CHECK_FALSE(line.num_proc.has_value());
-  CHECK(line.hosts.empty());
-  CHECK(line.exports.empty());
+  const ProgramLine& program = line.programs.front();
+  CHECK_FALSE(program.num_proc.has_value());
+  CHECK(program.hosts.empty());
+  CHECK(program.hostfile.empty());
+  CHECK(program.exports.empty());
+  CHECK(program.working_directory.empty());
+  CHECK(line.mca.empty());
   CHECK(line.output_directory.empty());
-  CHECK_FALSE(line.tag_output);
-  CHECK_FALSE(line.verbose);
+  CHECK_FALSE((line.tag_output || line.timestamp_output || line.merge_errors || line.oversubscribe || line.verbose));
+  CHECK(line.input_rank == 0);
+  CHECK_FALSE(line.timeout.has_value());
   CHECK(line.grace == 1s);
+}
+
+TEST_CASE("parameters of Open MPI have a name and a value") {
+  using Mca = std::vector<std::pair<std::string, std::string>>;
+  const CommandLine line = parse_command_line({"-mca", "pml", "ob1", "--mca", "btl", "^openib", "-gmca", "a", "-b=c",
+                                               "-np", "4", "-x", "PATH", "python", "train.py"});
+  CHECK(line.mca == Mca{{"pml", "ob1"}, {"btl", "^openib"}, {"a", "-b=c"}});
+  CHECK(line.programs.front().num_proc == 4);
+  CHECK(line.programs.front().command == Arguments{"python", "train.py"});
+}
+
+TEST_CASE("behind a colon comes another program") {
+  const CommandLine line = parse_command_line({"-np", "1", "-tag-output", "-x", "A=1", "server", "-np", "9", ":", "-n",
+                                               "3", "-wdir", "/tmp", "-x", "B=2", "client", "--verbose", ":", "third"});
+  REQUIRE(line.programs.size() == 3);
+  CHECK(line.tag_output);
+  CHECK_FALSE(line.verbose);
+  CHECK(line.programs[0].num_proc == 1);
+  CHECK(line.programs[0].exports == Arguments{"A=1"});
+  CHECK(line.programs[0].command == Arguments{"server", "-np", "9"});
+  CHECK(line.programs[1].num_proc == 3);
+  CHECK(line.programs[1].working_directory == "/tmp");
+  CHECK(line.programs[1].exports == Arguments{"B=2"});
+  CHECK(line.programs[1].command == Arguments{"client", "--verbose"});
+  CHECK_FALSE(line.programs[2].num_proc.has_value());
+  CHECK(line.programs[2].command == Arguments{"third"});
 }
 
 TEST_CASE("--help and --version say something and need no program") {
@@ -64,10 +127,16 @@ TEST_CASE("--help and --version say something and need no program") {
   for (const char* flag : {"--help", "-h", "-help"}) {
     const auto text = parse_command_line({flag}).information;
     REQUIRE(text.has_value());
-    for (const char* part : {"Usage: hvdrun -np N", "--output-filename DIR", "--grace SECONDS", "hvdrun -np 4 "}) {
+    for (const char* part :
+         {"Usage: hvdrun -np N", "--output-filename DIR", "--grace SECONDS", "--mca", "hvdrun -np 4 "}) {
       CHECK(text->find(part) != std::string::npos);
     }
   }
+}
+
+TEST_CASE("hvdrun --check-build needs no program") {
+  CHECK(parse_command_line({"--check-build"}).check_build);
+  CHECK_FALSE(parse_command_line({"ls", "--check-build"}).check_build);
 }
 
 TEST_CASE("a wrong command line is an error that names what is wrong") {
@@ -85,7 +154,28 @@ TEST_CASE("a wrong command line is an error that names what is wrong") {
       {{"-np", "-3", "ls"}, "at least one"},
       {{"-np", "four", "ls"}, "four"},
       {{"-np", "99999999999", "ls"}, "99999999999"},
-      {{"-np", "2", "--bind-to", "core", "ls"}, "unknown option --bind-to"},
+      {{"-np", "2", "--oversubcsribe", "ls"}, "unknown option --oversubcsribe; did you mean --oversubscribe?"},
+      {{"-np", "2", "-tag-ouput", "ls"}, "unknown option -tag-ouput; did you mean --tag-output?"},
+      {{"--min-np", "2", "ls"}, "unknown option --min-np"},
+      {{"-hetero-nodes", "ls"}, "unknown option -hetero-nodes"},
+      {{"-hosfile", "f", "ls"}, "unknown option -hosfile; did you mean --hostfile?"},
+      {{"-nolocal", "ls"}, "unknown option -nolocal"},
+      {{"-cpu-set", "0", "ls"}, "unknown option -cpu-set"},
+      {{"-xterm", "ls"}, "unknown option -xterm"},
+      {{"-verbos", "ls"}, "unknown option -verbos; did you mean --verbose?"},
+      {{"-np", "0x4", "ls"}, "-np 0x4: a number of processes"},
+      {{"-timeout", "1e10", "ls"}, "from 0 to 1000000000"},
+      {{"-np", "2", ":", "-np", "2", "ls"}, "none before or behind a colon"},
+      {{"-np", "2", "ls", ":"}, "none before or behind a colon"},
+      {{"-np", "2", "ls", ":", "-tag-output", "ls"}, "-tag-output is for the whole job"},
+      {{"-np", "2", "ls", ":", "-np", "0", "ls"}, "at least one"},
+      {{"-mca", "btl"}, "--mca needs a value"},
+      {{"--mca=btl", "ls"}, "--mca needs a name and a value"},
+      {{"-stdin", "all", "ls"}, "--stdin all: the number of one rank, or none"},
+      {{"-stdin", "-1", "ls"}, "--stdin -1"},
+      {{"-timeout", "soon", "ls"}, "soon"},
+      {{"-timeout", "-5", "ls"}, "--timeout"},
+      {{"-H", "localhost:2", "-hostfile", "f", "ls"}, "say the same thing"},
       {{"-bynode", "ls"}, "unknown option -bynode"},
       {{"--grace", "-1", "ls"}, "--grace"},
       {{"--grace", "nan", "ls"}, "--grace"},

@@ -136,6 +136,24 @@ TEST_CASE("output that nobody reads ends the job as a broken pipe") {
   CHECK_FALSE(after_failure.signal_due(kStart).has_value());
 }
 
+TEST_CASE("a job whose time is over is ended without a grace period") {
+  JobEnd end(2, 100s);
+  end.timed_out(kStart);
+  CHECK(end.has_timed_out());
+  CHECK(end.signal_due(kStart) == SIGTERM);
+  end.rank_ended(0, killed(SIGTERM), kStart);
+  end.rank_ended(1, exited(0), kStart);
+  CHECK_FALSE(end.first_failed().has_value());
+  CHECK(end.exit_code() == 124);
+
+  JobEnd after_failure(2, 1s);
+  after_failure.rank_ended(0, exited(3), kStart);
+  after_failure.timed_out(kStart);
+  CHECK_FALSE(after_failure.has_timed_out());
+  CHECK(after_failure.exit_code() == 3);
+  CHECK(after_failure.signal_due(kStart) == SIGTERM);
+}
+
 TEST_CASE("a job that could not be started is killed") {
   JobEnd end(3, 100s);
   end.start_failed(kStart);

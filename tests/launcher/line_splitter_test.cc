@@ -31,7 +31,7 @@ TEST_CASE("only complete lines come out") {
       {{std::string("\0x\n", 3)}, {std::string("\0x\n", 3)}, ""},
   };
   for (const Row& row : rows) {
-    LineSplitter splitter("");
+    LineSplitter splitter(nullptr);
     CHECK(feed_all(splitter, row.pieces) == row.outputs);
     CHECK(splitter.has_partial() == !row.rest.empty());
     std::string rest;
@@ -54,13 +54,13 @@ TEST_CASE("every line is tagged once") {
       {{"a\n", "\n"}, {"[1] a\n", "[1] \n"}},
   };
   for (const Row& row : rows) {
-    LineSplitter splitter("[1] ");
+    LineSplitter splitter([] { return std::string("[1] "); });
     CHECK(feed_all(splitter, row.pieces) == row.outputs);
   }
 }
 
 TEST_CASE("a line that was shown in part goes on without a second tag") {
-  LineSplitter splitter("[1] ");
+  LineSplitter splitter([] { return std::string("[1] "); });
   std::string out;
   splitter.feed("(Pdb) ", out);
   CHECK(out.empty());
@@ -71,7 +71,7 @@ TEST_CASE("a line that was shown in part goes on without a second tag") {
 }
 
 TEST_CASE("a line without end does not fill the memory") {
-  LineSplitter splitter("");
+  LineSplitter splitter(nullptr);
   const std::string piece(100'000, 'x');
   std::string out;
   std::size_t fed = 0;

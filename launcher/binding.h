@@ -1,0 +1,38 @@
+// Which CPUs each rank of this host may run on, from -bind-to, -map-by and -rank-by, as Open MPI means them. Pure.
+//
+// Mapping gives each rank one or more cores (hardware threads, if it goes by those, or by slots of which ranks are
+// bound to those): in a row, or from each socket or NUMA node in turn, or so many from each before the next
+// (ppr:N:socket). Ranking says in which order these places are numbered. Binding says how wide a rank's place is: a
+// hardware thread of each core, its cores, or the whole socket or NUMA node around them.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/cpus.h"
+
+namespace hvd::launcher {
+
+enum class CpuUnit { slot, hwthread, core, numa, socket, node };
+
+struct Binding {
+  CpuUnit map_by = CpuUnit::slot;
+  int per_unit = 0;        // of ppr; 0: one from each in turn
+  int cores_per_rank = 1;  // of PE=
+  CpuUnit rank_by = CpuUnit::node;
+  std::optional<CpuUnit> bind_to;  // the node: nobody is; empty: to cores if PE= or ppr asks for some, else nobody
+  bool overload = false;           // ranks may share what they are bound to
+};
+
+// The values of the options; each throws InvalidArgument with the option's name and what it may be.
+void parse_bind_to(std::string_view text, Binding& binding);  // none, core, hwthread, socket, numa; :overload-allowed
+void parse_map_by(std::string_view text, Binding& binding);   // slot, ..., ppr:N:socket; :PE=N
+void parse_rank_by(std::string_view text, Binding& binding);  // slot, core, hwthread, socket, numa, node
+
+// By rank: the numbers of its CPUs, ascending; none if ranks are not bound. Throws InvalidArgument if there are too
+// few.
+std::vector<std::vector<int>> bind_ranks(int ranks, const Binding& binding, const std::vector<Cpu>& cpus);
+
+}  // namespace hvd::launcher
