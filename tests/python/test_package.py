@@ -34,7 +34,8 @@ def test_one_thing_must_be_asked_for():
 
 
 def test_help_names_the_commands():
-    assert "hvd bench -np 4 allreduce" in run("-m", "hvd", "--help").stdout
+    text = run("-m", "hvd", "--help").stdout
+    assert "hvd bench -np 4 allreduce" in text and "hvd simulate --ranks" in text
 
 
 def test_the_script_is_the_module():

@@ -1,4 +1,5 @@
-"""`hvd`, or `python -m hvd`: the benchmark, where the C++ package lies, which environment variables there are."""
+"""`hvd`, or `python -m hvd`: the doctor, the benchmark, the simulator, where the C++ package lies, which variables
+there are."""
 
 from __future__ import annotations
 
@@ -6,13 +7,15 @@ import argparse
 import sys
 
 import hvd
-from hvd import _native, bench, installation
+from hvd import _native, bench, doctor, installation, simulate
 
-COMMANDS = {"bench": bench.main}  # each with its own options
+COMMANDS = {"doctor": doctor.main, "bench": bench.main, "simulate": simulate.main}  # each with its own options
 
 DESCRIPTION = """\
 commands:
-  bench    time the collectives: hvd bench -np 4 allreduce (hvd bench --help has all options)
+  doctor    what is installed, what this machine allows, whether ranks reach each other
+  bench     time the collectives: hvd bench -np 4 allreduce (hvd bench --help has all options)
+  simulate  how 100,000 ranks would agree: hvd simulate --ranks 100000 --tensors 1000 (hvd simulate --help)
 """
 
 

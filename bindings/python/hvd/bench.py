@@ -2,62 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
-import importlib.util
-import json
-import os
-import signal
-import subprocess
-import sys
-import tempfile
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from hvd import installation
-
-FORMATS = (".png", ".pdf", ".svg")
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        sys.exit(_complain(message))
-
-
-def _complain(message: object, code: int = 2) -> int:
-    print(f"hvd bench: {message}", file=sys.stderr)
-    return code
+from hvd import program
 
 
 def main(arguments: list[str]) -> int:
-    parser = _Parser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--plot", type=Path)
-    parser.add_argument("--json", type=Path)
-    options, others = parser.parse_known_args(arguments)
-    try:
-        command = [str(installation.find("bin/hvd-bench")), *others]
-    except FileNotFoundError as error:
-        return _complain(error, code=1)
-    if options.plot is None or os.environ.get("HVD_RANK", "0") != "0":  # of several ranks rank 0 draws
-        os.execv(command[0], command if options.json is None else [*command, "--json", str(options.json)])
-    if options.plot.suffix not in FORMATS or not options.plot.parent.is_dir():
-        return _complain(f"--plot {options.plot}: not a {', '.join(FORMATS)} file in a directory that exists")
-    if importlib.util.find_spec("matplotlib") is None:
-        return _complain("--plot needs matplotlib: pip install matplotlib")
-    with tempfile.TemporaryDirectory() as folder:
-        results = options.json or Path(folder, "results.json")
-        code = _run([*command, "--json", str(results)])
-        if code == 0:
-            draw(json.loads(results.read_text()), options.plot)
-    return code
-
-
-def _run(command: list[str]) -> int:
-    """Runs it to its end. Ctrl-C reaches it by itself, from the terminal; who ends this process means it, too."""
-    process = subprocess.Popen(command)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: process.terminate())
-    code = process.wait()
-    return code if code >= 0 else 128 - code
+    return program.run("bench", arguments, draw)
 
 
 def draw(report: dict[str, Any], path: Path) -> None:

@@ -1,0 +1,178 @@
+"""`hvd doctor`: what is installed, what this machine allows, and whether two ranks reach each other in every way."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import hvd
+from hvd import installation
+
+OK, NOTE, PROBLEM = "ok", "note", "problem"
+
+SELF_TEST_SECONDS = 60
+WAYS = {"shared memory": "1", "TCP": "0"}  # by which ranks of a machine reach each other: HVD_SHARED_MEMORY
+VECTORS = ("avx2", "f16c", "avx512f", "asimd", "asimdhp")  # of /proc/cpuinfo: what reductions are compiled for
+FEWEST_FILES = 4096  # for 500 ranks between hosts
+
+
+@dataclass(frozen=True)
+class Finding:
+    section: str
+    name: str
+    status: str  # ok, note (nothing is wrong, something is not there), problem
+    text: str
+    advice: str = ""  # what to do
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="hvd doctor", description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+    options = parser.parse_args(arguments)
+    findings = []
+    for finding in examine():
+        findings.append(finding)
+        if not options.json:
+            show(finding, is_first=len(findings) == 1 or findings[-2].section != finding.section)
+    problems = sum(finding.status == PROBLEM for finding in findings)
+    if options.json:
+        print(json.dumps({"problems": problems, "findings": [asdict(finding) for finding in findings]}, indent=1))
+    else:
+        print(f"\n{'no problems' if problems == 0 else f'problems: {problems}'}")
+    return 1 if problems else 0
+
+
+def show(finding: Finding, is_first: bool) -> None:
+    if is_first:
+        print(finding.section)
+    mark = {OK: " ", NOTE: "-", PROBLEM: "!"}[finding.status]
+    print(f"  {mark} {finding.name}: {finding.text}")
+    if finding.advice:
+        print(f"      {finding.advice}")
+    sys.stdout.flush()  # self-tests take their time
+
+
+def examine() -> Iterator[Finding]:
+    for look in (look_at_hvd, look_at_frameworks, look_at_machine, look_at_backends):
+        yield from look()
+
+
+# ---- what is installed
+
+
+def look_at_hvd() -> Iterator[Finding]:
+    section = "hvd"
+    yield Finding(section, "version", OK, hvd.__version__)
+    yield Finding(section, "Python", OK, f"{platform.python_version()}, {sys.executable}")
+    for name, path in (("library", "lib/libhvd.so.0"), ("hvdrun", "bin/hvdrun"), ("benchmark", "bin/hvd-bench")):
+        try:
+            yield Finding(section, name, OK, str(installation.find(path)))
+        except FileNotFoundError as error:
+            yield Finding(section, name, PROBLEM, str(error), "install hvd anew")
+
+
+def look_at_frameworks() -> Iterator[Finding]:
+    version = version_of("torch")
+    if version:
+        yield Finding("frameworks", "PyTorch", OK, f"{version}; import hvd.torch")
+    else:
+        yield Finding("frameworks", "PyTorch", NOTE, "not installed", "hvd.torch needs it: pip install torch")
+
+
+def version_of(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+# ---- what the machine allows
+
+
+def look_at_machine() -> Iterator[Finding]:
+    section = "machine"
+    yield Finding(section, "system", OK, f"{platform.system()} {platform.release()}, {platform.machine()}")
+    cpus = len(os.sched_getaffinity(0))
+    yield Finding(section, "CPUs", OK, f"{cpus} of {os.cpu_count()} may be used; {vector_instructions()}")
+    yield from (look_at_memfd(), look_at_locked_memory(), look_at_open_files())
+
+
+def vector_instructions() -> str:
+    flags = re.search(r"^(?:flags|Features)\s*:(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    found = [name for name in VECTORS if flags and name in flags.group(1).split()]
+    return f"reductions can use {', '.join(found)}" if found else "no vector instructions known to hvd"
+
+
+def look_at_memfd() -> Finding:
+    try:
+        os.close(os.memfd_create("hvd-doctor"))
+        return Finding("machine", "shared memory", OK, "memfd_create works: no limit of /dev/shm applies")
+    except OSError as error:
+        advice = "allow the system call memfd_create (a container's seccomp profile may forbid it)"
+        return Finding("machine", "shared memory", PROBLEM, f"memfd_create: {error.strerror}", advice)
+
+
+def look_at_locked_memory() -> Finding:
+    limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+    if limit == resource.RLIM_INFINITY:
+        return Finding("machine", "locked memory", OK, "unlimited")
+    advice = "networks that read memory directly want more: ulimit -l unlimited"
+    return Finding("machine", "locked memory", NOTE, f"at most {limit // 1024} KiB", advice)
+
+
+def look_at_open_files() -> Finding:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    text = f"{soft}, can be raised to {hard}" if soft != hard else f"{soft}"
+    if hard >= FEWEST_FILES or hard == resource.RLIM_INFINITY:
+        return Finding("machine", "open files", OK, text)
+    return Finding("machine", "open files", NOTE, text, "large jobs want more: ulimit -n 65536")
+
+
+# ---- whether ranks reach each other
+
+
+def look_at_backends() -> Iterator[Finding]:
+    for way, shared_memory in WAYS.items():
+        yield self_test(way, shared_memory)
+    for name in ("MPI", "NCCL"):
+        yield Finding("backends", name, NOTE, f"this version of hvd has no backend for {name}")
+
+
+def self_test(way: str, shared_memory: str) -> Finding:
+    """Two ranks on this machine add up tensors of 8 bytes and 1 MB, and check every result."""
+    with tempfile.TemporaryDirectory(prefix="hvd-doctor-") as folder:
+        results = Path(folder, "results.json")
+        try:
+            command = [str(installation.find("bin/hvdrun")), "-np", "2", "-timeout", str(SELF_TEST_SECONDS)]
+            command += ["-x", f"HVD_SHARED_MEMORY={shared_memory}"]
+            command += [str(installation.find("bin/hvd-bench")), "allreduce", "--sizes", "8,1M", "--seconds", "0.05"]
+            done = subprocess.run([*command, "--json", str(results)], capture_output=True, text=True, env=outside_job())
+        except OSError as error:
+            return Finding("backends", way, PROBLEM, str(error))
+        if done.returncode == 0:
+            return Finding("backends", way, OK, summary(json.loads(results.read_text())["results"]))
+    lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    return Finding("backends", way, PROBLEM, "two ranks did not reach each other", "\n      ".join(lines[-8:]))
+
+
+def outside_job() -> dict[str, str]:
+    """The environment without what a launcher may have set for this process."""
+    own = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE", "STORE", "JOB_KEY", "HOSTNAME")
+    dropped = {f"{prefix}_{name}" for prefix in ("HVD", "HOROVOD") for name in own}
+    return {name: value for name, value in os.environ.items() if name not in dropped}
+
+
+def summary(rows: list[dict]) -> str:
+    times = ", ".join(f"{row['bytes']} bytes in {row['median_us']:.1f} us" for row in rows)
+    return f"works; allreduce between two ranks: {times}"

@@ -1,0 +1,66 @@
+"""What `hvd bench` and `hvd simulate` have in common: they start a program that is installed beside the package, and
+with --plot draw what it has found."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from hvd import installation
+
+FORMATS = (".png", ".pdf", ".svg")
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        sys.exit(_complain(self.prog, message))
+
+
+def _complain(command: str, message: object, code: int = 2) -> int:
+    print(f"{command}: {message}", file=sys.stderr)
+    return code
+
+
+def run(
+    name: str, arguments: list[str], draw: Callable[[dict[str, Any], Path], None], with_plot: tuple[str, ...] = ()
+) -> int:
+    """Runs bin/hvd-NAME as `hvd NAME`; `with_plot`: further arguments where the results are to be drawn."""
+    shown = f"hvd {name}"
+    parser = _Parser(prog=shown, add_help=False, allow_abbrev=False)
+    parser.add_argument("--plot", type=Path)
+    parser.add_argument("--json", type=Path)
+    options, others = parser.parse_known_args(arguments)
+    try:
+        command = [str(installation.find(f"bin/hvd-{name}")), *others]
+    except FileNotFoundError as error:
+        return _complain(shown, error, code=1)
+    if options.plot is None or os.environ.get("HVD_RANK", "0") != "0":  # of several ranks rank 0 draws
+        os.execv(command[0], command if options.json is None else [*command, "--json", str(options.json)])
+    if options.plot.suffix not in FORMATS or not options.plot.parent.is_dir():
+        return _complain(shown, f"--plot {options.plot}: not a {', '.join(FORMATS)} file in a directory that exists")
+    if importlib.util.find_spec("matplotlib") is None:
+        return _complain(shown, "--plot needs matplotlib: pip install matplotlib")
+    with tempfile.TemporaryDirectory() as folder:
+        results = options.json or Path(folder, "results.json")
+        code = _run([*command, *with_plot, "--json", str(results)])
+        if code == 0:
+            draw(json.loads(results.read_text()), options.plot)
+    return code
+
+
+def _run(command: list[str]) -> int:
+    """Runs it to its end. Ctrl-C reaches it by itself, from the terminal; who ends this process means it, too."""
+    process = subprocess.Popen(command)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+    code = process.wait()
+    return code if code >= 0 else 128 - code

@@ -1,0 +1,59 @@
+"""hvd doctor: all is well here, and what is not well is named."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+
+def doctor(*arguments, **variables):
+    command = [sys.executable, "-m", "hvd", "doctor", *arguments]
+    return subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, timeout=120)
+
+
+def test_ranks_reach_each_other_in_every_way():
+    done = doctor("--json", HVD_SHARED_MEMORY="0")  # what a way is called, it is
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(done.stdout)
+    assert report["problems"] == 0
+    found = {(finding["section"], finding["name"]): finding for finding in report["findings"]}
+    for way in ("shared memory", "TCP"):
+        assert found["backends", way]["status"] == "ok"
+        assert "allreduce between two ranks: 8 bytes in " in found["backends", way]["text"]
+    for name in ("library", "hvdrun", "benchmark"):
+        assert os.path.exists(found["hvd", name]["text"])
+    assert str(len(os.sched_getaffinity(0))) in found["machine", "CPUs"]["text"]
+
+
+def test_hvdrun_asks_it():
+    command = [Path(sys.prefix, "bin/hvdrun"), "--check-build"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("\nno problems\n")
+
+
+def test_people_get_sections_and_a_verdict():
+    done = doctor()
+    assert done.returncode == 0
+    lines = done.stdout.splitlines()
+    assert [line for line in lines if line and not line.startswith(" ")] == [
+        "hvd",
+        "frameworks",
+        "machine",
+        "backends",
+        "no problems",
+    ]
+
+
+def test_it_works_within_a_job():
+    done = doctor("--json", HVD_RANK="1", HVD_SIZE="2", HVD_STORE="127.0.0.1:1", HVD_JOB_KEY="0" * 64)
+    assert done.returncode == 0, done.stdout
+
+
+def test_what_fails_is_shown_with_the_reason():
+    done = doctor(HVD_CHUNK_BYTES="nonsense")
+    assert done.returncode == 1
+    assert "! shared memory: two ranks did not reach each other" in done.stdout
+    assert "HVD_CHUNK_BYTES" in done.stdout
+    assert done.stdout.endswith("\nproblems: 2\n")
