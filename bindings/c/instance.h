@@ -8,9 +8,11 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "core/rendezvous/meeting.h"
 #include "core/runtime/runtime.h"
 
 namespace hvd {
@@ -19,8 +21,8 @@ class Instance {
  public:
   static Instance& get();
 
-  // Joins the job that the environment describes; does nothing if initialised. Throws Error.
-  void init();
+  // Joins the job that the meeting, or else the environment, describes; does nothing if initialised. Throws Error.
+  void init(const std::optional<Meeting>& meeting = std::nullopt);
   void shut_down();
   bool initialized() const;
 
@@ -45,7 +47,6 @@ class Instance {
   void refuse_if_forked() const;
   std::shared_ptr<TensorArena> arena_of(const void* memory) const;
   void drop_unused_arenas();
-  std::shared_ptr<Runtime> start();
   const std::shared_ptr<Runtime>& ask_anew() const;
 
   std::mutex lifecycle_;             // held throughout init() and shut_down()

@@ -10,13 +10,14 @@
 
 namespace hvd {
 
-inline Backend& select_backend(const std::vector<std::unique_ptr<Backend>>& backends, const CollectiveCall& call) {
+template <typename Backends>
+Backend& select_backend(const Backends& backends, const CollectiveCall& call) {
   Backend* best = nullptr;
   int best_score = 0;
   for (const auto& backend : backends) {
     const int score = backend->score(call);
     if (score > best_score) {
-      best = backend.get();
+      best = &*backend;
       best_score = score;
     }
   }
