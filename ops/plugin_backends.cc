@@ -1,5 +1,6 @@
 #include "ops/plugin_backends.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -22,7 +23,7 @@ std::shared_ptr<PluginGroup> open_on_all(const BackendContext& context, const st
   std::string own;
   try {
     library = open();
-  } catch (const Unsupported& error) {
+  } catch (const Error& error) {
     own = error.what();
   }
   const auto agree = [&](const char* what) {
@@ -37,6 +38,17 @@ std::shared_ptr<PluginGroup> open_on_all(const BackendContext& context, const st
     own = error.what();
   }
   return agree("/group") ? group : nullptr;
+}
+
+// MPI's numbers are the job's, unless the job was made of some of MPI's ranks, or by somebody else.
+void check_ranks(const PluginLibrary& library, const Topology& topology) {
+  std::int32_t rank = 0, size = 0;
+  library.check(library.table().launch->join(&rank, &size));
+  const int highest = *std::max_element(topology.job_ranks.begin(), topology.job_ranks.end());
+  if (rank == topology.job_rank() && highest < size) return;
+  throw Unsupported("in MPI this process is rank " + std::to_string(rank) + " of " + std::to_string(size) +
+                    ", but in the job it is rank " + std::to_string(topology.job_rank()) +
+                    ": start all of the job with MPI's own launcher");
 }
 
 void say(const BackendContext& context, LogLevel level, const std::string& text) {
@@ -54,8 +66,9 @@ std::shared_ptr<PluginGroup> join_mpi_group(const BackendContext& context) {
   auto group = open_on_all(
       context, "mpi",
       [&] {
-        if (automatic) return mpi_of_this_job();
-        return open_mpi(context.config.mpi_library, Launcher::none);
+        auto library = automatic ? mpi_of_this_job() : open_mpi(context.config.mpi_library, Launch{});
+        check_ranks(*library, context.topology);
+        return library;
       },
       objection);
   if (group) return group;

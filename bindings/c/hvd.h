@@ -153,8 +153,8 @@ typedef struct hvd_meeting {
 typedef struct hvd_launch {
   size_t struct_size;
   const char* launcher; /* none, hvdrun, open_mpi, mpich, slurm, torchrun */
-  int32_t rank, size;   /* hvdrun: see hvd_get_topology() */
-  int32_t local_size;   /* 0: not known */
+  int32_t rank, size;
+  int32_t local_size; /* 0: not known */
   int32_t reserved;
 } hvd_launch;
 

@@ -56,7 +56,7 @@ MeetingPlace place_of_hvdrun(const Config& config, Deadline deadline) {
 // Slurm gives out no secrets: MPI does, if Slurm was asked to support it, else the user.
 MeetingPlace place_of_slurm(const Launch& launch, const Config& config, const Log& log, Deadline deadline) {
   std::string without_mpi = "srun was not asked to support MPI (--mpi=pmix or pmi2)";
-  if (launch.has_pmi && config.job_key.empty()) {
+  if (launch.mpi && config.job_key.empty()) {
     try {
       return meet(meet_through_launcher(launch, config), log, deadline);
     } catch (const Unsupported& error) {
@@ -101,10 +101,6 @@ void check_promise(const Launch& launch, const Config& config, const Topology& t
 std::shared_ptr<Runtime> join_job(const Environment& environment, const std::optional<Meeting>& meeting, int epoch) {
   auto [config, warnings] = read_config(environment);
   Launch launch = meeting ? Launch{.rank = meeting->rank, .size = meeting->size} : read_launch(environment);
-  if (launch.launcher == Launcher::hvdrun) {
-    launch.rank = config.rank;
-    launch.size = config.size;
-  }
   config.rank = launch.rank;
   config.size = launch.size;
   std::shared_ptr<Runtime> runtime;

@@ -45,6 +45,8 @@ Launch launch_of(const Environment& environment, Launcher launcher, const char* 
                           std::to_string(launch.size) + ", as " + launcher_name(launcher) + " should have set them");
   }
   if (has(environment, local_size)) launch.local_size = number(environment, local_size, 1);
+  if (launcher == Launcher::open_mpi) launch.mpi = MpiKind::open_mpi;
+  if (launcher == Launcher::mpich) launch.mpi = MpiKind::mpich;
   return launch;
 }
 
@@ -63,7 +65,12 @@ std::uint16_t port_of_step(const Environment& environment) {
 
 Launch slurm_launch(const Environment& environment) {
   Launch launch = launch_of(environment, Launcher::slurm, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "");
-  launch.has_pmi = has(environment, "PMIX_RANK") || has(environment, "PMI_FD") || has(environment, "PMI_RANK");
+  // As Debian and most sites build them: Open MPI speaks PMIx, MPICH speaks PMI2, and neither survives the other.
+  if (has(environment, "PMIX_RANK")) {
+    launch.mpi = MpiKind::open_mpi;
+  } else if (has(environment, "PMI_FD")) {
+    launch.mpi = MpiKind::mpich;
+  }
   if (const std::string* nodes = find(environment, "SLURM_STEP_NODELIST"))
     launch.first_node = first_of_nodelist(*nodes);
   launch.port = port_of_step(environment);
@@ -71,7 +78,13 @@ Launch slurm_launch(const Environment& environment) {
 }
 
 Launch any_launch(const Environment& environment) {
-  if (has(environment, "HVD_SIZE") || has(environment, "HOROVOD_SIZE")) return {.launcher = Launcher::hvdrun};
+  for (const std::string prefix : {"HVD", "HOROVOD"}) {
+    if (!has(environment, (prefix + "_SIZE").c_str())) continue;
+    Launch launch{.launcher = Launcher::hvdrun};
+    if (has(environment, (prefix + "_RANK").c_str())) launch.rank = number(environment, (prefix + "_RANK").c_str(), 0);
+    launch.size = number(environment, (prefix + "_SIZE").c_str(), 1);
+    return launch;
+  }
   if (has_all(environment, {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"})) {
     return launch_of(environment, Launcher::open_mpi, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
                      "OMPI_COMM_WORLD_LOCAL_SIZE");

@@ -11,11 +11,16 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "core/config.h"
 
 namespace hvd {
+
+// The binary interfaces that MPI libraries have: Open MPI's, MPICH's (which Intel MPI, MVAPICH and others share), and
+// that of the MPI 5 standard.
+enum class MpiKind { open_mpi, mpich, standard };
 
 enum class Launcher { none, hvdrun, open_mpi, mpich, slurm, torchrun };
 
@@ -25,8 +30,10 @@ struct Launch {
   int size = 1;
   int local_size = 0;  // ranks on this host, as the launcher says; 0: it does not
 
+  // The MPI whose library finds its ranks in what the launcher offers; none: it offers nothing to MPI.
+  std::optional<MpiKind> mpi{};
+
   // srun's:
-  bool has_pmi = false;      // an MPI library can find its ranks
   std::string first_node{};  // where rank 0 is
   std::uint16_t port = 0;    // of the job's store there, the same in all processes of the step
 };

@@ -6,7 +6,7 @@
 namespace hvd {
 
 Meeting meet_through_mpi(const Launch& launch, const std::string& mpi_library) {
-  const auto library = open_mpi(mpi_library, launch.launcher);
+  const auto library = open_mpi(mpi_library, launch);
   const hvd_plugin_launch& mpi = *library->table().launch;
   std::int32_t rank = 0, size = 0;
   library->check(mpi.join(&rank, &size));

@@ -39,12 +39,6 @@ MpiKind kind_of(void* library) {
   return dlsym(library, "ompi_mpi_comm_world") != nullptr ? MpiKind::open_mpi : MpiKind::mpich;
 }
 
-std::optional<MpiKind> kind_of_launcher(Launcher launcher) {
-  if (launcher == Launcher::open_mpi) return MpiKind::open_mpi;
-  if (launcher == Launcher::mpich) return MpiKind::mpich;
-  return std::nullopt;
-}
-
 struct Opened {
   void* library = nullptr;
   std::string path;
@@ -61,12 +55,16 @@ Opened open_first(const std::vector<std::string>& candidates) {
                     "): install Open MPI or MPICH, or set HVD_MPI_LIB to the path of libmpi.so");
 }
 
-void check_launcher(MpiKind kind, Launcher launcher, const std::string& path) {
-  const auto expected = kind_of_launcher(launcher);
-  if (!expected || *expected == kind || kind == MpiKind::standard) return;
-  throw Unsupported("the job was started by " + std::string(launcher_name(launcher)) + ", but the MPI library " + path +
-                    " is " + mpi_kind_name(kind) + ", in which every process would be alone: start the job with " +
-                    (kind == MpiKind::mpich ? "MPICH's mpiexec" : "Open MPI's mpirun") +
+void check_launcher(MpiKind kind, const Launch& launch, const std::string& path) {
+  if (!launch.mpi || *launch.mpi == kind || kind == MpiKind::standard) return;
+  const bool by_slurm = launch.launcher == Launcher::slurm;
+  throw Unsupported("the job was started by " + std::string(launcher_name(launch.launcher)) +
+                    (by_slurm ? std::string(" with what ") + mpi_kind_name(*launch.mpi) + " needs" : "") +
+                    ", but the MPI library " + path + " is " + mpi_kind_name(kind) +
+                    ", in which every process would be alone: start the job with " +
+                    (by_slurm                 ? kind == MpiKind::mpich ? "srun --mpi=pmi2" : "srun --mpi=pmix"
+                     : kind == MpiKind::mpich ? "MPICH's mpiexec"
+                                              : "Open MPI's mpirun") +
                     ", or set HVD_MPI_LIB to the launcher's own libmpi.so");
 }
 
@@ -81,10 +79,10 @@ ProcessMpi& process_mpi() {
   return *mpi;
 }
 
-std::shared_ptr<const PluginLibrary> open_now(const std::string& wanted, Launcher launcher) {
-  const Opened mpi = open_first(mpi_candidates(wanted, loaded_libraries(), launcher));
+std::shared_ptr<const PluginLibrary> open_now(const std::string& wanted, const Launch& launch) {
+  const Opened mpi = open_first(mpi_candidates(wanted, loaded_libraries(), launch.mpi));
   const MpiKind kind = kind_of(mpi.library);
-  check_launcher(kind, launcher, mpi.path);
+  check_launcher(kind, launch, mpi.path);
   try {
     return std::make_shared<const PluginLibrary>(own_plugin_folder() + "/" + mpi_plugin_file(kind));
   } catch (const Unsupported& error) {
@@ -114,23 +112,21 @@ const char* mpi_plugin_file(MpiKind kind) {
 }
 
 std::vector<std::string> mpi_candidates(const std::string& wanted, const std::vector<std::string>& loaded,
-                                        Launcher launcher) {
+                                        std::optional<MpiKind> kind) {
   if (!wanted.empty()) return {wanted};
   if (!loaded.empty()) return loaded;
   const std::vector<std::string> open_mpi = {"libmpi.so.40", "libmpi.so.80", "libmpi.so.20"};
   const std::vector<std::string> mpich = {"libmpich.so.12", "libmpi.so.12"};
-  std::vector<std::string> candidates = launcher == Launcher::mpich ? mpich : open_mpi;
-  if (launcher != Launcher::open_mpi && launcher != Launcher::mpich) {
-    candidates.insert(candidates.end(), mpich.begin(), mpich.end());
-  }
+  std::vector<std::string> candidates = kind == MpiKind::mpich ? mpich : open_mpi;
+  if (!kind) candidates.insert(candidates.end(), mpich.begin(), mpich.end());
   candidates.insert(candidates.end(), {"libmpi_abi.so.1", "libmpi_abi.so.0"});
   return candidates;
 }
 
-std::shared_ptr<const PluginLibrary> open_mpi(const std::string& wanted, Launcher launcher) {
+std::shared_ptr<const PluginLibrary> open_mpi(const std::string& wanted, const Launch& launch) {
   ProcessMpi& mpi = process_mpi();
   const std::lock_guard lock(mpi.mutex);
-  if (!mpi.opened) mpi.opened = open_now(wanted, launcher);
+  if (!mpi.opened) mpi.opened = open_now(wanted, launch);
   return mpi.opened;
 }
 

@@ -117,8 +117,14 @@ def pytest_runtest_logfinish(nodeid: str) -> None:
         return
     report = outcomes_here[nodeid]
     line = {"test": nodeid, "outcome": report.outcome, "text": str(report.longrepr or "")}
-    with open(Path(reports_dir) / f"rank{os.environ['HVD_RANK']}", "a") as file:
+    with open(Path(reports_dir) / f"rank{rank_here()}", "a") as file:
         file.write(json.dumps(line) + "\n")
+
+
+def rank_here() -> int:
+    from hvd import _native
+
+    return _native.launch()[1]
 
 
 @pytest.fixture(autouse=True)

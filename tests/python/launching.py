@@ -1,4 +1,4 @@
-"""Starts jobs with hvdrun, as a user would."""
+"""Starts jobs as a user would: with hvdrun, or with the launcher that the variable TEST_LAUNCHER names (LAUNCHERS)."""
 
 from __future__ import annotations
 
@@ -22,6 +22,18 @@ def hvdrun() -> str:
     return path
 
 
+# What stands before the number of ranks.
+LAUNCHERS = {
+    "hvdrun": [],
+    "mpirun": ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe"],
+    "mpiexec": ["mpiexec.mpich"],
+}
+
+
+def launcher() -> list[str]:
+    return LAUNCHERS[os.environ.get("TEST_LAUNCHER", "hvdrun")] or [hvdrun()]
+
+
 @dataclass
 class Job:
     returncode: int
@@ -36,7 +48,7 @@ def run_job(
     cwd: Path | None = None,
 ) -> Job:
     """Runs `python <arguments>` on that many ranks. A job that takes longer than the limit is killed."""
-    command = [hvdrun(), "-np", str(ranks), sys.executable, *arguments]
+    command = [*launcher(), "-np", str(ranks), sys.executable, *arguments]
     process = subprocess.Popen(
         command,
         env={**os.environ, **(environment or {})},

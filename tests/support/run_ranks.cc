@@ -33,6 +33,35 @@ int host_of(const Layout& layout, int rank) {
   return host;
 }
 
+Runtime::Surroundings surroundings_of(const RunOptions& options, int rank, Store& store, const JobKey& key) {
+  const std::string host = "host-" + std::to_string(host_of(options.layout, rank));
+  return {.store = store,
+          .job_key = key,
+          .identity = {.host_key = host, .hostname = host, .pid = 1000 + rank, .cpus = allowed_cpus()},
+          .own_host_address = "127.0.0.1",
+          .make_data_plane = options.measured_links ? make_data_plane : data_plane_with(kTenGigabit)};
+}
+
+void run_as_rank(Runtime& runtime, const std::function<void(Runtime&)>& body) {
+  body(runtime);
+  // Leaving is collective news: nobody leaves while others still work.
+  perform(runtime, {.collective = Collective::barrier, .name = "end of test"});
+}
+
+// The test program is one of the ranks. Its own environment says which backend is tested.
+void run_in_job(const Launch& launch, RunOptions options, const std::function<void(Runtime&)>& body) {
+  if (options.layout.size() != launch.size) return;
+  const Environment own = process_environment();
+  for (const char* name : {"HVD_CPU_BACKEND", "HVD_LOG_LEVEL"}) {
+    if (own.contains(name)) options.environment[name] = own.at(name);
+  }
+  const Config config = rank_config(options, launch.rank);
+  const Log log("test", LogLevel::warning);
+  const MeetingPlace place = meet(meet_through_launcher(launch, config), log, deadline_after(kPatience));
+  Runtime runtime(config, surroundings_of(options, launch.rank, *place.store, place.key));
+  run_as_rank(runtime, body);
+}
+
 }  // namespace
 
 int Layout::size() const { return std::accumulate(ranks_by_host.begin(), ranks_by_host.end(), 0); }
@@ -42,24 +71,17 @@ std::string Layout::name() const {
 }
 
 void run_ranks(const RunOptions& options, const std::function<void(Runtime&)>& body) {
+  const Launch launch = read_launch(process_environment());
+  if (launch.size > 1) return run_in_job(launch, options, body);
   MemoryStore store;
   const JobKey key = JobKey::random();
-  const DataPlaneFactory make_plane = options.measured_links ? make_data_plane : data_plane_with(kTenGigabit);
   std::vector<std::string> failures(static_cast<std::size_t>(options.layout.size()));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < options.layout.size(); ++rank) {
     threads.emplace_back([&, rank] {
       try {
-        const std::string host = "host-" + std::to_string(host_of(options.layout, rank));
-        Runtime runtime(rank_config(options, rank),
-                        {.store = store,
-                         .job_key = key,
-                         .identity = {.host_key = host, .hostname = host, .pid = 1000 + rank, .cpus = allowed_cpus()},
-                         .own_host_address = "127.0.0.1",
-                         .make_data_plane = make_plane});
-        body(runtime);
-        // Leaving is collective news: nobody leaves while others still work.
-        perform(runtime, {.collective = Collective::barrier, .name = "end of test"});
+        Runtime runtime(rank_config(options, rank), surroundings_of(options, rank, store, key));
+        run_as_rank(runtime, body);
       } catch (const std::exception& error) {
         failures[static_cast<std::size_t>(rank)] = "rank " + std::to_string(rank) + ": " + error.what();
       }

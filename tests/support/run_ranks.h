@@ -27,6 +27,10 @@ struct RunOptions {
   bool measured_links = false;  // as in a job; else they are kTenGigabit (link_costs.h), whatever the machine
 };
 
+// Where the test program itself is a rank of a job that mpirun or mpiexec has started, run_ranks() runs the body once,
+// as that rank, in a job of all processes, and leaves out layouts of other numbers of ranks: so the same tests serve
+// backends that need processes.
+//
 // Runs `body` on every rank and waits for all. The first exception that is not an echo of another rank's death is
 // thrown again, with its rank in the text.
 void run_ranks(const RunOptions& options, const std::function<void(Runtime&)>& body);

@@ -25,12 +25,13 @@ def main(arguments: list[str] | None = None) -> int:
         return COMMANDS[arguments[0]](arguments[1:])
     parser = argparse.ArgumentParser(
         prog="hvd",
-        usage="hvd [-h] (COMMAND ... | --cmake-dir | --environment | --version)",
+        usage="hvd [-h] (COMMAND ... | --cmake-dir | --include-dir | --environment | --version)",
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--cmake-dir", action="store_true", help="print the directory of the CMake package")
+    which.add_argument("--include-dir", action="store_true", help="print the directory of hvd.h and hvd_plugin.h")
     which.add_argument("--environment", action="store_true", help="print all HVD_* variables, as Markdown")
     which.add_argument("--version", action="version", version=hvd.__version__)
     which.add_argument("command", nargs="?", choices=COMMANDS, help=argparse.SUPPRESS)
@@ -39,7 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(_native.environment_documentation(), end="")
         return 0
     try:
-        print(installation.find("lib/cmake/hvd/hvdConfig.cmake").parent)
+        print(installation.find("include/hvd.h" if options.include_dir else "lib/cmake/hvd/hvdConfig.cmake").parent)
     except FileNotFoundError as error:
         print(error, file=sys.stderr)
         return 1

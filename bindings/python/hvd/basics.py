@@ -17,7 +17,7 @@ from hvd.process_set import ProcessSet
 
 
 def init(comm: Any = None, process_sets: Iterable[ProcessSet] | str | None = None) -> None:
-    """Joins the job in which hvdrun, mpirun, mpiexec, srun or torchrun has started this process; becomes a job of one if
+    """Joins the job in which hvdrun, mpirun, mpiexec, srun or torchrun has started this process; a job of one if
     nobody has.
 
     Every process of the job must call it; it returns when all have. Does nothing if initialised already. After

@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime
 import itertools
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -31,7 +32,18 @@ def is_communicator(value: object) -> bool:
 
 
 def through_communicator(comm: Any) -> Meeting:
-    """A job of the communicator's processes, all of which call."""
+    """A job of the communicator's processes, all of which call.
+
+    Raises:
+        ValueError: mpi4py belongs to another MPI than the launcher, so that in it every process is alone.
+    """
+    launcher, rank, size, _ = _native.launch()
+    world = getattr(sys.modules.get("mpi4py.MPI"), "COMM_WORLD", comm)
+    if launcher in ("open_mpi", "mpich") and world.Get_size() == 1:
+        raise ValueError(
+            f"the launcher has started this process as rank {rank} of {size}, but mpi4py knows of one process only: it "
+            "has loaded another MPI (MPI4PY_LIBMPI names the right one)"
+        )
     return Meeting(comm.Get_rank(), comm.Get_size(), 0, lambda word: comm.bcast(word, root=0))
 
 
@@ -49,8 +61,8 @@ _times = itertools.count()
 
 
 class _Word:
-    """A word through the store at MASTER_ADDR:MASTER_PORT. Each time that a process joins a job has a key of its own, and
-    so has each restart by torchrun, whose store goes on."""
+    """A word through the store at MASTER_ADDR:MASTER_PORT. Each time that a process joins a job has a key of its own,
+    and so has each restart by torchrun, whose store goes on."""
 
     def __init__(self, rank: int) -> None:
         self.rank = rank

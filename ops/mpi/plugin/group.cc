@@ -104,13 +104,6 @@ struct Group::Values {
 
 Group::Group(const hvd_plugin_host& host, const hvd_plugin_group& group) : rank_(group.rank), size_(group.size) {
   join();
-  int world = 0;
-  check(MPI_Comm_size(MPI_COMM_WORLD, &world), "asking for MPI's size");
-  const auto last = *std::max_element(group.job_ranks, group.job_ranks + group.size);
-  if (last >= world) {
-    throw Failure(HVD_MISMATCH, "MPI has " + std::to_string(world) + " ranks, but the job has a rank " +
-                                    std::to_string(last) + ": start it with MPI's own launcher");
-  }
   comm_ = make_comm(group);
   check(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "setting MPI's error handler");
   void* bound = nullptr;

@@ -61,6 +61,21 @@ int thread_level() {
   return level;
 }
 
+// MPI_Finalize first deletes what is attached to MPI_COMM_SELF (MPI 4.0, section 11.2.4).
+void at_finalize(void (*give_back)()) {
+  int key = MPI_KEYVAL_INVALID;
+  check(MPI_Comm_create_keyval(
+            MPI_COMM_NULL_COPY_FN,
+            [](MPI_Comm, int, void* attached, void*) {
+              reinterpret_cast<void (*)()>(attached)();
+              return MPI_SUCCESS;
+            },
+            &key, nullptr),
+        "asking to be told of MPI's end");
+  check(MPI_Comm_set_attr(MPI_COMM_SELF, key, reinterpret_cast<void*>(give_back)), "asking to be told of MPI's end");
+  MPI_Comm_free_keyval(&key);
+}
+
 void give_up() { given_up = true; }
 
 }  // namespace hvd::mpi

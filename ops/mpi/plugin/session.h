@@ -34,6 +34,9 @@ void join();
 // What MPI allows threads to do: MPI_THREAD_SINGLE and so on. After join().
 int thread_level();
 
+// Has it called before MPI is finalised, by whomever: what was made in MPI is to be given back then.
+void at_finalize(void (*give_back)());
+
 // Something went wrong in the middle of communication: at exit MPI is not finalised, which might wait for ever, and the
 // launcher sees that.
 void give_up();

@@ -16,12 +16,13 @@ void reduce_pair(void* in, void* inout, int* count, MPI_Datatype* /*type*/) {
   reduce({.dtype = kDType, .op = kOp}, kDType, inputs, kDType, inout, static_cast<std::size_t>(*count));
 }
 
-// Made at first use, and for ever.
+// Made at first use, and until MPI ends.
 template <DType kDType, ReduceOp kOp>
 MPI_Op own_op() {
-  static const MPI_Op op = [] {
+  static MPI_Op op = [] {
     MPI_Op made = MPI_OP_NULL;
     check(MPI_Op_create(reduce_pair<kDType, kOp>, 1, &made), "making an operation for 16-bit floats");
+    at_finalize([] { MPI_Op_free(&op); });
     return made;
   }();
   return op;
@@ -39,10 +40,11 @@ MPI_Op own_op_of(ReduceOp op) {
 }
 
 MPI_Datatype two_bytes() {
-  static const MPI_Datatype type = [] {
+  static MPI_Datatype type = [] {
     MPI_Datatype made = MPI_DATATYPE_NULL;
     check(MPI_Type_contiguous(2, MPI_BYTE, &made), "making a type for 16-bit floats");
     check(MPI_Type_commit(&made), "making a type for 16-bit floats");
+    at_finalize([] { MPI_Type_free(&type); });
     return made;
   }();
   return type;

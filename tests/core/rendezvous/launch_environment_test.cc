@@ -52,7 +52,7 @@ TEST_CASE("launch environment: each launcher is known by its variables, and the 
        0},
       {"torchrun in an allocation", with(kTorchrun, kSlurm), Launcher::torchrun, 1, 4, 2},
       {"torchrun for one", with({{"WORLD_SIZE", "1"}, {"RANK", "0"}}, kTorchrun), Launcher::none, 0, 1, 0},
-      {"hvdrun in an allocation", with({{"HVD_SIZE", "2"}, {"HVD_RANK", "1"}}, kSlurm), Launcher::hvdrun, 0, 1, 0},
+      {"hvdrun in an allocation", with({{"HVD_SIZE", "2"}, {"HVD_RANK", "1"}}, kSlurm), Launcher::hvdrun, 1, 2, 0},
       {"hvdrun in a job of mpirun's", with({{"HOROVOD_SIZE", "1"}}, kOpenMpi), Launcher::hvdrun, 0, 1, 0},
   }));
   INFO(row.what);
@@ -66,12 +66,13 @@ TEST_CASE("launch environment: each launcher is known by its variables, and the 
 TEST_CASE("launch environment: a step of Slurm has a node and a port, and may have PMI") {
   const Launch launch = read_launch(kSlurm);
   CHECK(launch.first_node == "gpu03");
-  CHECK_FALSE(launch.has_pmi);
+  CHECK_FALSE(launch.mpi);
   CHECK(launch.port >= 20'000);
   CHECK(launch.port < 32'000);
   CHECK(read_launch(with({{"SLURM_PROCID", "0"}}, kSlurm)).port == launch.port);
   CHECK(read_launch(with({{"SLURM_STEP_ID", "1"}}, kSlurm)).port != launch.port);
-  CHECK(read_launch(with({{"PMIX_RANK", "2"}}, kSlurm)).has_pmi);
+  CHECK(read_launch(with({{"PMIX_RANK", "2"}}, kSlurm)).mpi == MpiKind::open_mpi);
+  CHECK(read_launch(with({{"PMI_FD", "9"}}, kSlurm)).mpi == MpiKind::mpich);
 }
 
 TEST_CASE("launch environment: the first of a list of nodes") {

@@ -1,0 +1,252 @@
+"""Started by Open MPI's mpirun and MPICH's mpiexec: the same tests as under hvdrun, whatever moves the data, and clear
+words where the two do not fit together."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tests/python"))
+
+from launching import LAUNCHERS  # noqa: E402
+
+MPIS = ["mpirun", "mpiexec"]
+CONFORMANCE = ROOT / "build/release/tests/conformance/test_conformance"
+
+SUM = """
+import hvd.torch as hvd, torch
+hvd.init()
+total = hvd.allreduce(torch.tensor([hvd.rank() + 1.0]), op=hvd.Sum)
+print(f"rank {hvd.rank()} of {hvd.size()}, {hvd.local_size()} here: {total.item()}", flush=True)
+"""
+
+
+def start(launcher, ranks, *command, **variables):
+    words = [*LAUNCHERS[launcher], "-np", str(ranks), *map(str, command)]
+    return subprocess.Popen(
+        words,
+        env={**os.environ, **variables},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def run(launcher, ranks, *command, limit_s=200, **variables):
+    process = start(launcher, ranks, *command, **variables)
+    try:
+        output, _ = process.communicate(timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        output = process.communicate()[0] + f"\nkilled after {limit_s} s"
+    return process.returncode, output
+
+
+@pytest.mark.parametrize("launcher", MPIS)
+def test_nothing_has_to_be_said(launcher):
+    code, output = run(launcher, 4, sys.executable, "-c", SUM)
+    assert code == 0, output
+    for rank in range(4):
+        assert f"rank {rank} of 4, 4 here: 10.0" in output
+
+
+def test_the_classic_line_of_horovod_works():
+    line = "-np 4 -H localhost:4 -bind-to none -map-by slot -x LD_LIBRARY_PATH -x PATH -mca pml ob1 -mca btl ^openib"
+    allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "LD_LIBRARY_PATH": ""}
+    command = ["mpirun.openmpi", *line.split(), sys.executable, "-c", SUM]
+    done = subprocess.run(command, env={**os.environ, **allowed}, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("of 4, 4 here: 10.0") == 4
+
+
+@pytest.mark.parametrize(
+    ("launcher", "ranks", "backend"),
+    [
+        ("mpirun", 2, "auto"),
+        ("mpirun", 4, "mpi"),
+        ("mpirun", 4, "auto"),
+        ("mpiexec", 2, "mpi"),
+        ("mpiexec", 2, "auto"),
+        # MPICH waits busily, which takes its time where there are fewer CPUs.
+        pytest.param("mpiexec", 4, "mpi", marks=pytest.mark.long),
+        pytest.param("mpiexec", 4, "auto", marks=pytest.mark.long),
+    ],
+)
+def test_collectives_equal_a_plain_loop(launcher, ranks, backend):
+    """The tests of tests/conformance, also with several hosts in name, between which messages of MPI may go."""
+    if not CONFORMANCE.exists():
+        pytest.skip(f"{CONFORMANCE} is not built")
+    cases = "every collective*,a hundred tensors*,a group*"
+    code, output = run(launcher, ranks, CONFORMANCE, cases, HVD_CPU_BACKEND=backend)
+    assert code == 0, output
+    assert "assertions in" in output and "failed" not in output
+
+
+def rank_tests(launcher, ranks, backend, *files):
+    """The tests that hvdrun's job runs, in a job of this launcher's."""
+    variables = {"TEST_LAUNCHER": launcher, "HVD_CPU_BACKEND": backend}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", f"np{ranks}", *map(str, files)]
+    done = subprocess.run(
+        command, env={**os.environ, **variables}, cwd=ROOT, capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    assert " passed" in done.stdout and " failed" not in done.stdout
+
+
+@pytest.mark.parametrize(("launcher", "ranks"), [("mpirun", 4), ("mpiexec", 2)])
+def test_torch_collectives(launcher, ranks):
+    rank_tests(launcher, ranks, "mpi", "tests/python/test_torch_collectives.py", "tests/python/test_torch_optimizer.py")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("backend", ["host", "mpi", "auto"])
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("launcher", MPIS)
+def test_everything_of_torch(launcher, ranks, backend):
+    rank_tests(launcher, ranks, backend, *sorted((ROOT / "tests/python").glob("test_torch_*.py")))
+
+
+@pytest.mark.parametrize(
+    ("launcher", "library", "words"),
+    [
+        (
+            "mpirun",
+            "libmpich.so.12",
+            "the job was started by mpirun (Open MPI), but the MPI library libmpich.so.12 is MPICH",
+        ),
+        (
+            "mpiexec",
+            "libmpi.so.40",
+            "the job was started by mpiexec (MPICH), but the MPI library libmpi.so.40 is Open MPI",
+        ),
+        (
+            "mpirun",
+            "/nowhere/libmpi.so",
+            "no MPI library was found (/nowhere/libmpi.so: cannot open shared object file",
+        ),
+    ],
+)
+def test_a_library_that_does_not_fit_is_refused_on_every_rank(launcher, library, words):
+    code, output = run(launcher, 2, sys.executable, "-c", SUM, HVD_MPI_LIB=library)
+    assert code != 0
+    assert words in output
+    assert "terminate called" not in output
+
+
+def test_mpi_without_its_launcher_is_refused_on_every_rank():
+    done = subprocess.run(
+        [Path(sys.prefix, "bin/hvdrun"), "-np", "2", sys.executable, "-c", SUM],
+        env={**os.environ, "HVD_CPU_BACKEND": "mpi"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode != 0
+    assert "HVD_CPU_BACKEND=mpi, but MPI cannot be used on rank 0" in done.stderr
+    assert "start all of the job with MPI's own launcher" in done.stderr
+
+
+@pytest.mark.parametrize("backend", ["host", "mpi"])
+@pytest.mark.parametrize("launcher", MPIS)
+def test_a_killed_rank_ends_the_job_and_is_named(launcher, backend, tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os, signal, hvd.torch as hvd, torch\n"
+        "hvd.init()\n"
+        "try:\n"
+        "    for step in range(1_000_000):\n"
+        "        hvd.allreduce(torch.ones(1000), name='gradient')\n"
+        "        if step == 200 and hvd.rank() == 1: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "except hvd.HorovodInternalError as error:\n"
+        "    print(f'rank {hvd.rank()} heard: {error}', flush=True)\n"
+        "    raise SystemExit(3)\n"
+    )
+    began = time.monotonic()
+    code, output = run(launcher, 2, sys.executable, program, limit_s=60, HVD_CPU_BACKEND=backend)
+    assert code != 0
+    assert time.monotonic() - began < 50, output
+    assert "terminate called" not in output
+    # MPI's launchers end the others at once: they may or may not get to say what they have heard.
+    assert "rank 0 heard:" not in output or "rank 1" in output
+    assert "signal 9" in output or "SIGNAL 9" in output.upper() or "Killed" in output, output
+    assert shutil.which("pgrep") is None or subprocess.run(["pgrep", "-f", program]).returncode != 0
+
+
+@pytest.mark.parametrize("launcher", MPIS)
+def test_communicators_of_mpi4py_are_jobs_and_process_sets(launcher, tmp_path):
+    pytest.importorskip("mpi4py")
+    program = tmp_path / "program.py"
+    program.write_text(
+        "from mpi4py import MPI\n"
+        "import hvd.torch as hvd, torch\n"
+        "world = MPI.COMM_WORLD\n"
+        "half = world.Split(color=world.rank % 2, key=world.rank)\n"
+        "own = hvd.ProcessSet(half)\n"
+        "hvd.init(world, process_sets=[own])\n"
+        "assert (hvd.rank(), hvd.size()) == (world.rank, world.size)\n"
+        "assert own.ranks == list(range(world.rank % 2, 4, 2)), own.ranks\n"
+        "total = hvd.allreduce(torch.tensor([1.0 + hvd.rank()]), op=hvd.Sum, process_set=own)\n"
+        "assert total.item() == sum(1 + rank for rank in own.ranks), total\n"
+        "assert world.allreduce(1) == 4\n"
+        "hvd.shutdown()\n"
+        "reversed_ranks = world.Split(color=0, key=-world.rank)\n"
+        "hvd.init(reversed_ranks)\n"
+        "assert hvd.rank() == 3 - world.rank\n"
+        "assert hvd.allgather(torch.tensor([hvd.rank()])).tolist() == [0, 1, 2, 3]\n"
+        "hvd.shutdown()\n"
+        "hvd.init(half)\n"
+        "assert hvd.size() == 2\n"
+        "assert hvd.allreduce(torch.tensor([1.0]), op=hvd.Sum).item() == 2\n"
+        "print('all is well')\n"
+    )
+    # mpi4py's wheels look for MPICH's library under the name that it has elsewhere than on Debian.
+    debian = Path("/usr/lib", sysconfig.get_config_var("MULTIARCH"), "libmpich.so.12")
+    (tmp_path / "libmpi.so.12").symlink_to(debian)
+    variables = {"MPI4PY_LIBMPI": "libmpi.so.40"}
+    if launcher == "mpiexec":
+        variables = {"MPI4PY_LIBMPI": "libmpi.so.12", "LD_LIBRARY_PATH": str(tmp_path)}
+    code, output = run(launcher, 4, sys.executable, program, **variables)
+    assert code == 0, output
+    assert output.count("all is well") == 4
+
+
+def test_an_mpi4py_of_another_mpi_is_refused():
+    pytest.importorskip("mpi4py")
+    program = "from mpi4py import MPI; import hvd; hvd.init(MPI.COMM_WORLD)"
+    code, output = run("mpiexec", 2, sys.executable, "-c", program, MPI4PY_LIBMPI="libmpi.so.40")
+    assert code != 0
+    assert "rank 0 of 2, but mpi4py" in output and "rank 1 of 2, but mpi4py" in output
+
+
+@pytest.mark.parametrize("backend", ["host", "mpi"])
+@pytest.mark.parametrize("launcher", MPIS)
+def test_init_and_shutdown_again_and_again(launcher, backend):
+    indented = "".join(f"    {line}\n" for line in SUM.strip().splitlines())
+    again = f"for _ in range(3):\n{indented}    hvd.shutdown()\n"
+    code, output = run(launcher, 2, sys.executable, "-c", again, HVD_CPU_BACKEND=backend)
+    assert code == 0, output
+    assert output.count("of 2, 2 here: 3.0") == 6
+    assert "leaked" not in output
+
+
+def test_an_exception_on_one_rank_ends_all(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import hvd.torch as hvd, torch\n"
+        "hvd.init()\n"
+        "for step in range(100):\n"
+        "    if step == 50 and hvd.rank() == 1: raise RuntimeError('my own mistake')\n"
+        "    hvd.allreduce(torch.ones(4), name='x')\n"
+    )
+    code, output = run("mpirun", 2, sys.executable, program, limit_s=60, HVD_CPU_BACKEND="mpi")
+    assert code != 0 and "killed after" not in output
+    assert "my own mistake" in output

@@ -1,0 +1,118 @@
+"""Started by torchrun and by Slurm's srun: the digits example, and clear words where something is missing."""
+
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DIGITS = ROOT / "examples/torch/digits.py"
+SLURM = ROOT / "tests/support/slurm.sh"
+TWICE = """
+import hvd.torch as hvd, torch
+for _ in range(2):
+    hvd.init()
+    total = hvd.allreduce(torch.tensor([hvd.rank() + 1.0]), op=hvd.Sum)
+    print(f"rank {hvd.rank()} of {hvd.size()}: {total.item()}", flush=True)
+    hvd.shutdown()
+"""
+
+
+def run(*command, limit_s=240, **variables):
+    variables = {"OMP_NUM_THREADS": "1", **variables}
+    done = subprocess.run(
+        [*map(str, command)],
+        env={**os.environ, **variables},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=limit_s,
+    )
+    return done.returncode, done.stdout
+
+
+def torchrun(*arguments, **variables):
+    return run(sys.executable, "-m", "torch.distributed.run", *arguments, **variables)
+
+
+def test_torchrun_starts_the_digits_example():
+    code, output = torchrun("--standalone", "--nproc-per-node", "2", DIGITS)
+    assert code == 0, output
+    assert "accuracy" in output
+
+
+def test_torchrun_without_an_agents_store(tmp_path):
+    """Variables set by hand, as torch.distributed's own documents have it: rank 0 hosts the store."""
+    program = tmp_path / "program.py"
+    program.write_text("import torch.distributed as dist; dist.init_process_group('gloo')\n" + TWICE)
+    port = str(20000 + os.getpid() % 10000)
+    variables = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2"}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, program],
+            env={**os.environ, **variables, "RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    outputs = [rank.communicate(timeout=120)[0] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], outputs
+    assert all(output.count("of 2: 3.0") == 2 for output in outputs), outputs
+
+
+def test_a_program_without_python_says_how_torchrun_is_served():
+    bench = Path(sys.prefix, "bin/hvd-bench")
+    code, output = run(bench, "allreduce", RANK="0", WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT="1")
+    assert code != 0
+    assert "started by torchrun, whose store is reached from Python" in output
+
+
+@pytest.fixture(scope="module")
+def srun(tmp_path_factory):
+    if os.geteuid() != 0 or shutil.which("slurmctld") is None:
+        pytest.skip("starting Slurm needs root, and Debian's slurm-wlm and munge")
+    state = tmp_path_factory.mktemp("slurm")
+    subprocess.run([SLURM, "start", state], check=True, timeout=60)
+
+    def run_step(*arguments, **variables):
+        return run("srun", "--overcommit", *arguments, SLURM_CONF=str(state / "slurm.conf"), **variables)
+
+    yield run_step
+    subprocess.run([SLURM, "stop", state], check=True, timeout=60)
+
+
+def test_srun_starts_the_digits_example(srun):
+    code, output = srun("-n", "2", sys.executable, DIGITS, HVD_JOB_KEY=secrets.token_hex(32))
+    assert code == 0, output
+    assert "accuracy" in output
+
+
+@pytest.mark.parametrize("mpi", ["pmix", "pmi2"])
+def test_srun_needs_no_key_where_it_serves_mpi(srun, mpi):
+    code, output = srun("-n", "2", f"--mpi={mpi}", sys.executable, "-c", TWICE)
+    assert code == 0, output
+    assert output.count("of 2: 3.0") == 4
+
+
+def test_srun_without_a_key_says_how_to_set_one(srun):
+    code, output = srun("-n", "2", sys.executable, "-c", TWICE)
+    assert code != 0
+    for rank in range(2):
+        assert f"started by srun as rank {rank} of 2, without a secret of the job" in output
+    assert "export HVD_JOB_KEY=$(openssl rand -hex 32)" in output
+
+
+def test_srun_with_two_keys_is_refused(srun):
+    program = (
+        "import os, secrets; os.environ['HVD_JOB_KEY'] = secrets.token_hex(32); os.environ['HVD_START_TIMEOUT'] = '5'\n"
+    )
+    code, output = srun("-n", "2", sys.executable, "-c", program + TWICE)
+    assert code != 0
+    assert "Traceback" in output and "HorovodInternalError" in output
