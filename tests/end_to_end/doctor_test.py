@@ -6,6 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from hvd.doctor import kind_of_mpi
+
 
 def doctor(*arguments, **variables):
     command = [sys.executable, "-m", "hvd", "doctor", *arguments]
@@ -21,6 +25,9 @@ def test_ranks_reach_each_other_in_every_way():
     for way in ("shared memory", "TCP"):
         assert found["backends", way]["status"] == "ok"
         assert "allreduce between two ranks: 8 bytes in " in found["backends", way]["text"]
+    for mpi in ("Open MPI", "MPICH"):
+        assert found["backends", mpi]["status"] == "ok", found["backends", mpi]
+        assert "allreduce between two ranks: 8 bytes in " in found["backends", mpi]["text"]
     for name in ("library", "hvdrun", "benchmark"):
         assert os.path.exists(found["hvd", name]["text"])
     assert str(len(os.sched_getaffinity(0))) in found["machine", "CPUs"]["text"]
@@ -51,9 +58,30 @@ def test_it_works_within_a_job():
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.parametrize(
+    ("text", "kind", "version"),
+    [
+        ("mpirun (Open MPI) 4.1.4\n\nReport bugs to", "Open MPI", "Open MPI 4.1.4"),
+        ("mpirun.real (OpenRTE) 4.0.3", "Open MPI", "Open MPI 4.0.3"),
+        ("HYDRA build details:\n    Version:                                 4.0.2\n", "MPICH", "MPICH 4.0.2"),
+        ("Intel(R) MPI Library for Linux* OS, Version 2021.10 Build 2023", "MPICH", "MPICH 2021.10"),
+        ("mpirun: command of something else", None, ""),
+    ],
+)
+def test_launchers_are_known_by_what_they_say(text, kind, version):
+    assert kind_of_mpi(text) == (kind, version)
+
+
+def test_a_machine_without_mpi_is_told_so_in_plain_words(tmp_path):
+    done = doctor(PATH=str(tmp_path))
+    assert done.returncode == 0, done.stdout
+    assert "- MPI: no mpirun or mpiexec was found" in done.stdout
+    assert "hvdrun does without" in done.stdout
+
+
 def test_what_fails_is_shown_with_the_reason():
     done = doctor(HVD_CHUNK_BYTES="nonsense")
     assert done.returncode == 1
     assert "! shared memory: two ranks did not reach each other" in done.stdout
     assert "HVD_CHUNK_BYTES" in done.stdout
-    assert done.stdout.endswith("\nproblems: 2\n")
+    assert done.stdout.endswith("\nproblems: 4\n")

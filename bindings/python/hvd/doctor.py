@@ -9,11 +9,12 @@ import os
 import platform
 import re
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import hvd
@@ -22,6 +23,8 @@ from hvd import installation
 OK, NOTE, PROBLEM = "ok", "note", "problem"
 
 SELF_TEST_SECONDS = 60
+MPI_PLUGINS = {"Open MPI": "libhvd_mpi_openmpi.so", "MPICH": "libhvd_mpi_mpich.so"}
+MPI_PACKAGES = {"Open MPI": "Debian's libopenmpi-dev", "MPICH": "Debian's libmpich-dev"}
 WAYS = {"shared memory": "1", "TCP": "0"}  # by which ranks of a machine reach each other: HVD_SHARED_MEMORY
 VECTORS = ("avx2", "f16c", "avx512f", "asimd", "asimdhp")  # of /proc/cpuinfo: what reductions are compiled for
 FEWEST_FILES = 4096  # for 500 ranks between hosts
@@ -145,20 +148,80 @@ def look_at_open_files() -> Finding:
 def look_at_backends() -> Iterator[Finding]:
     for way, shared_memory in WAYS.items():
         yield self_test(way, shared_memory)
-    for name in ("MPI", "NCCL"):
-        yield Finding("backends", name, NOTE, f"this version of hvd has no backend for {name}")
+    yield from look_at_mpi()
+    yield Finding("backends", "NCCL", NOTE, "this version of hvd has no backend for NCCL")
 
 
 def self_test(way: str, shared_memory: str) -> Finding:
+    try:
+        launcher = [str(installation.find("bin/hvdrun")), "-timeout", str(SELF_TEST_SECONDS)]
+    except OSError as error:
+        return Finding("backends", way, PROBLEM, str(error))
+    return try_two_ranks(way, launcher, {"HVD_SHARED_MEMORY": shared_memory})
+
+
+def look_at_mpi() -> Iterator[Finding]:
+    """Each MPI whose launcher is on the PATH, tried with the plugin that this installation has for it."""
+    found = find_mpi_launchers()
+    for kind, (launcher, version) in found.items():
+        plugin = MPI_PLUGINS[kind]
+        try:
+            installation.find(f"lib/hvd/{plugin}")
+        except FileNotFoundError:
+            advice = f"install the headers of {kind} ({MPI_PACKAGES[kind]}), and then hvd again"
+            yield Finding("backends", kind, NOTE, f"{launcher} is there, but hvd was built without {plugin}", advice)
+            continue
+        options = ["--allow-run-as-root", "--oversubscribe"] if kind == "Open MPI" else []
+        finding = try_two_ranks(kind, [launcher, *options], {"HVD_CPU_BACKEND": "mpi"})
+        yield replace(finding, text=f"{version}, {launcher}: {finding.text}")
+    if not found:
+        advice = "if your machines have MPI, put its mpirun or mpiexec on the PATH; hvdrun does without"
+        yield Finding("backends", "MPI", NOTE, "no mpirun or mpiexec was found", advice)
+
+
+def find_mpi_launchers() -> dict[str, tuple[str, str]]:
+    """By kind of MPI: the launcher and what it says of its version."""
+    found: dict[str, tuple[str, str]] = {}
+    for name in ("mpirun", "mpiexec", "mpirun.openmpi", "mpiexec.mpich", "mpiexec.hydra"):
+        launcher = shutil.which(name)
+        if launcher is None:
+            continue
+        try:
+            done = subprocess.run([launcher, "--version"], capture_output=True, text=True, timeout=SELF_TEST_SECONDS)
+        except (OSError, subprocess.TimeoutExpired):
+            continue
+        kind, version = kind_of_mpi(done.stdout + done.stderr)
+        if kind is not None:
+            found.setdefault(kind, (launcher, version))
+    return found
+
+
+def kind_of_mpi(text: str) -> tuple[str | None, str]:
+    """The kind of MPI to which a launcher belongs that says this of itself, and its version; pure."""
+    if open_mpi := re.search(r"\(Open(?: MPI|RTE)\) (\S+)", text):
+        return "Open MPI", f"Open MPI {open_mpi[1]}"
+    if "HYDRA" in text.upper() or "Intel(R) MPI" in text:
+        version = re.search(r"Version:?\s+(\S+)", text)
+        return "MPICH", f"MPICH {version[1]}" if version else "MPICH"
+    return None, ""
+
+
+def try_two_ranks(way: str, launcher: list[str], variables: dict[str, str]) -> Finding:
     """Two ranks on this machine add up tensors of 8 bytes and 1 MB, and check every result."""
     with tempfile.TemporaryDirectory(prefix="hvd-doctor-") as folder:
         results = Path(folder, "results.json")
         try:
-            command = [str(installation.find("bin/hvdrun")), "-np", "2", "-timeout", str(SELF_TEST_SECONDS)]
-            command += ["-x", f"HVD_SHARED_MEMORY={shared_memory}"]
-            command += [str(installation.find("bin/hvd-bench")), "allreduce", "--sizes", "8,1M", "--seconds", "0.05"]
-            done = subprocess.run([*command, "--json", str(results)], capture_output=True, text=True, env=outside_job())
-        except OSError as error:
+            command = [*launcher, "-np", "2", str(installation.find("bin/hvd-bench")), "allreduce"]
+            command += ["--sizes", "8,1M", "--seconds", "0.05", "--json", str(results)]
+            done = subprocess.run(
+                command,
+                capture_output=True,
+                text=True,
+                env={**outside_job(), **variables},
+                stdin=subprocess.DEVNULL,
+                timeout=2 * SELF_TEST_SECONDS,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
             return Finding("backends", way, PROBLEM, str(error))
         if done.returncode == 0:
             return Finding("backends", way, OK, summary(json.loads(results.read_text())["results"]))
@@ -170,7 +233,9 @@ def outside_job() -> dict[str, str]:
     """The environment without what a launcher may have set for this process."""
     own = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE", "STORE", "JOB_KEY", "HOSTNAME")
     dropped = {f"{prefix}_{name}" for prefix in ("HVD", "HOROVOD") for name in own}
-    return {name: value for name, value in os.environ.items() if name not in dropped}
+    dropped |= {"RANK", "WORLD_SIZE"}
+    of_others = ("OMPI_COMM_WORLD_", "PMI_", "PMIX_", "SLURM_")
+    return {name: value for name, value in os.environ.items() if name not in dropped and not name.startswith(of_others)}
 
 
 def summary(rows: list[dict]) -> str:
