@@ -48,7 +48,7 @@ ALLOWED = {
     "ops/choice": [*OPS, "ops/transport", "ops/reduction", "ops/algorithms"],
     "ops/host": [*OPS, "ops/transport", "ops/reduction", "ops/algorithms", "ops/choice"],
     "ops/cuda": OPS,
-    "ops/nccl": [*OPS, "ops/cuda"],
+    "ops/nccl": [*OPS, "ops/cuda", "ops/reduction"],
     "ops": ["core", "ops"],  # registry
     "bindings/c": ["core", "ops/registry.h", "hvd.h"],
     "bindings/cpp": ["hvd.h", "hvd"],

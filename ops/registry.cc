@@ -5,15 +5,18 @@
 #include <optional>
 
 #include "core/base/wait_policy.h"
+#include "core/execution/backend_selector.h"
 #include "core/rendezvous/share_with_host.h"
 #include "ops/algorithms/transport_backend.h"
 #include "ops/choice/algorithm_table.h"
 #include "ops/choice/bucket_size.h"
 #include "ops/choice/link_probe.h"
+#include "ops/cuda/cuda_devices.h"
 #include "ops/host/host_backend.h"
 #include "ops/host/host_form.h"
 #include "ops/host/two_level_backend.h"
 #include "ops/host/two_level_words.h"
+#include "ops/nccl/nccl_backend.h"
 #include "ops/transport/tcp/link_speed.h"
 #include "ops/transport/tcp/tcp_transport.h"
 
@@ -156,12 +159,36 @@ DataPlane make(const BackendContext& context, const std::optional<LinkCosts>& gi
   return plane;
 }
 
+// A backend through which all ranks can say small things to one another.
+Backend& talking_backend(const DataPlane& plane, const Topology& topology) {
+  const ProcessSet everyone{.ranks = all_ranks(topology)};
+  CollectiveCall barrier;
+  barrier.collective = Collective::barrier;
+  barrier.set = &everyone;
+  return select_backend(plane.backends, barrier);
+}
+
+// NCCL, which opens nothing before there is a GPU tensor.
+DataPlane with_gpus(DataPlane plane, const BackendContext& context) {
+  auto devices = std::make_shared<cuda::CudaDevices>(context.config.cuda_library);
+  plane.devices = devices;
+  plane.backends.push_back(
+      std::make_unique<NcclBackend>(NcclBackend::Parts{.topology = context.topology,
+                                                       .config = context.config,
+                                                       .abort = context.abort,
+                                                       .log = context.log,
+                                                       .devices = std::move(devices),
+                                                       .host = talking_backend(plane, context.topology),
+                                                       .through_host = nullptr}));
+  return plane;
+}
+
 }  // namespace
 
-DataPlane make_data_plane(const BackendContext& context) { return make(context, std::nullopt); }
+DataPlane make_data_plane(const BackendContext& context) { return with_gpus(make(context, std::nullopt), context); }
 
 DataPlaneFactory data_plane_with(const LinkCosts& costs) {
-  return [costs](const BackendContext& context) { return make(context, costs); };
+  return [costs](const BackendContext& context) { return with_gpus(make(context, costs), context); };
 }
 
 }  // namespace hvd

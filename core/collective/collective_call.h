@@ -8,6 +8,7 @@
 
 #include "core/collective/collective.h"
 #include "core/collective/process_set.h"
+#include "core/device/device_event.h"
 #include "core/tensor/dtype.h"
 
 namespace hvd {
@@ -23,6 +24,7 @@ struct Piece {
   const void* input = nullptr;  // null with elements to give: a joined rank, contributes the operation's identity
   void* output = nullptr;       // null: the result is not wanted here (joined rank)
   std::int64_t elements = 0;    // of the input: same on every rank for allreduce, broadcast and reducescatter
+  const DeviceEvent* ready = nullptr;  // on a device: when the memory may be touched; null: now
 };
 
 struct CollectiveCall {
@@ -33,7 +35,8 @@ struct CollectiveCall {
   double postscale = 1.0;       // integers are scaled in double and truncated, 16-bit floats in float32
   int root = 0;                 // broadcast: position in the set
   const ProcessSet* set = nullptr;
-  int device = -1;             // where the tensors lie; kCpuDevice or an accelerator
+  int device = -1;             // where the tensors lie: kCpuDevice, or kAccelerator
+  int ordinal = -1;            // of this rank's accelerator; -1: none of the tensors is this rank's
   std::uint64_t sequence = 0;  // number of this call in the set, the same on every rank
   Entry entry = Entry::settled;
   std::uint32_t ticket = 0;  // with what must be the same on every rank that enters, to find out who is elsewhere

@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/execution/backend.h"
+#include "core/tensor/tensor_view.h"
 
 namespace hvd {
 
@@ -22,7 +23,8 @@ inline Backend& select_backend(const std::vector<std::unique_ptr<Backend>>& back
   }
   if (best == nullptr) {
     throw Unsupported("no backend can do " + std::string(collective_name(call.collective)) + " (" +
-                      reduce_op_name(call.op) + ") of " + dtype_name(call.dtype));
+                      reduce_op_name(call.op) + ") of " + dtype_name(call.dtype) +
+                      (call.device == kCpuDevice ? "" : " on an accelerator"));
   }
   return *best;
 }

@@ -16,6 +16,7 @@ namespace hvd::testing {
 struct Layout {
   std::vector<int> ranks_by_host;  // {2, 1}: ranks 0 and 1 on one host, rank 2 on another
   bool shared_memory = true;       // false: TCP also inside a host
+  bool gpus = false;               // for tests that put tensors on GPUs: this one does
 
   int size() const;
   std::string name() const;
@@ -23,7 +24,9 @@ struct Layout {
 
 struct RunOptions {
   Layout layout;
-  Environment environment;      // HVD_* settings beyond those of the layout
+  Environment environment;  // HVD_* settings beyond those of the layout
+  // Those of one rank.
+  std::function<void(int rank, Environment& environment)> change_for = nullptr;
   bool measured_links = false;  // as in a job; else they are kTenGigabit (link_costs.h), whatever the machine
 };
 
