@@ -4,6 +4,7 @@
 #include <numeric>
 #include <optional>
 
+#include "core/base/error.h"
 #include "core/base/wait_policy.h"
 #include "core/execution/backend_selector.h"
 #include "core/rendezvous/share_with_host.h"
@@ -189,6 +190,18 @@ DataPlane make_data_plane(const BackendContext& context) { return with_gpus(make
 
 DataPlaneFactory data_plane_with(const LinkCosts& costs) {
   return [costs](const BackendContext& context) { return with_gpus(make(context, costs), context); };
+}
+
+std::string describe_gpu_libraries(const Config& config) {
+  const auto line = [](const char* what, const auto& describe) {
+    try {
+      return std::string(what) + ": ok: " + describe() + "\n";
+    } catch (const Error& error) {
+      return std::string(what) + ": missing: " + error.what() + "\n";
+    }
+  };
+  return line("CUDA driver", [&] { return cuda::Driver(config.cuda_library).describe(); }) +
+         line("NCCL", [&] { return nccl::Library(config.nccl_library).describe(); });
 }
 
 }  // namespace hvd

@@ -21,4 +21,7 @@ DataPlane make_data_plane(const BackendContext& context);
 // The same with costs that are given, equal on all ranks: what they choose is known beforehand.
 DataPlaneFactory data_plane_with(const LinkCosts& costs);
 
+// What GPU tensors would need, a line each: "CUDA driver: ok: ..." or "NCCL: missing: ...". Opens it.
+std::string describe_gpu_libraries(const Config& config);
+
 }  // namespace hvd
