@@ -22,9 +22,14 @@ Call allreduce_of(const GpuTensor& tensor, const std::string& name, void* stream
   return call;
 }
 
-void run_gpu_ranks(int ranks, const std::function<void(Runtime&)>& body, Environment environment) {
-  environment.merge(FakeGpu::environment());
-  run_ranks({.layout = {{ranks}}, .environment = std::move(environment)}, body);
+void run_gpu_ranks(int ranks, const std::function<void(Runtime&)>& body, Environment environment,
+                   const std::function<void(int rank, Environment& environment)>& change_for) {
+  RunOptions options;
+  options.layout.ranks_by_host = {ranks};
+  options.environment = std::move(environment);
+  options.environment.merge(FakeGpu::environment());
+  options.change_for = change_for;
+  run_ranks(options, body);
 }
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }

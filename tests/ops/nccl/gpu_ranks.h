@@ -29,7 +29,9 @@ class GpuTensor {
 Call allreduce_of(const GpuTensor& tensor, const std::string& name, void* stream = nullptr);
 
 // On one host, with the fakes; rank r has device r.
-void run_gpu_ranks(int ranks, const std::function<void(Runtime&)>& body, Environment environment = {});
+// `environment` goes before the fakes' own; `change_for`: as RunOptions'.
+void run_gpu_ranks(int ranks, const std::function<void(Runtime&)>& body, Environment environment = {},
+                   const std::function<void(int rank, Environment& environment)>& change_for = nullptr);
 
 bool has(const std::string& text, const std::string& part);
 

@@ -1,4 +1,7 @@
 // The order of what streams do: nothing is read before it is written, whoever writes it.
+#include <atomic>
+#include <thread>
+
 #include "tests/ops/nccl/gpu_ranks.h"
 #include "tests/support/catch.h"
 
@@ -11,14 +14,21 @@ const Deadline kPatience = Deadline::max();
 }  // namespace
 
 TEST_CASE("an input that a stream has still to write is not read before") {
-  const FakeGpu gpu(GENERATE(1u, 2u, 3u), 300);
+  const FakeGpu gpu(GENERATE(1u, 2u, 3u), 100);
   REQUIRE_NOTHROW(run_gpu_ranks(3, [&](Runtime& runtime) {
     FakeGpu::Stream stream(gpu, runtime.topology().rank);
-    for (int step = 0; step < 20; ++step) {
+    for (int step = 0; step < 8; ++step) {
       const GpuTensor tensor(gpu, runtime, std::vector<float>(100, -1000));
       const auto value = static_cast<float>(runtime.topology().rank + step);
-      stream.put([&] { std::fill_n(tensor.data(), 100, value); });
+      std::atomic<bool> may_write{false};
+      stream.put([&] {
+        while (!may_write) std::this_thread::yield();
+        std::fill_n(tensor.data(), 100, value);
+      });
       Handle handle = runtime.submit(allreduce_of(tensor, "gradient", stream.handle()));
+      require(handle.wait_until_enqueued(kPatience), "not in the stream");
+      require(!handle.wait(deadline_after(3ms)), "over before there was an input");
+      may_write = true;
       require(handle.wait(deadline_after(1min)), "not over in a minute");
       require(tensor.values() == std::vector<float>(100, 3.0f * static_cast<float>(step) + 3), "read too early");
       stream.drain();
