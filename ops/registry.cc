@@ -169,10 +169,21 @@ Backend& talking_backend(const DataPlane& plane, const Topology& topology) {
   return select_backend(plane.backends, barrier);
 }
 
+// The way of GPU tensors through the CPU's memory, if it is wanted. Its backends lie where they are when they move.
+std::unique_ptr<cuda::ThroughHost> through_host(const DataPlane& plane, const BackendContext& context,
+                                                const std::shared_ptr<cuda::CudaDevices>& devices) {
+  if (!context.config.gpu_through_host) return nullptr;
+  std::vector<Backend*> backends;
+  for (const auto& backend : plane.backends) backends.push_back(backend.get());
+  const auto choose = [backends](const CollectiveCall& call) -> Backend& { return select_backend(backends, call); };
+  return std::make_unique<cuda::ThroughHost>(devices, choose, context.config.collective_timeout, context.abort);
+}
+
 // NCCL, which opens nothing before there is a GPU tensor.
 DataPlane with_gpus(DataPlane plane, const BackendContext& context) {
   auto devices = std::make_shared<cuda::CudaDevices>(context.config.cuda_library);
   plane.devices = devices;
+  auto detour = through_host(plane, context, devices);
   plane.backends.push_back(
       std::make_unique<NcclBackend>(NcclBackend::Parts{.topology = context.topology,
                                                        .config = context.config,
@@ -180,7 +191,7 @@ DataPlane with_gpus(DataPlane plane, const BackendContext& context) {
                                                        .log = context.log,
                                                        .devices = std::move(devices),
                                                        .host = talking_backend(plane, context.topology),
-                                                       .through_host = nullptr}));
+                                                       .through_host = std::move(detour)}));
   return plane;
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <vector>
 
 #include "core/collective/collective.h"
@@ -54,6 +55,28 @@ struct CollectiveCall {
     std::int64_t total = 0;
     for (const Piece& piece : pieces) total += piece.elements;
     return total;
+  }
+
+  // What the rank at `position` gives of a piece, and what it gets, in elements.
+  std::int64_t given(std::size_t piece, std::size_t position) const {
+    switch (collective) {
+      case Collective::allgather: return counts[piece][position];
+      case Collective::alltoall:
+        return std::accumulate(counts[position].begin(), counts[position].end(), std::int64_t{0});
+      default: return pieces[piece].elements;
+    }
+  }
+  std::int64_t received(std::size_t piece, std::size_t position) const {
+    switch (collective) {
+      case Collective::allgather: return std::accumulate(counts[piece].begin(), counts[piece].end(), std::int64_t{0});
+      case Collective::reducescatter: return counts[piece][position];
+      case Collective::alltoall: {
+        std::int64_t total = 0;
+        for (const auto& from : counts) total += from[position];
+        return total;
+      }
+      default: return pieces[piece].elements;
+    }
   }
 };
 

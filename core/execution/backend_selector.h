@@ -11,13 +11,14 @@
 
 namespace hvd {
 
-inline Backend& select_backend(const std::vector<std::unique_ptr<Backend>>& backends, const CollectiveCall& call) {
+// `backends`: a range of pointers of any kind.
+Backend& select_backend(const auto& backends, const CollectiveCall& call) {
   Backend* best = nullptr;
   int best_score = 0;
   for (const auto& backend : backends) {
     const int score = backend->score(call);
     if (score > best_score) {
-      best = backend.get();
+      best = &*backend;
       best_score = score;
     }
   }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 #include <string>
 
 #include "core/base/error.h"
@@ -16,10 +15,6 @@ namespace {
 
 bool reduces(const CollectiveCall& call) {
   return call.collective == Collective::allreduce || call.collective == Collective::reducescatter;
-}
-
-std::int64_t sum(const std::vector<std::int64_t>& counts) {
-  return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
 }
 
 bool all_equal(const std::vector<std::int64_t>& counts) {
@@ -104,34 +99,13 @@ class Writer {
  private:
   std::size_t at() const { return static_cast<std::size_t>(place_.rank); }
 
-  // Elements that a piece takes and gives back on this rank.
-  std::int64_t input_elements(const Piece& piece, std::size_t i) const {
-    switch (call_.collective) {
-      case Collective::allgather: return call_.counts[i][at()];
-      case Collective::alltoall: return sum(call_.counts[at()]);
-      default: return piece.elements;
-    }
-  }
-  std::int64_t output_elements(const Piece& piece, std::size_t i) const {
-    switch (call_.collective) {
-      case Collective::allgather: return sum(call_.counts[i]);
-      case Collective::reducescatter: return call_.counts[i][at()];
-      case Collective::alltoall: {
-        std::int64_t received = 0;
-        for (const auto& from : call_.counts) received += from[at()];
-        return received;
-      }
-      default: return piece.elements;
-    }
-  }
-
   // The call's pieces; what a joined rank does not have is taken from the device.
   std::vector<Piece> whole_pieces() {
     std::vector<Piece> pieces = call_.pieces;
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       Piece& piece = pieces[i];
-      if (piece.output == nullptr) piece.output = take(output_elements(piece, i));
-      const std::int64_t given = input_elements(piece, i);
+      if (piece.output == nullptr) piece.output = take(call_.received(i, at()));
+      const std::int64_t given = call_.given(i, at());
       if (piece.input != nullptr || given == 0) continue;
       void* const neutral = take(given);
       if (reduces(call_)) fill(neutral, given);

@@ -79,7 +79,7 @@ void NcclBackend::run_through_host(const CollectiveCall& call, const Error& why)
   }
   CollectiveCall settled = call;
   settled.entry = Entry::settled;  // the others have been heard
-  parts_.through_host->run(settled);
+  parts_.through_host->run(settled, parts_.topology.rank);
 }
 
 // All or nothing: either all ranks make the communicator, or the job ends.

@@ -11,8 +11,8 @@
 // process set, each rank with the device of its first tensor. Through the same backend they hear one another before a
 // call of a locked schedule: NCCL knows no way of declining.
 //
-// What NCCL cannot do is an error, or goes to another backend if there is one for that. Owned by the executor; whoever
-// drives the engine.
+// What NCCL cannot do is an error, or goes through the host's memory if somebody has asked for that. Owned by the
+// executor; whoever drives the engine.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +28,7 @@
 #include "core/execution/backend.h"
 #include "core/rendezvous/topology.h"
 #include "ops/cuda/cuda_devices.h"
+#include "ops/cuda/through_host.h"
 #include "ops/nccl/collectives.h"
 #include "ops/nccl/communicator.h"
 #include "ops/nccl/introduction.h"
@@ -43,8 +44,8 @@ class NcclBackend final : public Backend {
     AbortFlag& abort;
     const Log& log;
     std::shared_ptr<cuda::CudaDevices> devices;
-    Backend& host;                          // for tensors in the CPU's memory; serves the same ranks
-    std::unique_ptr<Backend> through_host;  // for what NCCL cannot do; may be null
+    Backend& host;                                    // for tensors in the CPU's memory; serves the same ranks
+    std::unique_ptr<cuda::ThroughHost> through_host;  // for what NCCL cannot do; null: that is an error
   };
 
   explicit NcclBackend(Parts parts);
