@@ -24,10 +24,9 @@ struct Layout {
 
 struct RunOptions {
   Layout layout;
-  Environment environment;  // HVD_* settings beyond those of the layout
-  // Those of one rank.
-  std::function<void(int rank, Environment& environment)> change_for = nullptr;
+  Environment environment;      // HVD_* settings beyond those of the layout
   bool measured_links = false;  // as in a job; else they are kTenGigabit (link_costs.h), whatever the machine
+  std::function<void(int rank, Environment& environment)> change_for = nullptr;  // what one rank has differently
 };
 
 // Runs `body` on every rank and waits for all. The first exception that is not an echo of another rank's death is
