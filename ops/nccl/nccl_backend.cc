@@ -1,5 +1,6 @@
 #include "ops/nccl/nccl_backend.h"
 
+#include <cstdio>
 #include <utility>
 
 #include "core/tensor/tensor_view.h"
@@ -14,6 +15,12 @@ std::string describe(const CollectiveCall& call, std::uint64_t number, int devic
          std::to_string(device) + " (" + std::to_string(call.pieces.size()) +
          (call.pieces.size() == 1 ? " tensor of " : " tensors of ") + dtype_name(call.dtype) + ", " +
          std::to_string(bytes_of(call.total_elements(), call.dtype)) + " bytes)";
+}
+
+std::string seconds_text(Duration duration) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g s", seconds(duration));
+  return text;
 }
 
 }  // namespace
@@ -166,9 +173,8 @@ Deadline NcclBackend::watch(TimePoint now) {
   communicator_->check();
   const Running& oldest = running_.front();
   if (watchdog_.expired(now, oldest.number, oldest.begun->happened())) {
-    throw Timeout(oldest.text + " has not ended within " +
-                  std::to_string(static_cast<long>(seconds(parts_.config.collective_timeout))) +
-                  " s: a rank is stuck, or does not take part");
+    throw Timeout(oldest.text + " has not ended within " + seconds_text(parts_.config.collective_timeout) +
+                  ": a rank is stuck, or does not take part");
   }
   return now + kAbortPollInterval;
 }

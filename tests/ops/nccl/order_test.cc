@@ -134,6 +134,37 @@ TEST_CASE("a rank that has joined takes part with neutral elements") {
   }));
 }
 
+TEST_CASE("a rank that has joined has nothing to give, and gets nothing") {
+  const FakeGpu gpu;
+  REQUIRE_NOTHROW(run_gpu_ranks(3, [&](Runtime& runtime) {
+    const int rank = runtime.topology().rank;
+    if (rank != 1) {
+      const auto own = static_cast<float>(rank);
+      const GpuTensor tensor(gpu, runtime, {own, own, own, own});
+      const auto result_of = [&](Collective collective) {
+        Call call = allreduce_of(tensor, "");
+        call.collective = collective;
+        call.outputs.clear();
+        Handle handle = runtime.submit(call);
+        require(handle.wait(deadline_after(1min)), "not over in a minute");
+        require(handle.work().outcome().ok(), handle.work().outcome().message());
+        const OwnedTensor& output = handle.work().outputs.at(0);
+        const auto* const values = static_cast<const float*>(output.data());
+        return std::vector<float>(values, values + output.shape[0]);
+      };
+      require(result_of(Collective::allgather) == std::vector<float>{0, 0, 0, 0, 2, 2, 2, 2}, "allgather");
+      const std::vector<float> slice = rank == 0 ? std::vector<float>{2, 2} : std::vector<float>{2};
+      require(result_of(Collective::reducescatter) == slice, "reducescatter");
+      Call call = allreduce_of(tensor, "");
+      call.collective = Collective::broadcast;
+      call.root = 2;
+      perform(runtime, call);
+      require(tensor.values() == std::vector<float>{2, 2, 2, 2}, "broadcast");
+    }
+    perform(runtime, {.collective = Collective::join});
+  }));
+}
+
 TEST_CASE("process sets have communicators of their own") {
   const FakeGpu gpu;
   REQUIRE_NOTHROW(run_gpu_ranks(4, [&](Runtime& runtime) {
