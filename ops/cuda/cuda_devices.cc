@@ -1,5 +1,7 @@
 #include "ops/cuda/cuda_devices.h"
 
+#include <bit>
+
 #include "ops/cuda/cuda_event.h"
 
 namespace hvd::cuda {
@@ -16,7 +18,7 @@ std::shared_ptr<void> CudaDevices::allocate(int device, std::size_t bytes) {
     const ContextScope context(*own, device);
     own->check(own->call().allocate(&address, bytes), "cuMemAlloc");
   }
-  return {reinterpret_cast<void*>(address), [own, device, address](void*) {
+  return {std::bit_cast<void*>(address), [own, device, address](void*) {
             try {
               const ContextScope context(*own, device);
               own->call().free(address);

@@ -11,9 +11,6 @@ namespace hvd::nccl {
 
 namespace {
 
-// For a communicator's last operations, when the job ends well.
-constexpr Duration kEndPatience = std::chrono::seconds(5);
-
 // How often to look before sleeping in between, and for how long then: a group of calls is through after some tens of
 // microseconds, a new communicator after some hundred milliseconds.
 constexpr int kLooks = 200;
@@ -34,14 +31,14 @@ Communicator::Communicator(std::shared_ptr<const Library> library, const UniqueI
   }
 }
 
-Communicator::~Communicator() {
-  if (handle_ == nullptr) return;
+bool Communicator::close(Deadline deadline) noexcept {
   try {
-    complete(call().finalize(handle_), "ncclCommFinalize", deadline_after(kEndPatience));
+    complete(call().finalize(handle_), "ncclCommFinalize", deadline);
     library_->check(call().destroy(handle_), "ncclCommDestroy");
     handle_ = nullptr;
+    return true;
   } catch (...) {
-    break_off();
+    return false;
   }
 }
 

@@ -20,9 +20,7 @@ class Communicator {
   // what Library::check throws.
   Communicator(std::shared_ptr<const Library> library, const UniqueId& id, int rank, int size, const AbortFlag& abort,
                Deadline deadline);
-  // Lets what is under way come to its end for a bounded time, and the other ranks, which leave as well, come as far;
-  // else as break_off().
-  ~Communicator();
+  ~Communicator() { break_off(); }
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
@@ -36,7 +34,10 @@ class Communicator {
   // Throws if something has failed in the meantime.
   void check() const;
 
-  // Ends everything at once, on this rank. The communicator is not used again.
+  // The two ends; the communicator is not used again. Lets what is under way come to its end, and the other ranks,
+  // which leave as well, come as far; false if that cannot be, or takes longer:
+  bool close(Deadline deadline) noexcept;
+  // then what is under way is to be ended at once, on this rank.
   void break_off() noexcept;
 
  private:

@@ -1,5 +1,6 @@
 #include "ops/nccl/nccl_backend.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <utility>
 
@@ -17,6 +18,11 @@ std::string describe(const CollectiveCall& call, std::uint64_t number, int devic
          std::to_string(bytes_of(call.total_elements(), call.dtype)) + " bytes)";
 }
 
+// For the last operations, when the job ends well.
+Duration end_patience(const Config& config) {
+  return std::min<Duration>(std::chrono::seconds(5), config.collective_timeout);
+}
+
 std::string seconds_text(Duration duration) {
   char text[32];
   std::snprintf(text, sizeof text, "%g s", seconds(duration));
@@ -32,12 +38,11 @@ NcclBackend::~NcclBackend() {
   if (!driver_) return;
   try {
     const cuda::ContextScope context(*driver_, device_);
-    if (parts_.abort.raised()) give_up(parts_.abort.reason());
-    communicator_.reset();
-    for (const Running& running : running_) {
-      if (!running.completion->done()) running.completion->give_up({StatusCode::shut_down, "hvd was shut down"});
+    if (parts_.abort.raised()) {
+      give_up(parts_.abort.reason());
+    } else if (communicator_ && !communicator_->close(deadline_after(end_patience(parts_.config)))) {
+      give_up({StatusCode::shut_down, "hvd was shut down while an operation was under way on the GPU"});
     }
-    running_.clear();
     if (stream_ != nullptr) driver_->call().destroy_stream(stream_);
   } catch (...) {  // a driver that fails has nothing to give back
   }

@@ -1,4 +1,6 @@
 // What goes wrong with GPU tensors: everybody gets the error, by name, and nobody hangs.
+#include <optional>
+
 #include "tests/ops/nccl/gpu_ranks.h"
 #include "tests/support/catch.h"
 
@@ -133,6 +135,27 @@ TEST_CASE("a collective that never ends is given up after the job's timeout, and
   CHECK(timeouts >= 1);
   CHECK(gpu.nccl().aborted_communicators() == ranks);
   CHECK(gpu.nccl().live_communicators() == 0);
+}
+
+TEST_CASE("who shuts down while an operation is stuck on the GPU learns that it has failed") {
+  const FakeGpu gpu;
+  gpu.nccl().inject("hang", 1, 0, 1);
+  std::vector<std::optional<Handle>> handles(2);
+  std::vector<std::optional<GpuTensor>> tensors(2);
+  REQUIRE_NOTHROW(run_gpu_ranks(2,
+                                [&](Runtime& runtime) {
+                                  const auto rank = static_cast<std::size_t>(runtime.topology().rank);
+                                  tensors[rank].emplace(gpu, runtime, std::vector<float>{1, 2});
+                                  handles[rank] = runtime.submit(allreduce_of(*tensors[rank], "x"));
+                                  require(handles[rank]->wait_until_enqueued(deadline_after(1min)),
+                                          "not in the stream");
+                                },
+                                {{"HVD_COLLECTIVE_TIMEOUT_SECONDS", "2"}}));
+  for (auto& handle : handles) {
+    REQUIRE(handle->wait(deadline_after(1min)));
+    CHECK(handle->work().outcome().code() == StatusCode::shut_down);
+  }
+  CHECK(gpu.nccl().aborted_communicators() == 2);
 }
 
 TEST_CASE("a communicator that never comes about is given up after the job's timeout") {
