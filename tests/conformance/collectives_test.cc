@@ -21,7 +21,8 @@ const std::vector<Layout> kLayouts = {
     {{4}, false}, {{5}, false}, {{8}, false}, {{1, 1}}, {{2, 2}}, {{1, 3}}, {{2, 1, 2}},  {{4, 4}},
 };
 
-const std::vector<Layout> kGpuLayouts = {{{1}, true, true}, {{2}, true, true}, {{4}, true, true}, {{2, 2}, true, true}};
+const std::vector<Layout> kGpuLayouts = {
+    {{1}, true, true}, {{2}, true, true}, {{4}, true, true}, {{4}, false, true}, {{2, 2}, true, true}};
 
 std::vector<Layout> all_layouts() {
   std::vector<Layout> all = kLayouts;
