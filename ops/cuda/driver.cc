@@ -33,7 +33,6 @@ DriverTable functions_of(const DynamicLibrary& library) {
   library.require(table.free_host, "cuMemFreeHost");
   library.require(table.copy_in, "cuMemcpyHtoDAsync_v2");
   library.require(table.copy_out, "cuMemcpyDtoHAsync_v2");
-  library.require(table.fill, "cuMemsetD8Async");
   return table;
 }
 

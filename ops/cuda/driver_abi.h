@@ -46,7 +46,6 @@ struct DriverTable {
   Result (*free_host)(void* memory);                                      // cuMemFreeHost
   Result (*copy_in)(Address to, const void* from, std::size_t, Stream);   // cuMemcpyHtoDAsync_v2
   Result (*copy_out)(void* to, Address from, std::size_t, Stream);        // cuMemcpyDtoHAsync_v2
-  Result (*fill)(Address to, unsigned char value, std::size_t, Stream);   // cuMemsetD8Async
 };
 
 }  // namespace hvd::cuda

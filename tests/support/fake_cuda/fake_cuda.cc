@@ -240,10 +240,6 @@ HVD_FAKE int cuMemcpyDtoHAsync_v2(void* to, Address from, std::size_t bytes, voi
                     [=] { std::memcpy(to, pointer(from), bytes); });
 }
 
-HVD_FAKE int cuMemsetD8Async(Address to, unsigned char value, std::size_t bytes, void* stream) {
-  return put_access("cuMemsetD8Async", stream, pointer(to), bytes, [=] { std::memset(pointer(to), value, bytes); });
-}
-
 // Beyond the driver's: for the fake NCCL and for tests.
 
 HVD_FAKE int fake_cuda_launch(void* stream, void (*function)(void*), void* argument) {

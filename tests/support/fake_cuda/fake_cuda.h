@@ -2,7 +2,7 @@
 //
 // fake_cuda.cc is built into a shared library with the driver's symbols. Its devices are memory of this process. A
 // stream is a thread that performs what was put into it one after the other, each after a random delay, so that whoever
-// reads before he may is soon found out: fresh and freed memory hold poison, and a copy, fill or collective in memory
+// reads before he may is soon found out: fresh and freed memory hold poison, and a copy or a collective in memory
 // that is not there, or of another device, fails the device for good, as an illegal address does.
 #pragma once
 
