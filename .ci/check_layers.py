@@ -49,6 +49,14 @@ ALLOWED = {
     "ops/host": [*OPS, "ops/transport", "ops/reduction", "ops/algorithms", "ops/choice"],
     "ops/cuda": OPS,
     "ops/nccl": [*OPS, "ops/cuda", "ops/reduction"],
+    "ops/plugin": [*OPS, "ops/transport/transport.h", "core/execution/backend_selector.h", "hvd_plugin.h"],
+    "ops/mpi": [*OPS, "ops/plugin"],
+    "ops/mpi/plugin": [
+        "core/collective",
+        "core/tensor",
+        "ops/reduction/reduce.h",
+        "hvd_plugin.h",
+    ],  # a library of its own
     "ops": ["core", "ops"],  # registry
     "bindings/c": ["core", "ops/registry.h", "hvd.h"],
     "bindings/cpp": ["hvd.h", "hvd"],

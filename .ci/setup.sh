@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Brings the machine and .venv/ to where hvd runs: Debian packages, a virtual environment with PyTorch, hvd itself.
-# Usage: .ci/setup.sh build [check] [bench]    "check" adds what the tests and the linters need, "bench" the peers that
+# Usage: .ci/setup.sh build [check]    "check" adds what the tests and the linters need, and the peers that
 # tests/bench/compare.py measures.
 # Every step looks first and does only what is missing, so that running it again takes a second.
 set -euo pipefail

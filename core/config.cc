@@ -69,6 +69,18 @@ JoinDivisor parse_join_divisor(std::string_view text) {
   throw InvalidArgument("all or contributing");
 }
 
+CpuBackend parse_cpu_backend(std::string_view text) {
+  if (text == "auto") return CpuBackend::automatic;
+  if (text == "host") return CpuBackend::host;
+  if (text == "mpi") return CpuBackend::mpi;
+  throw InvalidArgument("auto, host or mpi");
+}
+
+const char* cpu_backend_name(CpuBackend backend) {
+  if (backend == CpuBackend::host) return "host";
+  return backend == CpuBackend::mpi ? "mpi" : "auto";
+}
+
 void nothing(Config&, std::string_view) {}
 
 // Order is the order of docs/environment.md.
@@ -164,6 +176,18 @@ const Knob kKnobs[] = {
        c.collective_timeout = parse_seconds(t);
        if (c.collective_timeout == Duration::zero()) c.collective_timeout = kLongestWait;
      }},
+    {"HVD_CPU_BACKEND", "HOROVOD_CPU_OPERATIONS", "auto",
+     "What moves tensors in ordinary memory. host: shared memory and TCP. mpi: MPI's collectives, if MPI has started "
+     "the job. auto: shared memory inside a host, and between hosts TCP, or MPI's messages if MPI has started the job "
+     "and they are measured to be faster.",
+     [](Config& c, std::string_view t) { c.cpu_backend = parse_cpu_backend(t); }},
+    {"HVD_MPI_LIB", "", "",
+     "Path of the MPI library (libmpi.so). Empty: the one that is loaded already, else that of the launcher, else any.",
+     [](Config& c, std::string_view t) { c.mpi_library = t; }},
+    {"HVD_PLUGINS", "", "",
+     "Paths of plugins (hvd_plugin.h), separated by colons, that are asked for each collective before hvd's own "
+     "backends.",
+     [](Config& c, std::string_view t) { c.plugins = t; }},
     {"HVD_DETERMINISTIC", "", "1",
      "0: results may depend, in their last bits, on which tensors are reduced together, where that is faster.",
      [](Config& c, std::string_view t) { c.deterministic = parse_flag(t); }},
@@ -243,18 +267,6 @@ void parse(const Knob& knob, Config& config, const std::string& name, const std:
   }
 }
 
-// Each of several processes would take itself for the only one, train alone and overwrite the others' files.
-void refuse_foreign_launchers(const Environment& environment) {
-  if (environment.contains("HVD_SIZE") || environment.contains("HOROVOD_SIZE")) return;
-  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "WORLD_SIZE"}) {
-    const auto it = environment.find(name);
-    if (it == environment.end() || it->second == "1") continue;
-    throw InvalidArgument("this is one of several processes of another launcher (" + it->first + "=" + it->second +
-                          "), which hvd cannot join yet: start them with hvdrun, or set HVD_SIZE=1 to let each work " +
-                          "alone");
-  }
-}
-
 }  // namespace
 
 Environment process_environment() {
@@ -268,7 +280,6 @@ Environment process_environment() {
 }
 
 ConfigResult read_config(const Environment& environment) {
-  refuse_foreign_launchers(environment);
   ConfigResult result;
   for (const Knob& knob : kKnobs) {
     auto it = environment.find(knob.name);
@@ -299,6 +310,8 @@ std::vector<std::string> shared_settings(const Config& config) {
           "HVD_CHUNK_BYTES=" + std::to_string(config.chunk_bytes),
           std::string("HVD_SCHEDULE_LOCK=") + (config.schedule_lock ? "1" : "0"),
           std::string("HVD_DETERMINISTIC=") + (config.deterministic ? "1" : "0"),
+          std::string("HVD_CPU_BACKEND=") + cpu_backend_name(config.cpu_backend),
+          "HVD_PLUGINS=" + config.plugins,
           "HVD_ALGORITHM=" + config.algorithm,
           "HVD_ARENA_LIMIT=" + std::to_string(config.arena_limit_bytes),
           std::string("HVD_GPU_THROUGH_HOST=") + (config.gpu_through_host ? "1" : "0"),

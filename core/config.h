@@ -26,11 +26,18 @@ enum class JoinDivisor {
   contributing,  // of those that have not joined
 };
 
+// What moves the data of tensors in ordinary memory.
+enum class CpuBackend {
+  automatic,
+  host,  // shared memory and TCP
+  mpi,
+};
+
 // As many bytes as the data plane finds worth it.
 inline constexpr std::int64_t kAutomaticThreshold = -1;
 
 struct Config {
-  // How the process was started; see rendezvous/launch_environment.h for what they mean together.
+  // How the process was started by hvdrun; rendezvous/launch_environment.h knows the other launchers.
   int rank = 0;
   int size = 1;
   std::string store;     // host:port of the job's store; empty: none, a job of one
@@ -57,6 +64,10 @@ struct Config {
   Duration stall_warning{};
   Duration stall_limit{};  // zero: never give up
   Duration collective_timeout{};
+
+  CpuBackend cpu_backend = CpuBackend::automatic;
+  std::string mpi_library;  // a path; empty: found out
+  std::string plugins;      // paths, separated by ':'
 
   bool deterministic = true;
   std::string algorithm;     // as ops/choice reads it; empty: chosen by measurement

@@ -17,7 +17,10 @@
 #include "ops/host/host_form.h"
 #include "ops/host/two_level_backend.h"
 #include "ops/host/two_level_words.h"
+#include "ops/mpi/meet_through_mpi.h"
 #include "ops/nccl/nccl_backend.h"
+#include "ops/plugin/plugin_transport.h"
+#include "ops/plugin_backends.h"
 #include "ops/transport/tcp/link_speed.h"
 #include "ops/transport/tcp/tcp_transport.h"
 
@@ -117,7 +120,51 @@ std::string describe_host(const HostFacts& host, bool wanted) {
   return text;
 }
 
-DataPlane make(const BackendContext& context, const std::optional<LinkCosts>& given_costs) {
+// What carries messages between the hosts, and what they cost.
+struct Links {
+  std::shared_ptr<Transport> transport;
+  LinkCosts costs;
+  const char* name = "tcp";
+};
+
+Links links_over(std::shared_ptr<Transport> transport, const char* name, const BackendContext& context,
+                 const std::vector<int>& members, const std::optional<LinkCosts>& given_costs) {
+  const LinkCosts costs = given_costs ? *given_costs : measure_links({*transport, members, context.deadline});
+  return {std::move(transport), costs, name};
+}
+
+// By what a gradient of a megabyte takes on the ring.
+double typical_seconds(const Links& links, std::size_t members) {
+  return predicted_seconds(AllreduceAlgorithm::ring, links.costs,
+                           {.bytes = 1 << 20, .ranks = static_cast<int>(members), .widening = 1});
+}
+
+// MPI's messages, where MPI is to be used, or where it may be and is faster; else TCP.
+Links links_between(const BackendContext& context, const std::shared_ptr<PluginGroup>& mpi,
+                    const std::vector<int>& members, const std::optional<LinkCosts>& given_costs) {
+  const Topology& topology = context.topology;
+  std::optional<Links> through_mpi;
+  if (mpi && mpi->has_transport()) {
+    const WaitPolicy policy = network_wait_policy_for(topology.local_size, topology.local_cpus);
+    through_mpi = links_over(std::make_shared<PluginTransport>(mpi, topology, policy, context.abort), "mpi-messages",
+                             context, members, given_costs);
+    if (context.config.cpu_backend == CpuBackend::mpi) return *through_mpi;
+  }
+  Links through_tcp = links_over(connect_all(context), "tcp", context, members, given_costs);
+  if (!through_mpi) return through_tcp;
+  const double mpi_seconds = typical_seconds(*through_mpi, members.size());
+  const double tcp_seconds = typical_seconds(through_tcp, members.size());
+  const bool better = mpi_seconds < tcp_seconds;
+  if (topology.job_rank() == 0) {
+    context.log.info(std::string("between hosts ") + (better ? "MPI's messages" : "TCP") +
+                     " carry the data: a megabyte on the ring takes " + std::to_string(mpi_seconds * 1e3) +
+                     " ms through MPI, " + std::to_string(tcp_seconds * 1e3) + " ms through TCP");
+  }
+  return better ? *through_mpi : through_tcp;
+}
+
+DataPlane make_own(const BackendContext& context, const std::shared_ptr<PluginGroup>& mpi,
+                   const std::optional<LinkCosts>& given_costs) {
   const Topology& topology = context.topology;
   const Config& config = context.config;
   AlgorithmOverride wanted = parse_algorithm_override(config.algorithm, config.deterministic);
@@ -138,12 +185,11 @@ DataPlane make(const BackendContext& context, const std::optional<LinkCosts>& gi
     plane.backends.push_back(std::make_unique<HostBackend>(group, topology, instruction_set));
     return plane;
   }
-  const auto transport = connect_all(context);
   // Between whom an allreduce of all ranks goes over the transport.
   const std::vector<int> members = shares ? leaders(topology) : all_ranks(topology);
-  AllreduceChoice choice({.costs = given_costs ? *given_costs : measure_links({*transport, members, context.deadline}),
-                          .deterministic = config.deterministic,
-                          .override = std::move(wanted)});
+  const Links links = links_between(context, mpi, members, given_costs);
+  const auto& transport = links.transport;
+  AllreduceChoice choice({.costs = links.costs, .deterministic = config.deterministic, .override = std::move(wanted)});
   plane.bucket_bytes = std::max(bucket_bytes(choice, static_cast<int>(members.size())), shares ? kHostBucketBytes : 0);
   plane.algorithms = choice.text(static_cast<int>(members.size()), shares);
   const Duration timeout = config.collective_timeout;
@@ -156,7 +202,15 @@ DataPlane make(const BackendContext& context, const std::optional<LinkCosts>& gi
     words = std::make_shared<TransportWords>(transport, timeout);
   }
   plane.backends.push_back(
-      std::make_unique<TransportBackend>("tcp", transport, timeout, choice, instruction_set, words));
+      std::make_unique<TransportBackend>(links.name, transport, timeout, choice, instruction_set, words));
+  return plane;
+}
+
+DataPlane make(const BackendContext& context, const std::optional<LinkCosts>& given_costs) {
+  const auto mpi = join_mpi_group(context);
+  DataPlane plane = make_own(context, mpi, given_costs);
+  if (mpi && context.config.cpu_backend == CpuBackend::mpi) add_plugin_backend(plane, mpi, context);
+  add_named_plugins(plane, context);
   return plane;
 }
 
@@ -213,6 +267,10 @@ std::string describe_gpu_libraries(const Config& config) {
   };
   return line("CUDA driver", [&] { return cuda::Driver(config.cuda_library).describe(); }) +
          line("NCCL", [&] { return nccl::Library(config.nccl_library).describe(); });
+}
+
+Meeting meet_through_launcher(const Launch& launch, const Config& config) {
+  return meet_through_mpi(launch, config.mpi_library);
 }
 
 }  // namespace hvd

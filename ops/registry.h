@@ -2,6 +2,8 @@
 #pragma once
 
 #include "core/execution/backend_context.h"
+#include "core/rendezvous/launch_environment.h"
+#include "core/rendezvous/meeting.h"
 #include "ops/choice/cost_model.h"
 
 namespace hvd {
@@ -10,12 +12,14 @@ namespace hvd {
 // ranks call together; a DataPlaneFactory.
 //
 //   all ranks on one host    shared memory alone
-//   several hosts            TCP between all ranks; and two levels for allreduce if a host has several
-//                            ranks, though not for Adasum
-//   HVD_SHARED_MEMORY=0      TCP alone
+//   several hosts            TCP, or MPI's messages, between all ranks; and two levels for allreduce if a host has
+//                            several ranks, though not for Adasum
+//   HVD_SHARED_MEMORY=0      TCP, or MPI's messages, alone
+//   HVD_CPU_BACKEND=mpi      MPI's collectives before these
+//   HVD_PLUGINS              these before all others
 //
-// Where there is TCP the links are measured (ops/choice/link_probe.h). Throws InvalidArgument for an HVD_ALGORITHM that
-// makes no sense, on every rank and before any rank waits for another one.
+// Where there are messages the links are measured (ops/choice/link_probe.h). Throws InvalidArgument for an
+// HVD_ALGORITHM that makes no sense, on every rank and before any rank waits for another one.
 DataPlane make_data_plane(const BackendContext& context);
 
 // The same with costs that are given, equal on all ranks: what they choose is known beforehand.
@@ -23,5 +27,9 @@ DataPlaneFactory data_plane_with(const LinkCosts& costs);
 
 // What GPU tensors would need, a line each: "CUDA driver: ok: ..." or "NCCL: missing: ...". Opens it.
 std::string describe_gpu_libraries(const Config& config);
+
+// For ranks that were started by a library's own launcher, which only that library knows: MPI. All ranks of the job
+// call. Throws Unsupported if it cannot be used, which says why; Mismatch if it knows of other ranks.
+Meeting meet_through_launcher(const Launch& launch, const Config& config);
 
 }  // namespace hvd

@@ -132,9 +132,41 @@ HVD_API const char* hvd_status_name(hvd_status status);
 /* Text of the last failure on the calling thread; valid until its next hvd call. Never NULL. */
 HVD_API const char* hvd_last_error(void);
 
-/* Joins the job that the environment describes (hvdrun's variables; none: one rank alone). All processes of the job
- * must call; returns when all have. Does nothing if initialised already; after hvd_shutdown() it starts anew. */
+/* Joins the job that the environment describes: that of hvdrun, mpirun, mpiexec or srun; none: one rank alone. All
+ * processes of the job must call; returns when all have. Does nothing if initialised already; after hvd_shutdown() it
+ * starts anew. */
 HVD_API hvd_status hvd_init(void);
+
+/* How processes that know their ranks find each other: somebody carries rank 0's first word to the others. */
+typedef struct hvd_meeting {
+  size_t struct_size;
+  int32_t rank, size;
+  int32_t local_size; /* ranks on this host; 0: not known */
+  int32_t reserved;
+  void* context;
+  /* Called once by hvd_init_with(), on all ranks: fills `bytes` with those of rank 0. They hold the job's secret. */
+  hvd_status (*broadcast)(void* context, void* bytes, size_t size);
+} hvd_meeting;
+
+#define HVD_MEETING_INIT \
+  { sizeof(struct hvd_meeting), 0, 1, 0, 0, NULL, NULL }
+
+/* Who has started this process, as the environment says: what hvd_init() would go by. */
+typedef struct hvd_launch {
+  size_t struct_size;
+  const char* launcher; /* none, hvdrun, open_mpi, mpich, slurm, torchrun */
+  int32_t rank, size;   /* hvdrun: see hvd_get_topology() */
+  int32_t local_size;   /* 0: not known */
+  int32_t reserved;
+} hvd_launch;
+
+#define HVD_LAUNCH_INIT \
+  { sizeof(struct hvd_launch), "none", 0, 1, 0, 0 }
+
+HVD_API hvd_status hvd_get_launch(hvd_launch* launch);
+
+/* As hvd_init(), in a job that the caller knows of, whatever the environment says. */
+HVD_API hvd_status hvd_init_with(const hvd_meeting* meeting);
 
 /* Leaves the job: the other ranks' pending and later operations end with HVD_SHUT_DOWN. Returns when this process's
  * threads, memory and connections are gone. Does nothing if not initialised. */

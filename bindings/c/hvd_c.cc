@@ -7,6 +7,7 @@
 #include "bindings/c/hvd.h"
 #include "bindings/c/instance.h"
 #include "core/base/error.h"
+#include "core/rendezvous/launch_environment.h"
 #include "ops/registry.h"
 
 namespace {
@@ -110,6 +111,32 @@ Call to_call(const hvd_call& caller) {
   return call;
 }
 
+Meeting to_meeting(const hvd_meeting& caller) {
+  const hvd_meeting m = copy_versioned(caller, hvd_meeting HVD_MEETING_INIT, "hvd_meeting");
+  if (m.broadcast == nullptr) throw InvalidArgument("hvd_meeting.broadcast is NULL");
+  if (m.size < 1 || m.rank < 0 || m.rank >= m.size) {
+    throw InvalidArgument("hvd_meeting: rank " + std::to_string(m.rank) + " of " + std::to_string(m.size));
+  }
+  return {
+      .rank = m.rank, .size = m.size, .one_host = m.local_size == m.size, .broadcast = [m](std::span<std::byte> bytes) {
+        const hvd_status status = m.broadcast(m.context, bytes.data(), bytes.size());
+        if (status != HVD_OK) throw Internal("the broadcast of hvd_init_with() has failed");
+      }};
+}
+
+// For programs: stable, unlike the name for people.
+const char* launcher_id(Launcher launcher) {
+  switch (launcher) {
+    case Launcher::none: return "none";
+    case Launcher::hvdrun: return "hvdrun";
+    case Launcher::open_mpi: return "open_mpi";
+    case Launcher::mpich: return "mpich";
+    case Launcher::slurm: return "slurm";
+    case Launcher::torchrun: return "torchrun";
+  }
+  return "none";
+}
+
 bool same_kind(const hvd_tensor& a, const hvd_tensor& b) {
   return a.dtype == b.dtype && a.device == b.device && a.dimensions == b.dimensions &&
          (a.dimensions == 0 || std::equal(a.shape, a.shape + a.dimensions, b.shape));
@@ -202,6 +229,24 @@ const char* hvd_last_error(void) { return Instance::last_error().c_str(); }
 
 hvd_status hvd_init(void) {
   return guarded([] { Instance::get().init(); });
+}
+
+hvd_status hvd_init_with(const hvd_meeting* meeting) {
+  return guarded([&] { Instance::get().init(to_meeting(required(meeting, "meeting"))); });
+}
+
+hvd_status hvd_get_launch(hvd_launch* launch) {
+  return guarded([&] {
+    const Launch found = read_launch(process_environment());
+    store_versioned(required(launch, "launch"),
+                    hvd_launch{.struct_size = sizeof(hvd_launch),
+                               .launcher = launcher_id(found.launcher),
+                               .rank = found.rank,
+                               .size = found.size,
+                               .local_size = found.local_size,
+                               .reserved = 0},
+                    "hvd_launch");
+  });
 }
 
 hvd_status hvd_shutdown(void) {

@@ -4,23 +4,12 @@
 
 #include <algorithm>
 
+#include "bindings/c/join_job.h"
 #include "core/base/error.h"
-#include "core/rendezvous/host_identity.h"
-#include "core/rendezvous/memory_store.h"
-#include "core/rendezvous/prefix_store.h"
-#include "core/rendezvous/tcp_store.h"
-#include "ops/registry.h"
 
 namespace hvd {
 
 namespace {
-
-// A runtime, and the store through which its ranks meet.
-struct Job {
-  std::unique_ptr<Store> store;
-  std::unique_ptr<Store> epoch_store;
-  std::unique_ptr<Runtime> runtime;
-};
 
 // What a thread found when it last asked for the runtime: apart from what keeps that alive, which has a destructor, and
 // is therefore dearer to reach.
@@ -39,46 +28,6 @@ struct Kept {
 std::shared_ptr<Runtime>& kept() {
   thread_local Kept kept;
   return kept.runtime;
-}
-
-std::shared_ptr<Runtime> runtime_of(std::shared_ptr<Job> job) {
-  Runtime* const runtime = job->runtime.get();
-  return {std::move(job), runtime};
-}
-
-// A job of several processes, as its launcher describes it.
-std::shared_ptr<Runtime> join_job(const Config& config, int epoch) {
-  if (config.store.empty() || config.job_key.empty()) {
-    throw InvalidArgument("HVD_SIZE is " + std::to_string(config.size) + " but " +
-                          (config.store.empty() ? "HVD_STORE" : "HVD_JOB_KEY") +
-                          " is not set: start the processes with hvdrun");
-  }
-  const JobKey key = JobKey::from_hex(config.job_key);
-  auto store =
-      std::make_unique<TcpStore>(Address::parse(config.store), key, config.rank, deadline_after(config.start_timeout));
-  const std::string own_host = store->local_host();
-  const auto job = std::make_shared<Job>();
-  job->store = std::move(store);
-  job->epoch_store = std::make_unique<PrefixStore>(*job->store, "epoch/" + std::to_string(epoch) + "/");
-  job->runtime = std::make_unique<Runtime>(
-      config, Runtime::Surroundings{.store = *job->epoch_store,
-                                    .job_key = key,
-                                    .identity = identify_this_process(config.host_id, config.hostname),
-                                    .own_host_address = own_host,
-                                    .make_data_plane = make_data_plane});
-  return runtime_of(job);
-}
-
-std::shared_ptr<Runtime> start_alone(const Config& config) {
-  const auto job = std::make_shared<Job>();
-  job->store = std::make_unique<MemoryStore>();
-  job->runtime = std::make_unique<Runtime>(
-      config, Runtime::Surroundings{.store = *job->store,
-                                    .job_key = JobKey::random(),
-                                    .identity = identify_this_process(config.host_id, config.hostname),
-                                    .own_host_address = "127.0.0.1",
-                                    .make_data_plane = make_data_plane});
-  return runtime_of(job);
 }
 
 }  // namespace
@@ -109,13 +58,13 @@ std::string& Instance::last_error() {
   return text;
 }
 
-void Instance::init() {
+void Instance::init(const std::optional<Meeting>& meeting) {
   refuse_if_forked();
   std::lock_guard lifecycle(lifecycle_);
   if (initialized()) return;
   in_use_ = true;
   try {
-    auto runtime = start();
+    auto runtime = join_job(process_environment(), meeting, ++epoch_);
     std::lock_guard lock(mutex_);
     runtime_ = std::move(runtime);
     ++changes_;
@@ -123,16 +72,6 @@ void Instance::init() {
     in_use_ = false;
     throw;
   }
-}
-
-std::shared_ptr<Runtime> Instance::start() {
-  const auto [config, warnings] = read_config(process_environment());
-  ++epoch_;
-  auto runtime = config.size == 1 ? start_alone(config) : join_job(config, epoch_);
-  if (config.rank == 0) {
-    for (const std::string& warning : warnings) runtime->log().warning(warning);
-  }
-  return runtime;
 }
 
 void Instance::shut_down() {

@@ -9,9 +9,11 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "core/rendezvous/meeting.h"
 #include "core/runtime/runtime.h"
 
 namespace hvd {
@@ -20,8 +22,8 @@ class Instance {
  public:
   static Instance& get();
 
-  // Joins the job that the environment describes; does nothing if initialised. Throws Error.
-  void init();
+  // Joins the job that the meeting, or else the environment, describes; does nothing if initialised. Throws Error.
+  void init(const std::optional<Meeting>& meeting = std::nullopt);
   void shut_down();
   bool initialized() const;
 
@@ -49,7 +51,6 @@ class Instance {
   std::shared_ptr<TensorArena> arena_of(const void* memory) const;
   void drop_unused_arenas();
   bool free_on_device(void* memory);
-  std::shared_ptr<Runtime> start();
   const std::shared_ptr<Runtime>& ask_anew() const;
 
   std::mutex lifecycle_;             // held throughout init() and shut_down()

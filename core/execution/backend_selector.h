@@ -12,7 +12,8 @@
 namespace hvd {
 
 // `backends`: a range of pointers of any kind.
-Backend& select_backend(const auto& backends, const CollectiveCall& call) {
+template <typename Backends>
+Backend& select_backend(const Backends& backends, const CollectiveCall& call) {
   Backend* best = nullptr;
   int best_score = 0;
   for (const auto& backend : backends) {

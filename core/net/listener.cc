@@ -17,6 +17,9 @@ constexpr int kBacklog = 4096;
 
 FileDescriptor listen_on(const Endpoint& endpoint, const std::string& name) {
   FileDescriptor fd = open_stream_socket(endpoint.storage.ss_family);
+  // A given port is to be had again as soon as nobody listens there.
+  const int yes = 1;
+  if (fd && endpoint.port() != 0) setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
   if (!fd || bind(fd.get(), endpoint.address(), endpoint.length) != 0 || listen(fd.get(), kBacklog) != 0) {
     throw InvalidArgument("cannot listen on " + name + ": " + error_text(errno));
   }
@@ -34,12 +37,12 @@ std::uint16_t bound_port(int fd) {
 
 }  // namespace
 
-Listener Listener::tcp(const std::string& host) {
-  Address address{.kind = Address::Kind::tcp, .host = host, .port = 0};
+Listener Listener::tcp(const std::string& host, std::uint16_t port) {
+  Address address{.kind = Address::Kind::tcp, .host = host, .port = port};
   std::string cause;
   const auto endpoints = resolve(address, true, cause);
   if (endpoints.empty()) throw InvalidArgument("cannot listen on " + host + ": " + cause);
-  FileDescriptor fd = listen_on(endpoints.front(), host);
+  FileDescriptor fd = listen_on(endpoints.front(), port == 0 ? host : host + " port " + std::to_string(port));
   address.port = bound_port(fd.get());
   return Listener(std::move(fd), std::move(address));
 }

@@ -91,8 +91,8 @@ bool wait_ready(int fd, bool for_writing, Deadline deadline);
 
 class Listener {
  public:
-  // Any free port. `host` is the address to bind, "0.0.0.0" for all (and then address() has that host).
-  static Listener tcp(const std::string& host);
+  // `host` is the address to bind, "0.0.0.0" for all (and then address() has that host); port 0: any free one.
+  static Listener tcp(const std::string& host, std::uint16_t port = 0);
   // A fresh random name in the abstract namespace.
   static Listener unix_abstract();
 

@@ -50,9 +50,9 @@ int timeout_ms(Deadline deadline) {
 // All state but stop() belongs to the server's thread.
 class StoreServer::Loop {
  public:
-  Loop(const JobKey& key, const std::string& bind_host, const Log& log)
+  Loop(const JobKey& key, const std::string& bind_host, const Log& log, std::uint16_t port)
       : log_(log),
-        acceptor_(Listener::tcp(bind_host), key, Purpose::store, log),
+        acceptor_(Listener::tcp(bind_host, port), key, Purpose::store, log),
         epoll_(epoll_create1(EPOLL_CLOEXEC)),
         stop_event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     if (!epoll_ || !stop_event_) throw Internal("cannot open the store's event descriptors");
@@ -226,8 +226,8 @@ class StoreServer::Loop {
   std::array<std::byte, kReceiveBytes> piece_;
 };
 
-StoreServer::StoreServer(const JobKey& key, const std::string& bind_host, const Log& log)
-    : loop_(std::make_unique<Loop>(key, bind_host, log)),
+StoreServer::StoreServer(const JobKey& key, const std::string& bind_host, const Log& log, std::uint16_t port)
+    : loop_(std::make_unique<Loop>(key, bind_host, log, port)),
       address_(loop_->address()),
       thread_([this] { loop_->run(); }) {}
 

@@ -16,9 +16,9 @@ namespace hvd {
 
 class StoreServer {
  public:
-  // Listens on a free port of `bind_host` ("0.0.0.0": all interfaces). `log` must outlive the server. Throws
-  // InvalidArgument if it cannot listen there.
-  StoreServer(const JobKey& key, const std::string& bind_host, const Log& log);
+  // Listens on the port, 0: a free one, of `bind_host` ("0.0.0.0": all interfaces). `log` must outlive the server.
+  // Throws InvalidArgument if it cannot listen there.
+  StoreServer(const JobKey& key, const std::string& bind_host, const Log& log, std::uint16_t port = 0);
   // Stops and joins the thread; clients see PeerLost.
   ~StoreServer();
   StoreServer(const StoreServer&) = delete;

@@ -54,7 +54,7 @@ int cycle_many(const ForkedRanks::Start& start, int cycles, bool check_time) {
   }
   if (entries("/proc/self/fd") != descriptors) return 21;
   if (entries("/proc/self/task") != threads) return 22;
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#ifndef HVD_SANITIZED
   if (resident_kib() > kib + 1024) return 23;
 #endif
   const auto middle = static_cast<std::ptrdiff_t>(ms.size() / 2);
@@ -70,7 +70,7 @@ int cycle_many(const ForkedRanks::Start& start, int cycles, bool check_time) {
 }  // namespace
 
 TEST_CASE("a thousand init and shutdown cycles neither leak nor slow down") {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef HVD_SANITIZED
   const int cycles = 100;
   const bool check_time = false;
 #else

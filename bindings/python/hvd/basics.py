@@ -9,44 +9,65 @@ from __future__ import annotations
 import atexit
 import os
 from collections.abc import Iterable, Mapping
+from typing import Any
 
-from hvd import _native
+from hvd import _native, meeting
 from hvd import process_set as sets
 from hvd.process_set import ProcessSet
 
 
-def init(comm: Iterable[int] | None = None, process_sets: Iterable[ProcessSet] | str | None = None) -> None:
-    """Joins the job that the environment describes (as `hvdrun` sets it); without one, becomes a job of one process.
+def init(comm: Any = None, process_sets: Iterable[ProcessSet] | str | None = None) -> None:
+    """Joins the job in which hvdrun, mpirun, mpiexec, srun or torchrun has started this process; becomes a job of one if
+    nobody has.
 
     Every process of the job must call it; it returns when all have. Does nothing if initialised already. After
     `shutdown()` it may be called again.
 
     Args:
-        comm: ranks that take part. Only all of them (or None, which means the same) is supported yet.
+        comm: a communicator of mpi4py: its processes are the job, numbered as there, whoever has started them. Or the
+            ranks that take part, of which only all (or None, which means the same) are supported yet. Or a list of
+            communicators, of which the first is the job, and the others become process sets.
         process_sets: sets of ranks to be registered, the same on every rank (see `add_process_set`). "dynamic", which
-            Horovod needs for sets that are added later, changes nothing: they always can be.
+            Horovod needs for sets that are added later, changes nothing: they always can be. Sets made of
+            communicators may differ between ranks: all of them are registered.
 
     Raises:
         ValueError: on arguments that are not supported, in a process forked from an initialised one, and if a process
             set makes no sense; the job is joined in that last case, and `init` may be called again with other sets.
         HorovodInternalError: the other processes did not come in time (HVD_START_TIMEOUT).
     """
-    ranks = None if comm is None else _listed_ranks(comm)
-    _native.init()
-    if ranks is not None and ranks != list(range(_native.size())):
-        size = _native.size()
-        _native.shutdown()
-        raise ValueError(f"a job on some of the ranks is not supported yet: comm={ranks}, but the job has {size} ranks")
-    if process_sets is not None and process_sets != "dynamic":
-        for process_set in process_sets:
-            sets.add_process_set(process_set)
+    job, given_sets = _job_and_sets(comm, process_sets)
+    by_mpi4py = meeting.is_communicator(job)
+    found = meeting.through_communicator(job) if by_mpi4py else meeting.through_torchrun()
+    if found is None:
+        _native.init()
+    else:
+        _native.init_with(found.rank, found.size, found.local_size, found.broadcast)
+    if job is not None and not by_mpi4py:
+        _require_all(sorted(int(rank) for rank in job))
+    for process_set in given_sets:
+        sets.register_everywhere(process_set, job if by_mpi4py else None)
 
 
-def _listed_ranks(comm: object) -> list[int]:
+def _job_and_sets(comm: Any, process_sets: Iterable[ProcessSet] | str | None) -> tuple[Any, list[ProcessSet]]:
+    given = [] if process_sets is None or process_sets == "dynamic" else list(process_sets)
+    if comm is None or meeting.is_communicator(comm):
+        return comm, given
     try:
-        return sorted(int(rank) for rank in comm)  # type: ignore[attr-defined]
+        comm = list(comm)
     except TypeError:
-        raise ValueError("communicators are not supported yet: leave comm out, and start the job with hvdrun") from None
+        raise ValueError(f"comm is {comm!r}: expected a communicator of mpi4py, or ranks") from None
+    if comm and all(meeting.is_communicator(one) for one in comm):
+        return comm[0], [ProcessSet(one) for one in comm[1:]] + given
+    return comm, given
+
+
+def _require_all(ranks: list[int]) -> None:
+    size = _native.size()
+    if ranks == list(range(size)):
+        return
+    _native.shutdown()
+    raise ValueError(f"a job on some of the ranks is not supported yet: comm={ranks}, but the job has {size} ranks")
 
 
 def shutdown() -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from typing import Any
 
 from hvd import _native
+from hvd.meeting import is_communicator
 
 
 class ProcessSet:
@@ -19,12 +20,19 @@ class ProcessSet:
 
     process_set_id: int | None = None
 
-    def __init__(self, ranks: Iterable[int]) -> None:
-        self._ranks = sorted(ranks)
+    def __init__(self, ranks: Any) -> None:
+        """`ranks`: numbers in the job, or a communicator of mpi4py with the processes meant, whose ranks are known once
+        the set is registered."""
+        self._communicator = ranks if is_communicator(ranks) else None
+        self._ranks = None if self._communicator is not None else sorted(ranks)
 
     @property
     def ranks(self) -> list[int] | None:
         return self._ranks
+
+    def _find_ranks(self) -> None:
+        if self._ranks is None and self._communicator is not None:
+            self._ranks = sorted(self._communicator.allgather(_native.rank()))
 
     def size(self) -> int | None:
         """Number of members; None if not initialised."""
@@ -62,14 +70,14 @@ global_process_set: ProcessSet = _GlobalProcessSet()
 _registered: list[ProcessSet] = []
 
 
-def add_process_set(process_set: ProcessSet | Iterable[int]) -> ProcessSet:
+def add_process_set(process_set: Any) -> ProcessSet:
     """Registers a set of ranks, and returns it. All ranks of the job must call, members or not, with the same ranks and
     in the same order as other calls of this function and `remove_process_set`; it returns when all have.
 
     Operations on different sets go on at the same time, also where a rank is in several.
 
     Args:
-        process_set: ranks, or a `ProcessSet` that is not registered.
+        process_set: a `ProcessSet` that is not registered, or what one is made of: ranks, or a communicator of mpi4py.
 
     Raises:
         ValueError: there is a set of these ranks already, or a rank does not exist. Nothing has changed then.
@@ -79,9 +87,21 @@ def add_process_set(process_set: ProcessSet | Iterable[int]) -> ProcessSet:
         process_set = ProcessSet(process_set)
     if process_set.process_set_id is not None:
         raise ValueError(f"{process_set} is registered already")
+    process_set._find_ranks()
     process_set.process_set_id = _native.add_process_set(process_set.ranks)
     _registered.append(process_set)
     return process_set
+
+
+def register_everywhere(process_set: ProcessSet, job: Any) -> None:
+    """As `add_process_set`. Where the set is made of a communicator, each rank may have another one, as `Split` makes
+    them: all are registered, and each rank's object stands for its own. `job`: the communicator of all ranks."""
+    if process_set._communicator is None or job is None:
+        add_process_set(process_set)
+        return
+    process_set._find_ranks()
+    for ranks in sorted(set(job.allgather(tuple(process_set.ranks or ())))):
+        add_process_set(process_set if list(ranks) == process_set.ranks else ProcessSet(ranks))
 
 
 def remove_process_set(process_set: ProcessSet) -> bool:

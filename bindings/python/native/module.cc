@@ -210,6 +210,8 @@ void define_process(py::module_& m) {
   m.def("version", hvd_version);
   m.def("environment_documentation", hvd_environment_documentation);
   m.def("init", init);
+  m.def("init_with", init_with);
+  m.def("launch", launch);
   m.def("shutdown", shutdown);
   m.def("is_initialized", is_initialized);
   m.def("rank", [] { return topology().rank; });

@@ -1,7 +1,10 @@
 #include "bindings/python/native/process.h"
 
 #include <pthread.h>
-#include <pybind11/pybind11.h>
+
+#include <cstring>
+#include <exception>
+#include <string>
 
 #include "bindings/python/native/status.h"
 #include "bindings/python/native/work.h"
@@ -19,6 +22,42 @@ hvd_topology last_topology = HVD_TOPOLOGY_INIT;
 
 void note_fork() { forked_child = forked_child || started; }
 
+template <typename Init>
+void join(const Init& init) {
+  refuse_in_forked_child();
+  hvd_status status = HVD_OK;
+  {
+    GilRelease released;
+    status = init();
+  }
+  check(status);
+  check(hvd_get_topology(&last_topology));
+  started = true;
+  if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+}
+
+// A function of Python's that hvd calls without the GIL.
+struct Broadcast {
+  const py::function& function;
+  int rank = 0;
+  std::exception_ptr raised;
+
+  hvd_status call(void* bytes, std::size_t length) {
+    const py::gil_scoped_acquire gil;
+    try {
+      py::object own = py::none();
+      if (rank == 0) own = py::bytes(static_cast<const char*>(bytes), length);
+      const auto result = py::cast<std::string>(function(own));
+      if (result.size() != length) throw py::value_error("the broadcast has changed its length");
+      std::memcpy(bytes, result.data(), length);
+      return HVD_OK;
+    } catch (...) {
+      raised = std::current_exception();
+      return HVD_INTERNAL;
+    }
+  }
+};
+
 }  // namespace
 
 void watch_forks() {
@@ -35,16 +74,31 @@ void refuse_in_forked_child() {
 }
 
 void init() {
-  refuse_in_forked_child();
-  hvd_status status = HVD_OK;
-  {
-    GilRelease released;
-    status = hvd_init();
+  join([] { return hvd_init(); });
+}
+
+void init_with(int rank, int size, int local_size, const py::function& broadcast) {
+  Broadcast by_python{broadcast, rank, nullptr};
+  hvd_meeting meeting = HVD_MEETING_INIT;
+  meeting.rank = rank;
+  meeting.size = size;
+  meeting.local_size = local_size;
+  meeting.context = &by_python;
+  meeting.broadcast = [](void* context, void* bytes, std::size_t length) {
+    return static_cast<Broadcast*>(context)->call(bytes, length);
+  };
+  try {
+    join([&] { return hvd_init_with(&meeting); });
+  } catch (...) {
+    if (by_python.raised) std::rethrow_exception(by_python.raised);
+    throw;
   }
-  check(status);
-  check(hvd_get_topology(&last_topology));
-  started = true;
-  if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+}
+
+py::tuple launch() {
+  hvd_launch found = HVD_LAUNCH_INIT;
+  check(hvd_get_launch(&found));
+  return py::make_tuple(found.launcher, found.rank, found.size, found.local_size);
 }
 
 void shutdown() {

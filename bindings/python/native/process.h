@@ -2,6 +2,8 @@
 // To be called with the GIL, which is dropped while waiting.
 #pragma once
 
+#include <pybind11/pybind11.h>
+
 #include "hvd.h"
 
 namespace hvd::python {
@@ -17,6 +19,13 @@ bool in_forked_child();
 void refuse_in_forked_child();
 
 void init();
+
+// In a job of which Python knows: `broadcast`, called once on every rank, takes rank 0's bytes, None on the others, and
+// returns rank 0's. What it raises is raised here.
+void init_with(int rank, int size, int local_size, const pybind11::function& broadcast);
+
+// Who has started this process, and this host's number of ranks: hvd_get_launch().
+pybind11::tuple launch();
 
 // Does nothing in a forked child, so that its exit leaves the parent's job alone.
 void shutdown();

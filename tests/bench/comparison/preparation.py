@@ -16,7 +16,7 @@ MPI_PROGRAM = ROOT / "build/bench/mpi_collectives"
 
 
 def prepare() -> None:
-    run(".ci/setup.sh", "build", "check", "bench")
+    run(".ci/setup.sh", "build", "check")
     run("cmake", "--preset", "release", quiet=True)
     run("cmake", "--build", "--preset", "release", "--target", HVD_PROGRAM.name, BENCH_PROGRAM.name, quiet=True)
     if not MPI_PROGRAM.exists() or MPI_PROGRAM.stat().st_mtime < MPI_SOURCE.stat().st_mtime:

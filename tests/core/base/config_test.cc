@@ -155,13 +155,3 @@ TEST_CASE("the process's environment is copied") {
   unsetenv("HVD_TEST_OF_ENVIRONMENT");
   CHECK_FALSE(process_environment().contains("HVD_TEST_OF_ENVIRONMENT"));
 }
-
-TEST_CASE("a process that another launcher started does not take itself for the only one") {
-  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "WORLD_SIZE"}) {
-    CAPTURE(name);
-    CHECK_THROWS_WITH(config_of({{name, "4"}}), Catch::Matchers::Contains(std::string(name) + "=4"));
-    CHECK(config_of({{name, "4"}, {"HVD_SIZE", "1"}}).size == 1);
-    CHECK(config_of({{name, "4"}, {"HOROVOD_SIZE", "2"}}).size == 2);
-    CHECK(config_of({{name, "1"}}).size == 1);
-  }
-}

@@ -346,8 +346,9 @@ TEST_CASE("a message larger than the control channel's ring arrives before the c
 TEST_CASE("a control tree of several levels agrees, names who disagrees and who is missing, and joins") {
   const Layout layout = GENERATE(Layout{std::vector<int>(20, 1)}, Layout{std::vector<int>(19, 2)});
   INFO(layout.name());
-  const Environment quick = {{"HVD_STALL_CHECK_TIME_SECONDS", "0.3"}, {"HVD_STALL_SHUTDOWN_TIME_SECONDS", "0.6"}};
-  REQUIRE_NOTHROW(run_ranks({layout, quick}, [](Runtime& runtime) {
+  // Long enough for so many ranks to come to an operation on two CPUs.
+  const Environment limits = {{"HVD_STALL_CHECK_TIME_SECONDS", "1"}, {"HVD_STALL_SHUTDOWN_TIME_SECONDS", "4"}};
+  REQUIRE_NOTHROW(run_ranks({layout, limits}, [](Runtime& runtime) {
     const int rank = runtime.topology().rank, last = runtime.topology().size - 1;
     for (int step = 0; step < 5; ++step) {
       Vector vector(3, static_cast<float>(rank + step));

@@ -190,7 +190,7 @@ void soak(const Layout& layout, Duration duration, unsigned seed) {
     }
     require(program.submitted_again() > 0, "no operation was recognised from its last time");
   });
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#ifndef HVD_SANITIZED
   if (warm_kib > 0) CHECK(resident_kib() < warm_kib + 20 * 1024);
 #endif
 }

@@ -1,0 +1,137 @@
+#include "bindings/c/join_job.h"
+
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/rendezvous/host_identity.h"
+#include "core/rendezvous/launch_environment.h"
+#include "core/rendezvous/memory_store.h"
+#include "core/rendezvous/prefix_store.h"
+#include "core/rendezvous/tcp_store.h"
+#include "ops/registry.h"
+
+namespace hvd {
+
+namespace {
+
+// A runtime, and what it needs: destroyed in the opposite order.
+struct Job {
+  std::unique_ptr<Log> log;  // the store server's
+  std::unique_ptr<StoreServer> server;
+  std::unique_ptr<Store> store;
+  std::unique_ptr<Store> epoch_store;
+  std::unique_ptr<Runtime> runtime;
+};
+
+std::shared_ptr<Runtime> runtime_of(std::shared_ptr<Job> job) {
+  Runtime* const runtime = job->runtime.get();
+  return {std::move(job), runtime};
+}
+
+std::shared_ptr<Runtime> start_alone(const Config& config) {
+  const auto job = std::make_shared<Job>();
+  job->store = std::make_unique<MemoryStore>();
+  job->runtime = std::make_unique<Runtime>(
+      config, Runtime::Surroundings{.store = *job->store,
+                                    .job_key = JobKey::random(),
+                                    .identity = identify_this_process(config.host_id, config.hostname),
+                                    .own_host_address = "127.0.0.1",
+                                    .make_data_plane = make_data_plane});
+  return runtime_of(job);
+}
+
+// The place where hvdrun says that the ranks meet.
+MeetingPlace place_of_hvdrun(const Config& config, Deadline deadline) {
+  if (config.store.empty() || config.job_key.empty()) {
+    throw InvalidArgument("HVD_SIZE is " + std::to_string(config.size) + " but " +
+                          (config.store.empty() ? "HVD_STORE" : "HVD_JOB_KEY") +
+                          " is not set: start the processes with hvdrun");
+  }
+  const JobKey key = JobKey::from_hex(config.job_key);
+  return {.key = key,
+          .server = nullptr,
+          .store = std::make_unique<TcpStore>(Address::parse(config.store), key, config.rank, deadline)};
+}
+
+// Slurm gives out no secrets: MPI does, if Slurm was asked to support it, else the user.
+MeetingPlace place_of_slurm(const Launch& launch, const Config& config, const Log& log, Deadline deadline) {
+  std::string without_mpi = "srun was not asked to support MPI (--mpi=pmix or pmi2)";
+  if (launch.has_pmi && config.job_key.empty()) {
+    try {
+      return meet(meet_through_launcher(launch, config), log, deadline);
+    } catch (const Unsupported& error) {
+      without_mpi = error.what();
+    }
+  }
+  if (config.job_key.empty()) {
+    throw InvalidArgument("started by srun as rank " + std::to_string(launch.rank) + " of " +
+                          std::to_string(launch.size) + ", without a secret of the job: " + without_mpi +
+                          ". Set one before srun: export HVD_JOB_KEY=$(openssl rand -hex 32)");
+  }
+  return meet_at({.host = launch.first_node, .port = launch.port}, JobKey::from_hex(config.job_key), launch.rank, log,
+                 deadline);
+}
+
+MeetingPlace place_of(const Launch& launch, const Config& config, const Log& log, Deadline deadline) {
+  switch (launch.launcher) {
+    case Launcher::hvdrun: return place_of_hvdrun(config, deadline);
+    case Launcher::open_mpi:
+    case Launcher::mpich: return meet(meet_through_launcher(launch, config), log, deadline);
+    case Launcher::slurm: return place_of_slurm(launch, config, log, deadline);
+    case Launcher::torchrun:
+      throw InvalidArgument(
+          "started by torchrun, whose store is reached from Python: call hvd.init() of the Python package, or "
+          "hvd_init_with()");
+    case Launcher::none: break;
+  }
+  throw Internal("nobody has started this job");
+}
+
+// Ranks that share memory are those that the launcher has put on one host, unless someone says otherwise.
+void check_promise(const Launch& launch, const Config& config, const Topology& topology) {
+  if (launch.local_size == 0 || !config.host_id.empty() || launch.local_size == topology.local_size) return;
+  throw Mismatch(std::string(launcher_name(launch.launcher)) + " has put " + std::to_string(launch.local_size) +
+                 " ranks on this host, but " + std::to_string(topology.local_size) +
+                 " have come that can share memory: " + topology.describe(topology.rank) +
+                 " may be in a container of its own; HVD_HOST_ID says which ranks are together");
+}
+
+}  // namespace
+
+std::shared_ptr<Runtime> join_job(const Environment& environment, const std::optional<Meeting>& meeting, int epoch) {
+  auto [config, warnings] = read_config(environment);
+  Launch launch = meeting ? Launch{.rank = meeting->rank, .size = meeting->size} : read_launch(environment);
+  if (launch.launcher == Launcher::hvdrun) {
+    launch.rank = config.rank;
+    launch.size = config.size;
+  }
+  config.rank = launch.rank;
+  config.size = launch.size;
+  std::shared_ptr<Runtime> runtime;
+  if (config.size == 1) {
+    runtime = start_alone(config);
+  } else {
+    const auto job = std::make_shared<Job>();
+    job->log = std::make_unique<Log>("rank " + std::to_string(config.rank), config.log_level);
+    const Deadline deadline = deadline_after(config.start_timeout);
+    MeetingPlace place = meeting ? meet(*meeting, *job->log, deadline) : place_of(launch, config, *job->log, deadline);
+    const std::string own_host = place.store->local_host();
+    job->server = std::move(place.server);
+    job->store = std::move(place.store);
+    job->epoch_store = std::make_unique<PrefixStore>(*job->store, "epoch/" + std::to_string(epoch) + "/");
+    job->runtime = std::make_unique<Runtime>(
+        config, Runtime::Surroundings{.store = *job->epoch_store,
+                                      .job_key = place.key,
+                                      .identity = identify_this_process(config.host_id, config.hostname),
+                                      .own_host_address = own_host,
+                                      .make_data_plane = make_data_plane});
+    check_promise(launch, config, job->runtime->topology());
+    runtime = runtime_of(job);
+  }
+  if (config.rank == 0) {
+    for (const std::string& warning : warnings) runtime->log().warning(warning);
+  }
+  return runtime;
+}
+
+}  // namespace hvd

@@ -1,0 +1,84 @@
+"""How the processes of a job find each other where Python knows more than the environment says: through mpi4py's
+communicators, and through torchrun's store.
+
+Both carry rank 0's first word to the others; from there on they talk to each other. The word holds the job's secret: it
+is as safe as whoever carries it.
+"""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from hvd import _native
+
+
+@dataclass(frozen=True)
+class Meeting:
+    rank: int
+    size: int
+    local_size: int  # ranks on this host; 0: not known
+    broadcast: Callable[[bytes | None], bytes]  # of rank 0's bytes, on all ranks
+
+
+def is_communicator(value: object) -> bool:
+    """Whether it is a communicator of mpi4py, or something that behaves like one."""
+    return all(callable(getattr(value, name, None)) for name in ("Get_rank", "Get_size", "bcast", "allgather"))
+
+
+def through_communicator(comm: Any) -> Meeting:
+    """A job of the communicator's processes, all of which call."""
+    return Meeting(comm.Get_rank(), comm.Get_size(), 0, lambda word: comm.bcast(word, root=0))
+
+
+def through_torchrun() -> Meeting | None:
+    """The job that torchrun has started this process in; None if it has not, or alone.
+
+    Raises:
+        ValueError: PyTorch, whose store torchrun runs, cannot be imported, or the variables it sets are not all there.
+    """
+    launcher, rank, size, local_size = _native.launch()
+    return Meeting(rank, size, local_size, _Word(rank)) if launcher == "torchrun" else None
+
+
+_times = itertools.count()
+
+
+class _Word:
+    """A word through the store at MASTER_ADDR:MASTER_PORT. Each time that a process joins a job has a key of its own, and
+    so has each restart by torchrun, whose store goes on."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+        self.key = f"hvd/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{next(_times)}"
+
+    def __call__(self, word: bytes | None) -> bytes:
+        store = _store(self.rank)
+        if word is not None:
+            store.set(self.key, word)
+            _kept.append(store)  # others may still ask it
+            return word
+        return store.get(self.key)
+
+
+_kept: list[Any] = []
+
+
+def _store(rank: int) -> Any:
+    try:
+        from torch.distributed import TCPStore
+    except ImportError as error:
+        raise ValueError(f"started by torchrun, but its store cannot be reached without PyTorch: {error}") from error
+    try:
+        host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    except (KeyError, ValueError) as error:
+        raise ValueError(f"torchrun should have set MASTER_ADDR and MASTER_PORT: {error}") from error
+    # Without an agent it is rank 0 that runs the store, which torch.distributed will find there as well.
+    is_master = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+    seconds = float(os.environ.get("HVD_START_TIMEOUT") or os.environ.get("HOROVOD_START_TIMEOUT") or 30)
+    timeout = datetime.timedelta(seconds=seconds)
+    return TCPStore(host, port, None, is_master, timeout, wait_for_workers=False, multi_tenant=True)

@@ -1,0 +1,16 @@
+// Whether all ranks can do what is optional, found out before any of them begins it.
+#pragma once
+
+#include <string>
+
+#include "core/rendezvous/store.h"
+#include "core/rendezvous/topology.h"
+
+namespace hvd {
+
+// All ranks call with the same key, unique within the store. `objection`: why this rank cannot; empty if it can.
+// Returns on every rank the same: empty if all can, else the lowest objecting rank and its reason. Throws Timeout.
+std::string first_objection(Store& store, const Topology& topology, const std::string& key,
+                            const std::string& objection, Deadline deadline);
+
+}  // namespace hvd

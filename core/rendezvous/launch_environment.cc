@@ -1,0 +1,139 @@
+#include "core/rendezvous/launch_environment.h"
+
+#include <charconv>
+#include <initializer_list>
+
+#include "core/base/error.h"
+
+namespace hvd {
+
+namespace {
+
+constexpr int kMostRanks = 1'000'000;
+
+const std::string* find(const Environment& environment, const char* name) {
+  const auto found = environment.find(name);
+  return found == environment.end() ? nullptr : &found->second;
+}
+
+bool has(const Environment& environment, const char* name) { return find(environment, name) != nullptr; }
+
+bool has_all(const Environment& environment, std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    if (!has(environment, name)) return false;
+  }
+  return true;
+}
+
+int number(const Environment& environment, const char* name, int lowest) {
+  const std::string& text = environment.at(name);
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < lowest || value > kMostRanks) {
+    throw InvalidArgument(std::string(name) + "='" + text +
+                          "', which a launcher should have set: expected a number from " + std::to_string(lowest) +
+                          " to " + std::to_string(kMostRanks));
+  }
+  return value;
+}
+
+Launch launch_of(const Environment& environment, Launcher launcher, const char* rank, const char* size,
+                 const char* local_size) {
+  Launch launch{.launcher = launcher, .rank = number(environment, rank, 0), .size = number(environment, size, 1)};
+  if (launch.rank >= launch.size) {
+    throw InvalidArgument(std::string(rank) + "=" + std::to_string(launch.rank) + " is not below " + size + "=" +
+                          std::to_string(launch.size) + ", as " + launcher_name(launcher) + " should have set them");
+  }
+  if (has(environment, local_size)) launch.local_size = number(environment, local_size, 1);
+  return launch;
+}
+
+// Ports that nothing is given by chance, and few services listen on.
+std::uint16_t port_of_step(const Environment& environment) {
+  constexpr std::uint64_t kFirst = 20'000, kPorts = 12'000;
+  std::uint64_t hash = 14'695'981'039'346'656'037U;  // FNV-1a
+  for (const char* name : {"SLURM_JOB_ID", "SLURM_STEP_ID"}) {
+    const std::string* text = find(environment, name);
+    for (const char c : text == nullptr ? std::string() : *text + ".") {
+      hash = (hash ^ static_cast<unsigned char>(c)) * 1'099'511'628'211U;
+    }
+  }
+  return static_cast<std::uint16_t>(kFirst + hash % kPorts);
+}
+
+Launch slurm_launch(const Environment& environment) {
+  Launch launch = launch_of(environment, Launcher::slurm, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "");
+  launch.has_pmi = has(environment, "PMIX_RANK") || has(environment, "PMI_FD") || has(environment, "PMI_RANK");
+  if (const std::string* nodes = find(environment, "SLURM_STEP_NODELIST"))
+    launch.first_node = first_of_nodelist(*nodes);
+  launch.port = port_of_step(environment);
+  return launch;
+}
+
+Launch any_launch(const Environment& environment) {
+  if (has(environment, "HVD_SIZE") || has(environment, "HOROVOD_SIZE")) return {.launcher = Launcher::hvdrun};
+  if (has_all(environment, {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"})) {
+    return launch_of(environment, Launcher::open_mpi, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+                     "OMPI_COMM_WORLD_LOCAL_SIZE");
+  }
+  if (has_all(environment, {"RANK", "WORLD_SIZE"}) &&
+      (has(environment, "TORCHELASTIC_RUN_ID") || has_all(environment, {"MASTER_ADDR", "MASTER_PORT"}))) {
+    return launch_of(environment, Launcher::torchrun, "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE");
+  }
+  const bool step = has_all(environment, {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_ID"});
+  if (has_all(environment, {"PMI_RANK", "PMI_SIZE"}) && (!step || has(environment, "MPI_LOCALNRANKS"))) {
+    return launch_of(environment, Launcher::mpich, "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS");
+  }
+  return step ? slurm_launch(environment) : Launch{};
+}
+
+// Each of several processes would take itself for the only one, train alone and overwrite the others' files.
+void refuse_unknown_launcher(const Environment& environment) {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "WORLD_SIZE"}) {
+    const std::string* size = find(environment, name);
+    if (size == nullptr || *size == "1") continue;
+    throw InvalidArgument("this is one of several processes (" + std::string(name) + "=" + *size +
+                          "), but not all variables are there by which a launcher says which one: start them with "
+                          "hvdrun, mpirun, srun or torchrun, or set HVD_SIZE=1 to let each work alone");
+  }
+}
+
+}  // namespace
+
+const char* launcher_name(Launcher launcher) {
+  switch (launcher) {
+    case Launcher::none: return "nobody";
+    case Launcher::hvdrun: return "hvdrun";
+    case Launcher::open_mpi: return "mpirun (Open MPI)";
+    case Launcher::mpich: return "mpiexec (MPICH)";
+    case Launcher::slurm: return "srun";
+    case Launcher::torchrun: return "torchrun";
+  }
+  return "?";
+}
+
+Launch read_launch(const Environment& environment) {
+  Launch launch = any_launch(environment);
+  if (launch.launcher == Launcher::hvdrun || launch.size > 1) return launch;
+  if (launch.launcher == Launcher::none) refuse_unknown_launcher(environment);
+  return {};
+}
+
+std::string first_of_nodelist(const std::string& nodelist) {
+  const std::size_t end = nodelist.find_first_of(",[");
+  const std::string prefix = nodelist.substr(0, end);
+  if (end == std::string::npos || nodelist[end] == ',') {
+    if (prefix.empty()) throw InvalidArgument("SLURM_STEP_NODELIST='" + nodelist + "' names no node");
+    return prefix;
+  }
+  const std::size_t closed = nodelist.find(']', end);
+  const std::size_t number_end = nodelist.find_first_of("-,]", end + 1);
+  if (closed == std::string::npos || number_end == end + 1) {
+    throw InvalidArgument("SLURM_STEP_NODELIST='" + nodelist + "' is no list of nodes");
+  }
+  const std::size_t suffix_end = nodelist.find_first_of(",[", closed);
+  return prefix + nodelist.substr(end + 1, number_end - end - 1) +
+         nodelist.substr(closed + 1, suffix_end == std::string::npos ? suffix_end : suffix_end - closed - 1);
+}
+
+}  // namespace hvd

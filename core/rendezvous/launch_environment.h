@@ -1,0 +1,43 @@
+// Who has started this process, and as which rank of how many: read from the variables that launchers set. Pure.
+//
+//   hvdrun             HVD_RANK, HVD_SIZE (or HOROVOD_*), HVD_STORE
+//   mpirun (Open MPI)  OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_SIZE
+//   torchrun           RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, with TORCHELASTIC_RUN_ID or MASTER_ADDR and MASTER_PORT
+//   mpiexec (MPICH)    PMI_RANK, PMI_SIZE, MPI_LOCALNRANKS
+//   srun               SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_STEP_NODELIST; PMIx or PMI2 variables, if Slurm was
+//                      asked for them
+//
+// The first of them whose variables are there counts: mpirun inside a Slurm allocation, say, is mpirun.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/config.h"
+
+namespace hvd {
+
+enum class Launcher { none, hvdrun, open_mpi, mpich, slurm, torchrun };
+
+struct Launch {
+  Launcher launcher = Launcher::none;
+  int rank = 0;
+  int size = 1;
+  int local_size = 0;  // ranks on this host, as the launcher says; 0: it does not
+
+  // srun's:
+  bool has_pmi = false;      // an MPI library can find its ranks
+  std::string first_node{};  // where rank 0 is
+  std::uint16_t port = 0;    // of the job's store there, the same in all processes of the step
+};
+
+// For people: "mpirun (Open MPI)".
+const char* launcher_name(Launcher launcher);
+
+// A job of one is nobody's: Launcher::none. Throws InvalidArgument if a launcher's variables make no sense.
+Launch read_launch(const Environment& environment);
+
+// The first of Slurm's host list: "gpu[03-05,9],login" gives "gpu03". Throws InvalidArgument.
+std::string first_of_nodelist(const std::string& nodelist);
+
+}  // namespace hvd

@@ -1,0 +1,109 @@
+#include "core/rendezvous/meeting.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+
+#include <array>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/net/byte_codec.h"
+
+namespace hvd {
+
+namespace {
+
+constexpr std::size_t kWordBytes = 1024;
+constexpr std::size_t kMostAddresses = 16;
+constexpr const char* kLoopback = "127.0.0.1";
+
+// Under which other hosts may reach this one, in the system's order.
+std::vector<std::string> own_addresses() {
+  std::vector<std::string> addresses;
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return {kLoopback};
+  for (const ifaddrs* entry = list; entry != nullptr && addresses.size() < kMostAddresses; entry = entry->ifa_next) {
+    const bool usable = (entry->ifa_flags & IFF_UP) != 0 && (entry->ifa_flags & IFF_LOOPBACK) == 0;
+    if (!usable || entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET) continue;
+    sockaddr_in address{};
+    std::memcpy(&address, entry->ifa_addr, sizeof address);
+    std::array<char, INET_ADDRSTRLEN> text{};
+    inet_ntop(AF_INET, &address.sin_addr, text.data(), text.size());
+    addresses.emplace_back(text.data());
+  }
+  freeifaddrs(list);
+  if (addresses.empty()) addresses.emplace_back(kLoopback);
+  return addresses;
+}
+
+// What rank 0 tells.
+struct Word {
+  JobKey key;
+  std::uint16_t port = 0;
+  std::vector<std::string> hosts;
+};
+
+Bytes encode(const Word& word) {
+  ByteWriter writer;
+  writer.put_string(word.key.to_hex());
+  writer.put(word.port);
+  writer.put(static_cast<std::uint32_t>(word.hosts.size()));
+  for (const std::string& host : word.hosts) writer.put_string(host);
+  Bytes bytes = writer.take();
+  bytes.resize(kWordBytes);
+  return bytes;
+}
+
+Word parse(std::span<const std::byte> bytes) {
+  ByteReader reader(bytes);
+  Word word{.key = JobKey::from_hex(reader.get_string()), .port = reader.get<std::uint16_t>(), .hosts = {}};
+  const auto count = reader.get_count(1);
+  for (std::uint32_t i = 0; i < count && i < kMostAddresses; ++i) word.hosts.push_back(reader.get_string());
+  return word;
+}
+
+// Tries them one after the other: an address may belong to a network that this host is not on.
+std::unique_ptr<TcpStore> connect_to_any(const Word& word, int rank, Deadline deadline) {
+  std::string tried;
+  for (std::size_t i = 0; i < word.hosts.size(); ++i) {
+    const Address address{.host = word.hosts[i], .port = word.port};
+    const auto share = (deadline - Clock::now()) / static_cast<int>(word.hosts.size() - i);
+    try {
+      return std::make_unique<TcpStore>(address, word.key, rank, deadline_after(share));
+    } catch (const Error& error) {
+      tried += std::string(tried.empty() ? "" : "; ") + error.what();
+    }
+  }
+  throw Timeout("cannot reach the job's store, which rank 0 hosts: " + tried);
+}
+
+}  // namespace
+
+MeetingPlace meet(const Meeting& meeting, const Log& log, Deadline deadline) {
+  Word word;
+  std::unique_ptr<StoreServer> server;
+  Bytes bytes(kWordBytes);
+  if (meeting.rank == 0) {
+    word.key = JobKey::random();
+    server = std::make_unique<StoreServer>(word.key, meeting.one_host ? kLoopback : "0.0.0.0", log);
+    word.port = server->address().port;
+    word.hosts = meeting.one_host ? std::vector<std::string>{kLoopback} : own_addresses();
+    bytes = encode(word);
+  }
+  meeting.broadcast(bytes);
+  if (meeting.rank != 0) word = parse(bytes);
+  auto store = connect_to_any(word, meeting.rank, deadline);
+  return {.key = word.key, .server = std::move(server), .store = std::move(store)};
+}
+
+MeetingPlace meet_at(const Address& address, const JobKey& key, int rank, const Log& log, Deadline deadline) {
+  std::unique_ptr<StoreServer> server;
+  if (rank == 0) server = std::make_unique<StoreServer>(key, "0.0.0.0", log, address.port);
+  auto store = std::make_unique<TcpStore>(address, key, rank, deadline);
+  return {.key = key, .server = std::move(server), .store = std::move(store)};
+}
+
+}  // namespace hvd

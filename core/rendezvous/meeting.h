@@ -1,0 +1,39 @@
+// How processes that know their ranks, but no store and no key, come by both: rank 0 hosts the store and tells the
+// others. Somebody else carries that first word: MPI, torchrun's store, mpi4py.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <span>
+
+#include "core/base/log.h"
+#include "core/net/authentication.h"
+#include "core/rendezvous/store_server.h"
+#include "core/rendezvous/tcp_store.h"
+
+namespace hvd {
+
+struct Meeting {
+  int rank = 0;
+  int size = 1;
+  bool one_host = false;  // all ranks are on one host, for certain
+  // All ranks call together: rank 0's bytes are then everyone's. Whoever can read them can join the job. Throws.
+  std::function<void(std::span<std::byte> bytes)> broadcast;
+};
+
+// A store that all ranks have found; on rank 0, also its server.
+struct MeetingPlace {
+  JobKey key;
+  std::unique_ptr<StoreServer> server;
+  std::unique_ptr<TcpStore> store;
+};
+
+// All ranks of the meeting call together. Throws what broadcast() throws; Timeout or PeerLost if the store cannot be
+// reached at any of rank 0's addresses.
+MeetingPlace meet(const Meeting& meeting, const Log& log, Deadline deadline);
+
+// Where everybody knows the key, and the node and port of rank 0's store.
+MeetingPlace meet_at(const Address& address, const JobKey& key, int rank, const Log& log, Deadline deadline);
+
+}  // namespace hvd

@@ -1,0 +1,293 @@
+#include "ops/mpi/plugin/group.h"
+
+#include <algorithm>
+#include <array>
+#include <climits>
+#include <cstring>
+#include <numeric>
+
+#include "ops/mpi/plugin/session.h"
+#include "ops/mpi/plugin/types.h"
+#include "ops/reduction/reduce.h"
+
+namespace hvd::mpi {
+
+namespace {
+
+// MPI counts in int: what is larger goes by portions.
+constexpr std::int64_t kPortion = std::int64_t{1} << 30;
+
+template <typename Work>
+void by_portions(std::int64_t elements, const Work& work) {
+  for (std::int64_t at = 0; at < elements; at += kPortion) {
+    work(at, static_cast<int>(std::min(kPortion, elements - at)));
+  }
+}
+
+bool fits(std::int64_t elements) { return elements <= INT_MAX; }
+
+std::vector<int> as_ints(std::span<const std::int64_t> counts) { return {counts.begin(), counts.end()}; }
+
+std::vector<int> offsets_of(const std::vector<int>& counts) {
+  std::vector<int> offsets(counts.size());
+  std::exclusive_scan(counts.begin(), counts.end(), offsets.begin(), 0);
+  return offsets;
+}
+
+std::int64_t total_of(std::span<const std::int64_t> counts) {
+  return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+}
+
+// Tells groups that are opened at the same time apart: the same on all ranks of one.
+int tag_of(std::span<const std::int32_t> job_ranks) {
+  std::uint32_t hash = 17;
+  for (const std::int32_t rank : job_ranks) hash = hash * 31 + static_cast<std::uint32_t>(rank);
+  return static_cast<int>(hash & 0x7fff);
+}
+
+MPI_Comm make_comm(const hvd_plugin_group& group) {
+  MPI_Group all = MPI_GROUP_NULL, some = MPI_GROUP_NULL;
+  MPI_Comm comm = MPI_COMM_NULL;
+  check(MPI_Comm_group(MPI_COMM_WORLD, &all), "asking for MPI's ranks");
+  check(MPI_Group_incl(all, group.size, group.job_ranks, &some), "making a group of ranks");
+  check(MPI_Comm_create_group(MPI_COMM_WORLD, some, tag_of({group.job_ranks, static_cast<std::size_t>(group.size)}),
+                              &comm),
+        "making a communicator");
+  MPI_Group_free(&some);
+  MPI_Group_free(&all);
+  return comm;
+}
+
+}  // namespace
+
+struct Group::Values {
+  explicit Values(const hvd_plugin_call& call, int group_size)
+      : collective(static_cast<Collective>(call.collective)),
+        dtype(static_cast<DType>(call.dtype)),
+        op(static_cast<ReduceOp>(call.reduce_op)),
+        root(call.root),
+        prescale(call.prescale),
+        postscale(call.postscale),
+        pieces(call.pieces, call.count),
+        counts(call.counts),
+        ranks(static_cast<std::size_t>(group_size)) {}
+
+  std::size_t bytes(std::int64_t elements) const { return bytes_of(elements, dtype); }
+  std::span<const std::int64_t> row(std::size_t at) const { return {counts + at * ranks, ranks}; }
+
+  // The input, multiplied; the operation's identity where there is none.
+  void fill(std::byte* to, const hvd_plugin_piece& piece) const {
+    const auto elements = static_cast<std::size_t>(piece.elements);
+    if (piece.input == nullptr) {
+      fill_identity(dtype, op, to, elements);
+    } else if (prescale == 1.0) {
+      if (piece.input != to && elements > 0) std::memcpy(to, piece.input, bytes(piece.elements));
+    } else {
+      scale(prescale, 1.0, piece.input, to, piece.elements);
+    }
+  }
+  void scale(double before, double after, const void* from, void* to, std::int64_t elements) const {
+    const std::array<const void*, 1> inputs{from};
+    reduce({.dtype = dtype, .op = op, .prescale = before, .postscale = after}, dtype, inputs, dtype, to,
+           static_cast<std::size_t>(elements));
+  }
+
+  const Collective collective;
+  const DType dtype;
+  const ReduceOp op;
+  const int root;
+  const double prescale, postscale;
+  const std::span<const hvd_plugin_piece> pieces;
+  const std::int64_t* const counts;
+  const std::size_t ranks;
+};
+
+Group::Group(const hvd_plugin_host& host, const hvd_plugin_group& group) : rank_(group.rank), size_(group.size) {
+  join();
+  int world = 0;
+  check(MPI_Comm_size(MPI_COMM_WORLD, &world), "asking for MPI's size");
+  const auto last = *std::max_element(group.job_ranks, group.job_ranks + group.size);
+  if (last >= world) {
+    throw Failure(HVD_MISMATCH, "MPI has " + std::to_string(world) + " ranks, but the job has a rank " +
+                                    std::to_string(last) + ": start it with MPI's own launcher");
+  }
+  comm_ = make_comm(group);
+  check(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "setting MPI's error handler");
+  void* bound = nullptr;
+  int found = 0;
+  check(MPI_Comm_get_attr(comm_, MPI_TAG_UB, &bound, &found), "asking for MPI's highest tag");
+  highest_tag_ = found != 0 ? *static_cast<int*>(bound) : 32767;
+  host.log(host.context, 2, (library_version() + ", " + std::to_string(size_) + " ranks").c_str());
+}
+
+Group::~Group() {
+  int finalized = 0;
+  if (left_open_ || MPI_Finalized(&finalized) != MPI_SUCCESS || finalized != 0) return;
+  MPI_Comm_free(&comm_);
+}
+
+bool Group::can_do(const hvd_plugin_call& call) {
+  if (call.device != HVD_CPU) return false;
+  switch (call.collective) {
+    case HVD_ALLREDUCE:
+    case HVD_REDUCESCATTER:
+      return reduction_exists(static_cast<DType>(call.dtype), static_cast<ReduceOp>(call.reduce_op));
+    case HVD_ALLGATHER:
+    case HVD_BROADCAST:
+    case HVD_ALLTOALL: return true;
+    default: return false;
+  }
+}
+
+std::byte* Group::take(std::size_t bytes) {
+  if (bytes > scratch_bytes_) {
+    scratch_.reset();
+    scratch_bytes_ = 0;
+    scratch_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
+    scratch_bytes_ = bytes;
+  }
+  return scratch_.get();
+}
+
+void Group::run(const hvd_plugin_call& call) {
+  const Values values(call, size_);
+  switch (values.collective) {
+    case Collective::allreduce: allreduce(values); break;
+    case Collective::allgather: allgather(values); break;
+    case Collective::broadcast: broadcast(values); break;
+    case Collective::alltoall: alltoall(values); break;
+    case Collective::reducescatter: reducescatter(values); break;
+    default: throw Failure(HVD_UNSUPPORTED, "no such collective");
+  }
+}
+
+void Group::allreduce(const Values& values) {
+  std::int64_t elements = 0;
+  for (const hvd_plugin_piece& piece : values.pieces) elements += piece.elements;
+  const bool alone = values.pieces.size() == 1 && values.pieces[0].output != nullptr;
+  std::byte* const buffer = alone ? static_cast<std::byte*>(values.pieces[0].output) : take(values.bytes(elements));
+  std::byte* to = buffer;
+  for (const hvd_plugin_piece& piece : values.pieces) {
+    values.fill(to, piece);
+    to += values.bytes(piece.elements);
+  }
+  by_portions(elements, [&](std::int64_t at, int count) {
+    check(MPI_Allreduce(MPI_IN_PLACE, buffer + values.bytes(at), count, type_of(values.dtype),
+                        op_of(values.dtype, values.op), comm_),
+          "MPI_Allreduce");
+  });
+  if (values.postscale != 1.0) values.scale(1.0, values.postscale, buffer, buffer, elements);
+  if (alone) return;
+  const std::byte* from = buffer;
+  for (const hvd_plugin_piece& piece : values.pieces) {
+    const std::size_t bytes = values.bytes(piece.elements);
+    if (piece.output != nullptr && bytes > 0) std::memcpy(piece.output, from, bytes);
+    from += bytes;
+  }
+}
+
+// A rank without an output has joined, and takes part all the same.
+void Group::allgather(const Values& values) {
+  for (std::size_t i = 0; i < values.pieces.size(); ++i) {
+    const hvd_plugin_piece& piece = values.pieces[i];
+    const auto counts = values.row(i);
+    const std::int64_t total = total_of(counts);
+    auto* const out = piece.output != nullptr ? static_cast<std::byte*>(piece.output) : take(values.bytes(total));
+    const std::int64_t own = counts[static_cast<std::size_t>(rank_)];
+    if (fits(total)) {
+      const std::vector<int> lengths = as_ints(counts), offsets = offsets_of(lengths);
+      check(MPI_Allgatherv(piece.input, static_cast<int>(own), type_of(values.dtype), out, lengths.data(),
+                           offsets.data(), type_of(values.dtype), comm_),
+            "MPI_Allgatherv");
+      continue;
+    }
+    std::byte* to = out;
+    for (int source = 0; source < size_; ++source) {
+      const std::int64_t count = counts[static_cast<std::size_t>(source)];
+      if (source == rank_ && own > 0) std::memcpy(to, piece.input, values.bytes(own));
+      by_portions(count, [&](std::int64_t at, int portion) {
+        check(MPI_Bcast(to + values.bytes(at), portion, type_of(values.dtype), source, comm_), "MPI_Bcast");
+      });
+      to += values.bytes(count);
+    }
+  }
+}
+
+void Group::broadcast(const Values& values) {
+  for (const hvd_plugin_piece& piece : values.pieces) {
+    const std::size_t bytes = values.bytes(piece.elements);
+    auto* out = static_cast<std::byte*>(piece.output);
+    if (out == nullptr) out = take(bytes);
+    if (rank_ == values.root && piece.input != out && bytes > 0) std::memcpy(out, piece.input, bytes);
+    by_portions(piece.elements, [&](std::int64_t at, int count) {
+      check(MPI_Bcast(out + values.bytes(at), count, type_of(values.dtype), values.root, comm_), "MPI_Bcast");
+    });
+  }
+}
+
+void Group::alltoall(const Values& values) {
+  const hvd_plugin_piece& piece = values.pieces[0];
+  const auto sent = values.row(static_cast<std::size_t>(rank_));
+  std::vector<std::int64_t> received(values.ranks);
+  bool small = true;
+  for (std::size_t source = 0; source < values.ranks; ++source) {
+    received[source] = values.row(source)[static_cast<std::size_t>(rank_)];
+    std::int64_t to_one = 0;  // all ranks decide alike: by everyone's counts
+    for (std::size_t other = 0; other < values.ranks; ++other) to_one += values.row(other)[source];
+    small = small && fits(total_of(values.row(source))) && fits(to_one);
+  }
+  const auto* in = static_cast<const std::byte*>(piece.input);
+  auto* out = piece.output != nullptr ? static_cast<std::byte*>(piece.output) : take(values.bytes(total_of(received)));
+  if (small) {
+    const std::vector<int> send_lengths = as_ints(sent), receive_lengths = as_ints(received);
+    check(MPI_Alltoallv(in, send_lengths.data(), offsets_of(send_lengths).data(), type_of(values.dtype), out,
+                        receive_lengths.data(), offsets_of(receive_lengths).data(), type_of(values.dtype), comm_),
+          "MPI_Alltoallv");
+    return;
+  }
+  std::vector<MPI_Request> requests;
+  const auto post = [&](auto start, auto* at, std::int64_t elements, int peer) {
+    by_portions(elements, [&](std::int64_t begin, int count) {
+      check(start(at + values.bytes(begin), count, type_of(values.dtype), peer, 0, comm_, &requests.emplace_back()),
+            "posting a part of an alltoall");
+    });
+    return at + values.bytes(elements);
+  };
+  for (int peer = 0; peer < size_; ++peer) out = post(MPI_Irecv, out, received[static_cast<std::size_t>(peer)], peer);
+  for (int peer = 0; peer < size_; ++peer) in = post(MPI_Isend, in, sent[static_cast<std::size_t>(peer)], peer);
+  check(MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE), "an alltoall");
+}
+
+void Group::reducescatter(const Values& values) {
+  for (std::size_t i = 0; i < values.pieces.size(); ++i) {
+    const hvd_plugin_piece& piece = values.pieces[i];
+    const auto counts = values.row(i);
+    const std::int64_t own = counts[static_cast<std::size_t>(rank_)];
+    const bool as_it_is = piece.input != nullptr && values.prescale == 1.0;
+    const std::size_t filled = as_it_is ? 0 : values.bytes(piece.elements);
+    std::byte* const scratch = take(filled + values.bytes(own));
+    if (!as_it_is) values.fill(scratch, piece);
+    const std::byte* const in = as_it_is ? static_cast<const std::byte*>(piece.input) : scratch;
+    // An output that lies in the input may not be written while that is read.
+    std::byte* const result = scratch + filled;
+    if (fits(piece.elements)) {
+      check(MPI_Reduce_scatter(in, result, as_ints(counts).data(), type_of(values.dtype),
+                               op_of(values.dtype, values.op), comm_),
+            "MPI_Reduce_scatter");
+    } else {
+      const std::byte* from = in;
+      for (int to = 0; to < size_; ++to) {
+        const std::int64_t count = counts[static_cast<std::size_t>(to)];
+        by_portions(count, [&](std::int64_t at, int portion) {
+          check(MPI_Reduce(from + values.bytes(at), result + values.bytes(at), portion, type_of(values.dtype),
+                           op_of(values.dtype, values.op), to, comm_),
+                "MPI_Reduce");
+        });
+        from += values.bytes(count);
+      }
+    }
+    if (piece.output != nullptr && own > 0) values.scale(1.0, values.postscale, result, piece.output, own);
+  }
+}
+
+}  // namespace hvd::mpi

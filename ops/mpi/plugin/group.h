@@ -1,0 +1,60 @@
+// Ranks in a communicator of their own, and the collectives that they do: MPI's, on the tensors themselves where there
+// is one, else on a packed buffer.
+//
+// MPI adds in whatever order it likes. A result is the same on every rank, but its last bits may depend on which
+// tensors are reduced together, and 16-bit floats are rounded after each addition.
+#pragma once
+
+#include <mpi.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/collective/collective.h"
+#include "core/tensor/dtype.h"
+#include "hvd_plugin.h"
+
+namespace hvd::mpi {
+
+class Group {
+ public:
+  // All ranks of the group call together. Throws Failure.
+  Group(const hvd_plugin_host& host, const hvd_plugin_group& group);
+  ~Group();
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  // Whether MPI's collectives are for this call.
+  static bool can_do(const hvd_plugin_call& call);
+  void run(const hvd_plugin_call& call);
+
+  MPI_Comm comm() const { return comm_; }
+  // The largest tag of a message.
+  int highest_tag() const { return highest_tag_; }
+  // Is left open when it is destroyed: messages are still under way.
+  void leave_open() { left_open_ = true; }
+
+ private:
+  struct Values;  // what the call is about, in C++
+
+  void allreduce(const Values& values);
+  void allgather(const Values& values);
+  void broadcast(const Values& values);
+  void alltoall(const Values& values);
+  void reducescatter(const Values& values);
+  // At least so many bytes, undefined, until the next call.
+  std::byte* take(std::size_t bytes);
+
+  const int rank_;
+  const int size_;
+  MPI_Comm comm_ = MPI_COMM_NULL;
+  int highest_tag_ = 0;
+  bool left_open_ = false;
+  std::unique_ptr<std::byte[]> scratch_;
+  std::size_t scratch_bytes_ = 0;
+};
+
+}  // namespace hvd::mpi

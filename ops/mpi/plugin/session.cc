@@ -1,0 +1,66 @@
+#include "ops/mpi/plugin/session.h"
+
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <mutex>
+
+namespace hvd::mpi {
+
+namespace {
+
+std::atomic<bool> given_up{false};
+
+void finalize_at_exit() {
+  int finalized = 0;
+  if (given_up || MPI_Finalized(&finalized) != MPI_SUCCESS || finalized != 0) return;
+  MPI_Finalize();
+}
+
+bool is(int (*ask)(int*)) {
+  int answer = 0;
+  check(ask(&answer), "asking MPI whether it is there");
+  return answer != 0;
+}
+
+}  // namespace
+
+void check(int code, const char* what) {
+  if (code == MPI_SUCCESS) return;
+  std::array<char, MPI_MAX_ERROR_STRING> text{};
+  int length = 0;
+  const bool known = MPI_Error_string(code, text.data(), &length) == MPI_SUCCESS;
+  throw Failure(HVD_INTERNAL, std::string(what) + ": " + (known ? text.data() : "unknown error of MPI"));
+}
+
+std::string library_version() {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+  int length = 0;
+  if (MPI_Get_library_version(text.data(), &length) != MPI_SUCCESS) return "MPI";
+  const std::string all(text.data());
+  std::string first = all.substr(0, all.find_first_of(",\n"));
+  for (char& c : first) {
+    if (c == '\t') c = ' ';
+  }
+  return first;
+}
+
+void join() {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  if (is(MPI_Finalized)) throw Failure(HVD_UNSUPPORTED, "MPI has been finalized in this process");
+  if (is(MPI_Initialized)) return;
+  int level = MPI_THREAD_SINGLE;
+  check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level), "initialising MPI");
+  std::atexit(finalize_at_exit);
+}
+
+int thread_level() {
+  int level = MPI_THREAD_SINGLE;
+  check(MPI_Query_thread(&level), "asking for MPI's thread level");
+  return level;
+}
+
+void give_up() { given_up = true; }
+
+}  // namespace hvd::mpi

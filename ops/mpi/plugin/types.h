@@ -1,0 +1,16 @@
+// hvd's element types and operations as MPI's.
+#pragma once
+
+#include <mpi.h>
+
+#include "core/collective/collective.h"
+#include "core/tensor/dtype.h"
+
+namespace hvd::mpi {
+
+// MPI has no 16-bit floats: they are two bytes, with operations of our own. Throws Failure.
+MPI_Datatype type_of(DType dtype);
+// Sum, min, max or product.
+MPI_Op op_of(DType dtype, ReduceOp op);
+
+}  // namespace hvd::mpi

@@ -1,0 +1,41 @@
+// A plugin's group as a backend. What the plugin is called for happens on a thread of its own, one for each group, so
+// that a library which waits for ever holds up nobody: the job then ends with a Timeout like any other.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/base/abort_flag.h"
+#include "core/base/log.h"
+#include "core/execution/backend.h"
+#include "core/rendezvous/topology.h"
+#include "ops/plugin/plugin_group.h"
+#include "ops/plugin/watched_thread.h"
+
+namespace hvd {
+
+class PluginBackend final : public Backend {
+ public:
+  // `others`: the backends to which the plugin may hand calls on; they outlive this one. A run() ends with a Timeout
+  // after `timeout`.
+  PluginBackend(std::shared_ptr<PluginGroup> group, std::vector<Backend*> others, const WaitPolicy& policy,
+                const AbortFlag& abort, Duration timeout);
+  ~PluginBackend() override;
+
+  const char* name() const override { return group_->library().name(); }
+  int score(const CollectiveCall& call) const override;
+  void run(const CollectiveCall& call) override;
+
+ private:
+  void hand_on(const hvd_plugin_call& call) const;
+
+  const std::shared_ptr<PluginGroup> group_;
+  const std::vector<Backend*> others_;
+  const AbortFlag& abort_;
+  const Duration timeout_;
+  const CollectiveCall* running_ = nullptr;
+  WatchedThread thread_;
+};
+
+}  // namespace hvd

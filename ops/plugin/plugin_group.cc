@@ -1,0 +1,69 @@
+#include "ops/plugin/plugin_group.h"
+
+#include <utility>
+
+#include "core/base/error.h"
+
+namespace hvd {
+
+namespace {
+
+LogLevel level_of(std::int32_t level) {
+  if (level >= 4) return LogLevel::error;
+  if (level == 3) return LogLevel::warning;
+  return level == 2 ? LogLevel::info : LogLevel::debug;
+}
+
+}  // namespace
+
+PluginGroup::PluginGroup(std::shared_ptr<const PluginLibrary> library, const Topology& topology, const AbortFlag& abort,
+                         const Log& log)
+    : library_(std::move(library)),
+      abort_(abort),
+      log_(log),
+      job_ranks_(topology.job_ranks.begin(), topology.job_ranks.end()) {
+  host_ = {.struct_size = sizeof host_,
+           .context = this,
+           .log =
+               [](void* self, std::int32_t level, const char* text) {
+                 const auto& group = *static_cast<const PluginGroup*>(self);
+                 group.log_.write(level_of(level), std::string(group.library_->name()) + ": " + text);
+               },
+           .is_stopped = [](void* self) { return static_cast<const PluginGroup*>(self)->abort_.raised() ? 1 : 0; },
+           .hand_on = [](void* self,
+                         const hvd_plugin_call* call) { return static_cast<PluginGroup*>(self)->hand_on(*call); }};
+  group_ = {.struct_size = sizeof group_, .rank = topology.rank, .size = topology.size, .job_ranks = job_ranks_.data()};
+  library_->check(library_->table().open_group(&host_, &group_, &opened_));
+}
+
+PluginGroup::~PluginGroup() { library_->table().close_group(opened_, failed_ ? 1 : 0); }
+
+void PluginGroup::set_hand_on(HandOn hand_on) {
+  const std::lock_guard lock(handing_on_);
+  hand_on_ = std::move(hand_on);
+}
+
+void PluginGroup::run(const hvd_plugin_call& call) {
+  handed_on_ = Status();
+  const hvd_status status = library_->table().run(opened_, &call);
+  if (!handed_on_.ok()) throw Error(handed_on_);
+  library_->check(status);
+}
+
+// Called through C, which no exception may cross.
+hvd_status PluginGroup::hand_on(const hvd_plugin_call& call) noexcept {
+  const std::lock_guard lock(handing_on_);
+  if (!hand_on_) return HVD_UNSUPPORTED;
+  try {
+    hand_on_(call);
+  } catch (...) {
+    handed_on_ = current_exception_status();
+  }
+  return static_cast<hvd_status>(handed_on_.code());
+}
+
+void PluginGroup::abandon(std::shared_ptr<PluginGroup> group) {
+  static_cast<void>(new std::shared_ptr<PluginGroup>(std::move(group)));
+}
+
+}  // namespace hvd

@@ -1,0 +1,116 @@
+#include "ops/plugin/plugin_transport.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/base/futex.h"
+
+namespace hvd {
+
+namespace {
+
+// What a rank that leaves still waits for, so that its peers get what it has sent.
+constexpr Duration kFlushPatience = std::chrono::seconds(2);
+// Libraries that have no descriptor to sleep on are asked again after so long.
+constexpr Duration kNap = std::chrono::microseconds(50);
+constexpr int kLooksPerClock = 16;
+
+// Different messages between two ranks have different labels, for as long as both can be under way.
+std::uint64_t label_of(const Tag& tag) {
+  return (tag.sequence * 0x9e3779b97f4a7c15U) ^ (std::uint64_t{tag.process_set} << 40) ^ tag.step;
+}
+
+}  // namespace
+
+PluginTransport::PluginTransport(std::shared_ptr<PluginGroup> group, const Topology& topology, const WaitPolicy& policy,
+                                 const AbortFlag& abort)
+    : group_(std::move(group)), topology_(topology), policy_(policy), abort_(abort) {}
+
+PluginTransport::~PluginTransport() {
+  const Deadline deadline = deadline_after(kFlushPatience);
+  try {
+    std::vector<Ticket> sends;
+    for (const auto& [ticket, posted] : posted_) {
+      if (posted.sent) sends.push_back(ticket);
+    }
+    for (const Ticket ticket : sends) wait(ticket, deadline);
+  } catch (const Error&) {
+    group_->set_failed();
+  }
+  if (!posted_.empty()) group_->set_failed();
+}
+
+Transport::Ticket PluginTransport::keep(const Posted& posted) {
+  posted_.emplace(++last_, posted);
+  return last_;
+}
+
+Transport::Ticket PluginTransport::post_send(int peer, Tag tag, std::span<const std::byte> bytes) {
+  Posted posted{.peer = peer, .tag = tag, .sent = true};
+  group_->library().check(group_->library().table().transport->post_send(
+      group_->opened(), peer, label_of(tag), bytes.data(), bytes.size(), &posted.operation));
+  return keep(posted);
+}
+
+Transport::Ticket PluginTransport::post_receive(int peer, Tag tag, std::span<std::byte> bytes) {
+  Posted posted{.peer = peer, .tag = tag};
+  group_->library().check(group_->library().table().transport->post_receive(
+      group_->opened(), peer, label_of(tag), bytes.data(), bytes.size(), &posted.operation));
+  return keep(posted);
+}
+
+bool PluginTransport::test(Ticket ticket) {
+  const auto found = posted_.find(ticket);
+  if (found == posted_.end()) return true;
+  int done = 0;
+  const hvd_status status = group_->library().table().transport->test(group_->opened(), found->second.operation, &done);
+  if (done == 0 && status == HVD_OK) return false;
+  const Posted posted = found->second;
+  posted_.erase(found);
+  if (status == HVD_OK) return true;
+  try {
+    group_->library().check(status);
+  } catch (const Error& error) {
+    throw Error(error.code(), describe(posted) + ": " + error.what());
+  }
+  return true;
+}
+
+std::string PluginTransport::describe(const Posted& posted) const {
+  return (posted.sent ? "sending to " : "receiving from ") + topology_.describe(posted.peer) + " (call " +
+         std::to_string(posted.tag.sequence) + ", step " + std::to_string(posted.tag.step) + ")";
+}
+
+void PluginTransport::wait(Ticket ticket, Deadline deadline) {
+  if (wait_until(ticket, deadline)) return;
+  throw Timeout(describe(posted_.at(ticket)));
+}
+
+bool PluginTransport::wait_until(Ticket ticket, TimePoint until) {
+  if (test(ticket)) return true;
+  const TimePoint began = Clock::now();
+  TimePoint now = began;
+  int yields = 0;
+  while (now < until) {
+    for (int look = 0; look < kLooksPerClock; ++look) {
+      if (test(ticket)) return true;
+      cpu_relax();
+    }
+    abort_.check();
+    now = Clock::now();
+    if (now - began < policy_.spin) continue;
+    if (yields++ < policy_.yields) {
+      sched_yield();
+    } else {
+      std::this_thread::sleep_for(std::min<Duration>(kNap, until - now));
+    }
+  }
+  return false;
+}
+
+}  // namespace hvd

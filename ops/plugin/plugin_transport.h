@@ -1,0 +1,52 @@
+// A plugin's messages as a transport for hvd's own algorithms, so that a network which only the plugin can drive serves
+// the two-level forms, too. See ops/transport/transport.h for the contract.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+
+#include "core/base/abort_flag.h"
+#include "core/base/wait_policy.h"
+#include "core/rendezvous/topology.h"
+#include "ops/plugin/plugin_group.h"
+#include "ops/transport/transport.h"
+
+namespace hvd {
+
+class PluginTransport final : public Transport {
+ public:
+  // References outlive this object.
+  PluginTransport(std::shared_ptr<PluginGroup> group, const Topology& topology, const WaitPolicy& policy,
+                  const AbortFlag& abort);
+  ~PluginTransport() override;
+
+  int rank() const override { return group_->rank(); }
+  int size() const override { return group_->size(); }
+  Ticket post_send(int peer, Tag tag, std::span<const std::byte> bytes) override;
+  Ticket post_receive(int peer, Tag tag, std::span<std::byte> bytes) override;
+  void wait(Ticket ticket, Deadline deadline) override;
+  bool wait_until(Ticket ticket, TimePoint until) override;
+
+ private:
+  struct Posted {
+    void* operation = nullptr;
+    int peer = 0;
+    Tag tag;
+    bool sent = false;
+  };
+
+  Ticket keep(const Posted& posted);
+  // True once the ticket's operation is complete, which is then forgotten.
+  bool test(Ticket ticket);
+  std::string describe(const Posted& posted) const;
+
+  const std::shared_ptr<PluginGroup> group_;
+  const Topology& topology_;
+  const WaitPolicy policy_;
+  const AbortFlag& abort_;
+  std::unordered_map<Ticket, Posted> posted_;
+  Ticket last_ = 0;
+};
+
+}  // namespace hvd

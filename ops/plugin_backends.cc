@@ -1,0 +1,90 @@
+#include "ops/plugin_backends.h"
+
+#include <utility>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/base/wait_policy.h"
+#include "core/rendezvous/first_objection.h"
+#include "ops/mpi/mpi_library.h"
+#include "ops/plugin/plugin_backend.h"
+
+namespace hvd {
+
+namespace {
+
+using OpenPlugin = std::function<std::shared_ptr<const PluginLibrary>()>;
+
+// The ranks in a plugin, or null and why not, alike on all ranks.
+std::shared_ptr<PluginGroup> open_on_all(const BackendContext& context, const std::string& key, const OpenPlugin& open,
+                                         std::string& objection) {
+  std::shared_ptr<const PluginLibrary> library;
+  std::string own;
+  try {
+    library = open();
+  } catch (const Unsupported& error) {
+    own = error.what();
+  }
+  const auto agree = [&](const char* what) {
+    objection = first_objection(context.store, context.topology, key + what, own, context.deadline);
+    return objection.empty();
+  };
+  if (!agree("/library")) return nullptr;
+  std::shared_ptr<PluginGroup> group;
+  try {
+    group = std::make_shared<PluginGroup>(library, context.topology, context.abort, context.log);
+  } catch (const Error& error) {
+    own = error.what();
+  }
+  return agree("/group") ? group : nullptr;
+}
+
+void say(const BackendContext& context, LogLevel level, const std::string& text) {
+  if (context.topology.job_rank() == 0) context.log.write(level, text);
+}
+
+}  // namespace
+
+std::shared_ptr<PluginGroup> join_mpi_group(const BackendContext& context) {
+  const CpuBackend wanted = context.config.cpu_backend;
+  if (wanted == CpuBackend::host || context.topology.size == 1) return nullptr;
+  const bool automatic = wanted == CpuBackend::automatic;
+  if (automatic && context.topology.hosts.size() == 1) return nullptr;
+  std::string objection;
+  auto group = open_on_all(
+      context, "mpi",
+      [&] {
+        if (automatic) return mpi_of_this_job();
+        return open_mpi(context.config.mpi_library, Launcher::none);
+      },
+      objection);
+  if (group) return group;
+  if (!automatic) throw Unsupported("HVD_CPU_BACKEND=mpi, but MPI cannot be used on " + objection);
+  say(context, LogLevel::info, "data does not go through MPI: " + objection);
+  return nullptr;
+}
+
+void add_plugin_backend(DataPlane& plane, std::shared_ptr<PluginGroup> group, const BackendContext& context) {
+  std::vector<Backend*> others;
+  for (const auto& backend : plane.backends) others.push_back(backend.get());
+  // A call is handed to another thread of this rank.
+  const WaitPolicy policy = wait_policy_for(2 * context.topology.local_size, context.topology.local_cpus);
+  // Destroyed before those that it hands on to.
+  plane.backends.push_back(std::make_unique<PluginBackend>(std::move(group), std::move(others), policy, context.abort,
+                                                           context.config.collective_timeout));
+}
+
+void add_named_plugins(DataPlane& plane, const BackendContext& context) {
+  for (const std::string& path : plugin_paths(context.config.plugins)) {
+    std::string objection;
+    auto group = open_on_all(
+        context, "plugin/" + path, [&path] { return std::make_shared<const PluginLibrary>(path); }, objection);
+    if (group) {
+      add_plugin_backend(plane, std::move(group), context);
+    } else {
+      say(context, LogLevel::warning, "going on without a plugin of HVD_PLUGINS: " + objection);
+    }
+  }
+}
+
+}  // namespace hvd

@@ -1,0 +1,102 @@
+#include "core/rendezvous/launch_environment.h"
+
+#include "core/base/error.h"
+#include "tests/support/catch.h"
+
+namespace hvd::testing {
+
+namespace {
+
+const Environment kOpenMpi = {
+    {"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "8"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}};
+const Environment kMpich = {{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALNRANKS", "2"}};
+const Environment kTorchrun = {{"RANK", "1"},
+                               {"WORLD_SIZE", "4"},
+                               {"LOCAL_WORLD_SIZE", "2"},
+                               {"MASTER_ADDR", "10.0.0.1"},
+                               {"MASTER_PORT", "29500"},
+                               {"TORCHELASTIC_RUN_ID", "none"}};
+const Environment kSlurm = {{"SLURM_PROCID", "2"},  {"SLURM_STEP_NUM_TASKS", "4"},
+                            {"SLURM_STEP_ID", "0"}, {"SLURM_JOB_ID", "17"},
+                            {"SLURM_NTASKS", "4"},  {"SLURM_STEP_NODELIST", "gpu[03-05]"}};
+
+Environment with(Environment environment, const Environment& more) {
+  environment.insert(more.begin(), more.end());
+  return environment;
+}
+
+Environment without(Environment environment, const std::string& name) {
+  environment.erase(name);
+  return environment;
+}
+
+}  // namespace
+
+TEST_CASE("launch environment: each launcher is known by its variables, and the innermost counts") {
+  struct Row {
+    const char* what;
+    Environment environment;
+    Launcher launcher;
+    int rank, size, local_size;
+  };
+  const auto row = GENERATE_COPY(values<Row>({
+      {"nothing", {}, Launcher::none, 0, 1, 0},
+      {"Open MPI", kOpenMpi, Launcher::open_mpi, 3, 8, 4},
+      {"MPICH", kMpich, Launcher::mpich, 1, 2, 2},
+      {"torchrun", kTorchrun, Launcher::torchrun, 1, 4, 2},
+      {"what torch.distributed wants, by hand", without(kTorchrun, "TORCHELASTIC_RUN_ID"), Launcher::torchrun, 1, 4, 2},
+      {"srun", kSlurm, Launcher::slurm, 2, 4, 0},
+      {"mpirun in an allocation", with(kOpenMpi, kSlurm), Launcher::open_mpi, 3, 8, 4},
+      {"MPICH's mpiexec in an allocation", with(kMpich, kSlurm), Launcher::mpich, 1, 2, 2},
+      {"srun with PMI2", with(kSlurm, {{"PMI_RANK", "2"}, {"PMI_SIZE", "4"}, {"PMI_FD", "9"}}), Launcher::slurm, 2, 4,
+       0},
+      {"torchrun in an allocation", with(kTorchrun, kSlurm), Launcher::torchrun, 1, 4, 2},
+      {"torchrun for one", with({{"WORLD_SIZE", "1"}, {"RANK", "0"}}, kTorchrun), Launcher::none, 0, 1, 0},
+      {"hvdrun in an allocation", with({{"HVD_SIZE", "2"}, {"HVD_RANK", "1"}}, kSlurm), Launcher::hvdrun, 0, 1, 0},
+      {"hvdrun in a job of mpirun's", with({{"HOROVOD_SIZE", "1"}}, kOpenMpi), Launcher::hvdrun, 0, 1, 0},
+  }));
+  INFO(row.what);
+  const Launch launch = read_launch(row.environment);
+  CHECK(launch.launcher == row.launcher);
+  CHECK(launch.rank == row.rank);
+  CHECK(launch.size == row.size);
+  CHECK(launch.local_size == row.local_size);
+}
+
+TEST_CASE("launch environment: a step of Slurm has a node and a port, and may have PMI") {
+  const Launch launch = read_launch(kSlurm);
+  CHECK(launch.first_node == "gpu03");
+  CHECK_FALSE(launch.has_pmi);
+  CHECK(launch.port >= 20'000);
+  CHECK(launch.port < 32'000);
+  CHECK(read_launch(with({{"SLURM_PROCID", "0"}}, kSlurm)).port == launch.port);
+  CHECK(read_launch(with({{"SLURM_STEP_ID", "1"}}, kSlurm)).port != launch.port);
+  CHECK(read_launch(with({{"PMIX_RANK", "2"}}, kSlurm)).has_pmi);
+}
+
+TEST_CASE("launch environment: the first of a list of nodes") {
+  const auto [list, first] = GENERATE(table<std::string, std::string>({{"one", "one"},
+                                                                       {"a,b", "a"},
+                                                                       {"gpu[03-05,9],login", "gpu03"},
+                                                                       {"gpu[7]", "gpu7"},
+                                                                       {"rack[1,2]-n", "rack1-n"},
+                                                                       {"c[12,14-15]x,d", "c12x"}}));
+  CHECK(first_of_nodelist(list) == first);
+}
+
+TEST_CASE("launch environment: what makes no sense is refused, and nobody takes himself for the only one") {
+  CHECK_THROWS_AS(first_of_nodelist(""), InvalidArgument);
+  CHECK_THROWS_AS(first_of_nodelist("gpu["), InvalidArgument);
+  CHECK_THROWS_AS(first_of_nodelist("gpu[]"), InvalidArgument);
+  CHECK_THROWS_WITH(read_launch(with({{"OMPI_COMM_WORLD_RANK", "8"}}, kOpenMpi)),
+                    Catch::Matchers::Contains("OMPI_COMM_WORLD_RANK=8 is not below"));
+  CHECK_THROWS_WITH(read_launch(with({{"PMI_RANK", "x"}}, kMpich)), Catch::Matchers::Contains("PMI_RANK='x'"));
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "WORLD_SIZE"}) {
+    CAPTURE(name);
+    CHECK_THROWS_WITH(read_launch({{name, "4"}}), Catch::Matchers::Contains(std::string(name) + "=4"));
+    CHECK(read_launch({{name, "1"}}).size == 1);
+    CHECK(read_launch({{name, "4"}, {"HVD_SIZE", "1"}}).launcher == Launcher::hvdrun);
+  }
+}
+
+}  // namespace hvd::testing
