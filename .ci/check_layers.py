@@ -14,17 +14,18 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Folder -> what it may include besides itself: folders (with those below them) or single headers. The longest folder
 # that a file lies in counts.
 BASE = ["core/base"]
-VALUES = [*BASE, "core/tensor", "core/collective"]
+VALUES = [*BASE, "core/device", "core/tensor", "core/collective"]
 OPS = [*VALUES, "core/net", "core/rendezvous", "core/config.h"]
 OPS += ["core/execution/backend.h", "core/execution/backend_context.h", "core/execution/tensor_arena.h"]
 ALLOWED = {
     "core/base": [],
     "core": BASE,  # config.h
+    "core/device": BASE,
     "core/tensor": BASE,
     "core/net": BASE,
     "core/timeline": BASE,
     "core/tuning": BASE,
-    "core/collective": [*BASE, "core/tensor"],
+    "core/collective": [*BASE, "core/device", "core/tensor"],
     "core/rendezvous": [*BASE, "core/net", "core/config.h"],
     # The pipeline: a stage knows its own product and those of the stages before it.
     "core/submission": VALUES,
@@ -46,6 +47,8 @@ ALLOWED = {
     "ops/algorithms": [*OPS, "ops/transport", "ops/reduction"],
     "ops/choice": [*OPS, "ops/transport", "ops/reduction", "ops/algorithms"],
     "ops/host": [*OPS, "ops/transport", "ops/reduction", "ops/algorithms", "ops/choice"],
+    "ops/cuda": OPS,
+    "ops/nccl": [*OPS, "ops/cuda", "ops/reduction"],
     "ops/plugin": [*OPS, "ops/transport/transport.h", "core/execution/backend_selector.h", "hvd_plugin.h"],
     "ops/mpi": [*OPS, "ops/plugin"],
     "ops/mpi/plugin": [

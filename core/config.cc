@@ -216,6 +216,19 @@ const Knob kKnobs[] = {
      "Bytes that a rank may take from the memory that the ranks of a host share for tensors (hvd_alloc, hvd.empty). "
      "Only address space is set aside; memory is taken when it is asked for. 0: no such memory, ordinary one instead.",
      [](Config& c, std::string_view t) { c.arena_limit_bytes = parse_bytes(t); }},
+    {"HVD_CUDA_LIB", "", "",
+     "The CUDA driver, a name or path, opened when there is the first GPU tensor. Empty: libcuda.so.1.",
+     [](Config& c, std::string_view t) { c.cuda_library = t; }},
+    {"HVD_NCCL_LIB", "", "",
+     "NCCL, a name or path, opened when there is the first GPU tensor. Empty: the copy that a framework has brought "
+     "into "
+     "the process, else libnccl.so.2.",
+     [](Config& c, std::string_view t) { c.nccl_library = t; }},
+    {"HVD_GPU_THROUGH_HOST", "", "0",
+     "1: what NCCL cannot do with GPU tensors, everything if there is no NCCL, goes through the host's memory: two "
+     "more "
+     "copies, during which the engine waits. 0: it is an error.",
+     [](Config& c, std::string_view t) { c.gpu_through_host = parse_flag(t); }},
 };
 
 const Knob* find_knob(std::string_view name) {
@@ -301,6 +314,7 @@ std::vector<std::string> shared_settings(const Config& config) {
           "HVD_PLUGINS=" + config.plugins,
           "HVD_ALGORITHM=" + config.algorithm,
           "HVD_ARENA_LIMIT=" + std::to_string(config.arena_limit_bytes),
+          std::string("HVD_GPU_THROUGH_HOST=") + (config.gpu_through_host ? "1" : "0"),
           std::string("HVD_SHARED_MEMORY=") + (config.shared_memory ? "1" : "0")};
 }
 

@@ -77,6 +77,10 @@ struct Config {
   std::string instruction_set;         // as ops/reduction names it: which there are depends on the processor
   std::int64_t arena_limit_bytes = 0;  // of one rank
 
+  std::string cuda_library;  // empty: the system's
+  std::string nccl_library;  // empty: the framework's or the system's
+  bool gpu_through_host = false;
+
   // What the environment has, under either name, as HVD_X: chosen by someone, even where it is the default's value.
   std::set<std::string, std::less<>> given;
 };

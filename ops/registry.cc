@@ -4,17 +4,21 @@
 #include <numeric>
 #include <optional>
 
+#include "core/base/error.h"
 #include "core/base/wait_policy.h"
+#include "core/execution/backend_selector.h"
 #include "core/rendezvous/share_with_host.h"
 #include "ops/algorithms/transport_backend.h"
 #include "ops/choice/algorithm_table.h"
 #include "ops/choice/bucket_size.h"
 #include "ops/choice/link_probe.h"
+#include "ops/cuda/cuda_devices.h"
 #include "ops/host/host_backend.h"
 #include "ops/host/host_form.h"
 #include "ops/host/two_level_backend.h"
 #include "ops/host/two_level_words.h"
 #include "ops/mpi/meet_through_mpi.h"
+#include "ops/nccl/nccl_backend.h"
 #include "ops/plugin/plugin_transport.h"
 #include "ops/plugin_backends.h"
 #include "ops/transport/tcp/link_speed.h"
@@ -210,12 +214,59 @@ DataPlane make(const BackendContext& context, const std::optional<LinkCosts>& gi
   return plane;
 }
 
+// A backend through which all ranks can say small things to one another.
+Backend& talking_backend(const DataPlane& plane, const Topology& topology) {
+  const ProcessSet everyone{.ranks = all_ranks(topology)};
+  CollectiveCall barrier;
+  barrier.collective = Collective::barrier;
+  barrier.set = &everyone;
+  return select_backend(plane.backends, barrier);
+}
+
+// The way of GPU tensors through the CPU's memory, if it is wanted. Its backends lie where they are when they move.
+std::unique_ptr<cuda::ThroughHost> through_host(const DataPlane& plane, const BackendContext& context,
+                                                const std::shared_ptr<cuda::CudaDevices>& devices) {
+  if (!context.config.gpu_through_host) return nullptr;
+  std::vector<Backend*> backends;
+  for (const auto& backend : plane.backends) backends.push_back(backend.get());
+  const auto choose = [backends](const CollectiveCall& call) -> Backend& { return select_backend(backends, call); };
+  return std::make_unique<cuda::ThroughHost>(devices, choose, context.config.collective_timeout, context.abort);
+}
+
+// NCCL, which opens nothing before there is a GPU tensor.
+DataPlane with_gpus(DataPlane plane, const BackendContext& context) {
+  auto devices = std::make_shared<cuda::CudaDevices>(context.config.cuda_library);
+  plane.devices = devices;
+  auto detour = through_host(plane, context, devices);
+  plane.backends.push_back(
+      std::make_unique<NcclBackend>(NcclBackend::Parts{.topology = context.topology,
+                                                       .config = context.config,
+                                                       .abort = context.abort,
+                                                       .log = context.log,
+                                                       .devices = std::move(devices),
+                                                       .host = talking_backend(plane, context.topology),
+                                                       .through_host = std::move(detour)}));
+  return plane;
+}
+
 }  // namespace
 
-DataPlane make_data_plane(const BackendContext& context) { return make(context, std::nullopt); }
+DataPlane make_data_plane(const BackendContext& context) { return with_gpus(make(context, std::nullopt), context); }
 
 DataPlaneFactory data_plane_with(const LinkCosts& costs) {
-  return [costs](const BackendContext& context) { return make(context, costs); };
+  return [costs](const BackendContext& context) { return with_gpus(make(context, costs), context); };
+}
+
+std::string describe_gpu_libraries(const Config& config) {
+  const auto line = [](const char* what, const auto& describe) {
+    try {
+      return std::string(what) + ": ok: " + describe() + "\n";
+    } catch (const Error& error) {
+      return std::string(what) + ": missing: " + error.what() + "\n";
+    }
+  };
+  return line("CUDA driver", [&] { return cuda::Driver(config.cuda_library).describe(); }) +
+         line("NCCL", [&] { return nccl::Library(config.nccl_library).describe(); });
 }
 
 Meeting meet_through_launcher(const Launch& launch, const Config& config) {

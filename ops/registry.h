@@ -25,6 +25,9 @@ DataPlane make_data_plane(const BackendContext& context);
 // The same with costs that are given, equal on all ranks: what they choose is known beforehand.
 DataPlaneFactory data_plane_with(const LinkCosts& costs);
 
+// What GPU tensors would need, a line each: "CUDA driver: ok: ..." or "NCCL: missing: ...". Opens it.
+std::string describe_gpu_libraries(const Config& config);
+
 // For ranks that were started by a library's own launcher, which only that library knows: MPI. All ranks of the job
 // call. Throws Unsupported if it cannot be used, which says why; Mismatch if it knows of other ranks.
 Meeting meet_through_launcher(const Launch& launch, const Config& config);

@@ -80,7 +80,7 @@ typedef struct hvd_tensor {
   const int64_t* shape; /* `dimensions` values; read during the call only */
   int32_t dimensions;   /* 0 for a scalar */
   int32_t dtype;        /* hvd_dtype */
-  int32_t device;       /* HVD_CPU */
+  int32_t device;       /* HVD_CPU, or the ordinal of a GPU: one for all of a rank's tensors in a process set */
   int32_t reserved;
 } hvd_tensor;
 
@@ -101,12 +101,14 @@ typedef struct hvd_call {
   const int64_t* splits;     /* alltoall: rows for each rank of the set; NULL: equal parts */
   size_t splits_count;
   int32_t priority; /* of operations that are ready on all ranks, those with the highest go first; 0 as a rule */
+  void* stream;     /* GPU tensors: the operation begins after what is in this stream (a CUstream or cudaStream_t) by
+                       now. NULL: the device's default stream */
 } hvd_call;
 
 #define HVD_CALL_INIT                                                                                                \
   {                                                                                                                  \
     sizeof(struct hvd_call), HVD_ALLREDUCE, HVD_GLOBAL_PROCESS_SET, NULL, HVD_SUM, 0, 1.0, 1.0, 0, NULL, NULL, NULL, \
-        0, 0                                                                                                         \
+        0, 0, NULL                                                                                                   \
   }
 
 /* Where this process stands in the job. */
@@ -207,10 +209,16 @@ HVD_API int hvd_work_poll(hvd_work* work);
  * operation ended. */
 HVD_API hvd_status hvd_work_wait(hvd_work* work, int64_t timeout_us);
 
+/* For GPU tensors: returns as soon as the operation is in a stream of the runtime's own, without waiting for the GPU,
+ * and has `stream`, of the tensors' device, go on only when the operation is over. Errors that are known by then are
+ * returned; what fails on the GPU later, by hvd_work_wait() or the next operation. For CPU tensors: hvd_work_wait(). */
+HVD_API hvd_status hvd_work_wait_on_stream(hvd_work* work, void* stream, int64_t timeout_us);
+
 /* Result i of a done work whose call gave no outputs. The memory belongs to the work. */
 HVD_API hvd_status hvd_work_output(hvd_work* work, size_t i, hvd_tensor* output);
 
-/* Hands that memory (64-byte aligned) over to the caller, who gives it back with hvd_free(). */
+/* Hands that memory (64-byte aligned; on the GPU, if the input lay there) over to the caller, who gives it back with
+ * hvd_free(). */
 HVD_API hvd_status hvd_work_take_output(hvd_work* work, size_t i, hvd_tensor* output);
 
 /* Memory for tensors (128-byte aligned, content undefined) in the arena that the ranks of a host share: where all ranks
@@ -267,6 +275,10 @@ HVD_API hvd_status hvd_start_timeline(const char* path, int mark_cycles);
 
 /* Returns when all is in the file. Nothing happens if there is none. hvd_shutdown() does it, too. */
 HVD_API hvd_status hvd_stop_timeline(void);
+
+/* What GPU tensors would need and what is there: a line each for the CUDA driver and NCCL, "ok: ..." or "missing: ...".
+ * Opens both; needs no hvd_init(). Valid until the calling thread's next call of this function. */
+HVD_API hvd_status hvd_describe_gpu_libraries(const char** text);
 
 /* Documentation of every HVD_* variable as Markdown: docs/environment.md is this text. */
 HVD_API const char* hvd_environment_documentation(void);

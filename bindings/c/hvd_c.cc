@@ -8,6 +8,7 @@
 #include "bindings/c/instance.h"
 #include "core/base/error.h"
 #include "core/rendezvous/launch_environment.h"
+#include "ops/registry.h"
 
 namespace {
 
@@ -104,7 +105,8 @@ Call to_call(const hvd_call& caller) {
             .postscale = c.postscale,
             .inputs = to_views(c.inputs, c.count),
             .outputs = to_views(c.outputs, c.count),
-            .splits = {}};
+            .splits = {},
+            .stream = c.stream};
   if (c.splits != nullptr) call.splits.assign(c.splits, c.splits + c.splits_count);
   return call;
 }
@@ -175,7 +177,7 @@ Submission& held(hvd_work* work) { return reinterpret_cast<Submission&>(required
 const Work& finished(hvd_work* work) {
   const Work& state = held(work).work;
   if (!state.done()) throw InvalidArgument("the work is not done yet: wait for it first");
-  if (!state.status().ok()) throw Error(state.status());
+  if (const Status end = state.outcome(); !end.ok()) throw Error(end);
   return state;
 }
 
@@ -195,15 +197,21 @@ Deadline deadline_in(std::int64_t timeout_us) {
 
 void check_end(Submission& submission) {
   if (!submission.poll()) throw Timeout("the work is not done yet");
+  if (const Status end = submission.work.outcome(); !end.ok()) throw Error(end);
+}
+
+void wait_on_stream(Submission& submission, void* stream, Deadline deadline) {
+  if (!submission.wait_until_enqueued(deadline)) throw Timeout("the work is not done yet");
   if (!submission.work.status().ok()) throw Error(submission.work.status());
+  if (submission.work.on_device) submission.work.on_device->hold_up(stream);
 }
 
 void describe(const OwnedTensor& tensor, hvd_tensor& out) {
-  out = {.data = tensor.memory.get(),
+  out = {.data = tensor.data(),
          .shape = tensor.shape.data(),
          .dimensions = static_cast<std::int32_t>(tensor.shape.size()),
          .dtype = static_cast<std::int32_t>(tensor.dtype),
-         .device = HVD_CPU,
+         .device = tensor.device,
          .reserved = 0};
 }
 
@@ -308,6 +316,14 @@ hvd_status hvd_work_wait(hvd_work* work, int64_t timeout_us) {
   });
 }
 
+hvd_status hvd_work_wait_on_stream(hvd_work* work, void* stream, int64_t timeout_us) {
+  return guarded([&] {
+    Submission& submission = held(work);
+    if (Instance::get().forked()) throw Error(StatusCode::not_initialized, "a forked child cannot wait for this work");
+    wait_on_stream(submission, stream, deadline_in(timeout_us));
+  });
+}
+
 hvd_status hvd_run(const hvd_call* call, int64_t timeout_us, hvd_work** work) {
   return guarded([&] {
     if (work != nullptr) *work = nullptr;
@@ -329,6 +345,7 @@ hvd_status hvd_work_take_output(hvd_work* work, size_t i, hvd_tensor* output) {
   return guarded([&] {
     OwnedTensor& tensor = output_of(work, i);
     describe(tensor, required(output, "output"));
+    if (tensor.on_device) Instance::get().keep(std::move(tensor.on_device));
     static_cast<void>(tensor.memory.release());
   });
 }
@@ -401,6 +418,19 @@ hvd_status hvd_start_timeline(const char* path, int mark_cycles) {
 
 hvd_status hvd_stop_timeline(void) {
   return guarded([] { Instance::get().runtime()->stop_timeline(); });
+}
+
+hvd_status hvd_describe_gpu_libraries(const char** text) {
+  return guarded([&] {
+    thread_local std::string copy;
+    const char*& out = required(text, "text");
+    Environment libraries;  // whatever else is set, and may be wrong
+    for (const auto& [name, value] : process_environment()) {
+      if (name == "HVD_CUDA_LIB" || name == "HVD_NCCL_LIB") libraries.emplace(name, value);
+    }
+    copy = describe_gpu_libraries(read_config(libraries).config);
+    out = copy.c_str();
+  });
 }
 
 const char* hvd_environment_documentation(void) {

@@ -35,7 +35,7 @@ typedef struct hvd_plugin_call {
   int32_t root;       /* broadcast: a rank of the group */
   double prescale;    /* inputs are multiplied by this before, */
   double postscale;   /* and the result by this after the reduction */
-  int32_t device;     /* HVD_CPU, or an accelerator's number */
+  int32_t device;     /* HVD_CPU: tensors on accelerators do not come to plugins */
   int32_t reserved;
   uint64_t sequence; /* number of this collective in the group */
   size_t count;      /* pieces */

@@ -103,9 +103,24 @@ void Instance::free(void* memory) {
   if (const std::shared_ptr<TensorArena> arena = arena_of(memory)) {
     arena->free(memory);
     drop_unused_arenas();
-  } else {
+  } else if (!free_on_device(memory)) {
     FreeMemory()(memory);
   }
+}
+
+void Instance::keep(std::shared_ptr<void> on_device) {
+  std::lock_guard lock(mutex_);
+  void* const address = on_device.get();
+  on_devices_[address] = std::move(on_device);
+}
+
+// A forked child has the addresses, but no device: nothing is given back there.
+bool Instance::free_on_device(void* memory) {
+  if (forked()) return on_devices_.contains(memory);
+  std::unique_lock lock(mutex_);
+  auto found = on_devices_.extract(memory);
+  lock.unlock();  // the driver may wait for the device
+  return !found.empty();
 }
 
 std::shared_ptr<TensorArena> Instance::arena_of(const void* memory) const {

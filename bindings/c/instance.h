@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -32,8 +33,10 @@ class Instance {
 
   // Memory of the current arena, or ordinary memory where there is none. Throws Error.
   void* allocate(std::size_t bytes);
-  // Of any arena there ever was, or ordinary memory.
+  // Of any arena there ever was, of a device, or ordinary memory.
   void free(void* memory);
+  // A device's memory, until free().
+  void keep(std::shared_ptr<void> on_device);
 
   // True in a child that was forked from a process which uses hvd: nothing of hvd works there. Takes no lock, which
   // another thread may have held at the fork.
@@ -47,6 +50,7 @@ class Instance {
   void refuse_if_forked() const;
   std::shared_ptr<TensorArena> arena_of(const void* memory) const;
   void drop_unused_arenas();
+  bool free_on_device(void* memory);
   const std::shared_ptr<Runtime>& ask_anew() const;
 
   std::mutex lifecycle_;             // held throughout init() and shut_down()
@@ -58,6 +62,7 @@ class Instance {
   std::shared_ptr<Runtime> runtime_;       // guarded by mutex_
   // Guarded by mutex_: the current one once it was allocated from, and earlier ones of which something is in use.
   std::vector<std::shared_ptr<TensorArena>> arenas_;
+  std::map<void*, std::shared_ptr<void>> on_devices_;  // handed out, by address; guarded by mutex_
 };
 
 }  // namespace hvd

@@ -4,10 +4,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <vector>
 
 #include "core/collective/collective.h"
 #include "core/collective/process_set.h"
+#include "core/device/device_event.h"
 #include "core/tensor/dtype.h"
 
 namespace hvd {
@@ -23,6 +25,7 @@ struct Piece {
   const void* input = nullptr;  // null with elements to give: a joined rank, contributes the operation's identity
   void* output = nullptr;       // null: the result is not wanted here (joined rank)
   std::int64_t elements = 0;    // of the input: same on every rank for allreduce, broadcast and reducescatter
+  const DeviceEvent* ready = nullptr;  // on a device: when the memory may be touched; null: now
 };
 
 struct CollectiveCall {
@@ -33,7 +36,8 @@ struct CollectiveCall {
   double postscale = 1.0;       // integers are scaled in double and truncated, 16-bit floats in float32
   int root = 0;                 // broadcast: position in the set
   const ProcessSet* set = nullptr;
-  int device = -1;             // where the tensors lie; kCpuDevice or an accelerator
+  int device = -1;             // where the tensors lie: kCpuDevice, or kAccelerator
+  int ordinal = -1;            // of this rank's accelerator; -1: none of the tensors is this rank's
   std::uint64_t sequence = 0;  // number of this call in the set, the same on every rank
   Entry entry = Entry::settled;
   std::uint32_t ticket = 0;  // with what must be the same on every rank that enters, to find out who is elsewhere
@@ -51,6 +55,28 @@ struct CollectiveCall {
     std::int64_t total = 0;
     for (const Piece& piece : pieces) total += piece.elements;
     return total;
+  }
+
+  // What the rank at `position` gives of a piece, and what it gets, in elements.
+  std::int64_t given(std::size_t piece, std::size_t position) const {
+    switch (collective) {
+      case Collective::allgather: return counts[piece][position];
+      case Collective::alltoall:
+        return std::accumulate(counts[position].begin(), counts[position].end(), std::int64_t{0});
+      default: return pieces[piece].elements;
+    }
+  }
+  std::int64_t received(std::size_t piece, std::size_t position) const {
+    switch (collective) {
+      case Collective::allgather: return std::accumulate(counts[piece].begin(), counts[piece].end(), std::int64_t{0});
+      case Collective::reducescatter: return counts[piece][position];
+      case Collective::alltoall: {
+        std::int64_t total = 0;
+        for (const auto& from : counts) total += from[position];
+        return total;
+      }
+      default: return pieces[piece].elements;
+    }
   }
 };
 

@@ -27,6 +27,7 @@ void Work::reset() {
   outputs.clear();
   received_splits.clear();
   last_joined = -1;
+  on_device.reset();
   status_ = Status();
   awaited_.store(false, std::memory_order_relaxed);
   state_.store(kOpen, std::memory_order_relaxed);

@@ -1,14 +1,17 @@
 // What becomes of an operation under way: is it done, how did it end, what came out.
 //
-// Completed once by the engine thread, waited for by any thread. Results may be read after done() returned true.
+// Completed once by the engine thread, waited for by any thread. Results may be read after done() returned true; on a
+// device done() means that the operation is in a stream there, and on_device says when it is over.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "core/base/clock.h"
 #include "core/base/status.h"
+#include "core/device/device_completion.h"
 #include "core/tensor/owned_tensor.h"
 
 namespace hvd {
@@ -26,6 +29,11 @@ class Work {
   // How it ended. Requires done().
   const Status& status() const { return status_; }
 
+  // The same of what goes on on a device, too. Any thread.
+  bool over() const { return done() && (!on_device || on_device->done()); }
+  bool wait_until_over(Deadline deadline) { return wait(deadline) && (!on_device || on_device->wait(deadline)); }
+  Status outcome() const { return status_.ok() && on_device ? on_device->status() : status_; }
+
   // Engine thread, once, after the results below are in place. True if somebody sleeps, whom wake() is to tell: so that
   // one who waits for many is woken when all are done.
   [[nodiscard]] bool complete(const Status& status);
@@ -34,9 +42,10 @@ class Work {
   // As new. Nobody waits any more.
   void reset();
 
-  std::vector<OwnedTensor> outputs;           // if the call gave none
-  std::vector<std::int64_t> received_splits;  // alltoall: rows by source
-  int last_joined = -1;                       // join
+  std::vector<OwnedTensor> outputs;             // if the call gave none
+  std::vector<std::int64_t> received_splits;    // alltoall: rows by source
+  int last_joined = -1;                         // join
+  std::shared_ptr<DeviceCompletion> on_device;  // null: nothing is on a device
 
  private:
   static constexpr std::uint32_t kOpen = 0, kSleptOn = 1, kDone = 2;

@@ -146,7 +146,8 @@ bool Engine::run(EnginesSubmission& submission, std::unique_lock<std::mutex>& su
   // The engine's thread may have gone to sleep before there was anything: from here on it is to be told of each
   // submission again, and of what is left.
   wake_at_.store(1, std::memory_order_seq_cst);
-  if (!pending_.empty() || queue_.size() > 0) parts_.channel.wake();
+  const bool on_device = work.done() && work.on_device != nullptr;  // to be watched
+  if (!pending_.empty() || queue_.size() > 0 || on_device) parts_.channel.wake();
   return !submitting.owns_lock();
 }
 
@@ -191,6 +192,7 @@ void Engine::perform_directly(std::size_t stage, const DirectCall& direct) {
 // Does what there is to do; nothing, if there is something to wait for.
 std::optional<Engine::Pause> Engine::run_round() {
   parts_.abort.check();
+  const Deadline next_look = executor_->watch(Clock::now());
   bool progressed = false;
   const bool was_awaited = blocked_since_ && awaited();  // before the look into the queue
   // Messages first: the channel remembers this look, so that a submission after it ends the pause.
@@ -209,7 +211,7 @@ std::optional<Engine::Pause> Engine::run_round() {
     return std::nullopt;
   }
   const Deadline deadline =
-      std::min({negotiator_.next_deadline(), leave_deadline_, look_for_blocked_callers(was_awaited)});
+      std::min({negotiator_.next_deadline(), leave_deadline_, look_for_blocked_callers(was_awaited), next_look});
   if (!may_pause()) return std::nullopt;
   return Pause{.heard = parts_.channel.heard(), .deadline = deadline, .eager = !lock_.active() && !pending_.empty()};
 }
@@ -488,6 +490,8 @@ void Engine::end(const Status& reason) {
     std::lock_guard lock(reason_mutex_);
     reason_ = reason;
   }
+  // Those who wait for a device are told before it is made to stop: what it has written by then is void.
+  if (parts_.abort.raised()) executor_->give_up(reason);
   // Only now may submit() be refused: it then finds the reason.
   for (EnginesSubmission& submission : queue_.close()) pending_.insert(std::move(submission));
   for (const EnginesSubmission& submission : pending_.remove_all()) {

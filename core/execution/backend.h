@@ -10,6 +10,7 @@
 
 #include "core/base/clock.h"
 #include "core/collective/collective_call.h"
+#include "core/device/device_completion.h"
 #include "core/tuning/knobs.h"
 
 namespace hvd {
@@ -29,7 +30,9 @@ class Backend {
   virtual int score(const CollectiveCall& call) const = 0;
 
   // Performs the call and returns when outputs are complete and inputs may be reused. Throws PeerLost, Timeout,
-  // Aborted or Internal; after a throw the backend is not used again. Outputs are then undefined.
+  // Aborted or Internal; after a throw the backend is not used again. Outputs are then undefined. Unsupported and
+  // Mismatch are for what turns out to be impossible before anything has happened: on every rank alike, and the backend
+  // can be used as before.
   //
   // Entry::asking (only if can_be_asked()): throws Declined, on every rank that asked, if a rank has declined; inputs
   // are then as they were, and the backend can be used as before.
@@ -42,6 +45,17 @@ class Backend {
   // This rank's part in a collective that it does not want: returns once every rank of the set knows. Whoever would
   // perform it: the backends that serve a set have their answers together, and one of them is told.
   virtual void decline(const ProcessSet&, std::uint32_t /*ticket*/) {}
+
+  // Where run() has only put the call into a device's stream: the end of that. Null: outputs are complete.
+  virtual std::shared_ptr<DeviceCompletion> enqueued() const { return nullptr; }
+
+  // Looks after what it has put there. Returns when to be called again; Deadline::max(): nothing is under way. Throws
+  // as run() does if that has failed, or takes too long.
+  virtual Deadline watch(TimePoint /*now*/) { return Deadline::max(); }
+
+  // The run has ended with this error: what is still under way on a device is broken off, and ends with it, too. The
+  // backend is not used again.
+  virtual void give_up(const Status& /*reason*/) noexcept {}
 
   // Uses these from here on. All ranks call it between the same two collectives.
   virtual void tune(const Knobs&) {}

@@ -9,6 +9,7 @@
 #include "core/base/abort_flag.h"
 #include "core/base/log.h"
 #include "core/config.h"
+#include "core/device/device_runtime.h"
 #include "core/execution/backend.h"
 #include "core/execution/tensor_arena.h"
 #include "core/net/authentication.h"
@@ -30,9 +31,10 @@ struct BackendContext {
 
 struct DataPlane {
   std::vector<std::unique_ptr<Backend>> backends;
-  std::shared_ptr<TensorArena> arena;  // null where no memory is shared; may outlive the backends
-  std::int64_t bucket_bytes = 0;       // of small tensors that are worth reducing together
-  std::string algorithms = {};         // which algorithm serves what, and why: lines for people
+  std::shared_ptr<TensorArena> arena;           // null where no memory is shared; may outlive the backends
+  std::int64_t bucket_bytes = 0;                // of small tensors that are worth reducing together
+  std::shared_ptr<DeviceRuntime> devices = {};  // null: there is no backend for tensors on devices
+  std::string algorithms = {};                  // which algorithm serves what, and why: lines for people
 };
 
 // All ranks call it together. Core names no implementation: whoever puts the runtime together passes the factory.

@@ -7,9 +7,11 @@
 
 #include "core/base/error.h"
 #include "core/execution/backend.h"
+#include "core/tensor/tensor_view.h"
 
 namespace hvd {
 
+// `backends`: a range of pointers of any kind.
 template <typename Backends>
 Backend& select_backend(const Backends& backends, const CollectiveCall& call) {
   Backend* best = nullptr;
@@ -23,7 +25,8 @@ Backend& select_backend(const Backends& backends, const CollectiveCall& call) {
   }
   if (best == nullptr) {
     throw Unsupported("no backend can do " + std::string(collective_name(call.collective)) + " (" +
-                      reduce_op_name(call.op) + ") of " + dtype_name(call.dtype));
+                      reduce_op_name(call.op) + ") of " + dtype_name(call.dtype) +
+                      (call.device == kCpuDevice ? "" : " on an accelerator"));
   }
   return *best;
 }

@@ -77,12 +77,25 @@ std::int64_t input_elements(const Response& response, std::size_t tensor, const 
   return by_rank ? 0 : elements_of(agreed.tensors[tensor].shape);
 }
 
-void* allocate_output(Work& work, std::size_t tensor, std::size_t tensors, const TensorSpec& spec, std::int64_t rows) {
-  if (work.outputs.empty()) work.outputs.resize(tensors);
+void* allocate_output(Submission& own, std::size_t tensor, const TensorSpec& spec, std::int64_t rows,
+                      DeviceRuntime* devices) {
+  auto& outputs = own.work.outputs;
+  if (outputs.empty()) outputs.resize(own.tensors.size());
   Shape shape = spec.shape;
   shape[0] = rows;
-  work.outputs[tensor] = OwnedTensor::allocate(spec.dtype, std::move(shape));
-  return work.outputs[tensor].memory.get();
+  OwnedTensor& output = outputs[tensor];
+  if (own.device == kCpuDevice) {
+    output = OwnedTensor::allocate(spec.dtype, std::move(shape));
+  } else {
+    if (devices == nullptr) throw Internal("a result for a device that nobody knows");
+    auto memory = devices->allocate(own.device, bytes_of(elements_of(shape), spec.dtype));
+    output = {.memory = nullptr,
+              .dtype = spec.dtype,
+              .shape = std::move(shape),
+              .device = own.device,
+              .on_device = std::move(memory)};
+  }
+  return output.data();
 }
 
 // Rows of the output at this rank, where they differ from the input's.
@@ -127,7 +140,7 @@ std::vector<std::int64_t> even_split(std::int64_t rows, int size) {
 }
 
 CollectiveCall build_call(const Bucket& bucket, const ProcessSet& set, int position, std::span<Submission* const> owns,
-                          JoinDivisor divisor) {
+                          JoinDivisor divisor, DeviceRuntime* devices) {
   CollectiveCall call = call_without_pieces(bucket, set, divisor);
   if (call.collective == Collective::barrier) return call;
   call.pieces.reserve(bucket.items.size());
@@ -160,8 +173,10 @@ CollectiveCall build_call(const Bucket& bucket, const ProcessSet& set, int posit
       piece.input = memory.input;
       piece.output = !own->allocates_outputs
                          ? memory.output
-                         : allocate_output(own->work, item.tensor, own->tensors.size(), spec,
-                                           output_rows(response, item.tensor, position, scatter_rows));
+                         : allocate_output(*own, item.tensor, spec,
+                                           output_rows(response, item.tensor, position, scatter_rows), devices);
+      piece.ready = own->ready.get();
+      call.ordinal = own->device;
     }
     if (own != nullptr && call.collective == Collective::alltoall) {
       for (const auto& rows : response.rows)

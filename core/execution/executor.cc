@@ -40,13 +40,14 @@ bool end_operation(Submission& submission, const Status& status) {
 }
 
 Executor::Executor(std::vector<std::unique_ptr<Backend>> backends, const ProcessSet& set, int rank,
-                   const Config& config, Metrics& metrics, Timeline& timeline)
+                   const Config& config, Metrics& metrics, Timeline& timeline, std::shared_ptr<DeviceRuntime> devices)
     : backends_(std::move(backends)),
       set_(set),
       rank_(rank),
       join_divisor_(config.join_divisor),
       metrics_(metrics),
       timeline_(timeline),
+      devices_(std::move(devices)),
       cost_of_measuring_(cost_of_measuring()) {}
 
 Status Executor::run(const CollectiveCall& call, TimelineRows& rows) {
@@ -55,8 +56,11 @@ Status Executor::run(const CollectiveCall& call, TimelineRows& rows) {
     Backend& backend = select_backend(backends_, call);
     rows.begin(backend.name());
     run_on(backend, call);
+    enqueued_ = backend.enqueued();
     rows.end();
   } catch (const Unsupported& error) {
+    return error.status();
+  } catch (const Mismatch& error) {
     return error.status();
   }
   metrics_.collective_time.add(Clock::now() - started);
@@ -76,12 +80,13 @@ void Executor::run_on(Backend& backend, const CollectiveCall& call) {
 
 bool Executor::run(const Bucket& bucket, PendingTable& pending, Entry entry) {
   find_own(bucket, pending);
+  enqueued_.reset();
   Status status;
   try {
     TimelineRows rows(timeline_, bucket, own_);
     // A barrier that ranks have agreed on is over: all have asked for it.
     if (bucket.request().collective != Collective::barrier || entry == Entry::asking) {
-      CollectiveCall call = build_call(bucket, set_, rank_, own_, join_divisor_);
+      CollectiveCall call = build_call(bucket, set_, rank_, own_, join_divisor_, devices_.get());
       call.sequence = sequence_ + 1;
       call.entry = entry;
       call.ticket = ticket_of(call.sequence);
@@ -107,6 +112,7 @@ void Executor::take_back() {
     if (own == nullptr) continue;
     own->work.outputs.clear();
     own->work.received_splits.clear();
+    own->work.on_device.reset();
     if (timeline_.active()) timeline_.begin(own->request.name, negotiation_activity(own->request));
   }
 }
@@ -119,6 +125,8 @@ void Executor::complete(PendingTable& pending, const Status& status) {
     Submission* const own = own_[i];
     if (own == nullptr) continue;
     if (own->tensors_left > 0) --own->tensors_left;
+    // Of a group's buckets the last that is in a stream ends last: a backend puts all into one.
+    if (enqueued_) own->work.on_device = enqueued_;
     const bool last_here = i + 1 == own_.size() || own_[i + 1] != own;
     if (!last_here || (status.ok() && own->tensors_left > 0)) continue;
     EnginesSubmission ended = pending.remove(*own);
@@ -130,7 +138,7 @@ void Executor::complete(PendingTable& pending, const Status& status) {
 
 PreparedCall Executor::prepare(const Bucket& bucket) const {
   const Request& request = bucket.request();
-  const bool suits = bucket.items.size() == 1 && request.tensors.size() == 1 &&
+  const bool suits = bucket.items.size() == 1 && request.tensors.size() == 1 && request.device == kCpuDevice &&
                      (request.collective == Collective::allreduce || request.collective == Collective::broadcast);
   PreparedCall prepared;
   if (!suits) return prepared;
@@ -161,6 +169,16 @@ bool Executor::run(PreparedCall& prepared, const DirectCall& direct) {
   metrics_.direct_calls.add();
   metrics_.direct_bytes.add(static_cast<std::uint64_t>(prepared.bytes));
   return true;
+}
+
+Deadline Executor::watch(TimePoint now) {
+  Deadline next = Deadline::max();
+  for (const auto& backend : backends_) next = std::min(next, backend->watch(now));
+  return next;
+}
+
+void Executor::give_up(const Status& reason) noexcept {
+  for (const auto& backend : backends_) backend->give_up(reason);
 }
 
 bool Executor::can_be_asked() const {

@@ -9,6 +9,7 @@
 
 #include "core/base/metrics.h"
 #include "core/config.h"
+#include "core/device/device_runtime.h"
 #include "core/execution/backend.h"
 #include "core/execution/prepared_call.h"
 #include "core/execution/timeline_rows.h"
@@ -21,8 +22,9 @@ class Executor {
  public:
   // `rank` is this process's position in the set, whose ranks the backends number alike. References outlive this
   // object.
+  // `devices`: for results in their memory; null: there are none.
   Executor(std::vector<std::unique_ptr<Backend>> backends, const ProcessSet& set, int rank, const Config& config,
-           Metrics& metrics, Timeline& timeline);
+           Metrics& metrics, Timeline& timeline, std::shared_ptr<DeviceRuntime> devices = nullptr);
 
   // Throws what the backend throws: the data plane is broken then, and the job with it. A call that no backend can do
   // ends with an error on its works only, on every rank alike. False if the bucket was asked for and another rank has
@@ -35,7 +37,9 @@ class Executor {
   // Performs it, Entry::asking. False if another rank has declined.
   bool run(PreparedCall& prepared, const DirectCall& direct);
 
-  // As Backend's.
+  // As Backend's, of all backends.
+  Deadline watch(TimePoint now);
+  void give_up(const Status& reason) noexcept;
   bool can_be_asked() const;
   void decline();
   void tune(const Knobs& knobs);
@@ -55,11 +59,13 @@ class Executor {
   const JoinDivisor join_divisor_;
   Metrics& metrics_;
   Timeline& timeline_;
-  const Duration cost_of_measuring_;         // CPU time: so much of an interval is the clock's own
-  std::uint64_t sequence_ = 0;               // calls so far
-  unsigned calls_ = 0;                       // of run_on()
-  std::vector<Submission*> own_;             // of the bucket at hand, by item; null: this rank does not have it
-  std::vector<EnginesSubmission> slept_on_;  // and of them those whose callers are to be woken
+  const std::shared_ptr<DeviceRuntime> devices_;
+  std::shared_ptr<DeviceCompletion> enqueued_;  // of the bucket at hand
+  const Duration cost_of_measuring_;            // CPU time: so much of an interval is the clock's own
+  std::uint64_t sequence_ = 0;                  // calls so far
+  unsigned calls_ = 0;                          // of run_on()
+  std::vector<Submission*> own_;                // of the bucket at hand, by item; null: this rank does not have it
+  std::vector<EnginesSubmission> slept_on_;     // and of them those whose callers are to be woken
 };
 
 // Takes the submission out of the table and completes its work, if this rank has it.

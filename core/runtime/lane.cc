@@ -3,6 +3,7 @@
 #include <numeric>
 #include <utility>
 
+#include "core/base/error.h"
 #include "core/negotiation/tree_channel.h"
 
 namespace hvd {
@@ -52,6 +53,7 @@ Lane::Lane(const Common& common, std::int32_t set_id, Topology topology, Store& 
                                                                .deadline = deadline});
   if (config_.fusion_threshold_bytes == kAutomaticThreshold) config_.fusion_threshold_bytes = data_plane.bucket_bytes;
   arena_ = std::move(data_plane.arena);
+  devices_ = std::move(data_plane.devices);
   algorithms_ = std::move(data_plane.algorithms);
   engine_ = std::make_unique<Engine>(Engine::Parts{.topology = topology_,
                                                    .config = config_,
@@ -63,7 +65,15 @@ Lane::Lane(const Common& common, std::int32_t set_id, Topology topology, Store& 
                                                    .timeline = common.timeline,
                                                    .set = set_},
                                      std::make_unique<Executor>(std::move(data_plane.backends), set_, topology_.rank,
-                                                                config_, *common.metrics, common.timeline));
+                                                                config_, *common.metrics, common.timeline, devices_));
+}
+
+void Lane::settle_device(int device) {
+  int settled = kCpuDevice;
+  if (device_.compare_exchange_strong(settled, device) || settled == device) return;
+  throw InvalidArgument("a tensor lies on GPU " + std::to_string(device) + ", but this rank's tensors of process set " +
+                        std::to_string(set_.id) + " have been on GPU " + std::to_string(settled) +
+                        " so far: a rank has one GPU in a process set");
 }
 
 Lane::~Lane() { shut_down(); }

@@ -5,6 +5,7 @@
 // Inside a lane ranks are numbered anew, from 0, in the order of the set (Topology::job_ranks).
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -18,6 +19,7 @@
 #include "core/negotiation/control_channel.h"
 #include "core/rendezvous/topology.h"
 #include "core/submission/named_submissions.h"
+#include "core/tensor/tensor_view.h"
 #include "core/timeline/timeline.h"
 
 namespace hvd {
@@ -47,6 +49,12 @@ class Lane {
   const std::string& algorithms() const { return algorithms_; }
   NamedSubmissions& submissions() { return submissions_; }
   Engine& engine() { return *engine_; }
+  // Null: tensors on devices are not supported.
+  DeviceRuntime* devices() const { return devices_.get(); }
+
+  // A rank's tensors of one set all lie on one device, since a communicator is made for it: the first one says which.
+  // Throws InvalidArgument for another. Any thread.
+  void settle_device(int device);
 
   // For callers. The first one comes first.
   std::mutex running_unnamed;  // held while a synchronous operation without a name is under way
@@ -63,6 +71,8 @@ class Lane {
   const ProcessSet set_;  // of the lane's own numbers
   Config config_;
   std::shared_ptr<TensorArena> arena_;
+  std::shared_ptr<DeviceRuntime> devices_;
+  std::atomic<int> device_{kCpuDevice};
   std::string algorithms_;
   NamedSubmissions submissions_;
   std::unique_ptr<ControlChannel> channel_;

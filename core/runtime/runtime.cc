@@ -43,6 +43,21 @@ void check_members(const std::vector<int>& ranks, int size) {
   }
 }
 
+// From when on the call's tensors may be touched, if they lie on a device.
+std::shared_ptr<const DeviceEvent> ready_event(const Call& call, Lane& lane) {
+  if (call.inputs.empty() || call.inputs.front().device == kCpuDevice) return nullptr;
+  if (lane.devices() == nullptr)
+    throw Unsupported("the tensors lie on an accelerator, which this hvd knows nothing of");
+  const int device = call.inputs.front().device;
+  try {
+    auto ready = lane.devices()->record(device, call.stream);
+    lane.settle_device(device);
+    return ready;
+  } catch (const Unsupported& error) {
+    throw Unsupported(std::string("the tensors lie on an accelerator, but ") + error.what());
+  }
+}
+
 // In its lane the set's ranks are numbered from 0.
 DirectCall in_lane(DirectCall direct, const ProcessSet& set) {
   if (direct.collective == Collective::broadcast) direct.root = set.rank_of(direct.root).value_or(-1);
@@ -88,8 +103,11 @@ NamedSubmissions::Taken Runtime::take(Call call, const ProcessSetTable::Entry& t
   // In its lane the set's ranks are numbered from 0.
   if (call.collective == Collective::broadcast) request.root = target.set->rank_of(call.root).value();
   request.name = call.collective == Collective::join ? kJoinName : std::move(call.name);
+  std::shared_ptr<const DeviceEvent> ready = ready_event(call, *target.lane);
   NamedSubmissions::Taken taken = target.lane->submissions().take(std::move(request));
   Submission& submission = *taken.engines;
+  submission.device = call.inputs.empty() ? kCpuDevice : call.inputs.front().device;
+  submission.ready = std::move(ready);
   submission.allocates_outputs = call.outputs.empty();
   submission.tensors.resize(call.inputs.size());
   for (std::size_t i = 0; i < call.inputs.size(); ++i) {

@@ -31,6 +31,7 @@ class Handle {
   // Any thread.
   bool poll() { return submission_->poll(); }
   bool wait(Deadline deadline) { return submission_->wait(deadline); }
+  bool wait_until_enqueued(Deadline deadline) { return submission_->wait_until_enqueued(deadline); }
   Work& work() { return submission_->work; }
 
   CallersSubmission release() { return std::move(submission_); }

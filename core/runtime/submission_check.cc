@@ -13,8 +13,9 @@ namespace {
 constexpr std::size_t kMaxNameBytes = 4096;
 
 void check_tensor(const TensorView& tensor, const char* role) {
-  if (tensor.device != kCpuDevice) {
-    throw Unsupported(std::string(role) + " lies on an accelerator; this version of hvd moves CPU tensors only");
+  if (tensor.device < kCpuDevice) {
+    throw InvalidArgument(std::string(role) + " lies on device " + std::to_string(tensor.device) +
+                          "; there is -1, the CPU, and accelerators from 0");
   }
   if (tensor.shape.size() > static_cast<std::size_t>(kMaxDimensions)) {
     throw InvalidArgument(std::string(role) + " has " + std::to_string(tensor.shape.size()) + " dimensions; at most " +
@@ -98,6 +99,15 @@ void check_outputs(const Call& call, const ProcessSet& set, int rank) {
   }
 }
 
+void check_devices(const Call& call) {
+  for (const auto* tensors : {&call.inputs, &call.outputs}) {
+    for (const TensorView& tensor : *tensors) {
+      if (tensor.device == call.inputs.front().device) continue;
+      throw InvalidArgument("the tensors of an operation all lie on the CPU or all on one accelerator");
+    }
+  }
+}
+
 void check_tensor_count(const Call& call) {
   const bool none = call.collective == Collective::barrier || call.collective == Collective::join;
   if (none != call.inputs.empty()) {
@@ -146,7 +156,7 @@ Request check_call(const Call& call, const ProcessSet& set, int rank) {
                   .prescale = call.prescale,
                   .postscale = call.postscale,
                   .priority = call.priority,
-                  .device = kCpuDevice,
+                  .device = call.inputs.empty() || call.inputs.front().device == kCpuDevice ? kCpuDevice : kAccelerator,
                   .tensors = {},
                   .splits = {}};
   for (const TensorView& tensor : call.inputs) request.tensors.push_back({tensor.dtype, tensor.shape});
@@ -156,6 +166,7 @@ Request check_call(const Call& call, const ProcessSet& set, int rank) {
     request.tensors.front().shape[0] = std::accumulate(request.splits.begin(), request.splits.end(), std::int64_t{0});
   }
   check_outputs(call, set, rank);
+  check_devices(call);
   return request;
 }
 

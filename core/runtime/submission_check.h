@@ -24,6 +24,7 @@ struct Call {
   std::vector<TensorView> inputs{};
   std::vector<TensorView> outputs{};   // empty: the runtime allocates them, where the collective allows
   std::vector<std::int64_t> splits{};  // alltoall; empty: even
+  void* stream = nullptr;  // of the tensors' device: what is in it by now comes first. Null: its default stream
 };
 
 // The request that this call stands for, without a name. Throws InvalidArgument or Unsupported that says what to do.

@@ -1,5 +1,5 @@
-// An operation on one tensor, as the caller gives it: views of the caller's memory. Whoever has seen the same operation
-// before recognises it, and needs the addresses only.
+// An operation on one tensor in the CPU's memory, as the caller gives it: views of the caller's memory. Whoever has
+// seen the same operation before recognises it, and needs the addresses only.
 #pragma once
 
 #include <cstddef>
@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "core/submission/request.h"
+#include "core/tensor/tensor_view.h"
 
 namespace hvd {
 
@@ -28,6 +29,7 @@ struct DirectCall {
   // Is it what the request says, but for the name?
   bool asks_for(const Request& request) const {
     if (request.collective != collective || request.tensors.size() != 1 || request.priority != priority) return false;
+    if (request.device != kCpuDevice) return false;
     const TensorSpec& tensor = request.tensors.front();
     return tensor.dtype == dtype && has_shape(tensor) &&
            (collective == Collective::broadcast

@@ -31,7 +31,7 @@ struct Request {
   double prescale = 1.0;
   double postscale = 1.0;
   std::int32_t priority = 0;  // of operations that are ready, the highest goes first; may differ by rank: one's counts
-  std::int32_t device = -1;   // kCpuDevice or "some accelerator" (0)
+  std::int32_t device = -1;   // kCpuDevice or kAccelerator
   std::vector<TensorSpec> tensors;   // more than one: a group
   std::vector<std::int64_t> splits;  // alltoall: rows for each rank of the set; always filled in
 

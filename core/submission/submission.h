@@ -15,7 +15,9 @@
 #include "core/base/clock.h"
 #include "core/base/metrics.h"
 #include "core/collective/work.h"
+#include "core/device/device_event.h"
 #include "core/submission/request.h"
+#include "core/tensor/tensor_view.h"
 
 namespace hvd {
 
@@ -37,6 +39,8 @@ class Submission {
   std::size_t hash = 0;  // of request.name
   std::vector<TensorMemory> tensors;
   bool allocates_outputs = false;
+  int device = kCpuDevice;                   // or this rank's accelerator, where the tensors lie
+  std::shared_ptr<const DeviceEvent> ready;  // there: when they may be touched
 
   // NamedSubmissions': taken since idle names were last forgotten.
   bool used_lately = false;
@@ -49,14 +53,17 @@ class Submission {
   Work work;
 
   // The caller's: is it done, wait until it is. Whoever has seen that lets go of the name. Any thread.
-  bool poll() { return seen(work.done()); }
+  bool poll() { return seen(work.over()); }
   bool wait(Deadline deadline) {
-    if (work.done()) return seen(true);
+    if (work.over()) return seen(true);
     const TimePoint started = Clock::now();
-    const bool done = work.wait(deadline);
+    const bool done = work.wait_until_over(deadline);
     metrics_->exposed_time.add(Clock::now() - started);
     return seen(done);
   }
+
+  // Only until it is in a stream of its device, if it has one: then that stream and others are the caller's to order.
+  bool wait_until_enqueued(Deadline deadline) { return seen(work.wait(deadline)); }
 
   // From here on two hold it and its name. Of one that is not in use; submitters take turns.
   void begin() {
@@ -78,6 +85,7 @@ class Submission {
     const std::uint32_t before = state_.fetch_and(~(holds_bit(holder) | name_bit(holder)), std::memory_order_acq_rel);
     if ((before & (kEngineHolds | kCallerHolds)) != holds_bit(holder)) return;
     work.reset();
+    ready.reset();
     if (request.tensors.size() != 1) free_tensors();
     if ((state_.fetch_and(~kInUse, std::memory_order_acq_rel) & kKept) == 0) delete this;
   }

@@ -15,7 +15,7 @@ void* allocate_tensor_memory(std::size_t bytes) {
 }
 
 OwnedTensor OwnedTensor::allocate(DType dtype, Shape shape) {
-  OwnedTensor tensor{nullptr, dtype, std::move(shape)};
+  OwnedTensor tensor{.memory = nullptr, .dtype = dtype, .shape = std::move(shape), .on_device = nullptr};
   tensor.memory.reset(allocate_tensor_memory(static_cast<std::size_t>(elements_of(tensor.shape)) * size_of(dtype)));
   return tensor;
 }

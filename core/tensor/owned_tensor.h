@@ -18,9 +18,13 @@ struct FreeMemory {
 void* allocate_tensor_memory(std::size_t bytes);
 
 struct OwnedTensor {
-  std::unique_ptr<void, FreeMemory> memory;  // null if there are no elements
+  std::unique_ptr<void, FreeMemory> memory;  // null if there are no elements, or they lie on a device
   DType dtype = DType::float32;
   Shape shape;
+  int device = kCpuDevice;          // or the ordinal of an accelerator,
+  std::shared_ptr<void> on_device;  // whose memory this is
+
+  void* data() const { return device == kCpuDevice ? memory.get() : on_device.get(); }
 
   // As allocate_tensor_memory().
   static OwnedTensor allocate(DType dtype, Shape shape);

@@ -9,6 +9,8 @@
 namespace hvd {
 
 inline constexpr int kCpuDevice = -1;
+// What ranks tell each other of tensors on a device: which one it is, is each rank's own affair.
+inline constexpr int kAccelerator = 0;
 
 struct TensorView {
   void* data = nullptr;  // may be null if there are no elements

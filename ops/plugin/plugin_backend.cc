@@ -4,6 +4,7 @@
 
 #include "core/base/error.h"
 #include "core/execution/backend_selector.h"
+#include "core/tensor/tensor_view.h"
 
 namespace hvd {
 
@@ -52,7 +53,9 @@ PluginBackend::~PluginBackend() {
   if (thread_.lost()) PluginGroup::abandon(group_);
 }
 
+// Streams and events of accelerators are not in hvd_plugin.h.
 int PluginBackend::score(const CollectiveCall& call) const {
+  if (call.device != kCpuDevice) return 0;
   const PlainCall plain(call);
   return group_->library().table().score(group_->opened(), &plain.plain);
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "core/base/dynamic_library.h"
 #include "core/base/error.h"
 
 namespace hvd {
@@ -41,9 +42,12 @@ const char* what_is_missing(const hvd_plugin* table) {
 }  // namespace
 
 PluginLibrary::PluginLibrary(const std::string& path) {
-  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) throw Unsupported(not_available(path, dlerror()));
-  const auto get = reinterpret_cast<hvd_plugin_get_function>(dlsym(library, HVD_PLUGIN_GET));
+  hvd_plugin_get_function get = nullptr;
+  try {
+    DynamicLibrary::open(path).accept(get, HVD_PLUGIN_GET);
+  } catch (const Unsupported& error) {
+    throw Unsupported(not_available(path, error.what()));
+  }
   if (get == nullptr) throw Unsupported(not_available(path, "it has no function " HVD_PLUGIN_GET));
   table_ = get(HVD_PLUGIN_ABI_VERSION);
   if (const char* const missing = what_is_missing(table_)) throw Unsupported(not_available(path, missing));

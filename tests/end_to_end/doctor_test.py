@@ -25,6 +25,8 @@ def test_ranks_reach_each_other_in_every_way():
     for way in ("shared memory", "TCP"):
         assert found["backends", way]["status"] == "ok"
         assert "allreduce between two ranks: 8 bytes in " in found["backends", way]["text"]
+    for library in ("CUDA driver", "NCCL"):
+        assert found["backends", library]["text"]
     for mpi in ("Open MPI", "MPICH"):
         assert found["backends", mpi]["status"] == "ok", found["backends", mpi]
         assert "allreduce between two ranks: 8 bytes in " in found["backends", mpi]["text"]

@@ -63,6 +63,7 @@ def test_the_package_holds_exactly_what_users_need(installed):
     headers = {
         "hvd.h",
         "hvd.hpp",
+        "hvd_plugin.h",
         *(f"hvd/{name}.hpp" for name in ("allocator", "element", "error", "future", "tensor")),
     }
     configs = {"hvdConfig.cmake", "hvdConfigVersion.cmake", "hvdTargets.cmake", "hvdTargets-release.cmake"}
@@ -72,6 +73,8 @@ def test_the_package_holds_exactly_what_users_need(installed):
         "bin/hvdrun",
         "lib/libhvd.so",
         "lib/libhvd.so.0",
+        "lib/hvd/libhvd_mpi_mpich.so",
+        "lib/hvd/libhvd_mpi_openmpi.so",
         *(f"include/{name}" for name in headers),
         *(f"lib/cmake/hvd/{name}" for name in configs),
     }

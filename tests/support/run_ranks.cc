@@ -22,6 +22,7 @@ Config rank_config(const RunOptions& options, int rank) {
   environment["HVD_SIZE"] = std::to_string(options.layout.size());
   environment["HVD_SHARED_MEMORY"] = options.layout.shared_memory ? "1" : "0";
   environment.emplace("HVD_LOG_LEVEL", "off");
+  if (options.change_for) options.change_for(rank, environment);
   return read_config(environment).config;
 }
 
@@ -67,7 +68,8 @@ void run_in_job(const Launch& launch, RunOptions options, const std::function<vo
 int Layout::size() const { return std::accumulate(ranks_by_host.begin(), ranks_by_host.end(), 0); }
 
 std::string Layout::name() const {
-  return to_string(Shape(ranks_by_host.begin(), ranks_by_host.end())) + (shared_memory ? "" : " without shared memory");
+  return to_string(Shape(ranks_by_host.begin(), ranks_by_host.end())) +
+         (shared_memory ? "" : " without shared memory") + (gpus ? " on GPUs" : "");
 }
 
 void run_ranks(const RunOptions& options, const std::function<void(Runtime&)>& body) {
@@ -106,7 +108,7 @@ Status outcome(Runtime& runtime, const Call& call) {
   try {
     Handle handle = runtime.submit(call);
     if (!handle.wait(deadline_after(kPatience))) return Status(StatusCode::timeout, "the test's patience is over");
-    return handle.work().status();
+    return handle.work().outcome();
   } catch (const Error& error) {
     return error.status();
   }

@@ -16,6 +16,7 @@ namespace hvd::testing {
 struct Layout {
   std::vector<int> ranks_by_host;  // {2, 1}: ranks 0 and 1 on one host, rank 2 on another
   bool shared_memory = true;       // false: TCP also inside a host
+  bool gpus = false;               // for tests that put tensors on GPUs: this one does
 
   int size() const;
   std::string name() const;
@@ -25,6 +26,7 @@ struct RunOptions {
   Layout layout;
   Environment environment;      // HVD_* settings beyond those of the layout
   bool measured_links = false;  // as in a job; else they are kTenGigabit (link_costs.h), whatever the machine
+  std::function<void(int rank, Environment& environment)> change_for = nullptr;  // what one rank has differently
 };
 
 // Where the test program itself is a rank of a job that mpirun or mpiexec has started, run_ranks() runs the body once,

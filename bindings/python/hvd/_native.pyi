@@ -36,6 +36,9 @@ def cross_rank() -> int: ...
 def cross_size() -> int: ...
 def is_homogeneous() -> bool: ...
 def algorithm_table() -> str: ...
+def gpu_libraries() -> str:
+    """A line each for the CUDA driver and NCCL: what was found, or why there is none. Opens them."""
+
 def metrics() -> dict[str, float]: ...
 def start_timeline(path: str, mark_cycles: bool) -> None: ...
 def stop_timeline() -> None: ...
@@ -51,13 +54,19 @@ class Work:
     def poll(self) -> bool: ...
     def wait(self, timeout_seconds: float | None = None) -> bool:
         """True when done, False when the time was up before. Ctrl-C interrupts it; the operation goes on."""
+    def wait_on_stream(self, stream: int, /) -> None:
+        """Until the operation is in a stream of its GPU; `stream` goes on when it is over. Ctrl-C interrupts it."""
+    @property
+    def device(self) -> int:
+        """Where the tensors lie: a GPU's ordinal, or -1, the CPU."""
     def output(self, i: int) -> object:
         """Result i as a DLPack capsule, if the call gave no outputs. Can be taken once."""
     def received_splits(self) -> list[int]: ...
     def last_joined(self) -> int: ...
 
 # Positional arguments only. A tensor is its address, its shape and its type code; `owners` is whatever keeps the
-# memory alive; `output` and `outputs` have the inputs' shapes, and None leaves the result with the Work.
+# memory alive; `output` and `outputs` have the inputs' shapes, and None leaves the result with the Work. `device` is -1
+# for the CPU, else all tensors lie on that GPU, and are ready when what is in its `stream` by now is over.
 
 def submit_one(
     collective: int,
@@ -72,6 +81,8 @@ def submit_one(
     dtype: int,
     output: int | None,
     owners: object,
+    device: int,
+    stream: int,
     /,
 ) -> Work: ...
 def run_one(
@@ -87,6 +98,8 @@ def run_one(
     dtype: int,
     output: int,
     owners: object,
+    device: int,
+    stream: int,
     /,
 ) -> None:
     """submit_one() and wait() in one."""
@@ -103,5 +116,7 @@ def submit(
     outputs: Sequence[int] | None,
     splits: Sequence[int] | None,
     owners: object,
+    device: int,
+    stream: int,
     /,
 ) -> Work: ...

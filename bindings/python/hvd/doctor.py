@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import importlib
 import importlib.metadata
 import json
 import os
@@ -18,7 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import hvd
-from hvd import installation
+from hvd import _native, installation
 
 OK, NOTE, PROBLEM = "ok", "note", "problem"
 
@@ -149,7 +151,7 @@ def look_at_backends() -> Iterator[Finding]:
     for way, shared_memory in WAYS.items():
         yield self_test(way, shared_memory)
     yield from look_at_mpi()
-    yield Finding("backends", "NCCL", NOTE, "this version of hvd has no backend for NCCL")
+    yield from look_at_gpu_libraries()
 
 
 def self_test(way: str, shared_memory: str) -> Finding:
@@ -177,6 +179,18 @@ def look_at_mpi() -> Iterator[Finding]:
     if not found:
         advice = "if your machines have MPI, put its mpirun or mpiexec on the PATH; hvdrun does without"
         yield Finding("backends", "MPI", NOTE, "no mpirun or mpiexec was found", advice)
+
+
+def look_at_gpu_libraries() -> Iterator[Finding]:
+    """What tensors on GPUs need. PyTorch is imported first, since it may bring a copy of NCCL along."""
+    with contextlib.suppress(ImportError):
+        importlib.import_module("torch")
+    for line in _native.gpu_libraries().splitlines():
+        name, state, text = line.split(": ", 2)
+        if state == "ok":
+            yield Finding("backends", name, OK, text)
+        else:
+            yield Finding("backends", name, NOTE, text, "only tensors on GPUs need it")
 
 
 def find_mpi_launchers() -> dict[str, tuple[str, str]]:

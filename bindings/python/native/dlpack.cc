@@ -9,7 +9,7 @@ namespace hvd::python {
 
 namespace {
 
-enum DeviceType : std::int32_t { kDLCPU = 1 };
+enum DeviceType : std::int32_t { kDLCPU = 1, kDLCUDA = 2 };
 enum TypeCode : std::uint8_t { kDLInt = 0, kDLUInt = 1, kDLFloat = 2, kDLBfloat = 4, kDLBool = 6 };
 
 struct DLDevice {
@@ -77,13 +77,14 @@ py::capsule to_dlpack(const hvd_tensor& tensor) {
   auto result = std::make_unique<Result>();
   result->memory.reset(tensor.data);
   result->shape.assign(tensor.shape, tensor.shape + tensor.dimensions);
-  result->managed.dl_tensor = {.data = tensor.data,
-                               .device = {kDLCPU, 0},
-                               .ndim = tensor.dimensions,
-                               .dtype = dlpack_type(tensor.dtype),
-                               .shape = result->shape.data(),
-                               .strides = nullptr,
-                               .byte_offset = 0};
+  result->managed.dl_tensor = {
+      .data = tensor.data,
+      .device = tensor.device == HVD_CPU ? DLDevice{kDLCPU, 0} : DLDevice{kDLCUDA, tensor.device},
+      .ndim = tensor.dimensions,
+      .dtype = dlpack_type(tensor.dtype),
+      .shape = result->shape.data(),
+      .strides = nullptr,
+      .byte_offset = 0};
   result->managed.manager_ctx = result.get();
   result->managed.deleter = free_result;
   PyObject* capsule = PyCapsule_New(&result->managed, kCapsuleName, free_if_not_taken);

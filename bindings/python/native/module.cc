@@ -38,12 +38,12 @@ class Shape {
     if (PyErr_Occurred() != nullptr) throw py::error_already_set();
   }
 
-  hvd_tensor tensor(Address data, int dtype) const {
+  hvd_tensor tensor(Address data, int dtype, int device = HVD_CPU) const {
     return {.data = reinterpret_cast<void*>(data),
             .shape = sizes_.data(),
             .dimensions = static_cast<std::int32_t>(dimensions_),
             .dtype = dtype,
-            .device = HVD_CPU,
+            .device = device,
             .reserved = 0};
   }
 
@@ -68,14 +68,16 @@ hvd_call make_call(int collective, const char* name, int process_set, int op, in
 // A call on one tensor whose result, if the caller gives memory for it, has the same shape. Valid while it is in scope.
 struct SingleCall {
   SingleCall(int collective, const char* name, int process_set, int op, int root, double prescale, double postscale,
-             Address input, const py::tuple& shape, int dtype, std::optional<Address> output)
+             Address input, const py::tuple& shape, int dtype, std::optional<Address> output, int device,
+             Address stream)
       : shape_(shape),
-        input_(shape_.tensor(input, dtype)),
-        output_(shape_.tensor(output.value_or(0), dtype)),
+        input_(shape_.tensor(input, dtype, device)),
+        output_(shape_.tensor(output.value_or(0), dtype, device)),
         call(make_call(collective, name, process_set, op, root, prescale, postscale)) {
     call.count = 1;
     call.inputs = &input_;
     call.outputs = output ? &output_ : nullptr;
+    call.stream = reinterpret_cast<void*>(stream);
   }
   SingleCall(const SingleCall&) = delete;
   SingleCall& operator=(const SingleCall&) = delete;
@@ -91,22 +93,26 @@ struct SingleCall {
 
 std::unique_ptr<Work> submit_one(int collective, const char* name, int process_set, int op, int root, double prescale,
                                  double postscale, Address input, const py::tuple& shape, int dtype,
-                                 std::optional<Address> output, py::object owners) {
-  const SingleCall single(collective, name, process_set, op, root, prescale, postscale, input, shape, dtype, output);
+                                 std::optional<Address> output, py::object owners, int device, Address stream) {
+  const SingleCall single(collective, name, process_set, op, root, prescale, postscale, input, shape, dtype, output,
+                          device, stream);
   return std::make_unique<Work>(single.call, std::move(owners));
 }
 
 // The hot path of synchronous calls: no Python object stands for the operation.
 void run_one(int collective, const char* name, int process_set, int op, int root, double prescale, double postscale,
-             Address input, const py::tuple& shape, int dtype, Address output, py::object owners) {
-  const SingleCall single(collective, name, process_set, op, root, prescale, postscale, input, shape, dtype, output);
+             Address input, const py::tuple& shape, int dtype, Address output, py::object owners, int device,
+             Address stream) {
+  const SingleCall single(collective, name, process_set, op, root, prescale, postscale, input, shape, dtype, output,
+                          device, stream);
   Work::run(single.call, std::move(owners));
 }
 
 std::unique_ptr<Work> submit(int collective, const char* name, int process_set, int op, int root, double prescale,
                              double postscale, const std::vector<TensorDescription>& tensors,
                              const std::optional<std::vector<Address>>& outputs,
-                             const std::optional<std::vector<std::int64_t>>& splits, py::object owners) {
+                             const std::optional<std::vector<std::int64_t>>& splits, py::object owners, int device,
+                             Address stream) {
   if (outputs && outputs->size() != tensors.size()) throw py::value_error("as many outputs as inputs are needed");
   if (splits && splits->empty()) throw py::value_error("splits must name a number of rows for each rank");
   std::vector<Shape> shapes;
@@ -116,8 +122,8 @@ std::unique_ptr<Work> submit(int collective, const char* name, int process_set, 
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const auto& [data, shape, dtype] = tensors[i];
     shapes.emplace_back(shape);
-    input_tensors.push_back(shapes.back().tensor(data, dtype));
-    if (outputs) output_tensors.push_back(shapes.back().tensor((*outputs)[i], dtype));
+    input_tensors.push_back(shapes.back().tensor(data, dtype, device));
+    if (outputs) output_tensors.push_back(shapes.back().tensor((*outputs)[i], dtype, device));
   }
   hvd_call call = make_call(collective, name, process_set, op, root, prescale, postscale);
   call.count = tensors.size();
@@ -125,6 +131,7 @@ std::unique_ptr<Work> submit(int collective, const char* name, int process_set, 
   call.outputs = outputs ? output_tensors.data() : nullptr;
   call.splits = splits ? splits->data() : nullptr;
   call.splits_count = splits ? splits->size() : 0;
+  call.stream = reinterpret_cast<void*>(stream);
   return std::make_unique<Work>(call, std::move(owners));
 }
 
@@ -141,6 +148,12 @@ std::tuple<std::size_t, std::size_t, std::size_t> arena_usage() {
   hvd_arena_usage usage = HVD_ARENA_USAGE_INIT;
   check(hvd_get_arena_usage(&usage));
   return {usage.limit, usage.used, usage.peak};
+}
+
+std::string gpu_libraries() {
+  const char* text = nullptr;
+  check(hvd_describe_gpu_libraries(&text));
+  return text;
 }
 
 std::string algorithm_table() {
@@ -209,6 +222,7 @@ void define_process(py::module_& m) {
   m.def("cross_size", [] { return topology().cross_size; });
   m.def("is_homogeneous", [] { return topology().homogeneous != 0; });
   m.def("algorithm_table", algorithm_table);
+  m.def("gpu_libraries", gpu_libraries);
   m.def("metrics", metrics);
   m.def("add_process_set", add_process_set);
   m.def("remove_process_set", remove_process_set);
@@ -222,6 +236,8 @@ void define_operations(py::module_& m) {
   py::class_<Work>(m, "Work")
       .def("poll", &Work::poll)
       .def("wait", &Work::wait, py::arg("timeout_seconds") = py::none())
+      .def("wait_on_stream", &Work::wait_on_stream)
+      .def_property_readonly("device", &Work::device)
       .def("output", &Work::output)
       .def("received_splits", &Work::received_splits)
       .def("last_joined", &Work::last_joined);

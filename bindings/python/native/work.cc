@@ -43,11 +43,6 @@ std::vector<Dropped>& dropped_works() {
   return *works;
 }
 
-hvd_status wait_without_gil(hvd_work* work, std::int64_t timeout_us) {
-  GilRelease released;
-  return hvd_work_wait(work, timeout_us);
-}
-
 }  // namespace
 
 void release_finished_works() {
@@ -61,7 +56,7 @@ void release_finished_works() {
   for (const Dropped& dropped : released) hvd_work_free(dropped.work);
 }
 
-Work::Work(const hvd_call& call, py::object owners) : owners_(std::move(owners)) {
+Work::Work(const hvd_call& call, py::object owners) : device_(device_of(call)), owners_(std::move(owners)) {
   refuse_in_forked_child();
   release_finished_works();
   check(hvd_submit(&call, &work_));
@@ -77,7 +72,7 @@ void Work::run(const hvd_call& call, py::object owners) {
     status = hvd_run(&call, kSliceUs, &work);
   }
   if (work == nullptr) return check(status);
-  Work held(work, std::move(owners));
+  Work held(work, call, std::move(owners));
   if (status != HVD_OK) held.wait(std::nullopt);
 }
 
@@ -97,6 +92,17 @@ bool Work::poll() const {
 }
 
 bool Work::wait(std::optional<double> timeout_seconds) {
+  return wait_in_slices(timeout_seconds, [this](std::int64_t timeout_us) { return hvd_work_wait(work_, timeout_us); });
+}
+
+void Work::wait_on_stream(std::uintptr_t stream) {
+  wait_in_slices(std::nullopt, [this, stream](std::int64_t timeout_us) {
+    return hvd_work_wait_on_stream(work_, reinterpret_cast<void*>(stream), timeout_us);
+  });
+}
+
+bool Work::wait_in_slices(std::optional<double> timeout_seconds,
+                          const std::function<hvd_status(std::int64_t)>& wait_for) {
   refuse_in_forked_child();
   const auto start = Clock::now();
   for (;;) {
@@ -106,7 +112,11 @@ bool Work::wait(std::optional<double> timeout_seconds) {
           std::chrono::duration<double>(*timeout_seconds) - (Clock::now() - start);
       slice_us = static_cast<std::int64_t>(std::clamp(left.count() * 1e6, 0.0, static_cast<double>(kSliceUs)));
     }
-    hvd_status status = wait_without_gil(work_, slice_us);
+    hvd_status status = HVD_OK;
+    {
+      GilRelease released;
+      status = wait_for(slice_us);
+    }
     // The operation itself may have ended with HVD_TIMEOUT: then asking again tells so.
     if (status == HVD_TIMEOUT && hvd_work_poll(work_) != 0) {
       check(hvd_work_wait(work_, 0));

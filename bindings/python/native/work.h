@@ -8,7 +8,10 @@
 #include <pybind11/pybind11.h>
 
 #include <chrono>
+#include <cstdint>
+#include <functional>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "hvd.h"
@@ -43,6 +46,13 @@ class Work {
   // No timeout: waits without end.
   bool wait(std::optional<double> timeout_seconds);
 
+  // For tensors on a GPU: returns when the operation is in a stream there, and has this stream go on only when it is
+  // over. Throws as wait().
+  void wait_on_stream(std::uintptr_t stream);
+
+  // Where the tensors lie: HVD_CPU, or a GPU's ordinal.
+  int device() const { return device_; }
+
   // Result i as a DLPack capsule that owns the memory; can be taken once.
   pybind11::capsule output(std::size_t i);
 
@@ -50,9 +60,15 @@ class Work {
   int last_joined() const;
 
  private:
-  Work(hvd_work* work, pybind11::object owners) : work_(work), owners_(std::move(owners)) {}
+  Work(hvd_work* work, const hvd_call& call, pybind11::object owners)
+      : work_(work), device_(device_of(call)), owners_(std::move(owners)) {}
+
+  static int device_of(const hvd_call& call) { return call.count > 0 ? call.inputs->device : int{HVD_CPU}; }
+  bool wait_in_slices(std::optional<double> timeout_seconds,
+                      const std::function<hvd_status(std::int64_t timeout_us)>& wait_for);
 
   hvd_work* work_ = nullptr;
+  const int device_;
   pybind11::object owners_;
 };
 

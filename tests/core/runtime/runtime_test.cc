@@ -105,7 +105,9 @@ TEST_CASE("wrong calls are refused at once and change nothing") {
     refused(call, StatusCode::invalid_argument, "negative");
     call = allreduce_of(vector);
     call.inputs[0].device = 0;
-    refused(call, StatusCode::unsupported, "accelerator");
+    refused(call, StatusCode::invalid_argument, "all on one accelerator");
+    call.inputs[0].device = -2;
+    refused(call, StatusCode::invalid_argument, "device -2");
     call = allreduce_of(vector);
     call.op = ReduceOp::adasum;
     call.collective = Collective::reducescatter;

@@ -1,4 +1,4 @@
-"""Collectives on torch CPU tensors: the asynchronous and the in-place forms, barrier and join.
+"""Collectives on torch tensors: the asynchronous and the in-place forms, barrier and join.
 
 Common to all of them:
 
@@ -6,9 +6,9 @@ Common to all of them:
   equal too, except where a function says otherwise. Ranks may call in different orders if the operations have names;
   unnamed ones are numbered per process set, and must be called in the same order on all ranks. `allreduce_` is the
   exception: it is not numbered, a loop of it has one name, and without a name it can only meet itself.
-- Tensors must be contiguous and on the CPU, of uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64
-  or bool (which has no sums). Integers are scaled in double precision and truncated; 16-bit floats are summed in
-  float32 and rounded once.
+- Tensors must be contiguous, on the CPU or a GPU (with NCCL; docs/errors.md has what that cannot do), of uint8, int8,
+  int16, int32, int64, float16, bfloat16, float32, float64 or bool (which has no sums). On the CPU integers are scaled
+  in double precision and truncated, and 16-bit floats summed in float32 and rounded once.
 - Errors that this rank can see raise ValueError from the call itself: an unsupported tensor, a name that is in use, an
   uninitialised runtime. Errors between ranks (a mismatch, a lost rank) raise HorovodInternalError when waiting.
 - Asynchronous forms return a handle for `poll()` and `synchronize()`. Until then the tensors must not be touched.
@@ -24,7 +24,15 @@ from hvd import _native
 from hvd.process_set import ProcessSet, global_process_set
 from hvd.reduce_op import Average, Sum
 from hvd.torch.handles import register
-from hvd.torch.tensors import Finish, describe, taken_output, taken_output_and_splits
+from hvd.torch.tensors import (
+    CPU_PLACE,
+    Finish,
+    describe,
+    place_of,
+    taken_output,
+    taken_output_and_splits,
+    wait_for,
+)
 
 
 def resolve_op(op: int | None, average: bool | None) -> int:
@@ -74,6 +82,7 @@ def _prepare(
         dtype,
         data if in_place else output.data_ptr(),
         tensor if in_place else (tensor, output),
+        *place_of(tensor),
     ), output
 
 
@@ -102,10 +111,18 @@ def start_allreduce(*arguments: object) -> tuple[_native.Work, torch.Tensor]:
     return _native.submit_one(*call), output
 
 
+def _run(call: tuple) -> None:
+    """What _prepare() has made, until its end; on a GPU, as far as this thread has to wait for it."""
+    if call[-2] < 0:
+        _native.run_one(*call)
+    else:
+        wait_for(_native.submit_one(*call))
+
+
 def run_allreduce(*arguments: object) -> torch.Tensor:
     """As start_allreduce, and waits: on this thread where that is possible, without handing anything over."""
     call, output = _prepare_allreduce(*arguments)
-    _native.run_one(*call)
+    _run(call)
     return output
 
 
@@ -133,6 +150,7 @@ def start_grouped_allreduce(
         [output.data_ptr() for output in outputs],
         None,
         (list(tensors), outputs),
+        *(place_of(tensors[0]) if tensors else CPU_PLACE),
     )
     return work, outputs
 
@@ -152,10 +170,10 @@ def run_broadcast(
     a disagreement about which operation it is comes to light."""
     if name is None:
         work, output = start_broadcast(tensor, in_place, root_rank, name, process_set)
-        work.wait()
+        wait_for(work)
         return output
     call, output = _prepare_broadcast(tensor, in_place, root_rank, name, process_set)
-    _native.run_one(*call)
+    _run(call)
     return output
 
 
@@ -249,7 +267,7 @@ def grouped_allreduce_(
     """Reduces several tensors in place, and returns them. Arguments as for `grouped_allreduce`; not differentiable."""
     op = resolve_op(op, average)
     work, outputs = start_grouped_allreduce(tensors, True, name, op, prescale_factor, postscale_factor, process_set)
-    work.wait()
+    wait_for(work)
     return outputs
 
 
@@ -277,6 +295,7 @@ def _start(
         dtype,
         None,
         tensor,
+        *place_of(tensor),
     )
 
 
@@ -328,6 +347,7 @@ def alltoall_async(
         None,
         rows,
         tensor,
+        *place_of(tensor),
     )
     return register(work, taken_output_and_splits)
 
@@ -357,7 +377,9 @@ def reducescatter_async(
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:
     """Returns when all ranks of the process set have called it."""
-    _native.submit(_native.BARRIER, None, set_id(process_set), Sum, 0, 1.0, 1.0, [], None, None, None).wait()
+    _native.submit(
+        _native.BARRIER, None, set_id(process_set), Sum, 0, 1.0, 1.0, [], None, None, None, *CPU_PLACE
+    ).wait()
 
 
 def join(device: int = -1) -> int:
@@ -370,13 +392,13 @@ def join(device: int = -1) -> int:
     or product with a prescale factor. What was started before is finished first.
 
     Args:
-        device: as Horovod has it; only the CPU (-1) is supported yet.
+        device: as Horovod has it; only -1. A rank takes part in what GPUs do with the GPU of its own tensors.
 
     Returns:
         The rank that joined last.
     """
     if device != -1:
-        raise ValueError("GPUs are not supported yet: leave device out")
-    work = _native.submit(_native.JOIN, None, 0, Sum, 0, 1.0, 1.0, [], None, None, None)
+        raise ValueError("join takes no device: a rank takes part with the GPU of its own tensors; leave device out")
+    work = _native.submit(_native.JOIN, None, 0, Sum, 0, 1.0, 1.0, [], None, None, None, *CPU_PLACE)
     work.wait()
     return work.last_joined()

@@ -17,6 +17,7 @@ from hvd.torch import collectives
 from hvd.torch.collectives import resolve_op
 from hvd.torch.compression import Compression, Compressor
 from hvd.torch.handles import synchronize
+from hvd.torch.tensors import wait_for
 
 
 def _needs_gradient(*tensors: torch.Tensor) -> bool:
@@ -45,7 +46,7 @@ def _allreduced(tensor, name, *arguments):
         return collectives.run_allreduce(tensor, False, name, *arguments)
     # Numbered like the other waiting forms that have a new result: a disagreement about which it is comes to light.
     work, output = collectives.start_allreduce(tensor, False, name, *arguments)
-    work.wait()
+    wait_for(work)
     return output
 
 
@@ -105,7 +106,7 @@ class _GroupedAllreduce(torch.autograd.Function):
 
 def _grouped_allreduced(name, arguments, *tensors):
     work, outputs = collectives.start_grouped_allreduce(tensors, False, name, *arguments)
-    work.wait()
+    wait_for(work)
     return outputs
 
 

@@ -12,6 +12,7 @@ from hvd import basics
 from hvd.process_set import ProcessSet, global_process_set
 from hvd.torch.collectives import broadcast_, start_broadcast
 from hvd.torch.differentiable import allgather
+from hvd.torch.tensors import wait_for
 
 
 def broadcast_parameters(
@@ -52,7 +53,7 @@ def _broadcast_all(named: list[tuple[str, torch.Tensor]], root_rank: int, prefix
         work, received = start_broadcast(contiguous, True, root_rank, f"{prefix}.{name}", global_process_set)
         started.append((work, received, tensor))
     for work, received, tensor in started:
-        work.wait()
+        wait_for(work)
         if received.data_ptr() != tensor.data_ptr():
             tensor.copy_(received)
 

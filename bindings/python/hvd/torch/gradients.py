@@ -13,6 +13,7 @@ from hvd import _native
 from hvd.process_set import ProcessSet
 from hvd.torch.collectives import start_allreduce, start_grouped_allreduce
 from hvd.torch.compression import Compressor
+from hvd.torch.tensors import wait_for
 
 
 class GradientReducer:
@@ -87,7 +88,7 @@ class GradientReducer:
                 if parameter not in self._ready:
                     self._submit(parameter)
             for work, parameters, sent, contexts in self._started:
-                work.wait()
+                wait_for(work)
                 for parameter, tensor, context in zip(parameters, sent, contexts):
                     self._put_back(parameter, tensor, context)
         finally:

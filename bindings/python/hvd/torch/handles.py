@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 
 from hvd import _native
-from hvd.torch.tensors import Finish
+from hvd.torch.tensors import Finish, wait_for
 
 _next_handle = itertools.count(1)  # never false
 _operations: dict[int, tuple[_native.Work, Finish]] = {}
@@ -33,6 +33,8 @@ def poll(handle: int) -> bool:
 def synchronize(handle: int):
     """Waits for an operation and returns its result: a tensor, or a list of tensors for a grouped one.
 
+    On a GPU the result may be used by what comes next in the current stream; this thread does not wait for the GPU.
+
     The handle is used up, unless the wait is interrupted (Ctrl-C). Returns None for an unknown or used-up handle.
 
     Raises:
@@ -43,8 +45,10 @@ def synchronize(handle: int):
         return None
     work, finish = operation
     try:
-        work.wait()
-    finally:
+        wait_for(work)
+    except BaseException:
         if work.poll():
             _operations.pop(handle, None)
+        raise
+    _operations.pop(handle, None)
     return finish(work)

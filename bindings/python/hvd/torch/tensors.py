@@ -29,13 +29,36 @@ CODE_OF_DTYPE: dict[torch.dtype, int] = {
 
 
 def describe(tensor: torch.Tensor) -> tuple[int, tuple[int, ...], int]:
-    """Address, shape and type code. ValueError if the tensor is not a contiguous CPU tensor of a supported dtype."""
+    """Address, shape and type code. ValueError if it is not a contiguous tensor of a supported dtype and device."""
     try:
-        if tensor.is_cpu and tensor.is_contiguous() and not tensor.is_neg():
+        if (tensor.is_cpu or tensor.is_cuda) and tensor.is_contiguous() and not tensor.is_neg():
             return tensor.data_ptr(), tensor.shape, CODE_OF_DTYPE[tensor.dtype]
     except (AttributeError, KeyError, RuntimeError):
         pass
     raise ValueError(_what_is_wrong_with(tensor))
+
+
+CPU_PLACE = (-1, 0)
+
+
+def place_of(tensor: torch.Tensor) -> tuple[int, int]:
+    """The tensor's GPU, and the stream in which it becomes ready: the current one. CPU_PLACE on the CPU."""
+    if tensor.is_cpu:
+        return CPU_PLACE
+    device = tensor.device.index
+    return device, torch.cuda.current_stream(device).cuda_stream
+
+
+def wait_for(work: _native.Work) -> None:
+    """Until the result may be used; on a GPU, by what comes next in the current stream: nobody waits for the GPU.
+
+    Raises:
+        HorovodInternalError: the operation failed.
+    """
+    if work.device < 0:
+        work.wait()
+    else:
+        work.wait_on_stream(torch.cuda.current_stream(work.device).cuda_stream)
 
 
 def _what_is_wrong_with(tensor: object) -> str:
@@ -45,9 +68,7 @@ def _what_is_wrong_with(tensor: object) -> str:
         return f"tensors of {tensor.dtype} are not supported"
     if tensor.layout is not torch.strided:
         return f"sparse tensors ({tensor.layout}) are not supported: convert with to_dense()"
-    if tensor.device.type == "cuda":
-        return "GPU tensors are not supported yet: move the tensor with cpu()"
-    if not tensor.is_cpu:
+    if not (tensor.is_cpu or tensor.is_cuda):
         return f"tensors on {tensor.device} are not supported"
     if not tensor.is_contiguous():
         return (

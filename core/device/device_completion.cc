@@ -1,0 +1,68 @@
+#include "core/device/device_completion.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "core/base/error.h"
+
+namespace hvd {
+
+namespace {
+
+// Looks before the first nap: about as long as a small collective takes.
+constexpr int kLooks = 100;
+constexpr Duration kFirstNap = std::chrono::microseconds(10);
+
+}  // namespace
+
+bool DeviceCompletion::done() {
+  if (state_.load(std::memory_order_acquire) != State::open) return true;
+  bool happened = false;
+  try {
+    happened = end_->happened();
+  } catch (const Error& error) {
+    give_up(error.status());
+    return true;
+  }
+  if (!happened) return false;
+  const std::lock_guard lock(mutex_);
+  State expected = State::open;  // who gave it up before has done so for a reason: what the device did then is void
+  state_.compare_exchange_strong(expected, State::happened, std::memory_order_acq_rel);
+  return true;
+}
+
+bool DeviceCompletion::wait(Deadline deadline) {
+  Duration nap = kFirstNap;
+  for (int looks = 0; !done(); ++looks) {
+    const TimePoint now = Clock::now();
+    if (now >= deadline) return false;
+    if (looks < kLooks) {
+      sched_yield();
+      continue;
+    }
+    std::this_thread::sleep_for(std::min(nap, deadline - now));
+    nap = std::min(nap * 2, kLongestNap);
+  }
+  return true;
+}
+
+Status DeviceCompletion::status() const {
+  const std::lock_guard lock(mutex_);
+  return reason_;
+}
+
+void DeviceCompletion::hold_up(void* stream) {
+  if (Status now = status(); !now.ok()) throw Error(now);
+  if (state_.load(std::memory_order_acquire) == State::open) end_->hold_up(stream);
+}
+
+void DeviceCompletion::give_up(const Status& reason) {
+  const std::lock_guard lock(mutex_);
+  if (state_.load(std::memory_order_relaxed) != State::open) return;
+  reason_ = reason;
+  state_.store(State::given_up, std::memory_order_release);
+}
+
+}  // namespace hvd

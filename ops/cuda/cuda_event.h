@@ -1,0 +1,28 @@
+// A CUDA event that was recorded once. Holds the driver; any thread.
+#pragma once
+
+#include <memory>
+
+#include "core/device/device_event.h"
+#include "ops/cuda/driver.h"
+
+namespace hvd::cuda {
+
+class RecordedEvent final : public DeviceEvent {
+ public:
+  // Of what is in `stream` by now. Throws Error.
+  RecordedEvent(std::shared_ptr<Driver> driver, int device, Stream stream);
+  ~RecordedEvent() override;
+  RecordedEvent(const RecordedEvent&) = delete;
+  RecordedEvent& operator=(const RecordedEvent&) = delete;
+
+  bool happened() const override;
+  void hold_up(void* stream) const override;
+
+ private:
+  const std::shared_ptr<Driver> driver_;
+  const int device_;
+  Event event_ = nullptr;
+};
+
+}  // namespace hvd::cuda

@@ -1,0 +1,98 @@
+#include "ops/nccl/reduction_plan.h"
+
+#include <cmath>
+#include <string>
+
+#include "core/base/error.h"
+
+namespace hvd::nccl {
+
+namespace {
+
+[[noreturn]] void refuse(const CollectiveCall& call, const std::string& why) {
+  throw Unsupported(std::string("NCCL cannot do ") + collective_name(call.collective) + " (" + reduce_op_name(call.op) +
+                    ") of " + dtype_name(call.dtype) + " tensors on a GPU: " + why +
+                    "; or set HVD_GPU_THROUGH_HOST=1, and it goes through the host's memory, which is slow");
+}
+
+Type type_for(const CollectiveCall& call) {
+  switch (call.dtype) {
+    case DType::int8: return Type::int8;
+    case DType::uint8:
+    case DType::boolean: return Type::uint8;
+    case DType::int32: return Type::int32;
+    case DType::int64: return Type::int64;
+    case DType::float16: return Type::float16;
+    case DType::bfloat16: return Type::bfloat16;
+    case DType::float32: return Type::float32;
+    case DType::float64: return Type::float64;
+    case DType::int16: break;
+  }
+  refuse(call, "it has no such type; use int32");
+}
+
+Op op_for(const CollectiveCall& call) {
+  switch (call.op) {
+    case ReduceOp::sum: return Op::sum;
+    case ReduceOp::min: return Op::min;
+    case ReduceOp::max: return Op::max;
+    case ReduceOp::product: return Op::product;
+    case ReduceOp::average:  // the engine has made a sum of it
+    case ReduceOp::adasum: break;
+  }
+  refuse(call, "it has no such operation");
+}
+
+bool is_whole(double value) { return std::trunc(value) == value && std::fabs(value) <= 0x1p53; }
+
+// But for what rounding factors in double leaves.
+bool is_reciprocal_of(double factor, double number) { return std::fabs(factor * number - 1.0) < 1e-14; }
+
+bool is_reciprocal(double factor) {
+  const double number = std::round(1.0 / factor);
+  return factor > 0 && factor <= 1 && is_reciprocal_of(factor, number);
+}
+
+// A normal number with so many significant bits, its exponent (of a fraction from 0.5 to 1) within bounds.
+bool has_bits(double value, int bits, int lowest, int highest) {
+  int exponent = 0;
+  const double fraction = std::frexp(value, &exponent);
+  return exponent >= lowest && exponent <= highest && is_whole(std::ldexp(fraction, bits));
+}
+
+bool is_exact(double value, DType dtype) {
+  if (dtype == DType::float16) return has_bits(value, 11, -13, 16);
+  if (dtype == DType::bfloat16) return has_bits(value, 8, -125, 128);
+  return true;
+}
+
+}  // namespace
+
+ReductionPlan plan_reduction(const CollectiveCall& call) {
+  ReductionPlan plan{.type = type_for(call), .op = op_for(call)};
+  const double factor = call.prescale * call.postscale;
+  if (call.prescale == 1.0 && call.postscale == 1.0) return plan;
+  if (plan.op != Op::sum) refuse(call, "it can scale sums only; scale the tensors yourself");
+  if (is_floating(call.dtype)) {
+    if (is_reciprocal_of(factor, 1.0)) return plan;
+    if (is_reciprocal_of(factor, call.set->size())) {
+      plan.op = Op::average;
+    } else if (is_exact(factor, call.dtype) || is_reciprocal(factor)) {
+      plan.scale = factor;
+    } else {
+      refuse(call, "a factor of " + std::to_string(factor) + " is no number of this type; scale the tensors yourself");
+    }
+    return plan;
+  }
+  if (call.prescale == 1.0 && is_reciprocal_of(call.postscale, call.set->size())) {
+    plan.op = Op::average;
+  } else if (is_whole(call.prescale) && is_whole(factor)) {
+    if (factor != 1.0) plan.scale = factor;
+  } else {
+    refuse(call,
+           "integers can be multiplied by whole numbers, and averaged over all ranks; scale the tensors yourself");
+  }
+  return plan;
+}
+
+}  // namespace hvd::nccl

@@ -1,0 +1,80 @@
+// What NCCL is asked for in a reduction, and what it is not.
+#include "ops/nccl/reduction_plan.h"
+
+#include "core/base/error.h"
+#include "tests/support/catch.h"
+
+namespace hvd::nccl {
+
+namespace {
+
+const ProcessSet kThree{.id = 0, .ranks = {0, 1, 2}};
+
+CollectiveCall reduction(DType dtype, ReduceOp op, double prescale, double postscale) {
+  CollectiveCall call;
+  call.dtype = dtype;
+  call.op = op;
+  call.prescale = prescale;
+  call.postscale = postscale;
+  call.set = &kThree;
+  return call;
+}
+
+struct Row {
+  DType dtype;
+  ReduceOp op;
+  double prescale, postscale;
+  ReductionPlan plan;
+};
+
+}  // namespace
+
+TEST_CASE("reductions that NCCL can do") {
+  const std::vector<Row> rows = {
+      {DType::float32, ReduceOp::sum, 1, 1, {Type::float32, Op::sum}},
+      {DType::float64, ReduceOp::min, 1, 1, {Type::float64, Op::min}},
+      {DType::boolean, ReduceOp::max, 1, 1, {Type::uint8, Op::max}},
+      {DType::uint8, ReduceOp::product, 1, 1, {Type::uint8, Op::product}},
+      {DType::float32, ReduceOp::sum, 1, 1.0 / 3, {Type::float32, Op::average}},
+      {DType::bfloat16, ReduceOp::sum, 1, 1.0 / 3, {Type::bfloat16, Op::average}},
+      {DType::float16, ReduceOp::sum, 1.0 / 7, 7.0 / 3, {Type::float16, Op::average}},
+      {DType::float32, ReduceOp::sum, 0.3, 2, {Type::float32, Op::sum, 0.6}},
+      {DType::float32, ReduceOp::sum, 0.1, 10, {Type::float32, Op::sum}},
+      {DType::bfloat16, ReduceOp::sum, 0.5, 1, {Type::bfloat16, Op::sum, 0.5}},
+      {DType::bfloat16, ReduceOp::sum, 1, 1.0 / 5, {Type::bfloat16, Op::sum, 1.0 / 5}},
+      {DType::float16, ReduceOp::sum, 1.5, 1, {Type::float16, Op::sum, 1.5}},
+      {DType::int32, ReduceOp::sum, 3, 2, {Type::int32, Op::sum, 6.0}},
+      {DType::int32, ReduceOp::sum, 4, 0.5, {Type::int32, Op::sum, 2.0}},
+      {DType::int64, ReduceOp::sum, 1, 1.0 / 3, {Type::int64, Op::average}},
+      {DType::int8, ReduceOp::sum, 2, 0.5, {Type::int8, Op::sum}},
+  };
+  for (const Row& row : rows) {
+    INFO(dtype_name(row.dtype) << " " << reduce_op_name(row.op) << " " << row.prescale << " " << row.postscale);
+    CHECK(plan_reduction(reduction(row.dtype, row.op, row.prescale, row.postscale)) == row.plan);
+  }
+}
+
+TEST_CASE("reductions that NCCL would do differently are refused with the reason") {
+  const auto why = [](DType dtype, ReduceOp op, double prescale, double postscale) -> std::string {
+    try {
+      plan_reduction(reduction(dtype, op, prescale, postscale));
+    } catch (const Unsupported& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const auto has = [](const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos;
+  };
+  CHECK(has(why(DType::int16, ReduceOp::sum, 1, 1),
+            "NCCL cannot do allreduce (sum) of int16 tensors on a GPU: it has no such type; use int32"));
+  CHECK(has(why(DType::float32, ReduceOp::adasum, 1, 1), "no such operation"));
+  CHECK(has(why(DType::float32, ReduceOp::min, 2, 1), "it can scale sums only"));
+  CHECK(has(why(DType::bfloat16, ReduceOp::sum, 0.3, 1), "a factor of 0.3"));
+  CHECK(has(why(DType::float16, ReduceOp::sum, 0x1p-20, 3), "no number of this type"));
+  CHECK(has(why(DType::int32, ReduceOp::sum, 0.5, 2), "whole numbers"));
+  CHECK(has(why(DType::int32, ReduceOp::sum, 1, 0.25), "averaged over all ranks"));
+  CHECK(has(why(DType::int16, ReduceOp::sum, 1, 1), "HVD_GPU_THROUGH_HOST=1"));
+}
+
+}  // namespace hvd::nccl

@@ -1,0 +1,290 @@
+// The driver's symbols. See fake_cuda.h.
+#include "tests/support/fake_cuda/fake_cuda.h"
+
+#include <array>
+#include <map>
+#include <vector>
+
+#include "ops/cuda/driver_abi.h"
+#include "tests/support/fake_cuda/fake_memory.h"
+#include "tests/support/fake_cuda/fake_stream.h"
+#include "tests/support/fake_cuda/injections.h"
+
+#define HVD_FAKE extern "C" __attribute__((visibility("default")))
+
+namespace {
+
+using namespace hvd::testing;
+using hvd::cuda::Address;
+
+constexpr int kDevices = 8;
+constexpr int kInvalidValue = 1, kInvalidContext = 201, kInvalidHandle = 400, kIllegalAddress = 700;
+constexpr int kNotReady = hvd::cuda::kNotReady;
+
+struct Device {
+  int ordinal = 0;
+  std::atomic<bool> failed{false};
+  std::mutex mutex;
+  std::shared_ptr<FakeStream> default_stream;  // guarded by mutex; made when it is first used
+};
+
+struct Driver {
+  Driver() {
+    for (int i = 0; i < kDevices; ++i) devices[static_cast<std::size_t>(i)].ordinal = i;
+  }
+  std::array<Device, kDevices> devices;
+  FakeMemory memory;
+  Injections injections;
+  std::mutex mutex;
+  std::map<void*, std::shared_ptr<FakeStream>> streams;  // guarded by mutex
+  unsigned seed = 1;                                     // guarded by mutex, as the next one
+  int longest_delay_us = 100;
+};
+
+// Never destroyed: default streams have threads.
+Driver& driver() {
+  static auto* const one = new Driver;
+  return *one;
+}
+
+thread_local Device* current = nullptr;
+
+// What a call returns at once: an injected failure, or that its device has failed, or that there is none.
+int refusal(const char* function) {
+  if (const int injected = driver().injections.of(function, current != nullptr ? current->ordinal : -1)) {
+    return injected;
+  }
+  if (current == nullptr) return kInvalidContext;
+  return current->failed ? kIllegalAddress : 0;
+}
+
+std::shared_ptr<FakeStream> make_stream(int device) {
+  const std::lock_guard lock(driver().mutex);
+  return std::make_shared<FakeStream>(device, ++driver().seed, driver().longest_delay_us);
+}
+
+std::shared_ptr<FakeStream> find(void* stream) {
+  if (stream == nullptr) {
+    const std::lock_guard lock(current->mutex);
+    if (!current->default_stream) current->default_stream = make_stream(current->ordinal);
+    return current->default_stream;
+  }
+  const std::lock_guard lock(driver().mutex);
+  const auto found = driver().streams.find(stream);
+  const bool fits = found != driver().streams.end() && found->second->device() == current->ordinal;
+  return fits ? found->second : nullptr;
+}
+
+// In a stream: a task that touches the device's memory.
+int put_access(const char* function, void* stream, const void* memory, std::size_t bytes, std::function<void()> task) {
+  if (const int result = refusal(function)) return result;
+  const auto target = find(stream);
+  if (target == nullptr) return kInvalidHandle;
+  Device* const device = current;
+  if (!driver().memory.holds(device->ordinal, memory, bytes)) return kInvalidValue;
+  target->put([device, memory, bytes, task = std::move(task)] {
+    if (device->failed) return;
+    if (driver().memory.holds(device->ordinal, memory, bytes)) return task();
+    device->failed = true;  // it was freed meanwhile
+  });
+  return 0;
+}
+
+void* pointer(Address address) { return reinterpret_cast<void*>(address); }
+
+struct FakeEvent {
+  std::shared_ptr<FakeEventState> state = std::make_shared<FakeEventState>();
+};
+
+}  // namespace
+
+HVD_FAKE int cuInit(unsigned) { return driver().injections.of("cuInit", -1); }
+HVD_FAKE int cuDriverGetVersion(int* version) { return *version = 12040, 0; }
+HVD_FAKE int cuGetErrorName(int result, const char** name) {
+  *name = result == kIllegalAddress ? "CUDA_ERROR_ILLEGAL_ADDRESS" : "CUDA_ERROR_OF_THE_FAKE";
+  return 0;
+}
+HVD_FAKE int cuGetErrorString(int, const char** text) { return *text = "an error of the fake driver", 0; }
+HVD_FAKE int cuDeviceGetCount(int* count) { return *count = kDevices, 0; }
+HVD_FAKE int cuDeviceGet(int* device, int ordinal) {
+  if (ordinal < 0 || ordinal >= kDevices) return kInvalidValue;
+  return *device = ordinal, 0;
+}
+HVD_FAKE int cuDevicePrimaryCtxRetain(void** context, int device) {
+  if (const int injected = driver().injections.of("cuDevicePrimaryCtxRetain", device)) return injected;
+  return *context = &driver().devices[static_cast<std::size_t>(device)], 0;
+}
+HVD_FAKE int cuDevicePrimaryCtxRelease_v2(int) { return 0; }
+HVD_FAKE int cuCtxGetCurrent(void** context) { return *context = current, 0; }
+HVD_FAKE int cuCtxSetCurrent(void* context) { return current = static_cast<Device*>(context), 0; }
+HVD_FAKE int cuCtxGetDevice(int* device) {
+  if (current == nullptr) return kInvalidContext;
+  return *device = current->ordinal, 0;
+}
+HVD_FAKE int cuCtxGetStreamPriorityRange(int* least, int* greatest) { return *least = 0, *greatest = -5, 0; }
+
+HVD_FAKE int cuStreamCreateWithPriority(void** stream, unsigned, int) {
+  if (const int result = refusal("cuStreamCreateWithPriority")) return result;
+  auto made = make_stream(current->ordinal);
+  const std::lock_guard lock(driver().mutex);
+  *stream = made.get();
+  driver().streams.emplace(made.get(), made);
+  return 0;
+}
+
+HVD_FAKE int cuStreamDestroy_v2(void* stream) {
+  if (const int result = refusal("cuStreamDestroy_v2"); result != 0 && result != kIllegalAddress) return result;
+  const auto ended = find(stream);  // its thread ends when nobody holds the mutex
+  const std::lock_guard lock(driver().mutex);
+  return driver().streams.erase(stream) == 1 ? 0 : kInvalidHandle;
+}
+
+HVD_FAKE int cuStreamQuery(void* stream) {
+  if (const int result = refusal("cuStreamQuery")) return result;
+  const auto target = find(stream);
+  if (target == nullptr) return kInvalidHandle;
+  return target->idle() ? 0 : kNotReady;
+}
+
+HVD_FAKE int cuEventCreate(void** event, unsigned) {
+  if (const int result = refusal("cuEventCreate")) return result;
+  return *event = new FakeEvent, 0;
+}
+
+HVD_FAKE int cuEventDestroy_v2(void* event) {
+  delete static_cast<FakeEvent*>(event);
+  return 0;
+}
+
+HVD_FAKE int cuEventRecord(void* event, void* stream) {
+  if (const int result = refusal("cuEventRecord")) return result;
+  const auto target = find(stream);
+  if (target == nullptr) return kInvalidHandle;
+  const auto state = static_cast<FakeEvent*>(event)->state;
+  std::uint64_t number = 0;
+  {
+    const std::lock_guard lock(state->mutex);
+    number = ++state->recorded;
+  }
+  target->put([state, number] {
+    const std::lock_guard lock(state->mutex);
+    state->happened = number;
+    state->changed.notify_all();
+  });
+  return 0;
+}
+
+HVD_FAKE int cuEventQuery(void* event) {
+  if (const int result = refusal("cuEventQuery")) return result;
+  FakeEventState& state = *static_cast<FakeEvent*>(event)->state;
+  const std::lock_guard lock(state.mutex);
+  return state.happened == state.recorded ? 0 : kNotReady;
+}
+
+HVD_FAKE int cuStreamWaitEvent(void* stream, void* event, unsigned) {
+  if (const int result = refusal("cuStreamWaitEvent")) return result;
+  const auto target = find(stream);
+  if (target == nullptr) return kInvalidHandle;
+  const auto state = static_cast<FakeEvent*>(event)->state;
+  std::uint64_t number = 0;
+  {
+    const std::lock_guard lock(state->mutex);
+    number = state->recorded;
+  }
+  target->put([state, number] {
+    std::unique_lock lock(state->mutex);
+    state->changed.wait(lock, [&] { return state->happened >= number; });
+  });
+  return 0;
+}
+
+HVD_FAKE int cuMemAlloc_v2(Address* address, std::size_t bytes) {
+  if (const int result = refusal("cuMemAlloc_v2")) return result;
+  if (bytes == 0) return kInvalidValue;
+  return *address = reinterpret_cast<Address>(driver().memory.allocate(current->ordinal, bytes)), 0;
+}
+
+// Waits for the device, as the driver does.
+HVD_FAKE int cuMemFree_v2(Address address) {
+  if (const int result = refusal("cuMemFree_v2"); result != 0 && result != kIllegalAddress) return result;
+  std::vector<std::shared_ptr<FakeStream>> streams;
+  {
+    const std::lock_guard lock(driver().mutex);
+    for (const auto& [handle, stream] : driver().streams) {
+      if (stream->device() == current->ordinal) streams.push_back(stream);
+    }
+  }
+  for (const auto& stream : streams) stream->drain();
+  if (address != 0 && !driver().memory.free(pointer(address))) return kInvalidValue;
+  return 0;
+}
+
+HVD_FAKE int cuMemAllocHost_v2(void** memory, std::size_t bytes) {
+  if (const int result = refusal("cuMemAllocHost_v2")) return result;
+  *memory = std::malloc(bytes);
+  std::memset(*memory, kFreshPoison, bytes);
+  return 0;
+}
+
+HVD_FAKE int cuMemFreeHost(void* memory) {
+  std::free(memory);
+  return 0;
+}
+
+HVD_FAKE int cuMemcpyHtoDAsync_v2(Address to, const void* from, std::size_t bytes, void* stream) {
+  return put_access("cuMemcpyHtoDAsync_v2", stream, pointer(to), bytes, [=] { std::memcpy(pointer(to), from, bytes); });
+}
+
+HVD_FAKE int cuMemcpyDtoHAsync_v2(void* to, Address from, std::size_t bytes, void* stream) {
+  return put_access("cuMemcpyDtoHAsync_v2", stream, pointer(from), bytes,
+                    [=] { std::memcpy(to, pointer(from), bytes); });
+}
+
+// Beyond the driver's: for the fake NCCL and for tests.
+
+HVD_FAKE int fake_cuda_launch(void* stream, void (*function)(void*), void* argument) {
+  if (current == nullptr) return kInvalidContext;
+  const auto target = find(stream);
+  if (target == nullptr) return kInvalidHandle;
+  target->put([=] { function(argument); });
+  return 0;
+}
+
+HVD_FAKE int fake_cuda_drain(void* stream) {
+  if (current == nullptr) return kInvalidContext;
+  const auto target = find(stream);
+  if (target == nullptr) return kInvalidHandle;
+  target->drain();
+  return 0;
+}
+
+HVD_FAKE int fake_cuda_use_device(int device) {
+  current = &driver().devices[static_cast<std::size_t>(device)];
+  return 0;
+}
+
+// Whether the memory is there; if not, the device has failed.
+HVD_FAKE int fake_cuda_touch(int device, const void* memory, std::size_t bytes) {
+  if (driver().memory.holds(device, memory, bytes)) return 1;
+  driver().devices[static_cast<std::size_t>(device)].failed = true;
+  return 0;
+}
+
+HVD_FAKE void fake_cuda_inject(const char* function, int device, int after, int result) {
+  driver().injections.add(function, device, after, result);
+}
+
+HVD_FAKE void fake_cuda_reset(unsigned seed, int longest_delay_us) {
+  driver().injections.clear();
+  for (Device& device : driver().devices) device.failed = false;
+  const std::lock_guard lock(driver().mutex);
+  driver().seed = seed;
+  driver().longest_delay_us = longest_delay_us;
+}
+
+HVD_FAKE int fake_cuda_live_blocks() { return driver().memory.blocks(); }
+
+HVD_FAKE int fake_cuda_live_streams() {
+  const std::lock_guard lock(driver().mutex);
+  return static_cast<int>(driver().streams.size());
+}

@@ -1,0 +1,89 @@
+// A stream of the fake driver: a thread that performs what is put into it in order, each after a random delay.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <thread>
+
+namespace hvd::testing {
+
+// How often an event was recorded, and how many of those have happened.
+struct FakeEventState {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::uint64_t recorded = 0;  // guarded by mutex
+  std::uint64_t happened = 0;
+};
+
+class FakeStream {
+ public:
+  FakeStream(int device, unsigned seed, int longest_delay_us)
+      : device_(device), random_(seed), longest_(longest_delay_us) {
+    thread_ = std::thread([this] { run(); });
+  }
+  // Performs what is left.
+  ~FakeStream() {
+    {
+      const std::lock_guard lock(mutex_);
+      ended_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+  FakeStream(const FakeStream&) = delete;
+  FakeStream& operator=(const FakeStream&) = delete;
+
+  int device() const { return device_; }
+
+  void put(std::function<void()> task) {
+    {
+      const std::lock_guard lock(mutex_);
+      tasks_.push_back(std::move(task));
+    }
+    changed_.notify_all();
+  }
+
+  bool idle() {
+    const std::lock_guard lock(mutex_);
+    return tasks_.empty();
+  }
+
+  void drain() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return tasks_.empty(); });
+  }
+
+ private:
+  void run() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      changed_.wait(lock, [this] { return ended_ || !tasks_.empty(); });
+      if (tasks_.empty()) return;
+      lock.unlock();
+      if (longest_ > 0) {
+        std::this_thread::sleep_for(std::chrono::microseconds(random_() % static_cast<unsigned>(longest_ + 1)));
+      }
+      tasks_.front()();  // only this thread takes from the front, and a deque's elements stay where they are
+      lock.lock();
+      tasks_.pop_front();
+      changed_.notify_all();
+    }
+  }
+
+  const int device_;
+  std::mt19937 random_;  // the thread's
+  const int longest_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> tasks_;  // guarded by mutex_; the front one may be under way
+  bool ended_ = false;                       // guarded by mutex_
+  std::thread thread_;
+};
+
+}  // namespace hvd::testing

@@ -1,0 +1,106 @@
+#include "tests/support/fake_gpu.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+
+#include "core/base/dynamic_library.h"
+
+namespace hvd::testing {
+
+namespace {
+
+void check(int result, const char* what) {
+  if (result != 0) throw std::runtime_error(std::string("the fake GPU: ") + what + ": " + std::to_string(result));
+}
+
+}  // namespace
+
+FakeGpu::FakeGpu(unsigned seed, int longest_delay_us) {
+  const DynamicLibrary cuda = DynamicLibrary::open(HVD_FAKE_CUDA);
+  cuda.require(cuda_.inject, "fake_cuda_inject");
+  cuda.require(cuda_.reset, "fake_cuda_reset");
+  cuda.require(cuda_.launch, "fake_cuda_launch");
+  cuda.require(cuda_.drain, "fake_cuda_drain");
+  cuda.require(cuda_.use_device, "fake_cuda_use_device");
+  cuda.require(cuda_.live_blocks, "fake_cuda_live_blocks");
+  cuda.require(cuda_.live_streams, "fake_cuda_live_streams");
+  cuda.require(driver_.allocate, "cuMemAlloc_v2");
+  cuda.require(driver_.free, "cuMemFree_v2");
+  cuda.require(driver_.create_stream, "cuStreamCreateWithPriority");
+  cuda.require(driver_.destroy_stream, "cuStreamDestroy_v2");
+  const DynamicLibrary nccl = DynamicLibrary::open(HVD_FAKE_NCCL);
+  nccl.require(nccl_.inject, "fake_nccl_inject");
+  nccl.require(nccl_.reset, "fake_nccl_reset");
+  nccl.require(nccl_.live_communicators, "fake_nccl_live_communicators");
+  nccl.require(nccl_.aborted_communicators, "fake_nccl_aborted_communicators");
+  cuda_.reset(seed, longest_delay_us);
+  nccl_.reset();
+}
+
+FakeGpu::~FakeGpu() {
+  const int blocks = cuda_.live_blocks(), streams = cuda_.live_streams(), communicators = nccl_.live_communicators();
+  cuda_.reset(1, 50);
+  nccl_.reset();
+  if (blocks == 0 && streams == 0 && communicators == 0) return;
+  std::fprintf(stderr, "left on the fake GPU: %d blocks, %d streams, %d communicators\n", blocks, streams,
+               communicators);
+  std::abort();
+}
+
+Environment FakeGpu::environment() { return {{"HVD_CUDA_LIB", HVD_FAKE_CUDA}, {"HVD_NCCL_LIB", HVD_FAKE_NCCL}}; }
+
+std::string FakeGpu::older_nccl() { return HVD_FAKE_NCCL_OLDER; }
+
+FakeGpu::Block::Block(const FakeGpu& gpu, int device, std::size_t bytes) : gpu_(&gpu), device_(device) {
+  gpu.cuda_.use_device(device);
+  unsigned long long address = 0;
+  check(gpu.driver_.allocate(&address, bytes), "cuMemAlloc");
+  memory_ = reinterpret_cast<std::byte*>(address);
+}
+
+FakeGpu::Block::~Block() {
+  if (memory_ == nullptr) return;
+  gpu_->cuda_.use_device(device_);
+  gpu_->driver_.free(reinterpret_cast<unsigned long long>(memory_));
+}
+
+FakeGpu::Block::Block(Block&& other) noexcept
+    : gpu_(other.gpu_), device_(other.device_), memory_(std::exchange(other.memory_, nullptr)) {}
+
+FakeGpu::Block& FakeGpu::Block::operator=(Block&& other) noexcept {
+  std::swap(gpu_, other.gpu_);
+  std::swap(device_, other.device_);
+  std::swap(memory_, other.memory_);
+  return *this;
+}
+
+FakeGpu::Stream::Stream(const FakeGpu& gpu, int device) : gpu_(gpu), device_(device) {
+  gpu.cuda_.use_device(device);
+  check(gpu.driver_.create_stream(&handle_, 1, 0), "cuStreamCreate");
+}
+
+FakeGpu::Stream::~Stream() {
+  gpu_.cuda_.use_device(device_);
+  gpu_.driver_.destroy_stream(handle_);
+}
+
+void FakeGpu::Stream::put(std::function<void()> task) {
+  gpu_.cuda_.use_device(device_);
+  auto* const own = new std::function<void()>(std::move(task));
+  check(gpu_.cuda_.launch(
+            handle_,
+            [](void* argument) {
+              const std::unique_ptr<std::function<void()>> taken(static_cast<std::function<void()>*>(argument));
+              (*taken)();
+            },
+            own),
+        "launch");
+}
+
+void FakeGpu::Stream::drain() {
+  gpu_.cuda_.use_device(device_);
+  check(gpu_.cuda_.drain(handle_), "drain");
+}
+
+}  // namespace hvd::testing
