@@ -34,6 +34,8 @@ struct Typed {
   std::vector<std::string> mca;  // "name=value"
   std::string input = "0";
   std::string bind_to, map_by, rank_by;
+  std::string launcher;
+  bool by_mpi = false, by_gloo = false;
   double timeout_seconds = 0;
   double grace_seconds = 1;
   bool run_as_root = false;
@@ -73,6 +75,13 @@ void add_options_of_job(CLI::App& app, Typed& typed) {
       ->option_text("NAME VALUE")
       ->allow_extra_args(false)
       ->group(job);
+  app.add_option("--launcher", typed.launcher,
+                 "Who starts the processes: local (default), hvdrun itself, on this\n"
+                 "machine; mpi, the mpirun on the PATH, with the same options")
+      ->option_text("local|mpi")
+      ->group(job);
+  app.add_flag("--mpi", typed.by_mpi, "Horovod's name for --launcher mpi")->group(job);
+  app.add_flag("--gloo", typed.by_gloo, "Horovod's name for --launcher local")->group(job);
   app.add_flag("--allow-run-as-root", typed.run_as_root, "For mpirun's sake: hvdrun may be run by anybody")->group(job);
 
   const char* const binding = "Where ranks run";
@@ -131,7 +140,8 @@ std::string help_text(const CLI::App& app) {
 
 // One program's share of the arguments.
 struct Share {
-  std::vector<std::string> options;  // with two dashes before every long one
+  std::vector<std::string> options;     // with two dashes before every long one
+  std::vector<std::string> for_mpirun;  // as they were typed, but those that only hvdrun has; and the command
   std::vector<std::string> command;
   bool is_last = true;
 };
@@ -181,11 +191,16 @@ std::string take_value(const CLI::Option& option, const std::string& name, Argum
   return *next++;
 }
 
+bool is_only_hvdruns(const std::string& name) {
+  return name == "--launcher" || name == "--mpi" || name == "--gloo" || name == "--grace";
+}
+
 // The value is attached to its option, so that it may begin with a dash. Stops behind the colon that ends the share.
 // `app` has the options of this program, `first_app` those of the first one and of the job.
 Share take_share(const CLI::App& app, const CLI::App& first_app, Argument& next, Argument end) {
   Share share;
   while (next != end && next->size() > 1 && next->front() == '-' && *next != "--") {
+    const Argument typed = next;
     std::string argument = with_two_dashes(app, *next++);
     const bool is_long = argument.starts_with("--");
     if (!is_long && !has_attached_value(argument)) refuse(app, first_app, argument);
@@ -200,10 +215,12 @@ Share take_share(const CLI::App& app, const CLI::App& first_app, Argument& next,
       if (name == "--mca" || name == "--gmca") argument += "=" + take_value(*option, name, next, end);
     }
     share.options.push_back(argument);
+    if (!is_only_hvdruns(name)) share.for_mpirun.insert(share.for_mpirun.end(), typed, next);
   }
   if (next != end && *next == "--") ++next;
   const Argument colon = std::find(next, end, kNextProgram);
   share.command.assign(next, colon);
+  share.for_mpirun.insert(share.for_mpirun.end(), next, colon);
   share.is_last = colon == end;
   next = share.is_last ? end : colon + 1;
   return share;
@@ -220,6 +237,26 @@ Duration seconds_of(double value, const char* option) {
     throw InvalidArgument(std::string(option) + ": a number of seconds, from 0 to 1000000000");
   }
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(value));
+}
+
+StartedBy parse_launcher(const Typed& typed) {
+  if (typed.by_mpi && typed.by_gloo)
+    throw InvalidArgument("--mpi and --gloo: the processes are started by one of them");
+  std::string name = typed.by_mpi ? "mpi" : "local";
+  if (!typed.launcher.empty()) {
+    if ((typed.by_mpi || typed.by_gloo) && typed.launcher != name) {
+      throw InvalidArgument("--launcher " + typed.launcher + " and " + (typed.by_mpi ? "--mpi" : "--gloo"));
+    }
+    name = typed.launcher;
+  }
+  if (name == "mpi") return StartedBy::mpirun;
+  if (name == "local") return StartedBy::hvdrun;
+  if (name == "ssh" || name == "slurm") {
+    throw InvalidArgument("--launcher " + name +
+                          ": hvdrun starts processes on this machine only, so far; on several, " +
+                          (name == "ssh" ? "use --launcher mpi" : "use srun itself, or --launcher mpi"));
+  }
+  throw InvalidArgument("--launcher " + name + ": local or mpi");
 }
 
 std::optional<int> parse_input(const std::string& text) {
@@ -278,6 +315,7 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   try {
     Share share = take_share(app, app, next, arguments.end());
     parse(app, share.options);
+    line.for_mpirun = share.for_mpirun;
     typed.program.command = std::move(share.command);
     typed.program.num_proc = parse_number_of_processes(typed.num_proc);
     line.programs.push_back(std::move(typed.program));
@@ -287,6 +325,8 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
       std::string num_proc;
       add_options_of_program(further_app, further, num_proc);
       share = take_share(further_app, app, next, arguments.end());
+      line.for_mpirun.emplace_back(kNextProgram);
+      line.for_mpirun.insert(line.for_mpirun.end(), share.for_mpirun.begin(), share.for_mpirun.end());
       parse(further_app, share.options);
       further.command = std::move(share.command);
       further.num_proc = parse_number_of_processes(num_proc);
@@ -304,6 +344,7 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   }
   if (line.check_build) return line;
   for (const ProgramLine& program : line.programs) check(program, line.programs.size() > 1);
+  line.started_by = parse_launcher(typed);
   for (const std::string& parameter : typed.mca) line.mca.push_back(parse_mca(parameter));
   if (!typed.map_by.empty()) parse_map_by(typed.map_by, line.binding);
   if (!typed.rank_by.empty()) parse_rank_by(typed.rank_by, line.binding);

@@ -25,7 +25,13 @@ struct ProgramLine {
   std::vector<std::string> command;  // the program's name and its arguments
 };
 
+// Who starts the processes.
+enum class StartedBy { hvdrun, mpirun };
+
 struct CommandLine {
+  StartedBy started_by = StartedBy::hvdrun;
+  std::vector<std::string> for_mpirun;  // the arguments as they were typed, without those that only hvdrun has
+
   std::vector<ProgramLine> programs;                     // at least one; their ranks follow each other
   std::vector<std::pair<std::string, std::string>> mca;  // of -mca: name and value
   bool oversubscribe = false;

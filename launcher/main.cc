@@ -2,11 +2,14 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/base/log.h"
@@ -93,6 +96,19 @@ int run_doctor(const SignalSource& signals) {
   return 1;
 }
 
+// Becomes mpirun, under which ranks find each other through MPI.
+int run_mpirun(const CommandLine& line, const SignalSource& signals) {
+  std::vector<std::string> words = line.for_mpirun;
+  words.insert(words.begin(), "mpirun");
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  signals.restore_original();
+  execvp("mpirun", arguments.data());
+  std::fprintf(stderr, "hvdrun: --launcher mpi: mpirun cannot be started: %s\n", std::strerror(errno));
+  return 1;
+}
+
 JobPlan make_plan(const CommandLine& line, const std::string& hostname) {
   JobPlan plan;
   for (const ProgramLine& program : line.programs) {
@@ -124,6 +140,7 @@ int run(const std::vector<std::string>& arguments, SignalSource& signals) {
     return 0;
   }
   if (line.check_build) return run_doctor(signals);
+  if (line.started_by == StartedBy::mpirun) return run_mpirun(line, signals);
   JobPlan plan = make_plan(line, own_hostname());
   const Log log("hvdrun", line.verbose ? LogLevel::info : LogLevel::warning);
   const JobKey key = JobKey::random();

@@ -68,6 +68,17 @@ def test_the_classic_line_of_horovod_works():
     assert done.stdout.count("of 4, 4 here: 10.0") == 4
 
 
+def test_hvdrun_has_mpirun_start_the_processes():
+    allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    command = [Path(sys.prefix, "bin/hvdrun"), "--launcher", "mpi", "-oversubscribe", "-np", "2", sys.executable]
+    show = "import os; print(os.environ['OMPI_COMM_WORLD_SIZE'])\n" + SUM
+    done = subprocess.run(
+        [*command, "-c", show], env={**os.environ, **allowed}, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("of 2, 2 here: 3.0") == 2
+
+
 @pytest.mark.parametrize(
     ("launcher", "ranks", "backend"),
     [

@@ -105,6 +105,26 @@ TEST_CASE("parameters of Open MPI have a name and a value") {
   CHECK(line.programs.front().command == Arguments{"python", "train.py"});
 }
 
+TEST_CASE("mpirun may start the processes, and gets what is its own") {
+  const std::vector<std::string> typed = {"--launcher", "mpi", "-np",   "2", "--grace=3", "-mca", "btl",
+                                          "^openib",    "a",   "--mpi", ":", "-np",       "1",    "b"};
+  const CommandLine line = parse_command_line(typed);
+  CHECK(line.started_by == StartedBy::mpirun);
+  CHECK(line.for_mpirun ==
+        std::vector<std::string>{"-np", "2", "-mca", "btl", "^openib", "a", "--mpi", ":", "-np", "1", "b"});
+  CHECK(parse_command_line({"-np", "1", "a"}).started_by == StartedBy::hvdrun);
+  CHECK(parse_command_line({"--gloo", "-np", "1", "a"}).started_by == StartedBy::hvdrun);
+  CHECK(parse_command_line({"-launcher=local", "-np", "1", "a"}).started_by == StartedBy::hvdrun);
+  CHECK(parse_command_line({"--mpi", "-np", "1", "a"}).started_by == StartedBy::mpirun);
+  CHECK(parse_command_line({"--mpi", "--launcher", "mpi", "-np", "1", "a"}).started_by == StartedBy::mpirun);
+  for (const char* launcher : {"ssh", "slurm", "pigeon"}) {
+    CHECK_THROWS_WITH(parse_command_line({"--launcher", launcher, "-np", "1", "a"}),
+                      Catch::Matchers::Contains(std::string("--launcher ") + launcher));
+  }
+  CHECK_THROWS_AS(parse_command_line({"--mpi", "--gloo", "-np", "1", "a"}), InvalidArgument);
+  CHECK_THROWS_AS(parse_command_line({"--mpi", "--launcher", "local", "-np", "1", "a"}), InvalidArgument);
+}
+
 TEST_CASE("behind a colon comes another program") {
   const CommandLine line = parse_command_line({"-np", "1", "-tag-output", "-x", "A=1", "server", "-np", "9", ":", "-n",
                                                "3", "-wdir", "/tmp", "-x", "B=2", "client", "--verbose", ":", "third"});
