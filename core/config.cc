@@ -73,12 +73,18 @@ CpuBackend parse_cpu_backend(std::string_view text) {
   if (text == "auto") return CpuBackend::automatic;
   if (text == "host") return CpuBackend::host;
   if (text == "mpi") return CpuBackend::mpi;
-  throw InvalidArgument("auto, host or mpi");
+  if (text == "mpi-messages") return CpuBackend::mpi_messages;
+  throw InvalidArgument("auto, host, mpi or mpi-messages");
 }
 
 const char* cpu_backend_name(CpuBackend backend) {
-  if (backend == CpuBackend::host) return "host";
-  return backend == CpuBackend::mpi ? "mpi" : "auto";
+  switch (backend) {
+    case CpuBackend::automatic: return "auto";
+    case CpuBackend::host: return "host";
+    case CpuBackend::mpi: return "mpi";
+    case CpuBackend::mpi_messages: return "mpi-messages";
+  }
+  return "?";
 }
 
 void nothing(Config&, std::string_view) {}
@@ -178,7 +184,8 @@ const Knob kKnobs[] = {
      }},
     {"HVD_CPU_BACKEND", "HOROVOD_CPU_OPERATIONS", "auto",
      "What moves tensors in ordinary memory. host: shared memory and TCP. mpi: MPI's collectives, if MPI has started "
-     "the job. auto: shared memory inside a host, and between hosts TCP, or MPI's messages if MPI has started the job "
+     "the job. mpi-messages: shared memory inside a host, MPI's messages between hosts. auto: shared memory inside a "
+     "host, and between hosts TCP, or MPI's messages if MPI has started the job "
      "and they are measured to be faster.",
      [](Config& c, std::string_view t) { c.cpu_backend = parse_cpu_backend(t); }},
     {"HVD_MPI_LIB", "", "",

@@ -29,8 +29,9 @@ enum class JoinDivisor {
 // What moves the data of tensors in ordinary memory.
 enum class CpuBackend {
   automatic,
-  host,  // shared memory and TCP
-  mpi,
+  host,          // shared memory and TCP
+  mpi,           // MPI's collectives
+  mpi_messages,  // shared memory and MPI's messages
 };
 
 // As many bytes as the data plane finds worth it.

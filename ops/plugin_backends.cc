@@ -61,7 +61,8 @@ std::shared_ptr<PluginGroup> join_mpi_group(const BackendContext& context) {
   const CpuBackend wanted = context.config.cpu_backend;
   if (wanted == CpuBackend::host || context.topology.size == 1) return nullptr;
   const bool automatic = wanted == CpuBackend::automatic;
-  if (automatic && context.topology.hosts.size() == 1) return nullptr;
+  const bool one_host = context.topology.hosts.size() == 1;
+  if (one_host && (automatic || (wanted == CpuBackend::mpi_messages && context.config.shared_memory))) return nullptr;
   std::string objection;
   auto group = open_on_all(
       context, "mpi",
@@ -72,7 +73,7 @@ std::shared_ptr<PluginGroup> join_mpi_group(const BackendContext& context) {
       },
       objection);
   if (group) return group;
-  if (!automatic) throw Unsupported("HVD_CPU_BACKEND=mpi, but MPI cannot be used on " + objection);
+  if (!automatic) throw Unsupported("HVD_CPU_BACKEND asks for MPI, which cannot be used on " + objection);
   say(context, LogLevel::info, "data does not go through MPI: " + objection);
   return nullptr;
 }

@@ -12,7 +12,7 @@ namespace hvd {
 
 // The ranks in MPI, for its collectives and its messages; null where it is not to be used: HVD_CPU_BACKEND=host, or
 // auto and the job is on one host, not started by MPI, or a rank cannot use it, which the log tells. Throws
-// Unsupported, on every rank, if HVD_CPU_BACKEND=mpi and a rank cannot use it.
+// Unsupported, on every rank, if HVD_CPU_BACKEND asks for MPI and a rank cannot use it.
 std::shared_ptr<PluginGroup> join_mpi_group(const BackendContext& context);
 
 // A group's backend in front of the plane's others, to which it may hand calls on.

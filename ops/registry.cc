@@ -148,7 +148,7 @@ Links links_between(const BackendContext& context, const std::shared_ptr<PluginG
     const WaitPolicy policy = network_wait_policy_for(topology.local_size, topology.local_cpus);
     through_mpi = links_over(std::make_shared<PluginTransport>(mpi, topology, policy, context.abort), "mpi-messages",
                              context, members, given_costs);
-    if (context.config.cpu_backend == CpuBackend::mpi) return *through_mpi;
+    if (context.config.cpu_backend != CpuBackend::automatic) return *through_mpi;
   }
   Links through_tcp = links_over(connect_all(context), "tcp", context, members, given_costs);
   if (!through_mpi) return through_tcp;

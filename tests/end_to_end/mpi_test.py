@@ -82,14 +82,14 @@ def test_hvdrun_has_mpirun_start_the_processes():
 @pytest.mark.parametrize(
     ("launcher", "ranks", "backend"),
     [
-        ("mpirun", 2, "auto"),
+        ("mpirun", 2, "mpi-messages"),
         ("mpirun", 4, "mpi"),
-        ("mpirun", 4, "auto"),
+        ("mpirun", 4, "mpi-messages"),
         ("mpiexec", 2, "mpi"),
-        ("mpiexec", 2, "auto"),
+        ("mpiexec", 2, "mpi-messages"),
         # MPICH waits busily, which takes its time where there are fewer CPUs.
         pytest.param("mpiexec", 4, "mpi", marks=pytest.mark.long),
-        pytest.param("mpiexec", 4, "auto", marks=pytest.mark.long),
+        pytest.param("mpiexec", 4, "mpi-messages", marks=pytest.mark.long),
     ],
 )
 def test_collectives_equal_a_plain_loop(launcher, ranks, backend):
@@ -162,7 +162,7 @@ def test_mpi_without_its_launcher_is_refused_on_every_rank():
         timeout=120,
     )
     assert done.returncode != 0
-    assert "HVD_CPU_BACKEND=mpi, but MPI cannot be used on rank 0" in done.stderr
+    assert "HVD_CPU_BACKEND asks for MPI, which cannot be used on rank 0" in done.stderr
     assert "start all of the job with MPI's own launcher" in done.stderr
 
 
