@@ -89,10 +89,13 @@ void add_plugin_backend(DataPlane& plane, std::shared_ptr<PluginGroup> group, co
 }
 
 void add_named_plugins(DataPlane& plane, const BackendContext& context) {
-  for (const std::string& path : plugin_paths(context.config.plugins)) {
+  const std::vector<std::string> paths = plugin_paths(context.config.plugins);
+  for (std::size_t i = 0; i < paths.size(); ++i) {
+    const std::string& path = paths[i];
     std::string objection;
     auto group = open_on_all(
-        context, "plugin/" + path, [&path] { return std::make_shared<const PluginLibrary>(path); }, objection);
+        context, "plugin/" + std::to_string(i), [&path] { return std::make_shared<const PluginLibrary>(path); },
+        objection);
     if (group) {
       add_plugin_backend(plane, std::move(group), context);
     } else {

@@ -117,11 +117,10 @@ Meeting to_meeting(const hvd_meeting& caller) {
   if (m.size < 1 || m.rank < 0 || m.rank >= m.size) {
     throw InvalidArgument("hvd_meeting: rank " + std::to_string(m.rank) + " of " + std::to_string(m.size));
   }
-  return {
-      .rank = m.rank, .size = m.size, .one_host = m.local_size == m.size, .broadcast = [m](std::span<std::byte> bytes) {
-        const hvd_status status = m.broadcast(m.context, bytes.data(), bytes.size());
-        if (status != HVD_OK) throw Internal("the broadcast of hvd_init_with() has failed");
-      }};
+  return {.rank = m.rank, .size = m.size, .local_size = m.local_size, .broadcast = [m](std::span<std::byte> bytes) {
+            const hvd_status status = m.broadcast(m.context, bytes.data(), bytes.size());
+            if (status != HVD_OK) throw Internal("the broadcast of hvd_init_with() has failed");
+          }};
 }
 
 // For programs: stable, unlike the name for people.

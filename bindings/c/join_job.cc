@@ -54,7 +54,7 @@ MeetingPlace place_of_hvdrun(const Config& config, Deadline deadline) {
 }
 
 // Slurm gives out no secrets: MPI does, if Slurm was asked to support it, else the user.
-MeetingPlace place_of_slurm(const Launch& launch, const Config& config, const Log& log, Deadline deadline) {
+MeetingPlace place_of_slurm(const Launch& launch, const Config& config, int epoch, const Log& log, Deadline deadline) {
   std::string without_mpi = "srun was not asked to support MPI (--mpi=pmix or pmi2)";
   if (launch.mpi && config.job_key.empty()) {
     try {
@@ -68,16 +68,16 @@ MeetingPlace place_of_slurm(const Launch& launch, const Config& config, const Lo
                           std::to_string(launch.size) + ", without a secret of the job: " + without_mpi +
                           ". Set one before srun: export HVD_JOB_KEY=$(openssl rand -hex 32)");
   }
-  return meet_at({.host = launch.first_node, .port = launch.port}, JobKey::from_hex(config.job_key), launch.rank, log,
-                 deadline);
+  return meet_at({.host = launch.first_node, .port = store_port(launch, epoch)}, JobKey::from_hex(config.job_key),
+                 launch.rank, log, deadline);
 }
 
-MeetingPlace place_of(const Launch& launch, const Config& config, const Log& log, Deadline deadline) {
+MeetingPlace place_of(const Launch& launch, const Config& config, int epoch, const Log& log, Deadline deadline) {
   switch (launch.launcher) {
     case Launcher::hvdrun: return place_of_hvdrun(config, deadline);
     case Launcher::open_mpi:
     case Launcher::mpich: return meet(meet_through_launcher(launch, config), log, deadline);
-    case Launcher::slurm: return place_of_slurm(launch, config, log, deadline);
+    case Launcher::slurm: return place_of_slurm(launch, config, epoch, log, deadline);
     case Launcher::torchrun:
       throw InvalidArgument(
           "started by torchrun, whose store is reached from Python: call hvd.init() of the Python package, or "
@@ -90,8 +90,9 @@ MeetingPlace place_of(const Launch& launch, const Config& config, const Log& log
 // Ranks that share memory are those that the launcher has put on one host, unless someone says otherwise.
 void check_promise(const Launch& launch, const Config& config, const Topology& topology) {
   if (launch.local_size == 0 || !config.host_id.empty() || launch.local_size == topology.local_size) return;
-  throw Mismatch(std::string(launcher_name(launch.launcher)) + " has put " + std::to_string(launch.local_size) +
-                 " ranks on this host, but " + std::to_string(topology.local_size) +
+  throw Mismatch((launch.launcher == Launcher::none ? "the caller" : launcher_name(launch.launcher)) +
+                 std::string(" has put ") + std::to_string(launch.local_size) + " ranks on this host, but " +
+                 std::to_string(topology.local_size) +
                  " have come that can share memory: " + topology.describe(topology.rank) +
                  " may be in a container of its own; HVD_HOST_ID says which ranks are together");
 }
@@ -100,7 +101,8 @@ void check_promise(const Launch& launch, const Config& config, const Topology& t
 
 std::shared_ptr<Runtime> join_job(const Environment& environment, const std::optional<Meeting>& meeting, int epoch) {
   auto [config, warnings] = read_config(environment);
-  Launch launch = meeting ? Launch{.rank = meeting->rank, .size = meeting->size} : read_launch(environment);
+  Launch launch = meeting ? Launch{.rank = meeting->rank, .size = meeting->size, .local_size = meeting->local_size}
+                          : read_launch(environment);
   config.rank = launch.rank;
   config.size = launch.size;
   std::shared_ptr<Runtime> runtime;
@@ -110,11 +112,14 @@ std::shared_ptr<Runtime> join_job(const Environment& environment, const std::opt
     const auto job = std::make_shared<Job>();
     job->log = std::make_unique<Log>("rank " + std::to_string(config.rank), config.log_level);
     const Deadline deadline = deadline_after(config.start_timeout);
-    MeetingPlace place = meeting ? meet(*meeting, *job->log, deadline) : place_of(launch, config, *job->log, deadline);
+    MeetingPlace place =
+        meeting ? meet(*meeting, *job->log, deadline) : place_of(launch, config, epoch, *job->log, deadline);
     const std::string own_host = place.store->local_host();
+    // A store of rank 0's is new each time, hvdrun's is not.
+    const int in_store = launch.launcher == Launcher::hvdrun ? epoch : 0;
     job->server = std::move(place.server);
     job->store = std::move(place.store);
-    job->epoch_store = std::make_unique<PrefixStore>(*job->store, "epoch/" + std::to_string(epoch) + "/");
+    job->epoch_store = std::make_unique<PrefixStore>(*job->store, "epoch/" + std::to_string(in_store) + "/");
     job->runtime = std::make_unique<Runtime>(
         config, Runtime::Surroundings{.store = *job->epoch_store,
                                       .job_key = place.key,

@@ -51,8 +51,9 @@ Launch launch_of(const Environment& environment, Launcher launcher, const char* 
 }
 
 // Ports that nothing is given by chance, and few services listen on.
+constexpr int kFirstPort = 20'000, kPorts = 12'000;
+
 std::uint16_t port_of_step(const Environment& environment) {
-  constexpr std::uint64_t kFirst = 20'000, kPorts = 12'000;
   std::uint64_t hash = 14'695'981'039'346'656'037U;  // FNV-1a
   for (const char* name : {"SLURM_JOB_ID", "SLURM_STEP_ID"}) {
     const std::string* text = find(environment, name);
@@ -60,7 +61,7 @@ std::uint16_t port_of_step(const Environment& environment) {
       hash = (hash ^ static_cast<unsigned char>(c)) * 1'099'511'628'211U;
     }
   }
-  return static_cast<std::uint16_t>(kFirst + hash % kPorts);
+  return static_cast<std::uint16_t>(kFirstPort + hash % kPorts);
 }
 
 Launch slurm_launch(const Environment& environment) {
@@ -77,6 +78,17 @@ Launch slurm_launch(const Environment& environment) {
   return launch;
 }
 
+bool is_torchrun(const Environment& environment, bool by_its_agent) {
+  return has_all(environment, {"RANK", "WORLD_SIZE"}) &&
+         (by_its_agent ? has(environment, "TORCHELASTIC_RUN_ID")
+                       : has_all(environment, {"MASTER_ADDR", "MASTER_PORT"}));
+}
+
+Launch torchrun_launch(const Environment& environment) {
+  return launch_of(environment, Launcher::torchrun, "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE");
+}
+
+// One that has started a single process may have started another launcher: it is asked on.
 Launch any_launch(const Environment& environment) {
   for (const std::string prefix : {"HVD", "HOROVOD"}) {
     if (!has(environment, (prefix + "_SIZE").c_str())) continue;
@@ -85,19 +97,21 @@ Launch any_launch(const Environment& environment) {
     launch.size = number(environment, (prefix + "_SIZE").c_str(), 1);
     return launch;
   }
+  Launch found;
+  if (is_torchrun(environment, true)) found = torchrun_launch(environment);
+  if (found.size > 1) return found;
   if (has_all(environment, {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"})) {
-    return launch_of(environment, Launcher::open_mpi, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-                     "OMPI_COMM_WORLD_LOCAL_SIZE");
+    found = launch_of(environment, Launcher::open_mpi, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+                      "OMPI_COMM_WORLD_LOCAL_SIZE");
   }
-  if (has_all(environment, {"RANK", "WORLD_SIZE"}) &&
-      (has(environment, "TORCHELASTIC_RUN_ID") || has_all(environment, {"MASTER_ADDR", "MASTER_PORT"}))) {
-    return launch_of(environment, Launcher::torchrun, "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE");
-  }
+  if (found.size > 1) return found;
+  if (is_torchrun(environment, false)) found = torchrun_launch(environment);
+  if (found.size > 1) return found;
   const bool step = has_all(environment, {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_ID"});
   if (has_all(environment, {"PMI_RANK", "PMI_SIZE"}) && (!step || has(environment, "MPI_LOCALNRANKS"))) {
-    return launch_of(environment, Launcher::mpich, "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS");
+    found = launch_of(environment, Launcher::mpich, "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS");
   }
-  return step ? slurm_launch(environment) : Launch{};
+  return found.size == 1 && step ? slurm_launch(environment) : found;
 }
 
 // Each of several processes would take itself for the only one, train alone and overwrite the others' files.
@@ -128,8 +142,12 @@ const char* launcher_name(Launcher launcher) {
 Launch read_launch(const Environment& environment) {
   Launch launch = any_launch(environment);
   if (launch.launcher == Launcher::hvdrun || launch.size > 1) return launch;
-  if (launch.launcher == Launcher::none) refuse_unknown_launcher(environment);
+  refuse_unknown_launcher(environment);
   return {};
+}
+
+std::uint16_t store_port(const Launch& launch, int epoch) {
+  return static_cast<std::uint16_t>(kFirstPort + (launch.port - kFirstPort + epoch) % kPorts);
 }
 
 std::string first_of_nodelist(const std::string& nodelist) {

@@ -1,13 +1,15 @@
 // Who has started this process, and as which rank of how many: read from the variables that launchers set. Pure.
 //
 //   hvdrun             HVD_RANK, HVD_SIZE (or HOROVOD_*), HVD_STORE
+//   torchrun           RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, with TORCHELASTIC_RUN_ID
 //   mpirun (Open MPI)  OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_SIZE
-//   torchrun           RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, with TORCHELASTIC_RUN_ID or MASTER_ADDR and MASTER_PORT
+//   by hand            as torchrun, with MASTER_ADDR and MASTER_PORT
 //   mpiexec (MPICH)    PMI_RANK, PMI_SIZE, MPI_LOCALNRANKS
 //   srun               SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_STEP_NODELIST; PMIx or PMI2 variables, if Slurm was
 //                      asked for them
 //
-// The first of them whose variables are there counts: mpirun inside a Slurm allocation, say, is mpirun.
+// The first of them that has started several processes counts: mpirun inside a Slurm allocation is mpirun, and torchrun
+// that mpirun has started on each host is torchrun.
 #pragma once
 
 #include <cstdint>
@@ -37,6 +39,9 @@ struct Launch {
   std::string first_node{};  // where rank 0 is
   std::uint16_t port = 0;    // of the job's store there, the same in all processes of the step
 };
+
+// That port in the process's nth job: the last one's may not be free yet.
+std::uint16_t store_port(const Launch& launch, int epoch);
 
 // For people: "mpirun (Open MPI)".
 const char* launcher_name(Launcher launcher);

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstring>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/error.h"
@@ -18,7 +19,9 @@ namespace {
 
 constexpr std::size_t kWordBytes = 1024;
 constexpr std::size_t kMostAddresses = 16;
+constexpr std::size_t kLongestFailure = 400;
 constexpr const char* kLoopback = "127.0.0.1";
+constexpr std::uint32_t kLinkLocal = 169 << 8 | 254;  // 169.254.0.0/16: what a host calls itself without a network
 
 // Under which other hosts may reach this one, in the system's order.
 std::vector<std::string> own_addresses() {
@@ -30,6 +33,7 @@ std::vector<std::string> own_addresses() {
     if (!usable || entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET) continue;
     sockaddr_in address{};
     std::memcpy(&address, entry->ifa_addr, sizeof address);
+    if ((ntohl(address.sin_addr.s_addr) >> 16) == kLinkLocal) continue;
     std::array<char, INET_ADDRSTRLEN> text{};
     inet_ntop(AF_INET, &address.sin_addr, text.data(), text.size());
     addresses.emplace_back(text.data());
@@ -39,8 +43,9 @@ std::vector<std::string> own_addresses() {
   return addresses;
 }
 
-// What rank 0 tells.
+// What rank 0 tells: where its store is, or why it has none.
 struct Word {
+  std::string failure;
   JobKey key;
   std::uint16_t port = 0;
   std::vector<std::string> hosts;
@@ -48,6 +53,7 @@ struct Word {
 
 Bytes encode(const Word& word) {
   ByteWriter writer;
+  writer.put_string(std::string_view(word.failure).substr(0, kLongestFailure));
   writer.put_string(word.key.to_hex());
   writer.put(word.port);
   writer.put(static_cast<std::uint32_t>(word.hosts.size()));
@@ -59,7 +65,10 @@ Bytes encode(const Word& word) {
 
 Word parse(std::span<const std::byte> bytes) {
   ByteReader reader(bytes);
-  Word word{.key = JobKey::from_hex(reader.get_string()), .port = reader.get<std::uint16_t>(), .hosts = {}};
+  const std::string failure = reader.get_string();
+  if (!failure.empty()) throw Aborted("rank 0 cannot host the job's store: " + failure);
+  Word word{
+      .failure = {}, .key = JobKey::from_hex(reader.get_string()), .port = reader.get<std::uint16_t>(), .hosts = {}};
   const auto count = reader.get_count(1);
   for (std::uint32_t i = 0; i < count && i < kMostAddresses; ++i) word.hosts.push_back(reader.get_string());
   return word;
@@ -88,13 +97,17 @@ MeetingPlace meet(const Meeting& meeting, const Log& log, Deadline deadline) {
   Bytes bytes(kWordBytes);
   if (meeting.rank == 0) {
     word.key = JobKey::random();
-    server = std::make_unique<StoreServer>(word.key, meeting.one_host ? kLoopback : "0.0.0.0", log);
-    word.port = server->address().port;
-    word.hosts = meeting.one_host ? std::vector<std::string>{kLoopback} : own_addresses();
+    try {
+      server = std::make_unique<StoreServer>(word.key, meeting.one_host() ? kLoopback : "0.0.0.0", log);
+      word.port = server->address().port;
+      word.hosts = meeting.one_host() ? std::vector<std::string>{kLoopback} : own_addresses();
+    } catch (const std::exception& error) {
+      word.failure = error.what();  // the others wait for a word, whatever it is
+    }
     bytes = encode(word);
   }
   meeting.broadcast(bytes);
-  if (meeting.rank != 0) word = parse(bytes);
+  word = parse(bytes);
   auto store = connect_to_any(word, meeting.rank, deadline);
   return {.key = word.key, .server = std::move(server), .store = std::move(store)};
 }

@@ -17,9 +17,11 @@ namespace hvd {
 struct Meeting {
   int rank = 0;
   int size = 1;
-  bool one_host = false;  // all ranks are on one host, for certain
+  int local_size = 0;  // ranks on this host; 0: not known
   // All ranks call together: rank 0's bytes are then everyone's. Whoever can read them can join the job. Throws.
   std::function<void(std::span<std::byte> bytes)> broadcast;
+
+  bool one_host() const { return local_size == size; }
 };
 
 // A store that all ranks have found; on rank 0, also its server.
@@ -29,7 +31,8 @@ struct MeetingPlace {
   std::unique_ptr<TcpStore> store;
 };
 
-// All ranks of the meeting call together. Throws what broadcast() throws; Timeout or PeerLost if the store cannot be
+// All ranks of the meeting call together. Throws what broadcast() throws; rank 0's reason, on every rank, if it cannot
+// host a store; Timeout or PeerLost if the store cannot be
 // reached at any of rank 0's addresses.
 MeetingPlace meet(const Meeting& meeting, const Log& log, Deadline deadline);
 

@@ -17,12 +17,10 @@ Meeting meet_through_mpi(const Launch& launch, const std::string& mpi_library) {
                    ": the launcher and the library belong to different installations of MPI (HVD_MPI_LIB chooses "
                    "another library)");
   }
-  return {.rank = rank,
-          .size = size,
-          .one_host = launch.local_size == launch.size,
-          .broadcast = [library](std::span<std::byte> bytes) {
-            library->check(library->table().launch->broadcast(bytes.data(), bytes.size()));
-          }};
+  return {
+      .rank = rank, .size = size, .local_size = launch.local_size, .broadcast = [library](std::span<std::byte> bytes) {
+        library->check(library->table().launch->broadcast(bytes.data(), bytes.size()));
+      }};
 }
 
 }  // namespace hvd

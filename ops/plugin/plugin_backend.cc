@@ -70,6 +70,7 @@ void PluginBackend::run(const CollectiveCall& call) {
                     " of process set " + std::to_string(call.set->id));
   } catch (...) {
     group_->set_failed();
+    if (thread_.lost()) group_->set_hand_on(nullptr);
     throw;
   }
 }

@@ -24,12 +24,9 @@ PluginGroup::PluginGroup(std::shared_ptr<const PluginLibrary> library, const Top
       job_ranks_(topology.job_ranks.begin(), topology.job_ranks.end()) {
   host_ = {.struct_size = sizeof host_,
            .context = this,
-           .log =
-               [](void* self, std::int32_t level, const char* text) {
-                 const auto& group = *static_cast<const PluginGroup*>(self);
-                 group.log_.write(level_of(level), std::string(group.library_->name()) + ": " + text);
-               },
-           .is_stopped = [](void* self) { return static_cast<const PluginGroup*>(self)->abort_.raised() ? 1 : 0; },
+           .log = [](void* self, std::int32_t level,
+                     const char* text) { static_cast<const PluginGroup*>(self)->log(level, text); },
+           .is_stopped = [](void* self) { return static_cast<const PluginGroup*>(self)->is_stopped() ? 1 : 0; },
            .hand_on = [](void* self,
                          const hvd_plugin_call* call) { return static_cast<PluginGroup*>(self)->hand_on(*call); }};
   group_ = {.struct_size = sizeof group_, .rank = topology.rank, .size = topology.size, .job_ranks = job_ranks_.data()};
@@ -62,7 +59,21 @@ hvd_status PluginGroup::hand_on(const hvd_plugin_call& call) noexcept {
   return static_cast<hvd_status>(handed_on_.code());
 }
 
+void PluginGroup::log(std::int32_t level, const char* text) const {
+  const std::lock_guard lock(asking_host_);
+  if (!abandoned_) log_.write(level_of(level), std::string(library_->name()) + ": " + text);
+}
+
+bool PluginGroup::is_stopped() const {
+  const std::lock_guard lock(asking_host_);
+  return abandoned_ || abort_.raised();
+}
+
 void PluginGroup::abandon(std::shared_ptr<PluginGroup> group) {
+  {
+    const std::lock_guard lock(group->asking_host_);
+    group->abandoned_ = true;
+  }
   static_cast<void>(new std::shared_ptr<PluginGroup>(std::move(group)));
 }
 

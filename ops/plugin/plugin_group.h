@@ -39,15 +39,20 @@ class PluginGroup {
 
   // Not all that was begun has ended: the plugin is told when the group is closed.
   void set_failed() { failed_ = true; }
-  // A call is still in the plugin, and may be for ever: the group, and this object, are never closed.
+  // A call is still in the plugin, and may be for ever: the group, and this object, are never closed. What it asks its
+  // host for from here on is in vain, for the host may be gone.
   static void abandon(std::shared_ptr<PluginGroup> group);
 
  private:
   hvd_status hand_on(const hvd_plugin_call& call) noexcept;
+  void log(std::int32_t level, const char* text) const;
+  bool is_stopped() const;
 
   const std::shared_ptr<const PluginLibrary> library_;
   const AbortFlag& abort_;
   const Log& log_;
+  mutable std::mutex asking_host_;
+  bool abandoned_ = false;  // guarded by asking_host_
   std::mutex handing_on_;
   HandOn hand_on_;    // guarded by handing_on_
   Status handed_on_;  // how that has ended, in the call under way

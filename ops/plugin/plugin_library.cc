@@ -52,15 +52,19 @@ PluginLibrary::PluginLibrary(const std::string& path) {
   table_ = get(HVD_PLUGIN_ABI_VERSION);
   if (const char* const missing = what_is_missing(table_)) throw Unsupported(not_available(path, missing));
   const hvd_status status = table_->self_test();
-  if (status != HVD_OK) throw Unsupported(not_available(path, table_->last_error()));
+  if (status != HVD_OK) throw Unsupported(not_available(path, last_error()));
 }
 
 void PluginLibrary::check(hvd_status status) const {
   if (status == HVD_OK) return;
   const bool known = status > HVD_OK && status <= HVD_INTERNAL;
-  const char* const text = table_->last_error();
   throw Error(known ? static_cast<StatusCode>(status) : StatusCode::internal,
-              std::string(name()) + ": " + (text != nullptr ? text : "no reason given"));
+              std::string(name()) + ": " + last_error());
+}
+
+std::string PluginLibrary::last_error() const {
+  const char* const text = table_->last_error();
+  return text != nullptr ? text : "no reason given";
 }
 
 std::vector<std::string> plugin_paths(const std::string& list) {

@@ -24,6 +24,8 @@ class PluginLibrary {
   void check(hvd_status status) const;
 
  private:
+  std::string last_error() const;
+
   const hvd_plugin* table_ = nullptr;
 };
 

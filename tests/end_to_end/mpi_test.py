@@ -261,3 +261,54 @@ def test_an_exception_on_one_rank_ends_all(tmp_path):
     code, output = run("mpirun", 2, sys.executable, program, limit_s=60, HVD_CPU_BACKEND="mpi")
     assert code != 0 and "killed after" not in output
     assert "my own mistake" in output
+
+
+@pytest.mark.parametrize("launcher", MPIS)
+def test_the_highest_of_what_is_no_number_is_the_same_on_every_rank(launcher):
+    program = (
+        "import hvd.torch as hvd, torch\n"
+        "hvd.init()\n"
+        "values = torch.tensor([[float('nan'), 1.0, 0.0], [1.0, float('nan'), -0.0]])[hvd.rank()]\n"
+        "highest = hvd.allreduce(values, op=hvd.Max)\n"
+        "assert highest.isnan().tolist() == [True, True, False], highest\n"
+        "bits = hvd.allgather(highest.view(torch.int32)).view(2, 3)\n"
+        "assert bits[0].tolist() == bits[1].tolist(), bits\n"
+    )
+    code, output = run(launcher, 2, sys.executable, "-c", program, HVD_CPU_BACKEND="mpi")
+    assert code == 0, output
+
+
+@pytest.mark.parametrize("launcher", MPIS)
+def test_a_forked_child_leaves_mpi_alone(launcher):
+    program = (
+        "import os, sys, hvd\n"
+        "hvd.init()\n"
+        "child = os.fork()\n"
+        "if child == 0: sys.exit(7)\n"
+        "assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7\n"
+        "print('the child has ended', flush=True)\n"
+    )
+    code, output = run(launcher, 2, sys.executable, "-c", program, limit_s=60)
+    assert code == 0 and output.count("the child has ended") == 2, output
+
+
+def test_processes_that_are_not_in_a_communicator_have_no_set(tmp_path):
+    pytest.importorskip("mpi4py")
+    program = tmp_path / "program.py"
+    program.write_text(
+        "from mpi4py import MPI\n"
+        "import hvd.torch as hvd, torch\n"
+        "world = MPI.COMM_WORLD\n"
+        "sub = world.Split(0 if world.rank < 2 else MPI.UNDEFINED)\n"
+        "own = hvd.ProcessSet(sub)\n"
+        "hvd.init(world, process_sets=[own])\n"
+        "assert own.included() == (world.rank < 2)\n"
+        "if own.included(): assert hvd.allreduce(torch.ones(1), op=hvd.Sum, process_set=own).item() == 2\n"
+        "hvd.shutdown()\n"
+        "if world.rank == 0: hvd.init(MPI.COMM_SELF); hvd.shutdown()\n"
+        "hvd.init(world)\n"
+        "assert hvd.size() == 3\n"
+        "print('all is well')\n"
+    )
+    code, output = run("mpirun", 3, sys.executable, program, limit_s=60, MPI4PY_LIBMPI="libmpi.so.40")
+    assert code == 0 and output.count("all is well") == 3, output

@@ -101,6 +101,12 @@ def test_srun_needs_no_key_where_it_serves_mpi(srun, mpi):
     assert output.count("of 2: 3.0") == 4
 
 
+def test_srun_with_a_key_joins_again(srun):
+    code, output = srun("-n", "2", sys.executable, "-c", TWICE, HVD_JOB_KEY=secrets.token_hex(32))
+    assert code == 0, output
+    assert output.count("of 2: 3.0") == 4
+
+
 def test_srun_without_a_key_says_how_to_set_one(srun):
     code, output = srun("-n", "2", sys.executable, "-c", TWICE)
     assert code != 0

@@ -43,6 +43,7 @@ def init(comm: Any = None, process_sets: Iterable[ProcessSet] | str | None = Non
         _native.init()
     else:
         _native.init_with(found.rank, found.size, found.local_size, found.broadcast)
+        found.forget()
     if job is not None and not by_mpi4py:
         _require_all(sorted(int(rank) for rank in job))
     for process_set in given_sets:

@@ -24,6 +24,7 @@ class Meeting:
     size: int
     local_size: int  # ranks on this host; 0: not known
     broadcast: Callable[[bytes | None], bytes]  # of rank 0's bytes, on all ranks
+    forget: Callable[[], None] = lambda: None  # the word, once all have joined
 
 
 def is_communicator(value: object) -> bool:
@@ -37,7 +38,10 @@ def through_communicator(comm: Any) -> Meeting:
     Raises:
         ValueError: mpi4py belongs to another MPI than the launcher, so that in it every process is alone.
     """
-    launcher, rank, size, _ = _native.launch()
+    try:
+        launcher, rank, size, _ = _native.launch()
+    except ValueError:  # variables that make no sense: it is the communicator that counts
+        return Meeting(comm.Get_rank(), comm.Get_size(), 0, lambda word: comm.bcast(word, root=0))
     world = getattr(sys.modules.get("mpi4py.MPI"), "COMM_WORLD", comm)
     if launcher in ("open_mpi", "mpich") and world.Get_size() == 1:
         raise ValueError(
@@ -54,7 +58,10 @@ def through_torchrun() -> Meeting | None:
         ValueError: PyTorch, whose store torchrun runs, cannot be imported, or the variables it sets are not all there.
     """
     launcher, rank, size, local_size = _native.launch()
-    return Meeting(rank, size, local_size, _Word(rank)) if launcher == "torchrun" else None
+    if launcher != "torchrun":
+        return None
+    word = _Word(rank)
+    return Meeting(rank, size, local_size, word, word.forget)
 
 
 _times = itertools.count()
@@ -66,18 +73,22 @@ class _Word:
 
     def __init__(self, rank: int) -> None:
         self.rank = rank
-        self.key = f"hvd/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{next(_times)}"
+        self.key = ""
+        self.store: Any = None  # rank 0's: others may still ask it
 
     def __call__(self, word: bytes | None) -> bytes:
+        self.key = f"hvd/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{next(_times)}"
         store = _store(self.rank)
-        if word is not None:
-            store.set(self.key, word)
-            _kept.append(store)  # others may still ask it
-            return word
-        return store.get(self.key)
+        if word is None:
+            return store.get(self.key)
+        store.set(self.key, word)
+        self.store = store
+        return word
 
-
-_kept: list[Any] = []
+    def forget(self) -> None:
+        if self.store is not None:
+            self.store.delete_key(self.key)
+            self.store = None
 
 
 def _store(rank: int) -> Any:

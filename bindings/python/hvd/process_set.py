@@ -31,8 +31,9 @@ class ProcessSet:
         return self._ranks
 
     def _find_ranks(self) -> None:
-        if self._ranks is None and self._communicator is not None:
-            self._ranks = sorted(self._communicator.allgather(_native.rank()))
+        if self._ranks is None:
+            # One that is null (COMM_NULL) is that of a process which is no member.
+            self._ranks = sorted(self._communicator.allgather(_native.rank())) if self._communicator else []
 
     def size(self) -> int | None:
         """Number of members; None if not initialised."""
@@ -100,7 +101,7 @@ def register_everywhere(process_set: ProcessSet, job: Any) -> None:
         add_process_set(process_set)
         return
     process_set._find_ranks()
-    for ranks in sorted(set(job.allgather(tuple(process_set.ranks or ())))):
+    for ranks in sorted({ranks for ranks in job.allgather(tuple(process_set.ranks or ())) if ranks}):
         add_process_set(process_set if list(ranks) == process_set.ranks else ProcessSet(ranks))
 
 
@@ -122,6 +123,8 @@ def remove_process_set(process_set: ProcessSet) -> bool:
 
 def _forget(process_set: ProcessSet) -> None:
     process_set.process_set_id = None
+    if process_set._communicator is not None:
+        process_set._ranks = None  # its processes may have other numbers in the next job
     if process_set in _registered:
         _registered.remove(process_set)
 

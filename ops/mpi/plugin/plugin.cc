@@ -72,7 +72,12 @@ void close_group(void* opened, int failed) {
 }
 
 hvd_status run(void* opened, const hvd_plugin_call* call) {
-  return guarded([&] { group_of(opened).run(*call); });
+  const hvd_status status = guarded([&] {
+    const InMpi counted;
+    group_of(opened).run(*call);
+  });
+  if (status != HVD_OK) give_up();
+  return status;
 }
 
 hvd_status join_job(int32_t* rank, int32_t* size) {

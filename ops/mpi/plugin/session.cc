@@ -1,5 +1,7 @@
 #include "ops/mpi/plugin/session.h"
 
+#include <unistd.h>
+
 #include <array>
 #include <atomic>
 #include <cstdlib>
@@ -10,10 +12,14 @@ namespace hvd::mpi {
 namespace {
 
 std::atomic<bool> given_up{false};
+std::atomic<int> calls_under_way{0};
+pid_t initialised_in = 0;  // a forked child is not in MPI
 
 void finalize_at_exit() {
   int finalized = 0;
-  if (given_up || MPI_Finalized(&finalized) != MPI_SUCCESS || finalized != 0) return;
+  if (given_up || calls_under_way > 0 || getpid() != initialised_in || MPI_Finalized(&finalized) != MPI_SUCCESS ||
+      finalized != 0)
+    return;
   MPI_Finalize();
 }
 
@@ -52,6 +58,7 @@ void join() {
   if (is(MPI_Initialized)) return;
   int level = MPI_THREAD_SINGLE;
   check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level), "initialising MPI");
+  initialised_in = getpid();
   std::atexit(finalize_at_exit);
 }
 
@@ -77,5 +84,8 @@ void at_finalize(void (*give_back)()) {
 }
 
 void give_up() { given_up = true; }
+
+InMpi::InMpi() { ++calls_under_way; }
+InMpi::~InMpi() { --calls_under_way; }
 
 }  // namespace hvd::mpi

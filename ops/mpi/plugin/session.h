@@ -37,8 +37,17 @@ int thread_level();
 // Has it called before MPI is finalised, by whomever: what was made in MPI is to be given back then.
 void at_finalize(void (*give_back)());
 
-// Something went wrong in the middle of communication: at exit MPI is not finalised, which might wait for ever, and the
-// launcher sees that.
+// At exit MPI is not finalised, which might wait for ever, and the launcher sees that: something went wrong in the
+// middle of communication, or
 void give_up();
+
+// a thread is still in one of MPI's calls, and may be for ever. Is counted as such while this exists.
+class InMpi {
+ public:
+  InMpi();
+  ~InMpi();
+  InMpi(const InMpi&) = delete;
+  InMpi& operator=(const InMpi&) = delete;
+};
 
 }  // namespace hvd::mpi

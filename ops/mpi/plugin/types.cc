@@ -16,12 +16,14 @@ void reduce_pair(void* in, void* inout, int* count, MPI_Datatype* /*type*/) {
   reduce({.dtype = kDType, .op = kOp}, kDType, inputs, kDType, inout, static_cast<std::size_t>(*count));
 }
 
-// Made at first use, and until MPI ends.
+// Made at first use, and until MPI ends. Of equal values, and of NaNs, the last counts (reduce.h): the order of ranks
+// has to be kept for the lowest and the highest, so that all ranks get the same.
 template <DType kDType, ReduceOp kOp>
 MPI_Op own_op() {
+  constexpr int kCommutes = kOp == ReduceOp::sum || kOp == ReduceOp::product ? 1 : 0;
   static MPI_Op op = [] {
     MPI_Op made = MPI_OP_NULL;
-    check(MPI_Op_create(reduce_pair<kDType, kOp>, 1, &made), "making an operation for 16-bit floats");
+    check(MPI_Op_create(reduce_pair<kDType, kOp>, kCommutes, &made), "making an operation of our own");
     at_finalize([] { MPI_Op_free(&op); });
     return made;
   }();
@@ -71,6 +73,10 @@ MPI_Datatype type_of(DType dtype) {
 MPI_Op op_of(DType dtype, ReduceOp op) {
   if (dtype == DType::float16) return own_op_of<DType::float16>(op);
   if (dtype == DType::bfloat16) return own_op_of<DType::bfloat16>(op);
+  // MPI's own lowest and highest of NaNs and of zeros with signs differ from rank to rank in some libraries.
+  const bool is_extreme = op == ReduceOp::min || op == ReduceOp::max;
+  if (is_extreme && dtype == DType::float32) return own_op_of<DType::float32>(op);
+  if (is_extreme && dtype == DType::float64) return own_op_of<DType::float64>(op);
   switch (op) {
     case ReduceOp::sum: return MPI_SUM;
     case ReduceOp::min: return MPI_MIN;

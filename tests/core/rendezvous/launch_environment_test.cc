@@ -51,6 +51,14 @@ TEST_CASE("launch environment: each launcher is known by its variables, and the 
       {"srun with PMI2", with(kSlurm, {{"PMI_RANK", "2"}, {"PMI_SIZE", "4"}, {"PMI_FD", "9"}}), Launcher::slurm, 2, 4,
        0},
       {"torchrun in an allocation", with(kTorchrun, kSlurm), Launcher::torchrun, 1, 4, 2},
+      {"mpirun that starts torchrun on each host", with(kTorchrun, kOpenMpi), Launcher::torchrun, 1, 4, 2},
+      {"variables by hand under mpirun", with(kOpenMpi, without(kTorchrun, "TORCHELASTIC_RUN_ID")), Launcher::open_mpi,
+       3, 8, 4},
+      {"torchrun under mpirun for one", with({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}}, kTorchrun),
+       Launcher::torchrun, 1, 4, 2},
+      {"mpiexec where variables by hand are for one",
+       with({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}}, kMpich), Launcher::mpich,
+       1, 2, 2},
       {"torchrun for one", with({{"WORLD_SIZE", "1"}, {"RANK", "0"}}, kTorchrun), Launcher::none, 0, 1, 0},
       {"hvdrun in an allocation", with({{"HVD_SIZE", "2"}, {"HVD_RANK", "1"}}, kSlurm), Launcher::hvdrun, 1, 2, 0},
       {"hvdrun in a job of mpirun's", with({{"HOROVOD_SIZE", "1"}}, kOpenMpi), Launcher::hvdrun, 0, 1, 0},
@@ -71,6 +79,8 @@ TEST_CASE("launch environment: a step of Slurm has a node and a port, and may ha
   CHECK(launch.port < 32'000);
   CHECK(read_launch(with({{"SLURM_PROCID", "0"}}, kSlurm)).port == launch.port);
   CHECK(read_launch(with({{"SLURM_STEP_ID", "1"}}, kSlurm)).port != launch.port);
+  CHECK(store_port(launch, 1) != store_port(launch, 2));
+  CHECK(store_port(launch, 11'999) >= 20'000);
   CHECK(read_launch(with({{"PMIX_RANK", "2"}}, kSlurm)).mpi == MpiKind::open_mpi);
   CHECK(read_launch(with({{"PMI_FD", "9"}}, kSlurm)).mpi == MpiKind::mpich);
 }

@@ -1,6 +1,8 @@
 // Ranks as threads that meet by one word of rank 0's.
 #include "core/rendezvous/meeting.h"
 
+#include <sys/resource.h>
+
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
@@ -50,7 +52,7 @@ TEST_CASE("meeting: all ranks find the store that rank 0 hosts") {
         const auto at = static_cast<std::size_t>(rank);
         places[at] = meet({.rank = rank,
                            .size = kRanks,
-                           .one_host = one_host,
+                           .local_size = one_host ? kRanks : 0,
                            .broadcast = [&, rank](std::span<std::byte> bytes) { word.broadcast(rank, bytes); }},
                           log, deadline_after(30s));
         places[at].store->set("from/" + std::to_string(rank), std::to_string(rank));
@@ -63,6 +65,36 @@ TEST_CASE("meeting: all ranks find the store that rank 0 hosts") {
     CHECK(places[3].key.to_hex() == places[0].key.to_hex());
   }
   CHECK(heard == std::vector<std::string>{"1", "2", "3", "0"});
+}
+
+TEST_CASE("meeting: if rank 0 cannot host the store, all hear why") {
+  const Log log("test", LogLevel::off);
+  Word word;
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  const rlimit none{.rlim_cur = 0, .rlim_max = limit.rlim_max};
+  const auto meet_as = [&](int rank) {
+    return meet({.rank = rank,
+                 .size = 2,
+                 .local_size = 2,
+                 .broadcast = [&word, rank](std::span<std::byte> bytes) { word.broadcast(rank, bytes); }},
+                log, deadline_after(30s));
+  };
+  setrlimit(RLIMIT_NOFILE, &none);
+  std::string first, second;
+  try {
+    meet_as(0);
+  } catch (const Error& error) {
+    first = error.what();
+  }
+  setrlimit(RLIMIT_NOFILE, &limit);
+  try {
+    meet_as(1);
+  } catch (const Error& error) {
+    second = error.what();
+  }
+  CHECK_THAT(first, Catch::Matchers::StartsWith("rank 0 cannot host the job's store: "));
+  CHECK(second == first);
 }
 
 TEST_CASE("meeting: a word that is not rank 0's is refused") {
