@@ -152,7 +152,7 @@ std::uint16_t store_port(const Launch& launch, int epoch) {
 
 std::string first_of_nodelist(const std::string& nodelist) {
   const std::size_t end = nodelist.find_first_of(",[");
-  const std::string prefix = nodelist.substr(0, end);
+  std::string prefix = nodelist.substr(0, end);
   if (end == std::string::npos || nodelist[end] == ',') {
     if (prefix.empty()) throw InvalidArgument("SLURM_STEP_NODELIST='" + nodelist + "' names no node");
     return prefix;
