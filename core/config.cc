@@ -69,9 +69,15 @@ JoinDivisor parse_join_divisor(std::string_view text) {
   throw InvalidArgument("all or contributing");
 }
 
+JoinScope parse_join_scope(std::string_view text) {
+  if (text == "all") return JoinScope::all;
+  if (text == "allreduce") return JoinScope::allreduce;
+  throw InvalidArgument("all or allreduce");
+}
+
 CpuBackend parse_cpu_backend(std::string_view text) {
   if (text == "auto") return CpuBackend::automatic;
-  if (text == "host") return CpuBackend::host;
+  if (text == "host" || text == "gloo" || text == "ccl") return CpuBackend::host;  // the latter are Horovod's
   if (text == "mpi") return CpuBackend::mpi;
   if (text == "mpi-messages") return CpuBackend::mpi_messages;
   throw InvalidArgument("auto, host, mpi or mpi-messages");
@@ -111,7 +117,7 @@ const Knob kKnobs[] = {
      [](Config& c, std::string_view t) { c.store = t; }},
     {"HVD_JOB_KEY", "", "",
      "The job's secret, 64 hexadecimal digits: every connection proves that it knows it. Set by hvdrun, fresh for each "
-     "job.",
+     "job; to be set for srun without MPI, and with TF_CONFIG.",
      [](Config& c, std::string_view t) { c.job_key = t; }},
     {"HVD_HOST_ID", "", "",
      "Ranks with the same value share memory. Empty: found out from the kernel's boot id and the namespaces.",
@@ -134,6 +140,10 @@ const Knob kKnobs[] = {
      "By what an average is divided while some ranks have joined: all, the number of all ranks; contributing, of those "
      "that have not joined.",
      [](Config& c, std::string_view t) { c.join_divisor = parse_join_divisor(t); }},
+    {"HVD_JOIN_SCOPE", "", "all",
+     "Which collectives go on without ranks that have joined: all that can; allreduce, only that, and the others "
+     "fail, as Horovod's do.",
+     [](Config& c, std::string_view t) { c.join_scope = parse_join_scope(t); }},
     {"HVD_FUSION_THRESHOLD", "HOROVOD_FUSION_THRESHOLD", "auto",
      "Bytes of small tensors that are reduced as one bucket. 0: each tensor by itself; auto: 8 MiB inside a host, "
      "between hosts up to 64 MiB, as the links' costs suggest.",
@@ -175,7 +185,7 @@ const Knob kKnobs[] = {
     {"HVD_STALL_SHUTDOWN_TIME_SECONDS", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "0",
      "Seconds after which such an operation ends with an error on the ranks that wait. 0: never.",
      [](Config& c, std::string_view t) { c.stall_limit = parse_seconds(t); }},
-    {"HVD_COLLECTIVE_TIMEOUT_SECONDS", "", "300",
+    {"HVD_COLLECTIVE_TIMEOUT_SECONDS", "HOROVOD_GLOO_TIMEOUT_SECONDS", "300",
      "Seconds that a rank waits for a live but silent peer in the middle of a collective before it gives up the job. "
      "0: as long as the peer lives.",
      [](Config& c, std::string_view t) {
@@ -234,8 +244,11 @@ const Knob kKnobs[] = {
     {"HVD_GPU_THROUGH_HOST", "", "0",
      "1: what NCCL cannot do with GPU tensors, everything if there is no NCCL, goes through the host's memory: two "
      "more "
-     "copies, during which the engine waits. 0: it is an error.",
+     "copies, during which the engine waits. TensorFlow's GPU tensors all go that way then. 0: it is an error.",
      [](Config& c, std::string_view t) { c.gpu_through_host = parse_flag(t); }},
+    {"HVD_TENSORFLOW_UNTESTED", "", "0",
+     "1: hvd.tensorflow is imported also with a TensorFlow newer than those that it was tried with.",
+     [](Config&, std::string_view t) { parse_flag(t); }},  // read in Python
 };
 
 const Knob* find_knob(std::string_view name) {
@@ -311,6 +324,7 @@ ConfigResult read_config(const Environment& environment) {
 
 std::vector<std::string> shared_settings(const Config& config) {
   return {std::string("HVD_JOIN_DIVISOR=") + (config.join_divisor == JoinDivisor::all ? "all" : "contributing"),
+          std::string("HVD_JOIN_SCOPE=") + (config.join_scope == JoinScope::all ? "all" : "allreduce"),
           "HVD_FUSION_THRESHOLD=" + (config.fusion_threshold_bytes == kAutomaticThreshold
                                          ? "auto"
                                          : std::to_string(config.fusion_threshold_bytes)),

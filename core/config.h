@@ -26,6 +26,12 @@ enum class JoinDivisor {
   contributing,  // of those that have not joined
 };
 
+// What goes on without ranks that have joined.
+enum class JoinScope {
+  all,        // every collective that can
+  allreduce,  // allreduce and barrier; the others fail, as Horovod's do
+};
+
 // What moves the data of tensors in ordinary memory.
 enum class CpuBackend {
   automatic,
@@ -52,6 +58,7 @@ struct Config {
   bool timeline_marks_rounds = false;
 
   JoinDivisor join_divisor = JoinDivisor::all;
+  JoinScope join_scope = JoinScope::all;
   std::int64_t fusion_threshold_bytes = 0;
   Duration coalescing{};  // how long an answer may wait for more
   bool autotune = false;

@@ -81,8 +81,9 @@ std::shared_ptr<PluginGroup> join_mpi_group(const BackendContext& context) {
 void add_plugin_backend(DataPlane& plane, std::shared_ptr<PluginGroup> group, const BackendContext& context) {
   std::vector<Backend*> others;
   for (const auto& backend : plane.backends) others.push_back(backend.get());
-  // A call is handed to another thread of this rank.
-  const WaitPolicy policy = wait_policy_for(2 * context.topology.local_size, context.topology.local_cpus);
+  // A call is handed to another thread of this rank: where the two share a CPU, whoever waits is to leave it at once.
+  WaitPolicy policy = wait_policy_for(2 * context.topology.local_size, context.topology.local_cpus);
+  policy.yields = 0;
   // Destroyed before those that it hands on to.
   plane.backends.push_back(std::make_unique<PluginBackend>(std::move(group), std::move(others), policy, context.abort,
                                                            context.config.collective_timeout));

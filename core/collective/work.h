@@ -26,6 +26,10 @@ class Work {
   bool awaited() const { return awaited_.load(std::memory_order_acquire); }
   void set_awaited() { awaited_.store(true, std::memory_order_release); }
 
+  // Instead of waiting: has `callback(context)` called once when done, on the engine's thread after this object's last
+  // change there, or at once on this one if it is done already. The callback must not wait for anything. Once.
+  void call_when_done(void (*callback)(void*), void* context);
+
   // How it ended. Requires done().
   const Status& status() const { return status_; }
 
@@ -34,8 +38,8 @@ class Work {
   bool wait_until_over(Deadline deadline) { return wait(deadline) && (!on_device || on_device->wait(deadline)); }
   Status outcome() const { return status_.ok() && on_device ? on_device->status() : status_; }
 
-  // Engine thread, once, after the results below are in place. True if somebody sleeps, whom wake() is to tell: so that
-  // one who waits for many is woken when all are done.
+  // Engine thread, once, after the results below are in place. True if somebody sleeps or is to be called, whom wake()
+  // is to tell: so that one who waits for many is woken when all are done.
   [[nodiscard]] bool complete(const Status& status);
   void wake();
 
@@ -48,10 +52,13 @@ class Work {
   std::shared_ptr<DeviceCompletion> on_device;  // null: nothing is on a device
 
  private:
-  static constexpr std::uint32_t kOpen = 0, kSleptOn = 1, kDone = 2;
+  static constexpr std::uint32_t kOpen = 0, kSleptOn = 1, kDone = 2, kToCall = 3;
 
   std::atomic<std::uint32_t> state_{kOpen};
   std::atomic<bool> awaited_{false};
+  void (*callback_)(void*) = nullptr;  // set before state_ is kToCall
+  void* callback_context_ = nullptr;
+  bool is_to_call_ = false;  // the engine's, from complete() to wake()
   Status status_;
 };
 

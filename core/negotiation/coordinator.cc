@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/negotiation/request_check.h"
+#include "core/submission/made_up_names.h"
 
 namespace hvd {
 namespace {
@@ -23,6 +24,7 @@ Coordinator::Coordinator(const CoordinatorOptions& options, DescribeRank describ
       describe_rank_(std::move(describe_rank)),
       cache_(options.cache_capacity),
       stalls_(stall_inspector_for(options)),
+      join_scope_(options.join_scope),
       locks_(options.locks),
       answers_(options.answers) {
   for (const auto& [source, ranks] : options.sources) sources_[source].ranks = ranks;
@@ -232,7 +234,7 @@ void Coordinator::settle_round(Operation& operation, TimePoint now) {
   const RankSet absent = difference(joined_, operation.asked);
   std::string need;
   absent.for_each([&](int rank) {
-    if (need.empty()) need = find_need(agreement_on(operation), operation.asked, rank, describe_rank_);
+    if (need.empty()) need = find_need(agreement_on(operation), operation.asked, rank, join_scope_, describe_rank_);
   });
   if (!need.empty()) return fail_round(operation, Status(StatusCode::mismatch, std::move(need)));
   if (operation.asked.count() + absent.count() == all_.count()) make_ready(operation, now);
@@ -290,7 +292,9 @@ void Coordinator::execute_round(Operation& operation) {
     const std::string text = operation_text(response.request.collective, response.request.name);
     return fail_round(operation, Status(StatusCode::mismatch, text + ": " + overflow));
   }
-  response.slot = complete ? slot_for(operation) : kNoSlot;
+  // What does not come again would only drive out what does; and small things that live on in between large ones make
+  // the heap of a program with changing names grow.
+  response.slot = complete && !is_counted(*operation.name) ? slot_for(operation) : kNoSlot;
   if (response.slot == kNoSlot || cache_.current(response.slot)) learner_.disturbed();
   if (response.slot != kNoSlot) {
     learner_.executed(response.slot, outgoing_.number, operation.applied);

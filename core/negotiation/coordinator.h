@@ -23,6 +23,7 @@
 
 #include "core/base/clock.h"
 #include "core/collective/process_set.h"
+#include "core/config.h"
 #include "core/negotiation/agreement.h"
 #include "core/negotiation/answer_policy.h"
 #include "core/negotiation/coordinator_cache.h"
@@ -43,7 +44,8 @@ struct CoordinatorOptions {
   bool stall_check = true;
   Duration stall_warning = 10s;
   Duration stall_limit{};  // zero: never give up
-  bool locks = false;      // steps that repeat are locked: schedule_lock.h
+  JoinScope join_scope = JoinScope::all;
+  bool locks = false;  // steps that repeat are locked: schedule_lock.h
   AnswerPolicy answers{};
 };
 
@@ -168,6 +170,7 @@ class Coordinator {
   std::vector<Operation*> by_slot_;  // whose current content the slot holds
   CoordinatorCache cache_;
   StallInspector stalls_;
+  JoinScope join_scope_;
   bool locks_;
   ScheduleLearner learner_;
   std::uint64_t locked_by_ = 0;  // the last message with a schedule

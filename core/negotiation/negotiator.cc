@@ -22,6 +22,7 @@ CoordinatorOptions coordinator_options(const Topology& topology, const ControlTr
           .stall_check = config.stall_check,
           .stall_warning = config.stall_warning,
           .stall_limit = config.stall_limit,
+          .join_scope = config.join_scope,
           .locks = locks,
           .answers = {.coalescing = config.coalescing, .bucket_bytes = config.fusion_threshold_bytes}};
 }

@@ -128,9 +128,14 @@ bool tolerates_joined(const Request& request) {
   return request.prescale == 1.0 || neutral_is_zero;
 }
 
-std::string find_need(const Agreement& agreement, const RankSet& asked, int joined, const DescribeRank& describe_rank) {
+std::string find_need(const Agreement& agreement, const RankSet& asked, int joined, JoinScope scope,
+                      const DescribeRank& describe_rank) {
   const Request& request = agreement.first();
   const std::string text = operation_text(request.collective, request.name) + ": ";
+  const bool in_scope = request.collective == Collective::allreduce || request.collective == Collective::barrier;
+  if (scope == JoinScope::allreduce && !in_scope) {
+    return text + describe_rank(joined) + " has joined, and HVD_JOIN_SCOPE=allreduce has only allreduces go on without";
+  }
   if (!tolerates_joined(request)) return text + "needs every rank, but " + describe_rank(joined) + " has joined";
   if (request.collective == Collective::broadcast && request.root == joined) {
     return text + "its root, " + describe_rank(joined) + ", has joined";

@@ -4,6 +4,7 @@
 #include <functional>
 #include <string>
 
+#include "core/config.h"
 #include "core/negotiation/agreement.h"
 #include "core/submission/request.h"
 
@@ -19,7 +20,8 @@ bool tolerates_joined(const Request& request);
 
 // Why those who have asked, whose parts of the agreement count, cannot do without rank `joined`, which has joined, or
 // empty.
-std::string find_need(const Agreement& agreement, const RankSet& asked, int joined, const DescribeRank& describe_rank);
+std::string find_need(const Agreement& agreement, const RankSet& asked, int joined, JoinScope scope,
+                      const DescribeRank& describe_rank);
 
 // What is wrong with this rank's request, in a set of so many ranks, by itself, or empty.
 std::string find_fault(const Request& request, int set_size, int rank, const DescribeRank& describe_rank);

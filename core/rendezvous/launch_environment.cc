@@ -1,9 +1,11 @@
 #include "core/rendezvous/launch_environment.h"
 
 #include <charconv>
+#include <cstdint>
 #include <initializer_list>
 
 #include "core/base/error.h"
+#include "core/rendezvous/tf_config.h"
 
 namespace hvd {
 
@@ -73,8 +75,8 @@ Launch slurm_launch(const Environment& environment) {
     launch.mpi = MpiKind::mpich;
   }
   if (const std::string* nodes = find(environment, "SLURM_STEP_NODELIST"))
-    launch.first_node = first_of_nodelist(*nodes);
-  launch.port = port_of_step(environment);
+    launch.store.host = first_of_nodelist(*nodes);
+  launch.store.port = port_of_step(environment);
   return launch;
 }
 
@@ -111,7 +113,10 @@ Launch any_launch(const Environment& environment) {
   if (has_all(environment, {"PMI_RANK", "PMI_SIZE"}) && (!step || has(environment, "MPI_LOCALNRANKS"))) {
     found = launch_of(environment, Launcher::mpich, "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS");
   }
-  return found.size == 1 && step ? slurm_launch(environment) : found;
+  if (found.size > 1) return found;
+  const std::string* cluster = find(environment, "TF_CONFIG");
+  if (cluster != nullptr && !cluster->empty()) found = read_tf_config(*cluster);
+  return found.launcher != Launcher::tf_config && step ? slurm_launch(environment) : found;
 }
 
 // Each of several processes would take itself for the only one, train alone and overwrite the others' files.
@@ -134,6 +139,7 @@ const char* launcher_name(Launcher launcher) {
     case Launcher::open_mpi: return "mpirun (Open MPI)";
     case Launcher::mpich: return "mpiexec (MPICH)";
     case Launcher::slurm: return "srun";
+    case Launcher::tf_config: return "TF_CONFIG";
     case Launcher::torchrun: return "torchrun";
   }
   return "?";
@@ -141,13 +147,16 @@ const char* launcher_name(Launcher launcher) {
 
 Launch read_launch(const Environment& environment) {
   Launch launch = any_launch(environment);
-  if (launch.launcher == Launcher::hvdrun || launch.size > 1) return launch;
+  const bool alone_on_purpose = launch.launcher == Launcher::hvdrun || launch.launcher == Launcher::tf_config;
+  if (alone_on_purpose || launch.size > 1) return launch;
   refuse_unknown_launcher(environment);
   return {};
 }
 
-std::uint16_t store_port(const Launch& launch, int epoch) {
-  return static_cast<std::uint16_t>(kFirstPort + (launch.port - kFirstPort + epoch) % kPorts);
+Address store_address(const Launch& launch, int epoch) {
+  Address address = launch.store;
+  if (epoch > 1) address.port = static_cast<std::uint16_t>(kFirstPort + (address.port + epoch) % kPorts);
+  return address;
 }
 
 std::string first_of_nodelist(const std::string& nodelist) {

@@ -5,18 +5,21 @@
 //   mpirun (Open MPI)  OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_SIZE
 //   by hand            as torchrun, with MASTER_ADDR and MASTER_PORT
 //   mpiexec (MPICH)    PMI_RANK, PMI_SIZE, MPI_LOCALNRANKS
+//   Kubeflow, by hand  TF_CONFIG with a cluster of several (tf_config.h)
 //   srun               SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_STEP_NODELIST; PMIx or PMI2 variables, if Slurm was
 //                      asked for them
 //
 // The first of them that has started several processes counts: mpirun inside a Slurm allocation is mpirun, and torchrun
-// that mpirun has started on each host is torchrun.
+// that mpirun has started on each host is torchrun. TF_CONFIG starts nothing, so whoever has started the processes
+// comes first. But not srun: under it nobody writes a TF_CONFIG for each process who does not mean it, and unlike srun
+// it tells an evaluator from a worker.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
 
 #include "core/config.h"
+#include "core/net/socket.h"
 
 namespace hvd {
 
@@ -24,7 +27,7 @@ namespace hvd {
 // that of the MPI 5 standard.
 enum class MpiKind { open_mpi, mpich, standard };
 
-enum class Launcher { none, hvdrun, open_mpi, mpich, slurm, torchrun };
+enum class Launcher { none, hvdrun, open_mpi, mpich, slurm, tf_config, torchrun };
 
 struct Launch {
   Launcher launcher = Launcher::none;
@@ -35,18 +38,18 @@ struct Launch {
   // The MPI whose library finds its ranks in what the launcher offers; none: it offers nothing to MPI.
   std::optional<MpiKind> mpi{};
 
-  // srun's:
-  std::string first_node{};  // where rank 0 is
-  std::uint16_t port = 0;    // of the job's store there, the same in all processes of the step
+  // srun's and TF_CONFIG's: where rank 0 is to host the job's store. The same on all ranks.
+  Address store{};
 };
 
-// That port in the process's nth job: the last one's may not be free yet.
-std::uint16_t store_port(const Launch& launch, int epoch);
+// Its address in the process's nth job, counted from 1: the last one's port may not be free yet.
+Address store_address(const Launch& launch, int epoch);
 
 // For people: "mpirun (Open MPI)".
 const char* launcher_name(Launcher launcher);
 
-// A job of one is nobody's: Launcher::none. Throws InvalidArgument if a launcher's variables make no sense.
+// A job of one is nobody's, Launcher::none, unless HVD_SIZE or TF_CONFIG wants the process to be alone. Throws
+// InvalidArgument if a launcher's variables make no sense.
 Launch read_launch(const Environment& environment);
 
 // The first of Slurm's host list: "gpu[03-05,9],login" gives "gpu03". Throws InvalidArgument.

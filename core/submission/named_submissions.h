@@ -21,6 +21,7 @@
 
 #include "core/base/error.h"
 #include "core/submission/direct_call.h"
+#include "core/submission/made_up_names.h"
 #include "core/submission/submission_index.h"
 
 namespace hvd {
@@ -55,7 +56,7 @@ class NamedSubmissions {
     }
     const bool made_up = request.name.empty();
     if (made_up) {
-      request.name = "unnamed." + std::to_string(++unnamed_);
+      request.name = counted_name(++unnamed_);
       ++changes_;
     }
     const std::size_t hash = hash_of(request.name);
@@ -105,7 +106,7 @@ class NamedSubmissions {
   // that nobody waits for any more, the operation is to be counted like the rest.
   std::string name_of_synchronous() const {
     std::lock_guard lock(mutex_);
-    return "unnamed.after." + std::to_string(unnamed_);
+    return waited_name(unnamed_);
   }
 
   // As long as this is the same, name_of_synchronous() is.

@@ -1,6 +1,10 @@
 #include "ops/cuda/cuda_event.h"
 
+#include <string>
 #include <utility>
+
+#include "core/base/error.h"
+#include "core/device/device_runtime.h"
 
 namespace hvd::cuda {
 
@@ -8,10 +12,32 @@ RecordedEvent::RecordedEvent(std::shared_ptr<Driver> driver, int device, Stream 
     : driver_(std::move(driver)), device_(device) {
   const ContextScope context(*driver_, device_);
   driver_->check(driver_->call().create_event(&event_, kEventWithoutTiming), "cuEventCreate");
-  if (const Result result = driver_->call().record_event(event_, stream); result != kSuccess) {
+  try {
+    record(stream);
+  } catch (...) {
     driver_->call().destroy_event(event_);
-    driver_->check(result, "cuEventRecord");
+    throw;
   }
+}
+
+void RecordedEvent::record(Stream stream) const {
+  if (stream == kAllStreams) return record_all_streams();
+  driver_->check(driver_->call().record_event(event_, stream), "cuEventRecord");
+}
+
+void RecordedEvent::record_all_streams() const {
+  const auto record = driver_->call().record_all_streams;
+  if (record == nullptr) {
+    throw Unsupported(
+        "this CUDA driver cannot order an operation behind all streams of a GPU (cuCtxRecordEvent): install driver 555 "
+        "(CUDA 12.5) or later; or set HVD_GPU_THROUGH_HOST=1, and TensorFlow's tensors go through the host's memory");
+  }
+  const Result result = record(driver_->context(device_), event_);
+  if (result == kCaptureUnsupported) {
+    throw Unsupported("a stream of GPU " + std::to_string(device_) +
+                      " is being captured into a graph, and an operation behind all streams of it cannot begin then");
+  }
+  driver_->check(result, "cuCtxRecordEvent");
 }
 
 // The driver keeps what the event stands for until it has happened.

@@ -10,7 +10,7 @@ namespace hvd::cuda {
 
 class RecordedEvent final : public DeviceEvent {
  public:
-  // Of what is in `stream` by now. Throws Error.
+  // Of what is in `stream`, or in kAllStreams of the device's primary context, by now. Throws Error.
   RecordedEvent(std::shared_ptr<Driver> driver, int device, Stream stream);
   ~RecordedEvent() override;
   RecordedEvent(const RecordedEvent&) = delete;
@@ -20,6 +20,9 @@ class RecordedEvent final : public DeviceEvent {
   void hold_up(void* stream) const override;
 
  private:
+  void record(Stream stream) const;
+  void record_all_streams() const;
+
   const std::shared_ptr<Driver> driver_;
   const int device_;
   Event event_ = nullptr;

@@ -26,6 +26,7 @@ DriverTable functions_of(const DynamicLibrary& library) {
   library.require(table.create_event, "cuEventCreate");
   library.require(table.destroy_event, "cuEventDestroy_v2");
   library.require(table.record_event, "cuEventRecord");
+  library.accept(table.record_all_streams, "cuCtxRecordEvent");
   library.require(table.query_event, "cuEventQuery");
   library.require(table.allocate, "cuMemAlloc_v2");
   library.require(table.free, "cuMemFree_v2");
@@ -33,6 +34,10 @@ DriverTable functions_of(const DynamicLibrary& library) {
   library.require(table.free_host, "cuMemFreeHost");
   library.require(table.copy_in, "cuMemcpyHtoDAsync_v2");
   library.require(table.copy_out, "cuMemcpyDtoHAsync_v2");
+  library.require(table.load_module, "cuModuleLoadData");
+  library.require(table.unload_module, "cuModuleUnload");
+  library.require(table.function, "cuModuleGetFunction");
+  library.require(table.launch, "cuLaunchKernel");
   return table;
 }
 

@@ -8,12 +8,14 @@
 namespace hvd::cuda {
 
 using Result = int;
-inline constexpr Result kSuccess = 0, kNotReady = 600;
+inline constexpr Result kSuccess = 0, kNotReady = 600, kCaptureUnsupported = 900;
 
 using Device = int;
 using Context = struct OpaqueContext*;
 using Stream = struct OpaqueStream*;
 using Event = struct OpaqueEvent*;
+using Module = struct OpaqueModule*;
+using Function = struct OpaqueFunction*;
 using Address = unsigned long long;
 
 inline constexpr unsigned kNonBlockingStream = 1;  // does not wait for the default stream
@@ -39,6 +41,7 @@ struct DriverTable {
   Result (*create_event)(Event* event, unsigned flags);                   // cuEventCreate
   Result (*destroy_event)(Event event);                                   // cuEventDestroy_v2
   Result (*record_event)(Event event, Stream stream);                     // cuEventRecord
+  Result (*record_all_streams)(Context context, Event event);             // cuCtxRecordEvent; CUDA 12.5, else null
   Result (*query_event)(Event event);                                     // cuEventQuery
   Result (*allocate)(Address* address, std::size_t bytes);                // cuMemAlloc_v2
   Result (*free)(Address address);                                        // cuMemFree_v2
@@ -46,6 +49,12 @@ struct DriverTable {
   Result (*free_host)(void* memory);                                      // cuMemFreeHost
   Result (*copy_in)(Address to, const void* from, std::size_t, Stream);   // cuMemcpyHtoDAsync_v2
   Result (*copy_out)(void* to, Address from, std::size_t, Stream);        // cuMemcpyDtoHAsync_v2
+  Result (*load_module)(Module* module, const void* image);               // cuModuleLoadData
+  Result (*unload_module)(Module module);                                 // cuModuleUnload
+  Result (*function)(Function* function, Module module, const char*);     // cuModuleGetFunction
+  Result (*launch)(Function function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                   unsigned block_y, unsigned block_z, unsigned shared_bytes, Stream, void** parameters,
+                   void** extra);  // cuLaunchKernel
 };
 
 }  // namespace hvd::cuda

@@ -55,16 +55,19 @@ Opened open_first(const std::vector<std::string>& candidates) {
                     "): install Open MPI or MPICH, or set HVD_MPI_LIB to the path of libmpi.so");
 }
 
+const char* launcher_of(MpiKind kind, bool by_slurm) {
+  const bool is_mpich = kind == MpiKind::mpich;
+  if (by_slurm) return is_mpich ? "srun --mpi=pmi2" : "srun --mpi=pmix";
+  return is_mpich ? "MPICH's mpiexec" : "Open MPI's mpirun";
+}
+
 void check_launcher(MpiKind kind, const Launch& launch, const std::string& path) {
   if (!launch.mpi || *launch.mpi == kind || kind == MpiKind::standard) return;
   const bool by_slurm = launch.launcher == Launcher::slurm;
   throw Unsupported("the job was started by " + std::string(launcher_name(launch.launcher)) +
                     (by_slurm ? std::string(" with what ") + mpi_kind_name(*launch.mpi) + " needs" : "") +
                     ", but the MPI library " + path + " is " + mpi_kind_name(kind) +
-                    ", in which every process would be alone: start the job with " +
-                    (by_slurm                 ? kind == MpiKind::mpich ? "srun --mpi=pmi2" : "srun --mpi=pmix"
-                     : kind == MpiKind::mpich ? "MPICH's mpiexec"
-                                              : "Open MPI's mpirun") +
+                    ", in which every process would be alone: start the job with " + launcher_of(kind, by_slurm) +
                     ", or set HVD_MPI_LIB to the launcher's own libmpi.so");
 }
 

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <string>
 
 #include "core/base/error.h"
+#include "ops/nccl/packing.h"
 #include "ops/nccl/reduction_plan.h"
 #include "ops/reduction/half.h"
 #include "ops/reduction/reduce.h"
@@ -83,15 +85,21 @@ class Writer {
         place_(place),
         deadline_(deadline),
         nccl_(place.communicator.call()),
-        handle_(place.communicator.handle()) {}
+        handle_(place.communicator.handle()),
+        element_bytes_(size_of(call.dtype)) {}
 
   Keepsakes put() {
     place_.scratch.restart();
-    const std::vector<Piece> pieces = whole_pieces();
+    std::vector<Piece> pieces = whole_pieces();
     if (reduces(call_)) make_op();
-    Group group(place_.communicator);
-    for (std::size_t i = 0; i < pieces.size(); ++i) put(group, pieces[i], i);
-    group.end(deadline_);
+    pack(pieces);
+    {
+      Group group(place_.communicator);
+      for (std::size_t i = 0; i < pieces.size(); ++i) put(group, pieces[i], i);
+      if (call_.collective == Collective::allreduce) allreduce(group, packed_, packed_, packing_.elements);
+      group.end(deadline_);
+    }
+    unpack();
     if (op_is_own_) place_.communicator.complete(nccl_.destroy_op(op_, handle_), "ncclRedOpDestroy", deadline_);
     return std::move(keepsakes_);
   }
@@ -115,7 +123,8 @@ class Writer {
   }
 
   void* take(std::int64_t elements) {
-    return elements == 0 ? nullptr : place_.scratch.take(place_.devices, place_.device, bytes(elements));
+    if (elements == 0) return nullptr;
+    return place_.scratch.take(place_.devices, place_.device, bytes_of(elements, call_.dtype));
   }
 
   void fill(void* target, std::int64_t elements) {
@@ -128,25 +137,56 @@ class Writer {
   }
 
   void make_op() {
-    const ReductionPlan plan = plan_reduction(call_);
-    type_ = plan.type;
-    op_ = plan.op;
-    if (!plan.scale) return;
-    Scalar scale(*plan.scale, plan.type);
+    plan_ = plan_reduction(call_, place_.kernels != nullptr);
+    type_ = plan_.type;
+    op_ = plan_.op;
+    if (plan_.by_kernels) element_bytes_ = cuda::packed_size_of(call_.dtype);
+    if (!plan_.scale) return;
+    Scalar scale(*plan_.scale, plan_.type);
     place_.communicator.complete(nccl_.create_scaled_sum(&op_, scale.memory(), type_, kScalarOnHost, handle_),
                                  "ncclRedOpCreatePreMulSum", deadline_);
     op_is_own_ = true;
+  }
+
+  // Puts what is to be packed into the buffer, in stream order. In `pieces` the buffer stands for it then, in place;
+  // for an allreduce nothing does, because the whole buffer is reduced at once.
+  void pack(std::vector<Piece>& pieces) {
+    if (!reduces(call_)) return;
+    packing_ = plan_packing(call_, plan_, place_.kernels != nullptr);
+    if (packing_.places.empty()) return;
+    const std::size_t size = cuda::packed_size_of(call_.dtype);
+    packed_ = static_cast<std::byte*>(
+        place_.scratch.take(place_.devices, place_.device, static_cast<std::size_t>(packing_.elements) * size));
+    std::vector<cuda::BucketPiece> inputs;
+    for (const Packing::Place& place : packing_.places) {
+      Piece& piece = pieces[place.piece];
+      inputs.push_back({const_cast<void*>(piece.input), piece.elements, place.offset});
+      const std::int64_t own = offset_of_own(place.piece);
+      outputs_.push_back({piece.output, call_.received(place.piece, at()), place.offset + own});
+      std::byte* const packed = packed_ + static_cast<std::size_t>(place.offset) * size;
+      piece.input = packed;
+      piece.output = packed + static_cast<std::size_t>(own) * size;
+      if (call_.collective == Collective::allreduce) piece.elements = 0;
+    }
+    place_.kernels->pack(call_.dtype, inputs, packed_, plan_.before, place_.stream);
+  }
+
+  void unpack() const {
+    if (!outputs_.empty()) place_.kernels->unpack(call_.dtype, outputs_, packed_, plan_.after, place_.stream);
+  }
+
+  // Where this rank's part of a result begins in the tensor that it is a part of, in elements.
+  std::int64_t offset_of_own(std::size_t piece) const {
+    if (call_.collective != Collective::reducescatter) return 0;
+    const auto& counts = call_.counts[piece];
+    return std::accumulate(counts.begin(), counts.begin() + place_.rank, std::int64_t{0});
   }
 
   void put(const Group& group, const Piece& piece, std::size_t i) {
     const auto* const input = static_cast<const std::byte*>(piece.input);
     auto* const output = static_cast<std::byte*>(piece.output);
     switch (call_.collective) {
-      case Collective::allreduce:
-        if (piece.elements == 0) return;
-        return group.add(nccl_.allreduce(input, output, static_cast<std::size_t>(piece.elements), type_, op_, handle_,
-                                         place_.stream),
-                         "ncclAllReduce");
+      case Collective::allreduce: return allreduce(group, input, output, piece.elements);
       case Collective::broadcast: return broadcast(group, input, output, piece.elements, call_.root);
       case Collective::allgather: return allgather(group, input, output, call_.counts[i]);
       case Collective::reducescatter: return reducescatter(group, input, output, call_.counts[i]);
@@ -155,6 +195,12 @@ class Writer {
       case Collective::join: break;
     }
     throw Internal(std::string(collective_name(call_.collective)) + " of GPU tensors");
+  }
+
+  void allreduce(const Group& group, const std::byte* input, std::byte* output, std::int64_t elements) {
+    if (elements == 0) return;
+    group.add(nccl_.allreduce(input, output, static_cast<std::size_t>(elements), type_, op_, handle_, place_.stream),
+              "ncclAllReduce");
   }
 
   void broadcast(const Group& group, const std::byte* input, std::byte* output, std::int64_t elements, int root) {
@@ -210,13 +256,18 @@ class Writer {
     }
   }
 
-  std::size_t bytes(std::int64_t elements) const { return bytes_of(elements, call_.dtype); }
+  std::size_t bytes(std::int64_t elements) const { return static_cast<std::size_t>(elements) * element_bytes_; }
 
   const CollectiveCall& call_;
   const Place& place_;
   const Deadline deadline_;
   const Table& nccl_;
   const Handle handle_;
+  ReductionPlan plan_;
+  Packing packing_;
+  std::byte* packed_ = nullptr;
+  std::vector<cuda::BucketPiece> outputs_;  // of what is packed
+  std::size_t element_bytes_;               // of what NCCL gets
   Type type_ = Type::uint8;
   Op op_ = Op::sum;
   bool op_is_own_ = false;
@@ -225,8 +276,8 @@ class Writer {
 
 }  // namespace
 
-void check_supported(const CollectiveCall& call) {
-  if (reduces(call)) plan_reduction(call);
+void check_supported(const CollectiveCall& call, bool kernels) {
+  if (reduces(call)) plan_reduction(call, kernels);
 }
 
 Keepsakes put(const CollectiveCall& call, const Place& place, Deadline deadline) {

@@ -6,9 +6,9 @@
 //   broadcast      ncclBroadcast of each tensor
 //   alltoall       ncclSend and ncclRecv to and from each rank that there is something for
 //
-// All tensors of a call are one group, so that NCCL starts them together. There is no kernel that packs a bucket into
-// one buffer (and none that scales): many small tensors cost more here than one of the same size. What is only moved,
-// is moved as bytes, so that NCCL need not know its type.
+// All tensors of a call are one group, so that NCCL starts them together. Small ones of an allreduce, and what NCCL
+// cannot scale, go through one packed buffer (packing.h), if there are kernels. What is only moved, is moved as bytes,
+// so that NCCL need not know its type.
 //
 // A rank that has joined takes part with neutral elements, in scratch memory. Whoever drives the engine; the device's
 // context is to be current.
@@ -20,6 +20,7 @@
 #include "core/base/clock.h"
 #include "core/collective/collective_call.h"
 #include "core/device/device_runtime.h"
+#include "ops/cuda/bucket_kernels.h"
 #include "ops/cuda/driver.h"
 #include "ops/nccl/communicator.h"
 #include "ops/nccl/device_scratch.h"
@@ -31,6 +32,7 @@ struct Place {
   cuda::Driver& driver;
   DeviceRuntime& devices;
   DeviceScratch& scratch;
+  const cuda::BucketKernels* kernels;  // null: not all ranks have them
   cuda::Stream stream;
   int device;
   int rank;  // in the call's set, as in the communicator
@@ -40,7 +42,7 @@ struct Place {
 using Keepsakes = std::vector<std::shared_ptr<const void>>;
 
 // Throws Unsupported, before anything has happened, where NCCL cannot do it.
-void check_supported(const CollectiveCall& call);
+void check_supported(const CollectiveCall& call, bool kernels);
 
 // Returns when the call is in the stream. Throws what Communicator throws, Timeout at the deadline.
 Keepsakes put(const CollectiveCall& call, const Place& place, Deadline deadline);

@@ -17,7 +17,8 @@ namespace hvd::nccl {
 struct Introduction {
   std::int32_t version = 0;  // 0: there is none
   UniqueId id{};             // rank 0's, for the communicator
-  char text[508]{};          // the library's description, or what is missing
+  std::int32_t kernels = 0;  // 1: it can pack and scale
+  char text[504]{};          // the library's description, or what is missing
 
   void say(const std::string& what);
   std::string said() const;

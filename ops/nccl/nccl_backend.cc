@@ -44,6 +44,7 @@ NcclBackend::~NcclBackend() {
       give_up({StatusCode::shut_down, "hvd was shut down while an operation was under way on the GPU"});
     }
     if (stream_ != nullptr) driver_->call().destroy_stream(stream_);
+    kernels_.reset();
   } catch (...) {  // a driver that fails has nothing to give back
   }
 }
@@ -70,7 +71,7 @@ void NcclBackend::run(const CollectiveCall& call) {
       if (verdict_->code() == StatusCode::mismatch) throw Mismatch(verdict_->message());
       throw Unsupported(verdict_->message());
     }
-    nccl::check_supported(call);
+    nccl::check_supported(call, kernels_ != nullptr);
   } catch (const Unsupported& why) {
     return run_through_host(call, why);
   } catch (const Mismatch& why) {
@@ -100,6 +101,9 @@ void NcclBackend::meet(const CollectiveCall& call) {
   verdict_ = nccl::verdict_on(ranks, [this](int rank) { return parts_.topology.describe(rank); });
   if (!verdict_->ok()) return;
   const cuda::ContextScope context(*driver_, device_);
+  const bool all_have_kernels =
+      std::all_of(ranks.begin(), ranks.end(), [](const auto& one) { return one.kernels == 1; });
+  if (!all_have_kernels) kernels_.reset();
   make_stream();
   communicator_ =
       std::make_unique<nccl::Communicator>(library_, ranks.front().id, parts_.topology.rank, parts_.topology.size,
@@ -116,13 +120,25 @@ nccl::Introduction NcclBackend::introduce_this_rank(const CollectiveCall& call) 
     device_ = call.ordinal >= 0 ? call.ordinal : parts_.topology.local_rank % driver_->devices();
     library_ = std::make_shared<nccl::Library>(parts_.config.nccl_library);
     if (parts_.topology.rank == 0) library_->check(library_->call().unique_id(&own.id), "ncclGetUniqueId");
+    load_kernels();
     own.version = library_->version();
+    own.kernels = kernels_ ? 1 : 0;
     own.say(library_->describe());
   } catch (const Error& error) {
     own.version = 0;
     own.say(error.what());
   }
   return own;
+}
+
+// Without them there is less that can be done, but what is done is the same.
+void NcclBackend::load_kernels() {
+  const cuda::ContextScope context(*driver_, device_);
+  try {
+    kernels_ = std::make_unique<const cuda::BucketKernels>(driver_);
+  } catch (const Error& error) {
+    parts_.log.info(std::string("GPU tensors are not packed: ") + error.what());
+  }
 }
 
 // Beside the default stream, which would else wait for it, and ahead of others: communication is what they wait for.
@@ -152,6 +168,7 @@ void NcclBackend::enqueue(const CollectiveCall& call) {
                           .driver = *driver_,
                           .devices = *parts_.devices,
                           .scratch = scratch_,
+                          .kernels = kernels_.get(),
                           .stream = stream_,
                           .device = device_,
                           .rank = parts_.topology.rank};

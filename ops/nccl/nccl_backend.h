@@ -27,6 +27,7 @@
 #include "core/config.h"
 #include "core/execution/backend.h"
 #include "core/rendezvous/topology.h"
+#include "ops/cuda/bucket_kernels.h"
 #include "ops/cuda/cuda_devices.h"
 #include "ops/cuda/through_host.h"
 #include "ops/nccl/collectives.h"
@@ -70,6 +71,7 @@ class NcclBackend final : public Backend {
 
   void meet(const CollectiveCall& call);
   nccl::Introduction introduce_this_rank(const CollectiveCall& call);
+  void load_kernels();
   void make_stream();
   void enqueue(const CollectiveCall& call);
   void run_through_host(const CollectiveCall& call, const Error& why);
@@ -81,6 +83,7 @@ class NcclBackend final : public Backend {
   std::shared_ptr<cuda::Driver> driver_;
   std::unique_ptr<nccl::Communicator> communicator_;
   int device_ = -1;
+  std::unique_ptr<const cuda::BucketKernels> kernels_;  // null: not all ranks have them
   cuda::Stream stream_ = nullptr;
   nccl::DeviceScratch scratch_;
   std::deque<Running> running_;  // in the stream, in its order

@@ -15,7 +15,7 @@ namespace {
                     "; or set HVD_GPU_THROUGH_HOST=1, and it goes through the host's memory, which is slow");
 }
 
-Type type_for(const CollectiveCall& call) {
+Type type_for(const CollectiveCall& call, bool kernels) {
   switch (call.dtype) {
     case DType::int8: return Type::int8;
     case DType::uint8:
@@ -26,7 +26,9 @@ Type type_for(const CollectiveCall& call) {
     case DType::bfloat16: return Type::bfloat16;
     case DType::float32: return Type::float32;
     case DType::float64: return Type::float64;
-    case DType::int16: break;
+    case DType::int16:
+      if (kernels) return Type::int32;
+      break;
   }
   refuse(call, "it has no such type; use int32");
 }
@@ -66,32 +68,43 @@ bool is_exact(double value, DType dtype) {
   return true;
 }
 
-}  // namespace
-
-ReductionPlan plan_reduction(const CollectiveCall& call) {
-  ReductionPlan plan{.type = type_for(call), .op = op_for(call)};
+// The factors as NCCL's own; otherwise why that cannot be.
+std::string scale_by_nccl(const CollectiveCall& call, ReductionPlan& plan) {
   const double factor = call.prescale * call.postscale;
-  if (call.prescale == 1.0 && call.postscale == 1.0) return plan;
-  if (plan.op != Op::sum) refuse(call, "it can scale sums only; scale the tensors yourself");
+  if (plan.op != Op::sum) return "it can scale sums only; scale the tensors yourself";
   if (is_floating(call.dtype)) {
-    if (is_reciprocal_of(factor, 1.0)) return plan;
+    if (is_reciprocal_of(factor, 1.0)) return "";
     if (is_reciprocal_of(factor, call.set->size())) {
       plan.op = Op::average;
     } else if (is_exact(factor, call.dtype) || is_reciprocal(factor)) {
       plan.scale = factor;
     } else {
-      refuse(call, "a factor of " + std::to_string(factor) + " is no number of this type; scale the tensors yourself");
+      return "a factor of " + std::to_string(factor) + " is no number of this type; scale the tensors yourself";
     }
-    return plan;
+    return "";
   }
   if (call.prescale == 1.0 && is_reciprocal_of(call.postscale, call.set->size())) {
     plan.op = Op::average;
   } else if (is_whole(call.prescale) && is_whole(factor)) {
     if (factor != 1.0) plan.scale = factor;
   } else {
-    refuse(call,
-           "integers can be multiplied by whole numbers, and averaged over all ranks; scale the tensors yourself");
+    return "integers can be multiplied by whole numbers, and averaged over all ranks; scale the tensors yourself";
   }
+  return "";
+}
+
+}  // namespace
+
+ReductionPlan plan_reduction(const CollectiveCall& call, bool kernels) {
+  ReductionPlan plan{.type = type_for(call, kernels), .op = op_for(call)};
+  const bool widened = call.dtype == DType::int16;
+  const bool scales = (call.prescale != 1.0 || call.postscale != 1.0) && call.dtype != DType::boolean;
+  if (!scales && !widened) return plan;
+  const std::string objection = widened ? "it has no such type" : scale_by_nccl(call, plan);
+  if (objection.empty()) return plan;
+  if (!kernels) refuse(call, objection);
+  plan.by_kernels = true;
+  if (scales) plan.before = call.prescale, plan.after = call.postscale;
   return plan;
 }
 

@@ -9,7 +9,8 @@
 //   sums of integers    a whole number; or the average over all ranks, truncated toward zero as hvd's own is
 //   other reductions    no factor
 //
-// Anything else is not done, rather than done differently.
+// Anything else needs hvd's own kernels (ops/cuda/bucket_kernels.h), which scale while they pack and unpack, and widen
+// the type that NCCL does not have. Where there are none it is not done, rather than done differently.
 #pragma once
 
 #include <optional>
@@ -23,11 +24,13 @@ struct ReductionPlan {
   Type type = Type::float32;
   Op op = Op::sum;
   std::optional<double> scale{};  // with op sum: of each input
+  bool by_kernels = false;        // each tensor is packed, scaled by `before`, and unpacked, scaled by `after`
+  double before = 1.0, after = 1.0;
 
   bool operator==(const ReductionPlan&) const = default;
 };
 
-// Throws Unsupported that says why and what to do.
-ReductionPlan plan_reduction(const CollectiveCall& call);
+// `kernels`: all ranks have them. Throws Unsupported that says why and what to do.
+ReductionPlan plan_reduction(const CollectiveCall& call, bool kernels);
 
 }  // namespace hvd::nccl

@@ -12,7 +12,7 @@ namespace hvd {
 using HalfBits = std::uint16_t;      // IEEE binary16: 1 sign, 5 exponent, 10 fraction bits
 using Bfloat16Bits = std::uint16_t;  // the upper half of a float32
 
-[[gnu::always_inline]] inline float half_to_float(HalfBits half) {
+[[gnu::always_inline]] constexpr float half_to_float(HalfBits half) {
   const std::uint32_t sign = static_cast<std::uint32_t>(half & 0x8000u) << 16;
   const std::uint32_t exponent = half & 0x7c00u;
   const std::uint32_t fraction = half & 0x03ffu;
@@ -24,7 +24,7 @@ using Bfloat16Bits = std::uint16_t;  // the upper half of a float32
   return __builtin_bit_cast(float, is_nan ? 0x7fc00000u : sign | magnitude);
 }
 
-[[gnu::always_inline]] inline HalfBits float_to_half(float value) {
+[[gnu::always_inline]] constexpr HalfBits float_to_half(float value) {
   const auto bits = __builtin_bit_cast(std::uint32_t, value);
   const std::uint32_t sign = (bits >> 16) & 0x8000u;
   const std::uint32_t magnitude = bits & 0x7fffffffu;
@@ -38,16 +38,16 @@ using Bfloat16Bits = std::uint16_t;  // the upper half of a float32
 // For the bits of a float, or of a vector of them, that is no NaN but the one: the nearest bfloat16 in the upper half,
 // anything in the lower.
 template <typename Words>
-[[gnu::always_inline]] inline Words round_to_bfloat16(Words bits) {
+[[gnu::always_inline]] constexpr Words round_to_bfloat16(Words bits) {
   return bits + 0x7fffu + ((bits >> 16) & 1u);
 }
 
-[[gnu::always_inline]] inline float bfloat16_to_float(Bfloat16Bits value) {
+[[gnu::always_inline]] constexpr float bfloat16_to_float(Bfloat16Bits value) {
   const std::uint32_t bits = static_cast<std::uint32_t>(value) << 16;
   return __builtin_bit_cast(float, (bits & 0x7fffffffu) > 0x7f800000u ? 0x7fc00000u : bits);
 }
 
-[[gnu::always_inline]] inline Bfloat16Bits float_to_bfloat16(float value) {
+[[gnu::always_inline]] constexpr Bfloat16Bits float_to_bfloat16(float value) {
   const auto bits = __builtin_bit_cast(std::uint32_t, value);
   return static_cast<Bfloat16Bits>((bits & 0x7fffffffu) > 0x7f800000u ? 0x7fc0u : round_to_bfloat16(bits) >> 16);
 }

@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "ops/reduction/kernel_formats.h"
+#include "ops/reduction/truncate.h"
 
 namespace hvd {
 namespace {
@@ -107,20 +108,6 @@ class InDouble {
  private:
   double factor_;
 };
-
-// Toward zero; values that do not fit become the nearest that does, NaN becomes 0.
-template <typename T>
-T truncate(double value) {
-  constexpr double kLowest = static_cast<double>(std::numeric_limits<T>::lowest());
-  // 2^63 - 1 is no double: the limit is the first value that does not fit.
-  constexpr T kHalf = std::numeric_limits<T>::max() / 2 + 1;
-  constexpr double kBeyond = 2.0 * static_cast<double>(kHalf);
-  constexpr T kHighest = std::numeric_limits<T>::max();
-  if (value != value) return T{0};
-  if (value <= kLowest) return static_cast<T>(kLowest);
-  if (value >= kBeyond) return kHighest;
-  return static_cast<T>(value);
-}
 
 // Integers, in double. Lane by lane: averages of integers are rare.
 template <typename T>

@@ -25,6 +25,7 @@ FakeGpu::FakeGpu(unsigned seed, int longest_delay_us) {
   cuda.require(cuda_.use_device, "fake_cuda_use_device");
   cuda.require(cuda_.live_blocks, "fake_cuda_live_blocks");
   cuda.require(cuda_.live_streams, "fake_cuda_live_streams");
+  cuda.require(cuda_.live_modules, "fake_cuda_live_modules");
   cuda.require(driver_.allocate, "cuMemAlloc_v2");
   cuda.require(driver_.free, "cuMemFree_v2");
   cuda.require(driver_.create_stream, "cuStreamCreateWithPriority");
@@ -40,15 +41,18 @@ FakeGpu::FakeGpu(unsigned seed, int longest_delay_us) {
 
 FakeGpu::~FakeGpu() {
   const int blocks = cuda_.live_blocks(), streams = cuda_.live_streams(), communicators = nccl_.live_communicators();
+  const int modules = cuda_.live_modules();
   cuda_.reset(1, 50);
   nccl_.reset();
-  if (blocks == 0 && streams == 0 && communicators == 0) return;
-  std::fprintf(stderr, "left on the fake GPU: %d blocks, %d streams, %d communicators\n", blocks, streams,
-               communicators);
+  if (blocks == 0 && streams == 0 && communicators == 0 && modules == 0) return;
+  std::fprintf(stderr, "left on the fake GPU: %d blocks, %d streams, %d communicators, %d modules\n", blocks, streams,
+               communicators, modules);
   std::abort();
 }
 
 Environment FakeGpu::environment() { return {{"HVD_CUDA_LIB", HVD_FAKE_CUDA}, {"HVD_NCCL_LIB", HVD_FAKE_NCCL}}; }
+
+std::string FakeGpu::older_cuda() { return HVD_FAKE_CUDA_OLDER; }
 
 std::string FakeGpu::older_nccl() { return HVD_FAKE_NCCL_OLDER; }
 

@@ -26,7 +26,8 @@ class FakeGpu {
 
   // What has hvd take the fakes.
   static Environment environment();
-  // An NCCL of another version.
+  // A driver that lacks what is younger than CUDA 12.4, and an NCCL of another version.
+  static std::string older_cuda();
   static std::string older_nccl();
 
   const FakeCudaControls& cuda() const { return cuda_; }

@@ -132,16 +132,6 @@ bool Group::can_do(const hvd_plugin_call& call) {
   }
 }
 
-std::byte* Group::take(std::size_t bytes) {
-  if (bytes > scratch_bytes_) {
-    scratch_.reset();
-    scratch_bytes_ = 0;
-    scratch_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
-    scratch_bytes_ = bytes;
-  }
-  return scratch_.get();
-}
-
 void Group::run(const hvd_plugin_call& call) {
   const Values values(call, size_);
   switch (values.collective) {
@@ -158,7 +148,8 @@ void Group::allreduce(const Values& values) {
   std::int64_t elements = 0;
   for (const hvd_plugin_piece& piece : values.pieces) elements += piece.elements;
   const bool alone = values.pieces.size() == 1 && values.pieces[0].output != nullptr;
-  std::byte* const buffer = alone ? static_cast<std::byte*>(values.pieces[0].output) : take(values.bytes(elements));
+  std::byte* const buffer =
+      alone ? static_cast<std::byte*>(values.pieces[0].output) : scratch_.take(values.bytes(elements));
   std::byte* to = buffer;
   for (const hvd_plugin_piece& piece : values.pieces) {
     values.fill(to, piece);
@@ -185,7 +176,8 @@ void Group::allgather(const Values& values) {
     const hvd_plugin_piece& piece = values.pieces[i];
     const auto counts = values.row(i);
     const std::int64_t total = total_of(counts);
-    auto* const out = piece.output != nullptr ? static_cast<std::byte*>(piece.output) : take(values.bytes(total));
+    auto* const out =
+        piece.output != nullptr ? static_cast<std::byte*>(piece.output) : scratch_.take(values.bytes(total));
     const std::int64_t own = counts[static_cast<std::size_t>(rank_)];
     if (fits(total)) {
       const std::vector<int> lengths = as_ints(counts), offsets = offsets_of(lengths);
@@ -210,7 +202,7 @@ void Group::broadcast(const Values& values) {
   for (const hvd_plugin_piece& piece : values.pieces) {
     const std::size_t bytes = values.bytes(piece.elements);
     auto* out = static_cast<std::byte*>(piece.output);
-    if (out == nullptr) out = take(bytes);
+    if (out == nullptr) out = scratch_.take(bytes);
     if (rank_ == values.root && piece.input != out && bytes > 0) std::memcpy(out, piece.input, bytes);
     by_portions(piece.elements, [&](std::int64_t at, int count) {
       check(MPI_Bcast(out + values.bytes(at), count, type_of(values.dtype), values.root, comm_), "MPI_Bcast");
@@ -230,7 +222,8 @@ void Group::alltoall(const Values& values) {
     small = small && fits(total_of(values.row(source))) && fits(to_one);
   }
   const auto* in = static_cast<const std::byte*>(piece.input);
-  auto* out = piece.output != nullptr ? static_cast<std::byte*>(piece.output) : take(values.bytes(total_of(received)));
+  auto* out =
+      piece.output != nullptr ? static_cast<std::byte*>(piece.output) : scratch_.take(values.bytes(total_of(received)));
   if (small) {
     const std::vector<int> send_lengths = as_ints(sent), receive_lengths = as_ints(received);
     check(MPI_Alltoallv(in, send_lengths.data(), offsets_of(send_lengths).data(), type_of(values.dtype), out,
@@ -258,7 +251,7 @@ void Group::reducescatter(const Values& values) {
     const std::int64_t own = counts[static_cast<std::size_t>(rank_)];
     const bool as_it_is = piece.input != nullptr && values.prescale == 1.0;
     const std::size_t filled = as_it_is ? 0 : values.bytes(piece.elements);
-    std::byte* const scratch = take(filled + values.bytes(own));
+    std::byte* const scratch = scratch_.take(filled + values.bytes(own));
     if (!as_it_is) values.fill(scratch, piece);
     const std::byte* const in = as_it_is ? static_cast<const std::byte*>(piece.input) : scratch;
     // An output that lies in the input may not be written while that is read.

@@ -9,13 +9,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <vector>
 
 #include "core/collective/collective.h"
 #include "core/tensor/dtype.h"
 #include "hvd_plugin.h"
+#include "ops/algorithms/scratch.h"
 
 namespace hvd::mpi {
 
@@ -45,16 +45,13 @@ class Group {
   void broadcast(const Values& values);
   void alltoall(const Values& values);
   void reducescatter(const Values& values);
-  // At least so many bytes, undefined, until the next call.
-  std::byte* take(std::size_t bytes);
 
   const int rank_;
   const int size_;
   MPI_Comm comm_ = MPI_COMM_NULL;
   int highest_tag_ = 0;
   bool left_open_ = false;
-  std::unique_ptr<std::byte[]> scratch_;
-  std::size_t scratch_bytes_ = 0;
+  Scratch scratch_;
 };
 
 }  // namespace hvd::mpi

@@ -74,6 +74,8 @@ TEST_CASE("values are read") {
 
 TEST_CASE("Horovod's names are read, and hvd's win") {
   CHECK(config_of({{"HOROVOD_FUSION_THRESHOLD", "1000"}}).fusion_threshold_bytes == 1000);
+  CHECK(config_of({{"HOROVOD_CPU_OPERATIONS", "gloo"}}).cpu_backend == CpuBackend::host);
+  CHECK(config_of({{"HOROVOD_GLOO_TIMEOUT_SECONDS", "7"}}).collective_timeout == 7s);
   CHECK(config_of({{"HOROVOD_RANK", "1"}, {"HOROVOD_SIZE", "2"}}).rank == 1);
   CHECK(config_of({{"HOROVOD_FUSION_THRESHOLD", "1000"}, {"HVD_FUSION_THRESHOLD", "2000"}}).fusion_threshold_bytes ==
         2000);

@@ -16,6 +16,7 @@ const TimePoint kStart{1000s};
 
 // A coordinator, and ranks that have always applied every message that was sent.
 struct Job {
+  explicit Job(const CoordinatorOptions& options) : coordinator(options, describe_test_rank) {}
   explicit Job(int size, std::size_t cache_capacity = 16, Duration limit = 0s, AnswerPolicy answers = {})
       : coordinator({.size = size,
                      .cache_capacity = cache_capacity,
@@ -356,6 +357,14 @@ TEST_CASE("A result that nobody could hold is an error for all") {
   job.expect_error("g", {0, 1}, "2^63");
 }
 
+TEST_CASE("What has a counted name does not come again, and gets no slot") {
+  Job job(2);
+  for (const char* name : {"unnamed.1", "unnamed.after.1", "unnamed", "unnamed.x"}) {
+    for (int rank = 0; rank < 2; ++rank) job.ask(rank, allreduce(name));
+    CHECK((job.response().slot == kNoSlot) == (std::string(name) == "unnamed.1"));
+  }
+}
+
 TEST_CASE("A joined rank counts as ready") {
   Job job(3);
   job.ask(0, allreduce("x"));
@@ -468,6 +477,25 @@ TEST_CASE("What needs a rank that has joined fails, whoever comes first") {
     CHECK(job.response().kind == Response::Kind::all_joined);
     for (int rank = 0; rank < 3; ++rank) ask(rank);
     CHECK_FALSE(job.silent());
+  }
+}
+
+TEST_CASE("Where only allreduces go on without joined ranks, all else fails, whoever comes first") {
+  const bool join_first = GENERATE(true, false);
+  for (const Request& request :
+       {allgather("x", {3}), broadcast("x", 0), reducescatter("x", {3}), alltoall("x", {3, 3, 0})}) {
+    CAPTURE(collective_name(request.collective), join_first);
+    CoordinatorOptions options{.size = 3};
+    options.join_scope = JoinScope::allreduce;
+    Job job(options);
+    if (join_first) job.ask(2, join());
+    job.ask(0, request);
+    if (!join_first) job.ask(2, join());
+    job.expect_error("x", {0}, "rank 2 on host-c has joined, and HVD_JOIN_SCOPE=allreduce");
+    job.ask(1, request);
+    job.expect_error("x", {1}, "has joined");
+    for (int rank = 0; rank < 2; ++rank) job.ask(rank, allreduce("sum", {3}));
+    CHECK(job.response().contributing == 2);
   }
 }
 

@@ -19,6 +19,8 @@ const Environment kTorchrun = {{"RANK", "1"},
 const Environment kSlurm = {{"SLURM_PROCID", "2"},  {"SLURM_STEP_NUM_TASKS", "4"},
                             {"SLURM_STEP_ID", "0"}, {"SLURM_JOB_ID", "17"},
                             {"SLURM_NTASKS", "4"},  {"SLURM_STEP_NODELIST", "gpu[03-05]"}};
+const Environment kTfConfig = {
+    {"TF_CONFIG", R"({"cluster": {"worker": ["h:7", "h:8", "h:9"]}, "task": {"type": "worker", "index": 1}})"}};
 
 Environment with(Environment environment, const Environment& more) {
   environment.insert(more.begin(), more.end());
@@ -60,6 +62,19 @@ TEST_CASE("launch environment: each launcher is known by its variables, and the 
        with({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}}, kMpich), Launcher::mpich,
        1, 2, 2},
       {"torchrun for one", with({{"WORLD_SIZE", "1"}, {"RANK", "0"}}, kTorchrun), Launcher::none, 0, 1, 0},
+      {"TF_CONFIG", kTfConfig, Launcher::tf_config, 1, 3, 0},
+      {"TF_CONFIG under srun", with(kTfConfig, kSlurm), Launcher::tf_config, 1, 3, 0},
+      {"TF_CONFIG of an evaluator, under srun",
+       with({{"TF_CONFIG", R"({"cluster": {"worker": ["h:7", "h:8"]}, "task": {"type": "evaluator"}})"}}, kSlurm),
+       Launcher::tf_config, 0, 1, 0},
+      {"TF_CONFIG for one, under srun",
+       with({{"TF_CONFIG", R"({"cluster": {"chief": ["h:7"]}, "task": {"type": "chief", "index": 0}})"}}, kSlurm),
+       Launcher::slurm, 2, 4, 0},
+      {"an empty TF_CONFIG", {{"TF_CONFIG", ""}}, Launcher::none, 0, 1, 0},
+      {"mpirun where TF_CONFIG is set", with(kOpenMpi, kTfConfig), Launcher::open_mpi, 3, 8, 4},
+      {"MPICH's mpiexec where TF_CONFIG is set", with(kMpich, kTfConfig), Launcher::mpich, 1, 2, 2},
+      {"torchrun where TF_CONFIG is set", with(kTorchrun, kTfConfig), Launcher::torchrun, 1, 4, 2},
+      {"hvdrun where TF_CONFIG makes no sense", {{"HVD_SIZE", "1"}, {"TF_CONFIG", "{"}}, Launcher::hvdrun, 0, 1, 0},
       {"hvdrun in an allocation", with({{"HVD_SIZE", "2"}, {"HVD_RANK", "1"}}, kSlurm), Launcher::hvdrun, 1, 2, 0},
       {"hvdrun in a job of mpirun's", with({{"HOROVOD_SIZE", "1"}}, kOpenMpi), Launcher::hvdrun, 0, 1, 0},
   }));
@@ -73,16 +88,28 @@ TEST_CASE("launch environment: each launcher is known by its variables, and the 
 
 TEST_CASE("launch environment: a step of Slurm has a node and a port, and may have PMI") {
   const Launch launch = read_launch(kSlurm);
-  CHECK(launch.first_node == "gpu03");
+  CHECK(launch.store.host == "gpu03");
   CHECK_FALSE(launch.mpi);
-  CHECK(launch.port >= 20'000);
-  CHECK(launch.port < 32'000);
-  CHECK(read_launch(with({{"SLURM_PROCID", "0"}}, kSlurm)).port == launch.port);
-  CHECK(read_launch(with({{"SLURM_STEP_ID", "1"}}, kSlurm)).port != launch.port);
-  CHECK(store_port(launch, 1) != store_port(launch, 2));
-  CHECK(store_port(launch, 11'999) >= 20'000);
+  CHECK(launch.store.port >= 20'000);
+  CHECK(launch.store.port < 32'000);
+  CHECK(read_launch(with({{"SLURM_PROCID", "0"}}, kSlurm)).store == launch.store);
+  CHECK(read_launch(with({{"SLURM_STEP_ID", "1"}}, kSlurm)).store.port != launch.store.port);
   CHECK(read_launch(with({{"PMIX_RANK", "2"}}, kSlurm)).mpi == MpiKind::open_mpi);
   CHECK(read_launch(with({{"PMI_FD", "9"}}, kSlurm)).mpi == MpiKind::mpich);
+}
+
+TEST_CASE(
+    "launch environment: the first job's store is where the launcher says, later ones are elsewhere on that host") {
+  const std::uint16_t port = GENERATE(1, 2222, 20'000, 31'999, 65'535);
+  const Launch launch{.store = {.host = "a", .port = port}};
+  CHECK(store_address(launch, 1) == launch.store);
+  for (int epoch = 2; epoch < 20; ++epoch) {
+    const Address address = store_address(launch, epoch);
+    CHECK(address.host == "a");
+    CHECK(address.port >= 20'000);
+    CHECK(address.port < 32'000);
+    CHECK(address != store_address(launch, epoch - 1));
+  }
 }
 
 TEST_CASE("launch environment: the first of a list of nodes") {

@@ -1,29 +1,20 @@
 // The driver behind its table of functions, with the fake one in its place.
 #include "ops/cuda/driver.h"
 
-#include "core/base/error.h"
 #include "ops/cuda/cuda_devices.h"
 #include "tests/support/catch.h"
+#include "tests/support/failure.h"
 #include "tests/support/fake_gpu.h"
 
 namespace hvd::cuda {
 
 namespace {
 
+using testing::failure;
 using testing::FakeGpu;
+using testing::has;
 
 std::string fake() { return FakeGpu::environment().at("HVD_CUDA_LIB"); }
-
-std::string failure(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return std::string(status_code_name(error.code())) + ": " + error.what();
-  }
-  return "";
-}
-
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 }  // namespace
 
@@ -41,7 +32,7 @@ TEST_CASE("a driver that does not start is unsupported") {
 TEST_CASE("the driver describes itself, and refuses devices that it does not have") {
   const FakeGpu gpu;
   Driver driver(fake());
-  CHECK(has(driver.describe(), "libhvd_fake_cuda.so, CUDA 12.4, 8 devices"));
+  CHECK(has(driver.describe(), "libhvd_fake_cuda.so, CUDA 12.5, 8 devices"));
   CHECK(has(failure([&] { driver.context(8); }), "invalid argument: there is no GPU 8; this process sees 8"));
   CHECK(has(failure([&] { driver.check(700, "cuEventQuery"); }), "cuEventQuery: CUDA_ERROR_ILLEGAL_ADDRESS"));
 }
@@ -78,6 +69,38 @@ TEST_CASE("an event happens when its stream has come so far, and holds another s
   second.drain();
   CHECK(over);
   CHECK(event->happened());
+}
+
+TEST_CASE("an event behind all streams happens when the last of them has come so far") {
+  const FakeGpu gpu;
+  CudaDevices devices(fake());
+  FakeGpu::Stream first(gpu, 2), second(gpu, 2), elsewhere(gpu, 3);
+  std::atomic<int> may_go{0};
+  const auto hold = [&](FakeGpu::Stream& stream, int until) {
+    stream.put([&may_go, until] {
+      while (may_go < until) std::this_thread::yield();
+    });
+  };
+  hold(first, 1);
+  hold(second, 2);
+  hold(elsewhere, 3);
+  const auto event = devices.record(2, kAllStreams);
+  may_go = 1;
+  first.drain();
+  CHECK_FALSE(event->happened());
+  may_go = 2;
+  second.drain();
+  CHECK(event->happened());
+  may_go = 3;
+}
+
+TEST_CASE("what an event behind all streams needs is said") {
+  const FakeGpu gpu;
+  CudaDevices older(FakeGpu::older_cuda());
+  CHECK(has(failure([&] { older.record(2, kAllStreams); }), "unsupported: this CUDA driver cannot order an operation"));
+  CudaDevices devices(fake());
+  gpu.cuda().inject("cuCtxRecordEvent", 2, 0, kCaptureUnsupported);
+  CHECK(has(failure([&] { devices.record(2, kAllStreams); }), "unsupported: a stream of GPU 2 is being captured"));
 }
 
 TEST_CASE("memory of a device is given back with its last reference") {

@@ -44,13 +44,14 @@ const std::vector<Fault> kCudaFaults = {
 using Ends = std::vector<Status>;
 
 // Steps until one fails, on each rank; then the job is over.
-Ends run_into_fault(const FakeGpu& gpu, int ranks, const Environment& environment = {}) {
+Ends run_into_fault(const FakeGpu& gpu, int ranks, const Environment& environment = {}, ReduceOp op = ReduceOp::sum) {
   Ends ends(static_cast<std::size_t>(ranks));
   const auto body = [&](Runtime& runtime) {
     const int rank = runtime.topology().rank;
     for (int step = 0; step < 200; ++step) {
       const GpuTensor tensor(gpu, runtime, {1, 2, 3});
       Call call = allreduce_of(tensor, "gradient");
+      call.op = op;
       call.prescale = 0.75;
       const Status status = outcome(runtime, call);
       ends[static_cast<std::size_t>(rank)] = status;
@@ -90,6 +91,28 @@ TEST_CASE("a call of the driver's that fails ends the job on every rank with its
   gpu.cuda().inject(fault.function, 1, fault.after, fault.result);
   check_fault(run_into_fault(gpu, ranks), ranks, fault);
   CHECK(gpu.nccl().live_communicators() == 0);
+}
+
+TEST_CASE("a kernel that cannot be started ends the job on every rank with its name") {
+  const Fault fault =
+      GENERATE(Fault{"cuLaunchKernel", 0, 700}, Fault{"cuLaunchKernel", 3, 1}, Fault{"cuModuleGetFunction", 0, 500});
+  const FakeGpu gpu;
+  gpu.cuda().inject(fault.function, 1, fault.after, fault.result);
+  check_fault(run_into_fault(gpu, 2, {}, ReduceOp::min), 2, fault);
+}
+
+TEST_CASE("where one rank has no kernels, no rank uses them") {
+  const FakeGpu gpu;
+  gpu.cuda().inject("cuModuleLoadData", 1, 0, 222);
+  REQUIRE_NOTHROW(run_gpu_ranks(3, [&](Runtime& runtime) {
+    const GpuTensor tensor(gpu, runtime, {1, 2, 3});
+    Call call = allreduce_of(tensor, "scaled");
+    call.op = ReduceOp::min;
+    call.prescale = 0.75;
+    require(has(outcome(runtime, call).message(), "it can scale sums only"), "a rank alone has scaled");
+    perform(runtime, allreduce_of(tensor, "plain"));
+    require(tensor.values() == std::vector<float>{3, 6, 9}, "wrong sums");
+  }));
 }
 
 TEST_CASE("a call before there is a communicator that fails is told to every rank") {

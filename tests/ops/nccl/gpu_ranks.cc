@@ -32,6 +32,4 @@ void run_gpu_ranks(int ranks, const std::function<void(Runtime&)>& body, Environ
   run_ranks(options, body);
 }
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
 }  // namespace hvd::testing

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/failure.h"
 #include "tests/support/fake_gpu.h"
 #include "tests/support/run_ranks.h"
 
@@ -32,7 +33,5 @@ Call allreduce_of(const GpuTensor& tensor, const std::string& name, void* stream
 // `environment` goes before the fakes' own; `change_for`: as RunOptions'.
 void run_gpu_ranks(int ranks, const std::function<void(Runtime&)>& body, Environment environment = {},
                    const std::function<void(int rank, Environment& environment)>& change_for = nullptr);
-
-bool has(const std::string& text, const std::string& part);
 
 }  // namespace hvd::testing

@@ -4,10 +4,13 @@
 #include <cstring>
 
 #include "tests/support/catch.h"
+#include "tests/support/failure.h"
 
 namespace hvd::nccl {
 
 namespace {
+
+using testing::has;
 
 Introduction with(int version, const std::string& text) {
   Introduction introduction;
@@ -17,8 +20,6 @@ Introduction with(int version, const std::string& text) {
 }
 
 std::string describe(int rank) { return "rank " + std::to_string(rank); }
-
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 }  // namespace
 

@@ -1,28 +1,19 @@
 // NCCL behind its table of functions, with the fake one in its place.
 #include "ops/nccl/library.h"
 
-#include "core/base/error.h"
 #include "tests/support/catch.h"
+#include "tests/support/failure.h"
 #include "tests/support/fake_gpu.h"
 
 namespace hvd::nccl {
 
 namespace {
 
+using testing::failure;
 using testing::FakeGpu;
+using testing::has;
 
 std::string fake() { return FakeGpu::environment().at("HVD_NCCL_LIB"); }
-
-std::string failure(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return std::string(status_code_name(error.code())) + ": " + error.what();
-  }
-  return "";
-}
-
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 }  // namespace
 

@@ -48,16 +48,17 @@ TEST_CASE("reductions that NCCL can do") {
       {DType::int64, ReduceOp::sum, 1, 1.0 / 3, {Type::int64, Op::average}},
       {DType::int8, ReduceOp::sum, 2, 0.5, {Type::int8, Op::sum}},
   };
+  const bool kernels = GENERATE(false, true);  // what NCCL can do is left to it
   for (const Row& row : rows) {
     INFO(dtype_name(row.dtype) << " " << reduce_op_name(row.op) << " " << row.prescale << " " << row.postscale);
-    CHECK(plan_reduction(reduction(row.dtype, row.op, row.prescale, row.postscale)) == row.plan);
+    CHECK(plan_reduction(reduction(row.dtype, row.op, row.prescale, row.postscale), kernels) == row.plan);
   }
 }
 
 TEST_CASE("reductions that NCCL would do differently are refused with the reason") {
   const auto why = [](DType dtype, ReduceOp op, double prescale, double postscale) -> std::string {
     try {
-      plan_reduction(reduction(dtype, op, prescale, postscale));
+      plan_reduction(reduction(dtype, op, prescale, postscale), false);
     } catch (const Unsupported& error) {
       return error.what();
     }
@@ -75,6 +76,25 @@ TEST_CASE("reductions that NCCL would do differently are refused with the reason
   CHECK(has(why(DType::int32, ReduceOp::sum, 0.5, 2), "whole numbers"));
   CHECK(has(why(DType::int32, ReduceOp::sum, 1, 0.25), "averaged over all ranks"));
   CHECK(has(why(DType::int16, ReduceOp::sum, 1, 1), "HVD_GPU_THROUGH_HOST=1"));
+}
+
+TEST_CASE("what NCCL would do differently is scaled and widened by kernels, where all ranks have them") {
+  const auto by_kernels = [](Type type, Op op, double before, double after) {
+    return ReductionPlan{.type = type, .op = op, .by_kernels = true, .before = before, .after = after};
+  };
+  const std::vector<Row> rows = {
+      {DType::float32, ReduceOp::min, 2, 3, by_kernels(Type::float32, Op::min, 2, 3)},
+      {DType::bfloat16, ReduceOp::sum, 0.3, 1, by_kernels(Type::bfloat16, Op::sum, 0.3, 1)},
+      {DType::int32, ReduceOp::sum, 1, 0.25, by_kernels(Type::int32, Op::sum, 1, 0.25)},
+      {DType::int16, ReduceOp::sum, 1, 1, by_kernels(Type::int32, Op::sum, 1, 1)},
+      {DType::int16, ReduceOp::sum, 1, 1.0 / 3, by_kernels(Type::int32, Op::sum, 1, 1.0 / 3)},
+      {DType::boolean, ReduceOp::max, 2, 2, {Type::uint8, Op::max}},
+  };
+  for (const Row& row : rows) {
+    INFO(dtype_name(row.dtype) << " " << reduce_op_name(row.op) << " " << row.prescale << " " << row.postscale);
+    CHECK(plan_reduction(reduction(row.dtype, row.op, row.prescale, row.postscale), true) == row.plan);
+  }
+  CHECK_THROWS_AS(plan_reduction(reduction(DType::float32, ReduceOp::adasum, 1, 1), true), Unsupported);
 }
 
 }  // namespace hvd::nccl

@@ -15,6 +15,7 @@ const Environment kWithoutNccl{
 
 TEST_CASE("what NCCL cannot do goes through the host, with one warning") {
   const FakeGpu gpu;
+  gpu.cuda().inject("cuModuleLoadData", 0, 0, 222);  // nor a kernel
   const CapturedStderr log;
   REQUIRE_NOTHROW(run_gpu_ranks(
       2,

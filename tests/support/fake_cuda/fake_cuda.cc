@@ -1,14 +1,18 @@
 // The driver's symbols. See fake_cuda.h.
 #include "tests/support/fake_cuda/fake_cuda.h"
 
+#include <dlfcn.h>
+
 #include <array>
 #include <map>
+#include <string>
 #include <vector>
 
 #include "ops/cuda/driver_abi.h"
 #include "tests/support/fake_cuda/fake_memory.h"
 #include "tests/support/fake_cuda/fake_stream.h"
 #include "tests/support/fake_cuda/injections.h"
+#include "tests/support/fake_cuda/kernels.h"
 
 #define HVD_FAKE extern "C" __attribute__((visibility("default")))
 
@@ -18,7 +22,7 @@ using namespace hvd::testing;
 using hvd::cuda::Address;
 
 constexpr int kDevices = 8;
-constexpr int kInvalidValue = 1, kInvalidContext = 201, kInvalidHandle = 400, kIllegalAddress = 700;
+constexpr int kInvalidValue = 1, kInvalidContext = 201, kInvalidHandle = 400, kNotFound = 500, kIllegalAddress = 700;
 constexpr int kNotReady = hvd::cuda::kNotReady;
 
 struct Device {
@@ -39,6 +43,16 @@ struct Driver {
   std::map<void*, std::shared_ptr<FakeStream>> streams;  // guarded by mutex
   unsigned seed = 1;                                     // guarded by mutex, as the next one
   int longest_delay_us = 100;
+  std::atomic<int> modules{0};
+};
+
+struct FakeFunction {
+  std::string name;
+  FakeKernel kernel;
+};
+
+struct FakeModule {
+  std::map<std::string, FakeFunction> functions;
 };
 
 // Never destroyed: default streams have threads.
@@ -75,6 +89,19 @@ std::shared_ptr<FakeStream> find(void* stream) {
   return fits ? found->second : nullptr;
 }
 
+std::vector<std::shared_ptr<FakeStream>> streams_of(Device& device) {
+  std::vector<std::shared_ptr<FakeStream>> streams;
+  {
+    const std::lock_guard lock(device.mutex);
+    if (device.default_stream) streams.push_back(device.default_stream);
+  }
+  const std::lock_guard lock(driver().mutex);
+  for (const auto& [handle, stream] : driver().streams) {
+    if (stream->device() == device.ordinal) streams.push_back(stream);
+  }
+  return streams;
+}
+
 // In a stream: a task that touches the device's memory.
 int put_access(const char* function, void* stream, const void* memory, std::size_t bytes, std::function<void()> task) {
   if (const int result = refusal(function)) return result;
@@ -99,7 +126,7 @@ struct FakeEvent {
 }  // namespace
 
 HVD_FAKE int cuInit(unsigned) { return driver().injections.of("cuInit", -1); }
-HVD_FAKE int cuDriverGetVersion(int* version) { return *version = 12040, 0; }
+HVD_FAKE int cuDriverGetVersion(int* version) { return *version = HVD_FAKE_CUDA_VERSION, 0; }
 HVD_FAKE int cuGetErrorName(int result, const char** name) {
   *name = result == kIllegalAddress ? "CUDA_ERROR_ILLEGAL_ADDRESS" : "CUDA_ERROR_OF_THE_FAKE";
   return 0;
@@ -174,6 +201,28 @@ HVD_FAKE int cuEventRecord(void* event, void* stream) {
   return 0;
 }
 
+#if HVD_FAKE_CUDA_VERSION >= 12050
+HVD_FAKE int cuCtxRecordEvent(void* context, void* event) {
+  if (const int result = refusal("cuCtxRecordEvent")) return result;
+  auto* const device = static_cast<Device*>(context);
+  const std::vector<std::shared_ptr<FakeStream>> streams = streams_of(*device);
+  const auto state = static_cast<FakeEvent*>(event)->state;
+  const std::lock_guard lock(state->mutex);
+  const std::uint64_t number = ++state->recorded;
+  if (streams.empty()) state->happened = number;
+  const auto open = std::make_shared<std::atomic<std::size_t>>(streams.size());
+  for (const auto& stream : streams) {
+    stream->put([state, number, open] {
+      if (--*open > 0) return;
+      const std::lock_guard own(state->mutex);
+      state->happened = number;
+      state->changed.notify_all();
+    });
+  }
+  return 0;
+}
+#endif
+
 HVD_FAKE int cuEventQuery(void* event) {
   if (const int result = refusal("cuEventQuery")) return result;
   FakeEventState& state = *static_cast<FakeEvent*>(event)->state;
@@ -207,14 +256,7 @@ HVD_FAKE int cuMemAlloc_v2(Address* address, std::size_t bytes) {
 // Waits for the device, as the driver does.
 HVD_FAKE int cuMemFree_v2(Address address) {
   if (const int result = refusal("cuMemFree_v2"); result != 0 && result != kIllegalAddress) return result;
-  std::vector<std::shared_ptr<FakeStream>> streams;
-  {
-    const std::lock_guard lock(driver().mutex);
-    for (const auto& [handle, stream] : driver().streams) {
-      if (stream->device() == current->ordinal) streams.push_back(stream);
-    }
-  }
-  for (const auto& stream : streams) stream->drain();
+  for (const auto& stream : streams_of(*current)) stream->drain();
   if (address != 0 && !driver().memory.free(pointer(address))) return kInvalidValue;
   return 0;
 }
@@ -238,6 +280,54 @@ HVD_FAKE int cuMemcpyHtoDAsync_v2(Address to, const void* from, std::size_t byte
 HVD_FAKE int cuMemcpyDtoHAsync_v2(void* to, Address from, std::size_t bytes, void* stream) {
   return put_access("cuMemcpyDtoHAsync_v2", stream, pointer(from), bytes,
                     [=] { std::memcpy(to, pointer(from), bytes); });
+}
+
+// A module is an image, whatever is in it: its functions are those of kernels.cc.
+HVD_FAKE int cuModuleLoadData(void** module, const void* image) {
+  if (const int result = refusal("cuModuleLoadData")) return result;
+  if (image == nullptr) return kInvalidValue;
+  *module = new FakeModule;
+  ++driver().modules;
+  return 0;
+}
+
+HVD_FAKE int cuModuleUnload(void* module) {
+  if (current == nullptr) return kInvalidContext;
+  delete static_cast<FakeModule*>(module);
+  --driver().modules;
+  return 0;
+}
+
+HVD_FAKE int cuModuleGetFunction(void** function, void* module, const char* name) {
+  if (const int result = refusal("cuModuleGetFunction")) return result;
+  Dl_info own{};
+  dladdr(reinterpret_cast<const void*>(&cuInit), &own);
+  void* const library = dlopen(own.dli_fname, RTLD_NOW | RTLD_NOLOAD);
+  auto* const kernel = reinterpret_cast<FakeKernel>(dlsym(library, name));
+  dlclose(library);
+  if (kernel == nullptr) return kNotFound;
+  auto& functions = static_cast<FakeModule*>(module)->functions;
+  *function = &functions.try_emplace(name, FakeFunction{name, kernel}).first->second;
+  return 0;
+}
+
+HVD_FAKE int cuLaunchKernel(void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                            unsigned block_y, unsigned block_z, unsigned, void* stream, void** parameters, void**) {
+  if (const int result = refusal("cuLaunchKernel")) return result;
+  if (grid_z != 1 || block_y != 1 || block_z != 1 || grid_x * block_x == 0 || grid_y == 0) return kInvalidValue;
+  const auto target = find(stream);
+  if (target == nullptr) return kInvalidHandle;
+  const auto& [name, kernel] = *static_cast<const FakeFunction*>(function);
+  const FakeLaunch launch(kernel, name, *static_cast<const hvd::cuda::BucketTable*>(parameters[0]),
+                          static_cast<int>(grid_y), std::int64_t{grid_x} * block_x);
+  target->put([device = current, launch] {
+    if (device->failed) return;
+    for (const auto& [memory, bytes] : launch.accesses()) {
+      if (!driver().memory.holds(device->ordinal, memory, bytes)) device->failed = true;
+    }
+    if (!device->failed) launch.run();
+  });
+  return 0;
 }
 
 // Beyond the driver's: for the fake NCCL and for tests.
@@ -283,6 +373,8 @@ HVD_FAKE void fake_cuda_reset(unsigned seed, int longest_delay_us) {
 }
 
 HVD_FAKE int fake_cuda_live_blocks() { return driver().memory.blocks(); }
+
+HVD_FAKE int fake_cuda_live_modules() { return driver().modules; }
 
 HVD_FAKE int fake_cuda_live_streams() {
   const std::lock_guard lock(driver().mutex);

@@ -24,9 +24,10 @@ struct FakeCudaControls {
   int (*drain)(void* stream);
   // Makes the device's context current.
   int (*use_device)(int device);
-  // Blocks of device memory and streams that were not given back.
+  // Blocks of device memory, streams and modules that were not given back.
   int (*live_blocks)();
   int (*live_streams)();
+  int (*live_modules)();
 };
 
 constexpr std::uint8_t kFreshPoison = 0xa5, kFreedPoison = 0xde;

@@ -15,7 +15,7 @@ namespace hvd::testing {
 class FakeMemory {
  public:
   void* allocate(int device, std::size_t bytes) {
-    void* const memory = std::malloc(bytes);
+    void* const memory = std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
     std::memset(memory, kFreshPoison, bytes);
     const std::lock_guard lock(mutex_);
     blocks_[reinterpret_cast<std::uintptr_t>(memory)] = {device, bytes};
@@ -49,6 +49,7 @@ class FakeMemory {
   }
 
  private:
+  static constexpr std::size_t kAlignment = 256;  // the driver's
   struct Block {
     int device;
     std::size_t bytes;

@@ -1,0 +1,18 @@
+#include "ops/cuda/kernels/image.h"
+
+// The file as it is, and a zero, with which PTX ends.
+asm(".section .rodata\n"
+    ".balign 64\n"
+    "hvd_bucket_kernel_image:\n"
+    ".incbin \"" HVD_KERNEL_IMAGE
+    "\"\n"
+    ".byte 0\n"
+    ".text\n");
+
+namespace hvd::cuda {
+
+extern const char kBucketKernelImage[] __asm__("hvd_bucket_kernel_image") __attribute__((visibility("hidden")));
+
+const void* bucket_kernel_image() { return kBucketKernelImage; }
+
+}  // namespace hvd::cuda

@@ -1,0 +1,39 @@
+// Which tensors of a call go through one packed buffer. Pure; the same on every rank, since it reads only what was
+// negotiated, and whether all ranks have kernels for it.
+//
+// NCCL starts all tensors of a group together, but does something for each: many small ones cost more than one of the
+// same size, and packing costs a copy at the speed of the device's memory, twice. So small ones are packed, large ones
+// go by themselves; and all are packed that only a kernel can scale or widen.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/collective/collective_call.h"
+#include "ops/nccl/reduction_plan.h"
+
+namespace hvd::nccl {
+
+// Below this many bytes a tensor is small. Not measured on a GPU yet: a copy of 256 KB there and back takes half a
+// microsecond of a memory that moves 2 TB/s, NCCL's work on one more tensor a microsecond or more.
+inline constexpr std::int64_t kSmallBytes = 256 << 10;
+
+// Where tensors begin in a packed buffer: on a multiple of so many elements, which is one of 16 bytes for each type.
+inline constexpr std::int64_t kPackedAlignment = 128;
+
+struct Packing {
+  struct Place {
+    std::size_t piece;
+    std::int64_t offset;  // in elements
+
+    bool operator==(const Place&) const = default;
+  };
+  std::vector<Place> places;  // empty: nothing is packed
+  std::int64_t elements = 0;  // of the buffer
+
+  bool operator==(const Packing&) const = default;
+};
+
+Packing plan_packing(const CollectiveCall& call, const ReductionPlan& plan, bool kernels);
+
+}  // namespace hvd::nccl
