@@ -105,6 +105,16 @@ typedef struct hvd_call {
                        now. NULL: the device's default stream */
 } hvd_call;
 
+/* hvd_call.stream of callers who cannot name theirs: the operation begins after what is in any stream of the device's
+ * primary context by now. Needs a driver of CUDA 12.5 (555) or later, HVD_UNSUPPORTED without, and that no stream of
+ * the context is being captured into a graph: HVD_UNSUPPORTED, and the capture is void. */
+#ifdef __cplusplus
+static inline void* hvd_all_streams() { return reinterpret_cast<void*>(UINTPTR_MAX); } /* NOLINT(*-int-to-ptr) */
+#define HVD_ALL_STREAMS hvd_all_streams()
+#else
+#define HVD_ALL_STREAMS ((void*)UINTPTR_MAX)
+#endif
+
 #define HVD_CALL_INIT                                                                                                \
   {                                                                                                                  \
     sizeof(struct hvd_call), HVD_ALLREDUCE, HVD_GLOBAL_PROCESS_SET, NULL, HVD_SUM, 0, 1.0, 1.0, 0, NULL, NULL, NULL, \
@@ -132,9 +142,9 @@ HVD_API const char* hvd_status_name(hvd_status status);
 /* Text of the last failure on the calling thread; valid until its next hvd call. Never NULL. */
 HVD_API const char* hvd_last_error(void);
 
-/* Joins the job that the environment describes: that of hvdrun, mpirun, mpiexec or srun; none: one rank alone. All
- * processes of the job must call; returns when all have. Does nothing if initialised already; after hvd_shutdown() it
- * starts anew. */
+/* Joins the job that the environment describes: that of hvdrun, mpirun, mpiexec, srun or TF_CONFIG; none: one rank
+ * alone. All processes of the job must call; returns when all have. Does nothing if initialised already; after
+ * hvd_shutdown() it starts anew. */
 HVD_API hvd_status hvd_init(void);
 
 /* How processes that know their ranks find each other: somebody carries rank 0's first word to the others. */
@@ -154,7 +164,7 @@ typedef struct hvd_meeting {
 /* Who has started this process, as the environment says: what hvd_init() would go by. */
 typedef struct hvd_launch {
   size_t struct_size;
-  const char* launcher; /* none, hvdrun, open_mpi, mpich, slurm, torchrun */
+  const char* launcher; /* none, hvdrun, open_mpi, mpich, slurm, tf_config, torchrun */
   int32_t rank, size;
   int32_t local_size; /* 0: not known */
   int32_t reserved;
@@ -210,9 +220,16 @@ HVD_API int hvd_work_poll(hvd_work* work);
 HVD_API hvd_status hvd_work_wait(hvd_work* work, int64_t timeout_us);
 
 /* For GPU tensors: returns as soon as the operation is in a stream of the runtime's own, without waiting for the GPU,
- * and has `stream`, of the tensors' device, go on only when the operation is over. Errors that are known by then are
- * returned; what fails on the GPU later, by hvd_work_wait() or the next operation. For CPU tensors: hvd_work_wait(). */
+ * and has `stream`, one of the tensors' device, go on only when the operation is over. Errors that are known by then
+ * are returned; what fails on the GPU later, by hvd_work_wait() or the next operation. For CPU tensors:
+ * hvd_work_wait(). */
 HVD_API hvd_status hvd_work_wait_on_stream(hvd_work* work, void* stream, int64_t timeout_us);
+
+/* Instead of waiting: has done(context) called once when the operation has ended, well or badly (hvd_work_wait(work, 0)
+ * then says how); for GPU tensors when it is in a stream. It is called on a thread of the runtime, on that of
+ * another caller's hvd_run(), or on this one if the operation has ended already; it may call the hvd_work_ functions,
+ * but must not wait for anything. Once for a work, which nobody waits for at the same time. */
+HVD_API hvd_status hvd_work_on_done(hvd_work* work, void (*done)(void* context), void* context);
 
 /* Result i of a done work whose call gave no outputs. The memory belongs to the work. */
 HVD_API hvd_status hvd_work_output(hvd_work* work, size_t i, hvd_tensor* output);

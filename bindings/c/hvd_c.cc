@@ -106,7 +106,7 @@ Call to_call(const hvd_call& caller) {
             .inputs = to_views(c.inputs, c.count),
             .outputs = to_views(c.outputs, c.count),
             .splits = {},
-            .stream = c.stream};
+            .stream = c.stream == HVD_ALL_STREAMS ? kAllStreams : c.stream};
   if (c.splits != nullptr) call.splits.assign(c.splits, c.splits + c.splits_count);
   return call;
 }
@@ -131,6 +131,7 @@ const char* launcher_id(Launcher launcher) {
     case Launcher::open_mpi: return "open_mpi";
     case Launcher::mpich: return "mpich";
     case Launcher::slurm: return "slurm";
+    case Launcher::tf_config: return "tf_config";
     case Launcher::torchrun: return "torchrun";
   }
   return "none";
@@ -173,6 +174,13 @@ hvd_work* to_pointer(CallersSubmission submission) { return reinterpret_cast<hvd
 
 Submission& held(hvd_work* work) { return reinterpret_cast<Submission&>(required(work, "work")); }
 
+// One that may be waited for: not by a forked child, in which nobody ends it.
+Submission& held_here(hvd_work* work) {
+  Submission& submission = held(work);
+  if (Instance::get().forked()) throw Error(StatusCode::not_initialized, "a forked child cannot wait for this work");
+  return submission;
+}
+
 const Work& finished(hvd_work* work) {
   const Work& state = held(work).work;
   if (!state.done()) throw InvalidArgument("the work is not done yet: wait for it first");
@@ -200,6 +208,7 @@ void check_end(Submission& submission) {
 }
 
 void wait_on_stream(Submission& submission, void* stream, Deadline deadline) {
+  if (stream == HVD_ALL_STREAMS) throw InvalidArgument("an operation can hold up one stream, not all");
   if (!submission.wait_until_enqueued(deadline)) throw Timeout("the work is not done yet");
   if (!submission.work.status().ok()) throw Error(submission.work.status());
   if (submission.work.on_device) submission.work.on_device->hold_up(stream);
@@ -308,18 +317,20 @@ int hvd_work_poll(hvd_work* work) { return work != nullptr && (Instance::get().f
 
 hvd_status hvd_work_wait(hvd_work* work, int64_t timeout_us) {
   return guarded([&] {
-    Submission& submission = held(work);
-    if (Instance::get().forked()) throw Error(StatusCode::not_initialized, "a forked child cannot wait for this work");
+    Submission& submission = held_here(work);
     submission.wait(deadline_in(timeout_us));
     check_end(submission);
   });
 }
 
 hvd_status hvd_work_wait_on_stream(hvd_work* work, void* stream, int64_t timeout_us) {
+  return guarded([&] { wait_on_stream(held_here(work), stream, deadline_in(timeout_us)); });
+}
+
+hvd_status hvd_work_on_done(hvd_work* work, void (*done)(void* context), void* context) {
   return guarded([&] {
-    Submission& submission = held(work);
-    if (Instance::get().forked()) throw Error(StatusCode::not_initialized, "a forked child cannot wait for this work");
-    wait_on_stream(submission, stream, deadline_in(timeout_us));
+    if (done == nullptr) throw InvalidArgument("done is NULL");
+    held_here(work).work.call_when_done(done, context);
   });
 }
 

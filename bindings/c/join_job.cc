@@ -28,15 +28,21 @@ std::shared_ptr<Runtime> runtime_of(std::shared_ptr<Job> job) {
   return {std::move(job), runtime};
 }
 
+// In a job that has its store.
+std::unique_ptr<Runtime> make_runtime(const Config& config, Store& store, const JobKey& key,
+                                      const std::string& own_host) {
+  return std::make_unique<Runtime>(
+      config, Runtime::Surroundings{.store = store,
+                                    .job_key = key,
+                                    .identity = identify_this_process(config.host_id, config.hostname),
+                                    .own_host_address = own_host,
+                                    .make_data_plane = make_data_plane});
+}
+
 std::shared_ptr<Runtime> start_alone(const Config& config) {
   const auto job = std::make_shared<Job>();
   job->store = std::make_unique<MemoryStore>();
-  job->runtime = std::make_unique<Runtime>(
-      config, Runtime::Surroundings{.store = *job->store,
-                                    .job_key = JobKey::random(),
-                                    .identity = identify_this_process(config.host_id, config.hostname),
-                                    .own_host_address = "127.0.0.1",
-                                    .make_data_plane = make_data_plane});
+  job->runtime = make_runtime(config, *job->store, JobKey::random(), "127.0.0.1");
   return runtime_of(job);
 }
 
@@ -53,6 +59,17 @@ MeetingPlace place_of_hvdrun(const Config& config, Deadline deadline) {
           .store = std::make_unique<TcpStore>(Address::parse(config.store), key, config.rank, deadline)};
 }
 
+// Where all ranks know the address of rank 0's store, and have their secret from the user.
+MeetingPlace place_of_user(const Launch& launch, const Config& config, int epoch, const Log& log, Deadline deadline,
+                           const std::string& without_key) {
+  if (config.job_key.empty()) {
+    throw InvalidArgument(std::string("started by ") + launcher_name(launch.launcher) + " as rank " +
+                          std::to_string(launch.rank) + " of " + std::to_string(launch.size) +
+                          ", without a secret of the job: " + without_key);
+  }
+  return meet_at(store_address(launch, epoch), JobKey::from_hex(config.job_key), launch.rank, log, deadline);
+}
+
 // Slurm gives out no secrets: MPI does, if Slurm was asked to support it, else the user.
 MeetingPlace place_of_slurm(const Launch& launch, const Config& config, int epoch, const Log& log, Deadline deadline) {
   std::string without_mpi = "srun was not asked to support MPI (--mpi=pmix or pmi2)";
@@ -63,13 +80,8 @@ MeetingPlace place_of_slurm(const Launch& launch, const Config& config, int epoc
       without_mpi = error.what();
     }
   }
-  if (config.job_key.empty()) {
-    throw InvalidArgument("started by srun as rank " + std::to_string(launch.rank) + " of " +
-                          std::to_string(launch.size) + ", without a secret of the job: " + without_mpi +
-                          ". Set one before srun: export HVD_JOB_KEY=$(openssl rand -hex 32)");
-  }
-  return meet_at({.host = launch.first_node, .port = store_port(launch, epoch)}, JobKey::from_hex(config.job_key),
-                 launch.rank, log, deadline);
+  return place_of_user(launch, config, epoch, log, deadline,
+                       without_mpi + ". Set one before srun: export HVD_JOB_KEY=$(openssl rand -hex 32)");
 }
 
 MeetingPlace place_of(const Launch& launch, const Config& config, int epoch, const Log& log, Deadline deadline) {
@@ -78,6 +90,10 @@ MeetingPlace place_of(const Launch& launch, const Config& config, int epoch, con
     case Launcher::open_mpi:
     case Launcher::mpich: return meet(meet_through_launcher(launch, config), log, deadline);
     case Launcher::slurm: return place_of_slurm(launch, config, epoch, log, deadline);
+    case Launcher::tf_config:
+      return place_of_user(launch, config, epoch, log, deadline,
+                           "TF_CONFIG has none. Make one with openssl rand -hex 32, and set HVD_JOB_KEY to it in all "
+                           "processes of the cluster");
     case Launcher::torchrun:
       throw InvalidArgument(
           "started by torchrun, whose store is reached from Python: call hvd.init() of the Python package, or "
@@ -97,38 +113,34 @@ void check_promise(const Launch& launch, const Config& config, const Topology& t
                  " may be in a container of its own; HVD_HOST_ID says which ranks are together");
 }
 
+std::shared_ptr<Runtime> start_together(const Config& config, const Launch& launch,
+                                        const std::optional<Meeting>& meeting, int epoch) {
+  const auto job = std::make_shared<Job>();
+  job->log = std::make_unique<Log>("rank " + std::to_string(config.rank), config.log_level);
+  const Deadline deadline = deadline_after(config.start_timeout);
+  MeetingPlace place =
+      meeting ? meet(*meeting, *job->log, deadline) : place_of(launch, config, epoch, *job->log, deadline);
+  const std::string own_host = place.store->local_host();
+  // A store of rank 0's is new each time, hvdrun's is not.
+  const int in_store = launch.launcher == Launcher::hvdrun ? epoch : 0;
+  job->server = std::move(place.server);
+  job->store = std::move(place.store);
+  job->epoch_store = std::make_unique<PrefixStore>(*job->store, "epoch/" + std::to_string(in_store) + "/");
+  job->runtime = make_runtime(config, *job->epoch_store, place.key, own_host);
+  check_promise(launch, config, job->runtime->topology());
+  return runtime_of(job);
+}
+
 }  // namespace
 
 std::shared_ptr<Runtime> join_job(const Environment& environment, const std::optional<Meeting>& meeting, int epoch) {
   auto [config, warnings] = read_config(environment);
-  Launch launch = meeting ? Launch{.rank = meeting->rank, .size = meeting->size, .local_size = meeting->local_size}
-                          : read_launch(environment);
+  const Launch launch = meeting
+                            ? Launch{.rank = meeting->rank, .size = meeting->size, .local_size = meeting->local_size}
+                            : read_launch(environment);
   config.rank = launch.rank;
   config.size = launch.size;
-  std::shared_ptr<Runtime> runtime;
-  if (config.size == 1) {
-    runtime = start_alone(config);
-  } else {
-    const auto job = std::make_shared<Job>();
-    job->log = std::make_unique<Log>("rank " + std::to_string(config.rank), config.log_level);
-    const Deadline deadline = deadline_after(config.start_timeout);
-    MeetingPlace place =
-        meeting ? meet(*meeting, *job->log, deadline) : place_of(launch, config, epoch, *job->log, deadline);
-    const std::string own_host = place.store->local_host();
-    // A store of rank 0's is new each time, hvdrun's is not.
-    const int in_store = launch.launcher == Launcher::hvdrun ? epoch : 0;
-    job->server = std::move(place.server);
-    job->store = std::move(place.store);
-    job->epoch_store = std::make_unique<PrefixStore>(*job->store, "epoch/" + std::to_string(in_store) + "/");
-    job->runtime = std::make_unique<Runtime>(
-        config, Runtime::Surroundings{.store = *job->epoch_store,
-                                      .job_key = place.key,
-                                      .identity = identify_this_process(config.host_id, config.hostname),
-                                      .own_host_address = own_host,
-                                      .make_data_plane = make_data_plane});
-    check_promise(launch, config, job->runtime->topology());
-    runtime = runtime_of(job);
-  }
+  auto runtime = config.size == 1 ? start_alone(config) : start_together(config, launch, meeting, epoch);
   if (config.rank == 0) {
     for (const std::string& warning : warnings) runtime->log().warning(warning);
   }

@@ -202,8 +202,12 @@ void start_timeline(const std::string& path, bool mark_cycles) {
 
 void stop_timeline() {
   refuse_in_forked_child();
-  const py::gil_scoped_release released;
-  check(hvd_stop_timeline());
+  hvd_status status = HVD_OK;
+  {
+    GilRelease released;
+    status = hvd_stop_timeline();
+  }
+  check(status);
 }
 
 void define_process(py::module_& m) {

@@ -64,6 +64,29 @@ TEST_CASE("a stream waits for an operation that began behind another stream") {
   }
 }
 
+TEST_CASE("an operation may begin behind all streams, and holds up one, not all") {
+  const FakeGpu gpu(6, 300);
+  const Job job;
+  FakeGpu::Stream first(gpu, kDevice), second(gpu, kDevice);
+  const FakeGpu::Block block(gpu, kDevice, sizeof(float) * 4);
+  const hvd_tensor tensor = tensor_of(block);
+  for (int step = 0; step < 10; ++step) {
+    FakeGpu::Stream& producer = step % 2 == 0 ? first : second;
+    producer.put([&] { std::fill_n(floats(block), 4, static_cast<float>(step)); });
+    hvd_call call = HVD_CALL_INIT;
+    call.postscale = 2;
+    call.count = 1;
+    call.inputs = call.outputs = &tensor;
+    call.stream = HVD_ALL_STREAMS;
+    hvd_work* work = nullptr;
+    REQUIRE(hvd_submit(&call, &work) == HVD_OK);
+    CHECK(hvd_work_wait_on_stream(work, HVD_ALL_STREAMS, -1) == HVD_INVALID_ARGUMENT);
+    CHECK(hvd_work_wait(work, -1) == HVD_OK);
+    CHECK(floats(block)[3] == 2.0f * static_cast<float>(step));
+    hvd_work_free(work);
+  }
+}
+
 TEST_CASE("a result of unknown size lies where its input does, and is given back like any other") {
   const FakeGpu gpu;
   const Job job;

@@ -5,7 +5,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdint>
+#include <future>
 #include <string>
 #include <vector>
 
@@ -73,6 +75,7 @@ TEST_CASE("null pointers and foreign structures are refused") {
   hvd_call call = HVD_CALL_INIT;
   CHECK(hvd_submit(&call, nullptr) == HVD_INVALID_ARGUMENT);
   CHECK(hvd_get_topology(nullptr) == HVD_INVALID_ARGUMENT);
+  CHECK(hvd_work_on_done(nullptr, nullptr, nullptr) == HVD_INVALID_ARGUMENT);
   CHECK(hvd_get_algorithm_table(nullptr) == HVD_INVALID_ARGUMENT);
   CHECK(hvd_work_wait(nullptr, 0) == HVD_INVALID_ARGUMENT);
   CHECK(hvd_work_poll(nullptr) == 0);
@@ -144,6 +147,37 @@ TEST_CASE("an output can be looked at, and taken over") {
   }
   CHECK(static_cast<float*>(output.data)[3] == 4);  // outlives work and runtime
   hvd_free(output.data);
+}
+
+TEST_CASE("who does not wait is called") {
+  const Job job;
+  std::vector<float> in = {1, 2, 3, 4}, out(4);
+  const hvd_tensor input = tensor_of(in), output = tensor_of(out);
+  hvd_call call = HVD_CALL_INIT;
+  call.count = 1;
+  call.inputs = &input;
+  call.outputs = &output;
+  hvd_work* work = nullptr;
+  std::promise<hvd_status> ended;
+  struct Call {
+    hvd_work*& work;
+    std::promise<hvd_status>& ended;
+  } context{work, ended};
+  const auto done = [](void* argument) {
+    const Call& told = *static_cast<Call*>(argument);
+    const hvd_status end = hvd_work_wait(told.work, 0);
+    hvd_work_free(told.work);
+    told.ended.set_value(end);
+  };
+  REQUIRE(hvd_submit(&call, &work) == HVD_OK);
+  SECTION("at once or later") {}
+  SECTION("at once, of an operation that has ended") { REQUIRE(hvd_work_wait(work, -1) == HVD_OK); }
+  SECTION("after a wait that was given up") { static_cast<void>(hvd_work_wait(work, 0)); }
+  REQUIRE(hvd_work_on_done(work, done, &context) == HVD_OK);
+  auto result = ended.get_future();
+  REQUIRE(result.wait_for(std::chrono::seconds(30)) == std::future_status::ready);
+  CHECK(result.get() == HVD_OK);
+  CHECK(out == in);
 }
 
 TEST_CASE("a work outlives the runtime that made it") {
