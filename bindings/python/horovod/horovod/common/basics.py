@@ -1,0 +1,36 @@
+"""Joining and leaving the job, and where this process stands in it; see `hvd.basics`."""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import Any
+
+import hvd.basics
+from horovod.common.util import env
+from hvd import reduce_op
+
+
+@functools.wraps(hvd.basics.init)
+def init(*args: Any, **kwargs: Any) -> None:
+    with env(HVD_JOIN_SCOPE=os.environ.get("HVD_JOIN_SCOPE", "allreduce")):
+        hvd.basics.init(*args, **kwargs)
+
+
+class HorovodBasics:
+    """The functions of `hvd.basics` as methods, and the reduce operations as attributes.
+
+    Horovod makes one for each framework, and gives it the framework's own library. hvd has one runtime for all, and
+    nothing to be told.
+    """
+
+    init = staticmethod(init)
+
+    def __init__(self, *library: str) -> None:
+        del library
+
+    def __getattr__(self, name: str) -> Any:
+        for module in (hvd.basics, reduce_op):
+            if not name.startswith("_") and hasattr(module, name):
+                return getattr(module, name)
+        raise AttributeError(f"HorovodBasics has no attribute {name!r}")

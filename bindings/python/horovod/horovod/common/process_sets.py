@@ -1,0 +1,5 @@
+"""Process sets; see `hvd.ProcessSet`."""
+
+from hvd.process_set import ProcessSet, add_process_set, global_process_set, remove_process_set
+
+__all__ = ["ProcessSet", "add_process_set", "global_process_set", "remove_process_set"]

@@ -1,0 +1,46 @@
+"""hvd for Keras under Horovod's name: everything of `hvd.keras`. The order of arguments of DistributedOptimizer and
+BestModelCheckpoint is not that of `horovod.tensorflow.keras`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import hvd.keras as _hvd
+from horovod.common import basics as _basics
+from horovod.keras import callbacks as _callbacks
+from hvd.keras import *  # noqa: F403
+
+__all__ = list(_hvd.__all__)
+
+callbacks = _callbacks  # type: ignore[misc]
+init = _basics.init
+
+
+def DistributedOptimizer(  # type: ignore[no-redef]
+    optimizer: Any,
+    name: str | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = None,
+    sparse_as_dense: bool = False,
+    gradient_predivide_factor: float = 1.0,
+    op: int = _hvd.Average,
+    num_groups: int = 0,
+    groups: int | Sequence[Sequence[Any]] | None = None,
+    **further: Any,
+) -> Any:
+    """As `hvd.keras.DistributedOptimizer`, whose further arguments it takes by keyword."""
+    return _hvd.DistributedOptimizer(
+        optimizer,
+        name,
+        device_dense,
+        device_sparse,
+        compression,
+        sparse_as_dense,
+        gradient_predivide_factor,
+        op,
+        num_groups=num_groups,
+        groups=groups,
+        **further,
+    )

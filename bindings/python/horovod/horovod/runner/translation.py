@@ -1,0 +1,114 @@
+"""What horovodrun makes of its arguments: hvdrun's command line, the ranks' environment, and what to say of arguments
+that have no effect. Pure, but for looking who owns the mpirun on the PATH.
+"""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from collections.abc import Mapping
+from typing import Any
+
+from horovod.runner.common.util import config_parser
+from horovod.runner.common.util.env import is_exportable
+from hvd import doctor, installation
+
+_ONE_MACHINE = "all processes are on this machine"
+_CHOSEN = "hvd chooses its algorithms itself (HVD_ALGORITHM overrides it)"
+_FIXED = "elastic jobs are not supported yet, and the number of processes stays as it is"
+
+# By argument: how it is typed, and why it changes nothing.
+NO_EFFECT = {
+    "disable_cache": ("--disable-cache", "nothing is checked before the start that could be remembered"),
+    "nics": ("--network-interfaces", "but on NCCL: hvd finds its own way between processes"),
+    "ssh_port": ("--ssh-port", _ONE_MACHINE),
+    "ssh_identity_file": ("--ssh-identity-file", _ONE_MACHINE),
+    "hierarchical_allreduce": ("--hierarchical-allreduce", _CHOSEN),
+    "hierarchical_allgather": ("--hierarchical-allgather", _CHOSEN),
+    "torus_allreduce": ("--torus-allreduce", _CHOSEN),
+    "autotune_gaussian_process_noise": ("--autotune-gaussian-process-noise", "hvd's tuner has no such model"),
+    "mpi_threads_disable": ("--mpi-threads-disable", "hvd uses MPI with the threads that it offers"),
+    "num_nccl_streams": ("--num-nccl-streams", "hvd has its own arrangement of streams"),
+    "thread_affinity": ("--thread-affinity", 'hvd\'s threads stay with their rank: --binding-args="--bind-to core"'),
+    "log_with_timestamp": ("--log-with-timestamp, --log-without-timestamp", "hvd's lines always have the time"),
+    "min_num_proc": ("--min-np", _FIXED),
+    "max_num_proc": ("--max-np", _FIXED),
+    "slots": ("--slots-per-host", _FIXED),
+    "elastic_timeout": ("--elastic-timeout", _FIXED),
+    "reset_limit": ("--reset-limit", _FIXED),
+    "cooldown_range": ("--blacklist-cooldown-range", _FIXED),
+}
+
+
+def notes(args: Any) -> list[str]:
+    """A line for each argument that was given and has no effect."""
+    given = {name: getattr(args, name, None) for name in NO_EFFECT}
+    return [
+        f"{typed} has no effect{'' if why.startswith('but') else ':'} {why}"
+        for name, (typed, why) in NO_EFFECT.items()
+        if given[name] or (name == "log_with_timestamp" and given[name] is False)
+    ]
+
+
+def number_of_processes(args: Any) -> int:
+    return int(args.num_proc or args.min_num_proc or 1)
+
+
+def hvdrun_command(args: Any, environment: Mapping[str, str]) -> list[str]:
+    """The program that runs the job, with all that it is told. Errors as of hvdrun_options()."""
+    hvdrun = str(installation.find("bin/hvdrun"))
+    return [hvdrun, "-np", str(number_of_processes(args)), *hvdrun_options(args, environment), *args.command]
+
+
+def hvdrun_options(args: Any, environment: Mapping[str, str]) -> list[str]:
+    """What hvdrun is told besides the number of processes and the program.
+
+    Raises:
+        ValueError: for what is refused, and if there is no mpirun to start the processes.
+    """
+    if args.use_jsrun:
+        raise ValueError("--jsrun: jobs of LSF are not supported; within one, use --mpi")
+    if args.host_discovery_script:
+        raise ValueError(f"--host-discovery-script: {_FIXED}; say -np N")
+    options = ["--hostfile", args.hostfile] if args.hostfile else ["-H", args.hosts or _this_host(args)]
+    if args.use_mpi:
+        options += ["--mpi", *_of_mpirun(args, environment)]
+    options += ["--gloo"] if args.use_gloo else []
+    options += ["--verbose"] if args.verbose else []
+    options += ["--timestamp-output"] if args.prefix_output_with_timestamp else []
+    options += ["--output-filename", args.output_filename] if args.output_filename else []
+    return options + shlex.split(args.binding_args or "") + shlex.split(args.mpi_args or "")
+
+
+def _this_host(args: Any) -> str:
+    return f"localhost:{number_of_processes(args)}"
+
+
+def _of_mpirun(args: Any, environment: Mapping[str, str]) -> list[str]:
+    """What Open MPI needs to be told to do what horovodrun is expected to do. MPICH does so by itself."""
+    try:
+        done = subprocess.run(["mpirun", "--version"], capture_output=True, text=True, timeout=60)
+    except OSError as error:
+        raise ValueError(f"--mpi: mpirun cannot be started: {error}") from error
+    if doctor.kind_of_mpi(done.stdout + done.stderr)[0] != "Open MPI":
+        return []
+    binding = [] if args.binding_args else ["--bind-to", "none", "--map-by", "slot"]
+    # On its own host mpirun hands on everything by itself.
+    exported = sorted(filter(is_exportable, environment)) if args.hosts or args.hostfile else []
+    return ["--allow-run-as-root", *binding, *(word for name in exported for word in ("-x", name))]
+
+
+def environment_of_ranks(args: Any, environment: Mapping[str, str]) -> dict[str, str]:
+    """The launcher's own environment with what the arguments say."""
+    result = dict(environment)
+    config_parser.set_env_from_args(result, args)
+    if args.start_timeout is not None:
+        result["HOROVOD_START_TIMEOUT"] = str(args.start_timeout)
+        result.pop("HVD_START_TIMEOUT", None)
+    if args.gloo_timeout_seconds is not None:
+        result["HVD_COLLECTIVE_TIMEOUT_SECONDS"] = str(args.gloo_timeout_seconds)
+    if args.tcp_flag:
+        result["NCCL_IB_DISABLE"] = "1"
+    if args.nics:
+        result["NCCL_SOCKET_IFNAME"] = ",".join(args.nics)
+    return result

@@ -1,0 +1,1 @@
+"""Tools of the launcher, at the paths where scripts look for them."""

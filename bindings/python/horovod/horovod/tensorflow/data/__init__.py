@@ -1,0 +1,1 @@
+"""See `hvd.tensorflow.data`."""

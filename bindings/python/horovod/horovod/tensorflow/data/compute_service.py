@@ -1,0 +1,10 @@
+"""See `hvd.tensorflow.data.compute_service`."""
+
+from hvd.tensorflow.data.compute_service import (
+    TfDataServiceConfig,
+    compute_worker_fn,
+    send_to_data_service,
+    tf_data_service,
+)
+
+__all__ = ["TfDataServiceConfig", "compute_worker_fn", "send_to_data_service", "tf_data_service"]

@@ -1,0 +1,5 @@
+"""See `hvd.tensorflow.LocalGradientAggregationHelper`."""
+
+from hvd.tensorflow import LocalGradientAggregationHelper
+
+__all__ = ["LocalGradientAggregationHelper"]

@@ -1,0 +1,5 @@
+"""See `hvd.torch.elastic`."""
+
+from hvd.torch.elastic import ElasticSampler
+
+__all__ = ["ElasticSampler"]

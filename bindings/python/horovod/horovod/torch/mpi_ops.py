@@ -1,0 +1,56 @@
+"""All names of `hvd.torch`, and what of it differs from Horovod's:
+
+- `reducescatter` and its kin know Average and Sum only. hvd has the other operations, too.
+- While ranks have joined, other collectives than allreduce fail (HVD_JOIN_SCOPE); in hvd those go on that can.
+- `join` may be told a device, which hvd has no use for.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn, cast
+
+import hvd.torch as _hvd
+from horovod.common import basics as _basics
+from horovod.common.refusals import averages_and_sums_only as _averages_and_sums_only
+from hvd import _native
+from hvd.exceptions import HorovodInternalError as _HorovodInternalError
+from hvd.torch import *  # noqa: F403
+from hvd.torch.handles import register as _register
+
+__all__ = list(_hvd.__all__)
+
+init = _basics.init
+
+
+class _Refused:
+    """Stands for an operation that was not started. Waiting for it fails."""
+
+    device = -1
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def poll(self) -> bool:
+        return True
+
+    def wait(self) -> NoReturn:
+        raise _HorovodInternalError(self.text)
+
+
+def _refuse(text: str) -> NoReturn:
+    _Refused(text).wait()
+
+
+def _refuse_later(text: str) -> int:
+    return _register(cast(_native.Work, _Refused(text)), lambda _: None)
+
+
+reducescatter = _averages_and_sums_only(_hvd.reducescatter, _refuse)
+reducescatter_async = _averages_and_sums_only(_hvd.reducescatter_async, _refuse_later)
+grouped_reducescatter = _averages_and_sums_only(_hvd.grouped_reducescatter, _refuse)
+grouped_reducescatter_async = _averages_and_sums_only(_hvd.grouped_reducescatter_async, _refuse_later)
+
+
+def join(device: int = -1) -> int:  # type: ignore[no-redef]
+    """As `hvd.torch.join`: a rank takes part in what GPUs do with the GPU of its own tensors, whatever `device` is."""
+    return _hvd.join()

@@ -1,0 +1,5 @@
+"""See `hvd.torch.SyncBatchNorm`."""
+
+from hvd.torch import SyncBatchNorm
+
+__all__ = ["SyncBatchNorm"]
