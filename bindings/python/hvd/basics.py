@@ -7,26 +7,29 @@ the functions that say where the process stands answer for its parent; everythin
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from hvd import _native, meeting
+from hvd import _native, installation, meeting
 from hvd import process_set as sets
+from hvd.exceptions import HorovodInternalError, InitError
 from hvd.process_set import ProcessSet
 
 
 def init(comm: Any = None, process_sets: Iterable[ProcessSet] | str | None = None) -> None:
-    """Joins the job in which hvdrun, mpirun, mpiexec, srun or torchrun has started this process; a job of one if
-    nobody has.
+    """Joins the job in which hvdrun, mpirun, mpiexec, srun or torchrun has started this process, or that TF_CONFIG
+    describes; a job of one if there is none.
 
     Every process of the job must call it; it returns when all have. Does nothing if initialised already. After
     `shutdown()` it may be called again.
 
     Args:
         comm: a communicator of mpi4py: its processes are the job, numbered as there, whoever has started them. Or the
-            ranks that take part, of which only all (or None, which means the same) are supported yet. Or a list of
-            communicators, of which the first is the job, and the others become process sets.
+            ranks that take part, of which only all (or None or an empty list, which mean the same) are supported yet.
+            Or a list of communicators, of which the first is the job, and the others become process sets.
         process_sets: sets of ranks to be registered, the same on every rank (see `add_process_set`). "dynamic", which
             Horovod needs for sets that are added later, changes nothing: they always can be. Sets made of
             communicators may differ between ranks: all of them are registered.
@@ -34,33 +37,49 @@ def init(comm: Any = None, process_sets: Iterable[ProcessSet] | str | None = Non
     Raises:
         ValueError: on arguments that are not supported, in a process forked from an initialised one, and if a process
             set makes no sense; the job is joined in that last case, and `init` may be called again with other sets.
-        HorovodInternalError: the other processes did not come in time (HVD_START_TIMEOUT).
+        InitError: a HorovodInternalError and a ValueError; the other processes did not come in time
+            (HVD_START_TIMEOUT), or have other settings or other process sets.
     """
+    try:
+        _init(comm, process_sets)
+    except HorovodInternalError as error:
+        raise InitError(str(error)) from None
+
+
+def _init(comm: Any, process_sets: Iterable[ProcessSet] | str | None) -> None:
+    global _met_through_mpi4py
     job, given_sets = _job_and_sets(comm, process_sets)
     by_mpi4py = meeting.is_communicator(job)
     found = meeting.through_communicator(job) if by_mpi4py else meeting.through_torchrun()
+    _met_through_mpi4py = by_mpi4py
     if found is None:
         _native.init()
     else:
         _native.init_with(found.rank, found.size, found.local_size, found.broadcast)
         found.forget()
-    if job is not None and not by_mpi4py:
-        _require_all(sorted(int(rank) for rank in job))
-    for process_set in given_sets:
-        sets.register_everywhere(process_set, job if by_mpi4py else None)
+    if job and not by_mpi4py:
+        _require_all(sorted(job))
+    sets.register_all(given_sets, job if by_mpi4py else None)
+
+
+_met_through_mpi4py = False
 
 
 def _job_and_sets(comm: Any, process_sets: Iterable[ProcessSet] | str | None) -> tuple[Any, list[ProcessSet]]:
-    given = [] if process_sets is None or process_sets == "dynamic" else list(process_sets)
+    if isinstance(process_sets, str) and process_sets != "dynamic":
+        raise ValueError(f'process_sets is {process_sets!r}: expected process sets, or "dynamic"')
+    given = [] if process_sets is None or isinstance(process_sets, str) else list(process_sets)
+    given = [one if isinstance(one, ProcessSet) else ProcessSet(one) for one in given]
     if comm is None or meeting.is_communicator(comm):
         return comm, given
     try:
         comm = list(comm)
-    except TypeError:
+        ranks = [rank if meeting.is_communicator(rank) else int(rank) for rank in comm]
+    except (TypeError, ValueError):
         raise ValueError(f"comm is {comm!r}: expected a communicator of mpi4py, or ranks") from None
     if comm and all(meeting.is_communicator(one) for one in comm):
         return comm[0], [ProcessSet(one) for one in comm[1:]] + given
-    return comm, given
+    return ranks, given
 
 
 def _require_all(ranks: list[int]) -> None:
@@ -123,6 +142,71 @@ def is_homogeneous() -> bool:
     return _native.is_homogeneous()
 
 
+def mpi_built() -> bool:
+    """Whether this installation can work with an MPI: it has the plugin for one. `hvd doctor` says more."""
+    for plugin in installation.MPI_PLUGINS.values():
+        with contextlib.suppress(FileNotFoundError):
+            installation.find(f"lib/hvd/{plugin}")
+            return True
+    return False
+
+
+def mpi_enabled() -> bool:
+    """Whether MPI has started this process's job: mpirun, mpiexec, or mpi4py by `init(comm=...)`."""
+    return _met_through_mpi4py or _native.launch()[0] in ("open_mpi", "mpich")
+
+
+def mpi_threads_supported() -> bool:
+    """Whether the program may use MPI while hvd does. hvd asks MPI for that (MPI_THREAD_MULTIPLE) if it initialises it,
+    and where MPI gives less, hvd does without it; so the answer is always True.
+
+    Raises:
+        ValueError: MPI has not started this job.
+    """
+    if not mpi_enabled():
+        raise ValueError("MPI has not started this job: start it with mpirun, or give init() a communicator of mpi4py")
+    return True
+
+
+def gloo_built() -> bool:
+    """True: where Horovod has Gloo, hvd has its own way between processes on CPUs, which is always there."""
+    return True
+
+
+def gloo_enabled() -> bool:
+    """True: hvd's own way between processes is there whatever has started them."""
+    return True
+
+
+def nccl_built() -> int:
+    """The version of the NCCL that hvd finds on this machine, as NCCL writes it (22105 is 2.21.5); 0 without one."""
+    found = re.search(r"^NCCL: ok: NCCL (\d+)\.(\d+)\.(\d+)", _native.gpu_libraries(), re.MULTILINE)
+    if found is None:
+        return 0
+    major, minor, patch = map(int, found.groups())
+    return major * (10000 if (major, minor) >= (2, 9) else 1000) + minor * 100 + patch
+
+
+def cuda_built() -> bool:
+    """Whether there is a CUDA driver on this machine. hvd is built for GPUs everywhere, and opens it when needed."""
+    return "CUDA driver: ok:" in _native.gpu_libraries()
+
+
+def rocm_built() -> bool:
+    """False: hvd does not work with ROCm."""
+    return False
+
+
+def ddl_built() -> bool:
+    """False: hvd does not work with DDL."""
+    return False
+
+
+def ccl_built() -> bool:
+    """False: hvd does not work with oneCCL."""
+    return False
+
+
 def algorithm_table() -> str:
     """Which algorithm serves an allreduce of which size in this job, and why: lines to be read by people.
 
@@ -164,5 +248,10 @@ def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False)
 
 
 def stop_timeline() -> None:
-    """Ends the timeline, if there is one; returns when all of it is in the file. `shutdown` does it, too."""
+    """Ends the timeline, if there is one; returns when all of it is in the file. `shutdown` does it, too.
+
+    Raises:
+        ValueError: hvd is not initialised.
+    """
+    _native.rank()  # raises it
     _native.stop_timeline()

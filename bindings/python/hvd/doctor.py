@@ -18,6 +18,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import hvd
 from hvd import _native, installation
@@ -25,7 +26,6 @@ from hvd import _native, installation
 OK, NOTE, PROBLEM = "ok", "note", "problem"
 
 SELF_TEST_SECONDS = 60
-MPI_PLUGINS = {"Open MPI": "libhvd_mpi_openmpi.so", "MPICH": "libhvd_mpi_mpich.so"}
 MPI_PACKAGES = {"Open MPI": "Debian's libopenmpi-dev", "MPICH": "Debian's libmpich-dev"}
 WAYS = {"shared memory": "1", "TCP": "0"}  # by which ranks of a machine reach each other: HVD_SHARED_MEMORY
 VECTORS = ("avx2", "f16c", "avx512f", "asimd", "asimdhp")  # of /proc/cpuinfo: what reductions are compiled for
@@ -88,11 +88,42 @@ def look_at_hvd() -> Iterator[Finding]:
 
 
 def look_at_frameworks() -> Iterator[Finding]:
+    section = "frameworks"
     version = version_of("torch")
     if version:
-        yield Finding("frameworks", "PyTorch", OK, f"{version}; import hvd.torch")
+        yield Finding(section, "PyTorch", OK, f"{version}; import hvd.torch")
     else:
-        yield Finding("frameworks", "PyTorch", NOTE, "not installed", "hvd.torch needs it: pip install torch")
+        yield Finding(section, "PyTorch", NOTE, "not installed", "hvd.torch needs it: pip install torch")
+    yield look_at_tensorflow()
+    found = [f"{package} {version}" for package in ("keras", "tf_keras") if (version := version_of(package))]
+    if found:
+        yield Finding(section, "Keras", OK, f"{', '.join(found)}; import hvd.keras")
+    else:
+        yield Finding(section, "Keras", NOTE, "not installed", "hvd.keras needs it: pip install keras")
+
+
+def look_at_tensorflow() -> Finding:
+    """Whether hvd's ops load into it: in a process of its own, since importing TensorFlow changes this one."""
+    version = version_of("tensorflow") or version_of("tensorflow-cpu")
+    if not version:
+        advice = "hvd.tensorflow needs it: pip install tensorflow"
+        return Finding("frameworks", "TensorFlow", NOTE, "not installed", advice)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", "import hvd.tensorflow"],
+            capture_output=True,
+            text=True,
+            env={**outside_job(), "TF_CPP_MIN_LOG_LEVEL": "3"},
+            stdin=subprocess.DEVNULL,
+            timeout=SELF_TEST_SECONDS,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Finding("frameworks", "TensorFlow", PROBLEM, f"{version}: {error}")
+    if done.returncode == 0:
+        return Finding("frameworks", "TensorFlow", OK, f"{version}; hvd's ops load; import hvd.tensorflow")
+    lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    text = f"{version}: hvd.tensorflow cannot be imported"
+    return Finding("frameworks", "TensorFlow", PROBLEM, text, "\n      ".join(lines[-4:]))
 
 
 def version_of(package: str) -> str | None:
@@ -166,7 +197,7 @@ def look_at_mpi() -> Iterator[Finding]:
     """Each MPI whose launcher is on the PATH, tried with the plugin that this installation has for it."""
     found = find_mpi_launchers()
     for kind, (launcher, version) in found.items():
-        plugin = MPI_PLUGINS[kind]
+        plugin = installation.MPI_PLUGINS[kind]
         try:
             installation.find(f"lib/hvd/{plugin}")
         except FileNotFoundError:
@@ -247,11 +278,11 @@ def outside_job() -> dict[str, str]:
     """The environment without what a launcher may have set for this process."""
     own = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE", "STORE", "JOB_KEY", "HOSTNAME")
     dropped = {f"{prefix}_{name}" for prefix in ("HVD", "HOROVOD") for name in own}
-    dropped |= {"RANK", "WORLD_SIZE"}
+    dropped |= {"RANK", "WORLD_SIZE", "TF_CONFIG"}
     of_others = ("OMPI_COMM_WORLD_", "PMI_", "PMIX_", "SLURM_")
     return {name: value for name, value in os.environ.items() if name not in dropped and not name.startswith(of_others)}
 
 
-def summary(rows: list[dict]) -> str:
+def summary(rows: list[dict[str, Any]]) -> str:
     times = ", ".join(f"{row['bytes']} bytes in {row['median_us']:.1f} us" for row in rows)
     return f"works; allreduce between two ranks: {times}"

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import hvd
 
+MPI_PLUGINS = {"Open MPI": "libhvd_mpi_openmpi.so", "MPICH": "libhvd_mpi_mpich.so"}  # in lib/hvd
+
 
 def find(path: str) -> Path:
     """A file of the installation, by its path below the prefix: bin/hvdrun, lib/cmake/hvd/hvdConfig.cmake."""

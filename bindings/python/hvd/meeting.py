@@ -38,17 +38,21 @@ def through_communicator(comm: Any) -> Meeting:
     Raises:
         ValueError: mpi4py belongs to another MPI than the launcher, so that in it every process is alone.
     """
+    _require_the_launchers_mpi(comm)
+    return Meeting(comm.Get_rank(), comm.Get_size(), 0, lambda word: comm.bcast(word, root=0))
+
+
+def _require_the_launchers_mpi(comm: Any) -> None:
     try:
         launcher, rank, size, _ = _native.launch()
     except ValueError:  # variables that make no sense: it is the communicator that counts
-        return Meeting(comm.Get_rank(), comm.Get_size(), 0, lambda word: comm.bcast(word, root=0))
+        return
     world = getattr(sys.modules.get("mpi4py.MPI"), "COMM_WORLD", comm)
     if launcher in ("open_mpi", "mpich") and world.Get_size() == 1:
         raise ValueError(
             f"the launcher has started this process as rank {rank} of {size}, but mpi4py knows of one process only: it "
             "has loaded another MPI (MPI4PY_LIBMPI names the right one)"
         )
-    return Meeting(comm.Get_rank(), comm.Get_size(), 0, lambda word: comm.bcast(word, root=0))
 
 
 def through_torchrun() -> Meeting | None:
@@ -80,7 +84,8 @@ class _Word:
         self.key = f"hvd/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{next(_times)}"
         store = _store(self.rank)
         if word is None:
-            return store.get(self.key)
+            found: bytes = store.get(self.key)
+            return found
         store.set(self.key, word)
         self.store = store
         return word

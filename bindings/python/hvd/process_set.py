@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Iterable
 from typing import Any
 
 from hvd import _native
@@ -16,6 +18,7 @@ class ProcessSet:
         process_set_id: the runtime's number for the set, the same on every rank; None if it is not registered:
             operations on such a set raise ValueError.
         ranks: the members' ranks in the job, ascending; None if not initialised.
+        mpi_comm: the communicator of mpi4py that the set was made of, if it was.
     """
 
     process_set_id: int | None = None
@@ -27,6 +30,10 @@ class ProcessSet:
         self._ranks = None if self._communicator is not None else sorted(ranks)
 
     @property
+    def mpi_comm(self) -> Any:
+        return self._communicator
+
+    @property
     def ranks(self) -> list[int] | None:
         return self._ranks
 
@@ -36,23 +43,27 @@ class ProcessSet:
             self._ranks = sorted(self._communicator.allgather(_native.rank())) if self._communicator else []
 
     def size(self) -> int | None:
-        """Number of members; None if not initialised."""
-        ranks = self.ranks
-        return None if ranks is None or not _native.is_initialized() else len(ranks)
+        """Number of members; None if the set is not registered, or hvd not initialised, as in the functions below."""
+        ranks = self._registered_ranks()
+        return None if ranks is None else len(ranks)
 
     def rank(self) -> int | None:
-        """This process's number within the set, from 0; None if not initialised or not a member."""
-        ranks = self.ranks
-        if ranks is None or not _native.is_initialized() or _native.rank() not in ranks:
-            return None
-        return ranks.index(_native.rank())
+        """This process's number within the set, from 0; None also if it is not a member."""
+        ranks = self._registered_ranks()
+        return ranks.index(_native.rank()) if ranks is not None and _native.rank() in ranks else None
 
     def included(self) -> bool | None:
-        """Whether this process is a member; None if not initialised."""
-        return self.rank() is not None if _native.is_initialized() else None
+        """Whether this process is a member."""
+        ranks = self._registered_ranks()
+        return None if ranks is None else _native.rank() in ranks
+
+    def _registered_ranks(self) -> list[int] | None:
+        of_no_communicator = self._communicator is not None and self._ranks == []  # of a process that is in none
+        is_known = self.process_set_id is not None or of_no_communicator
+        return self.ranks if is_known and _native.is_initialized() else None
 
     def __str__(self) -> str:
-        return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks})"
+        return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks}, mpi_comm={self.mpi_comm})"
 
 
 class _GlobalProcessSet(ProcessSet):
@@ -70,6 +81,17 @@ global_process_set: ProcessSet = _GlobalProcessSet()
 
 _registered: list[ProcessSet] = []
 
+_optimizers: weakref.WeakKeyDictionary[ProcessSet, int] = weakref.WeakKeyDictionary()
+
+
+def number_of_optimizer(process_set: ProcessSet) -> int:
+    """The next number of a DistributedOptimizer in this set, from 0, which its operations' names begin with: variables
+    of two optimizers may be called the same. The ranks of a set make theirs in the same order; ranks that are not in it
+    make none, and count no differently for that. ValueError if hvd is not initialised."""
+    _native.rank()
+    number = _optimizers[process_set] = _optimizers.get(process_set, -1) + 1
+    return number
+
 
 def add_process_set(process_set: Any) -> ProcessSet:
     """Registers a set of ranks, and returns it. All ranks of the job must call, members or not, with the same ranks and
@@ -84,17 +106,29 @@ def add_process_set(process_set: Any) -> ProcessSet:
         ValueError: there is a set of these ranks already, or a rank does not exist. Nothing has changed then.
         HorovodInternalError: ranks asked for different sets, with the two ranks and both requests.
     """
-    if not isinstance(process_set, ProcessSet):
-        process_set = ProcessSet(process_set)
-    if process_set.process_set_id is not None:
-        raise ValueError(f"{process_set} is registered already")
-    process_set._find_ranks()
-    process_set.process_set_id = _native.add_process_set(process_set.ranks)
-    _registered.append(process_set)
-    return process_set
+    added = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
+    if added.process_set_id is not None:
+        raise ValueError(f"{added} is registered already")
+    added._find_ranks()
+    added.process_set_id = _native.add_process_set(added.ranks or [])
+    _registered.append(added)
+    return added
 
 
-def register_everywhere(process_set: ProcessSet, job: Any) -> None:
+def register_all(process_sets: Iterable[ProcessSet], job: Any) -> None:
+    """As `add_process_set`, for several; if one makes no sense, none stays registered. `job`: the communicator of all
+    ranks, where the sets are made of communicators."""
+    before = len(_registered)
+    try:
+        for process_set in process_sets:
+            _register_everywhere(process_set, job)
+    except ValueError:
+        for process_set in reversed(_registered[before:]):
+            remove_process_set(process_set)
+        raise
+
+
+def _register_everywhere(process_set: ProcessSet, job: Any) -> None:
     """As `add_process_set`. Where the set is made of a communicator, each rank may have another one, as `Split` makes
     them: all are registered, and each rank's object stands for its own. `job`: the communicator of all ranks."""
     if process_set._communicator is None or job is None:

@@ -4,27 +4,43 @@
 >>> hvd.init()
 >>> optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
 >>> hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+
+It also makes hvd a backend of torch.distributed: init_process_group("hvd").
 """
+
+import torch.distributed as _distributed
 
 from hvd.basics import (
     algorithm_table,
+    ccl_built,
     cross_rank,
     cross_size,
+    cuda_built,
+    ddl_built,
+    gloo_built,
+    gloo_enabled,
     init,
     is_homogeneous,
     is_initialized,
     local_rank,
     local_size,
     metrics,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
     rank,
+    rocm_built,
     shutdown,
     size,
     start_timeline,
     stop_timeline,
 )
-from hvd.exceptions import HorovodInternalError
+from hvd.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 from hvd.process_set import ProcessSet, add_process_set, global_process_set, remove_process_set
 from hvd.reduce_op import Adasum, Average, Max, Min, Product, Sum
+from hvd.torch import compiled as compiled  # makes torch.ops.hvd
+from hvd.torch import elastic
 from hvd.torch.collectives import (
     allgather_async,
     allreduce_,
@@ -35,18 +51,38 @@ from hvd.torch.collectives import (
     broadcast_,
     broadcast_async,
     broadcast_async_,
+    grouped_allgather_async,
     grouped_allreduce_,
     grouped_allreduce_async,
     grouped_allreduce_async_,
+    grouped_reducescatter_async,
     join,
     reducescatter_async,
 )
 from hvd.torch.compression import Compression
-from hvd.torch.differentiable import allgather, allreduce, alltoall, broadcast, grouped_allreduce, reducescatter
+from hvd.torch.differentiable import (
+    allgather,
+    allreduce,
+    alltoall,
+    broadcast,
+    grouped_allgather,
+    grouped_allreduce,
+    grouped_reducescatter,
+    reducescatter,
+)
 from hvd.torch.functions import allgather_object, broadcast_object, broadcast_optimizer_state, broadcast_parameters
 from hvd.torch.handles import poll, synchronize
+from hvd.torch.learning_rate import LinearScalingLR
 from hvd.torch.memory import arena_usage, bucket_views, empty, empty_like
 from hvd.torch.optimizer import DistributedOptimizer
+from hvd.torch.sparse import sparse_allreduce_async
+from hvd.torch.sync_batch_norm import SyncBatchNorm
+
+if _distributed.is_available():
+    from hvd.torch import backend as _backend
+    from hvd.torch.ddp import ddp_hook as ddp_hook
+
+    _backend.register()
 
 __all__ = [
     "Adasum",
@@ -54,11 +90,14 @@ __all__ = [
     "Compression",
     "DistributedOptimizer",
     "HorovodInternalError",
+    "HostsUpdatedInterrupt",
+    "LinearScalingLR",
     "Max",
     "Min",
     "ProcessSet",
     "Product",
     "Sum",
+    "SyncBatchNorm",
     "add_process_set",
     "algorithm_table",
     "allgather",
@@ -80,15 +119,25 @@ __all__ = [
     "broadcast_optimizer_state",
     "broadcast_parameters",
     "bucket_views",
+    "ccl_built",
     "cross_rank",
     "cross_size",
+    "cuda_built",
+    "ddl_built",
+    "elastic",
     "empty",
     "empty_like",
     "global_process_set",
+    "gloo_built",
+    "gloo_enabled",
+    "grouped_allgather",
+    "grouped_allgather_async",
     "grouped_allreduce",
     "grouped_allreduce_",
     "grouped_allreduce_async",
     "grouped_allreduce_async_",
+    "grouped_reducescatter",
+    "grouped_reducescatter_async",
     "init",
     "is_homogeneous",
     "is_initialized",
@@ -96,13 +145,19 @@ __all__ = [
     "local_rank",
     "local_size",
     "metrics",
+    "mpi_built",
+    "mpi_enabled",
+    "mpi_threads_supported",
+    "nccl_built",
     "poll",
     "rank",
     "reducescatter",
     "reducescatter_async",
     "remove_process_set",
+    "rocm_built",
     "shutdown",
     "size",
+    "sparse_allreduce_async",
     "start_timeline",
     "stop_timeline",
     "synchronize",

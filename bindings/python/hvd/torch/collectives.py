@@ -6,9 +6,11 @@ Common to all of them:
   equal too, except where a function says otherwise. Ranks may call in different orders if the operations have names;
   unnamed ones are numbered per process set, and must be called in the same order on all ranks. `allreduce_` is the
   exception: it is not numbered, a loop of it has one name, and without a name it can only meet itself.
-- Tensors must be contiguous, on the CPU or a GPU (with NCCL; docs/errors.md has what that cannot do), of uint8, int8,
-  int16, int32, int64, float16, bfloat16, float32, float64 or bool (which has no sums). On the CPU integers are scaled
-  in double precision and truncated, and 16-bit floats summed in float32 and rounded once.
+- Tensors are on the CPU or a GPU (with NCCL; docs/errors.md has what that cannot do), of uint8, int8, int16, int32,
+  int64, float16, bfloat16, float32, float64 or bool (which has no sums). On the CPU integers are scaled in double
+  precision and truncated, and 16-bit floats summed in float32 and rounded once.
+- Tensors may have any strides; those that are not contiguous are copied for the travel. A result of the same shape has
+  the memory format of the tensor given, and an in-place form writes to it, at the latest in `synchronize()`.
 - Errors that this rank can see raise ValueError from the call itself: an unsupported tensor, a name that is in use, an
   uninitialised runtime. Errors between ranks (a mismatch, a lost rank) raise HorovodInternalError when waiting.
 - Asynchronous forms return a handle for `poll()` and `synchronize()`. Until then the tensors must not be touched.
@@ -17,22 +19,36 @@ Common to all of them:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Optional
 
 import torch
 
 from hvd import _native
+from hvd.exceptions import NoRowsError
 from hvd.process_set import ProcessSet, global_process_set
 from hvd.reduce_op import Average, Sum
 from hvd.torch.handles import register
 from hvd.torch.tensors import (
     CPU_PLACE,
+    Description,
     Finish,
+    delivered,
     describe,
     place_of,
+    refuse_overlap,
     taken_output,
     taken_output_and_splits,
+    taken_outputs,
     wait_for,
 )
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+# As submit_one() and run_one() take them.
+_Call = tuple[int, Optional[str], int, int, int, float, float, int, tuple[int, ...], int, int, object, int, int]
+# As _prepare_allreduce() takes them.
+_AllreduceArguments = tuple[torch.Tensor, bool, Optional[str], int, float, float, ProcessSet]
 
 
 def resolve_op(op: int | None, average: bool | None) -> int:
@@ -65,10 +81,15 @@ def _prepare(
     root_rank: int = 0,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
-) -> tuple[tuple, torch.Tensor]:
-    """The arguments of submit_one() and run_one(), and the tensor that will hold the result."""
-    data, shape, dtype = describe(tensor)
-    output = tensor if in_place else torch.empty_like(tensor)
+) -> tuple[_Call, torch.Tensor]:
+    """The arguments of submit_one() and run_one(), and the tensor that will hold the result: see delivered()."""
+    sent, data, shape, dtype = describe(tensor)
+    if sent is tensor and not in_place:
+        output = torch.empty_like(tensor)
+    else:
+        output = sent
+        if sent is not tensor and in_place:
+            refuse_overlap(tensor)
     return (
         collective,
         name,
@@ -80,9 +101,9 @@ def _prepare(
         data,
         shape,
         dtype,
-        data if in_place else output.data_ptr(),
-        tensor if in_place else (tensor, output),
-        *place_of(tensor),
+        data if output is sent else output.data_ptr(),
+        sent if output is sent else (sent, output),
+        *place_of(sent),
     ), output
 
 
@@ -94,24 +115,24 @@ def _prepare_allreduce(
     prescale_factor: float,
     postscale_factor: float,
     process_set: ProcessSet,
-) -> tuple[tuple, torch.Tensor]:
+) -> tuple[_Call, torch.Tensor]:
     name = wire_name("allreduce", name)
     return _prepare(_native.ALLREDUCE, name, tensor, in_place, process_set, op, 0, prescale_factor, postscale_factor)
 
 
 def _prepare_broadcast(
     tensor: torch.Tensor, in_place: bool, root_rank: int, name: str | None, process_set: ProcessSet
-) -> tuple[tuple, torch.Tensor]:
+) -> tuple[_Call, torch.Tensor]:
     return _prepare(_native.BROADCAST, wire_name("broadcast", name), tensor, in_place, process_set, Sum, root_rank)
 
 
-def start_allreduce(*arguments: object) -> tuple[_native.Work, torch.Tensor]:
+def start_allreduce(*arguments: Unpack[_AllreduceArguments]) -> tuple[_native.Work, torch.Tensor]:
     """The operation, and the tensor that will hold its result. Arguments as of _prepare_allreduce."""
     call, output = _prepare_allreduce(*arguments)
     return _native.submit_one(*call), output
 
 
-def _run(call: tuple) -> None:
+def _run(call: _Call) -> None:
     """What _prepare() has made, until its end; on a GPU, as far as this thread has to wait for it."""
     if call[-2] < 0:
         _native.run_one(*call)
@@ -119,11 +140,12 @@ def _run(call: tuple) -> None:
         wait_for(_native.submit_one(*call))
 
 
-def run_allreduce(*arguments: object) -> torch.Tensor:
+def run_allreduce(*arguments: Unpack[_AllreduceArguments]) -> torch.Tensor:
     """As start_allreduce, and waits: on this thread where that is possible, without handing anything over."""
     call, output = _prepare_allreduce(*arguments)
     _run(call)
-    return output
+    tensor, in_place = arguments[:2]
+    return delivered(output, tensor, in_place)
 
 
 def start_grouped_allreduce(
@@ -136,8 +158,13 @@ def start_grouped_allreduce(
     process_set: ProcessSet,
 ) -> tuple[_native.Work, list[torch.Tensor]]:
     """As start_allreduce, for several tensors that become ready as one."""
-    descriptions = [describe(tensor) for tensor in tensors]
-    outputs = list(tensors) if in_place else [torch.empty_like(tensor) for tensor in tensors]
+    sent, descriptions = _described(tensors)
+    if in_place:
+        for tensor in tensors:
+            refuse_overlap(tensor)
+    outputs = [
+        kept if in_place or kept is not tensor else torch.empty_like(kept) for kept, tensor in zip(sent, tensors)
+    ]
     work = _native.submit(
         _native.ALLREDUCE,
         wire_name("grouped_allreduce", name),
@@ -149,10 +176,19 @@ def start_grouped_allreduce(
         descriptions,
         [output.data_ptr() for output in outputs],
         None,
-        (list(tensors), outputs),
-        *(place_of(tensors[0]) if tensors else CPU_PLACE),
+        (sent, outputs),
+        *(place_of(sent[0]) if sent else CPU_PLACE),
     )
     return work, outputs
+
+
+def _described(tensors: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], list[Description]]:
+    sent, descriptions = [], []
+    for tensor in tensors:
+        packed, data, shape, dtype = describe(tensor)
+        sent.append(packed)
+        descriptions.append((data, shape, dtype))
+    return sent, descriptions
 
 
 def start_broadcast(
@@ -171,14 +207,20 @@ def run_broadcast(
     if name is None:
         work, output = start_broadcast(tensor, in_place, root_rank, name, process_set)
         wait_for(work)
-        return output
-    call, output = _prepare_broadcast(tensor, in_place, root_rank, name, process_set)
-    _run(call)
-    return output
+    else:
+        call, output = _prepare_broadcast(tensor, in_place, root_rank, name, process_set)
+        _run(call)
+    return delivered(output, tensor, in_place)
 
 
-def _returning(result: object) -> Finish:
-    return lambda _: result
+def _delivering(output: torch.Tensor, given: torch.Tensor, in_place: bool) -> Finish:
+    return lambda _: delivered(output, given, in_place)
+
+
+def delivered_group(
+    outputs: Sequence[torch.Tensor], given: Sequence[torch.Tensor], in_place: bool
+) -> list[torch.Tensor]:
+    return [delivered(output, tensor, in_place) for output, tensor in zip(outputs, given)]
 
 
 def allreduce_async(
@@ -193,7 +235,7 @@ def allreduce_async(
     """Starts an allreduce into a new tensor. Arguments as for `allreduce`; returns a handle."""
     op = resolve_op(op, average)
     work, output = start_allreduce(tensor, False, name, op, prescale_factor, postscale_factor, process_set)
-    return register(work, _returning(output))
+    return register(work, _delivering(output, tensor, False))
 
 
 def allreduce_async_(
@@ -208,7 +250,7 @@ def allreduce_async_(
     """Starts an allreduce in place. Arguments as for `allreduce`; returns a handle."""
     op = resolve_op(op, average)
     work, output = start_allreduce(tensor, True, name, op, prescale_factor, postscale_factor, process_set)
-    return register(work, _returning(output))
+    return register(work, _delivering(output, tensor, True))
 
 
 def allreduce_(
@@ -237,7 +279,7 @@ def grouped_allreduce_async(
     """Starts an allreduce of several tensors into new ones. Arguments as for `grouped_allreduce`; returns a handle."""
     op = resolve_op(op, average)
     work, outputs = start_grouped_allreduce(tensors, False, name, op, prescale_factor, postscale_factor, process_set)
-    return register(work, _returning(outputs))
+    return register(work, lambda _: delivered_group(outputs, tensors, False))
 
 
 def grouped_allreduce_async_(
@@ -252,7 +294,7 @@ def grouped_allreduce_async_(
     """Starts an allreduce of several tensors in place. Arguments as for `grouped_allreduce`; returns a handle."""
     op = resolve_op(op, average)
     work, outputs = start_grouped_allreduce(tensors, True, name, op, prescale_factor, postscale_factor, process_set)
-    return register(work, _returning(outputs))
+    return register(work, lambda _: delivered_group(outputs, tensors, True))
 
 
 def grouped_allreduce_(
@@ -268,7 +310,7 @@ def grouped_allreduce_(
     op = resolve_op(op, average)
     work, outputs = start_grouped_allreduce(tensors, True, name, op, prescale_factor, postscale_factor, process_set)
     wait_for(work)
-    return outputs
+    return delivered_group(outputs, tensors, True)
 
 
 def _start(
@@ -280,8 +322,9 @@ def _start(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> _native.Work:
-    """Starts a collective whose output the runtime provides."""
-    data, shape, dtype = describe(tensor)
+    """Starts a collective of rows whose output the runtime provides."""
+    _require_rows(tensor)
+    sent, data, shape, dtype = describe(tensor)
     return _native.submit_one(
         collective,
         name,
@@ -294,8 +337,42 @@ def _start(
         shape,
         dtype,
         None,
-        tensor,
-        *place_of(tensor),
+        sent,
+        *place_of(sent),
+    )
+
+
+def _require_rows(tensor: torch.Tensor) -> None:
+    if isinstance(tensor, torch.Tensor) and tensor.dim() == 0:
+        raise NoRowsError("a tensor with at least one dimension is needed: a scalar has no rows")
+
+
+def start_group(
+    collective: int,
+    name: str | None,
+    process_set: ProcessSet,
+    tensors: Sequence[torch.Tensor],
+    op: int = Sum,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> _native.Work:
+    """As _start, for several tensors that become ready as one."""
+    for tensor in tensors:
+        _require_rows(tensor)
+    sent, descriptions = _described(tensors)
+    return _native.submit(
+        collective,
+        name,
+        set_id(process_set),
+        op,
+        0,
+        prescale_factor,
+        postscale_factor,
+        descriptions,
+        None,
+        None,
+        sent,
+        *(place_of(sent[0]) if sent else CPU_PLACE),
     )
 
 
@@ -304,12 +381,21 @@ def allgather_async(tensor: torch.Tensor, name: str | None = None, process_set: 
     return register(_start(_native.ALLGATHER, wire_name("allgather", name), process_set, tensor), taken_output)
 
 
+def grouped_allgather_async(
+    tensors: Sequence[torch.Tensor], name: str | None = None, process_set: ProcessSet = global_process_set
+) -> int:
+    """Starts an allgather of several tensors. Arguments as for `grouped_allgather`; returns a handle."""
+    name = wire_name("grouped_allgather", name)
+    work = start_group(_native.ALLGATHER, name, process_set, tensors)
+    return register(work, lambda work: taken_outputs(work, len(tensors)))
+
+
 def broadcast_async(
     tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> int:
     """Starts a broadcast into a new tensor. Arguments as for `broadcast`; returns a handle."""
     work, output = start_broadcast(tensor, False, root_rank, name, process_set)
-    return register(work, _returning(output))
+    return register(work, _delivering(output, tensor, False))
 
 
 def broadcast_async_(
@@ -317,7 +403,7 @@ def broadcast_async_(
 ) -> int:
     """Starts a broadcast in place. Arguments as for `broadcast`; returns a handle."""
     work, output = start_broadcast(tensor, True, root_rank, name, process_set)
-    return register(work, _returning(output))
+    return register(work, _delivering(output, tensor, True))
 
 
 def broadcast_(
@@ -335,6 +421,7 @@ def alltoall_async(
 ) -> int:
     """Starts an alltoall. Arguments as for `alltoall`; the handle's result is always (output, received_splits)."""
     rows = None if splits is None else _listed_splits(splits)
+    sent, data, shape, dtype = describe(tensor)
     work = _native.submit(
         _native.ALLTOALL,
         wire_name("alltoall", name),
@@ -343,11 +430,11 @@ def alltoall_async(
         0,
         1.0,
         1.0,
-        [describe(tensor)],
+        [(data, shape, dtype)],
         None,
         rows,
-        tensor,
-        *place_of(tensor),
+        sent,
+        *place_of(sent),
     )
     return register(work, taken_output_and_splits)
 
@@ -375,6 +462,21 @@ def reducescatter_async(
     return register(work, taken_output)
 
 
+def grouped_reducescatter_async(
+    tensors: Sequence[torch.Tensor],
+    name: str | None = None,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> int:
+    """Starts a reducescatter of several tensors. Arguments as for `grouped_reducescatter`; returns a handle."""
+    name = wire_name("grouped_reducescatter", name)
+    op = resolve_op(op, None)
+    work = start_group(_native.REDUCESCATTER, name, process_set, tensors, op, prescale_factor, postscale_factor)
+    return register(work, lambda work: taken_outputs(work, len(tensors)))
+
+
 def barrier(process_set: ProcessSet = global_process_set) -> None:
     """Returns when all ranks of the process set have called it."""
     _native.submit(
@@ -392,13 +494,11 @@ def join(device: int = -1) -> int:
     or product with a prescale factor. What was started before is finished first.
 
     Args:
-        device: as Horovod has it; only -1. A rank takes part in what GPUs do with the GPU of its own tensors.
+        device: not needed; for scripts that give it. A rank takes part in what GPUs do with the GPU of its own tensors.
 
     Returns:
         The rank that joined last.
     """
-    if device != -1:
-        raise ValueError("join takes no device: a rank takes part with the GPU of its own tensors; leave device out")
     work = _native.submit(_native.JOIN, None, 0, Sum, 0, 1.0, 1.0, [], None, None, None, *CPU_PLACE)
     work.wait()
     return work.last_joined()

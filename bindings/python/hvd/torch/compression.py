@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 
@@ -9,12 +11,12 @@ class Compressor:
     """Interface. A compressor of one's own needs these two functions, and no state."""
 
     @staticmethod
-    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, object]:
+    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
         """The tensor to send, and whatever `decompress` needs to know."""
         raise NotImplementedError
 
     @staticmethod
-    def decompress(tensor: torch.Tensor, context: object) -> torch.Tensor:
+    def decompress(tensor: torch.Tensor, context: Any) -> torch.Tensor:
         """The tensor in its original type."""
         raise NotImplementedError
 
@@ -23,11 +25,11 @@ class NoneCompressor(Compressor):
     """Sends tensors as they are."""
 
     @staticmethod
-    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, object]:
+    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
         return tensor, None
 
     @staticmethod
-    def decompress(tensor: torch.Tensor, context: object) -> torch.Tensor:
+    def decompress(tensor: torch.Tensor, context: Any) -> torch.Tensor:
         return tensor
 
 
@@ -35,11 +37,11 @@ class _CastCompressor(Compressor):
     dtype: torch.dtype
 
     @classmethod
-    def compress(cls, tensor: torch.Tensor) -> tuple[torch.Tensor, object]:
+    def compress(cls, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
         return (tensor.to(cls.dtype) if tensor.dtype.is_floating_point else tensor), tensor.dtype
 
     @staticmethod
-    def decompress(tensor: torch.Tensor, context: object) -> torch.Tensor:
+    def decompress(tensor: torch.Tensor, context: Any) -> torch.Tensor:
         return tensor.to(context)
 
 

@@ -8,16 +8,23 @@ of allgather and broadcast are averaged over the ranks, so that a loss that all 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Optional
 
 import torch
 
 from hvd.process_set import ProcessSet, global_process_set
 from hvd.reduce_op import Average, Sum
 from hvd.torch import collectives
-from hvd.torch.collectives import resolve_op
+from hvd.torch.collectives import resolve_op, set_id
 from hvd.torch.compression import Compression, Compressor
 from hvd.torch.handles import synchronize
-from hvd.torch.tensors import wait_for
+from hvd.torch.tensors import delivered, wait_for
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+_Reduction = tuple[int, float, float, ProcessSet]  # operation, scale factors, and where
+_Gradients = tuple[Optional[torch.Tensor], ...]  # as many as forward() has arguments
 
 
 def _needs_gradient(*tensors: torch.Tensor) -> bool:
@@ -29,25 +36,25 @@ def _needs_gradient(*tensors: torch.Tensor) -> bool:
 
 class _Allreduce(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, tensor, name, *arguments):
+    def forward(ctx: Any, tensor: torch.Tensor, name: str | None, *arguments: Any) -> torch.Tensor:
         ctx.arguments = arguments
         return _allreduced(tensor, name, *arguments)
 
     @staticmethod
-    def backward(ctx, gradient):
+    def backward(ctx: Any, gradient: torch.Tensor) -> _Gradients:
         _refuse_gradient_unless_linear(ctx.arguments[0])
         op, *arguments = ctx.arguments
-        reduced = allreduce(gradient.contiguous(), None, None, Compression.none, op, *arguments)
+        reduced = allreduce(gradient, None, None, Compression.none, op, *arguments)
         return reduced, *[None] * (1 + len(ctx.arguments))
 
 
-def _allreduced(tensor, name, *arguments):
+def _allreduced(tensor: torch.Tensor, name: str | None, *arguments: Unpack[_Reduction]) -> torch.Tensor:
     if name is not None:
         return collectives.run_allreduce(tensor, False, name, *arguments)
     # Numbered like the other waiting forms that have a new result: a disagreement about which it is comes to light.
     work, output = collectives.start_allreduce(tensor, False, name, *arguments)
     wait_for(work)
-    return output
+    return delivered(output, tensor, False)
 
 
 def _refuse_gradient_unless_linear(op: int) -> None:
@@ -86,28 +93,30 @@ def allreduce(
     """
     arguments = (resolve_op(op, average), prescale_factor, postscale_factor, process_set)
     tensor, context = compression.compress(tensor)
+    if torch.compiler.is_compiling():
+        output = torch.ops.hvd.allreduce(tensor, name, *arguments[:3], set_id(process_set))
+        return compression.decompress(output, context)
     reduce = _Allreduce.apply if _needs_gradient(tensor) else _allreduced
     return compression.decompress(reduce(tensor, name, *arguments), context)
 
 
 class _GroupedAllreduce(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, name, arguments, *tensors):
+    def forward(ctx: Any, name: str | None, arguments: _Reduction, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         ctx.arguments = arguments
         return tuple(_grouped_allreduced(name, arguments, *tensors))
 
     @staticmethod
-    def backward(ctx, *gradients):
+    def backward(ctx: Any, *gradients: torch.Tensor) -> _Gradients:
         _refuse_gradient_unless_linear(ctx.arguments[0])
         op, *arguments = ctx.arguments
-        gradients = [gradient.contiguous() for gradient in gradients]
         return None, None, *grouped_allreduce(gradients, None, None, Compression.none, op, *arguments)
 
 
-def _grouped_allreduced(name, arguments, *tensors):
+def _grouped_allreduced(name: str | None, arguments: _Reduction, *tensors: torch.Tensor) -> list[torch.Tensor]:
     work, outputs = collectives.start_grouped_allreduce(tensors, False, name, *arguments)
     wait_for(work)
-    return outputs
+    return collectives.delivered_group(outputs, tensors, False)
 
 
 def grouped_allreduce(
@@ -135,22 +144,28 @@ def grouped_allreduce(
     return [compression.decompress(output, context) for output, (_, context) in zip(outputs, compressed)]
 
 
+def _gradient_of_gathered(gradient: torch.Tensor, rows: int, process_set: ProcessSet) -> torch.Tensor:
+    """This rank's rows of the average."""
+    average = allreduce(gradient, process_set=process_set)
+    # By rank, also if some have joined: those have no rows.
+    own = torch.zeros(process_set.size() or 1, dtype=torch.int64)
+    own[process_set.rank()] = rows
+    by_rank = allreduce(own, op=Sum, process_set=process_set).tolist()
+    if sum(by_rank) != len(gradient):
+        raise RuntimeError("a rank has joined between an allgather that it took part in and its backward pass")
+    return average.narrow(0, sum(by_rank[: process_set.rank()]), rows)
+
+
 class _Allgather(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, tensor, name, process_set):
-        ctx.rows, ctx.process_set = tensor.shape[0] if tensor.dim() else None, process_set
-        return synchronize(collectives.allgather_async(tensor, name, process_set))
+    def forward(ctx: Any, tensor: torch.Tensor, name: str | None, process_set: ProcessSet) -> torch.Tensor:
+        gathered = synchronize(collectives.allgather_async(tensor, name, process_set))
+        ctx.rows, ctx.process_set = len(tensor), process_set
+        return gathered
 
     @staticmethod
-    def backward(ctx, gradient):
-        average = allreduce(gradient.contiguous(), process_set=ctx.process_set)
-        # By rank, also if some have joined: those have no rows.
-        own = torch.zeros(ctx.process_set.size(), dtype=torch.int64)
-        own[ctx.process_set.rank()] = ctx.rows
-        rows = allreduce(own, op=Sum, process_set=ctx.process_set).tolist()
-        if sum(rows) != len(gradient):
-            raise RuntimeError("a rank has joined between an allgather that it took part in and its backward pass")
-        return average.narrow(0, sum(rows[: ctx.process_set.rank()]), ctx.rows), None, None
+    def backward(ctx: Any, gradient: torch.Tensor) -> _Gradients:
+        return _gradient_of_gathered(gradient, ctx.rows, ctx.process_set), None, None
 
 
 def allgather(
@@ -166,20 +181,54 @@ def allgather(
     Returns:
         A new tensor of shape [sum of the first dimensions, ...], the same on every rank. Differentiable.
     """
+    if torch.compiler.is_compiling():
+        return torch.ops.hvd.allgather(tensor, name, set_id(process_set))
     if _needs_gradient(tensor):
         return _Allgather.apply(tensor, name, process_set)
     return synchronize(collectives.allgather_async(tensor, name, process_set))
 
 
+class _GroupedAllgather(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, name: str | None, process_set: ProcessSet, *tensors: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        gathered = synchronize(collectives.grouped_allgather_async(tensors, name, process_set))
+        ctx.rows, ctx.process_set = [len(tensor) for tensor in tensors], process_set
+        return tuple(gathered)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> _Gradients:
+        own = [_gradient_of_gathered(*pair, ctx.process_set) for pair in zip(gradients, ctx.rows)]
+        return None, None, *own
+
+
+def grouped_allgather(
+    tensors: Sequence[torch.Tensor], name: str | None = None, process_set: ProcessSet = global_process_set
+) -> list[torch.Tensor]:
+    """Concatenates several tensors along their first dimensions: as `allgather`, which says what holds for each.
+
+    Every rank must give equally many tensors, in the same order; none is gathered before all are there on all ranks.
+
+    Returns:
+        New tensors, in the order of the tensors given. Differentiable.
+    """
+    if _needs_gradient(*tensors):
+        return list(_GroupedAllgather.apply(name, process_set, *tensors))
+    return synchronize(collectives.grouped_allgather_async(tensors, name, process_set))
+
+
 class _Broadcast(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, tensor, root_rank, name, process_set):
+    def forward(
+        ctx: Any, tensor: torch.Tensor, root_rank: int, name: str | None, process_set: ProcessSet
+    ) -> torch.Tensor:
         ctx.root_rank, ctx.process_set = root_rank, process_set
         return collectives.run_broadcast(tensor, False, root_rank, name, process_set)
 
     @staticmethod
-    def backward(ctx, gradient):
-        average = allreduce(gradient.contiguous(), process_set=ctx.process_set)
+    def backward(ctx: Any, gradient: torch.Tensor) -> _Gradients:
+        average = allreduce(gradient, process_set=ctx.process_set)
         is_root = torch.tensor(ctx.process_set.ranks[ctx.process_set.rank()] == ctx.root_rank)
         # Depends on the average on all ranks, so that all of them run the collective of a second derivative.
         return torch.where(is_root, average, torch.zeros_like(average)), None, None, None
@@ -199,6 +248,8 @@ def broadcast(
     Returns:
         A new tensor of the same shape and dtype. Differentiable.
     """
+    if torch.compiler.is_compiling():
+        return torch.ops.hvd.broadcast(tensor, root_rank, name, set_id(process_set))
     if _needs_gradient(tensor):
         return _Broadcast.apply(tensor, root_rank, name, process_set)
     return collectives.run_broadcast(tensor, False, root_rank, name, process_set)
@@ -206,16 +257,23 @@ def broadcast(
 
 class _Alltoall(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, tensor, splits, name, process_set):
+    def forward(
+        ctx: Any,
+        tensor: torch.Tensor,
+        splits: torch.Tensor | Sequence[int] | None,
+        name: str | None,
+        process_set: ProcessSet,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         output, received_splits = synchronize(collectives.alltoall_async(tensor, splits, name, process_set))
-        ctx.received_splits, ctx.process_set = received_splits, process_set
+        ctx.received_splits, ctx.process_set, ctx.rows = received_splits, process_set, len(tensor)
         ctx.mark_non_differentiable(received_splits)
         return output, received_splits
 
     @staticmethod
-    def backward(ctx, gradient, _):
-        sent_back = alltoall(gradient.contiguous(), ctx.received_splits, process_set=ctx.process_set)[0]
-        return sent_back, None, None, None
+    def backward(ctx: Any, gradient: torch.Tensor, _: object) -> _Gradients:
+        sent_back = alltoall(gradient, ctx.received_splits, process_set=ctx.process_set)[0]
+        not_sent = sent_back.new_zeros(ctx.rows - len(sent_back), *sent_back.shape[1:])  # beyond the splits
+        return torch.cat([sent_back, not_sent]) if len(not_sent) else sent_back, None, None, None
 
 
 def alltoall(
@@ -236,6 +294,8 @@ def alltoall(
     Returns:
         A new tensor; if splits are given, also the number of rows received from each rank (int32). Differentiable.
     """
+    if splits is None and torch.compiler.is_compiling():
+        return torch.ops.hvd.alltoall(tensor, name, set_id(process_set))
     if _needs_gradient(tensor):
         output, received_splits = _Alltoall.apply(tensor, splits, name, process_set)
     else:
@@ -243,30 +303,71 @@ def alltoall(
     return output if splits is None else (output, received_splits)
 
 
+def _gradient_of_scattered(
+    gradient: torch.Tensor, scale: float, shape: torch.Size, process_set: ProcessSet
+) -> torch.Tensor:
+    """The rows of all ranks. `shape`: that of the tensor that was scattered."""
+    scaled = gradient if scale == 1 else gradient * scale
+    gathered = allgather(scaled, process_set=process_set)
+    if len(gathered) == shape[0]:
+        return gathered
+    # All ranks see it: some have joined, and their slices are missing.
+    return allreduce(_own_slice_of_zeros(scaled, shape, process_set), op=Sum, process_set=process_set)
+
+
+def _scale_of_gradient(op: int, process_set: ProcessSet, prescale_factor: float, postscale_factor: float) -> float:
+    return prescale_factor * postscale_factor * ((process_set.size() or 1) if op == Sum else 1)
+
+
 class _Reducescatter(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, tensor, name, op, process_set, prescale_factor, postscale_factor):
-        ctx.scale = prescale_factor * postscale_factor * (process_set.size() if op == Sum else 1)
+    def forward(
+        ctx: Any, tensor: torch.Tensor, name: str | None, op: int, process_set: ProcessSet, *scales: float
+    ) -> torch.Tensor:
+        part = synchronize(collectives.reducescatter_async(tensor, name, op, process_set, *scales))
         ctx.op, ctx.process_set, ctx.shape = op, process_set, tensor.shape
-        arguments = (name, op, process_set, prescale_factor, postscale_factor)
-        return synchronize(collectives.reducescatter_async(tensor, *arguments))
+        ctx.scale = _scale_of_gradient(op, process_set, *scales)
+        return part
 
     @staticmethod
-    def backward(ctx, gradient):
+    def backward(ctx: Any, gradient: torch.Tensor) -> _Gradients:
         _refuse_gradient_unless_linear(ctx.op)
-        scaled = gradient.contiguous() if ctx.scale == 1 else gradient * ctx.scale
-        gathered = allgather(scaled.contiguous(), process_set=ctx.process_set)
-        if len(gathered) != ctx.shape[0]:  # all ranks see it: some have joined, and their slices are missing
-            gathered = allreduce(
-                _own_slice_of_zeros(scaled, ctx.shape, ctx.process_set), op=Sum, process_set=ctx.process_set
-            )
+        gathered = _gradient_of_scattered(gradient, ctx.scale, ctx.shape, ctx.process_set)
         return gathered, None, None, None, None, None
+
+
+class _GroupedReducescatter(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        name: str | None,
+        op: int,
+        process_set: ProcessSet,
+        prescale_factor: float,
+        postscale_factor: float,
+        *tensors: torch.Tensor,
+    ) -> tuple[torch.Tensor, ...]:
+        arguments = (name, op, process_set, prescale_factor, postscale_factor)
+        parts = synchronize(collectives.grouped_reducescatter_async(tensors, *arguments))
+        ctx.op, ctx.process_set, ctx.shapes = op, process_set, [tensor.shape for tensor in tensors]
+        ctx.scale = _scale_of_gradient(op, process_set, prescale_factor, postscale_factor)
+        return tuple(parts)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> _Gradients:
+        _refuse_gradient_unless_linear(ctx.op)
+        gathered = [
+            _gradient_of_scattered(gradient, ctx.scale, shape, ctx.process_set)
+            for gradient, shape in zip(gradients, ctx.shapes)
+        ]
+        return None, None, None, None, None, *gathered
 
 
 def _own_slice_of_zeros(own: torch.Tensor, shape: torch.Size, process_set: ProcessSet) -> torch.Tensor:
     """Zeros but for the rows that a reducescatter of a tensor of this shape gives this rank."""
-    each, longer = divmod(shape[0], process_set.size())
-    first = process_set.rank() * each + min(process_set.rank(), longer)
+    size, rank = process_set.size() or 1, process_set.rank() or 0
+    each, longer = divmod(shape[0], size)
+    first = rank * each + min(rank, longer)
     whole = own.new_zeros(shape)
     whole[first : first + len(own)] = own
     return whole
@@ -294,8 +395,38 @@ def reducescatter(
     """
     arguments = (name, resolve_op(op, None), process_set, prescale_factor, postscale_factor)
     tensor, context = compression.compress(tensor)
-    if _needs_gradient(tensor):
+    if torch.compiler.is_compiling():
+        scales = (prescale_factor, postscale_factor)
+        output = torch.ops.hvd.reducescatter(tensor, name, arguments[1], *scales, set_id(process_set))
+    elif _needs_gradient(tensor):
         output = _Reducescatter.apply(tensor, *arguments)
     else:
         output = synchronize(collectives.reducescatter_async(tensor, *arguments))
     return compression.decompress(output, context)
+
+
+def grouped_reducescatter(
+    tensors: Sequence[torch.Tensor],
+    name: str | None = None,
+    compression: type[Compressor] = Compression.none,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> list[torch.Tensor]:
+    """Reduces several tensors and gives each rank its part of their rows: as `reducescatter`, which says what holds for
+    each.
+
+    Every rank must give equally many tensors, in the same order; none is reduced before all are there on all ranks.
+
+    Returns:
+        New tensors, in the order of the tensors given. Average and Sum are differentiable.
+    """
+    arguments = (name, resolve_op(op, None), process_set, prescale_factor, postscale_factor)
+    compressed = [compression.compress(tensor) for tensor in tensors]
+    smaller = [tensor for tensor, _ in compressed]
+    if _needs_gradient(*smaller):
+        outputs = _GroupedReducescatter.apply(*arguments, *smaller)
+    else:
+        outputs = synchronize(collectives.grouped_reducescatter_async(smaller, *arguments))
+    return [compression.decompress(output, context) for output, (_, context) in zip(outputs, compressed)]

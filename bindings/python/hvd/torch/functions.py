@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Mapping
+from typing import Any, Callable
 
 import cloudpickle
 import torch
@@ -12,7 +14,7 @@ from hvd import basics
 from hvd.process_set import ProcessSet, global_process_set
 from hvd.torch.collectives import broadcast_, start_broadcast
 from hvd.torch.differentiable import allgather
-from hvd.torch.tensors import wait_for
+from hvd.torch.tensors import delivered, wait_for
 
 
 def broadcast_parameters(
@@ -45,17 +47,15 @@ def _named(params: object) -> list[tuple[str, torch.Tensor]]:
 
 
 def _broadcast_all(named: list[tuple[str, torch.Tensor]], root_rank: int, prefix: str) -> None:
-    """In place, all at once. Tensors with other strides than row-major (channels_last) travel as copies."""
+    """In place, all at once."""
     started = []
     for name, tensor in named:
         tensor = tensor.detach()
-        contiguous = tensor.contiguous()
-        work, received = start_broadcast(contiguous, True, root_rank, f"{prefix}.{name}", global_process_set)
+        work, received = start_broadcast(tensor, True, root_rank, f"{prefix}.{name}", global_process_set)
         started.append((work, received, tensor))
     for work, received, tensor in started:
         wait_for(work)
-        if received.data_ptr() != tensor.data_ptr():
-            tensor.copy_(received)
+        delivered(received, tensor, True)
 
 
 class _Sent:
@@ -70,7 +70,9 @@ def broadcast_optimizer_state(
 ) -> None:
     """Overwrites an optimizer's state and hyperparameters with the root's. All ranks must call it.
 
-    The other ranks' optimizers need not have any state yet, and are not stepped: the root says what there is.
+    The other ranks' optimizers need not have any state yet, and are not stepped: the root says what there is. If that
+    is nothing, the root's optimizer first makes the state that it begins with, as far as it can do so without changing
+    what the next step does.
 
     Args:
         optimizer: of the same class and over the same parameters on every rank.
@@ -85,6 +87,8 @@ def broadcast_optimizer_state(
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ValueError("the state of LBFGS cannot be broadcast")
     is_root = basics.rank() == root_rank
+    if is_root and not optimizer.state:
+        _materialise_state(optimizer)
     tensors: list[torch.Tensor] = []
 
     def taken_out(value: object) -> object:
@@ -109,14 +113,54 @@ def broadcast_optimizer_state(
         _adopt(optimizer, state)
 
 
-def _adopt(optimizer: torch.optim.Optimizer, received: dict) -> None:
+def _materialise_state(optimizer: torch.optim.Optimizer) -> None:
+    """Gives an optimizer the state that it begins with: what a step with zero gradients makes in a twin of it."""
+    if any(group.get("dampening") for group in optimizer.param_groups):
+        return  # only a first step is not dampened, so that a state is not the same as none
+    held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    twins = {parameter: _with_zero_gradient(parameter) for parameter in held}
+    groups = [dict(group, params=[twins[p] for p in group["params"]]) for group in optimizer.param_groups]
+    for group in groups:
+        group.update({"weight_decay": 0.0} if "weight_decay" in group else {})
+    cls: Any = next(cls for cls in type(optimizer).__mro__ if not cls.__module__.startswith("hvd."))
+    twin = cls.__new__(cls)
+    twin.__dict__.update((key, value) for key, value in optimizer.__dict__.items() if key != "step")
+    twin.__dict__.update(state=defaultdict(dict), param_groups=groups)
+    twin.__dict__.update(_optimizer_step_pre_hooks=OrderedDict(), _optimizer_step_post_hooks=OrderedDict())
+    try:
+        twin.step()
+    except RuntimeError:  # it takes sparse gradients only
+        return
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if twins[parameter] in twin.state:
+                optimizer.state[parameter] = _before_any_step(twin.state[twins[parameter]], group)
+
+
+def _with_zero_gradient(parameter: torch.Tensor) -> torch.Tensor:
+    twin = parameter.detach().clone().requires_grad_(parameter.requires_grad)
+    twin.grad = torch.zeros_like(twin) if parameter.requires_grad else None
+    return twin
+
+
+def _before_any_step(state: dict[str, Any], group: dict[str, Any]) -> dict[str, Any]:
+    """The state with what follows from the number of steps as it is before the first one."""
+    for name, first in {"step": 0, "mu_product": 1, "eta": group.get("lr")}.items():
+        if isinstance(state.get(name), torch.Tensor):
+            state[name].fill_(first)
+        elif name in state:
+            state[name] = first
+    return state
+
+
+def _adopt(optimizer: torch.optim.Optimizer, received: dict[str, Any]) -> None:
     """Puts a received state dictionary in place, as it is: the root's own tensors were not cast either, and a scheduler
     may hold the dictionaries of hyperparameters."""
     groups = received["param_groups"]
     sizes, own_sizes = ([len(group["params"]) for group in of] for of in (groups, optimizer.param_groups))
     if sizes != own_sizes:
         raise ValueError(f"the optimizer's groups have {own_sizes} parameters here, but {sizes} on the root")
-    parameter_of = {}
+    parameter_of: dict[int, torch.nn.Parameter] = {}
     for own, group in zip(optimizer.param_groups, groups):
         parameter_of.update(zip(group["params"], own["params"]))
         own.update((key, value) for key, value in group.items() if key != "params")
@@ -124,7 +168,7 @@ def _adopt(optimizer: torch.optim.Optimizer, received: dict) -> None:
     optimizer.state.update((parameter_of.get(key, key), value) for key, value in received["state"].items())
 
 
-def _mapped(function, value: object) -> object:
+def _mapped(function: Callable[[object], object], value: Any) -> Any:
     """The same nest of dictionaries, lists and tuples, with the function applied to what is in them."""
     if isinstance(value, dict):
         return {key: _mapped(function, inner) for key, inner in value.items()}
@@ -137,13 +181,13 @@ def _pickled(obj: object) -> torch.Tensor:
     return torch.frombuffer(bytearray(cloudpickle.dumps(obj)), dtype=torch.uint8)
 
 
-def _unpickled(data: torch.Tensor) -> object:
+def _unpickled(data: torch.Tensor) -> Any:
     return cloudpickle.loads(ctypes.string_at(data.data_ptr(), data.numel()))
 
 
 def broadcast_object(
     obj: object, root_rank: int = 0, name: str | None = None, process_set: ProcessSet = global_process_set
-) -> object:
+) -> Any:
     """Gives every rank the root's object, pickled on the way. All ranks must call it.
 
     Args:
@@ -165,7 +209,7 @@ def broadcast_object(
     return obj if is_root else _unpickled(data)
 
 
-def allgather_object(obj: object, name: str | None = None) -> list[object]:
+def allgather_object(obj: object, name: str | None = None) -> list[Any]:
     """Gives every rank the objects of all ranks, in rank order, pickled on the way. All ranks must call it."""
     data = _pickled(obj)
     sizes = allgather(torch.tensor([data.numel()]), None if name is None else f"{name}.sz")

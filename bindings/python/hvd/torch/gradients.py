@@ -1,19 +1,31 @@
 """Moves the gradients of one optimizer: knows which parameters become ready together, starts their reduction when they
 have, and puts the results back where autograd left the gradients. Called from autograd's hooks and by the optimizer, on
 whichever thread runs the backward pass; never on two at once.
+
+A backward pass ends when the gradients that it has submitted are back, as in PyTorch's own data parallelism, so that
+whatever reads gradients between the pass and the step (clipping, GradScaler) reads reduced ones. What the last pass of
+a step did not reach it submits as well, so that no rank waits for another's step. Where a further pass reaches it after
+all (a loss for each part of a model), it is reduced again, and from then on waited for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import weakref
+from collections.abc import Collection, Iterable, Sequence
+from typing import Callable
 
 import torch
 
 from hvd import _native
+from hvd.exceptions import HorovodInternalError
 from hvd.process_set import ProcessSet
-from hvd.torch.collectives import start_allreduce, start_grouped_allreduce
+from hvd.torch.collectives import start_allreduce, start_grouped_allreduce, wire_name
 from hvd.torch.compression import Compressor
-from hvd.torch.tensors import wait_for
+from hvd.torch.memory import bucket_views
+from hvd.torch.sparse import start_sparse_allreduce
+from hvd.torch.tensors import delivered, wait_for
+
+PutBack = Callable[[], None]
 
 
 class GradientReducer:
@@ -24,6 +36,8 @@ class GradientReducer:
         groups: parameters whose gradients are submitted as one, once all of them are ready; the rest go alone.
         prefix: goes before each name, to tell this reducer's from another's.
         passes: backward passes that a gradient adds up before it is reduced.
+        as_bucket_view: gradients live in shared memory.
+        waits_in_backward: a pass ends as said above. Otherwise finish() is all that waits, and submits what is missing.
     """
 
     def __init__(
@@ -37,6 +51,8 @@ class GradientReducer:
         prescale_factor: float,
         postscale_factor: float,
         sparse_as_dense: bool,
+        as_bucket_view: bool,
+        waits_in_backward: bool,
         process_set: ProcessSet,
     ) -> None:
         self._prefix = prefix
@@ -46,15 +62,28 @@ class GradientReducer:
         self._compression = compression
         self._arguments = (op, prescale_factor, postscale_factor, process_set)
         self._sparse_as_dense = sparse_as_dense
-        self._started: list[tuple[_native.Work, list[torch.nn.Parameter], list[torch.Tensor], list[object]]] = []
-        self._ready: set[torch.nn.Parameter] = set()
+        # Whose gradients are sparse: the number of sparse dimensions; and those of them that travel as dense ones.
+        self._sparse_dimensions: dict[torch.nn.Parameter, int] = {}
+        self._travels_dense: set[torch.nn.Parameter] = set()
+        self._as_bucket_view = as_bucket_view
+        self._views: dict[torch.nn.Parameter, torch.Tensor] = {}
+        self._started: list[tuple[_native.Work, PutBack]] = []
+        self._ready: set[torch.nn.Parameter] = set()  # submitted, or waiting for their groups
+        self._returned: dict[torch.nn.Parameter, weakref.ref[torch.Tensor]] = {}  # the gradients put back
+        self._waits_in_backward = waits_in_backward
+        self._end_is_queued = False
+        self._given_up: set[torch.nn.Parameter] = set()  # submitted without having been reached
+        self._late: set[torch.nn.Parameter] = set()  # which further passes reach
         self._passes = passes
+        self.paused = False  # gradients are only added up
         self.add_parameters(names)
 
     def add_parameters(self, names: dict[torch.nn.Parameter, str]) -> None:
         """Reduces these too from now on, each by itself."""
         self._names.update((parameter, f"{self._prefix}.{name}") for parameter, name in names.items())
         self._passes_left.update(dict.fromkeys(names, self._passes))
+        if self._as_bucket_view:
+            self._views.update(_views_for(names))
 
     def set_passes(self, passes: int) -> None:
         self._passes = passes
@@ -68,59 +97,197 @@ class GradientReducer:
     def under_way(self) -> bool:
         """Whether there are gradients that were submitted, wait for their group or for further passes, and are not
         back yet."""
-        return bool(self._ready) or any(left != self._passes for left in self._passes_left.values())
+        if self._started or len(self._returned) < len(self._ready):
+            return True
+        return any(0 < left < self._passes for left in self._passes_left.values())
+
+    def forget(self) -> None:
+        """Begins anew, whatever has been done for the next step."""
+        self._started.clear()
+        self._ready.clear()
+        self._returned.clear()
+        self._given_up.clear()
+        self._end_is_queued = False
+        self.set_passes(self._passes)
 
     def add_pass(self, parameter: torch.nn.Parameter) -> None:
         """A backward pass has added to the parameter's gradient. Submits it if that was the last one."""
-        if parameter in self._ready:
-            raise AssertionError(
-                "a gradient was computed again after its last expected backward pass and before step(); to add up "
-                "gradients locally, raise backward_passes_per_step"
-            )
+        if parameter in self._given_up:
+            self._given_up.discard(parameter)
+            self._late.add(parameter)
+            self._begin_again(parameter)
+        elif parameter in self._ready:
+            self._require_cleared(parameter)
+            self._begin_again(parameter)
+        if self.paused:
+            return
         self._passes_left[parameter] -= 1
         if self._passes_left[parameter] == 0:
             self._submit(parameter)
+            if self._started and self._waits_in_backward and not self._end_is_queued:
+                self._end_is_queued = True
+                torch.autograd.Variable._execution_engine.queue_callback(self._end_of_backward)
+
+    def _begin_again(self, parameter: torch.nn.Parameter) -> None:
+        self._ready.discard(parameter)
+        self._returned.pop(parameter, None)
+        self._passes_left[parameter] = self._passes
+
+    def _require_cleared(self, parameter: torch.nn.Parameter) -> None:
+        """Where the reduced gradient was cleared, one that comes after the last expected pass is for another step."""
+        returned = self._returned.get(parameter)
+        if returned is None or returned() is parameter.grad:
+            raise AssertionError(
+                f"the gradient of {self._names[parameter]} was computed again after its last expected backward pass "
+                "and before step() or zero_grad(); to add up gradients locally, raise backward_passes_per_step or use "
+                "no_sync()"
+            )
+
+    def _end_of_backward(self) -> None:
+        self._end_is_queued = False
+        for parameter in self._names:
+            untouched = self._passes_left[parameter] == self._passes and parameter not in self._ready
+            if untouched and parameter.requires_grad and parameter not in self._late:
+                self._given_up.add(parameter)
+                self._submit(parameter)
+        self._wait()
 
     def finish(self) -> None:
         """Submits what no backward pass has reached (other ranks' may have), and waits until all gradients are back."""
         try:
-            for parameter in self._names:
-                if parameter not in self._ready:
-                    self._submit(parameter)
-            for work, parameters, sent, contexts in self._started:
-                wait_for(work)
-                for parameter, tensor, context in zip(parameters, sent, contexts):
-                    self._put_back(parameter, tensor, context)
+            missing = [p for p in self._names if p not in self._ready and p.requires_grad]
+            for parameter in missing:
+                self._submit(parameter)
+            self._wait()
         finally:
-            self._started.clear()
-            self._ready.clear()
-            self.set_passes(self._passes)
+            self.forget()
+
+    def _wait(self) -> None:
+        """Until all that was submitted has ended, also where something has failed: names are free again then."""
+        failure: HorovodInternalError | None = None
+        try:
+            for work, put_back in self._started:
+                try:
+                    wait_for(work)
+                    put_back()
+                except HorovodInternalError as error:
+                    failure = failure or error
+            if failure is not None:
+                raise failure
+        except BaseException:
+            self.forget()
+            raise
+        self._started.clear()
 
     def _submit(self, parameter: torch.nn.Parameter) -> None:
         self._ready.add(parameter)
         group = self._groups.get(parameter)
         if group is None:
-            tensor, context = self._to_send(parameter)
-            work, _ = start_allreduce(tensor, True, self._names[parameter], *self._arguments)
-            self._started.append((work, [parameter], [tensor], [context]))
-        elif self._ready.issuperset(group):
-            compressed = [self._to_send(member) for member in group]
-            sent = [tensor for tensor, _ in compressed]
-            work, _ = start_grouped_allreduce(sent, True, self._names[group[0]], *self._arguments)
-            self._started.append((work, group, sent, [context for _, context in compressed]))
+            self._submit_one(parameter)
+        elif all(member in self._ready or not member.requires_grad for member in group):
+            members = [member for member in group if member in self._ready]
+            dense = [member for member in members if not self._is_sparse(member)]
+            for member in members:
+                if self._is_sparse(member):
+                    self._submit_one(member)
+            if dense:
+                self._submit_group(dense)
 
-    def _to_send(self, parameter: torch.nn.Parameter) -> tuple[torch.Tensor, object]:
+    def _is_sparse(self, parameter: torch.nn.Parameter) -> bool:
+        if self._sparse_as_dense:
+            return False
+        return parameter in self._sparse_dimensions or (parameter.grad is not None and parameter.grad.is_sparse)
+
+    def _submit_one(self, parameter: torch.nn.Parameter) -> None:
+        if self._is_sparse(parameter):
+            self._submit_sparse(parameter)
+            return
+        tensor, context = self._compression.compress(self._dense_gradient(parameter))
+        work, received = start_allreduce(tensor, True, self._names[parameter], *self._arguments)
+        self._started.append((work, lambda: self._put_back(parameter, delivered(received, tensor, True), context)))
+
+    def _submit_group(self, parameters: Sequence[torch.nn.Parameter]) -> None:
+        compressed = [self._compression.compress(self._dense_gradient(parameter)) for parameter in parameters]
+        tensors = [tensor for tensor, _ in compressed]
+        work, received = start_grouped_allreduce(tensors, True, self._names[parameters[0]], *self._arguments)
+
+        def put_back() -> None:
+            for parameter, result, (tensor, context) in zip(parameters, received, compressed):
+                self._put_back(parameter, delivered(result, tensor, True), context)
+
+        self._started.append((work, put_back))
+
+    def _dense_gradient(self, parameter: torch.nn.Parameter) -> torch.Tensor:
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)
         elif parameter.grad.is_sparse:
-            if not self._sparse_as_dense:
-                raise ValueError(f"{self._names[parameter]} has a sparse gradient: give sparse_as_dense=True")
             parameter.grad = parameter.grad.to_dense()
-        tensor, context = self._compression.compress(parameter.grad)
-        return tensor.contiguous(), context
+        view = self._views.get(parameter)
+        if view is not None and parameter.grad is not view:
+            parameter.grad = view.copy_(parameter.grad)
+        return parameter.grad
 
     def _put_back(self, parameter: torch.nn.Parameter, received: torch.Tensor, context: object) -> None:
         received = self._compression.decompress(received, context)
-        if received is not parameter.grad:
+        gradient = parameter.grad
+        assert gradient is not None, f"the gradient of {self._names[parameter]} was dropped while it was being reduced"
+        if received is not gradient:
             with torch.no_grad():
-                parameter.grad.copy_(received)
+                gradient.copy_(received)
+        self._returned[parameter] = weakref.ref(gradient)
+
+    def _submit_sparse(self, parameter: torch.nn.Parameter) -> None:
+        """Once the ranks' rows were as many as the dense gradient has, it travels as a dense one from then on. All
+        ranks have seen how many there were, and decide alike."""
+        if parameter.grad is None:
+            parameter.grad = _no_rows(parameter, self._sparse_dimensions[parameter])
+        dimensions = self._sparse_dimensions.setdefault(parameter, parameter.grad.sparse_dim())
+        if parameter in self._travels_dense:
+            self._submit_densified(parameter, parameter.grad, dimensions)
+            return
+        op, prescale, postscale, process_set = self._arguments
+        gradient = parameter.grad.coalesce() * prescale
+        values, context = self._compression.compress(gradient.values())
+        to_send = torch.sparse_coo_tensor(gradient.indices(), values, gradient.shape, is_coalesced=True)
+        # The name that it would have if it were dense: ranks that take it for dense get an error, and do not wait.
+        name = wire_name("allreduce", self._names[parameter])
+        work, finish = start_sparse_allreduce(to_send, name, op, process_set)
+
+        def put_back() -> None:
+            result = finish(work)
+            if result._nnz() >= parameter.shape[:dimensions].numel():
+                self._travels_dense.add(parameter)
+            received = self._compression.decompress(result._values(), context) * postscale
+            self._put_back_sparse(parameter, result._indices(), received)
+
+        self._started.append((work, put_back))
+
+    def _submit_densified(self, parameter: torch.nn.Parameter, gradient: torch.Tensor, dimensions: int) -> None:
+        tensor, context = self._compression.compress(gradient.to_dense())
+        work, received = start_allreduce(tensor, True, self._names[parameter], *self._arguments)
+
+        def put_back() -> None:
+            dense = self._compression.decompress(delivered(received, tensor, True), context)
+            rows = dense.to_sparse(dimensions)
+            self._put_back_sparse(parameter, rows.indices(), rows.values())
+
+        self._started.append((work, put_back))
+
+    def _put_back_sparse(self, parameter: torch.nn.Parameter, indices: torch.Tensor, values: torch.Tensor) -> None:
+        parameter.grad = torch.sparse_coo_tensor(indices, values, parameter.shape).coalesce()
+        self._returned[parameter] = weakref.ref(parameter.grad)
+
+
+def _no_rows(parameter: torch.nn.Parameter, sparse_dimensions: int) -> torch.Tensor:
+    values = parameter.new_empty((0, *parameter.shape[sparse_dimensions:]), requires_grad=False)
+    indices = torch.empty((sparse_dimensions, 0), dtype=torch.int64, device=parameter.device)
+    return torch.sparse_coo_tensor(indices, values, parameter.shape)
+
+
+def _views_for(parameters: Iterable[torch.nn.Parameter]) -> dict[torch.nn.Parameter, torch.Tensor]:
+    """Room for their gradients in shared memory, a bucket for each dtype. GPUs have none of it."""
+    by_dtype: dict[torch.dtype, list[torch.nn.Parameter]] = {}
+    for parameter in parameters:
+        if parameter.is_cpu:
+            by_dtype.setdefault(parameter.dtype, []).append(parameter)
+    return {parameter: view for alike in by_dtype.values() for parameter, view in zip(alike, bucket_views(alike)[1])}

@@ -7,6 +7,7 @@ The table below holds an operation from its start until it was synchronised. A n
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 from hvd import _native
 from hvd.torch.tensors import Finish, wait_for
@@ -30,7 +31,7 @@ def poll(handle: int) -> bool:
     return operation[0].poll()
 
 
-def synchronize(handle: int):
+def synchronize(handle: int) -> Any:
     """Waits for an operation and returns its result: a tensor, or a list of tensors for a grouped one.
 
     On a GPU the result may be used by what comes next in the current stream; this thread does not wait for the GPU.

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import itertools
 import warnings
 import weakref
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Callable
+from typing import Any, Callable, NoReturn
 
 import torch
 
-from hvd import basics
-from hvd.process_set import ProcessSet, global_process_set
-from hvd.reduce_op import Adasum, Average
+from hvd import basics, elastic
+from hvd.process_set import ProcessSet, global_process_set, number_of_optimizer
+from hvd.reduce_op import Adasum, Average, check_gradient_reduction
+from hvd.torch.adasum import AdasumOptimizer
 from hvd.torch.compression import Compression, Compressor
 from hvd.torch.gradients import GradientReducer
-
-# Two optimizers of a process may hold parameters of the same name: each puts its number before its names. The ranks of
-# a process set make theirs in the same order; ranks that are not in it make none, and count no differently for that.
-_numbers: weakref.WeakKeyDictionary[ProcessSet, Iterator[int]] = weakref.WeakKeyDictionary()
+from hvd.torch.subclassed import Behaviour, subclassed
 
 
-class _Distributed:
+class _Distributed(Behaviour):
     """What DistributedOptimizer adds to the class of the optimizer it is given; stands before it in the bases."""
 
     _gradients: GradientReducer | None  # None: this rank is alone, and nothing is reduced
@@ -37,7 +34,11 @@ class _Distributed:
             self._gradients.set_passes(_checked_passes(passes))
 
     def synchronize(self) -> None:
-        """Waits until all gradients are reduced. For looking at them before the step, as gradient clipping does::
+        """Waits until all gradients are reduced, also those that this rank's backward pass has not reached.
+
+        When `backward()` returns, the gradients that it has reached are reduced already, and may be clipped or unscaled
+        as they are. This is for models of which ranks use different parts, for groups that no single backward pass
+        completes, and for scripts that were written for Horovod::
 
             loss.backward()
             optimizer.synchronize()
@@ -65,7 +66,7 @@ class _Distributed:
             reducer.add_parameters(new)
             _watch(new, reducer)
 
-    def load_state_dict(self, state_dict: dict) -> None:
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As the optimizer's, in place: a scheduler that was made for the optimizer given keeps its hold of it."""
         groups, state = self.param_groups, self.state
         super().load_state_dict(state_dict)
@@ -77,6 +78,20 @@ class _Distributed:
         self.param_groups, self.state = groups, state
 
     @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Backward passes within it only add up gradients on this rank; they do not count for
+        backward_passes_per_step either. The first pass after it, or `step()`, reduces what has been added up. All ranks
+        must use it alike."""
+        if self._gradients is None:
+            yield
+            return
+        before, self._gradients.paused = self._gradients.paused, True
+        try:
+            yield
+        finally:
+            self._gradients.paused = before
+
+    @contextmanager
     def skip_synchronize(self) -> Iterator[None]:
         """Within it `step()` does not synchronize, because `synchronize()` was called already."""
         self._should_synchronize = False
@@ -85,7 +100,7 @@ class _Distributed:
         finally:
             self._should_synchronize = True
 
-    def step(self, closure: Callable[[], object] | None = None) -> object:
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Synchronizes, and makes the optimizer's step. A closure's gradients are reduced each time it is called."""
         if not self._should_synchronize:
             self._synchronized = False
@@ -105,19 +120,28 @@ class _Distributed:
     # torch wraps the step of a class that it has not wrapped yet, to call hooks; the one called above does so already.
     step.hooked = True  # type: ignore[attr-defined]
 
-    def _closed_and_synchronized(self, closure: Callable[[], object]) -> object:
+    def _closed_and_synchronized(self, closure: Callable[[], Any]) -> Any:
         loss = closure()
         self.synchronize()
         self._synchronized = False
         return loss
 
-    def zero_grad(self, *args: object, **kwargs: object) -> None:
-        """As the optimizer's. AssertionError while gradients are being reduced: they must not change then."""
-        if self._gradients is not None and self._gradients.under_way:
-            raise AssertionError(
-                "optimizer.zero_grad() was called after loss.backward() and before optimizer.step() or "
-                "optimizer.synchronize(): the gradients are being added up or reduced"
-            )
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError(
+            "a DistributedOptimizer cannot be copied or pickled, since it watches its parameters: copy its "
+            "state_dict(), or make another one"
+        )
+
+    def zero_grad(self, *args: Any, **kwargs: Any) -> None:
+        """As the optimizer's. AssertionError while gradients are being added up or reduced: they must not change then.
+        When all passes are over it may be called instead of `step()`: then the gradients are dropped."""
+        if self._gradients is not None:
+            if self._gradients.under_way:
+                raise AssertionError(
+                    "optimizer.zero_grad() was called after loss.backward() and before optimizer.step() or "
+                    "optimizer.synchronize(): the gradients are being added up or reduced"
+                )
+            self._gradients.forget()
         super().zero_grad(*args, **kwargs)
 
 
@@ -132,65 +156,77 @@ def DistributedOptimizer(
     groups: int | Sequence[Sequence[torch.nn.Parameter]] | None = None,
     sparse_as_dense: bool = False,
     process_set: ProcessSet = global_process_set,
+    gradient_as_bucket_view: bool = False,
+    wait_in_backward: bool = True,
 ) -> torch.optim.Optimizer:
     """Wraps an optimizer: each gradient is reduced over the ranks as soon as the backward pass has it, while the pass
-    goes on, and `step()` waits for the last one.
+    goes on, and `backward()` returns when those that it has submitted are back. So they can be clipped or unscaled like
+    any others; `step()` reduces the rest.
 
-    Every rank must make the same optimizers, in the same order, over parameters of the same shapes. A parameter that a
-    rank's backward pass did not reach takes part with zeros. Parameters that all ranks add or unfreeze later take part
-    from then on.
+    Every rank must make the same optimizers, in the same order, over parameters of the same shapes, and run backward
+    passes of several optimizers in the same order (or within `no_sync()`). A parameter that a rank's backward pass did
+    not reach takes part with zeros. Parameters that all ranks add, freeze or unfreeze later take part accordingly.
 
     Args:
         optimizer: the optimizer, which must not be used itself any more. State and hyperparameters are shared with it.
         named_parameters: as of `model.named_parameters()`. None: parameters go by their place in the optimizer.
         compression: smaller type for the time of the travel; see `Compression`.
         backward_passes_per_step: backward passes whose gradients are added up locally (not averaged) before that.
-        op: Average, Sum, Min, Max or Product; not Adasum, which is for the ranks' steps instead of their gradients.
+        op: Average, Sum, Min, Max or Product of the gradients; or Adasum, which adds up the ranks' steps instead (see
+            `AdasumOptimizer`), and to which the arguments after this one, but for process_set, do not apply.
         gradient_predivide_factor: with Average, gradients are divided by it before the sum, and the sum by
             size / factor after it, which keeps 16-bit gradients in range.
         num_groups: into how many groups the parameters are divided, to be reduced group by group. 0: none.
         groups: such groups, as lists of parameters, or their number. Parameters in none are reduced by themselves.
-        sparse_as_dense: makes sparse gradients dense; without it they raise ValueError.
-        process_set: the ranks that take part.
+        sparse_as_dense: makes sparse gradients dense. Without it their indices and values are gathered, until there
+            are as many as in a dense one; then they travel as such, and still come back as sparse ones. Every rank's
+            first backward pass must reach their parameters.
+        process_set: the ranks that take part. On others the optimizer is like the one given.
+        gradient_as_bucket_view: gradients of parameters on the CPU live in memory that the ranks of a host share, which
+            saves copying them back (docs/performance.md has what that brings). The gradients are copied into it when
+            they are new, and stay the same tensors as long as they are not set to None. Needs room for them all
+            (HVD_ARENA_LIMIT), and brings nothing together with compression.
+        wait_in_backward: False: `backward()` does not wait, `step()` does, or `synchronize()`, which must then come
+            before anything that reads gradients. As Horovod has it; what is computed between the two overlaps.
 
     Returns:
         An optimizer of a subclass of the given one's class, which has its name, and further `synchronize()`,
-        `skip_synchronize()` and `set_backward_passes_per_step()`.
+        `skip_synchronize()`, `no_sync()` and `set_backward_passes_per_step()`.
 
     Raises:
         ValueError: on wrong arguments.
     """
-    if isinstance(optimizer, _Distributed):
+    if isinstance(optimizer, (_Distributed, AdasumOptimizer)):
         raise ValueError("the optimizer is a DistributedOptimizer already")
-    if op == Adasum:
-        raise ValueError("Adasum adds up the ranks' steps, not their gradients, and this optimizer reduces gradients")
-    if gradient_predivide_factor != 1.0 and op != Average:
-        raise ValueError("gradient_predivide_factor needs op=Average")
-    if not gradient_predivide_factor > 0:
-        raise ValueError(f"gradient_predivide_factor must be positive, not {gradient_predivide_factor}")
+    check_gradient_reduction(op, gradient_predivide_factor)
     names = _names_of(optimizer, named_parameters)
-    cls = type(optimizer.__class__.__name__, (_Distributed, optimizer.__class__), {})
-    wrapped = cls.__new__(cls)
-    # A scheduler made before has put its own `step` into the instance, which is bound to the optimizer given.
-    wrapped.__dict__.update((key, value) for key, value in optimizer.__dict__.items() if key != "step")
-    wrapped._parameter_names = names
-    wrapped._should_synchronize, wrapped._synchronized = True, False
-    number = next(_numbers.setdefault(process_set, itertools.count()))
+    passes = _checked_passes(backward_passes_per_step)
     trained = {parameter: name for parameter, name in names.items() if parameter.requires_grad}
-    reducer = GradientReducer(
-        names=trained,
-        groups=_grouped(list(trained), num_groups, groups),
-        prefix=f"optimizer{number}",
-        passes=_checked_passes(backward_passes_per_step),
-        compression=compression,
-        op=op,
-        prescale_factor=1.0 / gradient_predivide_factor,
-        postscale_factor=gradient_predivide_factor,
-        sparse_as_dense=sparse_as_dense,
-        process_set=process_set,
-    )
-    wrapped._gradients = reducer if basics.size() > 1 else None
-    if wrapped._gradients is not None:
+    chosen_groups = _grouped(list(trained), num_groups, groups)
+    if basics.is_initialized() and process_set.process_set_id is None:
+        raise ValueError(f"{process_set} is not registered")
+    takes_part = (basics.size() > 1 or elastic.may_grow()) and bool(process_set.included())
+    prefix = f"optimizer{number_of_optimizer(process_set)}"
+    if op == Adasum and takes_part:
+        return AdasumOptimizer.around(optimizer, names, prefix, compression, process_set)
+    wrapped = subclassed(optimizer, _Distributed)
+    wrapped._parameter_names = names
+    wrapped._should_synchronize, wrapped._synchronized, wrapped._gradients = True, False, None
+    if takes_part:
+        wrapped._gradients = GradientReducer(
+            names=trained,
+            groups=chosen_groups,
+            prefix=prefix,
+            passes=passes,
+            compression=compression,
+            op=op,
+            prescale_factor=1.0 / gradient_predivide_factor,
+            postscale_factor=gradient_predivide_factor,
+            sparse_as_dense=sparse_as_dense,
+            as_bucket_view=gradient_as_bucket_view,
+            waits_in_backward=wait_in_backward,
+            process_set=process_set,
+        )
         _watch(trained, wrapped._gradients)
     return wrapped
 
@@ -239,6 +275,8 @@ def _grouped(
     """Groups whose members have one dtype each, without the parameters that are not trained."""
     if isinstance(groups, int) and num_groups == 0:
         num_groups, groups = groups, None
+    if isinstance(groups, int) or (groups is not None and not _are_lists_of_tensors(groups)):
+        raise ValueError("groups must be a number that is not negative, or a list of lists of parameters")
     if groups is None:
         if num_groups < 0:
             raise ValueError(f"num_groups must not be negative, not {num_groups}")
@@ -256,3 +294,10 @@ def _grouped(
         for group in chosen
         for dtype in dict.fromkeys(parameter.dtype for parameter in group)
     ]
+
+
+def _are_lists_of_tensors(groups: object) -> bool:
+    return isinstance(groups, (list, tuple)) and all(
+        isinstance(group, (list, tuple)) and all(isinstance(member, torch.Tensor) for member in group)
+        for group in groups
+    )

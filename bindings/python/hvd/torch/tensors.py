@@ -28,14 +28,50 @@ CODE_OF_DTYPE: dict[torch.dtype, int] = {
 }
 
 
-def describe(tensor: torch.Tensor) -> tuple[int, tuple[int, ...], int]:
-    """Address, shape and type code. ValueError if it is not a contiguous tensor of a supported dtype and device."""
+Description = tuple[int, tuple[int, ...], int]  # address, shape and type code
+
+
+def describe(tensor: torch.Tensor) -> tuple[torch.Tensor, int, tuple[int, ...], int]:
+    """The tensor whose memory the runtime is to use, and its address, shape and type code.
+
+    It is the one given if that is contiguous, else a copy of it in row-major order: what is sent are the elements in
+    the order of their indices, so that ranks with other strides (channels_last) agree.
+
+    Raises:
+        ValueError: no tensor, or of a dtype, layout or device that is not supported.
+    """
     try:
         if (tensor.is_cpu or tensor.is_cuda) and tensor.is_contiguous() and not tensor.is_neg():
-            return tensor.data_ptr(), tensor.shape, CODE_OF_DTYPE[tensor.dtype]
+            return tensor, tensor.data_ptr(), tensor.shape, CODE_OF_DTYPE[tensor.dtype]
     except (AttributeError, KeyError, RuntimeError):
         pass
-    raise ValueError(_what_is_wrong_with(tensor))
+    wrong = _what_is_wrong_with(tensor)
+    if wrong:
+        raise ValueError(wrong)
+    copy = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device).copy_(tensor.detach())
+    return copy, copy.data_ptr(), copy.shape, CODE_OF_DTYPE[copy.dtype]
+
+
+def refuse_overlap(tensor: torch.Tensor) -> None:
+    """ValueError if elements share their memory (an expanded tensor), so that it cannot hold a result."""
+    if any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride())):
+        raise ValueError(
+            f"a tensor of shape {tuple(tensor.shape)} and strides {tensor.stride()} cannot hold a result: its elements "
+            "share memory; use contiguous()"
+        )
+
+
+def delivered(received: torch.Tensor, given: torch.Tensor, in_place: bool) -> torch.Tensor:
+    """The result as the caller is to have it: in the tensor given, or in a new one with its memory format."""
+    if received is given:
+        return given
+    with torch.no_grad():
+        if in_place:
+            given.copy_(received)
+            return given
+        if given.is_contiguous():
+            return received
+        return torch.empty_like(given, requires_grad=False).copy_(received)
 
 
 CPU_PLACE = (-1, 0)
@@ -61,27 +97,26 @@ def wait_for(work: _native.Work) -> None:
         work.wait_on_stream(torch.cuda.current_stream(work.device).cuda_stream)
 
 
-def _what_is_wrong_with(tensor: object) -> str:
+def _what_is_wrong_with(tensor: object) -> str | None:
     if not isinstance(tensor, torch.Tensor):
         return f"a torch.Tensor is needed, not {type(tensor).__name__}"
+    if tensor.layout is not torch.strided:
+        return f"sparse tensors ({tensor.layout}) are not supported: use sparse_allreduce_async() or to_dense()"
     if tensor.dtype not in CODE_OF_DTYPE:
         return f"tensors of {tensor.dtype} are not supported"
-    if tensor.layout is not torch.strided:
-        return f"sparse tensors ({tensor.layout}) are not supported: convert with to_dense()"
     if not (tensor.is_cpu or tensor.is_cuda):
         return f"tensors on {tensor.device} are not supported"
-    if not tensor.is_contiguous():
-        return (
-            f"a tensor of shape {tuple(tensor.shape)} and strides {tensor.stride()} is not contiguous: use contiguous()"
-        )
-    if tensor.is_neg():
-        return "the tensor is a negated view of another one's memory: use resolve_neg()"
-    return "the tensor has no memory of its own"
+    return None
 
 
 def taken_output(work: _native.Work) -> torch.Tensor:
     """The result of a finished operation to which the caller gave no output."""
     return torch.utils.dlpack.from_dlpack(work.output(0))
+
+
+def taken_outputs(work: _native.Work, number: int) -> list[torch.Tensor]:
+    """The results of a finished operation on that many tensors."""
+    return [torch.utils.dlpack.from_dlpack(work.output(i)) for i in range(number)]
 
 
 def taken_output_and_splits(work: _native.Work) -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,0 +1,167 @@
+"""Elastic training, the part of it that every framework has: a training state that can be saved, restored and given to
+new ranks, and a loop that goes on with it when the job breaks or its hosts change.
+
+    @hvd.elastic.run
+    def train(state):
+        for state.epoch in range(state.epoch, epochs):
+            ...
+            state.commit()
+
+Frameworks bring their own states (`hvd.torch.elastic.TorchState`).
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import os
+import queue
+from collections.abc import Iterable
+from typing import Any, Callable
+
+from hvd.exceptions import HorovodInternalError, HostsUpdatedInterrupt
+
+# What has happened to the hosts of a job; as flags, so that several updates can be put together.
+HOSTS_REMOVED = 1
+HOSTS_ADDED = 2
+
+Broadcast = Callable[[Any], Any]
+
+
+def may_grow() -> bool:
+    """Whether ranks may be added later, so that a rank that is alone is not to be taken for a job of one."""
+    return (os.environ.get("HVD_ELASTIC") or os.environ.get("HOROVOD_ELASTIC") or "0") not in ("0", "false", "False")
+
+
+class State:
+    """What a training run consists of. Subclasses say what `save`, `restore` and `sync` do.
+
+    Args:
+        bcast_object: gives every rank rank 0's object.
+        get_rank: this process's rank.
+    """
+
+    def __init__(self, bcast_object: Broadcast, get_rank: Callable[[], int]) -> None:
+        self._bcast_object = bcast_object
+        self._rank = get_rank
+        self._reset_callbacks: list[Callable[[], None]] = []
+        self._updates: queue.SimpleQueue[tuple[float, int]] = queue.SimpleQueue()
+        self._last_update: float = 0
+
+    def register_reset_callbacks(self, callbacks: Iterable[Callable[[], None]]) -> None:
+        """These are called after each reset, for instance to change the learning rate when the job's size has."""
+        self._reset_callbacks.extend(callbacks)
+
+    def on_reset(self) -> None:
+        """A new job was joined: what was told about the hosts of the old one is forgotten, and callbacks are called."""
+        self._updates = queue.SimpleQueue()
+        self.reset()
+        for callback in self._reset_callbacks:
+            callback()
+
+    def on_hosts_updated(self, timestamp: float, update_res: int) -> None:
+        """Says that the hosts have changed. From any thread; the next `check_host_updates` acts on it.
+
+        Args:
+            timestamp: when; later ones are larger.
+            update_res: HOSTS_REMOVED, HOSTS_ADDED, or both of them added up.
+        """
+        self._updates.put((timestamp, update_res))
+
+    def commit(self) -> None:
+        """Saves the state, and then leaves for a new job if the hosts have changed. All ranks must call it.
+
+        Raises:
+            HostsUpdatedInterrupt: they have.
+        """
+        self.save()
+        self.check_host_updates()
+
+    def check_host_updates(self) -> None:
+        """Leaves for a new job if the hosts have changed, without saving. All ranks must call it; rank 0 decides.
+
+        Raises:
+            HostsUpdatedInterrupt: they have; on all ranks alike.
+        """
+        before, latest, changes = self._last_update, self._last_update, 0
+        while not self._updates.empty():
+            timestamp, change = self._updates.get()
+            if timestamp > latest:
+                latest = timestamp
+                changes |= change
+        before, self._last_update, changes = self._bcast_object((before, latest, changes))
+        if self._last_update > before:
+            raise HostsUpdatedInterrupt(skip_sync=changes == HOSTS_REMOVED)
+
+    def save(self) -> None:
+        """Keeps the state in memory, for `restore`."""
+        raise NotImplementedError
+
+    def restore(self) -> None:
+        """Goes back to what was saved last."""
+        raise NotImplementedError
+
+    def sync(self) -> None:
+        """Gives every rank rank 0's state. All ranks must call it."""
+        raise NotImplementedError
+
+    def reset(self) -> None:
+        """For subclasses: a new job was joined."""
+
+
+class ObjectState(State):
+    """A state of Python objects: each keyword is an attribute. They are copied when they are saved, and pickled to be
+    given to other ranks."""
+
+    def __init__(self, bcast_object: Broadcast, get_rank: Callable[[], int], **kwargs: Any) -> None:
+        super().__init__(bcast_object, get_rank)
+        self._saved_state = kwargs
+        self._set_attributes()
+        self._saved_state = copy.deepcopy(kwargs)
+
+    def _set_attributes(self) -> None:
+        for name, value in self._saved_state.items():
+            setattr(self, name, value)
+
+    def save(self) -> None:
+        self._saved_state = {name: copy.deepcopy(getattr(self, name)) for name in self._saved_state}
+
+    def restore(self) -> None:
+        saved = self._saved_state
+        self._saved_state = copy.deepcopy(saved)
+        self._set_attributes()
+        self._saved_state = saved
+
+    def sync(self) -> None:
+        if self._saved_state:
+            self._saved_state = self._bcast_object({name: getattr(self, name) for name in self._saved_state})
+            if self._rank() != 0:
+                self._set_attributes()
+            self.save()
+
+
+def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[..., Any]:
+    """A function with `func`'s arguments, of which the first is a State, that runs it until it returns.
+
+    Before each run the state is synchronised. If an operation between ranks fails (HorovodInternalError), the state
+    goes back to what was saved last. If the hosts have changed (HostsUpdatedInterrupt) it stays as it is, and is not
+    synchronised where hosts were only taken away. Either way `reset` joins the new job before the next run.
+    """
+
+    @functools.wraps(func)
+    def run(state: State, *args: Any, **kwargs: Any) -> Any:
+        skip_sync = False
+        while True:
+            try:
+                if not skip_sync:
+                    state.sync()
+                return func(state, *args, **kwargs)
+            except HorovodInternalError:
+                state.restore()
+                skip_sync = False
+            except HostsUpdatedInterrupt as interrupt:
+                skip_sync = interrupt.skip_sync
+            reset()
+            state.on_reset()
+
+    return run

@@ -1,0 +1,109 @@
+"""hvd for Keras: Keras 3 on its TensorFlow and PyTorch backends, and tf_keras.
+
+>>> import hvd.keras as hvd
+>>> hvd.init()
+>>> model.compile(optimizer=hvd.DistributedOptimizer(optimizer), loss=loss)
+>>> model.fit(data, callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0)])
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hvd.basics import (
+    algorithm_table,
+    ccl_built,
+    cross_rank,
+    cross_size,
+    cuda_built,
+    ddl_built,
+    gloo_built,
+    gloo_enabled,
+    init,
+    is_homogeneous,
+    is_initialized,
+    local_rank,
+    local_size,
+    metrics,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    rank,
+    rocm_built,
+    shutdown,
+    size,
+    start_timeline,
+    stop_timeline,
+)
+from hvd.exceptions import HorovodInternalError, HostsUpdatedInterrupt
+from hvd.keras import callbacks, elastic
+from hvd.keras.framework import package as _package
+from hvd.keras.functions import (
+    allgather,
+    allreduce,
+    broadcast,
+    broadcast_global_variables,
+    broadcast_variables,
+    reducescatter,
+)
+from hvd.keras.optimizer import DistributedOptimizer, PartialDistributedOptimizer
+from hvd.keras.saving import load_model
+from hvd.objects import allgather_object, broadcast_object
+from hvd.process_set import ProcessSet, add_process_set, global_process_set, remove_process_set
+from hvd.reduce_op import Adasum, Average, Max, Min, Product, Sum
+
+Compression: Any = _package().Compression
+
+__all__ = [
+    "Adasum",
+    "Average",
+    "Compression",
+    "DistributedOptimizer",
+    "HorovodInternalError",
+    "HostsUpdatedInterrupt",
+    "Max",
+    "Min",
+    "PartialDistributedOptimizer",
+    "ProcessSet",
+    "Product",
+    "Sum",
+    "add_process_set",
+    "algorithm_table",
+    "allgather",
+    "allgather_object",
+    "allreduce",
+    "broadcast",
+    "broadcast_global_variables",
+    "broadcast_object",
+    "broadcast_variables",
+    "callbacks",
+    "ccl_built",
+    "cross_rank",
+    "cross_size",
+    "cuda_built",
+    "ddl_built",
+    "elastic",
+    "global_process_set",
+    "gloo_built",
+    "gloo_enabled",
+    "init",
+    "is_homogeneous",
+    "is_initialized",
+    "load_model",
+    "local_rank",
+    "local_size",
+    "metrics",
+    "mpi_built",
+    "mpi_enabled",
+    "mpi_threads_supported",
+    "nccl_built",
+    "rank",
+    "reducescatter",
+    "remove_process_set",
+    "rocm_built",
+    "shutdown",
+    "size",
+    "start_timeline",
+    "stop_timeline",
+]

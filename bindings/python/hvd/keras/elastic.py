@@ -1,0 +1,96 @@
+"""Elastic training with Keras: a state of a model, its optimizer and Python objects, and callbacks that keep it.
+
+@hvd.elastic.run
+def train(state):
+    model.fit(data, epochs=epochs - state.epoch, callbacks=[
+        hvd.elastic.UpdateEpochStateCallback(state), hvd.elastic.CommitStateCallback(state, batches_per_commit=100)])
+
+train(hvd.elastic.KerasState(model, epoch=0))
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, cast
+
+from hvd import basics
+from hvd.elastic import ObjectState, State
+from hvd.keras.elastic_callbacks import CommitStateCallback, UpdateBatchStateCallback, UpdateEpochStateCallback
+from hvd.keras.framework import copied, package
+from hvd.keras.functions import are_built, broadcast_variables, state_of
+from hvd.keras.reduction import reduction_of
+from hvd.objects import allgather_object, broadcast_object
+
+__all__ = [
+    "CommitStateCallback",
+    "KerasState",
+    "ObjectState",
+    "State",
+    "UpdateBatchStateCallback",
+    "UpdateEpochStateCallback",
+    "run",
+]
+
+
+def run(func: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes a training function elastic: see `hvd.elastic.run_fn`. Its first argument is a State, as KerasState is."""
+    return cast("Callable[..., Any]", package().elastic.run(func))
+
+
+class KerasState(ObjectState):
+    """A training state with Keras: a model, its optimizer, and Python objects, each of these an attribute.
+
+    Args:
+        model: compiled, if no optimizer is given. Its variables, and the optimizer's, are saved and synchronised once
+            they are there.
+        optimizer: by default the one that the model was compiled with.
+        kwargs: whatever else belongs to the state, for instance epoch=0, batch=0.
+    """
+
+    def __init__(self, model: Any, optimizer: Any = None, **kwargs: Any) -> None:
+        self.model = model
+        self.optimizer = optimizer or model.optimizer
+        self._saved_variables: list[Any] = []
+        self._save_variables()
+        super().__init__(broadcast_object, basics.rank, **kwargs)
+
+    def save(self) -> None:
+        self._save_variables()
+        super().save()
+
+    def _save_variables(self) -> None:
+        if self.model.built and not are_built(self.model, self.optimizer):
+            self.optimizer.build(self.model.trainable_variables)
+        if are_built(self.model, self.optimizer):
+            self._saved_variables = [copied(variable) for variable in state_of(self.model, self.optimizer)]
+
+    def restore(self) -> None:
+        """Goes back to what was saved last. Variables that were not there then stay as they are."""
+        if self._saved_variables:
+            for variable, saved in zip(state_of(self.model, self.optimizer), self._saved_variables):
+                variable.assign(saved)
+        reduction = reduction_of(self.optimizer) or reduction_of(getattr(self.optimizer, "inner_optimizer", None))
+        if reduction is not None:
+            reduction.forget()
+        super().restore()
+
+    def sync(self) -> None:
+        """Gives every rank rank 0's state. All ranks must call it. A model without variables is the same everywhere.
+
+        Raises:
+            ValueError: the model has variables on some ranks only: call `model.build()` on all of them first.
+        """
+        built = allgather_object(are_built(self.model, self.optimizer))
+        if any(built):
+            if not all(built):
+                without = [rank for rank, is_built in enumerate(built) if not is_built]
+                raise ValueError(
+                    f"the model or its optimizer has no variables on ranks {without}: call model.build() before making "
+                    "the state"
+                )
+            broadcast_variables(state_of(self.model, self.optimizer), root_rank=0)
+            self._save_variables()
+        super().sync()
+
+    def reset(self) -> None:
+        """Compiled functions may hold what was true of the old job."""
+        self.model.train_function = self.model.test_function = self.model.predict_function = None

@@ -1,0 +1,154 @@
+"""Collectives on what Keras programs hold: tensors of the backend, NumPy arrays and numbers, and variables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Callable, NoReturn
+
+from hvd.keras.framework import backend_name, is_plain, native, package, to_numpy, to_tensor
+from hvd.objects import allgather_object
+from hvd.reduce_op import Average
+
+
+def allreduce(
+    value: Any,
+    name: str | None = None,
+    average: bool | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    op: int | None = None,
+    compression: Any = None,
+) -> Any:
+    """Reduces a value over all ranks. All ranks must call it.
+
+    Args:
+        value: a tensor of the backend, a variable, a NumPy array or a number; of the same shape and dtype on all ranks.
+        name: the same on every rank; None: operations are numbered.
+        average: as Horovod had it before `op`: True is Average, False is Sum.
+        prescale_factor: by which the value is multiplied before.
+        postscale_factor: and after.
+        op: Average (the default), Sum, Min, Max, Product or Adasum.
+        compression: smaller type for the time of the travel, one of `hvd.Compression`.
+
+    Returns:
+        A tensor; for NumPy arrays and numbers a NumPy array.
+
+    Raises:
+        ValueError: on wrong arguments, HorovodInternalError: where ranks differ, or one was lost.
+    """
+    if op is not None:
+        average = None  # horovod.keras has average=True by default
+    compressor = compression or package().Compression.none
+    return _applied(
+        lambda tensor: package().allreduce(
+            tensor,
+            average=average,
+            name=name,
+            op=op,
+            prescale_factor=prescale_factor,
+            postscale_factor=postscale_factor,
+            compression=compressor,
+        ),
+        value,
+    )
+
+
+def allgather(value: Any, name: str | None = None) -> Any:
+    """The values of all ranks, one after another along the first dimension, which may differ. All ranks must call it.
+    Arguments, result and errors as for `allreduce`."""
+    return _applied(lambda tensor: package().allgather(tensor, name=name), value)
+
+
+def broadcast(value: Any, root_rank: int, name: str | None = None) -> Any:
+    """The root's value, on every rank. All ranks must call it. Arguments, result and errors as for `allreduce`."""
+    return _applied(lambda tensor: package().broadcast(tensor, root_rank, name=name), value)
+
+
+def reducescatter(value: Any, name: str | None = None, op: int = Average) -> Any:
+    """Reduces a value, and gives each rank its part of the rows. All ranks must call it. Arguments, result and errors
+    as for `allreduce`; `op` is Average or Sum."""
+    return _applied(lambda tensor: package().reducescatter(tensor, name=name, op=op), value)
+
+
+def _applied(operation: Callable[[Any], Any], value: Any) -> Any:
+    result = operation(to_tensor(value))
+    return to_numpy(result) if is_plain(value) else result
+
+
+def broadcast_global_variables(root_rank: int) -> NoReturn:
+    """There are no global variables any more.
+
+    Raises:
+        RuntimeError: says what takes its place.
+    """
+    raise RuntimeError(
+        "hvd.broadcast_global_variables() is for sessions of TensorFlow 1: Keras has no global variables any more. "
+        f"Give model.fit() hvd.callbacks.BroadcastGlobalVariablesCallback({root_rank}), or in a loop of your own call "
+        f"hvd.broadcast_variables(model.variables + optimizer.variables, {root_rank})"
+    )
+
+
+def broadcast_variables(variables: Iterable[Any], root_rank: int) -> None:
+    """Overwrites variables with the root's. All ranks must call it.
+
+    Args:
+        variables: of Keras, or of the backend; of any dtype, and of the same shapes on every rank.
+        root_rank: the rank whose values everybody gets.
+
+    Raises:
+        ValueError: ranks have variables of other shapes or dtypes; on every rank, before anything has changed.
+        HorovodInternalError: a rank was lost.
+    """
+    inner = [native(variable) for variable in variables]
+    described = [(tuple(variable.shape), str(variable.dtype)) for variable in inner]
+    _require_alike(allgather_object(described), root_rank)
+    if backend_name() == "torch":
+        package().broadcast_parameters([(str(number), variable) for number, variable in enumerate(inner)], root_rank)
+    else:
+        package().broadcast_variables(inner, root_rank)
+
+
+def _require_alike(by_rank: list[list[Any]], root_rank: int) -> None:
+    expected = by_rank[root_rank]
+    for rank, described in enumerate(by_rank):
+        if len(described) != len(expected):
+            raise ValueError(
+                f"rank {rank} has {len(described)} variables to broadcast, but rank {root_rank}, the root, has "
+                f"{len(expected)}: all ranks must build the same model and optimizer first"
+            )
+        for number, (here, there) in enumerate(zip(described, expected)):
+            if here != there:
+                raise ValueError(
+                    f"variable {number} has shape {here[0]} and dtype {here[1]} on rank {rank}, but {there[0]} and "
+                    f"{there[1]} on rank {root_rank}, the root"
+                )
+
+
+def state_of(model: Any, optimizer: Any = None) -> list[Any]:
+    """The variables that make a training run what it is: all of the model's but those of its metrics, and all of the
+    optimizer's."""
+    optimizer = optimizer or model.optimizer
+    of_metrics = {id(variable) for variable in getattr(model, "metrics_variables", ())}
+    return [variable for variable in model.variables if id(variable) not in of_metrics] + _variables_of(optimizer)
+
+
+def are_built(model: Any, optimizer: Any = None) -> bool:
+    """Whether both have all of their variables."""
+    optimizer = optimizer or model.optimizer
+    return bool(model.built and (getattr(optimizer, "built", False) or getattr(optimizer, "_built", False)))
+
+
+def slots_of(optimizer: Any, variables: Iterable[Any]) -> list[Any]:
+    """The optimizer's own variables that belong to these: Keras names them after them."""
+    paths = [getattr(variable, "path", variable.name.split(":")[0]) for variable in variables]
+    # sgd/dense_kernel_momentum in Keras 3, SGD/m/dense/kernel:0 in Keras 2
+    return [
+        slot
+        for slot in _variables_of(optimizer)
+        for path in paths
+        if f"/{path.replace('/', '_')}_" in getattr(slot, "path", "") or f"/{path}:" in slot.name
+    ]
+
+
+def _variables_of(optimizer: Any) -> list[Any]:
+    return list(optimizer.variables() if callable(optimizer.variables) else optimizer.variables)

@@ -1,0 +1,265 @@
+"""DistributedOptimizer: any Keras optimizer, updating variables with gradients that are reduced over the ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from hvd import basics
+from hvd.keras import attachment
+from hvd.keras.framework import backend_name, is_keras_3, keras, name_of_keras, package
+from hvd.keras.reduction import Reduction, is_distributed
+from hvd.process_set import ProcessSet, global_process_set, number_of_optimizer
+from hvd.reduce_op import Average, check_gradient_reduction
+
+if TYPE_CHECKING:
+    Behaviour = Any  # the optimizer's class, which comes after it in the bases
+else:
+    Behaviour = object
+
+
+class Distributed(Behaviour):
+    """What DistributedOptimizer adds to the class of the optimizer it is given; stands before it in the bases."""
+
+    _reduction: Reduction
+
+    def register_local_var(self, var: Any) -> None:
+        """The variable's gradient is not reduced: each rank trains its own."""
+        self._reduction.register_local(var)
+
+
+class _OfKeras3(Distributed):
+    def apply(self, grads: Sequence[Any], trainable_variables: Iterable[Any] | None = None) -> None:
+        """Reduces the gradients, and updates the variables, as the optimizer's. All ranks must call it."""
+        if trainable_variables is not None:
+            trainable_variables = list(trainable_variables)
+            if not self.built:  # here, since the update may come in a branch of a graph, which can make no variables
+                with keras.name_scope(self.name, caller=self):
+                    self.build(trainable_variables)
+        variables = self._trainable_variables if trainable_variables is None else trainable_variables
+        self._reduction.step(list(grads), variables, lambda reduced: super(_OfKeras3, self).apply(reduced, variables))
+
+
+class _OfKeras2(Distributed):
+    """Keras 2 has a step of its own for what replicas do with their gradients, and leaves it out where it was asked to,
+    as its LossScaleOptimizer does, which makes that step before it looks for overflows."""
+
+    def aggregate_gradients(self, grads_and_vars: Iterable[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+        pairs = list(grads_and_vars)
+        variables = [variable for _, variable in pairs]
+        return list(zip(self._reduction.reduced([gradient for gradient, _ in pairs], variables), variables))
+
+    _aggregate_gradients = aggregate_gradients  # its name in tf_keras.optimizers.legacy
+
+    def apply_gradients(self, grads_and_vars: Iterable[tuple[Any, Any]], *args: Any, **kwargs: Any) -> Any:
+        """As the optimizer's, after reducing the gradients. All ranks must call it."""
+        pairs = list(grads_and_vars)
+        if self._reduction.passes == 1:
+            return super().apply_gradients(pairs, *args, **kwargs)
+        variables = [variable for _, variable in pairs]
+
+        def update(reduced: list[Any]) -> None:
+            with self._reduction.done():
+                super(_OfKeras2, self).apply_gradients(list(zip(reduced, variables)), *args, **kwargs)
+
+        self._reduction.step([gradient for gradient, _ in pairs], variables, update)
+        return self.iterations
+
+
+def DistributedOptimizer(
+    optimizer: Any,
+    name: str | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = None,
+    sparse_as_dense: bool = False,
+    gradient_predivide_factor: float = 1.0,
+    op: int = Average,
+    backward_passes_per_step: int = 1,
+    average_aggregated_gradients: bool = False,
+    num_groups: int = 0,
+    groups: int | Sequence[Sequence[Any]] | None = None,
+    process_set: ProcessSet = global_process_set,
+    scale_local_gradients: bool = True,
+) -> Any:
+    """Wraps an optimizer: gradients are reduced over the ranks before it clips them and updates variables with them.
+
+    Every rank must make the same optimizers, in the same order, for variables of the same shapes, and update as often
+    as the others do. In a job of one rank nothing is reduced.
+
+    The optimizer saves and loads as the one given does; a model that was saved with it loads without hvd. With the
+    TensorFlow backend a model that is trained with it is not compiled by XLA (docs/keras.md).
+
+    Args:
+        optimizer: of Keras 3, on the TensorFlow or the PyTorch backend, or of tf_keras. It stays as it is, unless it
+            has variables already (slots; as that of a loaded model has): then it becomes the result itself.
+        name: not needed; for scripts that give it, as the two that follow.
+        compression: smaller type for the time of the travel, one of `hvd.Compression`; None: none.
+        sparse_as_dense: makes IndexedSlices dense. Without it their indices and values are gathered.
+        gradient_predivide_factor: with Average, gradients are divided by it before the sum, and the sum by
+            size / factor after it, which keeps 16-bit gradients in range.
+        op: Average, Sum, Min, Max, Product or Adasum of the gradients.
+        backward_passes_per_step: calls whose gradients are added up locally before they are reduced, and variables
+            updated. The calls before the last one change no variable, and count as no iteration.
+        average_aggregated_gradients: whether what was added up is divided by their number.
+        num_groups: into how many groups the gradients are divided, to be reduced group by group. 0: none.
+        groups: such groups, as lists of variables, or their number.
+        process_set: the ranks that take part. On others the optimizer is like the one given.
+        scale_local_gradients: divides gradients of variables that were registered with `register_local_var` by the
+            number of ranks, as the average over all of them does with the others.
+
+    Returns:
+        An optimizer of a subclass of the given one's class, which has its name, and further `register_local_var()`. Of
+        a LossScaleOptimizer, one with such an optimizer in it.
+
+    Raises:
+        ValueError: on wrong arguments, and for an optimizer that is distributed already.
+    """
+    if is_distributed(optimizer):
+        raise ValueError("the optimizer is a DistributedOptimizer already")
+    if not hasattr(optimizer, "apply_gradients") or not hasattr(optimizer, "get_config"):
+        raise ValueError(f"an optimizer of Keras is needed, not {optimizer!r}")
+    reduction = _reduction_for(
+        optimizer,
+        op=op,
+        compression=compression,
+        sparse_as_dense=sparse_as_dense,
+        gradient_predivide_factor=gradient_predivide_factor,
+        passes=backward_passes_per_step,
+        averages_passes=average_aggregated_gradients,
+        num_groups=num_groups,
+        groups=groups,
+        process_set=process_set,
+        scale_local_gradients=scale_local_gradients,
+    )
+    chosen = optimizer if _has_state(optimizer) else _twin(optimizer)
+    _become_distributed(_innermost(chosen), reduction)
+    return chosen
+
+
+def PartialDistributedOptimizer(
+    optimizer: Any,
+    name: str | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = None,
+    sparse_as_dense: bool = False,
+    gradient_predivide_factor: float = 1.0,
+    op: int = Average,
+    backward_passes_per_step: int = 1,
+    average_aggregated_gradients: bool = False,
+    num_groups: int = 0,
+    groups: int | Sequence[Sequence[Any]] | None = None,
+    process_set: ProcessSet = global_process_set,
+    local_layers: Any = None,
+    scale_local_gradients: bool = True,
+) -> Any:
+    """As `DistributedOptimizer`, for a model of which each rank has some layers to itself: their gradients are not
+    reduced.
+
+    Args:
+        local_layers: a layer, or several. They need not be built yet. None: all layers are shared.
+    """
+    distributed = DistributedOptimizer(
+        optimizer,
+        name,
+        device_dense,
+        device_sparse,
+        compression,
+        sparse_as_dense,
+        gradient_predivide_factor,
+        op,
+        backward_passes_per_step,
+        average_aggregated_gradients,
+        num_groups,
+        groups,
+        process_set,
+        scale_local_gradients,
+    )
+    if local_layers is not None:
+        several = isinstance(local_layers, (list, tuple, set))
+        _innermost(distributed)._reduction.leave_out(local_layers if several else [local_layers])
+    return distributed
+
+
+def distribute(optimizer: Any, compression: Any) -> None:
+    """Makes the optimizer of a loaded model a distributed one, where it is; of a LossScaleOptimizer, the inner one."""
+    _become_distributed(_innermost(optimizer), _reduction_for(optimizer, compression=compression))
+
+
+def _innermost(optimizer: Any) -> Any:
+    """The optimizer within a LossScaleOptimizer, which sees to it that gradients are reduced first (`attachment`)."""
+    return getattr(optimizer, "inner_optimizer", optimizer)
+
+
+def _become_distributed(optimizer: Any, reduction: Reduction) -> None:
+    """What the optimizer says of its class (`optimizer.__class__`) stays what it was: by that Keras saves it. What is
+    made from its configuration is a plain one, too."""
+    of = type(optimizer)
+    attachment.attach(name_of_keras(optimizer))
+    behaviour = _OfKeras3 if is_keras_3(of) else _OfKeras2
+    members = {
+        "__class__": property(lambda _: of),
+        "__module__": of.__module__,
+        "__doc__": of.__doc__,
+        "from_config": staticmethod(of.from_config),
+    }
+    object.__setattr__(optimizer, "__class__", type(of.__name__, (behaviour, of), members))
+    optimizer.__dict__["_reduction"] = reduction
+
+
+def _reduction_for(
+    optimizer: Any,
+    *,
+    compression: Any,
+    op: int = Average,
+    gradient_predivide_factor: float = 1.0,
+    sparse_as_dense: bool = False,
+    passes: int = 1,
+    averages_passes: bool = False,
+    groups: int | Sequence[Sequence[Any]] | None = None,
+    num_groups: int = 0,
+    process_set: ProcessSet = global_process_set,
+    scale_local_gradients: bool = True,
+) -> Reduction:
+    check_gradient_reduction(op, gradient_predivide_factor)
+    if passes < 1:
+        raise ValueError(f"backward_passes_per_step must be at least 1, not {passes}")
+    if isinstance(groups, int):
+        num_groups, groups = groups, None
+    if num_groups < 0 or (num_groups and groups is not None):
+        raise ValueError("num_groups must not be negative, and excludes groups")
+    if basics.is_initialized() and process_set.process_set_id is None:
+        raise ValueError(f"{process_set} is not registered")
+    basics.rank()  # raises if hvd is not initialised
+    backend = backend_name() if is_keras_3(optimizer) else "tensorflow"
+    return Reduction(
+        backend,
+        name=f"keras_optimizer{number_of_optimizer(process_set)}",
+        op=op,
+        compression=compression or package(backend).Compression.none,
+        gradient_predivide_factor=gradient_predivide_factor,
+        sparse_as_dense=sparse_as_dense,
+        passes=passes,
+        averages_passes=averages_passes,
+        groups=groups,
+        num_groups=num_groups,
+        process_set=process_set,
+        scale_local_gradients=scale_local_gradients,
+    )
+
+
+def _has_state(optimizer: Any) -> bool:
+    return bool(getattr(optimizer, "built", False) or getattr(optimizer, "_built", False))
+
+
+def _twin(optimizer: Any) -> Any:
+    """Another optimizer like this one, which has no state yet."""
+    config = optimizer.get_config()
+    rate = getattr(optimizer, "_learning_rate", None)
+    if callable(rate):  # a schedule, of a class that may not be registered, or a function
+        config["learning_rate"] = rate
+    twin = type(optimizer).from_config(config)
+    # What the configuration does not know, as the variables that are excluded from weight decay.
+    twin.__dict__.update((key, value) for key, value in optimizer.__dict__.items() if key not in twin.__dict__)
+    return twin

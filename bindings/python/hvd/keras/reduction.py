@@ -1,0 +1,93 @@
+"""What happens between a Keras optimizer's gradients and its update."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Callable
+
+Update = Callable[[list[Any]], object]
+
+
+class Reduction:
+    """Reduces the gradients of one optimizer, in eager mode and while a graph is traced.
+
+    Args:
+        backend: "tensorflow" or "torch".
+        passes: calls whose gradients are added up before they are reduced.
+        averages_passes: whether these are then divided by their number.
+        settings: of the backend's `GradientReducer`.
+    """
+
+    def __init__(self, backend: str, *, passes: int, averages_passes: bool, **settings: Any) -> None:
+        self.passes = passes
+        self._local_layers: list[Any] = []
+        self._is_done = False
+        self._reducer: Any
+        self._aggregation: Any
+        if backend == "torch":
+            from hvd.keras import torch_gradients
+
+            self._reducer = torch_gradients.GradientReducer(**settings)
+            self._aggregation = torch_gradients.LocalAggregation(passes, self.reduced, averages_passes)
+        else:
+            from hvd.tensorflow import aggregation, gradients
+
+            self._reducer = gradients.GradientReducer(**settings)
+            self._aggregation = aggregation.LocalGradientAggregationHelper(
+                passes, self.reduced, average_aggregated_gradients=averages_passes
+            )
+
+    def register_local(self, variable: Any) -> None:
+        self._reducer.register_local_source(variable)
+
+    def leave_out(self, layers: Iterable[Any]) -> None:
+        """The variables of these layers, which need not be built yet, are each rank's own."""
+        self._local_layers.extend(layers)
+
+    def step(self, gradients: list[Any], variables: Sequence[Any], update: Update) -> None:
+        """Calls `update` with the reduced gradients, if this was the last pass of a step."""
+        if self._is_done:
+            update(gradients)
+            return
+        reduced = self._aggregation.compute_gradients(gradients, variables)
+
+        def act() -> None:
+            with self.done():
+                update(reduced)
+
+        self._aggregation.apply_gradients(act, None)
+
+    def reduced(self, gradients: list[Any], variables: Sequence[Any]) -> list[Any]:
+        """The gradients, reduced over the ranks; None stays None."""
+        if self._is_done:
+            return gradients
+        for layer in self._local_layers:  # which are built by now
+            for variable in layer.trainable_weights:
+                self.register_local(variable)
+        self._local_layers.clear()
+        return list(self._reducer(gradients, variables))
+
+    @contextmanager
+    def done(self) -> Iterator[None]:
+        """Within it gradients are taken for reduced ones: an optimizer around this one has seen to them."""
+        before, self._is_done = self._is_done, True
+        try:
+            yield
+        finally:
+            self._is_done = before
+
+    def forget(self) -> None:
+        """Drops what was added up, when training goes back to an earlier state."""
+        self._aggregation.forget()
+
+
+def reduction_of(optimizer: Any) -> Reduction | None:
+    """That of a distributed optimizer; None for any other one."""
+    found = getattr(optimizer, "__dict__", {}).get("_reduction")
+    return found if isinstance(found, Reduction) else None
+
+
+def is_distributed(optimizer: Any) -> bool:
+    """Whether this is a distributed optimizer, or one around it."""
+    return reduction_of(optimizer) is not None or reduction_of(getattr(optimizer, "inner_optimizer", None)) is not None

@@ -1,0 +1,88 @@
+"""Python objects between ranks, pickled on the way; for frameworks with no tensors at hand for them."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import cloudpickle
+import numpy as np
+
+from hvd import _native, basics
+from hvd.process_set import ProcessSet, global_process_set
+
+
+class _Exported:
+    """A capsule of the runtime as an object that NumPy takes."""
+
+    def __init__(self, capsule: Any) -> None:
+        self._capsule = capsule
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return self._capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0  # the CPU
+
+
+def _submit(
+    collective: int, name: str | None, process_set: ProcessSet, array: Any, dtype: int, root_rank: int, in_place: bool
+) -> _native.Work:
+    number = process_set.process_set_id
+    if number is None:
+        raise ValueError(f"{process_set} is not registered")
+    address = array.ctypes.data
+    tensors, outputs = [(address, array.shape, dtype)], [address] if in_place else None
+    return _native.submit(collective, name, number, 1, root_rank, 1.0, 1.0, tensors, outputs, None, array, -1, 0)
+
+
+def _broadcast(array: Any, dtype: int, root_rank: int, name: str | None, process_set: ProcessSet) -> None:
+    _submit(_native.BROADCAST, name, process_set, array, dtype, root_rank, True).wait()
+
+
+def _allgather(array: Any, dtype: int, name: str | None, process_set: ProcessSet) -> Any:
+    work = _submit(_native.ALLGATHER, name, process_set, array, dtype, 0, False)
+    work.wait()
+    return np.from_dlpack(cast(Any, _Exported(work.output(0))))  # annotated differently from version to version
+
+
+def _pickled(obj: object) -> Any:
+    return np.frombuffer(bytearray(cloudpickle.dumps(obj)), dtype=np.uint8)
+
+
+def _part(name: str | None, part: str) -> str | None:
+    return None if name is None else f"{name}.{part}"
+
+
+def broadcast_object(
+    obj: object, root_rank: int = 0, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> Any:
+    """Gives every rank the root's object, pickled on the way. All ranks of the set must call it.
+
+    Args:
+        obj: anything that cloudpickle can write; looked at on the root only.
+        root_rank: the rank in the job whose object everybody gets.
+        name: the same on every rank.
+        process_set: the ranks that take part.
+
+    Returns:
+        The root's own object there, a copy on the other ranks.
+    """
+    is_root = basics.rank() == root_rank
+    data = _pickled(obj) if is_root else np.empty(0, dtype=np.uint8)
+    size = np.array([data.size], dtype=np.int64)
+    _broadcast(size, _native.INT64, root_rank, _part(name, "sz"), process_set)
+    if not is_root:
+        data = np.empty(int(size[0]), dtype=np.uint8)
+    _broadcast(data, _native.UINT8, root_rank, _part(name, "t"), process_set)
+    return obj if is_root else cloudpickle.loads(data.tobytes())
+
+
+def allgather_object(obj: object, name: str | None = None, process_set: ProcessSet = global_process_set) -> list[Any]:
+    """Gives every rank the objects of all ranks of the set, in rank order, pickled on the way. All of them must call
+    it."""
+    data = _pickled(obj)
+    size = np.array([data.size], dtype=np.int64)
+    sizes = _allgather(size, _native.INT64, _part(name, "sz"), process_set)
+    everything = _allgather(data, _native.UINT8, _part(name, "t"), process_set)
+    parts = np.split(everything, np.cumsum(sizes)[:-1])
+    return [cloudpickle.loads(part.tobytes()) for part in parts]

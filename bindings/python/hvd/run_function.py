@@ -1,0 +1,238 @@
+"""`hvd.run`: a function on several ranks, called from a Python session or a notebook.
+
+The caller writes the function and its arguments into a private folder, and starts `hvdrun`. Each rank reads them there,
+calls the function, and leaves behind what came of it. Nothing else passes between the caller and the ranks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, NoReturn, TextIO, TypeVar
+
+import cloudpickle
+
+from hvd import _native, installation
+from hvd.exceptions import RankFailedError
+
+T = TypeVar("T")
+
+# A rank begins by finding modules where the caller finds them. Nothing is imported before, from wherever it stands.
+_START = """\
+import sys
+folder, sys.path[:], sys.argv[1:] = sys.argv[1], sys.argv[2:], []
+from hvd import run_function
+run_function.serve(folder)
+"""
+
+_CALL = "call"
+_USAGE_ERROR = 2  # hvdrun's exit code for options that make no sense
+_LAST_LINES = 20
+_LONGEST_END_S = 15  # of hvdrun, once it was asked to end its ranks: they have a second, and are killed two later
+
+
+def run(
+    fn: Callable[..., T],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    np: int = 4,
+    *,
+    hosts: str | None = None,
+    env: Mapping[str, str] | None = None,
+    start_timeout: float | None = None,
+    verbose: bool = False,
+    options: Sequence[str] = (),
+    executable: str | None = None,
+) -> list[T]:
+    """Calls a function on `np` new processes, the ranks of a job, and returns when all have ended.
+
+    The ranks work in the caller's folder and find modules where the caller does. They read nothing from the keyboard;
+    what they print appears in the caller's `sys.stdout` and `sys.stderr`. Ctrl-C ends them.
+
+    Args:
+        fn: called as `fn(*args, **kwargs)` on every rank; calls `hvd.init()` itself if it wants to. Functions that were
+            defined in a notebook, a session or the main script travel by value, others by their module's name, all
+            by cloudpickle.
+        args, kwargs: anything that cloudpickle can write.
+        np: number of ranks.
+        hosts: slots per host, for instance "localhost:4"; so far of this host only.
+        env: variables for the ranks, besides the caller's own.
+        start_timeout: seconds that `hvd.init()` waits for the other ranks; 30 by default (HVD_START_TIMEOUT).
+        verbose: have hvdrun say what it starts, and how it ends.
+        options: further ones of hvdrun, for instance `["--bind-to", "core", "--timeout", "60"]`.
+        executable: the Python for the ranks, with the same packages; by default the caller's.
+
+    Returns:
+        What the function returned, by rank; pickled on the way.
+
+    Raises:
+        ValueError: np, hosts or options make no sense.
+        Exception: the one that the function raised, on the rank where it was raised first. Its cause, a
+            `RankFailedError`, names the rank and has its traceback.
+        RankFailedError: a rank died, called `sys.exit()`, or left something that cannot be unpickled here.
+    """
+    if np < 1:
+        raise ValueError(f"np is {np}: at least one rank")
+    python = executable or sys.executable
+    if not python:
+        raise ValueError("executable must be given: this process does not know its own Python")
+    with tempfile.TemporaryDirectory(prefix="hvd-run-") as folder:  # only its owner may look inside
+        Path(folder, _CALL).write_bytes(cloudpickle.dumps((fn, tuple(args), dict(kwargs or {}))))
+        command = [str(installation.find("bin/hvdrun")), "-np", str(np)]
+        command += ["-H", hosts] if hosts else []
+        command += ["--verbose"] if verbose else []
+        command += [*options, python, "-c", _START, folder, *(path for path in sys.path if isinstance(path, str))]
+        code, last_lines = _run_to_its_end(command, _environment(env, start_timeout))
+        return _results(Path(folder), np, code, last_lines)
+
+
+def _environment(env: Mapping[str, str] | None, start_timeout: float | None) -> dict[str, str]:
+    variables = {**os.environ, **(env or {})}
+    if start_timeout is not None:
+        variables["HVD_START_TIMEOUT"] = str(start_timeout)
+    return variables
+
+
+# ---- in the caller, while the ranks run
+
+
+def _run_to_its_end(command: list[str], environment: dict[str, str]) -> tuple[int, list[str]]:
+    """Hands on what hvdrun and its ranks write; returns its exit code and the last lines of its standard error."""
+    process = subprocess.Popen(
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+        errors="replace",
+    )
+    assert process.stdout is not None and process.stderr is not None
+    last_lines: deque[str] = deque(maxlen=_LAST_LINES)
+    forwarders = [
+        threading.Thread(target=_forward, args=streams, daemon=True)
+        for streams in ((process.stdout, sys.stdout, deque(maxlen=0)), (process.stderr, sys.stderr, last_lines))
+    ]
+    for forwarder in forwarders:
+        forwarder.start()
+    try:
+        code = process.wait()
+    finally:
+        _end(process)
+        for forwarder in forwarders:
+            forwarder.join(_LONGEST_END_S)
+    return code, list(last_lines)
+
+
+def _forward(source: IO[str], target: TextIO, last_lines: deque[str]) -> None:
+    for line in source:
+        last_lines.append(line.rstrip("\n"))
+        target.write(line)
+        target.flush()
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """After Ctrl-C, which in a notebook has not reached hvdrun."""
+    process.terminate()
+    try:
+        process.wait(_LONGEST_END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+# ---- in the caller, afterwards
+
+
+def _results(folder: Path, np: int, code: int, last_lines: list[str]) -> list[Any]:
+    failures = {
+        rank: json.loads(path.read_text()) for rank in range(np) if (path := _path(folder, "failure", rank)).exists()
+    }
+    returned = [_path(folder, "result", rank).exists() for rank in range(np)]
+    if code == 0 and all(returned):
+        return [_unpickled(_path(folder, "result", rank), rank) for rank in range(np)]
+    if code == _USAGE_ERROR and not failures and not any(returned):
+        raise ValueError("\n".join(last_lines))
+    blamed, report = _blamed_by_hvdrun(last_lines)
+    if blamed is not None and blamed not in failures:
+        after = "after" if returned[blamed] else "before"
+        raise RankFailedError(f"rank {blamed} of {np} died {after} the function had returned: {report}", blamed)
+    if failures:
+        # The others then lost a peer, and may have been faster to end.
+        rank = min(failures, key=lambda rank: failures[rank]["time"])
+        _raise(folder, rank, np, failures[rank])
+    missing = ", ".join(str(rank) for rank in range(np) if not returned[rank])
+    reason = "\n".join([f"hvdrun ended with exit code {code}", *last_lines])
+    raise RankFailedError(f"no result of ranks: {missing or 'none'}; {reason}")
+
+
+def _blamed_by_hvdrun(lines: list[str]) -> tuple[int | None, str]:
+    """The rank of which hvdrun says that it failed first; how, and what it wrote last."""
+    for number, line in enumerate(lines):
+        if found := re.match(r"hvdrun: rank (\d+) failed(?: first)?: (.*) \(pid \d+, after .* s\)$", line):
+            return int(found[1]), "\n".join([found[2], *lines[number + 1 :]])
+    return None, ""
+
+
+def _raise(folder: Path, rank: int, np: int, failure: dict[str, Any]) -> NoReturn:
+    cause = RankFailedError(f"rank {rank} of {np} failed:\n\n{failure['traceback']}", rank)
+    try:
+        error = cloudpickle.loads(_path(folder, "exception", rank).read_bytes())
+    except Exception:  # a class that cannot be imported here, or not be made of its arguments
+        raise cause from None
+    if not isinstance(error, Exception):  # sys.exit() on a rank is not one here
+        raise cause
+    if hasattr(error, "add_note"):  # from Python 3.11 on
+        error.add_note(f"raised by rank {rank} of {np}")
+    raise error from cause
+
+
+def _unpickled(path: Path, rank: int) -> Any:
+    try:
+        return cloudpickle.loads(path.read_bytes())
+    except Exception as error:
+        raise RankFailedError(f"the result of rank {rank} cannot be unpickled here", rank) from error
+
+
+# ---- in a rank
+
+
+def serve(folder_name: str) -> None:
+    """A rank's whole life: calls the function, and leaves its result behind, or what went wrong."""
+    folder = Path(folder_name)
+    rank = _native.launch()[1]
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    try:
+        fn, args, kwargs = cloudpickle.loads((folder / _CALL).read_bytes())
+        _write(_path(folder, "result", rank), cloudpickle.dumps(fn(*args, **kwargs)))
+    except BaseException as error:
+        failure: dict[str, Any] = {"time": time.monotonic(), "traceback": traceback.format_exc()}
+        try:
+            _write(_path(folder, "exception", rank), cloudpickle.dumps(error))
+        except Exception:
+            failure["traceback"] += f"\n(a {type(error).__name__} that cannot be pickled)"
+        _write(_path(folder, "failure", rank), json.dumps(failure).encode())
+        sys.exit(1)
+
+
+def _path(folder: Path, what: str, rank: int) -> Path:
+    return folder / f"{what}.{rank}"
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Whole or not at all."""
+    unfinished = path.with_suffix(path.suffix + ".unfinished")
+    unfinished.write_bytes(data)
+    unfinished.replace(path)

@@ -1,0 +1,503 @@
+"""Collectives on TensorFlow tensors, in eager mode and in graphs.
+
+Common to all of them:
+
+- Every rank of the process set must call, with the same name, dtype, reduce operation and scale factors. Shapes must be
+  equal too, except where a function says otherwise. Unnamed operations are numbered in eager mode, and named after the
+  function and scope in graphs: there all ranks must build the same graph.
+- Tensors are on the CPU or a GPU (docs/tensorflow.md), of uint8, int8, int16, int32, int64, float16, bfloat16, float32,
+  float64 or bool (which has no sums). On the CPU integers are scaled in double precision and truncated, 16-bit floats
+  summed in float32 and rounded once.
+- Within a tf.function they run one after another, in the order in which they were called, whether or not their results
+  are used. (Gradients do not: `hvd.tensorflow.gradients`.)
+- Errors that Python can see raise ValueError at once: an uninitialised runtime, a process set that is not registered,
+  an operation that XLA is to compile. Others are TensorFlow's, when the operation runs, with hvd's text:
+  InvalidArgumentError (this rank's call is wrong by itself), FailedPreconditionError (ranks disagree), UnknownError (a
+  rank was lost, a deadline has passed, the runtime was shut down); in eager mode that is a HorovodInternalError, too.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any, Union
+
+import tensorflow as tf
+
+from hvd import basics
+from hvd.process_set import ProcessSet, global_process_set
+from hvd.reduce_op import Average, Sum
+from hvd.tensorflow.compression import Compression, Compressor
+from hvd.tensorflow.errors import refuse_in_xla, translated
+from hvd.tensorflow.library import ops
+from hvd.tensorflow.naming import in_loop, wire_name
+
+Reducible = Union[tf.Tensor, tf.IndexedSlices]
+
+
+def resolve_op(op: int | None, average: bool | None) -> int:
+    """The reduce operation meant by `op` and the older `average`, of which at most one may be given."""
+    if op is None:
+        return Average if average is None or average else Sum
+    if average is not None:
+        raise ValueError("op and average say the same thing: give only op")
+    return op
+
+
+def set_id(process_set: ProcessSet) -> int:
+    """The runtime's number for the set. ValueError if hvd is not initialised, or the set not registered."""
+    basics.rank()  # raises the former
+    number = process_set.process_set_id
+    if number is None:
+        raise ValueError(f"{process_set} is not registered")
+    return number
+
+
+def _bits(factor: float) -> int:
+    """A double in an integer attribute: TensorFlow's attributes of kind float have 32 bits."""
+    return int(struct.unpack("<q", struct.pack("<d", factor))[0])
+
+
+_UNPAIRED = ("barrier", "join")  # always ordered, under their own names
+
+
+def unforeseen() -> Any:
+    """What makes an operation one without order: a number that TensorFlow cannot compute beforehand, since gradients
+    may be constants, and for which it does not put operations into an order. One is enough for a list of gradients."""
+    if tf.executing_eagerly():
+        return 0
+    return tf.raw_ops.RandomUniformInt(shape=tf.zeros([0], tf.int32), minval=0, maxval=2, seed=1, seed2=1)
+
+
+def run(collective: str, *inputs: Any, unforeseen: Any = None, **attributes: Any) -> Any:
+    """Makes the op, or performs it; one without order if `unforeseen` is given: bindings/tensorflow/library.cc has the
+    two kinds.
+
+    Within a loop every op is ordered: its iterations may run at the same time, and are all called the same.
+    """
+    refuse_in_xla(f"hvd.{collective}")
+    if collective in _UNPAIRED:
+        op = getattr(ops, f"hvd_{collective}")
+    elif unforeseen is None or in_loop():
+        op = getattr(ops, f"hvd_{collective}_ordered")
+    else:
+        op = getattr(ops, f"hvd_{collective}")
+        attributes["unforeseen"] = unforeseen
+    if not tf.executing_eagerly():
+        return op(*inputs, **attributes)
+    with translated():
+        return op(*inputs, **attributes)
+
+
+def reduce_tensors(
+    tensors: Sequence[tf.Tensor],
+    name: str,
+    op: int,
+    prescale_factor: float,
+    postscale_factor: float,
+    process_set: int,
+    unforeseen: Any = None,
+) -> list[tf.Tensor]:
+    """One allreduce of all of the tensors. `name`: that on the wire; `process_set`: its number; `unforeseen`: run()."""
+    reduced: list[tf.Tensor] = run(
+        "allreduce",
+        tensors,
+        tensor_name=name,
+        reduce_op=op,
+        prescale_bits=_bits(prescale_factor),
+        postscale_bits=_bits(postscale_factor),
+        process_set=process_set,
+        unforeseen=unforeseen,
+    )
+    return reduced
+
+
+def gather_tensors(
+    tensors: Sequence[tf.Tensor], name: str, process_set: int, unforeseen: Any = None
+) -> list[tf.Tensor]:
+    """One allgather of all of the tensors, as reduce_tensors()."""
+    for tensor in tensors:
+        _require_rows(tensor, "allgather")
+    gathered = run("allgather", tensors, tensor_name=name, process_set=process_set, unforeseen=unforeseen)
+    return [_with_open_rows(*pair) for pair in zip(gathered, tensors)]
+
+
+def _require_rows(tensor: tf.Tensor, collective: str) -> None:
+    if tensor.shape.rank == 0:
+        raise tf.errors.FailedPreconditionError(
+            None, None, f"hvd: {collective} distributes rows, and a tensor without dimensions has none"
+        )
+
+
+def _with_open_rows(output: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
+    """In a graph: with the shape of `like` but for the first dimension."""
+    if not tf.executing_eagerly() and like.shape.rank is not None:
+        output.set_shape([None, *like.shape[1:]])
+    return output
+
+
+def _converted(tensors: Sequence[Any]) -> list[tf.Tensor]:
+    return [tf.convert_to_tensor(tensor) for tensor in tensors]
+
+
+def allreduce(
+    tensor: Any,
+    average: bool | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: type[Compressor] = Compression.none,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+    ignore_name_scope: bool = False,
+) -> Any:
+    """Reduces a tensor over all ranks.
+
+    Args:
+        tensor: a tensor, variable or whatever converts to one, of the same shape and dtype on every rank; bool: only
+            Min and Max. Or tf.IndexedSlices, whose values and indices are gathered: how many there are may differ.
+        average: older form of `op`: True is Average, False is Sum.
+        device_dense: where the operation is to be placed, as for tf.device.
+        device_sparse: the same for IndexedSlices.
+        compression: smaller type for the time of the travel; see `Compression`.
+        op: Average (the default), Sum, Adasum, Min, Max or Product.
+        prescale_factor: inputs are multiplied by it before the reduction.
+        postscale_factor: the result is multiplied by it.
+        name: the same on every rank.
+        process_set: the ranks that take part.
+        ignore_name_scope: in a graph, leaves the current scope out of the name.
+
+    Returns:
+        A new tensor of the same shape and dtype, with the same bits on every rank; or IndexedSlices. Differentiable,
+        if op is Average or Sum.
+
+    Raises:
+        NotImplementedError: IndexedSlices with another op than Average or Sum, or with scale factors.
+    """
+    op = resolve_op(op, average)
+    if isinstance(tensor, tf.IndexedSlices):
+        if (prescale_factor, postscale_factor) != (1.0, 1.0):
+            raise NotImplementedError("IndexedSlices cannot be scaled: scale their values")
+        with tf.device(device_sparse):
+            return reduce_slices(tensor, wire_name("allgather", name, ignore_name_scope), op, process_set)
+    with tf.device(device_dense):
+        sent, context = compression.compress(tf.convert_to_tensor(tensor))
+        name = wire_name("allreduce", name, ignore_name_scope)
+        reduced = reduce_tensors([sent], name, op, prescale_factor, postscale_factor, set_id(process_set))
+        return compression.decompress(reduced[0], context)
+
+
+def reduce_slices(
+    slices: tf.IndexedSlices, name: str, op: int, process_set: ProcessSet, unforeseen: Any = None
+) -> tf.IndexedSlices:
+    """IndexedSlices with those of all ranks. `name`: that on the wire."""
+    if op not in (Average, Sum):
+        raise NotImplementedError(
+            "IndexedSlices can only be summed up or averaged; others need tensors (sparse_as_dense=True)"
+        )
+    values, indices = gather_tensors([slices.values, slices.indices], name, set_id(process_set), unforeseen)
+    if op == Average:
+        average = values / tf.cast(size_op(set_id(process_set)), values.dtype)
+        values = tf.cast(average, values.dtype)  # of integers: truncated, as others are
+    return tf.IndexedSlices(values, indices, dense_shape=slices.dense_shape)
+
+
+def grouped_allreduce(
+    tensors: Sequence[Any],
+    average: bool | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: type[Compressor] = Compression.none,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    ignore_name_scope: bool = False,
+    name: str | None = None,
+) -> list[Any]:
+    """Reduces several tensors, which become ready as one: none is reduced before all are there on all ranks.
+
+    Args and errors as for `allreduce`; every rank must give equally many tensors, in the same order.
+
+    Returns:
+        New tensors of the same shapes and dtypes.
+    """
+    op = resolve_op(op, average)
+    if not tensors:
+        return []
+    if any(isinstance(tensor, tf.IndexedSlices) for tensor in tensors):
+        if not all(isinstance(tensor, tf.IndexedSlices) for tensor in tensors):
+            raise NotImplementedError("a group is either of tensors or of IndexedSlices")
+        arguments = (device_dense, device_sparse, compression, op, prescale_factor, postscale_factor)
+        names = [None if name is None else f"{name}_{i}of{len(tensors)}" for i in range(len(tensors))]
+        return [
+            allreduce(tensor, None, *arguments, each, process_set, ignore_name_scope)
+            for tensor, each in zip(tensors, names)
+        ]
+    with tf.device(device_dense):
+        compressed = [compression.compress(tensor) for tensor in _converted(tensors)]
+        name = wire_name("grouped_allreduce", name, ignore_name_scope)
+        reduced = reduce_tensors(
+            [sent for sent, _ in compressed], name, op, prescale_factor, postscale_factor, set_id(process_set)
+        )
+        return [compression.decompress(*pair) for pair in zip(reduced, (context for _, context in compressed))]
+
+
+def allgather(
+    tensor: Any,
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> tf.Tensor:
+    """Concatenates the ranks' tensors along the first dimension, in rank order.
+
+    Args:
+        tensor: at least one dimension; the first one may differ between ranks, the others may not.
+        name: the same on every rank.
+        ignore_name_scope: as for `allreduce`.
+        process_set: the ranks that take part.
+
+    Returns:
+        A new tensor of shape [sum of the first dimensions, ...], the same on every rank. Differentiable.
+    """
+    name = wire_name("allgather", name, ignore_name_scope)
+    return gather_tensors([tf.convert_to_tensor(tensor)], name, set_id(process_set))[0]
+
+
+def grouped_allgather(
+    tensors: Sequence[Any],
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> list[tf.Tensor]:
+    """Concatenates several tensors along their first dimensions: as `allgather`, which says what holds for each.
+
+    Every rank must give equally many tensors, in the same order; none is gathered before all are there on all ranks.
+    """
+    if not tensors:
+        return []
+    name = wire_name("grouped_allgather", name, ignore_name_scope)
+    return gather_tensors(_converted(tensors), name, set_id(process_set))
+
+
+def broadcast(
+    tensor: Any,
+    root_rank: int,
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> tf.Tensor:
+    """Gives every rank the root's tensor.
+
+    Args:
+        tensor: the same shape and dtype on every rank.
+        root_rank: the root's number in the job, also if the process set has fewer ranks.
+        name: the same on every rank.
+        ignore_name_scope: as for `allreduce`.
+        process_set: the ranks that take part.
+
+    Returns:
+        A new tensor of the same shape and dtype. Differentiable.
+    """
+    name = wire_name("broadcast", name, ignore_name_scope)
+    return broadcast_tensors([tf.convert_to_tensor(tensor)], root_rank, name, process_set)[0]
+
+
+def broadcast_tensors(
+    tensors: Sequence[tf.Tensor], root_rank: int, name: str, process_set: ProcessSet
+) -> list[tf.Tensor]:
+    """As `broadcast`, of several tensors, which become ready as one. `name`: that on the wire."""
+    received: list[tf.Tensor] = run(
+        "broadcast", tensors, tensor_name=name, root_rank=root_rank, process_set=set_id(process_set)
+    )
+    return received
+
+
+def broadcast_(
+    variables: Sequence[Any],
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> list[Any]:
+    """Overwrites variables with the root's. All ranks must call it, with variables of the same shapes and dtypes.
+
+    Returns:
+        The variables; in a graph of tf.compat.v1, what assigns them.
+    """
+    variables = list(variables)
+    if not variables:
+        return []
+    received = broadcast_tensors(
+        [tf.convert_to_tensor(variable) for variable in variables],
+        root_rank,
+        wire_name("broadcast_", name),
+        process_set,
+    )
+    assigned = [variable.assign(value) for variable, value in zip(variables, received)]
+    return variables if tf.executing_eagerly() else assigned
+
+
+def alltoall(
+    tensor: Any,
+    splits: Any = None,
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """Sends each rank its rows of the tensor, and concatenates what comes from each rank, in rank order.
+
+    Args:
+        tensor: at least one dimension; the first one may differ between ranks, the others may not.
+        splits: how many rows go to each rank of the set, integers; None: equally many, and the first dimension must be
+            divisible by the number of ranks.
+        name: the same on every rank.
+        ignore_name_scope: as for `allreduce`.
+        process_set: the ranks that take part.
+
+    Returns:
+        A new tensor; if splits are given, also the number of rows received from each rank (int32). Differentiable.
+    """
+    tensor = tf.convert_to_tensor(tensor)
+    _require_rows(tensor, "alltoall")
+    output, received_splits = run(
+        "alltoall",
+        tensor,
+        tf.zeros([0], tf.int64) if splits is None else _checked_splits(splits),
+        tensor_name=wire_name("alltoall", name, ignore_name_scope),
+        process_set=set_id(process_set),
+    )
+    output = _with_open_rows(output, tensor)
+    return output if splits is None else (output, received_splits)
+
+
+def _checked_splits(splits: Any) -> tf.Tensor:
+    splits = tf.convert_to_tensor(splits)
+    # The op takes no splits for equal ones, and whatever is cast.
+    if splits.shape.rank not in (1, None) or splits.shape == [0] or not splits.dtype.is_integer:
+        raise tf.errors.InvalidArgumentError(
+            None,
+            None,
+            f"hvd: alltoall needs an integer for each rank as splits, not {splits.dtype.name} of shape {splits.shape}",
+        )
+    return tf.cast(splits, tf.int64)
+
+
+def _scatter(
+    tensors: list[tf.Tensor],
+    name: str,
+    op: int,
+    process_set: ProcessSet,
+    factors: tuple[float, float],
+    compression: type[Compressor],
+) -> list[tf.Tensor]:
+    for tensor in tensors:
+        _require_rows(tensor, "reducescatter")
+    compressed = [compression.compress(tensor) for tensor in tensors]
+    rows = run(
+        "reducescatter",
+        [sent for sent, _ in compressed],
+        tensor_name=name,
+        reduce_op=op,
+        prescale_bits=_bits(factors[0]),
+        postscale_bits=_bits(factors[1]),
+        process_set=set_id(process_set),
+    )
+    decompressed = [compression.decompress(*pair) for pair in zip(rows, (context for _, context in compressed))]
+    return [_with_open_rows(*pair) for pair in zip(decompressed, tensors)]
+
+
+def reducescatter(
+    tensor: Any,
+    device_dense: str = "",
+    compression: type[Compressor] = Compression.none,
+    op: int = Average,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+    ignore_name_scope: bool = False,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> tf.Tensor:
+    """Reduces a tensor over all ranks, and gives each rank its rows of the result.
+
+    Args:
+        tensor: at least one dimension; the same shape and dtype on every rank. Rows that do not divide evenly go to the
+            first ranks.
+        op: Average (the default), Sum, Min, Max or Product.
+        The others as for `allreduce`.
+
+    Returns:
+        A new tensor of shape [rows of this rank, ...]. Differentiable, if op is Average or Sum.
+    """
+    name = wire_name("reducescatter", name, ignore_name_scope)
+    factors = (prescale_factor, postscale_factor)
+    with tf.device(device_dense):
+        return _scatter([tf.convert_to_tensor(tensor)], name, op, process_set, factors, compression)[0]
+
+
+def grouped_reducescatter(
+    tensors: Sequence[Any],
+    device_dense: str = "",
+    compression: type[Compressor] = Compression.none,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    ignore_name_scope: bool = False,
+    name: str | None = None,
+) -> list[tf.Tensor]:
+    """Reduces and scatters several tensors, which become ready as one: as `reducescatter`, which says what holds for
+    each. Every rank must give equally many tensors, in the same order."""
+    if not tensors:
+        return []
+    name = wire_name("grouped_reducescatter", name, ignore_name_scope)
+    factors = (prescale_factor, postscale_factor)
+    with tf.device(device_dense):
+        return _scatter(_converted(tensors), name, op, process_set, factors, compression)
+
+
+def barrier(process_set: ProcessSet = global_process_set) -> Any:
+    """Waits until all ranks have come here. In a graph: the operation that does."""
+    return run("barrier", tensor_name=wire_name("barrier", None), process_set=set_id(process_set))
+
+
+def join() -> tf.Tensor:
+    """Says that this rank has no more data, and waits until all ranks have; the others' operations go on without it
+    (docs/errors.md has which).
+
+    Returns:
+        The last rank that joined (int32).
+    """
+    set_id(global_process_set)
+    return run("join")
+
+
+def _place(op: str, **attributes: Any) -> tf.Tensor:
+    refuse_in_xla(f"hvd.{op}_op")
+    return getattr(ops, f"hvd_{op}")(**attributes)
+
+
+def size_op(process_set_id: int = 0, name: str | None = None) -> tf.Tensor:
+    """The number of ranks in a process set, as the graph finds it when it runs (int32)."""
+    return _place("size", process_set=process_set_id, name=name)
+
+
+def process_set_included_op(process_set_id: int = 0, name: str | None = None) -> tf.Tensor:
+    """1 if this process belongs to the process set when the graph runs, else 0 (int32)."""
+    return _place("process_set_included", process_set=process_set_id, name=name)
+
+
+def rank_op(name: str | None = None) -> tf.Tensor:
+    """This process's rank, as the graph finds it when it runs (int32)."""
+    return _place("rank", name=name)
+
+
+def local_rank_op(name: str | None = None) -> tf.Tensor:
+    """This process's number on its host, as the graph finds it when it runs (int32)."""
+    return _place("local_rank", name=name)
+
+
+def local_size_op(name: str | None = None) -> tf.Tensor:
+    """The number of the job's processes on this host, as the graph finds it when it runs (int32)."""
+    return _place("local_size", name=name)

@@ -1,0 +1,119 @@
+"""Elastic training states of TensorFlow programs: `hvd.elastic` has the idea, and `run`'s loop."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from typing import Any, Callable
+
+import tensorflow as tf
+
+from hvd import basics
+from hvd.elastic import ObjectState, run_fn
+from hvd.exceptions import HorovodInternalError
+from hvd.tensorflow.errors import is_ours
+from hvd.tensorflow.functions import broadcast_object, broadcast_variables
+
+
+def run(func: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorates a training function, whose first argument is a state: it is called again, from the state saved last,
+    when the job breaks, and with the state as it is when hosts were added or removed."""
+
+    @functools.wraps(func)
+    def translating(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return func(*args, **kwargs)
+        except tf.errors.OpError as error:
+            if is_ours(error) and not isinstance(error, HorovodInternalError):
+                raise HorovodInternalError(error.message) from error
+            raise
+
+    return run_fn(translating, _reset)
+
+
+def _reset() -> None:
+    basics.shutdown()
+    basics.init()
+
+
+class TensorFlowState(ObjectState):
+    """Variables, and whatever keywords are given.
+
+    Args:
+        variables: to be saved, restored and synchronised; None: all global variables of tf.compat.v1's default graph.
+        session: of tf.compat.v1, in whose graph the variables are; None: eager mode.
+        kwargs: as of `hvd.elastic.ObjectState`.
+    """
+
+    def __init__(self, variables: Iterable[Any] | None = None, session: Any = None, **kwargs: Any) -> None:
+        self._session = session
+        self.variables = list(tf.compat.v1.global_variables() if variables is None else variables)
+        self._synchronize = self._synchronizing_op()
+        self._values = self._read()
+        super().__init__(broadcast_object, basics.rank, **kwargs)
+
+    def _synchronizing_op(self) -> Any:
+        """Made once, while the graph can be added to, and so that ranks that have come later call it the same."""
+        if self._session is None:
+            return None
+        with self._session.graph.as_default():
+            return broadcast_variables(self.variables, 0)
+
+    def _read(self) -> list[Any]:
+        if self._session is not None:
+            values: list[Any] = self._session.run(self.variables)
+            return values
+        return [variable.numpy() for variable in self.variables]
+
+    def save(self) -> None:
+        self._values = self._read()
+        super().save()
+
+    def restore(self) -> None:
+        for variable, value in zip(self.variables, self._values):
+            if self._session is not None:
+                variable.load(value, self._session)
+            else:
+                variable.assign(value)
+        super().restore()
+
+    def sync(self) -> None:
+        if self._session is not None:
+            self._session.run(self._synchronize)
+        else:
+            broadcast_variables(self.variables, 0)
+        self.save()
+        super().sync()
+
+
+class TensorFlowKerasState(TensorFlowState):
+    """A Keras model and its optimizer, and whatever keywords are given.
+
+    Args:
+        model: built, so that its variables are there.
+        optimizer: None: that of the compiled model.
+        backend: not needed; for scripts that give it.
+        kwargs: as of `hvd.elastic.ObjectState`.
+    """
+
+    def __init__(self, model: Any, optimizer: Any = None, backend: Any = None, **kwargs: Any) -> None:
+        self.model = model
+        self.optimizer = optimizer if optimizer is not None else getattr(model, "optimizer", None)
+        super().__init__(self._current_variables(), **kwargs)
+
+    def _current_variables(self) -> list[Any]:
+        """An optimizer makes its variables with its first step."""
+        of_optimizer = getattr(self.optimizer, "variables", [])
+        return [*self.model.variables, *(of_optimizer() if callable(of_optimizer) else of_optimizer)]
+
+    def save(self) -> None:
+        self.variables = self._current_variables()
+        super().save()
+
+    def sync(self) -> None:
+        self.variables = self._current_variables()
+        super().sync()
+
+    def reset(self) -> None:
+        """Compiled functions may hold what was true of the old job."""
+        self.model.train_function = self.model.test_function = self.model.predict_function = None

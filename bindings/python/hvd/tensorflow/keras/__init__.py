@@ -1,0 +1,4 @@
+"""hvd.keras, under the name that scripts use which train with tf.keras."""
+
+from hvd.keras import *  # noqa: F403
+from hvd.keras import __all__ as __all__

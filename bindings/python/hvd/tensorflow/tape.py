@@ -1,0 +1,140 @@
+"""Tapes whose gradients are reduced over the ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from hvd.process_set import ProcessSet, global_process_set
+from hvd.reduce_op import Average
+from hvd.tensorflow.compression import Compression, Compressor
+from hvd.tensorflow.gradients import GradientReducer
+
+
+class _DistributedGradientTape(tf.GradientTape):
+    """Stands for the tape given: what is recorded is that one's."""
+
+    __slots__ = ("_hvd_reducer",)
+
+    def __init__(self, tape: tf.GradientTape, reducer: GradientReducer) -> None:
+        # Not a copy: both must know when recording has begun and ended, or TensorFlow ends it twice, and crashes.
+        self.__dict__ = tape.__dict__  # type: ignore[misc]
+        self._hvd_reducer = reducer
+
+    def register_local_source(self, source: Any) -> None:
+        """The gradients of this variable stay this rank's own."""
+        self._hvd_reducer.register_local_source(source)
+
+    def gradient(
+        self,
+        target: Any,
+        sources: Any,
+        output_gradients: Any = None,
+        *args: Any,
+        use_generic_names: bool = False,
+        **kw: Any,
+    ) -> Any:
+        """As the tape's, with gradients reduced over all ranks, which must all call it.
+
+        Args:
+            use_generic_names: changes nothing, since names are always made of positions; for scripts that give it.
+            The others as of tf.GradientTape.gradient.
+        """
+        return self.get_local_and_global_gradients(target, sources, output_gradients, *args, **kw)[1]
+
+    def get_local_and_global_gradients(
+        self, target: Any, sources: Any, output_gradients: Any = None, *args: Any, **kw: Any
+    ) -> tuple[Any, Any]:
+        """This rank's own gradients, and those that `gradient()` gives."""
+        own = super().gradient(target, sources, output_gradients, *args, **kw)
+        reduced = self._hvd_reducer(tf.nest.flatten(own, expand_composites=False), tf.nest.flatten(sources))
+        return own, tf.nest.pack_sequence_as(sources, reduced)
+
+
+def DistributedGradientTape(
+    gradtape: tf.GradientTape,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: type[Compressor] = Compression.none,
+    sparse_as_dense: bool = False,
+    op: int = Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: int | Sequence[Sequence[Any]] | None = None,
+    process_set: ProcessSet = global_process_set,
+    scale_local_gradients: bool = True,
+) -> Any:
+    """A tape whose `gradient()` reduces over all ranks what the tape given has recorded. Every rank must make and use
+    its tapes alike.
+
+        with tf.GradientTape() as tape:
+            loss = ...
+        tape = hvd.DistributedGradientTape(tape)
+        gradients = tape.gradient(loss, model.trainable_variables)
+
+    Args:
+        gradtape: the tape, before, while or after it records.
+        device_dense, device_sparse: where the reductions are to be placed, as for tf.device.
+        The others as of `hvd.tensorflow.gradients.GradientReducer`.
+
+    Returns:
+        A tf.GradientTape, and further `register_local_source(variable)`, for gradients that stay this rank's own, and
+        `get_local_and_global_gradients(...)`.
+    """
+    reducer = GradientReducer(
+        name="tape",
+        op=op,
+        compression=compression,
+        sparse_as_dense=sparse_as_dense,
+        gradient_predivide_factor=gradient_predivide_factor,
+        num_groups=num_groups,
+        groups=groups,
+        process_set=process_set,
+        scale_local_gradients=scale_local_gradients,
+        device_dense=device_dense,
+        device_sparse=device_sparse,
+    )
+    return _DistributedGradientTape(gradtape, reducer)
+
+
+def PartialDistributedGradientTape(
+    gradtape: tf.GradientTape,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: type[Compressor] = Compression.none,
+    sparse_as_dense: bool = False,
+    op: int = Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: int | Sequence[Sequence[Any]] | None = None,
+    process_set: ProcessSet = global_process_set,
+    local_layers: Any = None,
+    scale_local_gradients: bool = True,
+) -> Any:
+    """As `DistributedGradientTape`, with layers whose gradients stay this rank's own.
+
+    Args:
+        local_layers: a Keras layer, or several; their trainable weights are local sources.
+    """
+    tape = DistributedGradientTape(
+        gradtape,
+        device_dense,
+        device_sparse,
+        compression,
+        sparse_as_dense,
+        op,
+        gradient_predivide_factor,
+        num_groups,
+        groups,
+        process_set,
+        scale_local_gradients,
+    )
+    layers = [] if local_layers is None else tf.nest.flatten(local_layers)
+    for layer in layers:
+        if not hasattr(layer, "trainable_weights"):
+            raise ValueError(f"local_layers must be Keras layers, not {type(layer).__name__}")
+        for variable in layer.trainable_weights:
+            tape.register_local_source(variable)
+    return tape

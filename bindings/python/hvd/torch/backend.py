@@ -1,0 +1,162 @@
+"""How torch.distributed comes to its process groups of hvd: registers the backend "hvd", makes sure that both see the
+same job, and lets ranks find each other where torch's own variables are missing but hvd knows the job.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+from urllib.parse import parse_qs, urlparse
+
+import torch.distributed as dist
+from torch.distributed import Store
+from torch.distributed.constants import default_pg_timeout
+
+from hvd import _native, basics
+from hvd import process_set as sets
+from hvd.process_set import ProcessSet, add_process_set, global_process_set
+from hvd.torch.functions import broadcast_object
+from hvd.torch.process_group import HvdProcessGroup
+
+# Where the url may say it instead.
+_VARIABLES = {"RANK": "rank", "WORLD_SIZE": "world_size", "MASTER_ADDR": None, "MASTER_PORT": None}
+
+
+def register() -> None:
+    """Makes init_process_group("hvd") and init_method="hvd://" known to torch. Once per process."""
+    dist.Backend.register_backend("hvd", _make_group, extended_api=True, devices=["cpu", "cuda"])
+    dist.register_rendezvous_handler("hvd", _meet)
+    from torch.distributed.rendezvous import _rendezvous_handlers as handlers
+
+    handlers["env"] = _meet_by_variables(handlers["env"])
+
+
+# Groups
+
+
+def _make_group(options: Any, _: object) -> HvdProcessGroup:
+    """What torch calls on the members of a group; all ranks are, of the default group."""
+    ranks = list(options.global_ranks_in_group)
+    if not basics.is_initialized():
+        _join(options.group_rank, options.group_size, options.store)
+    if not ranks:
+        _require_same_job(options.group_rank, options.group_size)
+        ranks = list(range(options.group_size))
+    process_set = _known_set(ranks)
+    if process_set is None:
+        raise ValueError(
+            f"a group of the ranks {ranks} of {basics.size()} cannot be made by its members alone: hvd makes it with "
+            'all ranks of the job. That needs PyTorch 2.13 and "hvd" as the backend of the default group; or else '
+            "hvd.add_process_set of these ranks before, on all ranks"
+        )
+    return HvdProcessGroup(process_set, options.group_id, options.store, options.timeout, _set_of)
+
+
+def _set_of(ranks: Sequence[int], group_name: str) -> ProcessSet:
+    """The process set of a new group. On all ranks of the job, unless torch was told to synchronise locally."""
+    if list(ranks) != sorted(ranks):
+        raise ValueError(f"a group of the ranks {list(ranks)}: hvd orders the ranks of a group; use sort_ranks=True")
+    known = _known_set(ranks)
+    if known is not None:
+        return known
+    if not group_name.isdigit():  # torch counts the groups that all ranks make; the others get a hash
+        raise ValueError(
+            f"use_local_synchronization=True for the ranks {list(ranks)}: hvd makes a process set with all ranks of "
+            "the job; leave it out, or call hvd.add_process_set of these ranks before, on all ranks"
+        )
+    return add_process_set(ranks)
+
+
+def _known_set(ranks: Sequence[int]) -> ProcessSet | None:
+    if list(ranks) == global_process_set.ranks:
+        return global_process_set
+    return next((one for one in sets._registered if one.ranks == list(ranks)), None)
+
+
+def _join(rank: int, size: int, store: Store) -> None:
+    """Joins the job that torch describes: the launcher's, or else one whose ranks meet through torch's store."""
+    try:
+        launcher, launched_rank, launched_size, _ = _native.launch()
+    except ValueError:  # variables that hvd cannot make sense of, but torch can
+        launcher, launched_rank, launched_size = "none", 0, 1
+    if launcher != "none" or size == 1:
+        if (launched_rank, launched_size) != (rank, size):
+            raise _other_job(rank, size, launched_rank, launched_size)
+        basics.init()
+        return
+
+    def carried(word: bytes | None) -> bytes:
+        if word is None:
+            return store.get("hvd")
+        store.set("hvd", word)  # type: ignore[arg-type]
+        return word
+
+    _native.init_with(rank, size, 0, carried)
+    if rank == 0:
+        store.delete_key("hvd")
+
+
+def _require_same_job(rank: int, size: int) -> None:
+    if (basics.rank(), basics.size()) != (rank, size):
+        raise _other_job(rank, size, basics.rank(), basics.size())
+
+
+def _other_job(rank: int, size: int, own_rank: int, own_size: int) -> ValueError:
+    return ValueError(
+        f"torch.distributed takes this process for rank {rank} of {size}, hvd for rank {own_rank} of {own_size}: leave "
+        "rank and world_size to the launcher, and call hvd.init() after init_process_group, if at all"
+    )
+
+
+# Rendezvous
+
+
+def _meet(url: str, timeout: datetime.timedelta = default_pg_timeout, **_: object) -> Iterator[tuple[Store, int, int]]:
+    """The job as hvd knows it, with a store that rank 0 runs at a port which hvd tells the others."""
+    basics.init()
+    rank, size = basics.rank(), basics.size()
+    query = parse_qs(urlparse(url).query)
+    asked = int(query.get("rank", [rank])[0]), int(query.get("world_size", [size])[0])
+    if asked != (rank, size):
+        raise _other_job(*asked, rank, size)
+    store = dist.TCPStore("127.0.0.1", 0, None, True, timeout, wait_for_workers=False) if rank == 0 else None
+    host, port = broadcast_object((_own_address(), store.port) if store else None, 0)
+    if store is None:
+        store = dist.TCPStore(host, port, None, False, timeout, wait_for_workers=False)
+    else:
+        _served.append(store)
+    yield store, rank, size
+    raise RuntimeError("a process group that hvd has started is not started again: start the job again")
+
+
+_served: list[Store] = []  # rank 0's, which others may ask when it has left its group
+
+
+def _own_address() -> str:
+    """Where other ranks reach this one."""
+    if basics.local_size() == basics.size():
+        return "127.0.0.1"
+    launcher = os.environ.get("HVD_STORE", "").split(":")
+    if len(launcher) == 3:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((launcher[1], int(launcher[2])))  # sends nothing: asks which address leads there
+            address = probe.getsockname()[0]
+        if not address.startswith("127."):
+            return address
+    return socket.getfqdn()
+
+
+def _meet_by_variables(by_variables: Callable[..., Any]) -> Callable[..., Any]:
+    """The handler of env://, which takes what hvd knows where a launcher has not set torch's variables."""
+
+    def meet(url: str, **options: Any) -> Any:
+        given = parse_qs(urlparse(url).query)
+        missing = [name for name, key in _VARIABLES.items() if key not in given and not os.environ.get(name)]
+        if missing and (basics.is_initialized() or "HVD_RANK" in os.environ or _native.launch()[0] != "none"):
+            return _meet(url, **options)
+        return by_variables(url, **options)
+
+    return meet

@@ -1,0 +1,259 @@
+"""Elastic training with PyTorch: a state of models, optimizers, samplers and Python objects."""
+
+from __future__ import annotations
+
+import copy
+import math
+import random
+from collections.abc import Iterator, Sized
+from typing import Any, Callable
+
+import torch
+
+from hvd import basics
+from hvd.elastic import ObjectState, State, run_fn
+from hvd.torch.functions import broadcast_object, broadcast_optimizer_state, broadcast_parameters
+
+__all__ = [
+    "ElasticSampler",
+    "ModelStateHandler",
+    "ObjectState",
+    "OptimizerStateHandler",
+    "SamplerStateHandler",
+    "State",
+    "StateHandler",
+    "TorchState",
+    "get_handler_registry",
+    "run",
+    "set_handler_registry",
+]
+
+
+def run(func: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes a training function elastic: see `hvd.elastic.run_fn`. Its first argument is a State, as TorchState is."""
+    return run_fn(func, _join_anew)
+
+
+def _join_anew() -> None:
+    basics.shutdown()
+    basics.init()
+
+
+class ElasticSampler(torch.utils.data.Sampler[int]):
+    """Divides a data set among the ranks, and knows what of it was processed in this epoch: after a change of the job
+    the rest is divided anew.
+
+    Call `record_batch` for each batch, and `set_epoch` at the end of each epoch, so that the next one has everything
+    again, in another order. Every rank gets equally many samples; for that the first of the rest may come twice.
+
+    Args:
+        dataset: anything that has a length.
+        shuffle: whether the order is another one in each epoch; the same on all ranks.
+        seed: of that order; the same on every rank.
+    """
+
+    def __init__(self, dataset: Sized, shuffle: bool = True, seed: int = 0) -> None:
+        self.dataset = dataset
+        self.shuffle = shuffle
+        self.seed = seed
+        self.epoch = 0
+        self.processed_num = 0
+        self.reset()
+
+    def set_epoch(self, epoch: int) -> None:
+        """Begins an epoch, of which nothing was processed yet."""
+        self.epoch = epoch
+        self.processed_num = 0
+        self.reset()
+
+    def record_batch(self, batch_idx: int, batch_size: int) -> None:
+        """Every rank has processed a batch of this size. `batch_idx`: not needed; for scripts that give it."""
+        self.processed_num += batch_size * self.num_replicas
+
+    def state_dict(self) -> dict[str, int]:
+        return {"epoch": self.epoch, "processed_num": self.processed_num}
+
+    def load_state_dict(self, state_dict: dict[str, int]) -> None:
+        self.epoch = state_dict["epoch"]
+        self.processed_num = state_dict["processed_num"]
+        self.reset()
+
+    def reset(self) -> None:
+        """Divides what is left among the ranks of the job as it is now."""
+        self.num_replicas, self.rank = basics.size(), basics.rank()
+        indices = list(range(len(self.dataset)))
+        if self.shuffle:
+            random.Random(self.seed + self.epoch).shuffle(indices)
+        self.remaining_indices = indices[self.processed_num :]
+        self.num_samples = math.ceil(len(self.remaining_indices) / self.num_replicas)
+        self.total_size = self.num_samples * self.num_replicas
+
+    def __iter__(self) -> Iterator[int]:
+        left = self.remaining_indices
+        repeated = (left[position % len(left)] for position in range(self.rank, self.total_size, self.num_replicas))
+        return iter(list(repeated))
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+
+class StateHandler:
+    """Saves, restores and synchronises one value of a TorchState. Subclasses say how.
+
+    Attributes:
+        value: what it is for.
+    """
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def save(self) -> None:
+        raise NotImplementedError
+
+    def restore(self) -> None:
+        raise NotImplementedError
+
+    def sync(self) -> None:
+        """Gives every rank rank 0's value, and saves it. All ranks must call it."""
+        raise NotImplementedError
+
+    def set_value(self, value: Any) -> None:
+        """Another value takes the place of the old one."""
+        self.value = value
+        self.save()
+
+
+class ModelStateHandler(StateHandler):
+    """Parameters and buffers of a module."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__(model)
+        self.save()
+
+    def save(self) -> None:
+        self._saved_model_state = copy.deepcopy(self.value.state_dict())
+
+    def restore(self) -> None:
+        self.value.load_state_dict(self._saved_model_state)
+
+    def sync(self) -> None:
+        broadcast_parameters(self.value.state_dict(), root_rank=0)
+        self.save()
+
+
+class OptimizerStateHandler(StateHandler):
+    """State and hyperparameters of an optimizer."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        super().__init__(optimizer)
+        self.save()
+
+    def save(self) -> None:
+        self._saved_optimizer_state = copy.deepcopy(self.value.state_dict())
+
+    def restore(self) -> None:
+        reducer = getattr(self.value, "_gradients", None)
+        if reducer is not None:
+            reducer.forget()  # what was under way when the job broke never comes back
+        self.value.load_state_dict(copy.deepcopy(self._saved_optimizer_state))
+
+    def sync(self) -> None:
+        broadcast_optimizer_state(self.value, root_rank=0)
+        self.save()
+
+
+class SamplerStateHandler(StateHandler):
+    """How far an ElasticSampler has come."""
+
+    def __init__(self, sampler: ElasticSampler) -> None:
+        super().__init__(sampler)
+        self.save()
+
+    def save(self) -> None:
+        self._saved_sampler_state = self.value.state_dict()
+
+    def restore(self) -> None:
+        self.value.load_state_dict(self._saved_sampler_state)
+
+    def sync(self) -> None:
+        self.value.load_state_dict(broadcast_object(self.value.state_dict(), root_rank=0))
+        self.save()
+
+
+HandlerRegistry = list[tuple[type, type[StateHandler]]]
+
+_handler_registry: HandlerRegistry = [
+    (torch.nn.Module, ModelStateHandler),
+    (torch.optim.Optimizer, OptimizerStateHandler),
+    (ElasticSampler, SamplerStateHandler),
+]
+
+
+def get_handler_registry() -> HandlerRegistry:
+    """Which class of handler a value of a TorchState gets: that of the first class in the list that it belongs to."""
+    return _handler_registry
+
+
+def set_handler_registry(registry: HandlerRegistry) -> None:
+    """Replaces the list, for states that are made later."""
+    global _handler_registry
+    _handler_registry = registry
+
+
+class TorchState(ObjectState):
+    """A training state with PyTorch: each keyword is an attribute. Modules, optimizers and samplers are saved and
+    synchronised through their state dictionaries, everything else as a Python object.
+
+    Args:
+        model: the model, if there is one; more of them as keywords of other names.
+        optimizer: the optimizer, likewise; before or after `DistributedOptimizer`.
+        kwargs: whatever else belongs to the state, for instance epoch=0, batch=0.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module | None = None,
+        optimizer: torch.optim.Optimizer | None = None,
+        **kwargs: Any,
+    ) -> None:
+        values = {"model": model, "optimizer": optimizer, **kwargs}
+        handlers = {name: _handler_of(value) for name, value in values.items()}
+        self._handlers: dict[str, StateHandler] = {name: made for name, made in handlers.items() if made is not None}
+        plain = {name: value for name, value in values.items() if name not in self._handlers}
+        for name in self._handlers:
+            super().__setattr__(name, values[name])
+        super().__init__(broadcast_object, basics.rank, **plain)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        handlers = self.__dict__.get("_handlers", {})
+        if name in handlers:
+            handlers[name].set_value(value)
+
+    def save(self) -> None:
+        for handler in self._handlers.values():
+            handler.save()
+        super().save()
+
+    def restore(self) -> None:
+        for handler in self._handlers.values():
+            handler.restore()
+        super().restore()
+
+    def sync(self) -> None:
+        for handler in self._handlers.values():
+            handler.sync()
+        super().sync()
+
+    def reset(self) -> None:
+        """A sampler divides its data among the ranks of the new job."""
+        for handler in self._handlers.values():
+            if isinstance(handler.value, ElasticSampler):
+                handler.value.reset()
+
+
+def _handler_of(value: Any) -> StateHandler | None:
+    for kind, handler in _handler_registry:
+        if isinstance(value, kind):
+            return handler(value)
+    return None

@@ -1,0 +1,61 @@
+"""Allreduce of sparse tensors (COO): the ranks' indices and values are gathered, and all stand in the result."""
+
+from __future__ import annotations
+
+import functools
+from typing import Callable
+
+import torch
+
+from hvd import _native
+from hvd.process_set import ProcessSet, global_process_set
+from hvd.reduce_op import Average, Sum
+from hvd.torch.collectives import start_group, wire_name
+from hvd.torch.handles import register, synchronize
+from hvd.torch.tensors import taken_outputs
+
+
+def start_sparse_allreduce(
+    tensor: torch.Tensor, name: str | None, op: int, process_set: ProcessSet
+) -> tuple[_native.Work, Callable[[_native.Work], torch.Tensor]]:
+    """The operation, and what makes the result of it once it is done. `name`: that on the wire."""
+    if op not in (Average, Sum):
+        raise ValueError("sparse tensors can only be added up or averaged")
+    if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.sparse_coo:
+        raise ValueError("a sparse tensor (torch.sparse_coo) is needed")
+    with torch.no_grad():
+        # What this rank has several times is added up first: that need not travel.
+        own = tensor.detach().coalesce()
+        rows = [own.indices().t().contiguous(), own.values().contiguous()]
+    work = start_group(_native.ALLGATHER, name, process_set, rows)
+
+    def finish(work: _native.Work) -> torch.Tensor:
+        indices, values = taken_outputs(work, 2)
+        if op == Average:
+            values = values / (process_set.size() or 1)
+        return torch.sparse_coo_tensor(indices.t(), values, tensor.shape)
+
+    return work, finish
+
+
+def sparse_allreduce_async(
+    tensor: torch.Tensor, name: str | None, op: int, process_set: ProcessSet = global_process_set
+) -> Callable[[], torch.Tensor]:
+    """Starts an allreduce of a sparse tensor into a new one.
+
+    Args:
+        tensor: sparse (COO); of the same shape, dtype and number of sparse dimensions on every rank. How many elements
+            are specified may differ.
+        name: the same on every rank.
+        op: Average or Sum.
+        process_set: the ranks that take part.
+
+    Returns:
+        A function to be called once. It waits, and returns a sparse tensor of the same shape, not coalesced.
+
+    Raises:
+        ValueError: another tensor or operation. HorovodInternalError comes from the function returned.
+    """
+    return functools.partial(
+        synchronize, register(*start_sparse_allreduce(tensor, wire_name("sparse_allreduce", name), op, process_set))
+    )
