@@ -56,14 +56,6 @@ def batches(images, labels, epoch, batch, rank, size):
         yield images[chosen], labels[chosen]
 
 
-def warmed_up(optimizer, steps_per_epoch, scale):
-    """The learning rate rises from that of one process to `scale` times as much, then stays."""
-    warmup = WARMUP_EPOCHS * steps_per_epoch
-    return torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: (1 + (scale - 1) * min(1.0, step / max(1, warmup))) / scale
-    )
-
-
 def train(model, optimizer, schedule, epochs, average):
     """Trains on an iterable of epochs, each an iterable of batches. Returns the loss of each step."""
     losses = []
@@ -106,8 +98,8 @@ def agrees_with_one_process(model, losses, accuracy, data, say):
     """Repeats the same steps on the same batches with this process alone."""
     train_images, train_labels, test_images, test_labels = data
     size = hvd.size()
-    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE * size, momentum=MOMENTUM)
-    schedule = warmed_up(optimizer, len(train_images) // (BATCH * size), size)
+    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
+    schedule = hvd.LinearScalingLR(optimizer, WARMUP_EPOCHS * (len(train_images) // (BATCH * size)))
     epochs = (batches(train_images, train_labels, epoch, BATCH * size, 0, 1) for epoch in range(EPOCHS))
     own_losses = train(model, optimizer, schedule, epochs, average=lambda loss: loss)
     own_accuracy = count_right(model, test_images, test_labels).item() / len(test_images)
@@ -133,14 +125,15 @@ def main():
         if rank == 0:
             print(text, file=sys.stderr if options.json else sys.stdout, flush=True)
 
-    # 2. A part of the images for each rank, and a learning rate for batches that are `size` times as large.
+    # 2. A part of the images for each rank.
     data = train_images, train_labels, test_images, test_labels = load_images()
     model = make_model()
-    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE * size, momentum=MOMENTUM)
+    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
 
-    # 3. Average gradients over the ranks while the backward pass still runs.
+    # 3. Average gradients over the ranks while the backward pass still runs. A step's batch is `size` times as large as
+    # that of one process, and the learning rate rises, over a few epochs, to `size` times as much.
     optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
-    schedule = warmed_up(optimizer, len(train_images) // (BATCH * size), size)
+    schedule = hvd.LinearScalingLR(optimizer, WARMUP_EPOCHS * (len(train_images) // (BATCH * size)))
 
     # 4. Begin with the same parameters and state everywhere.
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
