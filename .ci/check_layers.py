@@ -32,7 +32,7 @@ ALLOWED = {
     "core/negotiation": [
         *VALUES,
         *["core/net", "core/rendezvous", "core/config.h", "core/timeline/timeline.h", "core/tuning/knobs.h"],
-        *[f"core/submission/{header}.h" for header in ("request", "name_map", "operation_key")],
+        *[f"core/submission/{header}.h" for header in ("request", "made_up_names", "name_map", "operation_key")],
     ],
     "core/fusion": [*VALUES, "core/submission/request.h", "core/negotiation/response.h"],
     "core/execution": [
@@ -47,13 +47,15 @@ ALLOWED = {
     "ops/algorithms": [*OPS, "ops/transport", "ops/reduction"],
     "ops/choice": [*OPS, "ops/transport", "ops/reduction", "ops/algorithms"],
     "ops/host": [*OPS, "ops/transport", "ops/reduction", "ops/algorithms", "ops/choice"],
-    "ops/cuda": OPS,
+    "ops/cuda": [*OPS, "ops/cuda/kernels"],
+    "ops/cuda/kernels": ["ops/reduction/half.h", "ops/reduction/truncate.h"],
     "ops/nccl": [*OPS, "ops/cuda", "ops/reduction"],
     "ops/plugin": [*OPS, "ops/transport/transport.h", "core/execution/backend_selector.h", "hvd_plugin.h"],
     "ops/mpi": [*OPS, "ops/plugin"],
     "ops/mpi/plugin": [
         "core/collective",
         "core/tensor",
+        "ops/algorithms/scratch.h",
         "ops/reduction/reduce.h",
         "hvd_plugin.h",
     ],  # a library of its own
@@ -62,6 +64,7 @@ ALLOWED = {
     "bindings/cpp": ["hvd.h", "hvd"],
     "bindings/cpp/bench": [],  # <hvd.hpp>, as its users' programs do
     "bindings/python": ["hvd.h"],
+    "bindings/tensorflow": ["hvd.h"],
     "simulation": [
         *["core/base", "core/net", "core/rendezvous", "core/submission/request.h", "core/submission/name_map.h"],
         *["core/negotiation", "core/fusion"],

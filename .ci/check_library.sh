@@ -1,14 +1,20 @@
 #!/usr/bin/env bash
-# What libhvd.so.0, hvdrun and hvd-bench ask of a machine, and what the library shows to its process.
+# What libhvd.so.0, hvdrun, hvd-bench and libhvd_tensorflow.so ask of a machine, and what the libraries show to their
+# process.
 # Usage: .ci/check_library.sh PREFIX    where they are installed: .venv, /usr/local
 set -euo pipefail
 library=$1/lib/libhvd.so.0
 programs=("$1/bin/hvdrun" "$1/bin/hvd-bench")
 allowed='^(lib(c|m|gcc_s|pthread|hvd)\.so\.[0-9]+|libstdc\+\+\.so\.6|ld-linux-x86-64\.so\.2|ld-linux-aarch64\.so\.1)$'
+# Part of the Python package, where there is that.
+ops=()
+for package in "$1"/lib/python3*/*-packages/hvd; do
+  [ ! -d "$package" ] || ops+=("$package/libhvd_tensorflow.so")
+done
 failed=0
 fault() { echo "$1" && failed=1; }
 
-for file in "$library" "${programs[@]}"; do
+for file in "$library" "${programs[@]}" "${ops[@]}"; do
   [ -f "$file" ] || { fault "$file is missing"; continue; }
   for needed in $(readelf -d "$file" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p'); do
     [[ $needed =~ $allowed ]] || fault "$file needs $needed, which a machine may not have"
@@ -21,4 +27,12 @@ while read -r _ kind name; do
   [ "$kind" != u ] || fault "$library exports $name for the whole process to share"
 done < <(nm -D --defined-only "$library")
 nm -D --defined-only "$library" | grep -q ' T hvd_init$' || fault "$library does not export hvd_init"
+
+# TensorFlow is found at run time; nothing may tie the ops to one version of it.
+for file in "${ops[@]}"; do
+  [ -f "$file" ] || continue
+  exported=$(nm -D --defined-only "$file" | awk '{ print $NF }' | xargs)
+  [ "$exported" = hvd_tensorflow_problem ] || fault "$file exports $exported, and not just hvd_tensorflow_problem"
+  ! nm -D --undefined-only "$file" | grep -q ' U TF_' || fault "$file is linked with TensorFlow"
+done
 exit $failed

@@ -66,22 +66,22 @@ install_python_packages() {
   printf '%s\n' "${wanted[@]}" >> "$stamp"
 }
 
-# What hvd is built from, as one number: unchanged since the last installation means nothing to do.
-fingerprint() {
-  find CMakeLists.txt pyproject.toml README.md LICENSE core ops bindings launcher simulation -type f -not -path '*/__pycache__/*' \
-    -print0 | sort -z | xargs -0 sha256sum | sha256sum
-}
+horovod=bindings/python/horovod
+
+# What something is built from, as one number: unchanged since the last installation means nothing to do.
+fingerprint() { find "$@" -type f -not -path '*/__pycache__/*' -print0 | sort -z | xargs -0 sha256sum | sha256sum; }
 
 install_hvd() {
   local stamp=.venv/.hvd-fingerprint log=build/python.log now
-  now=$(fingerprint)
+  now=$(fingerprint CMakeLists.txt pyproject.toml README.md LICENSE core ops bindings launcher simulation \
+    -not -path "$horovod/*")
   [ "$(cat "$stamp" 2> /dev/null)" = "$now" ] && return
   say "building hvd and installing it into .venv (the whole output is in $log)"
   mkdir -p build
   rm -f "$stamp"
   # With the tests' own options, so that ccache compiles what they have in common once.
   local options=()
-  [[ " $groups " != *" check "* ]] || options=(-C cmake.define.HVD_WARNINGS_AS_ERRORS=ON)
+  [[ " $groups " != *" check "* ]] || options=(--config-settings cmake.define.HVD_WARNINGS_AS_ERRORS=ON)
   if ! pip_install "${options[@]}" --no-build-isolation --no-deps --force-reinstall -v . 2>&1 | tee "$log" |
     grep --line-buffered -E '^ *\[[0-9]+/[0-9]+\]|error:|Successfully installed'; then
     tail -n 60 "$log" >&2
@@ -90,7 +90,18 @@ install_hvd() {
   echo "$now" > "$stamp"
 }
 
+# The name horovod for hvd, a distribution of its own.
+install_hvd_horovod() {
+  local stamp=.venv/.hvd-horovod-fingerprint now
+  now=$(fingerprint "$horovod")
+  [ "$(cat "$stamp" 2> /dev/null)" = "$now" ] && return
+  say "installing hvd-horovod into .venv"
+  pip_install --quiet --no-build-isolation --no-deps --force-reinstall "./$horovod"
+  echo "$now" > "$stamp"
+}
+
 install_debian_packages
 make_environment
 install_python_packages
 install_hvd
+install_hvd_horovod

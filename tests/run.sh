@@ -134,6 +134,9 @@ if $all; then
     step tests "long C++ tests of ${executable##*/test_}" long_unit_tests "$executable"
   done
   step tests "long Python tests" python_tests long
+  for version in 2.13.1 2.18.1; do
+    step tests "TensorFlow $version" tests/other_tensorflow.sh "$version" --junitxml "$results/$((steps + 1)).xml"
+  done
   for benchmark in $(find build/release/tests/bench -type f -executable -name 'bench_*' | sort); do
     step check "benchmark ${benchmark##*/bench_}" "$benchmark"
   done

@@ -125,7 +125,7 @@ def test_every_gate_has_cases_that_measure_it(gate):
         for peer in gate.peers:
             contenders = {MACHINE: (COPY,), WIRE: (HVD,)}.get(peer) or PEERS[peer]
             present = {*cases[name].contenders, *((HVD, GLOO) if HVD_AND_GLOO in cases[name].contenders else ())}
-            assert set(contenders) <= present
+            assert set(contenders) & present
 
 
 def test_the_table_lines_up():

@@ -23,7 +23,6 @@ import os
 import platform
 import statistics
 import sys
-import tempfile
 import time
 from typing import Callable
 
@@ -47,6 +46,7 @@ import torch  # noqa: E402  (PyTorch sizes its thread pool by the CPUs that it m
 import torch.distributed as dist  # noqa: E402
 
 import hvd.torch as hvd  # noqa: E402
+from beside_hvd import start_gloo  # noqa: E402
 
 BUCKET_BYTES = 25 << 20  # as DistributedDataParallel's
 
@@ -148,12 +148,6 @@ def measure(case: Case) -> dict[str, list[float]]:
 
 def percentile_99(times: list[float]) -> float:
     return sorted(times)[int(0.99 * (len(times) - 1))]
-
-
-def start_gloo() -> None:
-    path = tempfile.mktemp(prefix="gloo-") if hvd.rank() == 0 else None
-    path = hvd.broadcast_object(path)
-    dist.init_process_group("gloo", store=dist.FileStore(path, hvd.size()), rank=hvd.rank(), world_size=hvd.size())
 
 
 def conditions() -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hvd.doctor import kind_of_mpi
+from hvd.doctor import kind_of_mpi, look_at_tensorflow
 
 
 def doctor(*arguments, **variables):
@@ -30,9 +30,18 @@ def test_ranks_reach_each_other_in_every_way():
     for mpi in ("Open MPI", "MPICH"):
         assert found["backends", mpi]["status"] == "ok", found["backends", mpi]
         assert "allreduce between two ranks: 8 bytes in " in found["backends", mpi]["text"]
+    assert found["frameworks", "TensorFlow"]["status"] == "ok", found["frameworks", "TensorFlow"]
+    assert "keras 3." in found["frameworks", "Keras"]["text"]
     for name in ("library", "hvdrun", "benchmark"):
         assert os.path.exists(found["hvd", name]["text"])
     assert str(len(os.sched_getaffinity(0))) in found["machine", "CPUs"]["text"]
+
+
+def test_a_tensorflow_that_does_not_load(tmp_path, monkeypatch):
+    (tmp_path / "tensorflow.py").write_text("raise ImportError('such a symbol is not there')")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+    finding = look_at_tensorflow()
+    assert finding.status == "problem" and "such a symbol is not there" in finding.advice
 
 
 def test_hvdrun_asks_it():

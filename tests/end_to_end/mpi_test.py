@@ -3,7 +3,6 @@ words where the two do not fit together."""
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import sysconfig
@@ -15,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests/python"))
 
-from launching import LAUNCHERS  # noqa: E402
+from launching import LAUNCHERS, run_command  # noqa: E402
 
 MPIS = ["mpirun", "mpiexec"]
 CONFORMANCE = ROOT / "build/release/tests/conformance/test_conformance"
@@ -28,27 +27,9 @@ print(f"rank {hvd.rank()} of {hvd.size()}, {hvd.local_size()} here: {total.item(
 """
 
 
-def start(launcher, ranks, *command, **variables):
-    words = [*LAUNCHERS[launcher], "-np", str(ranks), *map(str, command)]
-    return subprocess.Popen(
-        words,
-        env={**os.environ, **variables},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-
-
 def run(launcher, ranks, *command, limit_s=200, **variables):
-    process = start(launcher, ranks, *command, **variables)
-    try:
-        output, _ = process.communicate(timeout=limit_s)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        output = process.communicate()[0] + f"\nkilled after {limit_s} s"
-    return process.returncode, output
+    job = run_command([*LAUNCHERS[launcher], "-np", str(ranks), *map(str, command)], variables, limit_s)
+    return job.returncode, job.output
 
 
 @pytest.mark.parametrize("launcher", MPIS)

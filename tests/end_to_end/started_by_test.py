@@ -1,8 +1,10 @@
-"""Started by torchrun and by Slurm's srun: the digits example, and clear words where something is missing."""
+"""Started by torchrun, TF_CONFIG and Slurm's srun: the digits example, and clear words where something is missing."""
 
+import json
 import os
 import secrets
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -36,6 +38,23 @@ def run(*command, limit_s=240, **variables):
     return done.returncode, done.stdout
 
 
+def run_together(*environments, program=TWICE):
+    """One process for each environment; their exit codes and outputs."""
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", program],
+            env={**os.environ, "OMP_NUM_THREADS": "1", **variables},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for variables in environments
+    ]
+    outputs = [process.communicate(timeout=120)[0] for process in processes]
+    return [process.returncode for process in processes], outputs
+
+
 def torchrun(*arguments, **variables):
     return run(sys.executable, "-m", "torch.distributed.run", *arguments, **variables)
 
@@ -46,24 +65,13 @@ def test_torchrun_starts_the_digits_example():
     assert "accuracy" in output
 
 
-def test_torchrun_without_an_agents_store(tmp_path):
+def test_torchrun_without_an_agents_store():
     """Variables set by hand, as torch.distributed's own documents have it: rank 0 hosts the store."""
-    program = tmp_path / "program.py"
-    program.write_text("import torch.distributed as dist; dist.init_process_group('gloo')\n" + TWICE)
+    program = "import torch.distributed as dist; dist.init_process_group('gloo')\n" + TWICE
     port = str(20000 + os.getpid() % 10000)
     variables = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2"}
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, program],
-            env={**os.environ, **variables, "RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    outputs = [rank.communicate(timeout=120)[0] for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0, 0], outputs
+    codes, outputs = run_together({**variables, "RANK": "0"}, {**variables, "RANK": "1"}, program=program)
+    assert codes == [0, 0], outputs
     assert all(output.count("of 2: 3.0") == 2 for output in outputs), outputs
 
 
@@ -72,6 +80,53 @@ def test_a_program_without_python_says_how_torchrun_is_served():
     code, output = run(bench, "allreduce", RANK="0", WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT="1")
     assert code != 0
     assert "started by torchrun, whose store is reached from Python" in output
+
+
+def free_ports(count):
+    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [listener.getsockname()[1] for listener in listeners]
+    for listener in listeners:
+        listener.close()
+    return ports
+
+
+@pytest.fixture
+def tf_config():
+    """The variable for a task of a cluster on this machine."""
+    chief, worker, server = (f"localhost:{port}" for port in free_ports(3))
+    cluster = {"chief": [chief], "worker": [worker], "ps": [server]}
+
+    def variable_of(task):
+        return {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": task, "index": 0}})}
+
+    return variable_of
+
+
+def test_tf_config_starts_a_job_twice_and_an_evaluator_is_alone(tf_config):
+    key = {"HVD_JOB_KEY": secrets.token_hex(32)}
+    codes, outputs = run_together(
+        {**tf_config("chief"), **key}, {**tf_config("worker"), **key}, tf_config("evaluator"), tf_config("ps")
+    )
+    assert codes == [0, 0, 0, 1], outputs
+    assert outputs[0].count("rank 0 of 2: 3.0") == 2
+    assert outputs[1].count("rank 1 of 2: 3.0") == 2
+    assert outputs[2].count("rank 0 of 1: 1.0") == 2
+    assert "hvd has no parameter servers" in outputs[3]
+
+
+def test_tf_config_without_a_key_says_how_to_set_one(tf_config):
+    codes, outputs = run_together(tf_config("chief"), tf_config("worker"))
+    assert codes == [1, 1], outputs
+    for rank, output in enumerate(outputs):
+        assert f"started by TF_CONFIG as rank {rank} of 2, without a secret of the job" in output
+        assert "openssl rand -hex 32, and set HVD_JOB_KEY to it" in output
+
+
+def test_tf_config_with_two_keys_is_refused(tf_config):
+    own = [{"HVD_JOB_KEY": secrets.token_hex(32), "HVD_START_TIMEOUT": "5"} for _ in range(2)]
+    codes, outputs = run_together({**tf_config("chief"), **own[0]}, {**tf_config("worker"), **own[1]})
+    assert codes == [1, 1], outputs
+    assert all("hvd.exceptions.InitError: " in output for output in outputs), outputs
 
 
 @pytest.fixture(scope="module")
@@ -121,4 +176,4 @@ def test_srun_with_two_keys_is_refused(srun):
     )
     code, output = srun("-n", "2", sys.executable, "-c", program + TWICE)
     assert code != 0
-    assert "Traceback" in output and "HorovodInternalError" in output
+    assert "Traceback" in output and "hvd.exceptions.InitError: " in output

@@ -1,9 +1,9 @@
 """Tests that run on several ranks, as ordinary pytest tests.
 
 A test marked `ranks` is collected once for each number of ranks. The first of them that is reached starts
-`hvdrun -np N python -m pytest` with all selected tests of that N: importing torch takes seconds, a test milliseconds.
-Every rank runs the same tests in the same order and writes down how each ended; a test has passed if it has on every
-rank.
+`hvdrun -np N python -m pytest` with all selected tests of that N: importing a framework takes seconds, a test
+milliseconds. Every rank runs the same tests in the same order and writes down how each ended; a test has passed if it
+has on every rank. Tests of different frameworks share the job, and a rank imports those that its tests need.
 
     @pytest.mark.ranks            # on 1, 2 and 4
     @pytest.mark.ranks(2)         # on 2
@@ -36,6 +36,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[RUNS] = {}
 
 
+# First, so that a test has the same name in a job as outside, whichever files are collected with it.
+@pytest.hookimpl(tryfirst=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     marker = metafunc.definition.get_closest_marker("ranks")
     if marker is not None:
@@ -81,6 +83,7 @@ def run_on_ranks(ranks: int, selected: list[str], root: Path, tmp: Path) -> tupl
         # Where one rank's test fails, the others must not wait for it without end.
         "HVD_STALL_SHUTDOWN_TIME_SECONDS": "20",
         "OMP_NUM_THREADS": "1",
+        "TF_CPP_MIN_LOG_LEVEL": "2",
     }
     pytest_options = ["-q", "-p", "no:cacheprovider", "-o", "faulthandler_timeout=120"]
     job = run_job(ranks, ["-m", "pytest", *pytest_options, *files], environment, limit_s=JOB_LIMIT_S, cwd=root)
@@ -133,17 +136,16 @@ def in_step(request: pytest.FixtureRequest):
     if reports_dir is None:
         yield
         return
-    import torch
+    from hvd import basics, objects
+    from hvd.exceptions import HorovodInternalError
 
-    import hvd.torch as hvd
-
-    hvd.init()
+    basics.init()
     yield
-    hvd.init()
-    failed = torch.tensor([int(outcomes_here[request.node.nodeid].failed)])
+    basics.init()
+    failed = outcomes_here[request.node.nodeid].failed
     try:
-        any_failed = hvd.allreduce(failed, op=hvd.Sum, name=f"failed.{request.node.nodeid}").item() > 0
-    except hvd.HorovodInternalError:
+        any_failed = any(objects.allgather_object(failed, name=f"failed.{request.node.nodeid}"))
+    except HorovodInternalError:
         any_failed = True
     if any_failed:
-        hvd.shutdown()
+        basics.shutdown()

@@ -48,7 +48,13 @@ def run_job(
     cwd: Path | None = None,
 ) -> Job:
     """Runs `python <arguments>` on that many ranks. A job that takes longer than the limit is killed."""
-    command = [*launcher(), "-np", str(ranks), sys.executable, *arguments]
+    return run_command([*launcher(), "-np", str(ranks), sys.executable, *arguments], environment, limit_s, cwd)
+
+
+def run_command(
+    command: list[str], environment: dict[str, str] | None = None, limit_s: float = 120, cwd: Path | None = None
+) -> Job:
+    """Runs a job as it would be typed, with these variables besides this process's own."""
     process = subprocess.Popen(
         command,
         env={**os.environ, **(environment or {})},

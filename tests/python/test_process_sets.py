@@ -18,7 +18,7 @@ def test_members_reduce_among_themselves():
     assert [s.process_set_id for s in sets] == [1, 2]
     assert own.included() and not other.included()
     assert (own.ranks, own.size(), own.rank(), other.rank()) == (half, len(half), half.index(me), None)
-    assert str(own) == f"ProcessSet(process_set_id={own.process_set_id}, ranks={half})"
+    assert str(own) == f"ProcessSet(process_set_id={own.process_set_id}, ranks={half}, mpi_comm=None)"
     for step in range(30):
         value = torch.full((3,), float(me + step))
         assert hvd.allreduce(value, op=hvd.Sum, process_set=own).tolist() == [sum(half) + step * len(half)] * 3

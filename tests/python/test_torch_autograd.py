@@ -64,6 +64,9 @@ def test_alltoall_gradient_goes_back():
     tensor = leaf(hvd.size())
     hvd.alltoall(tensor).sum().backward()
     assert tensor.grad.tolist() == [1.0] * hvd.size()
+    tensor = leaf(2 * hvd.size())
+    hvd.alltoall(tensor, splits=[1] * hvd.size())[0].sum().backward()  # the rest goes nowhere
+    assert tensor.grad.tolist() == [1.0] * hvd.size() + [0.0] * hvd.size()
 
 
 def test_reducescatter_gradient_is_gathered():

@@ -49,6 +49,16 @@ OPTIMIZERS = {
     "momentum": lambda p, lr: torch.optim.SGD(p, lr=lr, momentum=0.9, nesterov=True),
     "adam": lambda p, lr: torch.optim.Adam(p, lr=lr, amsgrad=True),
     "adagrad": lambda p, lr: torch.optim.Adagrad(p, lr=lr),
+    "dampened": lambda p, lr: torch.optim.SGD(p, lr=lr, momentum=0.9, dampening=0.1),
+    "decayed": lambda p, lr: torch.optim.SGD(p, lr=lr, momentum=0.9, weight_decay=0.1),
+    "adamw": lambda p, lr: torch.optim.AdamW(p, lr=torch.tensor(lr), betas=(0.8, 0.9)),
+    "adamax": lambda p, lr: torch.optim.Adamax(p, lr=lr),
+    "adadelta": lambda p, lr: torch.optim.Adadelta(p, lr=lr, weight_decay=0.1),
+    "asgd": lambda p, lr: torch.optim.ASGD(p, lr=lr, t0=1),
+    "nadam": lambda p, lr: torch.optim.NAdam(p, lr=lr),
+    "radam": lambda p, lr: torch.optim.RAdam(p, lr=lr, weight_decay=0.1),
+    "rmsprop": lambda p, lr: torch.optim.RMSprop(p, lr=lr, momentum=0.9, centered=True),
+    "rprop": lambda p, lr: torch.optim.Rprop(p, lr=lr),
 }
 
 
@@ -85,9 +95,25 @@ def test_broadcast_optimizer_state(kind, others_have_state, wrapped):
 
 
 def test_broadcast_optimizer_state_of_a_fresh_optimizer():
-    model, optimizer = stepped("adam", hvd.rank(), steps=0)
-    hvd.broadcast_optimizer_state(optimizer, root_rank=0, model=model)
-    assert optimizer.param_groups[0]["lr"] == 0.1 and not optimizer.state
+    """State is there afterwards, and the next steps are those of an optimizer that was never touched."""
+    for kind in OPTIMIZERS:
+        model, optimizer = stepped(kind, hvd.rank(), steps=0)
+        hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+        before = [parameter.tolist() for parameter in model.parameters()]
+        hvd.broadcast_optimizer_state(optimizer, root_rank=0, model=model)
+        assert optimizer.param_groups[0]["lr"] == 0.1
+        assert (len(optimizer.state) == 2) == (kind not in ("sgd", "dampened")), kind
+        assert before == [parameter.tolist() for parameter in model.parameters()]
+        assert all(parameter.grad is None for parameter in model.parameters())
+        expected, plain = stepped(kind, 0, steps=0)
+        for _ in range(3):
+            for some, their in ((model, optimizer), (expected, plain)):
+                their.zero_grad()
+                some(torch.ones(4, 3)).square().mean().backward()
+                their.step()
+        torch.testing.assert_close(
+            list(model.parameters()), list(expected.parameters()), rtol=1e-5, atol=1e-6, msg=kind
+        )
 
 
 def test_broadcast_optimizer_state_of_lbfgs():

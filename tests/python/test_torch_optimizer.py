@@ -118,6 +118,17 @@ def test_number_of_groups_under_its_newer_name():
     torch.testing.assert_close(trained_together("sgd", groups=2), trained_alone("sgd"))
 
 
+def test_it_cannot_be_copied():
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(make_model().parameters(), lr=0.1))
+    with pytest.raises(TypeError, match=r"state_dict\(\)"):
+        deepcopy(optimizer)
+
+
+def test_an_unknown_operation_is_refused():
+    with pytest.raises(ValueError, match="op is 77"):
+        hvd.DistributedOptimizer(torch.optim.SGD(make_model().parameters(), lr=0.1), op=77)
+
+
 def test_sum_of_gradients():
     model, expected = make_model(), make_model()
     one_step(hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), op=hvd.Sum), model)
@@ -129,10 +140,12 @@ def test_two_optimizers_over_parameters_of_the_same_names():
     models = [make_model(1), make_model(2)]
     alone = deepcopy(models)
     optimizers = [
-        hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
+        hvd.DistributedOptimizer(
+            torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters(), wait_in_backward=False
+        )
         for model in models
     ]
-    # All gradients are under way together, and the ranks submit them in different orders.
+    # Both models have gradients before the first step, and the ranks compute them in different orders.
     for index in (0, 1) if hvd.rank() % 2 == 0 else (1, 0):
         loss_of(models[index], *batch(0, PER_RANK)).backward()
     for optimizer in optimizers:
@@ -192,10 +205,25 @@ def test_step_after_synchronize_warns():
         optimizer.step()
 
 
-def test_gradients_must_not_be_cleared_while_they_are_reduced():
-    model = make_model()
+@pytest.mark.parametrize("by", ["optimizer", "model"])
+def test_reduced_gradients_may_be_dropped_instead_of_a_step(by):
+    model, expected = make_model(), make_model()
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
-    loss_of(model, *batch(0, PER_RANK)).backward()
+    loss_of(model, *batch(hvd.rank(), PER_RANK)).backward()
+    {"optimizer": optimizer, "model": model}[by].zero_grad()
+    loss_of(model, *batch(hvd.rank() + 7, PER_RANK)).backward()
+    optimizer.step()
+    plain = hvd.DistributedOptimizer(torch.optim.SGD(expected.parameters(), lr=0.1))
+    loss_of(expected, *batch(hvd.rank() + 7, PER_RANK)).backward()
+    plain.step()
+    torch.testing.assert_close(list(model.parameters()), list(expected.parameters()), rtol=0, atol=0)
+
+
+def test_gradients_must_not_be_cleared_while_a_group_waits():
+    model = make_model()
+    parameters = list(model.parameters())
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(parameters, lr=0.1), groups=[parameters])
+    model[0](torch.ones(1, 5).double()).sum().backward()  # reaches two of six
     if hvd.size() > 1:
         with pytest.raises(AssertionError, match="zero_grad"):
             optimizer.zero_grad()
@@ -301,9 +329,7 @@ def test_sparse_gradients():
         return model
 
     assert same_everywhere(step(sparse_as_dense=True))
-    if hvd.size() > 1:
-        with pytest.raises(ValueError, match="sparse_as_dense"):
-            step()
+    torch.testing.assert_close(list(step().parameters()), list(step(sparse_as_dense=True).parameters()))
 
 
 def test_closures():
@@ -334,7 +360,8 @@ def test_gradients_of_a_dropped_optimizer_stay_local():
         ({"named_parameters": [("a", 1)]}, "leaves out"),
         ({"named_parameters": "duplicates"}, "differ"),
         ({"named_parameters": [1, 2]}, "pairs"),
-        ({"op": hvd.Adasum}, "Adasum"),
+        ({"groups": [1, 2]}, "lists of parameters"),
+        ({"groups": -1}, "num_groups"),
         ({"op": hvd.Sum, "gradient_predivide_factor": 2.0}, "predivide"),
         ({"backward_passes_per_step": 0}, "backward_passes_per_step"),
         ({"num_groups": -1}, "num_groups"),

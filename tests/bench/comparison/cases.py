@@ -43,6 +43,8 @@ class Case:
     tensors: int = 1
     arena: bool = False  # hvd's tensors lie in the memory that the ranks share, the others' where they always do
     from_cpp: bool = False  # hvd as a program calls it (hvd.hpp), and not its data plane alone
+    backend: str = ""  # HVD_CPU_BACKEND of a job that mpirun starts; for from_cpp
+    in_place: bool = False  # hvd's too
     from_python: bool = False
     title: str = ""  # that torch_vs_gloo.py has for it, if not the size and "synchronous"
 
@@ -72,6 +74,23 @@ CASES = (
     *(crowded(ranks) for ranks in (4, 8, 16)),
     *(other_collective(name, place) for place in (PINNED_PAIR, Place(ranks=4)) for name in OTHER_COLLECTIVES),
     Case("np=2 pinned, from C++", PINNED_PAIR, (8, 64, KB, 4 * KB), (HVD, HVD_DIRECT, *ALL_MPI), from_cpp=True),
+    Case(
+        "np=2 pinned, MPI's allreduce beneath hvd",
+        PINNED_PAIR,
+        (4 * MB, 16 * MB, 64 * MB),
+        (HVD, MPI_IN_PLACE),
+        from_cpp=True,
+        backend="mpi",
+        in_place=True,
+    ),
+    Case(
+        "np=2 pinned, MPI's messages beneath hvd",
+        PINNED_PAIR,
+        (256 * KB, MB, 4 * MB, 64 * MB),
+        (HVD, *ALL_MPI),
+        from_cpp=True,
+        backend="mpi-messages",
+    ),
     Case("np=2 pinned, small from Python", PINNED_PAIR, (8,), (HVD_AND_GLOO,)),
     Case("np=16, 160 tensors from Python", Place(ranks=16), (1280,), (HVD_AND_GLOO,), tensors=160, title="160 tensors"),
     Case("np=2 pinned, from Python", PINNED_PAIR, (16 * MB,), (HVD_AND_GLOO,)),

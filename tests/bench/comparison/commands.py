@@ -96,12 +96,15 @@ def hvd(launch: Launch) -> list[str]:
 
 
 def hvd_bench(launch: Launch) -> list[str]:
-    place = launch.case.place
-    program = [str(BENCH_PROGRAM), launch.case.collective, *launch.work()]
+    case, place = launch.case, launch.case.place
+    program = [str(BENCH_PROGRAM), case.collective, *launch.work(), *(["--in-place"] if case.in_place else [])]
     if place.pinned:
         cpus = " ".join(map(str, sorted(os.sched_getaffinity(0))))
-        script = f'cpus=({cpus}); exec taskset -c "${{cpus[HVD_LOCAL_RANK % ${{#cpus[@]}}]}}" {shlex.join(program)}'
+        number = "${HVD_LOCAL_RANK:-$OMPI_COMM_WORLD_LOCAL_RANK}"
+        script = f'cpus=({cpus}); exec taskset -c "${{cpus[{number} % ${{#cpus[@]}}]}}" {shlex.join(program)}'
         program = ["bash", "-c", script]
+    if case.backend:
+        return ["mpirun", *mpi_options(place), "-x", f"HVD_CPU_BACKEND={case.backend}", *program]
     return [str(HVDRUN), "-np", str(place.size), *program]
 
 
@@ -113,13 +116,19 @@ def copy(launch: Launch) -> list[str]:
     return hvd(replace(launch, case=replace(launch.case, collective="copy")))
 
 
+def mpi_options(place: Place) -> list[str]:
+    """Of Open MPI's mpirun."""
+    options = ["-np", str(place.size), "--bind-to", "none"]
+    options += ["--allow-run-as-root"] if os.geteuid() == 0 else []
+    if place.size > len(os.sched_getaffinity(0)):
+        options += ["--oversubscribe", "--mca", "mpi_yield_when_idle", "1"]
+    return options
+
+
 def open_mpi(*settings: str, in_place: bool = False) -> Callable[[Launch], list[str]]:
     def command(launch: Launch) -> list[str]:
         place = launch.case.place
-        options = ["-np", str(place.size), "--bind-to", "none", *settings]
-        options += ["--allow-run-as-root"] if os.geteuid() == 0 else []
-        if place.size > len(os.sched_getaffinity(0)):
-            options += ["--oversubscribe", "--mca", "mpi_yield_when_idle", "1"]
+        options = [*mpi_options(place), *settings]
         program = [str(MPI_PROGRAM), *launch.collective(), *(["--in-place"] if in_place else [])]
         if place.hosts == 1:
             return ["mpirun", *options, *program]

@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .cases import CASES, COPY, HVD, MB, Case
+from .cases import CASES, COPY, HVD, MB, MPI, Case
 from .gates import BEST_MPI, FAST_MEMORY, GATES, MACHINE, PEERS, SLOW_MEMORY, WIRE, Gate
 from .limits import BYTES_MOVED, MEMORY_BOUND_GBPS, copied_gbps, copies_needed, wire_time
 from .samples import Samples, Time
@@ -44,7 +44,7 @@ def peer_time(samples: Samples, case: Case, peer: str, size: int) -> Time | None
     if peer == WIRE:
         bound = wire_time(case.place, size)
         return Time(bound, bound) if case.place.hosts > 1 and size >= MB else None
-    if peer == BEST_MPI and len(set(PEERS[peer]) & set(case.contenders)) == 1:  # there is a row for that one
+    if peer == BEST_MPI and set(PEERS[peer]) & set(case.contenders) == {MPI}:  # which has a row of its own
         return None
     return samples.time(case.name, PEERS[peer], size)
 

@@ -35,7 +35,7 @@ rank, size = hvd.rank(), hvd.size()
 assert hvd.local_rank() == rank and hvd.local_size() == size
 assert hvd.cross_rank() == 0 and hvd.cross_size() == 1 and hvd.is_homogeneous()
 assert hvd.global_process_set.rank() == rank and hvd.global_process_set.included()
-assert str(hvd.global_process_set) == f"ProcessSet(process_set_id=0, ranks={list(range(size))})"
+assert str(hvd.global_process_set) == f"ProcessSet(process_set_id=0, ranks={list(range(size))}, mpi_comm=None)"
 
 # Rank 0 leaves while the others wait for it.
 if rank != 0:

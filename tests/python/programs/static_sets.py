@@ -1,8 +1,19 @@
 """Process sets that are given to init."""
 
+import os
+
 import torch
 
 import hvd.torch as hvd
+
+try:
+    hvd.init(process_sets=[[int(os.environ["HVD_RANK"]) % 2]])
+except (hvd.HorovodInternalError, ValueError) as error:  # it is both
+    assert isinstance(error, hvd.HorovodInternalError) and isinstance(error, ValueError), error
+    assert "alike" in str(error), error
+else:
+    raise AssertionError("ranks with different process sets were put up with")
+hvd.shutdown()
 
 evens, odds = hvd.ProcessSet([0, 2]), hvd.ProcessSet([1, 3])
 hvd.init(process_sets=[evens, odds])

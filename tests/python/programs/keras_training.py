@@ -1,0 +1,602 @@
+"""Trains small models with hvd.keras on every rank, on the backend that the environment names, and checks what comes
+out: the ranks' weights are the same, and those of one process that trains on all of the data."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import types
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import hvd.keras as hvd
+from hvd.keras.framework import is_keras_3, keras
+from hvd.keras.reduction import reduction_of
+
+hvd.init()
+RANK, SIZE = hvd.rank(), hvd.size()
+KERAS_3 = is_keras_3(keras.optimizers.Optimizer)
+BACKEND = keras.backend.backend()
+BATCH, BATCHES = 16, 4  # of all ranks together
+
+generator = np.random.default_rng(0)
+X = generator.normal(size=(BATCH * BATCHES, 8)).astype("float32")
+Y = np.tanh(X @ generator.normal(size=(8, 3))).astype("float32")
+
+
+def own(data: np.ndarray) -> np.ndarray:
+    """This rank's part of each batch."""
+    parts = data.reshape(BATCHES, SIZE, BATCH // SIZE, -1)
+    return parts[:, RANK].reshape(-1, data.shape[-1])
+
+
+def make_model(seed: int = 1, dropout: float = 0.0) -> Any:
+    keras.utils.set_random_seed(seed)
+    layers = [
+        keras.layers.Dense(16, activation="tanh"),
+        keras.layers.Dropout(dropout),
+        keras.layers.Dense(3, name="head", dtype="float32"),
+    ]
+    return keras.Sequential([keras.Input((8,)), *layers])
+
+
+def fit(model: Any, alone: bool = False, epochs: int = 2, split: int = 1, **options: Any) -> Any:
+    """`split`: batches come in that many parts."""
+    x, y = (X, Y) if alone else (own(X), own(Y))
+    batch = (BATCH if alone else BATCH // SIZE) // split
+    return model.fit(x, y, batch_size=batch, epochs=epochs, shuffle=False, verbose=0, **options)
+
+
+def weights_of(model: Any) -> list[np.ndarray]:
+    return [np.asarray(weight, dtype="float64") for weight in model.get_weights()]
+
+
+def require_alike(model: Any) -> None:
+    for weights in hvd.allgather_object(weights_of(model)):
+        for here, there in zip(weights_of(model), weights):
+            np.testing.assert_array_equal(here, there)
+
+
+def require_close(model: Any, expected: Any, tolerance: float = 2e-6) -> None:
+    for weight, other in zip(weights_of(model), weights_of(expected)):
+        np.testing.assert_allclose(weight, other, atol=tolerance, rtol=1e-4)
+
+
+def require_raises(error: type[BaseException], part: str, call: Callable[[], object]) -> None:
+    try:
+        call()
+    except error as raised:
+        assert part in str(raised), raised
+    else:
+        raise AssertionError(f"{error.__name__} expected")
+
+
+def optimizers() -> list[Callable[[], Any]]:
+    of = keras.optimizers
+    made = [
+        lambda: of.SGD(0.1, momentum=0.9, nesterov=True),
+        lambda: of.Adam(of.schedules.ExponentialDecay(0.01, 3, 0.7), global_clipnorm=0.5),
+        lambda: of.AdamW(0.01, weight_decay=0.1),
+        lambda: of.RMSprop(0.01, use_ema=True, ema_overwrite_frequency=3),
+    ]
+    if not KERAS_3:
+        made.append(lambda: of.legacy.Adam(0.01))
+    return made
+
+
+def check_training_is_that_of_one_process() -> None:
+    for make in optimizers():
+        model, alone = make_model(), make_model()
+        model.compile(optimizer=hvd.DistributedOptimizer(make()), loss="mse")
+        alone.compile(optimizer=make(), loss="mse")
+        fit(model)
+        fit(alone, alone=True)
+        require_close(model, alone)
+        require_alike(model)
+
+
+def check_eagerly() -> None:
+    model, alone = make_model(), make_model()
+    model.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), loss="mse", run_eagerly=True)
+    alone.compile(optimizer=keras.optimizers.SGD(0.1), loss="mse")
+    fit(model)
+    fit(alone, alone=True)
+    require_close(model, alone)
+
+
+def check_arguments() -> None:
+    """That change what travels, and not what comes out, or by a known factor."""
+    expected = make_model()
+    expected.compile(optimizer=keras.optimizers.SGD(0.1), loss="mse")
+    fit(expected, alone=True)
+    for options, rate in [
+        ({"op": hvd.Sum}, 0.1 / SIZE),
+        ({"gradient_predivide_factor": 2.0}, 0.1),
+        ({"num_groups": 2}, 0.1),
+        ({"groups": 3, "name": "mine", "device_dense": "", "device_sparse": ""}, 0.1),
+        ({"compression": hvd.Compression.fp16}, 0.1),
+        ({"sparse_as_dense": True, "op": hvd.Average}, 0.1),
+    ]:
+        model = make_model()
+        model.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.SGD(rate), **options), loss="mse")
+        fit(model)
+        require_close(model, expected, tolerance=1e-3 if "compression" in options else 2e-6)
+        require_alike(model)
+    model = make_model()
+    groups = [model.layers[0].trainable_variables, model.layers[-1].trainable_variables]
+    model.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), groups=groups), loss="mse")
+    fit(model)
+    require_close(model, expected)
+
+
+def check_passes() -> None:
+    """Twice as many batches of half the size, added up."""
+    for average, rate in [(True, 0.01), (False, 0.005)]:
+        model, alone = make_model(), make_model()
+        optimizer = hvd.DistributedOptimizer(
+            keras.optimizers.SGD(rate, momentum=0.9), backward_passes_per_step=2, average_aggregated_gradients=average
+        )
+        model.compile(optimizer=optimizer, loss="mse")
+        alone.compile(optimizer=keras.optimizers.SGD(0.01, momentum=0.9), loss="mse")
+        fit(model, split=2)
+        fit(alone, alone=True)
+        require_close(model, alone)
+        require_alike(model)
+        assert int(np.asarray(optimizer.iterations)) == 2 * BATCHES, optimizer.iterations
+    if KERAS_3:
+        model = make_model()
+        optimizer = keras.optimizers.SGD(0.01, momentum=0.9, gradient_accumulation_steps=2)
+        model.compile(optimizer=hvd.DistributedOptimizer(optimizer), loss="mse")
+        fit(model, split=2)
+        require_close(model, alone)
+
+
+def check_loss_scaling() -> None:
+    """An overflow on one rank is one on all of them: nobody waits, and nothing is changed."""
+    mixed_precision = keras.config if KERAS_3 else keras.mixed_precision
+    set_policy = mixed_precision.set_dtype_policy if KERAS_3 else mixed_precision.set_global_policy
+    scaling = keras.optimizers.LossScaleOptimizer if KERAS_3 else keras.mixed_precision.LossScaleOptimizer
+    ways: list[Callable[[Any], Any]] = [
+        lambda inner: scaling(hvd.DistributedOptimizer(inner)),
+        lambda inner: hvd.DistributedOptimizer(scaling(inner)),
+        lambda inner: hvd.DistributedOptimizer(inner),  # compile() puts the other one around it
+    ]
+    for way in ways:
+        set_policy("mixed_float16")
+        mixed = make_model()
+        set_policy("float32")
+        optimizer = way(keras.optimizers.SGD(0.1))
+        mixed.compile(optimizer=optimizer, loss="mse")
+        assert type(mixed.optimizer).__name__.startswith("LossScaleOptimizer")
+        x, y = own(X), own(Y)
+        mixed.train_on_batch(x, y)
+        before = weights_of(mixed)
+        scale = scale_of(mixed.optimizer)
+        x = x.copy()
+        x[0, 0] = np.inf if RANK == SIZE - 1 else 1.0
+        mixed.train_on_batch(x, y)
+        for weight, previous in zip(weights_of(mixed), before):
+            np.testing.assert_array_equal(weight, previous)
+        assert scale_of(mixed.optimizer) == scale / 2
+        fit(mixed)
+        require_alike(mixed)
+        assert any((weight != previous).any() for weight, previous in zip(weights_of(mixed), before))
+
+
+def scale_of(optimizer: Any) -> float:
+    return float(np.asarray(optimizer.dynamic_scale if KERAS_3 else optimizer.loss_scale))
+
+
+def check_saving(directory: Path) -> None:
+    def compiled(seed: int = 1) -> Any:
+        model = make_model(seed)
+        loss = keras.losses.MeanSquaredError()
+        model.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.Adam(0.01)), loss=loss)
+        return model
+
+    model, went_on = compiled(), compiled()
+    fit(model)
+    fit(went_on, epochs=3)
+    # The optimizer of Keras 3 does not survive HDF5, whoever has saved it.
+    for suffix in ["keras", "h5"]:
+        path = str(directory / f"model{RANK}.{suffix}")
+        model.save(path)
+        plain, loaded = keras.models.load_model(path), hvd.load_model(path)
+        assert reduction_of(plain.optimizer) is None and reduction_of(loaded.optimizer) is not None
+        assert type(loaded.optimizer).__name__ == "Adam" and isinstance(loaded.optimizer, type(plain.optimizer))
+        require_raises(ValueError, "already", lambda loaded=loaded: hvd.DistributedOptimizer(loaded.optimizer))
+        if suffix == "h5" and KERAS_3:
+            continue
+        # With the state of Adam, and reduced; also where the optimizer was loaded by Keras alone.
+        plain.compile(optimizer=hvd.DistributedOptimizer(plain.optimizer), loss="mse")
+        for other in (loaded, plain):
+            assert int(np.asarray(other.optimizer.iterations)) == 2 * BATCHES
+            fit(other, epochs=1)
+            require_close(other, went_on)
+            require_alike(other)
+
+
+class Doubling(keras.optimizers.SGD):
+    """A class that Keras does not know."""
+
+
+def check_custom_optimizers(directory: Path) -> None:
+    model = make_model()
+    model.compile(optimizer=hvd.DistributedOptimizer(Doubling(0.01)), loss="mse")
+    fit(model, epochs=1)
+    path = str(directory / f"custom{RANK}.keras")
+    model.save(path)
+    loaded = hvd.load_model(path, custom_optimizers=[Doubling], compression=hvd.Compression.fp16)
+    assert isinstance(loaded.optimizer, Doubling) and type(loaded.optimizer) is not Doubling
+    assert isinstance(keras.models.load_model(path, custom_objects={"Doubling": Doubling}).optimizer, Doubling)
+
+
+def check_broadcast() -> None:
+    model = make_model(seed=RANK, dropout=0.5)
+    if KERAS_3:
+        model.add(keras.layers.Dense(3, dtype="bfloat16"))
+    model.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.Adam(0.01)), loss="mse")
+    callback = hvd.callbacks.BroadcastGlobalVariablesCallback(SIZE - 1)
+    fit(model, epochs=1, callbacks=[callback])
+    assert callback.broadcast_done
+    require_alike(model)
+    if KERAS_3:
+        states = [np.asarray(v) for v in model.non_trainable_variables if "seed" in v.path]
+        assert states and all((other[0] == states[0]).all() for other in hvd.allgather_object(states))
+    # The optimizer's state of a rank that has trained alone.
+    if RANK == 0:
+        optimizer = keras.optimizers.Adam(0.01)
+        model.compile(optimizer=optimizer, loss="mse")
+        fit(model, epochs=1)
+    trained = model.optimizer if RANK == 0 else keras.optimizers.Adam(0.01)
+    model.compile(optimizer=hvd.DistributedOptimizer(trained), loss="mse")
+    fit(model, epochs=1, callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0)])
+    require_alike(model)
+    iterations = hvd.allgather_object(int(np.asarray(model.optimizer.iterations)))
+    assert iterations == [2 * BATCHES] * SIZE, iterations
+
+    local = make_model(seed=RANK)
+    local.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.SGD(0.0)), loss="mse")
+    fit(
+        local,
+        epochs=1,
+        callbacks=[
+            hvd.callbacks.BroadcastGlobalVariablesCallback(0, local_variables=local.layers[-1].trainable_variables)
+        ],
+    )
+    everywhere = hvd.allgather_object(weights_of(local))
+    for weights in everywhere[1:]:
+        assert (weights[0] == everywhere[0][0]).all() and (weights[2] != everywhere[0][2]).any()
+
+
+def check_broadcast_of_other_shapes() -> None:
+    if SIZE > 1:
+        variables = [keras.Variable(np.zeros(2 + RANK))] if KERAS_3 else make_model().trainable_variables[RANK:]
+        require_raises(ValueError, "variable", lambda: hvd.broadcast_variables(variables, 0))
+
+
+def check_local_layers() -> None:
+    for late in (False, True):
+        model = make_model()
+        layer = model.layers[-1]
+        optimizer = keras.optimizers.SGD(0.1)
+        if late:
+            optimizer = hvd.DistributedOptimizer(optimizer, scale_local_gradients=False)
+            for variable in layer.trainable_variables:
+                optimizer.register_local_var(variable)
+        else:
+            optimizer = hvd.PartialDistributedOptimizer(optimizer, local_layers=layer)
+        model.compile(optimizer=optimizer, loss="mse")
+        fit(model, epochs=1)
+        everywhere = hvd.allgather_object(weights_of(model))
+        for weights in everywhere[1:]:
+            assert (weights[0] == everywhere[0][0]).all() and (weights[2] != everywhere[0][2]).any()
+
+
+def check_local_layers_of_other_shapes() -> None:
+    """As those of a table that is divided among the ranks."""
+    keras.utils.set_random_seed(RANK)
+    own_layer = keras.layers.Dense(4 + RANK, name="own")
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(6), own_layer, keras.layers.Lambda(first_columns)])
+    optimizer = hvd.PartialDistributedOptimizer(keras.optimizers.Adam(0.01), local_layers=[own_layer])
+    model.compile(optimizer=optimizer, loss="mse")
+    broadcast = hvd.callbacks.BroadcastGlobalVariablesCallback(0, local_variables=own_layer.trainable_variables)
+    fit(model, callbacks=[broadcast])
+    everywhere = hvd.allgather_object(weights_of(model))
+    for rank, weights in enumerate(everywhere):
+        assert (weights[0] == everywhere[0][0]).all() and weights[2].shape == (6, 4 + rank)
+
+
+def first_columns(x: Any) -> Any:
+    return x[:, :3]
+
+
+class Recorder(keras.callbacks.Callback):
+    def __init__(self) -> None:
+        super().__init__()
+        self.rates: list[float] = []
+        self.momenta: list[np.ndarray] = []
+
+    def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
+        self.rates.append(float(np.asarray(self.model.optimizer.learning_rate)))
+
+
+def check_metric_average() -> None:
+    class OwnMetric(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            logs["mine"] = float(RANK)
+            if RANK == 0:
+                logs["of_root"] = 5.0
+
+    model = make_model()
+    model.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), loss="mse", metrics=["mae"])
+    stopping = keras.callbacks.EarlyStopping(monitor="mine", mode="min")
+    history = fit(
+        model,
+        epochs=5,
+        validation_data=(X, Y),
+        callbacks=[OwnMetric(), hvd.callbacks.MetricAverageCallback(), stopping],
+    ).history
+    assert history["mine"] == [(SIZE - 1) / 2] * 2 and history["of_root"] == [5.0] * 2, history
+    assert all(other == history for other in hvd.allgather_object(history))
+
+
+def check_learning_rates() -> None:
+    model = make_model()
+    model.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.SGD(0.1, momentum=0.9)), loss="mse")
+    recorder = Recorder()
+    warmup = hvd.callbacks.LearningRateWarmupCallback(0.1 * SIZE, warmup_epochs=2, verbose=1)
+    later = hvd.callbacks.LearningRateScheduleCallback(0.1 * SIZE, 0.5, start_epoch=2, end_epoch=3)
+    end = hvd.callbacks.LearningRateScheduleCallback(0.1 * SIZE, lambda epoch: 1.0 / epoch, start_epoch=3)
+    history = fit(model, epochs=5, callbacks=[warmup, later, end, recorder]).history
+    steps = 2 * BATCHES
+    expected = [0.1 * (1 + (SIZE - 1) * (step + 1) / steps) for step in range(steps)]
+    expected += [0.05 * SIZE] * BATCHES + [0.1 * SIZE / 3] * BATCHES + [0.1 * SIZE / 4] * BATCHES
+    np.testing.assert_allclose(recorder.rates, expected, rtol=1e-5)
+    np.testing.assert_allclose(history["lr"][-1], 0.1 * SIZE / 4, rtol=1e-5)
+    # Momentum that was gathered at one rate, at another one.
+    slots = [np.asarray(slot).copy() for slot in model.optimizer.momentums]
+    correcting = hvd.callbacks.LearningRateScheduleCallback(1.0, lambda epoch: 0.1 * SIZE / 8)
+    correcting.set_model(model)
+    correcting.on_epoch_begin(0)
+    correcting.on_train_batch_begin(0)
+    for slot, before in zip(model.optimizer.momentums, slots):
+        np.testing.assert_allclose(np.asarray(slot), before / 2, rtol=1e-5)
+    model.compile(optimizer=keras.optimizers.SGD(keras.optimizers.schedules.ExponentialDecay(0.1, 1, 0.9)), loss="mse")
+    require_raises(ValueError, "schedule", lambda: fit(model, callbacks=[warmup]))
+
+
+def check_best_model(directory: Path) -> None:
+    path = directory / f"best{RANK}.{'keras' if KERAS_3 else 'h5'}"
+    model = make_model()
+    model.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), loss="mse")
+    best = hvd.callbacks.BestModelCheckpoint(monitor="loss")
+    require_raises(ValueError, "filepath", lambda: fit(model, callbacks=[best]))
+    best.filepath = str(path)
+    fit(model, callbacks=[hvd.callbacks.MetricAverageCallback(), best])
+    assert path.exists() == (RANK == 0)
+
+
+def check_values() -> None:
+    import hvd as core
+
+    ones = np.ones(2 * SIZE, dtype="float32") * (RANK + 1)
+    total = SIZE * (SIZE + 1) / 2
+    assert np.allclose(hvd.allreduce(ones, average=False), total) and isinstance(hvd.allreduce(ones), np.ndarray)
+    assert np.allclose(hvd.allreduce(ones, average=True), total / SIZE)
+    assert np.allclose(hvd.allreduce(ones, "named", True, op=hvd.Max, prescale_factor=2.0), 2 * SIZE)
+    assert float(hvd.allreduce(float(RANK), op=hvd.Sum)) == total - SIZE
+    assert hvd.allgather(np.array([RANK])).tolist() == list(range(SIZE))
+    assert hvd.broadcast(np.array([RANK], dtype="int64"), SIZE - 1).tolist() == [SIZE - 1]
+    assert np.allclose(hvd.reducescatter(ones, op=hvd.Sum), [total, total])
+    if KERAS_3:
+        tensor = hvd.allreduce(keras.ops.convert_to_tensor(ones), op=hvd.Sum)
+        assert keras.ops.is_tensor(tensor) and np.allclose(keras.ops.convert_to_numpy(tensor), total)
+    assert hvd.broadcast_object({"rank": RANK}, 0) == {"rank": 0}
+    assert core.size() == SIZE and hvd.ProcessSet is core.ProcessSet
+    require_raises(RuntimeError, "BroadcastGlobalVariablesCallback", lambda: hvd.broadcast_global_variables(0))
+
+
+def check_errors() -> None:
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1))
+    other = optimizer.from_config(optimizer.get_config())
+    assert type(other) is optimizer.__class__ and reduction_of(hvd.DistributedOptimizer(other)) is not None
+    assert type(optimizer).__name__ == "SGD" and isinstance(optimizer, keras.optimizers.SGD)
+    require_raises(ValueError, "already", lambda: hvd.DistributedOptimizer(optimizer))
+    require_raises(ValueError, "optimizer of Keras", lambda: hvd.DistributedOptimizer("sgd"))
+    for options, part in [
+        ({"op": 17}, "op is"),
+        ({"op": hvd.Sum, "gradient_predivide_factor": 2.0}, "op=Average"),
+        ({"backward_passes_per_step": 0}, "backward_passes_per_step"),
+        ({"process_set": hvd.ProcessSet([0])}, "not registered"),
+    ]:
+        make = lambda options=options: hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), **options)  # noqa: E731
+        require_raises(ValueError, part, make)
+
+
+def check_process_set() -> None:
+    if SIZE == 1:
+        return
+    members = [0, 1] if SIZE > 2 else [0]
+    process_set = hvd.add_process_set(members)
+    model = make_model()
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), process_set=process_set)
+    model.compile(optimizer=optimizer, loss="mse")
+    fit(model, epochs=1)
+    everywhere = hvd.allgather_object(weights_of(model))
+    for rank, weights in enumerate(everywhere):
+        assert (weights[0] == everywhere[0][0]).all() == (rank in members)
+    hvd.remove_process_set(process_set)
+
+
+def check_elastic() -> None:
+    model = make_model(seed=RANK)
+    model.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.Adam(0.01)), loss="mse")
+    state = hvd.elastic.KerasState(model, epoch=0, batch=0)
+    broken = []
+
+    class Breaking(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
+            if state.epoch == 1 and batch == 2 and not broken:
+                broken.append(weights_of(model))
+                raise hvd.HorovodInternalError("as if a rank was lost")
+
+    @hvd.elastic.run
+    def train(state: Any) -> None:
+        require_alike(model)
+        if broken:
+            assert state.epoch == 1 and int(np.asarray(model.optimizer.iterations)) == BATCHES
+        fit(
+            model,
+            epochs=3 - state.epoch,
+            callbacks=[
+                Breaking(),
+                hvd.elastic.UpdateBatchStateCallback(state),
+                hvd.elastic.UpdateEpochStateCallback(state),
+                hvd.elastic.CommitStateCallback(state, batches_per_commit=BATCHES),
+            ],
+        )
+
+    train(state)
+    assert broken and state.epoch == 3 and state.batch == 0
+    assert int(np.asarray(model.optimizer.iterations)) == 3 * BATCHES
+    require_alike(model)
+
+
+def check_embedding() -> None:
+    """Gradients of some rows only."""
+    for dense in (False, True):
+        models = []
+        for alone in (False, True):
+            keras.utils.set_random_seed(1)
+            model = keras.Sequential([keras.Input((8,)), keras.layers.Embedding(20, 3), keras.layers.Flatten()])
+            model.add(keras.layers.Dense(3))
+            optimizer = keras.optimizers.SGD(0.1)
+            if not alone:
+                optimizer = hvd.DistributedOptimizer(optimizer, sparse_as_dense=dense)
+            model.compile(optimizer=optimizer, loss="mse")
+            x, y = np.abs(X * 5).astype("int32"), Y
+            if not alone:
+                x, y = own(x), own(y)
+            model.fit(x, y, batch_size=BATCH if alone else BATCH // SIZE, epochs=2, shuffle=False, verbose=0)
+            models.append(model)
+        require_close(*models)
+        require_alike(models[0])
+
+
+def check_loop_of_ones_own() -> None:
+    if BACKEND != "tensorflow":
+        return
+    import tensorflow as tf
+
+    for passes in (1, 2):
+        model = make_model()
+        optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.01), backward_passes_per_step=passes)
+
+        @tf.function
+        def step(x: Any, y: Any, model: Any = model, optimizer: Any = optimizer) -> None:
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean((model(x) - y) ** 2)
+            optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
+
+        for _ in range(2 * passes):
+            step(own(X), own(Y))
+        assert int(np.asarray(optimizer.iterations)) == 2
+        require_alike(model)
+
+
+def check_alone() -> None:
+    """Who is alone reduces nothing."""
+    model = make_model()
+    model.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), loss="mse")
+    before = hvd.metrics()
+    fit(model, epochs=1)
+    assert (hvd.metrics(since=before)["operations"] == 0) == (SIZE == 1)
+
+
+def check_jit_compile() -> None:
+    """As on a machine with a GPU, where Keras 3 has XLA compile whatever a model's layers allow."""
+    if BACKEND == "torch":
+        compile_for_torch()
+        return
+    import tensorflow as tf
+
+    if KERAS_3:
+        tf.config.list_physical_devices = lambda *_: [types.SimpleNamespace(device_type="GPU")]
+        before = make_model()
+        before.compile(optimizer="sgd", loss="mse")
+        assert before.jit_compile
+    for options, warns in [({}, False), ({"jit_compile": True}, True), ({"jit_compile": True}, False)]:
+        model = make_model()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            model.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), loss="mse", **options)
+            fit(model, epochs=1)
+        assert not model.jit_compile
+        assert any("hvd" in str(each.message) for each in caught) == warns, (options, warns, *map(str, caught))
+    plain = make_model()
+    plain.compile(optimizer="sgd", loss="mse", jit_compile=True)
+    assert plain.jit_compile
+
+    if SIZE > 1 and KERAS_3:
+        variable, optimizer = keras.Variable(1.0), hvd.DistributedOptimizer(keras.optimizers.SGD(0.1))
+        optimizer.build([variable])
+        compiled = tf.function(lambda: optimizer.apply([tf.constant(1.0)], [variable]), jit_compile=True)
+        require_raises(ValueError, "jit_compile", compiled)
+
+    class OfTwo(keras.Model):
+        """Keeps its optimizer to itself."""
+
+        def __init__(self, inner: Any) -> None:
+            super().__init__()
+            self.inner = inner
+
+        def compile(self, its_optimizer: Any) -> None:
+            super().compile(jit_compile=True)
+            self.its_optimizer = its_optimizer
+
+        def train_step(self, data: Any) -> dict[str, Any]:
+            x, y = data
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean((self.inner(x) - y) ** 2)
+            variables = self.inner.trainable_variables
+            self.its_optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))
+            return {"loss": loss}
+
+    model = OfTwo(make_model())
+    model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)))
+    fit(model, epochs=1)
+    require_alike(model.inner)
+
+
+def compile_for_torch() -> None:
+    """The training step is compiled, up to the reduction and from there on. Without a compiler for C++."""
+    import functools
+
+    import torch
+
+    compiling = torch.compile
+    torch.compile = functools.partial(compiling, backend="eager")
+    model, alone = make_model(), make_model()
+    model.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), loss="mse", jit_compile=True)
+    alone.compile(optimizer=keras.optimizers.SGD(0.1), loss="mse")
+    fit(model, epochs=1)
+    fit(alone, alone=True, epochs=1)
+    torch.compile = compiling
+    assert model.jit_compile
+    require_close(model, alone)
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as name:
+        for check, function in list(globals().items()):
+            if check.startswith("check_") and (len(sys.argv) == 1 or check in sys.argv[1:]):
+                takes_directory = function.__code__.co_argcount
+                function(Path(hvd.broadcast_object(name))) if takes_directory else function()
+                if RANK == 0:
+                    print("passed:", check, flush=True)
+        hvd.allreduce(0.0)  # the directory is rank 0's

@@ -1,0 +1,275 @@
+"""Elastic states, samplers, and the loop around them: within one process, and on ranks that fail together."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import hvd.torch as hvd
+from hvd import elastic
+from hvd.exceptions import HorovodInternalError, HorovodVersionMismatchError, HostsUpdatedInterrupt
+from hvd.torch.elastic import ElasticSampler, ModelStateHandler, StateHandler, TorchState
+
+
+def object_state(**values) -> elastic.ObjectState:
+    return elastic.ObjectState(bcast_object=lambda given: given, get_rank=lambda: 0, **values)
+
+
+def test_objects_are_saved_and_restored():
+    state = object_state(epoch=1, history=[1])
+    state.epoch, state.history = 2, [1, 2]
+    state.history.append(3)
+    state.restore()
+    assert (state.epoch, state.history) == (1, [1])
+    state.epoch = 3
+    state.history.append(2)
+    state.commit()
+    state.epoch = 4
+    state.history.append(4)
+    for _ in range(2):
+        state.restore()
+        assert (state.epoch, state.history) == (3, [1, 2])
+        state.history.append(5)
+
+
+def test_objects_come_from_the_root():
+    state = elastic.ObjectState(lambda _: {"epoch": 7}, lambda: 1, epoch=1)
+    state.sync()
+    assert state.epoch == 7
+    state.epoch = 8
+    state.restore()
+    assert state.epoch == 7
+
+
+@pytest.mark.parametrize(
+    "updates, skip_sync",
+    [
+        ([(1, elastic.HOSTS_REMOVED)], True),
+        ([(1, elastic.HOSTS_ADDED)], False),
+        ([(1, elastic.HOSTS_REMOVED), (2, elastic.HOSTS_ADDED)], False),
+        ([(1, elastic.HOSTS_REMOVED), (1, elastic.HOSTS_ADDED)], True),  # the second is no later one
+    ],
+)
+def test_updates_of_hosts_interrupt(updates, skip_sync):
+    state = object_state(epoch=1)
+    state.commit()
+    for update in updates:
+        state.on_hosts_updated(*update)
+    state.epoch = 2
+    with pytest.raises(HostsUpdatedInterrupt) as interrupt:
+        state.commit()
+    assert interrupt.value.skip_sync is skip_sync
+    state.epoch = 3
+    state.restore()
+    assert state.epoch == 2
+    state.commit()
+    state.on_hosts_updated(3, elastic.HOSTS_ADDED)
+    state.on_reset()
+    state.check_host_updates()
+
+
+class Recorded(elastic.State):
+    def __init__(self) -> None:
+        super().__init__(lambda given: given, lambda: 0)
+        self.calls: list[str] = []
+        for name in ("sync", "restore", "save", "reset"):
+            setattr(self, name, lambda name=name: self.calls.append(name))
+
+
+@pytest.mark.parametrize(
+    "error, expected",
+    [
+        (HorovodInternalError("lost"), ["sync", "restore", "shutdown and init", "reset", "callback", "sync"]),
+        (HostsUpdatedInterrupt(False), ["sync", "shutdown and init", "reset", "callback", "sync"]),
+        (HostsUpdatedInterrupt(True), ["sync", "shutdown and init", "reset", "callback"]),
+    ],
+    ids=["failure", "added", "removed"],
+)
+def test_the_loop(error, expected):
+    state, errors = Recorded(), [error]
+    state.register_reset_callbacks([lambda: state.calls.append("callback")])
+
+    def train(given, number, *, more):
+        """Trains."""
+        assert given is state
+        if errors:
+            raise errors.pop()
+        return number + more
+
+    run = elastic.run_fn(train, lambda: state.calls.append("shutdown and init"))
+    assert run(state, 1, more=2) == 3
+    assert state.calls == expected and run.__name__ == "train" and run.__doc__ == "Trains."
+
+
+def test_other_exceptions_leave_the_loop():
+    with pytest.raises(KeyError):
+        elastic.run_fn(lambda state: {}["a"], lambda: None)(Recorded())
+
+
+def test_exceptions():
+    assert issubclass(HostsUpdatedInterrupt, RuntimeError) and not issubclass(
+        HostsUpdatedInterrupt, HorovodInternalError
+    )
+    error = HorovodVersionMismatchError("torch", "1.0", "2.0")
+    assert isinstance(error, ImportError)
+    assert (error.name, error.version, error.installed_version) == ("torch", "1.0", "2.0")
+
+
+def make_model(value: float) -> nn.Module:
+    model = nn.Linear(2, 1)
+    with torch.no_grad():
+        model.weight.fill_(value), model.bias.fill_(value)
+    return model
+
+
+def train_step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    optimizer.zero_grad()
+    model(torch.ones(3, 2)).sum().backward()
+    optimizer.step()
+
+
+def values_of(state: TorchState) -> object:
+    return copy.deepcopy((state.model.state_dict(), repr(state.optimizer.state_dict()), state.batch))
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("wrapped", [False, True], ids=["plain", "distributed"])
+def test_torch_state(wrapped):
+    model = make_model(float(hvd.rank()))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1 * (hvd.rank() + 1))
+    if wrapped:
+        optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
+    state = TorchState(model=model, optimizer=optimizer, batch=20 + hvd.rank(), epoch=hvd.rank())
+    assert state.model is model and state.optimizer is optimizer
+    state.sync()
+    assert (state.batch, state.epoch) == (20, 0) and model.weight.tolist() == [[0.0, 0.0]]
+    assert optimizer.param_groups[0]["lr"] == 0.1
+    committed = values_of(state)
+    train_step(model, optimizer)
+    state.batch = 21
+    state.restore()
+    assert repr(values_of(state)) == repr(committed)
+    train_step(model, optimizer)
+    state.batch = 22
+    state.commit()
+    committed = values_of(state)
+    for _ in range(2):
+        train_step(model, optimizer)
+        state.restore()
+        assert repr(values_of(state)) == repr(committed)
+    assert state.batch == 22
+    state.model = make_model(5.0 + hvd.rank())
+    state.sync()
+    assert state.model.weight.tolist() == [[5.0, 5.0]]
+
+
+@pytest.mark.ranks(2)
+def test_ranks_that_fail_together_go_on_from_the_last_commit():
+    model = make_model(0.0)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
+    state = hvd.elastic.TorchState(model, optimizer, batch=0)
+    resets, failed_at = [], []
+    state.register_reset_callbacks([lambda: resets.append(state.batch)])
+
+    @hvd.elastic.run
+    def train(state):
+        for batch in range(state.batch, 6):
+            state.batch = batch
+            train_step(state.model, state.optimizer)
+            if state.batch == 1 and not failed_at:
+                state.commit()
+            if state.batch == 3 and not failed_at:
+                failed_at.append(3)
+                with state.optimizer.no_sync():
+                    state.model(torch.ones(1, 2)).sum().backward()
+                hvd.allreduce(torch.ones(2 + hvd.rank()), name="of different shapes")
+        return state.batch
+
+    assert train(state) == 5 and resets == [1] and failed_at == [3]
+    # Committed within batch 1, so that this one was made twice.
+    assert model.weight.tolist() == [[pytest.approx(-0.3 * 7)] * 2]
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("number", [0, 1, 22, 24])
+def test_sampler(number, shuffle):
+    sampler = ElasticSampler(range(number), shuffle=shuffle, seed=3)
+    size = hvd.size()
+
+    def everybodys() -> list[int]:
+        return [index for part in zip(*hvd.allgather_object(list(sampler))) for index in part]
+
+    def check(expected_number: int) -> list[int]:
+        indices = everybodys()
+        each = -(-expected_number // size)
+        assert len(sampler) == each and len(indices) == each * size and len(set(indices)) == expected_number
+        return indices[:expected_number]
+
+    first = check(number)
+    assert first == everybodys()[:number] and sorted(first) == list(range(number))
+    assert shuffle or first == list(range(number))
+    sampler.record_batch(0, 2)
+    sampler.record_batch(1, 2)
+    assert sampler.state_dict() == {"epoch": 0, "processed_num": 4 * size}
+    sampler.reset()
+    left = check(max(0, number - 4 * size))
+    assert left == first[4 * size :]
+    other = ElasticSampler(range(number), shuffle=shuffle, seed=3)
+    other.load_state_dict(sampler.state_dict())
+    assert list(other) == list(sampler)
+    sampler.set_epoch(1)
+    second = check(number)
+    assert sampler.state_dict() == {"epoch": 1, "processed_num": 0}
+    assert (second != first) == (shuffle and number > 1)
+
+
+@pytest.mark.ranks
+def test_a_state_with_a_sampler():
+    sampler = ElasticSampler(range(24), shuffle=False)
+    state = TorchState(sampler=sampler, epoch=0)
+    assert state.model is None and state.optimizer is None
+    sampler.record_batch(0, 2)
+    state.commit()
+    sampler.record_batch(1, 2)
+    state.restore()
+    assert sampler.processed_num == 2 * hvd.size()
+    if hvd.rank() == 0:
+        sampler.record_batch(1, 2)
+    state.sync()
+    assert sampler.processed_num == 4 * hvd.size()
+    assert len(sampler) == -(-(24 - 4 * hvd.size()) // hvd.size())
+    state.on_reset()
+    assert len(list(torch.utils.data.DataLoader(range(24), sampler=sampler, batch_size=2))) == -(-len(sampler) // 2)
+
+
+@pytest.mark.ranks(1)
+def test_handlers_of_ones_own():
+    class Counter:
+        count = 0
+
+    class CounterHandler(StateHandler):
+        def save(self) -> None:
+            self.saved = self.value.count
+
+        def restore(self) -> None:
+            self.value.count = self.saved
+
+        def sync(self) -> None:
+            self.save()
+
+    registry = hvd.elastic.get_handler_registry()
+    assert (nn.Module, ModelStateHandler) in registry
+    hvd.elastic.set_handler_registry([*registry, (Counter, CounterHandler)])
+    try:
+        counter = Counter()
+        state = TorchState(counter=counter)
+        state.save()
+        counter.count = 5
+        state.restore()
+        assert counter.count == 0 and state.counter is counter
+    finally:
+        hvd.elastic.set_handler_registry(registry)

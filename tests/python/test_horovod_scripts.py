@@ -1,0 +1,94 @@
+"""Scripts written for Horovod, started as their users start them; and horovod.run."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import shutil
+import sys
+
+import pytest
+
+import horovod
+from launching import PROGRAMS, hvdrun, run_command, run_job
+
+LAUNCHERS = {
+    "horovodrun": [sys.executable, "-m", "horovod.runner.launch"],
+    "horovodrun --mpi": [sys.executable, "-m", "horovod.runner.launch", "--mpi"],
+    "hvdrun": [hvdrun()],
+    "mpirun": ["mpirun", "--allow-run-as-root", "--oversubscribe"],
+}
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_a_training_script_runs_unchanged(launcher):
+    if "mpi" in launcher and shutil.which("mpirun") is None:
+        pytest.skip("there is no mpirun")
+    command = [*LAUNCHERS[launcher], "-np", "2", sys.executable, str(PROGRAMS / "horovod_training.py")]
+    job = run_command([*command, "--fp16-allreduce"], {"OMP_NUM_THREADS": "1"})
+    assert job.returncode == 0, job.output
+    # mpirun may put two ranks' words on one line.
+    assert sorted(re.findall(r"rank \d of 2 is fine", job.output)) == ["rank 0 of 2 is fine", "rank 1 of 2 is fine"]
+
+
+def place(offset: int) -> tuple[int, int, str]:
+    import hvd
+
+    hvd.init()
+    return hvd.rank() + offset, hvd.size(), os.environ.get("HVD_START_TIMEOUT", "")
+
+
+def test_run():
+    assert horovod.run(place, (10,), num_proc=2, start_timeout=9) == [(10, 2, "9"), (11, 2, "9")]
+    assert horovod.run(place, kwargs={"offset": 0}) == [(0, 1, "")]
+
+
+def test_run_takes_what_horovods_takes():
+    wanted = (
+        "func args kwargs num_proc min_num_proc max_num_proc slots reset_limit cooldown_range hosts hostfile "
+        "host_discovery_script start_timeout ssh_port ssh_identity_file disable_cache output_filename verbose use_gloo "
+        "use_mpi mpi_args network_interface network_interfaces executable np min_np max_np"
+    )
+    parameters = inspect.signature(horovod.run).parameters
+    assert [*parameters] == wanted.split()
+    assert parameters["num_proc"].default == 1 and parameters["args"].default == ()
+
+
+def test_run_with_options(tmp_path):
+    with pytest.warns(UserWarning, match="--ssh-port has no effect"):
+        results = horovod.run(
+            place, (0,), num_proc=1, hosts="localhost:2", use_gloo=True, output_filename=str(tmp_path), ssh_port=22
+        )
+    assert results == [(0, 1, "")]
+    assert (tmp_path / "rank.0" / "stdout").exists()
+
+
+def test_run_with_older_names():
+    with pytest.warns(DeprecationWarning, match="num_proc"):
+        assert len(horovod.run(place, (0,), np=2)) == 2
+
+
+@pytest.mark.skipif(shutil.which("mpirun") is None, reason="there is no mpirun")
+def test_run_with_mpi():
+    assert [rank for rank, *_ in horovod.run(place, (0,), num_proc=2, use_mpi=True)] == [0, 1]
+
+
+def test_run_raises_what_the_function_raises():
+    def fail():
+        raise LookupError("nothing there")
+
+    with pytest.raises(RuntimeError, match=r"rank [01] of 2 failed:[^$]*nothing there") as raised:
+        horovod.run(fail, num_proc=2)
+    assert isinstance(raised.value.__cause__, LookupError)
+
+
+def test_run_refuses_what_it_cannot_do():
+    with pytest.raises(ValueError, match="host-discovery-script"):
+        horovod.run(place, (0,), num_proc=2, host_discovery_script="hosts.sh")
+
+
+def test_only_allreduces_go_on_without_ranks_that_have_joined():
+    job = run_job(2, [str(PROGRAMS / "horovod_joined.py")])
+    assert job.returncode == 0, job.output
+    assert all(f"rank {rank} is done" in job.output for rank in range(2))

@@ -1,0 +1,172 @@
+"""Linear scaling with warm-up: the rates themselves, and that PyTorch and Keras get the same ones."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+
+import numpy
+import pytest
+import torch
+
+import hvd.torch as hvd
+from hvd.learning_rate import LinearScaling
+from launching import ROOT, run_job
+
+
+def halved_every_ten(step):
+    return 0.5 ** (step // 10)
+
+
+# rate, warmup_steps, factor; and the rates that it has after how many steps
+TABLE = [
+    ((0.1, 4, 3), {0: 0.1, 1: 0.15, 2: 0.2, 3: 0.25, 4: 0.3, 5: 0.3, 10**9: 0.3}),
+    ((0.1, 0, 3), {0: 0.3, 1: 0.3, 7: 0.3}),
+    ((0.1, 4, 1), {0: 0.1, 3: 0.1, 4: 0.1, 100: 0.1}),
+    ((0.4, 2, 0.5), {0: 0.4, 1: 0.3, 2: 0.2, 3: 0.2}),
+    ((1.0, 2.5, 2), {0: 1.0, 1: 1.4, 2: 1.8, 3: 2.0}),
+    ((halved_every_ten, 4, 3), {0: 1.0, 2: 2.0, 4: 3.0, 9: 3.0, 10: 1.5, 25: 0.75}),
+    ((halved_every_ten, 20, 3), {0: 1.0, 10: 1.0, 20: 0.75, 30: 0.375}),
+]
+
+
+@pytest.mark.parametrize("arguments, rates", TABLE)
+def test_rates(arguments, rates):
+    schedule = LinearScaling(*arguments)
+    assert [schedule(step) for step in rates] == pytest.approx(list(rates.values()), rel=1e-12)
+
+
+@pytest.mark.parametrize("arguments, rates", TABLE)
+@pytest.mark.parametrize("dtype", ["int32", "uint64", "float64"])
+def test_rates_of_arrays_of_steps(arguments, rates, dtype):
+    calculated = LinearScaling(*arguments)(numpy.array(list(rates), dtype))
+    assert calculated == pytest.approx(numpy.array(list(rates.values())), rel=1e-12)
+
+
+def test_rates_are_exact_at_both_ends():
+    schedule = LinearScaling(0.1, 1000, 8)
+    assert schedule(0) == 0.1 and schedule(1000) == schedule(123456789) == 0.8
+
+
+def test_it_does_not_branch_on_the_step():
+    """As the tracers of JAX, and the symbolic tensors of TensorFlow, do not say whether they are true."""
+
+    class Traced:
+        def __init__(self, value):
+            self.value = value
+
+        def __bool__(self):
+            raise AssertionError("asked whether it is true")
+
+        def __abs__(self):
+            return Traced(abs(self.value))
+
+        def __rsub__(self, other):
+            assert isinstance(self.value, float)  # TensorFlow's integers take no part in floating point
+            return Traced(other - self.value)
+
+        def __add__(self, other):
+            return Traced(self.value + other.value)
+
+        def __mul__(self, other):
+            return Traced(self.value * other)
+
+        def __truediv__(self, other):
+            return Traced(self.value / other)
+
+        __rmul__ = __mul__
+
+    schedule = LinearScaling(0.1, 4, 3)
+    assert [schedule(Traced(step)).value for step in (0, 2, 9)] == pytest.approx([0.1, 0.2, 0.3])
+
+
+def test_it_can_be_pickled():
+    schedule = LinearScaling(halved_every_ten, 4, 3)
+    assert pickle.loads(pickle.dumps(schedule)) == schedule
+
+
+@pytest.mark.parametrize("arguments", [(0.1, 0, 0), (0.1, 0, -2), (0.1, -1, 2), (0.1, 0, float("nan"))])
+def test_what_makes_no_sense_is_refused(arguments):
+    with pytest.raises(ValueError, match="cannot"):
+        LinearScaling(*arguments)
+
+
+def test_without_a_factor_it_needs_the_job():
+    program = (
+        "import hvd.learning_rate, sys\ntry: hvd.learning_rate.LinearScaling(0.1)\nexcept ValueError as e: print(e)"
+    )
+    program += "\nprint(sorted({'torch', 'numpy', 'keras', 'tensorflow', 'jax'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "init" in done.stdout and done.stdout.endswith("[]\n")
+
+
+# PyTorch
+
+
+def two_groups(rates):
+    weights = [torch.nn.Parameter(torch.ones(1)) for _ in rates]
+    return torch.optim.SGD([{"params": [weight], "lr": rate} for weight, rate in zip(weights, rates)])
+
+
+def rates_of(optimizer, scheduler, steps):
+    rates = []
+    for _ in range(steps):
+        rates.append([group["lr"] for group in optimizer.param_groups])
+        optimizer.step()
+        scheduler.step()
+    return rates
+
+
+@pytest.mark.parametrize("decay", [None, halved_every_ten])
+def test_scheduler_of_torch(decay):
+    optimizer = two_groups([0.1, 0.02])
+    scheduler = hvd.LinearScalingLR(optimizer, warmup_steps=4, decay=decay, factor=3)
+    wanted = [[LinearScaling(decay or 1.0, 4, 3)(step) * rate for rate in (0.1, 0.02)] for step in range(25)]
+    assert rates_of(optimizer, scheduler, 25) == [pytest.approx(rates) for rates in wanted]
+
+
+def test_a_scheduler_of_torch_goes_on_with_its_own_factor():
+    optimizer = two_groups([0.1])
+    scheduler = hvd.LinearScalingLR(optimizer, warmup_steps=4, factor=2, decay=lambda step: 1.0)
+    rates_of(optimizer, scheduler, 10)
+    saved = pickle.dumps((optimizer.state_dict(), scheduler.state_dict()))
+
+    optimizer = two_groups([0.1])
+    scheduler = hvd.LinearScalingLR(optimizer, warmup_steps=4, factor=5)
+    optimizer_state, scheduler_state = pickle.loads(saved)
+    optimizer.load_state_dict(optimizer_state)
+    scheduler.load_state_dict(scheduler_state)
+    assert scheduler.last_epoch == 10
+    assert rates_of(optimizer, scheduler, 3) == [pytest.approx([rate]) for rate in (0.2, 0.5, 0.5)]
+
+
+@pytest.mark.ranks(2)
+def test_the_factor_is_the_number_of_ranks():
+    assert LinearScaling(0.1, 4)(4) == pytest.approx(0.1 * hvd.size())
+    weight = torch.nn.Parameter(torch.ones(1))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=[("weight", weight)])
+    scheduler = hvd.LinearScalingLR(optimizer, warmup_steps=2)
+    rates = []
+    for _ in range(4):
+        before = weight.item()
+        weight.sum().backward()
+        optimizer.step()
+        scheduler.step()
+        optimizer.zero_grad()
+        rates.append(before - weight.item())
+    scale = hvd.size()
+    assert rates == pytest.approx([0.1, 0.1 * (1 + scale) / 2, 0.1 * scale, 0.1 * scale], abs=1e-6)
+
+
+# Keras: a process of its own for each backend, which Keras chooses when it is imported
+
+
+@pytest.mark.parametrize("backend", ["torch", "tensorflow"])
+def test_schedule_of_keras(backend):
+    pytest.importorskip("keras", reason="Keras is not installed")
+    program = str(ROOT / "tests" / "python" / "programs" / "keras_schedule.py")
+    environment = {"KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "2", "OMP_NUM_THREADS": "1"}
+    job = run_job(1, [program], environment)
+    assert job.returncode == 0 and "every rate is as it should be" in job.output, job.output

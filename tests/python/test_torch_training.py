@@ -1,0 +1,387 @@
+"""DistributedOptimizer in training loops as DDP users write them: clipping, mixed precision, no_sync, sparse gradients,
+gradients in shared memory, several optimizers. All against one process with all ranks' data."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import hvd.torch as hvd
+
+pytestmark = pytest.mark.ranks
+
+PER_RANK = 6
+
+
+def make_model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 2)).double()
+
+
+def batch(step: int, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(step)
+    return torch.randn(rows, 5, generator=generator).double(), torch.randn(rows, 2, generator=generator).double()
+
+
+def loss_of(model: nn.Module, step: int, of_all: bool) -> torch.Tensor:
+    inputs, targets = batch(step, PER_RANK * hvd.size())
+    if not of_all:
+        inputs, targets = inputs[hvd.rank() :: hvd.size()], targets[hvd.rank() :: hvd.size()]
+    return (model(inputs) - targets).square().mean()
+
+
+def assert_same_training(train, make=make_model, **options) -> None:
+    """`train(model, optimizer, of_all)` leads to the same parameters on the ranks' shares as on everything."""
+    together, alone = make(), make()
+    optimizer = torch.optim.SGD(together.parameters(), lr=0.1, momentum=0.9)
+    train(together, hvd.DistributedOptimizer(optimizer, together.named_parameters(), **options), False)
+    train(alone, torch.optim.SGD(alone.parameters(), lr=0.1, momentum=0.9), True)
+    for parameter, expected in zip(together.parameters(), alone.parameters()):
+        torch.testing.assert_close(parameter, expected, rtol=1e-9, atol=1e-11)
+
+
+VARIANTS = [{}, {"gradient_as_bucket_view": True}, {"num_groups": 2}, {"gradient_as_bucket_view": True, "groups": 1}]
+
+
+@pytest.mark.parametrize("options", VARIANTS, ids=str)
+def test_clipping(options):
+    def train(model, optimizer, of_all):
+        for step in range(3):
+            optimizer.zero_grad()
+            loss_of(model, step, of_all).backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 0.05)
+            optimizer.step()
+
+    assert_same_training(train, **options)
+
+
+@pytest.mark.parametrize("options", VARIANTS, ids=str)
+def test_grad_scaler(options):
+    """One rank's gradients overflow in step 1: no rank makes that step, and all lower their scales."""
+
+    def train(model, optimizer, of_all):
+        scaler = torch.amp.GradScaler("cpu", init_scale=2.0**4, growth_interval=2)
+        for step in range(5):
+            optimizer.zero_grad()
+            loss = loss_of(model, step, of_all)
+            overflows = step == 1 and (of_all or hvd.rank() == hvd.size() - 1)
+            scaler.scale(loss * (float("inf") if overflows else 1)).backward()
+            if step > 2:
+                scaler.unscale_(optimizer)
+                nn.utils.clip_grad_norm_(model.parameters(), 0.05)
+            scaler.step(optimizer)
+            scaler.update()
+        assert scaler.get_scale() == 2.0**4
+
+    assert_same_training(train, **options)
+
+
+@pytest.mark.parametrize("options", [{}, {"gradient_as_bucket_view": True}, {"backward_passes_per_step": 2}], ids=str)
+def test_no_sync(options):
+    passes = options.get("backward_passes_per_step", 1)
+
+    def train(model, optimizer, of_all):
+        for step in range(3):
+            optimizer.zero_grad()
+            if of_all:
+                sum(loss_of(model, 10 * step + part, True) for part in range(2 + passes)).backward()
+            else:
+                with optimizer.no_sync():
+                    for part in range(2):
+                        loss_of(model, 10 * step + part, False).backward()
+                for part in range(passes):
+                    loss_of(model, 10 * step + 2 + part, False).backward()
+            optimizer.step()
+
+    assert_same_training(train, **options)
+
+
+def test_gradients_within_no_sync_are_local():
+    model = make_model()
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
+    with optimizer.no_sync():
+        loss_of(model, 0, False).backward()
+    gradients = hvd.allgather(model[0].weight.grad.unsqueeze(0))
+    if hvd.size() > 1:
+        assert not torch.equal(gradients[0], gradients[1])
+    optimizer.zero_grad()
+    loss_of(model, 0, False).backward()
+    gradients = hvd.allgather(model[0].weight.grad.unsqueeze(0))
+    assert all(torch.equal(gradients[0], gradient) for gradient in gradients)
+    optimizer.step()
+
+
+def test_an_incomplete_last_window():
+    def train(model, optimizer, of_all):
+        loss_of(model, 0, of_all).backward()
+        loss_of(model, 1, of_all).backward()
+        optimizer.step()  # of three
+        optimizer.zero_grad()
+        for step in range(3):
+            loss_of(model, step, of_all).backward()
+        optimizer.step()
+
+    assert_same_training(train, backward_passes_per_step=3)
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_each_rank_misses_other_parameters(wait):
+    """Experts, of which each rank uses one: gradients are clipped, and a loss is averaged, before the step."""
+
+    def experts():
+        return nn.ModuleList(make_model() for _ in range(hvd.size() + 1))  # nobody uses the last one
+
+    model, alone = experts(), experts()
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters(), wait_in_backward=wait
+    )
+    plain = torch.optim.SGD(alone.parameters(), lr=0.1)
+    for step in range(4):
+        optimizer.zero_grad()
+        expert = (hvd.rank() + step // 2) % hvd.size()
+        loss = loss_of(model[expert], step, False)
+        loss.backward()
+        hvd.allreduce(loss.detach(), name="loss")
+        if not wait:
+            optimizer.synchronize()
+        nn.utils.clip_grad_norm_(model.parameters(), 0.05)
+        with optimizer.skip_synchronize():
+            optimizer.step()
+        plain.zero_grad()
+        for rank in range(hvd.size()):
+            inputs, targets = (t[rank :: hvd.size()] for t in batch(step, PER_RANK * hvd.size()))
+            ((alone[(rank + step // 2) % hvd.size()](inputs) - targets).square().mean() / hvd.size()).backward()
+        nn.utils.clip_grad_norm_(alone.parameters(), 0.05)
+        plain.step()
+    torch.testing.assert_close(list(model.parameters()), list(alone.parameters()), rtol=1e-9, atol=1e-11)
+
+
+def test_passes_over_different_parts():
+    def train(model, optimizer, of_all):
+        for step in range(3):
+            optimizer.zero_grad()
+            inputs, targets = batch(step, PER_RANK * hvd.size())
+            if not of_all:
+                inputs, targets = inputs[hvd.rank() :: hvd.size()], targets[hvd.rank() :: hvd.size()]
+            (model["a"](inputs) - targets).square().mean().backward()
+            (model["b"](inputs) + targets).square().mean().backward()
+            optimizer.step()
+
+    assert_same_training(train, lambda: nn.ModuleDict({"a": make_model(), "b": make_model(), "unused": nn.Tanh()}))
+
+
+def train_adversaries(of_all: bool, freezes: bool) -> nn.Module:
+    generator, discriminator = make_model(), nn.Linear(2, 1).double()
+    wrapped = (lambda optimizer, _: optimizer) if of_all else hvd.DistributedOptimizer
+    optimizers = [
+        wrapped(torch.optim.Adam(part.parameters(), lr=0.01), part.named_parameters())
+        for part in (generator, discriminator)
+    ]
+    for step in range(3):
+        noise, real = batch(step, PER_RANK * hvd.size())
+        if not of_all:
+            noise, real = noise[hvd.rank() :: hvd.size()], real[hvd.rank() :: hvd.size()]
+        optimizers[1].zero_grad()
+        (discriminator(real).square().mean() - discriminator(generator(noise).detach()).mean()).backward()
+        optimizers[1].step()
+        optimizers[0].zero_grad()
+        discriminator.requires_grad_(not freezes)
+        discriminator(generator(noise)).square().mean().backward()
+        discriminator.requires_grad_(True)
+        optimizers[0].step()
+    return nn.ModuleList([generator, discriminator])
+
+
+@pytest.mark.parametrize("freezes", [False, True], ids=["zeroes", "freezes"])
+def test_adversaries(freezes):
+    """The discriminator gets gradients in the generator's turn, which nobody wants."""
+    torch.testing.assert_close(
+        list(train_adversaries(False, freezes).parameters()), list(train_adversaries(True, freezes).parameters())
+    )
+
+
+def test_what_all_ranks_freeze_later_is_left_alone():
+    model = make_model()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1, weight_decay=0.1)
+    optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters(), num_groups=1)
+    model[0].requires_grad_(False)
+    before = model[0].weight.clone()
+    for step in range(2):
+        optimizer.zero_grad()
+        loss_of(model, step, False).backward()
+        optimizer.step()
+    assert torch.equal(model[0].weight, before) and model[0].weight.grad is None
+
+
+@pytest.mark.parametrize("set_to_none", [False, True])
+def test_gradients_are_views_of_shared_memory(set_to_none):
+    model = nn.Sequential(make_model(), nn.Linear(2, 2, dtype=torch.float32).requires_grad_(False))
+    before = hvd.arena_usage()["used"]
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters(), gradient_as_bucket_view=True)
+    addresses = set()
+    for step in range(3):
+        optimizer.zero_grad(set_to_none=set_to_none)
+        loss_of(model[0], step, False).backward()
+        addresses.add(model[0][0].weight.grad.data_ptr())
+        optimizer.step()
+    if hvd.size() > 1:
+        assert len(addresses) == 1 and hvd.arena_usage()["used"] > before
+
+
+class Words(nn.Module):
+    def __init__(self, number: int, sparse: bool) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.embedding = nn.Embedding(number, 5, sparse=sparse, dtype=torch.float64)
+        self.linear = nn.Linear(5, 2).double()
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        return self.linear(self.embedding(words))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"sparse_as_dense": True},
+        {"op": hvd.Sum},
+        {"gradient_predivide_factor": 2.0},
+        {"backward_passes_per_step": 2},
+        {"num_groups": 1},
+        {"compression": hvd.Compression.fp16},
+    ],
+    ids=lambda options: ",".join(options) or "default",
+)
+@pytest.mark.parametrize("number", [100, 4], ids=["few rows", "more rows than the dense tensor has"])
+def test_sparse_gradients(number, options):
+    words = [torch.tensor([3, rank, 3, (7 * rank + 1) % number]) % number for rank in range(hvd.size())]
+    model, expected = Words(number, sparse=True), Words(number, sparse=False)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), **options)
+    plain = torch.optim.SGD(expected.parameters(), lr=0.1)
+    passes, factor = options.get("backward_passes_per_step", 1), 1 if options.get("op") == hvd.Sum else hvd.size()
+    for _ in range(4):
+        optimizer.zero_grad(), plain.zero_grad()
+        for _ in range(passes):
+            model(words[hvd.rank()]).square().sum().backward()
+            sum(expected(of_rank).square().sum() / factor for of_rank in words).backward()
+        if hvd.size() > 1:
+            assert model.embedding.weight.grad.is_sparse != options.get("sparse_as_dense", False)
+        optimizer.step(), plain.step()
+    tolerance = 5e-2 if "compression" in options else 1e-9
+    torch.testing.assert_close(list(model.parameters()), list(expected.parameters()), rtol=tolerance, atol=tolerance)
+    if hvd.size() > 1 and "sparse_as_dense" not in options:
+        travels_dense = optimizer._gradients._travels_dense
+        assert bool(travels_dense) == (number == 4) or hvd.size() * 3 < number
+
+
+def test_a_sparse_parameter_that_a_rank_does_not_use_later():
+    model = Words(50, sparse=True)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SparseAdam(model.embedding.parameters(), lr=0.1))
+    for step in range(3):
+        optimizer.zero_grad()
+        if step == 0 or hvd.rank() == 0:
+            model.embedding(torch.tensor([step, hvd.rank() + 10])).sum().backward()
+        optimizer.step()
+    weights = hvd.allgather(model.embedding.weight.detach().unsqueeze(0))
+    assert all(torch.equal(weights[0], weight) for weight in weights)
+
+
+@pytest.mark.ranks(2, 4)
+def test_a_sparse_parameter_that_a_rank_never_used_is_an_error_everywhere():
+    model = Words(50, sparse=True)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.embedding.parameters(), lr=0.1))
+    with pytest.raises(hvd.HorovodInternalError, match="disagree"):
+        if hvd.rank() == 0:
+            model.embedding(torch.tensor([1])).sum().backward()
+        optimizer.step()
+
+
+@pytest.mark.ranks(2, 4)
+def test_adasum_adds_up_steps():
+    """SGD's steps are the gradients times the rate: so is their adaptive sum."""
+    model, expected = make_model(), make_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters(), op=hvd.Adasum)
+    assert type(optimizer).__name__ == "SGD" and isinstance(optimizer, torch.optim.SGD)
+    assert set(optimizer._parameter_names.values()) == {name for name, _ in model.named_parameters()}
+    for step in range(3):
+        optimizer.zero_grad(), expected.zero_grad()
+        optimizer.synchronize()
+        for of in (model, expected):
+            (loss_of(of, step, False) / 2).backward()
+            (loss_of(of, step, False) / 2).backward()
+        torch.testing.assert_close(model[0].weight.grad, expected[0].weight.grad)  # stays local
+        optimizer.step()
+        with torch.no_grad():
+            for parameter in expected.parameters():
+                parameter += hvd.allreduce(-0.1 * parameter.grad, op=hvd.Adasum)
+    torch.testing.assert_close(list(model.parameters()), list(expected.parameters()), rtol=1e-9, atol=1e-12)
+    with pytest.raises(AssertionError), optimizer.skip_synchronize():
+        pass
+    optimizer.set_backward_passes_per_step(2)
+    with pytest.raises(ValueError, match="already"):
+        hvd.DistributedOptimizer(optimizer)
+
+
+def test_adasum_with_other_optimizers_and_compression():
+    model = make_model()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    optimizer = hvd.DistributedOptimizer(optimizer, op=hvd.Adasum, compression=hvd.Compression.fp16)
+    losses = []
+    for _ in range(20):
+        losses.append(optimizer.step(lambda: closure(model, optimizer)).item())
+    assert losses[-1] < losses[0]
+    weights = hvd.allgather(model[0].weight.detach().unsqueeze(0))
+    assert all(torch.equal(weights[0], weight) for weight in weights)
+
+
+def closure(model: nn.Module, optimizer: torch.optim.Optimizer) -> torch.Tensor:
+    optimizer.zero_grad()
+    loss = loss_of(model, 0, False)
+    loss.backward()
+    return loss
+
+
+@pytest.mark.ranks(2)
+def test_an_optimizer_of_a_set_that_this_rank_is_not_in():
+    process_set = hvd.add_process_set([0])
+    model, expected = make_model(), make_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters(), process_set=process_set)
+    plain = torch.optim.SGD(expected.parameters(), lr=0.1)
+    for of, its in ((model, optimizer), (expected, plain)):
+        loss_of(of, 0, False).backward()
+        its.step()
+    torch.testing.assert_close(list(model.parameters()), list(expected.parameters()))
+    hvd.remove_process_set(process_set)
+    with pytest.raises(ValueError, match="not registered"):
+        hvd.DistributedOptimizer(plain, process_set=process_set)
+
+
+def test_a_failed_reduction_leaves_an_optimizer_that_can_go_on():
+    model, other = make_model(), make_model()
+    optimizers = [hvd.DistributedOptimizer(torch.optim.SGD(m.parameters(), lr=0.1)) for m in (model, other)]
+    if hvd.size() > 1:
+        model[0].weight.grad = torch.zeros(8, 5).double() if hvd.rank() == 0 else None
+        optimizers[0]._gradients._compression = hvd.Compression.fp16 if hvd.rank() == 0 else hvd.Compression.none
+        with pytest.raises(hvd.HorovodInternalError, match="disagree"):
+            loss_of(model, 0, False).backward()
+        optimizers[0]._gradients._compression = hvd.Compression.none
+    for one, optimizer in zip((model, other), optimizers):
+        optimizer.zero_grad()
+        loss_of(one, 0, False).backward()
+        optimizer.step()
+    torch.testing.assert_close(list(model.parameters()), list(other.parameters()))
+
+
+@pytest.mark.ranks(1)
+@pytest.mark.parametrize("name", ["HOROVOD_ELASTIC", "HVD_ELASTIC"])
+def test_one_rank_of_an_elastic_job_reduces_too(monkeypatch, name):
+    def reducer_of() -> object:
+        return hvd.DistributedOptimizer(torch.optim.SGD(make_model().parameters(), lr=0.1))._gradients
+
+    assert reducer_of() is None
+    monkeypatch.setenv(name, "1")
+    assert reducer_of() is not None
