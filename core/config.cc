@@ -46,6 +46,11 @@ Duration parse_seconds(std::string_view text) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(value));
 }
 
+Duration parse_lease(std::string_view text) {
+  const auto value = parse_number<double>(text, 1.0, 3600.0, "a number of seconds from 1 to 3600");
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(value));
+}
+
 Duration parse_milliseconds(std::string_view text) {
   const auto value = parse_number<double>(text, 0.0, 1000.0, "a number of milliseconds, at most 1000");
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double, std::milli>(value));
@@ -124,8 +129,25 @@ const Knob kKnobs[] = {
      [](Config& c, std::string_view t) { c.host_id = t; }},
     {"HVD_HOSTNAME", "HOROVOD_HOSTNAME", "", "The host's name in messages. Empty: as the system says.",
      [](Config& c, std::string_view t) { c.hostname = t; }},
+    {"HVD_ADDRESS", "", "",
+     "The numeric address by which ranks on other hosts reach this one. Set by hvdrun. Empty: the one from which the "
+     "job's store is reached.",
+     [](Config& c, std::string_view t) { c.address = t; }},
     {"HVD_START_TIMEOUT", "HOROVOD_START_TIMEOUT", "30", "Seconds that init waits for the other ranks.",
      [](Config& c, std::string_view t) { c.start_timeout = parse_seconds(t); }},
+    {"HVD_LEASE", "", "5",
+     "Seconds after which a host that has gone silent, because it lost its network or its power, counts as dead: 1 to "
+     "3600. A rank that is stopped does not, for its host still answers.",
+     [](Config& c, std::string_view t) { c.lease = parse_lease(t); }},
+    {"HVD_FLIGHT_RECORDER", "", "-1",
+     "Descriptor of the memory in which this process records its last operations for hvdrun, which reads them when the "
+     "job stalls or fails. Set by hvdrun. -1: the process has such memory of its own.",
+     [](Config& c, std::string_view t) {
+       c.flight_recorder = parse_number<int>(t, -1, 1'000'000'000, "a descriptor, or -1");
+     }},
+    {"HVD_FLIGHT_STACKS", "", "",
+     "Descriptor of the file into which a Python process writes its stacks when hvdrun asks for them. Set by hvdrun.",
+     nothing},
     {"HVD_LOG_LEVEL", "HOROVOD_LOG_LEVEL", "warning",
      "Lines below this level are not written: trace, debug, info, warning, error, off.",
      [](Config& c, std::string_view t) { c.log_level = parse_log_level(t); }},

@@ -51,7 +51,10 @@ struct Config {
   std::string job_key;   // 64 hexadecimal digits
   std::string host_id;   // empty: found out
   std::string hostname;  // empty: gethostname()
+  std::string address;   // numeric, under which other hosts reach this one; empty: found out
   Duration start_timeout{};
+  Duration lease{};
+  int flight_recorder = -1;  // a descriptor; -1: none
 
   LogLevel log_level = LogLevel::warning;
   std::string timeline;  // a file; empty or DYNAMIC: none at start

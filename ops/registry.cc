@@ -52,6 +52,7 @@ std::shared_ptr<Transport> connect_all(const BackendContext& context) {
                                                   .job_key = context.job_key,
                                                   .own_host = context.own_host_address,
                                                   .sockets_per_peer = sockets_per_peer(context),
+                                                  .lease = context.config.lease,
                                                   .describe = describer(topology),
                                                   .log = context.log,
                                                   .deadline = context.deadline},

@@ -120,7 +120,7 @@ std::shared_ptr<Runtime> start_together(const Config& config, const Launch& laun
   const Deadline deadline = deadline_after(config.start_timeout);
   MeetingPlace place =
       meeting ? meet(*meeting, *job->log, deadline) : place_of(launch, config, epoch, *job->log, deadline);
-  const std::string own_host = place.store->local_host();
+  const std::string own_host = config.address.empty() ? place.store->local_host() : config.address;
   // A store of rank 0's is new each time, hvdrun's is not.
   const int in_store = launch.launcher == Launcher::hvdrun ? epoch : 0;
   job->server = std::move(place.server);

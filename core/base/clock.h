@@ -16,6 +16,13 @@ using namespace std::chrono_literals;
 
 inline Deadline deadline_after(Duration duration) { return Clock::now() + duration; }
 
+// The same clock, to a few milliseconds, for a quarter of what the exact time costs.
+inline TimePoint coarse_now() {
+  timespec time{};
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &time);
+  return TimePoint(std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec));
+}
+
 // That the calling thread has had so far. A system call, unlike the other clock.
 inline Duration thread_cpu_time() {
   timespec time{};

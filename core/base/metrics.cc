@@ -23,6 +23,7 @@ std::vector<NamedMetric> list(const Metrics& metrics) {
           {"cache_hits", count_of(metrics.cache_hits)},
           {"cache_misses", count_of(metrics.cache_misses)},
           {"lock_state", count_of(metrics.lock_state)},
+          {"locked_steps", count_of(metrics.locked_steps)},
           {"locked_buckets", count_of(metrics.locked_buckets) + direct},
           {"breaks_new_operation", count_of(metrics.breaks[1])},
           {"breaks_order", count_of(metrics.breaks[2])},

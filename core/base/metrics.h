@@ -44,6 +44,7 @@ struct Metrics {
 
   // the schedule lock (core/negotiation/schedule_lock.h)
   Gauge lock_state;
+  Gauge locked_steps;             // whole rounds of schedules so far
   Counter locked_buckets;         // performed without negotiation
   std::array<Counter, 6> breaks;  // by ScheduleLock::Cause, as seen by this rank
 

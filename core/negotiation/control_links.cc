@@ -2,6 +2,7 @@
 
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,6 +21,8 @@ namespace {
 
 constexpr std::size_t kReadBytes = 64 * 1024;
 constexpr std::uint64_t kStopToken = ~std::uint64_t{0};
+constexpr std::uint64_t kTimerToken = kStopToken - 1;
+constexpr Duration kTick = std::chrono::milliseconds(200);
 
 std::string address_key(int rank) { return "control/address/" + std::to_string(rank); }
 
@@ -50,7 +53,9 @@ struct ControlLinks::Link {
   std::uint64_t token = 0;
   // Links thread only.
   FrameReader reader;
+  SilenceWatch silence;
   bool departed = false;  // the peer said goodbye
+  bool lost = false;
   // Guarded by mutex.
   std::mutex mutex;
   Bytes outbox;
@@ -60,9 +65,10 @@ struct ControlLinks::Link {
 };
 
 ControlLinks::ControlLinks(const Topology& topology, const ControlTree& tree, Store& store, const JobKey& key,
-                           const std::string& own_host, AbortFlag& abort, const Log& log, OnMessage on_message,
-                           OnBreak on_break, OnAbort on_abort, Deadline deadline)
+                           const std::string& own_host, Duration lease, AbortFlag& abort, const Log& log,
+                           OnMessage on_message, OnBreak on_break, OnAbort on_abort, Deadline deadline)
     : topology_(topology),
+      lease_(lease),
       abort_(abort),
       log_(log),
       on_message_(std::move(on_message)),
@@ -80,11 +86,16 @@ ControlLinks::ControlLinks(const Topology& topology, const ControlTree& tree, St
 
   epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
   stop_event_.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  epoll_event stop{.events = EPOLLIN, .data = {.u64 = kStopToken}};
-  if (!epoll_ || !stop_event_ || epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, stop_event_.get(), &stop) != 0) {
+  timer_.reset(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  const auto watch = [this](const FileDescriptor& fd, std::uint64_t token) {
+    epoll_event event{.events = EPOLLIN, .data = {.u64 = token}};
+    return fd && epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd.get(), &event) == 0;
+  };
+  if (!epoll_ || !watch(stop_event_, kStopToken) || !watch(timer_, kTimerToken)) {
     throw Internal("cannot watch the control connections: out of file descriptors?");
   }
   for (std::size_t i = 0; i < links_.size(); ++i) {
+    links_[i]->socket.grant_lease(lease_);
     epoll_event event{.events = EPOLLIN | EPOLLRDHUP, .data = {.u64 = i}};
     links_[i]->epoll = epoll_.get();
     links_[i]->token = i;
@@ -125,7 +136,11 @@ void ControlLinks::run() {
       const auto& event = events[static_cast<std::size_t>(i)];
       if (event.data.u64 == kStopToken) return;
       try {
-        serve(*links_[event.data.u64], event.events);
+        if (event.data.u64 == kTimerToken) {
+          look_for_silence();
+        } else {
+          serve(*links_[event.data.u64], event.events);
+        }
       } catch (...) {
         raise_and_tell(current_exception_status(), -1);
       }
@@ -145,12 +160,36 @@ void ControlLinks::read(Link& link) {
   std::array<std::byte, kReadBytes> buffer;
   try {
     const auto count = link.socket.receive_some(buffer);
-    if (!count) return lose(link, "its connection closed without a goodbye");
+    if (!count) {
+      const Duration silence = link.socket.delivery().since_answer;
+      return lose(link, silence < lease_ ? "its connection closed without a goodbye" : silent_for(silence));
+    }
     link.reader.feed(std::span(buffer).first(*count));
     while (auto frame = link.reader.next()) handle_frame(link, *frame);
   } catch (const Error& error) {
     lose(link, std::string("its control connection carried nonsense (") + error.what() + ")");
   }
+}
+
+void ControlLinks::look_for_silence() {
+  std::uint64_t expirations;
+  [[maybe_unused]] const auto count = ::read(timer_.get(), &expirations, sizeof expirations);
+  timing_ = false;  // what is sent from here on starts it anew
+  for (auto& link : links_) {
+    if (link->departed || link->lost) continue;
+    const Delivery delivery = link->socket.delivery();
+    if (!delivery.complete) start_timer();
+    const Duration silence = link->silence.look(delivery, Clock::now());
+    if (silence >= lease_) lose(*link, silent_for(silence));
+  }
+}
+
+// One that runs is left alone. Any thread.
+void ControlLinks::start_timer() {
+  if (timing_.exchange(true)) return;
+  itimerspec once{};
+  once.it_value.tv_nsec = std::chrono::nanoseconds(kTick).count();
+  timerfd_settime(timer_.get(), 0, &once, nullptr);
 }
 
 void ControlLinks::handle_frame(Link& link, const Bytes& frame) {
@@ -169,7 +208,13 @@ void ControlLinks::handle_frame(Link& link, const Bytes& frame) {
   throw Internal("malformed message: unknown kind of frame");
 }
 
+std::string ControlLinks::silent_for(Duration silence) {
+  const auto tenths = std::chrono::duration_cast<std::chrono::milliseconds>(silence).count() / 100;
+  return "its host has not answered for " + std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
+}
+
 void ControlLinks::lose(Link& link, const std::string& how) {
+  link.lost = true;
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, link.socket.fd(), nullptr);
   {
     std::lock_guard lock(link.mutex);
@@ -232,6 +277,7 @@ void ControlLinks::enqueue(Link& link, FrameKind kind, std::span<const std::byte
   if (link.broken) return;
   link.outbox.insert(link.outbox.end(), frame.begin(), frame.end());
   flush(link);
+  start_timer();
 }
 
 // As Socket::send_some; a connection on which sending fails for whatever reason is of no use any more.

@@ -4,6 +4,10 @@
 // One thread ("hvd-links") sleeps in epoll and reads; senders write directly and leave the rest to it. When a rank is
 // lost, its neighbours tell theirs, and so on, at once and from this thread, because the engine may be in the middle of
 // a collective with the very rank that is gone.
+//
+// A host that is silent for the length of the lease is lost too (core/net/lease.h). While nothing is on its way that is
+// the kernel's affair; a message sent starts a timer, which wakes the thread a few times a second until all is
+// delivered.
 #pragma once
 
 #include <atomic>
@@ -35,8 +39,8 @@ class ControlLinks {
   // Throws Timeout that names a rank that did not come. `on_abort` passes the news of the job's end on to all ranks of
   // the job; empty: these links do, whose topology is the whole job.
   ControlLinks(const Topology& topology, const ControlTree& tree, Store& store, const JobKey& key,
-               const std::string& own_host, AbortFlag& abort, const Log& log, OnMessage on_message, OnBreak on_break,
-               OnAbort on_abort, Deadline deadline);
+               const std::string& own_host, Duration lease, AbortFlag& abort, const Log& log, OnMessage on_message,
+               OnBreak on_break, OnAbort on_abort, Deadline deadline);
   ~ControlLinks();
 
   // Any thread; never blocks.
@@ -63,26 +67,32 @@ class ControlLinks {
   void run();
   void serve(Link& link, std::uint32_t events);
   void read(Link& link);
+  void look_for_silence();
   void handle_frame(Link& link, const Bytes& frame);
   void lose(Link& link, const std::string& how);
+  static std::string silent_for(Duration silence);
   void raise_and_tell(const Status& reason, int except_rank);
   void tell(const Status& reason, int except_rank);
   bool tell_break(std::uint64_t epoch, int except_rank);
   void enqueue(Link& link, FrameKind kind, std::span<const std::byte> payload);
   static std::optional<std::size_t> send_some(Link& link);
   static void flush(Link& link);
+  void start_timer();
 
   const Topology& topology_;
+  const Duration lease_;
   AbortFlag& abort_;
   const Log& log_;
   const OnMessage on_message_;
   const OnBreak on_break_;
   const OnAbort on_abort_;
   std::atomic<bool> told_{false};         // why the job is over
+  std::atomic<bool> timing_{false};       // the timer runs
   std::atomic<std::uint64_t> broken_{0};  // the highest epoch told or heard
   std::vector<std::unique_ptr<Link>> links_;
   FileDescriptor epoll_;
   FileDescriptor stop_event_;
+  FileDescriptor timer_;
   std::thread thread_;
 };
 

@@ -39,7 +39,8 @@ void TreeChannel::connect(const Options& options) {
   ControlLinks::OnAbort on_abort;
   if (job_ != nullptr) on_abort = [job = job_](const Status& reason) { job->broadcast_abort(reason); };
   links_ = std::make_unique<ControlLinks>(options.topology, tree_, options.store, options.key, options.own_host,
-                                          options.abort, options.log, on_message, on_break, on_abort, options.deadline);
+                                          options.lease, options.abort, options.log, on_message, on_break, on_abort,
+                                          options.deadline);
 }
 
 void TreeChannel::open_window(const Options& options) {

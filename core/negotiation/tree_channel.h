@@ -25,6 +25,7 @@ class TreeChannel final : public ControlChannel {
     Store& store;
     const JobKey& key;
     std::string own_host;  // address under which other ranks reach this host
+    Duration lease = kDefaultLease;
     bool shared_memory = true;
     AbortFlag& abort;
     const Log& log;

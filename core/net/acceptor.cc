@@ -1,4 +1,5 @@
 #include <sys/epoll.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <array>
@@ -16,8 +17,16 @@ namespace {
 
 constexpr Duration kProofTime = std::chrono::seconds(2);
 constexpr std::size_t kMaxUnproven = 1024;
+// Of the process's descriptors: what else it opens, a data file for instance, must not fail for a stranger's sake.
+constexpr std::size_t kPart = 4;
 // Connections taken from the listener, and answers looked at, per call: proofs go forward while strangers flood in.
 constexpr std::size_t kBatch = 64;
+
+std::size_t most_unproven() {
+  rlimit descriptors{};
+  if (getrlimit(RLIMIT_NOFILE, &descriptors) != 0) return kMaxUnproven;
+  return std::clamp<std::size_t>(descriptors.rlim_cur / kPart, 1, kMaxUnproven);
+}
 
 // A connection that has not proved itself yet.
 struct Stranger {
@@ -71,7 +80,7 @@ struct Acceptor::State {
   }
 
   void greet(Socket socket) {
-    if (strangers.size() >= kMaxUnproven) drop_oldest("too many connections that have not proved themselves");
+    if (strangers.size() >= most_unproven()) drop_oldest("too many connections that have not proved themselves");
     const std::uint64_t id = next_id++;
     const auto added = strangers.try_emplace(id, std::move(socket), key, purpose, deadline_after(kProofTime)).first;
     Stranger& stranger = added->second;

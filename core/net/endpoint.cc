@@ -1,9 +1,11 @@
 #include "core/net/endpoint.h"
 
 #include <arpa/inet.h>
+#include <linux/sockios.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/ioctl.h>
 #include <sys/un.h>
 
 #include <cerrno>
@@ -18,16 +20,20 @@ namespace hvd {
 
 namespace {
 
-// A dead host: unacknowledged data, or keep-alive probes on an idle connection, for this long.
-constexpr int kDeadPeerMs = 10'000;
-constexpr int kKeepAliveIdleS = 4;
-constexpr int kKeepAliveIntervalS = 2;
-constexpr int kKeepAliveProbes = 3;
+constexpr Duration kUnhurriedLease = std::chrono::seconds(10);
 
 void set_option(int fd, int level, int name, int value) {
   if (setsockopt(fd, level, name, &value, sizeof value) != 0) {
     throw Internal("setsockopt " + std::to_string(name) + ": " + error_text(errno));
   }
+}
+
+void keep_alive_for(int fd, Duration lease) {
+  const KeepAlive probes = keep_alive(lease);
+  set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, probes.idle_s);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, probes.interval_s);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, probes.probes);
 }
 
 Endpoint unix_endpoint(const std::string& name) {
@@ -93,13 +99,23 @@ FileDescriptor open_stream_socket(int family) {
 void tune_stream_socket(int fd, int family) {
   if (family == AF_UNIX) return;
   set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-  set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, kKeepAliveIdleS);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, kKeepAliveIntervalS);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, kKeepAliveProbes);
-  set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, kDeadPeerMs);
+  keep_alive_for(fd, kUnhurriedLease);
+  set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(kUnhurriedLease / 1ms));
 }
 
-void let_peer_read_late(int fd) { set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 0); }
+void grant_lease(int fd, Duration lease) {
+  keep_alive_for(fd, lease);
+  set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 0);
+}
+
+Delivery delivery_of(int fd) {
+  int unconfirmed = 0;
+  tcp_info info{};
+  socklen_t length = sizeof info;
+  if (ioctl(fd, SIOCOUTQ, &unconfirmed) != 0 || getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return {};
+  return {.complete = unconfirmed == 0 && info.tcpi_probes == 0,
+          .awaits_answer = info.tcpi_unacked > 0 || info.tcpi_probes > 0,
+          .since_answer = std::chrono::milliseconds(info.tcpi_last_ack_recv)};
+}
 
 }  // namespace hvd

@@ -1,4 +1,4 @@
-// An Address as the kernel wants it, and sockets made ready for hvd. Private to core/net.
+// An Address as the kernel wants it, and sockets made ready for hvd. For core/net, and for who resolves names alike.
 #pragma once
 
 #include <sys/socket.h>
@@ -28,11 +28,13 @@ std::vector<Endpoint> resolve(const Address& address, bool for_listening, std::s
 // Non-blocking, closed on exec; empty if the kernel does not know the family. Throws Internal (no more descriptors).
 FileDescriptor open_stream_socket(int family);
 
-// No delay, and keep-alive such that a silent host counts as dead after about ten seconds. Nothing on Unix sockets.
+// No delay, and a host that is silent for ten seconds, or does not take what it is sent, counts as dead. Nothing on
+// Unix sockets.
 void tune_stream_socket(int fd, int family);
 
-// TCP only: takes back the limit on unacknowledged data, which also counts the time in which a live peer does not read.
-void let_peer_read_late(int fd);
+// See Socket; TCP only.
+void grant_lease(int fd, Duration lease);
+Delivery delivery_of(int fd);
 
 // The text of an errno value.
 std::string error_text(int error_number);

@@ -89,7 +89,9 @@ bool wait_ready(int fd, bool for_writing, Deadline deadline) {
   }
 }
 
-void Socket::let_peer_read_late() { hvd::let_peer_read_late(fd()); }
+void Socket::grant_lease(Duration lease) { hvd::grant_lease(fd(), lease); }
+
+Delivery Socket::delivery() const { return delivery_of(fd()); }
 
 void Socket::send_all(std::span<const std::byte> bytes, Deadline deadline, std::string_view peer) {
   while (!bytes.empty()) {

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "core/base/clock.h"
+#include "core/net/lease.h"
 
 namespace hvd {
 
@@ -52,12 +53,14 @@ class Socket {
   explicit Socket(FileDescriptor fd) : fd_(std::move(fd)) {}
 
   // Retries while nobody listens yet, until the deadline. Throws Timeout that names the address and the last cause.
-  // TCP: no delay, keep-alive tuned so that a dead host is noticed within about ten seconds.
+  // TCP: no delay, and a dead host is noticed within about ten seconds; see grant_lease().
   static Socket connect(const Address& address, Deadline deadline);
 
-  // TCP only. For data, whose receiver may be busy for long: it then counts as slow, not as dead. Somebody else must
-  // notice if its host dies.
-  void let_peer_read_late();
+  // TCP only: when the connection is to break because the peer's host is silent. While something is on its way there
+  // it never does, for a peer that is busy or stopped takes nothing either; a SilenceWatch of the delivery() tells them
+  // apart.
+  void grant_lease(Duration lease);
+  Delivery delivery() const;
 
   // Whole buffers. Throw PeerLost (closed or reset; `peer` says whom in the message), Timeout.
   void send_all(std::span<const std::byte> bytes, Deadline deadline, std::string_view peer);

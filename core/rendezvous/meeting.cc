@@ -1,17 +1,12 @@
 #include "core/rendezvous/meeting.h"
 
-#include <arpa/inet.h>
-#include <ifaddrs.h>
-#include <net/if.h>
-
-#include <array>
-#include <cstring>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/base/error.h"
 #include "core/net/byte_codec.h"
+#include "core/net/own_addresses.h"
 
 namespace hvd {
 
@@ -21,26 +16,12 @@ constexpr std::size_t kWordBytes = 1024;
 constexpr std::size_t kMostAddresses = 16;
 constexpr std::size_t kLongestFailure = 400;
 constexpr const char* kLoopback = "127.0.0.1";
-constexpr std::uint32_t kLinkLocal = 169 << 8 | 254;  // 169.254.0.0/16: what a host calls itself without a network
 
-// Under which other hosts may reach this one, in the system's order.
-std::vector<std::string> own_addresses() {
-  std::vector<std::string> addresses;
-  ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) return {kLoopback};
-  for (const ifaddrs* entry = list; entry != nullptr && addresses.size() < kMostAddresses; entry = entry->ifa_next) {
-    const bool usable = (entry->ifa_flags & IFF_UP) != 0 && (entry->ifa_flags & IFF_LOOPBACK) == 0;
-    if (!usable || entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET) continue;
-    sockaddr_in address{};
-    std::memcpy(&address, entry->ifa_addr, sizeof address);
-    if ((ntohl(address.sin_addr.s_addr) >> 16) == kLinkLocal) continue;
-    std::array<char, INET_ADDRSTRLEN> text{};
-    inet_ntop(AF_INET, &address.sin_addr, text.data(), text.size());
-    addresses.emplace_back(text.data());
-  }
-  freeifaddrs(list);
-  if (addresses.empty()) addresses.emplace_back(kLoopback);
-  return addresses;
+std::vector<std::string> addresses_or_loopback() {
+  std::vector<std::string> result;
+  for (const OwnAddress& own : own_addresses()) result.push_back(own.address);
+  if (result.empty()) result.emplace_back(kLoopback);
+  return result;
 }
 
 // What rank 0 tells: where its store is, or why it has none.
@@ -100,7 +81,7 @@ MeetingPlace meet(const Meeting& meeting, const Log& log, Deadline deadline) {
     try {
       server = std::make_unique<StoreServer>(word.key, meeting.one_host() ? kLoopback : "0.0.0.0", log);
       word.port = server->address().port;
-      word.hosts = meeting.one_host() ? std::vector<std::string>{kLoopback} : own_addresses();
+      word.hosts = meeting.one_host() ? std::vector<std::string>{kLoopback} : addresses_or_loopback();
     } catch (const std::exception& error) {
       word.failure = error.what();  // the others wait for a word, whatever it is
     }

@@ -1,10 +1,10 @@
-// What travels between TcpStore and StoreServer, one message per frame. Pure.
+// What travels between TcpStore and StoreSessions, one message per frame. Pure.
 //
 //   request   id u32, operation u8, key string, then  set: value string   get: nothing   add: amount i64
 //   answer    id u32, status code u8, text string     (text: the value, the counter in decimal, or the error's message)
 //
-// A client has one request under way. The id lets it recognise the late answer to a get that it gave up; the server
-// forgets a waiting get as soon as the same client asks for something else.
+// A client has one request under way. The id lets it recognise the late answer to a get that it gave up; a waiting get
+// is forgotten as soon as the same client asks for something else.
 #pragma once
 
 #include <cstdint>

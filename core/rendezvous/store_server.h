@@ -1,8 +1,7 @@
-// The job's store: a thread that answers any number of TcpStores. hvdrun owns one per job.
+// The store of a job on one host, or of one without hvdrun: a thread that answers any number of TcpStores.
 //
-// A get whose key is missing is parked until somebody sets the key, or the client asks something else or leaves.
-// Clients prove the job's key first (core/net/authentication.h); whoever breaks the protocol afterwards is dropped.
-// Without traffic the thread sleeps; it never wakes by itself.
+// Without traffic the thread sleeps; it never wakes by itself. Where an event loop is there already (hvdrun over many
+// hosts, its agents), StoreSessions live in it instead.
 #pragma once
 
 #include <memory>
@@ -11,13 +10,14 @@
 
 #include "core/base/log.h"
 #include "core/net/authentication.h"
+#include "core/rendezvous/store_origin.h"
+#include "core/rendezvous/store_sessions.h"
 
 namespace hvd {
 
 class StoreServer {
  public:
-  // Listens on the port, 0: a free one, of `bind_host` ("0.0.0.0": all interfaces). `log` must outlive the server.
-  // Throws InvalidArgument if it cannot listen there.
+  // Listens as StoreSessions do. `log` must outlive the server. Throws InvalidArgument if it cannot listen there.
   StoreServer(const JobKey& key, const std::string& bind_host, const Log& log, std::uint16_t port = 0);
   // Stops and joins the thread; clients see PeerLost.
   ~StoreServer();
@@ -28,9 +28,13 @@ class StoreServer {
   const Address& address() const { return address_; }
 
  private:
-  class Loop;
-  std::unique_ptr<Loop> loop_;
-  Address address_;
+  void run();
+
+  const Log& log_;
+  StoreOrigin origin_;
+  std::unique_ptr<StoreSessions> sessions_;  // the thread's, from when it starts
+  const Address address_;
+  FileDescriptor stop_event_;
   std::thread thread_;
 };
 

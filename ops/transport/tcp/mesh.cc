@@ -95,7 +95,7 @@ Sockets connect_mesh(const MeshSetup& setup) {
   }
   accept_all(acceptor, std::move(higher), setup, sockets);
   for (auto& [peer, of_peer] : sockets) {
-    for (Socket& socket : of_peer) socket.let_peer_read_late();
+    for (Socket& socket : of_peer) socket.grant_lease(setup.lease);
   }
   return sockets;
 }

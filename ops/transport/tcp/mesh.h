@@ -24,6 +24,7 @@ struct MeshSetup {
   const JobKey& job_key;
   std::string own_host;      // address under which the other ranks reach this one
   int sockets_per_peer = 1;  // up to kMaxSocketsPerPeer
+  Duration lease = kDefaultLease;
   DescribeRank describe;
   const Log& log;
   Deadline deadline;

@@ -20,6 +20,7 @@ TEST_CASE("an empty environment gives the defaults") {
   CHECK(config.store.empty());
   CHECK(config.job_key.empty());
   CHECK(config.start_timeout == 30s);
+  CHECK(config.lease == 5s);
   CHECK(config.log_level == LogLevel::warning);
   CHECK(config.join_divisor == JoinDivisor::all);
   CHECK(config.fusion_threshold_bytes == kAutomaticThreshold);
@@ -156,4 +157,11 @@ TEST_CASE("the process's environment is copied") {
   CHECK(process_environment().at("HVD_TEST_OF_ENVIRONMENT") == "a=b");
   unsetenv("HVD_TEST_OF_ENVIRONMENT");
   CHECK_FALSE(process_environment().contains("HVD_TEST_OF_ENVIRONMENT"));
+}
+
+TEST_CASE("a lease is at least as long as the kernel can time it") {
+  CHECK(config_of({{"HVD_LEASE", "1.5"}}).lease == 1500ms);
+  const std::string wrong = GENERATE("0", "0.5", "-1", "nan", "4000", "soon");
+  CHECK_THROWS_WITH(config_of({{"HVD_LEASE", wrong}}),
+                    "HVD_LEASE='" + wrong + "': expected a number of seconds from 1 to 3600");
 }

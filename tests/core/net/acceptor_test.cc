@@ -1,4 +1,5 @@
 #include <poll.h>
+#include <sys/resource.h>
 
 #include <future>
 #include <set>
@@ -7,6 +8,7 @@
 #include "core/base/error.h"
 #include "core/net/authentication.h"
 #include "core/net/frame.h"
+#include "core/net/handshake.h"
 #include "tests/support/captured_stderr.h"
 #include "tests/support/catch.h"
 
@@ -122,6 +124,28 @@ TEST_CASE("a flood of strangers is bounded, and the honest come through") {
   auto client = port.connect_later(port.key, Purpose::control, 9);
   CHECK(port.acceptor.accept(deadline_after(10s), "rank 9").rank == 9);
   CHECK_NOTHROW(client.get());
+}
+
+TEST_CASE("strangers leave a process the most of its descriptors") {
+  const CapturedStderr captured;
+  Port port(false);
+  rlimit before{};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const rlimit few{.rlim_cur = 512, .rlim_max = before.rlim_max};
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &few) == 0);
+  std::vector<Socket> strangers;  // in this process too, with a descriptor at either end
+  for (int i = 0; i < 200; ++i) {
+    strangers.push_back(port.connect_stranger());
+    port.acceptor.accept_now();
+  }
+  setrlimit(RLIMIT_NOFILE, &before);
+  std::size_t dropped = 0;
+  Bytes challenge(1000);
+  for (Socket& stranger : strangers) {
+    if (stranger.receive_some(challenge) == kChallengeBytes && !stranger.receive_some(challenge)) ++dropped;
+  }
+  CHECK(dropped == 200 - 512 / 4);
+  CHECK(captured.count("too many connections that have not proved themselves") == 1);
 }
 
 TEST_CASE("the acceptor serves event loops") {

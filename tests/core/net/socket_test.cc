@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <future>
 #include <thread>
@@ -197,4 +198,32 @@ TEST_CASE("listeners take free ports and fresh names") {
   CHECK(Listener::tcp("0.0.0.0").address().host == "0.0.0.0");
   CHECK(Listener::unix_abstract().address() != Listener::unix_abstract().address());
   CHECK_THROWS_AS(Listener::tcp("203.0.113.1"), InvalidArgument);  // nobody's own address
+}
+
+TEST_CASE("a peer that takes nothing for longer than the lease is neither silent nor lost") {
+  Pair pair = connect_pair(true);
+  pair.client.grant_lease(1s);
+  const Bytes much = pattern(std::size_t{1} << 20);
+  while (pair.client.send_some(much).value() > 0) {
+  }
+  SilenceWatch watch;
+  std::vector<Duration> silences;
+  for (const TimePoint end = Clock::now() + 2500ms; Clock::now() < end; std::this_thread::sleep_for(100ms)) {
+    const Delivery delivery = pair.client.delivery();
+    CHECK_FALSE(delivery.complete);
+    silences.push_back(watch.look(delivery, Clock::now()));
+  }
+  CHECK(*std::max_element(silences.begin(), silences.end()) < 1s);
+  CHECK(pair.client.send_some(much).has_value());  // not broken
+}
+
+TEST_CASE("what the peer's host has confirmed is delivered, read or not") {
+  Pair pair = connect_pair(true);
+  CHECK(pair.client.delivery().complete);
+  const Bytes little = pattern(100);
+  REQUIRE(pair.client.send_some(little) == little.size());
+  const Deadline patience = deadline_after(5s);
+  while (!pair.client.delivery().complete && Clock::now() < patience) std::this_thread::sleep_for(1ms);
+  CHECK(pair.client.delivery().complete);
+  CHECK_FALSE(pair.client.delivery().awaits_answer);
 }
