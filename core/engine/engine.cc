@@ -76,13 +76,26 @@ Engine::~Engine() {
 }
 
 Status Engine::submit(EnginesSubmission& submission) {
+  record(*submission);
+  FlightEntry recorded = submission->flight;
   const std::size_t waiting = queue_.push(submission);
-  if (waiting == 0) return reason();
+  if (waiting == 0) {
+    Status status = reason();
+    recorded.ended(status.code());
+    return status;
+  }
   std::size_t wanted = wake_at_.load(std::memory_order_seq_cst);
   // Rings once in a pause: whoever drives looks into the queue then, and says anew what is to end the next one. It may
   // be saying that just now; then it sees this submission.
   if (wanted != 0 && waiting >= wanted && wake_at_.compare_exchange_strong(wanted, 0)) parts_.channel.wake();
   return {};
+}
+
+void Engine::record(Submission& submission) {
+  const std::uint64_t before = submitted_.load(std::memory_order_relaxed);
+  submitted_.store(before + 1, std::memory_order_relaxed);
+  const std::uint64_t directly = performed_directly_.load(std::memory_order_relaxed);
+  submission.flight = parts_.flight.submitted(submission.described, before + directly + 1);
 }
 
 void Engine::leave() {
@@ -132,6 +145,7 @@ bool Engine::run(EnginesSubmission& submission, std::unique_lock<std::mutex>& su
   callers_work_ = &work;
   drive([&] {
     take_submissions();
+    record(*submission);
     Submission& inserted = insert(std::move(submission));
     submitting.unlock();
     file({&inserted});
@@ -177,7 +191,22 @@ bool Engine::means(const DirectCall& direct, const PreparedCall& prepared) const
 void Engine::perform_directly(std::size_t stage, const DirectCall& direct) {
   const bool timed = ++direct_calls_ % kTimed == 0;
   const TimePoint started = timed ? Clock::now() : TimePoint();
-  if (!executor_->run(prepared_[stage], direct)) return leave_schedule();
+  const std::uint64_t before = performed_directly_.load(std::memory_order_relaxed);
+  const std::uint64_t submitted = submitted_.load(std::memory_order_relaxed);
+  FlightEntry recorded = parts_.flight.performing(prepared_[stage].described, before + submitted + 1);
+  bool performed = false;
+  try {
+    performed = executor_->run(prepared_[stage], direct);
+  } catch (...) {
+    recorded.ended(current_exception_status().code());
+    throw;
+  }
+  if (!performed) {
+    recorded.forget();
+    return leave_schedule();
+  }
+  recorded.done();
+  performed_directly_.store(before + 1, std::memory_order_relaxed);
   lock_.performed();
   show_state();
   blocked_since_.reset();
@@ -204,6 +233,7 @@ std::optional<Engine::Pause> Engine::run_round() {
   }
   if (!ended_) progressed = take_submissions() || progressed;
   if (!ended_) progressed = follow_schedule() || progressed;
+  if (stalled_) show_recovery();
   if (progressed) blocked_since_.reset();
   if (ended_ || progressed) return std::nullopt;
   if (Clock::now() >= leave_deadline_) {
@@ -223,6 +253,13 @@ bool Engine::may_pause() {
   const std::size_t wanted = lock_.active() && !pending_.empty() ? lock_.missing() : 1;
   wake_at_.store(wanted, std::memory_order_seq_cst);
   return queue_.size() < wanted;
+}
+
+// Nothing that was warned of is open any more, and something has been done since.
+void Engine::show_recovery() {
+  if (!pending_.empty() || parts_.metrics.operations.value() == operations_at_stall_) return;
+  parts_.flight.recovered();
+  stalled_ = false;
 }
 
 Submission& Engine::insert(EnginesSubmission submission) {
@@ -264,7 +301,12 @@ void Engine::announce(const std::vector<const Request*>& requests) {
 }
 
 void Engine::apply(CoordinatorMessage message) {
-  for (const std::string& notice : message.notices) parts_.log.warning(notice);
+  for (const std::string& notice : message.notices) {
+    parts_.log.warning(notice);
+    parts_.flight.stalled(notice);
+    stalled_ = true;
+    operations_at_stall_ = parts_.metrics.operations.value();
+  }
   if (message.knobs) {
     knobs_ = *message.knobs;
     executor_->tune(knobs_);
@@ -348,7 +390,9 @@ void Engine::lock(const Schedule& schedule, std::uint64_t epoch) {
 
 // Of the set of all ranks; other sets have locks of their own.
 void Engine::show_state() {
-  if (parts_.set.id == kGlobalProcessSet) parts_.metrics.lock_state.set(static_cast<std::uint64_t>(lock_.state()));
+  if (parts_.set.id != kGlobalProcessSet) return;
+  parts_.metrics.lock_state.set(static_cast<std::uint64_t>(lock_.state()));
+  parts_.metrics.locked_steps.set(lock_.steps());
 }
 
 // Slots mean the same as long as the lock lasts: a submission that comes again is not looked up again.

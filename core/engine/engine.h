@@ -21,6 +21,7 @@
 #include "core/config.h"
 #include "core/engine/tuner.h"
 #include "core/execution/executor.h"
+#include "core/flight/flight_recorder.h"
 #include "core/fusion/stage_planner.h"
 #include "core/negotiation/control_channel.h"
 #include "core/negotiation/negotiator.h"
@@ -42,6 +43,7 @@ class Engine {
     NamedSubmissions& names;
     Metrics& metrics;
     Timeline& timeline;
+    FlightRecorder& flight;
     const ProcessSet& set;  // all ranks of the topology
   };
 
@@ -106,6 +108,8 @@ class Engine {
   Deadline look_for_blocked_callers(bool awaited);
 
   void finish(const Response& response);
+  void record(Submission& submission);
+  void show_recovery();
   Status verdict(const Status& own);
   void end(const Status& reason);
   Status reason() const;
@@ -125,6 +129,8 @@ class Engine {
   std::uint64_t unnamed_since_ = 0;     // NamedSubmissions::changes_of_numbers() at the lock
   std::string unnamed_;                 // name_of_synchronous() then
   unsigned direct_calls_ = 0;
+  bool stalled_ = false;  // as the flight recorder says,
+  std::uint64_t operations_at_stall_ = 0;
   bool caller_drives_ = false;
   const Work* callers_work_ = nullptr;         // what it waits for, if that is a submission
   int late_calls_ = 0;                         // in the stage under way
@@ -136,6 +142,9 @@ class Engine {
 
   AdaptiveWait caller_wait_;  // of callers that drive
   AdaptiveWait thread_wait_;  // the engine's thread alone
+
+  // Operations so far, each counted by one thread at a time: under Lane::submitting, and under driver_.
+  std::atomic<std::uint64_t> submitted_{0}, performed_directly_{0};
 
   SubmissionQueue queue_;
   std::vector<EnginesSubmission> taken_;  // from the queue, and then

@@ -5,6 +5,7 @@
 #include "core/base/error.h"
 #include "core/execution/backend_selector.h"
 #include "core/execution/call_builder.h"
+#include "core/submission/describe.h"
 
 namespace hvd {
 
@@ -35,6 +36,7 @@ void complete_pending(PendingTable& pending, const std::string& name, const Stat
 }
 
 bool end_operation(Submission& submission, const Status& status) {
+  submission.flight.ended(status.code());
   submission.let_go_of_name(Submission::Holder::engine);
   return submission.work.complete(status);
 }
@@ -103,7 +105,12 @@ bool Executor::run(const Bucket& bucket, PendingTable& pending, Entry entry) {
 
 void Executor::find_own(const Bucket& bucket, const PendingTable& pending) {
   own_.clear();
-  for (const Bucket::Item& item : bucket.items) own_.push_back(pending.find(item.response->request.name));
+  const std::int64_t now = flight_time();
+  for (const Bucket::Item& item : bucket.items) {
+    Submission* const own = pending.find(item.response->request.name);
+    if (own != nullptr) own->flight.performing(now);
+    own_.push_back(own);
+  }
 }
 
 // They are negotiated on again.
@@ -113,6 +120,7 @@ void Executor::take_back() {
     own->work.outputs.clear();
     own->work.received_splits.clear();
     own->work.on_device.reset();
+    own->flight.waits_again();
     if (timeline_.active()) timeline_.begin(own->request.name, negotiation_activity(own->request));
   }
 }
@@ -151,6 +159,7 @@ PreparedCall Executor::prepare(const Bucket& bucket) const {
   }
   prepared.bytes = static_cast<std::int64_t>(bytes_of(prepared.call.total_elements(), prepared.call.dtype));
   prepared.request = &request;
+  prepared.described = describe(request);
   return prepared;
 }
 

@@ -6,6 +6,7 @@
 
 #include "core/collective/collective_call.h"
 #include "core/execution/backend.h"
+#include "core/flight/flight_layout.h"
 #include "core/submission/direct_call.h"
 
 namespace hvd {
@@ -15,6 +16,7 @@ struct PreparedCall {
   Backend* backend = nullptr;
   CollectiveCall call;
   std::int64_t bytes = 0;
+  FlightWords described{};
 
   // But for the name.
   bool fits(const DirectCall& direct) const { return request != nullptr && direct.asks_for(*request); }

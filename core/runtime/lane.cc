@@ -37,6 +37,7 @@ Lane::Lane(const Common& common, std::int32_t set_id, Topology topology, Store& 
                                                                 .store = store,
                                                                 .key = common.job_key,
                                                                 .own_host = common.own_host_address,
+                                                                .lease = config_.lease,
                                                                 .shared_memory = config_.shared_memory,
                                                                 .abort = common.abort,
                                                                 .log = common.log,
@@ -63,6 +64,7 @@ Lane::Lane(const Common& common, std::int32_t set_id, Topology topology, Store& 
                                                    .names = submissions_,
                                                    .metrics = *common.metrics,
                                                    .timeline = common.timeline,
+                                                   .flight = common.flight,
                                                    .set = set_},
                                      std::make_unique<Executor>(std::move(data_plane.backends), set_, topology_.rank,
                                                                 config_, *common.metrics, common.timeline, devices_));

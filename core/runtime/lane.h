@@ -16,6 +16,7 @@
 #include "core/config.h"
 #include "core/engine/engine.h"
 #include "core/execution/backend_context.h"
+#include "core/flight/flight_recorder.h"
 #include "core/negotiation/control_channel.h"
 #include "core/rendezvous/topology.h"
 #include "core/submission/named_submissions.h"
@@ -36,6 +37,7 @@ class Lane {
     AbortFlag& abort;
     const std::shared_ptr<Metrics>& metrics;
     Timeline& timeline;
+    FlightRecorder& flight;
   };
 
   // All ranks of the topology construct together, with a store that no other lane uses; returns when all have met.

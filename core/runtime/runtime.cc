@@ -68,6 +68,7 @@ DirectCall in_lane(DirectCall direct, const ProcessSet& set) {
 
 Runtime::Runtime(const Config& config, const Surroundings& around)
     : config_(config),
+      flight_(config.flight_recorder, config.rank),
       topology_(make_topology(config.rank, exchange_identities(around.store, config.rank, config.size,
                                                                with_settings(around.identity, config),
                                                                deadline_after(config.start_timeout)))),
@@ -76,6 +77,7 @@ Runtime::Runtime(const Config& config, const Surroundings& around)
       job_key_(around.job_key),
       own_host_address_(around.own_host_address),
       make_data_plane_(around.make_data_plane) {
+  if (!flight_.problem().empty()) log_.warning(flight_.problem());
   check_settings(topology_);
   global_ = std::make_shared<Lane>(common(), kGlobalProcessSet, topology_, store_, nullptr);
   sets_.add(everyone(topology_), global_);
@@ -93,7 +95,8 @@ Lane::Common Runtime::common() {
           .make_data_plane = make_data_plane_,
           .abort = abort_,
           .metrics = metrics_,
-          .timeline = timeline_};
+          .timeline = timeline_,
+          .flight = flight_};
 }
 
 // ---- Operations

@@ -14,6 +14,7 @@
 #include "core/base/metrics.h"
 #include "core/config.h"
 #include "core/execution/backend_context.h"
+#include "core/flight/flight_recorder.h"
 #include "core/rendezvous/topology.h"
 #include "core/runtime/lane.h"
 #include "core/runtime/process_set_table.h"
@@ -67,6 +68,7 @@ class Runtime {
 
   // Any thread.
   const Metrics& metrics() const { return *metrics_; }
+  const FlightRecorder& flight() const { return flight_; }
 
   // As Timeline's, on rank 0; nothing happens on the others. Any thread.
   void start_timeline(const std::string& path, bool marks_rounds);
@@ -119,13 +121,14 @@ class Runtime {
   std::shared_ptr<Lane> make_lane(const ProcessSet& set);
 
   const Config config_;
+  FlightRecorder flight_;  // from before the ranks meet
   const Topology topology_;
   const Log log_;
   Store& store_;
   const JobKey job_key_;
   const std::string own_host_address_;
   const DataPlaneFactory make_data_plane_;
-  const std::shared_ptr<Metrics> metrics_ = std::make_shared<Metrics>();
+  const std::shared_ptr<Metrics> metrics_ = flight_.metrics();
   Timeline timeline_{log_};
   AbortFlag abort_;
   std::shared_ptr<Lane> global_;  // as long as the runtime

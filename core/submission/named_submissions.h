@@ -20,6 +20,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/submission/describe.h"
 #include "core/submission/direct_call.h"
 #include "core/submission/made_up_names.h"
 #include "core/submission/submission_index.h"
@@ -67,6 +68,7 @@ class NamedSubmissions {
     }
     Submission& submission = known != nullptr && !known->in_use() ? *known : replace(known, hash);
     submission.request = std::move(request);
+    submission.described = describe(submission.request);
     submission.scheduled_in = 0;
     submission.used_lately = !made_up;  // such a name seldom comes again
     if (submission.request.collective == Collective::join) join_ = &submission;

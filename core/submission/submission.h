@@ -16,6 +16,7 @@
 #include "core/base/metrics.h"
 #include "core/collective/work.h"
 #include "core/device/device_event.h"
+#include "core/flight/flight_entry.h"
 #include "core/submission/request.h"
 #include "core/tensor/tensor_view.h"
 
@@ -41,6 +42,10 @@ class Submission {
   bool allocates_outputs = false;
   int device = kCpuDevice;                   // or this rank's accelerator, where the tensors lie
   std::shared_ptr<const DeviceEvent> ready;  // there: when they may be touched
+
+  // For the flight recorder: what `request` is, and where this one is recorded.
+  FlightWords described{};
+  FlightEntry flight;
 
   // NamedSubmissions': taken since idle names were last forgotten.
   bool used_lately = false;

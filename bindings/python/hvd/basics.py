@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from hvd import _native, installation, meeting
+from hvd import _native, installation, meeting, stacks
 from hvd import process_set as sets
 from hvd.exceptions import HorovodInternalError, InitError
 from hvd.process_set import ProcessSet
@@ -100,6 +100,8 @@ def shutdown() -> None:
 
 
 atexit.register(shutdown)
+# Not only from init() on: others may wait for a script that does not get there.
+stacks.announce()
 
 
 def is_initialized() -> bool:

@@ -45,7 +45,8 @@ def run(
         func, args, kwargs: as for `hvd.run`.
         num_proc: number of ranks; `np` is the older name.
         hosts, hostfile: slots per host, "localhost:4", or a file with lines "localhost slots=4".
-        start_timeout: seconds that `init()` waits for the other ranks.
+        start_timeout: seconds that hvdrun waits for the hosts, and `init()` for the other ranks.
+        ssh_port, ssh_identity_file, network_interface, network_interfaces: how other hosts are reached.
         output_filename: a folder for what the ranks print, besides the caller's output.
         verbose: have hvdrun say what it does.
         use_mpi, mpi_args: start the ranks with mpirun; with these options. use_gloo: the default.

@@ -29,8 +29,10 @@ def _add_general(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--disable-cache", action="store_true", default=None, help="no effect")
     parser.add_argument("--start-timeout", type=int, metavar="S", help="seconds for all processes to start (30)")
     nics = parser.add_mutually_exclusive_group()
-    nics.add_argument("--network-interfaces", dest="nics", type=_names, metavar="A,B", help="for NCCL")
-    nics.add_argument("--network-interface", dest="nics", action="append", metavar="A", help="for NCCL; repeatable")
+    nics.add_argument(
+        "--network-interfaces", dest="nics", type=_names, metavar="A,B", help="those to use between hosts"
+    )
+    nics.add_argument("--network-interface", dest="nics", action="append", metavar="A", help="the same; repeatable")
     parser.add_argument("--output-filename", metavar="DIR", help="output also to DIR/rank.<N>/stdout and stderr")
     parser.add_argument("--verbose", action="store_true", default=None, help="say what is started, and how it ends")
     parser.add_argument("--config-file", metavar="YAML", help="a file with settings")
@@ -41,9 +43,9 @@ def _names(text: str) -> list[str]:
 
 
 def _add_ssh(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("SSH (no effect)")
-    group.add_argument("-p", "--ssh-port", type=int, metavar="PORT")
-    group.add_argument("-i", "--ssh-identity-file", metavar="FILE")
+    group = parser.add_argument_group("SSH")
+    group.add_argument("-p", "--ssh-port", type=int, metavar="PORT", help="where other hosts listen")
+    group.add_argument("-i", "--ssh-identity-file", metavar="FILE", help="a private key")
 
 
 def _add_switch(group: argparse._ActionsContainer, name: str, text: str, dest: str | None = None) -> None:
@@ -142,7 +144,7 @@ def _add_logging(parser: argparse.ArgumentParser) -> None:
 
 def _add_hosts(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("hosts").add_mutually_exclusive_group()
-    group.add_argument("-H", "--hosts", metavar="HOST:SLOTS,...", help="this host alone, but with --mpi")
+    group.add_argument("-H", "--hosts", metavar="HOST:SLOTS,...", help="by default this host alone")
     group.add_argument("-hostfile", "--hostfile", metavar="FILE", help='the same, a host a line: "HOST slots=N"')
     group.add_argument("--host-discovery-script", metavar="PROGRAM", help="refused: for elastic jobs")
 

@@ -13,16 +13,12 @@ from horovod.runner.common.util import config_parser
 from horovod.runner.common.util.env import is_exportable
 from hvd import doctor, installation
 
-_ONE_MACHINE = "all processes are on this machine"
 _CHOSEN = "hvd chooses its algorithms itself (HVD_ALGORITHM overrides it)"
 _FIXED = "elastic jobs are not supported yet, and the number of processes stays as it is"
 
 # By argument: how it is typed, and why it changes nothing.
 NO_EFFECT = {
     "disable_cache": ("--disable-cache", "nothing is checked before the start that could be remembered"),
-    "nics": ("--network-interfaces", "but on NCCL: hvd finds its own way between processes"),
-    "ssh_port": ("--ssh-port", _ONE_MACHINE),
-    "ssh_identity_file": ("--ssh-identity-file", _ONE_MACHINE),
     "hierarchical_allreduce": ("--hierarchical-allreduce", _CHOSEN),
     "hierarchical_allgather": ("--hierarchical-allgather", _CHOSEN),
     "torus_allreduce": ("--torus-allreduce", _CHOSEN),
@@ -44,7 +40,7 @@ def notes(args: Any) -> list[str]:
     """A line for each argument that was given and has no effect."""
     given = {name: getattr(args, name, None) for name in NO_EFFECT}
     return [
-        f"{typed} has no effect{'' if why.startswith('but') else ':'} {why}"
+        f"{typed} has no effect: {why}"
         for name, (typed, why) in NO_EFFECT.items()
         if given[name] or (name == "log_with_timestamp" and given[name] is False)
     ]
@@ -74,6 +70,10 @@ def hvdrun_options(args: Any, environment: Mapping[str, str]) -> list[str]:
     if args.use_mpi:
         options += ["--mpi", *_of_mpirun(args, environment)]
     options += ["--gloo"] if args.use_gloo else []
+    options += ["--ssh-port", str(args.ssh_port)] if args.ssh_port else []
+    options += ["--ssh-identity-file", args.ssh_identity_file] if args.ssh_identity_file else []
+    options += ["--network-interface", ",".join(args.nics)] if args.nics else []
+    options += ["--start-timeout", str(args.start_timeout)] if args.start_timeout else []
     options += ["--verbose"] if args.verbose else []
     options += ["--timestamp-output"] if args.prefix_output_with_timestamp else []
     options += ["--output-filename", args.output_filename] if args.output_filename else []
@@ -95,7 +95,11 @@ def _of_mpirun(args: Any, environment: Mapping[str, str]) -> list[str]:
     binding = [] if args.binding_args else ["--bind-to", "none", "--map-by", "slot"]
     # On its own host mpirun hands on everything by itself.
     exported = sorted(filter(is_exportable, environment)) if args.hosts or args.hostfile else []
-    return ["--allow-run-as-root", *binding, *(word for name in exported for word in ("-x", name))]
+    ssh = ["-p", str(args.ssh_port)] if args.ssh_port else []
+    ssh += ["-i", args.ssh_identity_file] if args.ssh_identity_file else []
+    network = ["-mca", "plm_rsh_args", " ".join(ssh)] if ssh else []
+    network += ["-mca", "btl_tcp_if_include", ",".join(args.nics)] if args.nics else []
+    return ["--allow-run-as-root", *binding, *network, *(word for name in exported for word in ("-x", name))]
 
 
 def environment_of_ranks(args: Any, environment: Mapping[str, str]) -> dict[str, str]:

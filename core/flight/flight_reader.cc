@@ -1,0 +1,138 @@
+#include "core/flight/flight_reader.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace hvd {
+
+namespace {
+
+constexpr auto kRelaxed = std::memory_order_relaxed;
+constexpr int kAttempts = 4;  // at something that is just being written
+
+const FlightMemory* as_flight(std::span<const std::byte> memory) {
+  if (memory.size() < sizeof(FlightMemory)) return nullptr;
+  const auto* flight = reinterpret_cast<const FlightMemory*>(memory.data());
+  return flight->magic == kFlightMagic && flight->layout == kFlightLayout ? flight : nullptr;
+}
+
+TimePoint time_of(std::int64_t nanoseconds) { return TimePoint(Duration(nanoseconds)); }
+
+std::string text_of(const char* text, std::size_t size) {
+  return printable(std::string_view(text, static_cast<std::size_t>(std::find(text, text + size, '\0') - text)));
+}
+
+// Empty if that is no operation.
+std::optional<RecordedOperation> to_operation(const FlightOperation& operation) {
+  const auto collective = collective_from(operation.collective);
+  const auto dtype = dtype_from(operation.dtype);
+  if (!collective || !dtype) return std::nullopt;
+  RecordedOperation result;
+  result.process_set = operation.process_set;
+  result.collective = *collective;
+  result.name = text_of(operation.name.data(), operation.name.size());
+  result.dtype = *dtype;
+  const std::size_t known = std::min<std::size_t>(operation.dimensions, operation.shape.size());
+  result.shape.assign(operation.shape.begin(), operation.shape.begin() + static_cast<std::ptrdiff_t>(known));
+  result.tensors = operation.tensors;
+  result.bytes = operation.bytes;
+  return result;
+}
+
+// All but the number and the state.
+std::optional<RecordedOperation> read_rest(const FlightRecord& record) {
+  FlightWords words;
+  for (std::size_t i = 0; i < kFlightWords; ++i) words[i] = record.operation[i].load(kRelaxed);
+  auto result = to_operation(std::bit_cast<FlightOperation>(words));
+  if (!result) return result;
+  const std::int64_t submitted = record.submitted.load(kRelaxed), started = record.started.load(kRelaxed);
+  const std::int64_t ended = record.ended.load(kRelaxed);
+  if (submitted < 0 || started < 0 || ended < 0) return std::nullopt;  // so that differences can be taken
+  result->sequence = record.sequence.load(kRelaxed);
+  result->submitted = time_of(submitted);
+  result->started = time_of(started);
+  result->ended = time_of(std::max(ended, started));
+  return result;
+}
+
+bool means_something(std::uint64_t word) {
+  return state_in(word) >= static_cast<std::uint8_t>(FlightState::submitted) &&
+         state_in(word) <= static_cast<std::uint8_t>(FlightState::failed) &&
+         code_in(word) <= static_cast<std::uint8_t>(StatusCode::internal);
+}
+
+std::optional<RecordedOperation> read_record(const FlightRecord& record) {
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    const std::uint64_t before = record.word.load(std::memory_order_acquire);
+    if (!means_something(before)) return std::nullopt;
+    auto operation = read_rest(record);
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (record.word.load(kRelaxed) != before) continue;
+    if (!operation) return std::nullopt;
+    operation->number = number_in(before);
+    operation->state = static_cast<FlightState>(state_in(before));
+    operation->code = static_cast<StatusCode>(code_in(before));
+    return operation;
+  }
+  return std::nullopt;
+}
+
+void read_stall(const FlightStall& stall, FlightFacts& facts) {
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    const std::uint64_t before = stall.changes.load(std::memory_order_acquire);
+    const std::int64_t since = stall.since.load(kRelaxed);
+    if (since <= 0) return;
+    std::array<std::uint64_t, std::tuple_size_v<decltype(stall.text)>> words;
+    for (std::size_t i = 0; i < words.size(); ++i) words[i] = stall.text[i].load(kRelaxed);
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (before % 2 != 0 || stall.changes.load(kRelaxed) != before) continue;
+    facts.stall = text_of(reinterpret_cast<const char*>(words.data()), sizeof words);
+    facts.stalled_since = time_of(since);
+    return;
+  }
+}
+
+}  // namespace
+
+std::string printable(std::string_view text) {
+  std::string result(text);
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(result[i]);
+    if (byte < 0x20 || byte == 0x7f) result[i] = '?';
+    // In UTF-8 these are commands, too: U+0080 to U+009F.
+    const auto next = static_cast<unsigned char>(i + 1 < result.size() ? result[i + 1] : 0);
+    if (byte == 0xc2 && next >= 0x80 && next < 0xa0) result[i] = result[i + 1] = '?';
+  }
+  return result;
+}
+
+std::optional<FlightFacts> read_flight_facts(std::span<const std::byte> memory) {
+  const FlightMemory* const flight = as_flight(memory);
+  if (flight == nullptr) return std::nullopt;
+  const Metrics& metrics = flight->metrics;
+  FlightFacts facts;
+  facts.pid = flight->pid.load(std::memory_order_acquire);
+  facts.rank = flight->rank.load(kRelaxed);
+  facts.operations = metrics.operations.value() + metrics.direct_calls.value();
+  facts.bytes = metrics.bytes.value() + metrics.direct_bytes.value();
+  facts.locked_steps = metrics.locked_steps.value();
+  facts.rounds = metrics.rounds.value();
+  facts.lock_state = metrics.lock_state.value();
+  facts.exposed_time = Duration(static_cast<Duration::rep>(metrics.exposed_time.value()));
+  read_stall(flight->stall, facts);
+  return facts;
+}
+
+std::vector<RecordedOperation> read_flight_operations(std::span<const std::byte> memory) {
+  std::vector<RecordedOperation> operations;
+  const FlightMemory* const flight = as_flight(memory);
+  if (flight == nullptr) return operations;
+  for (std::size_t slot = 0; slot < kFlightRecords; ++slot) {
+    auto operation = read_record(flight->records[slot]);
+    if (operation && operation->number % kFlightRecords == slot) operations.push_back(std::move(*operation));
+  }
+  std::sort(operations.begin(), operations.end(), [](const auto& a, const auto& b) { return a.number < b.number; });
+  return operations;
+}
+
+}  // namespace hvd

@@ -1,0 +1,58 @@
+// What a flight recorder's memory says, as plain values. The memory is that of another process, which may be writing,
+// dead, or mad: nothing in it is trusted, and what makes no sense is left out.
+//
+// Pure but for the memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/base/clock.h"
+#include "core/base/status.h"
+#include "core/collective/collective.h"
+#include "core/flight/flight_layout.h"
+#include "core/tensor/dtype.h"
+
+namespace hvd {
+
+struct RecordedOperation {
+  std::uint64_t number = 0;    // among all of this rank
+  std::uint64_t sequence = 0;  // among those of the process set
+  std::int32_t process_set = 0;
+  Collective collective = Collective::allreduce;
+  std::string name;
+  DType dtype = DType::float32;
+  std::vector<std::int64_t> shape;  // of the first tensor; at most four dimensions
+  int tensors = 0;
+  std::int64_t bytes = 0;
+  FlightState state = FlightState::submitted;  // submitted, performing, done or failed
+  StatusCode code = StatusCode::ok;
+  TimePoint submitted, started, ended;  // as far as it has come
+
+  bool under_way() const { return state == FlightState::submitted || state == FlightState::performing; }
+};
+
+struct FlightFacts {
+  std::int32_t pid = 0;  // 0: the process has not come to init
+  std::int32_t rank = 0;
+  std::string stall;  // the stall inspector's warning; empty: none, or it is over
+  TimePoint stalled_since;
+  // Metrics, as docs/metrics.md has them.
+  std::uint64_t operations = 0, bytes = 0, locked_steps = 0, rounds = 0;
+  std::uint64_t lock_state = 0;
+  Duration exposed_time{};
+};
+
+// Nothing if it is not such memory, or of another version.
+std::optional<FlightFacts> read_flight_facts(std::span<const std::byte> memory);
+// Oldest first. Of such memory only.
+std::vector<RecordedOperation> read_flight_operations(std::span<const std::byte> memory);
+
+// As it may be shown on a terminal: what is not printable becomes '?'.
+std::string printable(std::string_view text);
+
+}  // namespace hvd

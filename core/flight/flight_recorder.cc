@@ -1,0 +1,120 @@
+#include "core/flight/flight_recorder.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "core/base/error.h"
+#include "core/net/endpoint.h"
+
+namespace hvd {
+
+namespace {
+
+constexpr std::string_view kGap = "..";
+
+SharedMemory map_inherited(int inherited) {
+  FileDescriptor own(fcntl(inherited, F_DUPFD_CLOEXEC, 3));
+  if (!own) throw Internal(error_text(errno));
+  SharedMemory memory = SharedMemory::map(std::move(own), sizeof(FlightMemory));
+  const auto& found = *reinterpret_cast<const FlightMemory*>(memory.data());
+  if (found.magic != kFlightMagic) throw Internal("it is something else");
+  if (found.layout != kFlightLayout) throw Internal("it comes from another version of hvdrun");
+  fcntl(inherited, F_SETFD, FD_CLOEXEC);
+  return memory;
+}
+
+}  // namespace
+
+void put_short_name(std::string_view name, char* into, std::size_t size) {
+  if (name.size() < size) {
+    std::copy(name.begin(), name.end(), into);
+    return std::fill(into + name.size(), into + size, '\0');
+  }
+  const std::size_t kept = size - 1 - kGap.size();
+  const std::size_t front = kept / 2, back = kept - front;
+  into = std::copy_n(name.begin(), front, into);
+  into = std::copy(kGap.begin(), kGap.end(), into);
+  into = std::copy_n(name.end() - static_cast<std::ptrdiff_t>(back), back, into);
+  *into = '\0';
+}
+
+SharedMemory make_flight_memory() {
+  SharedMemory memory = SharedMemory::create(sizeof(FlightMemory), "hvd-flight-recorder");
+  auto& fresh = *reinterpret_cast<FlightMemory*>(memory.data());
+  fresh.magic = kFlightMagic;
+  fresh.layout = kFlightLayout;
+  return memory;
+}
+
+FlightRecorder::FlightRecorder(int inherited, int rank) {
+  if (inherited >= 0) {
+    try {
+      memory_ = std::make_shared<SharedMemory>(map_inherited(inherited));
+    } catch (const Internal& error) {
+      problem_ = "HVD_FLIGHT_RECORDER=" + std::to_string(inherited) + " cannot be used: " + error.what();
+    }
+  }
+  if (!memory_) memory_ = std::make_shared<SharedMemory>(make_flight_memory());
+  forget_all();
+  recorded().rank.store(rank, std::memory_order_relaxed);
+  recorded().pid.store(getpid(), std::memory_order_release);
+}
+
+// Another process may have had this memory before, as in a script that runs two programs, or this one in an earlier
+// job. Nobody else writes now.
+void FlightRecorder::forget_all() {
+  FlightMemory& memory = recorded();
+  const std::uint64_t begun = memory.begun.exchange(0);
+  for (std::size_t i = 0; i < std::min<std::uint64_t>(begun + 1, kFlightRecords); ++i) memory.records[i].word.store(0);
+  recovered();
+  static_assert(std::is_trivially_destructible_v<Metrics>);
+  new (&memory.metrics) Metrics();
+}
+
+FlightEntry FlightRecorder::begin(const FlightWords& operation, std::uint64_t sequence, FlightState state) {
+  FlightMemory& memory = recorded();
+  const std::uint64_t number = memory.begun.fetch_add(1, std::memory_order_relaxed) + 1;
+  FlightRecord& record = memory.records[number % kFlightRecords];
+  constexpr auto relaxed = std::memory_order_relaxed;
+  record.word.store(flight_word(number, FlightState::writing), relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+  const std::int64_t now = flight_time();
+  record.sequence.store(sequence, relaxed);
+  record.submitted.store(now, relaxed);
+  record.started.store(state == FlightState::performing ? now : 0, relaxed);
+  record.ended.store(0, relaxed);
+#pragma GCC unroll 16
+  for (std::size_t i = 0; i < kFlightWords; ++i) record.operation[i].store(operation[i], relaxed);
+  record.word.store(flight_word(number, state), std::memory_order_release);
+  // The next one will be written soon, and may have left the cache since its slot was last used.
+  const FlightRecord& next = memory.records[(number + 1) % kFlightRecords];
+  __builtin_prefetch(&next, 1);
+  __builtin_prefetch(reinterpret_cast<const char*>(&next) + 64, 1);
+  return FlightEntry(record, number);
+}
+
+void FlightRecorder::stalled(std::string_view warning) {
+  const std::lock_guard lock(stall_mutex_);
+  FlightStall& stall = recorded().stall;
+  char text[sizeof stall.text];
+  put_short_name(warning, text, sizeof text);
+  std::array<std::uint64_t, sizeof text / 8> words;
+  std::memcpy(words.data(), text, sizeof text);
+  const std::uint64_t changes = stall.changes.load(std::memory_order_relaxed);
+  stall.changes.store(changes | 1, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+  for (std::size_t i = 0; i < words.size(); ++i) stall.text[i].store(words[i], std::memory_order_relaxed);
+  if (stall.since.load(std::memory_order_relaxed) == 0) stall.since.store(flight_time(), std::memory_order_relaxed);
+  stall.changes.store((changes | 1) + 1, std::memory_order_release);
+}
+
+void FlightRecorder::recovered() {
+  const std::lock_guard lock(stall_mutex_);
+  recorded().stall.since.store(0, std::memory_order_relaxed);
+}
+
+}  // namespace hvd
