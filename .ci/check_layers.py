@@ -24,11 +24,12 @@ ALLOWED = {
     "core/tensor": BASE,
     "core/net": BASE,
     "core/timeline": BASE,
+    "core/flight": [*BASE, "core/net/shared_memory.h", "core/net/endpoint.h", "core/tensor", "core/collective"],
     "core/tuning": BASE,
     "core/collective": [*BASE, "core/device", "core/tensor"],
     "core/rendezvous": [*BASE, "core/net", "core/config.h"],
     # The pipeline: a stage knows its own product and those of the stages before it.
-    "core/submission": VALUES,
+    "core/submission": [*VALUES, "core/flight"],
     "core/negotiation": [
         *VALUES,
         *["core/net", "core/rendezvous", "core/config.h", "core/timeline/timeline.h", "core/tuning/knobs.h"],
@@ -38,7 +39,7 @@ ALLOWED = {
     "core/execution": [
         *[*VALUES, "core/tuning/knobs.h"],
         *["core/net", "core/rendezvous", "core/submission", "core/config.h", "core/timeline/timeline.h"],
-        *["core/negotiation/response.h", "core/fusion/bucket.h"],
+        *["core/negotiation/response.h", "core/fusion/bucket.h", "core/flight/flight_layout.h"],
     ],
     "core/engine": ["core"],
     "core/runtime": ["core"],
@@ -69,7 +70,16 @@ ALLOWED = {
         *["core/base", "core/net", "core/rendezvous", "core/submission/request.h", "core/submission/name_map.h"],
         *["core/negotiation", "core/fusion"],
     ],
-    "launcher": [*BASE, "core/net", "core/rendezvous/store_server.h"],
+    "launcher": [
+        *[*VALUES, "core/net", "core/flight", "launcher/agents/run_on_hosts.h"],
+        # The job's store: how it is served, not how ranks use it.
+        *[f"core/rendezvous/{part}.h" for part in ("parked_gets", "store_origin", "store_sessions")],
+        *[f"core/rendezvous/{part}.h" for part in ("store_source", "store_table")],
+    ],
+    "launcher/agents": [
+        *[*BASE, "core/net", "launcher"],
+        *[f"core/rendezvous/{part}.h" for part in ("store_origin", "store_sessions", "store_source")],
+    ],
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)

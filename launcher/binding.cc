@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cstddef>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "core/base/error.h"
@@ -20,7 +21,7 @@ constexpr NamedUnit kMapUnits[] = {
     {"slot", CpuUnit::slot},      {"core", CpuUnit::core}, {"hwthread", CpuUnit::hwthread}, {"socket", CpuUnit::socket},
     {"package", CpuUnit::socket}, {"numa", CpuUnit::numa}, {"node", CpuUnit::node}};
 constexpr NamedUnit kRankUnits[] = {
-    {"slot", CpuUnit::node},     {"node", CpuUnit::node},      {"core", CpuUnit::core}, {"hwthread", CpuUnit::hwthread},
+    {"slot", CpuUnit::slot},     {"node", CpuUnit::node},      {"core", CpuUnit::core}, {"hwthread", CpuUnit::hwthread},
     {"socket", CpuUnit::socket}, {"package", CpuUnit::socket}, {"numa", CpuUnit::numa}};
 constexpr NamedUnit kBindUnits[] = {{"none", CpuUnit::node},         {"core", CpuUnit::core},
                                     {"hwthread", CpuUnit::hwthread}, {"socket", CpuUnit::socket},
@@ -148,7 +149,7 @@ std::vector<Seat> map_ranks(int ranks, const Binding& binding, CpuUnit bind_to, 
 
 // From each unit in turn, or, of what is smaller than a socket, in the order in which they lie.
 void rank_places(std::vector<Seat>& places, CpuUnit unit) {
-  if (unit == CpuUnit::node) return;
+  if (unit == CpuUnit::node || unit == CpuUnit::slot) return;
   const auto number = [unit](const Seat& seat) { return number_of(seat.front(), unit); };
   std::ranges::stable_sort(places, {}, number);
   if (!by_tables(unit)) return;
@@ -202,7 +203,9 @@ void parse_map_by(std::string_view text, Binding& binding) {
   binding.map_by = unit_named(unit, kMapUnits, "-map-by");
   while (!text.empty()) {
     const std::string modifier = lower(take_until_colon(text));
-    if (modifier == "oversubscribe" || modifier == "overload-allowed") {
+    if (modifier == "oversubscribe") {
+      binding.oversubscribe = binding.overload = true;
+    } else if (modifier == "overload-allowed") {
       binding.overload = true;
     } else if (const auto cores = modifier.starts_with("pe=") ? positive(modifier.substr(3)) : std::nullopt) {
       binding.cores_per_rank = *cores;
@@ -225,10 +228,17 @@ std::vector<std::vector<int>> bind_ranks(int ranks, const Binding& binding, cons
     throw InvalidArgument("-map-by PE=" + std::to_string(binding.cores_per_rank) + ": there are too few cores here");
   }
   std::vector<Seat> places = map_ranks(ranks, binding, bind_to, cpus);
-  rank_places(places, binding.rank_by);
+  rank_places(places, binding.rank_by.value_or(CpuUnit::slot));
   std::vector<std::vector<int>> bound;
   for (const Seat& place : places) bound.push_back(widen(place, bind_to, cpus));
   return bound;
+}
+
+int count_units(const std::vector<Cpu>& cpus, CpuUnit unit) {
+  if (unit == CpuUnit::slot || unit == CpuUnit::node) return 1;
+  std::set<int> numbers;
+  for (const Cpu& cpu : cpus) numbers.insert(number_of(cpu, unit));
+  return static_cast<int>(numbers.size());
 }
 
 }  // namespace hvd::launcher

@@ -19,10 +19,11 @@ enum class CpuUnit { slot, hwthread, core, numa, socket, node };
 
 struct Binding {
   CpuUnit map_by = CpuUnit::slot;
-  int per_unit = 0;        // of ppr; 0: one from each in turn
-  int cores_per_rank = 1;  // of PE=
-  CpuUnit rank_by = CpuUnit::node;
+  int per_unit = 0;                // of ppr; 0: one from each in turn
+  int cores_per_rank = 1;          // of PE=
+  std::optional<CpuUnit> rank_by;  // empty: as they are mapped
   std::optional<CpuUnit> bind_to;  // the node: nobody is; empty: to cores if PE= or ppr asks for some, else nobody
+  bool oversubscribe = false;      // of -map-by: more ranks than slots are all right
   bool overload = false;           // ranks may share what they are bound to
 };
 
@@ -34,5 +35,8 @@ void parse_rank_by(std::string_view text, Binding& binding);  // slot, core, hwt
 // By rank: the numbers of its CPUs, ascending; none if ranks are not bound. Throws InvalidArgument if there are too
 // few.
 std::vector<std::vector<int>> bind_ranks(int ranks, const Binding& binding, const std::vector<Cpu>& cpus);
+
+// How many of a unit these CPUs make; of slots and nodes, one.
+int count_units(const std::vector<Cpu>& cpus, CpuUnit unit);
 
 }  // namespace hvd::launcher

@@ -5,138 +5,19 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
+#include <sstream>
 
 #include "core/base/error.h"
+#include "launcher/command_options.h"
 #include "launcher/nearest_name.h"
 
 namespace hvd::launcher {
 namespace {
 
 constexpr double kMaxSeconds = 1e9;
+constexpr int kMaxPort = 65535;
+constexpr Duration kMinLease = 100ms;
 constexpr const char* kNextProgram = ":";
-
-const char* const kUsage = "Usage: hvdrun -np N [options] program [arguments] [: -np N [options] program ...]";
-
-const char* const kExplanation =
-    R"(Example: four processes of one script, with a variable of their own and their output also in files
-  hvdrun -np 4 -x OMP_NUM_THREADS=1 --output-filename logs python train.py --epochs 3
-
-Every process finds its place in HVD_RANK, HVD_SIZE, HVD_LOCAL_RANK, HVD_LOCAL_SIZE (and in the HOROVOD_* variables
-of the same names). The first process that fails decides hvdrun's exit code: its own, or 128 + the signal that killed
-it. Python keeps output that goes to a pipe back until about 8 KB have come together; -x PYTHONUNBUFFERED=1 shows each
-line at once. Behind a colon comes another program of the same job, with options of its own (those of "What to start").)";
-
-// What was typed, before it is known to be right.
-struct Typed {
-  CommandLine line;
-  ProgramLine program;
-  std::string num_proc;
-  std::vector<std::string> mca;  // "name=value"
-  std::string input = "0";
-  std::string bind_to, map_by, rank_by;
-  std::string launcher;
-  bool by_mpi = false, by_gloo = false;
-  double timeout_seconds = 0;
-  double grace_seconds = 1;
-  bool run_as_root = false;
-  bool version = false;
-};
-
-// `typed_number`: of processes.
-void add_options_of_program(CLI::App& app, ProgramLine& program, std::string& typed_number) {
-  const char* const group = "What to start";
-  app.add_option("-n,-c,--np,--num-proc", typed_number, "Number of processes; -np N as with mpirun")
-      ->option_text("N")
-      ->group(group);
-  app.add_option("-H,--host,--hosts", program.hosts, "Slots per host, for instance localhost:4; this host alone")
-      ->option_text("HOST:N,...")
-      ->group(group);
-  app.add_option("--hostfile,--machinefile", program.hostfile,
-                 "The same, a host a line: \"HOST slots=N\" or \"HOST:N\"")
-      ->option_text("FILE")
-      ->group(group);
-  app.add_option("-x", program.exports, "Set a variable for every process, or pass on the present value; repeatable")
-      ->option_text("VAR[=VALUE]")
-      ->allow_extra_args(false)
-      ->group(group);
-  app.add_option("--wdir,--wd", program.working_directory, "Start the processes in this folder")
-      ->option_text("DIR")
-      ->group(group);
-}
-
-void add_options_of_job(CLI::App& app, Typed& typed) {
-  CommandLine& line = typed.line;
-  const char* const job = "The job";
-  app.add_flag("--oversubscribe", line.oversubscribe, "More processes than slots are all right")->group(job);
-  app.add_option("--timeout", typed.timeout_seconds, "End the job after so long; hvdrun's exit code is then 124")
-      ->option_text("SECONDS")
-      ->group(job);
-  app.add_option("--mca,--gmca", typed.mca, "A parameter of Open MPI, which its library finds in OMPI_MCA_NAME")
-      ->option_text("NAME VALUE")
-      ->allow_extra_args(false)
-      ->group(job);
-  app.add_option("--launcher", typed.launcher,
-                 "Who starts the processes: local (default), hvdrun itself, on this\n"
-                 "machine; mpi, the mpirun on the PATH, with the same options")
-      ->option_text("local|mpi")
-      ->group(job);
-  app.add_flag("--mpi", typed.by_mpi, "Horovod's name for --launcher mpi")->group(job);
-  app.add_flag("--gloo", typed.by_gloo, "Horovod's name for --launcher local")->group(job);
-  app.add_flag("--allow-run-as-root", typed.run_as_root, "For mpirun's sake: hvdrun may be run by anybody")->group(job);
-
-  const char* const binding = "Where ranks run";
-  app.add_option("--bind-to", typed.bind_to,
-                 "none (default, but with PE and ppr), core, hwthread, numa or socket;\n"
-                 ":overload-allowed")
-      ->option_text("UNIT")
-      ->group(binding);
-  app.add_option("--map-by", typed.map_by,
-                 "slot (default), core, hwthread, numa, socket or node: of which\n"
-                 "ranks that are bound take their places in turn; ppr:N:UNIT: N of\n"
-                 "each; :PE=N: N cores for each rank")
-      ->option_text("UNIT")
-      ->group(binding);
-  app.add_option("--rank-by", typed.rank_by, "In which order places are numbered; slot (default): as they are mapped")
-      ->option_text("UNIT")
-      ->group(binding);
-  app.add_flag("--report-bindings", line.report_bindings, "Say on which CPUs each rank may run")->group(binding);
-
-  const char* const streams = "Input and output";
-  app.add_option("--stdin", typed.input, "Who reads hvdrun's standard input. Default: rank 0")
-      ->option_text("RANK|none")
-      ->group(streams);
-  app.add_option("--output-filename", line.output_directory,
-                 "Write output also to DIR/rank.<N>/stdout and, unless both are one\n"
-                 "stream, DIR/rank.<N>/stderr")
-      ->option_text("DIR")
-      ->group(streams);
-  app.add_flag("--tag-output", line.tag_output, "Begin every line with [rank]<stdout>: or [rank]<stderr>:")
-      ->group(streams);
-  app.add_flag("--timestamp-output", line.timestamp_output, "Begin every line with the time")->group(streams);
-  app.add_flag("--merge-stderr-to-stdout", line.merge_errors, "One stream for both, in the order of writing")
-      ->group(streams);
-  app.add_flag("-v,--verbose", line.verbose, "Say what is started, where, and how it ends")->group(streams);
-
-  app.add_option("--grace", typed.grace_seconds,
-                 "Time to end by oneself after another process has failed, or after\n"
-                 "Ctrl-C; then SIGTERM, and SIGKILL 2 s later. Default: 1")
-      ->option_text("SECONDS")
-      ->group("End");
-
-  app.set_help_flag("-h,--help", "Print this text")->group("About hvdrun");
-  app.add_flag("--check-build", line.check_build, "What is installed, and whether it works: hvd doctor")
-      ->group("About hvdrun");
-  app.add_flag("--version", typed.version, "Print hvdrun's version")->group("About hvdrun");
-}
-
-// Lets CLI11 write the table of options, without the parts that it derives from positionals and subcommands.
-std::string help_text(const CLI::App& app) {
-  CLI::Formatter formatter;
-  formatter.column_width(34);
-  std::string options = formatter.make_groups(&app, CLI::AppFormatMode::Normal);
-  for (auto gap = options.find("\n\n\n"); gap != std::string::npos; gap = options.find("\n\n\n")) options.erase(gap, 1);
-  return std::string(kUsage) + "\n" + options + "\n" + kExplanation + "\n";
-}
 
 // One program's share of the arguments.
 struct Share {
@@ -180,6 +61,7 @@ bool has_attached_value(const std::string& argument) {
     case 'c': return std::isdigit(static_cast<unsigned char>(value.front())) != 0;
     case 'x': return value.find('=') != std::string::npos;
     case 'H': return value.find(':') != std::string::npos;
+    case 'p': return std::isdigit(static_cast<unsigned char>(value.front())) != 0;
     default: return false;
   }
 }
@@ -191,8 +73,25 @@ std::string take_value(const CLI::Option& option, const std::string& name, Argum
   return *next++;
 }
 
+// What mpirun would not understand.
 bool is_only_hvdruns(const std::string& name) {
-  return name == "--launcher" || name == "--mpi" || name == "--gloo" || name == "--grace";
+  constexpr const char* kNames[] = {"--launcher",
+                                    "--mpi",
+                                    "--gloo",
+                                    "--grace",
+                                    "--lease",
+                                    "--rsh",
+                                    "--start-timeout",
+                                    "--slots-per-host",
+                                    "--ssh-port",
+                                    "-p",
+                                    "--network-interface",
+                                    "--network-interfaces",
+                                    "-i",
+                                    "--ssh-identity-file",
+                                    "--dry-run",
+                                    "--gpus-per-rank"};
+  return std::ranges::find(kNames, name) != std::end(kNames);
 }
 
 // The value is attached to its option, so that it may begin with a dash. Stops behind the colon that ends the share.
@@ -215,7 +114,11 @@ Share take_share(const CLI::App& app, const CLI::App& first_app, Argument& next,
       if (name == "--mca" || name == "--gmca") argument += "=" + take_value(*option, name, next, end);
     }
     share.options.push_back(argument);
-    if (!is_only_hvdruns(name)) share.for_mpirun.insert(share.for_mpirun.end(), typed, next);
+    if (name == "--prefix-output-with-timestamp") {
+      share.for_mpirun.emplace_back("--timestamp-output");
+    } else if (!is_only_hvdruns(name)) {
+      share.for_mpirun.insert(share.for_mpirun.end(), typed, next);
+    }
   }
   if (next != end && *next == "--") ++next;
   const Argument colon = std::find(next, end, kNextProgram);
@@ -232,6 +135,12 @@ void parse(CLI::App& app, std::vector<std::string> options) {
   app.parse(options);
 }
 
+std::optional<int> number_of(const std::string& text) {
+  int number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size() ? std::optional(number) : std::nullopt;
+}
+
 Duration seconds_of(double value, const char* option) {
   if (!std::isfinite(value) || value < 0 || value > kMaxSeconds) {
     throw InvalidArgument(std::string(option) + ": a number of seconds, from 0 to 1000000000");
@@ -242,31 +151,46 @@ Duration seconds_of(double value, const char* option) {
 StartedBy parse_launcher(const Typed& typed) {
   if (typed.by_mpi && typed.by_gloo)
     throw InvalidArgument("--mpi and --gloo: the processes are started by one of them");
-  std::string name = typed.by_mpi ? "mpi" : "local";
-  if (!typed.launcher.empty()) {
-    if ((typed.by_mpi || typed.by_gloo) && typed.launcher != name) {
-      throw InvalidArgument("--launcher " + typed.launcher + " and " + (typed.by_mpi ? "--mpi" : "--gloo"));
-    }
-    name = typed.launcher;
+  const std::string& name = typed.launcher;
+  if (name.empty()) return typed.by_mpi ? StartedBy::mpirun : StartedBy::automatic;
+  if (name == "mpi" ? typed.by_gloo : typed.by_mpi) {
+    throw InvalidArgument("--launcher " + name + " and " + (typed.by_mpi ? "--mpi" : "--gloo"));
   }
   if (name == "mpi") return StartedBy::mpirun;
-  if (name == "local") return StartedBy::hvdrun;
-  if (name == "ssh" || name == "slurm") {
-    throw InvalidArgument("--launcher " + name +
-                          ": hvdrun starts processes on this machine only, so far; on several, " +
-                          (name == "ssh" ? "use --launcher mpi" : "use srun itself, or --launcher mpi"));
-  }
-  throw InvalidArgument("--launcher " + name + ": local or mpi");
+  if (name == "local") return StartedBy::local;
+  if (name == "ssh") return StartedBy::ssh;
+  if (name == "slurm") return StartedBy::slurm;
+  throw InvalidArgument("--launcher " + name + ": local, ssh, slurm or mpi");
 }
 
-std::optional<int> parse_input(const std::string& text) {
-  if (text == "none") return std::nullopt;
-  int rank = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rank);
-  if (error != std::errc() || end != text.data() + text.size() || rank < 0) {
-    throw InvalidArgument("--stdin " + text + ": the number of one rank, or none");
+void parse_start(const Typed& typed, CommandLine& line) {
+  line.started_by = parse_launcher(typed);
+  if (!typed.ssh_port.empty()) {
+    line.remote_shell.port = number_of(typed.ssh_port);
+    if (line.remote_shell.port.value_or(0) < 1 || *line.remote_shell.port > kMaxPort) {
+      throw InvalidArgument("--ssh-port " + typed.ssh_port + ": a number from 1 to 65535");
+    }
   }
-  return rank;
+  std::istringstream names(typed.interfaces);
+  for (std::string name; std::getline(names, name, ',');) {
+    if (name.empty()) throw InvalidArgument("--network-interface " + typed.interfaces + ": a name is missing");
+    line.network_interfaces.push_back(name);
+  }
+  line.lease = seconds_of(typed.lease_seconds, "--lease");
+  if (line.lease < kMinLease) throw InvalidArgument("--lease: at least 0.1 seconds");
+  if (typed.start_timeout_seconds != 0) {
+    line.start_timeout = seconds_of(typed.start_timeout_seconds, "--start-timeout");
+  }
+  if (!typed.slots_per_host.empty()) line.slots_per_host = parse_slots_rule(typed.slots_per_host);
+  if (!typed.gpus_per_rank.empty()) line.gpus_per_rank = parse_gpus_per_rank(typed.gpus_per_rank);
+}
+
+void parse_input(const std::string& text, CommandLine& line) {
+  line.input_to_all = text == "all";
+  line.input_rank = number_of(text);
+  if (line.input_rank.value_or(-1) < 0 && text != "all" && text != "none") {
+    throw InvalidArgument("--stdin " + text + ": the number of one rank, all, or none");
+  }
 }
 
 std::pair<std::string, std::string> parse_mca(const std::string& text) {
@@ -344,13 +268,14 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   }
   if (line.check_build) return line;
   for (const ProgramLine& program : line.programs) check(program, line.programs.size() > 1);
-  line.started_by = parse_launcher(typed);
+  parse_start(typed, line);
   for (const std::string& parameter : typed.mca) line.mca.push_back(parse_mca(parameter));
   if (!typed.map_by.empty()) parse_map_by(typed.map_by, line.binding);
   if (!typed.rank_by.empty()) parse_rank_by(typed.rank_by, line.binding);
   if (!typed.bind_to.empty()) parse_bind_to(typed.bind_to, line.binding);
+  line.oversubscribe |= line.binding.oversubscribe;
   line.binding.overload |= line.oversubscribe;
-  line.input_rank = parse_input(typed.input);
+  parse_input(typed.input, line);
   line.grace = seconds_of(typed.grace_seconds, "--grace");
   if (typed.timeout_seconds != 0) line.timeout = seconds_of(typed.timeout_seconds, "--timeout");
   return line;

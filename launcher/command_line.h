@@ -12,6 +12,9 @@
 
 #include "core/base/clock.h"
 #include "launcher/binding.h"
+#include "launcher/gpus.h"
+#include "launcher/slots.h"
+#include "launcher/start_command.h"
 
 namespace hvd::launcher {
 
@@ -25,24 +28,29 @@ struct ProgramLine {
   std::vector<std::string> command;  // the program's name and its arguments
 };
 
-// Who starts the processes.
-enum class StartedBy { hvdrun, mpirun };
-
 struct CommandLine {
-  StartedBy started_by = StartedBy::hvdrun;
+  StartedBy started_by = StartedBy::automatic;
   std::vector<std::string> for_mpirun;  // the arguments as they were typed, without those that only hvdrun has
+  RemoteShell remote_shell;
+  std::vector<std::string> network_interfaces;  // those that may be used; empty: all
+  std::optional<Duration> start_timeout;        // of agents and ranks; empty: each its default
+  Duration lease{};                             // how long a silent host counts as there
+  bool dry_run = false;
 
   std::vector<ProgramLine> programs;                     // at least one; their ranks follow each other
   std::vector<std::pair<std::string, std::string>> mca;  // of -mca: name and value
   bool oversubscribe = false;
   Binding binding;
   bool report_bindings = false;
-  std::string output_directory;  // empty: output goes to the terminal alone
+  SlotsRule slots_per_host;
+  std::optional<GpusPerRank> gpus_per_rank;  // empty: CUDA_VISIBLE_DEVICES stays as it is
+  std::string output_directory;              // empty: output goes to the terminal alone
   bool tag_output = false;
   bool timestamp_output = false;
   bool merge_errors = false;
-  std::optional<int> input_rank = 0;  // the one that reads hvdrun's standard input; empty: none
-  std::optional<Duration> timeout;    // of the job
+  std::optional<int> input_rank = 0;  // the one that reads hvdrun's standard input; empty: none, or all
+  bool input_to_all = false;
+  std::optional<Duration> timeout;  // of the job
   bool verbose = false;
   Duration grace{};
 

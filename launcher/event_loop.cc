@@ -4,6 +4,8 @@
 #include <array>
 #include <cerrno>
 #include <system_error>
+#include <utility>
+#include <vector>
 
 #include "core/base/error.h"
 
@@ -35,6 +37,9 @@ void EventLoop::forget(int fd) {
 }
 
 void EventLoop::run_once(std::optional<Deadline> deadline) {
+  for (const Timer* timer : timers_) {
+    if (timer->deadline_ && (!deadline || *timer->deadline_ < *deadline)) deadline = timer->deadline_;
+  }
   std::array<epoll_event, 64> events;
   const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout_ms(deadline));
   for (int i = 0; i < count; ++i) {
@@ -43,6 +48,26 @@ void EventLoop::run_once(std::optional<Deadline> deadline) {
     const auto keep_alive = found->second;
     (*keep_alive)();
   }
+  call_due_timers();
 }
+
+void EventLoop::call_due_timers() {
+  const TimePoint now = Clock::now();
+  std::vector<Timer*> due;
+  for (Timer* timer : timers_) {
+    if (timer->deadline_ && *timer->deadline_ <= now) due.push_back(timer);
+  }
+  for (Timer* timer : due) {
+    if (!timers_.contains(timer) || !timer->deadline_) continue;  // destroyed or unset by a callback of this round
+    timer->deadline_.reset();
+    timer->callback_();
+  }
+}
+
+Timer::Timer(EventLoop& loop, EventLoop::Callback callback) : loop_(loop), callback_(std::move(callback)) {
+  loop_.timers_.insert(this);
+}
+
+Timer::~Timer() { loop_.timers_.erase(this); }
 
 }  // namespace hvd::launcher

@@ -1,6 +1,7 @@
 // epoll with a callback per descriptor. hvdrun's main thread lives in it; nothing here blocks elsewhere.
 //
-// Descriptors are borrowed: forget() one before closing it. A callback may watch and forget any, itself included.
+// Timers are called in the loop too. Descriptors are borrowed: forget() one before closing it. A callback may watch and
+// forget any, itself included.
 #pragma once
 
 #include <sys/epoll.h>
@@ -10,11 +11,14 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 
 #include "core/base/clock.h"
 #include "core/net/socket.h"
 
 namespace hvd::launcher {
+
+class Timer;
 
 class EventLoop {
  public:
@@ -27,12 +31,34 @@ class EventLoop {
   // Nothing happens if it is not watched.
   void forget(int fd);
 
-  // Waits until something happens or the deadline comes, and calls whom it concerns.
+  // Waits until something happens or the deadline comes, and calls whom it concerns: descriptors first, then timers.
   void run_once(std::optional<Deadline> deadline);
 
  private:
+  friend class Timer;
+  void call_due_timers();
+
   FileDescriptor epoll_;
+  std::set<Timer*> timers_;
   std::map<int, std::shared_ptr<const Callback>> callbacks_;
+};
+
+// Calls back once when its time has come; set() it anew then. Set, unset and destroyed on the loop's thread, in
+// callbacks too.
+class Timer {
+ public:
+  Timer(EventLoop& loop, EventLoop::Callback callback);
+  ~Timer();
+  Timer(const Timer&) = delete;
+  Timer& operator=(const Timer&) = delete;
+
+  void set(std::optional<Deadline> deadline) { deadline_ = deadline; }
+
+ private:
+  friend class EventLoop;
+  EventLoop& loop_;
+  const EventLoop::Callback callback_;
+  std::optional<Deadline> deadline_;
 };
 
 }  // namespace hvd::launcher

@@ -18,6 +18,7 @@ std::string how_it_ended(const ExitStatus& status) {
 
 std::string what_became_of(const std::optional<RankEnd>& end) {
   if (!end) return "could not be killed";
+  if (end->lost) return "out of reach";
   const ExitStatus& status = end->status;
   if (status.ok()) return "ended well";
   if (!status.by_signal) return "exited with code " + std::to_string(status.value);
@@ -26,10 +27,10 @@ std::string what_became_of(const std::optional<RankEnd>& end) {
 }
 
 // One clause per fate, in the order of the lowest rank that met it.
-std::string fates(const std::vector<std::optional<RankEnd>>& ends, int except) {
+std::string fates(const std::vector<std::optional<RankEnd>>& ends, const std::vector<int>& except) {
   std::vector<std::pair<std::string, std::vector<int>>> groups;
   for (int rank = 0; rank < static_cast<int>(ends.size()); ++rank) {
-    if (rank == except) continue;
+    if (std::find(except.begin(), except.end(), rank) != except.end()) continue;
     const std::string fate = what_became_of(ends[static_cast<std::size_t>(rank)]);
     auto group = std::find_if(groups.begin(), groups.end(), [&](const auto& entry) { return entry.first == fate; });
     if (group == groups.end()) group = groups.insert(groups.end(), {fate, {}});
@@ -59,7 +60,8 @@ std::string failure_report(const Failure& failure, const std::vector<std::option
   char age[32];
   std::snprintf(age, sizeof age, "%.1f", seconds(failure.age));
   const RankEnd& end = *ends[static_cast<std::size_t>(failure.rank)];
-  std::string text = "hvdrun: rank " + std::to_string(failure.rank) + " failed" +
+  std::string text = "hvdrun: rank " + std::to_string(failure.rank) +
+                     (failure.host.empty() ? "" : " on " + failure.host) + " failed" +
                      (ends.size() > 1 ? " first: " : ": ") + how_it_ended(end.status) + " (pid " +
                      std::to_string(failure.pid) + ", after " + age + " s)\n";
   if (failure.last_lines.empty()) {
@@ -68,16 +70,27 @@ std::string failure_report(const Failure& failure, const std::vector<std::option
     text += "hvdrun: the last lines of its " + failure.stream + ":\n";
     for (const std::string& line : failure.last_lines) text += "    " + line + "\n";
   }
-  if (ends.size() > 1) text += "hvdrun: the others: " + fates(ends, failure.rank) + "\n";
+  if (ends.size() > 1) text += "hvdrun: the others: " + fates(ends, {failure.rank}) + "\n";
   return text;
 }
 
+std::string lost_host_report(const std::vector<LostHost>& lost, const std::vector<std::optional<RankEnd>>& ends) {
+  std::string text;
+  std::vector<int> named;
+  for (const LostHost& host : lost) {
+    text += "hvdrun: host " + host.name + " (" + list_ranks(host.ranks) + ") is lost: " + host.cause + "\n";
+    named.insert(named.end(), host.ranks.begin(), host.ranks.end());
+  }
+  const std::string others = fates(ends, named);
+  return others.empty() ? text : text + "hvdrun: the others: " + others + "\n";
+}
+
 std::string timeout_report(const std::vector<std::optional<RankEnd>>& ends) {
-  return "hvdrun: the job has reached its --timeout; " + fates(ends, -1) + "\n";
+  return "hvdrun: the job has reached its --timeout; " + fates(ends, {}) + "\n";
 }
 
 std::string interruption_report(int signal, const std::vector<std::optional<RankEnd>>& ends) {
-  return "hvdrun: ended by " + signal_name(signal) + "; " + fates(ends, -1) + "\n";
+  return "hvdrun: ended by " + signal_name(signal) + "; " + fates(ends, {}) + "\n";
 }
 
 }  // namespace hvd::launcher

@@ -14,6 +14,7 @@ inline constexpr std::size_t kReportedLines = 20;
 
 struct Failure {
   int rank = 0;
+  std::string host{};  // its name; empty: there is only one
   int pid = 0;
   Duration age{};                         // of the job, when the rank ended
   std::string stream = "standard error";  // of which
@@ -22,6 +23,9 @@ struct Failure {
 
 // `ends` is by rank; empty stands for a process that even SIGKILL did not end.
 std::string failure_report(const Failure& failure, const std::vector<std::optional<RankEnd>>& ends);
+
+// "hvdrun: host h2 (ranks 4-7) is lost: ..."
+std::string lost_host_report(const std::vector<LostHost>& lost, const std::vector<std::optional<RankEnd>>& ends);
 
 // "hvdrun: ended by SIGINT; ranks 0-3 exited with code 1"
 std::string interruption_report(int signal, const std::vector<std::optional<RankEnd>>& ends);

@@ -1,7 +1,7 @@
 #include "launcher/hosts.h"
 
+#include <algorithm>
 #include <charconv>
-#include <numeric>
 #include <sstream>
 
 #include "core/base/error.h"
@@ -9,44 +9,93 @@
 namespace hvd::launcher {
 namespace {
 
+int parse_slots(std::string_view digits, std::string_view entry, const std::string& where) {
+  int slots = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), slots);
+  if (error == std::errc() && end == digits.data() + digits.size() && slots >= 1 && slots <= kMaxSlots) return slots;
+  throw InvalidArgument(where + ": \"" + std::string(entry) +
+                        "\" does not end in a number of slots; write for instance localhost:4");
+}
+
+// Names reach the command line of ssh: none may look like one of its options.
+void check_name(std::string_view name, std::string_view entry, const std::string& where) {
+  if (name.empty()) throw InvalidArgument(where + ": a host's name is missing; write for instance localhost:4");
+  const auto is_odd = [](unsigned char c) { return c <= ' ' || c == 0x7f; };
+  if (name.front() == '-' || std::ranges::any_of(name, is_odd)) {
+    throw InvalidArgument(where + ": \"" + std::string(entry) + "\" is not a host's name");
+  }
+}
+
 // `where` begins what is said of an error.
 HostSlots parse_host(std::string_view entry, const std::string& where) {
   const auto colon = entry.find(':');
-  HostSlots result{.host = std::string(entry.substr(0, colon))};
-  if (result.host.empty()) throw InvalidArgument(where + ": a host's name is missing; write for instance localhost:4");
-  if (colon == std::string_view::npos) return result;
-  const std::string_view digits = entry.substr(colon + 1);
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), result.slots);
-  if (error != std::errc() || end != digits.data() + digits.size() || result.slots < 1 || result.slots > kMaxSlots) {
-    throw InvalidArgument(where + ": \"" + std::string(entry) +
-                          "\" does not end in a number of slots; write for instance localhost:4");
+  std::string_view name = entry.substr(0, colon);
+  HostSlots result;
+  if (const auto at = name.find('@'); at != std::string_view::npos) {
+    check_name(name.substr(0, at), entry, where);
+    result.user = name.substr(0, at);
+    name.remove_prefix(at + 1);
   }
+  check_name(name, entry, where);
+  result.host = name;
+  if (colon != std::string_view::npos) result.slots = parse_slots(entry.substr(colon + 1), entry, where);
   return result;
 }
 
-void check_number(long processes) {
-  if (processes <= kMaxSlots) return;
-  throw InvalidArgument(std::to_string(processes) + " processes are more than " + std::to_string(kMaxSlots));
+// "slots=4" and the like; false: it is something else.
+bool parse_clause(std::string_view word, HostSlots& host, const std::string& where) {
+  const auto equals = word.find('=');
+  if (equals == std::string_view::npos) return false;
+  const std::string_view name = word.substr(0, equals), value = word.substr(equals + 1);
+  if (name == "slots") {
+    host.slots = parse_slots(value, word, where);
+  } else if (name == "max_slots" || name == "max-slots") {
+    host.max_slots = parse_slots(value, word, where);
+  } else {
+    return false;
+  }
+  return true;
 }
 
-bool is_this_host(std::string_view host, std::string_view own_hostname) {
-  return host == "localhost" || host == "127.0.0.1" || host == own_hostname ||
-         host == own_hostname.substr(0, own_hostname.find('.'));
+std::optional<int> sum(std::optional<int> a, std::optional<int> b) {
+  return a && b ? std::optional(*a + *b) : a ? a : b;
 }
+
+// 127.0.0.0/8 and ::1.
+bool is_loopback(std::string_view address) { return address.starts_with("127.") || address == "::1"; }
 
 }  // namespace
+
+void add_host(std::vector<HostSlots>& hosts, HostSlots host) {
+  const auto known = std::ranges::find(hosts, host.host, &HostSlots::host);
+  if (known == hosts.end()) {
+    hosts.push_back(std::move(host));
+    return;
+  }
+  if (known->user != host.user) {
+    throw InvalidArgument(host.host + " is named twice, to log in as \"" + known->user + "\" and \"" + host.user +
+                          "\"");
+  }
+  // To name it again without a number is to ask for one slot more.
+  known->slots = known->slots.value_or(1) + host.slots.value_or(1);
+  known->max_slots = sum(known->max_slots, host.max_slots);
+  if (*known->slots > kMaxSlots)
+    throw InvalidArgument(host.host + ": more than " + std::to_string(kMaxSlots) + " slots");
+}
 
 std::vector<HostSlots> parse_hosts(std::string_view text) {
   std::vector<HostSlots> result;
   while (true) {
     const auto comma = text.find(',');
-    result.push_back(parse_host(text.substr(0, comma), "-H"));
+    HostSlots host = parse_host(text.substr(0, comma), "-H");
+    if (!host.slots) host.slots = 1;
+    add_host(result, std::move(host));
     if (comma == std::string_view::npos) return result;
     text.remove_prefix(comma + 1);
   }
 }
 
-std::vector<HostSlots> parse_hostfile(std::string_view text) {
+std::vector<HostSlots> parse_hostfile(std::string_view text, const std::string& name) {
   std::vector<HostSlots> result;
   int number = 0;
   for (std::istringstream lines{std::string(text)}; !lines.eof();) {
@@ -54,45 +103,45 @@ std::vector<HostSlots> parse_hostfile(std::string_view text) {
     std::getline(lines, line);
     ++number;
     std::istringstream words(line.substr(0, line.find('#')));
-    std::string host;
-    if (!(words >> host)) continue;
-    const std::string where = "line " + std::to_string(number) + " of the hostfile";
-    result.push_back(parse_host(host, where));
+    std::string entry;
+    if (!(words >> entry)) continue;
+    const std::string where = "line " + std::to_string(number) + " of " + name;
+    HostSlots host = parse_host(entry, where);
     for (std::string word; words >> word;) {
-      if (word.starts_with("slots=")) {
-        result.back() = parse_host(result.back().host + ":" + word.substr(6), where);
-      } else if (!word.starts_with("max_slots=") && !word.starts_with("max-slots=")) {
-        throw InvalidArgument(where + ": \"" + word + "\" is not understood; write for instance node1 slots=4");
-      }
+      if (parse_clause(word, host, where)) continue;
+      throw InvalidArgument(where + ": \"" + word + "\" is not understood; write for instance node1 slots=4");
     }
+    if (host.max_slots && host.max_slots < host.slots.value_or(1)) {
+      throw InvalidArgument(where + ": more slots than max_slots");
+    }
+    add_host(result, std::move(host));
   }
-  if (result.empty()) throw InvalidArgument("the hostfile names no host");
+  if (result.empty()) throw InvalidArgument(name + " names no host");
   return result;
 }
 
-int count_local_ranks(std::optional<int> num_proc, const std::vector<HostSlots>& hosts, std::string_view own_hostname,
-                      bool oversubscribe) {
-  for (const HostSlots& entry : hosts) {
-    if (!is_this_host(entry.host, own_hostname)) {
-      throw InvalidArgument("\"" + entry.host + "\" is not this host (" + std::string(own_hostname) +
-                            "); several hosts are not supported yet");
+bool is_this_host(std::string_view host, const OwnNames& own, const std::vector<std::string>& resolved) {
+  const std::string_view hostname = own.hostname;
+  const auto is_own = [&](std::string_view address) {
+    return is_loopback(address) || std::ranges::find(own.addresses, address) != own.addresses.end();
+  };
+  return host == "localhost" || host == hostname || host == hostname.substr(0, hostname.find('.')) || is_own(host) ||
+         std::ranges::any_of(resolved, is_own);
+}
+
+std::vector<HostSlots> with_own_host_once(const std::vector<HostSlots>& hosts, const std::vector<bool>& is_own) {
+  std::vector<HostSlots> result;
+  std::string own_name;
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    HostSlots host = hosts[i];
+    if (is_own[i]) {
+      if (own_name.empty()) own_name = host.host;
+      host.host = own_name;
+      host.user.clear();  // nobody logs in
     }
+    add_host(result, std::move(host));
   }
-  if (hosts.empty()) {
-    if (!num_proc) throw InvalidArgument("how many processes? Say -np N, or -H localhost:N");
-    check_number(*num_proc);
-    return *num_proc;
-  }
-  const long slots = std::accumulate(hosts.begin(), hosts.end(), 0L,
-                                     [](long sum, const HostSlots& entry) { return sum + entry.slots; });
-  const long size = num_proc ? *num_proc : slots;
-  if (size > slots && !oversubscribe) {
-    throw InvalidArgument("-np " + std::to_string(size) + " but only " + std::to_string(slots) +
-                          (slots == 1 ? " slot" : " slots") + "; raise it with -H localhost:" + std::to_string(size) +
-                          ", with --oversubscribe, or leave -H out");
-  }
-  check_number(size);
-  return static_cast<int>(size);
+  return result;
 }
 
 }  // namespace hvd::launcher

@@ -1,4 +1,4 @@
-// The hosts of -H or of a file: which, how many slots on each, and how many processes follow from that. Pure.
+// The hosts of -H, of a hostfile or of an allocation: which, and how many slots on each. Pure.
 #pragma once
 
 #include <optional>
@@ -13,22 +13,34 @@ inline constexpr int kMaxSlots = 1'000'000;
 
 struct HostSlots {
   std::string host;
-  int slots = 1;
+  std::optional<int> slots{};      // empty: what the host says of itself decides (fill_slots() in slots.h)
+  std::optional<int> max_slots{};  // that not even --oversubscribe exceeds
+  std::string user{};              // to log in as; empty: whoever ssh takes
   bool operator==(const HostSlots&) const = default;
 };
 
-// "localhost:4,127.0.0.1:2"; a host without a number has one slot. Throws InvalidArgument.
+// "node1:4,me@node2:2", with one slot for each mention without a number. A host that is named again adds up. Throws
+// InvalidArgument.
 std::vector<HostSlots> parse_hosts(std::string_view text);
 
-// The lines of a hostfile: "HOST slots=N", as Open MPI and Horovod have it (max_slots=N beside it is not looked at), or
-// "HOST:N", as MPICH has it; a host without a number has one slot. Behind # is a comment. Throws InvalidArgument, with
-// the line's number.
-std::vector<HostSlots> parse_hostfile(std::string_view text);
+// The lines of a hostfile: "HOST slots=N max_slots=M", as Open MPI and Horovod have it, or "HOST:N", as MPICH has it.
+// Behind # is a comment. A host that is named again adds up; one named once and without a number has no slots yet, as
+// Open MPI's. Throws InvalidArgument, with the line's number; `name` is what the file is called in messages.
+std::vector<HostSlots> parse_hostfile(std::string_view text, const std::string& name = "the hostfile");
 
-// How many ranks to start on this host, whose name is `own_hostname`. Without -np that is the number of slots, without
-// hosts there are as many slots as processes. Throws InvalidArgument: neither given, a host that is not this one, or
-// more processes than slots, unless that is all right (`oversubscribe`), or than kMaxSlots.
-int count_local_ranks(std::optional<int> num_proc, const std::vector<HostSlots>& hosts, std::string_view own_hostname,
-                      bool oversubscribe);
+// Adds a host, or its slots to those that the list has of it. Throws InvalidArgument if there get to be too many.
+void add_host(std::vector<HostSlots>& hosts, HostSlots host);
+
+// What is known of this machine: its name, and its addresses as inet_ntop() writes them.
+struct OwnNames {
+  std::string hostname;
+  std::vector<std::string> addresses;
+};
+
+// Whether a host is this machine, by its name, or by one of the addresses that its name stands for.
+bool is_this_host(std::string_view host, const OwnNames& own, const std::vector<std::string>& resolved = {});
+
+// Puts together what are several names of this machine, in the place of the first: `is_own` says which are.
+std::vector<HostSlots> with_own_host_once(const std::vector<HostSlots>& hosts, const std::vector<bool>& is_own);
 
 }  // namespace hvd::launcher

@@ -1,17 +1,12 @@
 #include "launcher/job.h"
 
-#include <fcntl.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <ctime>
-#include <system_error>
 
-#include "core/base/error.h"
 #include "launcher/cpus.h"
 #include "launcher/failure_report.h"
 
@@ -19,17 +14,6 @@ namespace hvd::launcher {
 namespace {
 
 bool asks_to_end(int signal) { return signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT; }
-
-// Two pipes per rank, and files: 1024 descriptors do not last for 500 ranks. Returns the limit as it was, for the
-// ranks: some programs misbehave with a high one.
-rlimit raise_open_files() {
-  rlimit original{};
-  getrlimit(RLIMIT_NOFILE, &original);
-  rlimit raised = original;
-  raised.rlim_cur = raised.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &raised);
-  return original;
-}
 
 // "2026-11-22 10:41:12.345"
 std::string local_time() {
@@ -48,124 +32,95 @@ std::optional<Deadline> earlier(std::optional<Deadline> a, std::optional<Deadlin
   return std::min(*a, *b);
 }
 
+const char* name_of(Stream stream) { return stream == Stream::output ? "stdout" : "stderr"; }
+
 }  // namespace
 
-int JobPlan::size() const {
-  int size = 0;
-  for (const ProgramPlan& program : programs) size += program.ranks;
-  return size;
-}
-
-Job::Job(JobPlan plan, SignalSource& signals)
+Job::Job(JobPlan plan, EventLoop& loop, SignalSource& signals)
     : plan_(std::move(plan)),
+      loop_(loop),
       signals_(signals),
       timeout_(plan_.timeout ? std::optional(start_ + *plan_.timeout) : std::nullopt),
-      end_(plan_.size(), plan_.grace),
-      standard_output_(std::make_unique<OutputSink>(loop_, STDOUT_FILENO, sink_callbacks("standard output"))),
-      ranks_(static_cast<std::size_t>(plan_.size())) {
+      end_(plan_.size, plan_.grace),
+      standard_output_(std::make_unique<OutputSink>(loop_, STDOUT_FILENO, sink_callbacks(Stream::output))),
+      ranks_(static_cast<std::size_t>(plan_.size)) {
   if (!is_same_file(STDOUT_FILENO, STDERR_FILENO)) {
-    standard_error_ = std::make_unique<OutputSink>(loop_, STDERR_FILENO, sink_callbacks("standard error"));
+    standard_error_ = std::make_unique<OutputSink>(loop_, STDERR_FILENO, sink_callbacks(Stream::errors));
   }
-  loop_.watch(signals_.fd(), EPOLLIN, [this] { on_signals(); });
 }
 
-Job::~Job() {
-  processes_.signal_ranks(SIGKILL);  // after an exception; else there is none
-}
+Job::~Job() { loop_.forget(signals_.fd()); }
 
-OutputSink::Callbacks Job::sink_callbacks(const std::string& name) {
-  return {.relieved = [this] { for_each_forwarder([](OutputForwarder& stream) { stream.resume(); }); },
+OutputSink::Callbacks Job::sink_callbacks(Stream stream) {
+  const std::string name = stream == Stream::output ? "standard output" : "standard error";
+  return {.relieved = [this, stream] { hold(stream, false); },
           .reader_left = [this] { end_.output_closed(Clock::now()); },
           .failure = [this,
                       name](const std::string& cause) { say("writing " + name + ": " + cause + "; the job goes on"); }};
 }
 
-int Job::run() {
-  for (const ProgramPlan& program : plan_.programs) {
-    if (!plan_.verbose) break;
-    say("starting " + program.file + " in " + std::to_string(program.ranks) + " processes, store at " +
-        plan_.meeting.store);
-  }
-  start_ranks();
-  while (!(nothing_left_ && output_is_read()) && !abandons_output()) step();
-  for_each_forwarder([](OutputForwarder& stream) { stream.close(); });
+int Job::run(JobHosts hosts) {
+  hosts_ = std::move(hosts);
+  hosts_left_ = hosts_.hosts.size();
+  host_has_ended_.resize(hosts_left_);
+  open_streams();
+  loop_.watch(signals_.fd(), EPOLLIN, [this] { on_signals(); });
+  for (std::size_t host = 0; host < hosts_.hosts.size(); ++host) hosts_.hosts[host]->start(hosts_.plans[host]);
+  if (plan_.feeds_input) feed_input();
+  while (!(nothing_left() && output_is_read()) && !abandons_output()) step();
+  input_.reset();
+  for_each_stream([](OutputStream& stream) { stream.close(); });
   report();
   while (!(standard_output_->empty() && error_sink().empty()) && !abandons_output()) step();
+  loop_.forget(signals_.fd());
   return end_.exit_code();
 }
 
-void Job::start_ranks() {
-  RankStart start;
-  start.open_files = raise_open_files();
-  start.merge_errors = plan_.merge_errors;
-  const FileDescriptor nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
-  FileDescriptor terminal_reader;
-  if (plan_.input_rank && isatty(STDIN_FILENO) == 1) {
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) throw Internal("cannot make a pipe: " + std::generic_category().message(errno));
-    terminal_reader.reset(ends[0]);
-    terminal_input_ = std::make_unique<TerminalInput>(loop_, STDIN_FILENO, FileDescriptor(ends[1]));
-  }
-  const int first_input = terminal_reader ? terminal_reader.get() : STDIN_FILENO;
-  int rank = 0;
-  try {
-    for (const ProgramPlan& program : plan_.programs) {
-      for (const int end = rank + program.ranks; rank < end; ++rank) {
-        start_rank_number(rank, program, start, rank == plan_.input_rank ? first_input : nothing.get());
+void Job::open_streams() {
+  for (std::size_t host = 0; host < hosts_.plans.size(); ++host) {
+    for (const RankPlan& plan : hosts_.plans[host].ranks) {
+      const int number = plan.place.rank;
+      Rank& rank = rank_at(number);
+      rank.host = static_cast<int>(host);
+      rank.cpus = plan.cpus;
+      rank.output = open_stream(number, Stream::output);
+      if (!plan_.merge_errors) {
+        rank.errors = open_stream(number, Stream::errors);
+      } else if (!plan_.output_directory.empty()) {
+        std::error_code none;  // that of an earlier job would be taken for this one's
+        std::filesystem::remove(output_path(plan_.output_directory, number, plan_.size, "stderr"), none);
       }
     }
-  } catch (const Error& error) {
-    if (error.code() == StatusCode::invalid_argument) throw;  // the user's output directory
-    say("rank " + std::to_string(rank) + " could not be started: " + error.what());
-    end_.start_failed(Clock::now());
-  }
-  nothing_left_ = !processes_.any_left();
-}
-
-void Job::start_rank_number(int rank, const ProgramPlan& program, RankStart& start, int standard_input) {
-  // On one host a rank's local number is its number.
-  const int size = plan_.size();
-  const RankPlace place{.rank = rank, .size = size, .local_rank = rank, .local_size = size};
-  start.program = program.file;
-  start.arguments = program.arguments;
-  start.working_directory = program.working_directory;
-  if (!plan_.cpus.empty()) start.cpus = plan_.cpus[static_cast<std::size_t>(rank)];
-  start.environment = to_entries(environment_of_rank(program.environment, place, plan_.meeting));
-  start.standard_input = standard_input;
-  OutputForwarder::Options output = forwarder_options(rank, "stdout");
-  std::optional<OutputForwarder::Options> errors;
-  if (!plan_.merge_errors) {
-    errors = forwarder_options(rank, "stderr");
-  } else if (!plan_.output_directory.empty()) {
-    std::error_code none;  // that of an earlier job would be taken for this one's
-    std::filesystem::remove(output_path(plan_.output_directory, rank, size, "stderr"), none);
-  }
-  RankProcess process = start_rank(start, signals_);
-  processes_.add_rank(rank, process.pid);
-  Rank& entry = ranks_[static_cast<std::size_t>(rank)];
-  entry.pid = process.pid;
-  entry.standard_output = std::make_unique<OutputForwarder>(loop_, std::move(process.standard_output),
-                                                            *standard_output_, std::move(output));
-  if (errors) {
-    entry.standard_error =
-        std::make_unique<OutputForwarder>(loop_, std::move(process.standard_error), error_sink(), std::move(*errors));
-  }
-  if (plan_.verbose) say("rank " + std::to_string(rank) + " is process " + std::to_string(process.pid));
-  if (plan_.report_bindings) {
-    say("rank " + std::to_string(rank) +
-        (start.cpus.empty() ? " is not bound" : " is bound to CPU " + format_cpu_list(start.cpus)));
   }
 }
 
-OutputForwarder::Options Job::forwarder_options(int rank, const std::string& stream) {
-  OutputForwarder::Options options;
-  options.tag = tag(rank, stream);
-  options.whole_lines = plan_.size() > 1;
+void Job::feed_input() {
+  std::vector<int> readers;
+  for (const HostPlan& host : hosts_.plans) {
+    for (const RankPlan& rank : host.ranks) {
+      if (rank.reads_input) readers.push_back(rank.place.rank);
+    }
+  }
+  input_ = std::make_unique<InputFeed>(loop_, STDIN_FILENO, readers, [this](int rank, std::string_view bytes) {
+    hosts_.hosts[static_cast<std::size_t>(rank_at(rank).host)]->write_input(rank, bytes);
+  });
+}
+
+void Job::input_taken(int rank) {
+  if (input_) input_->taken(rank);
+}
+
+std::unique_ptr<OutputStream> Job::open_stream(int rank, Stream stream) {
+  OutputStream::Options options;
+  const std::string name = launcher::name_of(stream);
+  options.tag = tag(rank, name);
+  options.whole_lines = plan_.size > 1;
   if (!plan_.output_directory.empty()) {
-    options.file = open_output_file(output_path(plan_.output_directory, rank, plan_.size(), stream));
+    options.file = open_output_file(output_path(plan_.output_directory, rank, plan_.size, name));
   }
   options.complain = [this](const std::string& line) { say(line); };
-  return options;
+  return std::make_unique<OutputStream>(stream == Stream::output ? *standard_output_ : error_sink(),
+                                        std::move(options));
 }
 
 LineSplitter::Tag Job::tag(int rank, const std::string& stream) const {
@@ -175,12 +130,79 @@ LineSplitter::Tag Job::tag(int rank, const std::string& stream) const {
   return nullptr;
 }
 
+void Job::rank_started(int rank, pid_t pid) {
+  rank_at(rank).pid = pid;
+  if (plan_.verbose) say(name_of(rank) + " is process " + std::to_string(pid));
+  if (!plan_.report_bindings) return;
+  const std::vector<int>& cpus = rank_at(rank).cpus;
+  say(name_of(rank) + (cpus.empty() ? " is not bound" : " is bound to CPU " + format_cpu_list(cpus)));
+}
+
+void Job::rank_not_started(int rank, const std::string& cause, int exit_code) {
+  say(name_of(rank) + " could not be started: " + cause);
+  const int host = rank_at(rank).host;
+  for (Rank& other : ranks_) {
+    if (other.host == host && other.pid < 0) close_streams(other);
+  }
+  end_.start_failed(exit_code, Clock::now());
+}
+
+void Job::close_streams(Rank& rank) {
+  if (rank.output) rank.output->close();
+  if (rank.errors) rank.errors->close();
+}
+
+void Job::rank_wrote(int rank, Stream stream, std::string_view bytes) {
+  Rank& source = rank_at(rank);
+  OutputStream& target = *(stream == Stream::output || !source.errors ? source.output : source.errors);
+  if (bytes.empty()) return target.close();
+  target.feed(bytes);
+  const bool one_sink = stream == Stream::output || !standard_error_;
+  if ((one_sink ? *standard_output_ : *standard_error_).congested()) hold(one_sink ? Stream::output : stream, true);
+}
+
+void Job::hold(Stream stream, bool on) {
+  for (const auto& host : hosts_.hosts) {
+    host->hold(stream, on);
+    if (!standard_error_) host->hold(Stream::errors, on);  // both queue up for one sink
+  }
+}
+
+void Job::rank_ended(int rank, ExitStatus status) {
+  const TimePoint now = Clock::now();
+  rank_at(rank).age = now - start_;
+  if (input_) input_->forget(rank);
+  end_.rank_ended(rank, status, now);
+  if (!plan_.verbose) return;
+  say(name_of(rank) +
+      " has ended: " + (status.by_signal ? signal_name(status.value) : "exit code " + std::to_string(status.value)));
+}
+
+void Job::nothing_left(int host) {
+  const auto entry = host_has_ended_.begin() + host;
+  if (*entry) return;
+  *entry = true;
+  --hosts_left_;
+}
+
+void Job::host_lost(int host, const std::string& cause) {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < plan_.size; ++rank) {
+    if (rank_at(rank).host != host) continue;
+    ranks.push_back(rank);
+    close_streams(rank_at(rank));
+  }
+  end_.host_lost({.name = hosts_.plans[static_cast<std::size_t>(host)].name, .ranks = ranks, .cause = cause},
+                 Clock::now());
+  nothing_left(host);
+}
+
 void Job::step() {
   std::optional<Deadline> deadline = earlier(end_.next_deadline(), timeout_);
-  for_each_forwarder([&](OutputForwarder& stream) { deadline = earlier(deadline, stream.next_deadline()); });
+  for_each_stream([&](OutputStream& stream) { deadline = earlier(deadline, stream.next_deadline()); });
   loop_.run_once(deadline);
   const TimePoint now = Clock::now();
-  for_each_forwarder([&](OutputForwarder& stream) { stream.show_partial(now); });
+  for_each_stream([&](OutputStream& stream) { stream.show_partial(now); });
   if (timeout_ && now >= *timeout_) {
     timeout_.reset();
     end_.timed_out(now);
@@ -191,86 +213,84 @@ void Job::step() {
 void Job::on_signals() {
   // Our own signals first: a rank that has ended of the same Ctrl-C is no failure.
   for (int signal : signals_.take()) on_signal(signal);
-  collect_ended_ranks();
+  hosts_.collect_children();
 }
 
 void Job::on_signal(int signal) {
   if (signal == SIGCHLD) return;
   if (signal == SIGTSTP) {
-    processes_.signal_ranks(SIGSTOP);
+    for (const auto& host : hosts_.hosts) host->signal_ranks(SIGSTOP);
+    hosts_.pause(true);
     kill(getpid(), SIGSTOP);  // here hvdrun stops; SIGCONT is what comes next
+    hosts_.pause(false);
     return;
   }
   if (asks_to_end(signal)) {
-    impatient_ = nothing_left_;
+    impatient_ = nothing_left();
     end_.interrupted(signal, Clock::now());
   }
-  processes_.signal_ranks(signal);
-}
-
-void Job::collect_ended_ranks() {
-  for (const JobProcesses::EndedRank& ended : processes_.reap()) {
-    const TimePoint now = Clock::now();
-    ranks_[static_cast<std::size_t>(ended.rank)].age = now - start_;
-    end_.rank_ended(ended.rank, ended.status, now);
-    if (plan_.verbose) {
-      say("rank " + std::to_string(ended.rank) + " has ended: " +
-          (ended.status.by_signal ? signal_name(ended.status.value)
-                                  : "exit code " + std::to_string(ended.status.value)));
-    }
-  }
-  nothing_left_ = !processes_.any_left();
-  if (nothing_left_) {
-    for_each_forwarder([](OutputForwarder& stream) { stream.close_when_empty(); });
-  } else if (end_.killing()) {
-    processes_.signal_all(SIGKILL);  // children of those that were killed are our children now
-  }
+  for (const auto& host : hosts_.hosts) host->signal_ranks(signal);
 }
 
 void Job::send_due_signal() {
   const std::optional<int> signal = end_.signal_due(Clock::now());
-  if (!signal || nothing_left_) return;
+  if (!signal || nothing_left()) return;
   if (*signal == SIGTERM && end_.all_ranks_ended()) say("all ranks have ended; ending what they have left running");
   if (plan_.verbose) say("sending " + signal_name(*signal) + " to what is left");
-  processes_.signal_all(*signal);
-  processes_.signal_all(SIGCONT);  // a stopped process would not notice
+  for (const auto& host : hosts_.hosts) {
+    host->signal_all(*signal);
+    host->signal_all(SIGCONT);  // a stopped process would not notice
+  }
 }
 
 void Job::report() {
-  if (const std::optional<int> rank = end_.first_failed()) {
-    const Rank& failed = ranks_[static_cast<std::size_t>(*rank)];
-    const OutputForwarder& errors = *(failed.standard_error ? failed.standard_error : failed.standard_output);
-    const Failure failure{.rank = *rank,
-                          .pid = failed.pid,
-                          .age = failed.age,
-                          .stream = plan_.merge_errors ? "output" : "standard error",
-                          .last_lines = errors.tail().last_lines(kReportedLines)};
-    error_sink().append(failure_report(failure, end_.ends()));
+  if (const auto& lost = end_.lost_hosts(); !lost.empty() && !end_.first_failed()) {
+    error_sink().append(lost_host_report(lost, end_.ends()));
+  } else if (const std::optional<int> rank = end_.first_failed()) {
+    error_sink().append(failure_report(failure_of(*rank), end_.ends()));
   } else if (end_.has_timed_out()) {
     error_sink().append(timeout_report(end_.ends()));
   } else if (end_.interrupting_signal() != 0) {
     error_sink().append(interruption_report(end_.interrupting_signal(), end_.ends()));
   }
-  if (nothing_left_) return;
-  for (pid_t pid : processes_.list_left()) say("process " + std::to_string(pid) + " could not be killed");
+  for (const auto& host : hosts_.hosts) {
+    for (pid_t pid : host->list_left()) say("process " + std::to_string(pid) + " could not be killed");
+  }
 }
 
-void Job::for_each_forwarder(const std::function<void(OutputForwarder&)>& action) {
+Failure Job::failure_of(int rank) const {
+  const Rank& failed = ranks_[static_cast<std::size_t>(rank)];
+  const OutputStream& errors = *(failed.errors ? failed.errors : failed.output);
+  return {.rank = rank,
+          .host = hosts_.hosts.size() > 1 ? hosts_.plans[static_cast<std::size_t>(failed.host)].name : "",
+          .pid = failed.pid,
+          .age = failed.age,
+          .stream = plan_.merge_errors ? "output" : "standard error",
+          .last_lines = errors.tail().last_lines(kReportedLines)};
+}
+
+void Job::for_each_stream(const std::function<void(OutputStream&)>& action) {
   for (Rank& rank : ranks_) {
-    if (rank.standard_output) action(*rank.standard_output);
-    if (rank.standard_error) action(*rank.standard_error);
+    if (rank.output) action(*rank.output);
+    if (rank.errors) action(*rank.errors);
   }
 }
 
 bool Job::output_is_read() {
   bool result = true;
-  for_each_forwarder([&](OutputForwarder& stream) { result = result && stream.closed(); });
+  for_each_stream([&](OutputStream& stream) { result = result && stream.closed(); });
   return result;
 }
 
 bool Job::abandons_output() const {
   const bool has_no_time = end_.interrupting_signal() != 0 || end_.has_timed_out();
-  return impatient_ || (end_.gave_up() && (!nothing_left_ || has_no_time));
+  return impatient_ || (end_.gave_up() && (!nothing_left() || has_no_time));
+}
+
+std::string Job::name_of(int rank) const {
+  std::string name = "rank " + std::to_string(rank);
+  if (hosts_.hosts.size() < 2) return name;
+  return name + " on " + hosts_.plans[static_cast<std::size_t>(ranks_[static_cast<std::size_t>(rank)].host)].name;
 }
 
 void Job::say(const std::string& line) { error_sink().append("hvdrun: " + line + "\n"); }

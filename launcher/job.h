@@ -1,7 +1,7 @@
-// One job on this host: starts the ranks, passes on their output and hvdrun's signals, and ends them all as one.
+// One job: what its ranks write is passed on, hvdrun's signals too, and all of them end as one, wherever they run.
 //
-// Runs on the main thread, in one event loop; the only other thread is the store's. What decides is elsewhere and pure
-// (JobEnd, environments, reports); what touches one kind of thing has a class of its own.
+// Runs on the main thread, in one event loop. What decides is elsewhere and pure (JobEnd, environments, reports); what
+// touches one kind of thing has a class of its own; where ranks run is the hosts' affair.
 #pragma once
 
 #include <filesystem>
@@ -13,91 +13,107 @@
 
 #include "core/base/clock.h"
 #include "launcher/event_loop.h"
+#include "launcher/failure_report.h"
+#include "launcher/host.h"
+#include "launcher/input_feed.h"
 #include "launcher/job_end.h"
-#include "launcher/job_environment.h"
-#include "launcher/job_processes.h"
-#include "launcher/output_forwarder.h"
 #include "launcher/output_sink.h"
-#include "launcher/rank_process.h"
+#include "launcher/output_stream.h"
 #include "launcher/signal_source.h"
-#include "launcher/terminal_input.h"
 
 namespace hvd::launcher {
 
-// One of the programs of a job.
-struct ProgramPlan {
-  int ranks = 1;
-  std::string file;
-  std::vector<std::string> arguments;  // with the name as typed first
-  Environment environment;             // -x is in it, the rank's place is not
-  std::string working_directory;       // empty: hvdrun's own
-};
-
 struct JobPlan {
-  std::vector<ProgramPlan> programs;  // their ranks follow each other
-  Meeting meeting;
+  int size = 0;
   std::filesystem::path output_directory;  // empty: none
   bool tag_output = false;
   bool timestamp_output = false;
   bool merge_errors = false;
-  std::vector<std::vector<int>> cpus;  // by rank, the numbers of those it is bound to; empty: ranks are not bound
   bool report_bindings = false;
-  std::optional<int> input_rank;  // the one that reads hvdrun's standard input; empty: none
+  bool feeds_input = false;  // ranks that read hvdrun's standard input do not have it for their own
   std::optional<Duration> timeout;
   bool verbose = false;
   Duration grace{};
-
-  int size() const;
 };
 
-class Job {
+// Where the ranks of a job run.
+struct JobHosts {
+  std::vector<HostPlan> plans;
+  std::vector<std::unique_ptr<Host>> hosts;  // as many
+  std::function<void()> collect_children;    // after SIGCHLD
+  std::function<void(bool on)> pause;        // before hvdrun stops itself (Ctrl-Z), and when it goes on
+};
+
+class Job : private HostListener {
  public:
-  Job(JobPlan plan, SignalSource& signals);
-  ~Job();
+  Job(JobPlan plan, EventLoop& loop, SignalSource& signals);
+  ~Job() override;
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
+  // Of the hosts that run() gets.
+  HostListener& listener() { return *this; }
+  // "hvdrun: " and the line, on standard error, in its turn among the ranks' lines.
+  void say(const std::string& line);
+
   // Returns hvdrun's exit code when nothing of the job is left. Throws Error if the output directory cannot be written.
-  int run();
+  int run(JobHosts hosts);
 
  private:
   struct Rank {
+    int host = 0;
     pid_t pid = -1;
     Duration age{};  // when it ended
-    std::unique_ptr<OutputForwarder> standard_output, standard_error;
+    std::vector<int> cpus;
+    std::unique_ptr<OutputStream> output, errors;  // merged: no second one
   };
 
-  OutputSink::Callbacks sink_callbacks(const std::string& name);
-  OutputForwarder::Options forwarder_options(int rank, const std::string& stream);
-  void start_ranks();
-  void start_rank_number(int rank, const ProgramPlan& program, RankStart& start, int standard_input);
+  // HostListener.
+  void rank_started(int rank, pid_t pid) override;
+  void rank_not_started(int rank, const std::string& cause, int exit_code) override;
+  void rank_wrote(int rank, Stream stream, std::string_view bytes) override;
+  void input_taken(int rank) override;
+  void rank_ended(int rank, ExitStatus status) override;
+  void nothing_left(int host) override;
+  void host_lost(int host, const std::string& cause) override;
+  void complaint(const std::string& line) override { say(line); }
+
+  OutputSink::Callbacks sink_callbacks(Stream stream);
+  static void close_streams(Rank& rank);
+  void hold(Stream stream, bool on);
+  void open_streams();
+  void feed_input();
+  std::unique_ptr<OutputStream> open_stream(int rank, Stream stream);
   LineSplitter::Tag tag(int rank, const std::string& stream) const;
 
   void step();
   void on_signals();
   void on_signal(int signal);
-  void collect_ended_ranks();
   void send_due_signal();
   void report();
+  Failure failure_of(int rank) const;
 
-  void for_each_forwarder(const std::function<void(OutputForwarder&)>& action);
+  Rank& rank_at(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
+  void for_each_stream(const std::function<void(OutputStream&)>& action);
+  bool nothing_left() const { return hosts_left_ == 0; }
   bool output_is_read();
   bool abandons_output() const;
   OutputSink& error_sink() { return standard_error_ ? *standard_error_ : *standard_output_; }
-  void say(const std::string& line);
+  std::string name_of(int rank) const;
 
   const JobPlan plan_;
+  EventLoop& loop_;
   SignalSource& signals_;
   const TimePoint start_ = Clock::now();
   std::optional<Deadline> timeout_;  // until it is reached
-  EventLoop loop_;
   JobEnd end_;
-  JobProcesses processes_;
   std::unique_ptr<OutputSink> standard_output_, standard_error_;  // no second one where both are the same file
-  std::unique_ptr<TerminalInput> terminal_input_;
   std::vector<Rank> ranks_;
-  bool nothing_left_ = false;  // no process of the job
-  bool impatient_ = false;     // the user does not want to wait for the output either
+  JobHosts hosts_;
+  std::vector<bool> host_has_ended_;
+  std::unique_ptr<InputFeed> input_;
+  std::size_t hosts_left_ = 0;  // that have processes of the job
+  bool impatient_ = false;      // the user does not want to wait for the output either
 };
 
 }  // namespace hvd::launcher

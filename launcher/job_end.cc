@@ -44,7 +44,24 @@ void JobEnd::timed_out(TimePoint now) {
   if (stage_ <= Stage::grace) begin(Stage::grace, Reason::timed_out, now);
 }
 
-void JobEnd::start_failed(TimePoint now) { begin(Stage::terminating, Reason::start_failed, now); }
+void JobEnd::start_failed(int exit_code, TimePoint now) {
+  if (reason_ == Reason::none) start_exit_code_ = exit_code;
+  begin(Stage::terminating, Reason::start_failed, now);
+}
+
+void JobEnd::host_lost(LostHost host, TimePoint now) {
+  bool had_ended = true;
+  for (const int rank : host.ranks) {
+    std::optional<RankEnd>& end = ends_[static_cast<std::size_t>(rank)];
+    if (end) continue;
+    had_ended = false;
+    end = RankEnd{.status = {}, .lost = true};
+    --remaining_;
+  }
+  if (had_ended) return;
+  lost_hosts_.push_back(std::move(host));
+  begin(Stage::grace, Reason::host_lost, now + grace_);
+}
 
 // A stage is entered once, and never a later one left for an earlier one; the first reason stays.
 void JobEnd::begin(Stage stage, Reason reason, Deadline deadline) {
@@ -84,7 +101,8 @@ int JobEnd::exit_code() const {
     case Reason::interrupted: return all_ok ? 0 : 128 + interrupting_signal_;
     case Reason::output_closed: return 128 + SIGPIPE;
     case Reason::timed_out: return kTimedOutCode;
-    case Reason::start_failed: return 1;
+    case Reason::start_failed: return start_exit_code_;
+    case Reason::host_lost: return 1;
   }
   return 1;
 }

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "core/base/clock.h"
@@ -24,6 +25,13 @@ inline constexpr int kTimedOutCode = 124;  // hvdrun's exit code then: as that o
 struct RankEnd {
   ExitStatus status;
   int signal_sent = 0;  // SIGTERM or SIGKILL if hvdrun had sent it by then
+  bool lost = false;    // with its host: nobody knows how it ended
+};
+
+struct LostHost {
+  std::string name;
+  std::vector<int> ranks;
+  std::string cause;
 };
 
 class JobEnd {
@@ -38,8 +46,10 @@ class JobEnd {
   void output_closed(TimePoint now);
   // The time that the user gave the job is over: no grace, or none any more.
   void timed_out(TimePoint now);
-  // A rank could not be started: no grace, no SIGTERM.
-  void start_failed(TimePoint now);
+  // A rank could not be started: no grace, no SIGTERM. `exit_code` is hvdrun's then.
+  void start_failed(int exit_code, TimePoint now);
+  // A host is out of reach, and with it those of its ranks that had not ended.
+  void host_lost(LostHost host, TimePoint now);
 
   // The signal to be sent to everything that is left, once each.
   std::optional<int> signal_due(TimePoint now);
@@ -55,6 +65,8 @@ class JobEnd {
   // over one that exited with an error: the error is then most likely the consequence. (Except for SIGABRT and
   // SIGPIPE, with which a rank may itself react to a lost peer.)
   std::optional<int> first_failed() const { return first_failed_; }
+  // Those that were lost while the job ran, first first.
+  const std::vector<LostHost>& lost_hosts() const { return lost_hosts_; }
   // Whether the job was ended because its time was over.
   bool has_timed_out() const { return reason_ == Reason::timed_out; }
   // The signal that ended the job, if no rank had failed before.
@@ -64,7 +76,7 @@ class JobEnd {
 
  private:
   enum class Stage { running, grace, terminating, killing };
-  enum class Reason { none, rank_failed, interrupted, output_closed, timed_out, start_failed };
+  enum class Reason { none, rank_failed, interrupted, output_closed, timed_out, start_failed, host_lost };
 
   void begin(Stage stage, Reason reason, Deadline deadline);
   void blame(int rank, const ExitStatus& status, TimePoint now);
@@ -76,6 +88,8 @@ class JobEnd {
   Reason reason_ = Reason::none;
   Deadline stage_deadline_{};  // unless running: when the next stage is due
   std::optional<int> first_failed_;
+  std::vector<LostHost> lost_hosts_;
+  int start_exit_code_ = 1;
   int interrupting_signal_ = 0;
   int last_forwarded_ = 0;
   int keyboard_interrupts_ = 0;

@@ -15,11 +15,13 @@ struct RankPlace {
   int cross_rank = 0, cross_size = 1;
 };
 
-// What is the same for every rank. The key travels in the environment only: a command line is readable by everybody.
+// What is the same for every rank of a host. The key travels in the environment only: a command line is readable by
+// everybody.
 struct Meeting {
   std::string hostname;
   std::string store;  // as Address::to_string() writes it
   std::string job_key_hex;
+  std::string address{};  // numeric, where other hosts reach this one; empty: as ranks find out themselves
 };
 
 // From "NAME=value" entries, as `environ` has them.

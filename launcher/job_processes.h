@@ -7,11 +7,15 @@
 #include <sys/types.h>
 
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "launcher/exit_status.h"
 
 namespace hvd::launcher {
+
+// Every child of this process that has ended since the last call, and how.
+std::vector<std::pair<pid_t, ExitStatus>> reap_children();
 
 class JobProcesses {
  public:
@@ -19,14 +23,16 @@ class JobProcesses {
   JobProcesses();
 
   void add_rank(int rank, pid_t pid) { ranks_[pid] = rank; }
+  // A child of this process that does not belong to the job.
+  void leave_alone(pid_t pid) { others_.push_back(pid); }
 
-  struct EndedRank {
-    int rank;
+  struct Ended {
+    int rank;  // -1: another child
     pid_t pid;
     ExitStatus status;
   };
-  // Everything that has ended since the last call; only ranks are reported.
-  std::vector<EndedRank> reap();
+  // Every child that has ended since the last call, adopted ones too.
+  std::vector<Ended> reap();
 
   // To the process groups of the ranks that still run.
   void signal_ranks(int signal) const;
@@ -38,8 +44,8 @@ class JobProcesses {
   std::vector<pid_t> list_left() const;
 
  private:
-  std::map<pid_t, int> ranks_;    // that were not reaped, so that their process groups cannot be somebody else's
-  std::vector<pid_t> inherited_;  // children of before
+  std::map<pid_t, int> ranks_;  // that were not reaped, so that their process groups cannot be somebody else's
+  std::vector<pid_t> others_;   // children that do not belong to the job: of before, or named since
 };
 
 }  // namespace hvd::launcher

@@ -2,8 +2,10 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -12,22 +14,29 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/base/log.h"
 #include "core/net/authentication.h"
-#include "core/rendezvous/store_server.h"
-#include "launcher/binding.h"
+#include "core/net/own_addresses.h"
+#include "launcher/agents/run_on_hosts.h"
 #include "launcher/command_line.h"
 #include "launcher/cpus.h"
+#include "launcher/gpus.h"
+#include "launcher/guardian.h"
 #include "launcher/hosts.h"
-#include "launcher/job.h"
 #include "launcher/job_environment.h"
+#include "launcher/job_layout.h"
+#include "launcher/plan_text.h"
 #include "launcher/program.h"
+#include "launcher/resolve_host.h"
+#include "launcher/run_here.h"
 #include "launcher/signal_source.h"
+#include "launcher/start_command.h"
 
 namespace hvd::launcher {
 namespace {
 
 constexpr int kUsageError = 2;
+constexpr Duration kStartTimeout = 30s;
+constexpr Duration kLease = 5s;  // --lease's and HVD_LEASE's
 
 // Were one of the first three descriptors closed, a pipe would take its number.
 void open_standard_descriptors() {
@@ -51,38 +60,38 @@ std::string read_file(const std::string& path) {
   std::ifstream file(path);
   std::ostringstream text;
   text << file.rdbuf();
-  if (!file) throw InvalidArgument("--hostfile " + path + ": cannot be read");
+  if (!file) throw InvalidArgument(path + ": cannot be read");
   return text.str();
 }
 
-std::vector<HostSlots> hosts_of(const ProgramLine& line) {
-  if (!line.hostfile.empty()) return parse_hostfile(read_file(line.hostfile));
-  return line.hosts.empty() ? std::vector<HostSlots>{} : parse_hosts(line.hosts);
-}
-
-// A name with a slash is one in the program's folder, if it has one of its own.
-std::string seen_from(const std::string& folder, const std::string& name) {
-  const bool is_path = name.find('/') != std::string::npos;
-  return is_path && !folder.empty() ? (std::filesystem::path(folder) / name).string() : name;
-}
-
-ProgramPlan make_program(const ProgramLine& line, const CommandLine& job, const std::string& hostname) {
+// Looked for on this machine if it is to run here; else each host looks for itself.
+ProgramPlan make_program(const ProgramLine& line, const CommandLine& job, bool runs_here) {
   ProgramPlan plan;
-  plan.ranks = count_local_ranks(line.num_proc, hosts_of(line), hostname, job.oversubscribe);
   plan.environment = parse_environment(environ);
-  for (const auto& [name, value] : job.mca) plan.environment["OMPI_MCA_" + name] = value;
-  for (const std::string& name : apply_exports(plan.environment, line.exports)) {
+  for (const auto& [name, value] : job.mca) plan.exports["OMPI_MCA_" + name] = value;
+  if (job.start_timeout) plan.exports["HVD_START_TIMEOUT"] = std::to_string(seconds(*job.start_timeout));
+  if (job.lease != kLease) plan.exports["HVD_LEASE"] = std::to_string(std::clamp(seconds(job.lease), 1.0, 3600.0));
+  Environment given = plan.environment;
+  for (const std::string& name : apply_exports(given, line.exports)) {
     std::fprintf(stderr, "hvdrun: -x %s: not set here, so there is nothing to pass on\n", name.c_str());
   }
+  for (const std::string& entry : line.exports) {
+    const std::string name = entry.substr(0, entry.find('='));
+    if (given.contains(name)) plan.exports[name] = given[name];
+  }
+  plan.arguments = line.command;
   plan.working_directory = line.working_directory;
+  if (!runs_here) {
+    const std::string folder = plan.working_directory.empty() ? "." : plan.working_directory;
+    plan.working_directory = std::filesystem::absolute(folder).lexically_normal().string();
+    return plan;
+  }
   if (!plan.working_directory.empty() && !std::filesystem::is_directory(plan.working_directory)) {
     throw InvalidArgument("--wdir " + plan.working_directory + ": there is no such folder");
   }
-  const auto path = plan.environment.find("PATH");
-  const std::string search = path == plan.environment.end() ? "/usr/local/bin:/usr/bin:/bin" : path->second;
-  const std::string file = find_program(seen_from(plan.working_directory, line.command.front()), search);
-  plan.file = plan.working_directory.empty() ? file : std::filesystem::absolute(file).string();
-  plan.arguments = line.command;
+  const auto path = given.find("PATH");
+  const std::string search = path == given.end() ? "/usr/local/bin:/usr/bin:/bin" : path->second;
+  plan.file = find_program_from(plan.working_directory, line.command.front(), search);
   return plan;
 }
 
@@ -109,31 +118,122 @@ int run_mpirun(const CommandLine& line, const SignalSource& signals) {
   return 1;
 }
 
-JobPlan make_plan(const CommandLine& line, const std::string& hostname) {
+JobPlan make_plan(const CommandLine& line) {
   JobPlan plan;
-  for (const ProgramLine& program : line.programs) {
-    plan.programs.push_back(make_program(program, line, hostname));
-    if (plan.size() > kMaxSlots) throw InvalidArgument("more than " + std::to_string(kMaxSlots) + " processes");
-  }
-  plan.cpus = bind_ranks(plan.size(), line.binding, read_cpus(allowed_cpu_numbers()));
-  plan.report_bindings = line.report_bindings;
-  plan.input_rank = line.input_rank;
-  if (plan.input_rank && *plan.input_rank >= plan.size()) {
-    throw InvalidArgument("--stdin " + std::to_string(*plan.input_rank) + ": there are only " +
-                          std::to_string(plan.size()) + " ranks");
-  }
-  plan.meeting.hostname = hostname;
   plan.output_directory = line.output_directory;
   plan.tag_output = line.tag_output;
   plan.timestamp_output = line.timestamp_output;
   plan.merge_errors = line.merge_errors;
+  plan.report_bindings = line.report_bindings;
   plan.timeout = line.timeout;
   plan.verbose = line.verbose;
   plan.grace = line.grace;
   return plan;
 }
 
+HostFacts own_facts(const std::string& hostname) {
+  HostFacts facts;
+  facts.hostname = hostname;
+  facts.resources.cpus = read_cpus(allowed_cpu_numbers());
+  if (const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES")) facts.visible_gpus = visible;
+  facts.resources.gpus = count_gpus(facts.visible_gpus);
+  return facts;
+}
+
+JobLayout find_layout(const CommandLine& line, const Environment& environment, const std::string& hostname) {
+  OwnNames own{.hostname = hostname, .addresses = {}};
+  for (const OwnAddress& entry : own_addresses()) own.addresses.push_back(entry.address);
+  const auto is_here = [&](const std::string& host) {
+    return is_this_host(host, own) || is_this_host(host, own, resolve_host(host));
+  };
+  return lay_out(line, {.environment = environment, .read_file = read_file, .is_here = is_here, .hostname = hostname});
+}
+
+std::vector<ProgramPlan> make_programs(const CommandLine& line, bool runs_here) {
+  std::vector<ProgramPlan> programs;
+  for (const ProgramLine& program : line.programs) programs.push_back(make_program(program, line, runs_here));
+  return programs;
+}
+
+int run_on_this_machine(const CommandLine& line, const JobLayout& layout, const HostFacts& facts, SignalSource& signals,
+                        Guardian& guardian) {
+  HostPlan host = plan_hosts(layout, line, {facts}, make_programs(line, true)).front();
+  JobPlan plan = make_plan(line);
+  plan.size = static_cast<int>(host.ranks.size());
+  host.name = host.meeting.hostname = facts.hostname;
+  host.meeting.job_key_hex = JobKey::random().to_hex();
+  guardian.guard("HVD_JOB_KEY=" + host.meeting.job_key_hex, std::nullopt);
+  for (std::size_t program = 0; program < host.programs.size() && line.verbose; ++program) {
+    const auto ranks = std::count_if(host.ranks.begin(), host.ranks.end(),
+                                     [&](const RankPlan& rank) { return rank.program == program; });
+    std::fprintf(stderr, "hvdrun: starting %s in %td processes\n", host.programs[program].file.c_str(), ranks);
+  }
+  return run_here(std::move(plan), std::move(host), signals);
+}
+
+// By host: the command that starts its agent.
+std::vector<std::string> start_commands(const JobLayout& layout, StartedBy by, const RemoteShell& shell) {
+  const std::string hvdrun = std::filesystem::read_symlink("/proc/self/exe").string();
+  if (by == StartedBy::slurm) {
+    return {layout.hosts.size(), launcher::quoted(start_by_slurm(layout.hosts, hvdrun))};
+  }
+  std::vector<std::string> commands;
+  for (std::size_t host = 0; host < layout.hosts.size(); ++host) {
+    commands.push_back(layout.is_here[host] ? "exec " + launcher::quoted(hvdrun) + " agent"
+                                            : start_by_remote_shell(shell, layout.hosts[host], hvdrun));
+  }
+  return commands;
+}
+
+// Hosts are asked nothing: what they have not told is taken to be as here.
+int print_plan(const CommandLine& line, const JobLayout& layout, const HostFacts& facts,
+               const std::vector<std::string>& commands) {
+  PlannedJob job{.hosts_from = layout.hosts_from, .programs = {}, .hosts = {}};
+  for (const ProgramLine& program : line.programs) job.programs.push_back(program.command);
+  const std::vector<HostFacts> all(layout.hosts.size(), facts);
+  const std::vector<HostPlan> plans = plan_hosts(layout, line, all, make_programs(line, false));
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    PlannedHost host{.name = plans[i].name,
+                     .start_command = commands.empty() ? "" : commands[i],
+                     .slots = slots_of(layout.hosts[i], line.slots_per_host, facts.resources)};
+    for (const RankPlan& rank : plans[i].ranks) {
+      Meeting meeting{.hostname = plans[i].name, .store = "tcp:127.0.0.1:PORT", .job_key_hex = "(secret)"};
+      host.ranks.push_back({.program = static_cast<int>(rank.program),
+                            .place = rank.place,
+                            .cpus = rank.cpus,
+                            .gpus = rank.visible_gpus,
+                            .environment = environment_of_rank({}, rank.place, meeting)});
+    }
+    job.hosts.push_back(std::move(host));
+  }
+  std::fputs(plan_text(job).c_str(), stdout);
+  return 0;
+}
+
+int run_with_agents(const CommandLine& line, const JobLayout& layout, const std::vector<std::string>& commands,
+                    SignalSource& signals) {
+  HostsToUse hosts;
+  for (std::size_t host = 0; host < layout.hosts.size(); ++host) {
+    hosts.hosts.push_back(
+        {.name = layout.hosts[host].host, .start_command = commands[host], .is_here = layout.is_here[host]});
+  }
+  hosts.interfaces = line.network_interfaces;
+  hosts.lease = line.lease;
+  hosts.grace = line.grace;
+  hosts.start_timeout = line.start_timeout.value_or(kStartTimeout);
+  hosts.verbose = line.verbose;
+  const std::string key = JobKey::random().to_hex();
+  hosts.assign = [&, programs = make_programs(line, false)](const std::vector<HostFacts>& facts) {
+    std::vector<HostPlan> plans = plan_hosts(layout, line, facts, programs);
+    for (HostPlan& plan : plans) plan.meeting.job_key_hex = key;
+    return plans;
+  };
+  return run_on_hosts(make_plan(line), std::move(hosts), signals);
+}
+
 int run(const std::vector<std::string>& arguments, SignalSource& signals) {
+  Guardian guardian;
+  if (arguments.size() == 1 && arguments.front() == "agent") return run_agent(signals, guardian);
   const CommandLine line = parse_command_line(arguments);
   if (line.information) {
     std::fputs(line.information->c_str(), stdout);
@@ -141,13 +241,17 @@ int run(const std::vector<std::string>& arguments, SignalSource& signals) {
   }
   if (line.check_build) return run_doctor(signals);
   if (line.started_by == StartedBy::mpirun) return run_mpirun(line, signals);
-  JobPlan plan = make_plan(line, own_hostname());
-  const Log log("hvdrun", line.verbose ? LogLevel::info : LogLevel::warning);
-  const JobKey key = JobKey::random();
-  const StoreServer store(key, "127.0.0.1", log);
-  plan.meeting.store = store.address().to_string();
-  plan.meeting.job_key_hex = key.to_hex();
-  return Job(std::move(plan), signals).run();
+  const std::string hostname = own_hostname();
+  const Environment environment = parse_environment(environ);
+  const JobLayout layout = find_layout(line, environment, hostname);
+  const RemoteShell shell = with_parameters_of_open_mpi(line.remote_shell, line.mca, environment);
+  const StartedBy by = choose_start(line.started_by, shell, layout.all_here(), layout.by_slurm);
+  const HostFacts facts = own_facts(hostname);
+  std::vector<std::string> commands;
+  if (by != StartedBy::local) commands = start_commands(layout, by, shell);
+  if (line.dry_run) return print_plan(line, layout, facts, commands);
+  if (by == StartedBy::local) return run_on_this_machine(line, layout, facts, signals, guardian);
+  return run_with_agents(line, layout, commands, signals);
 }
 
 }  // namespace

@@ -46,4 +46,12 @@ std::string find_program(const std::string& name, const std::string& search_path
   throw ProgramUnusable(127, "program not found in PATH: " + name);
 }
 
+std::string find_program_from(const std::string& folder, const std::string& name, const std::string& search_path) {
+  if (folder.empty()) return find_program(name, search_path);
+  const bool is_path = name.find('/') != std::string::npos;
+  return std::filesystem::absolute(
+             find_program(is_path ? (std::filesystem::path(folder) / name).string() : name, search_path))
+      .string();
+}
+
 }  // namespace hvd::launcher

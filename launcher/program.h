@@ -20,4 +20,7 @@ class ProgramUnusable : public std::runtime_error {
 // Throws ProgramUnusable.
 std::string find_program(const std::string& name, const std::string& search_path);
 
+// The same for a program that is to start in `folder` (empty: where this process is); absolute, then.
+std::string find_program_from(const std::string& folder, const std::string& name, const std::string& search_path);
+
 }  // namespace hvd::launcher

@@ -68,6 +68,18 @@ TEST_CASE("ranks are bound as they are mapped") {
   }
 }
 
+TEST_CASE("units of CPUs are counted") {
+  struct Row {
+    CpuUnit unit;
+    int count;
+  };
+  for (const Row& row : {Row{CpuUnit::hwthread, 8}, Row{CpuUnit::core, 4}, Row{CpuUnit::numa, 2},
+                         Row{CpuUnit::socket, 2}, Row{CpuUnit::node, 1}, Row{CpuUnit::slot, 1}}) {
+    CHECK(count_units(kEight, row.unit) == row.count);
+  }
+  CHECK(count_units({}, CpuUnit::core) == 0);
+}
+
 TEST_CASE("what cannot be bound, or not understood, is refused") {
   struct Row {
     int ranks;

@@ -94,6 +94,15 @@ TEST_CASE("what is not given has its default") {
   CHECK(line.input_rank == 0);
   CHECK_FALSE(line.timeout.has_value());
   CHECK(line.grace == 1s);
+  CHECK(line.started_by == StartedBy::automatic);
+  CHECK(line.remote_shell.command.empty());
+  CHECK_FALSE(line.remote_shell.port.has_value());
+  CHECK(line.network_interfaces.empty());
+  CHECK_FALSE(line.start_timeout.has_value());
+  CHECK(line.lease == 5s);
+  CHECK_FALSE((line.dry_run || line.input_to_all));
+  CHECK(line.slots_per_host.each == SlotsRule::Each::core);
+  CHECK_FALSE(line.gpus_per_rank.has_value());
 }
 
 TEST_CASE("parameters of Open MPI have a name and a value") {
@@ -112,17 +121,61 @@ TEST_CASE("mpirun may start the processes, and gets what is its own") {
   CHECK(line.started_by == StartedBy::mpirun);
   CHECK(line.for_mpirun ==
         std::vector<std::string>{"-np", "2", "-mca", "btl", "^openib", "a", "--mpi", ":", "-np", "1", "b"});
-  CHECK(parse_command_line({"-np", "1", "a"}).started_by == StartedBy::hvdrun);
-  CHECK(parse_command_line({"--gloo", "-np", "1", "a"}).started_by == StartedBy::hvdrun);
-  CHECK(parse_command_line({"-launcher=local", "-np", "1", "a"}).started_by == StartedBy::hvdrun);
+  CHECK(parse_command_line({"-np", "1", "a"}).started_by == StartedBy::automatic);
+  CHECK(parse_command_line({"--gloo", "-np", "1", "a"}).started_by == StartedBy::automatic);
+  CHECK(parse_command_line({"--gloo", "--launcher", "ssh", "-np", "1", "a"}).started_by == StartedBy::ssh);
+  CHECK(parse_command_line({"-launcher=local", "-np", "1", "a"}).started_by == StartedBy::local);
+  CHECK(parse_command_line({"-launcher=slurm", "-np", "1", "a"}).started_by == StartedBy::slurm);
   CHECK(parse_command_line({"--mpi", "-np", "1", "a"}).started_by == StartedBy::mpirun);
   CHECK(parse_command_line({"--mpi", "--launcher", "mpi", "-np", "1", "a"}).started_by == StartedBy::mpirun);
-  for (const char* launcher : {"ssh", "slurm", "pigeon"}) {
-    CHECK_THROWS_WITH(parse_command_line({"--launcher", launcher, "-np", "1", "a"}),
-                      Catch::Matchers::Contains(std::string("--launcher ") + launcher));
-  }
+  CHECK_THROWS_WITH(parse_command_line({"--launcher", "pigeon", "-np", "1", "a"}),
+                    "--launcher pigeon: local, ssh, slurm or mpi");
   CHECK_THROWS_AS(parse_command_line({"--mpi", "--gloo", "-np", "1", "a"}), InvalidArgument);
   CHECK_THROWS_AS(parse_command_line({"--mpi", "--launcher", "local", "-np", "1", "a"}), InvalidArgument);
+}
+
+TEST_CASE("mpirun is not told what only hvdrun understands") {
+  const CommandLine line = parse_command_line({"--mpi",
+                                               "--rsh",
+                                               "rsh",
+                                               "-p",
+                                               "22",
+                                               "-i",
+                                               "key",
+                                               "--start-timeout=9",
+                                               "--lease",
+                                               "3",
+                                               "--slots-per-host",
+                                               "gpu",
+                                               "--network-interface",
+                                               "eth0",
+                                               "--gpus-per-rank",
+                                               "1",
+                                               "--prefix-output-with-timestamp",
+                                               "-np",
+                                               "2",
+                                               "a"});
+  CHECK(line.for_mpirun == Arguments{"--timestamp-output", "-np", "2", "a"});
+}
+
+TEST_CASE("how hosts are reached is said by options") {
+  const CommandLine line =
+      parse_command_line({"--rsh", "my rsh -v", "-p2222", "--ssh-identity-file", "key", "-network-interface",
+                          "eth0,ib0", "--start-timeout", "90", "--lease=0.5", "--dry-run", "--slots-per-host", "gpu",
+                          "--gpus-per-rank", "auto", "--prefix-output-with-timestamp", "-stdin", "all", "prog"});
+  CHECK(line.remote_shell.command == "my rsh -v");
+  CHECK(line.remote_shell.port == 2222);
+  CHECK(line.remote_shell.identity_file == "key");
+  CHECK(line.network_interfaces == Arguments{"eth0", "ib0"});
+  CHECK(line.start_timeout == 90s);
+  CHECK(line.lease == 500ms);
+  CHECK((line.dry_run && line.timestamp_output && line.input_to_all));
+  CHECK_FALSE(line.input_rank.has_value());
+  CHECK(line.slots_per_host.each == SlotsRule::Each::gpu);
+  REQUIRE(line.gpus_per_rank.has_value());
+  CHECK_FALSE(line.gpus_per_rank->number.has_value());
+  CHECK(parse_command_line({"-map-by", "slot:OVERSUBSCRIBE", "prog"}).oversubscribe);
+  CHECK(parse_command_line({"-p", "22", "prog"}).remote_shell.port == 22);
 }
 
 TEST_CASE("behind a colon comes another program") {
@@ -147,8 +200,8 @@ TEST_CASE("--help and --version say something and need no program") {
   for (const char* flag : {"--help", "-h", "-help"}) {
     const auto text = parse_command_line({flag}).information;
     REQUIRE(text.has_value());
-    for (const char* part :
-         {"Usage: hvdrun -np N", "--output-filename DIR", "--grace SECONDS", "--mca", "hvdrun -np 4 "}) {
+    for (const char* part : {"Usage: hvdrun -np N", "--output-filename DIR", "--grace SECONDS", "--mca",
+                             "--rsh COMMAND", "hvdrun -np 4 "}) {
       CHECK(text->find(part) != std::string::npos);
     }
   }
@@ -191,7 +244,17 @@ TEST_CASE("a wrong command line is an error that names what is wrong") {
       {{"-np", "2", "ls", ":", "-np", "0", "ls"}, "at least one"},
       {{"-mca", "btl"}, "--mca needs a value"},
       {{"--mca=btl", "ls"}, "--mca needs a name and a value"},
-      {{"-stdin", "all", "ls"}, "--stdin all: the number of one rank, or none"},
+      {{"-stdin", "some", "ls"}, "--stdin some: the number of one rank, all, or none"},
+      {{"--ssh-port", "0", "ls"}, "--ssh-port 0: a number from 1 to 65535"},
+      {{"--ssh-port", "65536", "ls"}, "--ssh-port 65536"},
+      {{"--ssh-port", "ssh", "ls"}, "--ssh-port ssh"},
+      {{"--rsh", "", "ls"}, "--rsh needs a value: COMMAND"},
+      {{"--network-interface", "eth0,,ib0", "ls"}, "a name is missing"},
+      {{"--lease", "0", "ls"}, "--lease: at least 0.1 seconds"},
+      {{"--start-timeout", "-1", "ls"}, "--start-timeout"},
+      {{"--slots-per-host", "many", "ls"}, "--slots-per-host many: a number, core or gpu"},
+      {{"--gpus-per-rank", "0", "ls"}, "--gpus-per-rank 0: a number, or auto"},
+      {{"-np", "2", "ls", ":", "-np", "2", "--rsh", "x", "ls"}, "--rsh is for the whole job"},
       {{"-stdin", "-1", "ls"}, "--stdin -1"},
       {{"-timeout", "soon", "ls"}, "soon"},
       {{"-timeout", "-5", "ls"}, "--timeout"},

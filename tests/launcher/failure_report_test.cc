@@ -48,5 +48,18 @@ TEST_CASE("an interruption is one line") {
         "hvdrun: ended by SIGINT; ranks 0, 1 exited with code 1; rank 2 had to be ended with SIGKILL\n");
 }
 
+TEST_CASE("a lost host is reported with its ranks, and why") {
+  const RankEnd lost{.status = {}, .lost = true};
+  CHECK(lost_host_report({{.name = "h2", .ranks = {2, 3}, .cause = "nothing was heard of it for 5 s"}},
+                         {exited(1), killed(SIGTERM, SIGTERM), lost, lost}) ==
+        "hvdrun: host h2 (ranks 2, 3) is lost: nothing was heard of it for 5 s\n"
+        "hvdrun: the others: rank 0 exited with code 1; rank 1 had to be ended with SIGTERM\n");
+}
+
+TEST_CASE("where there are several hosts, the failed rank's is named") {
+  const Failure failure{.rank = 1, .host = "h2", .pid = 9, .age = 1s, .last_lines = {"x"}};
+  CHECK(failure_report(failure, {exited(0), exited(3)}).starts_with("hvdrun: rank 1 on h2 failed first: exit code 3"));
+}
+
 }  // namespace
 }  // namespace hvd::launcher

@@ -6,84 +6,73 @@
 namespace hvd::launcher {
 namespace {
 
-constexpr const char* kOwn = "node7.cluster";
-
 TEST_CASE("host lists are read") {
   CHECK(parse_hosts("localhost:4") == std::vector<HostSlots>{{"localhost", 4}});
   CHECK(parse_hosts("localhost") == std::vector<HostSlots>{{"localhost", 1}});
   CHECK(parse_hosts("a:2,b,c:3") == std::vector<HostSlots>{{"a", 2}, {"b", 1}, {"c", 3}});
-  for (const char* text :
-       {"", ":4", "a:", "a:0", "a:-1", "a:x", "a:4x", "a:4,", ",a", "a:1:2", "a: 4", "a:9999999999"}) {
+  CHECK(parse_hosts("a,b:2,a,a:3") == std::vector<HostSlots>{{"a", 5}, {"b", 2}});
+  CHECK(parse_hosts("me@10.0.0.1:2,other@b") ==
+        std::vector<HostSlots>{{"10.0.0.1", 2, {}, "me"}, {"b", 1, {}, "other"}});
+  for (const char* text : {"",     ":4",    "a:",   "a:0",          "a:-1",       "a:x", "a:4x",  "a:4,",
+                           ",a",   "a:1:2", "a: 4", "a:9999999999", "@a",         "me@", "me@:4", "-oProxyCommand=x",
+                           "-l@a", "me@-x", "a b",  "me@a,you@a",   "a:1000000,a"}) {
     INFO(text);
     CHECK_THROWS_AS(parse_hosts(text), InvalidArgument);
   }
 }
 
 TEST_CASE("hostfiles of Open MPI, Horovod and MPICH are read") {
-  CHECK(parse_hostfile("localhost slots=4\n") == std::vector<HostSlots>{{"localhost", 4}});
-  CHECK(parse_hostfile("# nodes\n\n a slots=2 max_slots=4 # two\r\nb:3\n\tc") ==
-        std::vector<HostSlots>{{"a", 2}, {"b", 3}, {"c", 1}});
+  struct Row {
+    const char* text;
+    std::vector<HostSlots> hosts;
+  };
+  for (const Row& row :
+       {Row{"localhost slots=4\n", {{"localhost", 4}}},
+        Row{"# nodes\n\n a slots=2 max_slots=4 # two\r\nb:3\n\tc", {{"a", 2, 4}, {"b", 3}, {"c"}}},
+        Row{"a max-slots=8 slots=8\r\n\r\n", {{"a", 8, 8}}}, Row{"a\nb\na\nb slots=2\n", {{"a", 2}, {"b", 3}}},
+        Row{"me@a slots=2", {{"a", 2, {}, "me"}}}}) {
+    CAPTURE(row.text);
+    CHECK(parse_hostfile(row.text) == row.hosts);
+  }
+}
+
+TEST_CASE("what a hostfile says wrongly is told with its line") {
   struct Row {
     const char* text;
     const char* in_message;
   };
-  for (const Row& row : {Row{"", "names no host"}, Row{"# none\n", "names no host"},
-                         Row{"a\nb slots=x\n", "line 2 of the hostfile"}, Row{"a slots=0", "line 1 of the hostfile"},
-                         Row{"a slots 4", "\"slots\" is not understood"}, Row{"a:0", "line 1"}}) {
+  for (const Row& row :
+       {Row{"", "names no host"}, Row{"# none\n", "names no host"}, Row{"a\nb slots=x\n", "line 2 of the hostfile"},
+        Row{"a slots=0", "line 1 of the hostfile"}, Row{"a slots 4", "\"slots\" is not understood"},
+        Row{"a sockets=4", "\"sockets=4\" is not understood"}, Row{"a:0", "line 1"}, Row{"a max_slots=x", "line 1"},
+        Row{"a slots=4 max_slots=2", "more slots than max_slots"},
+        Row{"\n-x slots=4", "line 2 of the hostfile: \"-x\" is not a host's name"}}) {
     CHECK_THROWS_WITH(parse_hostfile(row.text), Catch::Matchers::Contains(row.in_message));
   }
+  CHECK_THROWS_WITH(parse_hostfile("", "/etc/mpi/hostfile"), "/etc/mpi/hostfile names no host");
 }
 
-TEST_CASE("with --oversubscribe there may be more ranks than slots") {
-  CHECK(count_local_ranks(8, parse_hosts("localhost:4"), kOwn, true) == 8);
-  CHECK(count_local_ranks(std::nullopt, parse_hosts("localhost:4"), kOwn, true) == 4);
-}
-
-TEST_CASE("the number of ranks follows from -np and the slots") {
-  struct Row {
-    std::optional<int> num_proc;
-    const char* hosts;
-    int ranks;
-  };
-  const Row rows[] = {
-      {4, nullptr, 4},
-      {std::nullopt, "localhost:3", 3},
-      {2, "localhost:3", 2},
-      {3, "localhost:3", 3},
-      {std::nullopt, "localhost", 1},
-      {5, "localhost:2,127.0.0.1:3", 5},
-      {std::nullopt, "node7:2,node7.cluster:2", 4},
-  };
-  for (const Row& row : rows) {
-    const auto hosts = row.hosts ? parse_hosts(row.hosts) : std::vector<HostSlots>{};
-    CHECK(count_local_ranks(row.num_proc, hosts, kOwn, false) == row.ranks);
+TEST_CASE("a host is this machine by its name or by an address") {
+  const OwnNames own{.hostname = "node7.cluster", .addresses = {"127.0.0.1", "10.0.0.7", "fe80::7"}};
+  for (const char* name :
+       {"localhost", "127.0.0.1", "127.0.1.1", "::1", "node7", "node7.cluster", "10.0.0.7", "fe80::7"}) {
+    CAPTURE(name);
+    CHECK(is_this_host(name, own));
   }
+  for (const char* name : {"node8", "node", "node7.elsewhere", "10.0.0.8", ""}) {
+    CAPTURE(name);
+    CHECK_FALSE(is_this_host(name, own));
+  }
+  CHECK(is_this_host("login", own, {"192.168.0.1", "10.0.0.7"}));
+  CHECK(is_this_host("login", own, {"127.0.1.1"}));
+  CHECK_FALSE(is_this_host("login", own, {"10.0.0.8"}));
 }
 
-TEST_CASE("what this host cannot run is refused") {
-  struct Row {
-    std::optional<int> num_proc;
-    const char* hosts;
-    const char* in_message;
-  };
-  const Row rows[] = {
-      {std::nullopt, nullptr, "-np N"},
-      {8, "localhost:4", "-np 8 but only 4 slots; raise it with -H localhost:8"},
-      {2, "localhost", "-np 2 but only 1 slot;"},
-      {2, "node8:2", "\"node8\" is not this host (node7.cluster); several hosts are not supported yet"},
-      {2, "localhost:2,10.0.0.1:2", "\"10.0.0.1\""},
-      {std::nullopt, "localhost:1000000,localhost:1", "more than 1000000"},
-      {2'000'000'000, nullptr, "2000000000 processes are more than 1000000"},
-  };
-  for (const Row& row : rows) {
-    INFO(row.in_message);
-    try {
-      count_local_ranks(row.num_proc, row.hosts ? parse_hosts(row.hosts) : std::vector<HostSlots>{}, kOwn, false);
-      FAIL("no error");
-    } catch (const InvalidArgument& error) {
-      CHECK(std::string(error.what()).find(row.in_message) != std::string::npos);
-    }
-  }
+TEST_CASE("several names of this machine become one host") {
+  const auto hosts = parse_hosts("a:1,me@localhost:2,b:3,127.0.0.1:4");
+  CHECK(with_own_host_once(hosts, {false, true, false, true}) ==
+        std::vector<HostSlots>{{"a", 1}, {"localhost", 6}, {"b", 3}});
+  CHECK(with_own_host_once(hosts, {false, false, false, false}) == hosts);
 }
 
 }  // namespace

@@ -156,10 +156,41 @@ TEST_CASE("a job whose time is over is ended without a grace period") {
 
 TEST_CASE("a job that could not be started is killed") {
   JobEnd end(3, 100s);
-  end.start_failed(kStart);
+  end.start_failed(1, kStart);
   CHECK(end.signal_due(kStart) == SIGKILL);
   end.rank_ended(0, killed(SIGKILL), kStart);
   CHECK(end.exit_code() == 1);
+}
+
+TEST_CASE("a host that is lost takes its ranks with it") {
+  JobEnd end(4, 1s);
+  end.rank_ended(2, kOk, kStart);
+  end.host_lost({.name = "h2", .ranks = {2, 3}, .cause = "silent"}, kStart + 1s);
+  CHECK(end.next_deadline() == kStart + 2s);
+  REQUIRE(end.lost_hosts().size() == 1);
+  CHECK(end.ends()[2]->status == kOk);
+  CHECK_FALSE(end.ends()[2]->lost);
+  CHECK(end.ends()[3]->lost);
+  CHECK_FALSE(end.first_failed().has_value());
+  end.rank_ended(0, exited(1), kStart + 1500ms);  // a consequence
+  CHECK_FALSE(end.first_failed().has_value());
+  CHECK(end.exit_code() == 1);
+}
+
+TEST_CASE("a host that is lost when all of its ranks have ended is nobody's loss") {
+  JobEnd end(2, 1s);
+  end.rank_ended(1, kOk, kStart);
+  end.host_lost({.name = "h2", .ranks = {1}, .cause = "silent"}, kStart);
+  CHECK_FALSE(end.next_deadline().has_value());
+  CHECK(end.lost_hosts().empty());
+}
+
+TEST_CASE("a program that cannot be started decides the exit code") {
+  JobEnd end(2, 1s);
+  end.start_failed(127, kStart);
+  end.start_failed(1, kStart);
+  CHECK(end.signal_due(kStart) == SIGKILL);
+  CHECK(end.exit_code() == 127);
 }
 
 }  // namespace

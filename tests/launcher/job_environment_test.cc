@@ -45,5 +45,11 @@ TEST_CASE("a rank finds its place under both names, and nothing from outside ove
                                                      });
 }
 
+TEST_CASE("a rank is told its host's address if there is one to tell") {
+  CHECK_FALSE(environment_of_rank({}, {}, {}).contains("HVD_ADDRESS"));
+  const Meeting meeting{.hostname = "node7", .store = "", .job_key_hex = "", .address = "10.0.0.7"};
+  CHECK(environment_of_rank({}, {}, meeting).at("HVD_ADDRESS") == "10.0.0.7");
+}
+
 }  // namespace
 }  // namespace hvd::launcher

@@ -1,4 +1,4 @@
-#include "launcher/rank_process.h"
+#include "launcher/child_process.h"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -20,12 +20,6 @@ namespace {
 
 [[noreturn]] void throw_errno(const std::string& what) {
   throw Internal(what + ": " + std::generic_category().message(errno));
-}
-
-std::pair<FileDescriptor, FileDescriptor> make_pipe() {
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) throw_errno("cannot make a pipe");
-  return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
 }
 
 std::vector<char*> pointers(const std::vector<std::string>& strings) {
@@ -63,16 +57,18 @@ struct ChildPlan {
   const char* working_directory;           // null: as it is
   const std::vector<std::uint64_t>* cpus;  // a bit each; none: as they are
   int input, output, error;
+  bool keeps_orphans;
   const rlimit* open_files;
   const SignalSource* signals;
   pid_t parent;
 };
 
 // Between fork and exec other threads' locks may be held for ever: only async-signal-safe calls, no allocation.
-[[noreturn]] void become_rank(const ChildPlan& plan) {
+[[noreturn]] void become_child(const ChildPlan& plan) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != plan.parent) _exit(1);  // hvdrun ended in the meantime
+  if (getppid() != plan.parent) _exit(1);                    // hvdrun ended in the meantime
+  if (plan.keeps_orphans) prctl(PR_SET_CHILD_SUBREAPER, 1);  // outlasts exec
   dup2(plan.input, STDIN_FILENO);
   dup2(plan.output, STDOUT_FILENO);
   dup2(plan.error, STDERR_FILENO);
@@ -96,7 +92,13 @@ struct ChildPlan {
 
 }  // namespace
 
-RankProcess start_rank(const RankStart& start, const SignalSource& signals) {
+std::pair<FileDescriptor, FileDescriptor> make_pipe() {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) throw_errno("cannot make a pipe");
+  return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
+}
+
+ChildProcess start_child(const ChildStart& start, const SignalSource& signals) {
   auto [output_reader, output_writer] = make_pipe();
   FileDescriptor error_reader, error_writer;
   if (!start.merge_errors) std::tie(error_reader, error_writer) = make_pipe();
@@ -111,12 +113,13 @@ RankProcess start_rank(const RankStart& start, const SignalSource& signals) {
                        .input = start.standard_input,
                        .output = output_writer.get(),
                        .error = start.merge_errors ? output_writer.get() : error_writer.get(),
+                       .keeps_orphans = start.keeps_orphans,
                        .open_files = &start.open_files,
                        .signals = &signals,
                        .parent = getpid()};
   const pid_t pid = fork();
   if (pid < 0) throw_errno("cannot start a process");
-  if (pid == 0) become_rank(plan);
+  if (pid == 0) become_child(plan);
   setpgid(pid, pid);  // here too: whoever comes first, the group exists before it is signalled
   return {.pid = pid, .standard_output = std::move(output_reader), .standard_error = std::move(error_reader)};
 }

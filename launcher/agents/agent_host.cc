@@ -1,0 +1,79 @@
+#include "launcher/agents/agent_host.h"
+
+#include <algorithm>
+
+#include "launcher/agents/plan_message.h"
+
+namespace hvd::launcher {
+
+void AgentHost::start(const HostPlan& plan) {
+  for (const RankPlan& rank : plan.ranks) ranks_.push_back(rank.place.rank);
+  proto::ToAgent message;
+  *message.mutable_start() = to_message(plan);
+  send(std::move(message));
+}
+
+void AgentHost::send(proto::ToAgent message) {
+  message.set_host(static_cast<std::uint32_t>(number_));
+  subtree_.send(message);
+}
+
+void AgentHost::send_signal(int signal, bool everything) {
+  proto::ToAgent message;
+  message.mutable_signal()->set_signal(signal);
+  message.mutable_signal()->set_everything(everything);
+  send(std::move(message));
+}
+
+void AgentHost::write_input(int rank, std::string_view bytes) {
+  proto::ToAgent message;
+  message.mutable_input()->set_rank(rank);
+  message.mutable_input()->set_bytes(bytes.data(), bytes.size());
+  send(std::move(message));
+}
+
+void AgentHost::hold(Stream stream, bool on) {
+  window(stream).held = on;
+  if (!on) say_taken(stream);
+}
+
+bool AgentHost::knows(int rank) const { return std::binary_search(ranks_.begin(), ranks_.end(), rank); }
+
+void AgentHost::received(const proto::FromAgent& message) {
+  if (message.has_output()) return on_output(message.output());
+  if (message.has_nothing_left()) return listener_.nothing_left(number_in_job_);
+  if (message.has_complaint()) return listener_.complaint(message.complaint().line());
+  if (message.has_rank_started() && knows(message.rank_started().rank())) {
+    listener_.rank_started(message.rank_started().rank(), message.rank_started().pid());
+  } else if (message.has_rank_not_started() && knows(message.rank_not_started().rank())) {
+    const proto::RankNotStarted& what = message.rank_not_started();
+    listener_.rank_not_started(what.rank(), what.cause(), what.exit_code());
+  } else if (message.has_input_taken() && knows(message.input_taken().rank())) {
+    listener_.input_taken(message.input_taken().rank());
+  } else if (message.has_rank_ended() && knows(message.rank_ended().rank())) {
+    const proto::RankEnded& end = message.rank_ended();
+    listener_.rank_ended(end.rank(),
+                         {.by_signal = end.by_signal(), .value = end.value(), .core_dumped = end.core_dumped()});
+  }
+}
+
+void AgentHost::on_output(const proto::Output& output) {
+  if (!knows(output.rank())) return;
+  const Stream stream = output.errors() ? Stream::errors : Stream::output;
+  window(stream).taken += output.bytes().size();
+  listener_.rank_wrote(output.rank(), stream, output.bytes());
+  // Not word by word: a quarter of the window at a time.
+  if (!window(stream).held && window(stream).taken >= kOutputWindow / 4) say_taken(stream);
+}
+
+void AgentHost::say_taken(Stream stream) {
+  std::size_t& taken = window(stream).taken;
+  if (taken == 0) return;
+  proto::ToAgent message;
+  message.mutable_output_taken()->set_errors(stream == Stream::errors);
+  message.mutable_output_taken()->set_bytes(taken);
+  taken = 0;
+  send(std::move(message));
+}
+
+}  // namespace hvd::launcher

@@ -1,0 +1,54 @@
+// What other threads have for the event loop's thread: they put, its descriptor becomes readable, the loop takes.
+#pragma once
+
+#include <sys/eventfd.h>
+
+#include <cerrno>
+#include <mutex>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/net/socket.h"
+
+namespace hvd::launcher {
+
+template <typename Item>
+class Inbox {
+ public:
+  Inbox() : fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+    if (!fd_) throw Internal("eventfd: " + std::generic_category().message(errno));
+  }
+
+  // Readable while there is something to take; to be watched by the loop.
+  int fd() const { return fd_.get(); }
+
+  // Any thread.
+  void put(Item item) {
+    {
+      const std::lock_guard lock(mutex_);
+      items_.push_back(std::move(item));
+      if (items_.size() > 1) return;  // the loop has been woken for the first
+    }
+    wake();
+  }
+
+  // Makes the descriptor readable though there may be nothing to take. Any thread.
+  void wake() { eventfd_write(fd_.get(), 1); }
+
+  // Everything, in order. The loop's thread.
+  std::vector<Item> take() {
+    eventfd_t count = 0;
+    eventfd_read(fd_.get(), &count);
+    const std::lock_guard lock(mutex_);
+    return std::exchange(items_, {});
+  }
+
+ private:
+  const FileDescriptor fd_;
+  std::mutex mutex_;
+  std::vector<Item> items_;
+};
+
+}  // namespace hvd::launcher

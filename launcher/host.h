@@ -1,0 +1,83 @@
+// One host of a job, as the job sees it: what it is told, and what it tells. Main thread only; nothing here blocks.
+//
+// LocalHost is this machine; launcher/agents has those that are reached through an agent.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/exit_status.h"
+#include "launcher/job_environment.h"
+
+namespace hvd::launcher {
+
+enum class Stream { output, errors };
+
+struct ProgramPlan {
+  std::string file;                    // empty: to be looked for on the host
+  std::vector<std::string> arguments;  // with the name as typed first
+  Environment environment;             // of hvdrun
+  Environment exports;                 // what was said of it: -x, -mca; wins
+  std::string working_directory;       // empty: hvdrun's own
+};
+
+struct RankPlan {
+  RankPlace place;
+  std::size_t program = 0;     // in the host's list
+  std::vector<int> cpus{};     // the numbers of those it is bound to; empty: it is not
+  std::string visible_gpus{};  // for CUDA_VISIBLE_DEVICES; empty: as it is
+  bool reads_input = false;    // hvdrun's standard input
+};
+
+struct HostPlan {
+  std::string name;
+  std::vector<ProgramPlan> programs;
+  std::vector<RankPlan> ranks;  // ascending
+  Meeting meeting;
+  bool merge_errors = false;  // standard error goes where standard output goes
+};
+
+// Who starts a job of one host at `host`, hears of it what follows, in this order for each rank.
+class HostListener {
+ public:
+  virtual ~HostListener() = default;
+  virtual void rank_started(int rank, pid_t pid) = 0;
+  // No rank of this host is started after it. `exit_code`: as a shell's, or 1 if it is not the program's fault.
+  virtual void rank_not_started(int rank, const std::string& cause, int exit_code) = 0;
+  // No bytes: the stream's end, once for each stream of each rank that was started; also after the rank's own end.
+  virtual void rank_wrote(int rank, Stream stream, std::string_view bytes) = 0;
+  // The rank has taken what write_input() had for it last.
+  virtual void input_taken(int rank) = 0;
+  virtual void rank_ended(int rank, ExitStatus status) = 0;
+  // No process is left of what was started at this host.
+  virtual void nothing_left(int host) = 0;
+  // The host is out of reach; nothing more is heard of it, and its ranks' streams have ended.
+  virtual void host_lost(int host, const std::string& cause) = 0;
+  // A line for the user.
+  virtual void complaint(const std::string& line) = 0;
+};
+
+class Host {
+ public:
+  virtual ~Host() = default;
+
+  // Once.
+  virtual void start(const HostPlan& plan) = 0;
+  // To the process groups of the ranks that still run.
+  virtual void signal_ranks(int signal) = 0;
+  // To everything that the ranks have started, too; a second SIGKILL also to what the first one has orphaned.
+  virtual void signal_all(int signal) = 0;
+  // To a rank that reads hvdrun's standard input and does not have it for its own; none: its end. The next piece once
+  // this one is taken.
+  virtual void write_input(int rank, std::string_view bytes) = 0;
+  // While the stream is held, its ranks may wait in their writes.
+  virtual void hold(Stream stream, bool on) = 0;
+  // What even SIGKILL has not ended, as far as it is known.
+  virtual std::vector<pid_t> list_left() const = 0;
+};
+
+}  // namespace hvd::launcher

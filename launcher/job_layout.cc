@@ -1,0 +1,130 @@
+#include "launcher/job_layout.h"
+
+#include <algorithm>
+
+#include "core/base/error.h"
+#include "launcher/allocation.h"
+#include "launcher/binding.h"
+#include "launcher/gpus.h"
+
+namespace hvd::launcher {
+namespace {
+
+int number_of(JobLayout& layout, const HostSlots& host, const std::function<bool(const std::string&)>& is_here) {
+  const bool here = is_here(host.host);
+  for (std::size_t i = 0; i < layout.hosts.size(); ++i) {
+    if (layout.hosts[i].host == host.host || (here && layout.is_here[i])) return static_cast<int>(i);
+  }
+  layout.hosts.push_back(host);
+  layout.is_here.push_back(here);
+  return static_cast<int>(layout.hosts.size()) - 1;
+}
+
+void add_pool(JobLayout& layout, const std::vector<HostSlots>& hosts, const Surroundings& surroundings) {
+  std::vector<bool> own;
+  for (const HostSlots& host : hosts) own.push_back(surroundings.is_here(host.host));
+  JobLayout::Pool pool;
+  for (HostSlots& host : with_own_host_once(hosts, own)) {
+    pool.hosts.push_back(number_of(layout, host, surroundings.is_here));
+    pool.slots.push_back(std::move(host));
+  }
+  layout.pools.push_back(std::move(pool));
+}
+
+// Where no program names hosts.
+void add_default_pool(JobLayout& layout, const Surroundings& surroundings) {
+  const auto allocation = read_allocation(surroundings.environment, surroundings.read_file);
+  const bool several =
+      allocation && std::any_of(allocation->hosts.begin(), allocation->hosts.end(),
+                                [&](const HostSlots& host) { return !surroundings.is_here(host.host); });
+  if (!several) {
+    add_pool(layout, {HostSlots{.host = surroundings.hostname, .slots = 1}}, surroundings);
+    layout.pools.back().limited = false;
+    return;
+  }
+  layout.hosts_from = allocation->source;
+  layout.by_slurm = allocation->system == BatchSystem::slurm;
+  add_pool(layout, allocation->hosts, surroundings);
+}
+
+// What ppr counts on a host: the smaller things that it has of that kind.
+HostPool capacities(const JobLayout::Pool& pool, const CommandLine& line, const std::vector<HostFacts>& facts) {
+  HostPool result;
+  result.limited = pool.limited;
+  for (std::size_t i = 0; i < pool.hosts.size(); ++i) {
+    const HostResources& resources = facts[static_cast<std::size_t>(pool.hosts[i])].resources;
+    result.hosts.push_back({.host = pool.hosts[i],
+                            .slots = slots_of(pool.slots[i], line.slots_per_host, resources),
+                            .max_slots = pool.slots[i].max_slots,
+                            .units = count_units(resources.cpus, line.binding.map_by)});
+  }
+  return result;
+}
+
+void bind(HostPlan& plan, const CommandLine& line, const HostFacts& facts) {
+  const int ranks = static_cast<int>(plan.ranks.size());
+  const std::vector<std::vector<int>> cpus = bind_ranks(ranks, line.binding, facts.resources.cpus);
+  for (std::size_t i = 0; i < plan.ranks.size(); ++i) {
+    if (!cpus.empty()) plan.ranks[i].cpus = cpus[i];
+    if (!line.gpus_per_rank) continue;
+    const std::vector<int> gpus =
+        gpus_of_rank(*line.gpus_per_rank, static_cast<int>(i), ranks, facts.resources.gpus, plan.name);
+    plan.ranks[i].visible_gpus = visible_devices(gpus, facts.visible_gpus);
+  }
+}
+
+}  // namespace
+
+bool JobLayout::all_here() const {
+  return std::all_of(is_here.begin(), is_here.end(), [](bool here) { return here; });
+}
+
+JobLayout lay_out(const CommandLine& line, const Surroundings& surroundings) {
+  JobLayout layout;
+  for (const ProgramLine& program : line.programs) {
+    if (!program.hostfile.empty()) {
+      layout.hosts_from = "--hostfile";
+      add_pool(layout, parse_hostfile(surroundings.read_file(program.hostfile), program.hostfile), surroundings);
+    } else if (!program.hosts.empty()) {
+      layout.hosts_from = "-H";
+      add_pool(layout, parse_hosts(program.hosts), surroundings);
+    } else if (layout.pools.empty()) {
+      add_default_pool(layout, surroundings);
+    }
+    layout.pool_of.push_back(static_cast<int>(layout.pools.size()) - 1);
+  }
+  return layout;
+}
+
+std::vector<HostPlan> plan_hosts(const JobLayout& layout, const CommandLine& line, const std::vector<HostFacts>& facts,
+                                 const std::vector<ProgramPlan>& programs) {
+  std::vector<HostPool> pools;
+  for (const JobLayout::Pool& pool : layout.pools) pools.push_back(capacities(pool, line, facts));
+  std::vector<ProgramSlots> wanted;
+  for (std::size_t i = 0; i < line.programs.size(); ++i) {
+    wanted.push_back({.num_proc = line.programs[i].num_proc, .pool = layout.pool_of[i]});
+  }
+  std::vector<HostPlan> plans;
+  std::vector<std::string> names;
+  for (const HostSlots& host : layout.hosts) {
+    names.push_back(host.host);
+    HostPlan& plan = plans.emplace_back();
+    plan.name = plan.meeting.hostname = host.host;
+    plan.programs = programs;
+    plan.merge_errors = line.merge_errors;
+  }
+  const std::vector<PlacedRank> placed = place_ranks(wanted, pools, names, line.binding, line.oversubscribe);
+  if (line.input_rank && *line.input_rank >= static_cast<int>(placed.size())) {
+    throw InvalidArgument("--stdin " + std::to_string(*line.input_rank) + ": there are only " +
+                          std::to_string(placed.size()) + " ranks");
+  }
+  for (const PlacedRank& rank : placed) {
+    RankPlan entry{.place = rank.place, .program = static_cast<std::size_t>(rank.program)};
+    entry.reads_input = line.input_to_all || rank.place.rank == line.input_rank;
+    plans[static_cast<std::size_t>(rank.host)].ranks.push_back(std::move(entry));
+  }
+  for (std::size_t host = 0; host < plans.size(); ++host) bind(plans[host], line, facts[host]);
+  return plans;
+}
+
+}  // namespace hvd::launcher

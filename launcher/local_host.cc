@@ -1,0 +1,134 @@
+#include "launcher/local_host.h"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+
+#include <csignal>
+
+#include "core/base/error.h"
+#include "launcher/program.h"
+
+namespace hvd::launcher {
+namespace {
+
+// Two pipes per rank, and files: 1024 descriptors do not last for 500 ranks. Returns the limit as it was, for the
+// ranks: some programs misbehave with a high one.
+rlimit raise_open_files() {
+  rlimit original{};
+  getrlimit(RLIMIT_NOFILE, &original);
+  rlimit raised = original;
+  raised.rlim_cur = raised.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &raised);
+  return original;
+}
+
+Environment environment_of(const HostPlan& plan, const RankPlan& rank) {
+  const ProgramPlan& program = plan.programs[rank.program];
+  Environment environment = program.environment;
+  for (const auto& [name, value] : program.exports) environment[name] = value;
+  environment = environment_of_rank(std::move(environment), rank.place, plan.meeting);
+  if (!rank.visible_gpus.empty()) environment["CUDA_VISIBLE_DEVICES"] = rank.visible_gpus;
+  return environment;
+}
+
+}  // namespace
+
+LocalHost::LocalHost(EventLoop& loop, const SignalSource& signals, HostListener& listener, int number,
+                     FileDescriptor input)
+    : loop_(loop), signals_(signals), listener_(listener), number_(number), input_(std::move(input)) {}
+
+LocalHost::~LocalHost() { processes_.signal_ranks(SIGKILL); }
+
+void LocalHost::start(const HostPlan& plan) {
+  ChildStart start;
+  start.open_files = raise_open_files();
+  start.merge_errors = plan.merge_errors;
+  const FileDescriptor nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  for (const RankPlan& rank : plan.ranks) {
+    try {
+      start_rank_of(plan, rank, start, nothing.get());
+    } catch (const ProgramUnusable& error) {
+      listener_.rank_not_started(rank.place.rank, error.what(), error.exit_code());
+      break;
+    } catch (const Error& error) {
+      listener_.rank_not_started(rank.place.rank, error.what(), 1);
+      break;
+    }
+  }
+  input_.reset();
+  started_ = true;
+  look_what_is_left();
+}
+
+void LocalHost::start_rank_of(const HostPlan& plan, const RankPlan& rank, ChildStart& start, int nothing) {
+  const ProgramPlan& program = plan.programs[rank.program];
+  start.program = program.file;
+  start.arguments = program.arguments;
+  start.working_directory = program.working_directory;
+  start.cpus = rank.cpus;
+  start.environment = to_entries(environment_of(plan, rank));
+  auto [input_reader, input_writer] =
+      rank.reads_input && !input_ ? make_pipe() : std::pair<FileDescriptor, FileDescriptor>();
+  start.standard_input = input_reader ? input_reader.get() : rank.reads_input ? input_.get() : nothing;
+  ChildProcess process = start_child(start, signals_);
+  const int number = rank.place.rank;
+  processes_.add_rank(number, process.pid);
+  listener_.rank_started(number, process.pid);
+  Pipes& pipes = pipes_[number];
+  if (input_writer) {
+    pipes.input =
+        std::make_unique<InputPipe>(loop_, std::move(input_writer), [this, number] { listener_.input_taken(number); });
+  }
+  const auto reader = [&](FileDescriptor pipe, Stream stream) {
+    return std::make_unique<OutputPipe>(loop_, std::move(pipe), [this, number, stream](std::string_view bytes) {
+      listener_.rank_wrote(number, stream, bytes);
+    });
+  };
+  pipes.output = reader(std::move(process.standard_output), Stream::output);
+  if (process.standard_error) pipes.errors = reader(std::move(process.standard_error), Stream::errors);
+}
+
+void LocalHost::signal_all(int signal) {
+  if (nothing_left_) return;
+  killing_ |= signal == SIGKILL;
+  processes_.signal_all(signal);
+}
+
+void LocalHost::write_input(int rank, std::string_view bytes) {
+  const auto found = pipes_.find(rank);
+  if (found != pipes_.end() && found->second.input) found->second.input->write(bytes);
+}
+
+void LocalHost::hold(Stream stream, bool on) {
+  for (auto& [rank, pipes] : pipes_) {
+    OutputPipe* const pipe = stream == Stream::output ? pipes.output.get() : pipes.errors.get();
+    if (pipe != nullptr) pipe->hold(on);
+  }
+}
+
+void LocalHost::collect(const std::function<void(pid_t, ExitStatus)>& others) {
+  for (const JobProcesses::Ended& ended : processes_.reap()) {
+    if (ended.rank >= 0) {
+      listener_.rank_ended(ended.rank, ended.status);
+    } else {
+      others(ended.pid, ended.status);
+    }
+  }
+  if (started_) look_what_is_left();
+}
+
+void LocalHost::look_what_is_left() {
+  if (nothing_left_) return;
+  nothing_left_ = !processes_.any_left();
+  if (!nothing_left_) {
+    if (killing_) processes_.signal_all(SIGKILL);  // children of those that were killed are our children now
+    return;
+  }
+  for (auto& [rank, pipes] : pipes_) {
+    pipes.output->close_when_empty();
+    if (pipes.errors) pipes.errors->close_when_empty();
+  }
+  listener_.nothing_left(number_);
+}
+
+}  // namespace hvd::launcher

@@ -1,0 +1,60 @@
+// This machine, as a host of a job: starts its ranks, reads what they write, and ends what they leave. Main thread
+// only.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+
+#include "core/net/socket.h"
+#include "launcher/child_process.h"
+#include "launcher/event_loop.h"
+#include "launcher/host.h"
+#include "launcher/input_pipe.h"
+#include "launcher/job_processes.h"
+#include "launcher/output_pipe.h"
+#include "launcher/signal_source.h"
+
+namespace hvd::launcher {
+
+class LocalHost : public Host {
+ public:
+  // The ranks that read hvdrun's standard input have `input` for theirs; it is closed here once they are started.
+  // Without one they get what write_input() brings.
+  LocalHost(EventLoop& loop, const SignalSource& signals, HostListener& listener, int number, FileDescriptor input);
+  ~LocalHost() override;  // kills what is left, after an exception; else there is nothing
+
+  void start(const HostPlan& plan) override;
+  void signal_ranks(int signal) override { processes_.signal_ranks(signal); }
+  void signal_all(int signal) override;
+  void write_input(int rank, std::string_view bytes) override;
+  void hold(Stream stream, bool on) override;
+  std::vector<pid_t> list_left() const override { return processes_.list_left(); }
+
+  // A child of this process that is none of the ranks'.
+  void leave_alone(pid_t pid) { processes_.leave_alone(pid); }
+  // After SIGCHLD. Children that are no ranks are passed to `others`.
+  void collect(const std::function<void(pid_t, ExitStatus)>& others);
+
+ private:
+  struct Pipes {
+    std::unique_ptr<InputPipe> input;            // none: it reads something else
+    std::unique_ptr<OutputPipe> output, errors;  // merged: no second one
+  };
+
+  void start_rank_of(const HostPlan& plan, const RankPlan& rank, ChildStart& start, int nothing);
+  void look_what_is_left();
+
+  EventLoop& loop_;
+  const SignalSource& signals_;
+  HostListener& listener_;
+  const int number_;
+  FileDescriptor input_;
+  JobProcesses processes_;
+  std::map<int, Pipes> pipes_;  // by rank
+  bool started_ = false;
+  bool nothing_left_ = false;
+  bool killing_ = false;
+};
+
+}  // namespace hvd::launcher

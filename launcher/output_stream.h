@@ -1,0 +1,51 @@
+// One stream of one rank (standard output or standard error), as hvdrun shows it: whole lines to hvdrun's own stream,
+// everything to a file if there is one, and to the tail that failure reports quote. Main thread only.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "core/base/clock.h"
+#include "launcher/line_splitter.h"
+#include "launcher/output_file.h"
+#include "launcher/output_sink.h"
+#include "launcher/output_tail.h"
+
+namespace hvd::launcher {
+
+class OutputStream {
+ public:
+  struct Options {
+    LineSplitter::Tag tag;    // empty: lines go out as they are
+    bool whole_lines = true;  // false: whatever comes goes out at once (a job of one rank)
+    std::optional<OutputFile> file;
+    std::function<void(const std::string&)> complain;  // a line for the user
+  };
+
+  OutputStream(OutputSink& sink, Options options);
+
+  void feed(std::string_view bytes);
+  // Nothing more comes. Twice is once.
+  void close();
+  bool closed() const { return closed_; }
+  const OutputTail& tail() const { return tail_; }
+
+  // On a terminal a line that stays incomplete for a moment is shown as it is: it may be a prompt.
+  std::optional<Deadline> next_deadline() const { return show_partial_at_; }
+  void show_partial(TimePoint now);
+
+ private:
+  void write_file(std::string_view bytes);
+  void flush();
+
+  OutputSink& sink_;
+  Options options_;
+  LineSplitter splitter_;
+  OutputTail tail_;
+  bool closed_ = false;
+  std::optional<Deadline> show_partial_at_;
+};
+
+}  // namespace hvd::launcher

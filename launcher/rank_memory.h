@@ -1,0 +1,53 @@
+// The memory that a rank leaves behind: made before it starts, inherited by it, written by it, and read here whenever
+// somebody asks, also after its death. Event loop's thread.
+//
+// Two anonymous files: the flight recorder (core/flight), and what a Python process writes of its stacks. The second
+// begins with a line by which the process says how it is to be asked: "hvd-stacks 1 SIGNAL PID PACKAGE"
+// (hvd/stacks.py); what Python's faulthandler writes on that signal comes behind that. Both processes share the place
+// to write at, so that asking begins by going back to the beginning of a cleared file, and it has a fixed size, beyond
+// which nothing is written.
+#pragma once
+
+#include <sys/types.h>
+
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/net/shared_memory.h"
+#include "launcher/standing.h"
+
+namespace hvd::launcher {
+
+class RankMemory {
+ public:
+  // Throws Internal: there is no memory or descriptor to be had.
+  RankMemory();
+
+  // What the rank's environment has to say, with the descriptors' numbers, which it is to inherit under these: they are
+  // closed by exec unless the child takes FD_CLOEXEC off, for other ranks are not to have them.
+  std::vector<std::pair<std::string, std::string>> variables() const;
+  std::vector<int> descriptors() const { return {recorder_.fd(), stacks_.fd()}; }
+
+  // Asks for the stacks of the process that has announced to answer, if it is in process group `group`, and catches
+  // that signal: it cannot be harmed. False if there is none. The answer is there a few milliseconds later, or never:
+  // look for it in answer() until it is complete or a deadline passes.
+  bool ask_for_stacks(pid_t group);
+  // What has been written since; complete if it was the same at the last look, and there is something.
+  bool answer_is_complete();
+  StackAnswer answer() const;
+
+  // What the rank is doing; `with_stacks`: and what it has answered. Of a dead one, what it was doing. The rank's
+  // number is what the process says: whoever started it knows better.
+  Standing standing(bool with_stacks, pid_t group, TimePoint now) const;
+
+ private:
+  std::span<const std::byte> recorded() const { return {recorder_.data(), recorder_.size()}; }
+
+  SharedMemory recorder_;
+  SharedMemory stacks_;
+  std::size_t seen_ = 0;  // of the answer, at the last look
+};
+
+}  // namespace hvd::launcher

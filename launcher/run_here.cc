@@ -1,0 +1,51 @@
+#include "launcher/run_here.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+
+#include "core/base/error.h"
+#include "core/base/log.h"
+#include "core/net/authentication.h"
+#include "core/rendezvous/store_origin.h"
+#include "core/rendezvous/store_sessions.h"
+#include "launcher/local_host.h"
+
+namespace hvd::launcher {
+namespace {
+
+FileDescriptor own_input() {
+  FileDescriptor twin(fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0));
+  if (!twin) throw Internal("cannot pass standard input on: " + std::generic_category().message(errno));
+  return twin;
+}
+
+}  // namespace
+
+int run_here(JobPlan plan, HostPlan host, SignalSource& signals) {
+  EventLoop loop;
+  const Log log("hvdrun", plan.verbose ? LogLevel::info : LogLevel::warning);
+  StoreOrigin store;
+  StoreSessions sessions(JobKey::from_hex(host.meeting.job_key_hex), "127.0.0.1", store, log);
+  loop.watch(sessions.fd(), EPOLLIN, [&] { sessions.serve_now(); });
+  host.meeting.store = sessions.address().to_string();
+  const auto readers =
+      std::count_if(host.ranks.begin(), host.ranks.end(), [](const RankPlan& rank) { return rank.reads_input; });
+  plan.feeds_input = readers > 1 || (readers == 1 && isatty(STDIN_FILENO) == 1);
+  FileDescriptor input;
+  if (readers == 1 && !plan.feeds_input) input = own_input();
+  Job job(std::move(plan), loop, signals);
+  JobHosts hosts;
+  auto here = std::make_unique<LocalHost>(loop, signals, job.listener(), 0, std::move(input));
+  LocalHost& local = *here;
+  hosts.plans.push_back(std::move(host));
+  hosts.hosts.push_back(std::move(here));
+  hosts.collect_children = [&] { local.collect([](pid_t, ExitStatus) {}); };
+  hosts.pause = [](bool) {};
+  return job.run(std::move(hosts));
+}
+
+}  // namespace hvd::launcher

@@ -1,0 +1,12 @@
+// A job whose ranks all run on this machine.
+#pragma once
+
+#include "launcher/job.h"
+
+namespace hvd::launcher {
+
+// Hosts the job's store, whose key the plan has. Returns hvdrun's exit code when nothing of the job is left. Throws
+// Error if the output directory cannot be written.
+int run_here(JobPlan plan, HostPlan host, SignalSource& signals);
+
+}  // namespace hvd::launcher

@@ -1,0 +1,64 @@
+// The job's store as an agent has it: what it has fetched once it knows, everything else it asks of its parent. Pure.
+//
+// Its askers are the ranks of its host (core/rendezvous/store_sessions.h) and, in a tree, the agents below it
+// (store_branch.h). Several of them that want the same key cost the parent one request. That values are kept rests on
+// the contract of core/rendezvous/store.h: a key is set once. Counters are never kept.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "core/rendezvous/parked_gets.h"
+#include "core/rendezvous/store_source.h"
+#include "core/rendezvous/store_table.h"
+
+namespace hvd::launcher {
+
+// Of one relay, and so of one branch: every rank below it has at most one. Gets that were given up count too.
+inline constexpr std::size_t kMaxOpenStoreRequests = 65'536;
+inline constexpr const char* kTooManyStoreRequests = "too many requests to the store are under way";
+// A relay that has fetched more than this begins anew.
+inline constexpr std::size_t kMaxRelayBytes = std::size_t{64} << 20;
+
+class StoreRelay : public StoreSource {
+ public:
+  // To the parent, which answers with the same id, in any order, later: never during the call.
+  using Send = std::function<void(std::uint64_t id, StoreRequest request)>;
+
+  explicit StoreRelay(Send send, std::size_t kept_bytes = kMaxRelayBytes);
+
+  Ticket ask(StoreRequest request, Answer answer) override;
+  void forget(Ticket ticket) override;
+
+  // The parent's answer. An id that nobody waits for is passed over.
+  void answered(std::uint64_t id, StatusCode code, std::string_view text);
+  // The parent is gone: whoever waits, and whoever asks from now on, hears PeerLost with this cause.
+  void lost(const std::string& cause);
+
+ private:
+  struct Open {
+    StoreOperation operation = StoreOperation::get;
+    std::string key;  // get
+    Answer answer;    // set, add; none: nobody wants it any more
+  };
+
+  void pass_on(std::uint64_t id, StoreRequest request, Answer answer);
+  void answered_get(const std::string& key, StatusCode code, std::string_view text);
+  void keep(const std::string& key, std::string_view value);
+
+  const Send send_;
+  const std::size_t kept_bytes_;
+  StoreTable kept_;
+  ParkedGets parked_;
+  std::unordered_map<std::uint64_t, Open> open_;  // what the parent was asked
+  std::unordered_set<std::string> fetched_;       // keys of the open gets
+  std::uint64_t last_id_ = 0;                     // also of tickets
+  std::optional<std::string> lost_;
+};
+
+}  // namespace hvd::launcher

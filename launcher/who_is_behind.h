@@ -1,0 +1,27 @@
+// From what all ranks are doing to one sentence: who keeps the others waiting, in which operation, and where in its
+// script it is. And the long form, for `hvd stacks`. Pure.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/standing.h"
+
+namespace hvd::launcher {
+
+struct RankStanding {
+  int rank = 0;
+  std::string host;
+  std::optional<Standing> standing;  // nothing: there was no answer
+};
+
+// "rank 3 (host h2) has not submitted allreduce 'layer3.weight' (operation 118 of set 0), for which ranks 0-2 have
+// waited 12.4 s; it is at train.py:48 in load_batch". Empty if nobody waits for as long as `patience`, or all do the
+// same.
+std::string who_is_behind(const std::vector<RankStanding>& ranks, Duration patience);
+
+// Lines, of each rank: what it is doing, its operations under way, and its Python stacks.
+std::string stacks_text(const std::vector<RankStanding>& ranks);
+
+}  // namespace hvd::launcher

@@ -1,0 +1,161 @@
+// A rank, here a child of the test, and what is read of it from outside.
+#include "launcher/rank_memory.h"
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstring>
+#include <functional>
+#include <thread>
+
+#include "core/flight/flight_recorder.h"
+#include "tests/support/catch.h"
+
+namespace hvd::launcher {
+namespace {
+
+int stacks_file = -1;
+
+void write_stack(int) {
+  constexpr char kText[] = "Current thread 0x1 (most recent call first):\n  File \"train.py\", line 48 in load\n";
+  static_cast<void>(write(stacks_file, kText, sizeof kText - 1));
+}
+
+void announce(int signal, pid_t pid) {
+  const std::string line = "hvd-stacks 1 " + std::to_string(signal) + " " + std::to_string(pid) + " /a folder/hvd\n";
+  static_cast<void>(pwrite(stacks_file, line.data(), line.size(), 0));
+}
+
+// A process in a group of its own, that has done `begin` and then waits.
+class Rank {
+ public:
+  Rank(const RankMemory& memory, const std::function<void()>& begin) {
+    int ready[2];
+    REQUIRE(pipe(ready) == 0);
+    pid_ = fork();
+    if (pid_ == 0) {
+      setpgid(0, 0);
+      stacks_file = memory.descriptors()[1];
+      begin();
+      static_cast<void>(write(ready[1], "!", 1));
+      for (;;) pause();
+    }
+    char byte;
+    REQUIRE(read(ready[0], &byte, 1) == 1);
+    close(ready[0]);
+    close(ready[1]);
+  }
+  ~Rank() { end(); }
+
+  pid_t pid() const { return pid_; }
+  void signal(int number, int options) const {
+    kill(pid_, number);
+    int status = 0;
+    CHECK(waitpid(pid_, &status, options) == pid_);
+  }
+  void end() {
+    if (pid_ < 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+    pid_ = -1;
+  }
+
+ private:
+  pid_t pid_ = -1;
+};
+
+bool wait_for_answer(RankMemory& memory) {
+  for (const Deadline deadline = deadline_after(10s); Clock::now() < deadline; std::this_thread::sleep_for(10ms)) {
+    if (memory.answer_is_complete()) return true;
+  }
+  return false;
+}
+
+TEST_CASE("a rank's memory is for one child, which finds it by its environment") {
+  const RankMemory memory;
+  const auto variables = memory.variables();
+  REQUIRE(variables.size() == 2);
+  CHECK(variables[0] ==
+        std::pair<std::string, std::string>("HVD_FLIGHT_RECORDER", std::to_string(memory.descriptors()[0])));
+  CHECK(variables[1] ==
+        std::pair<std::string, std::string>("HVD_FLIGHT_STACKS", std::to_string(memory.descriptors()[1])));
+  for (const int fd : memory.descriptors()) CHECK((fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0);
+}
+
+TEST_CASE("a process that has announced it writes its stacks when it is asked, each time anew") {
+  RankMemory memory;
+  Rank rank(memory, [] {
+    std::signal(SIGRTMAX - 3, write_stack);
+    announce(SIGRTMAX - 3, getpid());
+  });
+  for (int time = 0; time < 3; ++time) {
+    REQUIRE(memory.ask_for_stacks(rank.pid()));
+    REQUIRE(wait_for_answer(memory));
+    CHECK(memory.answer().text ==
+          "Current thread 0x1 (most recent call first):\n  File \"train.py\", line 48 in load\n");
+    CHECK(memory.answer().package == "/a folder/hvd");
+  }
+  CHECK(memory.standing(true, rank.pid(), Clock::now()).frame == PythonFrame{"train.py", 48, "load"});
+  CHECK_FALSE(memory.standing(false, rank.pid(), Clock::now()).frame);
+}
+
+TEST_CASE("nobody is harmed by being asked") {
+  RankMemory memory;
+  Rank silent(memory, [] {});
+  CHECK_FALSE(memory.ask_for_stacks(silent.pid()));
+  stacks_file = memory.descriptors()[1];
+  announce(SIGRTMAX - 3, silent.pid());  // but it does not catch it
+  CHECK_FALSE(memory.ask_for_stacks(silent.pid()));
+  announce(SIGKILL, silent.pid());
+  CHECK_FALSE(memory.ask_for_stacks(silent.pid()));
+  announce(SIGRTMAX - 3, getpid());  // of another group
+  CHECK_FALSE(memory.ask_for_stacks(silent.pid()));
+  for (const char* nonsense :
+       {"", "hvd-stacks", "hvd-stacks 2 60 1 /x\n", "hvd-stacks 1 60 -1 /x\n", "hvd-stacks 1 99999999999 1"}) {
+    static_cast<void>(pwrite(stacks_file, nonsense, std::strlen(nonsense) + 1, 0));
+    CHECK_FALSE(memory.ask_for_stacks(silent.pid()));
+  }
+  CHECK(memory.answer().text.empty());
+  CHECK(kill(silent.pid(), 0) == 0);
+}
+
+TEST_CASE("a rank cannot write more than there is room for") {
+  RankMemory memory;
+  Rank flooding(memory, [] {
+    const std::string much(1 << 20, 'x');
+    lseek(stacks_file, 0, SEEK_SET);
+    static_cast<void>(write(stacks_file, much.data(), much.size()));
+    if (write(stacks_file, much.data(), much.size()) > 0) _exit(1);
+  });
+  CHECK_FALSE(memory.ask_for_stacks(flooding.pid()));
+  CHECK(memory.answer().text.size() <= 256 << 10);
+  CHECK(memory.standing(true, flooding.pid(), Clock::now()).stack.size() <= 16 << 10);
+}
+
+TEST_CASE("a rank that is stopped, and one that is dead, still tell what they were doing") {
+  RankMemory memory;
+  Rank rank(memory, [&] {
+    FlightRecorder recorder(memory.descriptors()[0], 3);
+    FlightWords operation{};
+    recorder.performing(operation, 118);
+  });
+  Standing standing = memory.standing(true, rank.pid(), Clock::now());
+  CHECK(standing.rank == 3);
+  CHECK(standing.pid == rank.pid());
+  CHECK_FALSE(standing.stopped);
+  rank.signal(SIGSTOP, WUNTRACED);
+  CHECK(memory.standing(true, rank.pid(), Clock::now()).stopped);
+  rank.signal(SIGCONT, WCONTINUED);
+  CHECK_FALSE(memory.standing(true, rank.pid(), Clock::now()).stopped);
+  const pid_t was = rank.pid();
+  rank.end();
+  standing = memory.standing(true, was, Clock::now());
+  REQUIRE(standing.open.size() == 1);
+  CHECK(standing.open[0].sequence == 118);
+  CHECK_FALSE(standing.stopped);
+}
+
+}  // namespace
+}  // namespace hvd::launcher

@@ -1,0 +1,148 @@
+#include "launcher/who_is_behind.h"
+
+#include "tests/support/catch.h"
+
+namespace hvd::launcher {
+namespace {
+
+using State = StandingOperation::State;
+
+StandingOperation in(const std::string& name, std::uint64_t sequence, Duration age, State state = State::waits,
+                     std::int32_t set = 0) {
+  return {.state = state,
+          .process_set = set,
+          .sequence = sequence,
+          .what = "allreduce",
+          .name = name,
+          .shape = {},
+          .age = age};
+}
+
+// A rank that has done so much of set 0, and has these under way.
+RankStanding rank(int number, std::uint64_t done, std::vector<StandingOperation> open) {
+  Standing standing;
+  standing.rank = number;
+  standing.pid = 100 + number;
+  standing.sets = {{0, done + open.size(), done}};
+  standing.open = std::move(open);
+  return {.rank = number, .host = "h" + std::to_string(number), .standing = std::move(standing)};
+}
+
+RankStanding at(RankStanding rank, const std::string& file, int line, const std::string& function) {
+  rank.standing->frame = PythonFrame{file, line, function};
+  return rank;
+}
+
+RankStanding silent(int number) { return {.rank = number, .host = "h" + std::to_string(number), .standing = {}}; }
+
+RankStanding stopped(RankStanding rank) {
+  rank.standing->stopped = true;
+  return rank;
+}
+
+struct Case {
+  std::string what;
+  std::vector<RankStanding> ranks;
+  std::string sentence;
+};
+
+TEST_CASE("one sentence says who is behind") {
+  const auto performing = State::performs, given_up = State::given_up;
+  const auto waiting = [](int number) { return rank(number, 117, {in("w", 118, 12400ms)}); };
+  const auto elsewhere = [](int number) { return at(rank(number, 117, {}), "/home/me/train.py", 48, "load_batch"); };
+  RankStanding not_there = at(rank(1, 0, {}), "train.py", 3, "<module>");
+  not_there.standing->pid = 0;
+  not_there.standing->sets.clear();
+  RankStanding in_set_5 = rank(0, 9, {in("w", 2, 5s, performing, 5)});
+  in_set_5.standing->sets.push_back({5, 2, 1});
+  RankStanding out_of_set_5 = rank(1, 9, {});
+  RankStanding behind_in_set_5 = rank(2, 9, {});
+  behind_in_set_5.standing->sets.push_back({5, 1, 1});
+  RankStanding many = rank(1, 100, {in("a", 101, 13s)});
+  many.standing->more_open = 50;
+  many.standing->sets = {{0, 151, 100}};
+  const Case cases[] = {
+      {"nobody", {}, ""},
+      {"all work", {rank(0, 3, {}), rank(1, 3, {})}, ""},
+      {"nobody waits for long", {rank(0, 3, {in("w", 4, 100ms)}), rank(1, 3, {})}, ""},
+      {"one is elsewhere",
+       {waiting(0), waiting(1), waiting(2), elsewhere(3)},
+       "rank 3 (host h3) has not submitted allreduce 'w' (operation 118 of set 0), for which ranks 0-2 have waited "
+       "12.4 s; it is at train.py:48 in load_batch"},
+      {"two are elsewhere, and one has asked for it in doing it",
+       {rank(0, 117, {in("w", 118, 2s, performing)}), rank(1, 117, {}), elsewhere(2)},
+       "ranks 1, 2 have not submitted allreduce 'w' (operation 118 of set 0), for which rank 0 has waited 2.0 s; rank "
+       "2 "
+       "is at train.py:48 in load_batch"},
+      {"the job has given up",
+       {rank(0, 117, {in("w", 118, 2s, given_up)}), rank(1, 117, {})},
+       "rank 1 (host h1) has not submitted allreduce 'w' (operation 118 of set 0), for which rank 0 has waited 2.0 s"},
+      {"others wait for one who waits for another one",
+       {rank(0, 9, {in("b", 10, 9s)}), rank(1, 8, {in("a", 9, 8s)}), rank(2, 8, {})},
+       "rank 2 (host h2) has not submitted allreduce 'b' (operation 10 of set 0), for which rank 0 has waited 9.0 s"},
+      {"they are in each other's way",
+       {rank(0, 4, {in("a", 5, 3s)}), rank(1, 4, {in("a", 5, 3s)}), at(rank(2, 4, {in("b", 5, 4s)}), "x.py", 7, "f")},
+       "rank 2 has waited 4.0 s for allreduce 'b' (operation 5 of set 0), but rank 0 (host h0) for allreduce 'a' "
+       "(operation 5 of set 0): the ranks do not submit the same operations in the same order"},
+      {"one has finished what others are still in", {rank(0, 4, {in("a", 5, 3s, performing)}), rank(1, 5, {})}, ""},
+      {"all are in the same operation",
+       {rank(0, 4, {in("a", 5, 3s, performing)}), rank(1, 4, {in("a", 5, 3s, performing)})},
+       ""},
+      {"one does not perform it",
+       {rank(0, 4, {in("a", 5, 3s, performing)}), at(rank(1, 4, {in("a", 5, 3s)}), "x.py", 7, "f")},
+       "rank 1 (host h1) has submitted allreduce 'a' (operation 5 of set 0) but does not perform it, as rank 0 does "
+       "since 3.0 s; it is at x.py:7 in f"},
+      {"one is stopped in the operation",
+       {rank(0, 4, {in("a", 5, 3s, performing)}), stopped(rank(1, 4, {in("a", 5, 3s, performing)}))},
+       "rank 1 (host h1) is stopped, as by SIGSTOP or Ctrl-Z; rank 0 has waited 3.0 s in allreduce 'a' (operation 5 of "
+       "set 0)"},
+      {"two are stopped before it",
+       {rank(0, 4, {in("a", 5, 3s)}), stopped(rank(1, 4, {})), stopped(rank(2, 4, {}))},
+       "ranks 1, 2 are stopped, as by SIGSTOP or Ctrl-Z; rank 0 has waited 3.0 s in allreduce 'a' (operation 5 of set "
+       "0)"},
+      {"one has no answer",
+       {rank(0, 4, {in("a", 5, 3s)}), silent(1)},
+       "rank 1 (host h1) does not answer; rank 0 has waited 3.0 s in allreduce 'a' (operation 5 of set 0)"},
+      {"one has no answer, and another one is known to be elsewhere",
+       {rank(0, 4, {in("a", 5, 3s)}), silent(1), rank(2, 4, {})},
+       "rank 2 (host h2) has not submitted allreduce 'a' (operation 5 of set 0), for which rank 0 has waited 3.0 s"},
+      {"one has not come to init",
+       {rank(0, 0, {}), not_there},
+       "rank 1 (host h1) has not called hvd.init() yet, in which the others wait; it is at train.py:3 in <module>"},
+      {"a program without hvd", {not_there, not_there}, ""},
+      {"in a set of some ranks",
+       {in_set_5, out_of_set_5, behind_in_set_5},
+       "rank 2 (host h2) has not submitted allreduce 'w' (operation 2 of set 5), for which rank 0 has waited 5.0 s"},
+      {"more is open than is told",
+       {rank(0, 100, {in("z", 120, 12s)}), many, rank(2, 100, {})},
+       "rank 2 (host h2) has not submitted allreduce 'a' (operation 101 of set 0), for which rank 1 has waited 13.0 s"},
+  };
+  for (const Case& one : cases) {
+    INFO(one.what);
+    CHECK(who_is_behind(one.ranks, 1s) == one.sentence);
+  }
+}
+
+TEST_CASE("hvd stacks tells what each rank does") {
+  RankStanding one = at(rank(0, 4, {in("a\x1b", 5, 3s)}), "x.py", 7, "f");
+  one.standing->open[0].shape = "float32[2]";
+  one.standing->more_open = 2;
+  one.standing->operations = 4;
+  one.standing->since_progress = 3s;
+  one.standing->stall = "stalled: waiting for rank 1";
+  one.standing->stack = "Current thread 0x1\n  File \"x.py\", line 7 in f\n\n";
+  RankStanding not_there = rank(1, 0, {});
+  not_there.standing->pid = 0;
+  CHECK(stacks_text({one, not_there, silent(2)}) ==
+        "rank 0 (host h0): pid 100, at x.py:7 in f, 4 operations so far, the last change 3.0 s ago\n"
+        "  allreduce 'a?' (operation 5 of set 0) float32[2], waiting since 3.0 s\n"
+        "  and 2 more\n"
+        "  stalled: waiting for rank 1\n"
+        "    Current thread 0x1\n"
+        "      File \"x.py\", line 7 in f\n"
+        "rank 1 (host h1): has not called hvd.init()\n"
+        "rank 2 (host h2): no answer\n");
+}
+
+}  // namespace
+}  // namespace hvd::launcher
