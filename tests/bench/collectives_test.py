@@ -1,7 +1,6 @@
 """That bench_collectives measures at all: on this host, and carried by netlab.sh over two."""
 
 import json
-import os
 import pathlib
 import select
 import subprocess
@@ -9,7 +8,6 @@ import subprocess
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
-NETLAB = ROOT / "tests/support/netlab.sh"
 COLLECTIVES = ["allreduce", "allgather", "broadcast", "alltoall", "reducescatter"]
 
 
@@ -19,17 +17,6 @@ def program():
     if not path.exists():
         pytest.skip("build/release is not built")
     return path
-
-
-@pytest.fixture
-def lab():
-    """netlab.sh, where this machine permits what it does: whoever is root and may have namespaces has it run."""
-    if os.geteuid() != 0:
-        pytest.skip("netlab.sh needs root")
-    tried = subprocess.run(["unshare", "--net", "--uts", "--mount", "--pid", "--fork", "true"], capture_output=True)
-    if tried.returncode != 0:
-        pytest.skip(f"namespaces are not permitted: {tried.stderr.decode().strip()}")
-    return NETLAB
 
 
 def succeed(*command):

@@ -204,7 +204,6 @@ def test_the_number_of_ranks(run, arguments, size):
         (["-np", "x", "ls"], 2, "x"),
         (["-np", 8, "-H", "localhost:4", "ls"], 2, "-np 8 but only 4 slots; raise it with -H localhost:8"),
         (["-np", 1, "-H", "localhost:", "ls"], 2, "number of slots"),
-        (["-np", 2, "-H", "elsewhere:2", "ls"], 2, "several hosts are not supported yet"),
         (["-np", 2, "--no-such-option", "ls"], 2, "--no-such-option"),
         (["-np", 2, "no-such-program"], 127, "not found in PATH: no-such-program"),
         (["-np", 2, "./no-such-program"], 127, "not found: ./no-such-program"),

@@ -56,9 +56,16 @@ def test_run_takes_what_horovods_takes():
 
 
 def test_run_with_options(tmp_path):
-    with pytest.warns(UserWarning, match="--ssh-port has no effect"):
+    with pytest.warns(UserWarning, match="--disable-cache has no effect"):
         results = horovod.run(
-            place, (0,), num_proc=1, hosts="localhost:2", use_gloo=True, output_filename=str(tmp_path), ssh_port=22
+            place,
+            (0,),
+            num_proc=1,
+            hosts="localhost:2",
+            use_gloo=True,
+            output_filename=str(tmp_path),
+            ssh_port=22,
+            disable_cache=True,
         )
     assert results == [(0, 1, "")]
     assert (tmp_path / "rank.0" / "stdout").exists()

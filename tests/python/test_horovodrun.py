@@ -71,13 +71,25 @@ OPTIONS = [
     ("--output-filename logs", "-np 2 -H localhost:2 --output-filename logs"),
     ("-prefix-timestamp", "-np 2 -H localhost:2 --timestamp-output"),
     ("--prefix-output-with-timestamp", "-np 2 -H localhost:2 --timestamp-output"),
+    ("-p 22", "-np 2 -H localhost:2 --ssh-port 22"),
+    ("--ssh-port 22", "-np 2 -H localhost:2 --ssh-port 22"),
+    ("-i key", "-np 2 -H localhost:2 --ssh-identity-file key"),
+    ("--ssh-identity-file key", "-np 2 -H localhost:2 --ssh-identity-file key"),
+    ("--network-interfaces eth0,eth1", "-np 2 -H localhost:2 --network-interface eth0,eth1"),
+    ("--network-interface eth0 --network-interface eth1", "-np 2 -H localhost:2 --network-interface eth0,eth1"),
+    ("--start-timeout 90", "-np 2 -H localhost:2 --start-timeout 90"),
     ("--binding-args=--bind-to~core", "-np 2 -H localhost:2 --bind-to core"),
     ("--mpi-args=-x~A=1~--tag-output", "-np 2 -H localhost:2 -x A=1 --tag-output"),
 ]
 
 NO_EFFECT = [
-    *("--disable-cache", "--network-interfaces eth0", "-p 22", "--ssh-port 22", "-i key", "--ssh-identity-file key"),
-    *("--hierarchical-allreduce", "--hierarchical-allgather", "--torus-allreduce", "--mpi-threads-disable"),
+    *(
+        "--disable-cache",
+        "--hierarchical-allreduce",
+        "--hierarchical-allgather",
+        "--torus-allreduce",
+        "--mpi-threads-disable",
+    ),
     *("--autotune-gaussian-process-noise 0.1", "--num-nccl-streams 2", "--thread-affinity 1"),
     *("--log-with-timestamp", "--log-without-timestamp", "--min-np 1", "--min-num-proc 1", "--max-np 4"),
     *("--max-num-proc 4", "--slots-per-host 2", "--elastic-timeout 60", "--reset-limit 3"),
@@ -334,10 +346,15 @@ def test_check_build():
 
 def test_a_job():
     code = "import os; print(os.environ['HOROVOD_RANK'], os.environ['HOROVOD_FUSION_THRESHOLD'])"
-    done = run("-np", "2", "--fusion-threshold-mb", "1", "--ssh-port", "22", sys.executable, "-c", code)
+    done = run(
+        "-np", "2", "--fusion-threshold-mb", "1", "--ssh-port", "22", "--disable-cache", sys.executable, "-c", code
+    )
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == ["0 1048576", "1 1048576"]
-    assert done.stderr == "horovodrun: --ssh-port has no effect: all processes are on this machine\n"
+    assert (
+        done.stderr
+        == "horovodrun: --disable-cache has no effect: nothing is checked before the start that could be remembered\n"
+    )
 
 
 def test_a_job_that_fails():

@@ -1,0 +1,149 @@
+// A job for tests of what happens to jobs: one allreduce after the other, whose sums every rank knows beforehand.
+//
+//   allreduce_loop [--bytes N] [--steps N] [--until PATH] [--delay MS] [--announce N] [--times PATH]
+//
+// Each rank says on its standard output, a line at a time, where it is:
+//
+//   starting            before it joins the job
+//   joined RANK SIZE    all are there
+//   negotiating         before the first allreduce
+//   step N              after the first, and then each --announce'th one, 100 unless told; 0: none
+//   shutting down       before it leaves the job
+//   done N              after N steps
+//   failed TIME STEP TEXT    instead of what would follow: when (CLOCK_MONOTONIC, in seconds), in which step, and why
+//
+// Exit code: 0, all sums were right; 3, failed; 4, a sum was wrong.
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <hvd.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+constexpr int kFailed = 3;
+constexpr int kWrong = 4;
+
+struct Options {
+  std::size_t bytes = 4096;
+  long steps = 0;       // 0: until told
+  std::string until{};  // the job ends with the step before which rank 0 sees this file
+  double delay_ms = 0;  // before each step
+  long announce = 100;
+  std::string times{};  // a file for "start duration" of each step, in us: rank 0's
+};
+
+void say(const std::string& line) {
+  std::printf("%s\n", line.c_str());
+  std::fflush(stdout);
+}
+
+std::int64_t now_us() {
+  const auto since_start = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::microseconds>(since_start).count();
+}
+
+// What a rank gives: (rank + 1) * pattern, exact in float like the sums. The first element is rank 0's wish to end.
+float pattern(long step, std::size_t i) { return static_cast<float>((static_cast<std::size_t>(step) + i) % 61); }
+
+class Loop {
+ public:
+  Loop(const Options& options, const hvd_topology& job)
+      : options_(options), job_(job), values_(std::max<std::size_t>(2, options.bytes / sizeof(float))) {
+    if (job.rank == 0 && !options.times.empty()) times_.open(options.times);
+  }
+
+  long step() const { return step_; }
+
+  // False: a sum was wrong.
+  bool run() {
+    for (bool last = false; !last; ++step_) {
+      if (options_.delay_ms > 0)
+        std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(options_.delay_ms));
+      fill();
+      const std::int64_t start = now_us();
+      hvd::allreduce(values_, hvd::sum, {.name = "loop"});
+      if (times_.is_open()) times_ << start << ' ' << now_us() - start << '\n';
+      if (!right()) return false;
+      if (options_.announce > 0 && step_ % options_.announce == 0) say("step " + std::to_string(step_));
+      last = values_[0] > 0;
+    }
+    return true;
+  }
+
+ private:
+  bool wants_to_end() const {
+    if (job_.rank != 0) return false;
+    if (options_.steps > 0 && step_ + 1 >= options_.steps) return true;
+    return !options_.until.empty() && std::filesystem::exists(options_.until);
+  }
+
+  void fill() {
+    const auto factor = static_cast<float>(job_.rank + 1);
+    for (std::size_t i = 1; i < values_.size(); ++i) values_[i] = factor * pattern(step_, i);
+    values_[0] = wants_to_end() ? 1 : 0;
+  }
+
+  bool right() const {
+    const auto factor = static_cast<float>(job_.size * (job_.size + 1) / 2);
+    for (std::size_t i = 1; i < values_.size(); ++i) {
+      if (values_[i] != factor * pattern(step_, i)) return false;
+    }
+    return true;
+  }
+
+  const Options& options_;
+  const hvd_topology job_;
+  std::vector<float> values_;
+  std::ofstream times_;
+  long step_ = 0;
+};
+
+int fail(long step, const char* text) {
+  say("failed " + std::to_string(static_cast<double>(now_us()) / 1e6) + " " + std::to_string(step) + " " + text);
+  return kFailed;
+}
+
+int run(const Options& options) {
+  say("starting");
+  try {
+    hvd::init();
+  } catch (const std::exception& error) {
+    return fail(-1, error.what());
+  }
+  const hvd_topology job = hvd::topology();
+  say("joined " + std::to_string(job.rank) + " " + std::to_string(job.size));
+  say("negotiating");
+  Loop loop(options, job);
+  try {
+    if (!loop.run()) {
+      say("wrong " + std::to_string(loop.step()));
+      return kWrong;
+    }
+    say("shutting down");
+    hvd::shutdown();
+  } catch (const std::exception& error) {
+    return fail(loop.step(), error.what());
+  }
+  say("done " + std::to_string(loop.step()));
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  CLI::App app{"One allreduce after the other, for tests"};
+  app.add_option("--bytes", options.bytes, "of an allreduce");
+  app.add_option("--steps", options.steps, "number of allreduces; 0: no end");
+  app.add_option("--until", options.until, "end when this file exists");
+  app.add_option("--delay", options.delay_ms, "milliseconds before each step");
+  app.add_option("--announce", options.announce, "every so many steps");
+  app.add_option("--times", options.times, "file for rank 0's steps: start and duration in us, a line each");
+  CLI11_PARSE(app, argc, argv);
+  return run(options);
+}

@@ -1,0 +1,238 @@
+"""Strangers throw bytes at every listening socket of a job: its sums, its speed and its memory stay as they are."""
+
+import json
+import os
+import pathlib
+import signal
+import statistics
+import subprocess
+import sys
+import time
+
+import pytest
+
+HERE = pathlib.Path(__file__).parent
+BUILD = HERE.parents[1] / "build/release"
+PROGRAM, HVDRUN = BUILD / "tests/end_to_end/allreduce_loop", BUILD / "launcher/hvdrun"
+
+RATE = 250  # streams a second
+LISTENING_TCP = "0A"
+ACCEPTS = 0x10000  # a Unix socket that listens
+
+
+def family_of(pid):
+    """hvdrun and its ranks, in their order."""
+    return [pid, *map(int, pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
+
+
+def listening_sockets(pid):
+    """Ports, and names of abstract Unix sockets, on which a process listens."""
+    inodes = set()
+    for descriptor in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            target = os.readlink(descriptor)
+        except OSError:
+            continue  # closed since
+        if target.startswith("socket:["):
+            inodes.add(target[8:-1])
+    for table in ("tcp", "tcp6"):
+        for row in pathlib.Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            fields = row.split()
+            if fields[3] == LISTENING_TCP and fields[9] in inodes:
+                yield int(fields[1].rpartition(":")[2], 16)
+    for row in pathlib.Path(f"/proc/{pid}/net/unix").read_text().splitlines()[1:]:
+        fields = row.split()
+        if int(fields[3], 16) & ACCEPTS and fields[6] in inodes and len(fields) > 7 and fields[7].startswith("@"):
+            yield fields[7][1:]
+
+
+def targets_of(pid):
+    return sorted({socket for member in family_of(pid) for socket in listening_sockets(member)}, key=str)
+
+
+def cpu_seconds(pid):
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def resident_kb(pid):
+    for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1])
+    return 0
+
+
+def key_of(pid):
+    """The job's key, from the environment of one of its ranks."""
+    for member in family_of(pid):
+        for entry in pathlib.Path(f"/proc/{member}/environ").read_bytes().split(b"\0"):
+            if entry.startswith(b"HVD_JOB_KEY="):
+                return entry.partition(b"=")[2].decode()
+    raise LookupError("no process has a key")
+
+
+class Stranger:
+    def __init__(self, key, seed):
+        self.process = subprocess.Popen(
+            [sys.executable, HERE / "stranger.py", key, str(RATE), str(seed)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.outcomes = {}
+
+    def attack(self, targets, streams):
+        print(json.dumps({"targets": targets, "streams": streams}), file=self.process.stdin, flush=True)
+        report = json.loads(self.process.stdout.readline())
+        for outcome, count in report["outcomes"].items():
+            self.outcomes[outcome] = self.outcomes.get(outcome, 0) + count
+        return report["began"], report["ended"]
+
+    def leave(self):
+        self.process.stdin.close()
+        self.process.wait(30)
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Starts a job of four ranks on what they take for two hosts; each with a shell's line before it."""
+    if not (PROGRAM.exists() and HVDRUN.exists()):
+        pytest.skip("build/release is not built")
+    jobs = []
+
+    def start(*options, before=":"):
+        loop = [str(word) for word in ("bash", "-c", f'{before}; exec "$@"', "bash", PROGRAM, *options)]
+        hosts = [["-np", "2", "-x", f"HVD_HOST_ID={host}", *loop] for host in ("one", "other")]
+        command = [str(HVDRUN), *hosts[0], ":", *hosts[1]]
+        files = [tmp_path / f"{stream}.{len(jobs)}" for stream in ("out", "err")]
+        with files[0].open("w") as out, files[1].open("w") as err:
+            jobs.append(subprocess.Popen(command, stdout=out, stderr=err))
+        jobs[-1].said = lambda: [file.read_text() for file in files]
+        return jobs[-1]
+
+    yield start
+    for job in jobs:
+        if job.poll() is None:
+            job.terminate()
+        job.wait(30)
+
+
+def await_line(job, beginning, count):
+    deadline = time.monotonic() + 30
+    while sum(line.startswith(beginning) for line in job.said()[0].splitlines()) < count:
+        assert time.monotonic() < deadline and job.poll() is None, job.said()
+        time.sleep(0.01)
+
+
+def check_end(job, stranger):
+    code = job.wait(60)
+    out, err = job.said()
+    assert code == 0, out + err
+    assert out.count("done ") == 4
+    # One line for each port, not for each stranger.
+    assert err.count("dropped a connection") <= 8, err
+    assert set(stranger.outcomes) <= {"dropped", "held", "refused"}, stranger.outcomes
+    assert stranger.outcomes["dropped"] > 0
+
+
+def median_us(times, windows):
+    steps = [took for began, took in times if any(begin <= began / 1e6 < end for begin, end in windows)]
+    return statistics.median(steps)
+
+
+# Who attacks takes processor time from the job by that alone. So the same attack goes to a decoy too, another job that
+# sleeps; the three kinds of windows take turns.
+@pytest.mark.parametrize(
+    "streams, slower, cpu_us",
+    [pytest.param(450, 1.5, 1000, id="450"), pytest.param(10_000, 1.05, 500, id="10000", marks=pytest.mark.long)],
+)
+def test_a_running_job_does_not_notice_strangers(start, tmp_path, streams, slower, cpu_us):
+    enough, times = tmp_path / "enough", tmp_path / "times"
+    decoy = start("--bytes", "64", "--delay", "500", "--until", enough)
+    job = start("--bytes", "65536", "--announce", "1000", "--until", enough, "--times", times)
+    await_line(decoy, "step 0", 4)
+    await_line(job, "step 1000", 4)
+    targets, family = targets_of(job.pid), family_of(job.pid)
+    assert targets
+    stranger, decoyed = Stranger(key_of(job.pid), seed=streams), Stranger(key_of(decoy.pid), seed=streams)
+    before = {pid: resident_kb(pid) for pid in family}
+    calm, elsewhere, attacked, cpu = [], [], [], 0
+    windows = max(3, streams // (RATE // 2))  # half a second each
+    for _ in range(windows):
+        began = time.monotonic()
+        time.sleep(0.5)
+        calm.append((began, time.monotonic()))
+        elsewhere.append(decoyed.attack(targets_of(decoy.pid), streams // windows))
+        cpu -= cpu_seconds(job.pid)
+        attacked.append(stranger.attack(targets, streams // windows))
+        cpu += cpu_seconds(job.pid)
+    grown = {pid: resident_kb(pid) - kb for pid, kb in before.items()}
+    enough.touch()
+    check_end(job, stranger)
+    check_end(decoy, decoyed)
+    stranger.leave()
+    decoyed.leave()
+
+    steps = [tuple(map(int, line.split())) for line in times.read_text().splitlines()]
+    alone, decoyed_us, attacked_us = (median_us(steps, kind) for kind in (calm, elsewhere, attacked))
+    thrown = sum(stranger.outcomes.values())
+    print(
+        f"{thrown} streams at {targets}: {stranger.outcomes}; a step {alone:.0f} us, {decoyed_us:.0f} us while a decoy"
+        f" is attacked, {attacked_us:.0f} us under attack; {cpu / thrown * 1e6:.0f} us of hvdrun's CPU a stream; grown"
+        f" by {max(grown.values())} KB"
+    )
+    assert max(grown.values()) < 4096, grown
+    assert cpu / thrown * 1e6 < cpu_us
+    assert attacked_us < slower * decoyed_us
+
+
+def stop_while_others_listen(job):
+    """Stops the last rank as soon as another one listens for it. Its number, and the sockets; or None: it was late."""
+    *_, last = ranks = family_of(job.pid)[1:]
+    while "joined" not in job.said()[0]:
+        try:
+            if not any(True for rank in ranks[:-1] for _ in listening_sockets(rank)):
+                continue
+            os.kill(last, signal.SIGSTOP)
+            time.sleep(0.2)
+            targets = sorted({socket for rank in ranks for socket in listening_sockets(rank)}, key=str)
+        except (FileNotFoundError, ProcessLookupError):
+            return None  # it is over
+        if targets:
+            return last, targets
+        os.kill(last, signal.SIGCONT)
+    return None
+
+
+@pytest.fixture
+def busy_cpu():
+    """One on which there is no time for whoever is nice."""
+    cpu = min(os.sched_getaffinity(0))
+    hog = subprocess.Popen(["taskset", "-c", str(cpu), sys.executable, "-c", "while True: pass"])
+    yield cpu
+    hog.kill()
+    hog.wait()
+
+
+# Ranks listen for a few milliseconds, until all of them have met; so the last one is slow, and then stopped on its way.
+@pytest.mark.parametrize(
+    "streams", [pytest.param(100, id="100"), pytest.param(2000, id="2000", marks=pytest.mark.long)]
+)
+def test_a_job_whose_ranks_still_meet_does_not_notice_strangers(start, busy_cpu, streams):
+    slow = f'if [ "$HVD_RANK" = 3 ]; then taskset -p -c {busy_cpu} $$; renice -n 19 $$; fi > /dev/null'
+    for _ in range(10):
+        job = start("--bytes", "65536", "--steps", "200", before=slow)
+        await_line(job, "starting", 3)
+        stopped = stop_while_others_listen(job)
+        if stopped is not None:
+            break
+        assert job.wait(30) == 0
+    else:
+        pytest.skip("on this machine ranks meet too fast to be seen")
+    last, targets = stopped
+    stranger = Stranger(key_of(job.pid), seed=1)
+    stranger.attack(targets, streams)
+    os.kill(last, signal.SIGCONT)
+    check_end(job, stranger)
+    stranger.leave()
+    print(f"{sum(stranger.outcomes.values())} streams at {targets}: {stranger.outcomes}")

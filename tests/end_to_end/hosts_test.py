@@ -1,0 +1,411 @@
+"""hvdrun over several hosts, which are those of a lab: places, streams, signals, and how jobs end."""
+
+import contextlib
+import hashlib
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import signal
+import sys
+import time
+
+import pytest
+
+from standing_lab import StandingLab, descendants, resident_mb, stat_of, words_of
+
+HERE = pathlib.Path(__file__).parent
+LOOP = HERE.parents[1] / "build/release/tests/end_to_end/allreduce_loop"
+DIGITS = HERE.parents[1] / "examples/torch/digits.py"
+LONG = pytest.mark.long
+
+
+@pytest.fixture(scope="module")
+def hvdrun():
+    path = os.environ.get("HVDRUN") or shutil.which("hvdrun")
+    assert path, "hvdrun is neither on the PATH nor named by the variable HVDRUN"
+    return str(pathlib.Path(path).resolve())
+
+
+@pytest.fixture(scope="module")
+def four_hosts(lab):
+    standing = StandingLab(lab, 4)
+    yield standing
+    standing.close()
+
+
+@pytest.fixture(scope="module")
+def two_networks(lab):
+    standing = StandingLab(lab, 3, networks=2)
+    yield standing
+    standing.close()
+
+
+@pytest.fixture
+def hosts(four_hosts):
+    yield four_hosts
+    four_hosts.await_nothing_left()
+
+
+@pytest.fixture
+def run(hvdrun, hosts):
+    """Runs hvdrun to its end; afterwards nothing of it may be left."""
+    return lambda *arguments, **options: hosts.run(hvdrun, "--rsh", hosts.rsh, *arguments, **options)
+
+
+@pytest.fixture
+def start(hvdrun, hosts):
+    """Starts hvdrun; its process here, and its own number here, to which signals go."""
+    started = []
+
+    def start_and_return(*arguments, **options):
+        process = hosts.popen([hvdrun, "--rsh", hosts.rsh, *arguments], **options)
+        started.append(process)
+        wait_until(lambda: hvdrun_below(process.pid))
+        return process, hvdrun_below(process.pid)
+
+    yield start_and_return
+    for process in started:
+        for pid in [*descendants(process.pid), process.pid]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        process.communicate()
+
+
+def hvdrun_below(pid):
+    for child in descendants(pid):
+        if words_of(child)[:1] and words_of(child)[0].endswith("hvdrun"):
+            return child
+    return None
+
+
+def wait_until(condition, seconds=10):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)
+
+
+def shell(line):
+    return ["sh", "-c", line]
+
+
+def places(done):
+    assert done.returncode == 0, done.stderr
+    return [tuple(line.split()) for line in sorted(done.stdout.splitlines(), key=lambda line: int(line.split()[0]))]
+
+
+PLACE = shell(
+    "echo $HVD_RANK $HVD_SIZE $HVD_LOCAL_RANK $HVD_LOCAL_SIZE $HVD_CROSS_RANK $HVD_CROSS_SIZE $HVD_ADDRESS $(hostname)"
+)
+
+
+# --- places ---
+
+
+def test_sixteen_ranks_on_four_hosts(run):
+    found = places(run("-np", 16, "-H", "h1:4,h2:4,h3:4,h4:4", *PLACE))
+    for rank, place in enumerate(found):
+        host, local = rank // 4, rank % 4
+        expected = (rank, 16, local, 4, host, 4, f"10.9.0.{host + 1}", f"h{host + 1}")
+        assert place == tuple(map(str, expected))
+
+
+def test_hosts_with_different_numbers_of_slots(run):
+    found = places(run("-np", 6, "-H", "h1:1,h2:3,h3:2", *PLACE))
+    assert [place[7] for place in found] == ["h1", "h2", "h2", "h2", "h3", "h3"]
+    assert [place[2:6] for place in found] == [
+        ("0", "1", "0", "3"),
+        ("0", "3", "1", "3"),
+        ("1", "3", "0", "2"),
+        ("2", "3", "0", "1"),
+        ("0", "2", "2", "3"),
+        ("1", "2", "1", "2"),
+    ]
+
+
+def test_a_host_without_ranks(run):
+    assert {place[7] for place in places(run("-np", 2, "-H", "h1:2,h2:2", *PLACE))} == {"h1"}
+
+
+@pytest.mark.parametrize("text", ["h1 slots=2\n\n# a comment\nh2 slots=1  # another\n", "h1:2\nh2:1\n"])
+def test_hosts_from_a_file(run, tmp_path, text):
+    (tmp_path / "hosts").write_text(text)
+    found = places(run("-np", 3, "--hostfile", tmp_path / "hosts", *PLACE))
+    assert [place[7] for place in found] == ["h1", "h1", "h2"]
+
+
+def test_ranks_go_round_the_hosts(run):
+    found = places(run("-np", 4, "-H", "h1:2,h2:2", "--map-by", "node", *PLACE))
+    assert [place[7] for place in found] == ["h1", "h2", "h1", "h2"]
+
+
+def test_the_drivers_own_machine_among_others(run):
+    found = places(run("-np", 3, "-H", "localhost:1,h1:2", *PLACE))
+    assert [place[6:] for place in found] == [
+        ("10.9.0.254", os.uname().nodename),
+        ("10.9.0.1", "h1"),
+        ("10.9.0.1", "h1"),
+    ]
+
+
+# --- how jobs end ---
+
+
+@pytest.mark.parametrize(
+    "command, code, words",
+    [
+        (shell("test $HVD_RANK != 3 || { echo the reason >&2; exit 3; }; sleep 30"), 3, "rank 3 on h2 failed first"),
+        (["/no/such/program"], 127, "/no/such/program"),
+        (["/etc/hosts"], 126, "/etc/hosts"),
+        (shell("test $HVD_RANK != 2 || kill -SEGV $$; sleep 30"), 139, "rank 2 on h2 failed first"),
+    ],
+)
+def test_the_first_failure_decides(run, command, code, words):
+    done = run("-np", 4, "-H", "h1:2,h2:2", "--grace", "0.2", *command)
+    assert done.returncode == code, done.stderr
+    assert words in done.stderr
+    if code == 3:
+        assert "the reason" in done.stderr.rpartition("failed first")[2]
+
+
+def test_a_program_that_is_missing_on_one_host_only(run, tmp_path):
+    done = run("-np", 2, "-H", "h1,h2", "--wdir", tmp_path / "nowhere", "true")
+    assert done.returncode != 0
+    assert "nowhere" in done.stderr
+
+
+def test_the_timeout_ends_all(run):
+    done = run("-np", 4, "-H", "h1:2,h2:2", "--timeout", "0.5", "--grace", "0.1", "sleep", 30)
+    assert done.returncode == 124, done.stderr
+
+
+@pytest.mark.parametrize("name, code", [("INT", 130), ("TERM", 143)])
+def test_a_signal_ends_all_in_order(start, name, code):
+    program = "trap 'echo caught; exit 1' INT TERM; echo ready; while :; do sleep 0.05; done"
+    process, hvdrun = start("-np", 4, "-H", "h1:2,h2:2", *shell(program))
+    assert [process.stdout.readline() for _ in range(4)] == ["ready\n"] * 4
+    os.kill(hvdrun, signal.Signals["SIG" + name])
+    output, errors = process.communicate(timeout=10)
+    assert process.returncode == code, errors
+    assert output == "caught\n" * 4
+
+
+def test_ctrl_c_twice_is_immediate(start):
+    process, hvdrun = start(
+        *("-np", 2, "-H", "h1,h2", "--grace", "20"), *shell("trap '' INT TERM; echo ready; while :; do sleep 0.05; done")
+    )
+    assert [process.stdout.readline() for _ in range(2)] == ["ready\n"] * 2
+    began = time.monotonic()
+    os.kill(hvdrun, signal.SIGINT)
+    time.sleep(0.3)
+    os.kill(hvdrun, signal.SIGINT)
+    process.communicate(timeout=10)
+    assert process.returncode == 130
+    assert time.monotonic() - began < 5
+
+
+def test_a_suspended_job_goes_on_after_longer_than_its_lease(start, hosts):
+    counting = "i=0; while [ $i -lt 20 ]; do i=$((i+1)); echo $i; sleep 0.1; done"
+    process, hvdrun = start("-np", 2, "-H", "h1,h2", "--lease", "1", *shell(counting))
+    assert process.stdout.readline() == "1\n"
+    os.kill(hvdrun, signal.SIGTSTP)
+    wait_until(lambda: stat_of(hvdrun)[0] == "T")
+    time.sleep(2.5)
+    ranks = [pid for pid, words in hosts.left().items() if "i=0" in words and words.startswith("sh -c 'i=0")]
+    assert len(ranks) == 2 and all(stat_of(pid)[0] == "T" for pid in ranks), ranks
+    os.kill(hvdrun, signal.SIGCONT)
+    os.kill(process.pid, signal.SIGCONT)  # nsenter stops with what it has started
+    output, errors = process.communicate(timeout=15)
+    assert process.returncode == 0, errors
+    assert output.count("20\n") == 2
+
+
+def test_a_killed_driver_leaves_nothing(start, hosts):
+    process, hvdrun = start("-np", 4, "-H", "h1:2,h2:2", *shell("trap '' TERM; echo ready; while :; do sleep 0.05; done"))
+    assert [process.stdout.readline() for _ in range(4)] == ["ready\n"] * 4
+    os.kill(hvdrun, signal.SIGKILL)
+    hosts.await_nothing_left(8)
+
+
+# --- output and input ---
+
+
+def test_output_is_tagged_merged_stamped_and_in_files(run, tmp_path):
+    done = run(
+        *("-np", 2, "-H", "h1,h2", "--tag-output", "--output-filename", tmp_path / "out"),
+        *shell("echo to $HVD_RANK; echo oh $HVD_RANK >&2"),
+    )
+    assert sorted(done.stdout.splitlines()) == ["[0]<stdout>: to 0", "[1]<stdout>: to 1"]
+    assert sorted(done.stderr.splitlines()) == ["[0]<stderr>: oh 0", "[1]<stderr>: oh 1"]
+    assert (tmp_path / "out/rank.1/stdout").read_text() == "to 1\n"
+    assert (tmp_path / "out/rank.1/stderr").read_text() == "oh 1\n"
+    merged = run("-np", 2, "-H", "h1,h2", "--merge-stderr-to-stdout", *shell("echo a; echo b >&2; echo c"))
+    assert sorted(merged.stdout.split()) == list("aabbcc") and merged.stderr == ""
+    stamped = run("-np", 2, "-H", "h1,h2", "--timestamp-output", *shell("echo hello"))
+    assert re.fullmatch(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} hello\n){2}", stamped.stdout)
+
+
+def test_much_output_through_a_slow_reader_is_whole_and_not_kept(start):
+    size_mb = 20
+    line = "x" * 1023
+    write = f"import sys\nfor _ in range({size_mb} * 1024): sys.stdout.write({line!r} + '\\n')"
+    process, hvdrun = start("-np", 4, "-H", "h1:2,h2:2", sys.executable, "-c", write, text=False)
+    digest, total, most_mb = hashlib.sha256(), 0, 0
+    while piece := process.stdout.read(1 << 20):
+        total += len(piece)
+        digest.update(piece)
+        most_mb = max(most_mb, resident_mb(hvdrun))
+        time.sleep(0.02)
+    assert process.wait(10) == 0
+    assert total == 4 * size_mb << 20
+    assert digest.hexdigest() == hashlib.sha256((line + "\n").encode() * (4 * size_mb * 1024)).hexdigest()
+    assert most_mb < 60
+
+
+def test_whoever_reads_no_more_ends_the_job(hvdrun, hosts):
+    line = shlex.join([hvdrun, "--rsh", hosts.rsh, "-np", "2", "-H", "h1,h2", "yes"])
+    done = hosts.run("bash", "-c", line + " | head -n 3", timeout=20)
+    assert done.stdout == "y\n" * 3
+
+
+@pytest.mark.parametrize("option, readers", [([], "0"), (["--stdin", "3"], "3"), (["--stdin", "all"], "0123")])
+def test_input_reaches_ranks_on_other_hosts(run, tmp_path, option, readers):
+    text = "".join(f"line {number}\n" for number in range(30000))
+    digest = hashlib.md5(text.encode()).hexdigest()
+    sums = ("-np", 4, "-H", "h1:2,h2:2", *option, *shell("echo $HVD_RANK $(md5sum)"))
+    expected = {str(rank): digest if str(rank) in readers else hashlib.md5().hexdigest() for rank in range(4)}
+    (tmp_path / "input").write_text(text)
+    with open(tmp_path / "input") as file:
+        for source in ({"input": text}, {"stdin": file}):
+            found = dict(place[:2] for place in places(run(*sums, **source)))
+            assert found == expected
+
+
+def test_the_environment_travels(run, tmp_path):
+    (tmp_path / "my-program").write_text("#!/bin/sh\necho $HVD_RANK $FROM_OUTSIDE $SET $PASSED $(pwd)\n")
+    (tmp_path / "my-program").chmod(0o755)
+    environment = {**os.environ, "FROM_OUTSIDE": "1", "PASSED": "2", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = run(
+        *("-np", 2, "-H", "h1,h2", "-x", "SET=3", "-x", "PASSED", "--wdir", tmp_path, "my-program"), env=environment
+    )
+    assert places(done) == [(str(rank), "1", "3", "2", str(tmp_path)) for rank in range(2)]
+
+
+# --- hosts that do not come, or come late ---
+
+
+def test_a_command_that_cannot_reach_a_host(run):
+    done = run("-np", 2, "-H", "h1,nowhere", "true")
+    assert done.returncode == 1
+    assert "host nowhere: " in done.stderr
+
+
+def test_a_command_that_is_not_there(hvdrun, hosts):
+    done = hosts.run(hvdrun, "--rsh", "/no/such/rsh", "-np", 2, "-H", "h1,h2", "true")
+    assert done.returncode == 1
+    assert "host h1: " in done.stderr and "/no/such/rsh" in done.stderr and "127" in done.stderr
+
+
+def test_a_host_from_which_nobody_comes(hvdrun, hosts):
+    done = hosts.run(hvdrun, "--rsh", "sleep 30; :", "--start-timeout", "0.5", "-np", 1, "-H", "h1", "true")
+    assert done.returncode == 1
+    assert "host h1: no agent has come from there within 0.5 s (--start-timeout)" in done.stderr
+
+
+def test_a_host_that_comes_late(hvdrun, hosts, tmp_path):
+    late = tmp_path / "late"
+    late.write_text(f'#!/bin/sh\ntest $1 != h2 || sleep 2\nexec {hosts.rsh} "$@"\n')
+    late.chmod(0o755)
+    done = hosts.run(hvdrun, "--rsh", late, "-np", 2, "-H", "h1,h2", "hostname")
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.split()) == ["h1", "h2"]
+
+
+def test_another_network_is_found_where_one_is_cut(hvdrun, two_networks):
+    two_networks.cut("h2", "eth0")
+    try:
+        done = two_networks.run(hvdrun, "--rsh", two_networks.rsh, "-np", 2, "-H", "h1,h2", *PLACE)
+    finally:
+        two_networks.join("h2", "eth0")
+    assert places(done)[1][6] == "10.8.0.2"
+    two_networks.await_nothing_left()
+
+
+def test_an_interface_is_chosen_by_its_name(hvdrun, two_networks):
+    named = ("--rsh", two_networks.rsh, "-np", 2, "-H", "h1,h2", "--network-interface")
+    # The driver's interface has another name than the hosts': a bridge.
+    done = two_networks.run(hvdrun, *named, "eth1,bridge1", *PLACE)
+    assert [place[6] for place in places(done)] == ["10.8.0.1", "10.8.0.2"]
+    done = two_networks.run(hvdrun, *named, "ib7,bridge1", *PLACE)
+    assert done.returncode == 1
+    assert "--network-interface: none of those is here; there are" in done.stderr and "eth1 (10.8.0." in done.stderr
+    done = two_networks.run(hvdrun, *named, "ib7", *PLACE)
+    assert done.returncode != 0 and "none of those is here" in done.stderr
+    two_networks.await_nothing_left()
+
+
+# --- the data plane ---
+
+
+@pytest.mark.parametrize("number", [2, 4, pytest.param(8, marks=LONG)])
+def test_sums_are_right_over_hosts_with_slow_links(lab, hvdrun, number):
+    standing = StandingLab(lab, number, rate="1gbit")
+    try:
+        names = ",".join(f"h{host}:2" for host in range(1, number + 1))
+        for size in (64, 1 << 20):
+            command = (LOOP, "--steps", 20, "--bytes", size)
+            done = standing.run(hvdrun, "--rsh", standing.rsh, "-np", 2 * number, "-H", names, *command)
+            assert done.returncode == 0, done.stdout + done.stderr
+            assert done.stdout.count("done 20") == 2 * number
+        standing.await_nothing_left()
+    finally:
+        standing.close()
+
+
+# --- many ---
+
+
+def test_sixty_four_empty_ranks_start_quickly(run):
+    began = time.monotonic()
+    done = run("-np", 64, "-H", "h1:16,h2:16,h3:16,h4:16", "true")
+    assert done.returncode == 0 and done.stderr == "", done.stderr
+    assert time.monotonic() - began < 3
+
+
+@LONG
+def test_more_hosts_than_hvdrun_has_agents_of_its_own(lab, hvdrun):
+    standing = StandingLab(lab, 70)
+    try:
+        names = ",".join(f"h{host}" for host in range(1, 71))
+        done = standing.run(hvdrun, "--rsh", standing.rsh, "-np", 70, "-H", names, *PLACE)
+        assert [place[7] for place in places(done)] == [f"h{host}" for host in range(1, 71)]
+        assert done.stderr == ""
+        standing.await_nothing_left()
+    finally:
+        standing.close()
+
+
+# --- training ---
+
+
+def parameters_of_digits(lab, hvdrun, place, folder):
+    """Trained over the hosts of `place`, and checked against one process: the first 100 losses agree within 1e-4."""
+    folder.mkdir()
+    command = [*place, "--wdir", folder, "-x", "OMP_NUM_THREADS=1", sys.executable, DIGITS, "--json", "--reference"]
+    done = lab.run(hvdrun, *command, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "agrees with one process" in done.stderr and '"identical": true' in done.stdout
+    torch = pytest.importorskip("torch")
+    parameters = torch.load(folder / "digits.pt")["model"]
+    return b"".join(value.numpy().tobytes() for value in parameters.values())
+
+
+@LONG
+@pytest.mark.parametrize("each", [1, 4])
+def test_digits_twice_over_hosts_are_bitwise_equal(hvdrun, hosts, tmp_path, each):
+    names = ",".join(f"h{host}:{each}" for host in range(1, 5))
+    place = ("--rsh", hosts.rsh, "-np", 4 * each, "-H", names)
+    first, second = (parameters_of_digits(hosts, hvdrun, place, tmp_path / name) for name in ("first", "second"))
+    assert first == second
