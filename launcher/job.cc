@@ -132,7 +132,12 @@ LineSplitter::Tag Job::tag(int rank, const std::string& stream) const {
 
 void Job::rank_started(int rank, pid_t pid) {
   rank_at(rank).pid = pid;
-  if (plan_.verbose) say(name_of(rank) + " is process " + std::to_string(pid));
+  ++started_;
+  if (plan_.verbose) {
+    say(name_of(rank) + " is process " + std::to_string(pid));
+    const auto age = std::chrono::round<std::chrono::milliseconds>(Clock::now() - start_).count();
+    if (started_ == plan_.size) say("all ranks are started, " + std::to_string(age) + " ms after they were planned");
+  }
   if (!plan_.report_bindings) return;
   const std::vector<int>& cpus = rank_at(rank).cpus;
   say(name_of(rank) + (cpus.empty() ? " is not bound" : " is bound to CPU " + format_cpu_list(cpus)));

@@ -112,6 +112,7 @@ class Job : private HostListener {
   JobHosts hosts_;
   std::vector<bool> host_has_ended_;
   std::unique_ptr<InputFeed> input_;
+  int started_ = 0;             // ranks
   std::size_t hosts_left_ = 0;  // that have processes of the job
   bool impatient_ = false;      // the user does not want to wait for the output either
 };

@@ -52,6 +52,7 @@ std::string encode_bootstrap(const proto::Bootstrap& bootstrap) {
 }
 
 proto::Bootstrap read_bootstrap(int fd, Deadline deadline) {
+  if (isatty(fd) == 1) throw_foreign();
   std::string bytes(read_length(fd, deadline), '\0');
   for (char& byte : bytes) byte = read_byte(fd, deadline);
   proto::Bootstrap bootstrap;

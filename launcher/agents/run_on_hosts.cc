@@ -51,6 +51,10 @@ void correct_own_addresses(const std::vector<HostsToUse::Entry>& hosts, std::vec
   }
 }
 
+std::string as_milliseconds(Duration duration) {
+  return std::to_string(std::chrono::round<std::chrono::milliseconds>(duration).count()) + " ms";
+}
+
 class Driver {
  public:
   Driver(HostsToUse hosts, SignalSource& signals)
@@ -119,7 +123,9 @@ std::vector<Subtree::Child> Driver::children_of(int parent) const {
 }
 
 int Driver::run(JobPlan plan) {
+  const TimePoint start = Clock::now();
   if (!muster()) return early_signal_ ? 128 + *early_signal_ : 1;
+  if (hosts_.verbose) say("all hosts have come after " + as_milliseconds(Clock::now() - start));
   std::vector<HostFacts> facts;
   for (const std::optional<HostFacts>& entry : facts_) facts.push_back(*entry);
   correct_own_addresses(hosts_.hosts, facts);

@@ -8,14 +8,17 @@ import re
 import shlex
 import shutil
 import signal
+import subprocess
 import sys
 import time
 
 import pytest
-
 from standing_lab import StandingLab, descendants, resident_mb, stat_of, words_of
 
 HERE = pathlib.Path(__file__).parent
+SLURM, SSHD = HERE.parent / "support/slurm.sh", HERE.parent / "support/sshd.sh"
+SETS = HERE.parent / "python/programs/sets_over_hosts.py"
+TEXT = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "timeout": 120}
 LOOP = HERE.parents[1] / "build/release/tests/end_to_end/allreduce_loop"
 DIGITS = HERE.parents[1] / "examples/torch/digits.py"
 LONG = pytest.mark.long
@@ -194,7 +197,8 @@ def test_a_signal_ends_all_in_order(start, name, code):
 
 def test_ctrl_c_twice_is_immediate(start):
     process, hvdrun = start(
-        *("-np", 2, "-H", "h1,h2", "--grace", "20"), *shell("trap '' INT TERM; echo ready; while :; do sleep 0.05; done")
+        *("-np", 2, "-H", "h1,h2", "--grace", "20"),
+        *shell("trap '' INT TERM; echo ready; while :; do sleep 0.05; done"),
     )
     assert [process.stdout.readline() for _ in range(2)] == ["ready\n"] * 2
     began = time.monotonic()
@@ -223,7 +227,9 @@ def test_a_suspended_job_goes_on_after_longer_than_its_lease(start, hosts):
 
 
 def test_a_killed_driver_leaves_nothing(start, hosts):
-    process, hvdrun = start("-np", 4, "-H", "h1:2,h2:2", *shell("trap '' TERM; echo ready; while :; do sleep 0.05; done"))
+    process, hvdrun = start(
+        "-np", 4, "-H", "h1:2,h2:2", *shell("trap '' TERM; echo ready; while :; do sleep 0.05; done")
+    )
     assert [process.stdout.readline() for _ in range(4)] == ["ready\n"] * 4
     os.kill(hvdrun, signal.SIGKILL)
     hosts.await_nothing_left(8)
@@ -364,6 +370,44 @@ def test_sums_are_right_over_hosts_with_slow_links(lab, hvdrun, number):
         standing.close()
 
 
+def test_process_sets_span_hosts(run):
+    pytest.importorskip("torch")
+    done = run("-np", 4, "-H", "h1:2,h2:2", sys.executable, SETS, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["right"] * 4
+
+
+# --- other ways to a host ---
+
+
+def test_agents_come_by_ssh(lab, hvdrun):
+    """Through a real sshd on each host."""
+    place = ["-np", 4, "-H", "h1:2,h2:2", "--ssh-port", "$SSH_PORT", "--ssh-identity-file", "$SSH_KEY"]
+    by_rsh = f'{hvdrun} -np 4 -H h1:2,h2:2 --rsh "$SSH" {LOOP} --steps 5'
+    by_options = " ".join(map(str, [hvdrun, *place, "--dry-run", "true"]))
+    script = f"{by_rsh} && {by_options}"
+    done = subprocess.run([lab, "2", "none", SSHD, "2222", "bash", "-c", script], **TEXT)
+    if done.returncode == 69:
+        pytest.skip(done.stderr)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("done 5") == 4
+    assert "ssh -x -o BatchMode=yes -p 2222 -i " in done.stdout
+
+
+def test_agents_come_by_srun(hvdrun, tmp_path):
+    if os.geteuid() != 0 or shutil.which("slurmctld") is None:
+        pytest.skip("starting Slurm needs root, and Debian's slurm-wlm and munge")
+    subprocess.run([SLURM, "start", tmp_path], check=True, timeout=60)
+    try:
+        environment = {**os.environ, "SLURM_CONF": str(tmp_path / "slurm.conf")}
+        within = ["salloc", "--overcommit", "-n", "2", hvdrun, "--launcher", "slurm", "-np", "2"]
+        done = subprocess.run([*within, LOOP, "--steps", "5"], env=environment, **TEXT)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.count("done 5") == 2
+    finally:
+        subprocess.run([SLURM, "stop", tmp_path], check=True, timeout=60)
+
+
 # --- many ---
 
 
@@ -407,5 +451,8 @@ def parameters_of_digits(lab, hvdrun, place, folder):
 def test_digits_twice_over_hosts_are_bitwise_equal(hvdrun, hosts, tmp_path, each):
     names = ",".join(f"h{host}:{each}" for host in range(1, 5))
     place = ("--rsh", hosts.rsh, "-np", 4 * each, "-H", names)
+    # Each is compared with one process on its way, and so are 4 ranks on one host.
+    if each == 1:
+        parameters_of_digits(hosts, hvdrun, ("-np", 4), tmp_path / "one")
     first, second = (parameters_of_digits(hosts, hvdrun, place, tmp_path / name) for name in ("first", "second"))
     assert first == second
