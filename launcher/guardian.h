@@ -28,7 +28,7 @@ class Guardian {
   Guardian(const Guardian&) = delete;
   Guardian& operator=(const Guardian&) = delete;
 
-  // From now on. `mark` is an entry of the environment of all processes of the job, and of no other's:
+  // From now on. `mark` is what the environment of all processes to kill has, and no other's (marked_processes.h):
   // "HVD_JOB_KEY=<key>". Without a lease only the end of this process counts. Throws
   // InvalidArgument if the mark is empty or longer than kMaxMarkBytes.
   void guard(const std::string& mark, std::optional<Duration> lease);

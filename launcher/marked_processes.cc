@@ -28,6 +28,16 @@ std::string read_whole(int fd) {
   return text;
 }
 
+bool has_entry(std::string_view environment, std::string_view entry) {
+  while (!environment.empty()) {
+    const auto end = environment.find('\0');
+    if (environment.substr(0, end) == entry) return true;
+    if (end == std::string_view::npos) return false;
+    environment.remove_prefix(end + 1);
+  }
+  return false;
+}
+
 // Whether it had the mark. The descriptors belong to the process, not to its number: none that takes over the number in
 // between is hit.
 bool kill_if_marked(int proc, pid_t pid, std::string_view mark) {
@@ -62,13 +72,12 @@ int kill_all_once(std::string_view mark) {
 }  // namespace
 
 bool carries_mark(std::string_view environment, std::string_view mark) {
-  while (!environment.empty()) {
-    const auto end = environment.find('\0');
-    if (environment.substr(0, end) == mark) return true;
-    if (end == std::string_view::npos) return false;
-    environment.remove_prefix(end + 1);
+  while (true) {
+    const auto end = mark.find('\0');
+    if (!has_entry(environment, mark.substr(0, end))) return false;
+    if (end == std::string_view::npos) return true;
+    mark.remove_prefix(end + 1);
   }
-  return false;
 }
 
 bool kill_marked(std::string_view mark, Deadline deadline) {

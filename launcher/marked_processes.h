@@ -7,7 +7,8 @@
 
 namespace hvd::launcher {
 
-// Whether a process with this /proc/<pid>/environ has the mark, "NAME=value", among its variables. Pure.
+// Whether a process with this /proc/<pid>/environ has the mark among its variables: "NAME=value", or several of these
+// with a zero byte between them, of which none may be missing. Pure.
 bool carries_mark(std::string_view environment, std::string_view mark);
 
 // SIGKILL to every process of this user with the mark, except this one, and again until two looks in a row have found

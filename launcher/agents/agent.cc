@@ -182,7 +182,8 @@ void Agent::start_ranks(const proto::Start& start) {
     rank_not_started(start.ranks(0).rank(), error.what(), 1);
     return nothing_left(0);
   }
-  guardian_.guard("HVD_JOB_KEY=" + plan.meeting.job_key_hex, lease_length_);
+  // With the store, which is this agent's own: where a machine is two hosts of a job, the other's ranks live on.
+  guardian_.guard("HVD_JOB_KEY=" + plan.meeting.job_key_hex + '\0' + "HVD_STORE=" + plan.meeting.store, lease_length_);
   host_.start(plan);
 }
 

@@ -18,5 +18,12 @@ TEST_CASE("where nothing is marked two looks suffice") {
   CHECK(kill_marked("HVD_TEST_MARK=nobody's", deadline_after(5s)));
 }
 
+TEST_CASE("of a mark of several variables none may be missing") {
+  const std::string mark("KEY=1\0STORE=a", 13);
+  CHECK(carries_mark(std::string("STORE=a\0PATH=/\0KEY=1\0", 22), mark));
+  CHECK_FALSE(carries_mark(std::string("KEY=1\0STORE=b\0", 14), mark));
+  CHECK_FALSE(carries_mark(std::string("STORE=a\0", 8), mark));
+}
+
 }  // namespace
 }  // namespace hvd::launcher
