@@ -365,7 +365,6 @@ def test_a_job_that_fails():
 @pytest.mark.parametrize(
     "arguments, said",
     [
-        (["-np", "2", "-H", "node7:2", "true"], '"node7" is not this host'),
         (["-np", "2", "--jsrun", "true"], "horovodrun: --jsrun"),
         (["-np", "2", "--cycle-time-ms", "-2", "true"], "horovodrun: cycle_time_ms=-2.0 must be >= 0"),
     ],
@@ -373,6 +372,12 @@ def test_a_job_that_fails():
 def test_what_cannot_be_is_said(arguments, said):
     done = run(*arguments)
     assert done.returncode == 2 and said in done.stderr
+
+
+def test_a_host_that_cannot_be_reached_is_named():
+    done = run("-np", "2", "-H", "node.invalid:2", "true")
+    assert done.returncode == 1
+    assert "hvdrun: host node.invalid: `ssh" in done.stderr
 
 
 def test_version():

@@ -130,10 +130,15 @@ def test_results_that_cannot_travel():
         hvd.run(lambda: (part for part in "ab"), np=1)
 
 
-@pytest.mark.parametrize("arguments", [{"np": 0}, {"np": 2, "hosts": "node7:2"}, {"np": 2, "options": ["--nonsense"]}])
+@pytest.mark.parametrize("arguments", [{"np": 0}, {"np": 2, "options": ["--nonsense"]}])
 def test_wrong_arguments(arguments):
     with pytest.raises(ValueError):
         hvd.run(place, (0,), **arguments)
+
+
+def test_a_host_that_cannot_be_reached_is_named():
+    with pytest.raises(RankFailedError, match=r"host node\.invalid: "):
+        hvd.run(place, (0,), np=2, hosts="node.invalid:2")
 
 
 def test_a_time_limit_ends_it():
