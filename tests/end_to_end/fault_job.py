@@ -1,10 +1,12 @@
 """Inside a lab of netlab.sh: a job of hvdrun with two ranks on each of two hosts, to which something happens.
 
-    fault_job.py NETLAB HVDRUN FAULT VICTIM AWAITED [--hvdrun OPTION]... PROGRAM...
+    fault_job.py NETLAB HVDRUN FAULT VICTIM AWAITED [OPTION...] PROGRAM [ARGUMENT...]
 
-FAULT happens once every rank that can has said AWAITED ("" for: as soon as the victim exists). On standard output, as
-JSON: when it happened, what hvdrun said and when (CLOCK_MONOTONIC), its exit code, when no process of the job was left,
-and what is left in the end. All processes of the lab, and no others, are in its /proc.
+FAULT (kill, stop, cut; full: a disk for the output that soon is) meets VICTIM (see victims()) once every rank has said
+AWAITED; if that is empty, as soon as there is one. A stopped rank goes on once it is reported as stalled, a stopped
+hvdrun once its hosts are clean. A job that a fault does not end is then told to end. On standard output, as JSON: when
+the fault happened, what hvdrun said and when (CLOCK_MONOTONIC), its exit code, when no process of the job was left (a
+stopped hvdrun apart), and what is left in the end. All processes of the lab, and no others, are in its /proc.
 """
 
 import json
@@ -19,6 +21,7 @@ import time
 
 PATIENCE = 30
 RANK = "allreduce_loop"
+GUARDIAN = "hvd-guardian"
 
 
 def read(pid, name):
@@ -36,13 +39,12 @@ def namespace(pid):
 
 
 def processes():
-    """Number, program and threads of all that run, zombies left out."""
+    """Number and program of all that run, zombies left out."""
     result = []
     for entry in pathlib.Path("/proc").iterdir():
         status = dict(line.split(":", 1) for line in read(entry.name, "status").splitlines() if ":" in line)
         if entry.name.isdigit() and status and "Z" not in status["State"]:
-            program = pathlib.Path(read(entry.name, "cmdline").split("\0")[0]).name
-            result.append((int(entry.name), program, int(status["Threads"])))
+            result.append((int(entry.name), pathlib.Path(read(entry.name, "cmdline").split("\0")[0]).name))
     return result
 
 
@@ -52,29 +54,31 @@ def victims(name):
     there = namespace(os.getpid() if name == "driver" else holder)
     found = [entry for entry in processes() if namespace(entry[0]) == there]
     if name.startswith("rank"):
-        ranks = [pid for pid, program, _ in found if program == RANK]
+        ranks = [pid for pid, program in found if program == RANK]
         return ranks if name == "ranks" else [pid for pid in ranks if "\0HVD_RANK=2\0" in "\0" + read(pid, "environ")]
-    return [pid for pid, program, threads in found if program == "hvdrun" and (threads == 1) == (name == "guardian")]
+    return [pid for pid, program in found if program == (GUARDIAN if name == "guardian" else "hvdrun")]
 
 
 def of_the_job():
     """Everything that belongs to it: hvdrun, agents, guardians, ranks, and what carries the job's key."""
     result = []
-    for pid, program, _ in processes():
-        if program in ("hvdrun", RANK) or "\0HVD_JOB_KEY=" in "\0" + read(pid, "environ"):
+    for pid, program in processes():
+        if program in ("hvdrun", GUARDIAN, RANK) or "\0HVD_JOB_KEY=" in "\0" + read(pid, "environ"):
             result.append(f"{pid} {program}")
     return result
 
 
-def files():
-    roots = [pathlib.Path("/dev/shm"), pathlib.Path(tempfile.gettempdir())]
-    return {str(path) for root in roots for path in root.iterdir()}
+def files(folder):
+    """Those that hvdrun and the ranks may have made."""
+    return [str(path) for root in (pathlib.Path("/dev/shm"), folder) for path in root.iterdir()]
 
 
 class Driver:
     def __init__(self, command):
         pipe = subprocess.PIPE
-        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=subprocess.STDOUT, text=True)
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=subprocess.STDOUT, text=True
+        )
         self.said = []
         self.reader = threading.Thread(target=self.read, daemon=True)
         self.reader.start()
@@ -104,34 +108,50 @@ def strike(netlab, fault, name):
             os.kill(pid, signal.SIGKILL if fault == "kill" else signal.SIGSTOP)
 
 
-def main():
-    netlab, hvdrun, fault, victim, awaited, *rest = sys.argv[1:]
-    before = files()
-    rsh = ["--rsh", os.environ["NETLAB_RSH"]]
-    driver = Driver([hvdrun, "-np", "4", "-H", "h1:2,h2:2", *rsh, "--tag-output", "--grace", "0.5", *rest])
+def let_go_on(driver, name):
+    """What was stopped. Returns whether all ranks went on, or when the hosts of a stopped hvdrun were clean."""
+    if name == "driver":
+        own = str(driver.process.pid)
+        wait_for(lambda: all(entry.split()[0] == own or GUARDIAN in entry for entry in of_the_job()), 15)
+        clean = time.monotonic()
+        driver.process.send_signal(signal.SIGCONT)
+        return clean
+    wait_for(lambda: any("stalled: waiting for" in line for _, line in list(driver.said)), 15)
+    resumed = time.monotonic()
+    for pid in victims(name):
+        os.kill(pid, signal.SIGCONT)
+    return wait_for(lambda: len(driver.has_said("step", resumed)) == 4, 10) is not None
+
+
+def play(netlab, hvdrun, fault, victim, awaited, *rest, folder):
+    before = files(folder)
+    options = ["-np", "4", "-H", "h1:2,h2:2", "--rsh", os.environ["NETLAB_RSH"], "--tag-output"]
+    if fault == "full":
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", "/mnt"], check=True)
+        options += ["--output-filename", "/mnt"]
+    driver = Driver([hvdrun, *options, *rest])
     reached = not awaited or bool(wait_for(lambda: len(driver.has_said(awaited)) == 4))
     happened = time.monotonic()
     strike(netlab, fault, victim)
-    went_on = None
-    if fault == "stop" and victim.startswith("rank"):
-        wait_for(lambda: any("waiting" in line or "stall" in line.lower() for _, line in list(driver.said)), 10)
-        for pid in victims(victim):
-            os.kill(pid, signal.SIGCONT)
-        resumed = time.monotonic()
-        went_on = wait_for(lambda: len(driver.has_said("step", resumed)) == 4, 10) is not None
-        driver.process.terminate()
-    elif fault == "none" or victim == "guardian":
-        time.sleep(0.3)
+    then = let_go_on(driver, victim) if fault == "stop" and victim != "agent" else None
+    if victim == "guardian":
+        then = wait_for(lambda: len(driver.has_said("step", happened + 0.3)) == 4, 10) is not None
+    if then is True or then is False:
         driver.process.terminate()
     clean = wait_for(lambda: driver.process.poll() is not None and not of_the_job(), 15)
-    clean_at = time.monotonic()
-    left = of_the_job()
+    report = {"reached": reached, "happened": happened, "then": then, "left": of_the_job()}
+    report["clean"] = then if victim == "driver" and fault == "stop" else time.monotonic()
     if not clean:
         driver.process.kill()
     driver.reader.join(2)
-    report = {"reached": reached, "happened": happened, "exit": driver.process.poll(), "said": driver.said}
-    report |= {"clean": clean_at, "left": left, "files": sorted(files() - before), "went_on": went_on}
-    print(json.dumps(report))
+    report |= {"exit": driver.process.poll(), "said": driver.said, "files": sorted(set(files(folder)) - set(before))}
+    return report
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["TMPDIR"] = folder
+        print(json.dumps(play(*sys.argv[1:], folder=pathlib.Path(folder))))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,172 @@
+"""The cells of docs/failures.md: what is seen of a fault, how soon, and that nothing is left of the job."""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+HERE = pathlib.Path(__file__).parent
+BUILD = HERE.parents[1] / "build/release"
+PROGRAM = BUILD / "tests/end_to_end/allreduce_loop"
+LEASE = 1.5
+GRACE = 0.5
+LARGE = ["--bytes", "67108864", "--announce", "1"]
+SMALL = ["--announce", "20"]
+KILLED = 128 + 9
+
+
+def hvdrun():
+    return os.environ.get("HVDRUN") or shutil.which("hvdrun", path=str(BUILD / "launcher"))
+
+
+@pytest.fixture
+def play(lab):
+    """What fault_job.py reports; times count from the fault."""
+    if not PROGRAM.exists() or hvdrun() is None:
+        pytest.skip("build/release is not built")
+
+    def in_lab(fault, victim, awaited, *arguments, grace=GRACE, **variables):
+        job = [fault, victim, awaited, "--lease", LEASE, "--grace", grace, PROGRAM, *arguments]
+        command = [lab, 2, "none", sys.executable, HERE / "fault_job.py", lab, hvdrun(), *job]
+        environment = {**os.environ, **variables}
+        done = subprocess.run(
+            [str(word) for word in command], capture_output=True, text=True, timeout=120, env=environment
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        report = json.loads(done.stdout)
+        start = report["happened"]
+        report["said"] = [(when - start, line) for when, line in report["said"]]
+        report["clean"] -= start
+        report["failed"] = {}
+        for _, line in report["said"]:
+            if found := re.match(r"\[(\d)\]<stdout>: failed (\S+) \S+ (.*)", line):
+                report["failed"][int(found[1])] = (float(found[2]) - start, found[3])
+        assert report["reached"] and report["left"] == [] and report["files"] == [], report
+        print(json.dumps({name: report[name] for name in ("exit", "clean", "failed")}))
+        return report
+
+    return in_lab
+
+
+def said(report, words):
+    """When hvdrun first said a line of its own with these words."""
+    times = [when for when, line in report["said"] if line.startswith("hvdrun: ") and words in line]
+    assert times, (words, report["said"])
+    return times[0]
+
+
+def check_errors(report, ranks, within, named=("rank 2", "rank 3")):
+    assert set(report["failed"]) >= set(ranks), report["said"]
+    for rank in ranks:
+        when, text = report["failed"][rank]
+        assert when < within and any(name in text for name in named), (rank, when, text)
+
+
+# Each cell once; with -m long, 20 times.
+once = [pytest.param(1, id="once"), *(pytest.param(i, id=str(i), marks=pytest.mark.long) for i in range(2, 21))]
+each = pytest.mark.parametrize("time", once)
+BUSY = [pytest.param("negotiating", SMALL, id="negotiation"), pytest.param("step 2", LARGE, id="large")]
+
+
+@each
+@pytest.mark.parametrize("victim", ["rank 2", "ranks"])
+@pytest.mark.parametrize("awaited, options", BUSY)
+def test_a_killed_rank(play, time, victim, awaited, options):
+    report = play("kill", victim, awaited, *options)
+    assert report["exit"] == KILLED
+    said(report, "on h2 failed first: killed by SIGKILL")
+    check_errors(report, {0, 1} if victim == "ranks" else {0, 1, 3}, within=1)
+    assert report["clean"] < 4
+
+
+@each
+def test_a_rank_killed_at_the_start(play, time):
+    report = play("kill", "rank 2", "")
+    assert report["exit"] == KILLED
+    said(report, "rank 2 on h2 failed first: killed by SIGKILL")
+    assert report["clean"] < 4
+
+
+@each
+@pytest.mark.parametrize("awaited, options", BUSY)
+def test_a_killed_agent(play, time, awaited, options):
+    report = play("kill", "agent", awaited, *options)
+    assert report["exit"] == 1
+    assert said(report, "host h2 (ranks 2, 3) is lost: the connection broke off") < 4
+    check_errors(report, {0, 1}, within=1)
+    assert report["clean"] < 4
+
+
+@each
+def test_an_agent_killed_before_it_has_come(play, time):
+    report = play("kill", "agent", "", *SMALL)
+    assert report["exit"] == 1
+    assert said(report, "host h2") < 1
+    assert report["clean"] < 4
+
+
+@each
+@pytest.mark.parametrize("awaited, options", BUSY)
+def test_a_stopped_agent(play, time, awaited, options):
+    report = play("stop", "agent", awaited, *options)
+    assert report["exit"] == 1
+    said(report, "host h2 (ranks 2, 3) is lost: ")
+    check_errors(report, {0, 1}, within=LEASE + 1)
+    assert report["clean"] < LEASE + 4
+
+
+@each
+@pytest.mark.parametrize("awaited, options", [pytest.param("", SMALL, id="start"), *BUSY])
+def test_a_killed_driver(play, time, awaited, options):
+    report = play("kill", "driver", awaited, *options)
+    assert report["exit"] == -9
+    assert report["clean"] < 10
+
+
+@each
+@pytest.mark.parametrize("awaited, options", BUSY)
+def test_a_stopped_driver(play, time, awaited, options):
+    report = play("stop", "driver", awaited, *options)
+    assert report["exit"] == 1
+    for host in ("h1 (ranks 0, 1)", "h2 (ranks 2, 3)"):
+        said(report, f"host {host} is lost: ")
+    assert report["clean"] < 10
+
+
+@each
+@pytest.mark.parametrize("awaited, options", BUSY)
+def test_a_host_that_is_cut_off(play, time, awaited, options):
+    report = play("cut", "h2", awaited, *options, grace=1)
+    assert report["exit"] == 1
+    assert said(report, "host h2 (ranks 2, 3) is lost: nothing was heard of it for 1.5 s") < LEASE + 4
+    check_errors(report, {0, 1}, within=LEASE + 1.5)
+    assert report["clean"] < LEASE + 5
+
+
+@each
+def test_a_stopped_rank_is_reported_as_stalled_and_goes_on(play, time):
+    knobs = {"HVD_STALL_CHECK_TIME_SECONDS": "1", "HVD_SCHEDULE_LOCK": "0"}
+    # The pauses are where it is stopped: inside an operation it is a silent peer, which is not said before the timeout.
+    report = play("stop", "rank 2", "step 5", "--announce", "1", "--delay", "100", **knobs)
+    warnings = [when for when, line in report["said"] if "stalled: waiting for rank 2 on h2" in line]
+    assert warnings and warnings[0] < 3
+    assert report["then"] is True, report["said"]
+
+
+@each
+def test_without_a_guardian_the_job_goes_on(play, time):
+    report = play("kill", "guardian", "step 20", *SMALL)
+    assert report["then"] is True and report["exit"] == 128 + 15, report["said"]
+
+
+@each
+def test_a_full_disk_costs_the_output_on_it_and_one_message(play, time):
+    report = play("full", "", "", "--steps", "8000", "--announce", "1")
+    assert report["exit"] == 0, report["said"]
+    complaints = [line for _, line in report["said"] if line.startswith("hvdrun: ")]
+    assert 1 <= len(complaints) <= 4 and all("No space left" in line for line in complaints), complaints
