@@ -61,6 +61,10 @@ void JobEnd::host_lost(LostHost host, TimePoint now) {
   if (had_ended) return;
   lost_hosts_.push_back(std::move(host));
   begin(Stage::grace, Reason::host_lost, now + grace_);
+  if (reason_ != Reason::rank_failed || stage_ != Stage::grace) return;
+  if (ends_[static_cast<std::size_t>(*first_failed_)]->status.by_signal) return;
+  reason_ = Reason::host_lost;
+  first_failed_.reset();
 }
 
 // A stage is entered once, and never a later one left for an earlier one; the first reason stays.

@@ -48,7 +48,8 @@ class JobEnd {
   void timed_out(TimePoint now);
   // A rank could not be started: no grace, no SIGTERM. `exit_code` is hvdrun's then.
   void start_failed(int exit_code, TimePoint now);
-  // A host is out of reach, and with it those of its ranks that had not ended.
+  // A host is out of reach, and with it those of its ranks that had not ended. During the grace period it takes
+  // precedence over a rank that exited with an error, as below.
   void host_lost(LostHost host, TimePoint now);
 
   // The signal to be sent to everything that is left, once each.

@@ -177,6 +177,21 @@ TEST_CASE("a host that is lost takes its ranks with it") {
   CHECK(end.exit_code() == 1);
 }
 
+TEST_CASE("errors that precede the loss of a host by a moment are its consequences") {
+  JobEnd end(4, 1s);
+  end.rank_ended(0, exited(3), kStart);
+  end.host_lost({.name = "h2", .ranks = {2, 3}, .cause = "silent"}, kStart + 10ms);
+  end.rank_ended(1, exited(3), kStart + 20ms);
+  CHECK_FALSE(end.first_failed().has_value());
+  CHECK(end.exit_code() == 1);
+  CHECK(end.next_deadline() == kStart + 1s);
+
+  JobEnd killed_before(4, 1s);
+  killed_before.rank_ended(0, killed(SIGSEGV), kStart);
+  killed_before.host_lost({.name = "h2", .ranks = {2, 3}, .cause = "silent"}, kStart + 10ms);
+  CHECK(killed_before.first_failed() == 0);
+}
+
 TEST_CASE("a host that is lost when all of its ranks have ended is nobody's loss") {
   JobEnd end(2, 1s);
   end.rank_ended(1, kOk, kStart);
