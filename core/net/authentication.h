@@ -52,8 +52,8 @@ Socket connect_authenticated(const Address& address, const JobKey& key, Purpose 
 
 // Server side: accepts any number of connections at once and hands out those that proved themselves. A stranger that
 // sends garbage, a wrong key, or nothing at all is dropped (at the latest after two seconds), is logged once per
-// Acceptor, and delays nobody. At most 1024 unproven connections are kept, and no more than a quarter of the descriptors
-// that the process may have; beyond that the oldest are dropped.
+// Acceptor, and delays nobody. At most 1024 unproven connections are kept, and no more than a quarter of the
+// descriptors that the process may have; beyond that the oldest are dropped.
 class Acceptor {
  public:
   Acceptor(Listener listener, const JobKey& key, Purpose purpose, const Log& log);

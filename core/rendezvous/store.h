@@ -1,8 +1,8 @@
 // Where ranks meet before they know each other: a key/value map that all of them see.
 //
-// Keys are set once per membership epoch: hosts keep the values that they have fetched (launcher/store_relay.h), so that a
-// key that is set again may read either way. Counters are always asked for. Implementations: MemoryStore (ranks that are
-// threads), TcpStore (processes). Any thread.
+// Keys are set once per membership epoch: hosts keep the values that they have fetched (launcher/store_relay.h), so
+// that a key that is set again may read either way. Counters are always asked for. Implementations: MemoryStore (ranks
+// that are threads), TcpStore (processes). Any thread.
 #pragma once
 
 #include <cstdint>
