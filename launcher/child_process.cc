@@ -58,6 +58,7 @@ struct ChildPlan {
   const std::vector<std::uint64_t>* cpus;  // a bit each; none: as they are
   int input, output, error;
   bool keeps_orphans;
+  const std::vector<int>* inherited;
   const rlimit* open_files;
   const SignalSource* signals;
   pid_t parent;
@@ -72,6 +73,7 @@ struct ChildPlan {
   dup2(plan.input, STDIN_FILENO);
   dup2(plan.output, STDOUT_FILENO);
   dup2(plan.error, STDERR_FILENO);
+  for (const int fd : *plan.inherited) fcntl(fd, F_SETFD, 0);
   setrlimit(RLIMIT_NOFILE, plan.open_files);
   if (!plan.cpus->empty()) {
     sched_setaffinity(0, plan.cpus->size() * 8, reinterpret_cast<const cpu_set_t*>(plan.cpus->data()));
@@ -114,6 +116,7 @@ ChildProcess start_child(const ChildStart& start, const SignalSource& signals) {
                        .output = output_writer.get(),
                        .error = start.merge_errors ? output_writer.get() : error_writer.get(),
                        .keeps_orphans = start.keeps_orphans,
+                       .inherited = &start.inherited,
                        .open_files = &start.open_files,
                        .signals = &signals,
                        .parent = getpid()};

@@ -24,6 +24,7 @@ struct ChildStart {
   std::string working_directory;         // empty: hvdrun's own
   std::vector<int> cpus;                 // empty: those that hvdrun may use
   int standard_input = 0;                // borrowed
+  std::vector<int> inherited;            // borrowed; under the same numbers, though they close on exec here
   bool merge_errors = false;             // standard error goes where standard output goes
   bool keeps_orphans = false;            // what its descendants leave running becomes its child, and not our own
   rlimit open_files{};                   // as hvdrun found it

@@ -6,12 +6,14 @@
 #include <sys/types.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "launcher/exit_status.h"
 #include "launcher/job_environment.h"
+#include "launcher/standing.h"
 
 namespace hvd::launcher {
 
@@ -39,6 +41,7 @@ struct HostPlan {
   std::vector<RankPlan> ranks;  // ascending
   Meeting meeting;
   bool merge_errors = false;  // standard error goes where standard output goes
+  bool verbose = false;
 };
 
 // Who starts a job of one host at `host`, hears of it what follows, in this order for each rank.
@@ -59,6 +62,10 @@ class HostListener {
   virtual void host_lost(int host, const std::string& cause) = 0;
   // A line for the user.
   virtual void complaint(const std::string& line) = 0;
+  // The answer to ask_standings(): of all ranks of this host that have a flight recorder, dead ones too.
+  virtual void standings(int host, std::uint64_t question, std::vector<Standing> standings) = 0;
+  // Ranks of this host have noticed that the job is stalled, or that it goes on again.
+  virtual void stalled(int host, bool on) = 0;
 };
 
 class Host {
@@ -76,6 +83,9 @@ class Host {
   virtual void write_input(int rank, std::string_view bytes) = 0;
   // While the stream is held, its ranks may wait in their writes.
   virtual void hold(Stream stream, bool on) = 0;
+  // What its ranks are doing; the stacks of those that run take a moment. `question` comes back with the answer, which
+  // may come at once, late, or never.
+  virtual void ask_standings(std::uint64_t question, bool with_stacks) = 0;
   // What even SIGKILL has not ended, as far as it is known.
   virtual std::vector<pid_t> list_left() const = 0;
 };

@@ -7,8 +7,10 @@
 #include <cstdio>
 #include <ctime>
 
+#include "core/base/error.h"
 #include "launcher/cpus.h"
 #include "launcher/failure_report.h"
+#include "launcher/standings_table.h"
 
 namespace hvd::launcher {
 namespace {
@@ -26,6 +28,8 @@ std::string local_time() {
   std::snprintf(text + length, sizeof text - length, ".%03ld", now.tv_nsec / 1'000'000);
   return text;
 }
+
+constexpr Duration kStallPatience = 500ms;
 
 std::optional<Deadline> earlier(std::optional<Deadline> a, std::optional<Deadline> b) {
   if (!a || !b) return a ? a : b;
@@ -64,12 +68,17 @@ int Job::run(JobHosts hosts) {
   hosts_left_ = hosts_.hosts.size();
   host_has_ended_.resize(hosts_left_);
   open_streams();
+  inquiries_ = std::make_unique<Inquiries>(loop_, hosts_.plans, hosts_.hosts);
+  for (HostPlan& host : hosts_.plans) host.verbose = plan_.verbose;
   loop_.watch(signals_.fd(), EPOLLIN, [this] { on_signals(); });
   for (std::size_t host = 0; host < hosts_.hosts.size(); ++host) hosts_.hosts[host]->start(hosts_.plans[host]);
+  open_inquiry_socket();
   if (plan_.feeds_input) feed_input();
   while (!(nothing_left() && output_is_read()) && !abandons_output()) step();
   input_.reset();
   for_each_stream([](OutputStream& stream) { stream.close(); });
+  const Deadline answers = deadline_after(kInquiryTime);
+  while (!inquiries_->empty() && Clock::now() < answers) step();
   report();
   while (!(standard_output_->empty() && error_sink().empty()) && !abandons_output()) step();
   loop_.forget(signals_.fd());
@@ -178,6 +187,7 @@ void Job::rank_ended(int rank, ExitStatus status) {
   rank_at(rank).age = now - start_;
   if (input_) input_->forget(rank);
   end_.rank_ended(rank, status, now);
+  if (end_.first_failed()) look_into_failure();
   if (!plan_.verbose) return;
   say(name_of(rank) +
       " has ended: " + (status.by_signal ? signal_name(status.value) : "exit code " + std::to_string(status.value)));
@@ -199,7 +209,58 @@ void Job::host_lost(int host, const std::string& cause) {
   }
   end_.host_lost({.name = hosts_.plans[static_cast<std::size_t>(host)].name, .ranks = ranks, .cause = cause},
                  Clock::now());
+  inquiries_->host_lost(host);
+  stalled_hosts_.erase(host);
+  look_into_failure();
   nothing_left(host);
+}
+
+void Job::standings(int host, std::uint64_t question, std::vector<Standing> standings) {
+  inquiries_->answered(host, question, std::move(standings));
+}
+
+// While hosts have noticed it, one after the other, it is the same stall.
+void Job::stalled(int host, bool on) {
+  if (!on) stalled_hosts_.erase(host);
+  const bool is_new = on && stalled_hosts_.empty();
+  if (on) stalled_hosts_.insert(host);
+  if (!is_new || end_.next_deadline()) return;
+  inquiries_->ask(true, [this](const std::vector<RankStanding>& ranks) {
+    const std::string text = who_is_behind(ranks, kStallPatience);
+    if (!text.empty()) say("the job is stalled: " + text);
+  });
+}
+
+void Job::open_inquiry_socket() {
+  try {
+    inquiry_socket_ = std::make_unique<InquirySocket>(loop_, [this](const std::string& question, auto answer) {
+      if (question == "stacks") {
+        inquiries_->ask(true, [answer](const std::vector<RankStanding>& ranks) { answer(stacks_text(ranks)); });
+      } else if (question == "standings") {
+        inquiries_->ask(false, [answer](const std::vector<RankStanding>& ranks) { answer(standings_table(ranks)); });
+      } else {
+        answer("unknown question\n");
+      }
+    });
+  } catch (const Error& error) {
+    if (plan_.verbose) say(std::string("hvd stacks and hvd top cannot reach this job: ") + error.what());
+  }
+}
+
+void Job::look_into_failure() {
+  if (at_failure_) return;
+  at_failure_ = "";
+  inquiries_->ask(
+      false, [this](const std::vector<RankStanding>& ranks) { at_failure_ = who_is_behind(ranks, Duration::zero()); });
+}
+
+// Asks first and ends the job then, for where the script is can only be seen of a process that runs.
+void Job::look_into_timeout() {
+  inquiries_->ask(true, [this, is_first = !at_failure_](const std::vector<RankStanding>& ranks) {
+    if (nothing_left() && output_is_read()) return;  // meanwhile
+    if (is_first) at_failure_ = who_is_behind(ranks, Duration::zero());
+    end_.timed_out(Clock::now());
+  });
 }
 
 void Job::step() {
@@ -210,7 +271,7 @@ void Job::step() {
   for_each_stream([&](OutputStream& stream) { stream.show_partial(now); });
   if (timeout_ && now >= *timeout_) {
     timeout_.reset();
-    end_.timed_out(now);
+    look_into_timeout();
   }
   send_due_signal();
 }
@@ -258,6 +319,8 @@ void Job::report() {
   } else if (end_.interrupting_signal() != 0) {
     error_sink().append(interruption_report(end_.interrupting_signal(), end_.ends()));
   }
+  const bool blames_the_job = end_.first_failed() || !end_.lost_hosts().empty() || end_.has_timed_out();
+  if (blames_the_job && at_failure_ && !at_failure_->empty()) say("at that moment: " + *at_failure_);
   for (const auto& host : hosts_.hosts) {
     for (pid_t pid : host->list_left()) say("process " + std::to_string(pid) + " could not be killed");
   }

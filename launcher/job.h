@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,8 @@
 #include "launcher/failure_report.h"
 #include "launcher/host.h"
 #include "launcher/input_feed.h"
+#include "launcher/inquiries.h"
+#include "launcher/inquiry_socket.h"
 #include "launcher/job_end.h"
 #include "launcher/output_sink.h"
 #include "launcher/output_stream.h"
@@ -77,6 +80,8 @@ class Job : private HostListener {
   void nothing_left(int host) override;
   void host_lost(int host, const std::string& cause) override;
   void complaint(const std::string& line) override { say(line); }
+  void standings(int host, std::uint64_t question, std::vector<Standing> standings) override;
+  void stalled(int host, bool on) override;
 
   OutputSink::Callbacks sink_callbacks(Stream stream);
   static void close_streams(Rank& rank);
@@ -90,6 +95,10 @@ class Job : private HostListener {
   void on_signals();
   void on_signal(int signal);
   void send_due_signal();
+  void open_inquiry_socket();
+  // What all were doing when the job failed; of several failures the first counts.
+  void look_into_failure();
+  void look_into_timeout();
   void report();
   Failure failure_of(int rank) const;
 
@@ -112,7 +121,11 @@ class Job : private HostListener {
   JobHosts hosts_;
   std::vector<bool> host_has_ended_;
   std::unique_ptr<InputFeed> input_;
-  int started_ = 0;             // ranks
+  int started_ = 0;  // ranks
+  std::unique_ptr<Inquiries> inquiries_;
+  std::unique_ptr<InquirySocket> inquiry_socket_;  // null: there is none to be had
+  std::optional<std::string> at_failure_;          // who was behind then; empty while hosts have not answered, too
+  std::set<int> stalled_hosts_;
   std::size_t hosts_left_ = 0;  // that have processes of the job
   bool impatient_ = false;      // the user does not want to wait for the output either
 };

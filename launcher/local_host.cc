@@ -11,8 +11,8 @@
 namespace hvd::launcher {
 namespace {
 
-// Two pipes per rank, and files: 1024 descriptors do not last for 500 ranks. Returns the limit as it was, for the
-// ranks: some programs misbehave with a high one.
+// Two pipes and two pieces of memory per rank, and files: 1024 descriptors do not last for 500 ranks. Returns the limit
+// as it was, for the ranks: some programs misbehave with a high one.
 rlimit raise_open_files() {
   rlimit original{};
   getrlimit(RLIMIT_NOFILE, &original);
@@ -22,12 +22,16 @@ rlimit raise_open_files() {
   return original;
 }
 
-Environment environment_of(const HostPlan& plan, const RankPlan& rank) {
+Environment environment_of(const HostPlan& plan, const RankPlan& rank, const RankMemory* memory) {
   const ProgramPlan& program = plan.programs[rank.program];
   Environment environment = program.environment;
   for (const auto& [name, value] : program.exports) environment[name] = value;
   environment = environment_of_rank(std::move(environment), rank.place, plan.meeting);
   if (!rank.visible_gpus.empty()) environment["CUDA_VISIBLE_DEVICES"] = rank.visible_gpus;
+  environment.erase("HVD_FLIGHT_RECORDER");  // hvdrun's own, if it is itself started by an hvdrun
+  environment.erase("HVD_FLIGHT_STACKS");
+  if (memory == nullptr) return environment;
+  for (const auto& [name, value] : memory->variables()) environment[name] = value;
   return environment;
 }
 
@@ -35,7 +39,12 @@ Environment environment_of(const HostPlan& plan, const RankPlan& rank) {
 
 LocalHost::LocalHost(EventLoop& loop, const SignalSource& signals, HostListener& listener, int number,
                      FileDescriptor input)
-    : loop_(loop), signals_(signals), listener_(listener), number_(number), input_(std::move(input)) {}
+    : loop_(loop),
+      signals_(signals),
+      listener_(listener),
+      number_(number),
+      input_(std::move(input)),
+      memories_(loop, listener, number) {}
 
 LocalHost::~LocalHost() { processes_.signal_ranks(SIGKILL); }
 
@@ -57,6 +66,7 @@ void LocalHost::start(const HostPlan& plan) {
   }
   input_.reset();
   started_ = true;
+  if (!plan.ranks.empty() && plan.ranks.front().place.size > 1) memories_.watch_for_stalls();
   look_what_is_left();
 }
 
@@ -66,13 +76,16 @@ void LocalHost::start_rank_of(const HostPlan& plan, const RankPlan& rank, ChildS
   start.arguments = program.arguments;
   start.working_directory = program.working_directory;
   start.cpus = rank.cpus;
-  start.environment = to_entries(environment_of(plan, rank));
+  const int number = rank.place.rank;
+  const RankMemory* const memory = memories_.make(number, plan.verbose);
+  start.inherited = memory != nullptr ? memory->descriptors() : std::vector<int>();
+  start.environment = to_entries(environment_of(plan, rank, memory));
   auto [input_reader, input_writer] =
       rank.reads_input && !input_ ? make_pipe() : std::pair<FileDescriptor, FileDescriptor>();
   start.standard_input = input_reader ? input_reader.get() : rank.reads_input ? input_.get() : nothing;
   ChildProcess process = start_child(start, signals_);
-  const int number = rank.place.rank;
   processes_.add_rank(number, process.pid);
+  memories_.started(number, process.pid);
   listener_.rank_started(number, process.pid);
   Pipes& pipes = pipes_[number];
   if (input_writer) {

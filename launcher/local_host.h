@@ -13,6 +13,7 @@
 #include "launcher/input_pipe.h"
 #include "launcher/job_processes.h"
 #include "launcher/output_pipe.h"
+#include "launcher/rank_memories.h"
 #include "launcher/signal_source.h"
 
 namespace hvd::launcher {
@@ -29,6 +30,7 @@ class LocalHost : public Host {
   void signal_all(int signal) override;
   void write_input(int rank, std::string_view bytes) override;
   void hold(Stream stream, bool on) override;
+  void ask_standings(std::uint64_t question, bool with_stacks) override { memories_.ask(question, with_stacks); }
   std::vector<pid_t> list_left() const override { return processes_.list_left(); }
 
   // A child of this process that is none of the ranks'.
@@ -51,6 +53,7 @@ class LocalHost : public Host {
   const int number_;
   FileDescriptor input_;
   JobProcesses processes_;
+  RankMemories memories_;
   std::map<int, Pipes> pipes_;  // by rank
   bool started_ = false;
   bool nothing_left_ = false;

@@ -30,6 +30,9 @@ class RankMemory {
   std::vector<std::pair<std::string, std::string>> variables() const;
   std::vector<int> descriptors() const { return {recorder_.fd(), stacks_.fd()}; }
 
+  // Whether the rank has noticed a stall that is not over.
+  bool is_stalled() const { return flight_is_stalled(recorded()); }
+
   // Asks for the stacks of the process that has announced to answer, if it is in process group `group`, and catches
   // that signal: it cannot be harmed. False if there is none. The answer is there a few milliseconds later, or never:
   // look for it in answer() until it is complete or a deadline passes.

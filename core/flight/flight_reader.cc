@@ -123,6 +123,11 @@ std::optional<FlightFacts> read_flight_facts(std::span<const std::byte> memory) 
   return facts;
 }
 
+bool flight_is_stalled(std::span<const std::byte> memory) {
+  const FlightMemory* const flight = as_flight(memory);
+  return flight != nullptr && flight->stall.since.load(kRelaxed) > 0;
+}
+
 std::vector<RecordedOperation> read_flight_operations(std::span<const std::byte> memory) {
   std::vector<RecordedOperation> operations;
   const FlightMemory* const flight = as_flight(memory);

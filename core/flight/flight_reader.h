@@ -49,6 +49,8 @@ struct FlightFacts {
 
 // Nothing if it is not such memory, or of another version.
 std::optional<FlightFacts> read_flight_facts(std::span<const std::byte> memory);
+// Whether the stall inspector has warned and what it was about has not come: one word is read.
+bool flight_is_stalled(std::span<const std::byte> memory);
 // Oldest first. Of such memory only.
 std::vector<RecordedOperation> read_flight_operations(std::span<const std::byte> memory);
 

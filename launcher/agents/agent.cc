@@ -20,6 +20,7 @@ namespace hvd::launcher {
 namespace {
 
 constexpr int kOrphaned = 1;
+constexpr std::size_t kMostStandings = std::size_t{8} << 20;  // bytes; the ranks beyond have no stacks
 
 Duration duration_of(double seconds) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
@@ -132,6 +133,8 @@ void Agent::on_own_message(const proto::ToAgent& message) {
   } else if (message.has_pause()) {
     lease_.pause(message.pause().on(), Clock::now());
     set_timer();
+  } else if (message.has_ask_standings()) {
+    host_.ask_standings(message.ask_standings().id(), message.ask_standings().with_stacks());
   } else if (message.has_signal()) {
     const proto::Signal& signal = message.signal();
     if (signal.everything()) {
@@ -270,6 +273,23 @@ void Agent::host_lost(int host, const std::string& cause) {
 void Agent::complaint(const std::string& line) {
   proto::FromAgent message;
   message.mutable_complaint()->set_line(line);
+  send(std::move(message));
+}
+
+void Agent::standings(int, std::uint64_t question, std::vector<Standing> standings) {
+  proto::FromAgent message;
+  message.mutable_standings()->set_id(question);
+  std::size_t bytes = 0;
+  for (Standing& standing : standings) {
+    if (bytes > kMostStandings) standing.stack.clear();
+    bytes += message.mutable_standings()->add_standings()->assign(encode(standing)).size();
+  }
+  send(std::move(message));
+}
+
+void Agent::stalled(int, bool on) {
+  proto::FromAgent message;
+  message.mutable_stalled()->set_on(on);
   send(std::move(message));
 }
 

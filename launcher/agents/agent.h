@@ -46,6 +46,8 @@ class Agent : private HostListener {
   void nothing_left(int) override;
   void host_lost(int host, const std::string& cause) override;
   void complaint(const std::string& line) override;
+  void standings(int host, std::uint64_t question, std::vector<Standing> standings) override;
+  void stalled(int host, bool on) override;
 
   void say_hello();
   void send(proto::FromAgent message);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/base/error.h"
 #include "launcher/agents/plan_message.h"
 
 namespace hvd::launcher {
@@ -37,11 +38,20 @@ void AgentHost::hold(Stream stream, bool on) {
   if (!on) say_taken(stream);
 }
 
+void AgentHost::ask_standings(std::uint64_t question, bool with_stacks) {
+  proto::ToAgent message;
+  message.mutable_ask_standings()->set_id(question);
+  message.mutable_ask_standings()->set_with_stacks(with_stacks);
+  send(std::move(message));
+}
+
 bool AgentHost::knows(int rank) const { return std::binary_search(ranks_.begin(), ranks_.end(), rank); }
 
 void AgentHost::received(const proto::FromAgent& message) {
   if (message.has_output()) return on_output(message.output());
   if (message.has_nothing_left()) return listener_.nothing_left(number_in_job_);
+  if (message.has_standings()) return on_standings(message.standings());
+  if (message.has_stalled()) return listener_.stalled(number_in_job_, message.stalled().on());
   if (message.has_complaint()) return listener_.complaint(message.complaint().line());
   if (message.has_rank_started() && knows(message.rank_started().rank())) {
     listener_.rank_started(message.rank_started().rank(), message.rank_started().pid());
@@ -55,6 +65,20 @@ void AgentHost::received(const proto::FromAgent& message) {
     listener_.rank_ended(end.rank(),
                          {.by_signal = end.by_signal(), .value = end.value(), .core_dumped = end.core_dumped()});
   }
+}
+
+// What is malformed is left out.
+void AgentHost::on_standings(const proto::Standings& message) {
+  std::vector<Standing> standings;
+  for (const std::string& bytes : message.standings()) {
+    try {
+      standings.push_back(decode_standing(bytes));
+    } catch (const Error&) {
+      continue;
+    }
+    if (!knows(standings.back().rank)) standings.pop_back();
+  }
+  listener_.standings(number_in_job_, message.id(), std::move(standings));
 }
 
 void AgentHost::on_output(const proto::Output& output) {

@@ -17,6 +17,7 @@ class AgentHost : public Host {
   void signal_all(int signal) override { send_signal(signal, true); }
   void write_input(int rank, std::string_view bytes) override;
   void hold(Stream stream, bool on) override;
+  void ask_standings(std::uint64_t question, bool with_stacks) override;
   std::vector<pid_t> list_left() const override { return {}; }
 
   // What concerns the ranks, of what the agent says.
@@ -26,6 +27,7 @@ class AgentHost : public Host {
   void send(proto::ToAgent message);
   void send_signal(int signal, bool everything);
   void on_output(const proto::Output& output);
+  void on_standings(const proto::Standings& message);
   bool knows(int rank) const;
 
   struct Window {  // of one stream

@@ -74,6 +74,7 @@ proto::Start to_message(const HostPlan& plan) {
   message.set_own_address(plan.meeting.address);
   message.set_job_key(plan.meeting.job_key_hex);
   message.set_merge_errors(plan.merge_errors);
+  message.set_verbose(plan.verbose);
   return message;
 }
 
@@ -94,6 +95,7 @@ HostPlan from_message(const proto::Start& message) {
   plan.meeting.address = message.own_address();
   plan.meeting.job_key_hex = message.job_key();
   plan.merge_errors = message.merge_errors();
+  plan.verbose = message.verbose();
   return plan;
 }
 

@@ -1,5 +1,5 @@
-"""`hvd`, or `python -m hvd`: the doctor, the benchmark, the simulator, where the C++ package lies, which variables
-there are."""
+"""`hvd`, or `python -m hvd`: the doctor, the benchmark, the simulator, a look into running jobs, where the C++ package
+lies, which variables there are."""
 
 from __future__ import annotations
 
@@ -7,15 +7,23 @@ import argparse
 import sys
 
 import hvd
-from hvd import _native, bench, doctor, installation, simulate
+from hvd import _native, bench, doctor, installation, running_jobs, simulate, top
 
-COMMANDS = {"doctor": doctor.main, "bench": bench.main, "simulate": simulate.main}  # each with its own options
+COMMANDS = {  # each with its own options
+    "doctor": doctor.main,
+    "bench": bench.main,
+    "simulate": simulate.main,
+    "stacks": running_jobs.main,
+    "top": top.main,
+}
 
 DESCRIPTION = """\
 commands:
   doctor    what is installed, what this machine allows, whether ranks reach each other
   bench     time the collectives: hvd bench -np 4 allreduce (hvd bench --help has all options)
   simulate  how 100,000 ranks would agree: hvd simulate --ranks 100000 --tensors 1000 (hvd simulate --help)
+  stacks    where the ranks of a running job are: hvd stacks [PID of hvdrun]
+  top       what they do per second: hvd top [PID of hvdrun]
 """
 
 

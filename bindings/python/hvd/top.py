@@ -1,0 +1,191 @@
+"""`hvd top`: what the ranks of a running job do per second, as a table that is drawn anew every second."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import select
+import shutil
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from hvd import running_jobs
+from hvd.running_jobs import Unreachable
+
+PERIOD = 1.0
+LOCK_STATES = {0: "-", 1: "proposed", 2: "locked", 3: "unlocking"}
+HEADINGS = ("rank", "host", "steps/s", "ops/s", "MB/s", "wait %", "lock", "in flight", "behind", "")
+
+
+@dataclass
+class Sample:
+    time: float
+    ranks: dict[int, dict[str, Any]]  # numbers by their names, and the host; of who has not answered only that
+
+
+@dataclass
+class Row:
+    rank: int
+    host: str
+    steps: float | None = None  # in a second; None: its schedule is not locked, and nobody knows what a step is
+    operations: float = 0.0
+    megabytes: float = 0.0
+    waiting: float = 0.0  # share of the time
+    lock: str = "-"
+    in_flight: int = 0
+    behind: int = 0  # operations of all ranks that the foremost has submitted and this one has not
+    mark: str = "no answer"
+
+
+def read_table(text: str, now: float) -> Sample:
+    lines = [line.split("\t") for line in text.splitlines()]
+    ranks = {}
+    for fields in lines[1:]:
+        named = dict(zip(lines[0], fields, strict=True))
+        numbers = {name: int(value) for name, value in named.items() if name != "host" and value != "-"}
+        ranks[numbers["rank"]] = {**numbers, "host": named["host"]}
+    return Sample(now, ranks)
+
+
+def rows_between(before: Sample, after: Sample) -> list[Row]:
+    elapsed = max(after.time - before.time, 1e-9)
+    submitted = [rank["submitted"] for rank in after.ranks.values() if "submitted" in rank]
+    rows = []
+    for number, now in sorted(after.ranks.items()):
+        row = Row(number, now["host"])
+        then = before.ranks.get(number, {})
+        if "pid" in now and "pid" in then:
+            _fill(row, then, now, elapsed, max(submitted))
+        rows.append(row)
+    _mark_stragglers(rows)
+    return rows
+
+
+def _fill(row: Row, then: dict[str, Any], now: dict[str, Any], elapsed: float, most_submitted: int) -> None:
+    def rate(name: str) -> float:
+        return float(max(now[name] - then[name], 0)) / elapsed  # a new init counts anew
+
+    row.steps = rate("locked_steps") if now["lock_state"] == 2 else None
+    row.operations = rate("operations")
+    row.megabytes = rate("bytes") / 1e6
+    # A wait counts when it is over; who has made no progress for longer than that has waited all the time.
+    hangs = now["in_flight"] > 0 and now["since_progress_ns"] / 1e9 >= elapsed
+    row.waiting = 1.0 if hangs else min(rate("exposed_ns") / 1e9, 1.0)
+    row.lock = LOCK_STATES.get(now["lock_state"], "?")
+    row.in_flight = now["in_flight"]
+    row.behind = most_submitted - now["submitted"] if now["submitted"] else 0
+    row.mark = "stopped" if now["stopped"] else "stalled" if now["stalled"] else "" if now["pid"] else "not in init yet"
+
+
+def _mark_stragglers(rows: list[Row]) -> None:
+    """All ranks end an operation together, so that whoever comes last to it has not waited, and the others have waited
+    for it: a rank that waits much less than most do is the one that they wait for. Where nobody waits much, nobody
+    does."""
+    if len(rows) < 2:
+        return
+    for row in rows:
+        others = statistics.median(other.waiting for other in rows if other is not row)
+        if row.mark in ("", "stalled") and others >= 0.1 and row.waiting < others / 2:
+            row.mark = "<- the others wait for it"
+
+
+def table(rows: list[Row]) -> str:
+    lines = [HEADINGS, *map(_cells, rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADINGS))]
+    text = ""
+    for line in lines:
+        cells = [
+            cell.ljust(width) if heading in ("host", "lock", "") else cell.rjust(width)
+            for cell, width, heading in zip(line, widths, HEADINGS, strict=True)
+        ]
+        text += "  ".join(cells).rstrip() + "\n"
+    return text
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    return (
+        str(row.rank),
+        row.host,
+        "-" if row.steps is None else f"{row.steps:.1f}",
+        f"{row.operations:.0f}",
+        f"{row.megabytes:.1f}",
+        f"{row.waiting * 100:.0f}",
+        row.lock,
+        str(row.in_flight),
+        str(row.behind),
+        row.mark,
+    )
+
+
+def take_sample(pid: int) -> Sample:
+    text = running_jobs.ask(pid, "standings")
+    return read_table(text, time.monotonic())
+
+
+@contextlib.contextmanager
+def _keys() -> Iterator[bool]:
+    """Keys come one by one and unseen, where standard input is a terminal; says whether it is."""
+    if not sys.stdin.isatty():
+        yield False
+        return
+    import termios
+    import tty
+
+    before = termios.tcgetattr(sys.stdin)
+    tty.setcbreak(sys.stdin)
+    try:
+        yield True
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+
+def _wait(has_keys: bool) -> bool:
+    """A period; whether the user wants to go on."""
+    deadline = time.monotonic() + PERIOD
+    while (left := deadline - time.monotonic()) > 0:
+        if not has_keys:
+            time.sleep(left)
+        elif select.select([sys.stdin], [], [], left)[0] and sys.stdin.read(1) in ("q", "Q", ""):
+            return False
+    return True
+
+
+def _show(pid: int, rows: list[Row]) -> None:
+    text = f"job of hvdrun {pid}, {len(rows)} ranks, {time.strftime('%H:%M:%S')}\n\n" + table(rows)
+    if sys.stdout.isatty():
+        size = shutil.get_terminal_size()
+        lines = [line[: size.columns] for line in text.splitlines()[: size.lines - 1]]
+        text = "\x1b[H" + "".join(line + "\x1b[K\n" for line in lines) + "\x1b[J"
+    print(text, end="", flush=True)
+
+
+def _watch(pid: int, once: bool) -> None:
+    before = take_sample(pid)
+    with _keys() as has_keys:
+        while _wait(has_keys and not once):
+            after = take_sample(pid)
+            _show(pid, rows_between(before, after))
+            before = after
+            if once:
+                return
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="hvd top", description="What each rank of a running job does per second; q ends it. See docs/watching.md."
+    )
+    running_jobs.add_process(parser)
+    parser.add_argument("--once", action="store_true", help="one table, of one second, and the end")
+    options = parser.parse_args(arguments)
+    try:
+        _watch(running_jobs.choose(options.process), options.once)
+    except Unreachable as error:
+        print(f"hvd top: {error}", file=sys.stderr)
+        return 1
+    except (KeyboardInterrupt, BrokenPipeError):
+        return 0
+    return 0

@@ -1,0 +1,85 @@
+#include "launcher/rank_memories.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "core/base/error.h"
+
+namespace hvd::launcher {
+namespace {
+
+constexpr Duration kAnswerTime = 500ms;
+constexpr Duration kLookAgain = 5ms;
+constexpr Duration kStallPeriod = 1s;
+
+}  // namespace
+
+RankMemories::RankMemories(EventLoop& loop, HostListener& listener, int host)
+    : loop_(loop),
+      listener_(listener),
+      host_(host),
+      answer_timer_(loop_, [this] { look_for_answers(); }),
+      stall_timer_(loop_, [this] { look_for_stalls(); }) {}
+
+const RankMemory* RankMemories::make(int rank, bool verbose) {
+  try {
+    Entry& entry = entries_[rank];
+    entry.memory = std::make_unique<RankMemory>();
+    return entry.memory.get();
+  } catch (const Error& error) {
+    entries_.erase(rank);
+    if (verbose && !std::exchange(has_complained_, true)) {
+      listener_.complaint("rank " + std::to_string(rank) + " has no flight recorder: " + error.what());
+    }
+    return nullptr;
+  }
+}
+
+void RankMemories::started(int rank, pid_t pid) {
+  const auto entry = entries_.find(rank);
+  if (entry != entries_.end()) entry->second.pid = pid;
+}
+
+void RankMemories::ask(std::uint64_t question, bool with_stacks) {
+  if (!with_stacks) return tell(question, false);
+  questions_.push_back({.number = question, .deadline = deadline_after(kAnswerTime)});
+  if (questions_.size() > 1) return;
+  ask_ranks();
+  look_for_answers();
+}
+
+void RankMemories::ask_ranks() {
+  for (auto& [rank, entry] : entries_) entry.is_asked = entry.pid > 0 && entry.memory->ask_for_stacks(entry.pid);
+}
+
+// Whoever has asked meanwhile gets the same answers.
+void RankMemories::look_for_answers() {
+  bool complete = true;
+  for (auto& [rank, entry] : entries_) {
+    if (entry.is_asked && !entry.memory->answer_is_complete()) complete = false;
+  }
+  if (!complete && Clock::now() < questions_.front().deadline) return answer_timer_.set(deadline_after(kLookAgain));
+  for (const Question& question : std::exchange(questions_, {})) tell(question.number, true);
+}
+
+void RankMemories::tell(std::uint64_t question, bool with_stacks) {
+  const TimePoint now = Clock::now();
+  std::vector<Standing> standings;
+  for (const auto& [rank, entry] : entries_) {
+    if (entry.pid <= 0) continue;
+    standings.push_back(entry.memory->standing(with_stacks, entry.pid, now));
+    standings.back().rank = rank;
+  }
+  listener_.standings(host_, question, std::move(standings));
+}
+
+// A word of each rank's memory.
+void RankMemories::look_for_stalls() {
+  const bool found = std::any_of(entries_.begin(), entries_.end(),
+                                 [](const auto& entry) { return entry.second.memory->is_stalled(); });
+  if (std::exchange(stalled_, found) != found) listener_.stalled(host_, found);
+  stall_timer_.set(deadline_after(kStallPeriod));
+}
+
+}  // namespace hvd::launcher

@@ -1,0 +1,86 @@
+"""hvd top: rates and marks from two samples, without a job."""
+
+from __future__ import annotations
+
+import pytest
+
+from hvd import top
+
+NAMES = ["rank", "host", "pid", "stopped", "operations", "bytes", "locked_steps", "rounds", "lock_state"]
+NAMES += ["exposed_ns", "since_progress_ns", "submitted", "in_flight", "stalled"]
+
+
+def sample(time, *ranks):
+    """Of each rank what differs from nothing."""
+    lines = ["\t".join(NAMES)]
+    for number, values in enumerate(ranks):
+        line = {**dict.fromkeys(NAMES, 0), "pid": 100, "rank": number, "host": f"h{number}", **values}
+        lines.append("\t".join(str(line[name]) for name in NAMES))
+    return top.read_table("\n".join(lines) + "\n", time)
+
+
+def marks(*waiting, **values):
+    """After a second in which the ranks have waited so long."""
+    before = sample(0, *[values] * len(waiting))
+    after = sample(1, *[{**values, "exposed_ns": int(share * 1e9)} for share in waiting])
+    return [row.mark for row in top.rows_between(before, after)]
+
+
+def test_rates_are_differences_by_time():
+    then = {
+        "operations": 100,
+        "bytes": 10**6,
+        "locked_steps": 5,
+        "lock_state": 2,
+        "exposed_ns": 10**9,
+        "submitted": 100,
+    }
+    now = {**then, "operations": 300, "bytes": 5 * 10**6, "locked_steps": 25, "exposed_ns": 2 * 10**9, "submitted": 301}
+    first, second = top.rows_between(sample(0, then, then), sample(2, now, {**now, "submitted": 298}))
+    assert (first.operations, first.megabytes, first.steps, first.waiting) == (100, 2, 10, 0.5)
+    assert (first.lock, first.behind, second.behind) == ("locked", 0, 3)
+
+
+def test_without_a_lock_there_are_no_steps():
+    row, *_ = top.rows_between(sample(0, {}), sample(1, {}))
+    assert row.steps is None
+    assert top.table([row]).splitlines()[1].split() == ["0", "h0", "-", "0", "0.0", "0", "-", "0", "0"]
+
+
+def test_who_began_anew_has_no_negative_rates():
+    row, *_ = top.rows_between(sample(0, {"operations": 500}), sample(1, {"operations": 3}))
+    assert row.operations == 0
+
+
+@pytest.mark.parametrize(
+    "waiting, stragglers",
+    [
+        ((0.9, 0.02, 0.9, 0.88), [1]),
+        ((0.9, 0.05), [1]),
+        ((0.5, 0.4, 0.45), []),
+        ((0.05, 0.0, 0.06), []),  # nobody waits much
+        ((0.9, 0.1, 0.1, 0.9, 0.9), [1, 2]),
+        ((0.9,), []),
+    ],
+)
+def test_the_rank_that_the_others_wait_for_waits_least(waiting, stragglers):
+    found = [number for number, mark in enumerate(marks(*waiting)) if mark.startswith("<-")]
+    assert found == stragglers
+
+
+def test_a_wait_that_does_not_end_counts():
+    hanging = {"in_flight": 1, "since_progress_ns": 5 * 10**9, "stalled": 1}
+    first, second = top.rows_between(sample(0, hanging, {}), sample(1, hanging, {"since_progress_ns": 5 * 10**9}))
+    assert (first.waiting, first.mark) == (1.0, "stalled")
+    assert second.mark.startswith("<-")
+
+
+def test_what_keeps_a_rank_from_waiting_is_named_first():
+    assert marks(0, 0, stopped=1) == ["stopped"] * 2
+    assert marks(0, 0, pid=0) == ["not in init yet"] * 2
+
+
+def test_a_rank_that_does_not_answer_has_no_numbers():
+    silent = {name: "-" for name in NAMES if name not in ("rank", "host")}
+    rows = top.rows_between(sample(0, {}, {}), sample(1, {}, silent))
+    assert [row.mark for row in rows] == ["", "no answer"]
