@@ -148,10 +148,16 @@ def test_the_programs_arguments_are_left_alone(run):
 
 
 def test_ranks_get_signals_descriptors_and_limits_as_hvdrun_found_them(run):
+    # But for the two of the flight recorder.
     code = """
 import os, resource, signal
+
+def is_of_hvdrun(fd):  # or gone: that of the listing itself
+    path = "/proc/self/fd/" + fd
+    return not os.path.lexists(path) or os.readlink(path).startswith("/memfd:hvd-")
+
 print(resource.getrlimit(resource.RLIMIT_NOFILE)[0], signal.pthread_sigmask(signal.SIG_BLOCK, []),
-      sorted(int(fd) for fd in os.listdir("/proc/self/fd"))[:-1],
+      sorted(int(fd) for fd in os.listdir("/proc/self/fd") if not is_of_hvdrun(fd)),
       [line for line in open("/proc/self/status") if line.startswith(("SigBlk", "SigIgn"))])
 """
     outside = subprocess.run(python(code), capture_output=True, text=True, stdin=subprocess.DEVNULL, check=True)
@@ -661,7 +667,7 @@ def test_waiting_costs_no_cpu_time(start):
     time.sleep(1)
     after = cpu_ticks_and_switches()
     assert after[0] - before[0] <= 1
-    assert after[1] == before[1], "hvdrun woke up though nothing happened"
+    assert after[1] - before[1] <= 2, "hvdrun wakes up more often than to look for stalls once a second"
 
 
 # ---- mpirun's options

@@ -1,0 +1,201 @@
+"""Who keeps the others waiting: said by hvdrun of a job that stalls, fails or takes too long; asked by hvd stacks; and
+what hvd top shows of one that runs."""
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+TIMEOUT = 90
+
+# argv: what rank 1 does after ten operations.
+SCRIPT = """
+import os, sys, time
+import torch, hvd.torch as hvd
+
+def load_batch():
+    what = sys.argv[1]
+    if what == "exit":
+        time.sleep(0.3)
+        os._exit(3)
+    time.sleep(float(what))
+
+hvd.init()
+x = torch.ones(4)
+for step in range(10):
+    hvd.allreduce(x, name="gradient")
+print("ready", flush=True)
+if hvd.rank() == 1:
+    load_batch()
+hvd.allreduce(x, name="last")
+hvd.shutdown()
+"""
+
+# Rank 1 comes last to every operation.
+LOOP = """
+import time, torch, hvd.torch as hvd
+hvd.init()
+x = torch.ones(1000)
+for step in range(100000):
+    if hvd.rank() == 1:
+        time.sleep(0.005)
+    hvd.allreduce_(x, name="x")
+    if step == 100:
+        print("ready", flush=True)
+"""
+
+BEHIND = r"rank 1 \(host \S+\) has not submitted allreduce 'allreduce.last' \(operation 11 of set 0\), "
+BEHIND += r"for which rank 0 has waited \d+\.\d s"
+PLACE = r"; it is at script.py:\d+ in load_batch"
+
+
+@pytest.fixture(scope="module")
+def hvdrun():
+    pytest.importorskip("hvd.torch")
+    path = os.environ.get("HVDRUN") or shutil.which("hvdrun")
+    assert path, "hvdrun is neither on the PATH nor named by the variable HVDRUN"
+    return path
+
+
+@pytest.fixture
+def start(hvdrun, tmp_path):
+    """Starts a job of two ranks that have come as far as "ready"; what there still is after the test is ended."""
+    started = []
+
+    def start_and_return(script, *arguments, options=("-np", 2), before=(), **variables):
+        file = tmp_path / "script.py"
+        file.write_text(script)
+        words = [*before, hvdrun, *options, sys.executable, "-u", file, *arguments]
+        process = subprocess.Popen(
+            [str(word) for word in words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **variables},
+        )
+        started.append(process)
+        assert [process.stdout.readline() for _ in range(2)] == ["ready\n"] * 2
+        return process
+
+    yield start_and_return
+    for process in started:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=20)
+        process.kill()
+        process.communicate()
+
+
+def ask(*arguments):
+    command = [sys.executable, "-m", "hvd", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
+
+
+def sockets_of(pid):
+    with open("/proc/net/unix") as file:
+        return [line for line in file if line.rstrip().endswith(f"@hvd-job-{os.geteuid()}-{pid}")]
+
+
+def test_a_stall_is_told_once_with_the_line_of_the_script(start):
+    process = start(SCRIPT, 6, HVD_STALL_CHECK_TIME_SECONDS="1")
+    _, errors = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 0, errors
+    assert len(re.findall(f"hvdrun: the job is stalled: {BEHIND}{PLACE}\n", errors)) == 1, errors
+    assert errors.count("hvdrun:") == 1, errors
+
+
+def test_a_failure_is_told_with_what_the_others_waited_for(start):
+    _, errors = start(SCRIPT, "exit").communicate(timeout=TIMEOUT)
+    assert "hvdrun: rank 1 failed first: exit code 3" in errors
+    assert re.search(f"\nhvdrun: the others: .*\nhvdrun: at that moment: {BEHIND}\n", errors), errors
+
+
+def test_a_job_that_takes_too_long_is_told_with_the_line_of_the_script(start):
+    process = start(SCRIPT, 600, options=("-np", 2, "--timeout", 12))
+    _, errors = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 124
+    assert re.search(f"hvdrun: at that moment: {BEHIND}{PLACE}\n", errors), errors
+
+
+def test_where_nobody_is_behind_nothing_is_said_of_it(hvdrun):
+    done = subprocess.run([hvdrun, "-np", "2", "sh", "-c", "exit $HVD_RANK"], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "at that moment" not in done.stderr
+
+
+def test_stacks_of_a_running_job(start):
+    process = start(SCRIPT, 600)
+    time.sleep(0.5)
+    done = ask("stacks", process.pid)
+    assert done.returncode == 0, done.stderr
+    first, second = done.stdout.split("\nrank 1 (")
+    assert "allreduce 'allreduce.last'" in first and "in <module>" in first
+    assert re.match(r"host \S+\): pid \d+, at script.py:\d+ in load_batch, 10 operations so far", second)
+    assert 'script.py", line' in second and "in load_batch" in second
+
+
+def test_a_stopped_rank_is_waited_for_no_longer_than_half_a_second(start):
+    process = start(LOOP)
+    pid = int(re.search(r"rank 1 .*?pid (\d+)", ask("stacks", process.pid).stdout)[1])
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(0.5)
+    done = ask("stacks", process.pid)
+    os.kill(pid, signal.SIGCONT)
+    assert re.search(r"rank 1 \(host \S+\): pid \d+, stopped", done.stdout), done.stdout
+
+
+def test_top_shows_rates_and_the_straggler(start):
+    process = start(LOOP)
+    done = ask("top", "--once", process.pid)
+    assert done.returncode == 0, done.stderr
+    title, _, headings, *rows = done.stdout.splitlines()
+    assert title.startswith(f"job of hvdrun {process.pid}, 2 ranks")
+    assert headings.split()[:2] == ["rank", "host"]
+    first, second = (row.split(None, 9) for row in rows)
+    assert 20 < float(first[2]) < 250 and 20 < float(first[3]) < 250  # steps, operations
+    assert float(first[5]) > 50 > float(second[5])  # shares of waiting
+    assert first[6] == "locked"
+    assert second[9].startswith("<-") and len(first) == 9
+
+
+def test_top_goes_on_until_the_job_ends_and_then_says_so(start):
+    process = start(LOOP)
+    top = subprocess.Popen(
+        [sys.executable, "-m", "hvd", "top", str(process.pid)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    seen = 0
+    while seen < 2:
+        seen += top.stdout.readline().startswith("job of")
+    assert len(sockets_of(process.pid)) > 0
+    process.terminate()
+    process.wait(timeout=TIMEOUT)
+    _, errors = top.communicate(timeout=TIMEOUT)
+    assert top.returncode == 1
+    assert errors.startswith("hvd top: ")
+    assert sockets_of(process.pid) == []
+
+
+def test_a_job_that_is_not_there_is_an_error():
+    done = ask("stacks", 1)
+    assert done.returncode == 1
+    assert done.stderr.startswith("hvd stacks: no hvdrun with process number 1")
+
+
+def test_over_two_hosts(start, lab):
+    options = ["-np", 2, "-H", "h1:1,h2:1", "--rsh", f"{lab} on"]
+    process = start(SCRIPT, 6, options=options, before=[lab, 2, "none"], HVD_STALL_CHECK_TIME_SECONDS="1")
+    _, errors = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 0, errors
+    expected = BEHIND.replace(r"\S+", "h2")
+    assert len(re.findall(f"hvdrun: the job is stalled: {expected}{PLACE}\n", errors)) == 1, errors
