@@ -9,18 +9,13 @@
 #include <csignal>
 #include <cstdint>
 #include <cstring>
-#include <system_error>
 #include <tuple>
 #include <utility>
 
-#include "core/base/error.h"
+#include "launcher/throw_errno.h"
 
 namespace hvd::launcher {
 namespace {
-
-[[noreturn]] void throw_errno(const std::string& what) {
-  throw Internal(what + ": " + std::generic_category().message(errno));
-}
 
 std::vector<char*> pointers(const std::vector<std::string>& strings) {
   std::vector<char*> result;

@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <system_error>
 #include <utility>
 #include <vector>
 
-#include "core/base/error.h"
+#include "launcher/throw_errno.h"
 
 namespace hvd::launcher {
 namespace {
@@ -21,13 +20,13 @@ int timeout_ms(std::optional<Deadline> deadline) {
 }  // namespace
 
 EventLoop::EventLoop() : epoll_(epoll_create1(EPOLL_CLOEXEC)) {
-  if (!epoll_) throw Internal("epoll_create1: " + std::generic_category().message(errno));
+  if (!epoll_) throw_errno("epoll_create1");
 }
 
 void EventLoop::watch(int fd, std::uint32_t events, Callback callback) {
   epoll_event event{.events = events, .data = {.fd = fd}};
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
-    throw Internal("epoll_ctl: " + std::generic_category().message(errno));
+    throw_errno("epoll_ctl");
   }
   callbacks_[fd] = std::make_shared<const Callback>(std::move(callback));
 }

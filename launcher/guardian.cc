@@ -17,12 +17,11 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
-#include <system_error>
 #include <vector>
 
-#include "core/base/error.h"
 #include "launcher/guardian_vigil.h"
 #include "launcher/marked_processes.h"
+#include "launcher/throw_errno.h"
 
 namespace hvd::launcher {
 namespace {
@@ -127,7 +126,7 @@ void keep_guard(int socket, int hvdrun, pid_t hvdrun_pid) {
 Guardian::Guardian() {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
-    throw Internal("cannot make a pair of sockets: " + std::generic_category().message(errno));
+    throw_errno("cannot make a pair of sockets");
   }
   socket_.reset(ends[0]);
   FileDescriptor other(ends[1]);
@@ -143,7 +142,7 @@ Guardian::Guardian() {
     while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
     }
   }
-  if (pid_ < 0) throw Internal("cannot start the guardian: " + std::generic_category().message(errno));
+  if (pid_ < 0) throw_errno("cannot start the guardian");
 }
 
 Guardian::~Guardian() { say({static_cast<char>(GuardianWord::dismiss)}); }

@@ -20,7 +20,7 @@ namespace hvd::launcher {
 
 class Guardian {
  public:
-  // Starts the process. In main, before any thread exists and before this process becomes a subreaper (JobProcesses).
+  // Starts the process: before any thread exists and before this process becomes a subreaper (JobProcesses).
   // Throws Internal.
   Guardian();
   // Dismisses it: nothing is killed.

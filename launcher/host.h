@@ -27,6 +27,9 @@ struct ProgramPlan {
   std::string working_directory;       // empty: hvdrun's own
 };
 
+// As a program gets it, but for the rank's place.
+Environment with_exports(const ProgramPlan& program);
+
 struct RankPlan {
   RankPlace place;
   std::size_t program = 0;     // in the host's list

@@ -7,10 +7,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <system_error>
 #include <utility>
 
-#include "core/base/error.h"
+#include "launcher/throw_errno.h"
 
 namespace hvd::launcher {
 namespace {
@@ -28,7 +27,7 @@ FileDescriptor listen_at(const std::string& name) {
   const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size());
   if (!door || bind(door.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
       listen(door.get(), kMostConnections) != 0) {
-    throw Internal(name + ": " + std::generic_category().message(errno));
+    throw_errno(name);
   }
   return door;
 }

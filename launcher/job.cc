@@ -69,7 +69,6 @@ int Job::run(JobHosts hosts) {
   host_has_ended_.resize(hosts_left_);
   open_streams();
   inquiries_ = std::make_unique<Inquiries>(loop_, hosts_.plans, hosts_.hosts);
-  for (HostPlan& host : hosts_.plans) host.verbose = plan_.verbose;
   loop_.watch(signals_.fd(), EPOLLIN, [this] { on_signals(); });
   for (std::size_t host = 0; host < hosts_.hosts.size(); ++host) hosts_.hosts[host]->start(hosts_.plans[host]);
   open_inquiry_socket();
@@ -128,8 +127,7 @@ std::unique_ptr<OutputStream> Job::open_stream(int rank, Stream stream) {
     options.file = open_output_file(output_path(plan_.output_directory, rank, plan_.size, name));
   }
   options.complain = [this](const std::string& line) { say(line); };
-  return std::make_unique<OutputStream>(stream == Stream::output ? *standard_output_ : error_sink(),
-                                        std::move(options));
+  return std::make_unique<OutputStream>(sink_of(stream), std::move(options));
 }
 
 LineSplitter::Tag Job::tag(int rank, const std::string& stream) const {
@@ -171,14 +169,14 @@ void Job::rank_wrote(int rank, Stream stream, std::string_view bytes) {
   OutputStream& target = *(stream == Stream::output || !source.errors ? source.output : source.errors);
   if (bytes.empty()) return target.close();
   target.feed(bytes);
-  const bool one_sink = stream == Stream::output || !standard_error_;
-  if ((one_sink ? *standard_output_ : *standard_error_).congested()) hold(one_sink ? Stream::output : stream, true);
+  if (sink_of(stream).congested()) hold(stream, true);
 }
 
 void Job::hold(Stream stream, bool on) {
   for (const auto& host : hosts_.hosts) {
-    host->hold(stream, on);
-    if (!standard_error_) host->hold(Stream::errors, on);  // both queue up for one sink
+    for (const Stream each : {Stream::output, Stream::errors}) {
+      if (&sink_of(each) == &sink_of(stream)) host->hold(each, on);
+    }
   }
 }
 

@@ -107,6 +107,7 @@ class Job : private HostListener {
   bool nothing_left() const { return hosts_left_ == 0; }
   bool output_is_read();
   bool abandons_output() const;
+  OutputSink& sink_of(Stream stream) { return stream == Stream::output ? *standard_output_ : error_sink(); }
   OutputSink& error_sink() { return standard_error_ ? *standard_error_ : *standard_output_; }
   std::string name_of(int rank) const;
 

@@ -1,6 +1,7 @@
 #include "launcher/job_layout.h"
 
 #include <algorithm>
+#include <set>
 
 #include "core/base/error.h"
 #include "launcher/allocation.h"
@@ -10,8 +11,7 @@
 namespace hvd::launcher {
 namespace {
 
-int number_of(JobLayout& layout, const HostSlots& host, const std::function<bool(const std::string&)>& is_here) {
-  const bool here = is_here(host.host);
+int number_of(JobLayout& layout, const HostSlots& host, bool here) {
   for (std::size_t i = 0; i < layout.hosts.size(); ++i) {
     if (layout.hosts[i].host == host.host || (here && layout.is_here[i])) return static_cast<int>(i);
   }
@@ -21,11 +21,15 @@ int number_of(JobLayout& layout, const HostSlots& host, const std::function<bool
 }
 
 void add_pool(JobLayout& layout, const std::vector<HostSlots>& hosts, const Surroundings& surroundings) {
-  std::vector<bool> own;
-  for (const HostSlots& host : hosts) own.push_back(surroundings.is_here(host.host));
+  std::vector<bool> own;  // asked once: the resolver may take its time
+  std::set<std::string> own_names;
+  for (const HostSlots& host : hosts) {
+    own.push_back(surroundings.is_here(host.host));
+    if (own.back()) own_names.insert(host.host);
+  }
   JobLayout::Pool pool;
   for (HostSlots& host : with_own_host_once(hosts, own)) {
-    pool.hosts.push_back(number_of(layout, host, surroundings.is_here));
+    pool.hosts.push_back(number_of(layout, host, own_names.contains(host.host)));
     pool.slots.push_back(std::move(host));
   }
   layout.pools.push_back(std::move(pool));
@@ -112,6 +116,7 @@ std::vector<HostPlan> plan_hosts(const JobLayout& layout, const CommandLine& lin
     plan.name = plan.meeting.hostname = host.host;
     plan.programs = programs;
     plan.merge_errors = line.merge_errors;
+    plan.verbose = line.verbose;
   }
   const std::vector<PlacedRank> placed = place_ranks(wanted, pools, names, line.binding, line.oversubscribe);
   if (line.input_rank && *line.input_rank >= static_cast<int>(placed.size())) {

@@ -23,10 +23,7 @@ rlimit raise_open_files() {
 }
 
 Environment environment_of(const HostPlan& plan, const RankPlan& rank, const RankMemory* memory) {
-  const ProgramPlan& program = plan.programs[rank.program];
-  Environment environment = program.environment;
-  for (const auto& [name, value] : program.exports) environment[name] = value;
-  environment = environment_of_rank(std::move(environment), rank.place, plan.meeting);
+  Environment environment = environment_of_rank(with_exports(plan.programs[rank.program]), rank.place, plan.meeting);
   if (!rank.visible_gpus.empty()) environment["CUDA_VISIBLE_DEVICES"] = rank.visible_gpus;
   environment.erase("HVD_FLIGHT_RECORDER");  // hvdrun's own, if it is itself started by an hvdrun
   environment.erase("HVD_FLIGHT_STACKS");

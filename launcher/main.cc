@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -18,12 +17,11 @@
 #include "core/net/own_addresses.h"
 #include "launcher/agents/run_on_hosts.h"
 #include "launcher/command_line.h"
-#include "launcher/cpus.h"
-#include "launcher/gpus.h"
 #include "launcher/guardian.h"
 #include "launcher/hosts.h"
 #include "launcher/job_environment.h"
 #include "launcher/job_layout.h"
+#include "launcher/own_facts.h"
 #include "launcher/plan_text.h"
 #include "launcher/program.h"
 #include "launcher/resolve_host.h"
@@ -48,12 +46,6 @@ void open_standard_descriptors() {
       return;
     }
   }
-}
-
-std::string own_hostname() {
-  char name[256] = "localhost";
-  gethostname(name, sizeof name - 1);
-  return name;
 }
 
 std::string read_file(const std::string& path) {
@@ -131,15 +123,6 @@ JobPlan make_plan(const CommandLine& line) {
   return plan;
 }
 
-HostFacts own_facts(const std::string& hostname) {
-  HostFacts facts;
-  facts.hostname = hostname;
-  facts.resources.cpus = read_cpus(allowed_cpu_numbers());
-  if (const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES")) facts.visible_gpus = visible;
-  facts.resources.gpus = count_gpus(facts.visible_gpus);
-  return facts;
-}
-
 JobLayout find_layout(const CommandLine& line, const Environment& environment, const std::string& hostname) {
   OwnNames own{.hostname = hostname, .addresses = {}};
   for (const OwnAddress& entry : own_addresses()) own.addresses.push_back(entry.address);
@@ -155,13 +138,14 @@ std::vector<ProgramPlan> make_programs(const CommandLine& line, bool runs_here) 
   return programs;
 }
 
-int run_on_this_machine(const CommandLine& line, const JobLayout& layout, const HostFacts& facts, SignalSource& signals,
-                        Guardian& guardian) {
+int run_on_this_machine(const CommandLine& line, const JobLayout& layout, SignalSource& signals) {
+  const HostFacts facts = own_facts();
   HostPlan host = plan_hosts(layout, line, {facts}, make_programs(line, true)).front();
   JobPlan plan = make_plan(line);
   plan.size = static_cast<int>(host.ranks.size());
   host.name = host.meeting.hostname = facts.hostname;
   host.meeting.job_key_hex = JobKey::random().to_hex();
+  Guardian guardian;
   guardian.guard("HVD_JOB_KEY=" + host.meeting.job_key_hex, std::nullopt);
   for (std::size_t program = 0; program < host.programs.size() && line.verbose; ++program) {
     const auto ranks = std::count_if(host.ranks.begin(), host.ranks.end(),
@@ -186,8 +170,8 @@ std::vector<std::string> start_commands(const JobLayout& layout, StartedBy by, c
 }
 
 // Hosts are asked nothing: what they have not told is taken to be as here.
-int print_plan(const CommandLine& line, const JobLayout& layout, const HostFacts& facts,
-               const std::vector<std::string>& commands) {
+int print_plan(const CommandLine& line, const JobLayout& layout, const std::vector<std::string>& commands) {
+  const HostFacts facts = own_facts();
   PlannedJob job{.hosts_from = layout.hosts_from, .programs = {}, .hosts = {}};
   for (const ProgramLine& program : line.programs) job.programs.push_back(program.command);
   const std::vector<HostFacts> all(layout.hosts.size(), facts);
@@ -232,8 +216,7 @@ int run_with_agents(const CommandLine& line, const JobLayout& layout, const std:
 }
 
 int run(const std::vector<std::string>& arguments, SignalSource& signals) {
-  Guardian guardian;
-  if (arguments.size() == 1 && arguments.front() == "agent") return run_agent(signals, guardian);
+  if (arguments.size() == 1 && arguments.front() == "agent") return run_agent(signals);
   const CommandLine line = parse_command_line(arguments);
   if (line.information) {
     std::fputs(line.information->c_str(), stdout);
@@ -241,16 +224,14 @@ int run(const std::vector<std::string>& arguments, SignalSource& signals) {
   }
   if (line.check_build) return run_doctor(signals);
   if (line.started_by == StartedBy::mpirun) return run_mpirun(line, signals);
-  const std::string hostname = own_hostname();
   const Environment environment = parse_environment(environ);
-  const JobLayout layout = find_layout(line, environment, hostname);
+  const JobLayout layout = find_layout(line, environment, own_hostname());
   const RemoteShell shell = with_parameters_of_open_mpi(line.remote_shell, line.mca, environment);
   const StartedBy by = choose_start(line.started_by, shell, layout.all_here(), layout.by_slurm);
-  const HostFacts facts = own_facts(hostname);
   std::vector<std::string> commands;
   if (by != StartedBy::local) commands = start_commands(layout, by, shell);
-  if (line.dry_run) return print_plan(line, layout, facts, commands);
-  if (by == StartedBy::local) return run_on_this_machine(line, layout, facts, signals, guardian);
+  if (line.dry_run) return print_plan(line, layout, commands);
+  if (by == StartedBy::local) return run_on_this_machine(line, layout, signals);
   return run_with_agents(line, layout, commands, signals);
 }
 

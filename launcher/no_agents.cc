@@ -10,6 +10,6 @@ int run_on_hosts(JobPlan, HostsToUse, SignalSource&) {
       "libgrpc++-dev and protobuf-compiler-grpc), and then hvd anew; or start the job with --launcher mpi");
 }
 
-int run_agent(SignalSource&, Guardian&) { throw Unsupported("this hvdrun was built without gRPC, and has no agents"); }
+int run_agent(SignalSource&) { throw Unsupported("this hvdrun was built without gRPC, and has no agents"); }
 
 }  // namespace hvd::launcher

@@ -5,21 +5,20 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <system_error>
 
-#include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/net/authentication.h"
 #include "core/rendezvous/store_origin.h"
 #include "core/rendezvous/store_sessions.h"
 #include "launcher/local_host.h"
+#include "launcher/throw_errno.h"
 
 namespace hvd::launcher {
 namespace {
 
 FileDescriptor own_input() {
   FileDescriptor twin(fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0));
-  if (!twin) throw Internal("cannot pass standard input on: " + std::generic_category().message(errno));
+  if (!twin) throw_errno("cannot pass standard input on");
   return twin;
 }
 

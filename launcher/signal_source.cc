@@ -4,9 +4,8 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <system_error>
 
-#include "core/base/error.h"
+#include "launcher/throw_errno.h"
 
 namespace hvd::launcher {
 namespace {
@@ -37,7 +36,7 @@ SignalSource::SignalSource() {
   }
   sigprocmask(SIG_BLOCK, &mask, &original_mask_);
   fd_.reset(signalfd(-1, &mask, SFD_NONBLOCK | SFD_CLOEXEC));
-  if (!fd_) throw Internal("signalfd: " + std::generic_category().message(errno));
+  if (!fd_) throw_errno("signalfd");
 }
 
 std::vector<int> SignalSource::take() {

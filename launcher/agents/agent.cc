@@ -33,8 +33,7 @@ HostPlan complete(HostPlan plan) {
   const Environment own = parse_environment(environ);
   for (ProgramPlan& program : plan.programs) {
     program.environment = environment_on_host(program.environment, own);
-    Environment whole = program.environment;
-    for (const auto& [name, value] : program.exports) whole[name] = value;
+    const Environment whole = with_exports(program);
     const auto path = whole.find("PATH");
     program.file = find_program_from(program.working_directory, program.arguments.front(),
                                      path == whole.end() ? "" : path->second);

@@ -6,17 +6,12 @@
 
 #include <cerrno>
 #include <csignal>
-#include <system_error>
 
-#include "core/base/error.h"
 #include "launcher/job_environment.h"
+#include "launcher/throw_errno.h"
 
 namespace hvd::launcher {
 namespace {
-
-[[noreturn]] void throw_errno(const std::string& what) {
-  throw Internal(what + ": " + std::generic_category().message(errno));
-}
 
 // Memory that reads like a file: whoever reads it slowly keeps nobody waiting.
 FileDescriptor make_input(const std::string& bytes) {

@@ -2,31 +2,25 @@
 
 #include <unistd.h>
 
-#include <cstdlib>
-#include <optional>
-#include <string>
-
-#include "launcher/cpus.h"
-#include "launcher/gpus.h"
+#include "launcher/own_facts.h"
 
 namespace hvd::launcher {
+
 proto::Hello own_hello() {
+  const HostFacts facts = own_facts();
   proto::Hello hello;
   hello.set_version(HVD_VERSION);
-  char name[256] = "localhost";
-  gethostname(name, sizeof name - 1);
-  hello.set_hostname(name);
+  hello.set_hostname(facts.hostname);
   hello.set_pid(getpid());
-  for (const Cpu& cpu : read_cpus(allowed_cpu_numbers())) {
+  for (const Cpu& cpu : facts.resources.cpus) {
     proto::Cpu& entry = *hello.add_cpus();
     entry.set_number(cpu.number);
     entry.set_core(cpu.core);
     entry.set_numa(cpu.numa);
     entry.set_socket(cpu.socket);
   }
-  const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
-  if (visible != nullptr) hello.set_visible_gpus(visible);
-  hello.set_gpus(count_gpus(visible == nullptr ? std::nullopt : std::optional<std::string>(visible)));
+  if (facts.visible_gpus) hello.set_visible_gpus(*facts.visible_gpus);
+  hello.set_gpus(facts.resources.gpus);
   return hello;
 }
 

@@ -17,6 +17,7 @@
 #include "launcher/agents/agent_tree.h"
 #include "launcher/agents/bootstrap.h"
 #include "launcher/agents/find_parent.h"
+#include "launcher/guardian.h"
 
 namespace hvd::launcher {
 namespace {
@@ -254,7 +255,8 @@ int run_on_hosts(JobPlan plan, HostsToUse hosts, SignalSource& signals) {
   return Driver(std::move(hosts), signals).run(std::move(plan));
 }
 
-int run_agent(SignalSource& signals, Guardian& guardian) {
+int run_agent(SignalSource& signals) {
+  Guardian guardian;
   proto::Bootstrap bootstrap = read_bootstrap(STDIN_FILENO, deadline_after(kBootstrapTime));
   const char* const node = std::getenv("SLURMD_NODENAME");
   for (const proto::Node& entry : bootstrap.nodes()) {

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "core/base/clock.h"
-#include "launcher/guardian.h"
 #include "launcher/job.h"
 #include "launcher/job_layout.h"
 
@@ -30,6 +29,6 @@ struct HostsToUse {
 int run_on_hosts(JobPlan plan, HostsToUse hosts, SignalSource& signals);
 
 // `hvdrun agent`: does what is on its standard input. Returns its exit code.
-int run_agent(SignalSource& signals, Guardian& guardian);
+int run_agent(SignalSource& signals);
 
 }  // namespace hvd::launcher
