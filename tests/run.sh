@@ -68,7 +68,7 @@ unit_tests() {
   local code=0
   "${@:2}" ctest --test-dir "build/$1" -j "$(nproc)" --output-on-failure --no-tests=error --output-junit "$junit" \
     --repeat until-pass:2 ${left_out:+-E "$left_out"} || code=$?
-  if grep -E 'ERROR: (Address|Leak)Sanitizer|WARNING: ThreadSanitizer|: runtime error: ' "$log"; then return 1; fi
+  if grep -Eq 'ERROR: (Address|Leak)Sanitizer|WARNING: ThreadSanitizer|: runtime error: ' "$log"; then return 1; fi
   return "$code"
 }
 

@@ -105,8 +105,8 @@ TEST_CASE("all collectives are done on the GPU, with counts in the host's memory
 TEST_CASE("hvd's thread does not wait for the GPU") {
   const FakeGpu gpu;
   const GpuJob job(gpu);
-  FakeGpu::Stream compute(gpu, GpuJob::kDevice);
   std::atomic<bool> may_go{false};
+  FakeGpu::Stream compute(gpu, GpuJob::kDevice);
   compute.put([&] {
     while (!may_go) std::this_thread::yield();
   });

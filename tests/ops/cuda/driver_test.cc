@@ -54,9 +54,9 @@ TEST_CASE("a thread gets back the context that it had") {
 
 TEST_CASE("an event happens when its stream has come so far, and holds another stream up until then") {
   const FakeGpu gpu;
+  std::atomic<bool> may_go{false}, over{false};
   CudaDevices devices(fake());
   FakeGpu::Stream first(gpu, 2), second(gpu, 2);
-  std::atomic<bool> may_go{false}, over{false};
   first.put([&] {
     while (!may_go) std::this_thread::yield();
   });
@@ -73,9 +73,9 @@ TEST_CASE("an event happens when its stream has come so far, and holds another s
 
 TEST_CASE("an event behind all streams happens when the last of them has come so far") {
   const FakeGpu gpu;
+  std::atomic<int> may_go{0};  // outlives the streams, which end what is in them
   CudaDevices devices(fake());
   FakeGpu::Stream first(gpu, 2), second(gpu, 2), elsewhere(gpu, 3);
-  std::atomic<int> may_go{0};
   const auto hold = [&](FakeGpu::Stream& stream, int until) {
     stream.put([&may_go, until] {
       while (may_go < until) std::this_thread::yield();

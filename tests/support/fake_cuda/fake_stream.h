@@ -65,11 +65,12 @@ class FakeStream {
     for (;;) {
       changed_.wait(lock, [this] { return ended_ || !tasks_.empty(); });
       if (tasks_.empty()) return;
+      const std::function<void()>& task = tasks_.front();  // what others put behind it leaves it where it is
       lock.unlock();
       if (longest_ > 0) {
         std::this_thread::sleep_for(std::chrono::microseconds(random_() % static_cast<unsigned>(longest_ + 1)));
       }
-      tasks_.front()();  // only this thread takes from the front, and a deque's elements stay where they are
+      task();
       lock.lock();
       tasks_.pop_front();
       changed_.notify_all();

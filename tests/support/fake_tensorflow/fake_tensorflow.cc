@@ -50,10 +50,11 @@ std::string argument_at(const std::vector<std::string>& arguments, int i) {
   return name_in(arguments.at(std::min(static_cast<std::size_t>(i), arguments.size() - 1)));
 }
 
+// The outputs of a kernel that has failed are nobody's to read: a GPU may still write there.
 void end(tf::OpKernelContext& context) {
   for (const auto& output : context.outputs) {
     auto& read = context.read.emplace_back();
-    if (!output || output->elements() == 0) continue;
+    if (context.code != tf::Code::ok || !output || output->elements() == 0) continue;
     read.resize(output->elements() * bytes_of_element(output->type));
     std::memcpy(read.data(), output->buffer->data, read.size());
   }
