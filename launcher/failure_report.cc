@@ -56,6 +56,14 @@ std::string list_ranks(const std::vector<int>& ranks) {
   return text;
 }
 
+std::string rank_failure(int rank, const std::string& host, const ExitStatus& status) {
+  return "rank " + std::to_string(rank) + (host.empty() ? "" : " on " + host) + " has failed: " + how_it_ended(status);
+}
+
+std::string host_loss(const LostHost& host) {
+  return "host " + host.name + " (" + list_ranks(host.ranks) + ") is lost: " + host.cause;
+}
+
 std::string failure_report(const Failure& failure, const std::vector<std::optional<RankEnd>>& ends) {
   char age[32];
   std::snprintf(age, sizeof age, "%.1f", seconds(failure.age));
@@ -78,7 +86,7 @@ std::string lost_host_report(const std::vector<LostHost>& lost, const std::vecto
   std::string text;
   std::vector<int> named;
   for (const LostHost& host : lost) {
-    text += "hvdrun: host " + host.name + " (" + list_ranks(host.ranks) + ") is lost: " + host.cause + "\n";
+    text += "hvdrun: " + host_loss(host) + "\n";
     named.insert(named.end(), host.ranks.begin(), host.ranks.end());
   }
   const std::string others = fates(ends, named);

@@ -185,7 +185,7 @@ void Job::rank_ended(int rank, ExitStatus status) {
   rank_at(rank).age = now - start_;
   if (input_) input_->forget(rank);
   end_.rank_ended(rank, status, now);
-  if (end_.first_failed()) look_into_failure();
+  if (end_.first_failed()) look_into_failure(rank_failure(rank, host_of(rank), status));
   if (!plan_.verbose) return;
   say(name_of(rank) +
       " has ended: " + (status.by_signal ? signal_name(status.value) : "exit code " + std::to_string(status.value)));
@@ -205,11 +205,11 @@ void Job::host_lost(int host, const std::string& cause) {
     ranks.push_back(rank);
     close_streams(rank_at(rank));
   }
-  end_.host_lost({.name = hosts_.plans[static_cast<std::size_t>(host)].name, .ranks = ranks, .cause = cause},
-                 Clock::now());
+  const LostHost lost{.name = hosts_.plans[static_cast<std::size_t>(host)].name, .ranks = ranks, .cause = cause};
+  end_.host_lost(lost, Clock::now());
   inquiries_->host_lost(host);
   stalled_hosts_.erase(host);
-  look_into_failure();
+  look_into_failure(host_loss(lost));
   nothing_left(host);
 }
 
@@ -245,9 +245,10 @@ void Job::open_inquiry_socket() {
   }
 }
 
-void Job::look_into_failure() {
+void Job::look_into_failure(const std::string& cause) {
   if (at_failure_) return;
   at_failure_ = "";
+  hosts_.tell_store(cause);
   inquiries_->ask(
       false, [this](const std::vector<RankStanding>& ranks) { at_failure_ = who_is_behind(ranks, Duration::zero()); });
 }
@@ -328,7 +329,7 @@ Failure Job::failure_of(int rank) const {
   const Rank& failed = ranks_[static_cast<std::size_t>(rank)];
   const OutputStream& errors = *(failed.errors ? failed.errors : failed.output);
   return {.rank = rank,
-          .host = hosts_.hosts.size() > 1 ? hosts_.plans[static_cast<std::size_t>(failed.host)].name : "",
+          .host = host_of(rank),
           .pid = failed.pid,
           .age = failed.age,
           .stream = plan_.merge_errors ? "output" : "standard error",
@@ -354,9 +355,14 @@ bool Job::abandons_output() const {
 }
 
 std::string Job::name_of(int rank) const {
-  std::string name = "rank " + std::to_string(rank);
-  if (hosts_.hosts.size() < 2) return name;
-  return name + " on " + hosts_.plans[static_cast<std::size_t>(ranks_[static_cast<std::size_t>(rank)].host)].name;
+  const std::string host = host_of(rank);
+  return "rank " + std::to_string(rank) + (host.empty() ? "" : " on " + host);
+}
+
+// Empty: there is only one.
+std::string Job::host_of(int rank) const {
+  if (hosts_.hosts.size() < 2) return "";
+  return hosts_.plans[static_cast<std::size_t>(ranks_[static_cast<std::size_t>(rank)].host)].name;
 }
 
 void Job::say(const std::string& line) { error_sink().append("hvdrun: " + line + "\n"); }

@@ -42,9 +42,10 @@ struct JobPlan {
 // Where the ranks of a job run.
 struct JobHosts {
   std::vector<HostPlan> plans;
-  std::vector<std::unique_ptr<Host>> hosts;  // as many
-  std::function<void()> collect_children;    // after SIGCHLD
-  std::function<void(bool on)> pause;        // before hvdrun stops itself (Ctrl-Z), and when it goes on
+  std::vector<std::unique_ptr<Host>> hosts;                  // as many
+  std::function<void()> collect_children;                    // after SIGCHLD
+  std::function<void(bool on)> pause;                        // before hvdrun stops itself (Ctrl-Z), and when it goes on
+  std::function<void(const std::string& cause)> tell_store;  // why the job has failed, for ranks that meet just now
 };
 
 class Job : private HostListener {
@@ -96,8 +97,8 @@ class Job : private HostListener {
   void on_signal(int signal);
   void send_due_signal();
   void open_inquiry_socket();
-  // What all were doing when the job failed; of several failures the first counts.
-  void look_into_failure();
+  // Says so in the store, and asks what all were doing then; of several failures the first counts.
+  void look_into_failure(const std::string& cause);
   void look_into_timeout();
   void report();
   Failure failure_of(int rank) const;
@@ -110,6 +111,7 @@ class Job : private HostListener {
   OutputSink& sink_of(Stream stream) { return stream == Stream::output ? *standard_output_ : error_sink(); }
   OutputSink& error_sink() { return standard_error_ ? *standard_error_ : *standard_output_; }
   std::string name_of(int rank) const;
+  std::string host_of(int rank) const;
 
   const JobPlan plan_;
   EventLoop& loop_;

@@ -8,6 +8,7 @@
 
 #include "core/base/log.h"
 #include "core/net/authentication.h"
+#include "core/rendezvous/job_failure.h"
 #include "core/rendezvous/store_origin.h"
 #include "core/rendezvous/store_sessions.h"
 #include "launcher/local_host.h"
@@ -44,6 +45,7 @@ int run_here(JobPlan plan, HostPlan host, SignalSource& signals) {
   hosts.hosts.push_back(std::move(here));
   hosts.collect_children = [&] { local.collect([](pid_t, ExitStatus) {}); };
   hosts.pause = [](bool) {};
+  hosts.tell_store = [&](const std::string& cause) { set_job_failure(store, cause); };
   return job.run(std::move(hosts));
 }
 

@@ -4,21 +4,28 @@
 
 #include "core/base/error.h"
 #include "core/rendezvous/host_identity.h"
+#include "core/rendezvous/job_failure.h"
 #include "core/rendezvous/launch_environment.h"
 #include "core/rendezvous/memory_store.h"
 #include "core/rendezvous/prefix_store.h"
 #include "core/rendezvous/tcp_store.h"
+#include "core/rendezvous/watchful_store.h"
 #include "ops/registry.h"
 
 namespace hvd {
 
 namespace {
 
+// How long the store may take to say that the job has not failed; and how long, where it seems to have, that it has.
+constexpr Duration kAnswerPatience = std::chrono::milliseconds(20);
+constexpr Duration kVerdictPatience = std::chrono::milliseconds(300);
+
 // A runtime, and what it needs: destroyed in the opposite order.
 struct Job {
   std::unique_ptr<Log> log;  // the store server's
   std::unique_ptr<StoreServer> server;
   std::unique_ptr<Store> store;
+  std::unique_ptr<Store> watchful_store;
   std::unique_ptr<Store> epoch_store;
   std::unique_ptr<Runtime> runtime;
 };
@@ -125,8 +132,17 @@ std::shared_ptr<Runtime> start_together(const Config& config, const Launch& laun
   const int in_store = launch.launcher == Launcher::hvdrun ? epoch : 0;
   job->server = std::move(place.server);
   job->store = std::move(place.store);
-  job->epoch_store = std::make_unique<PrefixStore>(*job->store, "epoch/" + std::to_string(in_store) + "/");
-  job->runtime = make_runtime(config, *job->epoch_store, place.key, own_host);
+  Store& store = *job->store;
+  job->watchful_store =
+      std::make_unique<WatchfulStore>(store, [&store] { check_job_failure(store, deadline_after(kAnswerPatience)); });
+  job->epoch_store = std::make_unique<PrefixStore>(*job->watchful_store, "epoch/" + std::to_string(in_store) + "/");
+  try {
+    job->runtime = make_runtime(config, *job->epoch_store, place.key, own_host);
+  } catch (const Error& error) {
+    // Who is lost may have left because of another rank, whose end the launcher has seen.
+    if (error.code() == StatusCode::peer_lost) check_job_failure(store, deadline_after(kVerdictPatience));
+    throw;
+  }
   check_promise(launch, config, job->runtime->topology());
   return runtime_of(job);
 }

@@ -4,10 +4,11 @@
 
 namespace hvd {
 
-bool AbortFlag::raise(Status reason) {
+bool AbortFlag::raise(Status reason, const Tell& tell) {
   std::lock_guard lock(mutex_);
   if (raised_.load(std::memory_order_relaxed)) return false;
   reason_ = std::move(reason);
+  if (tell) tell(reason_);
   raised_.store(true, std::memory_order_release);
   for (const auto& [id, listener] : listeners_) listener();
   return true;

@@ -20,8 +20,10 @@ inline constexpr Duration kAbortPollInterval = std::chrono::milliseconds(50);
 
 class AbortFlag {
  public:
-  // The first reason wins; returns whether this call was the first. Any thread.
-  bool raise(Status reason);
+  // The first reason wins; returns whether this call was the first. `tell` gets the reason before anybody can see the
+  // flag: what then ends this process does not keep it from the other ranks. It must not block. Any thread.
+  using Tell = std::function<void(const Status& reason)>;
+  bool raise(Status reason, const Tell& tell = {});
 
   // Has `listener` called when the flag is raised, by whoever raises it, or at once if it is raised already; not after
   // remove_listener() has returned. Listeners only wake somebody. Any thread.

@@ -519,12 +519,8 @@ Status Engine::verdict(const Status& own) {
       parts_.channel.wait(parts_.channel.heard(), deadline, nullptr);
     }
   }
-  if (parts_.abort.raise(own)) {
-    const std::string finder = parts_.topology.describe(parts_.topology.rank);
-    const bool names_the_culprit = own.code() == StatusCode::peer_lost;
-    parts_.channel.broadcast_abort(
-        names_the_culprit ? own : Status(StatusCode::aborted, finder + " has given up the job: " + own.message()));
-  }
+  const std::string finder = parts_.topology.describe(parts_.topology.rank);
+  parts_.abort.raise(own, [&](const Status&) { parts_.channel.broadcast_abort(as_told(own, finder)); });
   return parts_.abort.reason();
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "core/base/clock.h"
 #include "core/base/futex.h"
@@ -12,6 +13,9 @@
 #include "core/net/frame.h"
 
 namespace hvd {
+
+// What the other ranks are told of a failure that `finder` has found: who is lost, or that the finder has given up.
+Status as_told(const Status& own, const std::string& finder);
 
 class ControlChannel {
  public:

@@ -13,6 +13,7 @@
 
 #include "core/base/error.h"
 #include "core/base/thread.h"
+#include "core/negotiation/control_channel.h"
 #include "core/net/byte_codec.h"
 
 namespace hvd {
@@ -75,15 +76,32 @@ ControlLinks::ControlLinks(const Topology& topology, const ControlTree& tree, St
       on_break_(std::move(on_break)),
       on_abort_(std::move(on_abort)) {
   if (topology.size == 1) return;
+  try {
+    meet(tree, store, key, own_host, deadline);
+  } catch (...) {
+    // Those that have met this rank already take the closing of their connections for its death otherwise.
+    tell(as_told(current_exception_status(), topology.describe(topology.rank)), -1);
+    throw;
+  }
+  watch_links();
+  thread_ = std::thread([this] { run(); });
+}
+
+ControlLinks::~ControlLinks() { stop(); }
+
+void ControlLinks::meet(const ControlTree& tree, Store& store, const JobKey& key, const std::string& own_host,
+                        Deadline deadline) {
   // The listener first: those below need not wait until this rank has found its own place.
   std::optional<Acceptor> acceptor;
   if (!tree.is_leaf()) {
-    acceptor.emplace(Listener::tcp(own_host), key, Purpose::control, log);
-    store.set(address_key(topology.rank), acceptor->address().to_string());
+    acceptor.emplace(Listener::tcp(own_host), key, Purpose::control, log_);
+    store.set(address_key(topology_.rank), acceptor->address().to_string());
   }
   if (!tree.is_root()) connect_to_parent(tree.parent, store, key, deadline);
-  if (acceptor) accept_children(tree, *acceptor, deadline);
+  if (acceptor) accept_children(tree, *acceptor, store, deadline);
+}
 
+void ControlLinks::watch_links() {
   epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
   stop_event_.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   timer_.reset(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
@@ -103,22 +121,20 @@ ControlLinks::ControlLinks(const Topology& topology, const ControlTree& tree, St
       throw Internal("cannot watch the control connection to " + topology_.describe(links_[i]->rank));
     }
   }
-  thread_ = std::thread([this] { run(); });
 }
-
-ControlLinks::~ControlLinks() { stop(); }
 
 void ControlLinks::connect_to_parent(int parent, Store& store, const JobKey& key, Deadline deadline) {
   const Address address = Address::parse(store.get(address_key(parent), deadline));
-  links_.push_back(
-      std::make_unique<Link>(parent, connect_authenticated(address, key, Purpose::control, topology_.rank, deadline)));
+  links_.push_back(std::make_unique<Link>(parent, connect_authenticated(address, key, Purpose::control, topology_.rank,
+                                                                        deadline, [&store] { store.check(); })));
 }
 
-void ControlLinks::accept_children(const ControlTree& tree, Acceptor& acceptor, Deadline deadline) {
+void ControlLinks::accept_children(const ControlTree& tree, Acceptor& acceptor, Store& store, Deadline deadline) {
   std::set<int> missing;
   for (const auto& [child, ranks] : tree.children) missing.insert(child);
   while (!missing.empty()) {
-    Peer peer = acceptor.accept(deadline, "the control connection of " + topology_.describe(*missing.begin()));
+    Peer peer = acceptor.accept(deadline, "the control connection of " + topology_.describe(*missing.begin()),
+                                [&store] { store.check(); });
     if (missing.erase(peer.rank) == 0) {
       log_.warning("a second or impossible control connection for rank " + std::to_string(peer.rank) + " was refused");
       continue;
@@ -229,8 +245,11 @@ void ControlLinks::lose(Link& link, const std::string& how) {
 // The flag may have been raised by another process set's links, which have other neighbours: these tell theirs whoever
 // was first.
 void ControlLinks::raise_and_tell(const Status& reason, int except_rank) {
-  if (abort_.raise(reason)) log_.debug("aborting: " + reason.message());
-  tell(abort_.reason(), except_rank);
+  if (abort_.raise(reason, [&](const Status& first) { tell(first, except_rank); })) {
+    log_.debug("aborting: " + reason.message());
+  } else {
+    tell(abort_.reason(), except_rank);
+  }
 }
 
 void ControlLinks::tell(const Status& reason, int except_rank) {

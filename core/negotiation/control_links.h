@@ -62,8 +62,10 @@ class ControlLinks {
   enum class FrameKind : std::uint8_t { message = 1, goodbye = 2, abort = 3, break_up = 4 };
   struct Link;
 
+  void meet(const ControlTree& tree, Store& store, const JobKey& key, const std::string& own_host, Deadline deadline);
   void connect_to_parent(int parent, Store& store, const JobKey& key, Deadline deadline);
-  void accept_children(const ControlTree& tree, Acceptor& acceptor, Deadline deadline);
+  void accept_children(const ControlTree& tree, Acceptor& acceptor, Store& store, Deadline deadline);
+  void watch_links();
   void run();
   void serve(Link& link, std::uint32_t events);
   void read(Link& link);

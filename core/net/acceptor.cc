@@ -175,12 +175,16 @@ Deadline Acceptor::next_deadline() const {
   return state_->strangers.empty() ? Deadline::max() : state_->strangers.begin()->second.deadline;
 }
 
-Peer Acceptor::accept(Deadline deadline, std::string_view what) {
+Peer Acceptor::accept(Deadline deadline, std::string_view what, const Alarm& alarm) {
+  Deadline next_alarm = alarm ? deadline_after(kAlarmPeriod) : Deadline::max();
   for (;;) {
     if (auto peer = accept_now()) return std::move(*peer);
-    if (!wait_ready(state_->epoll.get(), false, std::min(deadline, next_deadline())) && Clock::now() >= deadline) {
-      throw Timeout("waiting for " + std::string(what));
-    }
+    if (wait_ready(state_->epoll.get(), false, std::min({deadline, next_deadline(), next_alarm}))) continue;
+    const TimePoint now = Clock::now();
+    if (now >= deadline) throw Timeout("waiting for " + std::string(what));
+    if (now < next_alarm) continue;
+    alarm();
+    next_alarm = deadline_after(kAlarmPeriod);
   }
 }
 

@@ -48,9 +48,9 @@ const char* purpose_name(Purpose purpose) {
 }
 
 Socket connect_authenticated(const Address& address, const JobKey& key, Purpose purpose, int own_rank,
-                             Deadline deadline) {
+                             Deadline deadline, const Alarm& alarm) {
   const std::string where = std::string("the ") + purpose_name(purpose) + " port at " + address.to_string();
-  Socket socket = Socket::connect(address, deadline);
+  Socket socket = Socket::connect(address, deadline, alarm);
   ClientHandshake handshake(key, purpose, own_rank, fresh_nonce());
 
   Challenge challenge;

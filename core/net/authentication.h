@@ -46,9 +46,10 @@ struct Peer {
   int rank = -1;
 };
 
-// Client side: connects and proves. Throws Timeout, PeerLost (also when the server rejects the key: the text says so).
+// Client side: connects and proves. Throws Timeout, PeerLost (also when the server rejects the key: the text says so),
+// and what the alarm throws while nobody listens.
 Socket connect_authenticated(const Address& address, const JobKey& key, Purpose purpose, int own_rank,
-                             Deadline deadline);
+                             Deadline deadline, const Alarm& alarm = {});
 
 // Server side: accepts any number of connections at once and hands out those that proved themselves. A stranger that
 // sends garbage, a wrong key, or nothing at all is dropped (at the latest after two seconds), is logged once per
@@ -62,8 +63,8 @@ class Acceptor {
 
   const Address& address() const;
 
-  // The next proven peer; throws Timeout("waiting for <what>") at the deadline.
-  Peer accept(Deadline deadline, std::string_view what);
+  // The next proven peer; throws Timeout("waiting for <what>") at the deadline, and what the alarm throws.
+  Peer accept(Deadline deadline, std::string_view what, const Alarm& alarm = {});
 
   // For event loops: poll these descriptors (level-triggered readable), then call accept_now().
   std::vector<int> descriptors() const;

@@ -51,8 +51,9 @@ int try_connect(const Endpoint& endpoint, Deadline deadline, FileDescriptor& res
 
 }  // namespace
 
-Socket Socket::connect(const Address& address, Deadline deadline) {
+Socket Socket::connect(const Address& address, Deadline deadline, const Alarm& alarm) {
   const TimePoint start = Clock::now();
+  TimePoint next_alarm = start + kAlarmPeriod;
   std::string cause;
   for (Duration pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
     for (const Endpoint& endpoint : resolve(address, false, cause)) {
@@ -65,6 +66,10 @@ Socket Socket::connect(const Address& address, Deadline deadline) {
     if (now >= deadline) {
       const auto waited = std::chrono::round<std::chrono::milliseconds>(now - start).count();
       throw Timeout("could not connect to " + address.to_string() + " for " + std::to_string(waited) + " ms: " + cause);
+    }
+    if (alarm && now >= next_alarm) {
+      alarm();
+      next_alarm = Clock::now() + kAlarmPeriod;
     }
     pause_until(std::min(deadline, now + pause));
   }

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "core/base/alarm.h"
 #include "core/base/clock.h"
 #include "core/net/lease.h"
 
@@ -52,9 +53,9 @@ class Socket {
   Socket() = default;
   explicit Socket(FileDescriptor fd) : fd_(std::move(fd)) {}
 
-  // Retries while nobody listens yet, until the deadline. Throws Timeout that names the address and the last cause.
-  // TCP: no delay, and a dead host is noticed within about ten seconds; see grant_lease().
-  static Socket connect(const Address& address, Deadline deadline);
+  // Retries while nobody listens yet, until the deadline or the alarm. Throws Timeout that names the address and the
+  // last cause. TCP: no delay, and a dead host is noticed within about ten seconds; see grant_lease().
+  static Socket connect(const Address& address, Deadline deadline, const Alarm& alarm = {});
 
   // TCP only: when the connection is to break because the peer's host is silent. While something is on its way there
   // it never does, for a peer that is busy or stopped takes nothing either; a SilenceWatch of the delivery() tells them

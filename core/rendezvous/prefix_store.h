@@ -15,6 +15,7 @@ class PrefixStore : public Store {
   void set(const std::string& key, const std::string& value) override;
   std::string get(const std::string& key, Deadline deadline) override;
   std::int64_t add(const std::string& key, std::int64_t amount) override;
+  void check() override { inner_.check(); }
 
  private:
   Store& inner_;

@@ -23,6 +23,10 @@ class Store {
 
   // Adds to a counter that starts at 0, and returns the new value.
   virtual std::int64_t add(const std::string& key, std::int64_t amount) = 0;
+
+  // For whoever waits for another rank elsewhere (core/base/alarm.h): throws if that rank may never come, as far as the
+  // store has heard.
+  virtual void check() {}
 };
 
 }  // namespace hvd

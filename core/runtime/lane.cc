@@ -44,6 +44,15 @@ Lane::Lane(const Common& common, std::int32_t set_id, Topology topology, Store& 
                                                                 .metrics = *common.metrics,
                                                                 .deadline = deadline,
                                                                 .job = job != nullptr ? job->channel_.get() : nullptr});
+  try {
+    connect_data_plane(common, store, deadline);
+  } catch (...) {
+    give_up(current_exception_status(), common.abort);
+    throw;
+  }
+}
+
+void Lane::connect_data_plane(const Common& common, Store& store, Deadline deadline) {
   DataPlane data_plane = common.make_data_plane(BackendContext{.topology = topology_,
                                                                .store = store,
                                                                .job_key = common.job_key,
@@ -68,6 +77,13 @@ Lane::Lane(const Common& common, std::int32_t set_id, Topology topology, Store& 
                                                    .set = set_},
                                      std::make_unique<Executor>(std::move(data_plane.backends), set_, topology_.rank,
                                                                 config_, *common.metrics, common.timeline, devices_));
+}
+
+// The others wait for this rank in their data planes. A set that cannot be made does not end the job.
+void Lane::give_up(const Status& cause, AbortFlag& abort) {
+  if (set_.id != kGlobalProcessSet) return;
+  const std::string finder = topology_.describe(topology_.rank);
+  abort.raise(cause, [&](const Status&) { channel_->broadcast_abort(as_told(cause, finder)); });
 }
 
 void Lane::settle_device(int device) {

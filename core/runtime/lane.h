@@ -69,6 +69,9 @@ class Lane {
   void abandon_in_child() noexcept { channel_->abandon_in_child(); }
 
  private:
+  void connect_data_plane(const Common& common, Store& store, Deadline deadline);
+  void give_up(const Status& cause, AbortFlag& abort);
+
   const Topology topology_;
   const ProcessSet set_;  // of the lane's own numbers
   Config config_;

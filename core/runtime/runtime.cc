@@ -73,7 +73,7 @@ Runtime::Runtime(const Config& config, const Surroundings& around)
                                                                with_settings(around.identity, config),
                                                                deadline_after(config.start_timeout)))),
       log_("rank " + std::to_string(config.rank), config.log_level),
-      store_(around.store),
+      store_(around.store, [this] { abort_.check(); }),
       job_key_(around.job_key),
       own_host_address_(around.own_host_address),
       make_data_plane_(around.make_data_plane) {

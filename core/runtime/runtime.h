@@ -16,6 +16,7 @@
 #include "core/execution/backend_context.h"
 #include "core/flight/flight_recorder.h"
 #include "core/rendezvous/topology.h"
+#include "core/rendezvous/watchful_store.h"
 #include "core/runtime/lane.h"
 #include "core/runtime/process_set_table.h"
 #include "core/runtime/submission_check.h"
@@ -124,13 +125,13 @@ class Runtime {
   FlightRecorder flight_;  // from before the ranks meet
   const Topology topology_;
   const Log log_;
-  Store& store_;
+  AbortFlag abort_;
+  WatchfulStore store_;
   const JobKey job_key_;
   const std::string own_host_address_;
   const DataPlaneFactory make_data_plane_;
   const std::shared_ptr<Metrics> metrics_ = flight_.metrics();
   Timeline timeline_{log_};
-  AbortFlag abort_;
   std::shared_ptr<Lane> global_;  // as long as the runtime
   ProcessSetTable sets_;
   std::mutex changes_mutex_;       // held while a process set is added or removed; before all others

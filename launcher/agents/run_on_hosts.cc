@@ -11,6 +11,7 @@
 
 #include "core/base/error.h"
 #include "core/net/own_addresses.h"
+#include "core/rendezvous/job_failure.h"
 #include "core/rendezvous/store_origin.h"
 #include "launcher/agents/agent.h"
 #include "launcher/agents/agent_host.h"
@@ -152,6 +153,7 @@ int Driver::run(JobPlan plan) {
   }
   hosts.collect_children = [this] { collect_children(); };
   hosts.pause = [this](bool on) { pause(on); };
+  hosts.tell_store = [this](const std::string& cause) { set_job_failure(store_, cause); };
   job_ = &job;
   const int code = job.run(std::move(hosts));
   job_ = nullptr;

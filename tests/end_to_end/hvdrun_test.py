@@ -407,6 +407,25 @@ sys.exit("my own error")
     assert "the others: rank 1 exited with code 1" in done.stderr
 
 
+def test_who_waits_in_init_is_told_of_a_failure_at_once(run):
+    code = """
+import os, sys, time
+import hvd
+if os.environ["HVD_RANK"] == "1":
+    time.sleep(1)
+    os.kill(os.getpid(), 9)
+begin = time.monotonic()
+try:
+    hvd.init()
+except RuntimeError as error:
+    sys.exit(f"{time.monotonic() - begin:.1f} s: {error}")
+"""
+    done = run("-np", 3, "--grace", 20, *python(code))
+    assert done.returncode == 128 + 9
+    told = re.findall(r"^(\d+\.\d) s: .*rank 1 has failed: killed by SIGKILL", done.stderr, re.M)
+    assert len(told) == 2 and all(float(seconds) < 3 for seconds in told), done.stderr
+
+
 def test_a_rank_that_ignores_sigterm_is_killed(run):
     command = "trap '' TERM; [ $HVD_RANK = 0 ] && exit 5; while :; do sleep 1; done"
     begin = time.monotonic()

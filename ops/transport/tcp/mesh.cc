@@ -52,7 +52,8 @@ std::vector<Socket> connect_to(int peer, const MeshSetup& setup) {
     std::vector<Socket> sockets;
     // One after the other: so the other end has them in the same order.
     for (int i = 0; i < std::min(offer.sockets, setup.sockets_per_peer); ++i) {
-      sockets.push_back(connect_authenticated(offer.address, setup.job_key, Purpose::data, setup.rank, setup.deadline));
+      sockets.push_back(connect_authenticated(offer.address, setup.job_key, Purpose::data, setup.rank, setup.deadline,
+                                              [&setup] { setup.store.check(); }));
     }
     return sockets;
   } catch (const Error& error) {
@@ -64,7 +65,8 @@ std::vector<Socket> connect_to(int peer, const MeshSetup& setup) {
 void accept_all(Acceptor& acceptor, std::vector<int> missing, const MeshSetup& setup, Sockets& sockets) {
   std::map<int, std::size_t> expected;  // sockets, of ranks that have begun to connect
   while (!missing.empty()) {
-    Peer peer = acceptor.accept(setup.deadline, "data connections of " + list_ranks(missing, setup.describe));
+    Peer peer = acceptor.accept(setup.deadline, "data connections of " + list_ranks(missing, setup.describe),
+                                [&setup] { setup.store.check(); });
     const auto found = std::find(missing.begin(), missing.end(), peer.rank);
     if (found == missing.end()) {
       setup.log.warning("refused a data connection from rank " + std::to_string(peer.rank) + ", which is not awaited");

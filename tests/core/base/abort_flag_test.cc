@@ -46,3 +46,17 @@ TEST_CASE("of many threads exactly one is first, and its reason stands") {
   CHECK(first == 1);
   CHECK(flag.reason().message() == winner);
 }
+
+TEST_CASE("who is to be told is told before anybody can see the flag, by the first only") {
+  AbortFlag flag;
+  int told = 0;
+  bool was_seen = false;
+  const auto tell = [&](const Status& reason) {
+    ++told;
+    was_seen = flag.raised() || reason.message() != "first";
+  };
+  CHECK(flag.raise(Status(StatusCode::peer_lost, "first"), tell));
+  CHECK_FALSE(flag.raise(Status(StatusCode::peer_lost, "second"), tell));
+  CHECK(told == 1);
+  CHECK_FALSE(was_seen);
+}

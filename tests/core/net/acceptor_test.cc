@@ -184,3 +184,15 @@ TEST_CASE("a silent server is a timeout, a stranger's server is told apart") {
   }
   CHECK_THROWS_WITH(client.get(), Catch::Matchers::Contains("is not hvd"));
 }
+
+TEST_CASE("an alarm ends the wait for a peer") {
+  Port port;
+  int asked = 0;
+  const auto alarm = [&] {
+    if (++asked == 2) throw Aborted("rank 2 has failed");
+  };
+  const TimePoint start = Clock::now();
+  CHECK_THROWS_AS(port.acceptor.accept(deadline_after(30s), "rank 2", alarm), Aborted);
+  CHECK(asked == 2);
+  CHECK(Clock::now() - start < 10s);
+}

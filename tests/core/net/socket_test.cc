@@ -133,6 +133,14 @@ TEST_CASE("connecting to nobody names the address and the cause") {
   }
 }
 
+TEST_CASE("an alarm ends the wait for a listener") {
+  const Address nobody = Listener::tcp("127.0.0.1").address();
+  const auto alarm = [] { throw Aborted("rank 2 has failed"); };
+  const TimePoint start = Clock::now();
+  CHECK_THROWS_AS(Socket::connect(nobody, deadline_after(30s), alarm), Aborted);
+  CHECK(Clock::now() - start < 10s);
+}
+
 TEST_CASE("a descriptor is passed along") {
   Pair pair = connect_pair(false);
   std::array<int, 2> ends{};

@@ -82,7 +82,8 @@ TEST_CASE("what a locked schedule performs on the caller's thread is recorded, o
 }
 
 TEST_CASE("a stall shows on every rank, and who is behind does not have the operation") {
-  run_ranks(pair({{"HVD_STALL_CHECK_TIME_SECONDS", "0.2"}, {"HVD_LOG_LEVEL", "off"}}), [](Runtime& runtime) {
+  std::atomic<bool> was_seen_waiting{false};
+  run_ranks(pair({{"HVD_STALL_CHECK_TIME_SECONDS", "0.2"}, {"HVD_LOG_LEVEL", "off"}}), [&](Runtime& runtime) {
     std::vector<float> values(3);
     std::optional<Handle> handle;
     if (runtime.topology().rank == 0) handle = runtime.submit(call_of(values, "late"));
@@ -90,8 +91,10 @@ TEST_CASE("a stall shows on every rank, and who is behind does not have the oper
     const auto operations = recorded(runtime);
     if (handle) {
       require(operations.size() == 1 && operations[0].state == FlightState::submitted, "it does not wait");
+      was_seen_waiting = true;
     } else {
       require(operations.empty(), "it was never submitted here");
+      wait_until([&] { return was_seen_waiting.load(); }, "the other rank's look");
       handle = runtime.submit(call_of(values, "late"));
     }
     require(handle->wait(deadline_after(60s)), "it does not end");
