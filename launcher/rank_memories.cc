@@ -41,6 +41,11 @@ void RankMemories::started(int rank, pid_t pid) {
   if (entry != entries_.end()) entry->second.pid = pid;
 }
 
+void RankMemories::ended(int rank) {
+  const auto entry = entries_.find(rank);
+  if (entry != entries_.end()) entry->second.has_ended = true;
+}
+
 void RankMemories::ask(std::uint64_t question, bool with_stacks) {
   if (!with_stacks) return tell(question, false);
   questions_.push_back({.number = question, .deadline = deadline_after(kAnswerTime)});
@@ -74,10 +79,10 @@ void RankMemories::tell(std::uint64_t question, bool with_stacks) {
   listener_.standings(host_, question, std::move(standings));
 }
 
-// A word of each rank's memory.
 void RankMemories::look_for_stalls() {
-  const bool found = std::any_of(entries_.begin(), entries_.end(),
-                                 [](const auto& entry) { return entry.second.memory->is_stalled(); });
+  const bool found = std::any_of(entries_.begin(), entries_.end(), [now = Clock::now()](const auto& entry) {
+    return !entry.second.has_ended && entry.second.memory->is_stalled(now);
+  });
   if (std::exchange(stalled_, found) != found) listener_.stalled(host_, found);
   stall_timer_.set(deadline_after(kStallPeriod));
 }

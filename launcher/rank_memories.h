@@ -1,5 +1,5 @@
 // The memory of this machine's ranks (rank_memory.h), for as long as the job: kept beyond their deaths, read when the
-// job asks, and looked at once a second for whether the ranks have noticed a stall. Main thread only.
+// job asks, and looked at once a second for whether ranks are stalled. Main thread only.
 #pragma once
 
 #include <sys/types.h>
@@ -25,6 +25,8 @@ class RankMemories {
   const RankMemory* make(int rank, bool verbose);
   // It leads its process group.
   void started(int rank, pid_t pid);
+  // What it has left undone stalls nobody; it is told all the same when somebody asks.
+  void ended(int rank);
   // From now on the listener hears of stalls.
   void watch_for_stalls() { look_for_stalls(); }
 
@@ -37,6 +39,7 @@ class RankMemories {
     std::unique_ptr<RankMemory> memory;
     pid_t pid = -1;
     bool is_asked = false;
+    bool has_ended = false;
   };
   struct Question {
     std::uint64_t number;

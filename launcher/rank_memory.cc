@@ -66,6 +66,22 @@ std::vector<std::pair<std::string, std::string>> RankMemory::variables() const {
   return {{"HVD_FLIGHT_RECORDER", std::to_string(recorder_.fd())}, {"HVD_FLIGHT_STACKS", std::to_string(stacks_.fd())}};
 }
 
+bool RankMemory::is_stalled(TimePoint now) {
+  const FlightProgress progress = read_flight_progress(recorded());
+  if (progress.begun != begun_) {
+    begun_ = progress.begun;
+    begun_since_ = now;
+    all_ended_ = false;
+  }
+  if (progress.warned) return true;
+  if (progress.patience > Duration::zero() && progress.meeting && now - *progress.meeting >= progress.patience)
+    return true;
+  if (all_ended_ || progress.patience == Duration::zero() || now - begun_since_ < progress.patience) return false;
+  const auto oldest = oldest_under_way(recorded());
+  all_ended_ = !oldest;  // until the next one begins
+  return oldest && now - *oldest >= progress.patience;
+}
+
 bool RankMemory::ask_for_stacks(pid_t group) {
   const auto announced = read_announcement(stacks_);
   if (!announced || getpgid(announced->pid) != group || !catches(announced->pid, announced->signal)) return false;

@@ -30,8 +30,9 @@ class RankMemory {
   std::vector<std::pair<std::string, std::string>> variables() const;
   std::vector<int> descriptors() const { return {recorder_.fd(), stacks_.fd()}; }
 
-  // Whether the rank has noticed a stall that is not over.
-  bool is_stalled() const { return flight_is_stalled(recorded()); }
+  // Whether the rank has noticed a stall that is not over, or for as long as it said would be a stall has waited in
+  // init, or has begun no operation and not ended one. To be asked now and then: four words are read as a rule.
+  bool is_stalled(TimePoint now);
 
   // Asks for the stacks of the process that has announced to answer, if it is in process group `group`, and catches
   // that signal: it cannot be harmed. False if there is none. The answer is there a few milliseconds later, or never:
@@ -50,7 +51,10 @@ class RankMemory {
 
   SharedMemory recorder_;
   SharedMemory stacks_;
-  std::size_t seen_ = 0;  // of the answer, at the last look
+  std::size_t seen_ = 0;     // of the answer, at the last look
+  std::uint64_t begun_ = 0;  // operations, at the last look,
+  TimePoint begun_since_{};  // and since when it is so many
+  bool all_ended_ = false;
 };
 
 }  // namespace hvd::launcher

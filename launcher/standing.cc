@@ -99,6 +99,16 @@ StandingOperation get_operation(ByteReader& reader) {
   return operation;
 }
 
+void put(ByteWriter& writer, const std::optional<Duration>& duration) {
+  writer.put(static_cast<std::uint8_t>(duration.has_value()));
+  if (duration) writer.put(duration->count());
+}
+
+std::optional<Duration> get_duration(ByteReader& reader) {
+  if (reader.get<std::uint8_t>() == 0) return std::nullopt;
+  return Duration(reader.get<Duration::rep>());
+}
+
 void put(ByteWriter& writer, const PythonFrame& frame) {
   writer.put_string(frame.file);
   writer.put(static_cast<std::int32_t>(frame.line));
@@ -130,6 +140,7 @@ Standing make_standing(const FlightFacts& facts, const std::vector<RecordedOpera
   standing.rounds = facts.rounds;
   standing.lock_state = facts.lock_state;
   standing.exposed_time = facts.exposed_time;
+  if (facts.meeting) standing.meeting = std::max(now - *facts.meeting, Duration::zero());
   standing.since_progress = since_progress(operations, now);
   const auto open = open_ones(operations);
   for (const RecordedOperation* operation : open) {
@@ -150,8 +161,8 @@ std::string encode(const Standing& standing) {
   writer.put(static_cast<std::uint8_t>(standing.stopped));
   for (const auto number : kNumbers) writer.put(standing.*number);
   writer.put(standing.exposed_time.count());
-  writer.put(static_cast<std::uint8_t>(standing.since_progress.has_value()));
-  if (standing.since_progress) writer.put(standing.since_progress->count());
+  put(writer, standing.meeting);
+  put(writer, standing.since_progress);
   writer.put(static_cast<std::uint32_t>(standing.open.size()));
   for (const StandingOperation& operation : standing.open) put(writer, operation);
   writer.put(standing.more_open);
@@ -177,7 +188,8 @@ Standing decode_standing(std::string_view bytes) {
   standing.stopped = reader.get<std::uint8_t>() != 0;
   for (const auto number : kNumbers) standing.*number = reader.get<std::uint64_t>();
   standing.exposed_time = Duration(reader.get<Duration::rep>());
-  if (reader.get<std::uint8_t>() != 0) standing.since_progress = Duration(reader.get<Duration::rep>());
+  standing.meeting = get_duration(reader);
+  standing.since_progress = get_duration(reader);
   for (std::uint32_t left = reader.get_count(33); left > 0; --left) standing.open.push_back(get_operation(reader));
   standing.more_open = reader.get<std::uint32_t>();
   for (std::uint32_t left = reader.get_count(20); left > 0; --left) {

@@ -12,6 +12,8 @@ namespace {
 using State = StandingOperation::State;
 using Ranks = std::vector<const RankStanding*>;
 
+constexpr Duration kStartPatience = 500ms;  // ranks seldom start at the same moment
+
 std::string age_text(Duration age) {
   char text[32];
   std::snprintf(text, sizeof text, "%.1f s", seconds(age));
@@ -125,26 +127,39 @@ Ranks only(const Ranks& ranks, const auto& condition) {
 
 // ---- The cases, each a sentence, or empty if it is another one
 
-std::string stopped_text(const std::vector<RankStanding>& ranks, const Wait& wait) {
-  Ranks stopped, others;
+Ranks with_standing(const std::vector<RankStanding>& ranks, const auto& condition) {
+  Ranks result;
   for (const RankStanding& rank : ranks) {
-    if (rank.standing && rank.standing->stopped) stopped.push_back(&rank);
+    if (rank.standing && condition(*rank.standing)) result.push_back(&rank);
   }
-  if (stopped.empty()) return "";
-  const auto runs = [](const RankStanding* rank) { return !rank->standing->stopped; };
-  others = only(wait.in_it, runs);
-  if (others.empty()) return "";
-  return culprits_text(stopped) + " " + is(stopped) + " stopped, as by SIGSTOP or Ctrl-Z; " +
-         waited_text(wait, others) + " in " + operation_text(*wait.operation) + " " + number_text(*wait.operation);
+  return result;
 }
 
-std::string not_initialised_text(const std::vector<RankStanding>& ranks) {
-  Ranks missing, there;
-  for (const RankStanding& rank : ranks) {
-    if (rank.standing) (rank.standing->pid == 0 ? missing : there).push_back(&rank);
-  }
-  if (missing.empty() || there.empty()) return "";
-  return culprits_text(missing) + " " + has(missing) + " not called hvd.init() yet, in which the others wait" +
+std::string stopped_text(const Ranks& stopped) {
+  return culprits_text(stopped) + " " + is(stopped) + " stopped, as by SIGSTOP or Ctrl-Z; ";
+}
+
+std::string stopped_text(const std::vector<RankStanding>& ranks, const Wait& wait) {
+  const Ranks stopped = with_standing(ranks, [](const Standing& standing) { return standing.stopped; });
+  const Ranks others = only(wait.in_it, [](const RankStanding* rank) { return !rank->standing->stopped; });
+  if (stopped.empty() || others.empty()) return "";
+  return stopped_text(stopped) + waited_text(wait, others) + " in " + operation_text(*wait.operation) + " " +
+         number_text(*wait.operation);
+}
+
+// While ranks wait for others in init.
+std::string not_met_text(const std::vector<RankStanding>& ranks) {
+  const Ranks waiting =
+      with_standing(ranks, [](const Standing& standing) { return standing.meeting && !standing.stopped; });
+  Duration longest{};
+  for (const RankStanding* rank : waiting) longest = std::max(longest, *rank->standing->meeting);
+  if (longest < kStartPatience) return "";
+  const std::string waited = numbers_text(waiting) + " " + has(waiting) + " waited " + age_text(longest);
+  const Ranks stopped = with_standing(ranks, [](const Standing& standing) { return standing.stopped; });
+  if (!stopped.empty()) return stopped_text(stopped) + waited + " in hvd.init()";
+  const Ranks missing = with_standing(ranks, [](const Standing& standing) { return standing.pid == 0; });
+  if (missing.empty()) return "";
+  return culprits_text(missing) + " " + has(missing) + " not called hvd.init() yet, in which " + waited +
          place_text(missing);
 }
 
@@ -214,6 +229,7 @@ std::string own_text(const Standing& standing) {
   if (standing.pid == 0 && !standing.frame && standing.stack.empty()) return "has not called hvd.init()\n";
   std::string text = standing.pid == 0 ? "has not called hvd.init()" : "pid " + std::to_string(standing.pid);
   if (standing.stopped) text += ", stopped";
+  if (standing.meeting) text += ", in hvd.init() since " + age_text(*standing.meeting);
   if (standing.frame) text += ", at " + printable(to_string(*standing.frame));
   text += ", " + std::to_string(standing.operations) + " operations so far";
   if (standing.since_progress) text += ", the last change " + age_text(*standing.since_progress) + " ago";
@@ -231,7 +247,7 @@ std::string own_text(const Standing& standing) {
 }  // namespace
 
 std::string who_is_behind(const std::vector<RankStanding>& ranks, Duration patience) {
-  if (std::string text = not_initialised_text(ranks); !text.empty()) return text;
+  if (std::string text = not_met_text(ranks); !text.empty()) return text;
   const std::vector<Wait> waits = all_waits(ranks, patience);
   const auto first = [&](const auto& text_of) -> std::string {
     for (const Wait& wait : waits) {

@@ -23,7 +23,7 @@
 namespace hvd {
 
 inline constexpr std::uint64_t kFlightMagic = 0x74'68'67'6c'66'64'76'68;  // "hvdflght"
-inline constexpr std::uint32_t kFlightVersion = 1;
+inline constexpr std::uint32_t kFlightVersion = 2;
 inline constexpr std::size_t kFlightRecords = 4096;  // a power of two
 
 enum class FlightState : std::uint8_t {
@@ -82,6 +82,8 @@ struct FlightMemory {
   // By the rank.
   std::atomic<std::int32_t> pid;  // 0: it has not come to init
   std::atomic<std::int32_t> rank;
+  std::atomic<std::int64_t> patience;  // an operation that is under way for as long is stalled; 0: never
+  std::atomic<std::int64_t> meeting;   // since when it waits for the others in init; 0: it does not
   FlightStall stall;
   alignas(64) Metrics metrics;
   alignas(64) std::atomic<std::uint64_t> begun;  // operations since init

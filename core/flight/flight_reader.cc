@@ -18,6 +18,11 @@ const FlightMemory* as_flight(std::span<const std::byte> memory) {
 
 TimePoint time_of(std::int64_t nanoseconds) { return TimePoint(Duration(nanoseconds)); }
 
+std::optional<TimePoint> meeting_in(const FlightMemory& flight) {
+  const std::int64_t since = flight.meeting.load(kRelaxed);
+  return since > 0 ? std::optional(time_of(since)) : std::nullopt;
+}
+
 std::string text_of(const char* text, std::size_t size) {
   return printable(std::string_view(text, static_cast<std::size_t>(std::find(text, text + size, '\0') - text)));
 }
@@ -113,6 +118,7 @@ std::optional<FlightFacts> read_flight_facts(std::span<const std::byte> memory) 
   FlightFacts facts;
   facts.pid = flight->pid.load(std::memory_order_acquire);
   facts.rank = flight->rank.load(kRelaxed);
+  facts.meeting = meeting_in(*flight);
   facts.operations = metrics.operations.value() + metrics.direct_calls.value();
   facts.bytes = metrics.bytes.value() + metrics.direct_bytes.value();
   facts.locked_steps = metrics.locked_steps.value();
@@ -123,9 +129,26 @@ std::optional<FlightFacts> read_flight_facts(std::span<const std::byte> memory) 
   return facts;
 }
 
-bool flight_is_stalled(std::span<const std::byte> memory) {
+FlightProgress read_flight_progress(std::span<const std::byte> memory) {
   const FlightMemory* const flight = as_flight(memory);
-  return flight != nullptr && flight->stall.since.load(kRelaxed) > 0;
+  if (flight == nullptr) return {};
+  return {.warned = flight->stall.since.load(kRelaxed) > 0,
+          .meeting = meeting_in(*flight),
+          .begun = flight->begun.load(kRelaxed),
+          .patience = std::max(Duration(flight->patience.load(kRelaxed)), Duration::zero())};
+}
+
+std::optional<TimePoint> oldest_under_way(std::span<const std::byte> memory) {
+  const FlightMemory* const flight = as_flight(memory);
+  std::optional<TimePoint> oldest;
+  if (flight == nullptr) return oldest;
+  for (const FlightRecord& record : flight->records) {
+    const auto state = static_cast<FlightState>(state_in(record.word.load(std::memory_order_acquire)));
+    if (state != FlightState::submitted && state != FlightState::performing) continue;
+    const std::int64_t submitted = record.submitted.load(kRelaxed);
+    if (submitted >= 0 && (!oldest || time_of(submitted) < *oldest)) oldest = time_of(submitted);
+  }
+  return oldest;
 }
 
 std::vector<RecordedOperation> read_flight_operations(std::span<const std::byte> memory) {

@@ -39,7 +39,8 @@ struct RecordedOperation {
 struct FlightFacts {
   std::int32_t pid = 0;  // 0: the process has not come to init
   std::int32_t rank = 0;
-  std::string stall;  // the stall inspector's warning; empty: none, or it is over
+  std::optional<TimePoint> meeting;  // since when it waits for the others in init
+  std::string stall;                 // the stall inspector's warning; empty: none, or it is over
   TimePoint stalled_since;
   // Metrics, as docs/metrics.md has them.
   std::uint64_t operations = 0, bytes = 0, locked_steps = 0, rounds = 0;
@@ -49,8 +50,17 @@ struct FlightFacts {
 
 // Nothing if it is not such memory, or of another version.
 std::optional<FlightFacts> read_flight_facts(std::span<const std::byte> memory);
-// Whether the stall inspector has warned and what it was about has not come: one word is read.
-bool flight_is_stalled(std::span<const std::byte> memory);
+// What tells cheaply whether a rank goes on: four words are read.
+struct FlightProgress {
+  bool warned = false;                 // by the stall inspector, of something that has not come
+  std::optional<TimePoint> meeting{};  // since when it waits for the others in init
+  std::uint64_t begun = 0;             // operations since init
+  Duration patience{};                 // an operation that is under way for as long is stalled; zero: never
+};
+// All zero if it is not such memory.
+FlightProgress read_flight_progress(std::span<const std::byte> memory);
+// When the oldest operation that is under way was submitted; nothing: there is none. Looks at all records.
+std::optional<TimePoint> oldest_under_way(std::span<const std::byte> memory);
 // Oldest first. Of such memory only.
 std::vector<RecordedOperation> read_flight_operations(std::span<const std::byte> memory);
 

@@ -50,7 +50,7 @@ SharedMemory make_flight_memory() {
   return memory;
 }
 
-FlightRecorder::FlightRecorder(int inherited, int rank) {
+FlightRecorder::FlightRecorder(int inherited, int rank, Duration patience) {
   if (inherited >= 0) {
     try {
       memory_ = std::make_shared<SharedMemory>(map_inherited(inherited));
@@ -61,6 +61,8 @@ FlightRecorder::FlightRecorder(int inherited, int rank) {
   if (!memory_) memory_ = std::make_shared<SharedMemory>(make_flight_memory());
   forget_all();
   recorded().rank.store(rank, std::memory_order_relaxed);
+  recorded().patience.store(patience.count(), std::memory_order_relaxed);
+  recorded().meeting.store(flight_time(), std::memory_order_relaxed);
   recorded().pid.store(getpid(), std::memory_order_release);
 }
 

@@ -22,8 +22,15 @@ namespace hvd {
 class FlightRecorder {
  public:
   // Begins anew, in the memory of descriptor `inherited`, -1: none. Such a descriptor stays open, for the next init of
-  // this process, and is from now on closed for its children. Where it cannot be used, memory of its own.
-  FlightRecorder(int inherited, int rank);
+  // this process, and is from now on closed for its children. Where it cannot be used, memory of its own. An operation
+  // that takes `patience` counts as stalled for who looks from outside; zero: none does.
+  FlightRecorder(int inherited, int rank, Duration patience = Duration::zero());
+  ~FlightRecorder() { met(); }
+  FlightRecorder(const FlightRecorder&) = delete;
+  FlightRecorder& operator=(const FlightRecorder&) = delete;
+
+  // Until then it waits in init for the others.
+  void met() { recorded().meeting.store(0, std::memory_order_relaxed); }
 
   // Why `inherited` could not be used; empty if all is well.
   const std::string& problem() const { return problem_; }

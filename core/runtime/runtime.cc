@@ -68,7 +68,7 @@ DirectCall in_lane(DirectCall direct, const ProcessSet& set) {
 
 Runtime::Runtime(const Config& config, const Surroundings& around)
     : config_(config),
-      flight_(config.flight_recorder, config.rank),
+      flight_(config.flight_recorder, config.rank, config.stall_check ? config.stall_warning : Duration::zero()),
       topology_(make_topology(config.rank, exchange_identities(around.store, config.rank, config.size,
                                                                with_settings(around.identity, config),
                                                                deadline_after(config.start_timeout)))),
@@ -83,6 +83,7 @@ Runtime::Runtime(const Config& config, const Surroundings& around)
   sets_.add(everyone(topology_), global_);
   if (topology_.rank == 0) log_.info(algorithms());
   start_wanted_timeline();
+  flight_.met();
 }
 
 Runtime::~Runtime() { shut_down(); }

@@ -111,6 +111,32 @@ def test_a_stall_is_told_once_with_the_line_of_the_script(start):
     assert errors.count("hvdrun:") == 1, errors
 
 
+def test_a_rank_that_does_not_come_is_told_with_the_line_of_the_script(hvdrun, tmp_path):
+    script = "import hvd.torch as hvd, os, time\nif os.environ['HVD_RANK'] == '1':\n    time.sleep(5)\nhvd.init()"
+    file = tmp_path / "script.py"
+    file.write_text(script)
+    done = subprocess.run(
+        [hvdrun, "-np", "2", sys.executable, file],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+        env={**os.environ, "HVD_STALL_CHECK_TIME_SECONDS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    sentence = r"rank 1 \(host \S+\) has not called hvd.init\(\) yet, in which rank 0 has waited \d\.\d s"
+    assert re.findall(f"hvdrun: the job is stalled: {sentence}; it is at script.py:3 in <module>\n", done.stderr), done
+
+
+def test_a_rank_that_is_stopped_inside_a_locked_schedule_is_told(start):
+    process = start(LOOP, HVD_STALL_CHECK_TIME_SECONDS="1")
+    pid = int(re.search(r"rank 1 .*?pid (\d+)", ask("stacks", process.pid).stdout)[1])
+    os.kill(pid, signal.SIGSTOP)
+    sentence = r"hvdrun: the job is stalled: rank 1 \(host \S+\) is stopped, as by SIGSTOP or Ctrl-Z; "
+    line = process.stderr.readline()
+    os.kill(pid, signal.SIGCONT)
+    assert re.match(sentence + r"rank 0 has waited \d\.\d s in allreduce 'allreduce.x'", line), line
+
+
 def test_a_failure_is_told_with_what_the_others_waited_for(start):
     _, errors = start(SCRIPT, "exit").communicate(timeout=TIMEOUT)
     assert "hvdrun: rank 1 failed first: exit code 3" in errors

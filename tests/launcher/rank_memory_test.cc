@@ -157,5 +157,52 @@ TEST_CASE("a rank that is stopped, and one that is dead, still tell what they we
   CHECK_FALSE(standing.stopped);
 }
 
+TEST_CASE("a rank is stalled while an operation takes longer than it has patience") {
+  RankMemory memory;
+  TimePoint now = Clock::now();
+  CHECK_FALSE(memory.is_stalled(now));
+  FlightRecorder recorder(memory.descriptors()[0], 3, 2s);
+  recorder.met();
+  const FlightWords operation{};
+  CHECK_FALSE(memory.is_stalled(now));
+  FlightEntry first = recorder.submitted(operation, 1);
+  CHECK_FALSE(memory.is_stalled(now += 1s));
+  CHECK_FALSE(memory.is_stalled(now += 1s));  // it was seen a second ago
+  CHECK(memory.is_stalled(now += 1s));
+  recorder.performing(operation, 2).done();  // it goes on
+  CHECK_FALSE(memory.is_stalled(now += 1s));
+  CHECK(memory.is_stalled(now += 2s));  // but not the first one
+  first.performing(flight_time());
+  CHECK(memory.is_stalled(now += 1s));
+  first.ended(StatusCode::ok);
+  CHECK_FALSE(memory.is_stalled(now += 1s));
+  CHECK_FALSE(memory.is_stalled(now += 100s));  // it is elsewhere
+  recorder.stalled("waiting for rank 1");
+  CHECK(memory.is_stalled(now));
+}
+
+TEST_CASE("a rank is stalled while it waits in init for longer than it has patience") {
+  RankMemory memory;
+  FlightRecorder recorder(memory.descriptors()[0], 3, 2s);
+  const TimePoint now = Clock::now();
+  CHECK_FALSE(memory.is_stalled(now + 1s));
+  CHECK(memory.is_stalled(now + 3s));
+  CHECK(memory.standing(false, getpgrp(), now + 3s).meeting >= 2s);
+  recorder.met();
+  CHECK_FALSE(memory.is_stalled(now + 3s));
+  CHECK_FALSE(memory.standing(false, getpgrp(), now + 3s).meeting);
+}
+
+TEST_CASE("a rank without patience is never stalled by the clock") {
+  RankMemory memory;
+  FlightRecorder recorder(memory.descriptors()[0], 3);
+  const TimePoint now = Clock::now();
+  CHECK_FALSE(memory.is_stalled(now + 1000s));
+  recorder.met();
+  recorder.submitted(FlightWords{}, 1);
+  CHECK_FALSE(memory.is_stalled(now));
+  CHECK_FALSE(memory.is_stalled(now + 1000s));
+}
+
 }  // namespace
 }  // namespace hvd::launcher

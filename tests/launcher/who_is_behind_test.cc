@@ -40,6 +40,13 @@ RankStanding stopped(RankStanding rank) {
   return rank;
 }
 
+RankStanding meeting(int number, Duration time) {
+  RankStanding result = rank(number, 0, {});
+  result.standing->sets.clear();
+  result.standing->meeting = time;
+  return result;
+}
+
 struct Case {
   std::string what;
   std::vector<RankStanding> ranks;
@@ -107,8 +114,18 @@ TEST_CASE("one sentence says who is behind") {
        {rank(0, 4, {in("a", 5, 3s)}), silent(1), rank(2, 4, {})},
        "rank 2 (host h2) has not submitted allreduce 'a' (operation 5 of set 0), for which rank 0 has waited 3.0 s"},
       {"one has not come to init",
-       {rank(0, 0, {}), not_there},
-       "rank 1 (host h1) has not called hvd.init() yet, in which the others wait; it is at train.py:3 in <module>"},
+       {meeting(0, 2s), not_there, meeting(2, 1s)},
+       "rank 1 (host h1) has not called hvd.init() yet, in which ranks 0, 2 have waited 2.0 s; it is at train.py:3 in "
+       "<module>"},
+      {"one has not come to init, a moment after the others", {meeting(0, 100ms), not_there}, ""},
+      {"one has come to init and is stopped",
+       {meeting(0, 3s), stopped(meeting(1, 4s))},
+       "rank 1 (host h1) is stopped, as by SIGSTOP or Ctrl-Z; rank 0 has waited 3.0 s in hvd.init()"},
+      {"one is stopped before init",
+       {meeting(0, 3s), stopped(not_there)},
+       "rank 1 (host h1) is stopped, as by SIGSTOP or Ctrl-Z; rank 0 has waited 3.0 s in hvd.init()"},
+      {"all are in init", {meeting(0, 3s), meeting(1, 3s)}, ""},
+      {"one never came to init, and the others have left it", {rank(0, 0, {}), not_there}, ""},
       {"a program without hvd", {not_there, not_there}, ""},
       {"in a set of some ranks",
        {in_set_5, out_of_set_5, behind_in_set_5},
