@@ -1,6 +1,7 @@
 // A job for tests of what happens to jobs: one allreduce after the other, whose sums every rank knows beforehand.
 //
-//   allreduce_loop [--bytes N] [--steps N] [--until PATH] [--delay MS] [--announce N] [--times PATH]
+//   allreduce_loop [--bytes N] [--steps N] [--until PATH] [--delay MS] [--announce N] [--times PATH] [--linger MS]
+//                  [--failures FOLDER]
 //
 // Each rank says on its standard output, a line at a time, where it is:
 //
@@ -9,13 +10,16 @@
 //   negotiating         before the first allreduce
 //   step N              after the first, and then each --announce'th one, 100 unless told; 0: none
 //   shutting down       before it leaves the job
+//   left                after it, for as long as it lingers
 //   done N              after N steps
-//   failed TIME STEP TEXT    instead of what would follow: when (CLOCK_MONOTONIC, in seconds), in which step, and why
+//   failed TIME STEP TEXT    instead of what would follow: when (CLOCK_MONOTONIC, in seconds), in which step, and why; it is also
+//                            in FOLDER/RANK
 //
 // Exit code: 0, all sums were right; 3, failed; 4, a sum was wrong.
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <hvd.hpp>
@@ -35,6 +39,8 @@ struct Options {
   double delay_ms = 0;  // before each step
   long announce = 100;
   std::string times{};  // a file for "start duration" of each step, in us: rank 0's
+  double linger_ms = 0;    // between leaving the job and the end
+  std::string failures{};  // a folder
 };
 
 void say(const std::string& line) {
@@ -45,6 +51,10 @@ void say(const std::string& line) {
 std::int64_t now_us() {
   const auto since_start = std::chrono::steady_clock::now().time_since_epoch();
   return std::chrono::duration_cast<std::chrono::microseconds>(since_start).count();
+}
+
+void sleep_for(double ms) {
+  if (ms > 0) std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(ms));
 }
 
 // What a rank gives: (rank + 1) * pattern, exact in float like the sums. The first element is rank 0's wish to end.
@@ -62,8 +72,7 @@ class Loop {
   // False: a sum was wrong.
   bool run() {
     for (bool last = false; !last; ++step_) {
-      if (options_.delay_ms > 0)
-        std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(options_.delay_ms));
+      sleep_for(options_.delay_ms);
       fill();
       const std::int64_t start = now_us();
       hvd::allreduce(values_, hvd::sum, {.name = "loop"});
@@ -103,8 +112,12 @@ class Loop {
   long step_ = 0;
 };
 
-int fail(long step, const char* text) {
-  say("failed " + std::to_string(static_cast<double>(now_us()) / 1e6) + " " + std::to_string(step) + " " + text);
+int fail(const Options& options, long step, const char* text) {
+  const std::string line =
+      "failed " + std::to_string(static_cast<double>(now_us()) / 1e6) + " " + std::to_string(step) + " " + text;
+  const char* const rank = std::getenv("HVD_RANK");
+  if (!options.failures.empty() && rank != nullptr) std::ofstream(options.failures + "/" + rank) << line << '\n';
+  say(line);
   return kFailed;
 }
 
@@ -113,7 +126,7 @@ int run(const Options& options) {
   try {
     hvd::init();
   } catch (const std::exception& error) {
-    return fail(-1, error.what());
+    return fail(options, -1, error.what());
   }
   const hvd_topology job = hvd::topology();
   say("joined " + std::to_string(job.rank) + " " + std::to_string(job.size));
@@ -127,8 +140,10 @@ int run(const Options& options) {
     say("shutting down");
     hvd::shutdown();
   } catch (const std::exception& error) {
-    return fail(loop.step(), error.what());
+    return fail(options, loop.step(), error.what());
   }
+  if (options.linger_ms > 0) say("left");
+  sleep_for(options.linger_ms);
   say("done " + std::to_string(loop.step()));
   return 0;
 }
@@ -144,6 +159,8 @@ int main(int argc, char** argv) {
   app.add_option("--delay", options.delay_ms, "milliseconds before each step");
   app.add_option("--announce", options.announce, "every so many steps");
   app.add_option("--times", options.times, "file for rank 0's steps: start and duration in us, a line each");
+  app.add_option("--linger", options.linger_ms, "milliseconds between leaving the job and the end");
+  app.add_option("--failures", options.failures, "folder for a file with each rank's failure");
   CLI11_PARSE(app, argc, argv);
   return run(options);
 }

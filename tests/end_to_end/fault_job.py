@@ -2,10 +2,13 @@
 
     fault_job.py NETLAB HVDRUN FAULT VICTIM AWAITED [OPTION...] PROGRAM [ARGUMENT...]
 
-FAULT (kill, stop, cut; full: a disk for the output that soon is) meets VICTIM (see victims()) once every rank has said
-AWAITED; if that is empty, as soon as there is one. A stopped rank goes on once it is reported as stalled, a stopped
-hvdrun once its hosts are clean. A job that a fault does not end is then told to end. On standard output, as JSON: when
-the fault happened, what hvdrun said and when (CLOCK_MONOTONIC), its exit code, when no process of the job was left (a
+The program is allreduce_loop, maybe behind a shell's words.
+
+FAULT (kill, stop; cut: a host from all others; part: two; full: a disk for the output that soon is) meets VICTIM (see
+victims()) once every rank has said AWAITED; "hvdrun: ...": once hvdrun has; if it is empty, as soon as there is one. A
+stopped rank goes on once it is reported as stalled, a stopped hvdrun once its hosts are clean. A job that a fault does
+not end is then told to end. On standard output, as JSON: when the fault happened, what hvdrun said and when
+(CLOCK_MONOTONIC), what ranks wrote down when they failed, hvdrun's exit code, when no process of the job was left (a
 stopped hvdrun apart), and what is left in the end. All processes of the lab, and no others, are in its /proc.
 """
 
@@ -49,7 +52,7 @@ def processes():
 
 
 def victims(name):
-    """ "rank 2", "ranks", "agent", "guardian" (of host h2), "driver"."""
+    """ "rank 2", "ranks", "agent", "guardian" (of host h2), "driver"; for cut and part hosts, "bridge" is hvdrun's."""
     holder = os.environ["NETLAB_HOLDERS"].split()[1]
     there = namespace(os.getpid() if name == "driver" else holder)
     found = [entry for entry in processes() if namespace(entry[0]) == there]
@@ -87,6 +90,9 @@ class Driver:
         for line in self.process.stdout:
             self.said.append((time.monotonic(), line.rstrip("\n")))
 
+    def says(self, words):
+        return any(line.startswith(words) for _, line in list(self.said))
+
     def has_said(self, words, after=0.0):
         return {line[: line.index("]")] for when, line in list(self.said) if when > after and f">: {words}" in line}
 
@@ -101,8 +107,8 @@ def wait_for(condition, patience=PATIENCE):
 
 
 def strike(netlab, fault, name):
-    if fault == "cut":
-        subprocess.run([netlab, "cut", "h2"], check=True)
+    if fault in ("cut", "part"):
+        subprocess.run([netlab, fault, *name.split()], check=True)
     elif fault in ("kill", "stop"):
         for pid in wait_for(lambda: victims(name)):
             os.kill(pid, signal.SIGKILL if fault == "kill" else signal.SIGSTOP)
@@ -116,21 +122,29 @@ def let_go_on(driver, name):
         clean = time.monotonic()
         driver.process.send_signal(signal.SIGCONT)
         return clean
-    wait_for(lambda: any("stalled: waiting for" in line for _, line in list(driver.said)), 15)
+    wait_for(lambda: driver.says("hvdrun: the job is stalled: "), 15)
     resumed = time.monotonic()
     for pid in victims(name):
         os.kill(pid, signal.SIGCONT)
     return wait_for(lambda: len(driver.has_said("step", resumed)) == 4, 10) is not None
 
 
-def play(netlab, hvdrun, fault, victim, awaited, *rest, folder):
+def reached(driver, awaited):
+    if awaited.startswith("hvdrun: "):
+        return driver.says(awaited)
+    return len(driver.has_said(awaited)) == 4
+
+
+def play(netlab, hvdrun, fault, victim, awaited, *job, folder):
+    failures = folder / "failures"
+    failures.mkdir()
     before = files(folder)
-    options = ["-np", "4", "-H", "h1:2,h2:2", "--rsh", os.environ["NETLAB_RSH"], "--tag-output"]
+    options = ["-np", "4", "-H", "h1:2,h2:2", "--tag-output"]
     if fault == "full":
         subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", "/mnt"], check=True)
         options += ["--output-filename", "/mnt"]
-    driver = Driver([hvdrun, *options, *rest])
-    reached = not awaited or bool(wait_for(lambda: len(driver.has_said(awaited)) == 4))
+    driver = Driver([hvdrun, *options, *job, "--failures", str(failures)])
+    came_so_far = not awaited or bool(wait_for(lambda: reached(driver, awaited)))
     happened = time.monotonic()
     strike(netlab, fault, victim)
     then = let_go_on(driver, victim) if fault == "stop" and victim != "agent" else None
@@ -139,13 +153,17 @@ def play(netlab, hvdrun, fault, victim, awaited, *rest, folder):
     if then is True or then is False:
         driver.process.terminate()
     clean = wait_for(lambda: driver.process.poll() is not None and not of_the_job(), 15)
-    report = {"reached": reached, "happened": happened, "then": then, "left": of_the_job()}
+    report = {"reached": came_so_far, "happened": happened, "then": then, "left": of_the_job()}
     report["clean"] = then if victim == "driver" and fault == "stop" else time.monotonic()
     if not clean:
         driver.process.kill()
     driver.reader.join(2)
-    report |= {"exit": driver.process.poll(), "said": driver.said, "files": sorted(set(files(folder)) - set(before))}
-    return report
+    report["failed"] = {int(path.name): path.read_text() for path in failures.iterdir()}
+    return report | {
+        "exit": driver.process.poll(),
+        "said": driver.said,
+        "files": sorted(set(files(folder)) - set(before)),
+    }
 
 
 def main():

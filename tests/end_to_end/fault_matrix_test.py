@@ -3,7 +3,6 @@
 import json
 import os
 import pathlib
-import re
 import shutil
 import subprocess
 import sys
@@ -18,6 +17,12 @@ GRACE = 0.5
 LARGE = ["--bytes", "67108864", "--announce", "1"]
 SMALL = ["--announce", "20"]
 KILLED = 128 + 9
+COME = "hvdrun: h2 has come"
+
+
+def late(lab):
+    """hvdrun's options with which h1 comes three seconds later, and with which it says COME."""
+    return ["--verbose", "--rsh", f"{HERE}/late_host.sh h1 3 {lab}"]
 
 
 def hvdrun():
@@ -30,8 +35,9 @@ def play(lab):
     if not PROGRAM.exists() or hvdrun() is None:
         pytest.skip("build/release is not built")
 
-    def in_lab(fault, victim, awaited, *arguments, grace=GRACE, **variables):
-        job = [fault, victim, awaited, "--lease", LEASE, "--grace", grace, PROGRAM, *arguments]
+    def in_lab(fault, victim, awaited, *arguments, grace=GRACE, options=(), before=(), **variables):
+        options = ["--lease", LEASE, "--grace", grace, *(options or ["--rsh", f"{lab} on"])]
+        job = [fault, victim, awaited, *options, *before, PROGRAM, *arguments]
         command = [lab, 2, "none", sys.executable, HERE / "fault_job.py", lab, hvdrun(), *job]
         environment = {**os.environ, **variables}
         done = subprocess.run(
@@ -42,15 +48,18 @@ def play(lab):
         start = report["happened"]
         report["said"] = [(when - start, line) for when, line in report["said"]]
         report["clean"] -= start
-        report["failed"] = {}
-        for _, line in report["said"]:
-            if found := re.match(r"\[(\d)\]<stdout>: failed (\S+) \S+ (.*)", line):
-                report["failed"][int(found[1])] = (float(found[2]) - start, found[3])
+        report["failed"] = {int(rank): failure_of(line, start) for rank, line in report["failed"].items()}
         assert report["reached"] and report["left"] == [] and report["files"] == [], report
         print(json.dumps({name: report[name] for name in ("exit", "clean", "failed")}))
         return report
 
     return in_lab
+
+
+def failure_of(line, start):
+    """When, counted from the fault, and what: of a rank that has failed."""
+    _, when, _, text = line.rstrip("\n").split(" ", 3)
+    return float(when) - start, text
 
 
 def said(report, words):
@@ -61,6 +70,7 @@ def said(report, words):
 
 
 def check_errors(report, ranks, within, named=("rank 2", "rank 3")):
+    """These ranks have failed, and their errors name one of those."""
     assert set(report["failed"]) >= set(ranks), report["said"]
     for rank in ranks:
         when, text = report["failed"][rank]
@@ -73,36 +83,35 @@ pytestmark = pytest.mark.flaky(reruns=2)
 # Each cell once; with -m long, 20 times.
 once = [pytest.param(1, id="once"), *(pytest.param(i, id=str(i), marks=pytest.mark.long) for i in range(2, 21))]
 each = pytest.mark.parametrize("time", once)
-BUSY = [pytest.param("negotiating", SMALL, id="negotiation"), pytest.param("step 2", LARGE, id="large")]
+NEGOTIATION = pytest.param("negotiating", SMALL, id="negotiation")
+BUSY = [NEGOTIATION, pytest.param("step 2", LARGE, id="large")]
+# When all have left the job, and none has ended.
+SHUTDOWN = pytest.param("left", ["--steps", "3", "--linger", "20000"], id="shutdown")
+H1, H2 = ("rank 0", "rank 1"), ("rank 2", "rank 3")
 
 
 @each
 @pytest.mark.parametrize("victim", ["rank 2", "ranks"])
-@pytest.mark.parametrize("awaited, options", BUSY)
+@pytest.mark.parametrize("awaited, options", [pytest.param("", SMALL, id="start"), *BUSY, SHUTDOWN])
 def test_a_killed_rank(play, time, victim, awaited, options):
     report = play("kill", victim, awaited, *options)
     assert report["exit"] == KILLED
     said(report, "on h2 failed first: killed by SIGKILL")
-    # Which of the ranks that are lost by then an error names is not settled: one that has failed of it is lost, too.
-    check_errors(report, {0, 1} if victim == "ranks" else {0, 1, 3}, within=1, named=("is lost",))
+    if awaited == "left":
+        assert report["failed"] == {}
+    else:
+        check_errors(report, {0, 1} if victim == "ranks" else {0, 1, 3}, within=1, named=H2)
     assert report["clean"] < 4
 
 
 @each
-def test_a_rank_killed_at_the_start(play, time):
-    report = play("kill", "rank 2", "")
-    assert report["exit"] == KILLED
-    said(report, "rank 2 on h2 failed first: killed by SIGKILL")
-    assert report["clean"] < 4
-
-
-@each
-@pytest.mark.parametrize("awaited, options", BUSY)
+@pytest.mark.parametrize("awaited, options", [*BUSY, SHUTDOWN])
 def test_a_killed_agent(play, time, awaited, options):
     report = play("kill", "agent", awaited, *options)
     assert report["exit"] == 1
     assert said(report, "host h2 (ranks 2, 3) is lost: the connection broke off") < 4
-    check_errors(report, {0, 1}, within=1)
+    if awaited != "left":
+        check_errors(report, {0, 1}, within=1)
     assert report["clean"] < 4
 
 
@@ -115,17 +124,42 @@ def test_an_agent_killed_before_it_has_come(play, time):
 
 
 @each
-@pytest.mark.parametrize("awaited, options", BUSY)
+def test_an_agent_killed_before_it_has_anything_to_do(play, lab, time):
+    report = play("kill", "agent", COME, *SMALL, options=late(lab))
+    assert report["exit"] == 1
+    assert said(report, "host h2: the connection broke off") < 1
+    assert report["clean"] < 4
+
+
+@each
+@pytest.mark.parametrize("awaited, options", [*BUSY, SHUTDOWN])
 def test_a_stopped_agent(play, time, awaited, options):
     report = play("stop", "agent", awaited, *options)
     assert report["exit"] == 1
     said(report, "host h2 (ranks 2, 3) is lost: ")
-    check_errors(report, {0, 1}, within=LEASE + 1)
+    if awaited != "left":
+        check_errors(report, {0, 1}, within=LEASE + 1)
     assert report["clean"] < LEASE + 4
 
 
 @each
-@pytest.mark.parametrize("awaited, options", [pytest.param("", SMALL, id="start"), *BUSY])
+def test_an_agent_stopped_before_it_has_come(play, lab, time):
+    report = play("stop", "agent", "", *SMALL, options=["--rsh", f"{lab} on", "--start-timeout", "3"])
+    assert report["exit"] == 1
+    assert said(report, "host h2: ") < 5
+    assert report["clean"] < 7
+
+
+@each
+def test_an_agent_stopped_before_it_has_anything_to_do(play, lab, time):
+    report = play("stop", "agent", COME, *SMALL, options=late(lab))
+    assert report["exit"] == 1
+    assert said(report, "host h2: nothing was heard of it for 1.5 s") < LEASE + 1
+    assert report["clean"] < LEASE + 4
+
+
+@each
+@pytest.mark.parametrize("awaited, options", [pytest.param("", SMALL, id="start"), *BUSY, SHUTDOWN])
 def test_a_killed_driver(play, time, awaited, options):
     report = play("kill", "driver", awaited, *options)
     assert report["exit"] == -9
@@ -133,7 +167,22 @@ def test_a_killed_driver(play, time, awaited, options):
 
 
 @each
-@pytest.mark.parametrize("awaited, options", BUSY)
+def test_a_driver_killed_before_all_have_come(play, lab, time):
+    report = play("kill", "driver", COME, *SMALL, options=late(lab))
+    assert report["exit"] == -9
+    assert report["clean"] < 10
+
+
+@each
+def test_a_driver_stopped_before_all_have_come(play, lab, time):
+    report = play("stop", "driver", COME, *SMALL, options=late(lab))
+    assert report["exit"] == 1
+    said(report, "host h2: ")
+    assert report["clean"] < 10
+
+
+@each
+@pytest.mark.parametrize("awaited, options", [*BUSY, SHUTDOWN])
 def test_a_stopped_driver(play, time, awaited, options):
     report = play("stop", "driver", awaited, *options)
     assert report["exit"] == 1
@@ -143,23 +192,61 @@ def test_a_stopped_driver(play, time, awaited, options):
 
 
 @each
-@pytest.mark.parametrize("awaited, options", BUSY)
+@pytest.mark.parametrize("awaited, options", [*BUSY, SHUTDOWN])
 def test_a_host_that_is_cut_off(play, time, awaited, options):
     report = play("cut", "h2", awaited, *options, grace=1)
     assert report["exit"] == 1
     assert said(report, "host h2 (ranks 2, 3) is lost: nothing was heard of it for 1.5 s") < LEASE + 4
-    check_errors(report, {0, 1}, within=LEASE + 1.5)
+    if awaited != "left":
+        check_errors(report, {0, 1}, within=LEASE + 1.5)
+        check_errors(report, {2, 3}, within=LEASE + 1.5, named=H1)
     assert report["clean"] < LEASE + 5
 
 
 @each
-def test_a_stopped_rank_is_reported_as_stalled_and_goes_on(play, time):
-    knobs = {"HVD_STALL_CHECK_TIME_SECONDS": "1", "HVD_SCHEDULE_LOCK": "0"}
-    # The pauses are where it is stopped: inside an operation it is a silent peer, which is not said before the timeout.
-    report = play("stop", "rank 2", "step 5", "--announce", "1", "--delay", "100", **knobs)
-    warnings = [when for when, line in report["said"] if "stalled: waiting for rank 2 on h2" in line]
-    assert warnings and warnings[0] < 3
+def test_a_host_that_is_cut_off_before_it_has_come(play, lab, time):
+    report = play("cut", "h1", "", *SMALL, options=["--start-timeout", "4", *late(lab)])
+    assert report["exit"] == 1
+    assert said(report, "host h1: ") < 6
+    assert report["clean"] < 8
+
+
+@each
+@pytest.mark.parametrize("awaited, options", BUSY)
+def test_two_hosts_that_hear_nothing_of_each_other(play, time, awaited, options):
+    report = play("part", "h1 h2", awaited, *options, grace=1)
+    assert report["exit"] == 3
+    said(report, "failed first: exit code 3")
+    check_errors(report, {0, 1}, within=LEASE + 1.5)
+    check_errors(report, {2, 3}, within=LEASE + 1.5, named=H1)
+    assert report["clean"] < LEASE + 5
+
+
+@each
+@pytest.mark.parametrize("awaited, options", BUSY)
+def test_a_host_that_only_hvdrun_hears_nothing_of(play, time, awaited, options):
+    report = play("part", "bridge h2", awaited, *options, grace=1)
+    assert report["exit"] == 1
+    assert said(report, "host h2 (ranks 2, 3) is lost: nothing was heard of it for 1.5 s") < LEASE + 1.5
+    assert report["clean"] < LEASE + 4
+
+
+@each
+@pytest.mark.parametrize("lock", ["0", "1"], ids=["asking", "locked"])
+@pytest.mark.parametrize("awaited, options", [pytest.param("", SMALL, id="start"), *BUSY])
+def test_a_stopped_rank_is_reported_as_stalled_and_goes_on(play, time, awaited, options, lock):
+    knobs = {"HVD_STALL_CHECK_TIME_SECONDS": "1", "HVD_SCHEDULE_LOCK": lock}
+    report = play("stop", "rank 2", awaited, *options, **knobs)
+    assert said(report, "the job is stalled: rank 2 (host h2) is stopped, as by SIGSTOP or Ctrl-Z; ") < 4
     assert report["then"] is True, report["said"]
+
+
+@each
+@pytest.mark.parametrize("victim", ["rank 2", "agent", "driver"])
+def test_what_a_rank_has_started_in_a_session_of_its_own_is_ended_too(play, time, victim):
+    daemon = ["sh", "-c", 'setsid sleep 1000 > /dev/null 2>&1 & exec "$0" "$@"']
+    report = play("kill", victim, "negotiating", *SMALL, before=daemon)
+    assert report["clean"] < 10
 
 
 @each

@@ -81,3 +81,20 @@ def test_a_second_network_is_cut_by_itself(lab):
     for interface, then in (("eth0", "answered"), ("eth1", "silent")):
         heard = run_in(lab, 2, sys.executable, "-c", ASKING, lab, ECHO, "10.8.0.2", "h2", interface, networks=2)
         assert heard == ["answered", then, "answered", "0"]
+
+
+# argv: netlab.sh.
+PARTING = """
+import subprocess, sys
+lab = sys.argv[1]
+subprocess.run([lab, "part", "h1", "h2"], check=True)
+for here, there in (("h1", "10.9.0.2"), ("h2", "10.9.0.1"), ("h1", "10.9.0.3"), ("h3", "10.9.0.2")):
+    ask = f"python3 -c 'import socket; socket.create_connection((\\"{there}\\", 9), timeout=0.5)' 2>&1 | tail -n 1"
+    answer = subprocess.run([lab, "on", here, ask], capture_output=True, text=True).stdout
+    print("refused" if "refused" in answer else "silent" if "timed out" in answer else answer)
+"""
+
+
+def test_two_hosts_that_are_parted_still_reach_the_others(lab):
+    heard = run_in(lab, 3, sys.executable, "-c", PARTING, lab)
+    assert heard == ["silent", "silent", "refused", "refused"]

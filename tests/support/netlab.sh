@@ -5,6 +5,7 @@
 #   netlab.sh on HOST COMMAND...                   inside such a command
 #   netlab.sh cut HOST [INTERFACE]                 likewise: from now on all packets to and from it vanish
 #   netlab.sh join HOST [INTERFACE]                and now they pass again
+#   netlab.sh part HOST OTHER                      likewise: packets between these two vanish; "bridge" may be one
 #
 # Hosts are h1, h2, ... (or h1.netlab, ...), 10.9.0.1 to 10.9.0.HOSTS. Each has a network of its own (a network namespace,
 # where its interface is eth0) and a name of its own (a uts namespace), and so is another host to hvd and to MPI;
@@ -62,6 +63,19 @@ set_ports() {
   for ((network = 0; network < NETLAB_NETWORKS; network++)); do
     [ "${3:-eth$network}" != "eth$network" ] || bridge link set dev "port$number.$network" state "$state"
   done
+}
+
+# send_astray HOST OTHER: packets from the one to the other go to a hardware address that nobody has.
+send_astray() {
+  local link=eth0 address="${subnets[0]}.254" entry
+  [ "$1" != bridge ] || link=bridge0
+  [ "$2" = bridge ] || address=${subnets[0]}.$(number_of "$2")
+  entry="$address lladdr 02:00:00:00:00:01 dev $link nud permanent"
+  if [ "$1" = bridge ]; then
+    ip neigh replace $entry
+  else
+    "$self" on "$1" ip neigh replace $entry
+  fi
 }
 
 # A process that sleeps in new namespaces and so keeps them; its number is in $holder.
@@ -150,6 +164,7 @@ case "${1:-}" in
   on) shift && on_host "$@" ;;
   cut) shift && set_ports 0 "$@" ;;
   join) shift && set_ports 3 "$@" ;;
+  part) shift && send_astray "$1" "$2" && send_astray "$2" "$1" ;;
   inside) shift && run_inside "$@" ;;
   *)
     [ $# -ge 3 ] && [[ $1 =~ ^[0-9]+$ ]] && (($1 >= 1 && $1 <= 250)) || usage
