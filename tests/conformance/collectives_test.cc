@@ -7,6 +7,7 @@
 #include "tests/conformance/place.h"
 #include "tests/support/catch.h"
 #include "tests/support/run_ranks.h"
+#include "tests/support/sanitized.h"
 
 namespace hvd::testing {
 
@@ -191,10 +192,13 @@ DType dtype_at(int i) { return static_cast<DType>(i); }
 }  // namespace
 
 TEST_CASE("every collective, dtype, op and size equals a plain loop") {
-  const Layout layout = GENERATE(from_range(all_layouts()));
+  const int number = GENERATE(range(0, static_cast<int>(all_layouts().size())));
+  const Layout layout = all_layouts()[static_cast<std::size_t>(number)];
   INFO(layout.name());
-  REQUIRE_NOTHROW(run_ranks_in_place({layout, kSmallChunks}, [](Runtime& runtime) {
-    for (int d = 0; d < kDTypeCount; ++d) {
+  // Each type is tried in some layouts at least.
+  const int step = kSanitized ? 3 : 1;
+  REQUIRE_NOTHROW(run_ranks_in_place({layout, kSmallChunks}, [=](Runtime& runtime) {
+    for (int d = number % step; d < kDTypeCount; d += step) {
       const DType dtype = dtype_at(d);
       for (const std::int64_t size : kSizes) {
         for (const ReduceOp op : ops_for(dtype)) {
