@@ -79,8 +79,9 @@ ControlLinks::ControlLinks(const Topology& topology, const ControlTree& tree, St
   try {
     meet(tree, store, key, own_host, deadline);
   } catch (...) {
-    // Those that have met this rank already take the closing of their connections for its death otherwise.
-    tell(as_told(current_exception_status(), topology.describe(topology.rank)), -1);
+    // Those that have met this rank already take the closing of their connections for its death otherwise. A process
+    // set that cannot be made does not end the job by this.
+    if (!on_abort_) tell(as_told(current_exception_status(), topology.describe(topology.rank)), -1);
     throw;
   }
   watch_links();
