@@ -5,6 +5,7 @@
 #include "tests/conformance/element.h"
 #include "tests/support/catch.h"
 #include "tests/support/run_ranks.h"
+#include "tests/support/sanitized.h"
 
 namespace hvd::testing {
 
@@ -177,8 +178,10 @@ void with_each_joined(Runtime& runtime, bool divides_by_all, const Body& body) {
 }  // namespace
 
 TEST_CASE("every collective goes on without a rank that has joined") {
-  const Layout layout = GENERATE(from_range(kLayouts));
+  const int number = GENERATE(range(0, static_cast<int>(kLayouts.size())));
+  const Layout layout = kLayouts[static_cast<std::size_t>(number)];
   const bool divides_by_all = GENERATE(true, false);
+  if (kSanitized && divides_by_all != (number % 2 == 0)) return;
   INFO(layout.name() + (divides_by_all ? "" : ", averages of those that contribute"));
   const Environment environment = {{"HVD_CHUNK_BYTES", "4096"},
                                    {"HVD_JOIN_DIVISOR", divides_by_all ? "all" : "contributing"}};

@@ -8,6 +8,7 @@
 #include "core/base/error.h"
 #include "tests/support/catch.h"
 #include "tests/support/run_ranks.h"
+#include "tests/support/sanitized.h"
 
 namespace hvd::testing {
 
@@ -151,7 +152,7 @@ TEST_CASE("a new operation ends the lock, and it comes again") {
   Locking lock_all(ranks);
   REQUIRE_NOTHROW(run_ranks(options, [&](Runtime& runtime) {
     Step step(runtime);
-    for (int i = 0; i < 10; ++i) {
+    for (int i = 0; i < (kSanitized ? 3 : 10); ++i) {
       lock_all(runtime, step);
       float one = 1;
       Call call{.name = "new." + std::to_string(i)};
