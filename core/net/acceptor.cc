@@ -15,7 +15,6 @@ namespace hvd {
 
 namespace {
 
-constexpr Duration kProofTime = std::chrono::seconds(2);
 constexpr std::size_t kMaxUnproven = 1024;
 // Of the process's descriptors: what else it opens, a data file for instance, must not fail for a stranger's sake.
 constexpr std::size_t kPart = 4;

@@ -47,12 +47,9 @@ const char* purpose_name(Purpose purpose) {
   return "unknown";
 }
 
-Socket connect_authenticated(const Address& address, const JobKey& key, Purpose purpose, int own_rank,
-                             Deadline deadline, const Alarm& alarm) {
-  const std::string where = std::string("the ") + purpose_name(purpose) + " port at " + address.to_string();
-  Socket socket = Socket::connect(address, deadline, alarm);
-  ClientHandshake handshake(key, purpose, own_rank, fresh_nonce());
+namespace {
 
+void prove(Socket& socket, ClientHandshake handshake, const std::string& where, Deadline deadline) {
   Challenge challenge;
   socket.receive_all(challenge, deadline, where);
   try {
@@ -65,7 +62,23 @@ Socket connect_authenticated(const Address& address, const JobKey& key, Purpose 
     // A server does not tell strangers why it refuses them.
     throw PeerLost("not accepted by " + where + " (another job's key, or another purpose?): " + error.what());
   }
-  return socket;
+}
+
+}  // namespace
+
+Socket connect_authenticated(const Address& address, const JobKey& key, Purpose purpose, int own_rank,
+                             Deadline deadline, const Alarm& alarm) {
+  const std::string where = std::string("the ") + purpose_name(purpose) + " port at " + address.to_string();
+  for (Deadline connected = deadline;; connected = std::min(deadline, deadline_after(kProofTime))) {
+    const TimePoint began = Clock::now();
+    Socket socket = Socket::connect(address, connected, alarm);
+    try {
+      prove(socket, ClientHandshake(key, purpose, own_rank, fresh_nonce()), where, deadline);
+      return socket;
+    } catch (const PeerLost&) {
+      if (Clock::now() - began < kProofTime) throw;
+    }
+  }
 }
 
 }  // namespace hvd

@@ -46,13 +46,16 @@ struct Peer {
   int rank = -1;
 };
 
-// Client side: connects and proves. Throws Timeout, PeerLost (also when the server rejects the key: the text says so),
-// and what the alarm throws while nobody listens.
+// A connection that has not proved itself for as long is dropped.
+inline constexpr Duration kProofTime = std::chrono::seconds(2);
+
+// Client side: connects and proves; anew if it was stopped meanwhile for so long that it was dropped. Throws Timeout,
+// PeerLost (also when the server rejects the key: the text says so), and what the alarm throws while nobody listens.
 Socket connect_authenticated(const Address& address, const JobKey& key, Purpose purpose, int own_rank,
                              Deadline deadline, const Alarm& alarm = {});
 
 // Server side: accepts any number of connections at once and hands out those that proved themselves. A stranger that
-// sends garbage, a wrong key, or nothing at all is dropped (at the latest after two seconds), is logged once per
+// sends garbage, a wrong key, or nothing at all is dropped (at the latest after kProofTime), is logged once per
 // Acceptor, and delays nobody. At most 1024 unproven connections are kept, and no more than a quarter of the
 // descriptors that the process may have; beyond that the oldest are dropped.
 class Acceptor {

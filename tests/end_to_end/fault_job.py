@@ -159,7 +159,8 @@ def play(netlab, hvdrun, fault, victim, awaited, *job, folder):
     if not clean:
         driver.process.kill()
     driver.reader.join(2)
-    report["failed"] = {int(path.name): path.read_text() for path in failures.iterdir()}
+    written = {int(path.name): path.read_text() for path in failures.iterdir()}
+    report["failed"] = {rank: text for rank, text in written.items() if text.endswith("\n")}  # not killed over it
     return report | {
         "exit": driver.process.poll(),
         "said": driver.said,

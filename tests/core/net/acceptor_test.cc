@@ -196,3 +196,20 @@ TEST_CASE("an alarm ends the wait for a peer") {
   CHECK(asked == 2);
   CHECK(Clock::now() - start < 10s);
 }
+
+TEST_CASE("a client that was stopped for so long that it was dropped proves itself anew") {
+  const Log log("test", LogLevel::off);
+  const JobKey key = JobKey::random();
+  Listener listener = Listener::tcp("127.0.0.1");
+  auto client = std::async(std::launch::async, [&, address = listener.address()] {
+    return connect_authenticated(address, key, Purpose::store, 3, deadline_after(30s));
+  });
+  // As the acceptor would, which no test can wait for to be late.
+  std::optional<Socket> first;
+  while (!(first = listener.accept_now())) std::this_thread::sleep_for(1ms);
+  std::this_thread::sleep_for(kProofTime + 50ms);
+  first.reset();
+  Acceptor acceptor(std::move(listener), key, Purpose::store, log);
+  CHECK(acceptor.accept(deadline_after(10s), "rank 3").rank == 3);
+  CHECK(client.get().fd() >= 0);
+}
