@@ -67,7 +67,7 @@ class HostListener {
   virtual void complaint(const std::string& line) = 0;
   // The answer to ask_standings(): of all ranks of this host that have a flight recorder, dead ones too.
   virtual void standings(int host, std::uint64_t question, std::vector<Standing> standings) = 0;
-  // Ranks of this host have noticed that the job is stalled, or that it goes on again.
+  // Ranks of this host are stalled, which is said after 1, 2, 4, ... seconds anew; or none is any more.
   virtual void stalled(int host, bool on) = 0;
 };
 

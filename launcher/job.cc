@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstdio>
 #include <ctime>
+#include <utility>
 
 #include "core/base/error.h"
 #include "launcher/cpus.h"
@@ -28,8 +29,6 @@ std::string local_time() {
   std::snprintf(text + length, sizeof text - length, ".%03ld", now.tv_nsec / 1'000'000);
   return text;
 }
-
-constexpr Duration kStallPatience = 500ms;
 
 std::optional<Deadline> earlier(std::optional<Deadline> a, std::optional<Deadline> b) {
   if (!a || !b) return a ? a : b;
@@ -151,7 +150,9 @@ void Job::rank_started(int rank, pid_t pid) {
 }
 
 void Job::rank_not_started(int rank, const std::string& cause, int exit_code) {
-  say(name_of(rank) + " could not be started: " + cause);
+  const std::string text = name_of(rank) + " could not be started: " + cause;
+  say(text);
+  tell_of_failure(text);
   const int host = rank_at(rank).host;
   for (Rank& other : ranks_) {
     if (other.host == host && other.pid < 0) close_streams(other);
@@ -217,15 +218,18 @@ void Job::standings(int host, std::uint64_t question, std::vector<Standing> stan
   inquiries_->answered(host, question, std::move(standings));
 }
 
-// While hosts have noticed it, one after the other, it is the same stall.
+// As long as a host is stalled it is the same stall, and told once. What the stall inspector has warned of is one; what
+// takes long may be none, while others go on.
 void Job::stalled(int host, bool on) {
   if (!on) stalled_hosts_.erase(host);
-  const bool is_new = on && stalled_hosts_.empty();
-  if (on) stalled_hosts_.insert(host);
-  if (!is_new || end_.next_deadline()) return;
+  if (stalled_hosts_.empty()) stall_is_told_ = false;
+  if (!on) return;
+  stalled_hosts_.insert(host);
+  if (stall_is_told_ || end_.next_deadline()) return;
   inquiries_->ask(true, [this](const std::vector<RankStanding>& ranks) {
-    const std::string text = who_is_behind(ranks, kStallPatience);
-    if (!text.empty()) say("the job is stalled: " + text);
+    const std::string text = who_is_behind(ranks, patience_with_stall(ranks));
+    if (text.empty() || std::exchange(stall_is_told_, true)) return;
+    say("the job is stalled: " + text);
   });
 }
 
@@ -248,9 +252,13 @@ void Job::open_inquiry_socket() {
 void Job::look_into_failure(const std::string& cause) {
   if (at_failure_) return;
   at_failure_ = "";
-  hosts_.tell_store(cause);
+  tell_of_failure(cause);
   inquiries_->ask(
       false, [this](const std::vector<RankStanding>& ranks) { at_failure_ = who_is_behind(ranks, Duration::zero()); });
+}
+
+void Job::tell_of_failure(const std::string& cause) {
+  if (!std::exchange(failure_is_told_, true)) hosts_.set_failure(cause);
 }
 
 // Asks first and ends the job then, for where the script is can only be seen of a process that runs.

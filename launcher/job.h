@@ -42,10 +42,10 @@ struct JobPlan {
 // Where the ranks of a job run.
 struct JobHosts {
   std::vector<HostPlan> plans;
-  std::vector<std::unique_ptr<Host>> hosts;                  // as many
-  std::function<void()> collect_children;                    // after SIGCHLD
-  std::function<void(bool on)> pause;                        // before hvdrun stops itself (Ctrl-Z), and when it goes on
-  std::function<void(const std::string& cause)> tell_store;  // why the job has failed, for ranks that meet just now
+  std::vector<std::unique_ptr<Host>> hosts;  // as many
+  std::function<void()> collect_children;    // after SIGCHLD
+  std::function<void(bool on)> pause;        // before hvdrun stops itself (Ctrl-Z), and when it goes on
+  std::function<void(const std::string& cause)> set_failure;  // why the job has failed, for ranks that meet just now
 };
 
 class Job : private HostListener {
@@ -97,8 +97,9 @@ class Job : private HostListener {
   void on_signal(int signal);
   void send_due_signal();
   void open_inquiry_socket();
-  // Says so in the store, and asks what all were doing then; of several failures the first counts.
+  // Of several failures the first counts. Tells of it, and asks what all were doing then.
   void look_into_failure(const std::string& cause);
+  void tell_of_failure(const std::string& cause);
   void look_into_timeout();
   void report();
   Failure failure_of(int rank) const;
@@ -129,8 +130,10 @@ class Job : private HostListener {
   std::unique_ptr<InquirySocket> inquiry_socket_;  // null: there is none to be had
   std::optional<std::string> at_failure_;          // who was behind then; empty while hosts have not answered, too
   std::set<int> stalled_hosts_;
-  std::size_t hosts_left_ = 0;  // that have processes of the job
-  bool impatient_ = false;      // the user does not want to wait for the output either
+  bool stall_is_told_ = false;
+  bool failure_is_told_ = false;  // to ranks that meet
+  std::size_t hosts_left_ = 0;    // that have processes of the job
+  bool impatient_ = false;        // the user does not want to wait for the output either
 };
 
 }  // namespace hvd::launcher

@@ -75,6 +75,7 @@ void RankMemories::tell(std::uint64_t question, bool with_stacks) {
     if (entry.pid <= 0) continue;
     standings.push_back(entry.memory->standing(with_stacks, entry.pid, now));
     standings.back().rank = rank;
+    standings.back().ended = entry.has_ended;
   }
   listener_.standings(host_, question, std::move(standings));
 }
@@ -83,7 +84,13 @@ void RankMemories::look_for_stalls() {
   const bool found = std::any_of(entries_.begin(), entries_.end(), [now = Clock::now()](const auto& entry) {
     return !entry.second.has_ended && entry.second.memory->is_stalled(now);
   });
-  if (std::exchange(stalled_, found) != found) listener_.stalled(host_, found);
+  const bool was_found = std::exchange(stalled_, found);
+  if (!was_found) announcements_ = looks_ = 0;
+  // Again and again while it lasts, ever more seldom: there may have been nothing to tell of it yet.
+  if (found ? looks_++ == (1 << announcements_) - 1 : was_found) {
+    ++announcements_;
+    listener_.stalled(host_, found);
+  }
   stall_timer_.set(deadline_after(kStallPeriod));
 }
 

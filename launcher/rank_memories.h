@@ -59,6 +59,7 @@ class RankMemories {
   Timer answer_timer_, stall_timer_;
   bool has_complained_ = false;
   bool stalled_ = false;
+  int announcements_ = 0, looks_ = 0;  // of this stall
 };
 
 }  // namespace hvd::launcher

@@ -68,15 +68,16 @@ std::vector<std::pair<std::string, std::string>> RankMemory::variables() const {
 
 bool RankMemory::is_stalled(TimePoint now) {
   const FlightProgress progress = read_flight_progress(recorded());
-  if (progress.begun != begun_) {
-    begun_ = progress.begun;
-    begun_since_ = now;
-    all_ended_ = false;
+  const Seen seen{progress.epoch, progress.begun};
+  if (seen != last_look_) {
+    last_look_ = seen;
+    since_ = now;
+    all_ended_ = progress.begun == 0;
   }
   if (progress.warned) return true;
-  if (progress.patience > Duration::zero() && progress.meeting && now - *progress.meeting >= progress.patience)
-    return true;
-  if (all_ended_ || progress.patience == Duration::zero() || now - begun_since_ < progress.patience) return false;
+  if (!progress.epoch || progress.patience == Duration::zero()) return false;
+  if (progress.meeting) return now - *progress.epoch >= progress.patience;
+  if (all_ended_ || now - since_ < progress.patience) return false;
   const auto oldest = oldest_under_way(recorded());
   all_ended_ = !oldest;  // until the next one begins
   return oldest && now - *oldest >= progress.patience;

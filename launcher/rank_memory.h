@@ -10,6 +10,8 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -30,8 +32,9 @@ class RankMemory {
   std::vector<std::pair<std::string, std::string>> variables() const;
   std::vector<int> descriptors() const { return {recorder_.fd(), stacks_.fd()}; }
 
-  // Whether the rank has noticed a stall that is not over, or for as long as it said would be a stall has waited in
-  // init, or has begun no operation and not ended one. To be asked now and then: four words are read as a rule.
+  // Whether the rank has noticed a stall that is not over; or waits in init for as long as it said would be a stall; or
+  // has begun nothing for as long, and is in an operation since then. To be asked now and then: a few words are read as
+  // a rule.
   bool is_stalled(TimePoint now);
 
   // Asks for the stacks of the process that has announced to answer, if it is in process group `group`, and catches
@@ -51,10 +54,12 @@ class RankMemory {
 
   SharedMemory recorder_;
   SharedMemory stacks_;
-  std::size_t seen_ = 0;     // of the answer, at the last look
-  std::uint64_t begun_ = 0;  // operations, at the last look,
-  TimePoint begun_since_{};  // and since when it is so many
-  bool all_ended_ = false;
+  std::size_t seen_ = 0;  // of the answer, at the last look
+  // What was seen at the last look of is_stalled(), and since when it is so.
+  using Seen = std::pair<std::optional<TimePoint>, std::uint64_t>;  // the epoch, and operations begun in it
+  Seen last_look_;
+  TimePoint since_{};
+  bool all_ended_ = true;
 };
 
 }  // namespace hvd::launcher

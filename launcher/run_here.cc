@@ -45,7 +45,7 @@ int run_here(JobPlan plan, HostPlan host, SignalSource& signals) {
   hosts.hosts.push_back(std::move(here));
   hosts.collect_children = [&] { local.collect([](pid_t, ExitStatus) {}); };
   hosts.pause = [](bool) {};
-  hosts.tell_store = [&](const std::string& cause) { set_job_failure(store, cause); };
+  hosts.set_failure = [&](const std::string& cause) { set_job_failure(store, cause); };
   return job.run(std::move(hosts));
 }
 

@@ -140,7 +140,9 @@ Standing make_standing(const FlightFacts& facts, const std::vector<RecordedOpera
   standing.rounds = facts.rounds;
   standing.lock_state = facts.lock_state;
   standing.exposed_time = facts.exposed_time;
-  if (facts.meeting) standing.meeting = std::max(now - *facts.meeting, Duration::zero());
+  standing.in_job = facts.epoch.has_value();
+  if (facts.epoch && facts.meeting) standing.meeting = std::max(now - *facts.epoch, Duration::zero());
+  standing.patience = facts.patience;
   standing.since_progress = since_progress(operations, now);
   const auto open = open_ones(operations);
   for (const RecordedOperation* operation : open) {
@@ -161,7 +163,10 @@ std::string encode(const Standing& standing) {
   writer.put(static_cast<std::uint8_t>(standing.stopped));
   for (const auto number : kNumbers) writer.put(standing.*number);
   writer.put(standing.exposed_time.count());
+  writer.put(static_cast<std::uint8_t>(standing.in_job));
+  writer.put(static_cast<std::uint8_t>(standing.ended));
   put(writer, standing.meeting);
+  writer.put(standing.patience.count());
   put(writer, standing.since_progress);
   writer.put(static_cast<std::uint32_t>(standing.open.size()));
   for (const StandingOperation& operation : standing.open) put(writer, operation);
@@ -188,7 +193,10 @@ Standing decode_standing(std::string_view bytes) {
   standing.stopped = reader.get<std::uint8_t>() != 0;
   for (const auto number : kNumbers) standing.*number = reader.get<std::uint64_t>();
   standing.exposed_time = Duration(reader.get<Duration::rep>());
+  standing.in_job = reader.get<std::uint8_t>() != 0;
+  standing.ended = reader.get<std::uint8_t>() != 0;
   standing.meeting = get_duration(reader);
+  standing.patience = Duration(reader.get<Duration::rep>());
   standing.since_progress = get_duration(reader);
   for (std::uint32_t left = reader.get_count(33); left > 0; --left) standing.open.push_back(get_operation(reader));
   standing.more_open = reader.get<std::uint32_t>();

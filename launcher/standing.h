@@ -44,7 +44,10 @@ struct Standing {
   std::uint64_t operations = 0, bytes = 0, locked_steps = 0, rounds = 0;
   std::uint64_t lock_state = 0;
   Duration exposed_time{};                 // of finished waits
+  bool in_job = false;                     // it has come to init, and has not left
+  bool ended = false;                      // the process
   std::optional<Duration> meeting;         // how long it has waited for the others in init; nothing: it does not
+  Duration patience{};                     // what takes as long counts as stalled; zero: nothing
   std::optional<Duration> since_progress;  // since an operation began or ended; none did yet
   std::vector<StandingOperation> open;     // the oldest
   std::uint32_t more_open = 0;             // beside them

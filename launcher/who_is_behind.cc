@@ -13,6 +13,7 @@ using State = StandingOperation::State;
 using Ranks = std::vector<const RankStanding*>;
 
 constexpr Duration kStartPatience = 500ms;  // ranks seldom start at the same moment
+constexpr Duration kMoment = 500ms;
 
 std::string age_text(Duration age) {
   char text[32];
@@ -125,8 +126,6 @@ Ranks only(const Ranks& ranks, const auto& condition) {
   return result;
 }
 
-// ---- The cases, each a sentence, or empty if it is another one
-
 Ranks with_standing(const std::vector<RankStanding>& ranks, const auto& condition) {
   Ranks result;
   for (const RankStanding& rank : ranks) {
@@ -135,7 +134,9 @@ Ranks with_standing(const std::vector<RankStanding>& ranks, const auto& conditio
   return result;
 }
 
-std::string stopped_text(const Ranks& stopped) {
+// ---- The cases, each a sentence, or empty if it is another one
+
+std::string stopped_clause(const Ranks& stopped) {
   return culprits_text(stopped) + " " + is(stopped) + " stopped, as by SIGSTOP or Ctrl-Z; ";
 }
 
@@ -143,7 +144,7 @@ std::string stopped_text(const std::vector<RankStanding>& ranks, const Wait& wai
   const Ranks stopped = with_standing(ranks, [](const Standing& standing) { return standing.stopped; });
   const Ranks others = only(wait.in_it, [](const RankStanding* rank) { return !rank->standing->stopped; });
   if (stopped.empty() || others.empty()) return "";
-  return stopped_text(stopped) + waited_text(wait, others) + " in " + operation_text(*wait.operation) + " " +
+  return stopped_clause(stopped) + waited_text(wait, others) + " in " + operation_text(*wait.operation) + " " +
          number_text(*wait.operation);
 }
 
@@ -156,8 +157,10 @@ std::string not_met_text(const std::vector<RankStanding>& ranks) {
   if (longest < kStartPatience) return "";
   const std::string waited = numbers_text(waiting) + " " + has(waiting) + " waited " + age_text(longest);
   const Ranks stopped = with_standing(ranks, [](const Standing& standing) { return standing.stopped; });
-  if (!stopped.empty()) return stopped_text(stopped) + waited + " in hvd.init()";
-  const Ranks missing = with_standing(ranks, [](const Standing& standing) { return standing.pid == 0; });
+  if (!stopped.empty()) return stopped_clause(stopped) + waited + " in hvd.init()";
+  const Ranks ended = with_standing(ranks, [](const Standing& standing) { return standing.ended; });
+  if (!ended.empty()) return culprits_text(ended) + " " + has(ended) + " ended; " + waited + " in hvd.init()";
+  const Ranks missing = with_standing(ranks, [](const Standing& standing) { return !standing.in_job; });
   if (missing.empty()) return "";
   return culprits_text(missing) + " " + has(missing) + " not called hvd.init() yet, in which " + waited +
          place_text(missing);
@@ -260,6 +263,16 @@ std::string who_is_behind(const std::vector<RankStanding>& ranks, Duration patie
     if (std::string text = first(text_of); !text.empty()) return text;
   }
   return "";
+}
+
+Duration patience_with_stall(const std::vector<RankStanding>& ranks) {
+  Duration patience{};
+  for (const RankStanding& rank : ranks) {
+    if (!rank.standing) continue;
+    if (!rank.standing->stall.empty()) return kMoment;
+    patience = std::max(patience, rank.standing->patience);
+  }
+  return patience;
 }
 
 std::string stacks_text(const std::vector<RankStanding>& ranks) {

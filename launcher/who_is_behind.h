@@ -21,6 +21,10 @@ struct RankStanding {
 // same.
 std::string who_is_behind(const std::vector<RankStanding>& ranks, Duration patience);
 
+// How long somebody must wait if the ranks are stalled: a moment where the stall inspector has warned, else as long as
+// they have said.
+Duration patience_with_stall(const std::vector<RankStanding>& ranks);
+
 // Lines, of each rank: what it is doing, its operations under way, and its Python stacks.
 std::string stacks_text(const std::vector<RankStanding>& ranks);
 

@@ -18,7 +18,7 @@ namespace {
 
 // How long the store may take to say that the job has not failed; and how long, where it seems to have, that it has.
 constexpr Duration kAnswerPatience = std::chrono::milliseconds(20);
-constexpr Duration kVerdictPatience = std::chrono::milliseconds(300);
+constexpr Duration kCausePatience = std::chrono::milliseconds(300);
 
 // A runtime, and what it needs: destroyed in the opposite order.
 struct Job {
@@ -133,14 +133,17 @@ std::shared_ptr<Runtime> start_together(const Config& config, const Launch& laun
   job->server = std::move(place.server);
   job->store = std::move(place.store);
   Store& store = *job->store;
-  job->watchful_store =
-      std::make_unique<WatchfulStore>(store, [&store] { check_job_failure(store, deadline_after(kAnswerPatience)); });
+  const bool is_told_of_failures = launch.launcher == Launcher::hvdrun;
+  const auto check = [&store, is_told_of_failures](Duration patience) {
+    if (is_told_of_failures) check_job_failure(store, deadline_after(patience));
+  };
+  job->watchful_store = std::make_unique<WatchfulStore>(store, [check] { check(kAnswerPatience); });
   job->epoch_store = std::make_unique<PrefixStore>(*job->watchful_store, "epoch/" + std::to_string(in_store) + "/");
   try {
     job->runtime = make_runtime(config, *job->epoch_store, place.key, own_host);
   } catch (const Error& error) {
     // Who is lost may have left because of another rank, whose end the launcher has seen.
-    if (error.code() == StatusCode::peer_lost) check_job_failure(store, deadline_after(kVerdictPatience));
+    if (error.code() == StatusCode::peer_lost) check(kCausePatience);
     throw;
   }
   check_promise(launch, config, job->runtime->topology());

@@ -8,7 +8,10 @@ bool AbortFlag::raise(Status reason, const Tell& tell) {
   std::lock_guard lock(mutex_);
   if (raised_.load(std::memory_order_relaxed)) return false;
   reason_ = std::move(reason);
-  if (tell) tell(reason_);
+  try {
+    if (tell) tell(reason_);
+  } catch (...) {  // others may not hear of it, but here the job is over
+  }
   raised_.store(true, std::memory_order_release);
   for (const auto& [id, listener] : listeners_) listener();
   return true;

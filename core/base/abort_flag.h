@@ -21,7 +21,8 @@ inline constexpr Duration kAbortPollInterval = std::chrono::milliseconds(50);
 class AbortFlag {
  public:
   // The first reason wins; returns whether this call was the first. `tell` gets the reason before anybody can see the
-  // flag: what then ends this process does not keep it from the other ranks. It must not block. Any thread.
+  // flag: what then ends this process does not keep it from the other ranks. It should not block; what it throws is
+  // lost. Any thread.
   using Tell = std::function<void(const Status& reason)>;
   bool raise(Status reason, const Tell& tell = {});
 

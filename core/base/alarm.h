@@ -1,5 +1,5 @@
 // How a wait for another process ends before its deadline: whoever waits asks a few times a second, and the alarm
-// throws the reason. Nothing: there is none.
+// throws the reason. An empty one never does.
 #pragma once
 
 #include <functional>

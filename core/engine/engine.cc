@@ -519,8 +519,7 @@ Status Engine::verdict(const Status& own) {
       parts_.channel.wait(parts_.channel.heard(), deadline, nullptr);
     }
   }
-  const std::string finder = parts_.topology.describe(parts_.topology.rank);
-  parts_.abort.raise(own, [&](const Status&) { parts_.channel.broadcast_abort(as_told(own, finder)); });
+  end_job(own, parts_.topology.describe(parts_.topology.rank), parts_.abort, parts_.channel);
   return parts_.abort.reason();
 }
 

@@ -82,8 +82,9 @@ struct FlightMemory {
   // By the rank.
   std::atomic<std::int32_t> pid;  // 0: it has not come to init
   std::atomic<std::int32_t> rank;
-  std::atomic<std::int64_t> patience;  // an operation that is under way for as long is stalled; 0: never
-  std::atomic<std::int64_t> meeting;   // since when it waits for the others in init; 0: it does not
+  std::atomic<std::int64_t> patience;  // what takes as long, an operation or init, is stalled; 0: nothing
+  std::atomic<std::int64_t> epoch;    // since when it is in a job, init included; 0: it is in none, or in none any more
+  std::atomic<std::int32_t> meeting;  // 1: it waits in init for the others
   FlightStall stall;
   alignas(64) Metrics metrics;
   alignas(64) std::atomic<std::uint64_t> begun;  // operations since init

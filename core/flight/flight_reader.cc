@@ -18,9 +18,17 @@ const FlightMemory* as_flight(std::span<const std::byte> memory) {
 
 TimePoint time_of(std::int64_t nanoseconds) { return TimePoint(Duration(nanoseconds)); }
 
-std::optional<TimePoint> meeting_in(const FlightMemory& flight) {
-  const std::int64_t since = flight.meeting.load(kRelaxed);
+std::optional<TimePoint> epoch_in(const FlightMemory& flight) {
+  const std::int64_t since = flight.epoch.load(kRelaxed);
   return since > 0 ? std::optional(time_of(since)) : std::nullopt;
+}
+
+bool meeting_in(const FlightMemory& flight) {
+  return flight.epoch.load(kRelaxed) > 0 && flight.meeting.load(kRelaxed) != 0;
+}
+
+Duration patience_in(const FlightMemory& flight) {
+  return std::max(Duration(flight.patience.load(kRelaxed)), Duration::zero());
 }
 
 std::string text_of(const char* text, std::size_t size) {
@@ -118,7 +126,9 @@ std::optional<FlightFacts> read_flight_facts(std::span<const std::byte> memory) 
   FlightFacts facts;
   facts.pid = flight->pid.load(std::memory_order_acquire);
   facts.rank = flight->rank.load(kRelaxed);
+  facts.epoch = epoch_in(*flight);
   facts.meeting = meeting_in(*flight);
+  facts.patience = patience_in(*flight);
   facts.operations = metrics.operations.value() + metrics.direct_calls.value();
   facts.bytes = metrics.bytes.value() + metrics.direct_bytes.value();
   facts.locked_steps = metrics.locked_steps.value();
@@ -133,20 +143,23 @@ FlightProgress read_flight_progress(std::span<const std::byte> memory) {
   const FlightMemory* const flight = as_flight(memory);
   if (flight == nullptr) return {};
   return {.warned = flight->stall.since.load(kRelaxed) > 0,
+          .epoch = epoch_in(*flight),
           .meeting = meeting_in(*flight),
-          .begun = flight->begun.load(kRelaxed),
-          .patience = std::max(Duration(flight->patience.load(kRelaxed)), Duration::zero())};
+          .patience = patience_in(*flight),
+          .begun = flight->begun.load(kRelaxed)};
 }
 
 std::optional<TimePoint> oldest_under_way(std::span<const std::byte> memory) {
   const FlightMemory* const flight = as_flight(memory);
   std::optional<TimePoint> oldest;
   if (flight == nullptr) return oldest;
-  for (const FlightRecord& record : flight->records) {
-    const auto state = static_cast<FlightState>(state_in(record.word.load(std::memory_order_acquire)));
+  const std::uint64_t used = std::min<std::uint64_t>(flight->begun.load(kRelaxed), kFlightRecords - 1) + 1;
+  for (std::size_t slot = 0; slot < used; ++slot) {
+    const auto state = static_cast<FlightState>(state_in(flight->records[slot].word.load(std::memory_order_acquire)));
     if (state != FlightState::submitted && state != FlightState::performing) continue;
-    const std::int64_t submitted = record.submitted.load(kRelaxed);
-    if (submitted >= 0 && (!oldest || time_of(submitted) < *oldest)) oldest = time_of(submitted);
+    const auto operation = read_record(flight->records[slot]);
+    if (!operation || !operation->under_way() || operation->collective == Collective::join) continue;
+    if (!oldest || operation->submitted < *oldest) oldest = operation->submitted;
   }
   return oldest;
 }

@@ -39,8 +39,10 @@ struct RecordedOperation {
 struct FlightFacts {
   std::int32_t pid = 0;  // 0: the process has not come to init
   std::int32_t rank = 0;
-  std::optional<TimePoint> meeting;  // since when it waits for the others in init
-  std::string stall;                 // the stall inspector's warning; empty: none, or it is over
+  std::optional<TimePoint> epoch;  // since when it is in a job, init included; nothing: it is in none
+  bool meeting = false;            // it waits in init for the others
+  Duration patience{};             // what takes as long, an operation or init, is stalled; zero: nothing
+  std::string stall;               // the stall inspector's warning; empty: none, or it is over
   TimePoint stalled_since;
   // Metrics, as docs/metrics.md has them.
   std::uint64_t operations = 0, bytes = 0, locked_steps = 0, rounds = 0;
@@ -50,16 +52,18 @@ struct FlightFacts {
 
 // Nothing if it is not such memory, or of another version.
 std::optional<FlightFacts> read_flight_facts(std::span<const std::byte> memory);
-// What tells cheaply whether a rank goes on: four words are read.
+// What tells cheaply whether a rank goes on: a few words are read.
 struct FlightProgress {
-  bool warned = false;                 // by the stall inspector, of something that has not come
-  std::optional<TimePoint> meeting{};  // since when it waits for the others in init
-  std::uint64_t begun = 0;             // operations since init
-  Duration patience{};                 // an operation that is under way for as long is stalled; zero: never
+  bool warned = false;               // by the stall inspector, of something that has not come
+  std::optional<TimePoint> epoch{};  // as in FlightFacts, like the next two
+  bool meeting = false;
+  Duration patience{};
+  std::uint64_t begun = 0;  // operations in this epoch
 };
-// All zero if it is not such memory.
+// As if it were in no job if it is not such memory.
 FlightProgress read_flight_progress(std::span<const std::byte> memory);
-// When the oldest operation that is under way was submitted; nothing: there is none. Looks at all records.
+// When the oldest operation that is under way was submitted; nothing: there is none. Joins wait for as long as others
+// have work, and do not count. Looks at all records.
 std::optional<TimePoint> oldest_under_way(std::span<const std::byte> memory);
 // Oldest first. Of such memory only.
 std::vector<RecordedOperation> read_flight_operations(std::span<const std::byte> memory);

@@ -62,7 +62,8 @@ FlightRecorder::FlightRecorder(int inherited, int rank, Duration patience) {
   forget_all();
   recorded().rank.store(rank, std::memory_order_relaxed);
   recorded().patience.store(patience.count(), std::memory_order_relaxed);
-  recorded().meeting.store(flight_time(), std::memory_order_relaxed);
+  recorded().meeting.store(1, std::memory_order_relaxed);
+  recorded().epoch.store(epoch_, std::memory_order_relaxed);
   recorded().pid.store(getpid(), std::memory_order_release);
 }
 
@@ -97,6 +98,11 @@ FlightEntry FlightRecorder::begin(const FlightWords& operation, std::uint64_t se
   __builtin_prefetch(&next, 1);
   __builtin_prefetch(reinterpret_cast<const char*>(&next) + 64, 1);
   return FlightEntry(record, number);
+}
+
+void FlightRecorder::left() {
+  std::int64_t own = epoch_;
+  recorded().epoch.compare_exchange_strong(own, 0, std::memory_order_relaxed);
 }
 
 void FlightRecorder::stalled(std::string_view warning) {

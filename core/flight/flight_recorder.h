@@ -23,14 +23,16 @@ class FlightRecorder {
  public:
   // Begins anew, in the memory of descriptor `inherited`, -1: none. Such a descriptor stays open, for the next init of
   // this process, and is from now on closed for its children. Where it cannot be used, memory of its own. An operation
-  // that takes `patience` counts as stalled for who looks from outside; zero: none does.
+  // or an init that takes `patience` counts as stalled for who looks from outside; zero: none does.
   FlightRecorder(int inherited, int rank, Duration patience = Duration::zero());
-  ~FlightRecorder() { met(); }
+  ~FlightRecorder() { left(); }
   FlightRecorder(const FlightRecorder&) = delete;
   FlightRecorder& operator=(const FlightRecorder&) = delete;
 
   // Until then it waits in init for the others.
   void met() { recorded().meeting.store(0, std::memory_order_relaxed); }
+  // It is in the job no more. Nothing happens if the memory is another recorder's by now.
+  void left();
 
   // Why `inherited` could not be used; empty if all is well.
   const std::string& problem() const { return problem_; }
@@ -58,6 +60,7 @@ class FlightRecorder {
   void forget_all();
 
   std::string problem_;
+  const std::int64_t epoch_ = Clock::now().time_since_epoch().count();
   std::mutex stall_mutex_;  // of those who write it
   std::shared_ptr<SharedMemory> memory_;
 };

@@ -7,4 +7,8 @@ Status as_told(const Status& own, const std::string& finder) {
   return Status(StatusCode::aborted, finder + " has given up the job: " + own.message());
 }
 
+void end_job(const Status& own, const std::string& finder, AbortFlag& abort, ControlChannel& channel) {
+  abort.raise(own, [&](const Status&) { channel.broadcast_abort(as_told(own, finder)); });
+}
+
 }  // namespace hvd

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "core/base/abort_flag.h"
 #include "core/base/clock.h"
 #include "core/base/futex.h"
 #include "core/base/status.h"
@@ -66,5 +67,9 @@ class ControlChannel {
   // when this process dies and hide its death. Async-signal-safe; the child uses nothing of the channel afterwards.
   virtual void abandon_in_child() noexcept = 0;
 };
+
+// What has failed on this rank, the `finder`, ends the job on all of them, unless it has ended already: then nothing
+// happens.
+void end_job(const Status& own, const std::string& finder, AbortFlag& abort, ControlChannel& channel);
 
 }  // namespace hvd

@@ -78,14 +78,13 @@ ControlLinks::ControlLinks(const Topology& topology, const ControlTree& tree, St
   if (topology.size == 1) return;
   try {
     meet(tree, store, key, own_host, deadline);
+    watch_links();
+    thread_ = std::thread([this] { run(); });
   } catch (...) {
-    // Those that have met this rank already take the closing of their connections for its death otherwise. A process
-    // set that cannot be made does not end the job by this.
-    if (!on_abort_) tell(as_told(current_exception_status(), topology.describe(topology.rank)), -1);
+    // Those that have met this rank already take the closing of their connections for its death otherwise.
+    tell(as_told(current_exception_status(), topology.describe(topology.rank)), -1);
     throw;
   }
-  watch_links();
-  thread_ = std::thread([this] { run(); });
 }
 
 ControlLinks::~ControlLinks() { stop(); }
@@ -126,16 +125,16 @@ void ControlLinks::watch_links() {
 
 void ControlLinks::connect_to_parent(int parent, Store& store, const JobKey& key, Deadline deadline) {
   const Address address = Address::parse(store.get(address_key(parent), deadline));
-  links_.push_back(std::make_unique<Link>(parent, connect_authenticated(address, key, Purpose::control, topology_.rank,
-                                                                        deadline, [&store] { store.check(); })));
+  links_.push_back(std::make_unique<Link>(
+      parent, connect_authenticated(address, key, Purpose::control, topology_.rank, deadline, alarm_of(store))));
 }
 
 void ControlLinks::accept_children(const ControlTree& tree, Acceptor& acceptor, Store& store, Deadline deadline) {
   std::set<int> missing;
   for (const auto& [child, ranks] : tree.children) missing.insert(child);
   while (!missing.empty()) {
-    Peer peer = acceptor.accept(deadline, "the control connection of " + topology_.describe(*missing.begin()),
-                                [&store] { store.check(); });
+    Peer peer =
+        acceptor.accept(deadline, "the control connection of " + topology_.describe(*missing.begin()), alarm_of(store));
     if (missing.erase(peer.rank) == 0) {
       log_.warning("a second or impossible control connection for rank " + std::to_string(peer.rank) + " was refused");
       continue;

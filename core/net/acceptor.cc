@@ -178,9 +178,9 @@ Peer Acceptor::accept(Deadline deadline, std::string_view what, const Alarm& ala
   Deadline next_alarm = alarm ? deadline_after(kAlarmPeriod) : Deadline::max();
   for (;;) {
     if (auto peer = accept_now()) return std::move(*peer);
-    if (wait_ready(state_->epoll.get(), false, std::min({deadline, next_deadline(), next_alarm}))) continue;
+    const bool ready = wait_ready(state_->epoll.get(), false, std::min({deadline, next_deadline(), next_alarm}));
     const TimePoint now = Clock::now();
-    if (now >= deadline) throw Timeout("waiting for " + std::string(what));
+    if (!ready && now >= deadline) throw Timeout("waiting for " + std::string(what));
     if (now < next_alarm) continue;
     alarm();
     next_alarm = deadline_after(kAlarmPeriod);

@@ -50,7 +50,8 @@ struct Peer {
 inline constexpr Duration kProofTime = std::chrono::seconds(2);
 
 // Client side: connects and proves; anew if it was stopped meanwhile for so long that it was dropped. Throws Timeout,
-// PeerLost (also when the server rejects the key: the text says so), and what the alarm throws while nobody listens.
+// PeerLost (also when the server rejects the key: the text says so), and what the alarm throws while there is no
+// connection.
 Socket connect_authenticated(const Address& address, const JobKey& key, Purpose purpose, int own_rank,
                              Deadline deadline, const Alarm& alarm = {});
 

@@ -30,15 +30,40 @@ bool connected_to_itself(int fd) {
   return own.port() != 0 && own.port() == other.port() && own.host() == other.host();
 }
 
+// Asks the alarm from time to time.
+class AlarmClock {
+ public:
+  explicit AlarmClock(const Alarm& alarm) : alarm_(alarm) {}
+
+  Deadline next() const { return alarm_ ? next_ : Deadline::max(); }
+  void look() {
+    if (Clock::now() < next()) return;
+    alarm_();
+    next_ = deadline_after(kAlarmPeriod);
+  }
+
+ private:
+  const Alarm& alarm_;
+  Deadline next_ = deadline_after(kAlarmPeriod);
+};
+
+bool wait_connected(int fd, Deadline deadline, AlarmClock& alarm) {
+  while (!wait_ready(fd, true, std::min(deadline, alarm.next()))) {
+    if (Clock::now() >= deadline) return false;
+    alarm.look();
+  }
+  return true;
+}
+
 // One attempt; 0 or the errno value of its failure.
-int try_connect(const Endpoint& endpoint, Deadline deadline, FileDescriptor& result) {
+int try_connect(const Endpoint& endpoint, Deadline deadline, AlarmClock& alarm, FileDescriptor& result) {
   const int family = endpoint.storage.ss_family;
   FileDescriptor fd = open_stream_socket(family);
   if (!fd) return EAFNOSUPPORT;
   tune_stream_socket(fd.get(), family);
   if (::connect(fd.get(), endpoint.address(), endpoint.length) != 0) {
     if (errno != EINPROGRESS) return errno;
-    if (!wait_ready(fd.get(), true, deadline)) return ETIMEDOUT;
+    if (!wait_connected(fd.get(), deadline, alarm)) return ETIMEDOUT;
     int failure = 0;
     socklen_t length = sizeof failure;
     if (getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &failure, &length) != 0) return errno;
@@ -53,12 +78,12 @@ int try_connect(const Endpoint& endpoint, Deadline deadline, FileDescriptor& res
 
 Socket Socket::connect(const Address& address, Deadline deadline, const Alarm& alarm) {
   const TimePoint start = Clock::now();
-  TimePoint next_alarm = start + kAlarmPeriod;
+  AlarmClock alarm_clock(alarm);
   std::string cause;
   for (Duration pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
     for (const Endpoint& endpoint : resolve(address, false, cause)) {
       FileDescriptor fd;
-      const int failure = try_connect(endpoint, deadline, fd);
+      const int failure = try_connect(endpoint, deadline, alarm_clock, fd);
       if (failure == 0) return Socket(std::move(fd));
       cause = error_text(failure);
     }
@@ -67,10 +92,7 @@ Socket Socket::connect(const Address& address, Deadline deadline, const Alarm& a
       const auto waited = std::chrono::round<std::chrono::milliseconds>(now - start).count();
       throw Timeout("could not connect to " + address.to_string() + " for " + std::to_string(waited) + " ms: " + cause);
     }
-    if (alarm && now >= next_alarm) {
-      alarm();
-      next_alarm = Clock::now() + kAlarmPeriod;
-    }
+    alarm_clock.look();
     pause_until(std::min(deadline, now + pause));
   }
 }

@@ -21,7 +21,7 @@ SharedMemory hand_out(const Topology& topology, Store& store, const JobKey& job_
     Peer peer = acceptor.accept(deadline,
                                 (missing.size() == 1 ? "rank " : "ranks ") + list_ranks(missing) +
                                     " of this host to map the shared memory '" + store_key + "'",
-                                [&store] { store.check(); });
+                                alarm_of(store));
     if (std::erase(missing, peer.rank) == 0) {
       log.warning("rank " + std::to_string(peer.rank) + " asked for the shared memory '" + store_key +
                   "' out of turn; refused");
@@ -41,8 +41,8 @@ SharedMemory share_with_host(const Topology& topology, Store& store, const JobKe
 
   const int owner = topology.hosts[static_cast<std::size_t>(topology.host())].front();
   const Address address = Address::parse(store.get(store_key, deadline));
-  Socket socket = connect_authenticated(address, job_key, Purpose::shared_memory, topology.rank, deadline,
-                                        [&store] { store.check(); });
+  Socket socket =
+      connect_authenticated(address, job_key, Purpose::shared_memory, topology.rank, deadline, alarm_of(store));
   return SharedMemory::map(socket.receive_descriptor(deadline, topology.describe(owner)), bytes);
 }
 

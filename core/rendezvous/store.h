@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string>
 
+#include "core/base/alarm.h"
 #include "core/base/clock.h"
 
 namespace hvd {
@@ -24,9 +25,13 @@ class Store {
   // Adds to a counter that starts at 0, and returns the new value.
   virtual std::int64_t add(const std::string& key, std::int64_t amount) = 0;
 
-  // For whoever waits for another rank elsewhere (core/base/alarm.h): throws if that rank may never come, as far as the
-  // store has heard.
+  // Throws the reason if the job has failed, as far as the store has heard.
   virtual void check() {}
 };
+
+// For whoever waits for another rank elsewhere. The store outlives it.
+inline Alarm alarm_of(Store& store) {
+  return [&store] { store.check(); };
+}
 
 }  // namespace hvd

@@ -47,7 +47,8 @@ Lane::Lane(const Common& common, std::int32_t set_id, Topology topology, Store& 
   try {
     connect_data_plane(common, store, deadline);
   } catch (...) {
-    give_up(current_exception_status(), common.abort);
+    // The others wait for this rank in theirs.
+    end_job(current_exception_status(), topology_.describe(topology_.rank), common.abort, *channel_);
     throw;
   }
 }
@@ -77,13 +78,6 @@ void Lane::connect_data_plane(const Common& common, Store& store, Deadline deadl
                                                    .set = set_},
                                      std::make_unique<Executor>(std::move(data_plane.backends), set_, topology_.rank,
                                                                 config_, *common.metrics, common.timeline, devices_));
-}
-
-// The others wait for this rank in their data planes. A set that cannot be made does not end the job.
-void Lane::give_up(const Status& cause, AbortFlag& abort) {
-  if (set_.id != kGlobalProcessSet) return;
-  const std::string finder = topology_.describe(topology_.rank);
-  abort.raise(cause, [&](const Status&) { channel_->broadcast_abort(as_told(cause, finder)); });
 }
 
 void Lane::settle_device(int device) {

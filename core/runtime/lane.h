@@ -41,7 +41,8 @@ class Lane {
   };
 
   // All ranks of the topology construct together, with a store that no other lane uses; returns when all have met.
-  // `job`: the lane of all ranks, null if this is it. Throws Timeout that names the ranks that did not come, PeerLost.
+  // `job`: the lane of all ranks, null if this is it. Throws Timeout that names the ranks that did not come, PeerLost;
+  // for whoever has met this rank the job is over then, with the same reason.
   Lane(const Common& common, std::int32_t set_id, Topology topology, Store& store, Lane* job);
   // shut_down(), and then all threads, memory and connections are gone.
   ~Lane();
@@ -70,7 +71,6 @@ class Lane {
 
  private:
   void connect_data_plane(const Common& common, Store& store, Deadline deadline);
-  void give_up(const Status& cause, AbortFlag& abort);
 
   const Topology topology_;
   const ProcessSet set_;  // of the lane's own numbers

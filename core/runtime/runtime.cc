@@ -287,6 +287,7 @@ void Runtime::shut_down() {
     if (entry.lane && entry.lane != global_) entry.lane->shut_down();
   }
   global_->shut_down();
+  flight_.left();
   timeline_.stop();
 }
 

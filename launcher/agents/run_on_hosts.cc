@@ -153,7 +153,7 @@ int Driver::run(JobPlan plan) {
   }
   hosts.collect_children = [this] { collect_children(); };
   hosts.pause = [this](bool on) { pause(on); };
-  hosts.tell_store = [this](const std::string& cause) { set_job_failure(store_, cause); };
+  hosts.set_failure = [this](const std::string& cause) { set_job_failure(store_, cause); };
   job_ = &job;
   const int code = job.run(std::move(hosts));
   job_ = nullptr;

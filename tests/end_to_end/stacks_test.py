@@ -81,7 +81,8 @@ def start(hvdrun, tmp_path):
             env={**os.environ, **variables},
         )
         started.append(process)
-        assert [process.stdout.readline() for _ in range(2)] == ["ready\n"] * 2
+        size = options[options.index("-np") + 1]
+        assert [process.stdout.readline() for _ in range(size)] == ["ready\n"] * size
         return process
 
     yield start_and_return
@@ -135,6 +136,47 @@ def test_a_rank_that_is_stopped_inside_a_locked_schedule_is_told(start):
     line = process.stderr.readline()
     os.kill(pid, signal.SIGCONT)
     assert re.match(sentence + r"rank 0 has waited \d\.\d s in allreduce 'allreduce.x'", line), line
+
+
+# One rank has joined, and waits; the others take their time, but less than counts as a stall.
+JOINED = """
+import time, torch, hvd.torch as hvd
+hvd.init()
+print("ready", flush=True)
+if hvd.rank() == 0:
+    hvd.join()
+else:
+    for step in range(3):
+        if hvd.rank() == 1:
+            time.sleep(1.5)
+        hvd.allreduce(torch.ones(3), name="g")
+    hvd.join()
+"""
+
+
+def test_a_rank_that_has_joined_makes_no_stall(start):
+    process = start(JOINED, options=("-np", 3), HVD_STALL_CHECK_TIME_SECONDS="2")
+    _, errors = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 0 and errors == "", errors
+
+
+AGAIN = """
+import time, hvd
+hvd.init()
+hvd.shutdown()
+print("ready", flush=True)
+if int(__import__("os").environ["HVD_RANK"]) == 1:
+    time.sleep(4)
+hvd.init()
+"""
+
+
+def test_a_rank_that_does_not_come_again_is_told(start):
+    process = start(AGAIN, HVD_STALL_CHECK_TIME_SECONDS="1")
+    _, errors = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 0
+    sentence = r"rank 1 \(host \S+\) has not called hvd.init\(\) yet, in which rank 0 has waited \d\.\d s; it is at"
+    assert len(re.findall(f"hvdrun: the job is stalled: {sentence} script.py:7", errors)) == 1, errors
 
 
 def test_a_failure_is_told_with_what_the_others_waited_for(start):

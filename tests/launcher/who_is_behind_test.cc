@@ -23,6 +23,7 @@ RankStanding rank(int number, std::uint64_t done, std::vector<StandingOperation>
   Standing standing;
   standing.rank = number;
   standing.pid = 100 + number;
+  standing.in_job = true;
   standing.sets = {{0, done + open.size(), done}};
   standing.open = std::move(open);
   return {.rank = number, .host = "h" + std::to_string(number), .standing = std::move(standing)};
@@ -47,6 +48,16 @@ RankStanding meeting(int number, Duration time) {
   return result;
 }
 
+RankStanding left(RankStanding rank) {
+  rank.standing->in_job = false;
+  return rank;
+}
+
+RankStanding ended(RankStanding rank) {
+  rank.standing->ended = true;
+  return rank;
+}
+
 struct Case {
   std::string what;
   std::vector<RankStanding> ranks;
@@ -59,6 +70,7 @@ TEST_CASE("one sentence says who is behind") {
   const auto elsewhere = [](int number) { return at(rank(number, 117, {}), "/home/me/train.py", 48, "load_batch"); };
   RankStanding not_there = at(rank(1, 0, {}), "train.py", 3, "<module>");
   not_there.standing->pid = 0;
+  not_there.standing->in_job = false;
   not_there.standing->sets.clear();
   RankStanding in_set_5 = rank(0, 9, {in("w", 2, 5s, performing, 5)});
   in_set_5.standing->sets.push_back({5, 2, 1});
@@ -124,6 +136,12 @@ TEST_CASE("one sentence says who is behind") {
       {"one is stopped before init",
        {meeting(0, 3s), stopped(not_there)},
        "rank 1 (host h1) is stopped, as by SIGSTOP or Ctrl-Z; rank 0 has waited 3.0 s in hvd.init()"},
+      {"one has left, and does not come again",
+       {meeting(0, 3s), left(at(rank(1, 7, {}), "train.py", 9, "f"))},
+       "rank 1 (host h1) has not called hvd.init() yet, in which rank 0 has waited 3.0 s; it is at train.py:9 in f"},
+      {"one has ended",
+       {meeting(0, 3s), ended(rank(1, 0, {}))},
+       "rank 1 (host h1) has ended; rank 0 has waited 3.0 s in hvd.init()"},
       {"all are in init", {meeting(0, 3s), meeting(1, 3s)}, ""},
       {"one never came to init, and the others have left it", {rank(0, 0, {}), not_there}, ""},
       {"a program without hvd", {not_there, not_there}, ""},
@@ -140,6 +158,15 @@ TEST_CASE("one sentence says who is behind") {
   }
 }
 
+TEST_CASE("a warning makes impatient") {
+  std::vector<RankStanding> ranks = {rank(0, 0, {}), silent(1), rank(2, 0, {})};
+  ranks[0].standing->patience = ranks[2].standing->patience = 10s;
+  CHECK(patience_with_stall(ranks) == 10s);
+  ranks[2].standing->stall = "waiting for rank 1";
+  CHECK(patience_with_stall(ranks) < 1s);
+  CHECK(patience_with_stall({}) == Duration::zero());
+}
+
 TEST_CASE("hvd stacks tells what each rank does") {
   RankStanding one = at(rank(0, 4, {in("a\x1b", 5, 3s)}), "x.py", 7, "f");
   one.standing->open[0].shape = "float32[2]";
@@ -150,6 +177,7 @@ TEST_CASE("hvd stacks tells what each rank does") {
   one.standing->stack = "Current thread 0x1\n  File \"x.py\", line 7 in f\n\n";
   RankStanding not_there = rank(1, 0, {});
   not_there.standing->pid = 0;
+  not_there.standing->in_job = false;
   CHECK(stacks_text({one, not_there, silent(2)}) ==
         "rank 0 (host h0): pid 100, at x.py:7 in f, 4 operations so far, the last change 3.0 s ago\n"
         "  allreduce 'a?' (operation 5 of set 0) float32[2], waiting since 3.0 s\n"

@@ -47,17 +47,24 @@ Offer offer_of(int peer, const MeshSetup& setup) {
 }
 
 std::vector<Socket> connect_to(int peer, const MeshSetup& setup) {
+  const auto with_name = [&](const Error& error) {
+    return "no data connection to " + setup.describe(peer) + ": " + error.what();
+  };
   try {
     const Offer offer = offer_of(peer, setup);
     std::vector<Socket> sockets;
     // One after the other: so the other end has them in the same order.
     for (int i = 0; i < std::min(offer.sockets, setup.sockets_per_peer); ++i) {
       sockets.push_back(connect_authenticated(offer.address, setup.job_key, Purpose::data, setup.rank, setup.deadline,
-                                              [&setup] { setup.store.check(); }));
+                                              alarm_of(setup.store)));
     }
     return sockets;
-  } catch (const Error& error) {
-    throw Error(error.code(), "no data connection to " + setup.describe(peer) + ": " + error.what());
+  } catch (const Timeout& error) {  // other errors say of whom they are: what an alarm throws is not about this peer
+    throw Timeout(with_name(error));
+  } catch (const PeerLost& error) {
+    throw PeerLost(with_name(error));
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(with_name(error));
   }
 }
 
@@ -66,7 +73,7 @@ void accept_all(Acceptor& acceptor, std::vector<int> missing, const MeshSetup& s
   std::map<int, std::size_t> expected;  // sockets, of ranks that have begun to connect
   while (!missing.empty()) {
     Peer peer = acceptor.accept(setup.deadline, "data connections of " + list_ranks(missing, setup.describe),
-                                [&setup] { setup.store.check(); });
+                                alarm_of(setup.store));
     const auto found = std::find(missing.begin(), missing.end(), peer.rank);
     if (found == missing.end()) {
       setup.log.warning("refused a data connection from rank " + std::to_string(peer.rank) + ", which is not awaited");
