@@ -73,12 +73,12 @@ ALLOWED = {
     "launcher": [
         *[*VALUES, "core/net", "core/flight", "launcher/agents/run_on_hosts.h"],
         # The job's store: how it is served, not how ranks use it.
-        *[f"core/rendezvous/{part}.h" for part in ("parked_gets", "store_origin", "store_sessions")],
+        *[f"core/rendezvous/{part}.h" for part in ("job_failure", "parked_gets", "store_origin", "store_sessions")],
         *[f"core/rendezvous/{part}.h" for part in ("store_source", "store_table")],
     ],
     "launcher/agents": [
         *[*BASE, "core/net", "launcher"],
-        *[f"core/rendezvous/{part}.h" for part in ("store_origin", "store_sessions", "store_source")],
+        *[f"core/rendezvous/{part}.h" for part in ("job_failure", "store_origin", "store_sessions", "store_source")],
     ],
 }
 
