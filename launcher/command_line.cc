@@ -176,8 +176,10 @@ void parse_start(const Typed& typed, CommandLine& line) {
     if (name.empty()) throw InvalidArgument("--network-interface " + typed.interfaces + ": a name is missing");
     line.network_interfaces.push_back(name);
   }
-  line.lease = seconds_of(typed.lease_seconds, "--lease");
-  if (line.lease < kMinLease) throw InvalidArgument("--lease: at least 0.1 seconds");
+  if (typed.lease_seconds) {
+    line.lease = seconds_of(*typed.lease_seconds, "--lease");
+    if (*line.lease < kMinLease) throw InvalidArgument("--lease: at least 0.1 seconds");
+  }
   if (typed.start_timeout_seconds != 0) {
     line.start_timeout = seconds_of(typed.start_timeout_seconds, "--start-timeout");
   }

@@ -34,7 +34,7 @@ struct CommandLine {
   RemoteShell remote_shell;
   std::vector<std::string> network_interfaces;  // those that may be used; empty: all
   std::optional<Duration> start_timeout;        // of agents and ranks; empty: each its default
-  Duration lease{};                             // how long a silent host counts as there
+  std::optional<Duration> lease;                // how long a silent host counts as there; empty: each its default
   bool dry_run = false;
 
   std::vector<ProgramLine> programs;                     // at least one; their ranks follow each other

@@ -1,6 +1,7 @@
 // hvdrun's options: their names, what --help says of them, and where CLI11 puts what was typed. Pure.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,7 +26,7 @@ struct Typed {
   bool by_mpi = false, by_gloo = false;
   double timeout_seconds = 0;
   double grace_seconds = 1;
-  double lease_seconds = 5;
+  std::optional<double> lease_seconds;
   double start_timeout_seconds = 0;
   bool run_as_root = false;
   bool version = false;

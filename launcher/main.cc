@@ -34,7 +34,7 @@ namespace {
 
 constexpr int kUsageError = 2;
 constexpr Duration kStartTimeout = 30s;
-constexpr Duration kLease = 5s;  // --lease's and HVD_LEASE's
+constexpr Duration kLease = 5s;
 
 // Were one of the first three descriptors closed, a pipe would take its number.
 void open_standard_descriptors() {
@@ -62,7 +62,7 @@ ProgramPlan make_program(const ProgramLine& line, const CommandLine& job, bool r
   plan.environment = parse_environment(environ);
   for (const auto& [name, value] : job.mca) plan.exports["OMPI_MCA_" + name] = value;
   if (job.start_timeout) plan.exports["HVD_START_TIMEOUT"] = std::to_string(seconds(*job.start_timeout));
-  if (job.lease != kLease) plan.exports["HVD_LEASE"] = std::to_string(std::clamp(seconds(job.lease), 1.0, 3600.0));
+  if (job.lease) plan.exports["HVD_LEASE"] = std::to_string(std::clamp(seconds(*job.lease), 1.0, 3600.0));
   Environment given = plan.environment;
   for (const std::string& name : apply_exports(given, line.exports)) {
     std::fprintf(stderr, "hvdrun: -x %s: not set here, so there is nothing to pass on\n", name.c_str());
@@ -202,7 +202,7 @@ int run_with_agents(const CommandLine& line, const JobLayout& layout, const std:
         {.name = layout.hosts[host].host, .start_command = commands[host], .is_here = layout.is_here[host]});
   }
   hosts.interfaces = line.network_interfaces;
-  hosts.lease = line.lease;
+  hosts.lease = line.lease.value_or(kLease);
   hosts.grace = line.grace;
   hosts.start_timeout = line.start_timeout.value_or(kStartTimeout);
   hosts.verbose = line.verbose;

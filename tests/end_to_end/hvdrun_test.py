@@ -142,6 +142,13 @@ def test_variables_are_inherited_set_and_passed_on(run):
     assert "NOT_THERE" in done.stderr
 
 
+def test_what_is_typed_wins_over_the_environment(run):
+    environment = {**os.environ, "HVD_LEASE": "9"}
+    say = ["sh", "-c", "echo $HVD_LEASE"]
+    assert run("-np", 1, *say, env=environment).stdout == "9\n"
+    assert float(run("-np", 1, "--lease", "5", *say, env=environment).stdout) == 5
+
+
 def test_the_programs_arguments_are_left_alone(run):
     done = run("-np", 1, "printf", "%s|", "-np", "-x", "--help", "", "a b", "--")
     assert done.stdout == "-np|-x|--help||a b|--|"

@@ -99,7 +99,7 @@ TEST_CASE("what is not given has its default") {
   CHECK_FALSE(line.remote_shell.port.has_value());
   CHECK(line.network_interfaces.empty());
   CHECK_FALSE(line.start_timeout.has_value());
-  CHECK(line.lease == 5s);
+  CHECK_FALSE(line.lease);
   CHECK_FALSE((line.dry_run || line.input_to_all));
   CHECK(line.slots_per_host.each == SlotsRule::Each::core);
   CHECK_FALSE(line.gpus_per_rank.has_value());
