@@ -113,7 +113,9 @@ void add_options_of_streams(CLI::App& app, Typed& typed) {
                  "stream, DIR/rank.<N>/stderr")
       ->option_text("DIR")
       ->group(streams);
-  app.add_flag("--tag-output", line.tag_output, "Begin every line with [rank]<stdout>: or [rank]<stderr>:")
+  app.add_flag("--tag-output", line.tag_output,
+               "Begin every line with [rank]<stdout>: or [rank]<stderr>:, on a\n"
+               "terminal in the rank's colour, unless NO_COLOR is set")
       ->group(streams);
   app.add_flag("--timestamp-output,--prefix-output-with-timestamp", line.timestamp_output,
                "Begin every line with the time")

@@ -11,6 +11,7 @@
 #include "core/base/error.h"
 #include "launcher/cpus.h"
 #include "launcher/failure_report.h"
+#include "launcher/output_tag.h"
 #include "launcher/standings_table.h"
 
 namespace hvd::launcher {
@@ -34,8 +35,6 @@ std::optional<Deadline> earlier(std::optional<Deadline> a, std::optional<Deadlin
   if (!a || !b) return a ? a : b;
   return std::min(*a, *b);
 }
-
-const char* name_of(Stream stream) { return stream == Stream::output ? "stdout" : "stderr"; }
 
 }  // namespace
 
@@ -119,8 +118,8 @@ void Job::input_taken(int rank) {
 
 std::unique_ptr<OutputStream> Job::open_stream(int rank, Stream stream) {
   OutputStream::Options options;
-  const std::string name = launcher::name_of(stream);
-  options.tag = tag(rank, name);
+  const std::string name = stream_name(stream);
+  options.tag = tag(rank, stream);
   options.whole_lines = plan_.size > 1;
   if (!plan_.output_directory.empty()) {
     options.file = open_output_file(output_path(plan_.output_directory, rank, plan_.size, name));
@@ -129,8 +128,9 @@ std::unique_ptr<OutputStream> Job::open_stream(int rank, Stream stream) {
   return std::make_unique<OutputStream>(sink_of(stream), std::move(options));
 }
 
-LineSplitter::Tag Job::tag(int rank, const std::string& stream) const {
-  std::string place = plan_.tag_output ? "[" + std::to_string(rank) + "]<" + stream + ">: " : "";
+LineSplitter::Tag Job::tag(int rank, Stream stream) {
+  const bool coloured = plan_.allow_colours && sink_of(stream).is_terminal();
+  const std::string place = plan_.tag_output ? output_tag(rank, stream, coloured) : "";
   if (plan_.timestamp_output) return [place] { return local_time() + " " + place; };
   if (plan_.tag_output) return [place] { return place; };
   return nullptr;

@@ -30,6 +30,7 @@ struct JobPlan {
   int size = 0;
   std::filesystem::path output_directory;  // empty: none
   bool tag_output = false;
+  bool allow_colours = false;  // of tags, where they go to a terminal
   bool timestamp_output = false;
   bool merge_errors = false;
   bool report_bindings = false;
@@ -90,7 +91,7 @@ class Job : private HostListener {
   void open_streams();
   void feed_input();
   std::unique_ptr<OutputStream> open_stream(int rank, Stream stream);
-  LineSplitter::Tag tag(int rank, const std::string& stream) const;
+  LineSplitter::Tag tag(int rank, Stream stream);
 
   void step();
   void on_signals();

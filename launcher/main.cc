@@ -21,6 +21,7 @@
 #include "launcher/hosts.h"
 #include "launcher/job_environment.h"
 #include "launcher/job_layout.h"
+#include "launcher/output_tag.h"
 #include "launcher/own_facts.h"
 #include "launcher/plan_text.h"
 #include "launcher/program.h"
@@ -114,6 +115,7 @@ JobPlan make_plan(const CommandLine& line) {
   JobPlan plan;
   plan.output_directory = line.output_directory;
   plan.tag_output = line.tag_output;
+  plan.allow_colours = allows_colours(parse_environment(environ));
   plan.timestamp_output = line.timestamp_output;
   plan.merge_errors = line.merge_errors;
   plan.report_bindings = line.report_bindings;

@@ -587,10 +587,11 @@ def test_signals_ignored_outside_stay_ignored(start):
 class Terminal:
     """hvdrun as the foreground process of a terminal of its own."""
 
-    def __init__(self, *arguments):
+    def __init__(self, *arguments, **variables):
+        environment = {**os.environ, **variables}
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
-            os.execv(arguments[0], list(map(str, arguments)))
+            os.execve(arguments[0], list(map(str, arguments)), environment)
         self.text = ""
         self.code = None
 
@@ -626,13 +627,53 @@ class Terminal:
 def terminal(hvdrun):
     opened = []
 
-    def open_terminal(*arguments):
-        opened.append(Terminal(hvdrun, *arguments))
+    def open_terminal(*arguments, **variables):
+        opened.append(Terminal(hvdrun, *arguments, **variables))
         return opened[-1]
 
     yield open_terminal
     for entry in opened:
         entry.close()
+
+
+COLOUR = r"\x1b\[38;5;\d+m"
+COLOURED = {"TERM": "xterm-256color", "NO_COLOR": ""}
+
+
+def test_tags_on_a_terminal_have_the_colour_of_their_rank_and_files_have_none(terminal, tmp_path):
+    command = r"printf '\033[1mbold\n'; echo plain >&2"
+    options = ["-np", 2, "--tag-output", "--output-filename", tmp_path]
+    session = terminal(*options, "sh", "-c", command, **COLOURED)
+    assert session.wait() == 0
+    lines = session.text.splitlines()
+    assert len(lines) == 4
+    colours = {}
+    for line in lines:
+        found = re.fullmatch(rf"({COLOUR})\[(\d)\]<(stdout|stderr)>:\x1b\[39m (.*)", line)
+        assert found, repr(line)
+        assert found[4] == ("\x1b[1mbold" if found[3] == "stdout" else "plain")
+        colours.setdefault(found[2], set()).add(found[1])
+    assert [len(found) for found in colours.values()] == [1, 1], "both streams of a rank have its colour"
+    assert colours["0"] != colours["1"]
+    assert (tmp_path / "rank.0" / "stdout").read_text() == "\x1b[1mbold\n"
+
+
+@pytest.mark.parametrize("variables", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_tags_on_a_terminal_are_plain_where_colours_are_not_wanted(terminal, variables):
+    session = terminal("-np", 2, "--tag-output", "echo", "a", **{**COLOURED, **variables})
+    assert session.wait() == 0
+    assert sorted(session.text.splitlines()) == ["[0]<stdout>: a", "[1]<stdout>: a"]
+
+
+def test_only_the_stream_that_is_a_terminal_has_coloured_tags(start):
+    ours, its = pty.openpty()
+    command = ["-np", 1, "--tag-output", "sh", "-c", "echo a; echo b >&2"]
+    process = start(*command, stdout=its, env={**os.environ, **COLOURED})
+    assert process.wait(TIMEOUT) == 0
+    assert re.fullmatch(rf"{COLOUR}\[0\]<stdout>:\x1b\[39m a\r\n", os.read(ours, 1000).decode())
+    assert process.stderr.read() == "[0]<stderr>: b\n"
+    os.close(ours)
+    os.close(its)
 
 
 def test_ctrl_c_reaches_every_rank_exactly_once(terminal):
