@@ -1,96 +1,29 @@
 """Strangers throw bytes at every listening socket of a job: its sums, its speed and its memory stay as they are."""
 
-import json
 import os
 import pathlib
 import signal
-import statistics
 import subprocess
 import sys
 import time
 
 import pytest
+from under_attack import (
+    RATE,
+    Stranger,
+    await_line,
+    cpu_seconds,
+    family_of,
+    key_of,
+    listening_sockets,
+    median_us,
+    resident_kb,
+    targets_of,
+)
 
 HERE = pathlib.Path(__file__).parent
 BUILD = HERE.parents[1] / "build/release"
 PROGRAM, HVDRUN = BUILD / "tests/end_to_end/allreduce_loop", BUILD / "launcher/hvdrun"
-
-RATE = 250  # streams a second
-LISTENING_TCP = "0A"
-ACCEPTS = 0x10000  # a Unix socket that listens
-
-
-def family_of(pid):
-    """hvdrun and its ranks, in their order."""
-    return [pid, *map(int, pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
-
-
-def listening_sockets(pid):
-    """Ports, and names of abstract Unix sockets, on which a process listens."""
-    inodes = set()
-    for descriptor in pathlib.Path(f"/proc/{pid}/fd").iterdir():
-        try:
-            target = os.readlink(descriptor)
-        except OSError:
-            continue  # closed since
-        if target.startswith("socket:["):
-            inodes.add(target[8:-1])
-    for table in ("tcp", "tcp6"):
-        for row in pathlib.Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
-            fields = row.split()
-            if fields[3] == LISTENING_TCP and fields[9] in inodes:
-                yield int(fields[1].rpartition(":")[2], 16)
-    for row in pathlib.Path(f"/proc/{pid}/net/unix").read_text().splitlines()[1:]:
-        fields = row.split()
-        if int(fields[3], 16) & ACCEPTS and fields[6] in inodes and len(fields) > 7 and fields[7].startswith("@"):
-            yield fields[7][1:]
-
-
-def targets_of(pid):
-    return sorted({socket for member in family_of(pid) for socket in listening_sockets(member)}, key=str)
-
-
-def cpu_seconds(pid):
-    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def resident_kb(pid):
-    for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1])
-    return 0
-
-
-def key_of(pid):
-    """The job's key, from the environment of one of its ranks."""
-    for member in family_of(pid):
-        for entry in pathlib.Path(f"/proc/{member}/environ").read_bytes().split(b"\0"):
-            if entry.startswith(b"HVD_JOB_KEY="):
-                return entry.partition(b"=")[2].decode()
-    raise LookupError("no process has a key")
-
-
-class Stranger:
-    def __init__(self, key, seed):
-        self.process = subprocess.Popen(
-            [sys.executable, HERE / "stranger.py", key, str(RATE), str(seed)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self.outcomes = {}
-
-    def attack(self, targets, streams):
-        print(json.dumps({"targets": targets, "streams": streams}), file=self.process.stdin, flush=True)
-        report = json.loads(self.process.stdout.readline())
-        for outcome, count in report["outcomes"].items():
-            self.outcomes[outcome] = self.outcomes.get(outcome, 0) + count
-        return report["began"], report["ended"]
-
-    def leave(self):
-        self.process.stdin.close()
-        self.process.wait(30)
 
 
 @pytest.fixture
@@ -117,13 +50,6 @@ def start(tmp_path):
         job.wait(30)
 
 
-def await_line(job, beginning, count):
-    deadline = time.monotonic() + 30
-    while sum(line.startswith(beginning) for line in job.said()[0].splitlines()) < count:
-        assert time.monotonic() < deadline and job.poll() is None, job.said()
-        time.sleep(0.01)
-
-
 def check_end(job, stranger):
     code = job.wait(60)
     out, err = job.said()
@@ -133,11 +59,6 @@ def check_end(job, stranger):
     assert err.count("dropped a connection") <= 8, err
     assert set(stranger.outcomes) <= {"dropped", "held", "refused"}, stranger.outcomes
     assert stranger.outcomes["dropped"] > 0
-
-
-def median_us(times, windows):
-    steps = [took for began, took in times if any(begin <= began / 1e6 < end for begin, end in windows)]
-    return statistics.median(steps)
 
 
 # Who attacks takes processor time from the job by that alone. So the same attack goes to a decoy too, another job that
@@ -154,7 +75,7 @@ def test_a_running_job_does_not_notice_strangers(start, tmp_path, streams, slowe
     await_line(job, "step 1000", 4)
     targets, family = targets_of(job.pid), family_of(job.pid)
     assert targets
-    stranger, decoyed = Stranger(key_of(job.pid), seed=streams), Stranger(key_of(decoy.pid), seed=streams)
+    stranger, decoyed = (Stranger("stranger.py", key_of(each.pid), RATE, streams) for each in (job, decoy))
     before = {pid: resident_kb(pid) for pid in family}
     calm, elsewhere, attacked, cpu = [], [], [], 0
     windows = max(3, streams // (RATE // 2))  # half a second each
@@ -230,7 +151,7 @@ def test_a_job_whose_ranks_still_meet_does_not_notice_strangers(start, busy_cpu,
     else:
         pytest.skip("on this machine ranks meet too fast to be seen")
     last, targets = stopped
-    stranger = Stranger(key_of(job.pid), seed=1)
+    stranger = Stranger("stranger.py", key_of(job.pid), RATE, 1)
     stranger.attack(targets, streams)
     os.kill(last, signal.SIGCONT)
     check_end(job, stranger)

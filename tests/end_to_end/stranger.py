@@ -109,8 +109,8 @@ class Streams:
 
 
 class Stranger:
-    def __init__(self, key, rate, seed):
-        self.streams = Streams(key, seed)
+    def __init__(self, streams, rate):
+        self.streams = streams
         self.rate = rate
         self.held = set()
 
@@ -126,15 +126,7 @@ class Stranger:
         except OSError:
             return "refused"  # nobody listens any more
         try:
-            async with asyncio.timeout(PATIENCE):
-                challenge = await reader.readexactly(CHALLENGE_BYTES)
-                kind, words = self.streams.next(challenge)
-                writer.write(words)
-                await writer.drain()
-                if kind in ("nothing", "cut_short", "zeros") or len(words) < 76:
-                    self.hold(writer)
-                    return "held"
-                return "let in" if await reader.read(1) else "dropped"
+            return await self.converse(reader, writer)
         except (OSError, asyncio.IncompleteReadError):
             return "dropped"
         except TimeoutError:
@@ -143,11 +135,26 @@ class Stranger:
             if writer not in self.held:
                 writer.close()
 
-    def hold(self, writer):
-        """Leaves a connection open. Every other one goes on a byte a second, until it is dropped or makes room."""
+    async def converse(self, reader, writer):
+        async with asyncio.timeout(PATIENCE):
+            challenge = await reader.readexactly(CHALLENGE_BYTES)
+            kind, words = self.streams.next(challenge)
+            writer.write(words)
+            await writer.drain()
+            if kind in ("nothing", "cut_short", "zeros") or len(words) < 76:
+                self.hold(writer)
+                return "held"
+            return "let in" if await reader.read(1) else "dropped"
+
+    def keep(self, writer):
+        """Leaves a connection open, until it makes room."""
         while len(self.held) >= HELD:
             self.held.pop().close()
         self.held.add(writer)
+
+    def hold(self, writer):
+        """Leaves a connection open. Every other one goes on a byte a second, until it is dropped or makes room."""
+        self.keep(writer)
         if len(self.held) % 2 == 0:
             asyncio.get_running_loop().create_task(self.trickle(writer))
 
@@ -176,12 +183,11 @@ class Stranger:
         return {"began": began, "ended": time.monotonic(), "outcomes": outcomes}
 
 
-async def main():
-    key, rate, seed = bytes.fromhex(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
+async def obey(stranger):
+    """Attacks as standard input says, until it ends."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, most), most))
     os.nice(19)
-    stranger = Stranger(key, rate, seed)
     orders = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(orders), sys.stdin)
     while order := await orders.readline():
@@ -189,4 +195,6 @@ async def main():
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    key, rate, seed = sys.argv[1:]
+    streams = Streams(bytes.fromhex(key), int(seed))
+    asyncio.run(obey(Stranger(streams, float(rate))))
