@@ -1,7 +1,7 @@
 // A job for tests of what happens to jobs: one allreduce after the other, whose sums every rank knows beforehand.
 //
 //   allreduce_loop [--bytes N] [--steps N] [--until PATH] [--delay MS] [--announce N] [--times PATH] [--linger MS]
-//                  [--failures FOLDER]
+//                  [--failures FOLDER] [--metric NAME]...
 //
 // Each rank says on its standard output, a line at a time, where it is:
 //
@@ -9,20 +9,25 @@
 //   joined RANK SIZE    all are there
 //   negotiating         before the first allreduce
 //   step N              after the first, and then each --announce'th one, 100 unless told; 0: none
+//   NAME VALUE          for each --metric, after the last step: what the loop has added to it
 //   shutting down       before it leaves the job
 //   left                after it, for as long as it lingers
 //   done N              after N steps
-//   failed TIME STEP TEXT    instead of what would follow: when (CLOCK_MONOTONIC, in seconds), in which step, and why; it is also
+//   failed TIME STEP TEXT    instead of what would follow: when (CLOCK_MONOTONIC, in seconds), in which step, and why;
+//   it is also
 //                            in FOLDER/RANK
 //
 // Exit code: 0, all sums were right; 3, failed; 4, a sum was wrong.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <hvd.hpp>
+#include <map>
 #include <string>
 #include <thread>
 #include <vector>
@@ -38,9 +43,10 @@ struct Options {
   std::string until{};  // the job ends with the step before which rank 0 sees this file
   double delay_ms = 0;  // before each step
   long announce = 100;
-  std::string times{};  // a file for "start duration" of each step, in us: rank 0's
+  std::string times{};     // a file for "start duration" of each step, in us: rank 0's
   double linger_ms = 0;    // between leaving the job and the end
   std::string failures{};  // a folder
+  std::vector<std::string> metrics{};
 };
 
 void say(const std::string& line) {
@@ -132,10 +138,15 @@ int run(const Options& options) {
   say("joined " + std::to_string(job.rank) + " " + std::to_string(job.size));
   say("negotiating");
   Loop loop(options, job);
+  const std::map<std::string, double> before = hvd::metrics();
   try {
     if (!loop.run()) {
       say("wrong " + std::to_string(loop.step()));
       return kWrong;
+    }
+    for (const auto& [name, value] : hvd::metrics()) {
+      if (std::count(options.metrics.begin(), options.metrics.end(), name) == 0) continue;
+      say(name + " " + std::to_string(std::llround(value - before.at(name))));
     }
     say("shutting down");
     hvd::shutdown();
@@ -161,6 +172,7 @@ int main(int argc, char** argv) {
   app.add_option("--times", options.times, "file for rank 0's steps: start and duration in us, a line each");
   app.add_option("--linger", options.linger_ms, "milliseconds between leaving the job and the end");
   app.add_option("--failures", options.failures, "folder for a file with each rank's failure");
+  app.add_option("--metric", options.metrics, "say what the loop has added to it");
   CLI11_PARSE(app, argc, argv);
   return run(options);
 }

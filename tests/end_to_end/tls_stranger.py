@@ -123,8 +123,8 @@ class TlsStranger(Stranger):
         if kind in (self.nothing, self.hello_cut_short):
             self.hold(writer)
             return "held"
-        # What is refused is told so in a record of another type, or not at all. Whoever hears nothing may have changed a
-        # length, and is waited for.
+        # What is refused is told so in a record of another type, or not at all. Where a length was changed, the server
+        # waits for the rest.
         try:
             async with asyncio.timeout(1):
                 await writer.drain()
