@@ -67,6 +67,8 @@ class HostListener {
   virtual void complaint(const std::string& line) = 0;
   // The answer to ask_standings(): of all ranks of this host that have a flight recorder, dead ones too.
   virtual void standings(int host, std::uint64_t question, std::vector<Standing> standings) = 0;
+  // If the plan is verbose: all ranks of this host have been in init, and left it when all of the job were there.
+  virtual void met(int host) = 0;
   // Ranks of this host are stalled, which is said after 1, 2, 4, ... seconds anew; or none is any more.
   virtual void stalled(int host, bool on) = 0;
 };

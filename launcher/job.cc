@@ -141,8 +141,7 @@ void Job::rank_started(int rank, pid_t pid) {
   ++started_;
   if (plan_.verbose) {
     say(name_of(rank) + " is process " + std::to_string(pid));
-    const auto age = std::chrono::round<std::chrono::milliseconds>(Clock::now() - start_).count();
-    if (started_ == plan_.size) say("all ranks are started, " + std::to_string(age) + " ms after they were planned");
+    if (started_ == plan_.size) say_age("all ranks are started");
   }
   if (!plan_.report_bindings) return;
   const std::vector<int>& cpus = rank_at(rank).cpus;
@@ -185,11 +184,18 @@ void Job::rank_ended(int rank, ExitStatus status) {
   const TimePoint now = Clock::now();
   rank_at(rank).age = now - start_;
   if (input_) input_->forget(rank);
+  ++ended_;
   end_.rank_ended(rank, status, now);
   if (end_.first_failed()) look_into_failure(rank_failure(rank, host_of(rank), status));
   if (!plan_.verbose) return;
   say(name_of(rank) +
       " has ended: " + (status.by_signal ? signal_name(status.value) : "exit code " + std::to_string(status.value)));
+  if (ended_ == plan_.size) say_age("all ranks have ended");
+}
+
+void Job::say_age(const std::string& event) {
+  const auto age = std::chrono::round<std::chrono::milliseconds>(Clock::now() - start_).count();
+  say(event + ", " + std::to_string(age) + " ms after they were planned");
 }
 
 void Job::nothing_left(int host) {
@@ -216,6 +222,11 @@ void Job::host_lost(int host, const std::string& cause) {
 
 void Job::standings(int host, std::uint64_t question, std::vector<Standing> standings) {
   inquiries_->answered(host, question, std::move(standings));
+}
+
+void Job::met(int host) {
+  const bool is_new = met_hosts_.insert(host).second;
+  if (is_new && met_hosts_.size() == hosts_.hosts.size()) say_age("all ranks have met in init");
 }
 
 // As long as a host is stalled it is the same stall, and told once. What the stall inspector has warned of is one; what

@@ -83,6 +83,7 @@ class Job : private HostListener {
   void host_lost(int host, const std::string& cause) override;
   void complaint(const std::string& line) override { say(line); }
   void standings(int host, std::uint64_t question, std::vector<Standing> standings) override;
+  void met(int host) override;
   void stalled(int host, bool on) override;
 
   OutputSink::Callbacks sink_callbacks(Stream stream);
@@ -97,6 +98,8 @@ class Job : private HostListener {
   void on_signals();
   void on_signal(int signal);
   void send_due_signal();
+  // Says what has happened, and when.
+  void say_age(const std::string& event);
   void open_inquiry_socket();
   // Of several failures the first counts. Tells of it, and asks what all were doing then.
   void look_into_failure(const std::string& cause);
@@ -130,7 +133,8 @@ class Job : private HostListener {
   std::unique_ptr<Inquiries> inquiries_;
   std::unique_ptr<InquirySocket> inquiry_socket_;  // null: there is none to be had
   std::optional<std::string> at_failure_;          // who was behind then; empty while hosts have not answered, too
-  std::set<int> stalled_hosts_;
+  int ended_ = 0;                                  // ranks
+  std::set<int> stalled_hosts_, met_hosts_;
   bool stall_is_told_ = false;
   bool failure_is_told_ = false;  // to ranks that meet
   std::size_t hosts_left_ = 0;    // that have processes of the job

@@ -64,6 +64,7 @@ void LocalHost::start(const HostPlan& plan) {
   input_.reset();
   started_ = true;
   if (!plan.ranks.empty() && plan.ranks.front().place.size > 1) memories_.watch_for_stalls();
+  if (plan.verbose) memories_.watch_for_meeting();
   look_what_is_left();
 }
 

@@ -12,6 +12,7 @@ namespace {
 constexpr Duration kAnswerTime = 500ms;
 constexpr Duration kLookAgain = 5ms;
 constexpr Duration kStallPeriod = 1s;
+constexpr Duration kMeetingPeriod = 10ms;
 
 }  // namespace
 
@@ -20,7 +21,8 @@ RankMemories::RankMemories(EventLoop& loop, HostListener& listener, int host)
       listener_(listener),
       host_(host),
       answer_timer_(loop_, [this] { look_for_answers(); }),
-      stall_timer_(loop_, [this] { look_for_stalls(); }) {}
+      stall_timer_(loop_, [this] { look_for_stalls(); }),
+      meeting_timer_(loop_, [this] { look_for_meeting(); }) {}
 
 const RankMemory* RankMemories::make(int rank, bool verbose) {
   try {
@@ -44,6 +46,28 @@ void RankMemories::started(int rank, pid_t pid) {
 void RankMemories::ended(int rank) {
   const auto entry = entries_.find(rank);
   if (entry != entries_.end()) entry->second.has_ended = true;
+  look_for_meeting();
+}
+
+void RankMemories::watch_for_meeting() {
+  awaits_meeting_ = !entries_.empty();
+  look_for_meeting();
+}
+
+// Whoever has ended without it will not meet anybody.
+void RankMemories::look_for_meeting() {
+  if (!awaits_meeting_) return;
+  bool all_have_met = true;
+  for (const auto& [rank, entry] : entries_) {
+    if (entry.memory->has_met()) continue;
+    all_have_met = false;
+    if (entry.has_ended) awaits_meeting_ = false;
+  }
+  if (all_have_met) {
+    awaits_meeting_ = false;
+    listener_.met(host_);
+  }
+  if (awaits_meeting_) meeting_timer_.set(deadline_after(kMeetingPeriod));
 }
 
 void RankMemories::ask(std::uint64_t question, bool with_stacks) {

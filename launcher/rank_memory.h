@@ -37,6 +37,9 @@ class RankMemory {
   // a rule.
   bool is_stalled(TimePoint now);
 
+  // Whether the rank has been in init, and left it because all ranks of the job were there.
+  bool has_met() const { return read_flight_progress(recorded()).has_met; }
+
   // Asks for the stacks of the process that has announced to answer, if it is in process group `group`, and catches
   // that signal: it cannot be harmed. False if there is none. The answer is there a few milliseconds later, or never:
   // look for it in answer() until it is complete or a deadline passes.

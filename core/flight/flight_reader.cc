@@ -142,7 +142,9 @@ std::optional<FlightFacts> read_flight_facts(std::span<const std::byte> memory) 
 FlightProgress read_flight_progress(std::span<const std::byte> memory) {
   const FlightMemory* const flight = as_flight(memory);
   if (flight == nullptr) return {};
-  return {.warned = flight->stall.since.load(kRelaxed) > 0,
+  const bool has_come = flight->pid.load(std::memory_order_acquire) != 0;  // which it says after `meeting`
+  return {.has_met = has_come && flight->meeting.load(kRelaxed) == 0,
+          .warned = flight->stall.since.load(kRelaxed) > 0,
           .epoch = epoch_in(*flight),
           .meeting = meeting_in(*flight),
           .patience = patience_in(*flight),

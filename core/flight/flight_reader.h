@@ -54,6 +54,7 @@ struct FlightFacts {
 std::optional<FlightFacts> read_flight_facts(std::span<const std::byte> memory);
 // What tells cheaply whether a rank goes on: a few words are read.
 struct FlightProgress {
+  bool has_met = false;              // it has been in init, and left it when all ranks were there
   bool warned = false;               // by the stall inspector, of something that has not come
   std::optional<TimePoint> epoch{};  // as in FlightFacts, like the next two
   bool meeting = false;

@@ -286,6 +286,12 @@ void Agent::standings(int, std::uint64_t question, std::vector<Standing> standin
   send(std::move(message));
 }
 
+void Agent::met(int) {
+  proto::FromAgent message;
+  message.mutable_met();
+  send(std::move(message));
+}
+
 void Agent::stalled(int, bool on) {
   proto::FromAgent message;
   message.mutable_stalled()->set_on(on);

@@ -47,6 +47,7 @@ class Agent : private HostListener {
   void host_lost(int host, const std::string& cause) override;
   void complaint(const std::string& line) override;
   void standings(int host, std::uint64_t question, std::vector<Standing> standings) override;
+  void met(int host) override;
   void stalled(int host, bool on) override;
 
   void say_hello();

@@ -51,6 +51,7 @@ void AgentHost::received(const proto::FromAgent& message) {
   if (message.has_output()) return on_output(message.output());
   if (message.has_nothing_left()) return listener_.nothing_left(number_in_job_);
   if (message.has_standings()) return on_standings(message.standings());
+  if (message.has_met()) return listener_.met(number_in_job_);
   if (message.has_stalled()) return listener_.stalled(number_in_job_, message.stalled().on());
   if (message.has_complaint()) return listener_.complaint(message.complaint().line());
   if (message.has_rank_started() && knows(message.rank_started().rank())) {

@@ -193,6 +193,15 @@ TEST_CASE("a rank is stalled while it waits in init for longer than it has patie
   CHECK_FALSE(memory.standing(false, getpgrp(), now + 3s).meeting);
 }
 
+TEST_CASE("a rank has met the others when it has been in init and left it") {
+  const RankMemory memory;
+  CHECK_FALSE(memory.has_met());
+  FlightRecorder recorder(memory.descriptors()[0], 0);
+  CHECK_FALSE(memory.has_met());
+  recorder.met();
+  CHECK(memory.has_met());
+}
+
 TEST_CASE("a rank without patience is never stalled by the clock") {
   RankMemory memory;
   FlightRecorder recorder(memory.descriptors()[0], 3);
