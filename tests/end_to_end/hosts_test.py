@@ -418,6 +418,35 @@ def test_sixty_four_empty_ranks_start_quickly(run):
     assert time.monotonic() - began < 3
 
 
+def ages(done):
+    """What --verbose says of the job's course: milliseconds by what has happened then, in the order of the lines."""
+    assert done.returncode == 0, done.stderr
+    said = re.findall(
+        r"^hvdrun: all (.*?),? (?:after )?(\d+) ms(?: after they were planned)?$", done.stderr, re.MULTILINE
+    )
+    return [(event, int(age)) for event, age in said]
+
+
+def test_where_the_time_of_sixty_four_ranks_goes(run):
+    began = time.monotonic()
+    done = run("--verbose", "-np", 64, "-H", "h1:16,h2:16,h3:16,h4:16", LOOP, "--steps", 1)
+    took_ms = 1000 * (time.monotonic() - began)
+    found = ages(done)
+    print(f"init and one allreduce: {found}, {took_ms:.0f} ms in all")
+    assert [event for event, _ in found] == [
+        *("hosts have come", "ranks are started", "ranks have met in init", "ranks have ended"),
+    ]
+    hosts, started, met, ended = (age for _, age in found)
+    assert started <= met <= ended and hosts + ended < took_ms
+
+
+def test_ranks_have_met_when_the_last_one_has_come(run):
+    line = f'test "$HVD_RANK" != 3 || sleep 1; exec {LOOP} --steps 1'
+    found = dict(ages(run("--verbose", "-np", 4, "-H", "h1:2,h2:2", *shell(line))))
+    assert found["ranks are started"] < 1000 <= found["ranks have met in init"]
+    assert "ranks have met in init" not in dict(ages(run("--verbose", "-np", 2, "-H", "h1,h2", "true")))
+
+
 @LONG
 def test_more_hosts_than_hvdrun_has_agents_of_its_own(lab, hvdrun):
     standing = StandingLab(lab, 70)
@@ -441,6 +470,10 @@ def parameters_of_digits(lab, hvdrun, place, folder):
     done = lab.run(hvdrun, *command, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "agrees with one process" in done.stderr and '"identical": true' in done.stdout
+    return parameters_in(folder)
+
+
+def parameters_in(folder):
     torch = pytest.importorskip("torch")
     parameters = torch.load(folder / "digits.pt")["model"]
     return b"".join(value.numpy().tobytes() for value in parameters.values())
@@ -456,3 +489,24 @@ def test_digits_twice_over_hosts_are_bitwise_equal(hvdrun, hosts, tmp_path, each
         parameters_of_digits(hosts, hvdrun, ("-np", 4), tmp_path / "one")
     first, second = (parameters_of_digits(hosts, hvdrun, place, tmp_path / name) for name in ("first", "second"))
     assert first == second
+
+
+@LONG
+def test_digits_twice_by_ssh_are_bitwise_equal(lab, hvdrun, tmp_path):
+    """Sixteen ranks on four hosts, each with a real sshd; hvdrun calls ssh by its name."""
+    ssh = tmp_path / "ssh"
+    ssh.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F "$SSH_CONFIG" "$@"\n')
+    ssh.chmod(0o755)
+    runs = [tmp_path / name for name in ("first", "second")]
+    for folder in runs:
+        folder.mkdir()
+    place = f"{hvdrun} -np 16 -H h1:4,h2:4,h3:4,h4:4 -x OMP_NUM_THREADS=1"
+    train = f"{place} --wdir $folder {sys.executable} {DIGITS} --json --reference"
+    script = f"PATH={tmp_path}:$PATH; for folder in {shlex.join(map(str, runs))}; do {train} || exit; done"
+    done = subprocess.run([lab, "4", "none", SSHD, "2222", "bash", "-c", script], **{**TEXT, "timeout": 600})
+    if done.returncode == 69:
+        pytest.skip(done.stderr)
+    assert done.returncode == 0, done.stdout + done.stderr
+    print(done.stdout, *(line for line in done.stderr.splitlines() if "epochs" not in line), sep="\n")
+    assert done.stderr.count("agrees with one process") == 2 and done.stdout.count('"identical": true') == 2
+    assert parameters_in(runs[0]) == parameters_in(runs[1])
