@@ -151,10 +151,6 @@ void Guardian::guard(const std::string& mark, std::optional<Duration> lease) { s
 
 void Guardian::tick() { say({static_cast<char>(GuardianWord::tick)}); }
 
-void Guardian::pause() { say({static_cast<char>(GuardianWord::pause)}); }
-
-void Guardian::resume() { say({static_cast<char>(GuardianWord::resume)}); }
-
 void Guardian::say(const std::string& message) {
   send(socket_.get(), message.data(), message.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
 }

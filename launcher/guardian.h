@@ -33,11 +33,8 @@ class Guardian {
   // InvalidArgument if the mark is empty or longer than kMaxMarkBytes.
   void guard(const std::string& mark, std::optional<Duration> lease);
 
-  // None of these blocks. With a lease: tick() several times in it, pause() before this process is stopped on purpose
-  // (Ctrl-Z), resume() afterwards.
+  // With a lease: several times in it. Does not block.
   void tick();
-  void pause();
-  void resume();
 
   pid_t pid() const { return pid_; }
 

@@ -29,14 +29,12 @@ void GuardianVigil::hear(std::string_view message, TimePoint now) {
       return;
     }
     case GuardianWord::tick: return;
-    case GuardianWord::pause: paused_ = true; return;
-    case GuardianWord::resume: paused_ = false; return;
     case GuardianWord::dismiss: dismissed_ = true; return;
   }
 }
 
 std::optional<Deadline> GuardianVigil::deadline() const {
-  if (!lease_ || paused_) return std::nullopt;
+  if (!lease_) return std::nullopt;
   return last_word_ + *lease_;
 }
 

@@ -11,7 +11,7 @@
 namespace hvd::launcher {
 
 // One message each: the kind, and for `guard` the lease in milliseconds (u32, 0: none) and the mark.
-enum class GuardianWord : char { guard = 'g', tick = 't', pause = 'p', resume = 'r', dismiss = 'd' };
+enum class GuardianWord : char { guard = 'g', tick = 't', dismiss = 'd' };
 
 inline constexpr std::size_t kMaxMarkBytes = 1024;
 
@@ -35,7 +35,6 @@ class GuardianVigil {
   std::string mark_;
   std::optional<Duration> lease_;
   TimePoint last_word_{};
-  bool paused_ = false;
   bool dismissed_ = false;
 };
 

@@ -21,19 +21,15 @@ TEST_CASE("without a lease nothing is too long") {
   CHECK(vigil.dismissed());
 }
 
-TEST_CASE("a lease begins with every word, and stands still during a pause") {
+TEST_CASE("a lease begins with every word") {
   GuardianVigil vigil;
   vigil.hear(encode_guard("KEY=1", 100ms), kStart);
   CHECK(vigil.deadline() == kStart + 100ms);
   CHECK_FALSE(vigil.silent(kStart + 99ms));
   vigil.hear("t", kStart + 80ms);
   CHECK_FALSE(vigil.silent(kStart + 179ms));
-  vigil.hear("p", kStart + 170ms);
-  CHECK_FALSE(vigil.deadline());
-  CHECK_FALSE(vigil.silent(kStart + 1h));
-  vigil.hear("r", kStart + 1h);
-  CHECK(vigil.deadline() == kStart + 1h + 100ms);
-  CHECK(vigil.silent(kStart + 1h + 100ms));
+  CHECK(vigil.deadline() == kStart + 180ms);
+  CHECK(vigil.silent(kStart + 180ms));
 }
 
 TEST_CASE("a guardian that was held up itself does not judge") {
