@@ -82,9 +82,7 @@ ProgramPlan make_program(const ProgramLine& line, const CommandLine& job, bool r
   if (!plan.working_directory.empty() && !std::filesystem::is_directory(plan.working_directory)) {
     throw InvalidArgument("--wdir " + plan.working_directory + ": there is no such folder");
   }
-  const auto path = given.find("PATH");
-  const std::string search = path == given.end() ? "/usr/local/bin:/usr/bin:/bin" : path->second;
-  plan.file = find_program_from(plan.working_directory, line.command.front(), search);
+  plan.file = find_program_from(plan.working_directory, line.command.front(), search_path_of(given));
   return plan;
 }
 

@@ -22,6 +22,13 @@ ProgramUnusable not_executable(const std::string& path) {
 
 }  // namespace
 
+std::string search_path_of(const Environment& environment) {
+  if (const auto path = environment.find("PATH"); path != environment.end()) return path->second;
+  std::string path(confstr(_CS_PATH, nullptr, 0), '\0');
+  confstr(_CS_PATH, path.data(), path.size());
+  return path.c_str();  // without the zero at its end
+}
+
 std::string find_program(const std::string& name, const std::string& search_path) {
   if (name.find('/') != std::string::npos) {
     if (is_executable(name)) return name;

@@ -4,6 +4,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "launcher/job_environment.h"
+
 namespace hvd::launcher {
 
 // The exit code is the shells': 127 not found, 126 found but not executable.
@@ -15,6 +17,9 @@ class ProgramUnusable : public std::runtime_error {
  private:
   int exit_code_;
 };
+
+// PATH, or where there is none the folders in which shells and execvp() look then.
+std::string search_path_of(const Environment& environment);
 
 // A name with a slash is taken as it stands, any other is looked for in the folders of `search_path` (PATH's format).
 // Throws ProgramUnusable.

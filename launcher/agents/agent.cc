@@ -33,10 +33,8 @@ HostPlan complete(HostPlan plan) {
   const Environment own = parse_environment(environ);
   for (ProgramPlan& program : plan.programs) {
     program.environment = environment_on_host(program.environment, own);
-    const Environment whole = with_exports(program);
-    const auto path = whole.find("PATH");
-    program.file = find_program_from(program.working_directory, program.arguments.front(),
-                                     path == whole.end() ? "" : path->second);
+    program.file =
+        find_program_from(program.working_directory, program.arguments.front(), search_path_of(with_exports(program)));
   }
   return plan;
 }

@@ -581,6 +581,13 @@ def test_signals_ignored_outside_stay_ignored(start):
     assert process.wait(TIMEOUT) == 0
 
 
+@pytest.mark.parametrize("by_agent", [False, True])
+def test_without_a_path_programs_are_looked_for_where_shells_do(run, by_agent):
+    environment = {name: value for name, value in os.environ.items() if name != "PATH"}
+    done = run("-np", 1, *["--launcher", "ssh"] * by_agent, "echo", "a", env=environment)
+    assert (done.stdout, done.returncode) == ("a\n", 0), done.stderr
+
+
 # --- at a terminal ---
 
 

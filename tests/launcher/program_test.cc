@@ -67,5 +67,11 @@ TEST_CASE("programs are found as shells find them") {
   }
 }
 
+TEST_CASE("without PATH the system's folders are looked in") {
+  CHECK(search_path_of({{"PATH", "/a:/b"}}) == "/a:/b");
+  CHECK(search_path_of({{"PATH", ""}}).empty());
+  CHECK(find_program("sh", search_path_of({{"OTHER", "1"}})).ends_with("/sh"));
+}
+
 }  // namespace
 }  // namespace hvd::launcher
