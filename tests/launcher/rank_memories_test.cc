@@ -34,10 +34,12 @@ class Listener : public HostListener {
   void standings(int host, std::uint64_t question, std::vector<Standing> standings) override {
     answers.push_back({host, question, std::move(standings)});
   }
+  void met(int host) override { met_hosts.push_back(host); }
   void stalled(int host, bool on) override { stalls.emplace_back(host, on); }
 
   std::vector<std::string> complaints;
   std::vector<Answer> answers;
+  std::vector<int> met_hosts;
   std::vector<std::pair<int, bool>> stalls;
 };
 
@@ -148,7 +150,7 @@ TEST_CASE("a rank that does not answer is waited for half a second") {
   CHECK_FALSE(machine.listener.answers[0].standings[0].frame);
 }
 
-TEST_CASE("stalls are told when they begin and when they are over, of living ranks only") {
+TEST_CASE("stalls are told when they begin, ever more seldom while they last, and when they are over") {
   Machine machine;
   const RankMemory* const first = machine.memories.make(0, false);
   const RankMemory* const second = machine.memories.make(1, false);
@@ -162,14 +164,35 @@ TEST_CASE("stalls are told when they begin and when they are over, of living ran
   recorder.stalled("waiting for rank 1");
   other.stalled("waiting for rank 0");
   using Stalls = std::vector<std::pair<int, bool>>;
-  REQUIRE(machine.run_until([&] { return !machine.listener.stalls.empty(); }));
-  CHECK(machine.listener.stalls == Stalls{{kHost, true}});  // once for both
+  for (int look = 0; look < 8; ++look) machine.memories.watch_for_stalls();
+  Stalls told(4, {kHost, true});  // at looks 0, 1, 3 and 7, once for both ranks
+  CHECK(machine.listener.stalls == told);
   machine.memories.ended(0);
   machine.memories.watch_for_stalls();
-  CHECK(machine.listener.stalls.size() == 1);  // the other one waits on
+  CHECK(machine.listener.stalls == told);  // the other one waits on
   machine.memories.ended(1);
-  REQUIRE(machine.run_until([&] { return machine.listener.stalls.size() > 1; }));
-  CHECK(machine.listener.stalls == Stalls{{kHost, true}, {kHost, false}});
+  REQUIRE(machine.run_until([&] { return machine.listener.stalls.size() > told.size(); }));
+  told.emplace_back(kHost, false);
+  CHECK(machine.listener.stalls == told);
+}
+
+TEST_CASE("that all ranks have met is told once, to who wants to know; not if one has ended without") {
+  const bool ends = GENERATE(true, false);
+  Machine machine;
+  const RankMemory* const first = machine.memories.make(0, true);
+  const RankMemory* const second = machine.memories.make(1, true);
+  machine.memories.watch_for_meeting();
+  FlightRecorder recorder(first->descriptors()[0], 0);
+  recorder.met();
+  machine.memories.watch_for_meeting();
+  CHECK(machine.listener.met_hosts.empty());
+  if (ends) machine.memories.ended(1);
+  FlightRecorder other(second->descriptors()[0], 1);
+  other.met();
+  const bool told = machine.run_until([&] { return ends || !machine.listener.met_hosts.empty(); });
+  CHECK(told);
+  machine.loop.run_once(deadline_after(50ms));
+  CHECK(machine.listener.met_hosts == (ends ? std::vector<int>() : std::vector<int>{kHost}));
 }
 
 TEST_CASE("a rank for which there is no memory starts without, and the user hears of the first one at most") {
