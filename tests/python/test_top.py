@@ -84,3 +84,24 @@ def test_a_rank_that_does_not_answer_has_no_numbers():
     silent = {name: "-" for name in NAMES if name not in ("rank", "host")}
     rows = top.rows_between(sample(0, {}, {}), sample(1, {}, silent))
     assert [row.mark for row in rows] == ["", "no answer"]
+
+
+@pytest.mark.parametrize(
+    "marked, lines, shown, more",
+    [
+        ([], 13, list(range(10)), False),
+        ([], 12, list(range(8)), True),
+        ([7, 9], 7, [0, 7, 9], True),
+        (range(4, 10), 6, [4, 5], True),
+        ([3], 4, [], True),
+        ([3], 2, [], False),
+    ],
+)
+def test_where_lines_are_few_ranks_with_a_mark_come_first(marked, lines, shown, more):
+    rows = [top.Row(number, "h", mark="stalled" if number in marked else "") for number in range(10)]
+    drawn = top.screen("title", rows, lines)
+    assert len(drawn) <= lines
+    assert drawn[0] == "title"
+    assert [int(text.split()[0]) for text in drawn[3 : 3 + len(shown)]] == shown
+    assert [text for text in drawn if "more ranks" in text] == drawn[-1:] * more
+    assert not more or drawn[-1].startswith(f"{10 - len(shown)} more ranks")

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import select
-import shutil
 import statistics
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from hvd import running_jobs
 from hvd.running_jobs import Unreachable
+from hvd.window import Window
+from hvd.window import window as take_window
 
 PERIOD = 1.0
 LOCK_STATES = {0: "-", 1: "proposed", 2: "locked", 3: "unlocking"}
@@ -126,52 +124,43 @@ def take_sample(pid: int) -> Sample:
     return read_table(text, time.monotonic())
 
 
-@contextlib.contextmanager
-def _keys() -> Iterator[bool]:
-    """Keys come one by one and unseen, where standard input is a terminal; says whether it is."""
-    if not sys.stdin.isatty():
-        yield False
-        return
-    import termios
-    import tty
-
-    before = termios.tcgetattr(sys.stdin)
-    tty.setcbreak(sys.stdin)
-    try:
-        yield True
-    finally:
-        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+def fitting(rows: list[Row], room: int) -> list[Row]:
+    """As many as there is room for, those with a mark before the others."""
+    chosen = sorted(rows, key=lambda row: row.mark == "")[: max(room, 0)]
+    return sorted(chosen, key=lambda row: row.rank)
 
 
-def _wait(has_keys: bool) -> bool:
-    """A period; whether the user wants to go on."""
-    deadline = time.monotonic() + PERIOD
-    while (left := deadline - time.monotonic()) > 0:
-        if not has_keys:
-            time.sleep(left)
-        elif select.select([sys.stdin], [], [], left)[0] and sys.stdin.read(1) in ("q", "Q", ""):
-            return False
-    return True
+def screen(title: str, rows: list[Row], lines: int) -> list[str]:
+    """Of at most so many lines."""
+    room = lines - 3  # title, nothing, and headings
+    if len(rows) <= room:
+        return [title, "", *table(rows).splitlines()]
+    shown = fitting(rows, room - 1)
+    more = f"{len(rows) - len(shown)} more ranks; those with a mark are shown first, and hvd top --once shows all"
+    return [title, "", *table(shown).splitlines(), more][:lines]
 
 
-def _show(pid: int, rows: list[Row]) -> None:
-    text = f"job of hvdrun {pid}, {len(rows)} ranks, {time.strftime('%H:%M:%S')}\n\n" + table(rows)
-    if sys.stdout.isatty():
-        size = shutil.get_terminal_size()
-        lines = [line[: size.columns] for line in text.splitlines()[: size.lines - 1]]
-        text = "\x1b[H" + "".join(line + "\x1b[K\n" for line in lines) + "\x1b[J"
-    print(text, end="", flush=True)
+def _show(pid: int, rows: list[Row], window: Window | None = None) -> None:
+    title = f"job of hvdrun {pid}, {len(rows)} ranks, {time.strftime('%H:%M:%S')}"
+    if window is not None and window.is_screen:
+        window.draw(screen(title, rows, window.size().lines))
+    else:
+        print(f"{title}\n\n{table(rows)}", end="", flush=True)
 
 
-def _watch(pid: int, once: bool) -> None:
+def _watch(pid: int) -> None:
     before = take_sample(pid)
-    with _keys() as has_keys:
-        while _wait(has_keys and not once):
+    with take_window() as window:
+        while window.wait(PERIOD):
             after = take_sample(pid)
-            _show(pid, rows_between(before, after))
+            _show(pid, rows_between(before, after), window)
             before = after
-            if once:
-                return
+
+
+def _show_once(pid: int) -> None:
+    before = take_sample(pid)
+    time.sleep(PERIOD)
+    _show(pid, rows_between(before, take_sample(pid)))
 
 
 def main(arguments: list[str]) -> int:
@@ -182,7 +171,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--once", action="store_true", help="one table, of one second, and the end")
     options = parser.parse_args(arguments)
     try:
-        _watch(running_jobs.choose(options.process), options.once)
+        pid = running_jobs.choose(options.process)
+        _show_once(pid) if options.once else _watch(pid)
     except Unreachable as error:
         print(f"hvd top: {error}", file=sys.stderr)
         return 1
