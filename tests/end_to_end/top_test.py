@@ -200,7 +200,7 @@ def test_more_ranks_than_lines_are_counted(top):
     assert cells[11].startswith("22 more ranks")
 
 
-@pytest.mark.parametrize("columns", [20, 33])
+@pytest.mark.parametrize("columns", [18, 33])
 def test_rows_that_are_longer_than_the_window_are_cut(top, columns):
     terminal = top(columns, RANKS + 3, "{}")
     cells = terminal.until_shown(rf"^ *{RANKS - 1} ")
