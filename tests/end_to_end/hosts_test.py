@@ -449,6 +449,10 @@ def test_ranks_have_met_when_the_last_one_has_come(run):
     found = dict(ages(run("--verbose", "-np", 4, "-H", "h1:2,h2:2", *shell(line))))
     assert found["ranks are started"] < 1000 <= found["ranks have met in init"]
     assert "ranks have met in init" not in dict(ages(run("--verbose", "-np", 2, "-H", "h1,h2", "true")))
+    # One of them does not come, and the others give up.
+    line = f'test "$HVD_RANK" != 3 || exit 3; exec {LOOP} --steps 1'
+    done = run("--verbose", "-np", 4, "-H", "h1:2,h2:2", *shell(line))
+    assert done.returncode == 3 and "have met" not in done.stderr
 
 
 @LONG
@@ -459,6 +463,9 @@ def test_more_hosts_than_hvdrun_has_agents_of_its_own(lab, hvdrun):
         done = standing.run(hvdrun, "--rsh", standing.rsh, "-np", 70, "-H", names, *PLACE)
         assert [place[7] for place in places(done)] == [f"h{host}" for host in range(1, 71)]
         assert done.stderr == ""
+        done = standing.run(hvdrun, "--rsh", standing.rsh, "-np", 70, "-H", names, LOOP, "--steps", 20, timeout=120)
+        assert done.returncode == 0 and done.stderr == "", done.stderr
+        assert done.stdout.count("done 20") == 70
         standing.await_nothing_left()
     finally:
         standing.close()

@@ -27,6 +27,7 @@
 set -euo pipefail
 
 subnets=(10.9.0 10.8.0)
+most_who_learn=16 # hosts; of more, each knows from the beginning where the others are
 self=$(realpath "$0")
 
 # Exit code 69 (EX_UNAVAILABLE): it is this machine that cannot, not the command that failed.
@@ -112,9 +113,28 @@ name_hosts() {
   umount /mnt
 }
 
+# mac NETWORK NUMBER
+mac() { printf '02:00:00:00:%02x:%02x' "$1" "$2"; }
+
+# know_neighbours HOSTS. The kernel keeps 1,024 learnt neighbours at most, of all namespaces together, and only the
+# machine can raise that (gc_thresh3): with 33 hosts that all talk to one another it is full, and packets vanish. What
+# is given for good does not count.
+know_neighbours() {
+  local hosts=$1 number network list
+  for ((network = 0; network < NETLAB_NETWORKS; network++)); do
+    list=$(for number in $(seq 1 "$hosts") 254; do
+      echo "neighbour replace ${subnets[network]}.$number lladdr $(mac "$network" "$number") dev DEVICE nud permanent"
+    done)
+    ip -batch - <<< "${list//DEVICE/bridge$network}"
+    for number in "${holders[@]}"; do
+      nsenter --net --target "$number" ip -batch - <<< "${list//DEVICE/eth$network}"
+    done
+  done
+}
+
 add_bridge() {
   local network=$1
-  ip link add "bridge$network" type bridge
+  ip link add "bridge$network" address "$(mac "$network" 254)" type bridge
   ip address add "${subnets[network]}.254/24" dev "bridge$network"
   ip link set "bridge$network" up
 }
@@ -128,7 +148,7 @@ add_host() {
   "${inside[@]}" ip link set lo up
   for ((network = 0; network < NETLAB_NETWORKS; network++)); do
     port=port$number.$network
-    ip link add "$port" type veth peer name "eth$network" netns "$holder"
+    ip link add "$port" type veth peer name "eth$network" address "$(mac "$network" "$number")" netns "$holder"
     ip link set "$port" master "bridge$network" up
     "${inside[@]}" ip address add "${subnets[network]}.$number/24" dev "eth$network"
     "${inside[@]}" ip link set "eth$network" up
@@ -147,6 +167,7 @@ run_inside() {
   name_hosts "$hosts"
   for ((network = 0; network < NETLAB_NETWORKS; network++)); do add_bridge "$network"; done
   for ((number = 1; number <= hosts; number++)); do add_host "$number"; done
+  ((hosts <= most_who_learn)) || know_neighbours "$hosts"
   export NETLAB_HOSTS=$hosts NETLAB_HOLDERS="${holders[*]}" NETLAB_RSH="$self on"
   "$@"
 }
