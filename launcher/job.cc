@@ -130,7 +130,7 @@ std::unique_ptr<OutputStream> Job::open_stream(int rank, Stream stream) {
 
 LineSplitter::Tag Job::tag(int rank, Stream stream) {
   const bool coloured = plan_.allow_colours && sink_of(stream).is_terminal();
-  const std::string place = plan_.tag_output ? output_tag(rank, stream, coloured) : "";
+  std::string place = plan_.tag_output ? output_tag(rank, stream, coloured) : "";
   if (plan_.timestamp_output) return [place] { return local_time() + " " + place; };
   if (plan_.tag_output) return [place] { return place; };
   return nullptr;

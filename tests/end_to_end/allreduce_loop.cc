@@ -104,7 +104,8 @@ class Loop {
   }
 
   bool right() const {
-    const auto factor = static_cast<float>(job_.size * (job_.size + 1) / 2);
+    const int sum_of_factors = job_.size * (job_.size + 1) / 2;
+    const auto factor = static_cast<float>(sum_of_factors);
     for (std::size_t i = 1; i < values_.size(); ++i) {
       if (values_[i] != factor * pattern(step_, i)) return false;
     }
