@@ -175,15 +175,13 @@ Deadline Acceptor::next_deadline() const {
 }
 
 Peer Acceptor::accept(Deadline deadline, std::string_view what, const Alarm& alarm) {
-  Deadline next_alarm = alarm ? deadline_after(kAlarmPeriod) : Deadline::max();
+  AlarmClock alarm_clock(alarm);
   for (;;) {
     if (auto peer = accept_now()) return std::move(*peer);
-    const bool ready = wait_ready(state_->epoll.get(), false, std::min({deadline, next_deadline(), next_alarm}));
-    const TimePoint now = Clock::now();
-    if (!ready && now >= deadline) throw Timeout("waiting for " + std::string(what));
-    if (now < next_alarm) continue;
-    alarm();
-    next_alarm = deadline_after(kAlarmPeriod);
+    const bool ready =
+        wait_ready(state_->epoll.get(), false, std::min({deadline, next_deadline(), alarm_clock.next()}));
+    if (!ready && Clock::now() >= deadline) throw Timeout("waiting for " + std::string(what));
+    alarm_clock.look();
   }
 }
 

@@ -30,23 +30,6 @@ bool connected_to_itself(int fd) {
   return own.port() != 0 && own.port() == other.port() && own.host() == other.host();
 }
 
-// Asks the alarm from time to time.
-class AlarmClock {
- public:
-  explicit AlarmClock(const Alarm& alarm) : alarm_(alarm) {}
-
-  Deadline next() const { return alarm_ ? next_ : Deadline::max(); }
-  void look() {
-    if (Clock::now() < next()) return;
-    alarm_();
-    next_ = deadline_after(kAlarmPeriod);
-  }
-
- private:
-  const Alarm& alarm_;
-  Deadline next_ = deadline_after(kAlarmPeriod);
-};
-
 bool wait_connected(int fd, Deadline deadline, AlarmClock& alarm) {
   while (!wait_ready(fd, true, std::min(deadline, alarm.next()))) {
     if (Clock::now() >= deadline) return false;

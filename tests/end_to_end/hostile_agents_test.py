@@ -8,14 +8,21 @@ import subprocess
 import time
 
 import pytest
-from standing_lab import StandingLab, descendants, words_of
-from under_attack import Stranger, await_line, cpu_seconds, listening_sockets, median_us, resident_kb
+from standing_lab import StandingLab, descendants, find_hvdrun, words_of
+from under_attack import (
+    RATE,
+    Stranger,
+    attack_in_turns,
+    await_line,
+    listening_sockets,
+    median_steps_us,
+    resident_kb,
+)
 
 BUILD = pathlib.Path(__file__).parents[2] / "build/release"
 PROGRAM = BUILD / "tests/end_to_end/allreduce_loop"
 HANDSHAKE_S = 5  # that a stranger has for its handshake
 RANKS = 4
-RATE = 250  # streams a second
 
 
 @pytest.fixture(scope="module")
@@ -27,10 +34,7 @@ def hosts(lab):
 
 @pytest.fixture(scope="module")
 def hvdrun():
-    path = os.environ.get("HVDRUN") or shutil.which("hvdrun")
-    if path is None or not PROGRAM.exists():
-        pytest.skip("build/release is not built")
-    return str(pathlib.Path(path).resolve())
+    return find_hvdrun(PROGRAM)
 
 
 @pytest.fixture(scope="module")
@@ -122,17 +126,10 @@ def test_a_job_over_hosts_does_not_notice_strangers(start, hosts, certificate, t
     strangers = [Stranger("tls_stranger.py", RATE, streams, certificate, popen=hosts.popen) for _ in range(2)]
     decoyed, stranger = strangers
     descriptors, memory = job.descriptors(), [resident_kb(job.driver)]
-    calm, elsewhere, attacked, cpu = [], [], [], 0
-    windows = max(3, streams // (RATE // 2))  # half a second each
-    for _ in range(windows):
-        began = time.monotonic()
-        time.sleep(0.5)
-        calm.append((began, time.monotonic()))
-        elsewhere.append(decoyed.attack([decoy.port], streams // windows))
-        cpu -= cpu_seconds(job.driver)
-        attacked.append(stranger.attack([job.port], streams // windows))
-        cpu += cpu_seconds(job.driver)
-        memory.append(resident_kb(job.driver))
+    kinds, cpu = attack_in_turns(
+        *((stranger, lambda: [job.port]), (decoyed, lambda: [decoy.port]), streams, job.driver),
+        after=lambda: memory.append(resident_kb(job.driver)),
+    )
     await_descriptors(job, descriptors)
     enough.touch()
     job.check_end()
@@ -140,8 +137,7 @@ def test_a_job_over_hosts_does_not_notice_strangers(start, hosts, certificate, t
     for each in strangers:
         each.leave()
 
-    steps = [tuple(map(int, line.split())) for line in times.read_text().splitlines()]
-    alone, decoyed_us, attacked_us = (median_us(steps, kind) for kind in (calm, elsewhere, attacked))
+    alone, decoyed_us, attacked_us = median_steps_us(times, kinds)
     thrown = sum(stranger.outcomes.values())
     half = len(memory) // 2
     print(

@@ -11,12 +11,12 @@ import pytest
 from under_attack import (
     RATE,
     Stranger,
+    attack_in_turns,
     await_line,
-    cpu_seconds,
     family_of,
     key_of,
     listening_sockets,
-    median_us,
+    median_steps_us,
     resident_kb,
     targets_of,
 )
@@ -78,16 +78,9 @@ def test_a_running_job_does_not_notice_strangers(start, tmp_path, streams, slowe
     assert targets
     stranger, decoyed = (Stranger("stranger.py", key_of(each.pid), RATE, streams) for each in (job, decoy))
     before = {pid: resident_kb(pid) for pid in family}
-    calm, elsewhere, attacked, cpu = [], [], [], 0
-    windows = max(3, streams // (RATE // 2))  # half a second each
-    for _ in range(windows):
-        began = time.monotonic()
-        time.sleep(0.5)
-        calm.append((began, time.monotonic()))
-        elsewhere.append(decoyed.attack(targets_of(decoy.pid), streams // windows))
-        cpu -= cpu_seconds(job.pid)
-        attacked.append(stranger.attack(targets, streams // windows))
-        cpu += cpu_seconds(job.pid)
+    kinds, cpu = attack_in_turns(
+        (stranger, lambda: targets), (decoyed, lambda: targets_of(decoy.pid)), streams, job.pid
+    )
     grown = {pid: resident_kb(pid) - kb for pid, kb in before.items()}
     enough.touch()
     check_end(job, stranger)
@@ -95,8 +88,7 @@ def test_a_running_job_does_not_notice_strangers(start, tmp_path, streams, slowe
     stranger.leave()
     decoyed.leave()
 
-    steps = [tuple(map(int, line.split())) for line in times.read_text().splitlines()]
-    alone, decoyed_us, attacked_us = (median_us(steps, kind) for kind in (calm, elsewhere, attacked))
+    alone, decoyed_us, attacked_us = median_steps_us(times, kinds)
     thrown = sum(stranger.outcomes.values())
     print(
         f"{thrown} streams at {targets}: {stranger.outcomes}; a step {alone:.0f} us, {decoyed_us:.0f} us while a decoy"

@@ -4,9 +4,12 @@ import contextlib
 import os
 import pathlib
 import shlex
+import shutil
 import signal
 import subprocess
 import time
+
+import pytest
 
 PATIENCE_S = 60
 
@@ -94,6 +97,14 @@ class StandingLab:
         self.process.stdin.close()
         self.process.wait(10)
         self.process.stdout.close()
+
+
+def find_hvdrun(program):
+    """Its path; skips where it, or the program that it is to start, is not built."""
+    path = os.environ.get("HVDRUN") or shutil.which("hvdrun")
+    if path is None or not program.exists():
+        pytest.skip("build/release is not built")
+    return str(pathlib.Path(path).resolve())
 
 
 def read(path):

@@ -3,14 +3,12 @@
 import collections
 import itertools
 import json
-import os
 import pathlib
 import re
-import shutil
 import time
 
 import pytest
-from standing_lab import StandingLab, descendants, read, words_of
+from standing_lab import StandingLab, descendants, find_hvdrun, read, words_of
 
 PROGRAM = pathlib.Path(__file__).parents[2] / "build/release/tests/end_to_end/allreduce_loop"
 EACH = 3  # ranks of a host
@@ -19,10 +17,7 @@ BYTES = 1 << 20  # of an allreduce
 
 @pytest.fixture(scope="module")
 def hvdrun():
-    path = os.environ.get("HVDRUN") or shutil.which("hvdrun")
-    if path is None or not PROGRAM.exists():
-        pytest.skip("build/release is not built")
-    return str(pathlib.Path(path).resolve())
+    return find_hvdrun(PROGRAM)
 
 
 @pytest.fixture(scope="module", params=[2, 4, 8])

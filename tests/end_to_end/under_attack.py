@@ -93,6 +93,29 @@ def await_line(job, beginning, count):
         time.sleep(0.01)
 
 
+def attack_in_turns(job, decoy, streams, pid, after=lambda: None):
+    """Of `job` and `decoy`, pairs of a Stranger and a function that says its targets, in turns with calm moments.
+    Returns when each was: the calm, the decoy's and the job's attacks; and `pid`'s processor time in the last."""
+    calm, elsewhere, attacked, cpu = [], [], [], 0
+    windows = max(3, streams // (RATE // 2))  # half a second each
+    for _ in range(windows):
+        began = time.monotonic()
+        time.sleep(0.5)
+        calm.append((began, time.monotonic()))
+        elsewhere.append(decoy[0].attack(decoy[1](), streams // windows))
+        cpu -= cpu_seconds(pid)
+        attacked.append(job[0].attack(job[1](), streams // windows))
+        cpu += cpu_seconds(pid)
+        after()
+    return (calm, elsewhere, attacked), cpu
+
+
+def median_steps_us(file, kinds):
+    """Of each kind of windows, from what allreduce_loop's --times has written."""
+    times = [tuple(map(int, line.split())) for line in file.read_text().splitlines()]
+    return [median_us(times, windows) for windows in kinds]
+
+
 def median_us(times, windows):
     steps = [took for began, took in times if any(begin <= began / 1e6 < end for begin, end in windows)]
     return statistics.median(steps)
