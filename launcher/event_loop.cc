@@ -9,15 +9,6 @@
 #include "launcher/throw_errno.h"
 
 namespace hvd::launcher {
-namespace {
-
-int timeout_ms(std::optional<Deadline> deadline) {
-  if (!deadline) return -1;
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline - Clock::now()).count();
-  return static_cast<int>(std::clamp<std::int64_t>(left, 0, 60'000));
-}
-
-}  // namespace
 
 EventLoop::EventLoop() : epoll_(epoll_create1(EPOLL_CLOEXEC)) {
   if (!epoll_) throw_errno("epoll_create1");
@@ -40,7 +31,7 @@ void EventLoop::run_once(std::optional<Deadline> deadline) {
     if (timer->deadline_ && (!deadline || *timer->deadline_ < *deadline)) deadline = timer->deadline_;
   }
   std::array<epoll_event, 64> events;
-  const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout_ms(deadline));
+  const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), poll_timeout(deadline));
   for (int i = 0; i < count; ++i) {
     const auto found = callbacks_.find(events[static_cast<std::size_t>(i)].data.fd);
     if (found == callbacks_.end()) continue;  // forgotten by a callback of this round

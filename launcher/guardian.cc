@@ -27,7 +27,7 @@ namespace hvd::launcher {
 namespace {
 
 constexpr const char* kName = "hvd-guardian";
-constexpr Duration kKillTime = 5s;
+constexpr Duration kLongestKilling = 5s;
 
 void close_all_but(std::initializer_list<int> kept) {
   std::vector<int> open_ones;
@@ -67,18 +67,12 @@ void settle(int socket, int hvdrun) {
   become_nameless();
 }
 
-int timeout_ms(std::optional<Deadline> deadline) {
-  if (!deadline) return -1;
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline - Clock::now()).count();
-  return static_cast<int>(std::clamp<std::int64_t>(left, 0, 60'000));
-}
-
 // Returns when hvdrun is gone, silent (true), or has dismissed it.
 bool wait_for_the_end(int socket, GuardianVigil& vigil) {
   std::array<char, 5 + kMaxMarkBytes> message;
   while (!vigil.dismissed()) {
     pollfd ready{.fd = socket, .events = POLLIN, .revents = 0};
-    if (poll(&ready, 1, timeout_ms(vigil.deadline())) > 0) {
+    if (poll(&ready, 1, poll_timeout(vigil.deadline())) > 0) {
       const ssize_t count = recv(socket, message.data(), message.size(), MSG_DONTWAIT);
       if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR)) return false;
       if (count > 0) vigil.hear({message.data(), static_cast<std::size_t>(count)}, Clock::now());
@@ -101,7 +95,7 @@ void keep_guard(int socket, int hvdrun, pid_t hvdrun_pid) {
       kill(hvdrun_pid, SIGKILL);
     }
   }
-  kill_marked(vigil.mark(), deadline_after(kKillTime));
+  kill_marked(vigil.mark(), deadline_after(kLongestKilling));
 }
 
 // In the first child: forks the guardian and says its pid.

@@ -159,11 +159,11 @@ int run_on_this_machine(const CommandLine& line, const JobLayout& layout, Signal
 std::vector<std::string> start_commands(const JobLayout& layout, StartedBy by, const RemoteShell& shell) {
   const std::string hvdrun = std::filesystem::read_symlink("/proc/self/exe").string();
   if (by == StartedBy::slurm) {
-    return {layout.hosts.size(), launcher::quoted(start_by_slurm(layout.hosts, hvdrun))};
+    return {layout.hosts.size(), launcher::shell_quoted(start_by_slurm(layout.hosts, hvdrun))};
   }
   std::vector<std::string> commands;
   for (std::size_t host = 0; host < layout.hosts.size(); ++host) {
-    commands.push_back(layout.is_here[host] ? "exec " + launcher::quoted(hvdrun) + " agent"
+    commands.push_back(layout.is_here[host] ? "exec " + launcher::shell_quoted(hvdrun) + " agent"
                                             : start_by_remote_shell(shell, layout.hosts[host], hvdrun));
   }
   return commands;

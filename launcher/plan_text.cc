@@ -3,14 +3,11 @@
 #include <algorithm>
 
 #include "launcher/cpus.h"
+#include "launcher/several.h"
 #include "launcher/start_command.h"
 
 namespace hvd::launcher {
 namespace {
-
-std::string several(std::size_t count, const char* one) {
-  return std::to_string(count) + " " + one + (count == 1 ? "" : "s");
-}
 
 using Row = std::vector<std::string>;
 
@@ -47,7 +44,7 @@ std::string ranks_text(const PlannedHost& host, bool several_programs) {
 std::string environment_text(const PlannedRank& rank) {
   std::string text = "  environment of rank " + std::to_string(rank.place.rank) + ":\n";
   for (const auto& [name, value] : rank.environment) {
-    text += "    " + name + "=" + (name == "HVD_JOB_KEY" ? "(secret)" : quoted(value)) + "\n";
+    text += "    " + name + "=" + (name == "HVD_JOB_KEY" ? "(secret)" : shell_quoted(value)) + "\n";
   }
   return text;
 }
@@ -60,8 +57,8 @@ std::string plan_text(const PlannedJob& job) {
   std::string text = several(ranks, "rank") + " on " + several(job.hosts.size(), "host") +
                      (job.hosts_from.empty() ? "" : ", from " + job.hosts_from) + "\n";
   for (std::size_t i = 0; i < job.programs.size(); ++i) {
-    text +=
-        "program" + (job.programs.size() > 1 ? " " + std::to_string(i) : "") + ": " + quoted(job.programs[i]) + "\n";
+    text += "program" + (job.programs.size() > 1 ? " " + std::to_string(i) : "") + ": " +
+            shell_quoted(job.programs[i]) + "\n";
   }
   for (const PlannedHost& host : job.hosts) {
     text += "\n" + host.name + ": " + several(host.ranks.size(), "rank") + ", " +

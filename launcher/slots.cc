@@ -6,11 +6,10 @@
 #include <set>
 
 #include "core/base/error.h"
+#include "launcher/several.h"
 
 namespace hvd::launcher {
 namespace {
-
-std::string several(long count, const char* one) { return std::to_string(count) + " " + one + (count == 1 ? "" : "s"); }
 
 // A host of a pool, and what is taken of it.
 struct Room {

@@ -124,8 +124,8 @@ PythonFrame get_frame(ByteReader& reader) {
 }
 
 // In the order of the struct.
-constexpr std::uint64_t Standing::*kNumbers[] = {&Standing::operations, &Standing::bytes, &Standing::locked_steps,
-                                                 &Standing::rounds, &Standing::lock_state};
+constexpr std::uint64_t Standing::*kCounters[] = {&Standing::operations, &Standing::bytes, &Standing::locked_steps,
+                                                  &Standing::rounds, &Standing::lock_state};
 
 }  // namespace
 
@@ -161,7 +161,7 @@ std::string encode(const Standing& standing) {
   writer.put(standing.rank);
   writer.put(standing.pid);
   writer.put(static_cast<std::uint8_t>(standing.stopped));
-  for (const auto number : kNumbers) writer.put(standing.*number);
+  for (const auto number : kCounters) writer.put(standing.*number);
   writer.put(standing.exposed_time.count());
   writer.put(static_cast<std::uint8_t>(standing.in_job));
   writer.put(static_cast<std::uint8_t>(standing.ended));
@@ -191,7 +191,7 @@ Standing decode_standing(std::string_view bytes) {
   standing.rank = reader.get<std::int32_t>();
   standing.pid = reader.get<std::int32_t>();
   standing.stopped = reader.get<std::uint8_t>() != 0;
-  for (const auto number : kNumbers) standing.*number = reader.get<std::uint64_t>();
+  for (const auto number : kCounters) standing.*number = reader.get<std::uint64_t>();
   standing.exposed_time = Duration(reader.get<Duration::rep>());
   standing.in_job = reader.get<std::uint8_t>() != 0;
   standing.ended = reader.get<std::uint8_t>() != 0;

@@ -16,7 +16,7 @@ std::uint64_t submitted_by(const Standing& standing) {
 
 using Number = std::int64_t (*)(const Standing&);
 
-constexpr std::pair<const char*, Number> kNumbers[] = {
+constexpr std::pair<const char*, Number> kColumns[] = {
     {"pid", [](const Standing& standing) -> std::int64_t { return standing.pid; }},
     {"stopped", [](const Standing& standing) -> std::int64_t { return standing.stopped ? 1 : 0; }},
     {"operations", [](const Standing& standing) { return static_cast<std::int64_t>(standing.operations); }},
@@ -39,11 +39,11 @@ constexpr std::pair<const char*, Number> kNumbers[] = {
 
 std::string standings_table(const std::vector<RankStanding>& ranks) {
   std::string text = "rank\thost";
-  for (const auto& [name, number] : kNumbers) text += std::string("\t") + name;
+  for (const auto& [name, number] : kColumns) text += std::string("\t") + name;
   text += "\n";
   for (const RankStanding& rank : ranks) {
     text += std::to_string(rank.rank) + "\t" + printable(rank.host);
-    for (const auto& [name, number] : kNumbers) {
+    for (const auto& [name, number] : kColumns) {
       text += "\t" + (rank.standing ? std::to_string(number(*rank.standing)) : "-");
     }
     text += "\n";

@@ -49,7 +49,7 @@ StartedBy choose_start(StartedBy asked, const RemoteShell& shell, bool only_this
   return slurms_hosts && !has_command ? StartedBy::slurm : StartedBy::ssh;
 }
 
-std::string quoted(std::string_view word) {
+std::string shell_quoted(std::string_view word) {
   const auto is_plain = [](unsigned char c) {
     return std::isalnum(c) != 0 || kPlainCharacters.find(static_cast<char>(c)) != std::string_view::npos;
   };
@@ -59,9 +59,9 @@ std::string quoted(std::string_view word) {
   return result + "'";
 }
 
-std::string quoted(const std::vector<std::string>& words) {
+std::string shell_quoted(const std::vector<std::string>& words) {
   std::string result;
-  for (const std::string& word : words) result += (result.empty() ? "" : " ") + quoted(word);
+  for (const std::string& word : words) result += (result.empty() ? "" : " ") + shell_quoted(word);
   return result;
 }
 
@@ -74,8 +74,8 @@ std::string start_by_remote_shell(const RemoteShell& shell, const HostSlots& hos
   }
   if (!host.user.empty()) words.insert(words.end(), {"-l", host.user});
   // Two shells read the program's path: the one here, and the host's.
-  words.insert(words.end(), {host.host, quoted(hvdrun), kAgent});
-  return (shell.command.empty() ? "" : shell.command + " ") + quoted(words);
+  words.insert(words.end(), {host.host, shell_quoted(hvdrun), kAgent});
+  return (shell.command.empty() ? "" : shell.command + " ") + shell_quoted(words);
 }
 
 std::vector<std::string> start_by_slurm(const std::vector<HostSlots>& hosts, const std::string& hvdrun) {

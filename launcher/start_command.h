@@ -34,8 +34,8 @@ RemoteShell with_parameters_of_open_mpi(RemoteShell shell, const std::vector<std
 StartedBy choose_start(StartedBy asked, const RemoteShell& shell, bool only_this_host, bool slurms_hosts);
 
 // One word for a shell; as it is, if a shell finds nothing in it.
-std::string quoted(std::string_view word);
-std::string quoted(const std::vector<std::string>& words);
+std::string shell_quoted(std::string_view word);
+std::string shell_quoted(const std::vector<std::string>& words);
 
 // A shell's command that starts an agent on a host. `hvdrun` is the program's path there. The agent's command stands in
 // words of its own, so that a stand-in for ssh may run it as well as hand it to a shell.

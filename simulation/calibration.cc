@@ -8,7 +8,7 @@ namespace hvd::simulation {
 namespace {
 
 constexpr int kFittedRanks = 64;
-constexpr int kMostRanks = 1024;
+constexpr int kMostMeasuredRanks = 1024;
 constexpr int kRepetitions = 5;
 
 Job job_of(const Job& pattern, int ranks, std::size_t operations, bool rotated) {
@@ -90,7 +90,7 @@ void compare(const Job& pattern, int ranks, Calibration& calibration) {
 
 Calibration calibrate(const Job& job) {
   Calibration calibration{.fitted_ranks = kFittedRanks, .costs = fit(job), .comparisons = {}};
-  for (int ranks = kFittedRanks; ranks <= kMostRanks; ranks *= 2) compare(job, ranks, calibration);
+  for (int ranks = kFittedRanks; ranks <= kMostMeasuredRanks; ranks *= 2) compare(job, ranks, calibration);
   return calibration;
 }
 

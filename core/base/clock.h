@@ -1,8 +1,11 @@
 // Time as the project uses it: one monotonic clock, deadlines as points on it.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <ctime>
+#include <optional>
 
 namespace hvd {
 
@@ -15,6 +18,13 @@ using Deadline = TimePoint;
 using namespace std::chrono_literals;
 
 inline Deadline deadline_after(Duration duration) { return Clock::now() + duration; }
+
+// What poll() and epoll_wait() take: milliseconds, rounded up, a minute at most; -1, for ever, without a deadline.
+inline int poll_timeout(std::optional<Deadline> deadline) {
+  if (!deadline) return -1;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline - Clock::now()).count();
+  return static_cast<int>(std::clamp<std::int64_t>(left, 0, 60'000));
+}
 
 // The same clock, to a few milliseconds, for a quarter of what the exact time costs.
 inline TimePoint coarse_now() {

@@ -15,7 +15,7 @@ namespace hvd {
 
 namespace {
 
-constexpr std::size_t kReceiveBytes = 64 * 1024;
+constexpr std::size_t kReadBytesPerClient = 64 * 1024;
 
 struct Client {
   explicit Client(Peer peer) : socket(std::move(peer.socket)), rank(peer.rank), reader(kMaxStoreFrameBytes) {}
@@ -181,7 +181,7 @@ class StoreSessions::State {
   FileDescriptor timer_;                     // of the acceptor's deadline
   std::unordered_map<int, Client> clients_;  // by descriptor
   int asking_ = -1;                          // the client that is in StoreSource::ask()
-  std::array<std::byte, kReceiveBytes> piece_;
+  std::array<std::byte, kReadBytesPerClient> piece_;
 };
 
 StoreSessions::StoreSessions(const JobKey& key, const std::string& bind_host, StoreSource& source, const Log& log,

@@ -11,7 +11,7 @@ namespace {
 
 // set and add are answered at once; a server that does not is as good as gone.
 constexpr Duration kAnswerTime = std::chrono::seconds(30);
-constexpr std::size_t kReceiveBytes = 16 * 1024;
+constexpr std::size_t kReadBytes = 16 * 1024;
 
 std::string describe(const StoreRequest& request) {
   switch (request.operation) {
@@ -98,7 +98,7 @@ void TcpStore::send(const StoreRequest& request, Deadline deadline) {
 }
 
 StoreAnswer TcpStore::receive(const StoreRequest& request, Deadline deadline) {
-  std::array<std::byte, kReceiveBytes> piece;
+  std::array<std::byte, kReadBytes> piece;
   for (;;) {
     while (auto message = reader_.next()) {
       StoreAnswer answer = parse_store_answer(*message);

@@ -5,12 +5,11 @@
 
 #include "core/base/error.h"
 #include "core/execution/call_builder.h"
+#include "core/negotiation/wire.h"
 
 namespace hvd {
 
 namespace {
-
-constexpr std::size_t kMaxNameBytes = 4096;
 
 void check_tensor(const TensorView& tensor, const char* role) {
   if (tensor.device < kCpuDevice) {
@@ -137,7 +136,8 @@ Request check_call(const Call& call, const ProcessSet& set, int rank) {
     throw InvalidArgument("rank " + std::to_string(rank) + " is not in process set " + std::to_string(set.id));
   }
   if (call.name.size() > kMaxNameBytes) {
-    throw InvalidArgument("a name of " + std::to_string(call.name.size()) + " bytes; at most 4096 are possible");
+    throw InvalidArgument("a name of " + std::to_string(call.name.size()) + " bytes; at most " +
+                          std::to_string(kMaxNameBytes) + " are possible");
   }
   check_tensor_count(call);
   for (const TensorView& tensor : call.inputs) check_tensor(tensor, "an input");

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "launcher/agents/rpc_stream.h"
 #include "launcher/agents/start_grpc.h"
-#include "launcher/agents/stream.h"
 #include "launcher/agents/stream_link.h"
 #include "launcher/proto/agent.grpc.pb.h"
 
@@ -21,7 +21,7 @@ constexpr auto kLongestShutdown = std::chrono::seconds(1);
 
 using ServerReactor = grpc::ServerBidiReactor<proto::FromAgent, proto::ToAgent>;
 
-class ServerStream : public Stream<ServerReactor, proto::ToAgent, proto::FromAgent> {
+class ServerStream : public RpcStream<ServerReactor, proto::ToAgent, proto::FromAgent> {
  public:
   static std::shared_ptr<ServerStream> start(grpc::CallbackServerContext* context) {
     auto stream = std::make_shared<ServerStream>(context);

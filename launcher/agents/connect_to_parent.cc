@@ -10,8 +10,8 @@
 
 #include "core/base/error.h"
 #include "core/net/endpoint.h"
+#include "launcher/agents/rpc_stream.h"
 #include "launcher/agents/start_grpc.h"
-#include "launcher/agents/stream.h"
 #include "launcher/agents/stream_link.h"
 #include "launcher/proto/agent.grpc.pb.h"
 
@@ -20,7 +20,7 @@ namespace {
 
 using ClientReactor = grpc::ClientBidiReactor<proto::FromAgent, proto::ToAgent>;
 
-class ClientStream : public Stream<ClientReactor, proto::FromAgent, proto::ToAgent> {
+class ClientStream : public RpcStream<ClientReactor, proto::FromAgent, proto::ToAgent> {
  public:
   static std::shared_ptr<ClientStream> start(const std::shared_ptr<grpc::Channel>& channel) {
     auto stream = std::make_shared<ClientStream>();

@@ -1,4 +1,4 @@
-// A Link that is a Stream, seen from the event loop.
+// A Link that is an RpcStream, seen from the event loop.
 #pragma once
 
 #include <memory>
@@ -12,14 +12,14 @@
 
 namespace hvd::launcher {
 
-template <typename Stream>
-class StreamLink : public Link<typename Stream::Outgoing, typename Stream::Incoming> {
+template <typename Rpc>
+class StreamLink : public Link<typename Rpc::Outgoing, typename Rpc::Incoming> {
  public:
-  using Outgoing = typename Stream::Outgoing;
-  using Incoming = typename Stream::Incoming;
+  using Outgoing = typename Rpc::Outgoing;
+  using Incoming = typename Rpc::Incoming;
   using Listener = typename Link<Outgoing, Incoming>::Listener;
 
-  StreamLink(EventLoop& loop, std::shared_ptr<Stream> stream)
+  StreamLink(EventLoop& loop, std::shared_ptr<Rpc> stream)
       : loop_(loop), stream_(std::move(stream)), peer_(peer_name(stream_->peer())) {}
   ~StreamLink() override {
     loop_.forget(stream_->inbox().fd());
@@ -46,13 +46,13 @@ class StreamLink : public Link<typename Stream::Outgoing, typename Stream::Incom
       if (const Incoming* message = std::get_if<Incoming>(&item)) {
         listener->received(*message);
       } else {
-        listener->lost(std::get<typename Stream::Ended>(item).cause);
+        listener->lost(std::get<typename Rpc::Ended>(item).cause);
       }
     }
   }
 
   EventLoop& loop_;
-  const std::shared_ptr<Stream> stream_;
+  const std::shared_ptr<Rpc> stream_;
   const std::string peer_;
   std::shared_ptr<const Listener> listener_;
 };

@@ -10,7 +10,7 @@ namespace hvd {
 namespace {
 
 // What comes in is folded in such pieces, while the next ones are coming.
-constexpr std::int64_t kSegmentBytes = 64 << 10;
+constexpr std::int64_t kFoldedBytes = 64 << 10;
 
 struct Range {
   std::int64_t begin, end;
@@ -56,7 +56,7 @@ HalvingDoubling::HalvingDoubling(const SlicedReduction& work)
       ranges_{{0, work.elements()}} {}
 
 std::vector<Range> HalvingDoubling::segments_of(Range range) const {
-  const std::int64_t longest = kSegmentBytes / static_cast<std::int64_t>(size_of(work_.value_type));
+  const std::int64_t longest = kFoldedBytes / static_cast<std::int64_t>(size_of(work_.value_type));
   std::vector<Range> segments;
   for (std::int64_t begin = range.begin; begin < range.end; begin += longest) {
     segments.push_back({begin, std::min(begin + longest, range.end)});

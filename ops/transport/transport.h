@@ -27,6 +27,9 @@
 
 namespace hvd {
 
+// How long a transport's destructor waits for peers, or the kernel, to take what was posted.
+inline constexpr Duration kTransportFlushTime = std::chrono::seconds(1);
+
 struct Tag {
   std::uint32_t process_set = 0;
   std::uint32_t step = 0;      // within the collective; the algorithm's choice

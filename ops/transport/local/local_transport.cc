@@ -9,9 +9,6 @@ namespace hvd {
 
 namespace {
 
-// How long the destructor waits for peers to take what was posted.
-constexpr Duration kFlushTime = std::chrono::seconds(1);
-
 std::string name_of(int rank) { return "rank " + std::to_string(rank); }
 
 }  // namespace
@@ -124,7 +121,7 @@ bool LocalTransport::await_completion(const Operation& operation, TimePoint unti
 }
 
 void LocalTransport::flush_sends() {
-  const Deadline deadline = deadline_after(kFlushTime);
+  const Deadline deadline = deadline_after(kTransportFlushTime);
   for (int peer = 0; peer < size(); ++peer) {
     LocalNetwork::Channel& channel = network_.channel(rank_, peer);
     std::unique_lock lock(channel.mutex);

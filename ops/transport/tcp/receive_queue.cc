@@ -15,7 +15,7 @@ namespace hvd {
 
 namespace {
 
-constexpr std::size_t kMessagesPerCall = 8;
+constexpr std::size_t kMessagesPerReceive = 8;
 
 // Appends buffers one after the other, without the first `skip` bytes of all of them together.
 class ScatterList {
@@ -46,7 +46,7 @@ class ScatterList {
   }
 
  private:
-  std::array<iovec, 2 * kMessagesPerCall> buffers_{};
+  std::array<iovec, 2 * kMessagesPerReceive> buffers_{};
   std::size_t count_ = 0;
   std::size_t skip_;
 };

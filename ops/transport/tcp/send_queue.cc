@@ -7,7 +7,7 @@ namespace hvd {
 
 namespace {
 
-constexpr std::size_t kMessagesPerCall = 16;
+constexpr std::size_t kMessagesPerSend = 16;
 
 }  // namespace
 
@@ -21,7 +21,7 @@ void SendQueue::push(Operation& operation, int own_rank) {
 }
 
 bool SendQueue::advance(Socket& socket) {
-  std::array<std::span<const std::byte>, 2 * kMessagesPerCall> buffers;
+  std::array<std::span<const std::byte>, 2 * kMessagesPerSend> buffers;
   const std::size_t count = gather(buffers);
   const auto sent = socket.send_some(std::span<const std::span<const std::byte>>(buffers).first(count));
   if (sent) consume(*sent);

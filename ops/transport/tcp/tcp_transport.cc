@@ -12,13 +12,6 @@
 
 namespace hvd {
 
-namespace {
-
-// How long the destructor waits for the kernel to take what was posted.
-constexpr Duration kFlushTime = std::chrono::seconds(1);
-
-}  // namespace
-
 struct TcpTransport::Connection {
   Connection(const std::string& name, Socket its_socket) : peer_name(name), socket(std::move(its_socket)) {}
 
@@ -188,12 +181,11 @@ void TcpTransport::poll_active(TimePoint until) {
     const int events = (connection->sends.empty() ? 0 : POLLOUT) | (connection->receives.empty() ? 0 : POLLIN);
     polled.push_back({.fd = connection->socket.fd(), .events = static_cast<short>(events), .revents = 0});
   }
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(std::max(until - Clock::now(), Duration::zero()));
-  poll(polled.data(), polled.size(), static_cast<int>(left.count()));
+  poll(polled.data(), polled.size(), poll_timeout(until));
 }
 
 void TcpTransport::flush_sends() {
-  const Deadline deadline = deadline_after(kFlushTime);
+  const Deadline deadline = deadline_after(kTransportFlushTime);
   for (Connection* connection : active_) connection->receives.clear();
   for (;;) {
     // A peer that is gone waits for nothing.

@@ -20,7 +20,7 @@
 namespace hvd::launcher {
 
 template <typename Reactor, typename OutgoingMessage, typename IncomingMessage>
-class Stream : public Reactor {
+class RpcStream : public Reactor {
  public:
   using Outgoing = OutgoingMessage;
   using Incoming = IncomingMessage;
@@ -72,14 +72,14 @@ class Stream : public Reactor {
   virtual void conclude() = 0;
 
   // Before gRPC knows the stream.
-  void keep(std::shared_ptr<Stream> self) {
+  void keep(std::shared_ptr<RpcStream> self) {
     self_ = std::move(self);
     this->StartRead(&incoming_);
   }
 
   // By OnDone(), last. The stream may be gone afterwards.
   void end(std::string cause) {
-    const std::shared_ptr<Stream> self = std::move(self_);
+    const std::shared_ptr<RpcStream> self = std::move(self_);
     put(Ended{std::move(cause)});
   }
 
@@ -142,7 +142,7 @@ class Stream : public Reactor {
   }
 
   Inbox<std::variant<Incoming, Ended>> inbox_;
-  std::shared_ptr<Stream> self_;
+  std::shared_ptr<RpcStream> self_;
   Incoming incoming_;  // being read
 
   mutable std::mutex mutex_;
