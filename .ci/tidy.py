@@ -1,64 +1,111 @@
 #!/usr/bin/env python3
-"""clang-tidy over the library's and the launcher's sources, two at a time or as many as there are CPUs.
+"""clang-tidy over the library's and the launcher's sources, as many at a time as there are CPUs.
 
-Usage: tidy.py BUILD    BUILD holds compile_commands.json. A file that passed is not looked at again until it, a header
-or the settings change: what passed is remembered in BUILD/tidy/.
+Usage: tidy.py BUILD [--changed BASE]    BUILD holds compile_commands.json. Files that are compiled together (CMake's
+unity builds) are looked at together. What passed is not looked at again until it, a header of ours in it, its
+options or the settings change: it is remembered in ~/.cache/hvd-tidy, or where HVD_TIDY_CACHE says, for all clones.
+--changed looks only at what holds a source that differs from that commit.
 """
 
 import concurrent.futures
+import functools
 import hashlib
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDERS = ("core/", "ops/", "bindings/", "launcher/", "simulation/")
-GCC_ONLY = {"-fno-gnu-unique", "-Wno-restrict", "-Wno-maybe-uninitialized"}
+GCC_ONLY = {"-fno-gnu-unique", "-Wno-restrict", "-Wno-maybe-uninitialized", "-Wno-subobject-linkage"}
+CACHE = pathlib.Path(
+    os.environ.get("HVD_TIDY_CACHE")
+    or pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache", "hvd-tidy")
+)
+INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]', re.MULTILINE)
 
 
-def digest(paths):
-    total = hashlib.sha256()
-    for path in sorted(paths):
-        total.update(path.read_bytes())
-    return total.hexdigest()
+@functools.cache
+def included(path):
+    """The files of ours that a file includes, in its own words."""
+    places = [path.parent, ROOT, ROOT / "bindings/c", ROOT / "bindings/cpp"]
+    found = [place / name for name in INCLUDE.findall(path.read_text()) for place in places]
+    found = [file for file in found if file.is_file()]
+    return tuple(file.resolve() for file in found)
+
+
+def closure(path):
+    """A file and all of ours that it includes, directly or not."""
+    seen, waiting = set(), [path.resolve()]
+    while waiting:
+        file = waiting.pop()
+        if file not in seen:
+            seen.add(file)
+            waiting.extend(included(file))
+    return sorted(seen)
+
+
+def sources_of(file):
+    """The sources that are compiled as this one."""
+    return [path for path in included(file) if path.suffix == ".cc"] if file.suffix == ".cxx" else [file]
+
+
+def relative(path):
+    return os.path.relpath(path, ROOT)
+
+
+def stamp_of(entry, surroundings):
+    """Where it is remembered that this passed; paths in it are relative, so that all clones share it."""
+    total = hashlib.sha256(surroundings)
+    total.update(entry["command"].replace(str(ROOT), "").encode())
+    for path in closure(pathlib.Path(entry["file"])):
+        total.update(relative(path).encode() + b"\n" + path.read_bytes().replace(str(ROOT).encode(), b""))
+    return CACHE / total.hexdigest()
+
+
+def changed_since(base):
+    command = ["git", "-C", ROOT, "diff", "--name-only", base]
+    return {ROOT / name for name in subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()}
 
 
 def main():
     build = pathlib.Path(sys.argv[1]).resolve()
-    passed = build / "tidy"
-    passed.mkdir(exist_ok=True)
-    commands = json.loads((build / "compile_commands.json").read_text())
-    for entry in commands:
+    settings = build / "tidy"
+    settings.mkdir(exist_ok=True)
+    CACHE.mkdir(parents=True, exist_ok=True)
+    entries = json.loads((build / "compile_commands.json").read_text())
+    for entry in entries:
         entry["command"] = " ".join(word for word in entry["command"].split(" ") if word not in GCC_ONLY)
-    (passed / "compile_commands.json").write_text(json.dumps(commands))
-    files = sorted({pathlib.Path(entry["file"]) for entry in commands})
-    files = [file for file in files if file.relative_to(ROOT).as_posix().startswith(FOLDERS)]
-    headers = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.h*")]
-    surroundings = digest([ROOT / ".clang-tidy", *headers])
+    (settings / "compile_commands.json").write_text(json.dumps(entries))
+    entries = [
+        e for e in entries if all(relative(path).startswith(FOLDERS) for path in sources_of(pathlib.Path(e["file"])))
+    ]
+    if sys.argv[2:3] == ["--changed"]:
+        changed = changed_since(sys.argv[3])
+        entries = [entry for entry in entries if changed & set(sources_of(pathlib.Path(entry["file"])))]
+    version = subprocess.run(["clang-tidy-16", "--version"], capture_output=True, check=True).stdout
+    surroundings = version + (ROOT / ".clang-tidy").read_bytes()
 
-    def check(file):
-        stamp = passed / hashlib.sha256(str(file).encode()).hexdigest()
-        content = surroundings + digest([file])
-        if stamp.exists() and stamp.read_text() == content:
-            return file, 0, ""
+    def check(entry):
+        stamp = stamp_of(entry, surroundings)
+        if stamp.exists():
+            return entry, 0, ""
         run = subprocess.run(
-            ["clang-tidy-16", "-p", passed, "--quiet", file],
-            capture_output=True,
-            text=True,
+            ["clang-tidy-16", "-p", settings, "--quiet", entry["file"]], capture_output=True, text=True
         )
         if run.returncode == 0:
-            stamp.write_text(content)
-        return file, run.returncode, run.stdout
+            stamp.touch()
+        return entry, run.returncode, run.stdout
 
     failed = 0
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        for file, code, output in pool.map(check, files):
+        for entry, code, output in pool.map(check, entries):
             if code != 0:
                 failed += 1
-                print(f"{file.relative_to(ROOT)}:\n{output}", flush=True)
-    print(f"clang-tidy: {len(files)} files, {failed} with findings")
+                print(f"{relative(entry['file'])}:\n{output}", flush=True)
+    print(f"clang-tidy: {len(entries)} units, {failed} with findings")
     return 1 if failed else 0
 
 

@@ -4,8 +4,11 @@ import os
 import pathlib
 import signal
 import subprocess
+import sys
 
 import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent / "support"))  # for what test files import
 
 NETLAB = pathlib.Path(__file__).parent / "support/netlab.sh"
 
@@ -13,6 +16,16 @@ NETLAB = pathlib.Path(__file__).parent / "support/netlab.sh"
 # test starts. Signals that have a handler here have their default there.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Where pytest-xdist runs tests side by side, those that share a fixture of their module share a worker as well."""
+    for item in items:
+        fixtures = [definition for found in item._fixtureinfo.name2fixturedefs.values() for definition in found]
+        grouped = any(item.get_closest_marker(name) for name in ("xdist_group", "ranks"))
+        if not grouped and any(fixture.scope == "module" for fixture in fixtures):
+            item.add_marker(pytest.mark.xdist_group(name=item.nodeid.partition("::")[0]))
 
 
 @pytest.fixture(scope="session")

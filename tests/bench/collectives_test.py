@@ -20,7 +20,7 @@ def program():
 
 
 def succeed(*command):
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=360)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

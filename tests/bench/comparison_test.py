@@ -189,6 +189,6 @@ def test_everything_can_be_told_as_json():
 
 def test_the_list_of_cases_needs_nothing_installed():
     script = Path(__file__).with_name("compare.py")
-    done = subprocess.run([sys.executable, "-S", str(script), "--list"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-S", str(script), "--list"], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "at least 0.93 beside the wire's limit at 32 MB" in done.stdout

@@ -16,7 +16,7 @@ def measured(tmp_path):
         pytest.skip("build/release is not built")
     command = [hvdrun, "-np", "3", program, "--tensors", "170", "--rounds", "20"]
     command += ["--breaks", "3", "--real-breaks", "1", "--sets", "2", "--json", results]
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=360)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("step of 170 tensors") == 2
     return json.loads(results.read_text())

@@ -22,7 +22,7 @@ def medians(ranks, *options):
             [hvdrun, "-np", str(ranks), sys.executable, str(BENCHMARK), "--json", str(results), *options],
             capture_output=True,
             text=True,
-            timeout=600,
+            timeout=1800,
         )
         assert done.returncode == 0, done.stderr
         rows = json.loads(results.read_text())["results"]

@@ -3,6 +3,7 @@
 #include <mutex>
 
 #include "tests/conformance/element.h"
+#include "tests/conformance/sizes.h"
 #include "tests/support/adasum_reference.h"
 #include "tests/support/catch.h"
 #include "tests/support/run_ranks.h"
@@ -11,9 +12,6 @@ namespace hvd::testing {
 
 namespace {
 
-// Small chunks, so that "spans several chunks" is cheap.
-const Environment kSmallChunks = {{"HVD_CHUNK_BYTES", "4096"}};
-const std::vector<std::int64_t> kSizes = {0, 1, 3, 1000, 9001};
 constexpr DType kFloats[] = {DType::float16, DType::bfloat16, DType::float32, DType::float64};
 constexpr double kPrescale = 0.75, kPostscale = 3.0;
 

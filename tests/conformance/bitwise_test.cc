@@ -14,17 +14,17 @@ namespace hvd::testing {
 
 namespace {
 
-const std::vector<std::int64_t> kSizes{1, 5, 28, 29, 999, 4096, 20'011, 50'000, 131'072};
+const std::vector<std::int64_t> kBitwiseSizes{1, 5, 28, 29, 999, 4096, 20'011, 50'000, 131'072};
 
 using Tensors = std::vector<std::vector<float>>;
 
 // Of all magnitudes, so that the order of additions shows in the last bits.
 Tensors inputs_of(int rank) {
   Tensors tensors;
-  for (std::size_t t = 0; t < kSizes.size(); ++t) {
+  for (std::size_t t = 0; t < kBitwiseSizes.size(); ++t) {
     std::mt19937 random(static_cast<unsigned>(rank) * 100 + static_cast<unsigned>(t));
     std::normal_distribution<float> mantissa;
-    tensors.emplace_back(static_cast<std::size_t>(kSizes[t]));
+    tensors.emplace_back(static_cast<std::size_t>(kBitwiseSizes[t]));
     for (float& value : tensors.back()) value = std::ldexp(mantissa(random), static_cast<int>(random() % 13) - 6);
   }
   return tensors;
@@ -39,7 +39,7 @@ Tensors reduce_all(Runtime& runtime, unsigned seed) {
   std::vector<Handle> handles;
   for (const std::size_t t : order) {
     Call call{.name = "tensor " + std::to_string(t)};
-    call.inputs = call.outputs = {{.data = tensors[t].data(), .shape = {kSizes[t]}}};
+    call.inputs = call.outputs = {{.data = tensors[t].data(), .shape = {kBitwiseSizes[t]}}};
     handles.push_back(runtime.submit(call));
     if (random() % 2 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 500));
   }
@@ -50,13 +50,13 @@ Tensors reduce_all(Runtime& runtime, unsigned seed) {
   return tensors;
 }
 
-const Layout kLayouts[] = {{{1}},        {{2}},        {{3}},    {{5}},       {{8}},       {{2}, false},
-                           {{3}, false}, {{5}, false}, {{2, 2}}, {{1, 1, 1}}, {{3, 1, 2}}, {{4, 4}}};
+const Layout kBitwiseLayouts[] = {{{1}},        {{2}},        {{3}},    {{5}},       {{8}},       {{2}, false},
+                                  {{3}, false}, {{5}, false}, {{2, 2}}, {{1, 1, 1}}, {{3, 1, 2}}, {{4, 4}}};
 
 }  // namespace
 
 TEST_CASE("a topology has one result, whatever the order, the fusion and the timing") {
-  const auto& layout = GENERATE(from_range(std::begin(kLayouts), std::end(kLayouts)));
+  const auto& layout = GENERATE(from_range(std::begin(kBitwiseLayouts), std::end(kBitwiseLayouts)));
   INFO(layout.name());
   const Jitter jitter(7);
   std::vector<Tensors> results(static_cast<std::size_t>(layout.size()));

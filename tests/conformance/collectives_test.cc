@@ -5,6 +5,7 @@
 
 #include "tests/conformance/element.h"
 #include "tests/conformance/place.h"
+#include "tests/conformance/sizes.h"
 #include "tests/support/catch.h"
 #include "tests/support/run_ranks.h"
 #include "tests/support/sanitized.h"
@@ -13,11 +14,7 @@ namespace hvd::testing {
 
 namespace {
 
-// Small chunks, so that "spans several chunks" is cheap.
-const Environment kSmallChunks = {{"HVD_CHUNK_BYTES", "4096"}};
-const std::vector<std::int64_t> kSizes = {0, 1, 3, 1000, 9001};
-
-const std::vector<Layout> kLayouts = {
+const std::vector<Layout> kCpuLayouts = {
     {{1}},        {{2}},        {{3}},        {{4}},    {{5}},    {{8}},    {{2}, false}, {{3}, false},
     {{4}, false}, {{5}, false}, {{8}, false}, {{1, 1}}, {{2, 2}}, {{1, 3}}, {{2, 1, 2}},  {{4, 4}},
 };
@@ -26,7 +23,7 @@ const std::vector<Layout> kGpuLayouts = {
     {{1}, true, true}, {{2}, true, true}, {{4}, true, true}, {{4}, false, true}, {{2, 2}, true, true}};
 
 std::vector<Layout> all_layouts() {
-  std::vector<Layout> all = kLayouts;
+  std::vector<Layout> all = kCpuLayouts;
   all.insert(all.end(), kGpuLayouts.begin(), kGpuLayouts.end());
   return all;
 }
@@ -271,7 +268,7 @@ TEST_CASE("a group is reduced as one, whatever its dtypes") {
 
 // Sums of values that do not add exactly: the bits must not depend on what a tensor is fused with.
 TEST_CASE("sums have the same bits on every rank, alone or fused") {
-  const Layout layout = GENERATE(from_range(kLayouts));
+  const Layout layout = GENERATE(from_range(kCpuLayouts));
   INFO(layout.name());
   REQUIRE_NOTHROW(run_ranks({layout, kSmallChunks}, [](Runtime& runtime) {
     const Topology& t = runtime.topology();

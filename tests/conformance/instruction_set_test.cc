@@ -11,7 +11,7 @@ namespace hvd::testing {
 
 namespace {
 
-const Layout kLayouts[] = {{{1}}, {{3}}, {{3}, false}, {{2, 2}}};
+const Layout kProcessorLayouts[] = {{{1}}, {{3}}, {{3}, false}, {{2, 2}}};
 
 // Rank 0's average of all ranks' numbers.
 std::vector<float> average_with(const Layout& layout, const std::string& instruction_set) {
@@ -32,7 +32,7 @@ std::vector<float> average_with(const Layout& layout, const std::string& instruc
 }  // namespace
 
 TEST_CASE("every instruction set that there is gives the same bits") {
-  const auto& layout = GENERATE(from_range(std::begin(kLayouts), std::end(kLayouts)));
+  const auto& layout = GENERATE(from_range(std::begin(kProcessorLayouts), std::end(kProcessorLayouts)));
   INFO(layout.name());
   const std::vector<float> expected = average_with(layout, "auto");
   for (const InstructionSet set : available_instruction_sets()) {
@@ -43,7 +43,7 @@ TEST_CASE("every instruction set that there is gives the same bits") {
 }
 
 TEST_CASE("how the starting thread rounds changes no bit") {
-  const auto& layout = GENERATE(from_range(std::begin(kLayouts), std::end(kLayouts)));
+  const auto& layout = GENERATE(from_range(std::begin(kProcessorLayouts), std::end(kProcessorLayouts)));
   INFO(layout.name());
   const std::vector<float> expected = average_with(layout, "auto");
   std::fesetround(FE_UPWARD);
@@ -53,7 +53,7 @@ TEST_CASE("how the starting thread rounds changes no bit") {
 }
 
 TEST_CASE("an instruction set that there is not is refused by init") {
-  const auto& layout = GENERATE(from_range(std::begin(kLayouts), std::end(kLayouts)));
+  const auto& layout = GENERATE(from_range(std::begin(kProcessorLayouts), std::end(kProcessorLayouts)));
   INFO(layout.name());
   std::string text;
   try {

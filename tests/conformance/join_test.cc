@@ -11,20 +11,20 @@ namespace hvd::testing {
 
 namespace {
 
-const std::vector<Layout> kLayouts = {{{2}},    {{3}},    {{5}},    {{2}, false}, {{3}, false},
-                                      {{1, 1}}, {{1, 3}}, {{2, 2}}, {{2, 1, 2}}};
+const std::vector<Layout> kJoinLayouts = {{{2}},    {{3}},    {{5}},    {{2}, false}, {{3}, false},
+                                          {{1, 1}}, {{1, 3}}, {{2, 2}}, {{2, 1, 2}}};
 constexpr DType kTypes[] = {DType::int32, DType::bfloat16, DType::float32};
 constexpr ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::average, ReduceOp::min, ReduceOp::max, ReduceOp::product};
 
-double value_of(int rank, std::int64_t i, ReduceOp op = ReduceOp::sum) {
+double held_by(int rank, std::int64_t i, ReduceOp op = ReduceOp::sum) {
   const std::int64_t mixed = rank * 7 + i * 3 + i / 11;
   return static_cast<double>(op == ReduceOp::product ? mixed % 2 + 1 : mixed % 4 - 5);
 }
 
-struct Tensor {
-  Tensor(DType type, Shape dims, int rank, ReduceOp op = ReduceOp::sum) : dtype(type), shape(std::move(dims)) {
+struct FilledTensor {
+  FilledTensor(DType type, Shape dims, int rank, ReduceOp op = ReduceOp::sum) : dtype(type), shape(std::move(dims)) {
     bytes.resize(static_cast<std::size_t>(elements_of(shape)) * size_of(dtype) + 1);
-    for (std::int64_t i = 0; i < elements_of(shape); ++i) put_element(dtype, bytes.data(), i, value_of(rank, i, op));
+    for (std::int64_t i = 0; i < elements_of(shape); ++i) put_element(dtype, bytes.data(), i, held_by(rank, i, op));
   }
   TensorView view() { return {.data = bytes.data(), .dtype = dtype, .shape = shape}; }
 
@@ -46,7 +46,7 @@ class Present {
   int size() const { return runtime_.topology().size; }
 
   void allreduce(DType dtype, ReduceOp op, std::int64_t elements) {
-    Tensor tensor(dtype, {elements}, rank_, op);
+    FilledTensor tensor(dtype, {elements}, rank_, op);
     Call call{.op = op};
     call.inputs = call.outputs = {tensor.view()};
     perform(runtime_, call);
@@ -54,7 +54,7 @@ class Present {
   }
 
   void reducescatter(DType dtype, ReduceOp op, std::int64_t rows) {
-    Tensor tensor(dtype, {rows, 3}, rank_, op);
+    FilledTensor tensor(dtype, {rows, 3}, rank_, op);
     Call call{.collective = Collective::reducescatter, .op = op};
     call.inputs = {tensor.view()};
     const std::int64_t longer = rows % size();
@@ -66,12 +66,12 @@ class Present {
 
   // Rank r has base + r rows.
   void allgather(DType dtype, std::int64_t base) {
-    Tensor tensor(dtype, {base + rank_, 2}, rank_);
+    FilledTensor tensor(dtype, {base + rank_, 2}, rank_);
     Call call{.collective = Collective::allgather};
     call.inputs = {tensor.view()};
     std::vector<double> expected;
     for (const int rank : others_) {
-      for (std::int64_t i = 0; i < (base + rank) * 2; ++i) expected.push_back(value_of(rank, i));
+      for (std::int64_t i = 0; i < (base + rank) * 2; ++i) expected.push_back(held_by(rank, i));
     }
     Handle handle = finished(call);
     expect_output(handle, dtype, {static_cast<std::int64_t>(expected.size()) / 2, 2},
@@ -79,7 +79,7 @@ class Present {
   }
 
   void broadcast(DType dtype, int root, std::int64_t elements) {
-    Tensor tensor(dtype, {elements}, rank_);
+    FilledTensor tensor(dtype, {elements}, rank_);
     Call call{.collective = Collective::broadcast, .root = root};
     call.inputs = call.outputs = {tensor.view()};
     if (root == joined_) {
@@ -89,7 +89,7 @@ class Present {
       return;
     }
     perform(runtime_, call);
-    for (std::int64_t i = 0; i < elements; ++i) expect(dtype, tensor.bytes.data(), i, value_of(root, i));
+    for (std::int64_t i = 0; i < elements; ++i) expect(dtype, tensor.bytes.data(), i, held_by(root, i));
   }
 
   // Rank s sends (s + d) % 3 * scale rows to rank d, and none to the joined one.
@@ -97,7 +97,7 @@ class Present {
     const auto rows = [&](int s, int d) { return d == joined_ ? 0 : std::int64_t{(s + d) % 3} * scale; };
     Call call{.collective = Collective::alltoall};
     for (int d = 0; d < size(); ++d) call.splits.push_back(rows(rank_, d));
-    Tensor tensor(dtype, {std::accumulate(call.splits.begin(), call.splits.end(), std::int64_t{0})}, rank_);
+    FilledTensor tensor(dtype, {std::accumulate(call.splits.begin(), call.splits.end(), std::int64_t{0})}, rank_);
     call.inputs = {tensor.view()};
     std::vector<double> expected;
     std::vector<std::int64_t> received(static_cast<std::size_t>(size()));
@@ -105,7 +105,7 @@ class Present {
       std::int64_t offset = 0;
       for (int d = 0; d < rank_; ++d) offset += rows(s, d);
       received[static_cast<std::size_t>(s)] = rows(s, rank_);
-      for (std::int64_t i = 0; i < rows(s, rank_); ++i) expected.push_back(value_of(s, offset + i));
+      for (std::int64_t i = 0; i < rows(s, rank_); ++i) expected.push_back(held_by(s, offset + i));
     }
     Handle handle = finished(call);
     require(handle.work().received_splits == received, "received splits");
@@ -114,7 +114,7 @@ class Present {
   }
 
   void alltoall_to_the_joined() {
-    Tensor tensor(DType::float32, {size()}, rank_);
+    FilledTensor tensor(DType::float32, {size()}, rank_);
     Call call{.collective = Collective::alltoall};
     call.inputs = {tensor.view()};
     const Status status = outcome(runtime_, call);
@@ -132,7 +132,7 @@ class Present {
 
   double reduced(DType dtype, ReduceOp op, std::int64_t i) const {
     std::vector<double> values;
-    for (const int rank : others_) values.push_back(value_of(rank, i, op));
+    for (const int rank : others_) values.push_back(held_by(rank, i, op));
     const bool of_all = op == ReduceOp::average && divides_by_all_;
     return reduce_elements(dtype, of_all ? ReduceOp::sum : op, values, 1.0, of_all ? 1.0 / size() : 1.0);
   }
@@ -178,8 +178,8 @@ void with_each_joined(Runtime& runtime, bool divides_by_all, const Body& body) {
 }  // namespace
 
 TEST_CASE("every collective goes on without a rank that has joined") {
-  const int number = GENERATE(range(0, static_cast<int>(kLayouts.size())));
-  const Layout layout = kLayouts[static_cast<std::size_t>(number)];
+  const int number = GENERATE(range(0, static_cast<int>(kJoinLayouts.size())));
+  const Layout layout = kJoinLayouts[static_cast<std::size_t>(number)];
   const bool divides_by_all = GENERATE(true, false);
   if (kSanitized && divides_by_all != (number % 2 == 0)) return;
   INFO(layout.name() + (divides_by_all ? "" : ", averages of those that contribute"));

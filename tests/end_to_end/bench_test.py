@@ -40,7 +40,7 @@ RESULT = {
 
 def run(*command):
     words = [str(word) for word in (BIN / command[0], *command[1:])]
-    return subprocess.run(words, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
+    return subprocess.run(words, capture_output=True, text=True, timeout=360, stdin=subprocess.DEVNULL)
 
 
 def bench(*arguments):

@@ -22,7 +22,7 @@ import tempfile
 import threading
 import time
 
-PATIENCE = 30
+PATIENCE = 60
 RANK = "allreduce_loop"
 GUARDIAN = "hvd-guardian"
 
@@ -119,15 +119,15 @@ def let_go_on(driver, name):
     """What was stopped. Returns whether all ranks went on, or when the hosts of a stopped hvdrun were clean."""
     if name == "driver":
         own = str(driver.process.pid)
-        wait_for(lambda: all(entry.split()[0] == own or GUARDIAN in entry for entry in of_the_job()), 15)
+        wait_for(lambda: all(entry.split()[0] == own or GUARDIAN in entry for entry in of_the_job()))
         clean = time.monotonic()
         driver.process.send_signal(signal.SIGCONT)
         return clean
-    wait_for(lambda: driver.says("hvdrun: the job is stalled: "), 15)
+    wait_for(lambda: driver.says("hvdrun: the job is stalled: "))
     resumed = time.monotonic()
     for pid in victims(name):
         os.kill(pid, signal.SIGCONT)
-    return wait_for(lambda: len(driver.has_said("step", resumed)) == 4, 10) is not None
+    return wait_for(lambda: len(driver.has_said("step", resumed)) == 4) is not None
 
 
 def reached(driver, awaited):
@@ -150,10 +150,10 @@ def play(netlab, hvdrun, fault, victim, awaited, *job, folder):
     strike(netlab, fault, victim)
     then = let_go_on(driver, victim) if fault == "stop" and victim != "agent" else None
     if victim == "guardian":
-        then = wait_for(lambda: len(driver.has_said("step", happened + 0.3)) == 4, 10) is not None
+        then = wait_for(lambda: len(driver.has_said("step", happened + 0.3)) == 4) is not None
     if then is True or then is False:
         driver.process.terminate()
-    clean = wait_for(lambda: driver.process.poll() is not None and not of_the_job(), 15)
+    clean = wait_for(lambda: driver.process.poll() is not None and not of_the_job())
     report = {"reached": came_so_far, "happened": happened, "then": then, "left": of_the_job()}
     report["clean"] = then if victim == "driver" and fault == "stop" else time.monotonic()
     if not clean:

@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+from patience import at_most
+
 HERE = pathlib.Path(__file__).parent
 BUILD = HERE.parents[1] / "build/release"
 PROGRAM = BUILD / "tests/end_to_end/allreduce_loop"
@@ -41,7 +43,7 @@ def play(lab):
         command = [lab, 2, "none", sys.executable, HERE / "fault_job.py", lab, hvdrun(), *job]
         environment = {**os.environ, **variables}
         done = subprocess.run(
-            [str(word) for word in command], capture_output=True, text=True, timeout=120, env=environment
+            [str(word) for word in command], capture_output=True, text=True, timeout=360, env=environment
         )
         assert done.returncode == 0, done.stdout + done.stderr
         report = json.loads(done.stdout)
@@ -74,11 +76,10 @@ def check_errors(report, ranks, within, named=("rank 2", "rank 3")):
     assert set(report["failed"]) >= set(ranks), report["said"]
     for rank in ranks:
         when, text = report["failed"][rank]
-        assert when < within and any(name in text for name in named), (rank, when, text)
+        assert when < at_most(within) and any(name in text for name in named), (rank, when, text)
 
 
-# Times are measured: a machine that stands still for a while breaks them. A cell may be tried again.
-pytestmark = pytest.mark.flaky(reruns=2)
+pytestmark = pytest.mark.timed
 
 # Each cell once; with -m long, 20 times.
 once = [pytest.param(1, id="once"), *(pytest.param(i, id=str(i), marks=pytest.mark.long) for i in range(2, 21))]
@@ -101,7 +102,7 @@ def test_a_killed_rank(play, time, victim, awaited, options):
         assert report["failed"] == {}
     else:
         check_errors(report, {0, 1} if victim == "ranks" else {0, 1, 3}, within=1, named=H2)
-    assert report["clean"] < 4
+    assert report["clean"] < at_most(4)
 
 
 @each
@@ -109,26 +110,26 @@ def test_a_killed_rank(play, time, victim, awaited, options):
 def test_a_killed_agent(play, time, awaited, options):
     report = play("kill", "agent", awaited, *options)
     assert report["exit"] == 1
-    assert said(report, "host h2 (ranks 2, 3) is lost: the connection broke off") < 4
+    assert said(report, "host h2 (ranks 2, 3) is lost: the connection broke off") < at_most(4)
     if awaited != "left":
         check_errors(report, {0, 1}, within=1)
-    assert report["clean"] < 4
+    assert report["clean"] < at_most(4)
 
 
 @each
 def test_an_agent_killed_before_it_has_come(play, time):
     report = play("kill", "agent", "", *SMALL)
     assert report["exit"] == 1
-    assert said(report, "host h2") < 1
-    assert report["clean"] < 4
+    assert said(report, "host h2") < at_most(1)
+    assert report["clean"] < at_most(4)
 
 
 @each
 def test_an_agent_killed_before_it_has_anything_to_do(play, lab, time):
     report = play("kill", "agent", COME, *SMALL, options=late(lab))
     assert report["exit"] == 1
-    assert said(report, "host h2: the connection broke off") < 1
-    assert report["clean"] < 4
+    assert said(report, "host h2: the connection broke off") < at_most(1)
+    assert report["clean"] < at_most(4)
 
 
 @each
@@ -139,23 +140,23 @@ def test_a_stopped_agent(play, time, awaited, options):
     said(report, "host h2 (ranks 2, 3) is lost: ")
     if awaited != "left":
         check_errors(report, {0, 1}, within=LEASE + 1)
-    assert report["clean"] < LEASE + 4
+    assert report["clean"] < at_most(LEASE + 4)
 
 
 @each
 def test_an_agent_stopped_before_it_has_come(play, lab, time):
     report = play("stop", "agent", "", *SMALL, options=["--rsh", f"{lab} on", "--start-timeout", "3"])
     assert report["exit"] == 1
-    assert said(report, "host h2: ") < 5
-    assert report["clean"] < 7
+    assert said(report, "host h2: ") < at_most(5)
+    assert report["clean"] < at_most(7)
 
 
 @each
 def test_an_agent_stopped_before_it_has_anything_to_do(play, lab, time):
     report = play("stop", "agent", COME, *SMALL, options=late(lab))
     assert report["exit"] == 1
-    assert said(report, "host h2: nothing was heard of it for 1.5 s") < LEASE + 1
-    assert report["clean"] < LEASE + 4
+    assert said(report, "host h2: nothing was heard of it for 1.5 s") < at_most(LEASE + 1)
+    assert report["clean"] < at_most(LEASE + 4)
 
 
 @each
@@ -163,14 +164,14 @@ def test_an_agent_stopped_before_it_has_anything_to_do(play, lab, time):
 def test_a_killed_driver(play, time, awaited, options):
     report = play("kill", "driver", awaited, *options)
     assert report["exit"] == -9
-    assert report["clean"] < 10
+    assert report["clean"] < at_most(10)
 
 
 @each
 def test_a_driver_killed_before_all_have_come(play, lab, time):
     report = play("kill", "driver", COME, *SMALL, options=late(lab))
     assert report["exit"] == -9
-    assert report["clean"] < 10
+    assert report["clean"] < at_most(10)
 
 
 @each
@@ -178,7 +179,7 @@ def test_a_driver_stopped_before_all_have_come(play, lab, time):
     report = play("stop", "driver", COME, *SMALL, options=late(lab))
     assert report["exit"] == 1
     said(report, "host h2: ")
-    assert report["clean"] < 10
+    assert report["clean"] < at_most(10)
 
 
 @each
@@ -188,47 +189,47 @@ def test_a_stopped_driver(play, time, awaited, options):
     assert report["exit"] == 1
     for host in ("h1 (ranks 0, 1)", "h2 (ranks 2, 3)"):
         said(report, f"host {host} is lost: ")
-    assert report["clean"] < 10
+    assert report["clean"] < at_most(10)
 
 
 @each
 @pytest.mark.parametrize("awaited, options", [*BUSY, SHUTDOWN])
 def test_a_host_that_is_cut_off(play, time, awaited, options):
-    report = play("cut", "h2", awaited, *options, grace=1)
+    report = play("cut", "h2", awaited, *options, grace=10)
     assert report["exit"] == 1
-    assert said(report, "host h2 (ranks 2, 3) is lost: nothing was heard of it for 1.5 s") < LEASE + 4
+    assert said(report, "host h2 (ranks 2, 3) is lost: nothing was heard of it for 1.5 s") < at_most(LEASE + 4)
     if awaited != "left":
         check_errors(report, {0, 1}, within=LEASE + 1.5)
         check_errors(report, {2, 3}, within=LEASE + 1.5, named=H1)
-    assert report["clean"] < LEASE + 5
+    assert report["clean"] < at_most(LEASE + 5)
 
 
 @each
 def test_a_host_that_is_cut_off_before_it_has_come(play, lab, time):
     report = play("cut", "h1", "", *SMALL, options=["--start-timeout", "4", *late(lab)])
     assert report["exit"] == 1
-    assert said(report, "host h1: ") < 6
-    assert report["clean"] < 8
+    assert said(report, "host h1: ") < at_most(6)
+    assert report["clean"] < at_most(8)
 
 
 @each
 @pytest.mark.parametrize("awaited, options", BUSY)
 def test_two_hosts_that_hear_nothing_of_each_other(play, time, awaited, options):
-    report = play("part", "h1 h2", awaited, *options, grace=1)
+    report = play("part", "h1 h2", awaited, *options, grace=10)
     assert report["exit"] == 3
     said(report, "failed first: exit code 3")
     check_errors(report, {0, 1}, within=LEASE + 1.5)
     check_errors(report, {2, 3}, within=LEASE + 1.5, named=H1)
-    assert report["clean"] < LEASE + 5
+    assert report["clean"] < at_most(LEASE + 5)
 
 
 @each
 @pytest.mark.parametrize("awaited, options", BUSY)
 def test_a_host_that_only_hvdrun_hears_nothing_of(play, time, awaited, options):
-    report = play("part", "bridge h2", awaited, *options, grace=1)
+    report = play("part", "bridge h2", awaited, *options, grace=10)
     assert report["exit"] == 1
-    assert said(report, "host h2 (ranks 2, 3) is lost: nothing was heard of it for 1.5 s") < LEASE + 1.5
-    assert report["clean"] < LEASE + 4
+    assert said(report, "host h2 (ranks 2, 3) is lost: nothing was heard of it for 1.5 s") < at_most(LEASE + 1.5)
+    assert report["clean"] < at_most(LEASE + 4)
 
 
 @each
@@ -237,7 +238,7 @@ def test_a_host_that_only_hvdrun_hears_nothing_of(play, time, awaited, options):
 def test_a_stopped_rank_is_reported_as_stalled_and_goes_on(play, time, awaited, options, lock):
     knobs = {"HVD_STALL_CHECK_TIME_SECONDS": "1", "HVD_SCHEDULE_LOCK": lock}
     report = play("stop", "rank 2", awaited, *options, **knobs)
-    assert said(report, "the job is stalled: rank 2 (host h2) is stopped, as by SIGSTOP or Ctrl-Z; ") < 4
+    assert said(report, "the job is stalled: rank 2 (host h2) is stopped, as by SIGSTOP or Ctrl-Z; ") < at_most(4)
     assert report["then"] is True, report["said"]
 
 
@@ -246,7 +247,7 @@ def test_a_stopped_rank_is_reported_as_stalled_and_goes_on(play, time, awaited, 
 def test_what_a_rank_has_started_in_a_session_of_its_own_is_ended_too(play, time, victim):
     daemon = ["sh", "-c", 'setsid sleep 1000 > /dev/null 2>&1 & exec "$0" "$@"']
     report = play("kill", victim, "negotiating", *SMALL, before=daemon)
-    assert report["clean"] < 10
+    assert report["clean"] < at_most(10)
 
 
 @each

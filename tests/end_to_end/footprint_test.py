@@ -6,6 +6,8 @@ import shutil
 import subprocess
 import sys
 
+import pytest
+
 WORKER = pathlib.Path(__file__).with_name("footprint_worker.py")
 
 
@@ -13,7 +15,7 @@ def run(what):
     hvdrun = shutil.which("hvdrun")
     assert hvdrun, "hvdrun is not on the PATH"
     done = subprocess.run(
-        [hvdrun, "-np", "2", sys.executable, str(WORKER), what], capture_output=True, text=True, timeout=300
+        [hvdrun, "-np", "2", sys.executable, str(WORKER), what], capture_output=True, text=True, timeout=900
     )
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
@@ -27,6 +29,7 @@ def test_an_idle_process_uses_less_than_two_thousandths_of_a_core():
         assert result["wakeups_per_second"] < 2, result
 
 
+@pytest.mark.long
 def test_the_runtimes_threads_use_less_than_a_hundredth_of_a_training_loop():
     results = run("train")
     assert len(results) == 2

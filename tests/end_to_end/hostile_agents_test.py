@@ -112,7 +112,7 @@ def await_descriptors(job, expected):
 
 # As in hostile_streams_test.py, the same attack goes to a decoy in turns: what it costs beyond the processor time of
 # whoever attacks, and of the port, is the job's.
-@pytest.mark.flaky(reruns=2)
+@pytest.mark.long
 @pytest.mark.parametrize(
     "streams, slower",
     [pytest.param(450, 2, id="450"), pytest.param(10_000, 1.05, id="10000", marks=pytest.mark.long)],

@@ -63,7 +63,7 @@ def check_end(job, stranger):
 
 # Who attacks takes processor time from the job by that alone. So the same attack goes to a decoy too, another job that
 # sleeps; the three kinds of windows take turns. Three windows tell whether the job is held up, and many what it costs.
-@pytest.mark.flaky(reruns=2)
+@pytest.mark.long
 @pytest.mark.parametrize(
     "streams, slower, cpu_us",
     [pytest.param(450, 2, 1000, id="450"), pytest.param(10_000, 1.05, 500, id="10000", marks=pytest.mark.long)],

@@ -15,6 +15,8 @@ import time
 import pytest
 from standing_lab import StandingLab, descendants, resident_mb, stat_of, words_of
 
+from patience import at_most
+
 HERE = pathlib.Path(__file__).parent
 SLURM, SSHD = HERE.parent / "support/slurm.sh", HERE.parent / "support/sshd.sh"
 SETS = HERE.parent / "python/programs/sets_over_hosts.py"
@@ -195,9 +197,10 @@ def test_a_signal_ends_all_in_order(start, name, code):
     assert output == "caught\n" * 4
 
 
+@pytest.mark.timed
 def test_ctrl_c_twice_is_immediate(start):
     process, hvdrun = start(
-        *("-np", 2, "-H", "h1,h2", "--grace", "20"),
+        *("-np", 2, "-H", "h1,h2", "--grace", "60"),
         *shell("trap '' INT TERM; echo ready; while :; do sleep 0.05; done"),
     )
     assert [process.stdout.readline() for _ in range(2)] == ["ready\n"] * 2
@@ -207,7 +210,7 @@ def test_ctrl_c_twice_is_immediate(start):
     os.kill(hvdrun, signal.SIGINT)
     process.communicate(timeout=10)
     assert process.returncode == 130
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < at_most(5)
 
 
 def test_a_suspended_job_goes_on_after_longer_than_its_lease(start, hosts):
@@ -225,7 +228,7 @@ def test_a_suspended_job_goes_on_after_longer_than_its_lease(start, hosts):
     assert len(ranks) == 2 and all(state in "TD" for state in states), states
     os.kill(hvdrun, signal.SIGCONT)
     os.kill(process.pid, signal.SIGCONT)  # nsenter stops with what it has started
-    output, errors = process.communicate(timeout=15)
+    output, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
     assert output.count("20\n") == 2
 
@@ -276,7 +279,7 @@ def test_much_output_through_a_slow_reader_is_whole_and_not_kept(start):
 
 def test_whoever_reads_no_more_ends_the_job(hvdrun, hosts):
     line = shlex.join([hvdrun, "--rsh", hosts.rsh, "-np", "2", "-H", "h1,h2", "yes"])
-    done = hosts.run("bash", "-c", line + " | head -n 3", timeout=20)
+    done = hosts.run("bash", "-c", line + " | head -n 3", timeout=300)
     assert done.stdout == "y\n" * 3
 
 
@@ -315,7 +318,9 @@ def test_a_command_that_cannot_reach_a_host(run):
 def test_a_command_that_is_not_there(hvdrun, hosts):
     done = hosts.run(hvdrun, "--rsh", "/no/such/rsh", "-np", 2, "-H", "h1,h2", "true")
     assert done.returncode == 1
-    assert "host h1: " in done.stderr and "/no/such/rsh" in done.stderr and "127" in done.stderr
+    # Both fail at the same time; the first to be heard is told.
+    assert any(f"host {host}: " in done.stderr for host in ("h1", "h2")), done.stderr
+    assert "/no/such/rsh" in done.stderr and "127" in done.stderr
 
 
 def test_a_host_from_which_nobody_comes(hvdrun, hosts):
@@ -376,7 +381,7 @@ def test_sums_are_right_over_hosts_with_slow_links(lab, hvdrun, number):
 
 def test_process_sets_span_hosts(run):
     pytest.importorskip("torch")
-    done = run("-np", 4, "-H", "h1:2,h2:2", sys.executable, SETS, timeout=120)
+    done = run("-np", 4, "-H", "h1:2,h2:2", sys.executable, SETS, timeout=360)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["right"] * 4
 
@@ -398,10 +403,11 @@ def test_agents_come_by_ssh(lab, hvdrun):
     assert "ssh -x -o BatchMode=yes -p 2222 -i " in done.stdout
 
 
+@pytest.mark.xdist_group(name="slurm")
 def test_agents_come_by_srun(hvdrun, tmp_path):
     if os.geteuid() != 0 or shutil.which("slurmctld") is None:
         pytest.skip("starting Slurm needs root, and Debian's slurm-wlm and munge")
-    subprocess.run([SLURM, "start", tmp_path], check=True, timeout=60)
+    subprocess.run([SLURM, "start", tmp_path], check=True, timeout=300)
     try:
         environment = {**os.environ, "SLURM_CONF": str(tmp_path / "slurm.conf")}
         within = ["salloc", "--overcommit", "-n", "2", hvdrun, "--launcher", "slurm", "-np", "2"]
@@ -409,17 +415,18 @@ def test_agents_come_by_srun(hvdrun, tmp_path):
         assert done.returncode == 0, done.stderr
         assert done.stdout.count("done 5") == 2
     finally:
-        subprocess.run([SLURM, "stop", tmp_path], check=True, timeout=60)
+        subprocess.run([SLURM, "stop", tmp_path], check=True, timeout=300)
 
 
 # --- many ---
 
 
+@pytest.mark.timed
 def test_sixty_four_empty_ranks_start_quickly(run):
     began = time.monotonic()
     done = run("-np", 64, "-H", "h1:16,h2:16,h3:16,h4:16", "true")
     assert done.returncode == 0 and done.stderr == "", done.stderr
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < at_most(3)
 
 
 def ages(done):
@@ -463,7 +470,7 @@ def test_more_hosts_than_hvdrun_has_agents_of_its_own(lab, hvdrun):
         done = standing.run(hvdrun, "--rsh", standing.rsh, "-np", 70, "-H", names, *PLACE)
         assert [place[7] for place in places(done)] == [f"h{host}" for host in range(1, 71)]
         assert done.stderr == ""
-        done = standing.run(hvdrun, "--rsh", standing.rsh, "-np", 70, "-H", names, LOOP, "--steps", 20, timeout=120)
+        done = standing.run(hvdrun, "--rsh", standing.rsh, "-np", 70, "-H", names, LOOP, "--steps", 20, timeout=360)
         assert done.returncode == 0 and done.stderr == "", done.stderr
         assert done.stdout.count("done 20") == 70
         standing.await_nothing_left()
@@ -478,7 +485,7 @@ def parameters_of_digits(lab, hvdrun, place, folder):
     """Trained over the hosts of `place`, and checked against one process: the first 100 losses agree within 1e-4."""
     folder.mkdir()
     command = [*place, "--wdir", folder, "-x", "OMP_NUM_THREADS=1", sys.executable, DIGITS, "--json", "--reference"]
-    done = lab.run(hvdrun, *command, timeout=300)
+    done = lab.run(hvdrun, *command, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "agrees with one process" in done.stderr and '"identical": true' in done.stdout
     return parameters_in(folder)

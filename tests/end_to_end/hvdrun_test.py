@@ -14,7 +14,11 @@ import time
 
 import pytest
 
-TIMEOUT = 60
+from patience import at_most
+
+pytestmark = pytest.mark.quick
+
+TIMEOUT = 300
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +85,7 @@ def is_alive(pid):
     return state_of(pid) not in "ZX"
 
 
-def wait_until(condition, seconds=5):
+def wait_until(condition, seconds=60):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
@@ -283,11 +287,12 @@ def test_output_without_a_last_line_end_is_complete(run):
     assert done.stdout in ("rank 0rank 1", "rank 1rank 0")
 
 
+@pytest.mark.timed
 def test_a_single_ranks_output_is_shown_at_once(start):
     process = start("-np", 1, "sh", "-c", "printf prompt; sleep 60")
     begin = time.monotonic()
     assert process.stdout.read(6) == "prompt"
-    assert time.monotonic() - begin < 10
+    assert time.monotonic() - begin < at_most(10)
 
 
 def test_progress_bars_come_through(start):
@@ -350,13 +355,14 @@ def test_closed_standard_descriptors_do_no_harm(hvdrun, descriptors):
     assert done.returncode == 0
 
 
+@pytest.mark.timed
 def test_a_reader_that_leaves_ends_the_job(hvdrun):
     command = f"{{ {hvdrun} -np 2 yes; echo $? >&2; }} | head -1"
     begin = time.monotonic()
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=TIMEOUT)
     assert done.stdout == "y\n"
     assert done.stderr == "141\n"
-    assert time.monotonic() - begin < 2
+    assert time.monotonic() - begin < at_most(2)
 
 
 # --- how jobs end ---
@@ -368,11 +374,12 @@ def test_a_job_waits_for_its_last_rank(run):
     assert done.stdout.split() == ["0", "1", "2"]
 
 
+@pytest.mark.timed
 def test_the_first_failure_decides_and_is_reported_last(run):
     command = 'if [ $HVD_RANK = 1 ]; then for i in $(seq 30); do echo "line $i" >&2; done; exit 7; else sleep 60; fi'
     begin = time.monotonic()
     done = run("-np", 3, "--grace", 0.2, "sh", "-c", command)
-    assert time.monotonic() - begin < 2
+    assert time.monotonic() - begin < at_most(2)
     assert done.returncode == 7
     report = done.stderr.splitlines()[30:]
     assert re.fullmatch(r"hvdrun: rank 1 failed first: exit code 7 \(pid \d+, after \d+\.\d s\)", report[0])
@@ -414,6 +421,7 @@ sys.exit("my own error")
     assert "the others: rank 1 exited with code 1" in done.stderr
 
 
+@pytest.mark.timed
 def test_who_waits_in_init_is_told_of_a_failure_at_once(run):
     code = """
 import os, sys, time
@@ -430,14 +438,15 @@ except RuntimeError as error:
     done = run("-np", 3, "--grace", 20, *python(code))
     assert done.returncode == 128 + 9
     told = re.findall(r"^(\d+\.\d) s: .*rank 1 has failed: killed by SIGKILL", done.stderr, re.M)
-    assert len(told) == 2 and all(float(seconds) < 3 for seconds in told), done.stderr
+    assert len(told) == 2 and all(float(seconds) < at_most(3) for seconds in told), done.stderr
 
 
+@pytest.mark.timed
 def test_a_rank_that_ignores_sigterm_is_killed(run):
     command = "trap '' TERM; [ $HVD_RANK = 0 ] && exit 5; while :; do sleep 1; done"
     begin = time.monotonic()
     done = run("-np", 2, "--grace", 0.2, "sh", "-c", command)
-    assert 2 < time.monotonic() - begin < 4
+    assert 2 < time.monotonic() - begin < at_most(4)
     assert done.returncode == 5
     assert "rank 1 had to be ended with SIGKILL" in done.stderr
 
@@ -464,14 +473,15 @@ time.sleep(600)
     assert done.returncode == 1
     pids = [int(word) for word in done.stdout.split()]
     assert len(pids) == 6
-    assert not [pid for pid in pids if is_alive(pid)]
+    wait_until(lambda: not any(map(is_alive, pids)))
 
 
+@pytest.mark.timed
 def test_what_ranks_leave_behind_gets_the_grace_to_finish(run):
     begin = time.monotonic()
-    done = run("-np", 1, "--grace", 10, "sh", "-c", "(sleep 0.3; echo late) &")
+    done = run("-np", 1, "--grace", 60, "sh", "-c", "(sleep 0.3; echo late) &")
     assert (done.returncode, done.stdout) == (0, "late\n")
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < at_most(5)
     done = run("-np", 1, "--grace", 0.2, "sh", "-c", "sleep 600 & echo $!")
     assert done.returncode == 0
     assert not is_alive(int(done.stdout))
@@ -483,7 +493,7 @@ def test_children_from_before_are_not_the_jobs(hvdrun):
     before, of_the_job = map(int, done.stdout.split())
     try:
         assert is_alive(before)
-        assert not is_alive(of_the_job)
+        wait_until(lambda: not is_alive(of_the_job))
     finally:
         os.kill(before, signal.SIGKILL)
 
@@ -515,13 +525,15 @@ print("interrupts", count)
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
 def test_a_signal_ends_all_ranks(start, number):
-    process = start("-np", 2, "sh", "-c", "echo $$; exec sleep 600")
+    # Under nohup all that a shell starts ignores SIGHUP.
+    options = {"preexec_fn": lambda: signal.signal(number, signal.SIG_DFL)}
+    process = start("-np", 2, "sh", "-c", "echo $$; exec sleep 600", **options)
     pids = [int(line) for line in read_lines(process.stdout, 2)]
     process.send_signal(number)
     _, errors = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 128 + number
     assert f"hvdrun: ended by {number.name}; ranks 0, 1 killed by {number.name}\n" in errors
-    assert not [pid for pid in pids if is_alive(pid)]
+    wait_until(lambda: not any(map(is_alive, pids)))
 
 
 def test_a_program_that_ends_well_on_sigterm_has_ended_well(start):
@@ -544,6 +556,7 @@ def test_user_signals_are_passed_on(start, number):
     assert process.returncode == 0
 
 
+@pytest.mark.timed
 def test_two_interrupts_kill_at_once(start):
     process = start("-np", 2, "--grace", 30, "sh", "-c", "trap '' INT TERM; echo ready; while :; do sleep 1; done")
     assert read_lines(process.stdout, 2) == ["ready"] * 2
@@ -553,7 +566,7 @@ def test_two_interrupts_kill_at_once(start):
     begin = time.monotonic()
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=TIMEOUT)
-    assert time.monotonic() - begin < 1
+    assert time.monotonic() - begin < at_most(1)
     assert process.returncode == 130
     assert "ranks 0, 1 had to be ended with SIGKILL" in errors
 
@@ -719,11 +732,12 @@ if os.environ["HVD_RANK"] == "0":
 # --- cost ---
 
 
+@pytest.mark.timed
 def test_starting_through_hvdrun_costs_little(run):
     run("-np", 4, "true")
     begin = time.monotonic()
     assert run("-np", 4, "true").returncode == 0
-    assert time.monotonic() - begin < 0.5
+    assert time.monotonic() - begin < at_most(0.5)
 
 
 def test_waiting_costs_no_cpu_time(start):
@@ -783,20 +797,22 @@ def test_a_hostfile_has_the_slots(run, tmp_path):
     assert run("-machinefile", hosts, "-np", 3, "-oversubscribe", "echo", "x").stdout == "x\n" * 3
 
 
+@pytest.mark.timed
 def test_a_job_that_takes_too_long_is_ended(run):
     begun = time.monotonic()
     done = run("-np", 2, "-timeout", 0.5, "sleep", 600)
     assert done.returncode == 124
     assert "the job has reached its --timeout; ranks 0, 1 had to be ended with SIGTERM" in done.stderr
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < at_most(10)
     assert run("-np", 1, "-timeout", 60, "true").returncode == 0
 
 
+@pytest.mark.timed
 def test_the_time_limit_holds_while_others_have_time_to_end_by_themselves(run):
     begun = time.monotonic()
     done = run("-np", 2, "-timeout", 1, "-grace", 60, "sh", "-c", "[ $HVD_RANK = 0 ] && exit 3; sleep 600")
     assert done.returncode == 3
-    assert time.monotonic() - begun < 20
+    assert time.monotonic() - begun < at_most(20)
 
 
 def test_merged_output_comes_in_the_order_of_writing(run):

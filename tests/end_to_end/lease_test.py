@@ -25,7 +25,7 @@ def play(lab):
             str(word) for word in (lab, 2, "none", sys.executable, HERE / "lab_job.py", lab, PROGRAM, *arguments)
         ]
         environment = {**os.environ, "HVD_LEASE": str(lease), **variables}
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=360, env=environment)
         assert done.returncode == 0, done.stdout + done.stderr
         return json.loads(done.stdout)
 

@@ -32,7 +32,7 @@ def test_a_forked_child_does_not_hide_the_death_of_its_parent(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(textwrap.dedent(SCRIPT))
     done = subprocess.run(
-        [shutil.which("hvdrun"), "-np", "2", sys.executable, str(script)], capture_output=True, text=True, timeout=120
+        [shutil.which("hvdrun"), "-np", "2", sys.executable, str(script)], capture_output=True, text=True, timeout=360
     )
     assert "heard after" in done.stdout, done.stdout + done.stderr
     assert done.returncode == 128 + 9, done.stdout + done.stderr

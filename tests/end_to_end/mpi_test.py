@@ -27,7 +27,7 @@ print(f"rank {hvd.rank()} of {hvd.size()}, {hvd.local_size()} here: {total.item(
 """
 
 
-def run(launcher, ranks, *command, limit_s=200, **variables):
+def run(launcher, ranks, *command, limit_s=600, **variables):
     job = run_command([*LAUNCHERS[launcher], "-np", str(ranks), *map(str, command)], variables, limit_s)
     return job.returncode, job.output
 
@@ -44,7 +44,7 @@ def test_the_classic_line_of_horovod_works():
     line = "-np 4 -H localhost:4 -bind-to none -map-by slot -x LD_LIBRARY_PATH -x PATH -mca pml ob1 -mca btl ^openib"
     allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "LD_LIBRARY_PATH": ""}
     command = ["mpirun.openmpi", *line.split(), sys.executable, "-c", SUM]
-    done = subprocess.run(command, env={**os.environ, **allowed}, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, env={**os.environ, **allowed}, capture_output=True, text=True, timeout=360)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("of 4, 4 here: 10.0") == 4
 
@@ -54,7 +54,7 @@ def test_hvdrun_has_mpirun_start_the_processes():
     command = [Path(sys.prefix, "bin/hvdrun"), "--launcher", "mpi", "-oversubscribe", "-np", "2", sys.executable]
     show = "import os; print(os.environ['OMPI_COMM_WORLD_SIZE'])\n" + SUM
     done = subprocess.run(
-        [*command, "-c", show], env={**os.environ, **allowed}, capture_output=True, text=True, timeout=120
+        [*command, "-c", show], env={**os.environ, **allowed}, capture_output=True, text=True, timeout=360
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("of 2, 2 here: 3.0") == 2
@@ -88,7 +88,7 @@ def rank_tests(launcher, ranks, backend, *files):
     variables = {"TEST_LAUNCHER": launcher, "HVD_CPU_BACKEND": backend}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", f"np{ranks}", *map(str, files)]
     done = subprocess.run(
-        command, env={**os.environ, **variables}, cwd=ROOT, capture_output=True, text=True, timeout=600
+        command, env={**os.environ, **variables}, cwd=ROOT, capture_output=True, text=True, timeout=1800
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
     assert " passed" in done.stdout and " failed" not in done.stdout
@@ -140,7 +140,7 @@ def test_mpi_without_its_launcher_is_refused_on_every_rank():
         env={**os.environ, "HVD_CPU_BACKEND": "mpi"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=360,
     )
     assert done.returncode != 0
     assert "HVD_CPU_BACKEND asks for MPI, which cannot be used on rank 0" in done.stderr
@@ -163,9 +163,9 @@ def test_a_killed_rank_ends_the_job_and_is_named(launcher, backend, tmp_path):
         "    raise SystemExit(3)\n"
     )
     began = time.monotonic()
-    code, output = run(launcher, 2, sys.executable, program, limit_s=60, HVD_CPU_BACKEND=backend)
+    code, output = run(launcher, 2, sys.executable, program, limit_s=300, HVD_CPU_BACKEND=backend)
     assert code != 0
-    assert time.monotonic() - began < 50, output
+    assert time.monotonic() - began < 200, output
     assert "terminate called" not in output
     # MPI's launchers end the others at once: they may or may not get to say what they have heard.
     assert "rank 0 heard:" not in output or "rank 1" in output
@@ -239,7 +239,7 @@ def test_an_exception_on_one_rank_ends_all(tmp_path):
         "    if step == 50 and hvd.rank() == 1: raise RuntimeError('my own mistake')\n"
         "    hvd.allreduce(torch.ones(4), name='x')\n"
     )
-    code, output = run("mpirun", 2, sys.executable, program, limit_s=60, HVD_CPU_BACKEND="mpi")
+    code, output = run("mpirun", 2, sys.executable, program, limit_s=300, HVD_CPU_BACKEND="mpi")
     assert code != 0 and "killed after" not in output
     assert "my own mistake" in output
 
@@ -269,7 +269,7 @@ def test_a_forked_child_leaves_mpi_alone(launcher):
         "assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7\n"
         "print('the child has ended', flush=True)\n"
     )
-    code, output = run(launcher, 2, sys.executable, "-c", program, limit_s=60)
+    code, output = run(launcher, 2, sys.executable, "-c", program, limit_s=300)
     assert code == 0 and output.count("the child has ended") == 2, output
 
 
@@ -291,5 +291,5 @@ def test_processes_that_are_not_in_a_communicator_have_no_set(tmp_path):
         "assert hvd.size() == 3\n"
         "print('all is well')\n"
     )
-    code, output = run("mpirun", 3, sys.executable, program, limit_s=60, MPI4PY_LIBMPI="libmpi.so.40")
+    code, output = run("mpirun", 3, sys.executable, program, limit_s=300, MPI4PY_LIBMPI="libmpi.so.40")
     assert code == 0 and output.count("all is well") == 3, output

@@ -51,7 +51,7 @@ print(server.wait())
 def run_in(lab, hosts, *command, networks=1):
     environment = {**os.environ, "NETLAB_NETWORKS": str(networks)}
     words = [str(word) for word in (lab, hosts, "none", *command)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, env=environment)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.split()
 

@@ -33,7 +33,7 @@ def build(source, path, *options):
 def run(plugins, ranks=2, **variables):
     command = [Path(sys.prefix, "bin/hvdrun"), "-np", str(ranks), sys.executable, "-c", SUM]
     variables = {"HVD_PLUGINS": ":".join(map(str, plugins)), "HVD_START_TIMEOUT": "10", **variables}
-    done = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, timeout=360)
     return done.returncode, done.stdout + done.stderr
 
 

@@ -7,12 +7,14 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.quick
+
 BIN = pathlib.Path(sys.executable).parent
 
 
 def run(*words):
     return subprocess.run(
-        [str(word) for word in words], capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL
+        [str(word) for word in words], capture_output=True, text=True, timeout=360, stdin=subprocess.DEVNULL
     )
 
 

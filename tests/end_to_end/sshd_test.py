@@ -21,7 +21,7 @@ def sshd(tmp_path, monkeypatch):
 
 
 def output_of(*command):
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -41,7 +41,7 @@ def test_another_key_does_not_open_it(sshd):
         'other=$(dirname "$SSH_KEY")/other && ssh-keygen -q -t ed25519 -N "" -f "$other" && '
         "sed s:$SSH_KEY:$other: $SSH_CONFIG > $other.config && ssh -F $other.config 127.0.0.1 hostname"
     )
-    done = subprocess.run([sshd, "auto", "bash", "-c", script], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sshd, "auto", "bash", "-c", script], capture_output=True, text=True, timeout=300)
     assert done.returncode == 255
     assert "Permission denied" in done.stderr
 

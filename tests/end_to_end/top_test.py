@@ -17,8 +17,10 @@ import time
 
 import pytest
 
+pytestmark = pytest.mark.quick
+
 pytest.importorskip("hvd")
-TIMEOUT = 20
+TIMEOUT = 300
 RANKS = 30
 
 

@@ -9,8 +9,8 @@ namespace {
 
 using Ends = std::vector<std::optional<RankEnd>>;
 
-RankEnd exited(int code) { return {.status = {.by_signal = false, .value = code}}; }
-RankEnd killed(int signal, int sent = 0, bool core = false) {
+RankEnd by_exit(int code) { return {.status = {.by_signal = false, .value = code}}; }
+RankEnd by_signal(int signal, int sent = 0, bool core = false) {
   return {.status = {.by_signal = true, .value = signal, .core_dumped = core}, .signal_sent = sent};
 }
 
@@ -23,7 +23,8 @@ TEST_CASE("ranks are listed shortly") {
 
 TEST_CASE("a failed job is reported with its cause, its last words, and the fate of the others") {
   const Failure failure{.rank = 2, .pid = 4711, .age = 12340ms, .last_lines = {"Traceback:", "  ValueError: 5"}};
-  const Ends ends{exited(1), exited(1), exited(3), killed(SIGTERM, SIGTERM), exited(0), killed(SIGSEGV, SIGTERM), {}};
+  const Ends ends{
+      by_exit(1), by_exit(1), by_exit(3), by_signal(SIGTERM, SIGTERM), by_exit(0), by_signal(SIGSEGV, SIGTERM), {}};
   CHECK(failure_report(failure, ends) ==
         "hvdrun: rank 2 failed first: exit code 3 (pid 4711, after 12.3 s)\n"
         "hvdrun: the last lines of its standard error:\n"
@@ -35,30 +36,32 @@ TEST_CASE("a failed job is reported with its cause, its last words, and the fate
 
 TEST_CASE("a signal is named") {
   const Failure failure{.rank = 0, .pid = 7, .age = 0ms, .last_lines = {}};
-  CHECK(failure_report(failure, {killed(SIGSEGV, 0, true)}) ==
+  CHECK(failure_report(failure, {by_signal(SIGSEGV, 0, true)}) ==
         "hvdrun: rank 0 failed: killed by SIGSEGV (core dumped) (pid 7, after 0.0 s)\n"
         "hvdrun: it wrote nothing to its standard error\n");
-  CHECK(failure_report(failure, {killed(SIGKILL)}).find("SIGKILL (by somebody, or by the kernel") != std::string::npos);
+  CHECK(failure_report(failure, {by_signal(SIGKILL)}).find("SIGKILL (by somebody, or by the kernel") !=
+        std::string::npos);
   CHECK(signal_name(SIGUSR1) == "SIGUSR1");
   CHECK(signal_name(SIGRTMIN + 3) == "signal " + std::to_string(SIGRTMIN + 3));
 }
 
 TEST_CASE("an interruption is one line") {
-  CHECK(interruption_report(SIGINT, {exited(1), exited(1), killed(SIGKILL, SIGKILL)}) ==
+  CHECK(interruption_report(SIGINT, {by_exit(1), by_exit(1), by_signal(SIGKILL, SIGKILL)}) ==
         "hvdrun: ended by SIGINT; ranks 0, 1 exited with code 1; rank 2 had to be ended with SIGKILL\n");
 }
 
 TEST_CASE("a lost host is reported with its ranks, and why") {
   const RankEnd lost{.status = {}, .lost = true};
   CHECK(lost_host_report({{.name = "h2", .ranks = {2, 3}, .cause = "nothing was heard of it for 5 s"}},
-                         {exited(1), killed(SIGTERM, SIGTERM), lost, lost}) ==
+                         {by_exit(1), by_signal(SIGTERM, SIGTERM), lost, lost}) ==
         "hvdrun: host h2 (ranks 2, 3) is lost: nothing was heard of it for 5 s\n"
         "hvdrun: the others: rank 0 exited with code 1; rank 1 had to be ended with SIGTERM\n");
 }
 
 TEST_CASE("where there are several hosts, the failed rank's is named") {
   const Failure failure{.rank = 1, .host = "h2", .pid = 9, .age = 1s, .last_lines = {"x"}};
-  CHECK(failure_report(failure, {exited(0), exited(3)}).starts_with("hvdrun: rank 1 on h2 failed first: exit code 3"));
+  CHECK(
+      failure_report(failure, {by_exit(0), by_exit(3)}).starts_with("hvdrun: rank 1 on h2 failed first: exit code 3"));
 }
 
 }  // namespace

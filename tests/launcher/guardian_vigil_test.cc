@@ -1,12 +1,11 @@
 #include "launcher/guardian_vigil.h"
 
 #include "core/base/error.h"
+#include "tests/launcher/start_time.h"
 #include "tests/support/catch.h"
 
 namespace hvd::launcher {
 namespace {
-
-constexpr TimePoint kStart{};
 
 TEST_CASE("without a lease nothing is too long") {
   GuardianVigil vigil;

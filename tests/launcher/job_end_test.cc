@@ -2,12 +2,12 @@
 
 #include <csignal>
 
+#include "tests/launcher/start_time.h"
 #include "tests/support/catch.h"
 
 namespace hvd::launcher {
 namespace {
 
-constexpr TimePoint kStart{};
 constexpr ExitStatus kOk{};
 constexpr ExitStatus exited(int code) { return {.by_signal = false, .value = code}; }
 constexpr ExitStatus killed(int signal) { return {.by_signal = true, .value = signal}; }

@@ -5,12 +5,12 @@
 namespace hvd::launcher {
 namespace {
 
-PlannedRank rank(int number, int size, int local_rank, int local_size) {
+PlannedRank planned_rank(int number, int size, int local_rank, int local_size) {
   return {.place = {.rank = number, .size = size, .local_rank = local_rank, .local_size = local_size}};
 }
 
 TEST_CASE("a plan shows hosts, ranks and environments, and no key") {
-  PlannedRank first = rank(0, 3, 0, 2), second = rank(1, 3, 1, 2), third = rank(2, 3, 0, 1);
+  PlannedRank first = planned_rank(0, 3, 0, 2), second = planned_rank(1, 3, 1, 2), third = planned_rank(2, 3, 0, 1);
   first.cpus = {0, 1, 2, 3};
   second.cpus = {4, 5};
   first.place.cross_size = third.place.cross_size = 2;
@@ -43,11 +43,11 @@ node2: 1 rank, 1 slot
 }
 
 TEST_CASE("a plan of several programs tells which rank has which") {
-  PlannedRank second = rank(1, 2, 1, 2);
+  PlannedRank second = planned_rank(1, 2, 1, 2);
   second.program = 1;
   const PlannedJob job{.hosts_from = "",
                        .programs = {{"server"}, {"client", "-v"}},
-                       .hosts = {{.name = "localhost", .slots = 2, .ranks = {rank(0, 2, 0, 2), second}}}};
+                       .hosts = {{.name = "localhost", .slots = 2, .ranks = {planned_rank(0, 2, 0, 2), second}}}};
   CHECK(plan_text(job) == R"(2 ranks on 1 host
 program 0: server
 program 1: client -v

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/flight/flight_recorder.h"
+#include "tests/launcher/written_stack.h"
 #include "tests/support/catch.h"
 #include "tests/support/sanitized.h"
 
@@ -58,14 +59,6 @@ struct Machine {
     return condition();
   }
 };
-
-// Writes its stacks when it is asked, as a Python process does.
-int stacks_file = -1;
-
-void write_stack(int) {
-  constexpr char kText[] = "Current thread 0x1 (most recent call first):\n  File \"train.py\", line 48 in load\n";
-  static_cast<void>(write(stacks_file, kText, sizeof kText - 1));
-}
 
 // This process as a rank that says how it is to be asked; `answer` is what it then does.
 class AnnouncedRank {

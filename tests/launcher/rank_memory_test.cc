@@ -11,17 +11,11 @@
 #include <thread>
 
 #include "core/flight/flight_recorder.h"
+#include "tests/launcher/written_stack.h"
 #include "tests/support/catch.h"
 
 namespace hvd::launcher {
 namespace {
-
-int stacks_file = -1;
-
-void write_stack(int) {
-  constexpr char kText[] = "Current thread 0x1 (most recent call first):\n  File \"train.py\", line 48 in load\n";
-  static_cast<void>(write(stacks_file, kText, sizeof kText - 1));
-}
 
 void announce(int signal, pid_t pid) {
   const std::string line = "hvd-stacks 1 " + std::to_string(signal) + " " + std::to_string(pid) + " /a folder/hvd\n";

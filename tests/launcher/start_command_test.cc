@@ -13,9 +13,9 @@ TEST_CASE("words are quoted for a shell where they need it") {
   for (const Row& row : {Row{"/usr/bin/hvdrun", "/usr/bin/hvdrun"}, Row{"a-b_c.d:e,f=g@h+i%", "a-b_c.d:e,f=g@h+i%"},
                          Row{"", "''"}, Row{"two words", "'two words'"}, Row{"it's", "'it'\\''s'"},
                          Row{"$HOME", "'$HOME'"}, Row{"~", "'~'"}, Row{"a\nb", "'a\nb'"}, Row{"*", "'*'"}}) {
-    CHECK(quoted(row.word) == row.quoted);
+    CHECK(shell_quoted(row.word) == row.quoted);
   }
-  CHECK(quoted(std::vector<std::string>{"echo", "a b", "c"}) == "echo 'a b' c");
+  CHECK(shell_quoted(std::vector<std::string>{"echo", "a b", "c"}) == "echo 'a b' c");
 }
 
 TEST_CASE("ssh or what stands for it starts an agent") {
@@ -42,7 +42,7 @@ TEST_CASE("ssh or what stands for it starts an agent") {
 
 TEST_CASE("srun starts the agents of all hosts") {
   const auto words = start_by_slurm({{"n1", 4}, {"n2", 3}}, "/opt/bin/hvdrun");
-  CHECK(quoted(words) ==
+  CHECK(shell_quoted(words) ==
         "srun --nodes=2 --ntasks=2 --ntasks-per-node=1 --nodelist=n1,n2 --overlap --cpu-bind=none --mpi=none "
         "--kill-on-bad-exit=0 --no-kill /opt/bin/hvdrun agent");
 }

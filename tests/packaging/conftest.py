@@ -19,7 +19,7 @@ def succeed():
     def run(*command, **options):
         command = [str(part) for part in command]
         streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-        done = subprocess.run(command, timeout=600, **streams, **options)
+        done = subprocess.run(command, timeout=1800, **streams, **options)
         assert done.returncode == 0, f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout[-4000:]}"
         return done.stdout
 

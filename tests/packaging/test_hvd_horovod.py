@@ -33,7 +33,7 @@ def installed_horovod(wheel, tmp_path_factory, succeed):
 def run(code, *folders):
     path = os.pathsep.join([*map(str, folders), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": path}
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=environment)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, env=environment)
 
 
 def test_the_wheel_is_pure_and_complete(wheel, root):

@@ -17,7 +17,7 @@ namespace hvd::testing {
 
 namespace {
 
-constexpr int kRanks = 4;
+constexpr int kUsualRanks = 4;
 
 // Exit codes of the survivors.
 enum : int { kHeardInTime = 0, kHeardLate = 10, kWrongError = 11, kLaterCallPassed = 12, kNoError = 13 };
@@ -78,7 +78,7 @@ int survive(Runtime& runtime, Stage& stage, std::int64_t elements, Loop loop, co
 struct Spread {
   int ranks_per_host = 0;  // 0: all on one
   bool shared_memory = true;
-  int ranks = kRanks;
+  int ranks = kUsualRanks;
 };
 
 void kill_one(const Spread& spread, std::int64_t elements, Loop loop, int victim, Duration after) {
@@ -106,7 +106,8 @@ void kill_many(const Spread& spread, Loop loop, int times) {
   std::mt19937 random(static_cast<unsigned>(times));
   for (int i = 0; i < times; ++i) {
     const std::int64_t elements = i % 2 == 0 ? 2 : 1 << 20;
-    kill_one(spread, elements, loop, static_cast<int>(random() % kRanks), std::chrono::microseconds(random() % 20'000));
+    kill_one(spread, elements, loop, static_cast<int>(random() % kUsualRanks),
+             std::chrono::microseconds(random() % 20'000));
   }
 }
 
@@ -144,10 +145,10 @@ TEST_CASE("SIGKILL of a rank of a process set is heard by a rank outside of it")
       if (status.message().find("rank 3") == std::string::npos) return static_cast<int>(kWrongError);
       return static_cast<int>(now_us() - stage->killed_at_us.load() > 1'000'000 ? kHeardLate : kHeardInTime);
     };
-    ForkedRanks ranks(kRanks, {}, body, 2);
+    ForkedRanks ranks(kUsualRanks, {}, body, 2);
     const Deadline patience = deadline_after(std::chrono::seconds(30));
-    while (stage->looping.load() < kRanks && Clock::now() < patience) std::this_thread::yield();
-    REQUIRE(stage->looping.load() == kRanks);
+    while (stage->looping.load() < kUsualRanks && Clock::now() < patience) std::this_thread::yield();
+    REQUIRE(stage->looping.load() == kUsualRanks);
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     stage->killed_at_us.store(now_us());
     ranks.kill(kVictim, SIGKILL);

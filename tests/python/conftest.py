@@ -2,8 +2,9 @@
 
 A test marked `ranks` is collected once for each number of ranks. The first of them that is reached starts
 `hvdrun -np N python -m pytest` with all selected tests of that N: importing a framework takes seconds, a test
-milliseconds. Every rank runs the same tests in the same order and writes down how each ended; a test has passed if it
-has on every rank. Tests of different frameworks share the job, and a rank imports those that its tests need.
+milliseconds. Where pytest-xdist runs tests side by side, one worker has all tests of an N. Every rank runs the same
+tests in the same order and writes down how each ended; a test has passed if it has on every rank. Tests of different
+frameworks share the job, and a rank imports those that its tests need.
 
     @pytest.mark.ranks            # on 1, 2 and 4
     @pytest.mark.ranks(2)         # on 2
@@ -25,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from launching import run_job
 
 DEFAULT_RANKS = (1, 2, 4)
-JOB_LIMIT_S = 600
+JOB_LIMIT_S = 1800
 RUNS = pytest.StashKey[dict]()
 
 reports_dir = os.environ.get("TEST_REPORTS")  # set within a job: this process is one of its ranks
@@ -54,6 +55,11 @@ def number_of_ranks(item: pytest.Item) -> int | None:
 # Outside of a job
 
 
+def own_id(item: pytest.Item) -> str:
+    """As within a job: a worker of pytest-xdist has "@group" at its end."""
+    return item.nodeid.removesuffix(f"@np{number_of_ranks(item)}")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     ranks = number_of_ranks(pyfuncitem)
@@ -61,11 +67,11 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         return None
     runs = pyfuncitem.config.stash[RUNS]
     if ranks not in runs:
-        selected = [item.nodeid for item in pyfuncitem.session.items if number_of_ranks(item) == ranks]
+        selected = [own_id(item) for item in pyfuncitem.session.items if number_of_ranks(item) == ranks]
         with tempfile.TemporaryDirectory() as tmp:
             runs[ranks] = run_on_ranks(ranks, selected, pyfuncitem.config.rootpath, Path(tmp))
     by_rank, end = runs[ranks]
-    outcomes = [by_rank[rank].get(pyfuncitem.nodeid, ("missing", end)) for rank in range(ranks)]
+    outcomes = [by_rank[rank].get(own_id(pyfuncitem), ("missing", end)) for rank in range(ranks)]
     if all(outcome == "skipped" for outcome, _ in outcomes):
         pytest.skip(outcomes[0][1])
     bad = [f"rank {rank}: {outcome}\n{text}" for rank, (outcome, text) in enumerate(outcomes) if outcome != "passed"]
@@ -98,14 +104,19 @@ def read_outcomes(path: Path) -> dict[str, tuple[str, str]]:
     return {line["test"]: (line["outcome"], line["text"]) for line in lines}
 
 
-# Within a job
-
-
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if reports_dir is not None:
+    if reports_dir is None:
+        for item in items:
+            if (ranks := number_of_ranks(item)) is not None:
+                item.add_marker(pytest.mark.xdist_group(name=f"np{ranks}"))
+        items.sort(key=lambda item: -(number_of_ranks(item) or 0))  # what takes longest begins first
+    else:
         by_id = {item.nodeid: item for item in items}
         items[:] = [by_id[nodeid] for nodeid in (Path(reports_dir) / "selected").read_text().splitlines()]
 
+
+# Within a job
 
 outcomes_here: dict[str, pytest.TestReport] = {}  # by test; the first of its phases that did not pass, if any
 

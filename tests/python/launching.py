@@ -44,7 +44,7 @@ def run_job(
     ranks: int,
     arguments: list[str],
     environment: dict[str, str] | None = None,
-    limit_s: float = 120,
+    limit_s: float = 600,
     cwd: Path | None = None,
 ) -> Job:
     """Runs `python <arguments>` on that many ranks. A job that takes longer than the limit is killed."""
@@ -52,7 +52,7 @@ def run_job(
 
 
 def run_command(
-    command: list[str], environment: dict[str, str] | None = None, limit_s: float = 120, cwd: Path | None = None
+    command: list[str], environment: dict[str, str] | None = None, limit_s: float = 600, cwd: Path | None = None
 ) -> Job:
     """Runs a job as it would be typed, with these variables besides this process's own."""
     process = subprocess.Popen(

@@ -17,7 +17,7 @@ DIGITS = str(ROOT / "examples" / "torch" / "digits.py")
 
 def run_digits(ranks: int, cwd: Path, *options: str) -> subprocess.CompletedProcess[str]:
     command = [hvdrun(), "-np", str(ranks), sys.executable, DIGITS, *options]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=240)
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=720)
 
 
 def test_four_ranks_learn_and_agree_with_one_process(tmp_path):

@@ -242,5 +242,5 @@ def test_join_takes_a_device():
 
 def test_import_is_cheap():
     code = "import sys, horovod; assert not {'torch', 'yaml', 'argparse', 'subprocess'} & sys.modules.keys()"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr

@@ -307,7 +307,7 @@ def test_keys_that_mean_nothing_are_named(config):
 
 def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "horovod.runner.launch", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, **variables})
+    return subprocess.run(command, capture_output=True, text=True, timeout=360, env={**os.environ, **variables})
 
 
 CHECK_BUILD = """\

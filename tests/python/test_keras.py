@@ -29,7 +29,7 @@ def environment(request: pytest.FixtureRequest) -> dict[str, str]:
 
 @pytest.mark.parametrize("ranks", [2, pytest.param(1, marks=pytest.mark.long), pytest.param(4, marks=pytest.mark.long)])
 def test_training(ranks: int, environment: dict[str, str]):
-    job = run_job(ranks, [str(PROGRAMS / "keras_training.py")], environment, limit_s=400)
+    job = run_job(ranks, [str(PROGRAMS / "keras_training.py")], environment, limit_s=1200)
     assert job.returncode == 0, job.output[-6000:]
     assert "passed: check_jit_compile" in job.output  # the last one
 

@@ -14,6 +14,8 @@ import hvd.torch as hvd
 from hvd.learning_rate import LinearScaling
 from launching import ROOT, run_job
 
+pytestmark = pytest.mark.quick
+
 
 def halved_every_ten(step):
     return 0.5 ** (step // 10)

@@ -32,7 +32,7 @@ def test_a_killed_rank_is_named(ranks):
 def test_without_a_launcher_a_process_is_a_job_of_one(program):
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("HVD_", "HOROVOD_"))}
     done = subprocess.run(
-        [sys.executable, str(PROGRAMS / f"{program}.py")], env=environment, capture_output=True, text=True, timeout=60
+        [sys.executable, str(PROGRAMS / f"{program}.py")], env=environment, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == "rank 0 is fine\n"
@@ -41,6 +41,6 @@ def test_without_a_launcher_a_process_is_a_job_of_one(program):
 @pytest.mark.parametrize("attempt", range(5))
 def test_a_daemon_thread_inside_hvd_does_not_spoil_the_exit(attempt):
     done = subprocess.run(
-        [sys.executable, str(PROGRAMS / "daemon_thread.py")], capture_output=True, text=True, timeout=60
+        [sys.executable, str(PROGRAMS / "daemon_thread.py")], capture_output=True, text=True, timeout=300
     )
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr

@@ -6,11 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import hvd
+
+pytestmark = pytest.mark.quick
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=60)
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=300)
 
 
 def test_version():
@@ -40,7 +44,7 @@ def test_help_names_the_commands():
 
 def test_the_script_is_the_module():
     script = Path(sys.executable).with_name("hvd")
-    done = subprocess.run([script, "--version"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([script, "--version"], capture_output=True, text=True, timeout=300)
     assert done.stdout.strip() == hvd.__version__
 
 

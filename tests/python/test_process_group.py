@@ -14,6 +14,7 @@ import torch.distributed as dist
 
 import hvd.torch as hvd
 from hvd.process_set import _registered
+from patience import at_most
 
 warnings.filterwarnings("ignore", category=FutureWarning)  # names of torch's that were given up
 
@@ -317,7 +318,7 @@ def test_a_timeout_says_what_is_missing():
         work = dist.all_reduce(filled(1), async_op=True)
         with pytest.raises(hvd.HorovodInternalError, match=r"allreduce of torch group 0 \(ranks \[0, 1\]\).*0\.3 s"):
             work.wait(datetime.timedelta(seconds=0.3))
-        assert 0.25 < time.monotonic() - start < 5
+        assert 0.25 < time.monotonic() - start < at_most(5)
     hvd.barrier()
     if rank == 1:
         dist.all_reduce(filled(1))

@@ -19,6 +19,7 @@ from hvd.tensorflow.data.messages import LARGEST, Exchange, MessageError
 from hvd.tensorflow.data.registration import ComputeClient, ComputeService
 from hvd.tensorflow.data.registrations import Registrations
 from launching import PROGRAMS, hvdrun, run_job
+from patience import at_most
 
 KEY = bytes(range(32))
 
@@ -223,7 +224,7 @@ def test_large_and_slow_messages_are_refused():
     is_over = threading.Event()
 
     def drip() -> None:
-        while not is_over.wait(0.05):
+        while not is_over.wait(2):
             there.send(b"x")
 
     peer = threading.Thread(target=drip)
@@ -231,7 +232,7 @@ def test_large_and_slow_messages_are_refused():
     start = time.monotonic()
     with pytest.raises(OSError):
         Exchange(here, KEY, is_client=True, seconds=0.3)
-    assert time.monotonic() - start < 1.5  # 32 bytes would take longer
+    assert time.monotonic() - start < at_most(1.5)  # 32 bytes would take a minute
     is_over.set()
     peer.join()
 
@@ -304,10 +305,10 @@ def test_each_element_comes_once(tmp_path):
         readers = run_job(2, [str(PROGRAMS / "data_service_reader.py"), str(there), str(here)])
         assert readers.returncode == 0, readers.output
         TfDataServiceConfig.read(here).compute_client().shutdown()
-        output, _ = workers.communicate(timeout=60)
+        output, _ = workers.communicate(timeout=300)
     finally:
         workers.terminate()
-        workers.communicate(timeout=20)
+        workers.communicate(timeout=300)
     assert workers.returncode == 0 and output.count("workers are fine") == 2, output
     assert list(tmp_path.iterdir()) == []
 

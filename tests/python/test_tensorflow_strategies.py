@@ -120,7 +120,7 @@ def test_the_environment_of_multi_worker_mirrored():
             subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         )
     try:
-        ends = [process.communicate(timeout=120) for process in processes]
+        ends = [process.communicate(timeout=360) for process in processes]
     finally:
         for process in processes:
             process.kill()

@@ -6,6 +6,8 @@ import pytest
 
 from hvd import top
 
+pytestmark = pytest.mark.quick
+
 NAMES = ["rank", "host", "pid", "stopped", "operations", "bytes", "locked_steps", "rounds", "lock_state"]
 NAMES += ["exposed_ns", "since_progress_ns", "submitted", "in_flight", "stalled"]
 

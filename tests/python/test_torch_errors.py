@@ -13,6 +13,7 @@ import torch
 
 import hvd.torch as hvd
 from hvd.process_set import ProcessSet
+from patience import at_most
 
 
 def still_works() -> bool:
@@ -146,7 +147,7 @@ def test_every_rank_hears_of_a_disagreement(what):
     start = time.monotonic()
     with pytest.raises(hvd.HorovodInternalError) as error:
         call(f"disagreement.{what}")
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < at_most(5)
     text = str(error.value)
     assert re.search(r"rank 0\b", text) and re.search(r"rank [1-9]\b", text), text
     assert first in text and other in text, text
@@ -177,7 +178,7 @@ def test_ctrl_c_while_waiting():
         start = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
             hvd.allreduce_(torch.ones(100), name="late")
-        assert time.monotonic() - start < 3
+        assert time.monotonic() - start < at_most(3)
     hvd.barrier()
     if hvd.rank() != 0:
         # Rank 0 has left the wait, not the operation: its part, which nobody there holds any more, is still good.

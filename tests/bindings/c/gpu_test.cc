@@ -14,23 +14,27 @@ namespace {
 using hvd::testing::FakeGpu;
 
 // A job that finds the fakes.
-struct Job {
-  Job() {
+struct GpuJob {
+  GpuJob() {
     for (const auto& [name, value] : FakeGpu::environment()) setenv(name.c_str(), value.c_str(), 1);
     REQUIRE(hvd_init() == HVD_OK);
   }
-  ~Job() {
+  ~GpuJob() {
     hvd_shutdown();
     for (const auto& [name, value] : FakeGpu::environment()) unsetenv(name.c_str());
   }
 };
 
 constexpr int kDevice = 2;
-const std::int64_t kShape[] = {4};
+const std::int64_t kBlockShape[] = {4};
 
 hvd_tensor tensor_of(const FakeGpu::Block& block) {
-  return {
-      .data = block.data(), .shape = kShape, .dimensions = 1, .dtype = HVD_FLOAT32, .device = kDevice, .reserved = 0};
+  return {.data = block.data(),
+          .shape = kBlockShape,
+          .dimensions = 1,
+          .dtype = HVD_FLOAT32,
+          .device = kDevice,
+          .reserved = 0};
 }
 
 float* floats(const FakeGpu::Block& block) { return reinterpret_cast<float*>(block.data()); }
@@ -39,7 +43,7 @@ float* floats(const FakeGpu::Block& block) { return reinterpret_cast<float*>(blo
 
 TEST_CASE("a stream waits for an operation that began behind another stream") {
   const FakeGpu gpu(4, 300);
-  const Job job;
+  const GpuJob job;
   FakeGpu::Stream producer(gpu, kDevice), consumer(gpu, kDevice);
   const FakeGpu::Block block(gpu, kDevice, sizeof(float) * 4);
   const hvd_tensor tensor = tensor_of(block);
@@ -66,7 +70,7 @@ TEST_CASE("a stream waits for an operation that began behind another stream") {
 
 TEST_CASE("an operation may begin behind all streams, and holds up one, not all") {
   const FakeGpu gpu(6, 300);
-  const Job job;
+  const GpuJob job;
   FakeGpu::Stream first(gpu, kDevice), second(gpu, kDevice);
   const FakeGpu::Block block(gpu, kDevice, sizeof(float) * 4);
   const hvd_tensor tensor = tensor_of(block);
@@ -89,7 +93,7 @@ TEST_CASE("an operation may begin behind all streams, and holds up one, not all"
 
 TEST_CASE("a result of unknown size lies where its input does, and is given back like any other") {
   const FakeGpu gpu;
-  const Job job;
+  const GpuJob job;
   const FakeGpu::Block block(gpu, kDevice, sizeof(float) * 4);
   std::fill_n(floats(block), 4, 7.0f);
   const hvd_tensor tensor = tensor_of(block);
@@ -111,7 +115,7 @@ TEST_CASE("a result of unknown size lies where its input does, and is given back
 
 TEST_CASE("a caller from before there were streams is understood") {
   const FakeGpu gpu;
-  const Job job;
+  const GpuJob job;
   const FakeGpu::Block block(gpu, kDevice, sizeof(float) * 4);
   const hvd_tensor tensor = tensor_of(block);
   hvd_call call = HVD_CALL_INIT;

@@ -2,13 +2,13 @@
 
 #include <limits>
 
+#include "tests/core/negotiation/times.h"
 #include "tests/support/catch.h"
 
 using namespace hvd;
 
 namespace {
 
-const TimePoint kStart{1000s};
 const AnswerPolicy kPolicy{.coalescing = 30us, .bucket_bytes = 100};
 
 }  // namespace

@@ -13,8 +13,8 @@ namespace {
 const TimePoint kNow{1000s};
 
 // Two ranks that apply each message at once, and two operations that they know as slots 0 and 1.
-struct Job {
-  Job() : coordinator({.size = 2, .cache_capacity = 16, .locks = true}, describe_test_rank) {
+struct RepeatingJob {
+  RepeatingJob() : coordinator({.size = 2, .cache_capacity = 16, .locks = true}, describe_test_rank) {
     for (int rank = 0; rank < 2; ++rank) send(rank, {.requests = {allreduce("a"), allreduce("b")}});
     answer();
   }
@@ -44,7 +44,7 @@ struct Job {
 }  // namespace
 
 TEST_CASE("coordinator: after two steps that are alike comes a schedule") {
-  Job job;
+  RepeatingJob job;
   const auto entries = job.step();
   REQUIRE(entries.size() == 3);
   REQUIRE(job.locks(entries));
@@ -52,7 +52,7 @@ TEST_CASE("coordinator: after two steps that are alike comes a schedule") {
 }
 
 TEST_CASE("coordinator: what ranks asked for before they knew of the schedule does not count, and later it does") {
-  Job job;
+  RepeatingJob job;
   const std::uint64_t before = job.number;
   REQUIRE(job.locks(job.step()));
   job.send(1, {.applied = before, .hits = {0}, .requests = {allreduce("c")}});
@@ -67,7 +67,7 @@ TEST_CASE("coordinator: what ranks asked for before they knew of the schedule do
 }
 
 TEST_CASE("coordinator: rounds that are under way at the lock are forgotten if they are in the schedule") {
-  Job job;
+  RepeatingJob job;
   job.send(0, {.hits = {0}});
   bool locked = false;
   for (int step = 0; step < 5 && !locked; ++step) {
@@ -88,7 +88,7 @@ TEST_CASE("coordinator: rounds that are under way at the lock are forgotten if t
 }
 
 TEST_CASE("coordinator: no schedule while something else is under way") {
-  Job job;
+  RepeatingJob job;
   job.send(1, {.requests = {allreduce("c")}});
   CHECK_FALSE(job.locks(job.step()));
   CHECK_FALSE(job.locks(job.step()));
@@ -96,7 +96,7 @@ TEST_CASE("coordinator: no schedule while something else is under way") {
 
 TEST_CASE("coordinator: no schedule while a rank owes a submission, has joined or leaves") {
   SECTION("owes") {
-    Job job;
+    RepeatingJob job;
     Request other = allreduce("d");
     other.op = ReduceOp::max;
     job.send(0, {.requests = {allreduce("d")}});
@@ -106,7 +106,7 @@ TEST_CASE("coordinator: no schedule while a rank owes a submission, has joined o
     for (int i = 0; i < 5; ++i) CHECK_FALSE(job.locks(job.step()));
   }
   SECTION("has joined") {
-    Job job;
+    RepeatingJob job;
     job.send(1, {.requests = {join()}});
     for (int i = 0; i < 5; ++i) {
       job.send(0, {.hits = {0, 1}});
@@ -114,14 +114,14 @@ TEST_CASE("coordinator: no schedule while a rank owes a submission, has joined o
     }
   }
   SECTION("leaves") {
-    Job job;
+    RepeatingJob job;
     for (int rank = 0; rank < 2; ++rank) job.send(rank, {.hits = {0, 1}, .shut_down = rank == 1});
     CHECK_FALSE(job.locks(job.answer()));
   }
 }
 
 TEST_CASE("coordinator: a rank that says that it leaves before it knows of the schedule is heard") {
-  Job job;
+  RepeatingJob job;
   const std::uint64_t before = job.number;
   REQUIRE(job.locks(job.step()));
   job.send(1, {.applied = before, .shut_down = true});
@@ -131,10 +131,10 @@ TEST_CASE("coordinator: a rank that says that it leaves before it knows of the s
 }
 
 TEST_CASE("coordinator: without the option there are no schedules") {
-  Job job;
+  RepeatingJob job;
   Coordinator plain({.size = 1, .cache_capacity = 16}, describe_test_rank);
   for (std::uint64_t step = 0; step < 5; ++step) {
     plain.receive(0, said_by(0, {.applied = step, .requests = {allreduce("a")}}), kNow);
-    CHECK_FALSE(Job::locks(plain.respond(kNow)->entries));
+    CHECK_FALSE(RepeatingJob::locks(plain.respond(kNow)->entries));
   }
 }

@@ -5,14 +5,13 @@
 
 #include "core/base/error.h"
 #include "tests/core/negotiation/requests.h"
+#include "tests/core/negotiation/times.h"
 #include "tests/support/catch.h"
 
 using namespace hvd;
 using Catch::Matchers::Contains;
 
 namespace {
-
-const TimePoint kStart{1000s};
 
 // A coordinator, and ranks that have always applied every message that was sent.
 struct Job {

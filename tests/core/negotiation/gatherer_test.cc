@@ -2,14 +2,12 @@
 
 #include "core/base/error.h"
 #include "tests/core/negotiation/requests.h"
+#include "tests/core/negotiation/times.h"
 #include "tests/support/catch.h"
 
 using namespace hvd;
 
 namespace {
-
-const TimePoint kStart{1000s};
-constexpr Duration kPatience = 100ms;
 
 // Rank 2 with a rank 3 on its host, and below it rank 4, which speaks for 4 to 6.
 struct Node {

@@ -35,7 +35,7 @@ struct Scenario {
   int radix = kControlRadix;
 };
 
-constexpr Duration kPatience = 20ms;
+constexpr Duration kTreePatience = 20ms;
 
 constexpr std::uint64_t mix(std::uint64_t value) {
   value = (value ^ (value >> 33)) * 0xff51afd7ed558ccdu;
@@ -56,11 +56,11 @@ class Simulation {
         ranks_(static_cast<std::size_t>(scenario.size)) {
     for (int rank = 1; rank < scenario.size; ++rank) {
       const ControlTree& tree = trees_[static_cast<std::size_t>(rank)];
-      if (!tree.is_leaf()) at(rank).gatherer.emplace(tree.sources(rank), kPatience);
+      if (!tree.is_leaf()) at(rank).gatherer.emplace(tree.sources(rank), kTreePatience);
     }
     for (int rank = 0; rank < scenario.size; ++rank) {
       const ControlTree& tree = trees_[static_cast<std::size_t>(rank)];
-      if (at(rank).gatherer || rank == 0) at(rank).unison.emplace(tree.sources(rank), kPatience);
+      if (at(rank).gatherer || rank == 0) at(rank).unison.emplace(tree.sources(rank), kTreePatience);
     }
   }
 

@@ -39,7 +39,7 @@ struct Rank {
   std::vector<std::uint32_t> pending;
 };
 
-struct Job {
+struct ModelJob {
   std::array<Rank, kRanks> ranks;
   bool break_requested = false;
   std::vector<std::array<char, kRanks>> answers;  // by round
@@ -70,7 +70,7 @@ class Explorer {
   }
 
   void explore() {
-    Job job;
+    ModelJob job;
     for (Rank& rank : job.ranks) rank.lock.propose(1, {{0}, {1}, {2}});
     visit(job);
   }
@@ -80,14 +80,14 @@ class Explorer {
   const std::string& failure() const { return failure_; }
 
  private:
-  void visit(const Job& job) {
+  void visit(const ModelJob& job) {
     if (!failure_.empty() || !seen_.insert(job.text()).second) return;
     bool moved = false;
     for (std::size_t rank = 0; rank < kRanks; ++rank) {
       if (job.ranks[rank].dead) continue;
       for (const auto move :
            {&Explorer::submit, &Explorer::wish, &Explorer::tell, &Explorer::answer, &Explorer::hear}) {
-        Job next = job;
+        ModelJob next = job;
         if (!(this->*move)(next, rank)) continue;
         moved = true;
         visit(next);
@@ -97,7 +97,7 @@ class Explorer {
   }
 
   // The program submits. It goes on by itself: nothing waits for results, the worst case.
-  bool submit(Job& job, std::size_t r) {
+  bool submit(ModelJob& job, std::size_t r) {
     Rank& rank = job.ranks[r];
     const auto& program = programs_[r];
     const bool at_fault = r == kFaulty && rank.submitted == where_;
@@ -122,7 +122,7 @@ class Explorer {
   }
 
   // A rank may lose its patience at any time: with a stage that the others do not come to, or with its own program.
-  bool wish(Job& job, std::size_t r) {
+  bool wish(ModelJob& job, std::size_t r) {
     Rank& rank = job.ranks[r];
     if (!rank.lock.active() || rank.lock.state() == ScheduleLock::State::breaking) return false;
     const bool late = rank.answer == 'a';
@@ -134,12 +134,12 @@ class Explorer {
   }
 
   // News takes its time between hosts.
-  bool tell(Job& job, std::size_t r) {
+  bool tell(ModelJob& job, std::size_t r) {
     if (!job.break_requested || job.ranks[r].told) return false;
     return job.ranks[r].told = true;
   }
 
-  bool answer(Job& job, std::size_t r) {
+  bool answer(ModelJob& job, std::size_t r) {
     Rank& rank = job.ranks[r];
     if (rank.answer != '-') return false;
     const auto step = rank.lock.next(rank.told);
@@ -150,7 +150,7 @@ class Explorer {
     return true;
   }
 
-  bool hear(Job& job, std::size_t r) {
+  bool hear(ModelJob& job, std::size_t r) {
     Rank& rank = job.ranks[r];
     if (rank.answer == '-') return false;
     const auto& round = job.answers[rank.rounds];
@@ -169,13 +169,13 @@ class Explorer {
     return true;
   }
 
-  static void break_up(Job& job, Rank& rank, ScheduleLock::Cause cause) {
+  static void break_up(ModelJob& job, Rank& rank, ScheduleLock::Cause cause) {
     if (!rank.lock.active()) return;
     rank.lock.break_up(cause);
     rank.told = job.break_requested = true;
   }
 
-  void check_end(const Job& job) {
+  void check_end(const ModelJob& job) {
     ++ends_;
     const Rank& first = job.ranks[0];
     const bool death = job.ranks[kFaulty].dead;
@@ -195,7 +195,7 @@ class Explorer {
     }
   }
 
-  void fail(const Job& job, const std::string& what) { failure_ = what + ": " + job.text(); }
+  void fail(const ModelJob& job, const std::string& what) { failure_ = what + ": " + job.text(); }
 
   const Fault fault_;
   const std::size_t where_;

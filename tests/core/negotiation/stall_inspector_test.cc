@@ -1,13 +1,12 @@
 #include "core/negotiation/stall_inspector.h"
 
 #include "tests/core/negotiation/requests.h"
+#include "tests/core/negotiation/times.h"
 #include "tests/support/catch.h"
 
 using namespace hvd;
 
 namespace {
-
-const TimePoint kStart{100s};
 
 WaitingOperation waiting(std::string name, Duration since, std::vector<int> missing) {
   return {std::move(name), Collective::allreduce, kStart + since, std::move(missing)};

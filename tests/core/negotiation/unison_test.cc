@@ -2,14 +2,12 @@
 
 #include "core/base/error.h"
 #include "tests/core/negotiation/requests.h"
+#include "tests/core/negotiation/times.h"
 #include "tests/support/catch.h"
 
 using namespace hvd;
 
 namespace {
-
-constexpr Duration kPatience = 100ms;
-constexpr TimePoint kStart{};
 
 // A host of ranks 0 to 2, and a subtree of ranks 3 to 8.
 Unison three_ranks_and_a_subtree() {

@@ -4,6 +4,7 @@
 
 #include "core/base/error.h"
 #include "core/rendezvous/memory_store.h"
+#include "tests/core/rendezvous/ranks_on.h"
 #include "tests/support/catch.h"
 
 using namespace hvd;
@@ -11,14 +12,6 @@ using namespace hvd;
 namespace {
 
 constexpr std::size_t kBytes = 8192;
-
-std::vector<RankIdentity> ranks_on(const std::string& hosts) {
-  std::vector<RankIdentity> identities;
-  for (const char host : hosts) {
-    identities.push_back({.host_key = std::string(1, host), .hostname = std::string("host-") + host, .pid = 1});
-  }
-  return identities;
-}
 
 struct Ranks {
   explicit Ranks(const std::string& layout) : hosts(layout) {}

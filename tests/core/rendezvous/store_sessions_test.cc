@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/net/frame.h"
+#include "tests/core/rendezvous/expect_closed.h"
 #include "tests/support/captured_stderr.h"
 #include "tests/support/catch.h"
 
@@ -25,7 +26,7 @@ struct SlowSource : StoreSource {
   std::vector<Ticket> forgotten;
 };
 
-struct Served {
+struct SlowlyServed {
   Log log{"test", LogLevel::warning};
   JobKey key = JobKey::random();
   SlowSource source;
@@ -45,7 +46,7 @@ struct Served {
   }
 };
 
-Socket Served::client() {
+Socket SlowlyServed::client() {
   Socket socket;
   std::thread thread(
       [&] { socket = connect_authenticated(sessions->address(), key, Purpose::store, 3, deadline_after(10s)); });
@@ -65,15 +66,10 @@ StoreAnswer receive(Socket& socket) {
   }
 }
 
-void expect_closed(Socket& socket) {
-  Bytes one(1);
-  CHECK_THROWS_AS(socket.receive_all(one, deadline_after(10s), "the store"), PeerLost);
-}
-
 }  // namespace
 
 TEST_CASE("an answer that comes later is sent in the client's next turn") {
-  Served served;
+  SlowlyServed served;
   Socket socket = served.client();
   served.ask(socket, {.id = 7, .operation = StoreOperation::add, .key = "n", .amount = 1});
   served.source.answers[0](StatusCode::ok, "1");
@@ -85,7 +81,7 @@ TEST_CASE("an answer that comes later is sent in the client's next turn") {
 TEST_CASE("who asks on forgets its get, but may not forget its set") {
   const CapturedStderr captured;
   {
-    Served served;
+    SlowlyServed served;
     Socket socket = served.client();
     served.ask(socket, {.id = 1, .operation = StoreOperation::get, .key = "k"});
     served.ask(socket, {.id = 2, .operation = StoreOperation::set, .key = "k"});
@@ -102,7 +98,7 @@ TEST_CASE("who asks on forgets its get, but may not forget its set") {
 TEST_CASE("clients of a lost store lose their connections, without a word for each") {
   const CapturedStderr captured;
   {
-    Served served;
+    SlowlyServed served;
     Socket socket = served.client();
     served.ask(socket, {.id = 1, .operation = StoreOperation::get, .key = "k"});
     served.source.answers[0](StatusCode::peer_lost, "the parent is gone");
@@ -113,7 +109,7 @@ TEST_CASE("clients of a lost store lose their connections, without a word for ea
 }
 
 TEST_CASE("sessions that end forget what they asked") {
-  Served served;
+  SlowlyServed served;
   Socket socket = served.client();
   served.ask(socket, {.id = 1, .operation = StoreOperation::get, .key = "k"});
   served.sessions.reset();
@@ -123,7 +119,7 @@ TEST_CASE("sessions that end forget what they asked") {
 
 TEST_CASE("a stranger that says nothing is dropped in time, by the descriptor alone") {
   const CapturedStderr captured;
-  Served served;
+  SlowlyServed served;
   Socket stranger = Socket::connect(served.sessions->address(), deadline_after(10s));
   REQUIRE(served.turn());
   const TimePoint start = Clock::now();

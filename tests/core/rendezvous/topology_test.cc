@@ -1,21 +1,12 @@
 #include "core/rendezvous/topology.h"
 
 #include "core/base/error.h"
+#include "tests/core/rendezvous/ranks_on.h"
 #include "tests/support/catch.h"
 
 using namespace hvd;
 
 namespace {
-
-// One letter per rank: ranks with the same letter share a host.
-std::vector<RankIdentity> ranks_on(const std::string& hosts) {
-  std::vector<RankIdentity> identities;
-  for (const char host : hosts) {
-    const int pid = 100 + static_cast<int>(identities.size());
-    identities.push_back({.host_key = std::string("key-") + host, .hostname = std::string("host-") + host, .pid = pid});
-  }
-  return identities;
-}
 
 struct Place {
   int local_rank, local_size, cross_rank, cross_size, host;

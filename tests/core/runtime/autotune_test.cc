@@ -31,8 +31,8 @@ class TemporaryFolder {
 };
 
 // Tensors of 8 bytes to 256 KiB, so that buckets and chunks of several sizes mean several things.
-struct Step {
-  explicit Step(Runtime& rank) : runtime(rank) {
+struct MixedStep {
+  explicit MixedStep(Runtime& rank) : runtime(rank) {
     for (std::size_t elements = 2; elements <= 1 << 16; elements *= 2) tensors.emplace_back(elements);
   }
 
@@ -87,7 +87,7 @@ TEST_CASE("autotuning changes all ranks at one point, ends within 200 steps, and
   const std::string log = folder.file("log.csv");
   std::barrier<> together(layout.size());
   REQUIRE_NOTHROW(run_ranks({layout, {{"HVD_AUTOTUNE", "1"}, {"HVD_AUTOTUNE_LOG", log}}}, [&](Runtime& runtime) {
-    Step step(runtime);
+    MixedStep step(runtime);
     for (int i = 0; i < 200; ++i) step.take();
     together.arrive_and_wait();
     require(lines_of(log).size() > 10, "few samples");
@@ -119,7 +119,7 @@ TEST_CASE("what is set by hand is not tuned, and a log that cannot be written en
   const RunOptions options{Layout{std::vector<int>{2}}, environment};
   std::barrier<> together(2);
   REQUIRE_NOTHROW(run_ranks(options, [&](Runtime& runtime) {
-    Step step(runtime);
+    MixedStep step(runtime);
     for (int i = 0; i < 60; ++i) step.take();
     together.arrive_and_wait();
     require(becomes_locked(runtime), "the schedule is not locked");

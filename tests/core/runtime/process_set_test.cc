@@ -11,7 +11,7 @@ namespace hvd::testing {
 
 namespace {
 
-const std::vector<Layout> kLayouts = {{{4}}, {{2, 2}}, {{1, 3}}, {{4}, false}};
+const std::vector<Layout> kLayoutsOfFour = {{{4}}, {{2, 2}}, {{1, 3}}, {{4}, false}};
 
 float sum_in(Runtime& runtime, std::int32_t set, float own, const std::string& name = "") {
   Call call{.process_set = set, .name = name};
@@ -38,7 +38,7 @@ void require_refused(const std::function<void()>& body, StatusCode code, const s
 }  // namespace
 
 TEST_CASE("a process set reduces over its members") {
-  const Layout layout = GENERATE(from_range(kLayouts));
+  const Layout layout = GENERATE(from_range(kLayoutsOfFour));
   INFO(layout.name());
   REQUIRE_NOTHROW(run_ranks({layout, {}}, [](Runtime& runtime) {
     const int rank = runtime.topology().rank;
@@ -59,7 +59,7 @@ TEST_CASE("a process set reduces over its members") {
 }
 
 TEST_CASE("in a process set ranks are called by their numbers in the job") {
-  const Layout layout = GENERATE(from_range(kLayouts));
+  const Layout layout = GENERATE(from_range(kLayoutsOfFour));
   INFO(layout.name());
   REQUIRE_NOTHROW(run_ranks({layout, {}}, [](Runtime& runtime) {
     const std::int32_t set = runtime.add_process_set({1, 2, 3});
@@ -120,7 +120,7 @@ TEST_CASE("ranks that ask for different sets all hear it, and go on") {
 }
 
 TEST_CASE("numbers of removed sets are given out again, and mean the new set") {
-  const Layout layout = GENERATE(from_range(kLayouts));
+  const Layout layout = GENERATE(from_range(kLayoutsOfFour));
   INFO(layout.name());
   REQUIRE_NOTHROW(run_ranks({layout, {}}, [](Runtime& runtime) {
     for (int i = 0; i < 5; ++i) {
@@ -153,7 +153,7 @@ TEST_CASE("a set in which operations are under way is not removed") {
 }
 
 TEST_CASE("a set that waits for a rank holds nobody up, not even in another set of the same ranks' threads") {
-  const Layout layout = GENERATE(from_range(kLayouts));
+  const Layout layout = GENERATE(from_range(kLayoutsOfFour));
   INFO(layout.name());
   std::barrier<> others_done(4);
   REQUIRE_NOTHROW(run_ranks({layout, {}}, [&](Runtime& runtime) {

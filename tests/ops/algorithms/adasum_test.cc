@@ -15,7 +15,7 @@ using namespace hvd::testing;
 
 namespace {
 
-constexpr int kRankCounts[] = {1, 2, 3, 4, 5, 7, 8, 13};
+constexpr int kAdasumRankCounts[] = {1, 2, 3, 4, 5, 7, 8, 13};
 constexpr DType kFloats[] = {DType::float16, DType::bfloat16, DType::float32, DType::float64};
 
 // Where ranks, as threads, leave what the others may read.
@@ -141,7 +141,7 @@ void check(const Outcome& outcome, DType dtype, std::size_t piece, std::size_t c
 
 TEST_CASE("adasum of any number of vectors equals a plain loop") {
   const std::vector<std::size_t> sizes{0, 1, 3, 1000};
-  for (const int ranks : kRankCounts) {
+  for (const int ranks : kAdasumRankCounts) {
     for (const DType dtype : kFloats) {
       CAPTURE(ranks, dtype_name(dtype));
       const Outcome fused = run(ranks, dtype, sizes);
@@ -178,7 +178,7 @@ TEST_CASE("adasum takes zeros from a joined rank, and gives it nothing") {
 TEST_CASE("adasum moves the tensors twice, in their own type, and dot products once a level") {
   const std::vector<std::size_t> sizes{1000, 1, 30};
   constexpr std::int64_t kElements = 1031;
-  for (const int ranks : kRankCounts) {
+  for (const int ranks : kAdasumRankCounts) {
     for (const DType dtype : {DType::float16, DType::float64}) {
       CAPTURE(ranks, dtype_name(dtype));
       int levels = 0;

@@ -12,6 +12,7 @@
 #include "ops/algorithms/ring_allreduce.h"
 #include "ops/algorithms/ring_pass.h"
 #include "ops/algorithms/ring_reducescatter.h"
+#include "tests/ops/algorithms/require.h"
 #include "tests/support/catch.h"
 #include "tests/support/transport_ranks.h"
 
@@ -87,10 +88,6 @@ SlicedReduction sum_of(std::vector<float>& values, Transport& transport, const s
           .slice_bounds = bounds,
           .tag = {},
           .deadline = deadline_after(20s)};
-}
-
-void require(bool condition, const char* what) {
-  if (!condition) throw Internal(what);
 }
 
 }  // namespace

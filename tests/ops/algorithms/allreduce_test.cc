@@ -20,7 +20,6 @@ namespace {
 
 constexpr AllreduceAlgorithm kCanonical[] = {AllreduceAlgorithm::ring, AllreduceAlgorithm::direct,
                                              AllreduceAlgorithm::bruck, AllreduceAlgorithm::one_shot};
-constexpr ReduceOp kReductions[] = {ReduceOp::sum, ReduceOp::product, ReduceOp::min, ReduceOp::max};
 
 struct Bucket {
   Reduction reduction;

@@ -10,6 +10,7 @@
 #include "core/base/error.h"
 #include "ops/algorithms/allreduce.h"
 #include "ops/algorithms/ring_reducescatter.h"
+#include "tests/ops/algorithms/require.h"
 #include "tests/support/catch.h"
 #include "tests/support/transport_ranks.h"
 
@@ -23,10 +24,6 @@ using Bounds = std::vector<std::int64_t>;
 AllreduceAlgorithm any_algorithm() {
   return GENERATE(AllreduceAlgorithm::one_shot, AllreduceAlgorithm::bruck, AllreduceAlgorithm::direct,
                   AllreduceAlgorithm::halving_doubling, AllreduceAlgorithm::ring);
-}
-
-void require(bool condition, const char* what) {
-  if (!condition) throw Internal(what);
 }
 
 // One rank's memory and what it was told.

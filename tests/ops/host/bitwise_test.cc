@@ -16,11 +16,11 @@ using namespace hvd::testing;
 namespace {
 
 // Sizes for every form of an allreduce.
-const std::vector<std::int64_t> kSizes{1, 3, 28, 29, 700, 4096, 5003, 40'000, 70'001};
+const std::vector<std::int64_t> kBitwiseSizes{1, 3, 28, 29, 700, 4096, 5003, 40'000, 70'001};
 
 // One division of the tensors into buckets, the same on all ranks.
 std::vector<std::vector<std::size_t>> random_buckets(std::minstd_rand& random) {
-  std::vector<std::size_t> order(kSizes.size());
+  std::vector<std::size_t> order(kBitwiseSizes.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::shuffle(order.begin(), order.end(), random);
   std::vector<std::vector<std::size_t>> buckets(1);
@@ -39,15 +39,15 @@ void reduce_in_buckets(HostRank& self, DType dtype, unsigned seed) {
     const bool in_arena = random() % 2 == 0;
     std::vector<Piece> pieces;
     for (const std::size_t t : bucket) {
-      const Buffer values = tensor(dtype, kSizes[t], self.rank, t);
+      const Buffer values = tensor(dtype, kBitwiseSizes[t], self.rank, t);
       void* memory = in_arena ? self.arena->allocate(values.size()) : elsewhere.emplace_back(values.size()).data();
       write_bytes(memory, values);
-      pieces.push_back({memory, memory, kSizes[t]});
+      pieces.push_back({memory, memory, kBitwiseSizes[t]});
     }
     self.group->allreduce(pieces, reduction);
     for (std::size_t i = 0; i < bucket.size(); ++i) {
-      const Buffer expected = reduced(reduction, kSizes[bucket[i]], self.size, bucket[i]);
-      require(has_bytes(pieces[i].output, expected), std::to_string(kSizes[bucket[i]]) + " elements of " +
+      const Buffer expected = reduced(reduction, kBitwiseSizes[bucket[i]], self.size, bucket[i]);
+      require(has_bytes(pieces[i].output, expected), std::to_string(kBitwiseSizes[bucket[i]]) + " elements of " +
                                                          dtype_name(dtype) + ", seed " + std::to_string(seed));
       if (in_arena) self.arena->free(pieces[i].output);
     }

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "core/base/error.h"
+#include "tests/ops/algorithms/element_values.h"
 #include "tests/ops/host/host_ranks.h"
 #include "tests/support/catch.h"
 
@@ -17,9 +18,6 @@ using Counts = std::vector<std::int64_t>;
 
 constexpr int kRankCounts[] = {1, 2, 3, 4, 5, 8};
 const Counts kSizes{0, 1, 3, 1000, 5003};  // the last spans chunks for every type
-constexpr DType kAllTypes[] = {DType::uint8,   DType::int8,     DType::int16,   DType::int32,   DType::int64,
-                               DType::float16, DType::bfloat16, DType::float32, DType::float64, DType::boolean};
-constexpr ReduceOp kReductions[] = {ReduceOp::sum, ReduceOp::min, ReduceOp::max, ReduceOp::product};
 
 // One rank with a backend; makes calls and compares.
 struct Side {

@@ -19,8 +19,8 @@ namespace {
 
 const std::vector<int> kLayouts[] = {{2, 2}, {1, 3}, {2, 1, 3}, {3, 1}};
 
-struct Side {
-  explicit Side(HostRank& host_rank, ChooseAllreduce choose_allreduce = AllreduceChoice({kTenGigabit}))
+struct TwoLevelSide {
+  explicit TwoLevelSide(HostRank& host_rank, ChooseAllreduce choose_allreduce = AllreduceChoice({kTenGigabit}))
       : self(host_rank),
         words(std::make_shared<TwoLevelWords>(self.group, self.transport, self.topology, 20s)),
         backend(self.group, self.transport, self.topology, words, 20s, std::move(choose_allreduce)) {
@@ -66,7 +66,8 @@ std::vector<double> small_values(const Reduction& reduction, int rank, std::size
 }
 
 // Ranks [0, ranks) take part; the last of all may have joined.
-void check_small(Side& side, const Reduction& reduction, const std::vector<std::int64_t>& sizes, bool last_joined) {
+void check_small(TwoLevelSide& side, const Reduction& reduction, const std::vector<std::int64_t>& sizes,
+                 bool last_joined) {
   const int ranks = side.self.size - (last_joined ? 1 : 0);
   std::vector<Buffer> tensors;
   std::vector<Buffer*> pointers;
@@ -132,7 +133,7 @@ std::vector<Buffer> definition(const Bucket& bucket, const std::vector<int>& ran
 void check_definition(const HostRun& run, AllreduceAlgorithm algorithm, const Bucket& bucket) {
   const auto expected = definition(bucket, run.ranks_by_host);
   on_host_ranks(run, [&](HostRank& self) {
-    Side side(self, [algorithm](const AllreduceSize&) { return algorithm; });
+    TwoLevelSide side(self, [algorithm](const AllreduceSize&) { return algorithm; });
     for (const bool in_place : {true, false}) {
       std::vector<Buffer> inputs, outputs;
       std::vector<Piece> pieces;
@@ -177,7 +178,7 @@ TEST_CASE("two levels, overlapped: the same over many portions") {
 TEST_CASE("two levels: every type and operation") {
   const auto layout = GENERATE(from_range(std::begin(kLayouts), std::end(kLayouts)));
   on_host_ranks({.ranks_by_host = layout}, [](HostRank& self) {
-    Side side(self);
+    TwoLevelSide side(self);
     for (const DType dtype : kAllTypes) {
       for (const ReduceOp op : kReductions) {
         if (!reduction_exists(dtype, op)) continue;
@@ -197,7 +198,7 @@ TEST_CASE("two levels: the same bits on every rank, fused or alone") {
       std::mutex mutex;
       std::vector<Buffer> results;
       on_host_ranks({.ranks_by_host = layout}, [&](HostRank& self) {
-        Side side(self);
+        TwoLevelSide side(self);
         const Reduction reduction{.dtype = dtype, .postscale = 1.0 / self.size};
         Buffer large = tensor(dtype, 4001, self.rank, 0), small = tensor(dtype, 13, self.rank, 1);
         Buffer alone = large;
@@ -215,14 +216,14 @@ TEST_CASE("two levels: the same bits on every rank, fused or alone") {
 TEST_CASE("two levels: not where one level is enough") {
   for (const auto& layout : {std::vector<int>{3}, std::vector<int>{1, 1}}) {
     on_host_ranks({.ranks_by_host = layout}, [](HostRank& self) {
-      Side side(self);
+      TwoLevelSide side(self);
       CollectiveCall call;
       call.set = &side.set;
       require(side.backend.score(call) == 0, "one host, or one rank on each");
     });
   }
   on_host_ranks({.ranks_by_host = {2, 1}}, [](HostRank& self) {
-    Side side(self);
+    TwoLevelSide side(self);
     CollectiveCall call;
     call.set = &side.set;
     require(side.backend.score(call) == 50, "two levels");
@@ -242,7 +243,7 @@ TEST_CASE("two levels: what one rank declines is done by nobody, whichever backe
   const auto layout = GENERATE(values({std::vector<int>{2, 2}, std::vector<int>{2, 1, 3}}));
   CAPTURE(layout);
   on_host_ranks({.ranks_by_host = layout}, [](HostRank& self) {
-    Side side(self);
+    TwoLevelSide side(self);
     TransportBackend tcp("tcp", self.transport, 20s, AllreduceChoice({kTenGigabit}), InstructionSet::automatic,
                          side.words);
     std::uint64_t sequence = 1;

@@ -11,7 +11,6 @@ namespace hvd::testing {
 
 namespace {
 
-constexpr int kInvalidUsage = 5;
 constexpr int kProduct = 1, kMax = 2, kMin = 3, kAverage = 4;
 
 double rounded(DType dtype, double value) {

@@ -16,6 +16,8 @@
 
 namespace hvd::testing {
 
+constexpr int kInvalidUsage = 5;  // NCCL's number
+
 enum class FakeKind { allreduce, reduce, reducescatter, broadcast, allgather, send, receive };
 
 struct FakeOperation {

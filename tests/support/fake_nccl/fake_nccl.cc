@@ -24,7 +24,7 @@ using hvd::nccl::Config;
 using hvd::nccl::Type;
 using hvd::nccl::UniqueId;
 
-constexpr int kUnhandledCudaError = 1, kInvalidArgument = 4, kInvalidUsage = 5, kInProgress = 7;
+constexpr int kUnhandledCudaError = 1, kInvalidArgument = 4, kInProgress = 7;
 constexpr int kFirstScaledSum = 5;
 
 struct State {

@@ -1,0 +1,13 @@
+// Times of tests that hold the clock themselves.
+#pragma once
+
+#include "core/base/clock.h"
+
+namespace hvd {
+
+inline constexpr TimePoint kStart{1000s};
+
+// How long messages are held back for others to join them.
+inline constexpr Duration kPatience = 100ms;
+
+}  // namespace hvd

@@ -1,0 +1,187 @@
+#!/usr/bin/env python3
+"""Which steps the tests consist of, and in which gear each runs. tests/run.sh starts it once all is set up.
+
+docs/testing.md says which test belongs where, and what it may cost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import summary
+from steps import Step, run
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "build" / "test-results"
+CPUS = len(os.sched_getaffinity(0))
+PYTEST = ["python", "-m", "pytest", "-v", "-p", "no:cacheprovider", "--junitxml", "{junit}"]
+SANITIZERS = {
+    "ASAN_OPTIONS": "detect_leaks=1",
+    "UBSAN_OPTIONS": "print_stacktrace=1",
+    "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1",
+}
+# Searches through millions of states on one thread: nothing in them is about memory or threads.
+SEARCHES = "^core_negotiation: ?(schedule lock: every interleaving|However messages)|^ops_choice: ?the model"
+FUZZED = ("coordinator_message", "frame", "store", "subtree_message")
+OTHER_TENSORFLOWS = ("2.13.1", "2.18.1")
+BENCHMARKS = ("collectives", "control_plane", "reduction")
+
+
+def build(preset: str, title: str) -> Step:
+    # -k 0: all that does not compile is said at once.
+    script = f"cmake --preset {preset} && cmake --build --preset {preset} -- -k 0"
+    ninja_log = ROOT / "build" / preset / ".ninja_log"
+    return Step(f"build-{preset}", "build", title, ["sh", "-c", script], busy=True, ninja_log=ninja_log)
+
+
+def unit_tests(
+    preset: str, title: str, only: str | None = None, without: str | None = None, prefix: list[str] | None = None
+) -> Step:
+    command = [*(prefix or []), "ctest", "--test-dir", f"build/{preset}", "-j", str(CPUS + 1), "--output-on-failure"]
+    command += ["--no-tests=error", "--output-junit", "{junit}"]
+    command += [*(["-R", only] if only else []), *(["-E", without] if without else [])]
+    return Step(f"cpp-{preset}", "tests", title, command, [f"build-{preset}"], environment=SANITIZERS)
+
+
+def python_tests(name: str, title: str, marker: str, workers: int, only: str | None = None, **options) -> Step:
+    parallel = ["-n", str(workers), "--dist", "loadgroup"]
+    command = [*PYTEST, *parallel, "-m", marker, *(["-k", only] if only else []), "tests"]
+    return Step(name, "tests", title, command, ["build-release"], **options)
+
+
+def check(name: str, title: str, command: list[str], needs: list[str], **options) -> Step:
+    return Step(name, "check", title, command, needs, **options)
+
+
+def without_randomised_addresses() -> list[str]:
+    """ThreadSanitizer does not start where addresses are very random; some containers do not let us ask for less."""
+    allowed = subprocess.run(["setarch", "-R", "true"], capture_output=True).returncode == 0
+    return ["setarch", "-R"] if allowed else []
+
+
+def fuzzer(name: str, seconds: int) -> Step:
+    """From the kept corpus; what a run finds on its way stays in the build folder."""
+    found, kept = ROOT / "build/asan/corpus" / name, ROOT / "tests/fuzz/corpus" / name
+    found.mkdir(parents=True, exist_ok=True)
+    command = [f"build/asan/tests/fuzz/fuzz_{name}", f"-max_total_time={seconds}", "-timeout=10", "-rss_limit_mb=2048"]
+    command += [str(found), *([str(kept)] if kept.is_dir() else [])]
+    return check(f"fuzz-{name}", f"fuzzing {name}", command, ["build-asan"], environment=SANITIZERS)
+
+
+CPP_EXAMPLE = """cmake -S examples/cpp -B build/example -DCMAKE_PREFIX_PATH=$PWD/.venv && cmake --build build/example &&
+    hvdrun -np 16 build/example/allreduce"""
+# All C++ tests with a tag; those with [.long] are hidden, and ctest does not know them.
+TAGGED_CPP = """failed=0; for test in $(find build/release/tests -type f -executable -name 'test_*' | sort); do
+    "$test" "$1" $("$test" --help | grep -o -m 1 -e --allow-running-no-tests) || failed=1; done; exit $failed"""
+EXACT = {"TEST_EXACT_TIMES": "1"}
+
+
+def quick_steps() -> list[Step]:
+    return [
+        build("release", "building (release)"),
+        unit_tests("release", "C++ unit tests", only="^(core|ops|launcher|cpp|simulation|bindings_c)"),
+        python_tests("python", "Python tests without a framework", "quick and not long", CPUS),
+        check("lint", "lint of changed files", [".ci/check", "--changed"], ["build-release"]),
+    ]
+
+
+def default_steps(fuzzing_s: int = 5) -> list[Step]:
+    return [
+        build("release", "building (release)"),
+        python_tests("python", "Python tests", "not long", CPUS + 1),
+        build("asan", "building (AddressSanitizer, UndefinedBehaviorSanitizer, fuzzers)"),
+        build("tsan", "building (ThreadSanitizer)"),
+        check("lint", "formatting, lint, directions of includes", [".ci/check"], ["build-release"], busy=True),
+        unit_tests("release", "C++ tests"),
+        unit_tests("asan", "C++ tests (AddressSanitizer, UndefinedBehaviorSanitizer)", without=SEARCHES),
+        unit_tests("tsan", "C++ tests (ThreadSanitizer)", without=SEARCHES, prefix=without_randomised_addresses()),
+        check("example", "C++ example, 16 ranks", ["sh", "-c", CPP_EXAMPLE], []),
+        check("library", "what the library needs and exports", [".ci/check_library.sh", ".venv"], []),
+        check(
+            "processors",
+            "reductions on other processors, emulated",
+            [".ci/check_processors.sh", "build/release"],
+            ["build-release"],
+            busy=True,
+        ),
+        *[fuzzer(name, fuzzing_s) for name in FUZZED],
+    ]
+
+
+def long_steps() -> list[Step]:
+    needs = ["build-release"]
+    return [
+        check(
+            "cpp-long",
+            "long C++ tests",
+            ["sh", "-c", TAGGED_CPP, "sh", "[.long]"],
+            needs,
+            environment=EXACT,
+            alone=True,
+        ),
+        check(
+            "cpp-timed",
+            "timed C++ tests",
+            ["sh", "-c", TAGGED_CPP, "sh", "[timed]"],
+            needs,
+            environment=EXACT,
+            alone=True,
+        ),
+        python_tests("python-timed", "timed Python tests", "timed and not long", 0, environment=EXACT, alone=True),
+        python_tests("python-long", "long Python tests", "long", 0, environment=EXACT, alone=True),
+        *[
+            Step(
+                f"tensorflow-{version}",
+                "tests",
+                f"TensorFlow {version}",
+                ["tests/other_tensorflow.sh", version, "--junitxml", "{junit}"],
+                needs,
+            )
+            for version in OTHER_TENSORFLOWS
+        ],
+        *[
+            check(f"bench-{name}", f"benchmark {name}", [f"build/release/tests/bench/bench_{name}"], needs, alone=True)
+            for name in BENCHMARKS
+        ],
+    ]
+
+
+def only_steps(pattern: str) -> list[Step]:
+    """What of the C++ and the Python tests has the pattern in its name. Either may have none."""
+    cpp = unit_tests("release", f"C++ tests that match {pattern}", only=pattern)
+    cpp.command.remove("--no-tests=error")
+    python = python_tests("python", f"Python tests that match {pattern}", "not long", CPUS, only=pattern)
+    # pytest ends with 5 where it has found no test.
+    python.command = ["sh", "-c", '"$@"; code=$?; [ $code -eq 5 ] || exit $code', "sh", *python.command]
+    return [build("release", "building (release)"), cpp, python]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="tests/run.sh", description="Runs the tests; docs/testing.md says more.")
+    gear = parser.add_mutually_exclusive_group()
+    gear.add_argument("--quick", action="store_true", help="unit tests, Python without frameworks, lint of changes")
+    gear.add_argument("--all", action="store_true", help="adds soaks, benchmarks, other versions of frameworks")
+    gear.add_argument("--only", metavar="PATTERN", help="the release build's tests whose names match")
+    arguments = parser.parse_args()
+    if arguments.only:
+        steps = only_steps(arguments.only)
+    elif arguments.quick:
+        steps = quick_steps()
+    else:
+        steps = default_steps(60 if arguments.all else 5) + (long_steps() if arguments.all else [])
+
+    shutil.rmtree(RESULTS, ignore_errors=True)
+    RESULTS.mkdir(parents=True)
+    for step in steps:
+        step.command = [word.replace("{junit}", str(RESULTS / f"{step.name}.xml")) for word in step.command]
+    run(steps, RESULTS)
+    return summary.report(RESULTS)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
