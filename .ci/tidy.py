@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""clang-tidy over the library's and the launcher's sources, as many at a time as there are CPUs.
+"""clang-tidy over those of the given sources that belong to the library or the launcher, on all CPUs.
 
-Usage: tidy.py BUILD [--changed BASE]    BUILD holds compile_commands.json. Files that are compiled together (CMake's
-unity builds) are looked at together. What passed is not looked at again until it, a header of ours in it, its
-options or the settings change: it is remembered in ~/.cache/hvd-tidy, or where HVD_TIDY_CACHE says, for all clones.
---changed looks only at what holds a source that differs from that commit.
+Usage: tidy.py BUILD SOURCE...    BUILD holds compile_commands.json. Files that are compiled together (CMake's unity
+builds) are looked at together. What passed is not looked at again until it, a header of ours in it, its options or the
+settings change: it is remembered in ~/.cache/hvd-tidy for all clones.
 """
 
 import concurrent.futures
@@ -20,10 +19,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDERS = ("core/", "ops/", "bindings/", "launcher/", "simulation/")
 GCC_ONLY = {"-fno-gnu-unique", "-Wno-restrict", "-Wno-maybe-uninitialized", "-Wno-subobject-linkage"}
-CACHE = pathlib.Path(
-    os.environ.get("HVD_TIDY_CACHE")
-    or pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache", "hvd-tidy")
-)
+CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache", "hvd-tidy")
 INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]', re.MULTILINE)
 
 
@@ -65,11 +61,6 @@ def stamp_of(entry, surroundings):
     return CACHE / total.hexdigest()
 
 
-def changed_since(base):
-    command = ["git", "-C", ROOT, "diff", "--name-only", base]
-    return {ROOT / name for name in subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()}
-
-
 def main():
     build = pathlib.Path(sys.argv[1]).resolve()
     settings = build / "tidy"
@@ -79,12 +70,8 @@ def main():
     for entry in entries:
         entry["command"] = " ".join(word for word in entry["command"].split(" ") if word not in GCC_ONLY)
     (settings / "compile_commands.json").write_text(json.dumps(entries))
-    entries = [
-        e for e in entries if all(relative(path).startswith(FOLDERS) for path in sources_of(pathlib.Path(e["file"])))
-    ]
-    if sys.argv[2:3] == ["--changed"]:
-        changed = changed_since(sys.argv[3])
-        entries = [entry for entry in entries if changed & set(sources_of(pathlib.Path(entry["file"])))]
+    wanted = {pathlib.Path(source).resolve() for source in sys.argv[2:] if source.startswith(FOLDERS)}
+    entries = [entry for entry in entries if wanted & set(sources_of(pathlib.Path(entry["file"])))]
     version = subprocess.run(["clang-tidy-16", "--version"], capture_output=True, check=True).stdout
     surroundings = version + (ROOT / ".clang-tidy").read_bytes()
 

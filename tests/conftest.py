@@ -10,6 +10,7 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent / "support"))  # for what test files import
 
+BEGAN = pytest.StashKey[float]()
 NETLAB = pathlib.Path(__file__).parent / "support/netlab.sh"
 
 # Whoever starts a command in the background of a shell script has it ignore Ctrl-C, and so would every program that a
@@ -26,6 +27,25 @@ def pytest_collection_modifyitems(items):
         grouped = any(item.get_closest_marker(name) for name in ("xdist_group", "ranks"))
         if not grouped and any(fixture.scope == "module" for fixture in fixtures):
             item.add_marker(pytest.mark.xdist_group(name=item.nodeid.partition("::")[0]))
+
+
+def cpu_s() -> float:
+    """CPU time of this process and of all programs that it has started and awaited."""
+    used = os.times()
+    return used.user + used.system + used.children_user + used.children_system
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    """Has each test's CPU time stand in the JUnit file, for the table at the end of a run (summary.py)."""
+    item.stash[BEGAN] = cpu_s()
+    return (yield)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_makereport(item, call):
+    if call.when == "teardown":
+        item.user_properties.append(("cpu_s", round(cpu_s() - item.stash[BEGAN], 2)))
 
 
 @pytest.fixture(scope="session")

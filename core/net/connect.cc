@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "core/base/clock.h"
 #include "core/base/error.h"
 #include "core/net/endpoint.h"
 
@@ -16,8 +17,7 @@ constexpr Duration kLongestPause = std::chrono::milliseconds(200);
 
 // While nobody listens there is no event to wait for; only asking again tells.
 void pause_until(TimePoint when) {
-  const auto remaining = std::chrono::ceil<std::chrono::milliseconds>(when - Clock::now());
-  if (remaining.count() > 0) poll(nullptr, 0, static_cast<int>(remaining.count()));
+  poll(nullptr, 0, poll_timeout(when));
 }
 
 // A TCP connection to a free port of the own host can meet itself (simultaneous open): nobody else is there then.

@@ -115,7 +115,7 @@ def await_descriptors(job, expected):
 @pytest.mark.long
 @pytest.mark.parametrize(
     "streams, slower",
-    [pytest.param(450, 2, id="450"), pytest.param(10_000, 1.05, id="10000", marks=pytest.mark.long)],
+    [pytest.param(450, 2, id="450"), pytest.param(10_000, 1.05, id="10000")],
 )
 def test_a_job_over_hosts_does_not_notice_strangers(start, hosts, certificate, tmp_path, streams, slower):
     enough, times = tmp_path / "enough", tmp_path / "times"

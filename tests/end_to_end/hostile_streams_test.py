@@ -66,7 +66,7 @@ def check_end(job, stranger):
 @pytest.mark.long
 @pytest.mark.parametrize(
     "streams, slower, cpu_us",
-    [pytest.param(450, 2, 1000, id="450"), pytest.param(10_000, 1.05, 500, id="10000", marks=pytest.mark.long)],
+    [pytest.param(450, 2, 1000, id="450"), pytest.param(10_000, 1.05, 500, id="10000")],
 )
 def test_a_running_job_does_not_notice_strangers(start, tmp_path, streams, slower, cpu_us):
     enough, times = tmp_path / "enough", tmp_path / "times"

@@ -24,7 +24,7 @@ for _ in range(2):
 """
 
 
-def run(*command, limit_s=720, **variables):
+def run(*command, limit_s=360, **variables):
     variables = {"OMP_NUM_THREADS": "1", **variables}
     done = subprocess.run(
         [*map(str, command)],
@@ -137,7 +137,7 @@ def srun(tmp_path_factory):
     subprocess.run([SLURM, "start", state], check=True, timeout=300)
 
     def run_step(*arguments, **variables):
-        return run("srun", "--overcommit", *arguments, SLURM_CONF=str(state / "slurm.conf"), **variables)
+        return run("srun", "--overcommit", "--immediate=60", *arguments, SLURM_CONF=str(state / "slurm.conf"), **variables)
 
     yield run_step
     subprocess.run([SLURM, "stop", state], check=True, timeout=300)

@@ -11,6 +11,7 @@
 #include "core/base/error.h"
 #include "tests/support/catch.h"
 #include "tests/support/fork_ranks.h"
+#include "tests/support/patience.h"
 #include "tests/support/run_ranks.h"
 
 namespace hvd::testing {
@@ -61,14 +62,14 @@ int survive(Runtime& runtime, Stage& stage, std::int64_t elements, Loop loop, co
     const Status status = take_turn(runtime, call, loop, i);
     if (i == 0) stage.looping.fetch_add(1);
     if (status.ok()) continue;
-    const std::int64_t took = now_us() - stage.killed_at_us.load();
+    const Duration took = std::chrono::microseconds(now_us() - stage.killed_at_us.load());
     const bool named =
         status.message().find(victim) != std::string::npos && status.message().find("test-host") != std::string::npos;
     if (status.code() != StatusCode::peer_lost || !named) {
       std::fprintf(stderr, "unexpected: %s\n", status.message().c_str());
       return kWrongError;
     }
-    if (took > 1'000'000) return kHeardLate;
+    if (took > at_most(1s)) return kHeardLate;
     return outcome(runtime, call) == status ? kHeardInTime : kLaterCallPassed;
   }
   return kNoError;
@@ -113,24 +114,24 @@ void kill_many(const Spread& spread, Loop loop, int times) {
 
 }  // namespace
 
-TEST_CASE("SIGKILL in an allreduce loop over shared memory is heard by name in under a second") {
+TEST_CASE("SIGKILL in an allreduce loop over shared memory is heard by name in under a second", "[timed]") {
   kill_many({}, GENERATE(Loop::alike, Loop::changing, Loop::synchronous), 10);
 }
 
-TEST_CASE("SIGKILL in an allreduce loop over TCP is heard by name in under a second") {
+TEST_CASE("SIGKILL in an allreduce loop over TCP is heard by name in under a second", "[timed]") {
   kill_many({.shared_memory = false}, GENERATE(Loop::alike, Loop::changing, Loop::synchronous), 6);
 }
 
-TEST_CASE("SIGKILL in an allreduce loop of several hosts is heard by name in under a second") {
+TEST_CASE("SIGKILL in an allreduce loop of several hosts is heard by name in under a second", "[timed]") {
   kill_many({.ranks_per_host = GENERATE(1, 2)}, GENERATE(Loop::alike, Loop::changing, Loop::synchronous), 6);
 }
 
-TEST_CASE("SIGKILL of a rank between others in the control tree is heard by name on both sides of it") {
+TEST_CASE("SIGKILL of a rank between others in the control tree is heard by name on both sides of it", "[timed]") {
   // 20 hosts: rank 1 has a child.
   kill_one({.ranks_per_host = 1, .ranks = 20}, 2, Loop::alike, 1, std::chrono::milliseconds(5));
 }
 
-TEST_CASE("SIGKILL of a rank of a process set is heard by a rank outside of it") {
+TEST_CASE("SIGKILL of a rank of a process set is heard by a rank outside of it", "[timed]") {
   constexpr int kVictim = 3, kOutside = 1;
   for (int trial = 0; trial < 6; ++trial) {
     auto* stage = new (mmap(nullptr, sizeof(Stage), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) Stage{};
@@ -143,7 +144,8 @@ TEST_CASE("SIGKILL of a rank of a process set is heard by a rank outside of it")
       if (rank == kVictim) pause();
       const Status status = outcome(*runtime, waits);
       if (status.message().find("rank 3") == std::string::npos) return static_cast<int>(kWrongError);
-      return static_cast<int>(now_us() - stage->killed_at_us.load() > 1'000'000 ? kHeardLate : kHeardInTime);
+      const Duration took = std::chrono::microseconds(now_us() - stage->killed_at_us.load());
+      return static_cast<int>(took > at_most(1s) ? kHeardLate : kHeardInTime);
     };
     ForkedRanks ranks(kUsualRanks, {}, body, 2);
     const Deadline patience = deadline_after(std::chrono::seconds(30));

@@ -13,6 +13,8 @@ frameworks share the job, and a rank imports those that its tests need.
 
 from __future__ import annotations
 
+import contextlib
+import faulthandler
 import json
 import os
 import sys
@@ -27,6 +29,7 @@ from launching import run_job
 
 DEFAULT_RANKS = (1, 2, 4)
 JOB_LIMIT_S = 1800
+TEST_LIMIT_S = 240  # of one test in a job; what TensorFlow traces takes a minute on a busy machine
 RUNS = pytest.StashKey[dict]()
 
 reports_dir = os.environ.get("TEST_REPORTS")  # set within a job: this process is one of its ranks
@@ -91,10 +94,11 @@ def run_on_ranks(ranks: int, selected: list[str], root: Path, tmp: Path) -> tupl
         "OMP_NUM_THREADS": "1",
         "TF_CPP_MIN_LOG_LEVEL": "2",
     }
-    pytest_options = ["-q", "-p", "no:cacheprovider", "-o", "faulthandler_timeout=120"]
+    pytest_options = ["-q", "-p", "no:cacheprovider", "-p", "no:faulthandler"]
     job = run_job(ranks, ["-m", "pytest", *pytest_options, *files], environment, limit_s=JOB_LIMIT_S, cwd=root)
     outcomes = [read_outcomes(tmp / f"rank{rank}") for rank in range(ranks)]
-    return outcomes, f"the job ended with {job.returncode} before; the last it wrote:\n{job.output[-4000:]}"
+    hung = "".join(path.read_text() for path in sorted(tmp.glob("hung*")))
+    return outcomes, f"the job ended with {job.returncode} before; the last it wrote:\n{job.output[-4000:]}\n{hung}"
 
 
 def read_outcomes(path: Path) -> dict[str, tuple[str, str]]:
@@ -141,6 +145,15 @@ def rank_here() -> int:
     return _native.launch()[1]
 
 
+@contextlib.contextmanager
+def ended_if_it_hangs():
+    """Ends this rank, and with it the job, after writing down where each thread is."""
+    with open(Path(reports_dir) / f"hung{rank_here()}", "w") as file:
+        faulthandler.dump_traceback_later(TEST_LIMIT_S, exit=True, file=file)
+        yield
+        faulthandler.cancel_dump_traceback_later()
+
+
 @pytest.fixture(autouse=True)
 def in_step(request: pytest.FixtureRequest):
     """An initialised runtime for each test, and a new one on all ranks after a test that failed on any."""
@@ -150,13 +163,14 @@ def in_step(request: pytest.FixtureRequest):
     from hvd import basics, objects
     from hvd.exceptions import HorovodInternalError
 
-    basics.init()
-    yield
-    basics.init()
-    failed = outcomes_here[request.node.nodeid].failed
-    try:
-        any_failed = any(objects.allgather_object(failed, name=f"failed.{request.node.nodeid}"))
-    except HorovodInternalError:
-        any_failed = True
-    if any_failed:
-        basics.shutdown()
+    with ended_if_it_hangs():
+        basics.init()
+        yield
+        basics.init()
+        failed = outcomes_here[request.node.nodeid].failed
+        try:
+            any_failed = any(objects.allgather_object(failed, name=f"failed.{request.node.nodeid}"))
+        except HorovodInternalError:
+            any_failed = True
+        if any_failed:
+            basics.shutdown()

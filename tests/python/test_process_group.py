@@ -310,6 +310,7 @@ def test_callbacks_may_start_and_await_others():
     assert 1 <= names.count("hvd-waiter") <= 8
 
 
+@pytest.mark.timed
 @pytest.mark.ranks(2)
 def test_a_timeout_says_what_is_missing():
     rank, _ = here()

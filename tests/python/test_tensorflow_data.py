@@ -212,6 +212,7 @@ def test_noise_is_not_answered(service, client, noise):
     client.worker_has_stopped(0, 0)
 
 
+@pytest.mark.timed
 def test_large_and_slow_messages_are_refused():
     here, there = socket.socketpair()
     peer = threading.Thread(target=lambda: there.sendall(bytes(32) + (LARGEST + 1).to_bytes(4, "big") + bytes(64)))

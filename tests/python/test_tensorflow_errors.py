@@ -36,6 +36,7 @@ DISAGREEMENTS = {
 }
 
 
+@pytest.mark.timed
 @pytest.mark.ranks(2, 4)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("what", DISAGREEMENTS)

@@ -60,8 +60,15 @@ def trained(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         optimizer.step()
 
 
+# With PyTorch 2.13 the destructor of gloo's group joins its threads while it holds the GIL, for which they may be waiting:
+# what refers to their last work refers to Python's objects, too. So these groups live as long as the process.
+groups_of_gloo = []
+
+
 def parameters_over(backend: str, train: Callable[[], nn.Module]) -> list[torch.Tensor]:
     dist.init_process_group(backend)
+    if backend == "gloo":
+        groups_of_gloo.append(dist.group.WORLD)
     try:
         model = train()
         whole = (p.full_tensor() if isinstance(p, DTensor) else p for p in model.parameters())

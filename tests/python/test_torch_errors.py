@@ -140,6 +140,7 @@ DISAGREEMENTS = {
 }
 
 
+@pytest.mark.timed
 @pytest.mark.ranks(2, 4)
 @pytest.mark.parametrize("what", DISAGREEMENTS)
 def test_every_rank_hears_of_a_disagreement(what):
@@ -171,6 +172,7 @@ def test_rows_of_a_scalar():
     assert still_works()
 
 
+@pytest.mark.timed
 @pytest.mark.ranks(2)
 def test_ctrl_c_while_waiting():
     if hvd.rank() == 0:

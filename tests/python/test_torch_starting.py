@@ -33,6 +33,7 @@ def test_spawned_by_nobody_that_hvd_knows():
     assert job.output.count("sums ok on 2") == 2
 
 
+@pytest.mark.timed
 def test_a_rank_that_dies_is_named():
     job = run_job(2, [PROGRAM, "loses_a_rank"])
     assert job.returncode == 128 + 9 and "no error" not in job.output

@@ -8,7 +8,11 @@ state=${2:-}
 [ -n "$state" ] || { sed -n 2,4p "$0" >&2; exit 2; }
 node=$(hostname -s)
 
+# The node is described as the daemon sees it: where the two differ the controller takes the daemon's word when it first
+# hears of it, and never gives back what it has allocated by then.
 write_configuration() {
+  local hardware
+  hardware=$(slurmd -C | grep -o 'CPUs=.* ThreadsPerCore=[0-9]*')
   mkdir -p "$state"/{controller,daemon}
   cat > "$state/slurm.conf" <<CONF
 ClusterName=one
@@ -26,9 +30,10 @@ SlurmdPort=16818
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
 ReturnToService=2
 MpiDefault=none
-NodeName=$node NodeAddr=127.0.0.1 CPUs=$(nproc) RealMemory=2000 State=UNKNOWN
+NodeName=$node NodeAddr=127.0.0.1 $hardware State=UNKNOWN
 PartitionName=all Nodes=$node Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:16
 CONF
 }
@@ -42,7 +47,7 @@ start() {
   slurmctld
   slurmd
   for _ in $(seq 100); do
-    if sinfo -h -o %t 2> /dev/null | grep -q idle; then return; fi
+    if sinfo -h -o %t 2> /dev/null | grep -qx idle; then return; fi
     sleep 0.2
   done
   echo "Slurm's node does not become idle:" >&2

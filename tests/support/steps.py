@@ -16,13 +16,18 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from summary import minutes
+
 TICK_S = 15
 LINES_OF_A_FAILURE = 100
 
 
 @dataclass
 class Step:
-    """kind: "tests" writes its cases to RESULTS/NAME.xml, "check" counts as one test, "build" only if it fails."""
+    """kind: "tests" writes its cases to RESULTS/NAME.xml, "check" counts as one test, "build" only if it fails.
+
+    A word {junit} in the command stands for RESULTS/NAME.xml.
+    """
 
     name: str
     kind: str
@@ -55,7 +60,10 @@ def next_steps(waiting: list[Step], running: list[Step], succeeded: set[str]) ->
     return started
 
 
-def read_ninja_log(path: Path | None) -> dict[str, float]:
+Made = tuple[str, str, str]  # file, hash of its command, when it was written
+
+
+def read_ninja_log(path: Path | None) -> dict[Made, float]:
     """Seconds by what was made, of all that ninja has ever made there."""
     if path is None or not path.exists():
         return {}
@@ -63,19 +71,15 @@ def read_ninja_log(path: Path | None) -> dict[str, float]:
     for line in path.read_text().splitlines():
         parts = line.split("\t")
         if len(parts) == 5:
-            times[f"{parts[3]} {parts[4]} {parts[2]}"] = (int(parts[1]) - int(parts[0])) / 1000
+            times[parts[3], parts[4], parts[2]] = (int(parts[1]) - int(parts[0])) / 1000
     return times
 
 
-def made_since(before: dict[str, float], after: dict[str, float]) -> tuple[float, float]:
+def made_since(before: dict[Made, float], after: dict[Made, float]) -> tuple[float, float]:
     """Seconds spent compiling and linking, added up over the compilers that ran side by side."""
     new = {made: seconds for made, seconds in after.items() if made not in before}
-    compiling = sum(seconds for made, seconds in new.items() if made.split(" ")[0].endswith(".o"))
+    compiling = sum(seconds for made, seconds in new.items() if made[0].endswith(".o"))
     return compiling, sum(new.values()) - compiling
-
-
-def elapsed(seconds: float) -> str:
-    return f"{int(seconds) // 60}m{int(seconds) % 60:02d}s"
 
 
 class Run:
@@ -92,10 +96,11 @@ class Run:
     def perform(self, step: Step) -> None:
         """Runs a step to its end, on a thread of its own."""
         before = read_ninja_log(step.ninja_log)
-        environment = {**os.environ, **step.environment, "JUNIT": str(self.results / f"{step.name}.xml")}
+        command = [word.replace("{junit}", str(self.results / f"{step.name}.xml")) for word in step.command]
+        environment = {**os.environ, **step.environment}
         with self.log(step).open("wb") as log:
             process = subprocess.Popen(
-                step.command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment
             )
             _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
@@ -111,7 +116,7 @@ class Run:
             self.lock.notify()
 
     def report(self, step: Step) -> None:
-        took = f"{elapsed(step.wall_s)}, {elapsed(step.cpu_s)} of CPU"
+        took = f"{minutes(step.wall_s)}, {minutes(step.cpu_s)} of CPU"
         if step.code == 0:
             self.say(f"    {step.title}: done in {took}")
             return
@@ -123,7 +128,7 @@ class Run:
         """Says how far each running step is: the last line of its log."""
         for step in self.running:
             lines = self.log(step).read_text(errors="replace").splitlines() or [""]
-            self.say(f"    {elapsed(time.monotonic() - step.began)}  {step.name}: {lines[-1].strip()[:100]}")
+            self.say(f"    {minutes(time.monotonic() - step.began)}  {step.name}: {lines[-1].strip()[:100]}")
 
     def all(self, steps: list[Step]) -> None:
         waiting = list(steps)

@@ -71,13 +71,13 @@ def test_what_a_run_comes_to(steps, last, tmp_path, capsys):
 
 @pytest.mark.parametrize("what, last", [("", "2 passed, 0 failed"), ("<failure/>", "1 passed, 1 failed")])
 def test_cases_are_counted_and_the_slowest_named(what, last, tmp_path, capsys):
-    junit = f"<testsuite>{CASE.format('slow', 3, '')}{CASE.format('fast', 1, what)}</testsuite>"
-    write = f"import pathlib, os; pathlib.Path(os.environ['JUNIT']).write_text({junit!r})"
-    run([step("cases", "tests", command=[sys.executable, "-c", write])], tmp_path)
+    cpu = '<properties><property name="cpu_s" value="2.5"/></properties>'
+    junit = f"<testsuite>{CASE.format('slow', 3, cpu)}{CASE.format('fast', 1, what)}</testsuite>"
+    run([step("cases", "tests", command=["sh", "-c", 'echo "$0" > "$1"', junit, "{junit}"])], tmp_path)
     summary.report(tmp_path)
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1] == f"{last}, 0 skipped"
-    assert "    3.0 s  the step cases: a: slow" in lines
+    assert "    3.0 s    2.5 s of CPU  the step cases: a: slow" in lines
     assert (tmp_path / "times.txt").read_text() in "\n".join(lines) + "\n"
 
 

@@ -85,9 +85,15 @@ def time_table(record: dict, tests: int) -> list[str]:
     return [*rows(table), f"{total}: {share(used, there)}; {tests} tests"]
 
 
+def cpu_of(case: ElementTree.Element) -> str:
+    """In a column; ctest does not say it."""
+    found = case.find("properties/property[@name='cpu_s']")
+    return f"{float(found.get('value', 0)):6.1f} s of CPU" if found is not None else ""
+
+
 def slowest_tests(cases: list[tuple[str, ElementTree.Element]]) -> list[str]:
     timed = sorted(((float(case.get("time") or 0), title, case) for title, case in cases), key=lambda row: -row[0])
-    return [f"{seconds:7.1f} s  {title}: {name_of(case)}" for seconds, title, case in timed[:SLOWEST]]
+    return [f"{took:7.1f} s {cpu_of(case):15}  {title}: {name_of(case)}" for took, title, case in timed[:SLOWEST]]
 
 
 def report(results: Path) -> int:

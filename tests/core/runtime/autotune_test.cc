@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "core/base/error.h"
+#include "tests/core/runtime/lock_state.h"
 #include "tests/support/catch.h"
 #include "tests/support/run_ranks.h"
 
@@ -59,12 +60,6 @@ struct MixedStep {
   std::vector<std::vector<float>> tensors;
 };
 
-bool becomes_locked(const Runtime& runtime) {
-  constexpr std::uint64_t kLocked = 2;
-  for (int i = 0; i < 1000 && runtime.metrics().lock_state.value() != kLocked; ++i) std::this_thread::sleep_for(1ms);
-  return runtime.metrics().lock_state.value() == kLocked;
-}
-
 std::vector<std::string> lines_of(const std::string& path) {
   std::ifstream file(path);
   std::vector<std::string> lines;
@@ -95,7 +90,7 @@ TEST_CASE("autotuning changes all ranks at one point, ends within 200 steps, and
     for (int i = 0; i < 20; ++i) step.take();
     require(lines_of(log).size() == samples, "it goes on after 200 steps");
     together.arrive_and_wait();
-    require(becomes_locked(runtime), "the schedule is not locked");
+    require(locked_soon(runtime), "the schedule is not locked");
     together.arrive_and_wait();
   }));
   std::set<std::string> chunks, cycles, thresholds;
@@ -122,7 +117,7 @@ TEST_CASE("what is set by hand is not tuned, and a log that cannot be written en
     MixedStep step(runtime);
     for (int i = 0; i < 60; ++i) step.take();
     together.arrive_and_wait();
-    require(becomes_locked(runtime), "the schedule is not locked");
+    require(locked_soon(runtime), "the schedule is not locked");
     together.arrive_and_wait();
   }));
 }

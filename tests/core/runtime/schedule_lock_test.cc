@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "core/base/error.h"
+#include "tests/core/runtime/lock_state.h"
 #include "tests/support/catch.h"
 #include "tests/support/run_ranks.h"
 #include "tests/support/sanitized.h"
@@ -13,8 +14,6 @@
 namespace hvd::testing {
 
 namespace {
-
-constexpr std::uint64_t kLearn = 0, kLocked = 2;
 
 // So many ranks in every way that is another one to the lock: sharing memory, over TCP, and by two levels.
 RunOptions on_any_hosts(int ranks, Environment environment = {}) {
@@ -69,12 +68,6 @@ class Step {
   std::vector<std::vector<float>> tensors_;
   std::vector<std::pair<std::size_t, Handle>> handles_;
 };
-
-// The state is set a moment after works are done.
-bool locked_soon(const Runtime& runtime) {
-  for (int i = 0; i < 1000 && runtime.metrics().lock_state.value() != kLocked; ++i) std::this_thread::sleep_for(1ms);
-  return runtime.metrics().lock_state.value() == kLocked;
-}
 
 // Runs steps enough for any lock to come, and returns when all ranks have looked whether they are locked.
 class Locking {
