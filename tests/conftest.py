@@ -8,7 +8,10 @@ import sys
 
 import pytest
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent / "support"))  # for what test files import
+# For what test files import, and the programs that they start.
+SUPPORT = str(pathlib.Path(__file__).parent / "support")
+sys.path.insert(0, SUPPORT)
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [SUPPORT, os.environ.get("PYTHONPATH")]))
 
 BEGAN = pytest.StashKey[float]()
 NETLAB = pathlib.Path(__file__).parent / "support/netlab.sh"

@@ -15,7 +15,7 @@ COLLECTIVES = ["allreduce", "allgather", "broadcast", "alltoall", "reducescatter
 def program():
     path = ROOT / "build/release/tests/bench/bench_collectives"
     if not path.exists():
-        pytest.skip("build/release is not built")
+        pytest.skip("the target benchmarks is not built")
     return path
 
 
@@ -32,6 +32,7 @@ def read(path):
     return measured
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("collective", COLLECTIVES)
 def test_two_ranks_of_one_host(program, tmp_path, collective):
     results = tmp_path / "results.json"
@@ -42,12 +43,14 @@ def test_two_ranks_of_one_host(program, tmp_path, collective):
     assert {r["backend"] for r in measured["results"]} == {"shared-memory"}
 
 
+@pytest.mark.long
 def test_copies_that_need_nobody(program, tmp_path):
     results = tmp_path / "results.json"
     succeed(program, "--ranks", 2, "--collective", "copy", "--sizes", "1M", "--seconds", 0, "--json", results)
     assert {r["backend"] for r in read(results)["results"]} == {"memcpy"}
 
 
+@pytest.mark.long
 def test_tensors_in_place_by_ranks_with_sessions_of_their_own(program, tmp_path):
     results = tmp_path / "results.json"
     options = ["--sizes", "96,256K", "--tensors", 3, "--in-place", "--pin", "--setsid", "--seconds", 0]
@@ -57,12 +60,14 @@ def test_tensors_in_place_by_ranks_with_sessions_of_their_own(program, tmp_path)
     assert all(r["tensors"] == 3 and r["in_place"] for r in measured["results"])
 
 
+@pytest.mark.long
 def test_a_rank_that_fails_ends_the_others(program):
     done = subprocess.run([program, "--ranks", "3", "--sizes", "4", "--collective", "alltoall"], capture_output=True)
     assert done.returncode == 1
     assert b"too few bytes" in done.stderr
 
 
+@pytest.mark.long
 def test_two_hosts_of_a_lab(program, lab, tmp_path):
     store, results = tmp_path / "store", tmp_path / "results.json"
     measure = f"{program} --hosts 2 --ranks-per-host 2 --store {store} --sizes 8,256K --seconds 0"

@@ -13,7 +13,7 @@ BUILD = pathlib.Path(__file__).parents[2] / "build/release"
 def measured(tmp_path):
     program, hvdrun, results = BUILD / "tests/bench/bench_control_plane", BUILD / "launcher/hvdrun", tmp_path / "r.json"
     if not (program.exists() and hvdrun.exists()):
-        pytest.skip("build/release is not built")
+        pytest.skip("the target benchmarks is not built")
     command = [hvdrun, "-np", "3", program, "--tensors", "170", "--rounds", "20"]
     command += ["--breaks", "3", "--real-breaks", "1", "--sets", "2", "--json", results]
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=360)
@@ -22,6 +22,7 @@ def measured(tmp_path):
     return json.loads(results.read_text())
 
 
+@pytest.mark.long
 def test_what_is_measured_is_complete_and_a_locked_step_sends_nothing(measured):
     assert measured["cpus"] > 0
     locked, learning = measured["results"]

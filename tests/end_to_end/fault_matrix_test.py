@@ -226,7 +226,7 @@ def test_two_hosts_that_hear_nothing_of_each_other(play, time, awaited, options)
 @each
 @pytest.mark.parametrize("awaited, options", BUSY)
 def test_a_host_that_only_hvdrun_hears_nothing_of(play, time, awaited, options):
-    report = play("part", "bridge h2", awaited, *options, grace=at_most(1))
+    report = play("part", "bridge h2", awaited, *options)
     assert report["exit"] == 1
     assert said(report, "host h2 (ranks 2, 3) is lost: nothing was heard of it for 1.5 s") < at_most(LEASE + 1.5)
     assert report["clean"] < at_most(LEASE + 4)

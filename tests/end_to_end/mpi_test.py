@@ -20,9 +20,9 @@ MPIS = ["mpirun", "mpiexec"]
 CONFORMANCE = ROOT / "build/release/tests/conformance/test_conformance"
 
 SUM = """
-import hvd.torch as hvd, torch
+import arrays, hvd
 hvd.init()
-total = hvd.allreduce(torch.tensor([hvd.rank() + 1.0]), op=hvd.Sum)
+total = arrays.allreduce([hvd.rank() + 1.0], op=arrays.Sum)
 print(f"rank {hvd.rank()} of {hvd.size()}, {hvd.local_size()} here: {total.item()}", flush=True)
 """
 
@@ -94,7 +94,7 @@ def rank_tests(launcher, ranks, backend, *files):
     assert " passed" in done.stdout and " failed" not in done.stdout
 
 
-@pytest.mark.parametrize(("launcher", "ranks"), [("mpirun", 4), ("mpiexec", 2)])
+@pytest.mark.parametrize(("launcher", "ranks"), [("mpirun", 2), ("mpiexec", 2)])
 def test_torch_collectives(launcher, ranks):
     rank_tests(launcher, ranks, "mpi", "tests/python/test_torch_collectives.py", "tests/python/test_torch_optimizer.py")
 
@@ -152,13 +152,14 @@ def test_mpi_without_its_launcher_is_refused_on_every_rank():
 def test_a_killed_rank_ends_the_job_and_is_named(launcher, backend, tmp_path):
     program = tmp_path / "program.py"
     program.write_text(
-        "import os, signal, hvd.torch as hvd, torch\n"
+        "import os, signal, arrays, hvd\n"
+        "from hvd.exceptions import HorovodInternalError\n"
         "hvd.init()\n"
         "try:\n"
         "    for step in range(1_000_000):\n"
-        "        hvd.allreduce(torch.ones(1000), name='gradient')\n"
+        "        arrays.allreduce([1.0] * 1000, 'gradient')\n"
         "        if step == 200 and hvd.rank() == 1: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "except hvd.HorovodInternalError as error:\n"
+        "except HorovodInternalError as error:\n"
         "    print(f'rank {hvd.rank()} heard: {error}', flush=True)\n"
         "    raise SystemExit(3)\n"
     )
@@ -179,25 +180,26 @@ def test_communicators_of_mpi4py_are_jobs_and_process_sets(launcher, tmp_path):
     program = tmp_path / "program.py"
     program.write_text(
         "from mpi4py import MPI\n"
-        "import hvd.torch as hvd, torch\n"
+        "import arrays, hvd\n"
+        "from hvd.objects import allgather_object\n"
         "world = MPI.COMM_WORLD\n"
         "half = world.Split(color=world.rank % 2, key=world.rank)\n"
         "own = hvd.ProcessSet(half)\n"
         "hvd.init(world, process_sets=[own])\n"
         "assert (hvd.rank(), hvd.size()) == (world.rank, world.size)\n"
         "assert own.ranks == list(range(world.rank % 2, 4, 2)), own.ranks\n"
-        "total = hvd.allreduce(torch.tensor([1.0 + hvd.rank()]), op=hvd.Sum, process_set=own)\n"
+        "total = arrays.allreduce([1.0 + hvd.rank()], op=arrays.Sum, process_set=own.process_set_id)\n"
         "assert total.item() == sum(1 + rank for rank in own.ranks), total\n"
         "assert world.allreduce(1) == 4\n"
         "hvd.shutdown()\n"
         "reversed_ranks = world.Split(color=0, key=-world.rank)\n"
         "hvd.init(reversed_ranks)\n"
         "assert hvd.rank() == 3 - world.rank\n"
-        "assert hvd.allgather(torch.tensor([hvd.rank()])).tolist() == [0, 1, 2, 3]\n"
+        "assert allgather_object(hvd.rank()) == [0, 1, 2, 3]\n"
         "hvd.shutdown()\n"
         "hvd.init(half)\n"
         "assert hvd.size() == 2\n"
-        "assert hvd.allreduce(torch.tensor([1.0]), op=hvd.Sum).item() == 2\n"
+        "assert arrays.allreduce([1.0], op=arrays.Sum).item() == 2\n"
         "print('all is well')\n"
     )
     # mpi4py's wheels look for MPICH's library under the name that it has elsewhere than on Debian.
@@ -233,11 +235,11 @@ def test_init_and_shutdown_again_and_again(launcher, backend):
 def test_an_exception_on_one_rank_ends_all(tmp_path):
     program = tmp_path / "program.py"
     program.write_text(
-        "import hvd.torch as hvd, torch\n"
+        "import arrays, hvd\n"
         "hvd.init()\n"
         "for step in range(100):\n"
         "    if step == 50 and hvd.rank() == 1: raise RuntimeError('my own mistake')\n"
-        "    hvd.allreduce(torch.ones(4), name='x')\n"
+        "    arrays.allreduce([1.0] * 4, 'x')\n"
     )
     code, output = run("mpirun", 2, sys.executable, program, limit_s=300, HVD_CPU_BACKEND="mpi")
     assert code != 0 and "killed after" not in output
@@ -247,13 +249,14 @@ def test_an_exception_on_one_rank_ends_all(tmp_path):
 @pytest.mark.parametrize("launcher", MPIS)
 def test_the_highest_of_what_is_no_number_is_the_same_on_every_rank(launcher):
     program = (
-        "import hvd.torch as hvd, torch\n"
+        "import arrays, hvd, numpy\n"
+        "from hvd.objects import allgather_object\n"
         "hvd.init()\n"
-        "values = torch.tensor([[float('nan'), 1.0, 0.0], [1.0, float('nan'), -0.0]])[hvd.rank()]\n"
-        "highest = hvd.allreduce(values, op=hvd.Max)\n"
-        "assert highest.isnan().tolist() == [True, True, False], highest\n"
-        "bits = hvd.allgather(highest.view(torch.int32)).view(2, 3)\n"
-        "assert bits[0].tolist() == bits[1].tolist(), bits\n"
+        "values = [[numpy.nan, 1.0, 0.0], [1.0, numpy.nan, -0.0]][hvd.rank()]\n"
+        "highest = arrays.allreduce(values, op=arrays.Max)\n"
+        "assert numpy.isnan(highest).tolist() == [True, True, False], highest\n"
+        "bits = allgather_object(highest.tobytes())\n"
+        "assert bits[0] == bits[1], bits\n"
     )
     code, output = run(launcher, 2, sys.executable, "-c", program, HVD_CPU_BACKEND="mpi")
     assert code == 0, output
@@ -278,13 +281,14 @@ def test_processes_that_are_not_in_a_communicator_have_no_set(tmp_path):
     program = tmp_path / "program.py"
     program.write_text(
         "from mpi4py import MPI\n"
-        "import hvd.torch as hvd, torch\n"
+        "import arrays, hvd\n"
         "world = MPI.COMM_WORLD\n"
         "sub = world.Split(0 if world.rank < 2 else MPI.UNDEFINED)\n"
         "own = hvd.ProcessSet(sub)\n"
         "hvd.init(world, process_sets=[own])\n"
         "assert own.included() == (world.rank < 2)\n"
-        "if own.included(): assert hvd.allreduce(torch.ones(1), op=hvd.Sum, process_set=own).item() == 2\n"
+        "number = own.process_set_id\n"
+        "if own.included(): assert arrays.allreduce([1.0], op=arrays.Sum, process_set=number).item() == 2\n"
         "hvd.shutdown()\n"
         "if world.rank == 0: hvd.init(MPI.COMM_SELF); hvd.shutdown()\n"
         "hvd.init(world)\n"

@@ -15,10 +15,10 @@ ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "examples/torch/digits.py"
 SLURM = ROOT / "tests/support/slurm.sh"
 TWICE = """
-import hvd.torch as hvd, torch
+import arrays, hvd
 for _ in range(2):
     hvd.init()
-    total = hvd.allreduce(torch.tensor([hvd.rank() + 1.0]), op=hvd.Sum)
+    total = arrays.allreduce([hvd.rank() + 1.0], op=arrays.Sum)
     print(f"rank {hvd.rank()} of {hvd.size()}: {total.item()}", flush=True)
     hvd.shutdown()
 """
@@ -59,6 +59,15 @@ def torchrun(*arguments, **variables):
     return run(sys.executable, "-m", "torch.distributed.run", *arguments, **variables)
 
 
+def test_torchrun_starts_a_job_twice(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(TWICE)
+    code, output = torchrun("--standalone", "--nproc-per-node", "2", program)
+    assert code == 0, output
+    assert output.count("of 2: 3.0") == 4
+
+
+@pytest.mark.long
 def test_torchrun_starts_the_digits_example():
     code, output = torchrun("--standalone", "--nproc-per-node", "2", DIGITS)
     assert code == 0, output
@@ -137,12 +146,15 @@ def srun(tmp_path_factory):
     subprocess.run([SLURM, "start", state], check=True, timeout=300)
 
     def run_step(*arguments, **variables):
-        return run("srun", "--overcommit", "--immediate=60", *arguments, SLURM_CONF=str(state / "slurm.conf"), **variables)
+        return run(
+            "srun", "--overcommit", "--immediate=60", *arguments, SLURM_CONF=str(state / "slurm.conf"), **variables
+        )
 
     yield run_step
     subprocess.run([SLURM, "stop", state], check=True, timeout=300)
 
 
+@pytest.mark.long
 @pytest.mark.xdist_group(name="slurm")
 def test_srun_starts_the_digits_example(srun):
     code, output = srun("-n", "2", sys.executable, DIGITS, HVD_JOB_KEY=secrets.token_hex(32))

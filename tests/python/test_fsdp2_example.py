@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from launching import ROOT, run_job
 
 EXAMPLE = str(ROOT / "examples" / "torch" / "fsdp2.py")
 
 
+@pytest.mark.long
 def test_two_ranks_learn_with_half_of_the_parameters_each():
     job = run_job(2, [EXAMPLE, "--steps", "41"])
     assert job.returncode == 0, job.output

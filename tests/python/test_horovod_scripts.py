@@ -21,7 +21,11 @@ LAUNCHERS = {
 }
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
+# Which launcher starts the processes is tested with quicker programs.
+@pytest.mark.parametrize(
+    "launcher",
+    ["horovodrun", *(pytest.param(other, marks=pytest.mark.long) for other in LAUNCHERS if other != "horovodrun")],
+)
 def test_a_training_script_runs_unchanged(launcher):
     if "mpi" in launcher and shutil.which("mpirun") is None:
         pytest.skip("there is no mpirun")

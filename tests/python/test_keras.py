@@ -18,9 +18,8 @@ KERASES = {
 QUIETLY = {"TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": "1", "HVD_STALL_SHUTDOWN_TIME_SECONDS": "20"}
 
 
-@pytest.fixture(params=KERASES)
-def environment(request: pytest.FixtureRequest) -> dict[str, str]:
-    needed, variables = KERASES[request.param]
+def environment_of(keras: str) -> dict[str, str]:
+    needed, variables = KERASES[keras]
     for package in needed:
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"{package} is not installed")
@@ -28,14 +27,26 @@ def environment(request: pytest.FixtureRequest) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("ranks", [2, pytest.param(1, marks=pytest.mark.long), pytest.param(4, marks=pytest.mark.long)])
-def test_training(ranks: int, environment: dict[str, str]):
-    job = run_job(ranks, [str(PROGRAMS / "keras_training.py")], environment, limit_s=1200)
+@pytest.mark.parametrize("keras", KERASES)
+def test_training(ranks: int, keras: str):
+    # PyTorch takes longer to import its compiler than for all other checks.
+    without = ["--without", "check_jit_compile"] if keras == "torch" else []
+    job = run_job(ranks, [str(PROGRAMS / "keras_training.py"), *without], environment_of(keras), limit_s=1200)
     assert job.returncode == 0, job.output[-6000:]
-    assert "passed: check_jit_compile" in job.output  # the last one
+    assert f"passed: {'check_alone' if without else 'check_jit_compile'}" in job.output  # the last one
 
 
-def test_a_rank_is_killed_during_fit(environment: dict[str, str]):
-    job = run_job(2, [str(PROGRAMS / "keras_loses_a_rank.py")], environment)
+@pytest.mark.long
+def test_a_training_step_that_pytorch_compiles():
+    job = run_job(2, [str(PROGRAMS / "keras_training.py"), "check_jit_compile"], environment_of("torch"))
+    assert job.returncode == 0 and "passed: check_jit_compile" in job.output, job.output[-6000:]
+
+
+@pytest.mark.parametrize(
+    "keras", ["tensorflow", *(pytest.param(other, marks=pytest.mark.long) for other in ("torch", "tf_keras"))]
+)
+def test_a_rank_is_killed_during_fit(keras: str):
+    job = run_job(2, [str(PROGRAMS / "keras_loses_a_rank.py")], environment_of(keras))
     assert job.returncode != 0 and "rank 0 noticed after" in job.output, job.output[-6000:]
 
 

@@ -11,7 +11,7 @@ import pytest
 from launching import PROGRAMS, run_job
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 4])
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.long)])
 @pytest.mark.parametrize("program", ["lifecycle", "forks", "leaves_with_work"])
 def test_program(program, ranks):
     job = run_job(ranks, [str(PROGRAMS / f"{program}.py")])
@@ -20,7 +20,8 @@ def test_program(program, ranks):
         assert f"rank {rank} is fine" in job.output
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.timed
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.long)])
 def test_a_killed_rank_is_named(ranks):
     job = run_job(ranks, [str(PROGRAMS / "loses_a_rank.py")])
     assert job.returncode != 0

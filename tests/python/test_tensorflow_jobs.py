@@ -12,18 +12,18 @@ from launching import PROGRAMS, run_job
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "OMP_NUM_THREADS": "1", "HVD_STALL_SHUTDOWN_TIME_SECONDS": "15"}
 
 
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("threads", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_orders_that_are_opposite(threads):
     job = run_job(2, [str(PROGRAMS / "tensorflow_orders.py"), str(threads)], QUIET, limit_s=300)
     assert job.returncode == 0, job.output
     assert "rank 0 is fine" in job.output and "rank 1 is fine" in job.output
 
 
+@pytest.mark.timed
 def test_a_killed_rank_is_named():
-    job = run_job(3, [str(PROGRAMS / "tensorflow_loses_a_rank.py")], QUIET, limit_s=300)
+    job = run_job(2, [str(PROGRAMS / "tensorflow_loses_a_rank.py")], QUIET, limit_s=300)
     assert job.returncode != 0
-    for rank in range(2):
-        assert f"rank {rank} heard of it" in job.output, job.output
+    assert "rank 0 heard of it" in job.output, job.output
 
 
 def test_lifecycle():

@@ -9,7 +9,9 @@ import pytest
 from launching import PROGRAMS, run_job
 
 
-@pytest.mark.parametrize("ranks, keras", [(1, "keras"), (2, "keras"), (2, "tf_keras")])
+@pytest.mark.parametrize(
+    "ranks, keras", [pytest.param(1, "keras", marks=pytest.mark.long), (2, "keras"), (2, "tf_keras")]
+)
 def test_sync_batch_norm(ranks, keras):
     if importlib.util.find_spec(keras) is None:
         pytest.skip(f"{keras} is not installed")

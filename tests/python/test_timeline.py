@@ -29,10 +29,9 @@ def activities(events, name):
     return [event["name"] for event in own if event["ph"] == "B"]
 
 
-@pytest.mark.parametrize("name", ["HVD_TIMELINE", "HOROVOD_TIMELINE"])
-def test_rank_0_writes_what_the_operations_did(tmp_path, name):
+def test_rank_0_writes_what_the_operations_did(tmp_path):
     path = tmp_path / "timeline.json"
-    job = run_job(2, ["-c", WORK], {name: str(path), "HVD_TIMELINE_MARK_CYCLES": "1"})
+    job = run_job(2, ["-c", WORK], {"HOROVOD_TIMELINE": str(path), "HVD_TIMELINE_MARK_CYCLES": "1"})
     assert job.returncode == 0, job.output
     events = json.loads(path.read_text())
     assert activities(events, "allreduce.first") == ["NEGOTIATE_ALLREDUCE", "ALLREDUCE", "shared-memory"]
@@ -45,25 +44,27 @@ def test_rank_0_writes_what_the_operations_did(tmp_path, name):
 def test_a_program_starts_and_stops_it(tmp_path):
     path = tmp_path / "timeline.json"
     program = f"""
-import json, pathlib, torch, hvd.torch as hvd
+import arrays, hvd
 hvd.init()
 for name, listens in (("before", False), ("during", True), ("after", False)):
     if listens:
         hvd.start_timeline({str(path)!r}, mark_cycles=True)
-    hvd.allreduce(torch.ones(3), name=name)
+    arrays.allreduce([1.0], name)
     hvd.stop_timeline()
-    hvd.barrier()
+    arrays.allreduce([1.0], "together")
 """
     job = run_job(2, ["-c", program], {"HVD_TIMELINE": "DYNAMIC"})
     assert job.returncode == 0, job.output
     events = json.loads(path.read_text())
-    names = {event.get("args", {}).get("name") for event in events}  # and that of a barrier that another rank is at
+    names = {event.get("args", {}).get("name") for event in events}
     assert "allreduce.during" in names
     assert not names & {"allreduce.before", "allreduce.after"}
 
 
 def test_a_timeline_that_cannot_be_written_costs_a_warning_and_not_the_job(tmp_path):
-    job = run_job(2, ["-c", WORK], {"HVD_TIMELINE": str(tmp_path / "nowhere" / "timeline.json")})
+    program = "import hvd, arrays; hvd.init(); arrays.allreduce([1.0])"
+    path = tmp_path / "nowhere" / "timeline.json"
+    job = run_job(2, ["-c", program], {"HVD_TIMELINE": str(path)})
     assert job.returncode == 0, job.output
     assert job.output.count("cannot write the timeline") == 1
 

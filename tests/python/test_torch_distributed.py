@@ -60,7 +60,7 @@ def trained(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         optimizer.step()
 
 
-# With PyTorch 2.13 the destructor of gloo's group joins its threads while it holds the GIL, for which they may be waiting:
+# With PyTorch 2.13 the destructor of a group of gloo joins its threads while it holds the GIL, and they may wait for it:
 # what refers to their last work refers to Python's objects, too. So these groups live as long as the process.
 groups_of_gloo = []
 

@@ -109,7 +109,7 @@ def test_gradient_of_a_reducescatter():
     hvd.join()
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.long)])
 @pytest.mark.parametrize("divisor", ["all", "contributing"])
 def test_divisor_of_averages(divisor, ranks):
     job = run_job(ranks, [str(PROGRAMS / "joins_early.py"), divisor], {"HVD_JOIN_DIVISOR": divisor})

@@ -1,4 +1,5 @@
-// Whether a sanitizer looks on, under which all is many times as slow: what tries every combination may try fewer.
+// Whether a sanitizer looks on, under which all is many times as slow: what tries every combination tries some of each
+// kind.
 #pragma once
 
 namespace hvd::testing {

@@ -8,6 +8,7 @@
 #include "ops/host/host_backend.h"
 #include "tests/ops/host/host_ranks.h"
 #include "tests/support/catch.h"
+#include "tests/support/sanitized.h"
 
 using namespace hvd;
 using namespace hvd::testing;
@@ -90,6 +91,7 @@ constexpr Collective kAll[] = {Collective::allreduce, Collective::allgather,    
 TEST_CASE("entry: if one rank declines nobody has done anything, and the next collective is as ever") {
   // Ranks that believe in 64 CPUs spin, which takes its time where there are fewer.
   const auto [cpus, ranks] = GENERATE(table<int, int>({{64, 1}, {64, 2}, {64, 3}, {1, 1}, {1, 2}, {1, 3}, {1, 6}}));
+  if (kSanitized && ranks != (cpus == 1 ? 3 : 2)) return;
   const std::int64_t elements = 60 * GENERATE(0, 1, 300, 3000);  // of 4 bytes; the last is read from memory
   INFO(cpus << " CPUs, " << ranks << " ranks, " << elements << " elements");
   on_host_ranks({.ranks_by_host = {ranks}, .cpus = cpus, .first_step = 0xfffffff0}, [&](HostRank& self) {

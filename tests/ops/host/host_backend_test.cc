@@ -8,6 +8,7 @@
 #include "tests/ops/algorithms/element_values.h"
 #include "tests/ops/host/host_ranks.h"
 #include "tests/support/catch.h"
+#include "tests/support/sanitized.h"
 
 using namespace hvd;
 using namespace hvd::testing;
@@ -16,7 +17,7 @@ namespace {
 
 using Counts = std::vector<std::int64_t>;
 
-constexpr int kRankCounts[] = {1, 2, 3, 4, 5, 8};
+const std::vector<int> kRankCounts = kSanitized ? std::vector{1, 2, 5} : std::vector{1, 2, 3, 4, 5, 8};
 const Counts kSizes{0, 1, 3, 1000, 5003};  // the last spans chunks for every type
 
 // One rank with a backend; makes calls and compares.
@@ -198,7 +199,7 @@ void on_both_kinds(int ranks, const std::function<void(Side&)>& body) {
 }  // namespace
 
 TEST_CASE("host: reductions of every type, operation and size") {
-  const int ranks = GENERATE(from_range(std::begin(kRankCounts), std::end(kRankCounts)));
+  const int ranks = GENERATE(from_range(kRankCounts));
   CAPTURE(ranks);
   on_both_kinds(ranks, [](Side& side) {
     for (const DType dtype : kAllTypes) {
@@ -229,7 +230,7 @@ TEST_CASE("host: scaled reductions are rounded once") {
 }
 
 TEST_CASE("host: movements of every type and size") {
-  const int ranks = GENERATE(from_range(std::begin(kRankCounts), std::end(kRankCounts)));
+  const int ranks = GENERATE(from_range(kRankCounts));
   CAPTURE(ranks);
   on_both_kinds(ranks, [](Side& side) {
     for (const DType dtype : kAllTypes) {
@@ -247,7 +248,7 @@ TEST_CASE("host: movements of every type and size") {
 TEST_CASE("host: movements of much data, while chunks and reading are tried and afterwards") {
   const int ranks = GENERATE(2, 3, 4);
   on_both_kinds(ranks, [](Side& side) {
-    for (int call = 0; call < 12; ++call) {
+    for (int call = 0; call < 12; ++call) {  // so many that each way of moving it has been tried
       const bool in_place = call % 3 == 0;
       check_allgather(side, DType::float32, 40'000, in_place);
       check_alltoall(side, DType::int16, 40'000, in_place);
@@ -275,8 +276,8 @@ TEST_CASE("host: a long mixture of collectives, across the wrap-around of step n
     on_host_ranks({.ranks_by_host = {ranks}, .cpus = cpus, .chunk_bytes = 1024, .first_step = 0xffffff00u},
                   [&](HostRank& self) {
                     Side side(self);
-                    std::minstd_rand random(42);  // the same choices on every rank
-                    for (int i = 0; i < 1500; ++i) {
+                    std::minstd_rand random(42);                           // the same choices on every rank
+                    for (int i = 0; i < (kSanitized ? 400 : 1500); ++i) {  // the numbers wrap after 256
                       const auto size = static_cast<std::int64_t>(random() % 4 == 0 ? random() % 3000 : random() % 20);
                       const int root = static_cast<int>(random() % static_cast<unsigned>(self.size));
                       switch (random() % 6) {

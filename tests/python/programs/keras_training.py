@@ -3,7 +3,7 @@ out: the ranks' weights are the same, and those of one process that trains on al
 
 from __future__ import annotations
 
-import sys
+import argparse
 import tempfile
 import types
 import warnings
@@ -592,9 +592,14 @@ def compile_for_torch() -> None:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("checks", nargs="*", help="those to run; all if none is named")
+    parser.add_argument("--without", action="append", default=[], metavar="CHECK")
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         for check, function in list(globals().items()):
-            if check.startswith("check_") and (len(sys.argv) == 1 or check in sys.argv[1:]):
+            wanted = check not in arguments.without and check in (arguments.checks or [check])
+            if check.startswith("check_") and wanted:
                 takes_directory = function.__code__.co_argcount
                 function(Path(hvd.broadcast_object(name))) if takes_directory else function()
                 if RANK == 0:

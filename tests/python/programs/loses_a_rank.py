@@ -7,6 +7,7 @@ import time
 import torch
 
 import hvd.torch as hvd
+from patience import at_most
 
 hvd.init()
 tensor = torch.ones(1000)
@@ -18,7 +19,7 @@ for step in range(1_000_000):
     try:
         hvd.allreduce_(tensor, name="step")
     except hvd.HorovodInternalError as error:
-        assert time.monotonic() - start < 1
+        assert time.monotonic() - start < at_most(1)
         assert f"rank {last}" in str(error), error
         break
 # What comes later fails too, and says the same.

@@ -7,6 +7,7 @@ import time
 import tensorflow as tf
 
 import hvd.tensorflow as hvd
+from patience import at_most
 
 hvd.init()
 last = hvd.size() - 1
@@ -29,7 +30,7 @@ for number in range(1_000_000):
     try:
         step()
     except tf.errors.UnknownError as error:
-        assert time.monotonic() - start < 1
+        assert time.monotonic() - start < at_most(1)
         assert "hvd: " in error.message and f"rank {last}" in error.message, error
         break
 # What comes later fails too, and says the same.
