@@ -17,6 +17,7 @@
 #include "core/negotiation/wire.h"
 #include "tests/core/negotiation/requests.h"
 #include "tests/support/catch.h"
+#include "tests/support/sanitized.h"
 
 using namespace hvd;
 
@@ -443,8 +444,9 @@ TEST_CASE(
   std::size_t stale_hits = 0;
   int largest_statement = 0;
   std::size_t unisons = 0;
+  const unsigned seeds = hvd::testing::kSanitized ? 4 : 25;
   for (const Scenario& scenario : scenarios) {
-    for (unsigned seed = 0; seed < 25; ++seed) {
+    for (unsigned seed = 0; seed < seeds; ++seed) {
       CAPTURE(scenario.size, scenario.names, scenario.cache_capacity, scenario.uneven, seed);
       Simulation simulation(scenario, seed);
       simulation.run();
@@ -455,8 +457,8 @@ TEST_CASE(
     }
   }
   // The scenarios reach what they are for.
-  CHECK(cached_entries > 1000);
-  CHECK(stale_hits > 100);
+  CHECK(cached_entries > 40 * seeds);
+  CHECK(stale_hits > 4 * seeds);
   CHECK(largest_statement > 2);
-  CHECK(unisons > 20);
+  CHECK(unisons >= seeds);
 }
