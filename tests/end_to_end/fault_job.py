@@ -73,8 +73,8 @@ def of_the_job():
 
 
 def files(folder):
-    """Those that hvdrun and the ranks may have made."""
-    return [str(path) for root in (pathlib.Path("/dev/shm"), folder) for path in root.iterdir()]
+    """Those that hvdrun and the ranks may have made. Other jobs of the machine have theirs in /dev/shm."""
+    return [str(path) for path in (*pathlib.Path("/dev/shm").glob("*hvd*"), *folder.iterdir())]
 
 
 class Driver:
