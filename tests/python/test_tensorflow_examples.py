@@ -40,7 +40,13 @@ def run_example(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     runpy.run_path(str(ROOT / "examples" / "tensorflow" / program), run_name="__main__")
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+# What takes more than a few seconds is tried with -m long.
+QUICK = ("gradient_tape.py --epochs 5", "monitored_session.py --steps 400")
+
+
+@pytest.mark.parametrize(
+    "command", [pytest.param(name, marks=() if name in QUICK else pytest.mark.long) for name in COMMANDS]
+)
 def test_it_learns(command, monkeypatch, capsys):
     import hvd.tensorflow as hvd
 
@@ -56,6 +62,7 @@ def test_it_learns(command, monkeypatch, capsys):
         assert number <= limit if bound == "at most" else number >= limit, written
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("command", "package", "averages"), AVERAGING)
 def test_it_fails_where_gradients_are_not_shared(command, package, averages, monkeypatch):
     monkeypatch.setattr(importlib.import_module(package), averages, lambda alone, **_: alone)

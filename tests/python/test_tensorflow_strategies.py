@@ -40,7 +40,9 @@ def accuracy_in(written):
 
 
 @pytest.mark.ranks(2)
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "mirrored" else pytest.mark.long) for name in PROGRAMS]
+)
 def test_it_learns(name, monkeypatch, capsys):
     import hvd.tensorflow as hvd
 
@@ -52,6 +54,7 @@ def test_it_learns(name, monkeypatch, capsys):
         assert written == ""
 
 
+@pytest.mark.long
 @pytest.mark.ranks(2)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_it_fails_where_gradients_are_not_shared(name, monkeypatch):

@@ -60,8 +60,8 @@ def trained(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         optimizer.step()
 
 
-# With PyTorch 2.13 the destructor of a group of gloo joins its threads while it holds the GIL, and they may wait for it:
-# what refers to their last work refers to Python's objects, too. So these groups live as long as the process.
+# With PyTorch 2.13 the destructor of a group of gloo joins its threads while it holds the GIL, and they may be waiting
+# for it: what refers to their last work refers to Python's objects, too. So these groups live as long as the process.
 groups_of_gloo = []
 
 

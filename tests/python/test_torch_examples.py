@@ -46,7 +46,13 @@ def alone(optimizer: torch.optim.Optimizer, *_: object, **__: object) -> torch.o
     return optimizer
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+# What takes more than a few seconds is tried with -m long.
+QUICK = ("mixed_precision.py --epochs 6 --dtype float16", "gradient_accumulation.py --epochs 6 --passes 3")
+
+
+@pytest.mark.parametrize(
+    "command", [pytest.param(name, marks=() if name in QUICK else pytest.mark.long) for name in COMMANDS]
+)
 def test_it_learns(command, monkeypatch, capsys):
     run_example(command, monkeypatch)
     written = capsys.readouterr().out
@@ -60,6 +66,7 @@ def test_it_learns(command, monkeypatch, capsys):
         assert number <= limit if bound == "at most" else number >= limit, written
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", [re.sub(r"(--steps|--epochs) \d+", r"\1 2", command) for command in COMMANDS])
 def test_it_fails_where_gradients_are_not_shared(command, monkeypatch):
     monkeypatch.setattr(hvd, "DistributedOptimizer", alone)

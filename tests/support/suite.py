@@ -36,7 +36,9 @@ BENCHMARKS = ("collectives", "control_plane", "reduction")
 
 def build(preset: str, title: str, target: str | None = None) -> Step:
     # -k 0: all that does not compile is said at once.
-    script = f"cmake --preset {preset} && cmake --build --preset {preset} {f'--target {target}' if target else ''} -- -k 0"
+    script = (
+        f"cmake --preset {preset} && cmake --build --preset {preset} {f'--target {target}' if target else ''} -- -k 0"
+    )
     ninja_log = ROOT / "build" / preset / ".ninja_log"
     return Step(f"build-{target or preset}", "build", title, ["sh", "-c", script], busy=True, ninja_log=ninja_log)
 
