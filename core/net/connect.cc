@@ -16,9 +16,7 @@ constexpr Duration kFirstPause = std::chrono::milliseconds(2);
 constexpr Duration kLongestPause = std::chrono::milliseconds(200);
 
 // While nobody listens there is no event to wait for; only asking again tells.
-void pause_until(TimePoint when) {
-  poll(nullptr, 0, poll_timeout(when));
-}
+void pause_until(TimePoint when) { poll(nullptr, 0, poll_timeout(when)); }
 
 // A TCP connection to a free port of the own host can meet itself (simultaneous open): nobody else is there then.
 bool connected_to_itself(int fd) {

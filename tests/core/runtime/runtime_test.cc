@@ -377,25 +377,41 @@ TEST_CASE("a control tree of several levels agrees, names who disagrees and who 
   }));
 }
 
-TEST_CASE("what is urgent overtakes what was submitted before it") {
+namespace {
+
+// Many slow operations and then an urgent one. Returns whether that was done before the last of the others.
+bool overtakes(Runtime& runtime) {
   constexpr std::int64_t kLarge = 1 << 20;  // floats: a bucket of its own
+  std::vector<Vector> slow(8, Vector(kLarge));
+  std::vector<Handle> handles;
+  for (std::size_t i = 0; i < slow.size(); ++i) {
+    Call call = allreduce_of(slow[i], "slow." + std::to_string(i));
+    call.priority = -1;
+    handles.push_back(runtime.submit(call));
+  }
+  Vector urgent(2);
+  perform(runtime, allreduce_of(urgent, "urgent"));
+  const bool overtaken = !handles.back().poll();
+  for (Handle& handle : handles) require(handle.wait(deadline_after(60s)), "not done");
+  require(urgent.data[0] == 2 && slow.back().data[kLarge - 1] == 2, "wrong sum");
+  return overtaken;
+}
+
+}  // namespace
+
+// Without priorities it never does; with them a rank that does not get a CPU for so long may come too late.
+TEST_CASE("what is urgent overtakes what was submitted before it") {
   const RunOptions options{Layout{std::vector<int>{2}}, {{"HVD_FUSION_THRESHOLD", "1000000"}}};
-  std::atomic<int> overtaken = 0;
+  std::atomic<bool> on_both = false;
   REQUIRE_NOTHROW(run_ranks(options, [&](Runtime& runtime) {
-    std::vector<Vector> slow(8, Vector(kLarge));
-    std::vector<Handle> handles;
-    for (std::size_t i = 0; i < slow.size(); ++i) {
-      Call call = allreduce_of(slow[i], "slow." + std::to_string(i));
-      call.priority = -1;
-      handles.push_back(runtime.submit(call));
+    for (int turn = 0; turn < 100 && !on_both; ++turn) {
+      Vector ranks(1, overtakes(runtime) ? 1 : 0);
+      perform(runtime, allreduce_of(ranks, "on how many"));
+      if (ranks.data[0] == 2) on_both = true;
+      perform(runtime, {.collective = Collective::barrier});
     }
-    Vector urgent(2);
-    perform(runtime, allreduce_of(urgent, "urgent"));
-    if (!handles.back().poll()) ++overtaken;
-    for (Handle& handle : handles) require(handle.wait(deadline_after(60s)), "not done");
-    require(urgent.data[0] == 2 && slow.back().data[kLarge - 1] == 2, "wrong sum");
   }));
-  CHECK(overtaken == 2);
+  CHECK(on_both);
 }
 
 TEST_CASE("a rank that has joined cannot stand for a prescaled factor") {
