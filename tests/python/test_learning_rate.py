@@ -14,8 +14,6 @@ import hvd.torch as hvd
 from hvd.learning_rate import LinearScaling
 from launching import ROOT, run_job
 
-pytestmark = pytest.mark.quick
-
 
 def halved_every_ten(step):
     return 0.5 ** (step // 10)
@@ -33,12 +31,14 @@ TABLE = [
 ]
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("arguments, rates", TABLE)
 def test_rates(arguments, rates):
     schedule = LinearScaling(*arguments)
     assert [schedule(step) for step in rates] == pytest.approx(list(rates.values()), rel=1e-12)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("arguments, rates", TABLE)
 @pytest.mark.parametrize("dtype", ["int32", "uint64", "float64"])
 def test_rates_of_arrays_of_steps(arguments, rates, dtype):
@@ -46,11 +46,13 @@ def test_rates_of_arrays_of_steps(arguments, rates, dtype):
     assert calculated == pytest.approx(numpy.array(list(rates.values())), rel=1e-12)
 
 
+@pytest.mark.quick
 def test_rates_are_exact_at_both_ends():
     schedule = LinearScaling(0.1, 1000, 8)
     assert schedule(0) == 0.1 and schedule(1000) == schedule(123456789) == 0.8
 
 
+@pytest.mark.quick
 def test_it_does_not_branch_on_the_step():
     """As the tracers of JAX, and the symbolic tensors of TensorFlow, do not say whether they are true."""
 
@@ -83,17 +85,20 @@ def test_it_does_not_branch_on_the_step():
     assert [schedule(Traced(step)).value for step in (0, 2, 9)] == pytest.approx([0.1, 0.2, 0.3])
 
 
+@pytest.mark.quick
 def test_it_can_be_pickled():
     schedule = LinearScaling(halved_every_ten, 4, 3)
     assert pickle.loads(pickle.dumps(schedule)) == schedule
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("arguments", [(0.1, 0, 0), (0.1, 0, -2), (0.1, -1, 2), (0.1, 0, float("nan"))])
 def test_what_makes_no_sense_is_refused(arguments):
     with pytest.raises(ValueError, match="cannot"):
         LinearScaling(*arguments)
 
 
+@pytest.mark.quick
 def test_without_a_factor_it_needs_the_job():
     program = (
         "import hvd.learning_rate, sys\ntry: hvd.learning_rate.LinearScaling(0.1)\nexcept ValueError as e: print(e)"
