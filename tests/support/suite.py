@@ -52,10 +52,12 @@ def unit_tests(
     return Step(f"cpp-{preset}", "tests", title, command, [f"build-{preset}"], environment=SANITIZERS)
 
 
-def python_tests(name: str, title: str, marker: str, workers: int, only: str | None = None, **options) -> Step:
+def python_tests(
+    name: str, title: str, marker: str, workers: int, only: str | None = None, needs: tuple[str, ...] = (), **options
+) -> Step:
     parallel = ["-n", str(workers), "--dist", "loadgroup"]
     command = [*PYTEST, *parallel, "-m", marker, *(["-k", only] if only else []), "tests"]
-    return Step(name, "tests", title, command, ["build-release"], **options)
+    return Step(name, "tests", title, command, ["build-release", *needs], **options)
 
 
 def check(name: str, title: str, command: list[str], needs: list[str], **options) -> Step:
@@ -123,25 +125,31 @@ def tagged_cpp_tests(name: str, title: str, tag: str) -> Step:
 
 
 def long_steps() -> list[Step]:
-    needs = ["build-release", "build-benchmarks"]
+    benchmarks = ("build-benchmarks",)  # whose own tests are long
     return [
         build("release", "building the benchmarks", target="benchmarks"),
         tagged_cpp_tests("cpp-long", "long C++ tests", "[.long]"),
         tagged_cpp_tests("cpp-timed", "timed C++ tests", "[timed]"),
         python_tests("python-timed", "timed Python tests", "timed and not long", 0, environment=EXACT, alone=True),
-        python_tests("python-long", "long Python tests", "long", 0, environment=EXACT, alone=True),
+        python_tests("python-long", "long Python tests", "long", 0, needs=benchmarks, environment=EXACT, alone=True),
         *[
             Step(
                 f"tensorflow-{version}",
                 "tests",
                 f"TensorFlow {version}",
                 ["tests/other_tensorflow.sh", version, "--junitxml", "{junit}"],
-                needs,
+                ["build-release"],
             )
             for version in OTHER_TENSORFLOWS
         ],
         *[
-            check(f"bench-{name}", f"benchmark {name}", [f"build/release/tests/bench/bench_{name}"], needs, alone=True)
+            check(
+                f"bench-{name}",
+                f"benchmark {name}",
+                [f"build/release/tests/bench/bench_{name}"],
+                [*benchmarks],
+                alone=True,
+            )
             for name in BENCHMARKS
         ],
     ]

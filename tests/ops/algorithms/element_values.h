@@ -15,10 +15,12 @@ using Buffer = std::vector<std::byte>;
 #ifdef HVD_SANITIZED  // a type of each size
 inline constexpr DType kAllTypes[] = {DType::uint8, DType::bfloat16, DType::float32, DType::int64};
 inline constexpr ReduceOp kReductions[] = {ReduceOp::sum, ReduceOp::max};
+inline constexpr int kRankCounts[] = {1, 2, 5};
 #else
 inline constexpr DType kAllTypes[] = {DType::uint8,   DType::int8,     DType::int16,   DType::int32,   DType::int64,
                                       DType::float16, DType::bfloat16, DType::float32, DType::float64, DType::boolean};
 inline constexpr ReduceOp kReductions[] = {ReduceOp::sum, ReduceOp::min, ReduceOp::max, ReduceOp::product};
+inline constexpr int kRankCounts[] = {1, 2, 3, 4, 5, 8};
 #endif
 
 // Values that every type holds exactly.
