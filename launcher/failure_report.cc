@@ -56,8 +56,9 @@ std::string list_ranks(const std::vector<int>& ranks) {
   return text;
 }
 
-std::string rank_failure(int rank, const std::string& host, const ExitStatus& status) {
-  return "rank " + std::to_string(rank) + (host.empty() ? "" : " on " + host) + " has failed: " + how_it_ended(status);
+std::string rank_failure(int rank, const std::string& host, const RankEnd& end) {
+  const std::string name = "rank " + std::to_string(rank) + (host.empty() ? "" : " on " + host);
+  return end.said.cause.empty() ? name + " has failed: " + how_it_ended(end.status) : name + " " + end.said.cause;
 }
 
 std::string host_loss(const LostHost& host) {
@@ -72,6 +73,7 @@ std::string failure_report(const Failure& failure, const std::vector<std::option
                      (failure.host.empty() ? "" : " on " + failure.host) + " failed" +
                      (ends.size() > 1 ? " first: " : ": ") + how_it_ended(end.status) + " (pid " +
                      std::to_string(failure.pid) + ", after " + age + " s)\n";
+  if (!end.said.cause.empty()) text += "hvdrun: it " + end.said.cause + "\n";
   if (failure.last_lines.empty()) {
     text += "hvdrun: it wrote nothing to its " + failure.stream + "\n";
   } else {

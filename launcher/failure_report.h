@@ -21,8 +21,9 @@ struct Failure {
   std::vector<std::string> last_lines{};  // are quoted
 };
 
-// "rank 2 on h2 has failed: killed by SIGKILL ...", "host h2 (ranks 4-7) is lost: ...": what the others are told.
-std::string rank_failure(int rank, const std::string& host, const ExitStatus& status);
+// "rank 2 on h2 has failed: killed by SIGKILL ...", "rank 2 on h2 raised ...", "host h2 (ranks 4-7) is lost: ...": what
+// the others are told.
+std::string rank_failure(int rank, const std::string& host, const RankEnd& end);
 std::string host_loss(const LostHost& host);
 
 // `ends` is by rank; empty stands for a process that even SIGKILL did not end.

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/flight/flight_reader.h"
 #include "launcher/exit_status.h"
 #include "launcher/job_environment.h"
 #include "launcher/standing.h"
@@ -58,7 +59,8 @@ class HostListener {
   virtual void rank_wrote(int rank, Stream stream, std::string_view bytes) = 0;
   // The rank has taken what write_input() had for it last.
   virtual void input_taken(int rank) = 0;
-  virtual void rank_ended(int rank, ExitStatus status) = 0;
+  // `said`: why the job had ended for it by then, as far as it has told.
+  virtual void rank_ended(int rank, ExitStatus status, const JobEnding& said) = 0;
   // No process is left of what was started at this host.
   virtual void nothing_left(int host) = 0;
   // The host is out of reach; nothing more is heard of it, and its ranks' streams have ended.

@@ -180,13 +180,15 @@ void Job::hold(Stream stream, bool on) {
   }
 }
 
-void Job::rank_ended(int rank, ExitStatus status) {
+void Job::rank_ended(int rank, ExitStatus status, const JobEnding& said) {
   const TimePoint now = Clock::now();
   rank_at(rank).age = now - start_;
   if (input_) input_->forget(rank);
   ++ended_;
-  end_.rank_ended(rank, status, now);
-  if (end_.first_failed()) look_into_failure(rank_failure(rank, host_of(rank), status));
+  end_.rank_ended(rank, status, said, now);
+  if (const auto first = end_.first_failed()) {
+    look_into_failure(rank_failure(*first, host_of(*first), *end_.ends()[static_cast<std::size_t>(*first)]));
+  }
   if (!plan_.verbose) return;
   say(name_of(rank) +
       " has ended: " + (status.by_signal ? signal_name(status.value) : "exit code " + std::to_string(status.value)));

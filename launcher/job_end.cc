@@ -10,23 +10,65 @@ bool is_often_a_consequence(int signal) { return signal == SIGABRT || signal == 
 
 }  // namespace
 
-void JobEnd::rank_ended(int rank, ExitStatus status, TimePoint now) {
-  ends_[static_cast<std::size_t>(rank)] = RankEnd{.status = status, .signal_sent = signal_sent_};
+void JobEnd::rank_ended(int rank, ExitStatus status, const JobEnding& said, TimePoint now) {
+  ends_[static_cast<std::size_t>(rank)] = RankEnd{.status = status, .said = said, .signal_sent = signal_sent_};
   --remaining_;
-  if (!status.ok()) blame(rank, status, now);
+  if (!status.ok()) blame(rank, now);
+  if (reason_ == Reason::rank_failed) first_failed_ = cause();
   if (remaining_ == 0) begin(Stage::grace, Reason::none, now + grace_);
 }
 
-void JobEnd::blame(int rank, const ExitStatus& status, TimePoint now) {
+void JobEnd::blame(int rank, TimePoint now) {
   begin(Stage::grace, Reason::rank_failed, now + grace_);
   if (reason_ != Reason::rank_failed) return;
-  if (!first_failed_) {
-    first_failed_ = rank;
-    return;
-  }
-  const ExitStatus& first = ends_[static_cast<std::size_t>(*first_failed_)]->status;
+  if (failures_.empty()) failed_at_ = now;
+  failures_.push_back(rank);
+  const ExitStatus& status = end_of(rank).status;
   const bool by_somebody = status.by_signal && status.value != last_forwarded_ && !is_often_a_consequence(status.value);
-  if (stage_ == Stage::grace && !first.by_signal && by_somebody) first_failed_ = rank;
+  if (stage_ == Stage::grace && by_somebody && !killed_in_grace_) killed_in_grace_ = rank;
+}
+
+int JobEnd::cause() const {
+  const auto found = std::find_if(failures_.begin(), failures_.end(), [this](int rank) { return is_cause(rank); });
+  const int first = found == failures_.end() ? failures_.front() : *found;
+  const RankEnd& end = end_of(first);
+  const bool said_nothing = end.said.kind == JobEnding::Kind::untold && !end.status.by_signal;
+  return said_nothing ? killed_in_grace_.value_or(first) : first;
+}
+
+// Who is named but has ended well is no cause: the failure lies with who could not go on without it.
+bool JobEnd::is_cause(int rank) const {
+  const RankEnd& end = end_of(rank);
+  if (!has_failed(end)) return false;
+  if (end.said.kind != JobEnding::Kind::consequence) return true;
+  const auto named = named_by(rank);
+  return named && ends_[static_cast<std::size_t>(*named)] && !has_failed(end_of(*named));
+}
+
+// One that hvdrun has ended has not, unless it had before.
+bool JobEnd::has_failed(const RankEnd& end) const {
+  if (end.lost || end.said.kind == JobEnding::Kind::own_failure) return true;
+  return !end.status.ok() && !(end.status.by_signal && end.status.value == end.signal_sent);
+}
+
+std::optional<int> JobEnd::named_by(int rank) const {
+  const JobEnding& said = end_of(rank).said;
+  const bool known = said.kind == JobEnding::Kind::consequence && said.culprit >= 0 && said.culprit != rank &&
+                     said.culprit < static_cast<int>(ends_.size());
+  return known ? std::optional(said.culprit) : std::nullopt;
+}
+
+bool JobEnd::awaits_culprit() const {
+  return std::any_of(failures_.begin(), failures_.end(), [this](int rank) {
+    const auto named = named_by(rank);
+    return named && !ends_[static_cast<std::size_t>(*named)];
+  });
+}
+
+// The rank that the others name may take longer than they to end, and is to end with its own exit code.
+Deadline JobEnd::stage_end() const {
+  const bool waits = stage_ == Stage::grace && reason_ == Reason::rank_failed && !hurried_ && awaits_culprit();
+  return waits ? std::max(stage_deadline_, failed_at_ + kCulpritTime) : stage_deadline_;
 }
 
 void JobEnd::interrupted(int signal, TimePoint now) {
@@ -41,6 +83,7 @@ void JobEnd::output_closed(TimePoint now) {
 }
 
 void JobEnd::timed_out(TimePoint now) {
+  hurried_ = true;
   if (stage_ <= Stage::grace) begin(Stage::grace, Reason::timed_out, now);
 }
 
@@ -62,7 +105,8 @@ void JobEnd::host_lost(LostHost host, TimePoint now) {
   lost_hosts_.push_back(std::move(host));
   begin(Stage::grace, Reason::host_lost, now + grace_);
   if (reason_ != Reason::rank_failed || stage_ != Stage::grace) return;
-  if (ends_[static_cast<std::size_t>(*first_failed_)]->status.by_signal) return;
+  const RankEnd& first = end_of(*first_failed_);
+  if (first.status.by_signal || first.said.kind == JobEnding::Kind::own_failure) return;
   reason_ = Reason::host_lost;
   first_failed_.reset();
 }
@@ -79,7 +123,7 @@ void JobEnd::begin(Stage stage, Reason reason, Deadline deadline) {
 }
 
 std::optional<int> JobEnd::signal_due(TimePoint now) {
-  if (stage_ == Stage::running || now < stage_deadline_) return std::nullopt;
+  if (stage_ == Stage::running || now < stage_end()) return std::nullopt;
   if (stage_ == Stage::killing) {
     gave_up_ = true;
     return std::nullopt;
@@ -92,7 +136,14 @@ std::optional<int> JobEnd::signal_due(TimePoint now) {
 
 std::optional<Deadline> JobEnd::next_deadline() const {
   if (stage_ == Stage::running || gave_up_) return std::nullopt;
-  return stage_deadline_;
+  return stage_end();
+}
+
+// A rank that had failed, but did not come to its end before hvdrun ended it, has no code of its own.
+int JobEnd::failed_rank_code() const {
+  const RankEnd& end = end_of(*first_failed_);
+  const bool ended_by_us = end.status.by_signal && end.status.value == end.signal_sent;
+  return ended_by_us || end.status.ok() ? 1 : end.status.exit_code();
 }
 
 int JobEnd::exit_code() const {
@@ -100,7 +151,7 @@ int JobEnd::exit_code() const {
                                   [](const std::optional<RankEnd>& end) { return end && end->status.ok(); });
   switch (reason_) {
     case Reason::none: return 0;
-    case Reason::rank_failed: return ends_[static_cast<std::size_t>(*first_failed_)]->status.exit_code();
+    case Reason::rank_failed: return failed_rank_code();
     // A program that takes the signal as a request and ends well has done what was asked.
     case Reason::interrupted: return all_ok ? 0 : 128 + interrupting_signal_;
     case Reason::output_closed: return 128 + SIGPIPE;

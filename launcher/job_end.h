@@ -14,16 +14,19 @@
 #include <vector>
 
 #include "core/base/clock.h"
+#include "core/flight/flight_reader.h"
 #include "launcher/exit_status.h"
 
 namespace hvd::launcher {
 
 inline constexpr Duration kTerminationTime = 2s;
 inline constexpr Duration kKillTime = 5s;
-inline constexpr int kTimedOutCode = 124;  // hvdrun's exit code then: as that of timeout(1)
+inline constexpr Duration kCulpritTime = 10s;  // instead of a shorter grace, until a rank that others name has ended
+inline constexpr int kTimedOutCode = 124;      // hvdrun's exit code then: as that of timeout(1)
 
 struct RankEnd {
   ExitStatus status;
+  JobEnding said{};     // before it ended
   int signal_sent = 0;  // SIGTERM or SIGKILL if hvdrun had sent it by then
   bool lost = false;    // with its host: nobody knows how it ended
 };
@@ -39,7 +42,7 @@ class JobEnd {
   JobEnd(int size, Duration grace) : grace_(grace), ends_(static_cast<std::size_t>(size)), remaining_(size) {}
 
   // What happened.
-  void rank_ended(int rank, ExitStatus status, TimePoint now);
+  void rank_ended(int rank, ExitStatus status, const JobEnding& said, TimePoint now);
   // SIGINT, SIGTERM, ... came and was forwarded. A second SIGINT makes SIGKILL due at once.
   void interrupted(int signal, TimePoint now);
   // Nobody reads hvdrun's output any more (`| head`): no grace.
@@ -62,9 +65,11 @@ class JobEnd {
   // Even SIGKILL has not helped.
   bool gave_up() const { return gave_up_; }
 
-  // The rank that failed first. A rank that was killed by somebody's signal during the grace period takes precedence
-  // over one that exited with an error: the error is then most likely the consequence. (Except for SIGABRT and
-  // SIGPIPE, with which a rank may itself react to a lost peer.)
+  // The rank that failed first: of those that have ended with a failure, the first one that did not say, before it
+  // ended, that the job had ended for it by what another one did, which has failed, too. Where a rank says nothing (a
+  // program that does not use hvd), one that was killed by somebody's signal during the grace period takes precedence
+  // over it if it exited with an error, which is most likely the consequence then. (Except for SIGABRT and SIGPIPE,
+  // with which a rank may itself react to a lost peer.)
   std::optional<int> first_failed() const { return first_failed_; }
   // Those that were lost while the job ran, first first.
   const std::vector<LostHost>& lost_hosts() const { return lost_hosts_; }
@@ -80,14 +85,27 @@ class JobEnd {
   enum class Reason { none, rank_failed, interrupted, output_closed, timed_out, start_failed, host_lost };
 
   void begin(Stage stage, Reason reason, Deadline deadline);
-  void blame(int rank, const ExitStatus& status, TimePoint now);
+  const RankEnd& end_of(int rank) const { return *ends_[static_cast<std::size_t>(rank)]; }
+  bool has_failed(const RankEnd& end) const;
+  bool is_cause(int rank) const;
+  int cause() const;
+  // Whom the rank names, if there is such a rank.
+  std::optional<int> named_by(int rank) const;
+  bool awaits_culprit() const;
+  Deadline stage_end() const;
+  void blame(int rank, TimePoint now);
+  int failed_rank_code() const;
 
   const Duration grace_;
   std::vector<std::optional<RankEnd>> ends_;
   int remaining_;
   Stage stage_ = Stage::running;
   Reason reason_ = Reason::none;
-  Deadline stage_deadline_{};  // unless running: when the next stage is due
+  Deadline stage_deadline_{};           // unless running: when the next stage is due, or later (stage_end())
+  std::vector<int> failures_;           // in the order in which they were heard of
+  TimePoint failed_at_{};               // the first of them
+  bool hurried_ = false;                // no grace any more
+  std::optional<int> killed_in_grace_;  // by somebody
   std::optional<int> first_failed_;
   std::vector<LostHost> lost_hosts_;
   int start_exit_code_ = 1;

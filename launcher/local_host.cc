@@ -120,8 +120,7 @@ void LocalHost::hold(Stream stream, bool on) {
 void LocalHost::collect(const std::function<void(pid_t, ExitStatus)>& others) {
   for (const JobProcesses::Ended& ended : processes_.reap()) {
     if (ended.rank >= 0) {
-      memories_.ended(ended.rank);
-      listener_.rank_ended(ended.rank, ended.status);
+      listener_.rank_ended(ended.rank, ended.status, memories_.ended(ended.rank));
     } else {
       others(ended.pid, ended.status);
     }

@@ -43,10 +43,12 @@ void RankMemories::started(int rank, pid_t pid) {
   if (entry != entries_.end()) entry->second.pid = pid;
 }
 
-void RankMemories::ended(int rank) {
+JobEnding RankMemories::ended(int rank) {
   const auto entry = entries_.find(rank);
-  if (entry != entries_.end()) entry->second.has_ended = true;
+  if (entry == entries_.end()) return {};
+  entry->second.has_ended = true;
   look_for_meeting();
+  return entry->second.memory->job_ending();
 }
 
 void RankMemories::watch_for_meeting() {

@@ -25,8 +25,9 @@ class RankMemories {
   const RankMemory* make(int rank, bool verbose);
   // It leads its process group.
   void started(int rank, pid_t pid);
-  // What it has left undone stalls nobody; it is told all the same when somebody asks.
-  void ended(int rank);
+  // What it has left undone stalls nobody; it is told all the same when somebody asks. Returns why the job had ended
+  // for it.
+  JobEnding ended(int rank);
   // From now on the listener hears of stalls.
   void watch_for_stalls() { look_for_stalls(); }
 

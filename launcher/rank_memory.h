@@ -40,6 +40,9 @@ class RankMemory {
   // Whether the rank has been in init, and left it because all ranks of the job were there.
   bool has_met() const { return read_flight_progress(recorded()).has_met; }
 
+  // Why the job has ended for the rank.
+  JobEnding job_ending() const { return read_job_ending(recorded()); }
+
   // Asks for the stacks of the process that has announced to answer, if it is in process group `group`, and catches
   // that signal: it cannot be harmed. False if there is none. The answer is there a few milliseconds later, or never:
   // look for it in answer() until it is complete or a deadline passes.

@@ -182,6 +182,13 @@ HVD_API hvd_status hvd_init_with(const hvd_meeting* meeting);
  * threads, memory and connections are gone. Does nothing if not initialised. */
 HVD_API hvd_status hvd_shutdown(void);
 
+/* Ends the job as a failure of this rank: the other ranks' pending and later operations, and this rank's, end with
+ * HVD_ABORTED and "rank 3 on host2 <cause>"; `cause` follows the rank's name: "raised ValueError: bad data". Launchers
+ * and the other ranks then name this rank as the one that failed first. Does nothing if not initialised, or if the job
+ * has ended by another rank's failure. To be followed by hvd_shutdown(), or the process's end. An exception of C++ that
+ * nobody catches does it by itself. */
+HVD_API hvd_status hvd_fail(const char* cause);
+
 HVD_API int hvd_is_initialized(void);
 HVD_API hvd_status hvd_get_topology(hvd_topology* topology);
 

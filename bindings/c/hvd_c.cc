@@ -261,6 +261,13 @@ hvd_status hvd_shutdown(void) {
   return guarded([] { Instance::get().shut_down(); });
 }
 
+hvd_status hvd_fail(const char* cause) {
+  return guarded([&] {
+    if (cause == nullptr || *cause == '\0') throw InvalidArgument("a failure needs a cause");
+    Instance::get().fail(cause);
+  });
+}
+
 int hvd_is_initialized(void) { return Instance::get().initialized() ? 1 : 0; }
 
 hvd_status hvd_get_topology(hvd_topology* topology) {

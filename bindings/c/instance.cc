@@ -1,8 +1,11 @@
 #include "bindings/c/instance.h"
 
+#include <cxxabi.h>
 #include <pthread.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <typeinfo>
 
 #include "bindings/c/join_job.h"
 #include "core/base/error.h"
@@ -28,6 +31,22 @@ struct Kept {
 std::shared_ptr<Runtime>& kept() {
   thread_local Kept kept;
   return kept.runtime;
+}
+
+// "raised std::runtime_error: bad data", to follow a rank's name. Of the exception that ends the process.
+std::string uncaught_text() {
+  const std::type_info* const type = abi::__cxa_current_exception_type();
+  if (type == nullptr) return "called std::terminate()";
+  const std::unique_ptr<char, decltype(&std::free)> name(abi::__cxa_demangle(type->name(), nullptr, nullptr, nullptr),
+                                                         std::free);
+  std::string text = std::string("raised ") + (name ? name.get() : type->name());
+  try {
+    std::rethrow_exception(std::current_exception());
+  } catch (const std::exception& error) {
+    text += std::string(": ") + error.what();
+  } catch (...) {  // of a type that has no words
+  }
+  return text;
 }
 
 }  // namespace
@@ -68,6 +87,7 @@ void Instance::init(const std::optional<Meeting>& meeting) {
     std::lock_guard lock(mutex_);
     runtime_ = std::move(runtime);
     ++changes_;
+    watch_for_terminate();
   } catch (...) {
     in_use_ = false;
     throw;
@@ -85,9 +105,38 @@ void Instance::shut_down() {
   }
   remembered = {};
   kept().reset();
-  if (runtime) runtime->shut_down();
+  if (runtime) {
+    runtime->shut_down();
+    runtime->let_cause_end_first();
+  }
   drop_unused_arenas();
   in_use_ = false;
+}
+
+void Instance::fail(const std::string& cause) {
+  if (forked()) return;
+  std::shared_ptr<Runtime> runtime;
+  {
+    std::lock_guard lock(mutex_);
+    runtime = runtime_;
+  }
+  if (runtime) runtime->fail(cause);
+}
+
+void Instance::watch_for_terminate() {
+  if (earlier_terminate_ == nullptr) earlier_terminate_ = std::set_terminate(on_terminate);
+}
+
+// A C++ exception that nobody catches.
+void Instance::on_terminate() {
+  Instance& instance = get();
+  try {
+    instance.fail(uncaught_text());
+    if (instance.initialized()) instance.runtime()->let_cause_end_first();
+  } catch (...) {  // the process ends all the same
+  }
+  if (instance.earlier_terminate_ != nullptr) instance.earlier_terminate_();
+  std::abort();
 }
 
 void* Instance::allocate(std::size_t bytes) {

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <exception>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -25,6 +26,8 @@ class Instance {
   // Joins the job that the meeting, or else the environment, describes; does nothing if initialised. Throws Error.
   void init(const std::optional<Meeting>& meeting = std::nullopt);
   void shut_down();
+  // This rank ends its job as one that has failed (Runtime::fail). Does nothing if not initialised.
+  void fail(const std::string& cause);
   bool initialized() const;
 
   // Throws an Error with StatusCode::not_initialized. Each thread keeps its reference, and with it the runtime alive,
@@ -48,6 +51,8 @@ class Instance {
  private:
   Instance();
   void refuse_if_forked() const;
+  void watch_for_terminate();
+  [[noreturn]] static void on_terminate();
   std::shared_ptr<TensorArena> arena_of(const void* memory) const;
   void drop_unused_arenas();
   bool free_on_device(void* memory);
@@ -57,9 +62,10 @@ class Instance {
   int epoch_ = 0;                    // guarded by lifecycle_; times that this process has initialised
   std::atomic<bool> in_use_{false};  // from the begin of init() to the end of shut_down()
   std::atomic<bool> forked_{false};
-  std::atomic<std::uint64_t> changes_{1};  // of runtime_
-  mutable std::mutex mutex_;               // never held for long
-  std::shared_ptr<Runtime> runtime_;       // guarded by mutex_
+  std::terminate_handler earlier_terminate_ = nullptr;  // what on_terminate() has replaced; set once, by init()
+  std::atomic<std::uint64_t> changes_{1};               // of runtime_
+  mutable std::mutex mutex_;                            // never held for long
+  std::shared_ptr<Runtime> runtime_;                    // guarded by mutex_
   // Guarded by mutex_: the current one once it was allocated from, and earlier ones of which something is in use.
   std::vector<std::shared_ptr<TensorArena>> arenas_;
   std::map<void*, std::shared_ptr<void>> on_devices_;  // handed out, by address; guarded by mutex_

@@ -47,6 +47,9 @@ inline void init() {
 }
 
 inline void shutdown() { detail::check(hvd_shutdown()); }
+// Ends the job as a failure of this rank, for a reason that follows its name: "raised std::bad_alloc". An exception
+// that nobody catches does so by itself.
+inline void fail(const std::string& cause) { detail::check(hvd_fail(cause.c_str())); }
 inline bool is_initialized() { return hvd_is_initialized() != 0; }
 
 // The job for the length of a scope.

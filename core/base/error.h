@@ -11,14 +11,16 @@ namespace hvd {
 
 class Error : public std::runtime_error {
  public:
-  Error(StatusCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
-  explicit Error(const Status& status) : Error(status.code(), status.message()) {}
+  Error(StatusCode code, const std::string& message) : Error(Status(code, message)) {}
+  explicit Error(const Status& status)
+      : std::runtime_error(status.message()), code_(status.code()), culprit_(status.culprit()) {}
 
   StatusCode code() const { return code_; }
-  Status status() const { return Status(code_, what()); }
+  Status status() const { return Status(code_, what(), culprit_); }
 
  private:
   StatusCode code_;
+  int culprit_;
 };
 
 template <StatusCode kCode>

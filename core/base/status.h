@@ -26,20 +26,27 @@ enum class StatusCode : std::uint8_t {
 
 const char* status_code_name(StatusCode code);
 
+// Instead of a rank's number: nobody is to blame, or it is not known who is.
+inline constexpr int kNobody = -1;
+
 class [[nodiscard]] Status {
  public:
   Status() = default;
-  Status(StatusCode code, std::string message) : code_(code), message_(std::move(message)) {}
+  Status(StatusCode code, std::string message, int culprit = kNobody)
+      : code_(code), message_(std::move(message)), culprit_(culprit) {}
 
   bool ok() const { return code_ == StatusCode::ok; }
   StatusCode code() const { return code_; }
   const std::string& message() const { return message_; }
+  // Where the whole job has ended with this: the rank of the job whose end or failure was the cause.
+  int culprit() const { return culprit_; }
 
   bool operator==(const Status&) const = default;
 
  private:
   StatusCode code_ = StatusCode::ok;
   std::string message_;
+  int culprit_ = kNobody;
 };
 
 }  // namespace hvd

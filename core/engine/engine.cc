@@ -14,7 +14,7 @@ namespace {
 
 // How long a rank whose data plane failed waits for the control plane to say who is to blame: the peer whose
 // connection broke may itself only be leaving because of somebody else.
-constexpr Duration kVerdictPatience = std::chrono::milliseconds(200);
+constexpr Duration kVerdictPatience = std::chrono::seconds(1);
 
 // How long a leaving rank waits for the coordinator to acknowledge.
 constexpr Duration kLeavePatience = std::chrono::seconds(5);
@@ -42,6 +42,13 @@ const char* cause_text(ScheduleLock::Cause cause) {
     case ScheduleLock::Cause::other_rank: return "another rank has asked for it";
   }
   return "no cause";
+}
+
+// The rank that has left first is the cause of the run's end.
+Status with_culprit(const Status& status, int leaving, const Topology& topology) {
+  const bool known = leaving >= 0 && leaving < topology.size;
+  const int culprit = known ? topology.job_ranks[static_cast<std::size_t>(leaving)] : kNobody;
+  return Status(status.code(), status.message(), culprit);
 }
 
 bool locks(const Engine::Parts& parts, const Executor& executor) {
@@ -81,6 +88,7 @@ Status Engine::submit(EnginesSubmission& submission) {
   const std::size_t waiting = queue_.push(submission);
   if (waiting == 0) {
     Status status = reason();
+    record_end(status);
     recorded.ended(status.code());
     return status;
   }
@@ -272,6 +280,7 @@ Submission& Engine::insert(EnginesSubmission submission) {
 bool Engine::take_submissions() {
   queue_.take(taken_);
   const bool leave_now = leaving_.load(std::memory_order_acquire) && !left_;
+  if (leave_now) parts_.abort.check();  // who has failed before it leaves is not to be heard of as one who leaves
   if (taken_.empty() && !leave_now) return false;
   filed_.clear();
   for (EnginesSubmission& submission : taken_) filed_.push_back(&insert(std::move(submission)));
@@ -504,7 +513,7 @@ void Engine::finish(const Response& response) {
         lock_.ended();
       }
       agreed_to_end_ = true;
-      end(response.status);
+      end(with_culprit(response.status, response.last_joined, parts_.topology));
       return;
   }
 }
@@ -519,7 +528,7 @@ Status Engine::verdict(const Status& own) {
       parts_.channel.wait(parts_.channel.heard(), deadline, nullptr);
     }
   }
-  end_job(own, parts_.topology.describe(parts_.topology.rank), parts_.abort, parts_.channel);
+  end_job(own, parts_.topology, parts_.abort, parts_.channel);
   return parts_.abort.reason();
 }
 
@@ -529,12 +538,22 @@ void Engine::end(const Status& reason) {
     std::lock_guard lock(reason_mutex_);
     reason_ = reason;
   }
+  // That others leave does not matter to a rank that wants nothing any more.
+  if (reason.code() != StatusCode::shut_down || !pending_.empty() || !queue_.empty()) record_end(reason);
   // Those who wait for a device are told before it is made to stop: what it has written by then is void.
   if (parts_.abort.raised()) executor_->give_up(reason);
   // Only now may submit() be refused: it then finds the reason.
   for (EnginesSubmission& submission : queue_.close()) pending_.insert(std::move(submission));
   for (const EnginesSubmission& submission : pending_.remove_all()) {
     if (end_operation(*submission, reason)) submission->work.wake();
+  }
+}
+
+// Of the job, not of one of its process sets.
+void Engine::record_end(const Status& reason) {
+  const bool left_in_order = leaving_.load(std::memory_order_acquire) && reason.code() == StatusCode::shut_down;
+  if (parts_.set.id == kGlobalProcessSet && !left_in_order) {
+    parts_.flight.job_ended(reason, parts_.topology.job_rank());
   }
 }
 

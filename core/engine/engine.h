@@ -112,6 +112,7 @@ class Engine {
   void show_recovery();
   Status verdict(const Status& own);
   void end(const Status& reason);
+  void record_end(const Status& reason);
   Status reason() const;
 
   const Parts parts_;

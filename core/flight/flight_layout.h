@@ -23,7 +23,7 @@
 namespace hvd {
 
 inline constexpr std::uint64_t kFlightMagic = 0x74'68'67'6c'66'64'76'68;  // "hvdflght"
-inline constexpr std::uint32_t kFlightVersion = 2;
+inline constexpr std::uint32_t kFlightVersion = 3;
 inline constexpr std::size_t kFlightRecords = 4096;  // a power of two
 
 enum class FlightState : std::uint8_t {
@@ -75,6 +75,20 @@ struct FlightStall {
   std::array<std::atomic<std::uint64_t>, 64> text;
 };
 
+enum class FlightEndState : std::int32_t {
+  none,  // the job goes on, or this rank has left it in order
+  writing,
+  own_failure,  // this rank was the first to fail, as far as it knows; `text` says how
+  consequence,  // of what `culprit` did
+};
+
+// Why the job has ended for this rank, so that who starts ranks can tell a cause from its consequences.
+struct FlightEnd {
+  std::atomic<std::int32_t> state;    // FlightEndState
+  std::atomic<std::int32_t> culprit;  // a rank, kNobody: not known
+  std::array<std::atomic<std::uint64_t>, 64> text;
+};
+
 struct FlightMemory {
   // By who makes the memory.
   std::uint64_t magic;
@@ -86,6 +100,7 @@ struct FlightMemory {
   std::atomic<std::int64_t> epoch;    // since when it is in a job, init included; 0: it is in none, or in none any more
   std::atomic<std::int32_t> meeting;  // 1: it waits in init for the others
   FlightStall stall;
+  FlightEnd end;
   alignas(64) Metrics metrics;
   alignas(64) std::atomic<std::uint64_t> begun;  // operations since init
   std::array<FlightRecord, kFlightRecords> records;

@@ -35,6 +35,13 @@ std::string text_of(const char* text, std::size_t size) {
   return printable(std::string_view(text, static_cast<std::size_t>(std::find(text, text + size, '\0') - text)));
 }
 
+template <std::size_t kWords>
+std::string text_in(const std::array<std::atomic<std::uint64_t>, kWords>& text) {
+  std::array<std::uint64_t, kWords> words;
+  for (std::size_t i = 0; i < kWords; ++i) words[i] = text[i].load(kRelaxed);
+  return text_of(reinterpret_cast<const char*>(words.data()), sizeof words);
+}
+
 // Empty if that is no operation.
 std::optional<RecordedOperation> to_operation(const FlightOperation& operation) {
   const auto collective = collective_from(operation.collective);
@@ -95,11 +102,10 @@ void read_stall(const FlightStall& stall, FlightFacts& facts) {
     const std::uint64_t before = stall.changes.load(std::memory_order_acquire);
     const std::int64_t since = stall.since.load(kRelaxed);
     if (since <= 0) return;
-    std::array<std::uint64_t, std::tuple_size_v<decltype(stall.text)>> words;
-    for (std::size_t i = 0; i < words.size(); ++i) words[i] = stall.text[i].load(kRelaxed);
+    std::string text = text_in(stall.text);
     std::atomic_thread_fence(std::memory_order_acquire);
     if (before % 2 != 0 || stall.changes.load(kRelaxed) != before) continue;
-    facts.stall = text_of(reinterpret_cast<const char*>(words.data()), sizeof words);
+    facts.stall = std::move(text);
     facts.stalled_since = time_of(since);
     return;
   }
@@ -117,6 +123,20 @@ std::string printable(std::string_view text) {
     if (byte == 0xc2 && next >= 0x80 && next < 0xa0) result[i] = result[i + 1] = '?';
   }
   return result;
+}
+
+JobEnding read_job_ending(std::span<const std::byte> memory) {
+  const FlightMemory* const flight = as_flight(memory);
+  if (flight == nullptr) return {};
+  const FlightEnd& end = flight->end;
+  switch (static_cast<FlightEndState>(end.state.load(std::memory_order_acquire))) {
+    case FlightEndState::consequence:
+      return {.kind = JobEnding::Kind::consequence, .culprit = std::max(end.culprit.load(kRelaxed), kNobody)};
+    case FlightEndState::own_failure: return {.kind = JobEnding::Kind::own_failure, .cause = text_in(end.text)};
+    case FlightEndState::writing: return {.kind = JobEnding::Kind::own_failure};  // and died meanwhile
+    case FlightEndState::none: break;
+  }
+  return {};
 }
 
 std::optional<FlightFacts> read_flight_facts(std::span<const std::byte> memory) {

@@ -50,6 +50,20 @@ struct FlightFacts {
   Duration exposed_time{};
 };
 
+// Why the job has ended for a rank, as that rank saw it.
+struct JobEnding {
+  enum class Kind : std::uint8_t {
+    untold,       // it has not: the rank left in order, or without a word, or was in no job
+    own_failure,  // this rank was the first to fail, as far as it knows
+    consequence,  // another one was
+  };
+  Kind kind = Kind::untold;
+  int culprit = kNobody;  // of a consequence: a rank, of which nothing else is known; kNobody: it could not say
+  std::string cause{};    // of a failure: what follows the rank's name ("raised ValueError: ...")
+  bool operator==(const JobEnding&) const = default;
+};
+JobEnding read_job_ending(std::span<const std::byte> memory);
+
 // Nothing if it is not such memory, or of another version.
 std::optional<FlightFacts> read_flight_facts(std::span<const std::byte> memory);
 // What tells cheaply whether a rank goes on: a few words are read.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/net/endpoint.h"
@@ -15,6 +16,16 @@ namespace hvd {
 namespace {
 
 constexpr std::string_view kGap = "..";
+
+// As much of the text as there is room for, with a 0 behind it.
+template <std::size_t kWords>
+void put_text(std::string_view text, std::array<std::atomic<std::uint64_t>, kWords>& into) {
+  char shortened[kWords * 8];
+  put_short_name(text, shortened, sizeof shortened);
+  std::array<std::uint64_t, kWords> words;
+  std::memcpy(words.data(), shortened, sizeof shortened);
+  for (std::size_t i = 0; i < kWords; ++i) into[i].store(words[i], std::memory_order_relaxed);
+}
 
 SharedMemory map_inherited(int inherited) {
   FileDescriptor own(fcntl(inherited, F_DUPFD_CLOEXEC, 3));
@@ -74,6 +85,8 @@ void FlightRecorder::forget_all() {
   const std::uint64_t begun = memory.begun.exchange(0);
   for (std::size_t i = 0; i < std::min<std::uint64_t>(begun + 1, kFlightRecords); ++i) memory.records[i].word.store(0);
   recovered();
+  has_told_cause_ = false;
+  memory.end.state.store(static_cast<std::int32_t>(FlightEndState::none));
   static_assert(std::is_trivially_destructible_v<Metrics>);
   new (&memory.metrics) Metrics();
 }
@@ -108,16 +121,44 @@ void FlightRecorder::left() {
 void FlightRecorder::stalled(std::string_view warning) {
   const std::lock_guard lock(stall_mutex_);
   FlightStall& stall = recorded().stall;
-  char text[sizeof stall.text];
-  put_short_name(warning, text, sizeof text);
-  std::array<std::uint64_t, sizeof text / 8> words;
-  std::memcpy(words.data(), text, sizeof text);
   const std::uint64_t changes = stall.changes.load(std::memory_order_relaxed);
   stall.changes.store(changes | 1, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_release);
-  for (std::size_t i = 0; i < words.size(); ++i) stall.text[i].store(words[i], std::memory_order_relaxed);
+  put_text(warning, stall.text);
   if (stall.since.load(std::memory_order_relaxed) == 0) stall.since.store(flight_time(), std::memory_order_relaxed);
   stall.changes.store((changes | 1) + 1, std::memory_order_release);
+}
+
+void FlightRecorder::job_ended(const Status& reason, int own) {
+  const std::lock_guard lock(end_mutex_);
+  FlightEnd& end = recorded().end;
+  if (end.state.load(std::memory_order_relaxed) != static_cast<std::int32_t>(FlightEndState::none)) return;
+  if (reason.culprit() == own) return put_failure("gave up the job: " + reason.message());
+  ended_by_another_ = Clock::now();
+  end.culprit.store(reason.culprit(), std::memory_order_relaxed);
+  end.state.store(static_cast<std::int32_t>(FlightEndState::consequence), std::memory_order_release);
+}
+
+std::optional<TimePoint> FlightRecorder::ended_by_another() const {
+  const std::lock_guard lock(end_mutex_);
+  return ended_by_another_;
+}
+
+void FlightRecorder::failed(std::string_view cause) {
+  const std::lock_guard lock(end_mutex_);
+  FlightEnd& end = recorded().end;
+  const bool is_consequence =
+      end.state.load(std::memory_order_relaxed) == static_cast<std::int32_t>(FlightEndState::consequence);
+  if (is_consequence || std::exchange(has_told_cause_, true)) return;
+  put_failure(cause);
+}
+
+void FlightRecorder::put_failure(std::string_view cause) {
+  FlightEnd& end = recorded().end;
+  end.state.store(static_cast<std::int32_t>(FlightEndState::writing), std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+  put_text(cause, end.text);
+  end.state.store(static_cast<std::int32_t>(FlightEndState::own_failure), std::memory_order_release);
 }
 
 void FlightRecorder::recovered() {

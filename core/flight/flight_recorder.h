@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -52,16 +53,28 @@ class FlightRecorder {
   void stalled(std::string_view warning);
   void recovered();
 
+  // The job has ended for this rank, `own` in it, for this reason. The first one counts.
+  void job_ended(const Status& reason, int own);
+  // This rank ends its job as one that has failed, unless another one has done so before: why, in words that follow its
+  // name ("raised ValueError: ..."). The first cause counts, but replaces one that job_ended() has told.
+  void failed(std::string_view cause);
+  // When the job ended for this rank by what another one did; nothing: it has not. Any thread.
+  std::optional<TimePoint> ended_by_another() const;
+
   const SharedMemory& memory() const { return *memory_; }
 
  private:
   FlightMemory& recorded() const { return *reinterpret_cast<FlightMemory*>(memory_->data()); }
   FlightEntry begin(const FlightWords& operation, std::uint64_t sequence, FlightState state);
   void forget_all();
+  void put_failure(std::string_view cause);
 
   std::string problem_;
   const std::int64_t epoch_ = Clock::now().time_since_epoch().count();
   std::mutex stall_mutex_;  // of those who write it
+  mutable std::mutex end_mutex_;
+  std::optional<TimePoint> ended_by_another_;  // guarded by end_mutex_, like the next
+  bool has_told_cause_ = false;
   std::shared_ptr<SharedMemory> memory_;
 };
 

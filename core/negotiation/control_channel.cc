@@ -2,13 +2,16 @@
 
 namespace hvd {
 
-Status as_told(const Status& own, const std::string& finder) {
+Status as_told(const Status& own, const Topology& topology) {
   if (own.code() == StatusCode::peer_lost) return own;
-  return Status(StatusCode::aborted, finder + " has given up the job: " + own.message());
+  return Status(StatusCode::aborted, topology.describe(topology.rank) + " has given up the job: " + own.message(),
+                topology.job_rank());
 }
 
-void end_job(const Status& own, const std::string& finder, AbortFlag& abort, ControlChannel& channel) {
-  abort.raise(own, [&](const Status&) { channel.broadcast_abort(as_told(own, finder)); });
+void end_job(const Status& own, const Topology& topology, AbortFlag& abort, ControlChannel& channel) {
+  const int culprit = own.code() == StatusCode::peer_lost ? own.culprit() : topology.job_rank();
+  abort.raise(Status(own.code(), own.message(), culprit),
+              [&](const Status&) { channel.broadcast_abort(as_told(own, topology)); });
 }
 
 }  // namespace hvd

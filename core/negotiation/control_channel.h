@@ -12,11 +12,12 @@
 #include "core/base/futex.h"
 #include "core/base/status.h"
 #include "core/net/frame.h"
+#include "core/rendezvous/topology.h"
 
 namespace hvd {
 
-// What the other ranks are told of a failure that `finder` has found: who is lost, or that the finder has given up.
-Status as_told(const Status& own, const std::string& finder);
+// What the other ranks are told of a failure that this one has found: who is lost, or that this rank has given up.
+Status as_told(const Status& own, const Topology& topology);
 
 class ControlChannel {
  public:
@@ -68,8 +69,7 @@ class ControlChannel {
   virtual void abandon_in_child() noexcept = 0;
 };
 
-// What has failed on this rank, the `finder`, ends the job on all of them, unless it has ended already: then nothing
-// happens.
-void end_job(const Status& own, const std::string& finder, AbortFlag& abort, ControlChannel& channel);
+// What has failed on this rank ends the job on all of them, unless it has ended already: then nothing happens.
+void end_job(const Status& own, const Topology& topology, AbortFlag& abort, ControlChannel& channel);
 
 }  // namespace hvd

@@ -29,15 +29,18 @@ std::string address_key(int rank) { return "control/address/" + std::to_string(r
 
 Status decode_status(ByteReader& reader) {
   const auto code = reader.get<std::uint8_t>();
+  const auto culprit = reader.get<std::int32_t>();
   std::string message = reader.get_string();
   reader.expect_end();
-  if (code == 0 || code > static_cast<std::uint8_t>(StatusCode::internal)) throw Internal("malformed message: status");
-  return Status(static_cast<StatusCode>(code), std::move(message));
+  const bool known = code > 0 && code <= static_cast<std::uint8_t>(StatusCode::internal);
+  if (!known || culprit < kNobody) throw Internal("malformed message: status");
+  return Status(static_cast<StatusCode>(code), std::move(message), culprit);
 }
 
 Bytes encode_status(const Status& status) {
   ByteWriter writer;
   writer.put(static_cast<std::uint8_t>(status.code()));
+  writer.put(static_cast<std::int32_t>(status.culprit()));
   writer.put_string(status.message());
   return writer.take();
 }
@@ -82,7 +85,7 @@ ControlLinks::ControlLinks(const Topology& topology, const ControlTree& tree, St
     thread_ = std::thread([this] { run(); });
   } catch (...) {
     // Those that have met this rank already take the closing of their connections for its death otherwise.
-    tell(as_told(current_exception_status(), topology.describe(topology.rank)), -1);
+    tell(as_told(current_exception_status(), topology), -1);
     throw;
   }
 }
@@ -239,7 +242,8 @@ void ControlLinks::lose(Link& link, const std::string& how) {
     link.sent = 0;
   }
   if (link.departed) return;
-  raise_and_tell(Status(StatusCode::peer_lost, topology_.describe(link.rank) + " is lost: " + how), link.rank);
+  const int lost = topology_.job_ranks[static_cast<std::size_t>(link.rank)];
+  raise_and_tell(Status(StatusCode::peer_lost, topology_.describe(link.rank) + " is lost: " + how, lost), link.rank);
 }
 
 // The flag may have been raised by another process set's links, which have other neighbours: these tell theirs whoever

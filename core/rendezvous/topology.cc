@@ -40,11 +40,14 @@ int count_cpus(const std::vector<RankIdentity>& identities, const std::vector<in
 
 }  // namespace
 
-std::string Topology::describe(int which) const {
+std::string Topology::name(int which) const {
   if (which < 0 || which >= size) return "rank " + std::to_string(which);
-  const std::string text = "rank " + std::to_string(job_ranks[index(which)]);
-  const RankIdentity& identity = identities[index(which)];
-  return text + " on " + identity.hostname + " (pid " + std::to_string(identity.pid) + ")";
+  return "rank " + std::to_string(job_ranks[index(which)]) + " on " + identities[index(which)].hostname;
+}
+
+std::string Topology::describe(int which) const {
+  if (which < 0 || which >= size) return name(which);
+  return name(which) + " (pid " + std::to_string(identities[index(which)].pid) + ")";
 }
 
 Topology make_topology(int rank, std::vector<RankIdentity> identities) {

@@ -30,7 +30,9 @@ struct Topology {
 
   int host() const { return host_of[static_cast<std::size_t>(rank)]; }
   int job_rank() const { return job_ranks[static_cast<std::size_t>(rank)]; }
-  // "rank 2 on host-b (pid 1234)", with the rank's number in the job.
+  // "rank 2 on host-b", with the rank's number in the job.
+  std::string name(int rank) const;
+  // "rank 2 on host-b (pid 1234)"
   std::string describe(int rank) const;
 };
 

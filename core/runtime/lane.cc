@@ -48,7 +48,7 @@ Lane::Lane(const Common& common, std::int32_t set_id, Topology topology, Store& 
     connect_data_plane(common, store, deadline);
   } catch (...) {
     // The others wait for this rank in theirs.
-    end_job(current_exception_status(), topology_.describe(topology_.rank), common.abort, *channel_);
+    end_job(current_exception_status(), topology_, common.abort, *channel_);
     throw;
   }
 }
@@ -89,6 +89,10 @@ void Lane::settle_device(int device) {
 }
 
 Lane::~Lane() { shut_down(); }
+
+void Lane::fail(const Status& reason, AbortFlag& abort) {
+  abort.raise(reason, [this](const Status& own) { channel_->broadcast_abort(own); });
+}
 
 void Lane::shut_down() {
   const std::lock_guard lock(shut_down_mutex_);

@@ -63,6 +63,9 @@ class Lane {
   std::mutex running_unnamed;  // held while a synchronous operation without a name is under way
   std::mutex submitting;       // taking a name and submitting in one: nothing is submitted behind a join
 
+  // Ends the job with `reason` on every rank of it, in the same words. Any thread.
+  void fail(const Status& reason, AbortFlag& abort);
+
   // Ends the run on every rank of the set; open works are completed with StatusCode::shut_down. Idempotent; any thread.
   void shut_down();
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <span>
+#include <thread>
 #include <utility>
 
 #include "core/base/error.h"
@@ -22,6 +23,9 @@ RankIdentity with_settings(RankIdentity identity, const Config& config) {
 }
 
 ProcessSet everyone(const Topology& topology) { return {.id = kGlobalProcessSet, .ranks = topology.job_ranks}; }
+
+// How much longer than the one that failed the others live.
+constexpr Duration kHeadStart = std::chrono::milliseconds(500);
 
 // What a rank wants of the others: this, and the ranks or the number of the set.
 constexpr std::int64_t kAdd = 1, kRemove = 2;
@@ -277,6 +281,19 @@ void Runtime::start_wanted_timeline() {
   } catch (const InvalidArgument& error) {
     log_.warning(std::string("HVD_TIMELINE: ") + error.what());
   }
+}
+
+void Runtime::fail(const std::string& cause) {
+  if (flight_.ended_by_another()) return;
+  global_->fail(Status(StatusCode::aborted, topology_.name(topology_.rank) + " " + cause, topology_.rank), abort_);
+  const Status reason = abort_.reason();
+  reason.culprit() == topology_.rank ? flight_.failed(cause) : flight_.job_ended(reason, topology_.rank);
+}
+
+void Runtime::let_cause_end_first() const {
+  const auto ended = flight_.ended_by_another();
+  const bool is_told_causes = config_.flight_recorder >= 0;
+  if (ended && !is_told_causes) std::this_thread::sleep_until(*ended + kHeadStart);
 }
 
 void Runtime::shut_down() {

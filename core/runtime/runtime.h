@@ -102,6 +102,14 @@ class Runtime {
   std::vector<ProcessSet> process_sets() const { return sets_.all(); }
   ProcessSet process_set(std::int32_t id) const { return *sets_.find(id).set; }
 
+  // Ends the job as a failure of this rank: pending and later operations of all ranks end with StatusCode::aborted and
+  // "rank 2 on h2 <cause>". Does nothing if the job has ended. Any thread.
+  void fail(const std::string& cause);
+
+  // For a rank that is about to end. Launchers other than hvdrun take the process that ends first for the one that
+  // failed: where another rank has ended the job, returns half a second after this one has heard of it.
+  void let_cause_end_first() const;
+
   // Ends the run on every rank; open works are completed with StatusCode::shut_down. Idempotent; any thread.
   void shut_down();
 

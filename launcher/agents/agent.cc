@@ -243,12 +243,15 @@ void Agent::input_taken(int rank) {
   send(std::move(message));
 }
 
-void Agent::rank_ended(int rank, ExitStatus status) {
+void Agent::rank_ended(int rank, ExitStatus status, const JobEnding& said) {
   proto::FromAgent message;
-  message.mutable_rank_ended()->set_rank(rank);
-  message.mutable_rank_ended()->set_by_signal(status.by_signal);
-  message.mutable_rank_ended()->set_value(status.value);
-  message.mutable_rank_ended()->set_core_dumped(status.core_dumped);
+  proto::RankEnded& end = *message.mutable_rank_ended();
+  end.set_rank(rank);
+  end.set_by_signal(status.by_signal);
+  end.set_value(status.value);
+  end.set_core_dumped(status.core_dumped);
+  if (said.kind == JobEnding::Kind::own_failure) end.set_cause(said.cause);
+  if (said.kind == JobEnding::Kind::consequence) end.set_culprit(said.culprit);
   send(std::move(message));
 }
 

@@ -42,7 +42,7 @@ class Agent : private HostListener {
   void rank_not_started(int rank, const std::string& cause, int exit_code) override;
   void rank_wrote(int rank, Stream stream, std::string_view bytes) override;
   void input_taken(int rank) override;
-  void rank_ended(int rank, ExitStatus status) override;
+  void rank_ended(int rank, ExitStatus status, const JobEnding& said) override;
   void nothing_left(int) override;
   void host_lost(int host, const std::string& cause) override;
   void complaint(const std::string& line) override;

@@ -6,6 +6,16 @@
 #include "launcher/agents/plan_message.h"
 
 namespace hvd::launcher {
+namespace {
+
+JobEnding said_by(const proto::RankEnded& end) {
+  using Kind = JobEnding::Kind;
+  if (end.has_cause()) return {.kind = Kind::own_failure, .cause = printable(end.cause())};
+  if (end.has_culprit()) return {.kind = Kind::consequence, .culprit = end.culprit()};
+  return {};
+}
+
+}  // namespace
 
 void AgentHost::start(const HostPlan& plan) {
   for (const RankPlan& rank : plan.ranks) ranks_.push_back(rank.place.rank);
@@ -64,7 +74,8 @@ void AgentHost::received(const proto::FromAgent& message) {
   } else if (message.has_rank_ended() && knows(message.rank_ended().rank())) {
     const proto::RankEnded& end = message.rank_ended();
     listener_.rank_ended(end.rank(),
-                         {.by_signal = end.by_signal(), .value = end.value(), .core_dumped = end.core_dumped()});
+                         {.by_signal = end.by_signal(), .value = end.value(), .core_dumped = end.core_dumped()},
+                         said_by(end));
   }
 }
 

@@ -109,6 +109,17 @@ PLACE = shell(
 # --- places ---
 
 
+def test_the_rank_that_failed_first_is_named_with_its_host(run):
+    for rank in (3, 1, 0, 2):
+        job = [sys.executable, str(HERE / "failing_job.py"), "exception", str(rank)]
+        done = run("-np", 4, "-H", "h1:2,h2:2", *job)
+        name = f"rank {rank} on h{1 + rank // 2}"
+        assert done.returncode == 1, done.stderr
+        assert f"hvdrun: {name} failed first: exit code 1" in done.stderr, done.stderr
+        causes = re.findall(r"HorovodInternalError: (.*)", done.stderr)
+        assert causes and all(cause.startswith(f"{name} raised ValueError: bad data (") for cause in causes)
+
+
 def test_sixteen_ranks_on_four_hosts(run):
     found = places(run("-np", 16, "-H", "h1:4,h2:4,h3:4,h4:4", *PLACE))
     for rank, place in enumerate(found):

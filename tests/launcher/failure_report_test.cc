@@ -34,6 +34,18 @@ TEST_CASE("a failed job is reported with its cause, its last words, and the fate
         "rank 5 killed by SIGSEGV; rank 6 could not be killed\n");
 }
 
+TEST_CASE("what a rank has told of its failure is reported") {
+  const RankEnd told{.status = {.by_signal = false, .value = 1},
+                     .said = {.kind = JobEnding::Kind::own_failure, .cause = "raised ValueError: bad (a.py:3)"}};
+  CHECK(failure_report({.rank = 1, .host = "h2", .pid = 7}, {by_exit(1), told}) ==
+        "hvdrun: rank 1 on h2 failed first: exit code 1 (pid 7, after 0.0 s)\n"
+        "hvdrun: it raised ValueError: bad (a.py:3)\n"
+        "hvdrun: it wrote nothing to its standard error\n"
+        "hvdrun: the others: rank 0 exited with code 1\n");
+  CHECK(rank_failure(1, "h2", told) == "rank 1 on h2 raised ValueError: bad (a.py:3)");
+  CHECK(rank_failure(0, "", by_exit(3)) == "rank 0 has failed: exit code 3");
+}
+
 TEST_CASE("a signal is named") {
   const Failure failure{.rank = 0, .pid = 7, .age = 0ms, .last_lines = {}};
   CHECK(failure_report(failure, {by_signal(SIGSEGV, 0, true)}) ==

@@ -16,9 +16,9 @@ TEST_CASE("while nothing has happened nothing is due") {
   JobEnd end(2, 1s);
   CHECK_FALSE(end.next_deadline().has_value());
   CHECK_FALSE(end.signal_due(kStart + 1000h).has_value());
-  end.rank_ended(0, kOk, kStart);
+  end.rank_ended(0, kOk, {}, kStart);
   CHECK_FALSE(end.next_deadline().has_value());
-  end.rank_ended(1, kOk, kStart);
+  end.rank_ended(1, kOk, {}, kStart);
   CHECK(end.all_ranks_ended());
   CHECK(end.exit_code() == 0);
   CHECK_FALSE(end.first_failed().has_value());
@@ -26,10 +26,10 @@ TEST_CASE("while nothing has happened nothing is due") {
 
 TEST_CASE("grace, SIGTERM, SIGKILL, and then no more") {
   JobEnd end(3, 1s);
-  end.rank_ended(1, exited(7), kStart);
+  end.rank_ended(1, exited(7), {}, kStart);
   CHECK(end.next_deadline() == kStart + 1s);
   CHECK_FALSE(end.signal_due(kStart + 999ms).has_value());
-  end.rank_ended(2, exited(1), kStart + 500ms);  // does not prolong the grace
+  end.rank_ended(2, exited(1), {}, kStart + 500ms);  // does not prolong the grace
   CHECK(end.signal_due(kStart + 1s) == SIGTERM);
   CHECK_FALSE(end.signal_due(kStart + 1s).has_value());
   CHECK(end.next_deadline() == kStart + 3s);
@@ -46,7 +46,7 @@ TEST_CASE("grace, SIGTERM, SIGKILL, and then no more") {
 
 TEST_CASE("what is left when all ranks have ended well is ended too") {
   JobEnd end(1, 2s);
-  end.rank_ended(0, kOk, kStart);
+  end.rank_ended(0, kOk, {}, kStart);
   CHECK(end.next_deadline() == kStart + 2s);
   CHECK(end.signal_due(kStart + 2s) == SIGTERM);
   CHECK(end.exit_code() == 0);
@@ -71,9 +71,9 @@ TEST_CASE("the cause is the first failure, or the signal that explains it") {
   };
   for (const Row& row : rows) {
     JobEnd end(2, 1s);
-    end.rank_ended(0, row.first, kStart);
+    end.rank_ended(0, row.first, {}, kStart);
     const bool sent = end.signal_due(kStart + row.between).has_value();
-    end.rank_ended(1, row.second, kStart + row.between);
+    end.rank_ended(1, row.second, {}, kStart + row.between);
     INFO(row.first.exit_code() << " then " << row.second.exit_code());
     CHECK(end.first_failed() == row.cause);
     CHECK(end.exit_code() == row.exit_code);
@@ -81,11 +81,82 @@ TEST_CASE("the cause is the first failure, or the signal that explains it") {
   }
 }
 
+constexpr JobEnding kUntold{};
+JobEnding names(int rank) { return {.kind = JobEnding::Kind::consequence, .culprit = rank}; }
+JobEnding own_failure() { return {.kind = JobEnding::Kind::own_failure, .cause = "raised ValueError"}; }
+
+TEST_CASE("whoever ends first, the cause is the rank that others name, or that names none") {
+  struct Ended {
+    int rank;
+    ExitStatus status;
+    JobEnding said;
+  };
+  struct Row {
+    const char* what;
+    std::vector<Ended> ends;
+    int cause, exit_code;
+  };
+  const Row rows[] = {
+      {"the others are faster",
+       {{0, exited(1), names(2)}, {1, exited(1), names(2)}, {2, exited(7), own_failure()}},
+       2,
+       7},
+      {"one that says nothing", {{0, exited(1), names(2)}, {1, exited(1), names(2)}, {2, exited(9), kUntold}}, 2, 9},
+      {"a chain", {{0, exited(1), names(1)}, {1, exited(1), names(2)}, {2, killed(SIGABRT), kUntold}}, 2, 134},
+      {"who is named has ended well", {{0, exited(3), names(2)}, {2, kOk, kUntold}, {1, exited(4), names(2)}}, 0, 3},
+      {"all name each other", {{0, exited(3), names(1)}, {1, exited(4), names(0)}, {2, exited(5), names(1)}}, 0, 3},
+      {"nobody knows whom", {{0, exited(3), names(kNobody)}, {2, exited(4), kUntold}, {1, kOk, kUntold}}, 2, 4},
+      {"a rank that does not exist", {{0, exited(3), names(77)}, {1, exited(4), own_failure()}, {2, kOk, {}}}, 1, 4},
+      {"itself", {{0, exited(3), names(0)}, {1, exited(4), own_failure()}, {2, kOk, {}}}, 1, 4},
+      {"two failures of their own", {{1, exited(3), own_failure()}, {0, exited(4), own_failure()}, {2, kOk, {}}}, 1, 3},
+      {"a failure of its own is no consequence of a signal",
+       {{1, exited(3), own_failure()}, {0, killed(SIGSEGV), kUntold}, {2, kOk, {}}},
+       1,
+       3},
+  };
+  for (const Row& row : rows) {
+    INFO(row.what);
+    JobEnd end(3, 1s);
+    for (const Ended& each : row.ends) end.rank_ended(each.rank, each.status, each.said, kStart);
+    CHECK(end.first_failed() == row.cause);
+    CHECK(end.exit_code() == row.exit_code);
+  }
+}
+
+TEST_CASE("a rank that others name has time to end with its own code") {
+  JobEnd end(2, 1s);
+  end.rank_ended(0, exited(1), names(1), kStart);
+  CHECK_FALSE(end.signal_due(kStart + 1s).has_value());
+  CHECK(end.next_deadline() == kStart + kCulpritTime);
+  CHECK(end.signal_due(kStart + kCulpritTime) == SIGTERM);
+
+  SECTION("and is not to blame if it was only slow") {
+    end.rank_ended(1, killed(SIGTERM), kUntold, kStart + kCulpritTime);
+    CHECK(end.first_failed() == 0);
+  }
+  SECTION("but is if it had failed before") {
+    end.rank_ended(1, killed(SIGTERM), own_failure(), kStart + kCulpritTime);
+    CHECK(end.first_failed() == 1);
+    CHECK(end.exit_code() == 1);
+  }
+}
+
+TEST_CASE("once it has ended, the grace is the usual one") {
+  JobEnd end(3, 1s);
+  end.rank_ended(0, exited(1), names(1), kStart);
+  end.rank_ended(1, exited(7), own_failure(), kStart + 500ms);
+  CHECK(end.next_deadline() == kStart + 1s);
+  JobEnd hurried(2, 1s);
+  hurried.rank_ended(0, exited(1), names(1), kStart);
+  hurried.timed_out(kStart + 10ms);
+  CHECK(hurried.signal_due(kStart + 10ms) == SIGTERM);
+}
+
 TEST_CASE("an interruption blames nobody") {
   JobEnd end(2, 1s);
   end.interrupted(SIGINT, kStart);
-  end.rank_ended(0, exited(1), kStart + 1ms);
-  end.rank_ended(1, killed(SIGINT), kStart + 2ms);
+  end.rank_ended(0, exited(1), {}, kStart + 1ms);
+  end.rank_ended(1, killed(SIGINT), {}, kStart + 2ms);
   CHECK_FALSE(end.first_failed().has_value());
   CHECK(end.interrupting_signal() == SIGINT);
   CHECK(end.exit_code() == 130);
@@ -94,15 +165,15 @@ TEST_CASE("an interruption blames nobody") {
 TEST_CASE("a program that ends well when asked to has ended well") {
   JobEnd end(1, 1s);
   end.interrupted(SIGTERM, kStart);
-  end.rank_ended(0, kOk, kStart + 1ms);
+  end.rank_ended(0, kOk, {}, kStart + 1ms);
   CHECK(end.exit_code() == 0);
 }
 
 TEST_CASE("a failure before the interruption stays the cause") {
   JobEnd end(2, 1s);
-  end.rank_ended(0, exited(5), kStart);
+  end.rank_ended(0, exited(5), {}, kStart);
   end.interrupted(SIGINT, kStart + 1ms);
-  end.rank_ended(1, killed(SIGINT), kStart + 2ms);
+  end.rank_ended(1, killed(SIGINT), {}, kStart + 2ms);
   CHECK(end.interrupting_signal() == 0);
   CHECK(end.exit_code() == 5);
 }
@@ -125,12 +196,12 @@ TEST_CASE("output that nobody reads ends the job as a broken pipe") {
   JobEnd end(2, 100s);
   end.output_closed(kStart);
   CHECK(end.signal_due(kStart) == SIGTERM);
-  end.rank_ended(0, killed(SIGTERM), kStart);
+  end.rank_ended(0, killed(SIGTERM), {}, kStart);
   CHECK_FALSE(end.first_failed().has_value());
   CHECK(end.exit_code() == 141);
 
   JobEnd after_failure(2, 1s);
-  after_failure.rank_ended(0, exited(3), kStart);
+  after_failure.rank_ended(0, exited(3), {}, kStart);
   after_failure.output_closed(kStart);
   CHECK(after_failure.exit_code() == 3);
   CHECK_FALSE(after_failure.signal_due(kStart).has_value());
@@ -141,13 +212,13 @@ TEST_CASE("a job whose time is over is ended without a grace period") {
   end.timed_out(kStart);
   CHECK(end.has_timed_out());
   CHECK(end.signal_due(kStart) == SIGTERM);
-  end.rank_ended(0, killed(SIGTERM), kStart);
-  end.rank_ended(1, exited(0), kStart);
+  end.rank_ended(0, killed(SIGTERM), {}, kStart);
+  end.rank_ended(1, exited(0), {}, kStart);
   CHECK_FALSE(end.first_failed().has_value());
   CHECK(end.exit_code() == 124);
 
   JobEnd after_failure(2, 1s);
-  after_failure.rank_ended(0, exited(3), kStart);
+  after_failure.rank_ended(0, exited(3), {}, kStart);
   after_failure.timed_out(kStart);
   CHECK_FALSE(after_failure.has_timed_out());
   CHECK(after_failure.exit_code() == 3);
@@ -158,13 +229,13 @@ TEST_CASE("a job that could not be started is killed") {
   JobEnd end(3, 100s);
   end.start_failed(1, kStart);
   CHECK(end.signal_due(kStart) == SIGKILL);
-  end.rank_ended(0, killed(SIGKILL), kStart);
+  end.rank_ended(0, killed(SIGKILL), {}, kStart);
   CHECK(end.exit_code() == 1);
 }
 
 TEST_CASE("a host that is lost takes its ranks with it") {
   JobEnd end(4, 1s);
-  end.rank_ended(2, kOk, kStart);
+  end.rank_ended(2, kOk, {}, kStart);
   end.host_lost({.name = "h2", .ranks = {2, 3}, .cause = "silent"}, kStart + 1s);
   CHECK(end.next_deadline() == kStart + 2s);
   REQUIRE(end.lost_hosts().size() == 1);
@@ -172,29 +243,29 @@ TEST_CASE("a host that is lost takes its ranks with it") {
   CHECK_FALSE(end.ends()[2]->lost);
   CHECK(end.ends()[3]->lost);
   CHECK_FALSE(end.first_failed().has_value());
-  end.rank_ended(0, exited(1), kStart + 1500ms);  // a consequence
+  end.rank_ended(0, exited(1), {}, kStart + 1500ms);  // a consequence
   CHECK_FALSE(end.first_failed().has_value());
   CHECK(end.exit_code() == 1);
 }
 
 TEST_CASE("errors that precede the loss of a host by a moment are its consequences") {
   JobEnd end(4, 1s);
-  end.rank_ended(0, exited(3), kStart);
+  end.rank_ended(0, exited(3), {}, kStart);
   end.host_lost({.name = "h2", .ranks = {2, 3}, .cause = "silent"}, kStart + 10ms);
-  end.rank_ended(1, exited(3), kStart + 20ms);
+  end.rank_ended(1, exited(3), {}, kStart + 20ms);
   CHECK_FALSE(end.first_failed().has_value());
   CHECK(end.exit_code() == 1);
   CHECK(end.next_deadline() == kStart + 1s);
 
   JobEnd killed_before(4, 1s);
-  killed_before.rank_ended(0, killed(SIGSEGV), kStart);
+  killed_before.rank_ended(0, killed(SIGSEGV), {}, kStart);
   killed_before.host_lost({.name = "h2", .ranks = {2, 3}, .cause = "silent"}, kStart + 10ms);
   CHECK(killed_before.first_failed() == 0);
 }
 
 TEST_CASE("a host that is lost when all of its ranks have ended is nobody's loss") {
   JobEnd end(2, 1s);
-  end.rank_ended(1, kOk, kStart);
+  end.rank_ended(1, kOk, {}, kStart);
   end.host_lost({.name = "h2", .ranks = {1}, .cause = "silent"}, kStart);
   CHECK_FALSE(end.next_deadline().has_value());
   CHECK(end.lost_hosts().empty());

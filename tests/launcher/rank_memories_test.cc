@@ -29,7 +29,7 @@ class Listener : public HostListener {
   void rank_not_started(int, const std::string&, int) override {}
   void rank_wrote(int, Stream, std::string_view) override {}
   void input_taken(int) override {}
-  void rank_ended(int, ExitStatus) override {}
+  void rank_ended(int, ExitStatus, const JobEnding&) override {}
   void nothing_left(int) override {}
   void host_lost(int, const std::string&) override {}
   void complaint(const std::string& line) override { complaints.push_back(line); }

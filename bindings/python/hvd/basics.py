@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from hvd import _native, installation, meeting, stacks
+from hvd import _native, failure, installation, meeting, stacks
 from hvd import process_set as sets
 from hvd.exceptions import HorovodInternalError, InitError
 from hvd.process_set import ProcessSet
@@ -59,6 +59,7 @@ def _init(comm: Any, process_sets: Iterable[ProcessSet] | str | None) -> None:
         found.forget()
     if job and not by_mpi4py:
         _require_all(sorted(job))
+    failure.watch()
     sets.register_all(given_sets, job if by_mpi4py else None)
 
 
@@ -99,7 +100,12 @@ def shutdown() -> None:
     sets.forget_all()
 
 
-atexit.register(shutdown)
+def _leave() -> None:
+    failure.tell_at_exit()
+    shutdown()
+
+
+atexit.register(_leave)
 # Not only from init() on: others may wait for a script that does not get there.
 stacks.announce()
 

@@ -22,7 +22,7 @@ from typing import IO, Any, NoReturn, TextIO, TypeVar
 
 import cloudpickle
 
-from hvd import _native, installation
+from hvd import _native, failure, installation
 from hvd.exceptions import RankFailedError
 
 T = TypeVar("T")
@@ -170,7 +170,7 @@ def _results(folder: Path, np: int, code: int, last_lines: list[str]) -> list[An
         raise RankFailedError(f"rank {blamed} of {np} died {after} the function had returned: {report}", blamed)
     if failures:
         # The others then lost a peer, and may have been faster to end.
-        rank = min(failures, key=lambda rank: failures[rank]["time"])
+        rank = min(failures, key=lambda rank: failures[rank]["time"]) if blamed is None else blamed
         _raise(folder, rank, np, failures[rank])
     missing = ", ".join(str(rank) for rank in range(np) if not returned[rank])
     reason = "\n".join([f"hvdrun ended with exit code {code}", *last_lines])
@@ -218,12 +218,13 @@ def serve(folder_name: str) -> None:
         fn, args, kwargs = cloudpickle.loads((folder / _CALL).read_bytes())
         _write(_path(folder, "result", rank), cloudpickle.dumps(fn(*args, **kwargs)))
     except BaseException as error:
-        failure: dict[str, Any] = {"time": time.monotonic(), "traceback": traceback.format_exc()}
+        end: dict[str, Any] = {"time": time.monotonic(), "traceback": traceback.format_exc()}
+        failure.tell(error)
         try:
             _write(_path(folder, "exception", rank), cloudpickle.dumps(error))
         except Exception:
-            failure["traceback"] += f"\n(a {type(error).__name__} that cannot be pickled)"
-        _write(_path(folder, "failure", rank), json.dumps(failure).encode())
+            end["traceback"] += f"\n(a {type(error).__name__} that cannot be pickled)"
+        _write(_path(folder, "failure", rank), json.dumps(end).encode())
         sys.exit(1)
 
 

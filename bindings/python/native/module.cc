@@ -217,6 +217,7 @@ void define_process(py::module_& m) {
   m.def("init_with", init_with);
   m.def("launch", launch);
   m.def("shutdown", shutdown);
+  m.def("fail", fail);
   m.def("is_initialized", is_initialized);
   m.def("rank", [] { return topology().rank; });
   m.def("size", [] { return topology().size; });

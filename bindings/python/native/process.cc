@@ -113,6 +113,16 @@ void shutdown() {
   release_finished_works();
 }
 
+void fail(const std::string& cause) {
+  if (forked_child) return;
+  hvd_status status = HVD_OK;
+  {
+    GilRelease released;
+    status = hvd_fail(cause.c_str());
+  }
+  check(status);
+}
+
 bool is_initialized() { return forked_child ? started : hvd_is_initialized() != 0; }
 
 hvd_topology topology() {

@@ -4,6 +4,8 @@
 
 #include <pybind11/pybind11.h>
 
+#include <string>
+
 #include "hvd.h"
 
 namespace hvd::python {
@@ -29,6 +31,9 @@ pybind11::tuple launch();
 
 // Does nothing in a forked child, so that its exit leaves the parent's job alone.
 void shutdown();
+
+// Ends the job as a failure of this rank: hvd_fail(). Does nothing in a forked child.
+void fail(const std::string& cause);
 
 bool is_initialized();
 

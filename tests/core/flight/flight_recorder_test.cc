@@ -32,6 +32,40 @@ FlightWords operation(const std::string& name, std::int64_t elements = 3) {
 
 FlightMemory& inside(const SharedMemory& memory) { return *reinterpret_cast<FlightMemory*>(memory.data()); }
 
+JobEnding ending_of(const FlightRecorder& recorder) { return read_job_ending(bytes_of(recorder.memory())); }
+
+TEST_CASE("why the job has ended is told once, and by whom") {
+  using Kind = JobEnding::Kind;
+  const Status by_another(StatusCode::peer_lost, "rank 3 is lost", 3);
+  FlightRecorder recorder(-1, 5);
+  CHECK(ending_of(recorder) == JobEnding{});
+
+  SECTION("a consequence stays one") {
+    recorder.job_ended(by_another, 5);
+    recorder.job_ended(Status(StatusCode::peer_lost, "rank 4 is lost", 4), 5);
+    recorder.failed("raised HorovodInternalError");
+    CHECK(ending_of(recorder) == JobEnding{.kind = Kind::consequence, .culprit = 3});
+    CHECK(recorder.ended_by_another().has_value());
+  }
+  SECTION("a failure stays one, in its own words") {
+    recorder.job_ended(Status(StatusCode::timeout, "waited", 5), 5);
+    CHECK(ending_of(recorder) == JobEnding{.kind = Kind::own_failure, .cause = "gave up the job: waited"});
+    recorder.failed("raised ValueError: \x1b[31mbad");
+    recorder.failed("called sys.exit(1)");
+    recorder.job_ended(Status(StatusCode::aborted, "rank 5 raised ValueError", 5), 5);
+    recorder.job_ended(by_another, 5);
+    CHECK(ending_of(recorder) == JobEnding{.kind = Kind::own_failure, .cause = "raised ValueError: ?[31mbad"});
+    CHECK_FALSE(recorder.ended_by_another().has_value());
+  }
+  SECTION("whatever it says") {
+    inside(recorder.memory()).end.culprit = -77;
+    inside(recorder.memory()).end.state = static_cast<std::int32_t>(FlightEndState::consequence);
+    CHECK(ending_of(recorder) == JobEnding{.kind = Kind::consequence, .culprit = kNobody});
+    inside(recorder.memory()).end.state = 4711;
+    CHECK(ending_of(recorder) == JobEnding{});
+  }
+}
+
 TEST_CASE("an operation is recorded from its submission to its end") {
   FlightRecorder recorder(-1, 5);
   CHECK(recorder.problem().empty());

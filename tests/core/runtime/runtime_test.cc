@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "core/base/error.h"
+#include "core/flight/flight_reader.h"
 #include "core/rendezvous/memory_store.h"
 #include "ops/registry.h"
 #include "tests/support/catch.h"
@@ -172,6 +173,34 @@ TEST_CASE("a rank that leaves ends the others' operations with its name, and ini
     }));
     CHECK(told == layout.size() - 1);
   }
+}
+
+TEST_CASE("a rank that fails ends the others' operations with its name and its cause") {
+  const Layout layout = GENERATE(from_range(kLayouts));
+  INFO(layout.name());
+  std::atomic<int> told{0};
+  CHECK_THROWS(run_ranks({layout, {}}, [&](Runtime& runtime) {
+    require_usable(runtime);
+    const int rank = runtime.topology().rank;
+    Vector vector(4);
+    if (rank == 1) {
+      runtime.fail("raised ValueError: bad data (train.py:31)");
+      runtime.fail("raised something else");
+      require_status(outcome(runtime, allreduce_of(vector, "own")), StatusCode::aborted, {"rank 1", "ValueError"});
+    } else {
+      const Status status = outcome(runtime, allreduce_of(vector, "never"));
+      require_status(status, StatusCode::aborted, {"rank 1 on ", " raised ValueError: bad data (train.py:31)"});
+      runtime.fail("raised HorovodInternalError");
+      require_status(outcome(runtime, allreduce_of(vector, "later")), StatusCode::aborted, {"rank 1 on "});
+    }
+    const SharedMemory& recorded = runtime.flight().memory();
+    const JobEnding ending = read_job_ending({recorded.data(), recorded.size()});
+    require(ending.kind == (rank == 1 ? JobEnding::Kind::own_failure : JobEnding::Kind::consequence), "wrong kind");
+    require(rank == 1 ? ending.cause == "raised ValueError: bad data (train.py:31)" : ending.culprit == 1,
+            ending.cause);
+    ++told;
+  }));
+  CHECK(told == layout.size());
 }
 
 TEST_CASE("joined ranks contribute neutral elements until all have joined") {

@@ -1,0 +1,115 @@
+"""What a process that ends with a failure tells the other ranks before it leaves: which exception, and where in the
+user's script. Their errors, and hvdrun's report, then name this rank and the cause, whoever ends first."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+import threading
+import traceback
+from types import FrameType, TracebackType
+from typing import Any, NoReturn
+
+from hvd import _native
+
+_LONGEST_TEXT = 200  # characters of an exception's own words
+
+
+def tell(error: BaseException) -> None:
+    """This rank fails with `error`: the other ranks' operations end with this cause. Does nothing if hvd is not
+    initialised, or the job has ended already."""
+    if _native.is_initialized():
+        _native.fail(describe(error))
+
+
+def describe(error: BaseException) -> str:
+    """What follows the rank's name: "raised ValueError: bad data (train.py:31)"."""
+    if isinstance(error, SystemExit):
+        return _exit_text(error.code)
+    text = f"raised {type(error).__qualname__}"
+    if words := _first_line(error):
+        text += f": {words}"
+    place = _place_in_script(error.__traceback__)
+    return f"{text} ({place})" if place else text
+
+
+def _first_line(error: BaseException) -> str:
+    try:
+        lines = str(error).strip().splitlines()
+    except Exception:  # whose __str__ fails, too
+        return ""
+    line = lines[0] if lines else ""
+    return line if len(line) <= _LONGEST_TEXT else line[: _LONGEST_TEXT - 3] + "..."
+
+
+def _place_in_script(trace: TracebackType | None) -> str:
+    """The innermost line that is the user's: of no installed package, and not of Python's library; else the last."""
+    places = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(trace)]
+    installed = {os.path.realpath(path) + os.sep for path in sysconfig.get_paths().values()}
+    own = [place for place in places if not os.path.realpath(place[0]).startswith(tuple(installed))]
+    for name, line in reversed(own or places):
+        return f"{os.path.basename(name)}:{line}"
+    return ""
+
+
+def _exit_text(code: object) -> str:
+    return f"called sys.exit({code!r:.{_LONGEST_TEXT}})"
+
+
+# ---- Noticing that the process ends
+
+
+class _Ending:
+    """How this process is about to end, as far as it can be seen before it does."""
+
+    watched = False
+    exit_code: object = None  # of the last sys.exit()
+
+
+def watch() -> None:
+    """From now on an exception that ends the script is told to the other ranks as soon as it has left the script:
+    before its traceback is written, other threads are waited for and modules are torn down."""
+    if _Ending.watched:
+        return
+    _Ending.watched = True
+    previous = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> Any:
+        if _ends_script(error, sys._getframe()):
+            tell(error)
+        return previous(kind, error, trace)
+
+    sys.excepthook = hook
+    sys.exit = _exit
+
+
+def _exit(status: Any = None, /) -> NoReturn:
+    """sys.exit(), whose code nobody can ask for once the script has ended."""
+    _Ending.exit_code = status
+    raise SystemExit(status)
+
+
+def _ends_script(error: BaseException, frame: FrameType) -> bool:
+    """Whether a call of sys.excepthook means that: programs call it to print, and at a prompt the session goes on."""
+    outermost = frame
+    while outermost.f_back is not None:
+        outermost = outermost.f_back
+    is_called_by_script = outermost.f_code.co_name in ("<module>", "_run_module_as_main")
+    is_main = threading.current_thread() is threading.main_thread()
+    return is_main and not is_called_by_script and getattr(sys, "last_value", None) is error and not _is_prompt()
+
+
+def _is_prompt() -> bool:
+    return hasattr(sys, "ps1") or bool(sys.flags.interactive)
+
+
+def tell_at_exit() -> None:
+    """When the interpreter ends: tells what no hook has noticed, for somebody has replaced it."""
+    if not _Ending.watched or _is_prompt():
+        return
+    error = getattr(sys, "last_value", None)
+    if error is not None:
+        tell(error)
+    elif _Ending.exit_code not in (None, 0) and _native.is_initialized():
+        _native.fail(_exit_text(_Ending.exit_code))
