@@ -193,7 +193,7 @@ TEST_CASE("every collective, dtype, op and size equals a plain loop") {
   const Layout layout = all_layouts()[static_cast<std::size_t>(number)];
   INFO(layout.name());
   // Each type is tried in some layouts at least.
-  const int step = kSanitized ? 5 : 2;
+  const int step = kSanitized ? 10 : 2;
   REQUIRE_NOTHROW(run_ranks_in_place({layout, kSmallChunks}, [=](Runtime& runtime) {
     for (int d = number % step; d < kDTypeCount; d += step) {
       const DType dtype = dtype_at(d);

@@ -5,6 +5,7 @@
 #include "tests/conformance/element.h"
 #include "tests/support/catch.h"
 #include "tests/support/run_ranks.h"
+#include "tests/support/sanitized.h"
 
 namespace hvd::testing {
 
@@ -12,8 +13,13 @@ namespace {
 
 const std::vector<Layout> kJoinLayouts = {{{2}},    {{3}},    {{5}},    {{2}, false}, {{3}, false},
                                           {{1, 1}}, {{1, 3}}, {{2, 2}}, {{2, 1, 2}}};
+#ifdef HVD_SANITIZED
+constexpr DType kTypes[] = {DType::bfloat16};
+constexpr ReduceOp kOps[] = {ReduceOp::average, ReduceOp::product};
+#else
 constexpr DType kTypes[] = {DType::int32, DType::bfloat16, DType::float32};
 constexpr ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::average, ReduceOp::min, ReduceOp::max, ReduceOp::product};
+#endif
 
 double held_by(int rank, std::int64_t i, ReduceOp op = ReduceOp::sum) {
   const std::int64_t mixed = rank * 7 + i * 3 + i / 11;

@@ -20,7 +20,7 @@ def run_digits(ranks: int, cwd: Path, *options: str) -> subprocess.CompletedProc
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=720)
 
 
-@pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.long), 4])
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.long)])
 def test_ranks_learn_and_agree_with_one_process(tmp_path, ranks):
     done = run_digits(ranks, tmp_path, "--json", "--reference")
     assert done.returncode == 0, done.stderr
