@@ -231,17 +231,19 @@ void Job::met(int host) {
   if (is_new && met_hosts_.size() == hosts_.hosts.size()) say_age("all ranks have met in init");
 }
 
-// As long as a host is stalled it is the same stall, and told once. What the stall inspector has warned of is one; what
-// takes long may be none, while others go on.
+// As long as a host is stalled it is the same stall, and told once, and again if something else has become of it. What
+// the stall inspector has warned of is one; what takes long may be none, while others go on.
 void Job::stalled(int host, bool on) {
   if (!on) stalled_hosts_.erase(host);
-  if (stalled_hosts_.empty()) stall_is_told_ = false;
+  if (stalled_hosts_.empty()) told_stall_.clear();
   if (!on) return;
   stalled_hosts_.insert(host);
-  if (stall_is_told_ || end_.next_deadline()) return;
+  if (end_.next_deadline()) return;
   inquiries_->ask(true, [this](const std::vector<RankStanding>& ranks) {
     const std::string text = who_is_behind(ranks, patience_with_stall(ranks));
-    if (text.empty() || std::exchange(stall_is_told_, true)) return;
+    std::string what = gist_of(text);
+    if (text.empty() || what == told_stall_) return;
+    told_stall_ = std::move(what);
     say("the job is stalled: " + text);
   });
 }

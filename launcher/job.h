@@ -135,7 +135,7 @@ class Job : private HostListener {
   std::optional<std::string> at_failure_;          // who was behind then; empty while hosts have not answered, too
   int ended_ = 0;                                  // ranks
   std::set<int> stalled_hosts_, met_hosts_;
-  bool stall_is_told_ = false;
+  std::string told_stall_;        // its gist; empty: there is none, or it is over
   bool failure_is_told_ = false;  // to ranks that meet
   std::size_t hosts_left_ = 0;    // that have processes of the job
   bool impatient_ = false;        // the user does not want to wait for the output either

@@ -265,6 +265,18 @@ std::string who_is_behind(const std::vector<RankStanding>& ranks, Duration patie
   return "";
 }
 
+std::string gist_of(const std::string& sentence) {
+  const std::size_t place = sentence.rfind(" is at ");  // place_text()
+  std::string gist = place == std::string::npos ? sentence : sentence.substr(0, sentence.rfind("; ", place));
+  for (const std::string before : {"waited ", "since "}) {
+    for (std::size_t at = gist.find(before); at != std::string::npos; at = gist.find(before, at + before.size())) {
+      const std::size_t age = at + before.size();
+      gist.erase(age, std::min(gist.find(" s", age), gist.size()) - age);  // age_text()
+    }
+  }
+  return gist;
+}
+
 Duration patience_with_stall(const std::vector<RankStanding>& ranks) {
   Duration patience{};
   for (const RankStanding& rank : ranks) {

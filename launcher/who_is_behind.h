@@ -21,6 +21,10 @@ struct RankStanding {
 // same.
 std::string who_is_behind(const std::vector<RankStanding>& ranks, Duration patience);
 
+// What stays the same of that sentence as long as the stall does: without how long they have waited, and where the
+// script is.
+std::string gist_of(const std::string& sentence);
+
 // How long somebody must wait if the ranks are stalled: a moment where the stall inspector has warned, else as long as
 // they have said.
 Duration patience_with_stall(const std::vector<RankStanding>& ranks);

@@ -311,7 +311,9 @@ void Engine::announce(const std::vector<const Request*>& requests) {
 
 void Engine::apply(CoordinatorMessage message) {
   for (const std::string& notice : message.notices) {
-    parts_.log.warning(notice);
+    const bool is_said_by_hvdrun = parts_.config.flight_recorder >= 0;
+    const bool says = parts_.topology.rank == 0 && !is_said_by_hvdrun;
+    parts_.log.write(says ? LogLevel::warning : LogLevel::debug, notice);
     parts_.flight.stalled(notice);
     stalled_ = true;
     operations_at_stall_ = parts_.metrics.operations.value();

@@ -56,9 +56,16 @@ StallInspector::Findings StallInspector::inspect(std::span<const WaitingOperatio
   Findings findings;
   if (operations.empty()) return findings;
   const bool overdue = warning_ > Duration::zero() && now - operations.front().since >= warning_;
+  if (!overdue) told_.clear();
   if (overdue && now >= quiet_until_) {
-    findings.notice = notice(operations, now, describe_rank);
-    quiet_until_ = later(now, warning_);
+    const bool is_first = told_.empty();
+    Stalled found = stalled(operations, now);
+    if (found != told_) {
+      findings.notice = notice(operations, now, describe_rank);
+      pause_ = is_first ? warning_ : pause_ * 2;
+      told_ = std::move(found);
+    }
+    quiet_until_ = later(now, pause_);
   }
   std::size_t remaining = 0;
   if (limit_ > Duration::zero()) {
@@ -68,6 +75,20 @@ StallInspector::Findings StallInspector::inspect(std::span<const WaitingOperatio
   }
   if (remaining < operations.size()) plan_check(operations[remaining].since);
   return findings;
+}
+
+// quiet_until_ stays: what stalls again and again is not told each time.
+void StallInspector::forget() {
+  next_check_ = Deadline::max();
+  told_.clear();
+}
+
+StallInspector::Stalled StallInspector::stalled(std::span<const WaitingOperation> operations, TimePoint now) const {
+  Stalled result;
+  for (const WaitingOperation& operation : operations) {
+    if (now - operation.since >= warning_ / 2) result.emplace_back(operation.name, operation.missing);
+  }
+  return result;
 }
 
 void StallInspector::plan_check(TimePoint oldest) {

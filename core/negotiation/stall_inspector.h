@@ -4,13 +4,14 @@
 // one may have waited for too long.
 //
 // A notice goes out when some operation has waited for a whole warning interval. It lists everything that has waited
-// for at least half of one, so that a burst of submissions gives one notice; the next comes an interval later at the
-// earliest.
+// for at least half of one, so that a burst of submissions gives one notice. The next one comes when that has changed,
+// an interval later at the earliest, then two, four, ... until nothing has waited that long.
 #pragma once
 
 #include <cstddef>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/clock.h"
@@ -42,7 +43,7 @@ class StallInspector {
     if (waiting_++ == 0) plan_check(now);
   }
   void ended() {
-    if (--waiting_ == 0) next_check_ = Deadline::max();
+    if (--waiting_ == 0) forget();
   }
 
   bool nothing_waits() const { return waiting_ == 0; }
@@ -58,13 +59,20 @@ class StallInspector {
   Findings inspect(std::span<const WaitingOperation> operations, TimePoint now, const DescribeRank& describe_rank);
 
  private:
+  // An operation, and who is missing.
+  using Stalled = std::vector<std::pair<std::string, std::vector<int>>>;
+
   void plan_check(TimePoint oldest);
+  void forget();
+  Stalled stalled(std::span<const WaitingOperation> operations, TimePoint now) const;
   std::string notice(std::span<const WaitingOperation> operations, TimePoint now,
                      const DescribeRank& describe_rank) const;
 
   Duration warning_;
   Duration limit_;
   std::size_t waiting_ = 0;
+  Stalled told_;      // by the last notice
+  Duration pause_{};  // after it
   TimePoint quiet_until_ = TimePoint::min();
   Deadline next_check_ = Deadline::max();
 };

@@ -189,5 +189,18 @@ TEST_CASE("hvd stacks tells what each rank does") {
         "rank 2 (host h2): no answer\n");
 }
 
+TEST_CASE("the gist of a stall is the same as long as it lasts") {
+  const std::string who =
+      "rank 3 (host h2) has not submitted allreduce 'since 1 s' (operation 118 of set 0), for which ";
+  const std::string gist = gist_of(who + "ranks 0-2 have waited 12.4 s; it is at train.py:48 in load_batch");
+  CHECK(gist == gist_of(who + "ranks 0-2 have waited 120.9 s; it is at train.py:49 in next"));
+  CHECK(gist == gist_of(who + "ranks 0-2 have waited 1.0 s"));
+  CHECK(gist != gist_of(who + "ranks 0, 1 have waited 12.4 s"));
+  CHECK(gist_of("rank 1 performs, as rank 0 does since 3.1 s; rank 1 is at a.py:1") ==
+        "rank 1 performs, as rank 0 does since  s");
+  CHECK(gist_of("waited ").size() == 7);
+  CHECK(gist_of("").empty());
+}
+
 }  // namespace
 }  // namespace hvd::launcher

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from hvd import _native
 
+_OWN_FOLDER = os.path.dirname(__file__) + os.sep
 _LONGEST_TEXT = 200  # characters of an exception's own words
 
 
@@ -78,6 +79,8 @@ def watch() -> None:
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> Any:
         if _ends_script(error, sys._getframe()):
             tell(error)
+            if not _is_debugged():
+                trace = _leave_own_frames_out(error)
         return previous(kind, error, trace)
 
     sys.excepthook = hook
@@ -98,6 +101,38 @@ def _ends_script(error: BaseException, frame: FrameType) -> bool:
     is_called_by_script = outermost.f_code.co_name in ("<module>", "_run_module_as_main")
     is_main = threading.current_thread() is threading.main_thread()
     return is_main and not is_called_by_script and getattr(sys, "last_value", None) is error and not _is_prompt()
+
+
+def _is_debugged() -> bool:
+    level = os.environ.get("HVD_LOG_LEVEL") or os.environ.get("HOROVOD_LOG_LEVEL") or ""
+    return level.lower() in ("debug", "trace")
+
+
+def _leave_own_frames_out(error: BaseException) -> TracebackType | None:
+    """From the tracebacks of an exception and of those it came from: where in hvd it was raised says nothing to users.
+    One that is hvd's alone stays. Returns that of the exception."""
+    seen: set[int] = set()
+    chain: list[BaseException | None] = [error]
+    while chain:
+        one = chain.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        one.__traceback__ = _without_own_frames(one.__traceback__) or one.__traceback__
+        chain += [one.__cause__, one.__context__]
+    return error.__traceback__
+
+
+def _without_own_frames(trace: TracebackType | None) -> TracebackType | None:
+    others = []
+    while trace is not None:
+        if not trace.tb_frame.f_code.co_filename.startswith(_OWN_FOLDER):
+            others.append(trace)
+        trace = trace.tb_next
+    result: TracebackType | None = None
+    for one in reversed(others):
+        result = TracebackType(result, one.tb_frame, one.tb_lasti, one.tb_lineno)
+    return result
 
 
 def _is_prompt() -> bool:

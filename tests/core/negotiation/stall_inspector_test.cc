@@ -68,6 +68,33 @@ TEST_CASE("A burst gives one notice per interval") {
   CHECK(found.expired.empty());
 }
 
+TEST_CASE("What has not changed is told once, what changes ever more seldom") {
+  StallInspector inspector(10s, 0s);
+  inspector.started(kStart);
+  std::vector<WaitingOperation> operations = {waiting("a", 0s, {1, 2})};
+  const auto told_at = [&](Duration age) {
+    return !inspector.inspect(operations, kStart + age, describe_test_rank).notice.empty();
+  };
+  CHECK(told_at(10s));
+  CHECK_FALSE(told_at(20s));
+  operations[0].missing = {1};
+  CHECK_FALSE(told_at(25s));
+  CHECK(told_at(30s));
+  operations[0].missing = {2};
+  CHECK_FALSE(told_at(40s));
+  CHECK(told_at(50s));
+  operations[0].missing = {3};
+  CHECK_FALSE(told_at(89s));
+  CHECK(told_at(90s));
+  inspector.ended();
+
+  inspector.started(kStart + 300s);  // another stall
+  operations = {waiting("a", 300s, {3})};
+  CHECK(told_at(310s));
+  operations[0].missing = {1};
+  CHECK(told_at(320s));
+}
+
 TEST_CASE("A check that comes too early says nothing and is made again") {
   StallInspector inspector(10s, 0s);
   inspector.started(kStart);

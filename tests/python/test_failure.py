@@ -1,0 +1,100 @@
+"""What is told of an exception that ends a script, and what its user sees of it; without a job."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+import types
+
+import pytest
+
+from hvd import failure
+
+pytestmark = pytest.mark.quick
+
+
+def raised(source: str, name: str) -> BaseException:
+    """What a script of this name raises."""
+    with pytest.raises(BaseException) as caught:
+        exec(compile(textwrap.dedent(source), name, "exec"), {})
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ("raise ValueError('bad data')", "raised ValueError: bad data (train.py:1)"),
+        ("\n\n1 / 0", "raised ZeroDivisionError: division by zero (train.py:3)"),
+        ("raise KeyError('a\\nb')", r"raised KeyError: 'a\nb' (train.py:1)"),
+        ("raise ValueError('one\\ntwo')", "raised ValueError: one (train.py:1)"),
+        ("raise ValueError()", "raised ValueError (train.py:1)"),
+        ("raise ValueError('x' * 1000)", f"raised ValueError: {'x' * 197}... (train.py:1)"),
+        ("class E(Exception):\n  def __str__(self): raise E\nraise E", "raised E (train.py:3)"),
+        ("import json\njson.loads('{')", "raised JSONDecodeError: Expecting property name"),
+        ("raise SystemExit(3)", "called sys.exit(3)"),
+        ("raise SystemExit('no data')", "called sys.exit('no data')"),
+    ],
+)
+def test_a_cause_is_one_line_with_the_place_in_the_script(source, text):
+    assert failure.describe(raised(source, "/home/me/train.py")).startswith(text)
+
+
+def test_the_place_is_the_users_even_if_a_library_raised():
+    text = failure.describe(raised("import json\njson.loads('{')", "/home/me/train.py"))
+    assert text.endswith("(train.py:2)")
+
+
+def frames(error: BaseException) -> list[str]:
+    return [frame.tb_frame.f_code.co_filename for frame in iter_traceback(error.__traceback__)]
+
+
+def iter_traceback(trace: types.TracebackType | None):
+    while trace is not None:
+        yield trace
+        trace = trace.tb_next
+
+
+def test_frames_of_hvd_are_left_out_of_all_tracebacks_of_a_chain():
+    own = failure.__file__
+    inner = raised("raise ValueError", own)
+    error = raised("exec(compile('raise ValueError', own, 'exec'))".replace("own", repr(own)), "train.py")
+    error.__cause__, inner.__context__ = inner, error  # a circle ends, too
+    failure._leave_own_frames_out(error)
+    assert frames(error)[-1] == "train.py" and own not in frames(error)
+    assert own not in frames(inner) and frames(inner)
+
+
+def test_a_deep_traceback():
+    error = raised("def f(): f()\nf()", "train.py")
+    assert isinstance(error, RecursionError)
+    assert failure._leave_own_frames_out(error) is not None
+
+
+@pytest.mark.parametrize(
+    ("end", "told"),
+    [
+        ("raise ValueError('bad')", ["raised ValueError: bad (script.py:9)"]),
+        ("sys.exit(3)", ["called sys.exit(3)"]),
+        ("sys.exit()", []),
+        ("sys.exit(0)", []),
+        ("try:\n    1 / 0\nexcept ZeroDivisionError:\n    sys.excepthook(*sys.exc_info())", []),
+        ("sys.excepthook = sys.__excepthook__\nraise ValueError('bad')", ["raised ValueError: bad (script.py:10)"]),
+        ("import threading\nthreading.Thread(target=lambda: 1 / 0).start()", []),
+        ("", []),
+    ],
+)
+def test_what_ends_a_script_is_told(tmp_path, end, told):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import atexit, sys\n"
+        "from hvd import _native, failure\n"
+        "told = []\n"
+        "_native.is_initialized = lambda: not told\n"
+        "_native.fail = told.append\n"
+        "atexit.register(lambda: print(told))\n"
+        "atexit.register(failure.tell_at_exit)\n"
+        "failure.watch()\n" + end
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
+    assert done.stdout == f"{told}\n", done.stderr
