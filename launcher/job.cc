@@ -76,6 +76,7 @@ int Job::run(JobHosts hosts) {
   for_each_stream([](OutputStream& stream) { stream.close(); });
   const Deadline answers = deadline_after(kInquiryTime);
   while (!inquiries_->empty() && Clock::now() < answers) step();
+  error_sink().append(tracebacks_.rest());
   report();
   while (!(standard_output_->empty() && error_sink().empty()) && !abandons_output()) step();
   loop_.forget(signals_.fd());
@@ -125,6 +126,9 @@ std::unique_ptr<OutputStream> Job::open_stream(int rank, Stream stream) {
     options.file = open_output_file(output_path(plan_.output_directory, rank, plan_.size, name));
   }
   options.complain = [this](const std::string& line) { say(line); };
+  if (stream == Stream::errors && options.whole_lines && !options.tag) {
+    options.hold_back = [this, rank](std::string_view lines) { return tracebacks_.feed(rank, lines, Clock::now()); };
+  }
   return std::make_unique<OutputStream>(sink_of(stream), std::move(options));
 }
 
@@ -287,10 +291,12 @@ void Job::look_into_timeout() {
 
 void Job::step() {
   std::optional<Deadline> deadline = earlier(end_.next_deadline(), timeout_);
+  deadline = earlier(deadline, tracebacks_.next_deadline());
   for_each_stream([&](OutputStream& stream) { deadline = earlier(deadline, stream.next_deadline()); });
   loop_.run_once(deadline);
   const TimePoint now = Clock::now();
   for_each_stream([&](OutputStream& stream) { stream.show_partial(now); });
+  if (const std::string held_back = tracebacks_.due(now); !held_back.empty()) error_sink().append(held_back);
   if (timeout_ && now >= *timeout_) {
     timeout_.reset();
     look_into_timeout();

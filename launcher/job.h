@@ -22,6 +22,7 @@
 #include "launcher/job_end.h"
 #include "launcher/output_sink.h"
 #include "launcher/output_stream.h"
+#include "launcher/same_tracebacks.h"
 #include "launcher/signal_source.h"
 
 namespace hvd::launcher {
@@ -125,6 +126,7 @@ class Job : private HostListener {
   std::optional<Deadline> timeout_;  // until it is reached
   JobEnd end_;
   std::unique_ptr<OutputSink> standard_output_, standard_error_;  // no second one where both are the same file
+  SameTracebacks tracebacks_;  // of standard error
   std::vector<Rank> ranks_;
   JobHosts hosts_;
   std::vector<bool> host_has_ended_;

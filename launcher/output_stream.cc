@@ -21,7 +21,7 @@ void OutputStream::feed(std::string_view bytes) {
   std::string lines;
   splitter_.feed(bytes, lines);
   if (!options_.whole_lines) splitter_.flush(lines);
-  if (!lines.empty()) sink_.append(lines);
+  show(lines);
   show_partial_at_.reset();
   if (splitter_.has_partial() && sink_.is_terminal()) show_partial_at_ = deadline_after(kPromptDelay);
 }
@@ -49,7 +49,12 @@ void OutputStream::flush() {
   show_partial_at_.reset();
   std::string rest;
   splitter_.flush(rest);
-  if (!rest.empty()) sink_.append(rest);
+  show(rest);
+}
+
+void OutputStream::show(const std::string& lines) {
+  if (lines.empty()) return;
+  sink_.append(options_.hold_back ? options_.hold_back(lines) : lines);
 }
 
 void OutputStream::close() {

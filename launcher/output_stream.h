@@ -20,6 +20,7 @@ class OutputStream {
   struct Options {
     LineSplitter::Tag tag;    // empty: lines go out as they are
     bool whole_lines = true;  // false: whatever comes goes out at once (a job of one rank)
+    std::function<std::string(std::string_view)> hold_back;  // of what is to be shown; empty: nothing
     std::optional<OutputFile> file;
     std::function<void(const std::string&)> complain;  // a line for the user
   };
@@ -39,6 +40,7 @@ class OutputStream {
  private:
   void write_file(std::string_view bytes);
   void flush();
+  void show(const std::string& lines);
 
   OutputSink& sink_;
   Options options_;

@@ -282,6 +282,18 @@ while text:
     assert set(seen.values()) == {2000}
 
 
+def test_a_traceback_of_several_ranks_is_shown_once(run):
+    text = 'Traceback (most recent call last):\n  File "a.py", line 3\nValueError: bad\n'
+    done = run("-np", 3, "sh", "-c", f"printf '{text}' >&2; echo here; sleep 3")
+    assert done.returncode == 0
+    # More than once, if a busy machine lets a rank come a second after another.
+    numbers = {"ranks 0-2": 3, "ranks 0, 1": 2, "ranks 1, 2": 2, "ranks 0, 2": 2}
+    headers = re.findall(r"^hvdrun: the same of (ranks .*):$", done.stderr, re.MULTILINE)
+    assert sum(numbers[header] - 1 for header in headers) + done.stderr.count(text) == 3, done.stderr
+    tagged = run("-np", 3, "--tag-output", "sh", "-c", f"printf '{text}' >&2").stderr
+    assert tagged.count("ValueError: bad\n") == 3, tagged
+
+
 def test_output_without_a_last_line_end_is_complete(run):
     done = run("-np", 2, "sh", "-c", "printf 'rank %s' $HVD_RANK")
     assert done.stdout in ("rank 0rank 1", "rank 1rank 0")
