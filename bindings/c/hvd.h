@@ -209,7 +209,7 @@ HVD_API hvd_status hvd_remove_process_set(int32_t process_set);
 HVD_API hvd_status hvd_get_process_set(int32_t process_set, const int32_t** ranks, size_t* count);
 
 /* Starts an operation and returns at once. HVD_INVALID_ARGUMENT: nothing was started. A name stays taken until its
- * work was waited for, polled as done, or freed. */
+ * operation has ended, whether or not anybody has waited for that. */
 HVD_API hvd_status hvd_submit(const hvd_call* call, hvd_work** work);
 
 /* The two in one: starts an operation and waits for it, on the calling thread where nothing else is under way, so that

@@ -37,7 +37,7 @@ void complete_pending(PendingTable& pending, const std::string& name, const Stat
 
 bool end_operation(Submission& submission, const Status& status) {
   submission.flight.ended(status.code());
-  submission.let_go_of_name(Submission::Holder::engine);
+  submission.free_name();
   return submission.work.complete(status);
 }
 

@@ -25,7 +25,7 @@
 
 namespace hvd {
 
-// What submit() returns: the caller's hold on an operation. Keeps its name taken until the caller has seen it done.
+// What submit() returns: the caller's hold on an operation, and on its results.
 class Handle {
  public:
   explicit Handle(CallersSubmission submission) : submission_(std::move(submission)) {}

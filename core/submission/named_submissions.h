@@ -1,9 +1,8 @@
 // The operations of a process set by name: those in flight, and those that were, ready to be submitted again. Any
 // thread.
 //
-// A name is taken from submit until both have let go of it: the engine, when the operation has ended, and the caller,
-// when it has seen that (waited, polled as done, or dropped the handle). So "duplicate name" does not depend on how
-// fast the job is.
+// A name is taken from submit until the operation has ended, whether or not its caller has looked: programs start
+// operations that they never wait for, and use the names again.
 //
 // Also gives names to operations without one: a counter, the same on every rank if all ranks submit the same
 // operations; if they do not, two different operations meet under one number and are told apart by the coordinator's
@@ -64,7 +63,7 @@ class NamedSubmissions {
     Submission* const known = index_.find(hash, request.name);
     if (known != nullptr && known->name_taken()) {
       throw InvalidArgument("'" + request.name +
-                            "' is already in flight: wait for it, or poll it as done, before the name is used again");
+                            "' is already in flight: wait for it before the name is used again, or give another name");
     }
     Submission& submission = known != nullptr && !known->in_use() ? *known : replace(known, hash);
     submission.request = std::move(request);

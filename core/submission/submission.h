@@ -57,37 +57,33 @@ class Submission {
 
   Work work;
 
-  // The caller's: is it done, wait until it is. Whoever has seen that lets go of the name. Any thread.
-  bool poll() { return seen(work.over()); }
+  // The caller's: is it done, wait until it is. Any thread.
+  bool poll() const { return work.over(); }
   bool wait(Deadline deadline) {
-    if (work.over()) return seen(true);
+    if (work.over()) return true;
     const TimePoint started = Clock::now();
     const bool done = work.wait_until_over(deadline);
     metrics_->exposed_time.add(Clock::now() - started);
-    return seen(done);
+    return done;
   }
 
   // Only until it is in a stream of its device, if it has one: then that stream and others are the caller's to order.
-  bool wait_until_enqueued(Deadline deadline) { return seen(work.wait(deadline)); }
+  bool wait_until_enqueued(Deadline deadline) { return work.wait(deadline); }
 
-  // From here on two hold it and its name. Of one that is not in use; submitters take turns.
+  // From here on two hold it, and its name is taken. Of one that is not in use; submitters take turns.
   void begin() {
     tensors_left = request.tensors.size();
-    state_.store(kKept | kInUse | kEngineHolds | kCallerHolds | kEngineHasName | kCallerHasName,
-                 std::memory_order_relaxed);
+    state_.store(kKept | kInUse | kEngineHolds | kCallerHolds | kNameTaken, std::memory_order_relaxed);
   }
   bool in_use() const { return (state_.load(std::memory_order_acquire) & kInUse) != 0; }
 
-  // The name is taken until both have let go of it.
-  bool name_taken() const { return (state_.load(std::memory_order_acquire) & (kEngineHasName | kCallerHasName)) != 0; }
-  void let_go_of_name(Holder holder) {
-    const std::uint32_t name = name_bit(holder);
-    if ((state_.load(std::memory_order_relaxed) & name) != 0) state_.fetch_and(~name, std::memory_order_release);
-  }
+  // The name is taken until the operation has ended: the engine says so before anybody can see the end.
+  bool name_taken() const { return (state_.load(std::memory_order_acquire) & kNameTaken) != 0; }
+  void free_name() { state_.fetch_and(~kNameTaken, std::memory_order_release); }
 
   // Each once. Who is the last leaves it as new; results go with it.
   void let_go(Holder holder) {
-    const std::uint32_t before = state_.fetch_and(~(holds_bit(holder) | name_bit(holder)), std::memory_order_acq_rel);
+    const std::uint32_t before = state_.fetch_and(~released_by(holder), std::memory_order_acq_rel);
     if ((before & (kEngineHolds | kCallerHolds)) != holds_bit(holder)) return;
     work.reset();
     ready.reset();
@@ -104,18 +100,17 @@ class Submission {
   Submission* next_pending = nullptr;
 
  private:
-  static constexpr std::uint32_t kEngineHolds = 1;    // until its let_go()
-  static constexpr std::uint32_t kCallerHolds = 2;    // until its let_go()
-  static constexpr std::uint32_t kEngineHasName = 4;  // until the operation has ended
-  static constexpr std::uint32_t kCallerHasName = 8;  // until it has seen that
-  static constexpr std::uint32_t kInUse = 16;         // from begin() until the last let_go() has left it as new
-  static constexpr std::uint32_t kKept = 32;          // by NamedSubmissions, until forget()
+  static constexpr std::uint32_t kEngineHolds = 1;  // until its let_go()
+  static constexpr std::uint32_t kCallerHolds = 2;  // until its let_go()
+  static constexpr std::uint32_t kNameTaken = 4;    // until the operation has ended, or the engine lets go of it
+  static constexpr std::uint32_t kInUse = 8;        // from begin() until the last let_go() has left it as new
+  static constexpr std::uint32_t kKept = 16;        // by NamedSubmissions, until forget()
 
   static constexpr std::uint32_t holds_bit(Holder holder) {
     return holder == Holder::engine ? kEngineHolds : kCallerHolds;
   }
-  static constexpr std::uint32_t name_bit(Holder holder) {
-    return holder == Holder::engine ? kEngineHasName : kCallerHasName;
+  static constexpr std::uint32_t released_by(Holder holder) {
+    return holder == Holder::engine ? kEngineHolds | kNameTaken : kCallerHolds;
   }
 
   // A group may be large, and is not recognised when it comes again.
@@ -123,11 +118,6 @@ class Submission {
     std::vector<TensorSpec>().swap(request.tensors);
     std::vector<std::int64_t>().swap(request.splits);
     std::vector<TensorMemory>().swap(tensors);
-  }
-
-  bool seen(bool done) {
-    if (done) let_go_of_name(Holder::caller);
-    return done;
   }
 
   const std::shared_ptr<Metrics> metrics_;  // the runtime may be gone before the caller lets go

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import os
+import pickle
 import re
 import signal
 import threading
 import time
+import weakref
 
 import pytest
 import torch
@@ -82,25 +85,53 @@ def test_wrong_arguments():
     assert still_works()
 
 
-@pytest.mark.ranks(1, 2)
-def test_a_name_is_taken_until_synchronized():
-    handle = hvd.allreduce_async(torch.ones(2), name="twice")
-    with pytest.raises(ValueError, match="twice"):
-        hvd.allreduce_async(torch.ones(2), name="twice")
-    with pytest.raises(ValueError, match="twice"):
-        hvd.allreduce_(torch.ones(2), name="twice")
+@pytest.mark.ranks(2)
+def test_a_name_is_taken_while_the_operation_is_under_way():
+    if hvd.rank() == 0:
+        handle = hvd.allreduce_async(torch.ones(2), name="twice")
+        with pytest.raises(ValueError, match="twice"):
+            hvd.allreduce_async(torch.ones(2), name="twice")
+        with pytest.raises(ValueError, match="twice"):
+            hvd.allreduce_(torch.ones(2), name="twice")
+    hvd.barrier()
+    if hvd.rank() != 0:
+        handle = hvd.allreduce_async(torch.ones(2), name="twice")
     assert hvd.synchronize(handle).tolist() == [1, 1]
     assert hvd.allreduce(torch.ones(2), name="twice").tolist() == [1, 1]
 
 
 @pytest.mark.ranks(1, 2)
-def test_a_name_is_free_when_polled_as_done():
-    handle = hvd.allreduce_async(torch.ones(2), name="polled")
-    limit = time.monotonic() + 10
-    while not hvd.poll(handle):
-        assert time.monotonic() < limit
-    assert hvd.allreduce(torch.zeros(2), name="polled").tolist() == [0, 0]
-    assert hvd.synchronize(handle).tolist() == [1, 1]
+def test_a_name_is_free_when_the_operation_has_ended():
+    for kept in ([], None):
+        for value in range(3):
+            handle = hvd.allreduce_async(torch.full((2,), float(value)), name="never waited for")
+            if kept is not None:
+                kept.append(handle)
+            hvd.barrier()
+        for value, handle in enumerate(kept or ()):
+            assert hvd.poll(handle)
+            assert hvd.synchronize(handle).tolist() == [value, value]
+
+
+@pytest.mark.ranks(1, 2)
+def test_operations_whose_handles_are_gone_keep_no_memory():
+    tensors = [torch.ones(4) for _ in range(5)]
+    alive = [weakref.ref(tensor) for tensor in tensors]
+    for tensor in tensors:
+        hvd.allreduce_async_(tensor)
+        hvd.allgather_async(tensor)
+    del tensors, tensor
+    hvd.barrier()
+    hvd.barrier()  # whatever has ended by then is let go of
+    assert not any(reference() is not None for reference in alive)
+
+
+@pytest.mark.ranks(1)
+def test_a_copy_of_a_handle_is_a_number():
+    handle = hvd.allreduce_async(torch.ones(2))
+    for copied in (copy.copy(handle), copy.deepcopy([handle])[0], pickle.loads(pickle.dumps(handle)), int(handle)):
+        assert type(copied) is int and copied == handle
+    assert hvd.synchronize(int(handle)).tolist() == [1, 1]
 
 
 @pytest.mark.ranks(1)

@@ -83,6 +83,21 @@ def test_what_was_started_before_is_finished():
 
 
 @pytest.mark.ranks(2, 4)
+@pytest.mark.parametrize("held", [False, True], ids=["dropped", "held"])
+def test_what_nobody_waits_for_is_in_nobodys_way(held):
+    """Unnamed operations are numbered anew after each join."""
+    handles = []
+    for _ in range(3):
+        for _ in range(hvd.rank() + 1):
+            handle = hvd.allreduce_async(torch.ones(2), op=hvd.Sum)
+            if held:
+                handles.append(handle)
+        hvd.join()
+    assert hvd.allreduce(torch.ones(2), op=hvd.Sum).tolist() == [hvd.size()] * 2
+    assert all(hvd.poll(handle) for handle in handles)
+
+
+@pytest.mark.ranks(2, 4)
 def test_gradient_of_an_allgather():
     if hvd.rank() > 0:
         tensor = torch.ones(hvd.rank() + 1, 2, requires_grad=True)

@@ -45,30 +45,26 @@ Request group(const std::string& name, std::size_t tensors) {
 
 // What the engine does at the end.
 void end(EnginesSubmission submission) {
-  submission->let_go_of_name(Submission::Holder::engine);
+  submission->free_name();
   CHECK_FALSE(submission->work.complete(Status()));
 }
 
 }  // namespace
 
-TEST_CASE("A name is taken until the engine and the caller have let go of it") {
+TEST_CASE("A name is taken until the operation has ended, whether or not the caller has looked") {
   Names names;
   auto first = names.take(allreduce("x"));
   CHECK_THROWS_AS(names.take(allreduce("x")), InvalidArgument);
   CHECK_FALSE(names.take_again(direct("x")));
   CHECK(names.any());
 
-  SECTION("the caller sees the end") {
-    end(std::move(first.engines));
-    CHECK(names.is_taken("x"));
-    CHECK_THROWS_AS(names.take(allreduce("x")), InvalidArgument);
-    CHECK(first.callers->poll());
-  }
+  SECTION("the caller does not look") { end(std::move(first.engines)); }
   SECTION("the caller is gone before") {
     first.callers.reset();
     CHECK(names.is_taken("x"));
     end(std::move(first.engines));
   }
+  SECTION("it is not even begun") { first.engines.reset(); }
   CHECK_FALSE(names.is_taken("x"));
   CHECK_FALSE(names.any());
   const auto second = names.take(allreduce("x"));
@@ -216,12 +212,29 @@ TEST_CASE("Operations without a name are numbered, and numbers can start anew") 
   CHECK(names.take(allreduce("")).callers->request.name == "unnamed.1");
 }
 
-TEST_CASE("Of many names those in use are kept, and the others are forgotten in time") {
+TEST_CASE("Numbers that start anew do not meet operations that have ended and are still held") {
   Names names;
   std::vector<CallersSubmission> held;
+  for (int i = 0; i < 3; ++i) {
+    auto taken = names.take(allreduce(""));
+    end(std::move(taken.engines));
+    held.push_back(std::move(taken.callers));
+  }
+  names.restart_numbers();
+  for (const CallersSubmission& earlier : held) {
+    const auto next = names.take(allreduce(""));
+    CHECK(next.callers->request.name == earlier->request.name);
+    CHECK(next.callers.get() != earlier.get());
+    CHECK(earlier->work.done());
+  }
+}
+
+TEST_CASE("Of many names those in use are kept, and the others are forgotten in time") {
+  Names names;
+  std::vector<EnginesSubmission> held;
   for (int i = 0; i < 5000; ++i) {
     auto taken = names.take(allreduce("name." + std::to_string(i)));
-    if (i % 10 == 0) held.push_back(std::move(taken.callers));
+    if (i % 10 == 0) held.push_back(std::move(taken.engines));
   }
   CHECK_FALSE(names.take_again(direct("name.1")));
   for (int i = 0; i < 5000; i += 10) CHECK(names.is_taken("name." + std::to_string(i)));
@@ -258,7 +271,7 @@ TEST_CASE("The two may let go at the same time") {
     auto taken = names.take_again(direct("x"));
     if (!taken) taken.emplace(names.take(allreduce("x")));
     std::thread engine([submission = std::move(taken->engines)]() mutable {
-      submission->let_go_of_name(Submission::Holder::engine);
+      submission->free_name();
       if (submission->work.complete(Status())) submission->work.wake();
     });
     if (i % 3 != 0) CHECK(taken->callers->wait(deadline_after(10s)));

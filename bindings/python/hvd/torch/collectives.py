@@ -13,7 +13,9 @@ Common to all of them:
   the memory format of the tensor given, and an in-place form writes to it, at the latest in `synchronize()`.
 - Errors that this rank can see raise ValueError from the call itself: an unsupported tensor, a name that is in use, an
   uninitialised runtime. Errors between ranks (a mismatch, a lost rank) raise HorovodInternalError when waiting.
-- Asynchronous forms return a handle for `poll()` and `synchronize()`. Until then the tensors must not be touched.
+- Asynchronous forms return a handle for `poll()` and `synchronize()`. Until then the tensors must not be touched. An
+  operation that nobody waits for goes on, and its name is free again when it has ended; its result is dropped with the
+  handle.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """Handles of asynchronous operations: integers, as in Horovod, so that scripts can keep them in sets and dictionaries.
 
-The table below holds an operation from its start until it was synchronised. A name stays taken as long, or until
-`poll()` has said True, so that the error for using it twice does not depend on how fast the operation is.
+The table below holds an operation, its tensors and its result, until it was synchronised, or until its handle is gone:
+a script that starts operations and never waits for them keeps no memory but that of those under way.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 from hvd import _native
@@ -16,10 +17,24 @@ _next_handle = itertools.count(1)  # never false
 _operations: dict[int, tuple[_native.Work, Finish]] = {}
 
 
-def register(work: _native.Work, finish: Finish) -> int:
+class Handle(int):
+    """The number of an operation. The operation goes on without it, but its result can then be had no more: a copy made
+    by `int()`, copied or pickled, is a number and nothing else."""
+
+    __slots__ = ()
+
+    # The default argument is there for handles that outlive this module's names, when the interpreter ends.
+    def __del__(self, drop: Callable[..., object] = _operations.pop) -> None:
+        drop(int(self), None)
+
+    def __reduce__(self) -> tuple[type[int], tuple[int]]:
+        return int, (int(self),)
+
+
+def register(work: _native.Work, finish: Finish) -> Handle:
     """A new handle, whose `synchronize()` will return finish(work)."""
-    handle = next(_next_handle)
-    _operations[handle] = (work, finish)
+    handle = Handle(next(_next_handle))
+    _operations[int(handle)] = (work, finish)
     return handle
 
 
