@@ -240,6 +240,29 @@ def test_join_takes_a_device():
     assert hvd.join(device=hvd.local_rank()) == 0
 
 
+@pytest.mark.ranks(2)
+@pytest.mark.parametrize("kind", ["SGD", "Adam", "SparseAdam"])
+def test_gradients_after_broadcast_optimizer_state(kind):
+    """Zeros where the optimizer had no state; what they were where it had."""
+    layer = torch.nn.Embedding(3, 2, sparse=kind == "SparseAdam")
+    frozen = torch.nn.Parameter(torch.ones(2), requires_grad=False)
+    optimizer = getattr(torch.optim, kind)([layer.weight, frozen], lr=0.1)
+    layer(torch.tensor([1])).sum().backward()
+    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+    assert layer.weight.grad.to_dense().tolist() == torch.zeros(3, 2).tolist() and frozen.grad is None
+    assert layer.weight.grad.is_sparse == (kind == "SparseAdam")
+    layer(torch.tensor([1])).sum().backward()
+    optimizer.step()
+    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+    expected = [0, 0 if kind == "SGD" else 2, 0]
+    assert layer.weight.grad.to_dense().sum(dim=1).tolist() == expected
+    # hvd's own function leaves gradients alone.
+    complete = importlib.import_module("hvd.torch")
+    layer.weight.grad = None
+    complete.broadcast_optimizer_state(torch.optim.Adam([layer.weight]), root_rank=0)
+    assert layer.weight.grad is None
+
+
 def test_import_is_cheap():
     code = "import sys, horovod; assert not {'torch', 'yaml', 'argparse', 'subprocess'} & sys.modules.keys()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)

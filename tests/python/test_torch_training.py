@@ -266,14 +266,28 @@ def test_sparse_gradients(number, options):
         for _ in range(passes):
             model(words[hvd.rank()]).square().sum().backward()
             sum(expected(of_rank).square().sum() / factor for of_rank in words).backward()
-        if hvd.size() > 1:
-            assert model.embedding.weight.grad.is_sparse != options.get("sparse_as_dense", False)
+        assert model.embedding.weight.grad.is_sparse
         optimizer.step(), plain.step()
     tolerance = 5e-2 if "compression" in options else 1e-9
     torch.testing.assert_close(list(model.parameters()), list(expected.parameters()), rtol=tolerance, atol=tolerance)
     if hvd.size() > 1 and "sparse_as_dense" not in options:
         travels_dense = optimizer._gradients._travels_dense
         assert bool(travels_dense) == (number == 4) or hvd.size() * 3 < number
+
+
+@pytest.mark.parametrize("options", [{}, {"num_groups": 1}, {"gradient_as_bucket_view": True}], ids=str)
+def test_an_optimizer_of_sparse_gradients_has_them_though_they_travel_as_dense_ones(options):
+    def trained(**options) -> torch.Tensor:
+        embedding = Words(50, sparse=True).embedding
+        optimizer = hvd.DistributedOptimizer(torch.optim.SparseAdam(embedding.parameters(), lr=0.1), **options)
+        for step in range(3):
+            optimizer.zero_grad()
+            if step < 2 or hvd.rank() == 0:
+                embedding(torch.tensor([step, 3, hvd.rank() + 10])).square().sum().backward()
+            optimizer.step()
+        return embedding.weight.detach()
+
+    torch.testing.assert_close(trained(sparse_as_dense=True, **options), trained())
 
 
 def test_a_sparse_parameter_that_a_rank_does_not_use_later():

@@ -199,7 +199,7 @@ class GradientReducer:
         return parameter in self._sparse_dimensions or (parameter.grad is not None and parameter.grad.is_sparse)
 
     def _submit_one(self, parameter: torch.nn.Parameter) -> None:
-        if self._is_sparse(parameter):
+        if self._is_sparse(parameter) and parameter not in self._travels_dense:
             self._submit_sparse(parameter)
             return
         tensor, context = self._compression.compress(self._dense_gradient(parameter))
@@ -218,19 +218,31 @@ class GradientReducer:
         self._started.append((work, put_back))
 
     def _dense_gradient(self, parameter: torch.nn.Parameter) -> torch.Tensor:
+        """What travels. The gradient itself stays sparse if it is: its optimizer may know no others (SparseAdam)."""
         if parameter.grad is None:
-            parameter.grad = torch.zeros_like(parameter)
-        elif parameter.grad.is_sparse:
-            parameter.grad = parameter.grad.to_dense()
+            parameter.grad = self._no_gradient(parameter)
+        gradient = parameter.grad
         view = self._views.get(parameter)
-        if view is not None and parameter.grad is not view:
-            parameter.grad = view.copy_(parameter.grad)
-        return parameter.grad
+        if gradient.is_sparse:
+            self._sparse_dimensions.setdefault(parameter, gradient.sparse_dim())
+            dense = gradient.to_dense()
+            return dense if view is None else view.copy_(dense)
+        if view is not None and gradient is not view:
+            parameter.grad = gradient = view.copy_(gradient)
+        return gradient
+
+    def _no_gradient(self, parameter: torch.nn.Parameter) -> torch.Tensor:
+        dimensions = self._sparse_dimensions.get(parameter)
+        return torch.zeros_like(parameter) if dimensions is None else _no_rows(parameter, dimensions)
 
     def _put_back(self, parameter: torch.nn.Parameter, received: torch.Tensor, context: object) -> None:
         received = self._compression.decompress(received, context)
         gradient = parameter.grad
         assert gradient is not None, f"the gradient of {self._names[parameter]} was dropped while it was being reduced"
+        if gradient.is_sparse:
+            rows = received.to_sparse(self._sparse_dimensions[parameter])
+            self._put_back_sparse(parameter, rows.indices(), rows.values())
+            return
         if received is not gradient:
             with torch.no_grad():
                 gradient.copy_(received)
@@ -240,11 +252,8 @@ class GradientReducer:
         """Once the ranks' rows were as many as the dense gradient has, it travels as a dense one from then on. All
         ranks have seen how many there were, and decide alike."""
         if parameter.grad is None:
-            parameter.grad = _no_rows(parameter, self._sparse_dimensions[parameter])
+            parameter.grad = self._no_gradient(parameter)
         dimensions = self._sparse_dimensions.setdefault(parameter, parameter.grad.sparse_dim())
-        if parameter in self._travels_dense:
-            self._submit_densified(parameter, parameter.grad, dimensions)
-            return
         op, prescale, postscale, process_set = self._arguments
         gradient = parameter.grad.coalesce() * prescale
         values, context = self._compression.compress(gradient.values())
@@ -259,17 +268,6 @@ class GradientReducer:
                 self._travels_dense.add(parameter)
             received = self._compression.decompress(result._values(), context) * postscale
             self._put_back_sparse(parameter, result._indices(), received)
-
-        self._started.append((work, put_back))
-
-    def _submit_densified(self, parameter: torch.nn.Parameter, gradient: torch.Tensor, dimensions: int) -> None:
-        tensor, context = self._compression.compress(gradient.to_dense())
-        work, received = start_allreduce(tensor, True, self._names[parameter], *self._arguments)
-
-        def put_back() -> None:
-            dense = self._compression.decompress(delivered(received, tensor, True), context)
-            rows = dense.to_sparse(dimensions)
-            self._put_back_sparse(parameter, rows.indices(), rows.values())
 
         self._started.append((work, put_back))
 

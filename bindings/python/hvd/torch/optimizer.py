@@ -178,9 +178,9 @@ def DistributedOptimizer(
             size / factor after it, which keeps 16-bit gradients in range.
         num_groups: into how many groups the parameters are divided, to be reduced group by group. 0: none.
         groups: such groups, as lists of parameters, or their number. Parameters in none are reduced by themselves.
-        sparse_as_dense: makes sparse gradients dense. Without it their indices and values are gathered, until there
-            are as many as in a dense one; then they travel as such, and still come back as sparse ones. Every rank's
-            first backward pass must reach their parameters.
+        sparse_as_dense: sparse gradients travel as dense ones. Without it their indices and values are gathered, until
+            there are as many as in a dense one, and every rank's first backward pass must reach their parameters.
+            Either way they come back as sparse ones, for optimizers that take no others (SparseAdam).
         process_set: the ranks that take part. On others the optimizer is like the one given.
         gradient_as_bucket_view: gradients of parameters on the CPU live in memory that the ranks of a host share, which
             saves copying them back (docs/performance.md has what that brings). The gradients are copied into it when

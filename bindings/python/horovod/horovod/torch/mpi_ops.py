@@ -3,6 +3,7 @@
 - `reducescatter` and its kin know Average and Sum only. hvd has the other operations, too.
 - While ranks have joined, other collectives than allreduce fail (HVD_JOIN_SCOPE); in hvd those go on that can.
 - `join` may be told a device, which hvd has no use for.
+- `broadcast_optimizer_state` leaves gradients of zeros where it has made state (`horovod.torch.functions`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import NoReturn, cast
 import hvd.torch as _hvd
 from horovod.common import basics as _basics
 from horovod.common.refusals import averages_and_sums_only as _averages_and_sums_only
+from horovod.torch import functions as _functions
 from hvd import _native
 from hvd.exceptions import HorovodInternalError as _HorovodInternalError
 from hvd.torch import *  # noqa: F403
@@ -20,6 +22,7 @@ from hvd.torch.handles import register as _register
 __all__ = list(_hvd.__all__)
 
 init = _basics.init
+broadcast_optimizer_state = _functions.broadcast_optimizer_state
 
 
 class _Refused:
