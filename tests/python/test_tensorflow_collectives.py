@@ -270,14 +270,27 @@ def test_indexed_slices(mode):
     results = run(mode, reduce, tf.range(rank + 1), *inputs)
     rows = np.concatenate([np.full((source + 1, 2), 3.0 + source) for source in ranks()])
     for i, (values, indices, shape) in enumerate(results):
-        kind = kinds[i % len(kinds)]
-        assert values.dtype == kind.as_numpy_dtype
-        expected = rows if i < len(kinds) else rows / size
-        if kind.is_integer:
-            expected = np.trunc(expected)
+        kind, is_average = kinds[i % len(kinds)], i >= len(kinds)
+        # Of integers, too: an index may come several times, and what is added up must not have been truncated.
+        assert values.dtype == (np.float64 if kind.is_integer and is_average else kind.as_numpy_dtype)
+        expected = rows / size if is_average else rows
         np.testing.assert_allclose(values.astype(np.float64), expected, rtol=1 / 256)
         assert indices.tolist() == [index for source in ranks() for index in range(source + 1)]
         assert shape.tolist() == [10, 2]
+
+
+def test_groups_of_tensors_and_indexed_slices(mode):
+    rank = hvd.rank()
+
+    def reduce(dense, values, indices):
+        slices = tf.IndexedSlices(values, indices, tf.constant([4, 1]))
+        first, second, third = hvd.grouped_allreduce([dense, slices, 2 * dense], op=hvd.Sum, name="mixed")
+        return [first, second.values, second.indices, third]
+
+    first, values, indices, third = run(mode, reduce, tf.ones([3]), tf.fill([rank + 1, 1], 5.0), tf.range(rank + 1))
+    assert first.tolist() == [hvd.size()] * 3 and third.tolist() == [2 * hvd.size()] * 3
+    assert indices.tolist() == [index for source in ranks() for index in range(source + 1)]
+    assert values.tolist() == [[5.0]] * len(indices)
 
 
 def test_indexed_slices_of_ranks_that_have_none(mode):

@@ -103,13 +103,19 @@ def test_rows_of_a_scalar(mode):
 def test_wrong_arguments(mode):
     ones = np.ones([2, 2])
     slices = tf.IndexedSlices(ones, np.array([0, 1]))
+    invented = ProcessSet([0])
+    invented.process_set_id = 77
     for kind, call in (
         (ValueError, lambda: hvd.allreduce(ones, process_set=ProcessSet([0]))),
+        (ValueError, lambda: hvd.allreduce(ones, process_set=invented)),
+        (ValueError, lambda: hvd.alltoall(ones, process_set=invented)),
+        (ValueError, lambda: hvd.size_op(process_set_id=77)),
+        (ValueError, lambda: hvd.process_set_included_op(process_set_id=77)),
         (ValueError, lambda: hvd.allreduce(ones, average=True, op=hvd.Sum)),
         (NotImplementedError, lambda: hvd.allreduce(slices, op=hvd.Min)),
         (NotImplementedError, lambda: hvd.allreduce(slices, op=hvd.Adasum)),
         (NotImplementedError, lambda: hvd.allreduce(slices, prescale_factor=2.0)),
-        (NotImplementedError, lambda: hvd.grouped_allreduce([slices, ones])),
+        (NotImplementedError, lambda: hvd.grouped_allreduce([slices, ones], op=hvd.Min)),
         ((TypeError, errors.InvalidArgumentError), lambda: hvd.allreduce(tf.constant(["text"]))),
         ((TypeError, errors.InvalidArgumentError), lambda: hvd.allgather(tf.constant([1j]))),
     ):

@@ -81,6 +81,23 @@ global_process_set: ProcessSet = _GlobalProcessSet()
 
 _registered: list[ProcessSet] = []
 
+
+def registered() -> dict[int, list[int]]:
+    """The ranks of all process sets there are, by number; this rank need not be a member. ValueError if hvd is not
+    initialised."""
+    sets = {0: list(range(_native.size()))}
+    for one in _registered:
+        if one.process_set_id is not None:
+            sets[one.process_set_id] = list(one.ranks or ())
+    return sets
+
+
+def require_registered(number: int) -> None:
+    """ValueError if hvd is initialised and has no process set of this number."""
+    if number != 0 and _native.is_initialized() and number not in registered():
+        raise ValueError(f"there is no process set {number}: it was never registered, or removed")
+
+
 _optimizers: weakref.WeakKeyDictionary[ProcessSet, int] = weakref.WeakKeyDictionary()
 
 

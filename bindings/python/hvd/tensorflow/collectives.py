@@ -25,7 +25,7 @@ from typing import Any, Union
 import tensorflow as tf
 
 from hvd import basics
-from hvd.process_set import ProcessSet, global_process_set
+from hvd.process_set import ProcessSet, global_process_set, require_registered
 from hvd.reduce_op import Average, Sum
 from hvd.tensorflow.compression import Compression, Compressor
 from hvd.tensorflow.errors import refuse_in_xla, translated
@@ -50,6 +50,7 @@ def set_id(process_set: ProcessSet) -> int:
     number = process_set.process_set_id
     if number is None:
         raise ValueError(f"{process_set} is not registered")
+    require_registered(number)
     return number
 
 
@@ -170,7 +171,8 @@ def allreduce(
         ignore_name_scope: in a graph, leaves the current scope out of the name.
 
     Returns:
-        A new tensor of the same shape and dtype, with the same bits on every rank; or IndexedSlices. Differentiable,
+        A new tensor of the same shape and dtype, with the same bits on every rank; or IndexedSlices, whose values are
+        floating-point numbers if integers were averaged: a row's average is the sum of several of them. Differentiable,
         if op is Average or Sum.
 
     Raises:
@@ -199,8 +201,7 @@ def reduce_slices(
         )
     values, indices = gather_tensors([slices.values, slices.indices], name, set_id(process_set), unforeseen)
     if op == Average:
-        average = values / tf.cast(size_op(set_id(process_set)), values.dtype)
-        values = tf.cast(average, values.dtype)  # of integers: truncated, as others are
+        values = values / tf.cast(size_op(set_id(process_set)), values.dtype)
     return tf.IndexedSlices(values, indices, dense_shape=slices.dense_shape)
 
 
@@ -217,32 +218,34 @@ def grouped_allreduce(
     ignore_name_scope: bool = False,
     name: str | None = None,
 ) -> list[Any]:
-    """Reduces several tensors, which become ready as one: none is reduced before all are there on all ranks.
+    """Reduces several tensors, which become ready as one: none is reduced before all are there on all ranks. There may
+    be IndexedSlices among them, which are gathered one by one.
 
-    Args and errors as for `allreduce`; every rank must give equally many tensors, in the same order.
+    Args and errors as for `allreduce`; every rank must give equally many tensors, in the same order, and IndexedSlices
+    at the same places.
 
     Returns:
-        New tensors of the same shapes and dtypes.
+        New tensors of the same shapes and dtypes, and IndexedSlices as `allreduce` returns them.
     """
     op = resolve_op(op, average)
     if not tensors:
         return []
-    if any(isinstance(tensor, tf.IndexedSlices) for tensor in tensors):
-        if not all(isinstance(tensor, tf.IndexedSlices) for tensor in tensors):
-            raise NotImplementedError("a group is either of tensors or of IndexedSlices")
-        arguments = (device_dense, device_sparse, compression, op, prescale_factor, postscale_factor)
-        names = [None if name is None else f"{name}_{i}of{len(tensors)}" for i in range(len(tensors))]
-        return [
-            allreduce(tensor, None, *arguments, each, process_set, ignore_name_scope)
-            for tensor, each in zip(tensors, names)
-        ]
+    reduced: list[Any] = [None] * len(tensors)
+    dense = [i for i, tensor in enumerate(tensors) if not isinstance(tensor, tf.IndexedSlices)]
+    arguments = (device_dense, device_sparse, compression, op, prescale_factor, postscale_factor)
+    for i in sorted(set(range(len(tensors))) - set(dense)):
+        its_name = None if name is None else f"{name}_{i}of{len(tensors)}"
+        reduced[i] = allreduce(tensors[i], None, *arguments, its_name, process_set, ignore_name_scope)
     with tf.device(device_dense):
-        compressed = [compression.compress(tensor) for tensor in _converted(tensors)]
+        compressed = [compression.compress(tensor) for tensor in _converted([tensors[i] for i in dense])]
         name = wire_name("grouped_allreduce", name, ignore_name_scope)
-        reduced = reduce_tensors(
-            [sent for sent, _ in compressed], name, op, prescale_factor, postscale_factor, set_id(process_set)
-        )
-        return [compression.decompress(*pair) for pair in zip(reduced, (context for _, context in compressed))]
+        sent = [tensor for tensor, _ in compressed]
+        results = []
+        if sent:
+            results = reduce_tensors(sent, name, op, prescale_factor, postscale_factor, set_id(process_set))
+        for i, result, (_, context) in zip(dense, results, compressed):
+            reduced[i] = compression.decompress(result, context)
+    return reduced
 
 
 def allgather(
@@ -473,18 +476,23 @@ def join() -> tf.Tensor:
     return run("join")
 
 
-def _place(op: str, **attributes: Any) -> tf.Tensor:
+def _place(op: str, process_set: int | None = None, **attributes: Any) -> tf.Tensor:
     refuse_in_xla(f"hvd.{op}_op")
+    if process_set is not None:
+        require_registered(process_set)
+        attributes["process_set"] = process_set
     return getattr(ops, f"hvd_{op}")(**attributes)
 
 
 def size_op(process_set_id: int = 0, name: str | None = None) -> tf.Tensor:
-    """The number of ranks in a process set, as the graph finds it when it runs (int32)."""
+    """The number of ranks in a process set, as the graph finds it when it runs (int32). ValueError if hvd is
+    initialised, and has no such set."""
     return _place("size", process_set=process_set_id, name=name)
 
 
 def process_set_included_op(process_set_id: int = 0, name: str | None = None) -> tf.Tensor:
-    """1 if this process belongs to the process set when the graph runs, else 0 (int32)."""
+    """1 if this process belongs to the process set when the graph runs, else 0 (int32). ValueError if hvd is
+    initialised, and has no such set."""
     return _place("process_set_included", process_set=process_set_id, name=name)
 
 

@@ -79,6 +79,9 @@ class GradientReducer:
         """The gradients of this variable stay this rank's own."""
         self._local[key_of(variable)] = variable
 
+    def is_local(self, variable: Any) -> bool:
+        return key_of(variable) in self._local
+
     @property
     def reduces(self) -> bool:
         """Whether there is anybody to reduce with."""

@@ -42,15 +42,29 @@ class _DistributedGradientTape(tf.GradientTape):
             use_generic_names: changes nothing, since names are always made of positions; for scripts that give it.
             The others as of tf.GradientTape.gradient.
         """
-        return self.get_local_and_global_gradients(target, sources, output_gradients, *args, **kw)[1]
+        return tf.nest.pack_sequence_as(sources, self._reduced(target, sources, output_gradients, *args, **kw))
 
     def get_local_and_global_gradients(
-        self, target: Any, sources: Any, output_gradients: Any = None, *args: Any, **kw: Any
-    ) -> tuple[Any, Any]:
-        """This rank's own gradients, and those that `gradient()` gives."""
-        own = super().gradient(target, sources, output_gradients, *args, **kw)
-        reduced = self._hvd_reducer(tf.nest.flatten(own, expand_composites=False), tf.nest.flatten(sources))
-        return own, tf.nest.pack_sequence_as(sources, reduced)
+        self,
+        target: Any,
+        sources: Any,
+        output_gradients: Any = None,
+        *args: Any,
+        use_generic_names: bool = False,
+        **kw: Any,
+    ) -> tuple[list[tuple[Any, Any]], list[tuple[Any, Any]]]:
+        """What `gradient()` gives, in two lists of pairs of a gradient and its source, as optimizers take them: those
+        of local sources, which differ between the ranks, and the others, which do not. A norm, for instance, can be
+        made of each by itself."""
+        flat = tf.nest.flatten(sources)
+        pairs = list(zip(self._reduced(target, sources, output_gradients, *args, **kw), flat))
+        is_local = self._hvd_reducer.is_local
+        return [pair for pair in pairs if is_local(pair[1])], [pair for pair in pairs if not is_local(pair[1])]
+
+    def _reduced(self, target: Any, sources: Any, *args: Any, **kw: Any) -> list[Any]:
+        """The gradients of all sources, as a flat list."""
+        own = super().gradient(target, sources, *args, **kw)
+        return self._hvd_reducer(tf.nest.flatten(own, expand_composites=False), tf.nest.flatten(sources))
 
 
 def DistributedGradientTape(

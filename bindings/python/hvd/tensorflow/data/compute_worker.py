@@ -16,38 +16,55 @@ from hvd import _native, basics
 from hvd.tensorflow.data.compute_service import SIDES, ComputeService, TfDataServiceConfig, compute_worker_fn
 
 
+class UnevenShareError(ValueError):
+    """The number of processes is no multiple of that of the dispatchers."""
+
+
 def main(arguments: list[str] | None = None) -> int:
-    """Runs on every process of the job. The first has the `ComputeService`, and writes the file."""
+    """The program, on every process of the job. Returns its exit code."""
     options = _options(arguments)
+    try:
+        run(options.config, options.dispatchers, options.dispatcher_side, options.timeout)
+    except UnevenShareError as error:
+        print(f"compute_worker: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def run(path: Path, dispatchers: int, dispatcher_side: str, timeout: float) -> None:
+    """Serves until the data service ends. The first process has the `ComputeService`, and writes the file. Arguments as
+    the program's options.
+
+    Raises:
+        UnevenShareError: a ValueError.
+    """
     if _native.launch()[1] == 0:
         # One of an earlier service would lead the others astray. It is gone before any of them is through init().
-        options.config.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
     basics.init()
-    if basics.size() % options.dispatchers != 0:
-        print(f"compute_worker: {basics.size()} processes for {options.dispatchers} dispatchers", file=sys.stderr)
-        return 2
+    if basics.size() % dispatchers != 0:
+        raise UnevenShareError(f"{basics.size()} processes for {dispatchers} dispatchers: not equally many for each")
     tf.config.set_visible_devices([], "GPU")  # they are the training's
     if basics.rank() != 0:
-        compute_worker_fn(TfDataServiceConfig.read(options.config, True, options.timeout))
-        return 0
+        compute_worker_fn(TfDataServiceConfig.read(path, True, timeout))
+        return
     key = secrets.token_bytes(32)
-    workers_per_dispatcher = basics.size() // options.dispatchers
-    service = ComputeService(options.dispatchers, workers_per_dispatcher, key)
+    workers_per_dispatcher = basics.size() // dispatchers
+    service = ComputeService(dispatchers, workers_per_dispatcher, key)
     config = TfDataServiceConfig(
-        dispatchers=options.dispatchers,
+        dispatchers=dispatchers,
         workers_per_dispatcher=workers_per_dispatcher,
-        dispatcher_side=options.dispatcher_side,
+        dispatcher_side=dispatcher_side,
         addresses=service.addresses(),
         key=key,
-        timeout=options.timeout,
+        timeout=timeout,
     )
-    config.write(options.config)
+    config.write(path)
     try:
         compute_worker_fn(config)
     finally:
-        options.config.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
         service.shutdown()
-    return 0
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
