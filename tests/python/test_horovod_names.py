@@ -241,6 +241,16 @@ def test_join_takes_a_device():
 
 
 @pytest.mark.ranks(2)
+def test_process_sets_by_number():
+    basics = importlib.import_module("horovod.torch.mpi_ops")._basics
+    assert basics._get_process_set_ids_and_ranks() == {0: [0, 1]}
+    added = hvd.add_process_set([1])
+    assert basics._get_process_set_ids_and_ranks() == {0: [0, 1], added.process_set_id: [1]}
+    hvd.remove_process_set(added)
+    assert basics._get_process_set_ids_and_ranks() == {0: [0, 1]}
+
+
+@pytest.mark.ranks(2)
 @pytest.mark.parametrize("kind", ["SGD", "Adam", "SparseAdam"])
 def test_gradients_after_broadcast_optimizer_state(kind):
     """Zeros where the optimizer had no state; what they were where it had."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import hvd.basics
 from horovod.common.util import env
-from hvd import reduce_op
+from hvd import process_set, reduce_op
 
 
 @functools.wraps(hvd.basics.init)
@@ -28,6 +28,10 @@ class HorovodBasics:
 
     def __init__(self, *library: str) -> None:
         del library
+
+    def _get_process_set_ids_and_ranks(self) -> dict[int, list[int]]:
+        """The ranks of all process sets, by number; other packages ask for them by this name."""
+        return process_set.registered()
 
     def __getattr__(self, name: str) -> Any:
         for module in (hvd.basics, reduce_op):

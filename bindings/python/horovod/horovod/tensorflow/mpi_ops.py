@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import tensorflow as tf
 
 import hvd.tensorflow as _hvd
-from horovod.common.basics import init as init
+from horovod.common.basics import HorovodBasics as _HorovodBasics
 from horovod.common.refusals import averages_and_sums_only as _averages_and_sums_only
 from horovod.common.util import gpu_available as gpu_available
 from horovod.common.util import num_rank_is_power_2 as check_num_rank_power_of_2
@@ -107,6 +107,10 @@ __all__ = [
     "start_timeline",
     "stop_timeline",
 ]
+
+
+_basics = _HorovodBasics()
+init = _basics.init
 
 
 def _refuse(text: str) -> NoReturn:

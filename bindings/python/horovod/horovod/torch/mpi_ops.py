@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NoReturn, cast
 
 import hvd.torch as _hvd
-from horovod.common import basics as _basics
+from horovod.common.basics import HorovodBasics as _HorovodBasics
 from horovod.common.refusals import averages_and_sums_only as _averages_and_sums_only
 from horovod.torch import functions as _functions
 from hvd import _native
@@ -21,6 +21,7 @@ from hvd.torch.handles import register as _register
 
 __all__ = list(_hvd.__all__)
 
+_basics = _HorovodBasics()
 init = _basics.init
 broadcast_optimizer_state = _functions.broadcast_optimizer_state
 
