@@ -148,6 +148,11 @@ const Knob kKnobs[] = {
     {"HVD_FLIGHT_STACKS", "", "",
      "Descriptor of the file into which a Python process writes its stacks when hvdrun asks for them. Set by hvdrun.",
      nothing},
+    {"HVD_TORCH_VARIABLES", "", "",
+     "Those of PyTorch's variables (RANK, WORLD_SIZE, MASTER_ADDR, ...) that hvdrun or init has set, with their "
+     "values, "
+     "so that nobody takes them for another launcher's.",
+     nothing},
     {"HVD_LOG_LEVEL", "HOROVOD_LOG_LEVEL", "warning",
      "Lines below this level are not written: trace, debug, info, warning, error, off.",
      [](Config& c, std::string_view t) { c.log_level = parse_log_level(t); }},

@@ -46,7 +46,6 @@ Environment environment_of_rank(Environment base, const RankPlace& place, const 
     base["HVD_" + std::string(name)] = value;
     base["HOROVOD_" + std::string(name)] = value;
   }
-  if (!meeting.address.empty()) base["HVD_ADDRESS"] = meeting.address;
   base["HVD_STORE"] = meeting.store;
   if (!meeting.address.empty()) base["HVD_ADDRESS"] = meeting.address;
   base["HVD_JOB_KEY"] = meeting.job_key_hex;

@@ -22,6 +22,8 @@ struct Meeting {
   std::string store;  // as Address::to_string() writes it
   std::string job_key_hex;
   std::string address{};  // numeric, where other hosts reach this one; empty: as ranks find out themselves
+  int group_rank = 0;     // the host's number among those that have ranks
+  std::string master_address{}, master_port{};  // of the host of rank 0, for a server that PyTorch starts there
 };
 
 // From "NAME=value" entries, as `environ` has them.

@@ -45,6 +45,7 @@ struct HostFacts {
   std::string own_address, parent_address;  // numeric: how it reached hvdrun (or another agent), and where
   HostResources resources;
   std::optional<std::string> visible_gpus{};  // its CUDA_VISIBLE_DEVICES
+  int reserved_port = 0;                      // for a server of rank 0's, if it runs there
 };
 
 // By host: its ranks, which may be none. `programs` and `facts` as in the line and in the layout. Throws

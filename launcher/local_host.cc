@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "launcher/program.h"
+#include "launcher/torch_variables.h"
 
 namespace hvd::launcher {
 namespace {
@@ -23,7 +24,10 @@ rlimit raise_open_files() {
 }
 
 Environment environment_of(const HostPlan& plan, const RankPlan& rank, const RankMemory* memory) {
-  Environment environment = environment_of_rank(with_exports(plan.programs[rank.program]), rank.place, plan.meeting);
+  const ProgramPlan& program = plan.programs[rank.program];
+  Environment environment = environment_of_rank(with_exports(program), rank.place, plan.meeting);
+  set_torch_variables(environment, rank.place, plan.meeting);
+  keep_chosen_master(environment, program.exports);
   if (!rank.visible_gpus.empty()) environment["CUDA_VISIBLE_DEVICES"] = rank.visible_gpus;
   environment.erase("HVD_FLIGHT_RECORDER");  // hvdrun's own, if it is itself started by an hvdrun
   environment.erase("HVD_FLIGHT_STACKS");

@@ -29,6 +29,7 @@
 #include "launcher/run_here.h"
 #include "launcher/signal_source.h"
 #include "launcher/start_command.h"
+#include "launcher/torch_variables.h"
 
 namespace hvd::launcher {
 namespace {
@@ -135,6 +136,10 @@ JobLayout find_layout(const CommandLine& line, const Environment& environment, c
 std::vector<ProgramPlan> make_programs(const CommandLine& line, bool runs_here) {
   std::vector<ProgramPlan> programs;
   for (const ProgramLine& program : line.programs) programs.push_back(make_program(program, line, runs_here));
+  const ProgramPlan& first = programs.front();
+  if (const std::string replaced = replaced_torch_variables(with_exports(first), first.exports); !replaced.empty()) {
+    std::fprintf(stderr, "hvdrun: what was set here is replaced by the job's own: %s\n", replaced.c_str());
+  }
   return programs;
 }
 
@@ -182,11 +187,17 @@ int print_plan(const CommandLine& line, const JobLayout& layout, const std::vect
                      .slots = slots_of(layout.hosts[i], line.slots_per_host, facts.resources)};
     for (const RankPlan& rank : plans[i].ranks) {
       Meeting meeting{.hostname = plans[i].name, .store = "tcp:127.0.0.1:PORT", .job_key_hex = "(secret)"};
+      meeting.group_rank = static_cast<int>(i);
+      meeting.master_address = commands.empty() ? "127.0.0.1" : plans.front().name;
+      meeting.master_port = "PORT";
+      Environment environment = environment_of_rank({}, rank.place, meeting);
+      set_torch_variables(environment, rank.place, meeting);
+      keep_chosen_master(environment, plans[i].programs[rank.program].exports);
       host.ranks.push_back({.program = static_cast<int>(rank.program),
                             .place = rank.place,
                             .cpus = rank.cpus,
                             .gpus = rank.visible_gpus,
-                            .environment = environment_of_rank({}, rank.place, meeting)});
+                            .environment = std::move(environment)});
     }
     job.hosts.push_back(std::move(host));
   }

@@ -12,6 +12,7 @@
 #include "core/rendezvous/store_origin.h"
 #include "core/rendezvous/store_sessions.h"
 #include "launcher/local_host.h"
+#include "launcher/reserved_port.h"
 #include "launcher/throw_errno.h"
 
 namespace hvd::launcher {
@@ -32,6 +33,9 @@ int run_here(JobPlan plan, HostPlan host, SignalSource& signals) {
   StoreSessions sessions(JobKey::from_hex(host.meeting.job_key_hex), "127.0.0.1", store, log);
   loop.watch(sessions.fd(), EPOLLIN, [&] { sessions.serve_now(); });
   host.meeting.store = sessions.address().to_string();
+  const ReservedPort master;
+  host.meeting.master_address = "127.0.0.1";
+  host.meeting.master_port = std::to_string(master.number());
   const auto readers =
       std::count_if(host.ranks.begin(), host.ranks.end(), [](const RankPlan& rank) { return rank.reads_input; });
   plan.feeds_input = readers > 1 || (readers == 1 && isatty(STDIN_FILENO) == 1);

@@ -1,8 +1,10 @@
 #include "core/rendezvous/launch_environment.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <initializer_list>
+#include <sstream>
 
 #include "core/base/error.h"
 #include "core/rendezvous/tf_config.h"
@@ -80,6 +82,20 @@ Launch slurm_launch(const Environment& environment) {
   return launch;
 }
 
+// Without those of torchrun's variables that hvdrun or init() has set for PyTorch's sake (HVD_TORCH_VARIABLES has them
+// as "NAME=value NAME=value"). torchrun, started by a rank, replaces them all, some perhaps with the same value.
+Environment without_our_own(Environment environment) {
+  const std::string* ours = find(environment, "HVD_TORCH_VARIABLES");
+  if (ours == nullptr || has(environment, "TORCHELASTIC_RUN_ID")) return environment;
+  std::istringstream entries(*ours);
+  for (std::string entry; entries >> entry;) {
+    const auto equals = std::min(entry.find('='), entry.size());
+    const std::string* value = find(environment, entry.substr(0, equals).c_str());
+    if (value != nullptr && entry.substr(0, equals) + "=" + *value == entry) environment.erase(entry.substr(0, equals));
+  }
+  return environment;
+}
+
 bool is_torchrun(const Environment& environment, bool by_its_agent) {
   return has_all(environment, {"RANK", "WORLD_SIZE"}) &&
          (by_its_agent ? has(environment, "TORCHELASTIC_RUN_ID")
@@ -145,7 +161,8 @@ const char* launcher_name(Launcher launcher) {
   return "?";
 }
 
-Launch read_launch(const Environment& environment) {
+Launch read_launch(const Environment& given) {
+  const Environment environment = without_our_own(given);
   Launch launch = any_launch(environment);
   const bool alone_on_purpose = launch.launcher == Launcher::hvdrun || launch.launcher == Launcher::tf_config;
   if (alone_on_purpose || launch.size > 1) return launch;

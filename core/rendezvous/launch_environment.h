@@ -12,7 +12,8 @@
 // The first of them that has started several processes counts: mpirun inside a Slurm allocation is mpirun, and torchrun
 // that mpirun has started on each host is torchrun. TF_CONFIG starts nothing, so whoever has started the processes
 // comes first. But not srun: under it nobody writes a TF_CONFIG for each process who does not mean it, and unlike srun
-// it tells an evaluator from a worker.
+// it tells an evaluator from a worker. Variables of torchrun's that hvd itself has set (HVD_TORCH_VARIABLES) say
+// nothing.
 #pragma once
 
 #include <optional>

@@ -97,6 +97,7 @@ void Agent::say_hello() {
   std::vector<std::string> interfaces(bootstrap_.interfaces().begin(), bootstrap_.interfaces().end());
   if (!interfaces.empty()) own_address_ = addresses_of(own_addresses(), interfaces).front();
   message.mutable_hello()->set_own_address(own_address_);
+  message.mutable_hello()->set_reserved_port(reserved_port_.emplace().number());
   message.mutable_hello()->set_parent_address(parent_address_);
   send(std::move(message));
 }
@@ -170,6 +171,7 @@ void Agent::start_children(const proto::Children& children) {
 void Agent::start_ranks(const proto::Start& start) {
   if (told_to_start_ || start.ranks_size() == 0) return;
   told_to_start_ = true;
+  if (start.ranks(0).rank() != 0) reserved_port_.reset();
   HostPlan plan;
   try {
     plan = complete(from_message(start));

@@ -20,6 +20,7 @@
 #include "launcher/host.h"
 #include "launcher/job_end.h"
 #include "launcher/local_host.h"
+#include "launcher/reserved_port.h"
 #include "launcher/signal_source.h"
 #include "launcher/store_relay.h"
 
@@ -72,7 +73,8 @@ class Agent : private HostListener {
   EventLoop loop_;
   const Log log_;
   std::string own_address_, parent_address_;
-  std::unique_ptr<LinkToParent> parent_;  // null: lost
+  std::optional<ReservedPort> reserved_port_;  // none: rank 0 runs elsewhere
+  std::unique_ptr<LinkToParent> parent_;       // null: lost
   Lease lease_;
   Timer timer_;
   StoreRelay store_;

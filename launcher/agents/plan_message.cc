@@ -75,6 +75,9 @@ proto::Start to_message(const HostPlan& plan) {
   message.set_job_key(plan.meeting.job_key_hex);
   message.set_merge_errors(plan.merge_errors);
   message.set_verbose(plan.verbose);
+  message.set_group_rank(static_cast<std::uint32_t>(plan.meeting.group_rank));
+  message.set_master_address(plan.meeting.master_address);
+  message.set_master_port(plan.meeting.master_port);
   return message;
 }
 
@@ -96,6 +99,9 @@ HostPlan from_message(const proto::Start& message) {
   plan.meeting.job_key_hex = message.job_key();
   plan.merge_errors = message.merge_errors();
   plan.verbose = message.verbose();
+  plan.meeting.group_rank = static_cast<int>(message.group_rank());
+  plan.meeting.master_address = message.master_address();
+  plan.meeting.master_port = message.master_port();
   return plan;
 }
 

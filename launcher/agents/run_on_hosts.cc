@@ -31,6 +31,7 @@ HostFacts facts_of(const proto::Hello& hello) {
                   .own_address = hello.own_address(),
                   .parent_address = hello.parent_address(),
                   .resources = {.cpus = {}, .gpus = hello.gpus()}};
+  facts.reserved_port = static_cast<int>(hello.reserved_port());
   if (hello.has_visible_gpus()) facts.visible_gpus = hello.visible_gpus();
   for (const proto::Cpu& cpu : hello.cpus()) {
     facts.resources.cpus.push_back(
@@ -50,6 +51,19 @@ void correct_own_addresses(const std::vector<HostsToUse::Entry>& hosts, std::vec
   if (most == counts.end()) return;
   for (std::size_t i = 0; i < hosts.size(); ++i) {
     if (hosts[i].is_here) facts[i].own_address = most->first;
+  }
+}
+
+// Tells all hosts of rank 0's, and each its number.
+void appoint_master(const std::vector<HostFacts>& facts, std::vector<HostPlan>& plans) {
+  const auto has_first = [](const HostPlan& plan) { return !plan.ranks.empty() && plan.ranks.front().place.rank == 0; };
+  const auto master = static_cast<std::size_t>(std::ranges::find_if(plans, has_first) - plans.begin());
+  int hosts_with_ranks = 0;
+  for (HostPlan& plan : plans) {
+    plan.meeting.group_rank = hosts_with_ranks;
+    hosts_with_ranks += plan.ranks.empty() ? 0 : 1;
+    plan.meeting.master_address = facts[master].own_address;
+    plan.meeting.master_port = std::to_string(facts[master].reserved_port);
   }
 }
 
@@ -137,6 +151,7 @@ int Driver::run(JobPlan plan) {
     plan.size += static_cast<int>(plans[host].ranks.size());
     plans[host].meeting.address = facts[host].own_address;
   }
+  appoint_master(facts, plans);
   plan.feeds_input = std::any_of(plans.begin(), plans.end(), [](const HostPlan& host) {
     return std::any_of(host.ranks.begin(), host.ranks.end(), [](const RankPlan& rank) { return rank.reads_input; });
   });

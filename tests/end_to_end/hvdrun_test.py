@@ -108,6 +108,19 @@ def test_every_rank_finds_its_place_under_both_names(run):
     assert done.stderr == ""
 
 
+def test_every_rank_has_torchruns_variables_whatever_was_set(run):
+    environment = {**os.environ, "RANK": "7", "MASTER_PORT": "1"}
+    show = "echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $GROUP_RANK $MASTER_ADDR $MASTER_PORT"
+    done = run("-np", 2, "sh", "-c", show, env=environment)
+    first, second = sorted(done.stdout.splitlines())
+    port = first.split()[-1]
+    assert (first, second) == (f"0 2 0 2 0 127.0.0.1 {port}", f"1 2 1 2 0 127.0.0.1 {port}")
+    assert int(port) > 1023
+    assert done.stderr == "hvdrun: what was set here is replaced by the job's own: RANK=7 MASTER_PORT=1\n"
+    chosen = run("-np", 1, "-x", "MASTER_PORT", "sh", "-c", "echo $MASTER_PORT", env=environment)
+    assert chosen.stdout == "1\n"
+
+
 def test_all_ranks_share_one_store_and_one_fresh_key(run):
     def meeting():
         done = run("-np", 3, "sh", "-c", "echo $HVD_STORE $HVD_JOB_KEY $HVD_HOSTNAME $HOROVOD_HOSTNAME")

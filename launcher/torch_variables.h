@@ -1,0 +1,23 @@
+// The variables by which PyTorch's launcher tells a process its place, and which PyTorch and what is built on it read:
+// set for every rank, whatever was there. Pure.
+//
+// HVD_TORCH_VARIABLES says which of them are ours, so that nobody takes a rank for torchrun's, and a job within a job
+// knows that nothing of the user's is replaced.
+#pragma once
+
+#include <string>
+
+#include "launcher/job_environment.h"
+
+namespace hvd::launcher {
+
+// Takes away what torchrun has left besides: it speaks of a store that is not this job's.
+void set_torch_variables(Environment& environment, const RankPlace& place, const Meeting& meeting);
+
+// -x MASTER_ADDR and -x MASTER_PORT are somebody's choice for this job, and hold.
+void keep_chosen_master(Environment& environment, const Environment& exports);
+
+// Which of them an environment has from elsewhere, and the job replaces, as "NAME=value NAME=value"; empty: none.
+std::string replaced_torch_variables(const Environment& environment, const Environment& exports);
+
+}  // namespace hvd::launcher
