@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from hvd import _native, failure, installation, meeting, stacks
+from hvd import _native, failure, installation, meeting, stacks, torch_variables
 from hvd import process_set as sets
 from hvd.exceptions import HorovodInternalError, InitError
 from hvd.process_set import ProcessSet
@@ -50,6 +50,7 @@ def _init(comm: Any, process_sets: Iterable[ProcessSet] | str | None) -> None:
     global _met_through_mpi4py
     job, given_sets = _job_and_sets(comm, process_sets)
     by_mpi4py = meeting.is_communicator(job)
+    is_new = not _native.is_initialized()
     found = meeting.through_communicator(job) if by_mpi4py else meeting.through_torchrun()
     _met_through_mpi4py = by_mpi4py
     if found is None:
@@ -57,6 +58,8 @@ def _init(comm: Any, process_sets: Iterable[ProcessSet] | str | None) -> None:
     else:
         _native.init_with(found.rank, found.size, found.local_size, found.broadcast)
         found.forget()
+    if is_new and torch_variables.is_for(_native.launch()[0], _native.size()):
+        torch_variables.set_absent()
     if job and not by_mpi4py:
         _require_all(sorted(job))
     failure.watch()
@@ -98,6 +101,7 @@ def shutdown() -> None:
     """
     _native.shutdown()
     sets.forget_all()
+    torch_variables.unset()
 
 
 def _leave() -> None:

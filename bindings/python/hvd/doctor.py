@@ -278,7 +278,7 @@ def outside_job() -> dict[str, str]:
     """The environment without what a launcher may have set for this process."""
     own = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE", "STORE", "JOB_KEY", "HOSTNAME")
     dropped = {f"{prefix}_{name}" for prefix in ("HVD", "HOROVOD") for name in own}
-    dropped |= {"RANK", "WORLD_SIZE", "TF_CONFIG"}
+    dropped |= {"RANK", "WORLD_SIZE", "HVD_TORCH_VARIABLES", "TF_CONFIG"}
     of_others = ("OMPI_COMM_WORLD_", "PMI_", "PMIX_", "SLURM_")
     return {name: value for name, value in os.environ.items() if name not in dropped and not name.startswith(of_others)}
 

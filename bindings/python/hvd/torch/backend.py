@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import datetime
 import os
-import socket
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from urllib.parse import parse_qs, urlparse
@@ -15,7 +14,7 @@ import torch.distributed as dist
 from torch.distributed import Store
 from torch.distributed.constants import default_pg_timeout
 
-from hvd import _native, basics
+from hvd import _native, basics, torch_variables
 from hvd import process_set as sets
 from hvd.process_set import ProcessSet, add_process_set, global_process_set
 from hvd.torch.functions import broadcast_object
@@ -123,7 +122,7 @@ def _meet(url: str, timeout: datetime.timedelta = default_pg_timeout, **_: objec
     if asked != (rank, size):
         raise _other_job(*asked, rank, size)
     store = dist.TCPStore("127.0.0.1", 0, None, True, timeout, wait_for_workers=False) if rank == 0 else None
-    host, port = broadcast_object((_own_address(), store.port) if store else None, 0)
+    host, port = broadcast_object((torch_variables.own_address(), store.port) if store else None, 0)
     if store is None:
         store = dist.TCPStore(host, port, None, False, timeout, wait_for_workers=False)
     else:
@@ -135,26 +134,15 @@ def _meet(url: str, timeout: datetime.timedelta = default_pg_timeout, **_: objec
 _served: list[Store] = []  # rank 0's, which others may ask when it has left its group
 
 
-def _own_address() -> str:
-    """Where other ranks reach this one."""
-    if basics.local_size() == basics.size():
-        return "127.0.0.1"
-    launcher = os.environ.get("HVD_STORE", "").split(":")
-    if len(launcher) == 3:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect((launcher[1], int(launcher[2])))  # sends nothing: asks which address leads there
-            address = probe.getsockname()[0]
-        if not address.startswith("127."):
-            return address
-    return socket.getfqdn()
-
-
 def _meet_by_variables(by_variables: Callable[..., Any]) -> Callable[..., Any]:
-    """The handler of env://, which takes what hvd knows where a launcher has not set torch's variables."""
+    """The handler of env://, which takes what hvd knows where nobody but hvd has set torch's variables."""
 
     def meet(url: str, **options: Any) -> Any:
         given = parse_qs(urlparse(url).query)
-        missing = [name for name, key in _VARIABLES.items() if key not in given and not os.environ.get(name)]
+        own = torch_variables.ours()
+        missing = [
+            name for name, key in _VARIABLES.items() if key not in given and (name in own or not os.environ.get(name))
+        ]
         if missing and (basics.is_initialized() or "HVD_RANK" in os.environ or _native.launch()[0] != "none"):
             return _meet(url, **options)
         return by_variables(url, **options)

@@ -1,0 +1,95 @@
+"""The variables by which PyTorch's launcher tells a process its place (RANK, WORLD_SIZE, MASTER_ADDR, ...), which
+PyTorch and what is built on it read. hvdrun sets them for its ranks; under MPI's launchers and srun, which do not,
+`init()` does.
+
+HVD_TORCH_VARIABLES holds what hvd has set, so that nobody takes it for torchrun's.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket
+
+from hvd import _native
+
+IDENTITY = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK")
+MASTER = ("MASTER_ADDR", "MASTER_PORT")
+_OURS = "HVD_TORCH_VARIABLES"
+_LAUNCHERS = ("open_mpi", "mpich", "slurm")
+_LONGEST_MASTER = 512  # bytes: a host's name and a port
+
+_reserved: socket.socket | None = None  # rank 0's
+
+
+def ours() -> dict[str, str]:
+    """Those that hvdrun or `set_absent` has set, and nobody has changed since."""
+    entries = (entry.partition("=") for entry in os.environ.get(_OURS, "").split())
+    return {name: value for name, _, value in entries if os.environ.get(name) == value}
+
+
+def is_for(launcher: str, size: int) -> bool:
+    """Whether `init()` is to set them in a job of so many ranks."""
+    return launcher in _LAUNCHERS and size > 1
+
+
+def set_absent() -> None:
+    """Sets those that are not set, in a job that has been joined. All ranks call: they agree on rank 0's port, which is
+    reserved until rank 0 has a server listen there, or `unset()`."""
+    place = (_native.rank(), _native.size(), _native.local_rank(), _native.local_size(), _native.cross_rank())
+    address, port = _agree_on_master()
+    values = dict(zip(IDENTITY, map(str, place))) | {"MASTER_ADDR": address, "MASTER_PORT": port}
+    absent = {name: value for name, value in values.items() if not os.environ.get(name)}
+    os.environ.update(absent)
+    os.environ[_OURS] = " ".join(f"{name}={value}" for name, value in absent.items())
+
+
+def unset() -> None:
+    """Takes back what `set_absent` has set."""
+    global _reserved
+    if _set_here():
+        for name in ours():
+            del os.environ[name]
+        del os.environ[_OURS]
+    if _reserved is not None:
+        _reserved.close()
+        _reserved = None
+
+
+def _set_here() -> bool:
+    return _OURS in os.environ and is_for(_native.launch()[0], _native.launch()[2])
+
+
+def _agree_on_master() -> tuple[str, str]:
+    word = ctypes.create_string_buffer(_LONGEST_MASTER)
+    if _native.rank() == 0:
+        word.value = " ".join(_own_master()).encode()
+    data = ctypes.addressof(word)
+    tensor = (data, (_LONGEST_MASTER,), _native.UINT8)
+    name = "hvd.torch_variables"
+    _native.submit(_native.BROADCAST, name, 0, 1, 0, 1.0, 1.0, [tensor], [data], None, word, -1, 0).wait()
+    address, _, port = word.value.decode().partition(" ")
+    return address, port
+
+
+def _own_master() -> tuple[str, str]:
+    """What is set, on rank 0; else where other ranks reach it, and a port of this host that nobody is given by chance:
+    bound, and not listened at, it is passed over by the kernel, and goes to whoever asks for it with SO_REUSEADDR."""
+    global _reserved
+    address = os.environ.get("MASTER_ADDR") or own_address()
+    port = os.environ.get("MASTER_PORT")
+    if not port:
+        _reserved = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        _reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        _reserved.bind(("", 0))
+        port = str(_reserved.getsockname()[1])
+    return address, port
+
+
+def own_address() -> str:
+    """Where other ranks reach this one."""
+    if _native.local_size() == _native.size():
+        return "127.0.0.1"
+    if os.environ.get("HVD_ADDRESS"):
+        return os.environ["HVD_ADDRESS"]
+    return socket.getfqdn()
