@@ -66,6 +66,18 @@ install_python_packages() {
   printf '%s\n' "${wanted[@]}" >> "$stamp"
 }
 
+# What the tests look at, and what would get in the way of .venv's own programs and libraries.
+install_packages_apart() {
+  [[ " $groups " == *" check "* ]] || return 0
+  local wanted stamp=.venv/.hvd-packages-apart
+  touch "$stamp"
+  mapfile -t wanted < <(groups=apart listed .ci/python-packages.txt | grep -vxFf "$stamp")
+  ((${#wanted[@]})) || return 0
+  say "installing Python packages into .venv/apart: ${wanted[*]}"
+  pip_install --no-deps --ignore-installed --prefix "$PWD/.venv/apart" "${wanted[@]}"
+  printf '%s\n' "${wanted[@]}" >> "$stamp"
+}
+
 horovod=bindings/python/horovod
 
 # What something is built from, as one number: unchanged since the last installation means nothing to do.
@@ -103,5 +115,6 @@ install_hvd_horovod() {
 install_debian_packages
 make_environment
 install_python_packages
+install_packages_apart
 install_hvd
 install_hvd_horovod

@@ -3,7 +3,7 @@
 #include <dlfcn.h>
 #include <link.h>
 
-#include <algorithm>
+#include <filesystem>
 #include <mutex>
 #include <optional>
 #include <string_view>
@@ -30,13 +30,13 @@ std::vector<std::string> loaded_libraries() {
   return paths;
 }
 
-// By what only they have. Source of the order: mpi4py, src/mpi4py/_mpiabi.py, which tells them apart the same way.
-MpiKind kind_of(void* library) {
-  if (dlsym(library, "MPI_Abi_get_version") != nullptr && dlsym(library, "ompi_mpi_comm_world") == nullptr &&
-      dlsym(library, "MPIR_Err_return_comm") == nullptr) {
-    return MpiKind::standard;
-  }
-  return dlsym(library, "ompi_mpi_comm_world") != nullptr ? MpiKind::open_mpi : MpiKind::mpich;
+// The interface of the standard is asked for by the function that tells its version: MPICH 5 has that in both of its
+// libraries, and says in the one with its own interface that there is none. May be called before MPI is initialised.
+bool has_standard_interface(void* library) {
+  using GetVersion = int (*)(int* major, int* minor);
+  const auto get = reinterpret_cast<GetVersion>(dlsym(library, "MPI_Abi_get_version"));
+  int major = 0, minor = 0;
+  return get != nullptr && get(&major, &minor) == 0 && major > 0;
 }
 
 struct Opened {
@@ -82,15 +82,25 @@ ProcessMpi& process_mpi() {
   return *mpi;
 }
 
+// Without those of the own folder that are not there, which need not be told to anybody.
+std::vector<std::string> candidates_here(const std::string& wanted, const Launch& launch) {
+  const std::string folder = std::filesystem::path(own_plugin_folder()).parent_path().string();
+  auto candidates = mpi_candidates(wanted, loaded_libraries(), launch.mpi, folder);
+  std::erase_if(candidates, [&](const std::string& path) {
+    std::error_code failed;
+    return wanted.empty() && path.starts_with(folder + "/") && !std::filesystem::exists(path, failed);
+  });
+  return candidates;
+}
+
 std::shared_ptr<const PluginLibrary> open_now(const std::string& wanted, const Launch& launch) {
-  const Opened mpi = open_first(mpi_candidates(wanted, loaded_libraries(), launch.mpi));
-  const MpiKind kind = kind_of(mpi.library);
+  const Opened mpi = open_first(candidates_here(wanted, launch));
+  const MpiKind kind = mpi_kind_of(mpi.library);
   check_launcher(kind, launch, mpi.path);
   try {
     return std::make_shared<const PluginLibrary>(own_plugin_folder() + "/" + mpi_plugin_file(kind));
   } catch (const Unsupported& error) {
-    throw Unsupported(mpi.path + " is " + mpi_kind_name(kind) + ", for which this installation of hvd has no plugin (" +
-                      error.what() + "): install hvd where the headers of " + mpi_kind_name(kind) + " are");
+    throw Unsupported(mpi.path + " is " + mpi_kind_name(kind) + ", which hvd cannot use: " + error.what());
   }
 }
 
@@ -114,8 +124,13 @@ const char* mpi_plugin_file(MpiKind kind) {
   return "?";
 }
 
+MpiKind mpi_kind_of(void* library) {
+  if (has_standard_interface(library)) return MpiKind::standard;
+  return dlsym(library, "ompi_mpi_comm_world") != nullptr ? MpiKind::open_mpi : MpiKind::mpich;
+}
+
 std::vector<std::string> mpi_candidates(const std::string& wanted, const std::vector<std::string>& loaded,
-                                        std::optional<MpiKind> kind) {
+                                        std::optional<MpiKind> kind, const std::string& beside) {
   if (!wanted.empty()) return {wanted};
   if (!loaded.empty()) return loaded;
   const std::vector<std::string> open_mpi = {"libmpi.so.40", "libmpi.so.80", "libmpi.so.20"};
@@ -123,7 +138,10 @@ std::vector<std::string> mpi_candidates(const std::string& wanted, const std::ve
   std::vector<std::string> candidates = kind == MpiKind::mpich ? mpich : open_mpi;
   if (!kind) candidates.insert(candidates.end(), mpich.begin(), mpich.end());
   candidates.insert(candidates.end(), {"libmpi_abi.so.1", "libmpi_abi.so.0"});
-  return candidates;
+  std::vector<std::string> all;
+  for (const std::string& name : candidates) all.push_back(beside + "/" + name);
+  all.insert(all.end(), candidates.begin(), candidates.end());
+  return all;
 }
 
 std::shared_ptr<const PluginLibrary> open_mpi(const std::string& wanted, const Launch& launch) {

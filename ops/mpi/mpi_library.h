@@ -1,4 +1,4 @@
-// Which MPI this process has or would load, and the plugin that was compiled for it.
+// Which MPI this process has or would load, and the plugin that was compiled for its binary interface.
 //
 // Which of the three binary interfaces it has is found out from its functions. libmpi is opened first, so that the
 // plugin, which is linked with none, finds its functions there: so any library of the kind does, wherever it lies.
@@ -19,10 +19,14 @@ const char* mpi_kind_name(MpiKind kind);
 // The plugin's file name.
 const char* mpi_plugin_file(MpiKind kind);
 
+// The binary interface of a library that dlopen() has opened.
+MpiKind mpi_kind_of(void* library);
+
 // What to open, best first: the library that was asked for, and no other; else one that is loaded already, else those
-// of the kind, else all. Pure.
+// of the kind, else all; of these first what lies in the folder `beside`, which is where a package of MPI's in the same
+// environment has put it. Pure.
 std::vector<std::string> mpi_candidates(const std::string& wanted, const std::vector<std::string>& loaded,
-                                        std::optional<MpiKind> kind);
+                                        std::optional<MpiKind> kind, const std::string& beside);
 
 // Opens MPI and its plugin, once for the process; later calls give the same. `wanted`: HVD_MPI_LIB, may be empty.
 // Throws Unsupported that says what is missing and what to do, or that the launcher is of another MPI.

@@ -52,6 +52,18 @@ print("port", os.environ["MASTER_PORT"]); hvd.shutdown(); print("left", "RANK" i
     assert len(ports) == 2 and len(set(ports)) == 1 and output.count("left False") == 2, output
 
 
+def test_an_mpi_with_the_standards_interface():
+    """MPICH 5, which has two libraries: one with its own interface, and one with the standard's."""
+    apart = ROOT / ".venv/apart"
+    command = [apart / "bin/mpiexec", "-np", "2", sys.executable, "-c", SUM]
+    for library in ("libmpi_abi.so.1", "libmpi.so.12"):
+        for backend in ("auto", "mpi"):
+            variables = {"HVD_MPI_LIB": str(apart / "lib" / library), "HVD_CPU_BACKEND": backend}
+            done = run_command([str(part) for part in command], variables)
+            assert done.returncode == 0, done.output
+            assert done.output.count("of 2, 2 here: 3.0") == 2, done.output
+
+
 def test_the_classic_line_of_horovod_works():
     line = "-np 4 -H localhost:4 -bind-to none -map-by slot -x LD_LIBRARY_PATH -x PATH -mca pml ob1 -mca btl ^openib"
     allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "LD_LIBRARY_PATH": ""}

@@ -75,6 +75,7 @@ def test_the_package_holds_exactly_what_users_need(installed):
         "lib/libhvd.so.0",
         "lib/hvd/libhvd_mpi_mpich.so",
         "lib/hvd/libhvd_mpi_openmpi.so",
+        "lib/hvd/libhvd_mpi_standard.so",
         *(f"include/{name}" for name in headers),
         *(f"lib/cmake/hvd/{name}" for name in configs),
     }

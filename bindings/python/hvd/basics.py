@@ -155,7 +155,8 @@ def is_homogeneous() -> bool:
 
 
 def mpi_built() -> bool:
-    """Whether this installation can work with an MPI: it has the plugin for one. `hvd doctor` says more."""
+    """Whether this installation can work with an MPI. Every one can, unless its plugins are missing: they are built
+    without MPI, which is found when it is used. `hvd doctor` says more."""
     for plugin in installation.MPI_PLUGINS.values():
         with contextlib.suppress(FileNotFoundError):
             installation.find(f"lib/hvd/{plugin}")

@@ -26,7 +26,6 @@ from hvd import _native, installation
 OK, NOTE, PROBLEM = "ok", "note", "problem"
 
 SELF_TEST_SECONDS = 60
-MPI_PACKAGES = {"Open MPI": "Debian's libopenmpi-dev", "MPICH": "Debian's libmpich-dev"}
 WAYS = {"shared memory": "1", "TCP": "0"}  # by which ranks of a machine reach each other: HVD_SHARED_MEMORY
 VECTORS = ("avx2", "f16c", "avx512f", "asimd", "asimdhp")  # of /proc/cpuinfo: what reductions are compiled for
 FEWEST_FILES = 4096  # for 500 ranks between hosts
@@ -194,16 +193,14 @@ def self_test(way: str, shared_memory: str) -> Finding:
 
 
 def look_at_mpi() -> Iterator[Finding]:
-    """Each MPI whose launcher is on the PATH, tried with the plugin that this installation has for it."""
-    found = find_mpi_launchers()
-    for kind, (launcher, version) in found.items():
-        plugin = installation.MPI_PLUGINS[kind]
+    """Each MPI whose launcher is on the PATH, tried."""
+    for plugin in installation.MPI_PLUGINS.values():
         try:
             installation.find(f"lib/hvd/{plugin}")
-        except FileNotFoundError:
-            advice = f"install the headers of {kind} ({MPI_PACKAGES[kind]}), and then hvd again"
-            yield Finding("backends", kind, NOTE, f"{launcher} is there, but hvd was built without {plugin}", advice)
-            continue
+        except FileNotFoundError as error:
+            yield Finding("backends", "MPI", PROBLEM, str(error), "install hvd anew")
+    found = find_mpi_launchers()
+    for kind, (launcher, version) in found.items():
         options = ["--allow-run-as-root", "--oversubscribe"] if kind == "Open MPI" else []
         finding = try_two_ranks(kind, [launcher, *options], {"HVD_CPU_BACKEND": "mpi"})
         yield replace(finding, text=f"{version}, {launcher}: {finding.text}")

@@ -7,7 +7,12 @@ from pathlib import Path
 
 import hvd
 
-MPI_PLUGINS = {"Open MPI": "libhvd_mpi_openmpi.so", "MPICH": "libhvd_mpi_mpich.so"}  # in lib/hvd
+# In lib/hvd, by the binary interface of the MPI that it serves.
+MPI_PLUGINS = {
+    "Open MPI": "libhvd_mpi_openmpi.so",
+    "MPICH": "libhvd_mpi_mpich.so",
+    "the MPI 5 standard": "libhvd_mpi_standard.so",
+}
 
 
 def find(path: str) -> Path:

@@ -5,8 +5,6 @@
 // tensors are reduced together, and 16-bit floats are rounded after each addition.
 #pragma once
 
-#include <mpi.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -16,6 +14,7 @@
 #include "core/tensor/dtype.h"
 #include "hvd_plugin.h"
 #include "ops/algorithms/scratch.h"
+#include "ops/mpi/plugin/mpi_declarations.h"
 
 namespace hvd::mpi {
 

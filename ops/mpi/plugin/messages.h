@@ -5,11 +5,11 @@
 // compares. What is longer than an int can say goes in several parts, in order.
 #pragma once
 
-#include <mpi.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <vector>
+
+#include "ops/mpi/plugin/mpi_declarations.h"
 
 namespace hvd::mpi {
 

@@ -1,13 +1,13 @@
-// MPI behind hvd_plugin.h. The sources of this folder are compiled once for each MPI whose headers are there, and not
-// linked with it: the MPI that the process has, or would load, is opened before them (ops/mpi/mpi_library.h).
-#include <mpi.h>
-
+// MPI behind hvd_plugin.h. The sources of this folder are compiled once for each binary interface that MPIs have, from
+// declarations of our own (mpi_declarations.h), and linked with no MPI: the one that the process has, or would load, is
+// opened before them (ops/mpi/mpi_library.h).
 #include <exception>
 #include <string>
 
 #include "hvd_plugin.h"
 #include "ops/mpi/plugin/group.h"
 #include "ops/mpi/plugin/messages.h"
+#include "ops/mpi/plugin/mpi_declarations.h"
 #include "ops/mpi/plugin/session.h"
 
 namespace hvd::mpi {

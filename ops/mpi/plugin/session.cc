@@ -72,7 +72,10 @@ int thread_level() {
 void at_finalize(void (*give_back)()) {
   int key = MPI_KEYVAL_INVALID;
   check(MPI_Comm_create_keyval(
-            MPI_COMM_NULL_COPY_FN,
+            [](MPI_Comm, int, void*, void*, void*, int* is_copied) {
+              *is_copied = 0;
+              return MPI_SUCCESS;
+            },
             [](MPI_Comm, int, void* attached, void*) {
               reinterpret_cast<void (*)()>(attached)();
               return MPI_SUCCESS;

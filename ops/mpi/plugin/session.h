@@ -4,12 +4,11 @@
 // MPI cannot be initialised twice, while hvd can: once joined, a process stays in MPI.
 #pragma once
 
-#include <mpi.h>
-
 #include <stdexcept>
 #include <string>
 
 #include "hvd_plugin.h"
+#include "ops/mpi/plugin/mpi_declarations.h"
 
 namespace hvd::mpi {
 

@@ -1,10 +1,9 @@
 // hvd's element types and operations as MPI's.
 #pragma once
 
-#include <mpi.h>
-
 #include "core/collective/collective.h"
 #include "core/tensor/dtype.h"
+#include "ops/mpi/plugin/mpi_declarations.h"
 
 namespace hvd::mpi {
 

@@ -1,5 +1,7 @@
 #include "ops/mpi/mpi_library.h"
 
+#include <dlfcn.h>
+
 #include <algorithm>
 
 #include "core/base/error.h"
@@ -10,20 +12,36 @@ namespace hvd::testing {
 TEST_CASE("MPI library: what was asked for, what is loaded, what fits the launcher") {
   using List = std::vector<std::string>;
   const List loaded = {"/opt/mpi/libmpi.so.12"};
-  CHECK(mpi_candidates("/my/libmpi.so", loaded, MpiKind::open_mpi) == List{"/my/libmpi.so"});
-  CHECK(mpi_candidates("", loaded, MpiKind::open_mpi) == loaded);
-  CHECK(mpi_candidates("", {}, MpiKind::open_mpi).front() == "libmpi.so.40");
-  CHECK(mpi_candidates("", {}, MpiKind::mpich).front() == "libmpich.so.12");
+  CHECK(mpi_candidates("/my/libmpi.so", loaded, MpiKind::open_mpi, "/env/lib") == List{"/my/libmpi.so"});
+  CHECK(mpi_candidates("", loaded, MpiKind::open_mpi, "/env/lib") == loaded);
+  const List open_mpi = mpi_candidates("", {}, MpiKind::open_mpi, "/env/lib");
+  const List mpich = mpi_candidates("", {}, MpiKind::mpich, "/env/lib");
+  CHECK(open_mpi.front() == "/env/lib/libmpi.so.40");
+  CHECK(mpich.front() == "/env/lib/libmpich.so.12");
   const auto has = [](const List& list, const std::string& name) {
     return std::find(list.begin(), list.end(), name) != list.end();
   };
   // Opening the wrong one would not fail: each process would be alone in it.
-  CHECK_FALSE(has(mpi_candidates("", {}, MpiKind::open_mpi), "libmpich.so.12"));
-  CHECK_FALSE(has(mpi_candidates("", {}, MpiKind::mpich), "libmpi.so.40"));
-  const List any = mpi_candidates("", {}, std::nullopt);
+  CHECK_FALSE(has(open_mpi, "libmpich.so.12"));
+  CHECK_FALSE(has(open_mpi, "/env/lib/libmpich.so.12"));
+  CHECK_FALSE(has(mpich, "libmpi.so.40"));
+  const List any = mpi_candidates("", {}, std::nullopt, "/env/lib");
+  CHECK(has(any, "/env/lib/libmpi_abi.so.1"));
   CHECK(has(any, "libmpi.so.40"));
   CHECK(has(any, "libmpich.so.12"));
   CHECK(has(any, "libmpi_abi.so.1"));
+}
+
+TEST_CASE("MPI library: its binary interface, whatever else it exports") {
+  const auto kind_of = [](const char* path) {
+    void* const library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    REQUIRE(library != nullptr);
+    return mpi_kind_of(library);
+  };
+  CHECK(kind_of(HVD_FAKE_MPI_OPENMPI) == MpiKind::open_mpi);
+  CHECK(kind_of(HVD_FAKE_MPI_MPICH) == MpiKind::mpich);
+  CHECK(kind_of(HVD_FAKE_MPI_MPICH5) == MpiKind::mpich);
+  CHECK(kind_of(HVD_FAKE_MPI_STANDARD) == MpiKind::standard);
 }
 
 TEST_CASE("MPI library: one that is not there, or nobody has opened, says so") {
