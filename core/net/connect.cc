@@ -28,6 +28,15 @@ bool connected_to_itself(int fd) {
   return own.port() != 0 && own.port() == other.port() && own.host() == other.host();
 }
 
+// The address of the host itself is out of reach only as long as its loopback interface is down: waiting does not help.
+void refuse_without_loopback(const Address& address, const Endpoint& endpoint, int failure) {
+  const std::string host = endpoint.host();
+  if (failure != ENETUNREACH || (!host.starts_with("127.") && host != "::1")) return;
+  throw Internal("cannot connect to " + address.to_string() + ": " + error_text(failure) +
+                 ": the loopback interface of this host is down, or of this container; ip link set lo up, as root, " +
+                 "brings it up");
+}
+
 bool wait_connected(int fd, Deadline deadline, AlarmClock& alarm) {
   while (!wait_ready(fd, true, std::min(deadline, alarm.next()))) {
     if (Clock::now() >= deadline) return false;
@@ -66,6 +75,7 @@ Socket Socket::connect(const Address& address, Deadline deadline, const Alarm& a
       FileDescriptor fd;
       const int failure = try_connect(endpoint, deadline, alarm_clock, fd);
       if (failure == 0) return Socket(std::move(fd));
+      refuse_without_loopback(address, endpoint, failure);
       cause = error_text(failure);
     }
     const TimePoint now = Clock::now();

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -54,6 +55,30 @@ TEST_CASE("bytes arrive whole and in order, beyond what the kernel buffers") {
   pair.server.receive_all(received, deadline_after(30s), "the test");
   sender.get();
   CHECK(received == sent);
+}
+
+TEST_CASE("without a loopback interface connecting to this host fails at once, and says so") {
+  std::string text;
+  bool permitted = true;
+  const auto start = Clock::now();
+  std::thread([&] {
+    permitted = unshare(CLONE_NEWNET) == 0;  // of this thread: a network in which everything is down
+    if (!permitted) return;
+    try {
+      Socket::connect({.host = "127.0.0.1", .port = 1}, deadline_after(30s));
+    } catch (const Internal& error) {
+      text = error.what();
+    } catch (const Error& error) {
+      text = "of another kind: " + std::string(error.what());
+    }
+  }).join();
+  if (!permitted) {
+    WARN("namespaces are not permitted here");
+    return;
+  }
+  CHECK_THAT(text, Catch::Matchers::Contains("cannot connect to tcp:127.0.0.1:1: Network is unreachable") &&
+                       Catch::Matchers::Contains("ip link set lo up"));
+  CHECK(Clock::now() - start < 25s);
 }
 
 TEST_CASE("several buffers go as one") {
