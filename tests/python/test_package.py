@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -32,14 +34,32 @@ def test_cmake_dir_holds_the_package():
     assert (Path(done.stdout.strip()) / "hvdConfig.cmake").exists()
 
 
-def test_one_thing_must_be_asked_for():
-    assert run("-m", "hvd").returncode == 2
+def test_what_is_no_command_is_refused():
     assert run("-m", "hvd", "nonsense").returncode == 2
 
 
-def test_help_names_the_commands():
-    text = run("-m", "hvd", "--help").stdout
-    assert "hvd bench -np 4 allreduce" in text and "hvd simulate --ranks" in text
+@pytest.mark.parametrize("arguments", [(), ("--help",)])
+def test_help_names_the_commands(arguments):
+    done = run("-m", "hvd", *arguments)
+    assert done.returncode == 0 and not done.stderr
+    assert "hvd bench -np 4 allreduce" in done.stdout and "hvd simulate --ranks" in done.stdout
+
+
+def test_a_reader_that_has_seen_enough_ends_a_command_quietly():
+    reading, writing = os.pipe()
+    os.close(reading)  # as head does after its last line
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "hvd", "--environment"],
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=300,
+        )
+    finally:
+        os.close(writing)
+    assert done.returncode == 128 + signal.SIGPIPE
+    assert done.stderr == ""
 
 
 def test_the_script_is_the_module():

@@ -4,6 +4,8 @@ lies, which variables there are."""
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import sys
 
 import hvd
@@ -29,6 +31,17 @@ commands:
 
 def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        code = _run(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # `hvd doctor | head`: the reader has seen enough. What is still buffered has nowhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    return code
+
+
+def _run(arguments: list[str]) -> int:
     if arguments and arguments[0] in COMMANDS:
         return COMMANDS[arguments[0]](arguments[1:])
     parser = argparse.ArgumentParser(
@@ -37,13 +50,16 @@ def main(arguments: list[str] | None = None) -> int:
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    which = parser.add_mutually_exclusive_group(required=True)
+    which = parser.add_mutually_exclusive_group()
     which.add_argument("--cmake-dir", action="store_true", help="print the directory of the CMake package")
     which.add_argument("--include-dir", action="store_true", help="print the directory of hvd.h and hvd_plugin.h")
     which.add_argument("--environment", action="store_true", help="print all HVD_* variables, as Markdown")
     which.add_argument("--version", action="version", version=hvd.__version__)
     which.add_argument("command", nargs="?", choices=COMMANDS, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
+    if not arguments:
+        parser.print_help()
+        return 0
     if options.environment:
         print(_native.environment_documentation(), end="")
         return 0
