@@ -11,6 +11,7 @@ import threading
 import time
 import weakref
 
+import numpy as np
 import pytest
 import torch
 
@@ -27,7 +28,6 @@ BAD_TENSORS = {
     "complex": (lambda: torch.ones(2, dtype=torch.complex64), "complex64"),
     "sparse": (lambda: torch.ones(2, 2).to_sparse(), "sparse"),
     "meta": (lambda: torch.ones(2, device="meta"), "meta"),
-    "list": (lambda: [1.0, 2.0], "torch.Tensor"),
 }
 FORMS = {
     "allreduce": hvd.allreduce,
@@ -83,6 +83,55 @@ def test_wrong_arguments():
         with pytest.raises(ValueError):
             call()
     assert still_works()
+
+
+WRONG_TYPES = {
+    "op": (lambda ones: hvd.allreduce(ones, op="sum"), "op is 'sum': expected hvd.Average, hvd.Sum, .* or hvd.Product"),
+    "op_": (lambda ones: hvd.allreduce_(ones, op=1.5), "op is 1.5: expected hvd.Average"),
+    "op of a group": (lambda ones: hvd.grouped_allreduce([ones], op=[]), r"op is \[\]: expected hvd.Average"),
+    "op of reducescatter": (lambda ones: hvd.reducescatter(ones, op="sum"), "op is 'sum': expected hvd.Average"),
+    "op of an optimizer": (lambda ones: optimizer(op="sum"), "op is 'sum': expected hvd.Average"),
+    "root": (lambda ones: hvd.broadcast(ones, "0"), "root_rank is '0': expected the number of a rank"),
+    "factor": (lambda ones: hvd.allreduce(ones, prescale_factor="a"), "prescale_factor is 'a': expected a number"),
+    "set": (lambda ones: hvd.allreduce(ones, process_set=0), "process_set is 0: expected a ProcessSet"),
+    "new set": (lambda ones: hvd.add_process_set(5), r"ranks is 5: expected numbers of ranks, as in \[0, 2\]"),
+    "compression": (lambda ones: hvd.allreduce(ones, compression="fp16"), "compression is 'fp16': .*Compression.fp16"),
+    "compression of an optimizer": (lambda ones: optimizer(compression="fp16"), "compression is 'fp16': expected"),
+    "passes": (lambda ones: optimizer(backward_passes_per_step="2"), "backward_passes_per_step is '2': expected"),
+    "optimizer": (lambda ones: hvd.DistributedOptimizer(torch.nn.Linear(1, 1)), "optimizer is a Linear: expected"),
+    "splits": (lambda ones: hvd.alltoall(ones, splits=4), "splits is 4: expected a number of rows for each rank"),
+    "list": (lambda ones: hvd.allreduce([1.0, 2.0]), "a torch.Tensor is needed, not list"),
+    "list in a group": (lambda ones: hvd.grouped_allgather([ones, 1.0]), "a torch.Tensor is needed, not float"),
+}
+
+
+def optimizer(**options: object) -> torch.optim.Optimizer:
+    return hvd.DistributedOptimizer(torch.optim.SGD(torch.nn.Linear(1, 1).parameters(), 0.1), **options)
+
+
+@pytest.mark.ranks(2)
+@pytest.mark.parametrize("what", WRONG_TYPES)
+def test_an_argument_of_a_wrong_type_is_told_what_it_may_be(what):
+    call, text = WRONG_TYPES[what]
+    with pytest.raises(TypeError, match=text) as error:
+        call(torch.ones(4))
+    assert "incompatible function arguments" not in str(error.value)
+    assert still_works()
+
+
+@pytest.mark.ranks(2)
+def test_a_name_with_nul_is_refused():
+    with pytest.raises(ValueError, match="cannot have a NUL character"):
+        hvd.allreduce(torch.ones(4), name="one\0two")
+    assert still_works()
+
+
+@pytest.mark.ranks(2)
+def test_numpys_numbers_are_numbers():
+    ones = torch.ones(4)
+    assert hvd.allreduce(ones, op=np.int64(hvd.Sum), postscale_factor=np.float32(0.5)).tolist() == [1.0] * 4
+    assert hvd.allreduce(ones, op=hvd.Sum, prescale_factor=2).tolist() == [4.0] * 4
+    assert hvd.broadcast(ones, np.int32(1)).tolist() == [1.0] * 4
 
 
 @pytest.mark.ranks(2)

@@ -8,6 +8,7 @@ import cloudpickle
 import numpy as np
 
 from hvd import _native, basics
+from hvd.arguments import process_set_number
 from hvd.process_set import ProcessSet, global_process_set
 
 
@@ -27,9 +28,7 @@ class _Exported:
 def _submit(
     collective: int, name: str | None, process_set: ProcessSet, array: Any, dtype: int, root_rank: int, in_place: bool
 ) -> _native.Work:
-    number = process_set.process_set_id
-    if number is None:
-        raise ValueError(f"{process_set} is not registered")
+    number = process_set_number(process_set)
     address = array.ctypes.data
     tensors, outputs = [(address, array.shape, dtype)], [address] if in_place else None
     return _native.submit(collective, name, number, 1, root_rank, 1.0, 1.0, tensors, outputs, None, array, -1, 0)

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Iterable
 from typing import Any
 
-from hvd import _native
+from hvd import _native, arguments
 from hvd.meeting import is_communicator
 
 
@@ -27,7 +27,7 @@ class ProcessSet:
         """`ranks`: numbers in the job, or a communicator of mpi4py with the processes meant, whose ranks are known once
         the set is registered."""
         self._communicator = ranks if is_communicator(ranks) else None
-        self._ranks = None if self._communicator is not None else sorted(ranks)
+        self._ranks = None if self._communicator is not None else sorted(arguments.ranks(ranks, "ranks"))
 
     @property
     def mpi_comm(self) -> Any:

@@ -1,5 +1,7 @@
 """Reduce operations, as the plain integers that scripts pass on."""
 
+from hvd import arguments
+
 Average = 0
 Sum = 1
 Adasum = 2  # adaptive sum: allreduce of floating-point tensors only
@@ -9,9 +11,9 @@ Product = 5
 
 
 def check_gradient_reduction(op: int, predivide_factor: float) -> None:
-    """Raises ValueError if gradients cannot be reduced so."""
-    if op not in (Average, Sum, Adasum, Min, Max, Product):
-        raise ValueError(f"op is {op!r}: expected Average, Sum, Min, Max, Product or Adasum")
+    """Raises ValueError or TypeError if gradients cannot be reduced so."""
+    arguments.reduce_op(op)
+    arguments.factor(predivide_factor, "gradient_predivide_factor")
     if predivide_factor != 1.0 and op != Average:
         raise ValueError("gradient_predivide_factor needs op=Average")
     if not predivide_factor > 0:

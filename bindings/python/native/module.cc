@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "bindings/python/native/arguments.h"
 #include "bindings/python/native/dlpack.h"
 #include "bindings/python/native/process.h"
 #include "bindings/python/native/status.h"
@@ -52,24 +53,24 @@ class Shape {
   std::array<std::int64_t, kMaxDimensions> sizes_;  // only the first dimensions_ are set
 };
 
-hvd_call make_call(int collective, const char* name, int process_set, int op, int root, double prescale,
-                   double postscale) {
+hvd_call make_call(int collective, py::handle name, int process_set, py::handle op, py::handle root,
+                   py::handle prescale, py::handle postscale) {
   hvd_call call = HVD_CALL_INIT;
   call.collective = collective;
   call.process_set = process_set;
-  call.name = name;
-  call.reduce_op = op;
-  call.root_rank = root;
-  call.prescale = prescale;
-  call.postscale = postscale;
+  call.name = to_name(name);
+  call.reduce_op = to_reduce_op(op);
+  call.root_rank = to_rank(root, "root_rank");
+  call.prescale = to_factor(prescale, "prescale_factor");
+  call.postscale = to_factor(postscale, "postscale_factor");
   return call;
 }
 
 // A call on one tensor whose result, if the caller gives memory for it, has the same shape. Valid while it is in scope.
 struct SingleCall {
-  SingleCall(int collective, const char* name, int process_set, int op, int root, double prescale, double postscale,
-             Address input, const py::tuple& shape, int dtype, std::optional<Address> output, int device,
-             Address stream)
+  SingleCall(int collective, py::handle name, int process_set, py::handle op, py::handle root, py::handle prescale,
+             py::handle postscale, Address input, const py::tuple& shape, int dtype, std::optional<Address> output,
+             int device, Address stream)
       : shape_(shape),
         input_(shape_.tensor(input, dtype, device)),
         output_(shape_.tensor(output.value_or(0), dtype, device)),
@@ -91,25 +92,26 @@ struct SingleCall {
   hvd_call call;
 };
 
-std::unique_ptr<Work> submit_one(int collective, const char* name, int process_set, int op, int root, double prescale,
-                                 double postscale, Address input, const py::tuple& shape, int dtype,
-                                 std::optional<Address> output, py::object owners, int device, Address stream) {
+std::unique_ptr<Work> submit_one(int collective, py::handle name, int process_set, py::handle op, py::handle root,
+                                 py::handle prescale, py::handle postscale, Address input, const py::tuple& shape,
+                                 int dtype, std::optional<Address> output, py::object owners, int device,
+                                 Address stream) {
   const SingleCall single(collective, name, process_set, op, root, prescale, postscale, input, shape, dtype, output,
                           device, stream);
   return std::make_unique<Work>(single.call, std::move(owners));
 }
 
 // The hot path of synchronous calls: no Python object stands for the operation.
-void run_one(int collective, const char* name, int process_set, int op, int root, double prescale, double postscale,
-             Address input, const py::tuple& shape, int dtype, Address output, py::object owners, int device,
-             Address stream) {
+void run_one(int collective, py::handle name, int process_set, py::handle op, py::handle root, py::handle prescale,
+             py::handle postscale, Address input, const py::tuple& shape, int dtype, Address output, py::object owners,
+             int device, Address stream) {
   const SingleCall single(collective, name, process_set, op, root, prescale, postscale, input, shape, dtype, output,
                           device, stream);
   Work::run(single.call, std::move(owners));
 }
 
-std::unique_ptr<Work> submit(int collective, const char* name, int process_set, int op, int root, double prescale,
-                             double postscale, const std::vector<TensorDescription>& tensors,
+std::unique_ptr<Work> submit(int collective, py::handle name, int process_set, py::handle op, py::handle root,
+                             py::handle prescale, py::handle postscale, const std::vector<TensorDescription>& tensors,
                              const std::optional<std::vector<Address>>& outputs,
                              const std::optional<std::vector<std::int64_t>>& splits, py::object owners, int device,
                              Address stream) {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hvd import basics
+from hvd import arguments, basics
 from hvd.keras import attachment
 from hvd.keras.framework import backend_name, is_keras_3, keras, name_of_keras, package
 from hvd.keras.reduction import Reduction, is_distributed
@@ -223,8 +223,9 @@ def _reduction_for(
     scale_local_gradients: bool = True,
 ) -> Reduction:
     check_gradient_reduction(op, gradient_predivide_factor)
-    if passes < 1:
-        raise ValueError(f"backward_passes_per_step must be at least 1, not {passes}")
+    arguments.positive(passes, "backward_passes_per_step")
+    if compression is not None:
+        arguments.compressor(compression)
     if isinstance(groups, int):
         num_groups, groups = groups, None
     if num_groups < 0 or (num_groups and groups is not None):

@@ -24,7 +24,7 @@ from typing import Any, Union
 
 import tensorflow as tf
 
-from hvd import basics
+from hvd import arguments, basics
 from hvd.process_set import ProcessSet, global_process_set, require_registered
 from hvd.reduce_op import Average, Sum
 from hvd.tensorflow.compression import Compression, Compressor
@@ -41,22 +41,20 @@ def resolve_op(op: int | None, average: bool | None) -> int:
         return Average if average is None or average else Sum
     if average is not None:
         raise ValueError("op and average say the same thing: give only op")
-    return op
+    return arguments.reduce_op(op)
 
 
 def set_id(process_set: ProcessSet) -> int:
     """The runtime's number for the set. ValueError if hvd is not initialised, or the set not registered."""
     basics.rank()  # raises the former
-    number = process_set.process_set_id
-    if number is None:
-        raise ValueError(f"{process_set} is not registered")
+    number = arguments.process_set_number(process_set)
     require_registered(number)
     return number
 
 
 def _bits(factor: float) -> int:
     """A double in an integer attribute: TensorFlow's attributes of kind float have 32 bits."""
-    return int(struct.unpack("<q", struct.pack("<d", factor))[0])
+    return int(struct.unpack("<q", struct.pack("<d", arguments.factor(factor, "a scale factor")))[0])
 
 
 _UNPAIRED = ("barrier", "join")  # always ordered, under their own names
@@ -185,7 +183,7 @@ def allreduce(
         with tf.device(device_sparse):
             return reduce_slices(tensor, wire_name("allgather", name, ignore_name_scope), op, process_set)
     with tf.device(device_dense):
-        sent, context = compression.compress(tf.convert_to_tensor(tensor))
+        sent, context = arguments.compressor(compression).compress(tf.convert_to_tensor(tensor))
         name = wire_name("allreduce", name, ignore_name_scope)
         reduced = reduce_tensors([sent], name, op, prescale_factor, postscale_factor, set_id(process_set))
         return compression.decompress(reduced[0], context)
@@ -232,11 +230,12 @@ def grouped_allreduce(
         return []
     reduced: list[Any] = [None] * len(tensors)
     dense = [i for i, tensor in enumerate(tensors) if not isinstance(tensor, tf.IndexedSlices)]
-    arguments = (device_dense, device_sparse, compression, op, prescale_factor, postscale_factor)
+    others = (device_dense, device_sparse, compression, op, prescale_factor, postscale_factor)
     for i in sorted(set(range(len(tensors))) - set(dense)):
         its_name = None if name is None else f"{name}_{i}of{len(tensors)}"
-        reduced[i] = allreduce(tensors[i], None, *arguments, its_name, process_set, ignore_name_scope)
+        reduced[i] = allreduce(tensors[i], None, *others, its_name, process_set, ignore_name_scope)
     with tf.device(device_dense):
+        arguments.compressor(compression)
         compressed = [compression.compress(tensor) for tensor in _converted([tensors[i] for i in dense])]
         name = wire_name("grouped_allreduce", name, ignore_name_scope)
         sent = [tensor for tensor, _ in compressed]
@@ -312,6 +311,7 @@ def broadcast_tensors(
     tensors: Sequence[tf.Tensor], root_rank: int, name: str, process_set: ProcessSet
 ) -> list[tf.Tensor]:
     """As `broadcast`, of several tensors, which become ready as one. `name`: that on the wire."""
+    root_rank = arguments.rank(root_rank, "root_rank")
     received: list[tf.Tensor] = run(
         "broadcast", tensors, tensor_name=name, root_rank=root_rank, process_set=set_id(process_set)
     )

@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from hvd import elastic
+from hvd import arguments, elastic
 from hvd.process_set import ProcessSet, global_process_set
 from hvd.reduce_op import Average, check_gradient_reduction
 from hvd.tensorflow.collectives import reduce_slices, reduce_tensors, set_id, unforeseen
@@ -65,6 +65,7 @@ class GradientReducer:
         device_sparse: str = "",
     ) -> None:
         check_gradient_reduction(op, gradient_predivide_factor)
+        arguments.compressor(compression)
         self._num_groups, self._groups = _checked_groups(num_groups, groups)
         self._grouped_variables = groups  # kept, so that no other variable has the key of one of them
         self._name, self._op, self._compression = name, op, compression

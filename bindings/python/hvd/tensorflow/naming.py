@@ -7,6 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from hvd.arguments import operation_name
+
 
 def wire_name(collective: str, name: str | None, ignore_name_scope: bool = False) -> str:
     """Empty: hvd numbers the operation when it runs.
@@ -16,7 +18,7 @@ def wire_name(collective: str, name: str | None, ignore_name_scope: bool = False
     kernel adds by which calls the function was called in others (collective_kernel.cc).
     """
     if tf.executing_eagerly():
-        return "" if name is None else f"{collective}.{name}"
+        return "" if name is None else operation_name(f"{collective}.{name}")
     graph = tf.compat.v1.get_default_graph()
     wanted = collective if name is None else _normalised(name)
     if ignore_name_scope:

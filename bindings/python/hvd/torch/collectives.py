@@ -12,7 +12,8 @@ Common to all of them:
 - Tensors may have any strides; those that are not contiguous are copied for the travel. A result of the same shape has
   the memory format of the tensor given, and an in-place form writes to it, at the latest in `synchronize()`.
 - Errors that this rank can see raise ValueError from the call itself: an unsupported tensor, a name that is in use, an
-  uninitialised runtime. Errors between ranks (a mismatch, a lost rank) raise HorovodInternalError when waiting.
+  uninitialised runtime; or TypeError: an argument that is no tensor, operation or process set where one is expected.
+  Errors between ranks (a mismatch, a lost rank) raise HorovodInternalError when waiting.
 - Asynchronous forms return a handle for `poll()` and `synchronize()`. Until then the tensors must not be touched. An
   operation that nobody waits for goes on, and its name is free again when it has ended; its result is dropped with the
   handle.
@@ -25,7 +26,8 @@ from typing import TYPE_CHECKING, Optional
 
 import torch
 
-from hvd import _native
+from hvd import _native, arguments
+from hvd.arguments import process_set_number as set_id
 from hvd.exceptions import NoRowsError
 from hvd.process_set import ProcessSet, global_process_set
 from hvd.reduce_op import Average, Sum
@@ -60,13 +62,6 @@ def resolve_op(op: int | None, average: bool | None) -> int:
     if average is not None:
         raise ValueError("op and average say the same thing: give only op")
     return op
-
-
-def set_id(process_set: ProcessSet) -> int:
-    number = process_set.process_set_id
-    if number is None:
-        raise ValueError(f"{process_set} is not registered")
-    return number
 
 
 def wire_name(collective: str, name: str | None) -> str | None:
@@ -128,9 +123,9 @@ def _prepare_broadcast(
     return _prepare(_native.BROADCAST, wire_name("broadcast", name), tensor, in_place, process_set, Sum, root_rank)
 
 
-def start_allreduce(*arguments: Unpack[_AllreduceArguments]) -> tuple[_native.Work, torch.Tensor]:
+def start_allreduce(*given: Unpack[_AllreduceArguments]) -> tuple[_native.Work, torch.Tensor]:
     """The operation, and the tensor that will hold its result. Arguments as of _prepare_allreduce."""
-    call, output = _prepare_allreduce(*arguments)
+    call, output = _prepare_allreduce(*given)
     return _native.submit_one(*call), output
 
 
@@ -142,11 +137,11 @@ def _run(call: _Call) -> None:
         wait_for(_native.submit_one(*call))
 
 
-def run_allreduce(*arguments: Unpack[_AllreduceArguments]) -> torch.Tensor:
+def run_allreduce(*given: Unpack[_AllreduceArguments]) -> torch.Tensor:
     """As start_allreduce, and waits: on this thread where that is possible, without handing anything over."""
-    call, output = _prepare_allreduce(*arguments)
+    call, output = _prepare_allreduce(*given)
     _run(call)
-    tensor, in_place = arguments[:2]
+    tensor, in_place = given[:2]
     return delivered(output, tensor, in_place)
 
 
@@ -443,7 +438,7 @@ def alltoall_async(
 
 def _listed_splits(splits: torch.Tensor | Sequence[int]) -> list[int]:
     if not isinstance(splits, torch.Tensor):
-        return [int(rows) for rows in splits]
+        return arguments.rows(splits, "splits")
     if splits.dim() != 1 or splits.dtype not in (torch.int32, torch.int64):
         raise ValueError(f"splits must be one-dimensional, int32 or int64; not {splits.dtype}, {tuple(splits.shape)}")
     return splits.tolist()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Optional
 
 import torch
 
+from hvd.arguments import compressor as require_compressor
 from hvd.process_set import ProcessSet, global_process_set
 from hvd.reduce_op import Average, Sum
 from hvd.torch import collectives
@@ -92,6 +93,8 @@ def allreduce(
         A new tensor of the same shape and dtype, with the same bits on every rank. Average and Sum are differentiable.
     """
     arguments = (resolve_op(op, average), prescale_factor, postscale_factor, process_set)
+    if compression is not Compression.none:
+        require_compressor(compression)
     tensor, context = compression.compress(tensor)
     if torch.compiler.is_compiling():
         output = torch.ops.hvd.allreduce(tensor, name, *arguments[:3], set_id(process_set))
@@ -137,6 +140,8 @@ def grouped_allreduce(
         New tensors of the same shapes and dtypes.
     """
     arguments = (resolve_op(op, average), prescale_factor, postscale_factor, process_set)
+    if compression is not Compression.none:
+        require_compressor(compression)
     compressed = [compression.compress(tensor) for tensor in tensors]
     smaller = [tensor for tensor, _ in compressed]
     reduce = _GroupedAllreduce.apply if _needs_gradient(*smaller) else _grouped_allreduced
@@ -394,6 +399,8 @@ def reducescatter(
         A new tensor: this rank's rows. Average and Sum are differentiable.
     """
     arguments = (name, resolve_op(op, None), process_set, prescale_factor, postscale_factor)
+    if compression is not Compression.none:
+        require_compressor(compression)
     tensor, context = compression.compress(tensor)
     if torch.compiler.is_compiling():
         scales = (prescale_factor, postscale_factor)
@@ -423,6 +430,8 @@ def grouped_reducescatter(
         New tensors, in the order of the tensors given. Average and Sum are differentiable.
     """
     arguments = (name, resolve_op(op, None), process_set, prescale_factor, postscale_factor)
+    if compression is not Compression.none:
+        require_compressor(compression)
     compressed = [compression.compress(tensor) for tensor in tensors]
     smaller = [tensor for tensor, _ in compressed]
     if _needs_gradient(*smaller):

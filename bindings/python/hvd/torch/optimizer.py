@@ -11,7 +11,7 @@ from typing import Any, Callable, NoReturn
 
 import torch
 
-from hvd import basics, elastic
+from hvd import arguments, basics, elastic
 from hvd.process_set import ProcessSet, global_process_set, number_of_optimizer
 from hvd.reduce_op import Adasum, Average, check_gradient_reduction
 from hvd.torch.adasum import AdasumOptimizer
@@ -31,7 +31,7 @@ class _Distributed(Behaviour):
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Gradients of that many backward passes are added up locally before they are reduced. Call between steps."""
         if self._gradients is not None:
-            self._gradients.set_passes(_checked_passes(passes))
+            self._gradients.set_passes(arguments.positive(passes, "backward_passes_per_step"))
 
     def synchronize(self) -> None:
         """Waits until all gradients are reduced, also those that this rank's backward pass has not reached.
@@ -194,13 +194,16 @@ def DistributedOptimizer(
         `skip_synchronize()`, `no_sync()` and `set_backward_passes_per_step()`.
 
     Raises:
-        ValueError: on wrong arguments.
+        ValueError, TypeError: on wrong arguments.
     """
     if isinstance(optimizer, (_Distributed, AdasumOptimizer)):
         raise ValueError("the optimizer is a DistributedOptimizer already")
+    if not hasattr(optimizer, "param_groups"):
+        raise TypeError(f"optimizer is a {type(optimizer).__name__}: expected an optimizer of torch.optim")
+    arguments.compressor(compression)
     check_gradient_reduction(op, gradient_predivide_factor)
     names = _names_of(optimizer, named_parameters)
-    passes = _checked_passes(backward_passes_per_step)
+    passes = arguments.positive(backward_passes_per_step, "backward_passes_per_step")
     trained = {parameter: name for parameter, name in names.items() if parameter.requires_grad}
     chosen_groups = _grouped(list(trained), num_groups, groups)
     if basics.is_initialized() and process_set.process_set_id is None:
@@ -242,12 +245,6 @@ def _watch(parameters: Iterable[torch.nn.Parameter], reducer: GradientReducer) -
 
     for parameter in parameters:
         parameter.register_post_accumulate_grad_hook(on_gradient)
-
-
-def _checked_passes(passes: int) -> int:
-    if passes < 1:
-        raise ValueError(f"backward_passes_per_step must be at least 1, not {passes}")
-    return passes
 
 
 def _names_of(

@@ -38,13 +38,16 @@ def describe(tensor: torch.Tensor) -> tuple[torch.Tensor, int, tuple[int, ...], 
     the order of their indices, so that ranks with other strides (channels_last) agree.
 
     Raises:
-        ValueError: no tensor, or of a dtype, layout or device that is not supported.
+        TypeError: no tensor.
+        ValueError: one of a dtype, layout or device that is not supported.
     """
     try:
         if (tensor.is_cpu or tensor.is_cuda) and tensor.is_contiguous() and not tensor.is_neg():
             return tensor, tensor.data_ptr(), tensor.shape, CODE_OF_DTYPE[tensor.dtype]
     except (AttributeError, KeyError, RuntimeError):
         pass
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"a torch.Tensor is needed, not {type(tensor).__name__}")
     wrong = _what_is_wrong_with(tensor)
     if wrong:
         raise ValueError(wrong)
@@ -97,9 +100,7 @@ def wait_for(work: _native.Work) -> None:
         work.wait_on_stream(torch.cuda.current_stream(work.device).cuda_stream)
 
 
-def _what_is_wrong_with(tensor: object) -> str | None:
-    if not isinstance(tensor, torch.Tensor):
-        return f"a torch.Tensor is needed, not {type(tensor).__name__}"
+def _what_is_wrong_with(tensor: torch.Tensor) -> str | None:
     if tensor.layout is not torch.strided:
         return f"sparse tensors ({tensor.layout}) are not supported: use sparse_allreduce_async() or to_dense()"
     if tensor.dtype not in CODE_OF_DTYPE:

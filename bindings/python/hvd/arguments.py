@@ -1,0 +1,90 @@
+"""Arguments of the public functions: converted where that is plain, else refused with a text that names the argument
+and says what it may be. `hvd._native` asks here, too, for whatever is not plainly right."""
+
+from __future__ import annotations
+
+import numbers
+import operator
+from typing import Any, cast
+
+OPERATIONS = ("Average", "Sum", "Adasum", "Min", "Max", "Product")  # as in hvd.reduce_op, from 0
+
+
+def _wrong(name: str, value: object, expected: str) -> str:
+    text = repr(value)
+    return f"{name} is {text if len(text) <= 100 else f'a {type(value).__name__}'}: expected {expected}"
+
+
+def reduce_op(value: Any) -> int:
+    expected = f"{', '.join(f'hvd.{operation}' for operation in OPERATIONS[:-1])} or hvd.{OPERATIONS[-1]}"
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(_wrong("op", value, expected)) from None
+    if number not in range(len(OPERATIONS)):
+        raise ValueError(_wrong("op", value, expected))
+    return number
+
+
+def rank(value: Any, name: str) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(_wrong(name, value, "the number of a rank, from 0")) from None
+
+
+def ranks(value: Any, name: str) -> list[int]:
+    try:
+        return [operator.index(one) for one in value]
+    except TypeError:
+        raise TypeError(_wrong(name, value, "numbers of ranks, as in [0, 2]")) from None
+
+
+def rows(value: Any, name: str) -> list[int]:
+    try:
+        return [int(one) for one in value]
+    except (TypeError, ValueError):
+        raise TypeError(_wrong(name, value, "a number of rows for each rank")) from None
+
+
+def factor(value: Any, name: str) -> float:
+    try:
+        # Not float() alone, which would read text.
+        return float(value if hasattr(value, "__float__") else operator.index(value))
+    except TypeError:
+        raise TypeError(_wrong(name, value, "a number")) from None
+
+
+def positive(value: Any, name: str) -> int:
+    if not isinstance(value, numbers.Real):
+        raise TypeError(_wrong(name, value, "a number, at least 1"))
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, not {value}")
+    return cast(int, value)
+
+
+def operation_name(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(_wrong("name", value, "a str, or None"))
+    if "\0" in value:
+        raise ValueError(f"name is {value!r}: a name cannot have a NUL character in it")
+    return value
+
+
+def process_set_number(process_set: Any) -> int:
+    """The runtime's number for a process set. ValueError if it is not registered."""
+    try:
+        number = process_set.process_set_id
+    except AttributeError:
+        expected = "a ProcessSet, as hvd.add_process_set() returns one"
+        raise TypeError(_wrong("process_set", process_set, expected)) from None
+    if number is None:
+        raise ValueError(f"{process_set} is not registered")
+    return cast(int, number)
+
+
+def compressor(value: Any) -> Any:
+    if callable(getattr(value, "compress", None)) and callable(getattr(value, "decompress", None)):
+        return value
+    expected = "hvd.Compression.none, hvd.Compression.fp16, hvd.Compression.bf16, or a class with their functions"
+    raise TypeError(_wrong("compression", value, expected))
