@@ -27,6 +27,7 @@ def test_the_wheel_brings_the_python_package_the_launcher_and_the_cpp_package(wh
     for wanted in (
         "hvd/__init__.py",
         "hvd/torch/__init__.py",
+        "hvd_torch_autoload/__init__.py",
         f"{data}/scripts/hvdrun",
         f"{data}/scripts/hvd-bench",
         f"{data}/scripts/hvd-simulate",
@@ -37,7 +38,7 @@ def test_the_wheel_brings_the_python_package_the_launcher_and_the_cpp_package(wh
         assert wanted in names
     assert [name for name in names if name.startswith("hvd/_native") and name.endswith(".so")]
     assert [name for name in names if name.endswith("LICENSE")]
-    allowed = ("hvd/", f"{data}/", f"{data.removesuffix('.data')}.dist-info/")
+    allowed = ("hvd/", "hvd_torch_autoload/", f"{data}/", f"{data.removesuffix('.data')}.dist-info/")
     assert not [name for name in names if not name.startswith(allowed)]
 
 

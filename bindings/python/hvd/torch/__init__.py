@@ -79,10 +79,10 @@ from hvd.torch.sparse import sparse_allreduce_async
 from hvd.torch.sync_batch_norm import SyncBatchNorm
 
 if _distributed.is_available():
-    from hvd.torch import backend as _backend
+    import hvd_torch_autoload as _autoload
     from hvd.torch.ddp import ddp_hook as ddp_hook
 
-    _backend.register()
+    _autoload.register()
 
 __all__ = [
     "Adasum",

@@ -1,12 +1,12 @@
-"""How torch.distributed comes to its process groups of hvd: registers the backend "hvd", makes sure that both see the
-same job, and lets ranks find each other where torch's own variables are missing but hvd knows the job.
+"""How torch.distributed comes to its process groups of hvd: makes sure that both see the same job, and lets ranks find
+each other where torch's own variables are missing but hvd knows the job. hvd_torch_autoload registers what is here.
 """
 
 from __future__ import annotations
 
 import datetime
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import parse_qs, urlparse
 
@@ -20,23 +20,10 @@ from hvd.process_set import ProcessSet, add_process_set, global_process_set
 from hvd.torch.functions import broadcast_object
 from hvd.torch.process_group import HvdProcessGroup
 
-# Where the url may say it instead.
-_VARIABLES = {"RANK": "rank", "WORLD_SIZE": "world_size", "MASTER_ADDR": None, "MASTER_PORT": None}
-
-
-def register() -> None:
-    """Makes init_process_group("hvd") and init_method="hvd://" known to torch. Once per process."""
-    dist.Backend.register_backend("hvd", _make_group, extended_api=True, devices=["cpu", "cuda"])
-    dist.register_rendezvous_handler("hvd", _meet)
-    from torch.distributed.rendezvous import _rendezvous_handlers as handlers
-
-    handlers["env"] = _meet_by_variables(handlers["env"])
-
-
 # Groups
 
 
-def _make_group(options: Any, _: object) -> HvdProcessGroup:
+def make_group(options: Any, _: object) -> HvdProcessGroup:
     """What torch calls on the members of a group; all ranks are, of the default group."""
     ranks = list(options.global_ranks_in_group)
     if not basics.is_initialized():
@@ -113,7 +100,7 @@ def _other_job(rank: int, size: int, own_rank: int, own_size: int) -> ValueError
 # Rendezvous
 
 
-def _meet(url: str, timeout: datetime.timedelta = default_pg_timeout, **_: object) -> Iterator[tuple[Store, int, int]]:
+def meet(url: str, timeout: datetime.timedelta = default_pg_timeout, **_: object) -> Iterator[tuple[Store, int, int]]:
     """The job as hvd knows it, with a store that rank 0 runs at a port which hvd tells the others."""
     basics.init()
     rank, size = basics.rank(), basics.size()
@@ -134,17 +121,6 @@ def _meet(url: str, timeout: datetime.timedelta = default_pg_timeout, **_: objec
 _served: list[Store] = []  # rank 0's, which others may ask when it has left its group
 
 
-def _meet_by_variables(by_variables: Callable[..., Any]) -> Callable[..., Any]:
-    """The handler of env://, which takes what hvd knows where nobody but hvd has set torch's variables."""
-
-    def meet(url: str, **options: Any) -> Any:
-        given = parse_qs(urlparse(url).query)
-        own = torch_variables.ours()
-        missing = [
-            name for name, key in _VARIABLES.items() if key not in given and (name in own or not os.environ.get(name))
-        ]
-        if missing and (basics.is_initialized() or "HVD_RANK" in os.environ or _native.launch()[0] != "none"):
-            return _meet(url, **options)
-        return by_variables(url, **options)
-
-    return meet
+def is_launched() -> bool:
+    """Whether hvd knows a job of which torch's variables do not tell."""
+    return basics.is_initialized() or "HVD_RANK" in os.environ or _native.launch()[0] != "none"
