@@ -106,6 +106,18 @@ Launch torchrun_launch(const Environment& environment) {
   return launch_of(environment, Launcher::torchrun, "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE");
 }
 
+// Several programs in one process that take it for a rank of different jobs train different models. HVD_SIZE=1 without
+// a rank is what a user sets to let each process work alone.
+void refuse_other_world_size(const Environment& environment, const std::string& prefix, int size) {
+  if (!has(environment, "WORLD_SIZE") || !has(environment, (prefix + "_RANK").c_str())) return;
+  const int world_size = number(environment, "WORLD_SIZE", 1);
+  if (world_size == size) return;
+  throw InvalidArgument("this process is one of " + std::to_string(size) + " by " + prefix +
+                        "_SIZE=" + std::to_string(size) + ", and one of " + std::to_string(world_size) +
+                        " by WORLD_SIZE=" + std::to_string(world_size) +
+                        ": start it with one launcher, and without variables that are left from another");
+}
+
 // One that has started a single process may have started another launcher: it is asked on.
 Launch any_launch(const Environment& environment) {
   for (const std::string prefix : {"HVD", "HOROVOD"}) {
@@ -113,6 +125,7 @@ Launch any_launch(const Environment& environment) {
     Launch launch{.launcher = Launcher::hvdrun};
     if (has(environment, (prefix + "_RANK").c_str())) launch.rank = number(environment, (prefix + "_RANK").c_str(), 0);
     launch.size = number(environment, (prefix + "_SIZE").c_str(), 1);
+    refuse_other_world_size(environment, prefix, launch.size);
     return launch;
   }
   Launch found;

@@ -35,8 +35,10 @@ def init(comm: Any = None, process_sets: Iterable[ProcessSet] | str | None = Non
             communicators may differ between ranks: all of them are registered.
 
     Raises:
-        ValueError: on arguments that are not supported, in a process forked from an initialised one, and if a process
-            set makes no sense; the job is joined in that last case, and `init` may be called again with other sets.
+        ValueError: on arguments that are not supported; in a process forked from an initialised one; where this process
+            would be another rank, or one of another number, than it is already or than its launcher says; and if a
+            process set makes no sense: the job is joined in that last case, and `init` may be called again with other
+            sets.
         InitError: a HorovodInternalError and a ValueError; the other processes did not come in time
             (HVD_START_TIMEOUT), or have other settings or other process sets.
     """
@@ -50,20 +52,43 @@ def _init(comm: Any, process_sets: Iterable[ProcessSet] | str | None) -> None:
     global _met_through_mpi4py
     job, given_sets = _job_and_sets(comm, process_sets)
     by_mpi4py = meeting.is_communicator(job)
-    is_new = not _native.is_initialized()
     found = meeting.through_communicator(job) if by_mpi4py else meeting.through_torchrun()
-    _met_through_mpi4py = by_mpi4py
+    if _native.is_initialized():
+        # A communicator's job need not be the launcher's.
+        if by_mpi4py or not _met_through_mpi4py:
+            _refuse_other_job(found)
+    else:
+        _join(found)
+        _met_through_mpi4py = by_mpi4py
+    if job and not by_mpi4py:
+        _require_all(sorted(job))
+    sets.register_all(given_sets, job if by_mpi4py else None)
+
+
+def _join(found: meeting.Meeting | None) -> None:
     if found is None:
         _native.init()
     else:
         _native.init_with(found.rank, found.size, found.local_size, found.broadcast)
         found.forget()
-    if is_new and torch_variables.is_for(_native.launch()[0], _native.size()):
+    if torch_variables.is_for(_native.launch()[0], _native.size()):
         torch_variables.set_absent()
-    if job and not by_mpi4py:
-        _require_all(sorted(job))
     failure.watch()
-    sets.register_all(given_sets, job if by_mpi4py else None)
+
+
+def _refuse_other_job(found: meeting.Meeting | None) -> None:
+    """This process is in a job; raises ValueError if it is now said to be a rank of another."""
+    own = _native.rank(), _native.size()
+    if found is not None:
+        said = found.rank, found.size
+    else:
+        launcher, rank, size, _ = _native.launch()
+        said = own if launcher == "none" else (rank, size)
+    if said != own:
+        raise ValueError(
+            f"initialized as rank {own[0]} of {own[1]}, and cannot be again as rank {said[0]} of {said[1]}: "
+            "call hvd.shutdown() before"
+        )
 
 
 _met_through_mpi4py = False

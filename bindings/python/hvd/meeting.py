@@ -36,7 +36,8 @@ def through_communicator(comm: Any) -> Meeting:
     """A job of the communicator's processes, all of which call.
 
     Raises:
-        ValueError: mpi4py belongs to another MPI than the launcher, so that in it every process is alone.
+        ValueError: mpi4py belongs to another MPI than the launcher, or the launcher to none, so that in it every
+            process is alone.
     """
     _require_the_launchers_mpi(comm)
     return Meeting(comm.Get_rank(), comm.Get_size(), 0, lambda word: comm.bcast(word, root=0))
@@ -48,11 +49,18 @@ def _require_the_launchers_mpi(comm: Any) -> None:
     except ValueError:  # variables that make no sense: it is the communicator that counts
         return
     world = getattr(sys.modules.get("mpi4py.MPI"), "COMM_WORLD", comm)
-    if launcher in ("open_mpi", "mpich") and world.Get_size() == 1:
+    if size == 1 or world.Get_size() != 1:
+        return
+    if launcher not in ("open_mpi", "mpich"):
         raise ValueError(
-            f"the launcher has started this process as rank {rank} of {size}, but mpi4py knows of one process only: it "
-            "has loaded another MPI (MPI4PY_LIBMPI names the right one)"
+            f"the launcher ({launcher}) has started this process as rank {rank} of {size}, but it is rank 0 of 1 for "
+            "mpi4py, to which that launcher means nothing: call init() without a communicator, or start the job with "
+            "mpirun"
         )
+    raise ValueError(
+        f"the launcher has started this process as rank {rank} of {size}, but mpi4py knows of one process only: it "
+        "has loaded another MPI (MPI4PY_LIBMPI names the right one)"
+    )
 
 
 def through_torchrun() -> Meeting | None:

@@ -149,4 +149,16 @@ TEST_CASE("launch environment: what makes no sense is refused, and nobody takes 
   }
 }
 
+TEST_CASE("launch environment: a rank of hvdrun's whose WORLD_SIZE is another is refused, with both numbers") {
+  const auto [size, world_size] =
+      GENERATE(values<std::pair<const char*, const char*>>({{"4", "2"}, {"4", "1"}, {"1", "4"}}));
+  for (const std::string prefix : {"HVD", "HOROVOD"}) {
+    const Environment of_hvdrun{{prefix + "_RANK", "0"}, {prefix + "_SIZE", size}};
+    CHECK_THROWS_WITH(read_launch(with(of_hvdrun, {{"WORLD_SIZE", world_size}})),
+                      Catch::Matchers::Contains(prefix + "_SIZE=" + size) &&
+                          Catch::Matchers::Contains(std::string("WORLD_SIZE=") + world_size));
+    CHECK(read_launch(with(of_hvdrun, {{"WORLD_SIZE", size}})).launcher == Launcher::hvdrun);
+  }
+}
+
 }  // namespace hvd::testing
