@@ -53,13 +53,11 @@ def _init(comm: Any, process_sets: Iterable[ProcessSet] | str | None) -> None:
     job, given_sets = _job_and_sets(comm, process_sets)
     by_mpi4py = meeting.is_communicator(job)
     found = meeting.through_communicator(job) if by_mpi4py else meeting.through_torchrun()
-    if _native.is_initialized():
-        # A communicator's job need not be the launcher's.
-        if by_mpi4py or not _met_through_mpi4py:
-            _refuse_other_job(found)
-    else:
-        _join(found)
+    if not _native.is_initialized():
         _met_through_mpi4py = by_mpi4py
+    elif by_mpi4py or not _met_through_mpi4py:  # a communicator's job need not be the launcher's
+        _refuse_other_job(found)
+    _join(found)  # nothing if initialized, and refused in a forked child
     if job and not by_mpi4py:
         _require_all(sorted(job))
     sets.register_all(given_sets, job if by_mpi4py else None)
