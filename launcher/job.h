@@ -126,7 +126,7 @@ class Job : private HostListener {
   std::optional<Deadline> timeout_;  // until it is reached
   JobEnd end_;
   std::unique_ptr<OutputSink> standard_output_, standard_error_;  // no second one where both are the same file
-  SameTracebacks tracebacks_;  // of standard error
+  SameTracebacks tracebacks_;                                     // of standard error
   std::vector<Rank> ranks_;
   JobHosts hosts_;
   std::vector<bool> host_has_ended_;

@@ -134,12 +134,12 @@ void FlightRecorder::job_ended(const Status& reason, int own) {
   FlightEnd& end = recorded().end;
   if (end.state.load(std::memory_order_relaxed) != static_cast<std::int32_t>(FlightEndState::none)) return;
   if (reason.culprit() == own) return put_failure("gave up the job: " + reason.message());
-  ended_by_another_ = Clock::now();
+  ended_by_another_ = {.when = Clock::now(), .culprit = reason.culprit()};
   end.culprit.store(reason.culprit(), std::memory_order_relaxed);
   end.state.store(static_cast<std::int32_t>(FlightEndState::consequence), std::memory_order_release);
 }
 
-std::optional<TimePoint> FlightRecorder::ended_by_another() const {
+std::optional<FlightRecorder::EndByAnother> FlightRecorder::ended_by_another() const {
   const std::lock_guard lock(end_mutex_);
   return ended_by_another_;
 }

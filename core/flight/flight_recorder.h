@@ -58,8 +58,13 @@ class FlightRecorder {
   // This rank ends its job as one that has failed, unless another one has done so before: why, in words that follow its
   // name ("raised ValueError: ..."). The first cause counts, but replaces one that job_ended() has told.
   void failed(std::string_view cause);
-  // When the job ended for this rank by what another one did; nothing: it has not. Any thread.
-  std::optional<TimePoint> ended_by_another() const;
+  // When the job ended for this rank by what another one did, and which, kNobody: not known; nothing: it has not. Any
+  // thread.
+  struct EndByAnother {
+    TimePoint when;
+    int culprit = kNobody;
+  };
+  std::optional<EndByAnother> ended_by_another() const;
 
   const SharedMemory& memory() const { return *memory_; }
 
@@ -73,7 +78,7 @@ class FlightRecorder {
   const std::int64_t epoch_ = Clock::now().time_since_epoch().count();
   std::mutex stall_mutex_;  // of those who write it
   mutable std::mutex end_mutex_;
-  std::optional<TimePoint> ended_by_another_;  // guarded by end_mutex_, like the next
+  std::optional<EndByAnother> ended_by_another_;  // guarded by end_mutex_, like the next
   bool has_told_cause_ = false;
   std::shared_ptr<SharedMemory> memory_;
 };

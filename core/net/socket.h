@@ -54,7 +54,8 @@ class Socket {
   explicit Socket(FileDescriptor fd) : fd_(std::move(fd)) {}
 
   // Retries while nobody listens yet, until the deadline or the alarm. Throws Timeout that names the address and the
-  // last cause; Internal at once if the address is this host's own and its loopback interface is down. TCP: no delay, and a dead host is noticed within about ten seconds; see grant_lease().
+  // last cause; Internal at once if the address is this host's own and its loopback interface is down. TCP: no delay,
+  // and a dead host is noticed within about ten seconds; see grant_lease().
   static Socket connect(const Address& address, Deadline deadline, const Alarm& alarm = {});
 
   // TCP only: when the connection is to break because the peer's host is silent. While something is on its way there

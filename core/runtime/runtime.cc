@@ -1,5 +1,7 @@
 #include "core/runtime/runtime.h"
 
+#include <signal.h>
+
 #include <algorithm>
 #include <cstring>
 #include <span>
@@ -24,8 +26,10 @@ RankIdentity with_settings(RankIdentity identity, const Config& config) {
 
 ProcessSet everyone(const Topology& topology) { return {.id = kGlobalProcessSet, .ranks = topology.job_ranks}; }
 
-// How much longer than the one that failed the others live.
+// How much longer than the one that failed the others live, and how long that may take to end.
 constexpr Duration kHeadStart = std::chrono::milliseconds(500);
+constexpr Duration kLongestEnd = std::chrono::seconds(3);
+constexpr Duration kLookAgain = std::chrono::milliseconds(10);
 
 // What a rank wants of the others: this, and the ranks or the number of the set.
 constexpr std::int64_t kAdd = 1, kRemove = 2;
@@ -291,9 +295,18 @@ void Runtime::fail(const std::string& cause) {
 }
 
 void Runtime::let_cause_end_first() const {
-  const auto ended = flight_.ended_by_another();
+  const auto end = flight_.ended_by_another();
   const bool is_told_causes = config_.flight_recorder >= 0;
-  if (ended && !is_told_causes) std::this_thread::sleep_until(*ended + kHeadStart);
+  if (!end || is_told_causes) return;
+  TimePoint gone = end->when;
+  if (end->culprit >= 0 && end->culprit < topology_.size &&
+      topology_.host_of[static_cast<std::size_t>(end->culprit)] == topology_.host()) {
+    const pid_t pid = topology_.identities[static_cast<std::size_t>(end->culprit)].pid;
+    for (; kill(pid, 0) == 0 && gone < end->when + kLongestEnd; gone = Clock::now()) {
+      std::this_thread::sleep_for(kLookAgain);
+    }
+  }
+  std::this_thread::sleep_until(gone + kHeadStart);
 }
 
 void Runtime::shut_down() {

@@ -107,7 +107,8 @@ class Runtime {
   void fail(const std::string& cause);
 
   // For a rank that is about to end. Launchers other than hvdrun take the process that ends first for the one that
-  // failed: where another rank has ended the job, returns half a second after this one has heard of it.
+  // failed: where another rank has ended the job, returns half a second after this one has heard of it, and if that
+  // rank is on this host, after its process has ended, or three seconds have passed.
   void let_cause_end_first() const;
 
   // Ends the run on every rank; open works are completed with StatusCode::shut_down. Idempotent; any thread.

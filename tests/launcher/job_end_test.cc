@@ -81,7 +81,7 @@ TEST_CASE("the cause is the first failure, or the signal that explains it") {
   }
 }
 
-constexpr JobEnding kUntold{};
+const JobEnding kUntold{};
 JobEnding names(int rank) { return {.kind = JobEnding::Kind::consequence, .culprit = rank}; }
 JobEnding own_failure() { return {.kind = JobEnding::Kind::own_failure, .cause = "raised ValueError"}; }
 

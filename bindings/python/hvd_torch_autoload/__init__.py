@@ -46,7 +46,7 @@ def _register() -> None:
         return (backend.meet if backend.is_launched() else by_variables)(url, **options)
 
     dist.Backend.register_backend("hvd", _make_group, extended_api=True, devices=["cpu", "cuda"])
-    dist.register_rendezvous_handler("hvd", _meet)
+    dist.register_rendezvous_handler("hvd", _meet)  # type: ignore[no-untyped-call]
     handlers["env"] = meet_by_variables
 
 

@@ -8,9 +8,10 @@ from typing import Any, Callable, Optional
 import torch
 
 from hvd import _native
+from hvd.arguments import process_set_number as set_id
 from hvd.exceptions import HorovodInternalError
 from hvd.process_set import ProcessSet
-from hvd.torch.collectives import delivered_group, set_id, start_grouped_allreduce
+from hvd.torch.collectives import delivered_group, start_grouped_allreduce
 from hvd.torch.compression import Compressor
 from hvd.torch.tensors import wait_for
 

@@ -21,9 +21,9 @@ import torch.distributed as dist
 from torch.distributed import ReduceOp, Store
 
 from hvd import _native
+from hvd.arguments import process_set_number as set_id
 from hvd.process_set import ProcessSet
 from hvd.reduce_op import Average, Max, Min, Product, Sum
-from hvd.torch.collectives import set_id
 from hvd.torch.point_to_point import Mailbox
 from hvd.torch.tensors import CODE_OF_DTYPE, CPU_PLACE, describe, place_of
 from hvd.torch.works import Awaited, GroupWork
