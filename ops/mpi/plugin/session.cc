@@ -15,10 +15,11 @@ std::atomic<bool> given_up{false};
 std::atomic<int> calls_under_way{0};
 pid_t initialised_in = 0;  // a forked child is not in MPI
 
-void finalize_at_exit() {
+// MPI_Finalize waits for the other processes. One that fails leaves without: they may not come before it has ended.
+void finalize_at_exit(int status, void*) {
   int finalized = 0;
-  if (given_up || calls_under_way > 0 || getpid() != initialised_in || MPI_Finalized(&finalized) != MPI_SUCCESS ||
-      finalized != 0)
+  if (status != 0 || given_up || calls_under_way > 0 || getpid() != initialised_in ||
+      MPI_Finalized(&finalized) != MPI_SUCCESS || finalized != 0)
     return;
   MPI_Finalize();
 }
@@ -59,7 +60,7 @@ void join() {
   int level = MPI_THREAD_SINGLE;
   check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level), "initialising MPI");
   initialised_in = getpid();
-  std::atexit(finalize_at_exit);
+  on_exit(finalize_at_exit, nullptr);
 }
 
 int thread_level() {
