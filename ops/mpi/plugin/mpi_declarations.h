@@ -23,9 +23,11 @@ HVD_MPI_HANDLES(HVD_MPI_DECLARE)
 HVD_MPI_NUMBERS(HVD_MPI_DECLARE)
 #undef HVD_MPI_DECLARE
 
+// NOLINTBEGIN(bugprone-macro-parentheses, performance-no-int-to-ptr): types, and MPI's own addresses
 #define HVD_MPI_DECLARE(type, name, number) inline type* const name = reinterpret_cast<type*>(std::intptr_t{number});
 HVD_MPI_ADDRESSES(HVD_MPI_DECLARE)
 #undef HVD_MPI_DECLARE
+// NOLINTEND(bugprone-macro-parentheses, performance-no-int-to-ptr)
 
 using MPI_User_function = void(void* in, void* inout, int* count, MPI_Datatype*);
 using MPI_Comm_copy_attr_function = int(MPI_Comm, int key, void* extra, void* value, void* copied, int* is_copied);

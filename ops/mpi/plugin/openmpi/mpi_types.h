@@ -44,11 +44,13 @@ struct MPI_Status {
   X(Op, MPI_PROD, ompi_mpi_op_prod)                        \
   X(Op, MPI_SUM, ompi_mpi_op_sum)                          \
   X(Request, MPI_REQUEST_NULL, ompi_request_null)
+// NOLINTBEGIN(bugprone-macro-parentheses): a name in a declaration
 #define HVD_MPI_DECLARE(type, name, object)           \
   extern struct Opaque##type object __asm__(#object); \
   inline constexpr MPI_##type name = &object;
 HVD_MPI_OBJECTS(HVD_MPI_DECLARE)
 #undef HVD_MPI_DECLARE
+// NOLINTEND(bugprone-macro-parentheses)
 
 #define HVD_MPI_NUMBERS(X)               \
   X(MPI_SUCCESS, 0)                      \
