@@ -734,7 +734,9 @@ def test_ctrl_c_ends_a_python_program(terminal):
     session.read_until(r"(?s)ready.*ready")
     session.type("\x03")
     assert session.wait() == 130
-    assert session.text.count("KeyboardInterrupt") == 2
+    # One, if they came at the same moment and are the same.
+    told = session.text.count("KeyboardInterrupt")
+    assert told == (1 if "hvdrun: the same of ranks 0, 1:" in session.text else 2), session.text
     assert "hvdrun: ended by SIGINT" in session.text
 
 
