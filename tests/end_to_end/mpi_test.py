@@ -42,13 +42,15 @@ def test_nothing_has_to_be_said(launcher):
 
 def test_init_sets_torchs_variables_until_shutdown():
     show = """import os, hvd
-os.environ.pop("RANK", None); os.environ["GROUP_RANK"] = "9"; hvd.init()
+for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+    os.environ.pop(name, None)
+os.environ["GROUP_RANK"] = "9"; hvd.init()
 print("is", *(os.environ[name] for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "GROUP_RANK", "MASTER_ADDR")))
 print("port", os.environ["MASTER_PORT"]); hvd.shutdown(); print("left", "RANK" in os.environ, flush=True)"""
     code, output = run("mpirun", 2, sys.executable, "-c", show)
     assert code == 0, output
-    assert "is 0 2 0 9 127.0.0.1" in output and "is 1 2 1 9 127.0.0.1" in output
-    ports = [line.split()[-1] for line in output.splitlines() if "port " in line]
+    assert "is 0 2 0 9 127.0.0.1" in output and "is 1 2 1 9 127.0.0.1" in output, output
+    ports = [line.split()[-1] for line in output.splitlines() if line.startswith("port ")]
     assert len(ports) == 2 and len(set(ports)) == 1 and output.count("left False") == 2, output
 
 

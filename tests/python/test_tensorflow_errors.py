@@ -78,7 +78,7 @@ def test_wrong_calls(mode):
         with pytest.raises(errors.InvalidArgumentError, match="hvd: "):
             run(mode, call)
             pytest.fail(what)
-    with pytest.raises(ValueError, match="op is 17: expected hvd.Average"):
+    with pytest.raises(ValueError, match=r"op is 17: expected hvd\.Average"):
         run(mode, lambda: hvd.allreduce(ones, op=17))
     assert still_works()
     hvd.remove_process_set(alone)
