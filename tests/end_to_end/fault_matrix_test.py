@@ -258,7 +258,7 @@ def test_without_a_guardian_the_job_goes_on(play, time):
 
 @each
 def test_a_full_disk_costs_the_output_on_it_and_one_message(play, time):
-    report = play("full", "", "", "--steps", "8000", "--announce", "1")
+    report = play("full", "", "", "--steps", "3000", "--announce", "1")
     assert report["exit"] == 0, report["said"]
     complaints = [line for _, line in report["said"] if line.startswith("hvdrun: ")]
     assert 1 <= len(complaints) <= 4 and all("No space left" in line for line in complaints), complaints
