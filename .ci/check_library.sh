@@ -28,7 +28,8 @@ while read -r _ kind name; do
   [[ $name == hvd_* ]] || fault "$library exports $name, which is not part of the C interface"
   [ "$kind" != u ] || fault "$library exports $name for the whole process to share"
 done < <(nm -D --defined-only "$library")
-nm -D --defined-only "$library" | grep -q ' T hvd_init$' || fault "$library does not export hvd_init"
+# Not through `grep -q`, which leaves nm behind with a broken pipe.
+[[ $(nm -D --defined-only "$library")$'\n' == *$' T hvd_init\n'* ]] || fault "$library does not export hvd_init"
 
 # MPI is opened before its plugin, which is linked with none.
 for file in "${plugins[@]}"; do
@@ -43,6 +44,6 @@ for file in "${ops[@]}"; do
   [ -f "$file" ] || continue
   exported=$(nm -D --defined-only "$file" | awk '{ print $NF }' | xargs)
   [ "$exported" = hvd_tensorflow_problem ] || fault "$file exports $exported, and not just hvd_tensorflow_problem"
-  ! nm -D --undefined-only "$file" | grep -q ' U TF_' || fault "$file is linked with TensorFlow"
+  [[ $(nm -D --undefined-only "$file") != *' U TF_'* ]] || fault "$file is linked with TensorFlow"
 done
 exit $failed

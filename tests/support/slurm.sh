@@ -47,7 +47,7 @@ start() {
   slurmctld
   slurmd
   for _ in $(seq 100); do
-    if sinfo -h -o %t 2> /dev/null | grep -qx idle; then return; fi
+    if [ "$(sinfo -h -o %t 2> /dev/null)" = idle ]; then return; fi
     sleep 0.2
   done
   echo "Slurm's node does not become idle:" >&2
