@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -44,7 +44,7 @@ def run(
     except FileNotFoundError as error:
         return _complain(shown, error, code=1)
     if options.plot is None or os.environ.get("HVD_RANK", "0") != "0":  # of several ranks rank 0 draws
-        os.execv(command[0], command if options.json is None else [*command, "--json", str(options.json)])
+        become(command if options.json is None else [*command, "--json", str(options.json)], os.environ)
     if options.plot.suffix not in FORMATS or not options.plot.parent.is_dir():
         return _complain(shown, f"--plot {options.plot}: not a {', '.join(FORMATS)} file in a directory that exists")
     if importlib.util.find_spec("matplotlib") is None:
@@ -55,6 +55,14 @@ def run(
         if code == 0:
             draw(json.loads(results.read_text()), options.plot)
     return code
+
+
+def become(command: list[str], environment: Mapping[str, str]) -> NoReturn:
+    """Makes this process that program, without the signals that Python ignores: with SIGPIPE ignored it would go on
+    writing to a reader that has left."""
+    for ignored in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(ignored, signal.SIG_DFL)
+    os.execve(command[0], command, environment)
 
 
 def _run(command: list[str]) -> int:

@@ -14,6 +14,7 @@ from horovod.common import util
 from horovod.runner import translation
 from horovod.runner.arguments import make_parser
 from horovod.runner.common.util import config_parser, hosts
+from hvd import program
 
 _USAGE_ERROR = 2
 
@@ -103,7 +104,7 @@ def run_commandline(argv: Sequence[str] | None = None) -> None:
         sys.exit(_USAGE_ERROR)
     for note in [*translation.notes(args), *(f"{args.config_file}: {key} means nothing" for key in args.unknown_keys)]:
         _say(note)
-    os.execve(command[0], command, environment)
+    program.become(command, environment)
 
 
 def _say(text: Any) -> None:
