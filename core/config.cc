@@ -258,7 +258,7 @@ const Knob kKnobs[] = {
      [](Config& c, std::string_view t) { c.instruction_set = t; }},
     {"HVD_ARENA_LIMIT", "", "34359738368",
      "Bytes that a rank may take from the memory that the ranks of a host share for tensors (hvd_alloc, hvd.empty). "
-     "Only address space is set aside; memory is taken when it is asked for. 0: no such memory, ordinary one instead.",
+     "Memory and address space are taken when they are asked for. 0: no such memory, ordinary one instead.",
      [](Config& c, std::string_view t) { c.arena_limit_bytes = parse_bytes(t); }},
     {"HVD_CUDA_LIB", "", "",
      "The CUDA driver, a name or path, opened when there is the first GPU tensor. Empty: libcuda.so.1.",

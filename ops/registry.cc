@@ -60,31 +60,23 @@ std::shared_ptr<Transport> connect_all(const BackendContext& context) {
                                         context.abort);
 }
 
-std::size_t whole_pages(std::size_t bytes) {
-  constexpr std::size_t kPage = 4096;
-  return (bytes + kPage - 1) / kPage * kPage;
-}
-
-// What the ranks of a host share: one mapping, with the window in front and the arena behind it.
+// What the ranks of a host share: one file, with the window in front, which everybody maps, and the arena behind it.
 struct SharedHost {
   static std::size_t window_bytes(const BackendContext& context) {
     return whole_pages(
         HostGroup::region_bytes(context.topology.local_size, static_cast<std::size_t>(context.config.chunk_bytes)));
   }
-  static std::size_t arena_part_bytes(const BackendContext& context) {
-    if (context.topology.local_size == 1) return 0;
-    return whole_pages(static_cast<std::size_t>(context.config.arena_limit_bytes));
-  }
-  static std::size_t bytes(const BackendContext& context) {
-    return window_bytes(context) + static_cast<std::size_t>(context.topology.local_size) * arena_part_bytes(context);
+  static ArenaLayout arena_layout(const BackendContext& context) {
+    const std::size_t limit = whole_pages(static_cast<std::size_t>(context.config.arena_limit_bytes));
+    const int ranks = context.topology.local_size;
+    return {.first = window_bytes(context), .part_bytes = ranks == 1 ? 0 : limit, .ranks = ranks};
   }
 
-  SharedHost(SharedMemory mapped, const BackendContext& context)
-      : memory(std::make_shared<SharedMemory>(std::move(mapped))),
-        arena(arena_part_bytes(context) == 0
+  SharedHost(SharedMemory shared, const BackendContext& context)
+      : memory(std::make_shared<SharedMemory>(std::move(shared))),
+        arena(arena_layout(context).part_bytes == 0
                   ? nullptr
-                  : std::make_shared<TensorArena>(memory, window_bytes(context), arena_part_bytes(context),
-                                                  context.topology.local_rank)),
+                  : std::make_shared<TensorArena>(memory, arena_layout(context), context.topology.local_rank)),
         group({memory->data(), window_bytes(context)}, arena.get(), context.topology.local_rank,
               context.topology.local_size,
               {.chunk_bytes = static_cast<std::size_t>(context.config.chunk_bytes),
@@ -101,9 +93,11 @@ struct SharedHost {
 };
 
 std::shared_ptr<SharedHost> share_host(const BackendContext& context) {
-  return std::make_shared<SharedHost>(share_with_host(context.topology, context.store, context.job_key, "data",
-                                                      SharedHost::bytes(context), context.log, context.deadline),
-                                      context);
+  return std::make_shared<SharedHost>(
+      share_with_host(context.topology, context.store, context.job_key, "data",
+                      {SharedHost::arena_layout(context).end(), SharedHost::window_bytes(context)}, context.log,
+                      context.deadline),
+      context);
 }
 
 std::vector<int> leaders(const Topology& topology) {

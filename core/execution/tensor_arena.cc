@@ -15,94 +15,143 @@ constexpr std::size_t kPage = 4096;
 constexpr std::size_t kSmallAlignment = 128;
 // Less than this is kept for the next allocation: giving back and taking again costs more than a page's zeroing.
 constexpr std::size_t kGiveBackBytes = 64 << 10;
+// Less than this is not worth a mapping.
+constexpr std::size_t kLeastMapped = 16 << 20;
 
 std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
+// Maps what will be wanted sooner or later, or if there is no address space for that, what is needed now.
+template <typename Map>
+auto map_amply(std::size_t wanted, std::size_t needed, const Map& map) {
+  if (wanted <= needed) return map(needed);
+  try {
+    return map(wanted);
+  } catch (const Error&) {
+    return map(needed);
+  }
+}
+
+[[noreturn]] void throw_not_ours() { throw InvalidArgument("memory is given back that the arena has not handed out"); }
+
 }  // namespace
 
-TensorArena::TensorArena(std::shared_ptr<const SharedMemory> memory, std::size_t first, std::size_t part_bytes,
-                         int local_rank)
+TensorArena::TensorArena(std::shared_ptr<const SharedMemory> memory, const ArenaLayout& layout, int local_rank)
     : memory_(std::move(memory)),
-      parts_begin_(first),
-      part_begin_(first + static_cast<std::size_t>(local_rank) * part_bytes),
-      part_bytes_(part_bytes),
-      process_(getpid()) {
-  free_.emplace(0, part_bytes_);
-  usage_.limit = part_bytes_;
+      layout_(layout),
+      rank_(local_rank),
+      process_(getpid()),
+      others_(static_cast<std::size_t>(layout.ranks)) {
+  usage_.limit = layout_.part_bytes;
 }
 
 void* TensorArena::allocate(std::size_t bytes) {
-  std::lock_guard lock(mutex_);
-  const std::size_t alignment = bytes < kPage ? kSmallAlignment : kPage;
-  if (bytes > part_bytes_) throw_full(bytes, "that is more than the bound");
+  const std::lock_guard lock(mutex_);
+  if (bytes > layout_.part_bytes) throw_full(bytes, "that is more than the bound");
   const std::size_t size = round_up(std::max<std::size_t>(bytes, 1), kSmallAlignment);
-  for (const auto& range : free_) {
-    const std::size_t begin = range.first, end = begin + range.second;  // copied, because the range is erased below
-    const std::size_t offset = round_up(begin, alignment);
-    if (offset + size > end) continue;
+  void* memory = allocate_mapped(bytes, size);
+  if (memory == nullptr) {
+    map_section(bytes, size);
+    memory = allocate_mapped(bytes, size);
+  }
+  usage_.used += size;
+  usage_.peak = std::max(usage_.peak, usage_.used);
+  return memory;
+}
+
+void* TensorArena::allocate_mapped(std::size_t bytes, std::size_t size) {
+  for (Section& section : sections_) {
+    const auto offset = section.ranges.take(size, bytes < kPage ? kSmallAlignment : kPage);
+    if (!offset) continue;
     try {
-      memory_->take(part_begin_ + offset, size);
+      memory_->take(layout_.begin_of(rank_) + section.begin + *offset, size);
     } catch (const Error& error) {
+      section.ranges.give_back(*offset);
       throw_full(bytes, error.what());
     }
-    free_.erase(begin);
-    if (offset > begin) free_.emplace(begin, offset - begin);
-    if (end > offset + size) free_.emplace(offset + size, end - offset - size);
-    used_.emplace(offset, size);
-    usage_.used += size;
-    usage_.peak = std::max(usage_.peak, usage_.used);
-    return part() + offset;
+    return section.mapped.data() + *offset;
   }
-  throw_full(bytes, "no free range is long enough");
+  return nullptr;
+}
+
+void TensorArena::map_section(std::size_t bytes, std::size_t size) {
+  while (!sections_.empty() && sections_.back().ranges.all_free()) sections_.pop_back();
+  const std::size_t begin = sections_.empty() ? 0 : sections_.back().end(), room = layout_.part_bytes - begin;
+  const std::size_t needed = whole_pages(size), wanted = std::min(room, std::max(begin, kLeastMapped));
+  if (needed > room) throw_full(bytes, "no free range is long enough");
+  try {
+    MappedRange mapped = map_amply(wanted, needed, [&](std::size_t length) {
+      return memory_->map_range(layout_.begin_of(rank_) + begin, length);
+    });
+    const std::size_t length = mapped.size();
+    sections_.push_back({begin, std::move(mapped), FreeRanges(length)});
+  } catch (const Error& error) {
+    throw_full(bytes, error.what());
+  }
 }
 
 void TensorArena::free(void* memory) {
   if (getpid() != process_) return;
-  std::lock_guard lock(mutex_);
-  const auto found = used_.find(static_cast<std::size_t>(static_cast<std::byte*>(memory) - part()));
-  if (found == used_.end()) throw InvalidArgument("memory is given back that the arena has not handed out");
-  std::size_t begin = found->first, end = begin + found->second;
-  usage_.used -= found->second;
-  used_.erase(found);
-
-  auto next = free_.lower_bound(begin);
-  if (next != free_.end() && next->first == end) {
-    end += next->second;
-    next = free_.erase(next);
+  const std::lock_guard lock(mutex_);
+  const std::size_t index = section_of(memory);
+  if (index == sections_.size()) throw_not_ours();
+  Section& section = sections_[index];
+  const auto offset = static_cast<std::size_t>(static_cast<std::byte*>(memory) - section.mapped.data());
+  const auto taken = section.ranges.taken_at(offset);
+  if (!taken) throw_not_ours();
+  usage_.used -= *taken;
+  const FreeRanges::Range range = section.ranges.give_back(offset);
+  const std::size_t first = round_up(range.begin, kPage), last = range.end / kPage * kPage;
+  if (last >= first + kGiveBackBytes) {
+    memory_->give_back(layout_.begin_of(rank_) + section.begin + first, last - first);
   }
-  if (next != free_.begin() && std::prev(next)->first + std::prev(next)->second == begin) {
-    begin = std::prev(next)->first;
-    free_.erase(std::prev(next));
-  }
-  free_.emplace(begin, end - begin);
-
-  const std::size_t first = round_up(begin, kPage), last = end / kPage * kPage;
-  if (last >= first + kGiveBackBytes) memory_->give_back(part_begin_ + first, last - first);
 }
 
 TensorArena::Usage TensorArena::usage() const {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   return usage_;
 }
 
+// A forked child has one thread, and the mutex may be held by one that it lacks.
 bool TensorArena::contains(const void* memory) const {
-  const auto* byte = static_cast<const std::byte*>(memory);
-  return byte >= memory_->data() + parts_begin_ && byte < memory_->data() + memory_->size();
+  std::unique_lock lock(mutex_, std::defer_lock);
+  if (getpid() == process_) lock.lock();
+  return section_of(memory) < sections_.size();
 }
 
 std::optional<std::uint64_t> TensorArena::offset_of(const void* memory, std::size_t bytes) const {
-  const auto* byte = static_cast<const std::byte*>(memory);
-  if (byte < part() || byte >= part() + part_bytes_) return std::nullopt;
-  const auto offset = static_cast<std::size_t>(byte - part());
-  if (bytes > part_bytes_ - offset) return std::nullopt;
-  return offset;
+  const std::lock_guard lock(mutex_);
+  const std::size_t index = section_of(memory);
+  if (index == sections_.size()) return std::nullopt;
+  const Section& section = sections_[index];
+  const auto offset = static_cast<std::size_t>(static_cast<const std::byte*>(memory) - section.mapped.data());
+  if (bytes > section.mapped.size() - offset) return std::nullopt;
+  return section.begin + offset;
 }
 
-std::byte* TensorArena::at(int local_rank, std::uint64_t offset, std::size_t bytes) const {
-  if (offset > part_bytes_ || bytes > part_bytes_ - offset) {
+// As many as there are if it is in none.
+std::size_t TensorArena::section_of(const void* memory) const {
+  std::size_t index = 0;
+  while (index < sections_.size() && !sections_[index].mapped.contains(memory)) ++index;
+  return index;
+}
+
+void TensorArena::reach(int local_rank, std::uint64_t offset, std::size_t bytes) {
+  if (offset > layout_.part_bytes || bytes > layout_.part_bytes - offset) {
     throw Internal("local rank " + std::to_string(local_rank) + " names memory outside its part of the arena");
   }
-  return memory_->data() + parts_begin_ + static_cast<std::size_t>(local_rank) * part_bytes_ + offset;
+  MappedRange& part = others_[static_cast<std::size_t>(local_rank)];
+  const std::size_t needed = whole_pages(offset + bytes);
+  if (needed <= part.size()) return;
+  const std::size_t wanted = std::min(layout_.part_bytes, std::max(2 * part.size(), kLeastMapped));
+  try {
+    map_amply(wanted, needed, [&](std::size_t length) {
+      if (part.size() > 0) return part.grow(length);
+      part = memory_->map_range(layout_.begin_of(local_rank), length);
+    });
+  } catch (const Error& error) {
+    throw Internal("cannot map the tensors that local rank " + std::to_string(local_rank) +
+                   " has in the shared arena (" + error.what() + "); HVD_ARENA_LIMIT=0 does without the arena");
+  }
 }
 
 void TensorArena::throw_full(std::size_t bytes, const std::string& why) const {

@@ -48,7 +48,7 @@ void TreeChannel::open_window(const Options& options) {
   if (!options.shared_memory || topology.local_size == 1) return;
 
   memory_ = share_with_host(topology, options.store, options.key, "control",
-                            ControlWindow::bytes_for(topology.local_size), options.log, options.deadline);
+                            {ControlWindow::bytes_for(topology.local_size)}, options.log, options.deadline);
   const ControlWindow window{reinterpret_cast<ControlWindow::PerRank*>(memory_->data())};
   doorbell_ = &window.at(topology.local_rank).doorbell;
   doorbells_.clear();

@@ -9,8 +9,8 @@ namespace hvd {
 namespace {
 
 SharedMemory hand_out(const Topology& topology, Store& store, const JobKey& job_key, const std::string& store_key,
-                      std::size_t bytes, const Log& log, Deadline deadline) {
-  SharedMemory memory = SharedMemory::create(bytes, "hvd-" + store_key);
+                      const SharedBytes& bytes, const Log& log, Deadline deadline) {
+  SharedMemory memory = SharedMemory::create(bytes.all, "hvd-" + store_key, bytes.mapped);
   if (topology.local_size == 1) return memory;
 
   Acceptor acceptor(Listener::unix_abstract(), job_key, Purpose::shared_memory, log);
@@ -35,7 +35,7 @@ SharedMemory hand_out(const Topology& topology, Store& store, const JobKey& job_
 }  // namespace
 
 SharedMemory share_with_host(const Topology& topology, Store& store, const JobKey& job_key, const std::string& key,
-                             std::size_t bytes, const Log& log, Deadline deadline) {
+                             const SharedBytes& bytes, const Log& log, Deadline deadline) {
   const std::string store_key = "shared_memory/" + key + "/" + std::to_string(topology.host());
   if (topology.local_rank == 0) return hand_out(topology, store, job_key, store_key, bytes, log, deadline);
 
@@ -43,7 +43,7 @@ SharedMemory share_with_host(const Topology& topology, Store& store, const JobKe
   const Address address = Address::parse(store.get(store_key, deadline));
   Socket socket =
       connect_authenticated(address, job_key, Purpose::shared_memory, topology.rank, deadline, alarm_of(store));
-  return SharedMemory::map(socket.receive_descriptor(deadline, topology.describe(owner)), bytes);
+  return SharedMemory::map(socket.receive_descriptor(deadline, topology.describe(owner)), bytes.all, bytes.mapped);
 }
 
 }  // namespace hvd

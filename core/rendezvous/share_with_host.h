@@ -1,4 +1,4 @@
-// One shared mapping for all ranks of a host: the lowest makes it and hands it to the others over a Unix socket.
+// Shared memory for all ranks of a host: the lowest makes it and hands it to the others over a Unix socket.
 #pragma once
 
 #include <string>
@@ -11,9 +11,14 @@
 
 namespace hvd {
 
-// All ranks of the host must call with the same key and size; returns when this rank has the mapping. `key` is unique
+struct SharedBytes {
+  std::size_t all;
+  std::size_t mapped = SharedMemory::kAll;  // of these, from the start
+};
+
+// All ranks of the host must call with the same key and sizes; returns when this rank has the memory. `key` is unique
 // within the membership epoch, e.g. "control" or "data".
 SharedMemory share_with_host(const Topology& topology, Store& store, const JobKey& job_key, const std::string& key,
-                             std::size_t bytes, const Log& log, Deadline deadline);
+                             const SharedBytes& bytes, const Log& log, Deadline deadline);
 
 }  // namespace hvd

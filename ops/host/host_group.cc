@@ -27,8 +27,8 @@ HostGroup::OutputScope::~OutputScope() {
   group_.streams_outputs_ = false;
 }
 
-HostGroup::HostGroup(std::span<std::byte> region, const TensorArena* arena, int rank, int ranks,
-                     const WindowOptions& options, const AbortFlag* abort, Window::Describe describe)
+HostGroup::HostGroup(std::span<std::byte> region, TensorArena* arena, int rank, int ranks, const WindowOptions& options,
+                     const AbortFlag* abort, Window::Describe describe)
     : window_(region, rank, ranks, options, abort, std::move(describe)),
       own_slice_(find_own_slice()),
       arena_(arena),

@@ -53,7 +53,7 @@ class HostGroup {
 
   // As Window's constructor, whose parameters these are but for the arena, which all ranks of the host have or none
   // (null), and which outlives the group. Returns when all ranks of the host are here.
-  HostGroup(std::span<std::byte> region, const TensorArena* arena, int rank, int ranks, const WindowOptions& options,
+  HostGroup(std::span<std::byte> region, TensorArena* arena, int rank, int ranks, const WindowOptions& options,
             const AbortFlag* abort, Window::Describe describe);
 
   int rank() const { return window_.rank(); }
@@ -267,7 +267,7 @@ class HostGroup {
 
   Window window_;
   const OwnSlice own_slice_;
-  const TensorArena* const arena_;
+  TensorArena* const arena_;
   PeerMemory peers_;
   bool reads_ = false;  // all ranks can read each other's memory
   FormTrials allreduce_trials_, allgather_trials_, broadcast_trials_, alltoall_trials_;

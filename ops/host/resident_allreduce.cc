@@ -25,19 +25,27 @@ void HostGroup::resident_allreduce(std::span<const Piece> pieces, const Reductio
   window_.await_round();
 }
 
-// What others wrote is checked, and read once only.
+// What others wrote is checked, and read once only. All of it is reached before any address is taken, since that may
+// move what has been reached.
 void HostGroup::find_tensors(std::span<const Piece> pieces, std::size_t element_size) {
   const std::vector<Place> places = published_places(pieces.size());
+  const auto for_places = [&](const auto& body) {
+    for (std::size_t i = 0; i < places.size(); ++i)
+      body(pieces[i / sources_.size()], static_cast<int>(i % sources_.size()), places[i]);
+  };
+  for_places([&](const Piece& piece, int rank, const Place& place) {
+    if (rank == this->rank()) return;
+    const std::size_t bytes = static_cast<std::size_t>(piece.elements) * element_size;
+    arena_->reach(rank, place.input, bytes);
+    arena_->reach(rank, place.output, bytes);
+  });
   resident_inputs_.clear();
   resident_outputs_.clear();
-  for (std::size_t p = 0; p < pieces.size(); ++p) {
-    const std::size_t bytes = static_cast<std::size_t>(pieces[p].elements) * element_size;
-    for (int rank = 0; rank < ranks(); ++rank) {
-      const Place& place = places[p * sources_.size() + static_cast<std::size_t>(rank)];
-      resident_inputs_.push_back(arena_->at(rank, place.input, bytes));
-      resident_outputs_.push_back(arena_->at(rank, place.output, bytes));
-    }
-  }
+  for_places([&](const Piece& piece, int rank, const Place& place) {
+    const bool own = rank == this->rank();
+    resident_inputs_.push_back(own ? static_cast<const std::byte*>(piece.input) : arena_->at(rank, place.input));
+    resident_outputs_.push_back(own ? static_cast<std::byte*>(piece.output) : arena_->at(rank, place.output));
+  });
 }
 
 void HostGroup::reduce_resident(std::size_t piece, std::int64_t first, std::int64_t end, const Reduction& reduction) {

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from launching import PROGRAMS, run_job
+from launching import PROGRAMS, hvdrun, run_command, run_job
 
 
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.long)])
@@ -18,6 +18,15 @@ def test_program(program, ranks):
     assert job.returncode == 0, job.output
     for rank in range(ranks):
         assert f"rank {rank} is fine" in job.output
+
+
+def test_a_job_needs_little_address_space():
+    """Memory for tensors is set aside when it is asked for: 4 ranks of a host would not have 128 GiB of addresses."""
+    limited = ["bash", "-c", 'ulimit -v 2000000 && exec "$0" "$@"', hvdrun(), "-np", "4"]
+    code = "import arrays, hvd; hvd.init(); print('sum', arrays.allreduce([1.0], op=arrays.Sum).item())"
+    job = run_command([*limited, sys.executable, "-c", code])
+    assert job.returncode == 0, job.output
+    assert job.output.count("sum 4.0") == 4
 
 
 @pytest.mark.timed

@@ -1,12 +1,16 @@
 #include "core/execution/tensor_arena.h"
 
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
+#include <functional>
 #include <random>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -20,12 +24,15 @@ namespace {
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kPart = 256 * kPage;
 
-// Two ranks' arenas on one mapping, behind a page of something else.
+// Two ranks' arenas, behind a page of something else, which alone is mapped.
 struct Host {
+  explicit Host(std::size_t part = kPart) : layout{.first = kPage, .part_bytes = part, .ranks = 2} {}
+
+  ArenaLayout layout;
   std::shared_ptr<SharedMemory> memory =
-      std::make_shared<SharedMemory>(SharedMemory::create(kPage + 2 * kPart, "test"));
-  TensorArena first{memory, kPage, kPart, 0};
-  TensorArena second{memory, kPage, kPart, 1};
+      std::make_shared<SharedMemory>(SharedMemory::create(layout.end(), "test", kPage));
+  TensorArena first{memory, layout, 0};
+  TensorArena second{memory, layout, 1};
 
   std::size_t bytes_taken() const {
     struct stat status {};
@@ -36,17 +43,45 @@ struct Host {
 
 std::size_t address(const void* memory) { return reinterpret_cast<std::size_t>(memory); }
 
+std::size_t address_space() {
+  std::size_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  return pages * kPage;
+}
+
+// What a child finds out that may have `bytes` of address space more than it has.
+std::string with_address_space(std::size_t bytes, const std::function<std::string()>& find) {
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    const rlimit limit{.rlim_cur = address_space() + bytes, .rlim_max = RLIM_INFINITY};
+    setrlimit(RLIMIT_AS, &limit);
+    const std::string text = find();
+    _exit(write(ends[1], text.data(), text.size()) == static_cast<ssize_t>(text.size()) ? 0 : 1);
+  }
+  close(ends[1]);
+  std::string text(4096, '\0');
+  text.resize(static_cast<std::size_t>(std::max<ssize_t>(0, read(ends[0], text.data(), text.size()))));
+  close(ends[0]);
+  waitpid(child, nullptr, 0);
+  return text;
+}
+
 }  // namespace
 
 TEST_CASE("arena: memory of one rank is found by the others") {
   Host host;
-  void* memory = host.second.allocate(1000);
+  auto* memory = static_cast<std::byte*>(host.second.allocate(1000));
   std::memset(memory, 7, 1000);
   const auto offset = host.second.offset_of(memory, 1000);
   REQUIRE(offset);
-  CHECK(host.first.at(1, *offset, 1000) == memory);
-  CHECK(host.first.contains(memory));
-  CHECK(!host.first.offset_of(memory, 1000));  // not of its own part
+  host.first.reach(1, *offset, 1000);
+  CHECK(std::memcmp(host.first.at(1, *offset), memory, 1000) == 0);
+  host.first.at(1, *offset)[999] = std::byte{8};
+  CHECK(memory[999] == std::byte{8});
+  CHECK((host.second.contains(memory) && !host.first.contains(memory)));
+  CHECK(!host.first.offset_of(memory, 1000));
 }
 
 TEST_CASE("arena: what is not inside a part is nowhere") {
@@ -61,9 +96,54 @@ TEST_CASE("arena: what is not inside a part is nowhere") {
   CHECK(!host.first.offset_of(memory, kPart + 1));
   CHECK(!host.first.offset_of(memory + 1, kPart));
 
-  CHECK_NOTHROW(host.first.at(1, kPart - 8, 8));
-  CHECK_THROWS_AS(host.first.at(1, kPart - 8, 9), Internal);
-  CHECK_THROWS_AS(host.first.at(1, ~std::uint64_t{0} - 3, 8), Internal);
+  CHECK_NOTHROW(host.first.reach(1, kPart - 8, 8));
+  CHECK_THROWS_AS(host.first.reach(1, kPart - 8, 9), Internal);
+  CHECK_THROWS_AS(host.first.reach(1, ~std::uint64_t{0} - 3, 8), Internal);
+}
+
+TEST_CASE("arena: address space is taken in proportion to need, by the rank itself and by the others") {
+  const std::size_t before = address_space();
+  Host host(std::size_t{1} << 40);
+  CHECK(address_space() - before < (4 << 20));
+  auto* small = static_cast<std::byte*>(host.first.allocate(1000));
+  auto* large = static_cast<std::byte*>(host.first.allocate(100 << 20));
+  small[999] = large[(100 << 20) - 1] = std::byte{42};
+  host.second.reach(0, host.first.offset_of(small, 1000).value(), 1000);
+  CHECK(host.second.at(0, *host.first.offset_of(small, 1000))[999] == std::byte{42});
+  host.second.reach(0, host.first.offset_of(large, 100 << 20).value(), 100 << 20);
+  CHECK(host.second.at(0, *host.first.offset_of(small, 1000))[999] == std::byte{42});
+  CHECK(host.second.at(0, *host.first.offset_of(large, 1))[(100 << 20) - 1] == std::byte{42});
+  CHECK(address_space() - before < 4 * (100 << 20));
+  host.first.free(large);
+  host.first.free(small);
+  CHECK(host.bytes_taken() <= kPage);
+}
+
+TEST_CASE("arena: what was mapped for small tensors becomes room for a large one") {
+  Host host(std::size_t{256} << 20);
+  for (const std::size_t bytes : {1000 << 10, 20'000 << 10, 60'000 << 10, 100'000 << 10}) {
+    std::vector<void*> tensors{host.first.allocate(bytes), host.first.allocate(bytes)};
+    for (void* memory : tensors) host.first.free(memory);
+  }
+  void* all = host.first.allocate(std::size_t{256} << 20);
+  CHECK(host.first.offset_of(all, std::size_t{256} << 20) == 0u);
+}
+
+TEST_CASE("arena: with little address space there is what fits, and an error that says what bounds it") {
+  const std::string text = with_address_space(80 << 20, [] {
+    Host host(std::size_t{1} << 40);
+    void* small = host.first.allocate(1 << 20);
+    host.second.reach(0, *host.first.offset_of(small, 1), 1);
+    host.first.allocate(20 << 20);
+    host.first.allocate(17 << 20);  // where as much as there is already would be too much
+    try {
+      host.first.allocate(60 << 20);
+      return std::string("allocated");
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+  });
+  CHECK_THAT(text, Catch::Matchers::Contains("ulimit -v") && Catch::Matchers::Contains("HVD_ARENA_LIMIT"));
 }
 
 TEST_CASE("arena: alignment") {

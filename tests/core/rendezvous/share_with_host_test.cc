@@ -19,7 +19,7 @@ struct Ranks {
   std::future<SharedMemory> start(int rank, const std::string& name, Duration patience = 10s) {
     return std::async(std::launch::async, [=, this] {
       const Topology topology = make_topology(rank, ranks_on(hosts));
-      return share_with_host(topology, store, key, name, kBytes, log, deadline_after(patience));
+      return share_with_host(topology, store, key, name, {kBytes}, log, deadline_after(patience));
     });
   }
 

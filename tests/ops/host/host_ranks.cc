@@ -15,11 +15,12 @@ namespace {
 // What one host's ranks share: the window, and the arena behind it.
 struct Region {
   explicit Region(const HostRun& run, int ranks)
-      : window_bytes((HostGroup::region_bytes(ranks, run.chunk_bytes) + 4095) / 4096 * 4096),
-        memory(std::make_shared<SharedMemory>(
-            SharedMemory::create(window_bytes + static_cast<std::size_t>(ranks) * run.arena_bytes, "test"))) {}
-  std::span<std::byte> window() const { return {memory->data(), window_bytes}; }
-  std::size_t window_bytes;
+      : arena{.first = whole_pages(HostGroup::region_bytes(ranks, run.chunk_bytes)),
+              .part_bytes = run.arena_bytes,
+              .ranks = ranks},
+        memory(std::make_shared<SharedMemory>(SharedMemory::create(arena.end(), "test", arena.first))) {}
+  std::span<std::byte> window() const { return {memory->data(), arena.first}; }
+  ArenaLayout arena;
   std::shared_ptr<SharedMemory> memory;
 };
 
@@ -36,26 +37,25 @@ void on_host_ranks(const HostRun& run, const std::function<void(HostRank&)>& bod
     Window::seed(regions.back().window(), ranks, run.first_step);
   }
   const auto size = static_cast<int>(identities.size());
-  run_all_well(
-      {.kind = TransportKind::local, .size = size, .abort = run.abort}, [&](std::unique_ptr<Transport> transport) {
-        const int rank = transport->rank();
-        HostRank self{rank, size, make_topology(rank, identities), nullptr, nullptr, std::move(transport)};
-        const Topology& topology = self.topology;
-        const auto host = static_cast<std::size_t>(topology.host());
-        const auto describe = [&topology, host](int local_rank) {
-          return topology.describe(topology.hosts[host][static_cast<std::size_t>(local_rank)]);
-        };
-        const WindowOptions options{
-            .chunk_bytes = run.chunk_bytes, .cpus = run.cpus, .groups = run.groups, .timeout = run.timeout};
-        const Region& region = regions[host];
-        if (run.arena_bytes > 0) {
-          self.arena =
-              std::make_shared<TensorArena>(region.memory, region.window_bytes, run.arena_bytes, topology.local_rank);
-        }
-        self.group = std::make_shared<HostGroup>(region.window(), self.arena.get(), topology.local_rank,
-                                                 topology.local_size, options, run.abort, describe);
-        body(self);
-      });
+  run_all_well({.kind = TransportKind::local, .size = size, .abort = run.abort},
+               [&](std::unique_ptr<Transport> transport) {
+                 const int rank = transport->rank();
+                 HostRank self{rank, size, make_topology(rank, identities), nullptr, nullptr, std::move(transport)};
+                 const Topology& topology = self.topology;
+                 const auto host = static_cast<std::size_t>(topology.host());
+                 const auto describe = [&topology, host](int local_rank) {
+                   return topology.describe(topology.hosts[host][static_cast<std::size_t>(local_rank)]);
+                 };
+                 const WindowOptions options{
+                     .chunk_bytes = run.chunk_bytes, .cpus = run.cpus, .groups = run.groups, .timeout = run.timeout};
+                 const Region& region = regions[host];
+                 if (run.arena_bytes > 0) {
+                   self.arena = std::make_shared<TensorArena>(region.memory, region.arena, topology.local_rank);
+                 }
+                 self.group = std::make_shared<HostGroup>(region.window(), self.arena.get(), topology.local_rank,
+                                                          topology.local_size, options, run.abort, describe);
+                 body(self);
+               });
 }
 
 void require(bool condition, const std::string& what) {
