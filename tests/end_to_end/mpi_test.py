@@ -40,18 +40,29 @@ def test_nothing_has_to_be_said(launcher):
         assert f"rank {rank} of 4, 4 here: 10.0" in output
 
 
-def test_init_sets_torchs_variables_until_shutdown():
-    show = """import os, hvd
-for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+TORCHS_VARIABLES = """import os, hvd
+names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+for name in names:
     os.environ.pop(name, None)
-os.environ["GROUP_RANK"] = "9"; hvd.init()
+os.environ["GROUP_RANK"] = "9"
+hvd.init()
+if hvd.rank() == 0:
+    hvd.init()  # which changes nothing, and needs nobody else
 print("is", *(os.environ[name] for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "GROUP_RANK", "MASTER_ADDR")))
-print("port", os.environ["MASTER_PORT"]); hvd.shutdown(); print("left", "RANK" in os.environ, flush=True)"""
-    code, output = run("mpirun", 2, sys.executable, "-c", show)
+print("port", os.environ["MASTER_PORT"], flush=True)
+hvd.shutdown()
+print("left", *(name for name in names if name in os.environ), flush=True)"""
+
+
+@pytest.mark.parametrize(("launcher", "ranks"), [("mpirun", 2), ("mpirun", 1), ("mpiexec", 1)])
+def test_init_sets_torchs_variables_until_shutdown(launcher, ranks):
+    code, output = run(launcher, ranks, sys.executable, "-c", TORCHS_VARIABLES)
     assert code == 0, output
-    assert "is 0 2 0 9 127.0.0.1" in output and "is 1 2 1 9 127.0.0.1" in output, output
+    for rank in range(ranks):
+        assert f"is {rank} {ranks} {rank} 9 127.0.0.1" in output, output
     ports = [line.split()[-1] for line in output.splitlines() if line.startswith("port ")]
-    assert len(ports) == 2 and len(set(ports)) == 1 and output.count("left False") == 2, output
+    assert len(ports) == ranks and len(set(ports)) == 1, output
+    assert [line.strip() for line in output.splitlines() if line.startswith("left")] == ["left"] * ranks, output
 
 
 def test_an_mpi_with_the_standards_interface():

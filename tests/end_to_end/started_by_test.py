@@ -177,6 +177,26 @@ def test_srun_with_a_key_joins_again(srun):
     assert output.count("of 2: 3.0") == 4
 
 
+TORCH_ALONE = """
+import hvd
+hvd.init()
+import torch.distributed as dist
+dist.init_process_group("gloo")  # through PyTorch's own store, at the port that is reserved
+gathered = [None] * hvd.size()
+dist.all_gather_object(gathered, hvd.rank())
+print("gathered", gathered, flush=True)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.xdist_group(name="slurm")
+def test_srun_leaves_torchs_variables_to_init(srun):
+    without_ours = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "HVD_JOB_KEY": secrets.token_hex(32)}
+    code, output = srun("-n", "2", sys.executable, "-c", TORCH_ALONE, **without_ours)
+    assert code == 0, output
+    assert output.count("gathered [0, 1]") == 2, output
+
+
 @pytest.mark.xdist_group(name="slurm")
 def test_srun_without_a_key_says_how_to_set_one(srun):
     code, output = srun("-n", "2", sys.executable, "-c", TWICE)

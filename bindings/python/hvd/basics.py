@@ -64,12 +64,13 @@ def _init(comm: Any, process_sets: Iterable[ProcessSet] | str | None) -> None:
 
 
 def _join(found: meeting.Meeting | None) -> None:
+    was_in = _native.is_initialized()
     if found is None:
         _native.init()
     else:
         _native.init_with(found.rank, found.size, found.local_size, found.broadcast)
         found.forget()
-    if torch_variables.is_for(_native.launch()[0], _native.size()):
+    if not was_in and torch_variables.is_for(_native.launch()[0]):
         torch_variables.set_absent()
     failure.watch()
 

@@ -17,6 +17,7 @@ IDENTITY = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK"
 MASTER = ("MASTER_ADDR", "MASTER_PORT")
 _OURS = "HVD_TORCH_VARIABLES"
 _LAUNCHERS = ("open_mpi", "mpich", "slurm")
+_SIZES_OF_LAUNCHERS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 _LONGEST_MASTER = 512  # bytes: a host's name and a port
 
 _reserved: socket.socket | None = None  # rank 0's
@@ -28,9 +29,9 @@ def ours() -> dict[str, str]:
     return {name: value for name, _, value in entries if os.environ.get(name) == value}
 
 
-def is_for(launcher: str, size: int) -> bool:
-    """Whether `init()` is to set them in a job of so many ranks."""
-    return launcher in _LAUNCHERS and size > 1
+def is_for(launcher: str) -> bool:
+    """Whether `init()` is to set them in a job that this launcher has started ("none": a job of one, whoever has)."""
+    return launcher in _LAUNCHERS or (launcher == "none" and any(name in os.environ for name in _SIZES_OF_LAUNCHERS))
 
 
 def set_absent() -> None:
@@ -57,7 +58,7 @@ def unset() -> None:
 
 
 def _set_here() -> bool:
-    return _OURS in os.environ and is_for(_native.launch()[0], _native.launch()[2])
+    return _OURS in os.environ and is_for(_native.launch()[0])
 
 
 def _agree_on_master() -> tuple[str, str]:
