@@ -166,6 +166,42 @@ def test_the_drivers_own_machine_among_others(run):
     ]
 
 
+# Rank 0 serves at the place that PyTorch's variables name, and the others come to it, as PyTorch's own store has it.
+MASTER = """
+import os, socket, time
+import hvd
+hvd.init()
+rank, size, port = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"))
+deadline = time.monotonic() + 60
+if rank == 0:
+    server = socket.create_server(("", port))
+    server.settimeout(60)
+    came = sorted(server.accept()[0].recv(1) for _ in range(size - 1))
+    print("came", came, os.environ["MASTER_ADDR"], flush=True)
+while rank > 0:
+    try:
+        socket.create_connection((os.environ["MASTER_ADDR"], port), timeout=60).sendall(str(rank).encode())
+        break
+    except ConnectionRefusedError:
+        assert time.monotonic() < deadline
+"""
+
+
+def test_torchs_variables_name_a_port_of_rank_0s_host(run):
+    done = run("-np", 3, "-H", "h2:1,h1:2", sys.executable, "-c", MASTER)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "came [b'1', b'2'] 10.9.0.2\n"
+
+
+def test_mpirun_over_hosts_has_torchs_variables(hosts):
+    to_hosts = ["--mca", "plm_rsh_agent", hosts.rsh, "--mca", "plm_rsh_no_tree_spawn", "1", "-x", "PYTHONPATH"]
+    network = [part for layer in ("oob", "btl") for part in ("--mca", f"{layer}_tcp_if_include", "10.9.0.0/24")]
+    line = ["mpirun.openmpi", "--allow-run-as-root", *to_hosts, *network, "-H", "h2:1,h1:2", "-np", "3"]
+    done = hosts.run(*line, sys.executable, "-c", MASTER)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "came [b'1', b'2'] h2.netlab\n"
+
+
 # --- how jobs end ---
 
 
