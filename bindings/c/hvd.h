@@ -178,8 +178,8 @@ HVD_API hvd_status hvd_get_launch(hvd_launch* launch);
 /* As hvd_init(), in a job that the caller knows of, whatever the environment says. */
 HVD_API hvd_status hvd_init_with(const hvd_meeting* meeting);
 
-/* Leaves the job: the other ranks' pending and later operations end with HVD_SHUT_DOWN. Returns when this process's
- * threads, memory and connections are gone. Does nothing if not initialised. */
+/* Leaves the job: the other ranks' pending and later operations end with HVD_SHUT_DOWN. Returns when other threads'
+ * calls have returned, and this process's threads, memory and connections are gone. Does nothing if not initialised. */
 HVD_API hvd_status hvd_shutdown(void);
 
 /* Ends the job as a failure of this rank: the other ranks' pending and later operations, and this rank's, end with
@@ -234,8 +234,9 @@ HVD_API hvd_status hvd_work_wait_on_stream(hvd_work* work, void* stream, int64_t
 
 /* Instead of waiting: has done(context) called once when the operation has ended, well or badly (hvd_work_wait(work, 0)
  * then says how); for GPU tensors when it is in a stream. It is called on a thread of the runtime, on that of
- * another caller's hvd_run(), or on this one if the operation has ended already; it may call the hvd_work_ functions,
- * but must not wait for anything. Once for a work, which nobody waits for at the same time. */
+ * another caller's hvd_run(), or on this one if the operation has ended already. It may submit, and call the hvd_work_
+ * functions, but must not wait for anything: what would wait, hvd_init() and hvd_shutdown() included, answers it with
+ * HVD_INVALID_ARGUMENT. Once for a work, which nobody waits for at the same time. */
 HVD_API hvd_status hvd_work_on_done(hvd_work* work, void (*done)(void* context), void* context);
 
 /* Result i of a done work whose call gave no outputs. The memory belongs to the work. */

@@ -1,7 +1,9 @@
 // The C interface: checks and converts arguments, calls the runtime, turns exceptions into status codes.
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "bindings/c/hvd.h"
@@ -214,6 +216,31 @@ void wait_on_stream(Submission& submission, void* stream, Deadline deadline) {
   if (submission.work.on_device) submission.work.on_device->hold_up(stream);
 }
 
+// ---- Callbacks of hvd_work_on_done()
+
+thread_local bool is_called_back = false;
+
+// What the caller has asked to be called. Lives until then: every operation ends.
+struct DoneCallback {
+  void (*done)(void*);
+  void* context;
+};
+
+void call_back(void* callback) {
+  const std::unique_ptr<DoneCallback> own(static_cast<DoneCallback*>(callback));
+  const bool before = std::exchange(is_called_back, true);
+  own->done(own->context);
+  is_called_back = before;
+}
+
+// What a callback would wait for needs the very thread that it is called on.
+void refuse_in_callback(const char* function) {
+  if (!is_called_back) return;
+  throw InvalidArgument(
+      std::string(function) +
+      "() was called by a callback of hvd_work_on_done(), which must not wait: let another thread do it");
+}
+
 void describe(const OwnedTensor& tensor, hvd_tensor& out) {
   out = {.data = tensor.data(),
          .shape = tensor.shape.data(),
@@ -236,11 +263,17 @@ const char* hvd_status_name(hvd_status status) { return status_code_name(static_
 const char* hvd_last_error(void) { return Instance::last_error().c_str(); }
 
 hvd_status hvd_init(void) {
-  return guarded([] { Instance::get().init(); });
+  return guarded([] {
+    refuse_in_callback("hvd_init");
+    Instance::get().init();
+  });
 }
 
 hvd_status hvd_init_with(const hvd_meeting* meeting) {
-  return guarded([&] { Instance::get().init(to_meeting(required(meeting, "meeting"))); });
+  return guarded([&] {
+    refuse_in_callback("hvd_init_with");
+    Instance::get().init(to_meeting(required(meeting, "meeting")));
+  });
 }
 
 hvd_status hvd_get_launch(hvd_launch* launch) {
@@ -258,7 +291,10 @@ hvd_status hvd_get_launch(hvd_launch* launch) {
 }
 
 hvd_status hvd_shutdown(void) {
-  return guarded([] { Instance::get().shut_down(); });
+  return guarded([] {
+    refuse_in_callback("hvd_shutdown");
+    Instance::get().shut_down();
+  });
 }
 
 hvd_status hvd_fail(const char* cause) {
@@ -283,6 +319,7 @@ hvd_status hvd_get_topology(hvd_topology* topology) {
 
 hvd_status hvd_add_process_set(const int32_t* ranks, size_t count, int32_t* process_set) {
   return guarded([&] {
+    refuse_in_callback("hvd_add_process_set");
     std::int32_t& out = required(process_set, "process_set");
     if (count > 0) required(ranks, "ranks");
     out = Instance::get().runtime()->add_process_set(std::vector<int>(ranks, ranks + count));
@@ -290,7 +327,10 @@ hvd_status hvd_add_process_set(const int32_t* ranks, size_t count, int32_t* proc
 }
 
 hvd_status hvd_remove_process_set(int32_t process_set) {
-  return guarded([&] { Instance::get().runtime()->remove_process_set(process_set); });
+  return guarded([&] {
+    refuse_in_callback("hvd_remove_process_set");
+    Instance::get().runtime()->remove_process_set(process_set);
+  });
 }
 
 hvd_status hvd_get_process_set(int32_t process_set, const int32_t** ranks, size_t* count) {
@@ -308,7 +348,7 @@ hvd_status hvd_submit(const hvd_call* call, hvd_work** work) {
   return guarded([&] {
     hvd_work*& out = required(work, "work");
     out = nullptr;
-    const auto& runtime = Instance::get().runtime();
+    const auto runtime = Instance::get().runtime();
     if (const auto direct = to_direct_call(call)) {
       if (auto handle = runtime->submit_again(*direct)) {
         out = to_pointer(handle->release());
@@ -325,27 +365,35 @@ int hvd_work_poll(hvd_work* work) { return work != nullptr && (Instance::get().f
 hvd_status hvd_work_wait(hvd_work* work, int64_t timeout_us) {
   return guarded([&] {
     Submission& submission = held_here(work);
+    if (timeout_us != 0 && !submission.poll()) refuse_in_callback("hvd_work_wait");
     submission.wait(deadline_in(timeout_us));
     check_end(submission);
   });
 }
 
 hvd_status hvd_work_wait_on_stream(hvd_work* work, void* stream, int64_t timeout_us) {
-  return guarded([&] { wait_on_stream(held_here(work), stream, deadline_in(timeout_us)); });
+  return guarded([&] {
+    Submission& submission = held_here(work);
+    if (timeout_us != 0 && !submission.work.done()) refuse_in_callback("hvd_work_wait_on_stream");
+    wait_on_stream(submission, stream, deadline_in(timeout_us));
+  });
 }
 
 hvd_status hvd_work_on_done(hvd_work* work, void (*done)(void* context), void* context) {
   return guarded([&] {
     if (done == nullptr) throw InvalidArgument("done is NULL");
-    held_here(work).work.call_when_done(done, context);
+    Submission& submission = held_here(work);
+    auto callback = std::make_unique<DoneCallback>(DoneCallback{done, context});
+    submission.work.call_when_done(call_back, callback.release());
   });
 }
 
 hvd_status hvd_run(const hvd_call* call, int64_t timeout_us, hvd_work** work) {
   return guarded([&] {
+    refuse_in_callback("hvd_run");
     if (work != nullptr) *work = nullptr;
     if (work == nullptr && timeout_us >= 0) throw InvalidArgument("work is NULL, but the operation may go on");
-    const auto& runtime = Instance::get().runtime();
+    const auto runtime = Instance::get().runtime();
     if (const auto direct = to_direct_call(call); direct && runtime->run(*direct)) return;
     CallersSubmission submission = runtime->run(to_call(required(call, "call")), deadline_in(timeout_us)).release();
     Submission& same = *submission;

@@ -5,32 +5,45 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <thread>
 #include <typeinfo>
 
 #include "bindings/c/join_job.h"
+#include "core/base/clock.h"
 #include "core/base/error.h"
 
 namespace hvd {
 
 namespace {
 
-// What a thread found when it last asked for the runtime: apart from what keeps that alive, which has a destructor, and
-// is therefore dearer to reach.
+// How long hvd_shutdown() waits for other threads to return from their calls, all of whose operations have ended.
+constexpr Duration kReturnPatience = std::chrono::seconds(5);
+constexpr Duration kLookAgain = std::chrono::microseconds(100);
+
+// What a thread found when it last asked for the runtime: apart from the pointer itself, which has a destructor, and is
+// therefore dearer to reach.
 struct Remembered {
   std::uint64_t changes = 0;
-  const std::shared_ptr<Runtime>* runtime = nullptr;
+  const std::weak_ptr<Runtime>* runtime = nullptr;
 };
 constinit thread_local Remembered remembered;
 
 // A thread that still calls hvd while it ends is to find that out.
 struct Kept {
-  std::shared_ptr<Runtime> runtime;
+  std::weak_ptr<Runtime> runtime;
   ~Kept() { remembered = {}; }
 };
 
-std::shared_ptr<Runtime>& kept() {
+std::weak_ptr<Runtime>& kept() {
   thread_local Kept kept;
   return kept.runtime;
+}
+
+// A call that another thread is in holds the runtime until it returns: what shutdown promises to be gone would go
+// later.
+void wait_for_last_call(const std::shared_ptr<Runtime>& runtime) {
+  const Deadline deadline = deadline_after(kReturnPatience);
+  while (runtime.use_count() > 1 && Clock::now() < deadline) std::this_thread::sleep_for(kLookAgain);
 }
 
 // "raised std::runtime_error: bad data", to follow a rank's name. Of the exception that ends the process.
@@ -103,11 +116,11 @@ void Instance::shut_down() {
     runtime = std::move(runtime_);
     ++changes_;
   }
-  remembered = {};
-  kept().reset();
   if (runtime) {
     runtime->shut_down();
     runtime->let_cause_end_first();
+    wait_for_last_call(runtime);
+    runtime.reset();
   }
   drop_unused_arenas();
   in_use_ = false;
@@ -194,22 +207,26 @@ bool Instance::initialized() const {
   return runtime_ != nullptr;
 }
 
-const std::shared_ptr<Runtime>& Instance::runtime() const {
+std::shared_ptr<Runtime> Instance::runtime() const {
   refuse_if_forked();
   const Remembered own = remembered;
-  return own.changes == changes_.load(std::memory_order_acquire) ? *own.runtime : ask_anew();
+  if (own.changes == changes_.load(std::memory_order_acquire)) {
+    if (std::shared_ptr<Runtime> runtime = own.runtime->lock()) return runtime;
+  }
+  return ask_anew();
 }
 
 // Remembers only what can be used: who finds nothing asks again.
-const std::shared_ptr<Runtime>& Instance::ask_anew() const {
-  std::shared_ptr<Runtime>& own = kept();
+std::shared_ptr<Runtime> Instance::ask_anew() const {
   std::unique_lock lock(mutex_);
   const std::uint64_t changes = changes_;
-  const std::shared_ptr<Runtime> earlier = std::exchange(own, runtime_);  // destroyed without the lock
+  std::shared_ptr<Runtime> runtime = runtime_;
   lock.unlock();
-  if (!own) throw Error(StatusCode::not_initialized, "hvd is not initialised: call init() first");
+  if (!runtime) throw Error(StatusCode::not_initialized, "hvd is not initialised: call init() first");
+  std::weak_ptr<Runtime>& own = kept();
+  own = runtime;
   remembered = {changes, &own};
-  return own;
+  return runtime;
 }
 
 }  // namespace hvd

@@ -25,14 +25,15 @@ class Instance {
 
   // Joins the job that the meeting, or else the environment, describes; does nothing if initialised. Throws Error.
   void init(const std::optional<Meeting>& meeting = std::nullopt);
+  // Returns when threads, connections and memory of the runtime are gone. Not for a thread that holds runtime().
   void shut_down();
   // This rank ends its job as one that has failed (Runtime::fail). Does nothing if not initialised.
   void fail(const std::string& cause);
   bool initialized() const;
 
-  // Throws an Error with StatusCode::not_initialized. Each thread keeps its reference, and with it the runtime alive,
-  // until it asks again after the end, or ends itself: so asking costs no more than a look.
-  const std::shared_ptr<Runtime>& runtime() const;
+  // Throws an Error with StatusCode::not_initialized. To be held for one call: shut_down() waits for those who hold it.
+  // Each thread remembers where it is, so that asking takes no lock.
+  std::shared_ptr<Runtime> runtime() const;
 
   // Memory of the current arena, or ordinary memory where there is none. Throws Error.
   void* allocate(std::size_t bytes);
@@ -56,7 +57,7 @@ class Instance {
   std::shared_ptr<TensorArena> arena_of(const void* memory) const;
   void drop_unused_arenas();
   bool free_on_device(void* memory);
-  const std::shared_ptr<Runtime>& ask_anew() const;
+  std::shared_ptr<Runtime> ask_anew() const;
 
   std::mutex lifecycle_;             // held throughout init() and shut_down()
   int epoch_ = 0;                    // guarded by lifecycle_; times that this process has initialised

@@ -5,10 +5,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <future>
+#include <iterator>
+#include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/support/catch.h"
@@ -178,6 +183,116 @@ TEST_CASE("who does not wait is called") {
   REQUIRE(result.wait_for(std::chrono::seconds(30)) == std::future_status::ready);
   CHECK(result.get() == HVD_OK);
   CHECK(out == in);
+}
+
+TEST_CASE("a callback that would wait is refused, and told so") {
+  const Job job;
+  struct Told {
+    hvd_status run = HVD_OK, shutdown = HVD_OK, init = HVD_OK, add = HVD_OK, topology = HVD_INTERNAL;
+    std::string why;
+  };
+  struct Context {
+    hvd_work* work = nullptr;
+    std::promise<Told> told;
+  } context;
+  const auto done = [](void* argument) {
+    auto& own = *static_cast<Context*>(argument);
+    hvd_work_free(own.work);
+    hvd_call call = HVD_CALL_INIT;
+    call.collective = HVD_BARRIER;
+    const std::int32_t rank = 0;
+    std::int32_t set = 0;
+    hvd_topology topology = HVD_TOPOLOGY_INIT;
+    Told told;
+    told.run = hvd_run(&call, -1, nullptr);
+    told.init = hvd_init();
+    told.add = hvd_add_process_set(&rank, 1, &set);
+    told.shutdown = hvd_shutdown();
+    told.why = hvd_last_error();
+    told.topology = hvd_get_topology(&topology);
+    own.told.set_value(told);
+  };
+  hvd_call call = HVD_CALL_INIT;
+  call.collective = HVD_BARRIER;
+  REQUIRE(hvd_submit(&call, &context.work) == HVD_OK);
+  REQUIRE(hvd_work_on_done(context.work, done, &context) == HVD_OK);
+  auto result = context.told.get_future();
+  REQUIRE(result.wait_for(std::chrono::seconds(30)) == std::future_status::ready);
+  const Told told = result.get();
+  for (const hvd_status refused : {told.run, told.shutdown, told.init, told.add})
+    CHECK(refused == HVD_INVALID_ARGUMENT);
+  CHECK(told.why.find("hvd_shutdown() was called by a callback of hvd_work_on_done()") == 0);
+  CHECK(told.topology == HVD_OK);
+  CHECK(hvd_is_initialized() == 1);
+}
+
+// Each operation's callback submits the next one, on whichever thread drives, until it is told that there is no
+// runtime.
+TEST_CASE("callbacks that ask for the runtime while another thread shuts it down are all called") {
+  struct Chain {
+    std::atomic<int> submitted{0}, called{0};
+    static void submit(Chain& chain) {
+      hvd_call call = HVD_CALL_INIT;
+      call.collective = HVD_BARRIER;
+      hvd_work* work = nullptr;
+      if (hvd_submit(&call, &work) != HVD_OK) return;
+      ++chain.submitted;
+      static_cast<void>(hvd_work_on_done(work, next, &chain));
+      hvd_work_free(work);
+    }
+    static void next(void* argument) {
+      auto& chain = *static_cast<Chain*>(argument);
+      submit(chain);
+      ++chain.called;
+    }
+  };
+  for (int i = 0; i < 50; ++i) {
+    const Job job;
+    Chain chain;
+    std::vector<std::thread> callers;
+    for (const char* name : {"a", "b"}) {
+      callers.emplace_back([&chain, name] {
+        hvd_call call = HVD_CALL_INIT;
+        call.collective = HVD_BARRIER;
+        call.name = name;
+        Chain::submit(chain);
+        while (hvd_run(&call, -1, nullptr) == HVD_OK) continue;
+      });
+    }
+    while (chain.called < 10) std::this_thread::yield();
+    CHECK(hvd_shutdown() == HVD_OK);
+    for (std::thread& caller : callers) caller.join();
+    CHECK(chain.called == chain.submitted);
+  }
+}
+
+TEST_CASE("nothing is left after a shutdown, although another thread that still runs has called") {
+  const auto entries = [](const char* folder) {
+    const std::filesystem::directory_iterator all(folder);
+    return std::distance(begin(all), end(all));
+  };
+  std::mutex turn;
+  std::unique_lock<std::mutex> hold(turn);
+  std::vector<std::thread> callers;
+  const auto threads = entries("/proc/self/task");
+  std::ptrdiff_t descriptors = 0;
+  for (int i = 0; i < 10; ++i) {
+    const Job job;
+    std::promise<hvd_status> called;
+    callers.emplace_back([&] {
+      hvd_topology topology = HVD_TOPOLOGY_INIT;
+      std::mutex& end = turn;
+      called.set_value(hvd_get_topology(&topology));
+      const std::lock_guard<std::mutex> lives_on(end);
+    });
+    CHECK(called.get_future().get() == HVD_OK);
+    CHECK(hvd_shutdown() == HVD_OK);
+    if (i == 0) descriptors = entries("/proc/self/fd");
+    CHECK(entries("/proc/self/fd") == descriptors);
+    CHECK(entries("/proc/self/task") == threads + static_cast<std::ptrdiff_t>(callers.size()));
+  }
+  hold.unlock();
+  for (std::thread& caller : callers) caller.join();
 }
 
 TEST_CASE("a work outlives the runtime that made it") {
