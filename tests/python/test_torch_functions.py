@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 import torch
 from torch import nn
 
 import hvd.torch as hvd
+from hvd import objects
 
 pytestmark = pytest.mark.ranks
 
@@ -134,7 +137,26 @@ def test_broadcast_object_of_a_megabyte():
     assert hvd.broadcast_object(b"x" * 1_000_000 if hvd.rank() == 0 else None) == b"x" * 1_000_000
 
 
+class Unpicklable:
+    def __reduce__(self):
+        raise RuntimeError("it has a lock")
+
+
+def test_an_object_that_cannot_be_pickled_is_an_error_on_every_rank():
+    last = hvd.size() - 1
+    mine = Unpicklable() if hvd.rank() == last else "fine"
+    for exchange in (
+        lambda: hvd.broadcast_object(mine, root_rank=last),
+        lambda: hvd.allgather_object(mine),
+        lambda: objects.broadcast_object(mine, root_rank=last),
+        lambda: objects.allgather_object(mine),
+    ):
+        with pytest.raises(pickle.PicklingError, match=f"rank {last} cannot pickle .*RuntimeError: it has a lock"):
+            exchange()
+    assert hvd.allgather_object(hvd.rank()) == list(range(hvd.size()))
+
+
 def test_allgather_object():
     for name in (None, "things"):
-        objects = hvd.allgather_object(["rank"] * hvd.rank(), name=name)
-        assert objects == [["rank"] * rank for rank in range(hvd.size())]
+        gathered = hvd.allgather_object(["rank"] * hvd.rank(), name=name)
+        assert gathered == [["rank"] * rank for rank in range(hvd.size())]

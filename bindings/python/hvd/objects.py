@@ -9,6 +9,7 @@ import numpy as np
 
 from hvd import _native, basics
 from hvd.arguments import process_set_number
+from hvd.pickling import Pickled, check, pickled
 from hvd.process_set import ProcessSet, global_process_set
 
 
@@ -44,10 +45,6 @@ def _allgather(array: Any, dtype: int, name: str | None, process_set: ProcessSet
     return np.from_dlpack(cast(Any, _Exported(work.output(0))))  # annotated differently from version to version
 
 
-def _pickled(obj: object) -> Any:
-    return np.frombuffer(bytearray(cloudpickle.dumps(obj)), dtype=np.uint8)
-
-
 def _part(name: str | None, part: str) -> str | None:
     return None if name is None else f"{name}.{part}"
 
@@ -65,23 +62,37 @@ def broadcast_object(
 
     Returns:
         The root's own object there, a copy on the other ranks.
+
+    Raises:
+        pickle.PicklingError: the root cannot pickle its object; on every rank.
     """
     is_root = basics.rank() == root_rank
-    data = _pickled(obj) if is_root else np.empty(0, dtype=np.uint8)
-    size = np.array([data.size], dtype=np.int64)
+    own = pickled(obj) if is_root else Pickled(bytearray())
+    size = np.array([own.announced], dtype=np.int64)
     _broadcast(size, _native.INT64, root_rank, _part(name, "sz"), process_set)
-    if not is_root:
-        data = np.empty(int(size[0]), dtype=np.uint8)
+    announced = int(size[0])
+    data = np.frombuffer(own.data, dtype=np.uint8) if is_root else np.empty(abs(announced), dtype=np.uint8)
     _broadcast(data, _native.UINT8, root_rank, _part(name, "t"), process_set)
+    check(announced, data.tobytes() if announced < 0 else b"", root_rank, own.error)
     return obj if is_root else cloudpickle.loads(data.tobytes())
 
 
 def allgather_object(obj: object, name: str | None = None, process_set: ProcessSet = global_process_set) -> list[Any]:
     """Gives every rank the objects of all ranks of the set, in rank order, pickled on the way. All of them must call
-    it."""
-    data = _pickled(obj)
-    size = np.array([data.size], dtype=np.int64)
+    it.
+
+    Raises:
+        pickle.PicklingError: a rank cannot pickle its object; on every rank.
+    """
+    own = pickled(obj)
+    size = np.array([own.announced], dtype=np.int64)
     sizes = _allgather(size, _native.INT64, _part(name, "sz"), process_set)
+    data = np.frombuffer(own.data, dtype=np.uint8)
     everything = _allgather(data, _native.UINT8, _part(name, "t"), process_set)
-    parts = np.split(everything, np.cumsum(sizes)[:-1])
-    return [cloudpickle.loads(part.tobytes()) for part in parts]
+    parts = np.split(everything, np.cumsum(np.abs(sizes))[:-1])
+    objects = []
+    for rank, announced, part in zip(process_set.ranks or (), sizes.tolist(), parts):
+        content = part.tobytes()
+        check(announced, content, rank, own.error if rank == basics.rank() else None)
+        objects.append(cloudpickle.loads(content))
+    return objects

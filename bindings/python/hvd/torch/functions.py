@@ -11,6 +11,7 @@ import cloudpickle
 import torch
 
 from hvd import basics
+from hvd.pickling import Pickled, check, pickled
 from hvd.process_set import ProcessSet, global_process_set
 from hvd.torch.collectives import broadcast_, start_broadcast
 from hvd.torch.differentiable import allgather
@@ -177,12 +178,8 @@ def _mapped(function: Callable[[object], object], value: Any) -> Any:
     return function(value)
 
 
-def _pickled(obj: object) -> torch.Tensor:
-    return torch.frombuffer(bytearray(cloudpickle.dumps(obj)), dtype=torch.uint8)
-
-
-def _unpickled(data: torch.Tensor) -> Any:
-    return cloudpickle.loads(ctypes.string_at(data.data_ptr(), data.numel()))
+def _bytes_of(data: torch.Tensor) -> bytes:
+    return ctypes.string_at(data.data_ptr(), data.numel())
 
 
 def broadcast_object(
@@ -198,20 +195,33 @@ def broadcast_object(
 
     Returns:
         The root's own object there, a copy on the other ranks.
+
+    Raises:
+        pickle.PicklingError: the root cannot pickle its object; on every rank.
     """
     is_root = basics.rank() == root_rank
-    data = _pickled(obj) if is_root else torch.empty(0, dtype=torch.uint8)
-    size = torch.tensor([data.numel()])
+    own = pickled(obj) if is_root else Pickled(bytearray())
+    size = torch.tensor([own.announced])
     broadcast_(size, root_rank, None if name is None else f"{name}.sz", process_set)
-    if not is_root:
-        data = torch.empty(int(size), dtype=torch.uint8)
+    announced = int(size)
+    data = torch.frombuffer(own.data, dtype=torch.uint8) if is_root else torch.empty(abs(announced), dtype=torch.uint8)
     broadcast_(data, root_rank, None if name is None else f"{name}.t", process_set)
-    return obj if is_root else _unpickled(data)
+    check(announced, _bytes_of(data) if announced < 0 else b"", root_rank, own.error)
+    return obj if is_root else cloudpickle.loads(_bytes_of(data))
 
 
 def allgather_object(obj: object, name: str | None = None) -> list[Any]:
-    """Gives every rank the objects of all ranks, in rank order, pickled on the way. All ranks must call it."""
-    data = _pickled(obj)
-    sizes = allgather(torch.tensor([data.numel()]), None if name is None else f"{name}.sz")
-    everything = allgather(data, None if name is None else f"{name}.t")
-    return [_unpickled(part) for part in everything.split(sizes.tolist())]
+    """Gives every rank the objects of all ranks, in rank order, pickled on the way. All ranks must call it.
+
+    Raises:
+        pickle.PicklingError: a rank cannot pickle its object; on every rank.
+    """
+    own = pickled(obj)
+    sizes = allgather(torch.tensor([own.announced]), None if name is None else f"{name}.sz").tolist()
+    everything = allgather(torch.frombuffer(own.data, dtype=torch.uint8), None if name is None else f"{name}.t")
+    objects = []
+    for rank, part in enumerate(everything.split([abs(size) for size in sizes])):
+        content = _bytes_of(part)
+        check(sizes[rank], content, rank, own.error if rank == basics.rank() else None)
+        objects.append(cloudpickle.loads(content))
+    return objects
