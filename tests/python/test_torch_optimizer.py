@@ -305,6 +305,30 @@ def test_a_scheduler_made_before_wrapping_stays_in_charge(how):
     assert hvd.allgather_object(optimizer.param_groups[0]["lr"]) == [before / 2] * hvd.size()
 
 
+@pytest.mark.parametrize("op", [hvd.Average, hvd.Adasum])
+def test_a_scheduler_given_the_optimizer_later_sees_its_steps(op):
+    model = make_model()
+    base = torch.optim.SGD(model.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(base, step_size=1)
+    scheduler.optimizer = optimizer = hvd.DistributedOptimizer(base, model.named_parameters(), op=op)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        one_step(optimizer, model)
+        scheduler.step()
+
+
+@pytest.mark.parametrize("op", [hvd.Average, hvd.Adasum])
+def test_released_parameters_go_to_another_optimizer(op):
+    model = make_model()
+    first = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters(), op=op)
+    one_step(first, model)
+    first.release()
+    second = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters(), op=op)
+    one_step(second, model)
+    one_step(second, model)
+    assert same_everywhere(model)
+
+
 def test_gradients_must_not_be_cleared_between_passes():
     model = make_model()
     base = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -28,6 +28,7 @@ class AdasumOptimizer(Behaviour):
     _prefix: str
     _compression: type[Compressor]
     _process_set: ProcessSet
+    _opt_called: bool
 
     @staticmethod
     def around(
@@ -48,6 +49,9 @@ class AdasumOptimizer(Behaviour):
     def synchronize(self) -> None:
         """Not needed: gradients are not reduced. For scripts that call it."""
 
+    def release(self) -> None:
+        """Not needed: the parameters are not watched."""
+
     @contextmanager
     def no_sync(self) -> Iterator[None]:
         """Not needed: gradients are not reduced. For scripts that use it."""
@@ -65,6 +69,7 @@ class AdasumOptimizer(Behaviour):
         Raises:
             HorovodInternalError: the sum failed; parameters are then where this rank's step has put them.
         """
+        self._opt_called = True
         moved = [p for group in self.param_groups for p in group["params"] if p.requires_grad]
         with torch.no_grad():
             starts = [parameter.detach().clone() for parameter in moved]
@@ -82,6 +87,7 @@ class AdasumOptimizer(Behaviour):
 
     # torch wraps the step of a class that it has not wrapped yet, to call hooks; the one called above does so already.
     step.hooked = True  # type: ignore[attr-defined]
+    step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
 
     def _start_sum(
         self, number: int, parameter: torch.nn.Parameter, difference: torch.Tensor

@@ -25,6 +25,7 @@ class _Distributed(Behaviour):
 
     _gradients: GradientReducer | None  # None: this rank is alone, and nothing is reduced
     _parameter_names: dict[torch.nn.Parameter, str]
+    _opt_called: bool
     _should_synchronize: bool
     _synchronized: bool
 
@@ -53,6 +54,10 @@ class _Distributed(Behaviour):
             self._add_new_parameters(self._gradients)
             self._gradients.finish()
         self._synchronized = True
+
+    def release(self) -> None:
+        """Leaves the parameters to another DistributedOptimizer: this one reduces nothing any more. Between steps."""
+        self._gradients = None
 
     def _add_new_parameters(self, reducer: GradientReducer) -> None:
         """Parameters that were frozen, or in no group yet, when this optimizer was made; ranks must agree on them."""
@@ -102,6 +107,7 @@ class _Distributed(Behaviour):
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Synchronizes, and makes the optimizer's step. A closure's gradients are reduced each time it is called."""
+        self._opt_called = True
         if not self._should_synchronize:
             self._synchronized = False
             return super().step(closure)
@@ -119,6 +125,9 @@ class _Distributed(Behaviour):
 
     # torch wraps the step of a class that it has not wrapped yet, to call hooks; the one called above does so already.
     step.hooked = True  # type: ignore[attr-defined]
+    # A scheduler looks whether steps are made, and replaces its optimizer's step() to be told. This one tells,
+    # and tells a scheduler as well that has come to this optimizer later.
+    step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
 
     def _closed_and_synchronized(self, closure: Callable[[], Any]) -> Any:
         loss = closure()
@@ -191,7 +200,7 @@ def DistributedOptimizer(
 
     Returns:
         An optimizer of a subclass of the given one's class, which has its name, and further `synchronize()`,
-        `skip_synchronize()`, `no_sync()` and `set_backward_passes_per_step()`.
+        `skip_synchronize()`, `no_sync()`, `set_backward_passes_per_step()` and `release()`.
 
     Raises:
         ValueError, TypeError: on wrong arguments.
