@@ -1,0 +1,43 @@
+"""PyTorch Lightning, Accelerate and Transformers' Trainer over hvd: the programs of their pages, whoever starts the
+ranks."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+
+import pytest
+
+from launching import PROGRAMS, hvdrun, run_command
+
+PROGRAM = str(PROGRAMS / "training_page.py")
+BY = {
+    "hvdrun": [hvdrun(), "-np", "2", sys.executable],
+    "torchrun": [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"],
+    "python": [sys.executable],
+}
+
+
+@pytest.mark.parametrize("launcher", BY)
+@pytest.mark.parametrize(
+    "page, specially, compared",
+    [
+        ("lightning.md", {"torchrun": ["pytorch_lightning"]}, ("HvdStrategy", "DDPStrategy")),
+        ("huggingface.md", {"python": ["starts"]}, ("Accelerate", "Trainer")),
+    ],
+    ids=["lightning", "huggingface"],
+)
+def test_two_ranks_train_as_over_gloo(page, specially, compared, launcher, tmp_path):
+    command = [*BY[launcher], PROGRAM, page, *specially.get(launcher, [])]
+    job = run_command(command, {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}, cwd=tmp_path)
+    assert job.returncode == 0, job.output
+    for rank in range(2):
+        for name in compared:
+            assert f"rank {rank} of 2: {name} as over gloo" in job.output, job.output
+
+
+@pytest.mark.ranks(2)
+def test_the_strategy_needs_lightning(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ModuleNotFoundError, match="pip install lightning"):
+        importlib.import_module("hvd.lightning")
