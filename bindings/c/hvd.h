@@ -93,7 +93,8 @@ typedef struct hvd_call {
   int32_t reduce_op;   /* allreduce, reducescatter */
   int32_t root_rank;   /* broadcast: a global rank */
   double prescale;     /* inputs are multiplied by this before, */
-  double postscale;    /* the result by this after the reduction */
+  double postscale;    /* the result by this after the reduction: in float32 for float32 and the 16-bit floats, else in
+                          double, integers being truncated. An average is a sum whose postscale is divided by its ranks */
   size_t count;        /* tensors; more than one is a group: it becomes ready as one. barrier and join: 0 */
   const hvd_tensor* inputs;
   const hvd_tensor* outputs; /* allreduce, broadcast: as the inputs, may be the same memory. reducescatter: this

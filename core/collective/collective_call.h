@@ -32,9 +32,11 @@ struct CollectiveCall {
   Collective collective = Collective::allreduce;
   DType dtype = DType::float32;
   ReduceOp op = ReduceOp::sum;  // never average: the engine has turned that into sum and postscale
-  double prescale = 1.0;        // applied to each input before, and postscale to the result after the reduction;
-  double postscale = 1.0;       // integers are scaled in double and truncated, 16-bit floats in float32
-  int root = 0;                 // broadcast: position in the set
+  // Prescale is applied to each input before, postscale to the result after the reduction: numbers of float32 to
+  // float32 and the 16-bit floats, but for an average's 1/n; else in double, integers being truncated then.
+  double prescale = 1.0;
+  double postscale = 1.0;
+  int root = 0;  // broadcast: position in the set
   const ProcessSet* set = nullptr;
   int device = -1;             // where the tensors lie: kCpuDevice, or kAccelerator
   int ordinal = -1;            // of this rank's accelerator; -1: none of the tensors is this rank's

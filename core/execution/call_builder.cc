@@ -114,13 +114,22 @@ std::int64_t output_rows(const Response& response, std::size_t tensor, int posit
   }
 }
 
+// As a user's own `tensor * factor` has it: a factor of floats that are computed in float32 is a float32.
+double factor_for(DType dtype, double factor) {
+  return accumulator_of(dtype) == DType::float32 ? static_cast<double>(static_cast<float>(factor)) : factor;
+}
+
+// The divisor of an average is no factor: what float32 makes of 1/41 would have an average of ones be less than one.
 CollectiveCall call_without_pieces(const Bucket& bucket, const ProcessSet& set, JoinDivisor divisor) {
   const Request& agreed = bucket.request();
   CollectiveCall call;
   call.collective = agreed.collective;
   call.op = agreed.op;
-  call.prescale = agreed.prescale;
-  call.postscale = agreed.postscale;
+  if (!agreed.tensors.empty()) {  // a barrier has none
+    call.dtype = agreed.tensors[bucket.items.front().tensor].dtype;
+    call.prescale = factor_for(call.dtype, agreed.prescale);
+    call.postscale = factor_for(call.dtype, agreed.postscale);
+  }
   call.set = &set;
   call.device = agreed.device;
   if (call.op == ReduceOp::average) {
@@ -149,7 +158,6 @@ CollectiveCall build_call(const Bucket& bucket, const ProcessSet& set, int posit
     Submission* const own = owns[i];
     const Response& response = *item.response;
     const TensorSpec& spec = response.request.tensors[item.tensor];
-    call.dtype = spec.dtype;
     check_ranks(response, set);
     if (own != nullptr) {
       check_fits(*own, response, item.tensor, position);
@@ -190,9 +198,7 @@ CollectiveCall build_call(const Bucket& bucket, const ProcessSet& set, int posit
 CollectiveCall build_call_without_memory(const Bucket& bucket, const ProcessSet& set, JoinDivisor divisor) {
   check_ranks(bucket.response(), set);
   CollectiveCall call = call_without_pieces(bucket, set, divisor);
-  const TensorSpec& spec = bucket.request().tensors.front();
-  call.dtype = spec.dtype;
-  call.pieces = {{.elements = elements_of(spec.shape)}};
+  call.pieces = {{.elements = elements_of(bucket.request().tensors.front().shape)}};
   return call;
 }
 

@@ -47,12 +47,15 @@ Op op_for(const CollectiveCall& call) {
 
 bool is_whole(double value) { return std::trunc(value) == value && std::fabs(value) <= 0x1p53; }
 
-// But for what rounding factors in double leaves.
-bool is_reciprocal_of(double factor, double number) { return std::fabs(factor * number - 1.0) < 1e-14; }
+// But for what rounding both factors in the type they are applied in leaves.
+bool is_reciprocal_of(double factor, double number, DType dtype) {
+  const double rounding = accumulator_of(dtype) == DType::float32 ? 0x1p-22 : 1e-14;
+  return std::fabs(factor * number - 1.0) < rounding;
+}
 
-bool is_reciprocal(double factor) {
+bool is_reciprocal(double factor, DType dtype) {
   const double number = std::round(1.0 / factor);
-  return factor > 0 && factor <= 1 && is_reciprocal_of(factor, number);
+  return factor > 0 && factor <= 1 && is_reciprocal_of(factor, number, dtype);
 }
 
 // A normal number with so many significant bits, its exponent (of a fraction from 0.5 to 1) within bounds.
@@ -73,17 +76,17 @@ std::string scale_by_nccl(const CollectiveCall& call, ReductionPlan& plan) {
   const double factor = call.prescale * call.postscale;
   if (plan.op != Op::sum) return "it can scale sums only; scale the tensors yourself";
   if (is_floating(call.dtype)) {
-    if (is_reciprocal_of(factor, 1.0)) return "";
-    if (is_reciprocal_of(factor, call.set->size())) {
+    if (is_reciprocal_of(factor, 1.0, call.dtype)) return "";
+    if (is_reciprocal_of(factor, call.set->size(), call.dtype)) {
       plan.op = Op::average;
-    } else if (is_exact(factor, call.dtype) || is_reciprocal(factor)) {
+    } else if (is_exact(factor, call.dtype) || is_reciprocal(factor, call.dtype)) {
       plan.scale = factor;
     } else {
       return "a factor of " + std::to_string(factor) + " is no number of this type; scale the tensors yourself";
     }
     return "";
   }
-  if (call.prescale == 1.0 && is_reciprocal_of(call.postscale, call.set->size())) {
+  if (call.prescale == 1.0 && is_reciprocal_of(call.postscale, call.set->size(), call.dtype)) {
     plan.op = Op::average;
   } else if (is_whole(call.prescale) && is_whole(factor)) {
     if (factor != 1.0) plan.scale = factor;

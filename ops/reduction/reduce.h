@@ -30,12 +30,13 @@ namespace hvd {
 struct Reduction {
   DType dtype = DType::float32;  // the tensors' type
   ReduceOp op = ReduceOp::sum;   // sum, min, max, product
-  double prescale = 1.0;         // factors are applied in double (in float32 to 16-bit floats, not at all to booleans);
+  double prescale = 1.0;         // factors are applied in double (in float32 to 16-bit floats, not at all to booleans),
+                                 // as if in float32 where float32 holds them;
   double postscale = 1.0;        // integers are then truncated toward zero and saturate; by 1/n they are divided by n
   InstructionSet instruction_set = InstructionSet::automatic;  // changes no bit
 };
 
-// Average and adasum never; boolean with min and max only.
+// Average and adasum never; boolean with min and max only; nothing for types that only move.
 bool reduction_exists(DType dtype, ReduceOp op);
 // Throws Unsupported if it does not.
 void check_reduction(DType dtype, ReduceOp op);

@@ -110,6 +110,16 @@ def test_scales(dtype):
     torch.testing.assert_close(result, expected.to(dtype), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("factor", [0.1, 1 / 3, 1 + 1e-8, 1234.567])
+def test_factors_are_those_of_torch_s_own_products(dtype, factor):
+    given = torch.linspace(-7, 7, 4001, dtype=torch.float64).to(dtype)
+    one_rank_s = given if hvd.rank() == 0 else torch.zeros_like(given)  # so that no addition rounds
+    for scale in ("prescale_factor", "postscale_factor"):
+        result = hvd.allreduce(one_rank_s, op=hvd.Sum, **{scale: factor})
+        torch.testing.assert_close(result, given * factor, rtol=0, atol=0)
+
+
 def test_scales_of_integers_are_taken_in_double_precision():
     tensor = torch.tensor([2**40 + 1, 3, -3])
     result = hvd.allreduce(tensor, op=hvd.Sum, postscale_factor=0.5)

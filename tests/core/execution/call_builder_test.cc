@@ -143,6 +143,27 @@ TEST_CASE("What an average is divided by") {
   }
 }
 
+TEST_CASE("Factors are taken in the type that numbers are computed in, the divisor of an average is not") {
+  constexpr double kTenth = 0.1f;
+  struct Row {
+    DType dtype;
+    double factor;
+  };
+  for (const Row& row : {Row{DType::float32, kTenth}, Row{DType::float16, kTenth}, Row{DType::bfloat16, kTenth},
+                         Row{DType::float64, 0.1}, Row{DType::int32, 0.1}, Row{DType::int64, 0.1}}) {
+    for (Request request : {allreduce("x"), reducescatter("x", {6})}) {
+      CAPTURE(dtype_name(row.dtype), collective_name(request.collective));
+      request.tensors[0].dtype = row.dtype;
+      request.prescale = request.postscale = 0.1;
+      const CollectiveCall sum = Rank().build(response_to(request, 3));
+      CHECK(sum.prescale == row.factor);
+      CHECK(sum.postscale == row.factor);
+      request.op = ReduceOp::average;
+      CHECK(Rank().build(response_to(request, 3)).postscale == row.factor / 3);
+    }
+  }
+}
+
 TEST_CASE("A response that does not fit the set or this rank is refused") {
   const std::pair<const char*, Response> joined[] = {
       {"rows of a joined rank", response_to(allgather("x", {5}), 2, {{5, 0, 1}})},

@@ -74,6 +74,25 @@ TEST_CASE("reduce: scaled integers are truncated toward zero and saturate") {
   CHECK(out == large);
 }
 
+TEST_CASE("reduce: an average of float32 is rounded as a quotient is, for any number of ranks") {
+  const Inputs inputs = ordinary_inputs(DType::float32, 1, 1000, 3);
+  std::vector<float> sums(1000), averages(1000);
+  std::memcpy(sums.data(), inputs.pointers()[0], 4000);
+  for (int ranks = 1; ranks <= 1024; ++ranks) {
+    sums[0] = static_cast<float>(ranks);
+    const void* const one[] = {sums.data()};
+    reduce({.dtype = DType::float32, .postscale = 1.0 / ranks}, DType::float32, one, DType::float32, averages.data(),
+           1000);
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      const float quotient = sums[i] / static_cast<float>(ranks);
+      if (averages[i] != quotient) ++wrong;
+    }
+    CHECK(wrong == 0);
+    CHECK(averages[0] == 1.0f);
+  }
+}
+
 TEST_CASE("reduce: an average of equal integers is that integer, for any number of ranks") {
   for (int ranks = 1; ranks <= 1024; ++ranks) {
     const std::int32_t sums[] = {ranks, -ranks, 7 * ranks, 0};

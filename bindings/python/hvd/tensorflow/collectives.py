@@ -163,7 +163,8 @@ def allreduce(
         compression: smaller type for the time of the travel; see `Compression`.
         op: Average (the default), Sum, Adasum, Min, Max or Product.
         prescale_factor: inputs are multiplied by it before the reduction.
-        postscale_factor: the result is multiplied by it.
+        postscale_factor: the result is multiplied by it. Both are taken in float32 for float32 and 16-bit floats, as
+            `tensor * factor` is, else in double precision; an average's quotient is not rounded before the result is.
         name: the same on every rank.
         process_set: the ranks that take part.
         ignore_name_scope: in a graph, leaves the current scope out of the name.

@@ -87,7 +87,8 @@ def allreduce(
             Distributed Training with Adaptive Summation", MLSys 2021); on any number of ranks, and of each tensor of a
             group by itself.
         prescale_factor: inputs are multiplied by it before the reduction.
-        postscale_factor: the result is multiplied by it.
+        postscale_factor: the result is multiplied by it. Both are taken in float32 for float32 and 16-bit floats, as
+            `tensor * factor` is, else in double precision; an average's quotient is not rounded before the result is.
         process_set: the ranks that take part.
 
     Returns:
