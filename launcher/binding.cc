@@ -132,7 +132,7 @@ std::vector<Seat> map_ranks(int ranks, const Binding& binding, CpuUnit bind_to, 
     const int turn = binding.per_unit > 0 ? rank / binding.per_unit : rank;
     const auto table = static_cast<std::size_t>(turn);
     if (binding.per_unit > 0 && table >= tables.count() && !binding.overload) {
-      throw InvalidArgument("-map-by ppr has places for " +
+      throw InvalidArgument("-N or -map-by ppr has places for " +
                             std::to_string(tables.count() * static_cast<std::size_t>(binding.per_unit)) +
                             " ranks here, not for " + std::to_string(ranks));
     }
@@ -232,6 +232,45 @@ std::vector<std::vector<int>> bind_ranks(int ranks, const Binding& binding, cons
   std::vector<std::vector<int>> bound;
   for (const Seat& place : places) bound.push_back(widen(place, bind_to, cpus));
   return bound;
+}
+
+std::vector<int> parse_cpu_set(std::string_view text) {
+  constexpr int kMostCpus = 1 << 16;
+  const auto refuse = [&] {
+    throw InvalidArgument("--cpu-set " + std::string(text) + ": numbers and ranges of CPUs, for instance 0-3,8");
+  };
+  const auto number = [&](std::string_view digits) {
+    int value = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    if (error != std::errc() || end != digits.data() + digits.size() || value < 0 || value >= kMostCpus) refuse();
+    return value;
+  };
+  std::set<int> numbers;
+  for (std::string_view rest = text;;) {
+    const auto comma = rest.find(',');
+    const std::string_view part = rest.substr(0, comma);
+    const auto dash = part.find('-');
+    const int first = number(part.substr(0, dash));
+    const int last = dash == std::string_view::npos ? first : number(part.substr(dash + 1));
+    if (last < first) refuse();
+    for (int cpu = first; cpu <= last; ++cpu) numbers.insert(cpu);
+    if (comma == std::string_view::npos) return {numbers.begin(), numbers.end()};
+    rest.remove_prefix(comma + 1);
+  }
+}
+
+std::vector<Cpu> cpus_within(const std::vector<Cpu>& cpus, const std::vector<int>& set, const std::string& host) {
+  if (set.empty()) return cpus;
+  std::vector<Cpu> kept;
+  for (const Cpu& cpu : cpus) {
+    if (std::ranges::binary_search(set, cpu.number)) kept.push_back(cpu);
+  }
+  if (kept.size() == set.size()) return kept;
+  std::vector<int> there;
+  for (const Cpu& cpu : cpus) there.push_back(cpu.number);
+  std::ranges::sort(there);
+  throw InvalidArgument("--cpu-set " + format_cpu_list(set) + ": of " + host + " ranks may use " +
+                        (there.empty() ? "no CPUs that are known" : "the CPUs " + format_cpu_list(there)));
 }
 
 int count_units(const std::vector<Cpu>& cpus, CpuUnit unit) {

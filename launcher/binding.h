@@ -25,6 +25,7 @@ struct Binding {
   std::optional<CpuUnit> bind_to;  // the node: nobody is; empty: to cores if PE= or ppr asks for some, else nobody
   bool oversubscribe = false;      // of -map-by: more ranks than slots are all right
   bool overload = false;           // ranks may share what they are bound to
+  bool operator==(const Binding&) const = default;
 };
 
 // The values of the options; each throws InvalidArgument with the option's name and what it may be.
@@ -35,6 +36,13 @@ void parse_rank_by(std::string_view text, Binding& binding);  // slot, core, hwt
 // By rank: the numbers of its CPUs, ascending; none if ranks are not bound. Throws InvalidArgument if there are too
 // few.
 std::vector<std::vector<int>> bind_ranks(int ranks, const Binding& binding, const std::vector<Cpu>& cpus);
+
+// Of --cpu-set: "0-3,8" in ascending order, each once. Throws InvalidArgument.
+std::vector<int> parse_cpu_set(std::string_view text);
+
+// Those of `cpus` that are in the set; an empty set: all. Throws InvalidArgument, with the host's name, if one is
+// missing.
+std::vector<Cpu> cpus_within(const std::vector<Cpu>& cpus, const std::vector<int>& set, const std::string& host);
 
 // How many of a unit these CPUs make; of slots and nodes, one.
 int count_units(const std::vector<Cpu>& cpus, CpuUnit unit);

@@ -2,14 +2,15 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <sstream>
 
 #include "core/base/error.h"
+#include "launcher/arguments.h"
 #include "launcher/command_options.h"
-#include "launcher/nearest_name.h"
+#include "launcher/completion.h"
+#include "launcher/other_options.h"
 
 namespace hvd::launcher {
 namespace {
@@ -17,117 +18,6 @@ namespace {
 constexpr double kMaxSeconds = 1e9;
 constexpr int kMaxPort = 65535;
 constexpr Duration kMinLease = 100ms;
-constexpr const char* kNextProgram = ":";
-
-// One program's share of the arguments.
-struct Share {
-  std::vector<std::string> options;     // with two dashes before every long one
-  std::vector<std::string> for_mpirun;  // as they were typed, but those that only hvdrun has; and the command
-  std::vector<std::string> command;
-  bool is_last = true;
-};
-
-// "-np" and "-np=4" become "--np" and "--np=4" if there is such an option; "-n4" stays.
-std::string with_two_dashes(const CLI::App& app, const std::string& argument) {
-  if (argument.size() < 3 || argument[1] == '-') return argument;
-  const std::string candidate = "-" + argument.substr(0, argument.find('='));
-  return app.get_option_no_throw(candidate) != nullptr ? "-" + argument : argument;
-}
-
-[[noreturn]] void refuse(const CLI::App& app, const CLI::App& first_app, const std::string& argument) {
-  const std::string of_job = with_two_dashes(first_app, argument);
-  if (first_app.get_option_no_throw(of_job.substr(0, of_job.find('='))) != nullptr) {
-    throw InvalidArgument(argument + " is for the whole job: it stands before the first program");
-  }
-  std::vector<std::string> names;
-  for (const CLI::Option* option : app.get_options()) {
-    for (const std::string& name : option->get_lnames()) names.push_back(name);
-  }
-  const auto first = argument.find_first_not_of('-');
-  const std::string typed = first == std::string::npos ? "" : argument.substr(first, argument.find('=') - first);
-  const auto nearest = nearest_name(typed, names);
-  throw InvalidArgument(
-      "unknown option " + argument +
-      (nearest ? "; did you mean --" + *nearest + "?" : " (the program's own options stand behind its name)"));
-}
-
-// "-n4", "-xA=1" and "-Hlocalhost:4"; but -xterm and -nolocal are other options, with one dash. One letter alone is
-// fine.
-bool has_attached_value(const std::string& argument) {
-  if (argument.size() == 2) return true;
-  const std::string value = argument.substr(2);
-  switch (argument[1]) {
-    case 'n':
-    case 'c': return std::isdigit(static_cast<unsigned char>(value.front())) != 0;
-    case 'x': return value.find('=') != std::string::npos;
-    case 'H': return value.find(':') != std::string::npos;
-    case 'p': return std::isdigit(static_cast<unsigned char>(value.front())) != 0;
-    default: return false;
-  }
-}
-
-using Argument = std::vector<std::string>::const_iterator;
-
-std::string take_value(const CLI::Option& option, const std::string& name, Argument& next, Argument end) {
-  if (next == end || next->empty()) throw InvalidArgument(name + " needs a value: " + option.get_option_text());
-  return *next++;
-}
-
-// What mpirun would not understand.
-bool is_only_hvdruns(const std::string& name) {
-  constexpr const char* kNames[] = {"--launcher",
-                                    "--mpi",
-                                    "--gloo",
-                                    "--grace",
-                                    "--lease",
-                                    "--rsh",
-                                    "--start-timeout",
-                                    "--slots-per-host",
-                                    "--ssh-port",
-                                    "-p",
-                                    "--network-interface",
-                                    "--network-interfaces",
-                                    "-i",
-                                    "--ssh-identity-file",
-                                    "--dry-run",
-                                    "--gpus-per-rank"};
-  return std::ranges::find(kNames, name) != std::end(kNames);
-}
-
-// The value is attached to its option, so that it may begin with a dash. Stops behind the colon that ends the share.
-// `app` has the options of this program, `first_app` those of the first one and of the job.
-Share take_share(const CLI::App& app, const CLI::App& first_app, Argument& next, Argument end) {
-  Share share;
-  while (next != end && next->size() > 1 && next->front() == '-' && *next != "--") {
-    const Argument typed = next;
-    std::string argument = with_two_dashes(app, *next++);
-    const bool is_long = argument.starts_with("--");
-    if (!is_long && !has_attached_value(argument)) refuse(app, first_app, argument);
-    const auto equals = is_long ? argument.find('=') : std::string::npos;
-    const std::string name = is_long ? argument.substr(0, equals) : argument.substr(0, 2);
-    const CLI::Option* option = app.get_option_no_throw(name);
-    if (option == nullptr) refuse(app, first_app, argument);
-    const bool takes_value = option->get_expected_min() > 0;
-    const bool is_attached = is_long ? equals != std::string::npos : argument.size() > 2;
-    if (takes_value && !is_attached) {
-      argument += (is_long ? "=" : "") + take_value(*option, name, next, end);
-      if (name == "--mca" || name == "--gmca") argument += "=" + take_value(*option, name, next, end);
-    }
-    share.options.push_back(argument);
-    if (name == "--prefix-output-with-timestamp") {
-      share.for_mpirun.emplace_back("--timestamp-output");
-    } else if (!is_only_hvdruns(name)) {
-      share.for_mpirun.insert(share.for_mpirun.end(), typed, next);
-    }
-  }
-  if (next != end && *next == "--") ++next;
-  const Argument colon = std::find(next, end, kNextProgram);
-  share.command.assign(next, colon);
-  share.for_mpirun.insert(share.for_mpirun.end(), next, colon);
-  share.is_last = colon == end;
-  next = share.is_last ? end : colon + 1;
-  return share;
-}
 
 // CLI11 takes the arguments from the back.
 void parse(CLI::App& app, std::vector<std::string> options) {
@@ -148,7 +38,27 @@ Duration seconds_of(double value, const char* option) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(value));
 }
 
-StartedBy parse_launcher(const Typed& typed) {
+std::vector<std::string> list_of(const std::string& text, const std::string& option) {
+  std::vector<std::string> names;
+  std::istringstream words(text);
+  for (std::string name; std::getline(words, name, ',');) {
+    if (name.empty()) throw InvalidArgument(option + " " + text + ": a name is missing");
+    names.push_back(name);
+  }
+  return names;
+}
+
+// By its name, or by those of Hydra's that are the same.
+StartedBy launcher_named(const std::string& name, RemoteShell& shell) {
+  if (name == "mpi") return StartedBy::mpirun;
+  if (name == "local" || name == "fork") return StartedBy::local;
+  if (name == "rsh" && shell.command.empty()) shell.command = "rsh";
+  if (name == "ssh" || name == "rsh") return StartedBy::ssh;
+  if (name == "slurm") return StartedBy::slurm;
+  throw InvalidArgument("--launcher " + name + ": local, ssh, slurm or mpi");
+}
+
+StartedBy parse_launcher(const Typed& typed, RemoteShell& shell) {
   if (typed.by_mpi && typed.by_gloo)
     throw InvalidArgument("--mpi and --gloo: the processes are started by one of them");
   const std::string& name = typed.launcher;
@@ -156,25 +66,19 @@ StartedBy parse_launcher(const Typed& typed) {
   if (name == "mpi" ? typed.by_gloo : typed.by_mpi) {
     throw InvalidArgument("--launcher " + name + " and " + (typed.by_mpi ? "--mpi" : "--gloo"));
   }
-  if (name == "mpi") return StartedBy::mpirun;
-  if (name == "local") return StartedBy::local;
-  if (name == "ssh") return StartedBy::ssh;
-  if (name == "slurm") return StartedBy::slurm;
-  throw InvalidArgument("--launcher " + name + ": local, ssh, slurm or mpi");
+  return launcher_named(name, shell);
 }
 
 void parse_start(const Typed& typed, CommandLine& line) {
-  line.started_by = parse_launcher(typed);
+  line.launcher_is_given = typed.by_mpi || typed.by_gloo || !typed.launcher.empty();
   if (!typed.ssh_port.empty()) {
     line.remote_shell.port = number_of(typed.ssh_port);
     if (line.remote_shell.port.value_or(0) < 1 || *line.remote_shell.port > kMaxPort) {
       throw InvalidArgument("--ssh-port " + typed.ssh_port + ": a number from 1 to 65535");
     }
   }
-  std::istringstream names(typed.interfaces);
-  for (std::string name; std::getline(names, name, ',');) {
-    if (name.empty()) throw InvalidArgument("--network-interface " + typed.interfaces + ": a name is missing");
-    line.network_interfaces.push_back(name);
+  for (const std::string& names : typed.interfaces) {
+    for (std::string& name : list_of(names, "--network-interface")) line.network_interfaces.push_back(std::move(name));
   }
   if (typed.lease_seconds) {
     line.lease = seconds_of(*typed.lease_seconds, "--lease");
@@ -187,11 +91,110 @@ void parse_start(const Typed& typed, CommandLine& line) {
   if (!typed.gpus_per_rank.empty()) line.gpus_per_rank = parse_gpus_per_rank(typed.gpus_per_rank);
 }
 
+// --nnodes N, or N:N, as torchrun writes a range.
+void parse_nodes(const std::string& text, CommandLine& line) {
+  if (text.empty()) return;
+  const auto colon = text.find(':');
+  const std::string least = text.substr(0, colon);
+  line.nodes = number_of(least);
+  if (line.nodes.value_or(0) < 1) throw InvalidArgument("--nnodes " + text + ": a number of hosts");
+  if (colon != std::string::npos && text.substr(colon + 1) != least) {
+    throw InvalidArgument("--nnodes " + text + ": elastic jobs are not supported yet, so that it is one number");
+  }
+}
+
+// So many ranks on each host: they are not bound, as those of torchrun and mpiexec are not, unless it is asked for.
+void parse_ranks_per_host(const Typed& typed, CommandLine& line) {
+  const std::string& text = typed.ranks_per_host;
+  if (text.empty()) return;
+  if (text == "auto" || text == "gpu" || text == "cpu" || text == "core") {
+    if (line.slots_per_host) throw InvalidArgument("-N " + text + " and --slots-per-host: give one of them");
+    line.slots_per_host = SlotsRule{.each = text == "auto"  ? SlotsRule::Each::gpu_or_core
+                                            : text == "gpu" ? SlotsRule::Each::gpu
+                                                            : SlotsRule::Each::core};
+    return;
+  }
+  line.ranks_per_host = number_of(text);
+  if (line.ranks_per_host.value_or(0) < 1 || *line.ranks_per_host > kMaxSlots) {
+    throw InvalidArgument("-N " + text + ": a number of processes, auto, cpu or gpu");
+  }
+  if (!typed.map_by.empty()) throw InvalidArgument("-N and --map-by both say where ranks run: give one of them");
+  line.binding.per_unit = *line.ranks_per_host;
+  line.binding.map_by = line.binding.bind_to.emplace(CpuUnit::node);
+}
+
+void parse_placement(const Typed& typed, CommandLine& line) {
+  parse_nodes(typed.nodes, line);
+  if (line.oversubscribe && line.no_oversubscribe) {
+    throw InvalidArgument("--oversubscribe and --nooversubscribe: give one of them");
+  }
+  parse_ranks_per_host(typed, line);
+  if (!typed.map_by.empty()) parse_map_by(typed.map_by, line.binding);
+  if (!typed.rank_by.empty()) parse_rank_by(typed.rank_by, line.binding);
+  if (!typed.bind_to.empty()) parse_bind_to(typed.bind_to, line.binding);
+  if (!typed.cpu_set.empty()) line.cpu_set = parse_cpu_set(typed.cpu_set);
+  line.oversubscribe |= line.binding.oversubscribe;
+  line.binding.overload |= line.oversubscribe;
+}
+
 void parse_input(const std::string& text, CommandLine& line) {
   line.input_to_all = text == "all";
   line.input_rank = number_of(text);
   if (line.input_rank.value_or(-1) < 0 && text != "all" && text != "none") {
     throw InvalidArgument("--stdin " + text + ": the number of one rank, all, or none");
+  }
+}
+
+// torchrun's --tee and --redirects: 3 is both streams of all ranks.
+bool is_both_streams(const std::string& text, const std::string& option) {
+  if (text == "3") return true;
+  if (text.empty() || text == "0") return false;
+  throw InvalidArgument(option + " " + text + ": 3, both streams of all ranks, or 0");
+}
+
+// Open MPI 5's --output LIST.
+void parse_output(const std::string& list, CommandLine& line) {
+  for (const std::string& word : list_of(list, "--output")) {
+    const auto equals = word.find('=');
+    const std::string name = word.substr(0, equals);
+    if (name == "tag" || name == "tag-detailed" || name == "tag-fullname" || name == "rank") {
+      line.tag_output = true;
+    } else if (name == "timestamp") {
+      line.timestamp_output = true;
+    } else if (name == "merge" || name == "merge-stderr-to-stdout") {
+      line.merge_errors = true;
+    } else if ((name == "dir" || name == "directory") && equals != std::string::npos) {
+      line.output_directory = word.substr(equals + 1);
+    } else if (name == "nocopy") {
+      line.files_only = true;
+    } else if (name != "copy") {
+      throw InvalidArgument("--output " + word + ": tag, timestamp, merge-stderr-to-stdout, dir=DIR or nocopy");
+    }
+  }
+}
+
+// Open MPI 5's --display LIST.
+void parse_display(const std::string& list, CommandLine& line) {
+  for (const std::string& word : list_of(list, "--display")) {
+    const std::string name = word.substr(0, word.find('-'));
+    if (name == "bind" || name == "bindings") {
+      line.report_bindings = true;
+    } else if (name == "map" || name == "allocation" || name == "alloc") {
+      line.display_map = true;
+    } else {
+      throw InvalidArgument("--display " + word + ": map, allocation or bind");
+    }
+  }
+}
+
+void parse_streams(const Typed& typed, CommandLine& line) {
+  parse_input(typed.input, line);
+  for (const std::string& list : typed.output) parse_output(list, line);
+  parse_display(typed.display, line);
+  line.files_only |= is_both_streams(typed.redirects, "--redirects");
+  const bool wants_files = is_both_streams(typed.tee, "--tee") || line.files_only;
+  if (wants_files && line.output_directory.empty()) {
+    throw InvalidArgument("--tee and --redirects write to files: say where, with --output-filename DIR");
   }
 }
 
@@ -216,10 +219,14 @@ std::optional<int> parse_number_of_processes(const std::string& typed) {
   return number;
 }
 
-void check(const ProgramLine& program, bool is_one_of_several) {
-  for (const std::string& entry : program.exports) {
+void check_exports(const std::vector<std::string>& exports) {
+  for (const std::string& entry : exports) {
     if (entry.empty() || entry.front() == '=') throw InvalidArgument("-x \"" + entry + "\": a name is missing");
   }
+}
+
+void check(const ProgramLine& program, bool is_one_of_several) {
+  check_exports(program.exports);
   if (!program.hosts.empty() && !program.hostfile.empty()) {
     throw InvalidArgument("-H and --hostfile say the same thing: give one of them");
   }
@@ -229,58 +236,109 @@ void check(const ProgramLine& program, bool is_one_of_several) {
   }
 }
 
+// What the options say of one program.
+void finish(const TypedOfProgram& typed, Share& share, ProgramLine& program) {
+  program.num_proc = parse_number_of_processes(typed.num_proc);
+  for (std::string& name : list_of(typed.envlist, "--envlist")) program.exports.push_back(std::move(name));
+  program.command = std::move(share.command);
+  program.for_mpirun = std::move(share.for_mpirun);
+  if (program.command.empty()) return;
+  if (typed.module && typed.no_python) throw InvalidArgument("-m and --no-python: give one of them");
+  const bool is_script = typed.python && !typed.no_python && program.command.front().ends_with(".py");
+  if (!typed.module && !is_script) return;
+  std::vector<std::string> python = {"python3", "-u"};
+  if (typed.module) python.emplace_back("-m");
+  program.command.insert(program.command.begin(), python.begin(), python.end());
+}
+
+// Of options of other launchers: what is refused is an error, the rest is said.
+void heed(const std::vector<Remark>& remarks, CommandLine& line) {
+  for (const Remark& remark : remarks) {
+    if (line.started_by == StartedBy::mpirun && remark.mpirun_knows) continue;
+    if (remark.is_refusal) throw InvalidArgument(remark.text);
+    line.notes.push_back(remark.text);
+  }
+}
+
+std::optional<std::string> asked_for(const Typed& typed, const CLI::App& app) {
+  if (typed.version) return "hvdrun " HVD_VERSION "\n";
+  if (typed.other_options) return other_options_document();
+  if (!typed.completion.empty()) return completion_script(typed.completion, app);
+  return std::nullopt;
+}
+
+// Reads all programs; what the options of the job say is in `typed` then.
+std::vector<Remark> read_programs(const std::vector<std::string>& arguments, CLI::App& app, Typed& typed,
+                                  ProgramLine& first, TypedOfProgram& typed_of_first) {
+  ArgumentReader reader(arguments, app);
+  Share share = reader.take_share(app);
+  parse(app, share.options);
+  std::vector<Remark> remarks = std::move(share.remarks);
+  bool is_last = share.is_last;
+  finish(typed_of_first, share, first);
+  typed.line.programs.push_back(std::move(first));
+  while (!is_last) {
+    CLI::App further_app;
+    ProgramLine further;
+    TypedOfProgram typed_of_further;
+    add_options_of_program(further_app, further, typed_of_further);
+    share = reader.take_share(further_app);
+    parse(further_app, share.options);
+    remarks.insert(remarks.end(), share.remarks.begin(), share.remarks.end());
+    is_last = share.is_last;
+    finish(typed_of_further, share, further);
+    typed.line.programs.push_back(std::move(further));
+  }
+  return remarks;
+}
+
 }  // namespace
 
 CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   CLI::App app;
   Typed typed;
-  add_options_of_program(app, typed.program, typed.num_proc);
+  ProgramLine first;
+  TypedOfProgram typed_of_first;
+  add_options_of_program(app, first, typed_of_first);
   add_options_of_job(app, typed);
   CommandLine& line = typed.line;
-  Argument next = arguments.begin();
+  std::vector<Remark> remarks;
   try {
-    Share share = take_share(app, app, next, arguments.end());
-    parse(app, share.options);
-    line.for_mpirun = share.for_mpirun;
-    typed.program.command = std::move(share.command);
-    typed.program.num_proc = parse_number_of_processes(typed.num_proc);
-    line.programs.push_back(std::move(typed.program));
-    while (!share.is_last) {
-      CLI::App further_app;
-      ProgramLine further;
-      std::string num_proc;
-      add_options_of_program(further_app, further, num_proc);
-      share = take_share(further_app, app, next, arguments.end());
-      line.for_mpirun.emplace_back(kNextProgram);
-      line.for_mpirun.insert(line.for_mpirun.end(), share.for_mpirun.begin(), share.for_mpirun.end());
-      parse(further_app, share.options);
-      further.command = std::move(share.command);
-      further.num_proc = parse_number_of_processes(num_proc);
-      line.programs.push_back(std::move(further));
-    }
+    remarks = read_programs(arguments, app, typed, first, typed_of_first);
   } catch (const CLI::CallForHelp&) {
     line.information = help_text(app);
     return line;
   } catch (const CLI::ParseError& error) {
     throw InvalidArgument(error.what());
   }
-  if (typed.version) {
-    line.information = "hvdrun " HVD_VERSION "\n";
-    return line;
-  }
-  if (line.check_build) return line;
+  line.information = asked_for(typed, app);
+  if (line.information || line.check_build) return line;
+  line.started_by = parse_launcher(typed, line.remote_shell);
+  heed(remarks, line);
   for (const ProgramLine& program : line.programs) check(program, line.programs.size() > 1);
+  for (std::string& name : list_of(typed.genvlist, "--genvlist")) line.exports.push_back(std::move(name));
+  check_exports(line.exports);
   parse_start(typed, line);
   for (const std::string& parameter : typed.mca) line.mca.push_back(parse_mca(parameter));
-  if (!typed.map_by.empty()) parse_map_by(typed.map_by, line.binding);
-  if (!typed.rank_by.empty()) parse_rank_by(typed.rank_by, line.binding);
-  if (!typed.bind_to.empty()) parse_bind_to(typed.bind_to, line.binding);
-  line.oversubscribe |= line.binding.oversubscribe;
-  line.binding.overload |= line.oversubscribe;
-  parse_input(typed.input, line);
+  parse_placement(typed, line);
+  parse_streams(typed, line);
   line.grace = seconds_of(typed.grace_seconds, "--grace");
   if (typed.timeout_seconds != 0) line.timeout = seconds_of(typed.timeout_seconds, "--timeout");
   return line;
+}
+
+std::vector<std::string> mpirun_arguments(const CommandLine& line) {
+  std::vector<std::string> words;
+  for (const ProgramLine& program : line.programs) {
+    if (!words.empty()) words.emplace_back(":");
+    words.insert(words.end(), program.for_mpirun.begin(), program.for_mpirun.end());
+    const bool names_hosts = !program.hosts.empty() || !program.hostfile.empty();
+    for (const std::string& entry : line.exports) {
+      if (names_hosts) words.insert(words.end(), {"-x", entry.substr(0, entry.find('='))});
+    }
+    words.insert(words.end(), program.command.begin(), program.command.end());
+  }
+  return words;
 }
 
 }  // namespace hvd::launcher

@@ -1,4 +1,4 @@
-// hvdrun's options: their names, what --help says of them, and where CLI11 puts what was typed. Pure.
+// hvdrun's own options: their names, what --help says of them, and where CLI11 puts what was typed. Pure.
 #pragma once
 
 #include <optional>
@@ -13,27 +13,37 @@ class App;
 
 namespace hvd::launcher {
 
-// What was typed, before it is known to be right.
+// What was typed of one program, before it is known to be right.
+struct TypedOfProgram {
+  std::string num_proc;
+  std::string envlist;
+  bool module = false, python = false, no_python = false;
+};
+
+// And of the job.
 struct Typed {
   CommandLine line;
-  ProgramLine program;
-  std::string num_proc;
   std::vector<std::string> mca;  // "name=value"
   std::string input = "0";
-  std::string bind_to, map_by, rank_by;
+  std::string ranks_per_host, nodes, genvlist;
+  std::string bind_to, map_by, rank_by, cpu_set;
   std::string launcher;
-  std::string ssh_port, interfaces, slots_per_host, gpus_per_rank;
+  std::string ssh_port, slots_per_host, gpus_per_rank;
+  std::vector<std::string> interfaces;
+  std::string tee, redirects, display;
+  std::vector<std::string> output;
+  std::string completion;
   bool by_mpi = false, by_gloo = false;
   double timeout_seconds = 0;
   double grace_seconds = 1;
   std::optional<double> lease_seconds;
   double start_timeout_seconds = 0;
   bool run_as_root = false;
+  bool other_options = false;
   bool version = false;
 };
 
-// Of one program; `typed_number` of processes.
-void add_options_of_program(CLI::App& app, ProgramLine& program, std::string& typed_number);
+void add_options_of_program(CLI::App& app, ProgramLine& program, TypedOfProgram& typed);
 
 void add_options_of_job(CLI::App& app, Typed& typed);
 

@@ -26,7 +26,7 @@ std::vector<std::string> split_devices(std::string_view text) {
 }  // namespace
 
 GpusPerRank parse_gpus_per_rank(const std::string& text) {
-  if (text == "auto") return {};
+  if (text == "auto" || text == "AUTO") return {};
   int number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error == std::errc() && end == text.data() + text.size() && number >= 1 && number <= kMaxGpus) {

@@ -11,9 +11,10 @@ namespace hvd::launcher {
 // --gpus-per-rank.
 struct GpusPerRank {
   std::optional<int> number;  // empty: all of the host, divided evenly ("auto")
+  bool operator==(const GpusPerRank&) const = default;
 };
 
-// "auto" or a number; throws InvalidArgument.
+// "auto" (MPICH writes AUTO) or a number; throws InvalidArgument.
 GpusPerRank parse_gpus_per_rank(const std::string& text);
 
 // The places, from 0, of a rank's GPUs among those of its host. Divided evenly, ranks share GPUs where there are fewer

@@ -83,12 +83,12 @@ void add_host(std::vector<HostSlots>& hosts, HostSlots host) {
     throw InvalidArgument(host.host + ": more than " + std::to_string(kMaxSlots) + " slots");
 }
 
-std::vector<HostSlots> parse_hosts(std::string_view text) {
+std::vector<HostSlots> parse_hosts(std::string_view text, int without_number) {
   std::vector<HostSlots> result;
   while (true) {
     const auto comma = text.find(',');
     HostSlots host = parse_host(text.substr(0, comma), "-H");
-    if (!host.slots) host.slots = 1;
+    if (!host.slots) host.slots = without_number;
     add_host(result, std::move(host));
     if (comma == std::string_view::npos) return result;
     text.remove_prefix(comma + 1);

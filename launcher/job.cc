@@ -122,6 +122,7 @@ std::unique_ptr<OutputStream> Job::open_stream(int rank, Stream stream) {
   const std::string name = stream_name(stream);
   options.tag = tag(rank, stream);
   options.whole_lines = plan_.size > 1;
+  options.shown = !plan_.files_only;
   if (!plan_.output_directory.empty()) {
     options.file = open_output_file(output_path(plan_.output_directory, rank, plan_.size, name));
   }

@@ -30,6 +30,7 @@ namespace hvd::launcher {
 struct JobPlan {
   int size = 0;
   std::filesystem::path output_directory;  // empty: none
+  bool files_only = false;                 // output goes there alone
   bool tag_output = false;
   bool allow_colours = false;  // of tags, where they go to a terminal
   bool timestamp_output = false;

@@ -50,7 +50,10 @@ struct HostFacts {
 
 // By host: its ranks, which may be none. `programs` and `facts` as in the line and in the layout. Throws
 // InvalidArgument.
-std::vector<HostPlan> plan_hosts(const JobLayout& layout, const CommandLine& line, const std::vector<HostFacts>& facts,
+std::vector<HostPlan> plan_hosts(const JobLayout& layout, const CommandLine& line, std::vector<HostFacts> facts,
                                  const std::vector<ProgramPlan>& programs);
+
+// The slots of hosts for which nobody has given a number.
+SlotsRule slots_rule(const CommandLine& line);
 
 }  // namespace hvd::launcher

@@ -17,6 +17,7 @@
 #include "core/net/own_addresses.h"
 #include "launcher/agents/run_on_hosts.h"
 #include "launcher/command_line.h"
+#include "launcher/config_file.h"
 #include "launcher/guardian.h"
 #include "launcher/hosts.h"
 #include "launcher/job_environment.h"
@@ -58,6 +59,31 @@ std::string read_file(const std::string& path) {
   return text.str();
 }
 
+// A line for whoever typed the command, unless he wants none.
+void note(const CommandLine& line, const std::string& text) {
+  if (!line.quiet) std::fprintf(stderr, "hvdrun: %s\n", text.c_str());
+}
+
+// With what the file of --config-file says, which counts less than what is typed.
+CommandLine read_command_line(const std::vector<std::string>& arguments) {
+  CommandLine line = parse_command_line(arguments);
+  if (line.config_file.empty()) return line;
+  const std::string file = line.config_file;
+  const ConfigOptions config = read_config(read_file(file), !line.launcher_is_given, file);
+  std::vector<std::string> all = config.options;
+  all.insert(all.end(), arguments.begin(), arguments.end());
+  line = parse_command_line(all);
+  for (const std::string& key : config.unknown_keys) line.notes.push_back(file + ": " + key + " means nothing");
+  return line;
+}
+
+// Variables of the whole job, and of one program.
+std::vector<std::string> exports_of(const CommandLine& job, const ProgramLine& program) {
+  std::vector<std::string> exports = job.exports;
+  exports.insert(exports.end(), program.exports.begin(), program.exports.end());
+  return exports;
+}
+
 // Looked for on this machine if it is to run here; else each host looks for itself.
 ProgramPlan make_program(const ProgramLine& line, const CommandLine& job, bool runs_here) {
   ProgramPlan plan;
@@ -66,10 +92,11 @@ ProgramPlan make_program(const ProgramLine& line, const CommandLine& job, bool r
   if (job.start_timeout) plan.exports["HVD_START_TIMEOUT"] = std::to_string(seconds(*job.start_timeout));
   if (job.lease) plan.exports["HVD_LEASE"] = std::to_string(std::clamp(seconds(*job.lease), 1.0, 3600.0));
   Environment given = plan.environment;
-  for (const std::string& name : apply_exports(given, line.exports)) {
-    std::fprintf(stderr, "hvdrun: -x %s: not set here, so there is nothing to pass on\n", name.c_str());
+  const std::vector<std::string> exports = exports_of(job, line);
+  for (const std::string& name : apply_exports(given, exports)) {
+    note(job, "-x " + name + ": not set here, so there is nothing to pass on");
   }
-  for (const std::string& entry : line.exports) {
+  for (const std::string& entry : exports) {
     const std::string name = entry.substr(0, entry.find('='));
     if (given.contains(name)) plan.exports[name] = given[name];
   }
@@ -97,10 +124,18 @@ int run_doctor(const SignalSource& signals) {
   return 1;
 }
 
-// Becomes mpirun, under which ranks find each other through MPI.
+// Becomes mpirun, under which ranks find each other through MPI. Open MPI's starts nothing for root unless it is told
+// twice to do so; hvdrun has no such scruples, and horovodrun tells it, too.
 int run_mpirun(const CommandLine& line, const SignalSource& signals) {
-  std::vector<std::string> words = line.for_mpirun;
+  std::vector<std::string> words = mpirun_arguments(line);
   words.insert(words.begin(), "mpirun");
+  Environment variables;
+  apply_exports(variables, line.exports);
+  for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
+  if (geteuid() == 0) {
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
+  }
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
@@ -113,6 +148,7 @@ int run_mpirun(const CommandLine& line, const SignalSource& signals) {
 JobPlan make_plan(const CommandLine& line) {
   JobPlan plan;
   plan.output_directory = line.output_directory;
+  plan.files_only = line.files_only;
   plan.tag_output = line.tag_output;
   plan.allow_colours = allows_colours(parse_environment(environ));
   plan.timestamp_output = line.timestamp_output;
@@ -138,7 +174,7 @@ std::vector<ProgramPlan> make_programs(const CommandLine& line, bool runs_here) 
   for (const ProgramLine& program : line.programs) programs.push_back(make_program(program, line, runs_here));
   const ProgramPlan& first = programs.front();
   if (const std::string replaced = replaced_torch_variables(with_exports(first), first.exports); !replaced.empty()) {
-    std::fprintf(stderr, "hvdrun: what was set here is replaced by the job's own: %s\n", replaced.c_str());
+    note(line, "what was set here is replaced by the job's own: " + replaced);
   }
   return programs;
 }
@@ -175,7 +211,7 @@ std::vector<std::string> start_commands(const JobLayout& layout, StartedBy by, c
 }
 
 // Hosts are asked nothing: what they have not told is taken to be as here.
-int print_plan(const CommandLine& line, const JobLayout& layout, const std::vector<std::string>& commands) {
+void print_plan(const CommandLine& line, const JobLayout& layout, const std::vector<std::string>& commands) {
   const HostFacts facts = own_facts();
   PlannedJob job{.hosts_from = layout.hosts_from, .programs = {}, .hosts = {}};
   for (const ProgramLine& program : line.programs) job.programs.push_back(program.command);
@@ -184,7 +220,7 @@ int print_plan(const CommandLine& line, const JobLayout& layout, const std::vect
   for (std::size_t i = 0; i < plans.size(); ++i) {
     PlannedHost host{.name = plans[i].name,
                      .start_command = commands.empty() ? "" : commands[i],
-                     .slots = slots_of(layout.hosts[i], line.slots_per_host, facts.resources)};
+                     .slots = slots_of(layout.hosts[i], slots_rule(line), facts.resources)};
     for (const RankPlan& rank : plans[i].ranks) {
       Meeting meeting{.hostname = plans[i].name, .store = "tcp:127.0.0.1:PORT", .job_key_hex = "(secret)"};
       meeting.group_rank = static_cast<int>(i);
@@ -202,7 +238,7 @@ int print_plan(const CommandLine& line, const JobLayout& layout, const std::vect
     job.hosts.push_back(std::move(host));
   }
   std::fputs(plan_text(job).c_str(), stdout);
-  return 0;
+  std::fflush(stdout);
 }
 
 int run_with_agents(const CommandLine& line, const JobLayout& layout, const std::vector<std::string>& commands,
@@ -228,12 +264,13 @@ int run_with_agents(const CommandLine& line, const JobLayout& layout, const std:
 
 int run(const std::vector<std::string>& arguments, SignalSource& signals) {
   if (arguments.size() == 1 && arguments.front() == "agent") return run_agent(signals);
-  const CommandLine line = parse_command_line(arguments);
+  const CommandLine line = read_command_line(arguments);
   if (line.information) {
     std::fputs(line.information->c_str(), stdout);
     return 0;
   }
   if (line.check_build) return run_doctor(signals);
+  for (const std::string& text : line.notes) note(line, text);
   if (line.started_by == StartedBy::mpirun) return run_mpirun(line, signals);
   const Environment environment = parse_environment(environ);
   const JobLayout layout = find_layout(line, environment, own_hostname());
@@ -241,7 +278,8 @@ int run(const std::vector<std::string>& arguments, SignalSource& signals) {
   const StartedBy by = choose_start(line.started_by, shell, layout.all_here(), layout.by_slurm);
   std::vector<std::string> commands;
   if (by != StartedBy::local) commands = start_commands(layout, by, shell);
-  if (line.dry_run) return print_plan(line, layout, commands);
+  if (line.dry_run || line.display_map) print_plan(line, layout, commands);
+  if (line.dry_run) return 0;
   if (by == StartedBy::local) return run_on_this_machine(line, layout, signals);
   return run_with_agents(line, layout, commands, signals);
 }

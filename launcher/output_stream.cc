@@ -53,7 +53,7 @@ void OutputStream::flush() {
 }
 
 void OutputStream::show(const std::string& lines) {
-  if (lines.empty()) return;
+  if (lines.empty() || !options_.shown) return;
   sink_.append(options_.hold_back ? options_.hold_back(lines) : lines);
 }
 

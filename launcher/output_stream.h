@@ -20,6 +20,7 @@ class OutputStream {
   struct Options {
     LineSplitter::Tag tag;    // empty: lines go out as they are
     bool whole_lines = true;  // false: whatever comes goes out at once (a job of one rank)
+    bool shown = true;        // false: nothing goes out
     std::function<std::string(std::string_view)> hold_back;  // of what is to be shown; empty: nothing
     std::optional<OutputFile> file;
     std::function<void(const std::string&)> complain;  // a line for the user

@@ -70,7 +70,7 @@ InvalidArgument too_many(const ProgramSlots& program, const HostPool& pool, int 
   const bool one = pool.hosts.size() == 1;
   const std::string entry =
       one ? host_names[static_cast<std::size_t>(pool.hosts.front().host)] + ":" + std::to_string(ranks) : "HOST:N,...";
-  return InvalidArgument((program.num_proc ? "-np " : "-map-by ppr asks for ") + std::to_string(ranks) + " but only " +
+  return InvalidArgument((program.num_proc ? "-np " : "-N or -map-by ppr asks for ") + std::to_string(ranks) + " but only " +
                          several(slots, "slot") + "; raise it with -H " + entry +
                          (one ? "" : ", slots=N in a hostfile") + ", or with --oversubscribe");
 }
@@ -107,7 +107,7 @@ Counts take_rooms(const ProgramSlots& program, const HostPool& pool, Rooms& room
       return oversubscribe || !pool.limited ? all : std::min(all, room.free_slots());
     });
     if (left > 0 && !oversubscribe) {
-      throw InvalidArgument("-map-by ppr has places for " + several(ranks - left, "rank") + ", not for " +
+      throw InvalidArgument("-N or -map-by ppr has places for " + several(ranks - left, "rank") + ", not for " +
                             std::to_string(ranks));
     }
   } else if (!pool.limited) {
@@ -178,13 +178,14 @@ void find_places(std::vector<PlacedRank>& ranks) {
 
 SlotsRule parse_slots_rule(const std::string& text) {
   if (text == "core") return {.each = SlotsRule::Each::core};
+  if (text == "hwthread") return {.each = SlotsRule::Each::hwthread};
   if (text == "gpu") return {.each = SlotsRule::Each::gpu};
   SlotsRule rule{.each = SlotsRule::Each::fixed};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rule.number);
   if (error == std::errc() && end == text.data() + text.size() && rule.number >= 1 && rule.number <= kMaxSlots) {
     return rule;
   }
-  throw InvalidArgument("--slots-per-host " + text + ": a number, core or gpu");
+  throw InvalidArgument("--slots-per-host " + text + ": a number, core, hwthread or gpu");
 }
 
 int slots_of(const HostSlots& host, const SlotsRule& rule, const HostResources& resources) {
@@ -192,9 +193,12 @@ int slots_of(const HostSlots& host, const SlotsRule& rule, const HostResources& 
   switch (rule.each) {
     case SlotsRule::Each::fixed: return rule.number;
     case SlotsRule::Each::core: return std::max(1, count_units(resources.cpus, CpuUnit::core));
+    case SlotsRule::Each::hwthread: return std::max(1, count_units(resources.cpus, CpuUnit::hwthread));
+    case SlotsRule::Each::gpu_or_core:
     case SlotsRule::Each::gpu: break;
   }
   if (resources.gpus > 0) return resources.gpus;
+  if (rule.each == SlotsRule::Each::gpu_or_core) return slots_of(host, {.each = SlotsRule::Each::core}, resources);
   throw InvalidArgument("--slots-per-host gpu: " + host.host + " has no GPU; say how many slots it has");
 }
 

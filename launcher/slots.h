@@ -18,12 +18,13 @@ namespace hvd::launcher {
 
 // --slots-per-host: of hosts whose slots nobody has given.
 struct SlotsRule {
-  enum class Each { core, gpu, fixed };
+  enum class Each { core, hwthread, gpu, gpu_or_core, fixed };
   Each each = Each::core;
   int number = 0;  // if fixed
+  bool operator==(const SlotsRule&) const = default;
 };
 
-// "core", "gpu" or a number; throws InvalidArgument.
+// "core", "hwthread", "gpu" or a number; throws InvalidArgument.
 SlotsRule parse_slots_rule(const std::string& text);
 
 // What a host says of itself.

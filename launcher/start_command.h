@@ -22,6 +22,7 @@ struct RemoteShell {
   std::string command{};  // of --rsh, a shell's text to which host and command are appended; empty: ssh
   std::optional<int> port{};
   std::string identity_file{};
+  bool operator==(const RemoteShell&) const = default;
 };
 
 // What --rsh does not say, may Open MPI's parameter plm_rsh_agent, of -mca or else of the environment: of several

@@ -201,8 +201,8 @@ def test_version_and_help(run):
     text = run("--help").stdout
     for option in (
         "-np N",
-        "--hosts",
-        "-x VAR",
+        "--host HOST:N",
+        "-x,--env VAR",
         "--output-filename",
         "--tag-output",
         "--grace",

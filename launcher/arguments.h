@@ -1,0 +1,54 @@
+// Takes hvdrun's arguments apart, program by program: options of its own as CLI11 reads them, those of other launchers
+// turned into them, and what mpirun is to get. Pure.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace CLI {  // NOLINT(readability-identifier-naming): CLI11's
+class App;
+}
+
+namespace hvd::launcher {
+
+// About an option of another launcher that has no effect, or is refused.
+struct Remark {
+  std::string text;
+  bool is_refusal = false;
+  bool mpirun_knows = false;  // then it counts only if hvdrun itself starts the processes
+};
+
+// One program's share of the arguments.
+struct Share {
+  std::vector<std::string> options;     // with two dashes before every long one, and with its value in the same word
+  std::vector<std::string> for_mpirun;  // as they were typed, but for those that mpirun does not have
+  std::vector<std::string> command;
+  std::vector<Remark> remarks;
+  bool is_last = true;
+};
+
+// Reads shares one after the other. `first_app` has the options of the first program and of the job.
+class ArgumentReader {
+ public:
+  ArgumentReader(const std::vector<std::string>& arguments, const CLI::App& first_app)
+      : first_app_(first_app), next_(arguments.begin()), end_(arguments.end()) {}
+
+  // Up to the next colon. `app` has the options that this program may have. Throws InvalidArgument.
+  Share take_share(const CLI::App& app);
+
+ private:
+  using Argument = std::vector<std::string>::const_iterator;
+
+  bool take_own(const CLI::App& app, Share& share);
+  bool take_other(const CLI::App& app, Share& share);
+  void add_own(const CLI::App& app, const std::string& option, const std::string& typed, Share& share);
+  std::string take_value(const std::string& name, const std::string& kind);
+  [[noreturn]] void refuse(const CLI::App& app, const std::string& argument) const;
+
+  const CLI::App& first_app_;
+  Argument next_, end_;
+  std::map<const void*, std::string> given_;  // of options that may be given once: how it was typed
+};
+
+}  // namespace hvd::launcher
