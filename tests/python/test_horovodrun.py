@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 
@@ -107,6 +108,38 @@ def parse(options: str):
     return launch.parse_args(["-np", "2", *words(options), *PROGRAM])
 
 
+# What Horovod's own parse_args() gives for `horovodrun -np 2`.
+SWITCHES = "disable_cache verbose tcp_flag prefix_output_with_timestamp use_gloo use_mpi use_jsrun"
+UNSET = """
+check_build start_timeout nics output_filename config_file ssh_port ssh_identity_file fusion_threshold_mb cycle_time_ms
+cache_capacity hierarchical_allreduce hierarchical_allgather torus_allreduce autotune autotune_log_file
+autotune_warmup_samples autotune_steps_per_sample autotune_bayes_opt_max_samples autotune_gaussian_process_noise
+min_num_proc max_num_proc slots elastic_timeout reset_limit cooldown_range timeline_filename timeline_mark_cycles
+no_stall_check stall_check_warning_time_seconds stall_check_shutdown_time_seconds mpi_threads_disable mpi_args
+binding_args num_nccl_streams thread_affinity gloo_timeout_seconds log_level log_with_timestamp hosts hostfile
+host_discovery_script run_func executable
+"""
+
+
+def test_parse_args_returns_what_horovods_returns(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["horovodrun", "-np", "2"])
+    defaults = {**dict.fromkeys(SWITCHES.split(), False), **dict.fromkeys(UNSET.split())}
+    assert vars(launch.parse_args()) == {**defaults, "num_proc": 2, "command": []}
+    given = (
+        "-np 2 --network-interface eth0 --network-interface eth1,eth2 --blacklist-cooldown-range 10 20 --tcp python -x"
+    )
+    monkeypatch.setattr(sys, "argv", ["horovodrun", *given.split()])
+    changed = {"nics": {"eth0", "eth1", "eth2"}, "cooldown_range": [10, 20], "tcp_flag": True}
+    assert vars(launch.parse_args()) == {**defaults, **changed, "num_proc": 2, "command": ["python", "-x"]}
+
+
+def test_parse_args_ends_after_check_build(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["horovodrun", "-cb"])
+    with pytest.raises(SystemExit) as ended:
+        launch.parse_args()
+    assert ended.value.code == 0 and capsys.readouterr().out.startswith("Horovod v")
+
+
 @pytest.mark.parametrize("options, variables", VARIABLES, ids=[options for options, _ in VARIABLES])
 def test_variables(options, variables):
     assert translation.environment_of_ranks(parse(options), {"KEPT": "1"}) == {"KEPT": "1", **variables}
@@ -161,9 +194,6 @@ def test_an_option_counts_more_than_hvds_own_variable():
         ("--cycle-time-ms -1", "cycle_time_ms=-1.0 must be >= 0"),
         ("--fusion-threshold-mb -1", "fusion_threshold_mb=-1 must be >= 0"),
         ("--autotune-gaussian-process-noise 1.5", r"must be in \[0, 1\]"),
-        ("-np 0 --min-np -1", "at least one"),
-        ("-H localhost", "number of slots"),
-        ("-H localhost:2,other", "number of slots"),
         ("--config-file /nowhere.yaml", "nowhere"),
     ],
 )
@@ -176,7 +206,6 @@ def test_values_that_make_no_sense(options, text):
     "options",
     [
         "python train.py",
-        "-np 2",
         "-np 2 --hosts a:1 --hostfile b x",
         "-np 2 --gloo --mpi x",
         "-np 2 --autotune --no-autotune x",
@@ -270,7 +299,7 @@ def config(tmp_path):
 def test_configuration_file(config):
     args = parse(config(CONFIG))
     assert translation.environment_of_ranks(args, {}) == FROM_CONFIG
-    assert args.use_gloo and not args.use_mpi and args.unknown_keys == []
+    assert args.use_gloo and not args.use_mpi
     assert len(FROM_CONFIG) == len(config_parser.SETTINGS) + 1
 
 
@@ -300,9 +329,11 @@ def test_files_that_make_no_sense(config, text, said):
 
 
 def test_keys_that_mean_nothing_are_named(config):
-    args = parse(config("params: {fusion_treshold_mb: 3}\nverbose: true"))
-    assert args.unknown_keys == ["params.fusion_treshold_mb", "verbose"]
-    assert parse(config("")).unknown_keys == []
+    done = run("-np", "1", *config("params: {fusion_treshold_mb: 3}\nverbose: true").split(), "true")
+    assert done.returncode == 0
+    names = re.findall(r"^horovodrun: .*config.yaml: (.*) means nothing$", done.stderr, re.MULTILINE)
+    assert names == ["params.fusion_treshold_mb", "verbose"]
+    assert parse(config("")).verbose is False
 
 
 def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -367,6 +398,9 @@ def test_a_job_that_fails():
     [
         (["-np", "2", "--jsrun", "true"], "horovodrun: --jsrun"),
         (["-np", "2", "--cycle-time-ms", "-2", "true"], "horovodrun: cycle_time_ms=-2.0 must be >= 0"),
+        (["-np", "2"], "horovodrun: which program?"),
+        (["-np", "0", "true"], "horovodrun: -np: at least one process"),
+        (["-np", "2", "-H", "localhost", "true"], "number of slots"),
     ],
 )
 def test_what_cannot_be_is_said(arguments, said):

@@ -76,7 +76,7 @@ def run(
     options.ssh_port, options.ssh_identity_file = ssh_port, ssh_identity_file
     options.disable_cache, options.output_filename, options.verbose = disable_cache, output_filename, verbose
     options.use_gloo, options.use_mpi, options.mpi_args = use_gloo, use_mpi, mpi_args
-    options.nics = [name for names in (network_interface, network_interfaces) if names for name in names.split(",")]
+    options.nics = {name for names in (network_interface, network_interfaces) if names for name in names.split(",")}
     for note in translation.notes(options):
         warnings.warn(f"horovod.run: {note}", stacklevel=2)
     try:

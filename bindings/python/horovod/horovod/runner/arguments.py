@@ -1,4 +1,4 @@
-"""horovodrun's options. None stands for what was not given."""
+"""horovodrun's options. Of what was not given, a setting is None and a switch that can only be turned on False."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ def make_parser() -> argparse.ArgumentParser:
 def _add_general(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-v", "--version", action="version", version=horovod.__version__)
     parser.add_argument("-np", "--num-proc", type=int, metavar="N", help="number of processes")
-    parser.add_argument("-cb", "--check-build", action="store_true", help="say what there is, and end")
-    parser.add_argument("--disable-cache", action="store_true", default=None, help="no effect")
+    parser.add_argument("-cb", "--check-build", action="store_true", default=None, help="say what there is, and end")
+    parser.add_argument("--disable-cache", action="store_true", help="no effect")
     parser.add_argument("--start-timeout", type=int, metavar="S", help="seconds for all processes to start (30)")
-    nics = parser.add_mutually_exclusive_group()
-    nics.add_argument(
-        "--network-interfaces", dest="nics", type=_names, metavar="A,B", help="those to use between hosts"
-    )
-    nics.add_argument("--network-interface", dest="nics", action="append", metavar="A", help="the same; repeatable")
+    for name, text in (("--network-interfaces", "those to use between hosts"), ("--network-interface", "the same")):
+        parser.add_argument(name, dest="nics", action=_Interfaces, metavar="A,B", help=f"{text}; repeatable")
     parser.add_argument("--output-filename", metavar="DIR", help="output also to DIR/rank.<N>/stdout and stderr")
-    parser.add_argument("--verbose", action="store_true", default=None, help="say what is started, and how it ends")
+    parser.add_argument("--verbose", action="store_true", help="say what is started, and how it ends")
     parser.add_argument("--config-file", metavar="YAML", help="a file with settings")
 
 
-def _names(text: str) -> list[str]:
-    return text.split(",")
+class _Interfaces(argparse.Action):
+    """Names, with commas between them or one by one, as a set."""
+
+    def __call__(self, parser, namespace, values, option_string=None):  # type: ignore[no-untyped-def]
+        setattr(namespace, self.dest, (getattr(namespace, self.dest) or set()) | set(values.split(",")))
 
 
 def _add_ssh(parser: argparse.ArgumentParser) -> None:
@@ -95,7 +95,7 @@ class _Cooldown(argparse.Action):
         lowest, highest = values
         if not 1 <= lowest <= highest <= 3600:
             parser.error(f"{option_string} {lowest} {highest}: two numbers from 1 to 3600, the smaller first")
-        setattr(namespace, self.dest, tuple(values))
+        setattr(namespace, self.dest, values)
 
 
 def _add_observation(parser: argparse.ArgumentParser) -> None:
@@ -113,7 +113,7 @@ def _add_library(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("libraries")
     _add_switch(group, "mpi-threads-disable", "no effect")
     group.add_argument("--mpi-args", metavar="OPTIONS", help="mpirun's, which hvdrun understands as well")
-    group.add_argument("--tcp", dest="tcp_flag", action="store_true", default=None, help="no InfiniBand for NCCL")
+    group.add_argument("--tcp", dest="tcp_flag", action="store_true", help="no InfiniBand for NCCL")
     group.add_argument("--binding-args", metavar="OPTIONS", help="mpirun's for binding: --bind-to core and the like")
     group.add_argument("--num-nccl-streams", type=int, metavar="N", help="no effect")
     group.add_argument("--thread-affinity", type=int, metavar="CPU", help="no effect")
@@ -137,7 +137,6 @@ def _add_logging(parser: argparse.ArgumentParser) -> None:
         "-prefix-timestamp",
         "--prefix-output-with-timestamp",
         action="store_true",
-        default=None,
         help="begin every line with the time",
     )
 
@@ -151,6 +150,6 @@ def _add_hosts(parser: argparse.ArgumentParser) -> None:
 
 def _add_controllers(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("who starts the processes").add_mutually_exclusive_group()
-    group.add_argument("--gloo", dest="use_gloo", action="store_true", default=None, help="hvdrun; the default")
-    group.add_argument("--mpi", dest="use_mpi", action="store_true", default=None, help="mpirun")
-    group.add_argument("--jsrun", dest="use_jsrun", action="store_true", default=None, help="refused")
+    group.add_argument("--gloo", dest="use_gloo", action="store_true", help="hvdrun; the default")
+    group.add_argument("--mpi", dest="use_mpi", action="store_true", help="mpirun")
+    group.add_argument("--jsrun", dest="use_jsrun", action="store_true", help="refused")

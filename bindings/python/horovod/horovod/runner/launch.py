@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import horovod
 from horovod.common import util
@@ -26,30 +26,42 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         argv: without the program's name; None: those of this process.
 
     Returns:
-        The options by their names, None where one was not given; `command` is a list.
+        Horovod's attributes with Horovod's defaults: settings that were not given are None and switches False; `nics`
+        is a set or None, `command` a list, which may be empty; `run_func` and `executable` are None.
 
     Raises:
         ValueError: a value that makes no sense, or a file that cannot be read.
-        SystemExit: an option that does not exist, or --help or --version.
+        SystemExit: an option that does not exist, no number of processes, or --help, --version or --check-build.
     """
+    args, _ = _parse(argv)
+    return args
+
+
+def _parse(argv: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
+    """The arguments, and the file's keys that mean nothing."""
     parser = make_parser()
     args = parser.parse_args(argv)
-    given = {name for name, value in vars(args).items() if value is not None}
-    args.unknown_keys = _read_config_file(args, given) if args.config_file else []
+    given = {name for name, value in vars(args).items() if value != parser.get_default(name)}
+    unknown_keys = _read_config_file(args, given) if args.config_file else []
     config_parser.validate_config_args(args)
     if args.check_build:
-        return args
+        check_build(args.verbose)
     if args.command[:1] == ["--"]:
         del args.command[0]
-    if not (args.num_proc or args.min_num_proc or args.host_discovery_script):
+    if args.num_proc is None and not (args.min_num_proc or args.host_discovery_script):
         parser.error("how many processes? Say -np N")
-    if min(args.num_proc or 1, args.min_num_proc or 1) < 1:
+    args.run_func = args.executable = None
+    return args, unknown_keys
+
+
+def _check_job(args: argparse.Namespace) -> None:
+    """ValueError for what parse_args() accepts and no job can be made of."""
+    if min(args.num_proc or 1, args.min_num_proc or 1) < 1 or args.num_proc == 0:
         raise ValueError("-np: at least one process")
     if args.hosts:
         hosts.parse_hosts(args.hosts)
     if not args.command:
-        parser.error("which program? For instance: horovodrun -np 4 python train.py")
-    return args
+        raise ValueError("which program? For instance: horovodrun -np 4 python train.py")
 
 
 def _read_config_file(args: argparse.Namespace, given: set[str]) -> list[str]:
@@ -65,9 +77,11 @@ def _read_config_file(args: argparse.Namespace, given: set[str]) -> list[str]:
         raise ValueError(f"--config-file {args.config_file}: {error}") from error
 
 
-def check_build(verbose: bool = False) -> None:
-    """Prints which frameworks, ways to start a job and libraries there are, laid out as scripts expect it."""
+def check_build(verbose: bool = False) -> NoReturn:
+    """Prints which frameworks, ways to start a job and libraries there are, laid out as scripts expect it, and ends the
+    process (SystemExit, with code 0)."""
     print(build_report(verbose))
+    sys.exit(0)
 
 
 def build_report(verbose: bool = False) -> str:
@@ -86,23 +100,21 @@ def build_report(verbose: bool = False) -> str:
     )
 
 
-def run_commandline(argv: Sequence[str] | None = None) -> None:
-    """What the command `horovodrun` does: becomes hvdrun. Returns only after --check-build.
+def run_commandline(argv: Sequence[str] | None = None) -> NoReturn:
+    """What the command `horovodrun` does: becomes hvdrun.
 
     Raises:
-        SystemExit: the arguments make no sense.
+        SystemExit: the arguments make no sense, or ask for nothing but a text.
     """
     try:
-        args = parse_args(argv)
-        if args.check_build:
-            check_build(bool(args.verbose))
-            return
+        args, unknown_keys = _parse(argv)
+        _check_job(args)
         environment = translation.environment_of_ranks(args, os.environ)
         command = translation.hvdrun_command(args, environment)
     except (ValueError, OSError) as error:
         _say(str(error))
         sys.exit(_USAGE_ERROR)
-    for note in [*translation.notes(args), *(f"{args.config_file}: {key} means nothing" for key in args.unknown_keys)]:
+    for note in [*translation.notes(args), *(f"{args.config_file}: {key} means nothing" for key in unknown_keys)]:
         _say(note)
     program.become(command, environment)
 

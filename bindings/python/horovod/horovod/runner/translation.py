@@ -72,7 +72,7 @@ def hvdrun_options(args: Any, environment: Mapping[str, str]) -> list[str]:
     options += ["--gloo"] if args.use_gloo else []
     options += ["--ssh-port", str(args.ssh_port)] if args.ssh_port else []
     options += ["--ssh-identity-file", args.ssh_identity_file] if args.ssh_identity_file else []
-    options += ["--network-interface", ",".join(args.nics)] if args.nics else []
+    options += ["--network-interface", ",".join(sorted(args.nics))] if args.nics else []
     options += ["--start-timeout", str(args.start_timeout)] if args.start_timeout else []
     options += ["--verbose"] if args.verbose else []
     options += ["--timestamp-output"] if args.prefix_output_with_timestamp else []
@@ -98,7 +98,7 @@ def _of_mpirun(args: Any, environment: Mapping[str, str]) -> list[str]:
     ssh = ["-p", str(args.ssh_port)] if args.ssh_port else []
     ssh += ["-i", args.ssh_identity_file] if args.ssh_identity_file else []
     network = ["-mca", "plm_rsh_args", " ".join(ssh)] if ssh else []
-    network += ["-mca", "btl_tcp_if_include", ",".join(args.nics)] if args.nics else []
+    network += ["-mca", "btl_tcp_if_include", ",".join(sorted(args.nics))] if args.nics else []
     return ["--allow-run-as-root", *binding, *network, *(word for name in exported for word in ("-x", name))]
 
 
@@ -114,5 +114,5 @@ def environment_of_ranks(args: Any, environment: Mapping[str, str]) -> dict[str,
     if args.tcp_flag:
         result["NCCL_IB_DISABLE"] = "1"
     if args.nics:
-        result["NCCL_SOCKET_IFNAME"] = ",".join(args.nics)
+        result["NCCL_SOCKET_IFNAME"] = ",".join(sorted(args.nics))
     return result
