@@ -1,5 +1,7 @@
 #include "bindings/python/native/dlpack.h"
 
+#include <dlpack/dlpack.h>
+
 #include <memory>
 #include <vector>
 
@@ -9,36 +11,7 @@ namespace hvd::python {
 
 namespace {
 
-enum DeviceType : std::int32_t { kDLCPU = 1, kDLCUDA = 2 };
-enum TypeCode : std::uint8_t { kDLInt = 0, kDLUInt = 1, kDLFloat = 2, kDLBfloat = 4, kDLBool = 6 };
-
-struct DLDevice {
-  std::int32_t device_type;
-  std::int32_t device_id;
-};
-
-struct DLDataType {
-  std::uint8_t code;
-  std::uint8_t bits;
-  std::uint16_t lanes;
-};
-
-struct DLTensor {
-  void* data;
-  DLDevice device;
-  std::int32_t ndim;
-  DLDataType dtype;
-  std::int64_t* shape;
-  std::int64_t* strides;  // null: row-major
-  std::uint64_t byte_offset;
-};
-
-struct DLManagedTensor {
-  DLTensor dl_tensor;
-  void* manager_ctx;
-  void (*deleter)(DLManagedTensor* self);
-};
-
+// What DLPack calls a capsule with a DLManagedTensor.
 constexpr const char* kCapsuleName = "dltensor";
 
 struct Result {

@@ -1,5 +1,5 @@
 // Results as DLPack capsules, through which every framework takes over memory without copying and without hvd being
-// compiled against it. The layout is DLPack's version 0 ABI (capsule name "dltensor"), which all of them read.
+// compiled against it. The capsules are those without a version ("dltensor"), which all of them read.
 #pragma once
 
 #include <pybind11/pybind11.h>
