@@ -47,14 +47,18 @@ bool has_attached_value(const std::string& argument) {
   }
 }
 
-// Those that say who starts the processes, and what each program's variables are handed on with.
-bool is_for_hvdrun_alone(const std::string& name) {
-  constexpr const char* kNames[] = {"--launcher", "--genv", "--genvlist"};
+// What hvdrun does itself although mpirun starts the processes.
+bool is_done_here(const std::string& name) {
+  constexpr const char* kNames[] = {
+      "--launcher", "--mpi",    "--gloo",   "--genv",        "--genvlist",         "--config-file",
+      "-m",         "--module", "--python", "--no-python",   "--dry-run",          "-q",
+      "--quiet",    "--help",   "-h",       "--check-build", "--allow-run-as-root"};
   return std::ranges::find(kNames, name) != std::end(kNames);
 }
 
 bool goes_to_mpirun(const std::string& name) {
-  return is_known_to(kMpirun | kHydra, name) && !is_for_hvdrun_alone(name);
+  constexpr const char* kOtherwise[] = {"--launcher", "--genv", "--genvlist"};  // Hydra's, which Open MPI does not know
+  return is_known_to(kMpirun | kHydra, name) && std::ranges::find(kOtherwise, name) == std::end(kOtherwise);
 }
 
 bool may_repeat(const CLI::Option& option) {
@@ -101,6 +105,17 @@ void ArgumentReader::add_own(const CLI::App& app, const std::string& option, con
   share.options.push_back(option);
 }
 
+// One of hvdrun's own options, in these words: mpirun gets it, or it changes nothing there.
+void ArgumentReader::pass_on(const std::string& name, const std::string& typed, std::vector<std::string> words,
+                             Share& share) {
+  if (goes_to_mpirun(name)) {
+    share.for_mpirun.insert(share.for_mpirun.end(), words.begin(), words.end());
+  } else if (!is_done_here(name)) {
+    share.remarks.push_back({.text = name_of(typed) + " has no effect with --mpi: mpirun has no such option",
+                             .counts = Remark::Counts::if_mpirun_starts});
+  }
+}
+
 // One of hvdrun's own options. The value is attached to it, so that it may begin with a dash.
 bool ArgumentReader::take_own(const CLI::App& app, Share& share) {
   std::string option = with_two_dashes(app, *next_);
@@ -123,7 +138,7 @@ bool ArgumentReader::take_own(const CLI::App& app, Share& share) {
     }
   }
   add_own(app, option, *typed, share);
-  if (goes_to_mpirun(name)) share.for_mpirun.insert(share.for_mpirun.end(), typed, next_);
+  pass_on(name, *typed, {typed, next_}, share);
   return true;
 }
 
@@ -141,22 +156,22 @@ bool ArgumentReader::take_other(const CLI::App& app, Share& share) {
   }
   const bool mpirun_knows = (other->known_to & (kMpirun | kHydra)) != 0;
   if (mpirun_knows) share.for_mpirun.insert(share.for_mpirun.end(), typed, next_);
-  const std::string remark(other->text);
-  switch (other->treatment) {
-    case Treatment::alias: break;
-    case Treatment::no_effect:
-      share.remarks.push_back({name_of(*typed) + " has no effect: " + remark, false, mpirun_knows});
-      return true;
-    default: share.remarks.push_back({name_of(*typed) + ": " + remark, true, mpirun_knows}); return true;
+  if (other->treatment != Treatment::alias) {
+    const bool is_refusal = other->treatment == Treatment::refused;
+    share.remarks.push_back(
+        {.text = name_of(*typed) + (is_refusal ? ": " : " has no effect: ") + std::string(other->text),
+         .is_refusal = is_refusal,
+         .counts = mpirun_knows ? Remark::Counts::unless_mpirun_starts : Remark::Counts::always});
+    return true;
   }
   for (const std::string& option : expand_alias(*other, value)) {
     add_own(app, option, name_of(*typed), share);
+    if (mpirun_knows) continue;
     const bool is_long = option.starts_with("--");
     const std::string own_name = is_long ? name_of(option) : option.substr(0, 2);
-    if (mpirun_knows || !goes_to_mpirun(own_name)) continue;
-    share.for_mpirun.push_back(own_name);
-    const std::string own_value = option.substr(own_name.size());
-    if (!own_value.empty()) share.for_mpirun.push_back(own_value.substr(is_long ? 1 : 0));
+    std::vector<std::string> words{own_name};
+    if (option.size() > own_name.size()) words.push_back(option.substr(own_name.size() + (is_long ? 1 : 0)));
+    pass_on(own_name, *typed, std::move(words), share);
   }
   return true;
 }

@@ -12,11 +12,12 @@ class App;
 
 namespace hvd::launcher {
 
-// About an option of another launcher that has no effect, or is refused.
+// About an option that has no effect, or is refused.
 struct Remark {
+  enum class Counts { always, unless_mpirun_starts, if_mpirun_starts };  // the processes
   std::string text;
   bool is_refusal = false;
-  bool mpirun_knows = false;  // then it counts only if hvdrun itself starts the processes
+  Counts counts = Counts::always;
 };
 
 // One program's share of the arguments.
@@ -43,6 +44,7 @@ class ArgumentReader {
   bool take_own(const CLI::App& app, Share& share);
   bool take_other(const CLI::App& app, Share& share);
   void add_own(const CLI::App& app, const std::string& option, const std::string& typed, Share& share);
+  static void pass_on(const std::string& name, const std::string& typed, std::vector<std::string> words, Share& share);
   std::string take_value(const std::string& name, const std::string& kind);
   [[noreturn]] void refuse(const CLI::App& app, const std::string& argument) const;
 

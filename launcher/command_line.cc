@@ -251,10 +251,12 @@ void finish(const TypedOfProgram& typed, Share& share, ProgramLine& program) {
   program.command.insert(program.command.begin(), python.begin(), python.end());
 }
 
-// Of options of other launchers: what is refused is an error, the rest is said.
+// What is refused is an error, the rest is said.
 void heed(const std::vector<Remark>& remarks, CommandLine& line) {
+  const auto never =
+      line.started_by == StartedBy::mpirun ? Remark::Counts::unless_mpirun_starts : Remark::Counts::if_mpirun_starts;
   for (const Remark& remark : remarks) {
-    if (line.started_by == StartedBy::mpirun && remark.mpirun_knows) continue;
+    if (remark.counts == never) continue;
     if (remark.is_refusal) throw InvalidArgument(remark.text);
     line.notes.push_back(remark.text);
   }

@@ -129,6 +129,10 @@ int run_doctor(const SignalSource& signals) {
 int run_mpirun(const CommandLine& line, const SignalSource& signals) {
   std::vector<std::string> words = mpirun_arguments(line);
   words.insert(words.begin(), "mpirun");
+  if (line.dry_run) {
+    std::printf("%s\n", shell_quoted(words).c_str());
+    return 0;
+  }
   Environment variables;
   apply_exports(variables, line.exports);
   for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);

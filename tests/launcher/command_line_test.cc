@@ -158,6 +158,8 @@ TEST_CASE("mpirun is not told what only hvdrun understands") {
                                                "2",
                                                "a"});
   CHECK(mpirun_arguments(line) == Arguments{"--timestamp-output", "-np", "2", "a"});
+  CHECK(line.notes.size() == 8);
+  CHECK(line.notes.front() == "--rsh has no effect with --mpi: mpirun has no such option");
 }
 
 TEST_CASE("how hosts are reached is said by options") {

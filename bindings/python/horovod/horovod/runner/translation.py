@@ -67,17 +67,20 @@ def hvdrun_options(args: Any, environment: Mapping[str, str]) -> list[str]:
     if args.host_discovery_script:
         raise ValueError(f"--host-discovery-script: {_FIXED}; say -np N")
     options = ["--hostfile", args.hostfile] if args.hostfile else ["-H", args.hosts or _this_host(args)]
-    if args.use_mpi:
-        options += ["--mpi", *_of_mpirun(args, environment)]
-    options += ["--gloo"] if args.use_gloo else []
-    options += ["--ssh-port", str(args.ssh_port)] if args.ssh_port else []
-    options += ["--ssh-identity-file", args.ssh_identity_file] if args.ssh_identity_file else []
-    options += ["--network-interface", ",".join(sorted(args.nics))] if args.nics else []
-    options += ["--start-timeout", str(args.start_timeout)] if args.start_timeout else []
+    options += ["--mpi", *_of_mpirun(args, environment)] if args.use_mpi else _of_agents(args)
     options += ["--verbose"] if args.verbose else []
     options += ["--timestamp-output"] if args.prefix_output_with_timestamp else []
     options += ["--output-filename", args.output_filename] if args.output_filename else []
     return options + shlex.split(args.binding_args or "") + shlex.split(args.mpi_args or "")
+
+
+def _of_agents(args: Any) -> list[str]:
+    """How hvdrun reaches hosts, where not mpirun does."""
+    options = ["--gloo"] if args.use_gloo else []
+    options += ["--ssh-port", str(args.ssh_port)] if args.ssh_port else []
+    options += ["--ssh-identity-file", args.ssh_identity_file] if args.ssh_identity_file else []
+    options += ["--network-interface", ",".join(sorted(args.nics))] if args.nics else []
+    return options + (["--start-timeout", str(args.start_timeout)] if args.start_timeout else [])
 
 
 def _this_host(args: Any) -> str:
