@@ -91,16 +91,21 @@ void parse_start(const Typed& typed, CommandLine& line) {
   if (!typed.gpus_per_rank.empty()) line.gpus_per_rank = parse_gpus_per_rank(typed.gpus_per_rank);
 }
 
-// --nnodes N, or N:N, as torchrun writes a range.
-void parse_nodes(const std::string& text, CommandLine& line) {
-  if (text.empty()) return;
-  const auto colon = text.find(':');
-  const std::string least = text.substr(0, colon);
-  line.nodes = number_of(least);
-  if (line.nodes.value_or(0) < 1) throw InvalidArgument("--nnodes " + text + ": a number of hosts");
-  if (colon != std::string::npos && text.substr(colon + 1) != least) {
-    throw InvalidArgument("--nnodes " + text + ": elastic jobs are not supported yet, so that it is one number");
+// --nnodes N, or N:N, as torchrun writes a range; and --node-rank 0, which its users write where there is one host.
+void parse_nodes(const Typed& typed, CommandLine& line) {
+  const std::string& text = typed.nodes;
+  if (!text.empty()) {
+    const auto colon = text.find(':');
+    const std::string least = text.substr(0, colon);
+    line.nodes = number_of(least);
+    if (line.nodes.value_or(0) < 1) throw InvalidArgument("--nnodes " + text + ": a number of hosts");
+    if (colon != std::string::npos && text.substr(colon + 1) != least) {
+      throw InvalidArgument("--nnodes " + text + ": elastic jobs are not supported yet, so that it is one number");
+    }
   }
+  if (typed.node_rank.empty() || (typed.node_rank == "0" && line.nodes.value_or(1) == 1)) return;
+  throw InvalidArgument("--node-rank " + typed.node_rank +
+                        ": start hvdrun once for all hosts: hvdrun -H host1,host2 --nproc-per-node N ...");
 }
 
 // So many ranks on each host: they are not bound, as those of torchrun and mpiexec are not, unless it is asked for.
@@ -124,7 +129,7 @@ void parse_ranks_per_host(const Typed& typed, CommandLine& line) {
 }
 
 void parse_placement(const Typed& typed, CommandLine& line) {
-  parse_nodes(typed.nodes, line);
+  parse_nodes(typed, line);
   if (line.oversubscribe && line.no_oversubscribe) {
     throw InvalidArgument("--oversubscribe and --nooversubscribe: give one of them");
   }

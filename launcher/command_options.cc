@@ -52,9 +52,9 @@ void add_options_of_whole(CLI::App& app, Typed& typed) {
   job.value("-N,--ranks-per-host", typed.ranks_per_host, "N|auto|cpu|gpu",
             "So many processes on each host; one for each core or GPU");
   job.value("--nnodes", typed.nodes, "N", "Use the first N of the hosts");
-  job.flag("--nolocal", line.no_local, "Use other hosts only");
+  job.flag("--nolocal", line.no_local, "Start nothing on this host");
   job.flag("--oversubscribe", line.oversubscribe, "More processes than slots are all right");
-  job.flag("--nooversubscribe", line.no_oversubscribe, "Not even where nobody has counted slots");
+  job.flag("--nooversubscribe", line.no_oversubscribe, "They are not, on this host neither: its cores count");
   job.value("--slots-per-host", typed.slots_per_host, "N|core|hwthread|gpu",
             "Slots of hosts without a number. Default: one for each core");
   job.repeatable("--genv", line.exports, "VAR[=VALUE]", "Like -x, for all programs; repeatable");
@@ -62,7 +62,7 @@ void add_options_of_whole(CLI::App& app, Typed& typed) {
   job.repeatable("--mca,--gmca", typed.mca, "NAME VALUE", "A parameter of Open MPI, for its library; repeatable");
   job.value("--timeout", typed.timeout_seconds, "SECONDS", "End the job after so long, with exit code 124");
   job.flag("--dry-run", line.dry_run, "Print what would be started, where and how; start nothing");
-  job.flag("--display-map", line.display_map, "Print that, and start it");
+  job.flag("--display-map", line.display_map, "Print what --dry-run prints, and start it");
 }
 
 void add_options_of_hosts(CLI::App& app, Typed& typed) {
@@ -71,7 +71,7 @@ void add_options_of_hosts(CLI::App& app, Typed& typed) {
   start.value("--launcher", typed.launcher, "local|ssh|slurm|mpi",
               "Who starts processes: hvdrun, ssh, srun, or mpirun");
   start.flag("--mpi", typed.by_mpi, "The same as --launcher mpi");
-  start.flag("--gloo", typed.by_gloo, "Not --mpi, which is the default");
+  start.flag("--gloo", typed.by_gloo, "hvdrun, ssh or srun, and not mpirun; the default");
   start.value("--rsh", line.remote_shell.command, "COMMAND", "Instead of ssh: host and command are appended to it");
   start.value("-p,--ssh-port", typed.ssh_port, "PORT", "Where ssh is listened for");
   start.value("-i,--ssh-identity-file", line.remote_shell.identity_file, "FILE", "The private key for ssh");
@@ -126,6 +126,7 @@ void add_options_of_end(CLI::App& app, Typed& typed) {
 void add_options_not_shown(CLI::App& app, Typed& typed) {
   Group silent(app, "");
   silent.flag("--allow-run-as-root", typed.run_as_root, "");
+  silent.value("--node-rank", typed.node_rank, "0", "");
   silent.value("--genvlist", typed.genvlist, "VAR,...", "");
   silent.value("--display", typed.display, "map|allocation|bind", "");
   silent.repeatable("--output", typed.output, "LIST", "");
@@ -144,7 +145,7 @@ void add_options_of_program(CLI::App& app, ProgramLine& program, TypedOfProgram&
   what.value("--wdir,--wd", program.working_directory, "DIR", "Start the processes in this folder");
   what.flag("-m,--module", typed.module, "The program is a Python module: python3 -u -m runs it");
   what.flag("--python", typed.python, "A program *.py is a script: python3 -u runs it");
-  what.flag("--no-python", typed.no_python, "It is not, whatever torchrun's options imply");
+  what.flag("--no-python", typed.no_python, "Run it as it is, also where torchrun's options stand");
   Group silent(app, "");
   silent.value("--envlist", typed.envlist, "VAR,...", "");
 }

@@ -25,7 +25,7 @@ struct Typed {
   CommandLine line;
   std::vector<std::string> mca;  // "name=value"
   std::string input = "0";
-  std::string ranks_per_host, nodes, genvlist;
+  std::string ranks_per_host, nodes, node_rank, genvlist;
   std::string bind_to, map_by, rank_by, cpu_set;
   std::string launcher;
   std::string ssh_port, slots_per_host, gpus_per_rank;

@@ -127,7 +127,7 @@ constexpr OtherOption kOptions[] = {
     {"-hybrid-hosts", kHydra, no_effect, 0, kAnyway},
     {"--do-not-resolve", kMpirun4, no_effect, 0, "hvdrun asks for addresses only where it needs them"},
     {"--use-regexp", kMpirun4, no_effect, 0, "hosts are told to agents in full"},
-    {"--node-rank", kTorchrun, refused, 1, "start hvdrun once for all hosts: -H host1,host2 --nproc-per-node N"},
+    {"--node-rank", kTorchrun, same, 1, "0 of one host; hvdrun is started once for all hosts"},
     {"--rdzv-backend", kTorchrun, no_effect, 1, kStoreIsOurs},
     {"--rdzv-endpoint", kTorchrun, no_effect, 1, kStoreIsOurs},
     {"--rdzv-id", kTorchrun, no_effect, 1, kStoreIsOurs},

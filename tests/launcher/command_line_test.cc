@@ -328,6 +328,8 @@ TEST_CASE("a wrong command line is an error that names what is wrong") {
       {{"-npernode", "2", "-map-by", "core", "ls"}, "-N and --map-by both say where ranks run"},
       {{"-np", "2", "ls", ":", "-npernode", "2", "ls"}, "is for the whole job"},
       {{"--nnodes", "1:4", "ls"}, "--nnodes 1:4: elastic jobs are not supported yet"},
+      {{"--node_rank=1", "ls"}, "--node-rank 1: start hvdrun once for all hosts"},
+      {{"--nnodes", "2", "--node-rank", "0", "ls"}, "--node-rank 0: start hvdrun once"},
       {{"--nnodes", "none", "ls"}, "--nnodes none: a number of hosts"},
       {{"--oversubscribe", "--nooversubscribe", "ls"}, "give one of them"},
       {{"-genv", "A"}, "--genv needs a name and a value"},

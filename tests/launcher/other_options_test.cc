@@ -15,10 +15,11 @@ using Arguments = std::vector<std::string>;
 // A value that the option takes, where 1 is none.
 std::string value_for(std::string_view name) {
   static const std::map<std::string_view, std::string> kValues = {
-      {"--launcher", "ssh"}, {"-bootstrap", "ssh"}, {"--bind-to", "core"},    {"-binding", "core"},
-      {"--map-by", "node"},  {"--rank-by", "node"}, {"--ppr", "2:socket"},    {"--cpu-set", "0-1"},
-      {"--tee", "0"},        {"-t", "0"},           {"--redirects", "0"},     {"-r", "0"},
-      {"--output", "tag"},   {"--display", "map"},  {"--log-level", "DEBUG"}, {"-envlist", "A,B"},
+      {"--launcher", "ssh"}, {"-bootstrap", "ssh"}, {"--bind-to", "core"}, {"-binding", "core"},
+      {"--map-by", "node"},  {"--rank-by", "node"}, {"--ppr", "2:socket"}, {"--cpu-set", "0-1"},
+      {"--tee", "0"},        {"-t", "0"},           {"--redirects", "0"},  {"-r", "0"},
+      {"--output", "tag"},   {"--node-rank", "0"},  {"--display", "map"},  {"--log-level", "DEBUG"},
+      {"-envlist", "A,B"},
   };
   const auto found = kValues.find(name);
   return found == kValues.end() ? "1" : found->second;
