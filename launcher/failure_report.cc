@@ -13,6 +13,7 @@ std::string how_it_ended(const ExitStatus& status) {
   std::string text = "killed by " + signal_name(status.value);
   if (status.core_dumped) text += " (core dumped)";
   if (status.value == SIGKILL) text += " (by somebody, or by the kernel for want of memory)";
+  if (status.value == SIGXFSZ) text += " (a file has grown to the limit of ulimit -f)";
   return text;
 }
 

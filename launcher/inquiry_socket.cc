@@ -18,6 +18,7 @@ constexpr std::size_t kMostConnections = 8;
 constexpr std::size_t kLongestQuestion = 64;
 constexpr std::size_t kLongestAnswer = std::size_t{64} << 20;
 constexpr Duration kConnectionTime = 10s;
+constexpr Duration kClosedTime = 1s;  // who waits at the door would wake the loop again and again
 
 FileDescriptor listen_at(const std::string& name) {
   FileDescriptor door(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -47,7 +48,7 @@ std::string inquiry_socket_name(unsigned uid, int pid) {
 
 InquirySocket::InquirySocket(EventLoop& loop, Ask ask)
     : loop_(loop), ask_(std::move(ask)), door_(listen_at(inquiry_socket_name(geteuid(), getpid()))) {
-  loop_.watch(door_.get(), EPOLLIN, [this] { accept_one(); });
+  open_door();
 }
 
 InquirySocket::~InquirySocket() {
@@ -55,9 +56,18 @@ InquirySocket::~InquirySocket() {
   while (!connections_.empty()) end(connections_.begin()->first);
 }
 
+void InquirySocket::open_door() {
+  loop_.watch(door_.get(), EPOLLIN, [this] { accept_one(); });
+}
+
 // A stranger, and whoever comes while there are enough, finds the connection closed.
 void InquirySocket::accept_one() {
   FileDescriptor socket(accept4(door_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!socket && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
+    loop_.forget(door_.get());
+    closed_.set(deadline_after(kClosedTime));
+    return;
+  }
   if (!socket || !may_ask(socket.get()) || connections_.size() == kMostConnections) return;
   const std::uint64_t number = ++last_number_;
   Connection& connection = connections_[number];

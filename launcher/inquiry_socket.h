@@ -38,6 +38,7 @@ class InquirySocket {
     std::unique_ptr<Timer> timer;
   };
 
+  void open_door();
   void accept_one();
   void on_event(std::uint64_t number);
   void read_question(std::uint64_t number);
@@ -47,6 +48,7 @@ class InquirySocket {
   EventLoop& loop_;
   const Ask ask_;
   FileDescriptor door_;
+  Timer closed_{loop_, [this] { open_door(); }};  // while there is no descriptor for who comes
   std::map<std::uint64_t, Connection> connections_;
   std::uint64_t last_number_ = 0;
 };

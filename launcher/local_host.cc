@@ -1,27 +1,16 @@
 #include "launcher/local_host.h"
 
 #include <fcntl.h>
-#include <sys/resource.h>
 
 #include <csignal>
 
 #include "core/base/error.h"
+#include "launcher/open_files.h"
 #include "launcher/program.h"
 #include "launcher/torch_variables.h"
 
 namespace hvd::launcher {
 namespace {
-
-// Two pipes and two pieces of memory per rank, and files: 1024 descriptors do not last for 500 ranks. Returns the limit
-// as it was, for the ranks: some programs misbehave with a high one.
-rlimit raise_open_files() {
-  rlimit original{};
-  getrlimit(RLIMIT_NOFILE, &original);
-  rlimit raised = original;
-  raised.rlim_cur = raised.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &raised);
-  return original;
-}
 
 Environment environment_of(const HostPlan& plan, const RankPlan& rank, const RankMemory* memory) {
   const ProgramPlan& program = plan.programs[rank.program];
@@ -56,6 +45,7 @@ void LocalHost::start(const HostPlan& plan) {
   const FileDescriptor nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
   for (const RankPlan& rank : plan.ranks) {
     try {
+      if (&rank == &plan.ranks.front()) check_open_files(plan);
       start_rank_of(plan, rank, start, nothing.get());
     } catch (const ProgramUnusable& error) {
       listener_.rank_not_started(rank.place.rank, error.what(), error.exit_code());

@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "core/base/error.h"
+#include "core/base/error_text.h"
 
 namespace hvd::launcher {
 
@@ -21,7 +22,7 @@ OutputFile open_output_file(const std::filesystem::path& path) {
   std::filesystem::create_directories(path.parent_path(), error);
   if (error) throw InvalidArgument("cannot create " + path.parent_path().string() + ": " + error.message());
   FileDescriptor fd(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (!fd) throw InvalidArgument("cannot write " + path.string() + ": " + std::generic_category().message(errno));
+  if (!fd) throw InvalidArgument("cannot write " + path.string() + ": " + error_text(errno));
   return {.fd = std::move(fd), .path = path.string()};
 }
 

@@ -6,7 +6,8 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <system_error>
+
+#include "core/base/error_text.h"
 
 namespace hvd::launcher {
 
@@ -70,7 +71,7 @@ void OutputSink::fail(int error) {
   if (error == EPIPE || error == EIO || error == ECONNRESET) {  // EIO: the terminal is gone
     callbacks_.reader_left();
   } else {
-    callbacks_.failure(std::generic_category().message(error));
+    callbacks_.failure(error_text(error));
   }
 }
 

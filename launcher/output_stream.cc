@@ -3,7 +3,8 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <system_error>
+
+#include "core/base/error_text.h"
 
 namespace hvd::launcher {
 namespace {
@@ -32,7 +33,7 @@ void OutputStream::write_file(std::string_view bytes) {
     const ssize_t count = write(options_.file->fd.get(), bytes.data(), bytes.size());
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) {
-      options_.complain("writing " + options_.file->path + ": " + std::generic_category().message(errno) +
+      options_.complain("writing " + options_.file->path + ": " + error_text(errno) +
                         "; the job goes on, this file ends here");
       options_.file.reset();
       return;

@@ -20,7 +20,9 @@ bool is_ignored(int signal) {
 SignalSource::SignalSource() {
   struct sigaction ignore {};
   ignore.sa_handler = SIG_IGN;
-  sigaction(SIGPIPE, &ignore, &original_pipe_);  // a reader of ours that has left is an error code, not our end
+  // A reader of ours that has left, and a file that is full (ulimit -f), are error codes, not our end.
+  sigaction(SIGPIPE, &ignore, &original_pipe_);
+  sigaction(SIGXFSZ, &ignore, &original_file_size_);
 
   struct sigaction plain {};  // were SIGCHLD ignored, the kernel would throw exit codes away
   plain.sa_handler = SIG_DFL;
@@ -50,6 +52,7 @@ std::vector<int> SignalSource::take() {
 
 void SignalSource::restore_original() const {
   sigaction(SIGPIPE, &original_pipe_, nullptr);
+  sigaction(SIGXFSZ, &original_file_size_, nullptr);
   sigaction(SIGCHLD, &original_child_, nullptr);
   sigprocmask(SIG_SETMASK, &original_mask_, nullptr);
 }

@@ -27,7 +27,7 @@ class SignalSource {
 
  private:
   sigset_t original_mask_;
-  struct sigaction original_pipe_, original_child_;
+  struct sigaction original_pipe_, original_file_size_, original_child_;
   FileDescriptor fd_;
 };
 

@@ -1,12 +1,12 @@
 #include "launcher/throw_errno.h"
 
 #include <cerrno>
-#include <system_error>
 
 #include "core/base/error.h"
+#include "core/base/error_text.h"
 
 namespace hvd::launcher {
 
-void throw_errno(const std::string& what) { throw Internal(what + ": " + std::generic_category().message(errno)); }
+void throw_errno(const std::string& what) { throw Internal(what + ": " + error_text(errno)); }
 
 }  // namespace hvd::launcher

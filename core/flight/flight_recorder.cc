@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/net/endpoint.h"
+#include "core/base/error_text.h"
 
 namespace hvd {
 

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "core/base/error.h"
+#include "core/base/error_text.h"
 #include "core/net/authentication.h"
 #include "core/net/endpoint.h"
 #include "core/net/handshake.h"

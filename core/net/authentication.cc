@@ -60,7 +60,9 @@ void prove(Socket& socket, ClientHandshake handshake, const std::string& where, 
     handshake.check(reply);
   } catch (const PeerLost& error) {
     // A server does not tell strangers why it refuses them.
-    throw PeerLost("not accepted by " + where + " (another job's key, or another purpose?): " + error.what());
+    throw PeerLost(
+        "not accepted by " + where +
+        " (it is another job's, or has no room for one more connection; its own output says which): " + error.what());
   }
 }
 

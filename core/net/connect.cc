@@ -6,6 +6,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/error.h"
+#include "core/base/error_text.h"
 #include "core/net/endpoint.h"
 
 namespace hvd {

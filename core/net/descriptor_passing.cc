@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "core/base/error.h"
+#include "core/base/error_text.h"
 #include "core/net/endpoint.h"
 
 namespace hvd {

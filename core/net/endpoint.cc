@@ -15,6 +15,7 @@
 #include <system_error>
 
 #include "core/base/error.h"
+#include "core/base/error_text.h"
 
 namespace hvd {
 
@@ -48,8 +49,6 @@ Endpoint unix_endpoint(const std::string& name) {
 }
 
 }  // namespace
-
-std::string error_text(int error_number) { return std::generic_category().message(error_number); }
 
 std::string Endpoint::host() const {
   char text[INET6_ADDRSTRLEN] = "";

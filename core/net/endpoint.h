@@ -36,7 +36,4 @@ void tune_stream_socket(int fd, int family);
 void grant_lease(int fd, Duration lease);
 Delivery delivery_of(int fd);
 
-// The text of an errno value.
-std::string error_text(int error_number);
-
 }  // namespace hvd

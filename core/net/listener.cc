@@ -5,6 +5,7 @@
 #include <cerrno>
 
 #include "core/base/error.h"
+#include "core/base/error_text.h"
 #include "core/net/endpoint.h"
 #include "core/net/random_bytes.h"
 

@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "core/base/error.h"
+#include "core/base/error_text.h"
 #include "core/net/frame.h"
 
 namespace hvd {
@@ -53,7 +54,7 @@ class StoreSessions::State {
         acceptor_(Listener::tcp(bind_host, port), key, Purpose::store, log),
         epoll_(epoll_create1(EPOLL_CLOEXEC)),
         timer_(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)) {
-    if (!epoll_ || !timer_) throw Internal("cannot open the store's event descriptors");
+    if (!epoll_ || !timer_) throw Internal("cannot open the store's event descriptors: " + error_text(errno));
     control(EPOLL_CTL_ADD, timer_.get(), EPOLLIN);
     for (const int fd : acceptor_.descriptors()) control(EPOLL_CTL_ADD, fd, EPOLLIN);
   }

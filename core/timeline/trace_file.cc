@@ -6,9 +6,9 @@
 #include <cerrno>
 #include <nlohmann/json.hpp>
 #include <string_view>
-#include <system_error>
 
 #include "core/base/error.h"
+#include "core/base/error_text.h"
 
 namespace hvd {
 
@@ -20,8 +20,6 @@ constexpr std::string_view kClosing = "\n]\n";
 std::string quoted(const std::string& text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
-
-std::string reason_of(int error_number) { return std::generic_category().message(error_number); }
 
 std::string metadata(const char* what, int row, const std::string& arguments) {
   return std::string("{\"name\":\"") + what + "\",\"ph\":\"M\",\"pid\":" + std::to_string(row) + ",\"args\":{" +
@@ -36,7 +34,7 @@ std::int64_t microseconds(Clock::duration time) {
 
 TraceFile::TraceFile(const std::string& path)
     : path_(path), file_(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)) {
-  if (file_ < 0) throw InvalidArgument("cannot write the timeline " + path_ + ": " + reason_of(errno));
+  if (file_ < 0) throw InvalidArgument("cannot write the timeline " + path_ + ": " + error_text(errno));
   const auto since_epoch =
       std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::system_clock::now().time_since_epoch());
   const std::string start = "\"start_time_since_epoch_in_micros\":" + std::to_string(since_epoch.count());
@@ -64,7 +62,7 @@ void TraceFile::append(const std::string& text) {
     end_ += static_cast<std::int64_t>(text.size());
     return;
   }
-  const std::string reason = count < 0 ? reason_of(errno) : "there is no room left";
+  const std::string reason = count < 0 ? error_text(errno) : "there is no room left";
   // As it was before; a file that could be longer can be shorter.
   constexpr auto kBytes = static_cast<ssize_t>(kClosing.size());
   if (end_ > 0 && pwrite(file_, kClosing.data(), kClosing.size(), end_) == kBytes) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/error_text.h"
 #include "core/net/socket.h"
 
 namespace hvd::launcher {
@@ -18,7 +19,7 @@ template <typename Item>
 class Inbox {
  public:
   Inbox() : fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
-    if (!fd_) throw Internal("eventfd: " + std::generic_category().message(errno));
+    if (!fd_) throw Internal("eventfd: " + error_text(errno));
   }
 
   // Readable while there is something to take; to be watched by the loop.

@@ -8,7 +8,7 @@
 #include <cerrno>
 
 #include "core/base/error.h"
-#include "core/net/endpoint.h"
+#include "core/base/error_text.h"
 
 namespace hvd {
 

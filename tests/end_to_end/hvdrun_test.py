@@ -4,6 +4,7 @@ import contextlib
 import os
 import pty
 import re
+import resource
 import select
 import shlex
 import shutil
@@ -350,6 +351,34 @@ def test_a_full_disk_is_said_once_and_the_job_goes_on(run, tmp_path):
     assert sorted(done.stdout.splitlines()) == ["a", "a", "b", "b"]
     assert done.stderr.count("No space left on device") == 1
     assert (tmp_path / "rank.1" / "stdout").read_text() == "a\nb\n"
+
+
+def test_a_file_at_the_limit_of_ulimit_is_said_and_the_job_goes_on(run, tmp_path):
+    limit = resource.RLIMIT_FSIZE
+    done = run(
+        *(
+            "-np",
+            1,
+            "--output-filename",
+            tmp_path,
+            "sh",
+            "-c",
+            "head -c 5000 /dev/zero; trap - XFSZ; head -c 5000 /dev/zero > f",
+        ),
+        cwd=tmp_path,
+        preexec_fn=lambda: resource.setrlimit(limit, (4096, resource.getrlimit(limit)[1])),
+    )
+    assert "File too large (this process may write files of 4096 bytes: ulimit -f); the job goes on" in done.stderr
+    assert len(done.stdout) == 5000
+    assert "rank 0 failed: exit code 153" in done.stderr, "for a rank the signal is what it was"
+
+
+@pytest.mark.parametrize("limit", [20, 32])
+def test_a_limit_of_open_files_that_is_too_low_is_said_before_the_start(run, limit):
+    hard = (limit, limit)
+    done = run("-np", 4, "true", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, hard))
+    assert done.returncode == 1
+    assert re.search(rf"4 ranks on this host take \d+ open files of hvdrun, which may have {limit}: raise", done.stderr)
 
 
 def test_a_hundred_megabytes_come_through(hvdrun):

@@ -53,6 +53,8 @@ TEST_CASE("a signal is named") {
         "hvdrun: it wrote nothing to its standard error\n");
   CHECK(failure_report(failure, {by_signal(SIGKILL)}).find("SIGKILL (by somebody, or by the kernel") !=
         std::string::npos);
+  CHECK(failure_report(failure, {by_signal(SIGXFSZ)}).find("SIGXFSZ (a file has grown to the limit of ulimit -f)") !=
+        std::string::npos);
   CHECK(signal_name(SIGUSR1) == "SIGUSR1");
   CHECK(signal_name(SIGRTMIN + 3) == "signal " + std::to_string(SIGRTMIN + 3));
 }

@@ -1,5 +1,6 @@
 #include "launcher/inquiry_socket.h"
 
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -84,6 +85,21 @@ TEST_CASE("an answer may come late, be long, or find nobody") {
   const std::string text(3'000'000, 'x');
   for (const auto& answer : job.waiting) answer(text);
   CHECK(job.read_all(connection) == text);
+}
+
+TEST_CASE("who comes while there is no descriptor waits at the door, and does not keep the loop awake") {
+  Asked job;
+  const FileDescriptor connection = connect_to(inquiry_socket_name(geteuid(), getpid()));
+  rlimit before{};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const rlimit none{.rlim_cur = 0, .rlim_max = before.rlim_max};
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
+  int rounds = 0;
+  for (const Deadline end = deadline_after(200ms); Clock::now() < end; ++rounds) job.loop.run_once(end);
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
+  CHECK(rounds < 10);
+  job.say(connection, "stacks\n");
+  CHECK(job.read_all(connection) == "stacks!");
 }
 
 TEST_CASE("an endless question and the ninth connection are refused") {
