@@ -21,7 +21,7 @@ std::string what_became_of(const std::optional<RankEnd>& end) {
   if (!end) return "could not be killed";
   if (end->lost) return "out of reach";
   const ExitStatus& status = end->status;
-  if (status.ok()) return "ended well";
+  if (status.ok()) return end->said.in_job ? "ended without shutdown" : "ended well";
   if (!status.by_signal) return "exited with code " + std::to_string(status.value);
   const std::string name = signal_name(status.value);
   return status.value == end->signal_sent ? "had to be ended with " + name : "killed by " + name;

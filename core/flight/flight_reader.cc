@@ -136,7 +136,7 @@ JobEnding read_job_ending(std::span<const std::byte> memory) {
     case FlightEndState::writing: return {.kind = JobEnding::Kind::own_failure};  // and died meanwhile
     case FlightEndState::none: break;
   }
-  return {};
+  return {.in_job = flight->epoch.load(kRelaxed) != 0};
 }
 
 std::optional<FlightFacts> read_flight_facts(std::span<const std::byte> memory) {

@@ -60,6 +60,7 @@ struct JobEnding {
   Kind kind = Kind::untold;
   int culprit = kNobody;  // of a consequence: a rank, of which nothing else is known; kNobody: it could not say
   std::string cause{};    // of a failure: what follows the rank's name ("raised ValueError: ...")
+  bool in_job = false;    // untold: it had not left the job, and nobody had ended that
   bool operator==(const JobEnding&) const = default;
 };
 JobEnding read_job_ending(std::span<const std::byte> memory);

@@ -254,6 +254,7 @@ void Agent::rank_ended(int rank, ExitStatus status, const JobEnding& said) {
   end.set_core_dumped(status.core_dumped);
   if (said.kind == JobEnding::Kind::own_failure) end.set_cause(said.cause);
   if (said.kind == JobEnding::Kind::consequence) end.set_culprit(said.culprit);
+  end.set_in_job(said.in_job);
   send(std::move(message));
 }
 

@@ -12,7 +12,7 @@ JobEnding said_by(const proto::RankEnded& end) {
   using Kind = JobEnding::Kind;
   if (end.has_cause()) return {.kind = Kind::own_failure, .cause = printable(end.cause())};
   if (end.has_culprit()) return {.kind = Kind::consequence, .culprit = end.culprit()};
-  return {};
+  return {.in_job = end.in_job()};
 }
 
 }  // namespace

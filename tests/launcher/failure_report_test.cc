@@ -46,6 +46,13 @@ TEST_CASE("what a rank has told of its failure is reported") {
   CHECK(rank_failure(0, "", by_exit(3)) == "rank 0 has failed: exit code 3");
 }
 
+TEST_CASE("a rank that has ended without leaving the job has not ended well") {
+  const RankEnd silent{.status = {}, .said = {.in_job = true}};
+  const Failure failure{.rank = 0, .pid = 7};
+  CHECK(failure_report(failure, {by_exit(1), silent, by_exit(0)})
+            .ends_with("hvdrun: the others: rank 1 ended without shutdown; rank 2 ended well\n"));
+}
+
 TEST_CASE("a signal is named") {
   const Failure failure{.rank = 0, .pid = 7, .age = 0ms, .last_lines = {}};
   CHECK(failure_report(failure, {by_signal(SIGSEGV, 0, true)}) ==

@@ -38,8 +38,12 @@ TEST_CASE("why the job has ended is told once, and by whom") {
   using Kind = JobEnding::Kind;
   const Status by_another(StatusCode::peer_lost, "rank 3 is lost", 3);
   FlightRecorder recorder(-1, 5);
-  CHECK(ending_of(recorder) == JobEnding{});
+  CHECK(ending_of(recorder) == JobEnding{.in_job = true});
 
+  SECTION("a rank that leaves has nothing to tell") {
+    recorder.left();
+    CHECK(ending_of(recorder) == JobEnding{});
+  }
   SECTION("a consequence stays one") {
     recorder.job_ended(by_another, 5);
     recorder.job_ended(Status(StatusCode::peer_lost, "rank 4 is lost", 4), 5);
@@ -62,7 +66,7 @@ TEST_CASE("why the job has ended is told once, and by whom") {
     inside(recorder.memory()).end.state = static_cast<std::int32_t>(FlightEndState::consequence);
     CHECK(ending_of(recorder) == JobEnding{.kind = Kind::consequence, .culprit = kNobody});
     inside(recorder.memory()).end.state = 4711;
-    CHECK(ending_of(recorder) == JobEnding{});
+    CHECK(ending_of(recorder) == JobEnding{.in_job = true});
   }
 }
 
