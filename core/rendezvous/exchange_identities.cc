@@ -4,7 +4,9 @@
 #include <cstdio>
 #include <string_view>
 
+#include "core/base/error.h"
 #include "core/net/byte_codec.h"
+#include "core/rendezvous/ancestry.h"
 
 namespace hvd {
 
@@ -43,15 +45,19 @@ RankIdentity get_identity(ByteReader& reader) {
   return identity;
 }
 
+RankIdentity identity_in(const std::string& value) {
+  ByteReader reader(std::as_bytes(std::span(value)));
+  RankIdentity identity = get_identity(reader);
+  reader.expect_end();
+  return identity;
+}
+
 std::vector<RankIdentity> collect(Store& store, int size, Deadline deadline) {
   std::vector<RankIdentity> identities;
   ByteWriter list;
   list.put(static_cast<std::uint32_t>(size));
   for (int rank = 0; rank < size; ++rank) {
-    const std::string value = store.get(identity_key(rank), deadline);
-    ByteReader reader(std::as_bytes(std::span(value)));
-    identities.push_back(get_identity(reader));
-    reader.expect_end();
+    identities.push_back(identity_in(store.get(identity_key(rank), deadline)));
     put_identity(list, identities.back());
   }
   store.set(kListKey, as_text(list.take()));
@@ -89,6 +95,27 @@ Timeout missing_ranks(Store& store, int size, Duration waited) {
   return Timeout((missing.size() == 1 ? "rank " : "ranks ") + list_ranks(missing) + " did not start" + limit);
 }
 
+// Children inherit the variables that make a process a rank.
+InvalidArgument second_arrival(int rank, const RankIdentity& first, const RankIdentity& own) {
+  const std::string name =
+      "rank " + std::to_string(rank) + " (pid " + std::to_string(first.pid) + " on " + first.hostname + ")";
+  const bool is_child = first.host_key == own.host_key && is_started_by(first.pid);
+  return InvalidArgument(
+      "this process (pid " + std::to_string(own.pid) + ") is " +
+      (is_child ? "a child of " + name + ", and" : "not " + name + ", which has joined the job, and") +
+      " cannot join as the same rank: let the rank itself call hvd, or start this process with "
+      "HVD_SIZE=1, and without HVD_RANK and HOROVOD_RANK, to let it work alone");
+}
+
+// Of the processes that come as the same rank, the first is that.
+void arrive(Store& store, int rank, const RankIdentity& own, Deadline deadline) {
+  const bool is_first = store.add(arrival_key(rank), 1) == 1;
+  if (!is_first) throw second_arrival(rank, identity_in(store.get(identity_key(rank), deadline)), own);
+  ByteWriter writer;
+  put_identity(writer, own);
+  store.set(identity_key(rank), as_text(writer.take()));
+}
+
 }  // namespace
 
 std::string list_ranks(const std::vector<int>& ranks) {
@@ -102,10 +129,7 @@ std::string list_ranks(const std::vector<int>& ranks) {
 std::vector<RankIdentity> exchange_identities(Store& store, int rank, int size, const RankIdentity& own,
                                               Deadline deadline) {
   const TimePoint start = Clock::now();
-  ByteWriter writer;
-  put_identity(writer, own);
-  store.set(identity_key(rank), as_text(writer.take()));
-  store.add(arrival_key(rank), 1);
+  arrive(store, rank, own, deadline);
   try {
     return rank == 0 ? collect(store, size, deadline) : receive_list(store, size, deadline);
   } catch (const Timeout&) {

@@ -29,6 +29,12 @@ def test_a_job_needs_little_address_space():
     assert job.output.count("sum 4.0") == 4
 
 
+def test_a_child_of_a_rank_is_told_whose_child_it_is():
+    job = run_job(2, [str(PROGRAMS / "child_of_rank.py")])
+    assert job.returncode == 0, job.output
+    assert "rank 0 is fine" in job.output and "rank 1 is fine" in job.output
+
+
 @pytest.mark.timed
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.long)])
 def test_a_killed_rank_is_named(ranks):

@@ -1,5 +1,7 @@
 #include "core/rendezvous/exchange_identities.h"
 
+#include <unistd.h>
+
 #include <future>
 
 #include "core/base/error.h"
@@ -45,6 +47,21 @@ TEST_CASE("all ranks learn of all") {
       CHECK(seen.cpus == identity_of(other).cpus);
     }
   }
+}
+
+TEST_CASE("who comes as a rank that has come is told whose child it is") {
+  MemoryStore store;
+  const RankIdentity parent{.host_key = "here", .hostname = "h", .pid = getppid()};
+  const RankIdentity stranger{.host_key = "there", .hostname = "h2", .pid = getppid()};
+  const RankIdentity own{.host_key = "here", .hostname = "h", .pid = getpid()};
+  const std::string pid = std::to_string(getpid()), first = std::to_string(getppid());
+  const bool is_child = GENERATE(true, false);
+  CHECK(exchange_identities(store, 0, 1, is_child ? parent : stranger, deadline_after(10s)).size() == 1);
+  CHECK_THROWS_WITH(
+      exchange_identities(store, 0, 1, own, deadline_after(10s)),
+      Catch::Matchers::StartsWith("this process (pid " + pid + ") is " +
+                                  (is_child ? "a child of rank 0 (pid " + first + " on h), and cannot join"
+                                            : "not rank 0 (pid " + first + " on h2), which has joined the job, and")));
 }
 
 TEST_CASE("the ranks that did not come are named, by all who did") {
