@@ -19,8 +19,8 @@ struct HostSlots {
   bool operator==(const HostSlots&) const = default;
 };
 
-// "node1:4,me@node2:2", with one slot (or `without_number`) for each mention without a number. A host that is named again
-// adds up. Throws InvalidArgument.
+// "node1:4,me@node2:2", with one slot (or `without_number`) for each mention without a number. A host that is named
+// again adds up. Throws InvalidArgument.
 std::vector<HostSlots> parse_hosts(std::string_view text, int without_number = 1);
 
 // The lines of a hostfile: "HOST slots=N max_slots=M", as Open MPI and Horovod have it, or "HOST:N", as MPICH has it.

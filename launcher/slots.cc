@@ -70,8 +70,8 @@ InvalidArgument too_many(const ProgramSlots& program, const HostPool& pool, int 
   const bool one = pool.hosts.size() == 1;
   const std::string entry =
       one ? host_names[static_cast<std::size_t>(pool.hosts.front().host)] + ":" + std::to_string(ranks) : "HOST:N,...";
-  return InvalidArgument((program.num_proc ? "-np " : "-N or -map-by ppr asks for ") + std::to_string(ranks) + " but only " +
-                         several(slots, "slot") + "; raise it with -H " + entry +
+  return InvalidArgument((program.num_proc ? "-np " : "-N or -map-by ppr asks for ") + std::to_string(ranks) +
+                         " but only " + several(slots, "slot") + "; raise it with -H " + entry +
                          (one ? "" : ", slots=N in a hostfile") + ", or with --oversubscribe");
 }
 
