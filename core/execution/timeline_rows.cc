@@ -4,14 +4,27 @@
 
 namespace hvd {
 
-std::string operation_activity(const Request& request) {
-  if (request.collective == Collective::allreduce && request.op == ReduceOp::adasum) return "ADASUM";
-  std::string name = collective_name(request.collective);
+namespace {
+
+std::string in_capitals(std::string name) {
   for (char& letter : name) letter = static_cast<char>(std::toupper(static_cast<unsigned char>(letter)));
   return name;
 }
 
+}  // namespace
+
+std::string operation_activity(const Request& request) {
+  if (request.collective == Collective::allreduce && request.op == ReduceOp::adasum) return "ADASUM";
+  return in_capitals(collective_name(request.collective));
+}
+
 std::string negotiation_activity(const Request& request) { return "NEGOTIATE_" + operation_activity(request); }
+
+std::string backend_activity(const std::string& backend, const Request& request) {
+  if (backend != "mpi" && backend != "nccl") return backend;
+  const bool broadcasts = request.collective == Collective::broadcast;
+  return in_capitals(backend) + "_" + (broadcasts ? "BCAST" : operation_activity(request));
+}
 
 TimelineRows::TimelineRows(Timeline& timeline, const Bucket& bucket, std::span<Submission* const> owns)
     : timeline_(timeline) {
@@ -40,9 +53,9 @@ TimelineRows::~TimelineRows() {
   }
 }
 
-void TimelineRows::begin(const std::string& activity) {
+void TimelineRows::begin(const std::string& backend) {
   in_activity_ = true;
-  for (const Request* request : requests_) timeline_.begin(request->name, activity);
+  for (const Request* request : requests_) timeline_.begin(request->name, backend_activity(backend, *request));
 }
 
 void TimelineRows::end() {

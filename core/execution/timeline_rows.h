@@ -22,7 +22,7 @@ class TimelineRows {
   TimelineRows& operator=(const TimelineRows&) = delete;
 
   // The part that a backend does.
-  void begin(const std::string& activity);
+  void begin(const std::string& backend);
   void end();
 
  private:
@@ -31,8 +31,10 @@ class TimelineRows {
   bool in_activity_ = false;
 };
 
-// The name of the time in which ranks agree on an operation, and that of the operation, which is Horovod's.
+// Horovod's names: of the time in which ranks agree on an operation, of the operation, and of a backend's part in it,
+// if Horovod has that backend.
 std::string negotiation_activity(const Request& request);
 std::string operation_activity(const Request& request);
+std::string backend_activity(const std::string& backend, const Request& request);
 
 }  // namespace hvd

@@ -5,7 +5,9 @@
 //   NEGOTIATE_ALLREDUCE   from the submission until all ranks are ready; in it, a mark with its number for each rank
 //                         whose request has come, if it came in full
 //   ALLREDUCE             then the operation, with dtype and shape at its end; in it, the backend's part
-//   ROUND_START           on request: a mark for each answer of the coordinator
+//   CYCLE_START           on request: a mark for each answer of the coordinator
+//
+// These names are Horovod's, for the programs that read its files.
 //
 // Whoever records only puts an event into a list; a thread of its own, which lives while a timeline is written, turns
 // it into text. After each of its writes the file is complete JSON. What cannot be written (a full disk) ends the

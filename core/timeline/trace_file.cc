@@ -84,7 +84,7 @@ int TraceFile::row_of(const std::string& name, std::string& introduction) {
 std::string TraceFile::text_of(const TraceEvent& event) {
   const std::string time = std::to_string(microseconds(event.time - origin_));
   if (event.kind == TraceEvent::Kind::round) {
-    return ",\n{\"name\":\"ROUND_START\",\"ph\":\"i\",\"s\":\"g\",\"pid\":0,\"ts\":" + time + "}";
+    return ",\n{\"name\":\"CYCLE_START\",\"ph\":\"i\",\"s\":\"g\",\"pid\":0,\"ts\":" + time + "}";
   }
   std::string text;
   const int row = row_of(event.name, text);

@@ -88,7 +88,7 @@ TEST_CASE("timeline: a row for each name, and what began ends") {
   CHECK(ends[1]["args"]["shape"] == "[2, 3]");
   CHECK(begins[0]["ts"] <= ends[0]["ts"]);
   CHECK(of_kind(events, "X")[0]["name"] == "3");
-  CHECK(of_kind(events, "i")[0]["name"] == "ROUND_START");
+  CHECK(of_kind(events, "i")[0]["name"] == "CYCLE_START");
 }
 
 TEST_CASE("timeline: while it is written the file is JSON") {

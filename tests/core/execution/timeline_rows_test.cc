@@ -1,0 +1,29 @@
+// How the timeline calls what happens: as Horovod does, where it has the thing.
+#include "core/execution/timeline_rows.h"
+
+#include "tests/core/negotiation/requests.h"
+#include "tests/support/catch.h"
+
+using namespace hvd;
+
+TEST_CASE("Activities have Horovod's names") {
+  Request adasum = allreduce("x");
+  adasum.op = ReduceOp::adasum;
+  CHECK(operation_activity(adasum) == "ADASUM");
+  CHECK(negotiation_activity(adasum) == "NEGOTIATE_ADASUM");
+  struct Row {
+    Request request;
+    std::string operation, by_mpi, by_nccl;
+  };
+  for (const Row& row : {Row{allreduce("x"), "ALLREDUCE", "MPI_ALLREDUCE", "NCCL_ALLREDUCE"},
+                         Row{broadcast("x", 0), "BROADCAST", "MPI_BCAST", "NCCL_BCAST"},
+                         Row{allgather("x", {1}), "ALLGATHER", "MPI_ALLGATHER", "NCCL_ALLGATHER"},
+                         Row{alltoall("x", {1}), "ALLTOALL", "MPI_ALLTOALL", "NCCL_ALLTOALL"},
+                         Row{reducescatter("x", {1}), "REDUCESCATTER", "MPI_REDUCESCATTER", "NCCL_REDUCESCATTER"}}) {
+    CHECK(operation_activity(row.request) == row.operation);
+    CHECK(negotiation_activity(row.request) == "NEGOTIATE_" + row.operation);
+    CHECK(backend_activity("mpi", row.request) == row.by_mpi);
+    CHECK(backend_activity("nccl", row.request) == row.by_nccl);
+    CHECK(backend_activity("shared-memory", row.request) == "shared-memory");
+  }
+}
