@@ -4,6 +4,7 @@ out: the ranks' weights are the same, and those of one process that trains on al
 from __future__ import annotations
 
 import argparse
+import functools
 import tempfile
 import types
 import warnings
@@ -15,6 +16,7 @@ import numpy as np
 
 import hvd.keras as hvd
 from hvd.keras.framework import is_keras_3, keras
+from hvd.keras.optimizer import counting_passes
 from hvd.keras.reduction import reduction_of
 
 hvd.init()
@@ -153,6 +155,43 @@ def check_passes() -> None:
         model.compile(optimizer=hvd.DistributedOptimizer(optimizer), loss="mse")
         fit(model, split=2)
         require_close(model, alone)
+
+
+def own_step(optimizer: Any, x: Any) -> None:
+    import tensorflow as tf
+
+    optimizer.apply_gradients(optimizer._compute_gradients(lambda: (RANK + 1.0) * tf.reduce_sum(x), [x]))
+
+
+def check_gradients_that_an_optimizer_computes() -> None:
+    if BACKEND == "torch":
+        optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0))
+        require_raises(NotImplementedError, "TensorFlow", lambda: optimizer._compute_gradients(None, []))
+        return
+    import tensorflow as tf
+
+    total = SIZE * (SIZE + 1) / 2
+    for of in [keras.optimizers.SGD] + ([] if KERAS_3 else [keras.optimizers.legacy.SGD]):
+        for op, each in ((hvd.Average, total / SIZE), (hvd.Sum, total)):
+            optimizer = hvd.DistributedOptimizer(of(1.0), op=op)
+            x = keras.Variable([8.0, 9.0]) if KERAS_3 else tf.Variable([8.0, 9.0])
+            pairs = optimizer._compute_gradients(lambda x=x: (RANK + 1.0) * tf.reduce_sum(x), [x])
+            np.testing.assert_allclose(pairs[0][0], [each, each])
+            optimizer.apply_gradients(pairs)  # reduced once
+            np.testing.assert_allclose(np.asarray(x), [8 - each, 9 - each])
+            optimizer.apply_gradients([(tf.constant([RANK + 1.0, 0.0]), x)])  # of a tape: reduced here
+            np.testing.assert_allclose(np.asarray(x), [8 - 2 * each, 9 - each])
+            assert optimizer._agg_helper is None
+
+        optimizer = counting_passes(hvd.DistributedOptimizer(of(1.0), op=hvd.Sum, backward_passes_per_step=2))
+        x = keras.Variable([0.0]) if KERAS_3 else tf.Variable([0.0])
+
+        train = tf.function(functools.partial(own_step, optimizer, x))
+        for passes in (1, 2, 3):
+            train()
+            assert int(optimizer.iterations) == passes, optimizer.iterations
+            assert int(optimizer._agg_helper.counter) == passes % 2
+            np.testing.assert_allclose(np.asarray(x), [0.0 if passes == 1 else -2 * total])
 
 
 def check_loss_scaling() -> None:

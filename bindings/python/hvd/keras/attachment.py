@@ -58,7 +58,7 @@ def _reducing_first(apply: Callable[..., None]) -> Callable[..., None]:
         variables = inner._trainable_variables if trainable_variables is None else list(trainable_variables)
         if not self.built:
             self.build(variables)
-        reduction.step(list(grads), variables, lambda reduced: apply(self, reduced, variables))
+        reduction.step(list(grads), variables, lambda reduced: apply(self, reduced, variables), inner)
 
     return apply_reduced
 

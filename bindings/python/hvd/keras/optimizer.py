@@ -27,8 +27,29 @@ class Distributed(Behaviour):
         """The variable's gradient is not reduced: each rank trains its own."""
         self._reduction.register_local(var)
 
+    @property
+    def _agg_helper(self) -> Any:
+        """By Horovod's name, for code that asks for its `counter`: what adds gradients up; None if nothing does."""
+        return self._reduction.aggregation if self._reduction.passes > 1 else None
+
+    def _taken(self, pairs: Iterable[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+        pairs = list(pairs)
+        variables = [variable for _, variable in pairs]
+        return list(zip(self._reduction.take([gradient for gradient, _ in pairs], variables), variables))
+
 
 class _OfKeras3(Distributed):
+    def _compute_gradients(
+        self, loss: Any, var_list: Sequence[Any], grad_loss: Any = None, tape: Any = None
+    ) -> list[tuple[Any, Any]]:
+        """Reduced gradients of a loss, and their variables, for `apply_gradients`. All ranks must call it. On the
+        TensorFlow backend; by the name that it had in Keras 2 and in Horovod."""
+        if backend_name() != "tensorflow":
+            raise NotImplementedError("_compute_gradients() needs the TensorFlow backend: give apply() the gradients")
+        from hvd.tensorflow.tape import gradients_of
+
+        return self._taken(zip(gradients_of(loss, var_list, grad_loss, tape), var_list))
+
     def apply(self, grads: Sequence[Any], trainable_variables: Iterable[Any] | None = None) -> None:
         """Reduces the gradients, and updates the variables, as the optimizer's. All ranks must call it."""
         if trainable_variables is not None:
@@ -37,12 +58,29 @@ class _OfKeras3(Distributed):
                 with keras.name_scope(self.name, caller=self):
                     self.build(trainable_variables)
         variables = self._trainable_variables if trainable_variables is None else trainable_variables
-        self._reduction.step(list(grads), variables, lambda reduced: super(_OfKeras3, self).apply(reduced, variables))
+        self._reduction.step(
+            list(grads), variables, lambda reduced: super(_OfKeras3, self).apply(reduced, variables), self
+        )
 
 
 class _OfKeras2(Distributed):
     """Keras 2 has a step of its own for what replicas do with their gradients, and leaves it out where it was asked to,
-    as its LossScaleOptimizer does, which makes that step before it looks for overflows."""
+    as its LossScaleOptimizer does, which makes that step before it looks for overflows. Gradients that the optimizer
+    has computed itself are reduced before, as Horovod's are."""
+
+    def compute_gradients(self, *args: Any, **kwargs: Any) -> list[tuple[Any, Any]]:
+        """As the optimizer's, reduced, for `apply_gradients`. All ranks must call it."""
+        return self._taken(super().compute_gradients(*args, **kwargs))
+
+    def _compute_gradients(
+        self, loss: Any, var_list: Any, grad_loss: Any = None, tape: Any = None
+    ) -> list[tuple[Any, Any]]:
+        """The same, of tf_keras.optimizers.legacy; of other optimizers, by the name that it has there."""
+        if not hasattr(super(), "_compute_gradients"):
+            if grad_loss is not None:
+                raise ValueError("grad_loss is for tf_keras.optimizers.legacy")
+            return self.compute_gradients(loss, var_list, tape)
+        return self._taken(super()._compute_gradients(loss, var_list, grad_loss, tape=tape))
 
     def aggregate_gradients(self, grads_and_vars: Iterable[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
         pairs = list(grads_and_vars)
@@ -55,14 +93,15 @@ class _OfKeras2(Distributed):
         """As the optimizer's, after reducing the gradients. All ranks must call it."""
         pairs = list(grads_and_vars)
         if self._reduction.passes == 1:
-            return super().apply_gradients(pairs, *args, **kwargs)
+            with self._reduction.applying():
+                return super().apply_gradients(pairs, *args, **kwargs)
         variables = [variable for _, variable in pairs]
 
         def update(reduced: list[Any]) -> None:
             with self._reduction.done():
                 super(_OfKeras2, self).apply_gradients(list(zip(reduced, variables)), *args, **kwargs)
 
-        self._reduction.step([gradient for gradient, _ in pairs], variables, update)
+        self._reduction.step([gradient for gradient, _ in pairs], variables, update, self)
         return self.iterations
 
 
@@ -179,6 +218,12 @@ def PartialDistributedOptimizer(
     if local_layers is not None:
         several = isinstance(local_layers, (list, tuple, set))
         _innermost(distributed)._reduction.leave_out(local_layers if several else [local_layers])
+    return distributed
+
+
+def counting_passes(distributed: Any) -> Any:
+    """The optimizer, whose `iterations` counts every pass of `backward_passes_per_step`, as Horovod's does."""
+    _innermost(distributed)._reduction.aggregation.counts_passes = True
     return distributed
 
 

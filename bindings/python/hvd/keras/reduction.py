@@ -23,18 +23,19 @@ class Reduction:
         self.passes = passes
         self._local_layers: list[Any] = []
         self._is_done = False
+        self._has_taken = False
         self._reducer: Any
-        self._aggregation: Any
+        self.aggregation: Any
         if backend == "torch":
             from hvd.keras import torch_gradients
 
             self._reducer = torch_gradients.GradientReducer(**settings)
-            self._aggregation = torch_gradients.LocalAggregation(passes, self.reduced, averages_passes)
+            self.aggregation = torch_gradients.LocalAggregation(passes, self.reduced, averages_passes)
         else:
             from hvd.tensorflow import aggregation, gradients
 
             self._reducer = gradients.GradientReducer(**settings)
-            self._aggregation = aggregation.LocalGradientAggregationHelper(
+            self.aggregation = aggregation.LocalGradientAggregationHelper(
                 passes, self.reduced, average_aggregated_gradients=averages_passes
             )
 
@@ -45,28 +46,51 @@ class Reduction:
         """The variables of these layers, which need not be built yet, are each rank's own."""
         self._local_layers.extend(layers)
 
-    def step(self, gradients: list[Any], variables: Sequence[Any], update: Update) -> None:
-        """Calls `update` with the reduced gradients, if this was the last pass of a step."""
+    def take(self, gradients: list[Any], variables: Sequence[Any]) -> list[Any]:
+        """The gradients as the step that follows is to be given them: reduced, if this was the last pass of a step."""
+        self._has_taken = False
+        taken = list(self.aggregation.compute_gradients(gradients, variables))
+        self._has_taken = True
+        return taken
+
+    def step(self, gradients: list[Any], variables: Sequence[Any], update: Update, optimizer: Any) -> None:
+        """Calls `update` with the reduced gradients, if this was the last pass of a step.
+
+        Args:
+            gradients: each rank's own, or what `take` has made of them.
+            optimizer: the one that is updated.
+        """
         if self._is_done:
             update(gradients)
             return
-        reduced = self._aggregation.compute_gradients(gradients, variables)
+        reduced = gradients if self._has_taken else self.aggregation.compute_gradients(gradients, variables)
+        self._has_taken = False
 
         def act() -> None:
             with self.done():
                 update(reduced)
 
-        self._aggregation.apply_gradients(act, None)
+        self.aggregation.apply_gradients(act, optimizer)
 
     def reduced(self, gradients: list[Any], variables: Sequence[Any]) -> list[Any]:
         """The gradients, reduced over the ranks; None stays None."""
-        if self._is_done:
+        if self._is_done or self._has_taken:
             return gradients
         for layer in self._local_layers:  # which are built by now
             for variable in layer.trainable_weights:
                 self.register_local(variable)
         self._local_layers.clear()
         return list(self._reducer(gradients, variables))
+
+    @contextmanager
+    def applying(self) -> Iterator[None]:
+        """Around an update of what `take` has returned, if it was called since the one before: as `done` then."""
+        if not self._has_taken:
+            yield
+            return
+        self._has_taken = False
+        with self.done():
+            yield
 
     @contextmanager
     def done(self) -> Iterator[None]:
@@ -79,7 +103,7 @@ class Reduction:
 
     def forget(self) -> None:
         """Drops what was added up, when training goes back to an earlier state."""
-        self._aggregation.forget()
+        self.aggregation.forget()
 
 
 def reduction_of(optimizer: Any) -> Reduction | None:

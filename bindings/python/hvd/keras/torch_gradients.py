@@ -157,10 +157,12 @@ class LocalAggregation:
         passes: how many.
         reduce: called with the sums after the last one, and the variables.
         average: whether the sums are divided by their number before that.
+        counts_passes: whether the optimizer's `iterations` counts passes, not steps.
     """
 
-    def __init__(self, passes: int, reduce: Callable[..., Tensors], average: bool) -> None:
+    def __init__(self, passes: int, reduce: Callable[..., Tensors], average: bool, counts_passes: bool = False) -> None:
         self._passes, self._reduce, self._average = passes, reduce, average
+        self.counts_passes = counts_passes
         self.forget()
 
     def forget(self) -> None:
@@ -184,11 +186,18 @@ class LocalAggregation:
         divisor = self._passes if self._average else 1
         return self._reduce([None if total is None else total / divisor for total in self._sums], variables)
 
-    def apply_gradients(self, update: Callable[[], object], _: object) -> None:
+    @property
+    def counter(self) -> int:
+        """Passes since the last step."""
+        return self._passes - self._passes_left
+
+    def apply_gradients(self, update: Callable[[], object], optimizer: Any) -> None:
         """Calls `update` after the last pass."""
         if self._passes_left == 0:
             self.forget()
             update()
+        elif self.counts_passes:
+            optimizer.iterations.assign_add(1)
 
 
 def _added(total: torch.Tensor | None, gradient: torch.Tensor | None) -> torch.Tensor | None:

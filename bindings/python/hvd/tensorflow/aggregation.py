@@ -20,6 +20,7 @@ class LocalGradientAggregationHelper:
         sparse_as_dense: makes IndexedSlices dense, as sums always are.
         average_aggregated_gradients: the sums are divided by the number of calls.
         rank, optimizer_type, process_set, scale_local_gradients: change nothing; for scripts that give them.
+        counts_passes: whether the optimizer's `iterations` counts calls, not steps.
     """
 
     def __init__(
@@ -32,16 +33,23 @@ class LocalGradientAggregationHelper:
         optimizer_type: Any = None,
         process_set: ProcessSet = global_process_set,
         scale_local_gradients: bool = True,
+        counts_passes: bool = False,
     ) -> None:
         if backward_passes_per_step < 1:
             raise ValueError(f"backward_passes_per_step must be at least 1, not {backward_passes_per_step}")
         self.backward_passes_per_step = backward_passes_per_step
         self.sparse_as_dense = sparse_as_dense
         self.average_aggregated_gradients = average_aggregated_gradients
+        self.counts_passes = counts_passes
         self._reduce = allreduce_func
         self._sums: list[Any] | None = None  # by position; None where there is no gradient
         self._passes: Any = None  # since the last step; a variable
         self._returned: list[Any] = []  # by compute_gradients() in a graph; what counts the pass comes after it
+
+    @property
+    def counter(self) -> Any:
+        """Calls since the last step, as a variable; None before the first one."""
+        return self._passes
 
     def compute_gradients(self, grads: Sequence[Any], vars: Sequence[Any]) -> list[Any]:
         """Adds the gradients to the sums. Those that are returned are reduced ones in the last pass of a step, and not
@@ -102,7 +110,8 @@ class LocalGradientAggregationHelper:
 
         Args:
             apply_grads_closure: lets the optimizer act on what `compute_gradients` returned.
-            optimizer, args, kwargs: change nothing; for scripts that give them.
+            optimizer: whose `iterations` are counted on in the other passes, with `counts_passes`.
+            args, kwargs: change nothing; for scripts that give them.
         """
         if self.backward_passes_per_step == 1:
             return apply_grads_closure()
@@ -113,7 +122,12 @@ class LocalGradientAggregationHelper:
             with tf.control_dependencies([] if tf.executing_eagerly() else dependencies):
                 return tf.constant(True)
 
-        acted = tf.cond(self._is_last_pass(), act, lambda: tf.constant(False))
+        def count() -> tf.Tensor:
+            counted = optimizer.iterations.assign_add(1) if self.counts_passes else tf.constant(0)
+            with tf.control_dependencies([] if tf.executing_eagerly() else [counted]):
+                return tf.constant(False)
+
+        acted = tf.cond(self._is_last_pass(), act, count)
         with tf.control_dependencies([] if tf.executing_eagerly() else [acted, *self._returned_here()]):
             following = tf.math.floormod(self._passes + 1, self.backward_passes_per_step)
             return self._passes.assign(following, read_value=False) or acted

@@ -13,6 +13,25 @@ from hvd.tensorflow.compression import Compression, Compressor
 from hvd.tensorflow.gradients import GradientReducer
 
 
+def gradients_of(loss: Any, variables: Sequence[Any], grad_loss: Any = None, tape: Any = None) -> list[Any]:
+    """This rank's gradients of a loss, None where it does not depend on a variable.
+
+    Args:
+        loss: a tensor that `tape` has recorded, or a function without arguments that returns it.
+        grad_loss: the gradient of what is minimised, of the loss; None: ones.
+
+    Raises:
+        ValueError: a tensor without its tape.
+    """
+    if not callable(loss) and tape is None:
+        raise ValueError("a loss that is a tensor needs the tape that has recorded it: tape=...")
+    tape = tf.GradientTape() if tape is None else tape
+    if callable(loss):
+        with tape:
+            loss = loss()
+    return list(tape.gradient(loss, list(variables), grad_loss))
+
+
 class _DistributedGradientTape(tf.GradientTape):
     """Stands for the tape given: what is recorded is that one's."""
 

@@ -1,8 +1,10 @@
 """hvd for Keras under Horovod's name: everything of `hvd.keras`. The order of arguments of DistributedOptimizer and
-BestModelCheckpoint is not that of `horovod.tensorflow.keras`."""
+BestModelCheckpoint is not that of `horovod.tensorflow.keras`. Of optimizers with `backward_passes_per_step`,
+`iterations` counts every pass."""
 
 from __future__ import annotations
 
+import functools as _functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +12,7 @@ import hvd.keras as _hvd
 from horovod.common import basics as _basics
 from horovod.keras import callbacks as _callbacks
 from hvd.keras import *  # noqa: F403
+from hvd.keras.optimizer import counting_passes as _counting_passes
 
 __all__ = list(_hvd.__all__)
 
@@ -31,16 +34,23 @@ def DistributedOptimizer(  # type: ignore[no-redef]
     **further: Any,
 ) -> Any:
     """As `hvd.keras.DistributedOptimizer`, whose further arguments it takes by keyword."""
-    return _hvd.DistributedOptimizer(
-        optimizer,
-        name,
-        device_dense,
-        device_sparse,
-        compression,
-        sparse_as_dense,
-        gradient_predivide_factor,
-        op,
-        num_groups=num_groups,
-        groups=groups,
-        **further,
+    return _counting_passes(
+        _hvd.DistributedOptimizer(
+            optimizer,
+            name,
+            device_dense,
+            device_sparse,
+            compression,
+            sparse_as_dense,
+            gradient_predivide_factor,
+            op,
+            num_groups=num_groups,
+            groups=groups,
+            **further,
+        )
     )
+
+
+@_functools.wraps(_hvd.PartialDistributedOptimizer)  # type: ignore[no-redef]
+def PartialDistributedOptimizer(*args: Any, **kwargs: Any) -> Any:
+    return _counting_passes(_hvd.PartialDistributedOptimizer(*args, **kwargs))
