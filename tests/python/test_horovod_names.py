@@ -246,8 +246,18 @@ def test_process_sets_by_number():
     assert basics._get_process_set_ids_and_ranks() == {0: [0, 1]}
     added = hvd.add_process_set([1])
     assert basics._get_process_set_ids_and_ranks() == {0: [0, 1], added.process_set_id: [1]}
+    assert (basics._process_set_size(0), basics._process_set_rank(0)) == (2, hvd.rank())
+    assert basics._process_set_size(added.process_set_id) == 1
+    if hvd.rank() == 1:
+        assert basics._process_set_rank(added.process_set_id) == 0
+    else:
+        with pytest.raises(ValueError, match="rank 0 is not in process set"):
+            basics._process_set_rank(added.process_set_id)
+    number = added.process_set_id
     hvd.remove_process_set(added)
     assert basics._get_process_set_ids_and_ranks() == {0: [0, 1]}
+    with pytest.raises(ValueError, match="no process set"):
+        basics._process_set_size(number)
 
 
 @pytest.mark.ranks(2)

@@ -104,7 +104,7 @@ def test_compression(name):
 
 
 def test_what_is_built():
-    assert hvd.gloo_built() is True and hvd.gloo_enabled() is True
+    assert hvd.gloo_built() is True and hvd.gloo_enabled() is not hvd.mpi_enabled()
     assert (hvd.ddl_built(), hvd.ccl_built(), hvd.rocm_built()) == (False, False, False)
     assert isinstance(hvd.mpi_built(), bool) and isinstance(hvd.cuda_built(), bool)
     assert isinstance(hvd.nccl_built(), int)
@@ -123,11 +123,14 @@ def test_what_is_built():
         ),
         ("CUDA driver: ok: libcuda.so.1, CUDA 11\nNCCL: ok: NCCL 2.8.3, /lib/libnccl.so.2\n", 2803, True),
         ("CUDA driver: missing: no\nNCCL: missing: no NCCL: ok\n", 0, False),
+        ("CUDA driver: missing: no\nNCCL: ok: NCCL 2.21.5, /lib/libnccl.so.2\n", 0, False),
     ],
 )
 def test_gpu_libraries(monkeypatch, text, code, cuda):
     monkeypatch.setattr(hvd._native, "gpu_libraries", lambda: text)
     assert (hvd.nccl_built(), hvd.cuda_built()) == (code, cuda)
+    monkeypatch.setenv("HVD_GPU_THROUGH_HOST", "1")
+    assert (hvd.nccl_built(), hvd.cuda_built()) == (0, cuda)
 
 
 UNINITIALISED = """

@@ -211,12 +211,15 @@ def gloo_built() -> bool:
 
 
 def gloo_enabled() -> bool:
-    """True: hvd's own way between processes is there whatever has started them."""
-    return True
+    """Whether something else than MPI has started this process's job: exactly one of this and `mpi_enabled` is True."""
+    return not mpi_enabled()
 
 
 def nccl_built() -> int:
-    """The version of the NCCL that hvd finds on this machine, as NCCL writes it (22105 is 2.21.5); 0 without one."""
+    """The version of the NCCL that carries GPU tensors here, as NCCL writes it (22105 is 2.21.5); 0 where none does:
+    without an NCCL, without a CUDA driver, and with HVD_GPU_THROUGH_HOST=1."""
+    if not cuda_built() or os.environ.get("HVD_GPU_THROUGH_HOST") in ("1", "true", "on", "yes"):
+        return 0
     found = re.search(r"^NCCL: ok: NCCL (\d+)\.(\d+)\.(\d+)", _native.gpu_libraries(), re.MULTILINE)
     if found is None:
         return 0

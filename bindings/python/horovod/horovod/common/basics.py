@@ -33,6 +33,19 @@ class HorovodBasics:
         """The ranks of all process sets, by number; other packages ask for them by this name."""
         return process_set.registered()
 
+    def _process_set_size(self, process_set_id: int) -> int:
+        """The number of ranks in the process set of this number; ValueError if there is none."""
+        process_set.require_registered(process_set_id)
+        return len(process_set.registered()[process_set_id])
+
+    def _process_set_rank(self, process_set_id: int) -> int:
+        """This process's number within the process set; ValueError if it is not a member, or there is no such set."""
+        process_set.require_registered(process_set_id)
+        ranks = process_set.registered()[process_set_id]
+        if hvd.basics.rank() not in ranks:
+            raise ValueError(f"rank {hvd.basics.rank()} is not in process set {process_set_id}, which has {ranks}")
+        return ranks.index(hvd.basics.rank())
+
     def __getattr__(self, name: str) -> Any:
         for module in (hvd.basics, reduce_op):
             if not name.startswith("_") and hasattr(module, name):
