@@ -50,7 +50,10 @@ typedef enum hvd_dtype {
   HVD_BFLOAT16 = 6,
   HVD_FLOAT32 = 7,
   HVD_FLOAT64 = 8,
-  HVD_BOOL = 9 /* one byte, 0 or 1; min and max only */
+  HVD_BOOL = 9,    /* one byte, 0 or 1; min and max only */
+  HVD_UINT16 = 10, /* this and the following: allgather, broadcast, alltoall; no reductions */
+  HVD_UINT32 = 11,
+  HVD_UINT64 = 12
 } hvd_dtype;
 
 typedef enum hvd_collective {

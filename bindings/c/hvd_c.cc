@@ -17,7 +17,7 @@ namespace {
 using namespace hvd;
 
 static_assert(HVD_OK == static_cast<int>(StatusCode::ok) && HVD_INTERNAL == static_cast<int>(StatusCode::internal));
-static_assert(HVD_UINT8 == static_cast<int>(DType::uint8) && HVD_BOOL == static_cast<int>(DType::boolean));
+static_assert(HVD_UINT8 == static_cast<int>(DType::uint8) && HVD_UINT64 == static_cast<int>(DType::uint64));
 static_assert(HVD_ALLREDUCE == static_cast<int>(Collective::allreduce) &&
               HVD_JOIN == static_cast<int>(Collective::join));
 static_assert(HVD_AVERAGE == static_cast<int>(ReduceOp::average) && HVD_PRODUCT == static_cast<int>(ReduceOp::product));

@@ -42,7 +42,10 @@ enum class DataType : int {
   int64 = 9,
   boolean = 10,
   bfloat16 = 14,
-  float16 = 19
+  uint16 = 17,
+  float16 = 19,
+  uint32 = 22,
+  uint64 = 23
 };
 
 using ShapeFunction = void (*)(ShapeInferenceContext*, Status*);

@@ -14,7 +14,8 @@ constexpr Row kRows[] = {
     {DataType::uint8, HVD_UINT8, 1},       {DataType::int8, HVD_INT8, 1},       {DataType::int16, HVD_INT16, 2},
     {DataType::int32, HVD_INT32, 4},       {DataType::int64, HVD_INT64, 8},     {DataType::float16, HVD_FLOAT16, 2},
     {DataType::bfloat16, HVD_BFLOAT16, 2}, {DataType::float32, HVD_FLOAT32, 4}, {DataType::float64, HVD_FLOAT64, 8},
-    {DataType::boolean, HVD_BOOL, 1},
+    {DataType::boolean, HVD_BOOL, 1},      {DataType::uint16, HVD_UINT16, 2},   {DataType::uint32, HVD_UINT32, 4},
+    {DataType::uint64, HVD_UINT64, 8},
 };
 
 }  // namespace

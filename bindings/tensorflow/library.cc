@@ -147,13 +147,14 @@ void add_place(const std::string& name, std::vector<std::string> attributes = {}
 }
 
 void add_all() {
-  const std::string list = std::string("Ts: list(") + kTypes + ") >= 1";
-  const std::string type = std::string("T: ") + kTypes;
+  const std::string reducible = std::string("Ts: list(") + kReducibleTypes + ") >= 1";
+  const std::string movable = std::string("Ts: list(") + kMovableTypes + ") >= 1";
+  const std::string type = std::string("T: ") + kMovableTypes;
   const std::string name = "tensor_name: string = ''";
   const std::string set = "process_set: int = 0";
   const std::vector<std::string> reduction{"reduce_op: int", "prescale_bits: int", "postscale_bits: int"};
 
-  std::vector<std::string> reducing{list, name, set};
+  std::vector<std::string> reducing{reducible, name, set};
   reducing.insert(reducing.end(), reduction.begin(), reduction.end());
   add_twins<HVD_ALLREDUCE>({.name = "HvdAllreduce",
                             .inputs = {"tensors: Ts"},
@@ -165,11 +166,11 @@ void add_all() {
   add_twins<HVD_ALLGATHER>({.name = "HvdAllgather",
                             .inputs = {"tensors: Ts"},
                             .outputs = {"gathered: Ts"},
-                            .attributes = {list, name, set}});
+                            .attributes = {movable, name, set}});
   add_twins<HVD_BROADCAST>({.name = "HvdBroadcast",
                             .inputs = {"tensors: Ts"},
                             .outputs = {"received: Ts"},
-                            .attributes = {list, name, set, "root_rank: int"},
+                            .attributes = {movable, name, set, "root_rank: int"},
                             .shape = keep_shapes<0>});
   add_twins<HVD_ALLTOALL>({.name = "HvdAlltoall",
                            .inputs = {"tensor: T", "splits: int64"},

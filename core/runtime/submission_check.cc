@@ -41,6 +41,13 @@ void check_reduce_op(const Call& call) {
       throw InvalidArgument(std::string("adasum needs tensors of a floating-point type, not ") +
                             dtype_name(tensor.dtype));
     }
+    if (only_moves(tensor.dtype)) {
+      throw InvalidArgument(std::string(dtype_name(tensor.dtype)) +
+                            " tensors can be gathered, broadcast and exchanged, " + "not reduced; " +
+                            collective_name(call.collective) +
+                            " takes uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64, and bool " +
+                            "with min and max");
+    }
     if (tensor.dtype == DType::boolean && call.op != ReduceOp::min && call.op != ReduceOp::max) {
       throw InvalidArgument(std::string("bool tensors can be reduced with min and max only, not with ") +
                             reduce_op_name(call.op));

@@ -14,6 +14,9 @@ const char* dtype_name(DType dtype) {
     case DType::float32: return "float32";
     case DType::float64: return "float64";
     case DType::boolean: return "bool";
+    case DType::uint16: return "uint16";
+    case DType::uint32: return "uint32";
+    case DType::uint64: return "uint64";
   }
   return "unknown";
 }

@@ -18,9 +18,12 @@ enum class DType : std::uint8_t {
   float32 = 7,
   float64 = 8,
   boolean = 9,  // one byte, 0 or 1
+  uint16 = 10,
+  uint32 = 11,
+  uint64 = 12,
 };
 
-inline constexpr int kDTypeCount = 10;
+inline constexpr int kDTypeCount = 13;
 
 constexpr std::size_t size_of(DType dtype) {
   switch (dtype) {
@@ -28,11 +31,14 @@ constexpr std::size_t size_of(DType dtype) {
     case DType::int8:
     case DType::boolean: return 1;
     case DType::int16:
+    case DType::uint16:
     case DType::float16:
     case DType::bfloat16: return 2;
     case DType::int32:
+    case DType::uint32:
     case DType::float32: return 4;
     case DType::int64:
+    case DType::uint64:
     case DType::float64: return 8;
   }
   return 0;
@@ -44,6 +50,11 @@ constexpr std::size_t bytes_of(std::int64_t elements, DType dtype) {
 
 constexpr bool is_floating(DType dtype) {
   return dtype == DType::float16 || dtype == DType::bfloat16 || dtype == DType::float32 || dtype == DType::float64;
+}
+
+// Allgather, broadcast and alltoall take it, reductions do not.
+constexpr bool only_moves(DType dtype) {
+  return dtype == DType::uint16 || dtype == DType::uint32 || dtype == DType::uint64;
 }
 
 // The type in which sums of `dtype` are carried: float32 for the 16-bit floats, so that a result is rounded once.

@@ -29,6 +29,9 @@ Type type_for(const CollectiveCall& call, bool kernels) {
     case DType::int16:
       if (kernels) return Type::int32;
       break;
+    case DType::uint16:
+    case DType::uint32:
+    case DType::uint64: refuse(call, "hvd does not reduce unsigned integers of more than 8 bits");
   }
   refuse(call, "it has no such type; use int32");
 }

@@ -198,6 +198,9 @@ Kernels::Fold select_fold(DType in, DType out, ReduceOp op) {
     case DType::float32:
       if (out == DType::float16) return fold_of<Float, Float16>(op);
       return out == DType::bfloat16 ? fold_of<Float, Bfloat16InOrder>(op) : fold_of<Float>(op);
+    case DType::uint16:
+    case DType::uint32:
+    case DType::uint64: return nullptr;
   }
   return nullptr;
 }

@@ -50,6 +50,7 @@ void fill_16_bit_float(ReduceOp op, std::uint16_t one, std::uint16_t infinity, v
 }  // namespace
 
 bool reduction_exists(DType dtype, ReduceOp op) {
+  if (only_moves(dtype)) return false;
   if (op == ReduceOp::min || op == ReduceOp::max) return true;
   return (op == ReduceOp::sum || op == ReduceOp::product) && dtype != DType::boolean;
 }
@@ -92,6 +93,9 @@ void fill_identity(DType dtype, ReduceOp op, void* out, std::size_t elements) {
     case DType::float32: return fill_number<float>(op, out, elements);
     case DType::float64: return fill_number<double>(op, out, elements);
     case DType::boolean: return fill(out, static_cast<std::uint8_t>(op == ReduceOp::min), elements);
+    case DType::uint16:
+    case DType::uint32:
+    case DType::uint64: return;  // refused above
   }
 }
 

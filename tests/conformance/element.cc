@@ -69,6 +69,9 @@ void put_element(DType dtype, std::byte* data, std::int64_t index, double value)
     case DType::float32: return put(data, index, static_cast<float>(value));
     case DType::float64: return put(data, index, value);
     case DType::boolean: return put(data, index, static_cast<std::uint8_t>(value != 0));
+    case DType::uint16: return put(data, index, static_cast<std::uint16_t>(whole));
+    case DType::uint32: return put(data, index, static_cast<std::uint32_t>(whole));
+    case DType::uint64: return put(data, index, static_cast<std::uint64_t>(whole));
   }
 }
 
@@ -84,6 +87,9 @@ double get_element(DType dtype, const std::byte* data, std::int64_t index) {
     case DType::bfloat16: return static_cast<double>(from_bfloat16(get<std::uint16_t>(data, index)));
     case DType::float32: return static_cast<double>(get<float>(data, index));
     case DType::float64: return get<double>(data, index);
+    case DType::uint16: return get<std::uint16_t>(data, index);
+    case DType::uint32: return get<std::uint32_t>(data, index);
+    case DType::uint64: return static_cast<double>(get<std::uint64_t>(data, index));
   }
   return 0;
 }

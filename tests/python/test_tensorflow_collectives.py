@@ -57,6 +57,23 @@ def test_allreduce_of_all_types(mode):
         assert result.astype(np.float64).tolist() == (np.trunc(mean) if dtype.is_integer else mean).tolist(), dtype
 
 
+@pytest.mark.parametrize("dtype", [tf.uint16, tf.uint32, tf.uint64], ids=lambda dtype: dtype.name)
+def test_wide_unsigned_integers_only_move(mode, dtype):
+    size = hvd.size()
+    own = np.array([[dtype.max, hvd.rank()]] * size, dtype.as_numpy_dtype)
+
+    def move(tensor):
+        return [hvd.allgather(tensor), hvd.broadcast(tensor, size - 1), hvd.alltoall(tensor)]
+
+    gathered, received, exchanged = run(mode, move, tf.constant(own))
+    assert gathered.tolist() == [[dtype.max, rank] for rank in ranks() for _ in ranks()]
+    assert received.tolist() == [[dtype.max, size - 1]] * size
+    assert exchanged.tolist() == [[dtype.max, rank] for rank in ranks()]
+    assert {result.dtype for result in (gathered, received, exchanged)} == {own.dtype}
+    with pytest.raises((TypeError, tf.errors.InvalidArgumentError), match=r"(?i)uint8, (DT_)?int8, "):
+        run(mode, lambda tensor: hvd.allreduce(tensor, op=hvd.Sum), tf.constant(own))
+
+
 def test_allreduce_of_bools(mode):
     tensor = tf.constant([True, False, hvd.rank() == 0])
     lowest, highest = run(mode, lambda t: [hvd.allreduce(t, op=op) for op in (hvd.Min, hvd.Max)], tensor)

@@ -13,6 +13,7 @@ DTYPES = [
     *(torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
     *(torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.bool),
 ]
+UNSIGNED = [getattr(torch, name) for name in ("uint16", "uint32", "uint64") if hasattr(torch, name)]
 
 
 def rows(rank: int, number: int, dtype: torch.dtype = torch.float32, width: int = 3) -> torch.Tensor:
@@ -24,13 +25,23 @@ def equal(result: torch.Tensor, expected: torch.Tensor) -> bool:
     return result.dtype == expected.dtype and torch.equal(result, expected)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", [*DTYPES, *UNSIGNED], ids=str)
 def test_allgather(dtype):
     for number in (0, 1, 5, 10_000):
         expected = torch.cat([rows(rank, number, dtype) for rank in range(hvd.size())])
         mine = rows(hvd.rank(), number, dtype)
         assert equal(hvd.allgather(mine), expected)
         assert equal(hvd.synchronize(hvd.allgather_async(mine, name="gathered")), expected)
+
+
+@pytest.mark.parametrize("dtype", UNSIGNED, ids=str)
+def test_wide_unsigned_integers_only_move(dtype):
+    highest = torch.iinfo(dtype).max
+    mine = torch.tensor([highest, hvd.rank()], dtype=dtype)
+    assert hvd.allgather(mine).tolist() == [value for rank in range(hvd.size()) for value in (highest, rank)]
+    for reduction in (hvd.allreduce, hvd.reducescatter):
+        with pytest.raises(ValueError, match=r"not reduced; .* takes uint8, int8, int16, int32, int64, float16"):
+            reduction(torch.zeros(8, dtype=dtype), op=hvd.Sum)
 
 
 def test_allgather_of_different_first_dimensions():
@@ -46,7 +57,7 @@ def test_allgather_result_is_a_tensor_like_any_other():
     assert result.is_contiguous() and (result @ result.t()).shape == (2 * hvd.size(), 2 * hvd.size())
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", [*DTYPES, *UNSIGNED], ids=str)
 def test_broadcast(dtype):
     for root in range(hvd.size()):
         for number in (0, 1, 20_000):
@@ -65,7 +76,7 @@ def test_broadcast_of_a_scalar():
     assert hvd.broadcast(torch.tensor(hvd.rank()), root_rank=hvd.size() - 1).item() == hvd.size() - 1
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", [*DTYPES, *UNSIGNED], ids=str)
 def test_alltoall_of_equal_parts(dtype):
     for each in (0, 1, 3000):
         number = each * hvd.size()

@@ -23,6 +23,9 @@ auto with_type(hvd_dtype dtype, const Body& body) {
     case HVD_FLOAT32: return body(std::type_identity<float>());
     case HVD_FLOAT64: return body(std::type_identity<double>());
     case HVD_BOOL: return body(std::type_identity<boolean>());
+    case HVD_UINT16:
+    case HVD_UINT32:
+    case HVD_UINT64: break;
   }
   throw std::invalid_argument("no such element type");
 }

@@ -20,6 +20,9 @@ BFLOAT16: int
 FLOAT32: int
 FLOAT64: int
 BOOL: int
+UINT16: int
+UINT32: int
+UINT64: int
 
 def version() -> str: ...
 def environment_documentation() -> str: ...

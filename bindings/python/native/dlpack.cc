@@ -32,6 +32,9 @@ DLDataType dlpack_type(std::int32_t dtype) {
     case HVD_FLOAT32: return {kDLFloat, 32, 1};
     case HVD_FLOAT64: return {kDLFloat, 64, 1};
     case HVD_BOOL: return {kDLBool, 8, 1};
+    case HVD_UINT16: return {kDLUInt, 16, 1};
+    case HVD_UINT32: return {kDLUInt, 32, 1};
+    case HVD_UINT64: return {kDLUInt, 64, 1};
     default: throw py::value_error("a result of a type that DLPack cannot name");
   }
 }

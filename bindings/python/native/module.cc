@@ -272,6 +272,9 @@ void define_constants(py::module_& m) {
   m.attr("FLOAT32") = static_cast<int>(HVD_FLOAT32);
   m.attr("FLOAT64") = static_cast<int>(HVD_FLOAT64);
   m.attr("BOOL") = static_cast<int>(HVD_BOOL);
+  m.attr("UINT16") = static_cast<int>(HVD_UINT16);
+  m.attr("UINT32") = static_cast<int>(HVD_UINT32);
+  m.attr("UINT64") = static_cast<int>(HVD_UINT64);
 }
 
 }  // namespace

@@ -59,8 +59,11 @@ MPI_Datatype type_of(DType dtype) {
     case DType::uint8:
     case DType::boolean: return MPI_UINT8_T;
     case DType::int8: return MPI_INT8_T;
+    case DType::uint16:  // which only moves, as the following
     case DType::int16: return MPI_INT16_T;
+    case DType::uint32:
     case DType::int32: return MPI_INT32_T;
+    case DType::uint64:
     case DType::int64: return MPI_INT64_T;
     case DType::float16:
     case DType::bfloat16: return two_bytes();

@@ -43,6 +43,8 @@ static_assert(is(tf::DataType::float32, TF_FLOAT) && is(tf::DataType::float64, T
 static_assert(is(tf::DataType::float16, TF_HALF) && is(tf::DataType::bfloat16, TF_BFLOAT16));
 static_assert(is(tf::DataType::int8, TF_INT8) && is(tf::DataType::int16, TF_INT16));
 static_assert(is(tf::DataType::int32, TF_INT32) && is(tf::DataType::int64, TF_INT64));
+static_assert(is(tf::DataType::uint16, TF_UINT16) && is(tf::DataType::uint32, TF_UINT32));
+static_assert(is(tf::DataType::uint64, TF_UINT64));
 static_assert(is(tf::DataType::uint8, TF_UINT8) && is(tf::DataType::boolean, TF_BOOL));
 
 }  // namespace

@@ -121,6 +121,8 @@ TEST_CASE("wrong calls are refused at once and change nothing") {
     call = allreduce_of(vector);
     call.inputs[0].dtype = call.outputs[0].dtype = DType::boolean;
     refused(call, StatusCode::invalid_argument, "bool");
+    call.inputs[0].dtype = call.outputs[0].dtype = DType::uint32;
+    refused(call, StatusCode::invalid_argument, "allreduce takes uint8, int8");
     call = allreduce_of(vector);
     call.collective = Collective::broadcast;
     call.root = 2;

@@ -168,6 +168,9 @@ Buffer wide_reference(const Reduction& reduction, DType in_type, std::span<const
     case DType::bfloat16: return reduce_halves<Half<kBfloat16>>(reduction, in_type, inputs, out_type, elements);
     case DType::float32: return reduce_whole<float>(reduction, inputs, elements);
     case DType::float64: return reduce_whole<double>(reduction, inputs, elements);
+    case DType::uint16:
+    case DType::uint32:
+    case DType::uint64: break;
   }
   return {};
 }

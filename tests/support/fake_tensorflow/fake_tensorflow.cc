@@ -28,10 +28,13 @@ FakeGpuDevice& gpu() {
 std::size_t bytes_of_element(tf::DataType type) {
   switch (type) {
     case tf::DataType::float64:
+    case tf::DataType::uint64:
     case tf::DataType::int64: return 8;
     case tf::DataType::float32:
+    case tf::DataType::uint32:
     case tf::DataType::int32: return 4;
     case tf::DataType::int16:
+    case tf::DataType::uint16:
     case tf::DataType::float16:
     case tf::DataType::bfloat16: return 2;
     default: return 1;

@@ -6,8 +6,9 @@ Common to all of them:
   equal too, except where a function says otherwise. Unnamed operations are numbered in eager mode, and named after the
   function and scope in graphs: there all ranks must build the same graph.
 - Tensors are on the CPU or a GPU (docs/tensorflow.md), of uint8, int8, int16, int32, int64, float16, bfloat16, float32,
-  float64 or bool (which has no sums). On the CPU integers are scaled in double precision and truncated, 16-bit floats
-  summed in float32 and rounded once.
+  float64 or bool (which has no sums); what only moves (allgather, broadcast, alltoall) also of uint16, uint32 and
+  uint64. On the CPU integers are scaled in double precision and truncated, 16-bit floats summed in float32 and rounded
+  once.
 - Within a tf.function they run one after another, in the order in which they were called, whether or not their results
   are used. (Gradients do not: `hvd.tensorflow.gradients`.)
 - Errors that Python can see raise ValueError at once: an uninitialised runtime, a process set that is not registered,

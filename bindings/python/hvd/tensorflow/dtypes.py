@@ -7,6 +7,9 @@ import tensorflow as tf
 _MOVABLE = frozenset(
     [
         tf.uint8,
+        tf.uint16,
+        tf.uint32,
+        tf.uint64,
         tf.int8,
         tf.int16,
         tf.int32,

@@ -7,8 +7,9 @@ Common to all of them:
   unnamed ones are numbered per process set, and must be called in the same order on all ranks. `allreduce_` is the
   exception: it is not numbered, a loop of it has one name, and without a name it can only meet itself.
 - Tensors are on the CPU or a GPU (with NCCL; docs/errors.md has what that cannot do), of uint8, int8, int16, int32,
-  int64, float16, bfloat16, float32, float64 or bool (which has no sums). On the CPU integers are scaled in double
-  precision and truncated, and 16-bit floats summed in float32 and rounded once.
+  int64, float16, bfloat16, float32, float64 or bool (which has no sums); what only moves (allgather, broadcast,
+  alltoall) also of uint16, uint32 and uint64, from PyTorch 2.3 on. On the CPU integers are scaled in double precision
+  and truncated, and 16-bit floats summed in float32 and rounded once.
 - Tensors may have any strides; those that are not contiguous are copied for the travel. A result of the same shape has
   the memory format of the tensor given, and an in-place form writes to it, at the latest in `synchronize()`.
 - Errors that this rank can see raise ValueError from the call itself: an unsupported tensor, a name that is in use, an

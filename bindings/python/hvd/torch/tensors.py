@@ -26,7 +26,11 @@ CODE_OF_DTYPE: dict[torch.dtype, int] = {
     torch.float64: _native.FLOAT64,
     torch.bool: _native.BOOL,
 }
-
+CODE_OF_DTYPE.update(  # PyTorch has them from 2.3 on
+    (getattr(torch, name), getattr(_native, name.upper()))
+    for name in ("uint16", "uint32", "uint64")
+    if hasattr(torch, name)
+)
 
 Description = tuple[int, tuple[int, ...], int]  # address, shape and type code
 
