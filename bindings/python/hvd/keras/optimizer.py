@@ -228,7 +228,10 @@ def counting_passes(distributed: Any) -> Any:
 
 
 def distribute(optimizer: Any, compression: Any) -> None:
-    """Makes the optimizer of a loaded model a distributed one, where it is; of a LossScaleOptimizer, the inner one."""
+    """Makes the optimizer of a loaded model a distributed one, where it is; of a LossScaleOptimizer, the inner one. One
+    that a custom object has made distributed stays as it is."""
+    if is_distributed(optimizer):
+        return
     _become_distributed(_innermost(optimizer), _reduction_for(optimizer, compression=compression))
 
 
