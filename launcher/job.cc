@@ -123,6 +123,7 @@ std::unique_ptr<OutputStream> Job::open_stream(int rank, Stream stream) {
   options.tag = tag(rank, stream);
   options.whole_lines = plan_.size > 1;
   options.shown = !plan_.files_only;
+  options.place = 2 * rank + (stream == Stream::errors ? 1 : 0);
   if (!plan_.output_directory.empty()) {
     options.file = open_output_file(output_path(plan_.output_directory, rank, plan_.size, name));
   }

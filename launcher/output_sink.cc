@@ -1,18 +1,36 @@
 #include "launcher/output_sink.h"
 
 #include <fcntl.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
+#include <system_error>
 
 #include "core/base/error_text.h"
 
 namespace hvd::launcher {
+namespace {
+
+bool moves_cursor() {
+  const char* const terminal = std::getenv("TERM");
+  return terminal != nullptr && *terminal != '\0' && std::string_view(terminal) != "dumb";
+}
+
+Bars::Terminal size_of_terminal(int fd) {
+  winsize size{};
+  if (ioctl(fd, TIOCGWINSZ, &size) != 0 || size.ws_col == 0 || size.ws_row == 0) return {.columns = 80, .rows = 24};
+  return {.columns = size.ws_col, .rows = size.ws_row};
+}
+
+}  // namespace
 
 OutputSink::OutputSink(EventLoop& loop, int fd, Callbacks callbacks)
     : loop_(loop), fd_(fd), callbacks_(std::move(callbacks)), is_terminal_(isatty(fd) == 1) {
+  draws_bars_ = is_terminal_ && moves_cursor();
   struct stat info {};
   if (fstat(fd, &info) != 0) return;
   is_socket_ = S_ISSOCK(info.st_mode);
@@ -25,7 +43,26 @@ OutputSink::OutputSink(EventLoop& loop, int fd, Callbacks callbacks)
 OutputSink::~OutputSink() { loop_.forget(target()); }
 
 void OutputSink::append(std::string_view bytes) {
-  if (broken_) return;
+  if (bytes.empty()) return;
+  put(bars_.erase());
+  put(bytes);
+  begins_line_ = bytes.back() == '\n';
+  draw_bars();
+}
+
+void OutputSink::set_bar(int place, std::string text) {
+  bars_.set(place, std::move(text));
+  put(bars_.erase());
+  draw_bars();
+}
+
+// Not behind a prompt, and not before the reader has taken what there is: then as they are by then.
+void OutputSink::draw_bars() {
+  if (begins_line_ && empty() && !bars_.empty()) put(bars_.draw(size_of_terminal(fd_)));
+}
+
+void OutputSink::put(std::string_view bytes) {
+  if (broken_ || bytes.empty()) return;
   if (!empty()) {
     waiting_ += bytes;
     return;
@@ -43,6 +80,7 @@ void OutputSink::write_waiting() {
     loop_.forget(target());
     waiting_.clear();
     written_ = 0;
+    draw_bars();
   } else if (written_ > waiting_.size() / 2) {
     waiting_.erase(0, written_);
     written_ = 0;

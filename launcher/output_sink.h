@@ -1,5 +1,6 @@
 // hvdrun's own standard output or standard error. Never blocks: what the reader does not take yet waits in memory,
-// and congested() tells the sources to stop reading meanwhile. Main thread only.
+// and congested() tells the sources to stop reading meanwhile. On a terminal, progress bars stand below what is
+// written. Main thread only.
 #pragma once
 
 #include <cstddef>
@@ -8,6 +9,7 @@
 #include <string_view>
 
 #include "core/net/socket.h"
+#include "launcher/bars.h"
 #include "launcher/event_loop.h"
 
 namespace hvd::launcher {
@@ -30,11 +32,17 @@ class OutputSink {
   OutputSink& operator=(const OutputSink&) = delete;
 
   void append(std::string_view bytes);
+  // Shows a line that will be overwritten, in the order of the places; an empty one takes it away. draws_bars() only.
+  void set_bar(int place, std::string text);
   bool congested() const { return waiting_.size() - written_ > kCongested; }
   bool empty() const { return waiting_.empty(); }
   bool is_terminal() const { return is_terminal_; }
+  // It is a terminal whose cursor can be moved.
+  bool draws_bars() const { return draws_bars_; }
 
  private:
+  void put(std::string_view bytes);
+  void draw_bars();
   int target() const { return twin_ ? twin_.get() : fd_; }
   // As much as goes now; the number of bytes that are settled (written, or lost for good).
   std::size_t write_some(std::string_view bytes);
@@ -45,7 +53,9 @@ class OutputSink {
   const int fd_;
   const Callbacks callbacks_;
   FileDescriptor twin_;
-  bool is_terminal_ = false, is_socket_ = false;
+  bool is_terminal_ = false, is_socket_ = false, draws_bars_ = false;
+  Bars bars_;
+  bool begins_line_ = true;  // where the cursor is, but for bars
   bool broken_ = false;
   std::string waiting_;
   std::size_t written_ = 0;  // of waiting_

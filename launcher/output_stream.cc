@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "core/base/error_text.h"
@@ -10,6 +11,8 @@ namespace hvd::launcher {
 namespace {
 
 constexpr Duration kPromptDelay = 100ms;
+constexpr Duration kBarDelay = 100ms;
+constexpr Duration kBarInterval = 10s;  // where it takes a line each time
 
 }  // namespace
 
@@ -19,12 +22,19 @@ OutputStream::OutputStream(OutputSink& sink, Options options)
 void OutputStream::feed(std::string_view bytes) {
   write_file(bytes);
   tail_.feed(bytes);
+  if (!options_.whole_lines && !options_.tag) return show(std::string(bytes));
   std::string lines;
   splitter_.feed(bytes, lines);
-  if (!options_.whole_lines) splitter_.flush(lines);
+  if (!options_.whole_lines && splitter_.has_partial()) splitter_.flush(lines);
+  if (!lines.empty()) hide_bar();  // its line is complete
   show(lines);
   show_partial_at_.reset();
   if (splitter_.has_partial() && sink_.is_terminal()) show_partial_at_ = deadline_after(kPromptDelay);
+  if (!splitter_.is_overwritten()) {
+    show_bar_at_.reset();
+  } else if (!show_bar_at_) {
+    show_bar_at_ = std::max(deadline_after(kBarDelay), no_bar_before_);
+  }
 }
 
 void OutputStream::write_file(std::string_view bytes) {
@@ -42,12 +52,35 @@ void OutputStream::write_file(std::string_view bytes) {
   }
 }
 
+std::optional<Deadline> OutputStream::next_deadline() const {
+  return show_partial_at_ ? show_partial_at_ : show_bar_at_;  // never both
+}
+
 void OutputStream::show_partial(TimePoint now) {
   if (show_partial_at_ && now >= *show_partial_at_) flush();
+  if (show_bar_at_ && now >= *show_bar_at_) show_bar();
+}
+
+void OutputStream::show_bar() {
+  if (!sink_.draws_bars()) {
+    no_bar_before_ = deadline_after(kBarInterval);
+    return flush();
+  }
+  show_bar_at_.reset();
+  std::string bar = splitter_.last_state();
+  bar_is_shown_ = !bar.empty();
+  sink_.set_bar(options_.place, std::move(bar));
+}
+
+void OutputStream::hide_bar() {
+  if (bar_is_shown_) sink_.set_bar(options_.place, "");
+  bar_is_shown_ = false;
 }
 
 void OutputStream::flush() {
   show_partial_at_.reset();
+  show_bar_at_.reset();
+  hide_bar();
   std::string rest;
   splitter_.flush(rest);
   show(rest);

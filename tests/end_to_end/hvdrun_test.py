@@ -321,9 +321,24 @@ def test_a_single_ranks_output_is_shown_at_once(start):
     assert time.monotonic() - begin < at_most(10)
 
 
-def test_progress_bars_come_through(start):
-    process = start("-np", 2, "sh", "-c", r"printf '10%%\r'; sleep 60", text=False)
-    assert process.stdout.read(8) == b"10%\r10%\r"
+def test_a_progress_bar_is_a_line_now_and_then_where_there_is_no_terminal(start):
+    """The first state soon, the last one, and not the thousands between."""
+    code = """
+import sys, time
+for percent in range(1000):
+    sys.stderr.write(f"\\r {percent / 10}%")
+    sys.stderr.flush()
+    if percent == 0:
+        input()
+sys.stderr.write("\\r 100%\\n")
+"""
+    process = start("-np", 2, "--stdin", "all", *python(code), stdin=subprocess.PIPE)
+    assert [process.stderr.readline() for _ in range(2)] == [" 0.0%\n"] * 2
+    process.stdin.write("\n")
+    process.stdin.flush()
+    lines = process.stderr.read().splitlines()
+    assert process.wait(TIMEOUT) == 0
+    assert lines.count(" 100%") == 2 and len(lines) < 10
 
 
 def test_tagged_output(run):
@@ -776,6 +791,31 @@ if os.environ["HVD_RANK"] == "0":
     session.type("more\n\x04")
     assert session.wait() == 0
     assert "then: 'more\\n'" in session.text
+
+
+def test_progress_bars_of_ranks_have_a_line_each(terminal):
+    """In the order of the ranks, below the lines that are complete."""
+    code = r"""
+import os, sys
+rank = os.environ["HVD_RANK"]
+sys.stderr.write(f"\rrank {rank}: 10%")
+sys.stderr.flush()
+input()
+print("between")
+sys.stderr.write(f"\rrank {rank}: 50%")
+sys.stderr.flush()
+input()
+sys.stderr.write(f"\rrank {rank}: done\n")
+"""
+    session = terminal("-np", 2, "--stdin", "all", *python(code), TERM="xterm")
+    session.read_until(r"rank 0: 10%\r\nrank 1: 10%")
+    session.type("\n")
+    session.read_until(r"rank 0: 50%\r\nrank 1: 50%")
+    session.type("\n")
+    assert session.wait() == 0
+    assert "\r\x1b[1A\x1b[J" in session.text
+    assert re.search(r"between\r\n(rank . *: \d+%\r\n)*rank 1: \d+%", session.text)
+    assert sorted(re.findall(r"rank \d: done\r\n", session.text)) == ["rank 0: done\r\n", "rank 1: done\r\n"]
 
 
 # --- cost ---

@@ -25,8 +25,6 @@ TEST_CASE("only complete lines come out") {
       {{"a", "b\nc", "\n"}, {"", "ab\n", "c\n"}, ""},
       {{"a\nb\nc"}, {"a\nb\n"}, "c"},
       {{"\n\n"}, {"\n\n"}, ""},
-      {{"\r 10%", "\r 20%", "\n"}, {"\r", " 10%\r", " 20%\n"}, ""},
-      {{"10%\r", "20%\r"}, {"10%\r", "20%\r"}, ""},
       {{"a\r\nb\r\n"}, {"a\r\nb\r\n"}, ""},
       {{std::string("\0x\n", 3)}, {std::string("\0x\n", 3)}, ""},
   };
@@ -48,15 +46,64 @@ TEST_CASE("every line is tagged once") {
   const Row rows[] = {
       {{"a\nb\n"}, {"[1] a\n[1] b\n"}},
       {{"a", "b\n"}, {"", "[1] ab\n"}},
-      {{"10%\r20%\r"}, {"[1] 10%\r[1] 20%\r"}},
+      {{"10%\r20%\r", "\n"}, {"", "[1] 20%\n"}},
       {{"a\r\nb\r\n"}, {"[1] a\r\n[1] b\r\n"}},
-      {{"a\r", "\nb\n"}, {"[1] a\r", "\n[1] b\n"}},
+      {{"a\r", "\nb\n"}, {"", "[1] a\r\n[1] b\n"}},
       {{"a\n", "\n"}, {"[1] a\n", "[1] \n"}},
   };
   for (const Row& row : rows) {
     LineSplitter splitter([] { return std::string("[1] "); });
     CHECK(feed_all(splitter, row.pieces) == row.outputs);
   }
+}
+
+TEST_CASE("of a line that is overwritten the last state comes out") {
+  struct Row {
+    std::vector<std::string> pieces, outputs;
+    std::string state, rest;
+  };
+  const Row rows[] = {
+      {{"\r 10%", "\r 20%", "\n"}, {"", "", " 20%\n"}, "", ""},
+      {{"10%\r", "20%\r"}, {"", ""}, "20%", "20%\n"},
+      {{"10%\r", "20%\r", "\n"}, {"", "", "20%\n"}, "", ""},
+      {{"10%\r", "2"}, {"", ""}, "2", "2\n"},  // as a terminal shows it, but for the rest of the longer state
+      {{"\r10%\r20%\nb\r"}, {"20%\n"}, "b", "b\n"},
+      {{"\r 10%", "\r    \r", "message\n", "\r 20%"}, {"", "", "message\n", ""}, " 20%", " 20%\n"},
+      {{"\r 10%", "\r    \r"}, {"", ""}, "", ""},  // a bar that was cleared
+      {{"\r", "\r"}, {"", ""}, "", ""},
+      {{"\r\r\n"}, {"\n"}, "", ""},
+  };
+  for (const Row& row : rows) {
+    LineSplitter splitter(nullptr);
+    CAPTURE(row.pieces);
+    CHECK(feed_all(splitter, row.pieces) == row.outputs);
+    CHECK_FALSE(splitter.has_partial());
+    CHECK(splitter.last_state() == row.state);
+    std::string rest;
+    splitter.flush(rest);
+    CHECK(rest == row.rest);
+    CHECK_FALSE(splitter.is_overwritten());
+  }
+}
+
+TEST_CASE("a state has a tag, and what was shown before as a prompt stays") {
+  LineSplitter splitter([] { return std::string("[1] "); });
+  std::string out;
+  splitter.feed("10%", out);
+  splitter.flush(out);
+  splitter.feed("\r20%", out);
+  CHECK(out == "[1] 10%\n");
+  CHECK(splitter.last_state() == "[1] 20%");
+  splitter.feed("\n", out);
+  CHECK(out == "[1] 10%\n[1] 20%\n");
+}
+
+TEST_CASE("a bar without end does not fill the memory") {
+  LineSplitter splitter(nullptr);
+  std::string out;
+  for (int i = 0; i < 100'000; ++i) splitter.feed("\r" + std::string(100, 'x'), out);
+  splitter.flush(out);
+  CHECK(out == std::string(100, 'x') + "\n");
 }
 
 TEST_CASE("a line that was shown in part goes on without a second tag") {
