@@ -40,6 +40,7 @@ from hvd.basics import (
     stop_timeline,
 )
 from hvd.process_set import ProcessSet, add_process_set, global_process_set, remove_process_set
+from hvd.progress import tqdm
 
 if TYPE_CHECKING:
     from hvd.run_function import run
@@ -87,4 +88,5 @@ __all__ = [
     "size",
     "start_timeline",
     "stop_timeline",
+    "tqdm",
 ]

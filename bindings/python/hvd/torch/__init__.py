@@ -38,6 +38,7 @@ from hvd.basics import (
 )
 from hvd.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 from hvd.process_set import ProcessSet, add_process_set, global_process_set, remove_process_set
+from hvd.progress import tqdm
 from hvd.reduce_op import Adasum, Average, Max, Min, Product, Sum
 from hvd.torch import compiled as compiled  # makes torch.ops.hvd
 from hvd.torch import elastic
@@ -161,4 +162,5 @@ __all__ = [
     "start_timeline",
     "stop_timeline",
     "synchronize",
+    "tqdm",
 ]

@@ -1,0 +1,161 @@
+"""One progress bar for all ranks of a job."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import threading
+from collections.abc import Iterable, Iterator, Sized
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from hvd import _native, basics
+from hvd.exceptions import HorovodInternalError
+from hvd.reduce_op import Sum
+
+_numbers = itertools.count()  # of bars; ranks make the same ones in the same order
+
+
+class tqdm:
+    """tqdm's progress bar, of the steps of all ranks: rank 0 shows their number, their rate, and how many are left.
+
+    >>> for batch in hvd.tqdm(loader):
+    ...     train(batch)
+
+    All ranks must make it, and the same bars in the same order. The number is the sum of what each rank has counted,
+    and not rank 0's times the ranks. No step waits for it: a thread of each rank adds the counts up once in
+    `interval_s`, for as long as any rank goes on. So the bar is behind by as much. A rank whose bar ends waits for the
+    others' last counts for at most `patience_s`; where that is too short, the bar ends with the last number that it
+    has heard.
+
+    Before `hvd.init()`, and in a job of one rank, it is tqdm's own bar. An error between the ranks ends the counting.
+
+    Args:
+        iterable: what this rank goes through; None: `update()` is called.
+        total: this rank's steps. By default the iterable's length, if it has one.
+        interval_s: seconds between two numbers. Each is an allreduce of four integers, and ends a
+            schedule that is locked (docs/architecture.md), which the steps after it lock again.
+        patience_s: seconds.
+        options: tqdm's: desc, unit, leave, file, ... Other methods of the bar are tqdm's as well (`set_postfix`, ...);
+            on other ranks than 0 they do nothing.
+
+    Raises:
+        ImportError: tqdm is not installed.
+    """
+
+    def __init__(
+        self,
+        iterable: Iterable[Any] | None = None,
+        total: int | None = None,
+        *,
+        interval_s: float = 1.0,
+        patience_s: float = 1.0,
+        **options: Any,
+    ) -> None:
+        try:
+            from tqdm.auto import tqdm as bar_class
+        except ImportError:
+            raise ImportError("hvd.tqdm needs tqdm: pip install tqdm") from None
+        if total is None and isinstance(iterable, Sized):
+            total = len(iterable)
+        self._iterable, self._patience_s = iterable, patience_s
+        self._counting: _Counting | None = None
+        if not basics.is_initialized() or basics.size() == 1:
+            self._bar = bar_class(total=total, **options)
+            return
+        options["disable"] = bool(options.get("disable")) or basics.rank() != 0
+        # Each number is shown: tqdm would wait for as many steps as there were between two before.
+        self._bar = bar_class(**{"miniters": 1, **options})
+        self._counting = _Counting(total, interval_s, self._show)
+
+    def _show(self, sums: _Sums) -> None:
+        self._bar.total = sums.total if sums.without_total == 0 else None
+        self._bar.update(max(0, sums.steps - self._bar.n))  # those of a rank that has joined are missing for a while
+
+    def update(self, n: int = 1) -> None:
+        """This rank has made n more steps."""
+        if self._counting is None:
+            self._bar.update(n)
+        else:
+            self._counting.steps += n
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._iterable is None:
+            raise TypeError("this hvd.tqdm has nothing to go through: give it an iterable, or call update()")
+        patience_s = 0.0  # of a loop that is left
+        try:
+            for item in self._iterable:
+                yield item
+                self.update()
+            patience_s = self._patience_s
+        finally:
+            self._close(patience_s)
+
+    def close(self) -> None:
+        """This rank makes no more steps. Twice is once."""
+        self._close(self._patience_s)
+
+    def _close(self, patience_s: float) -> None:
+        if self._counting is not None:
+            self._counting.end(patience_s)
+        self._bar.close()
+
+    def __enter__(self) -> tqdm:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, at: TracebackType | None) -> None:
+        self._close(self._patience_s if kind is None else 0.0)
+
+    def __len__(self) -> int:
+        return len(self._iterable)  # type: ignore[arg-type]
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_bar":  # tqdm is not installed
+            raise AttributeError(name)
+        return getattr(self._bar, name)
+
+
+class _Sums(NamedTuple):
+    """Over the ranks."""
+
+    steps: int
+    ended: int  # ranks
+    total: int
+    without_total: int  # ranks
+
+
+class _Counting:
+    """A rank's part in adding up the steps: a thread that goes on until all ranks have ended."""
+
+    def __init__(self, total: int | None, interval_s: float, show: Any) -> None:
+        self.steps = 0
+        self._total, self._interval_s, self._show = total, interval_s, show
+        self._name = f"hvd.tqdm.{next(_numbers)}"
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="hvd-tqdm", daemon=True)
+        self._thread.start()
+
+    def end(self, patience_s: float) -> None:
+        self._ended.set()
+        self._thread.join(patience_s)
+
+    def _run(self) -> None:
+        try:
+            while True:
+                sums = self._sums()
+                self._show(sums)
+                if sums.ended == basics.size():
+                    return
+                self._ended.wait(self._interval_s)  # where it has ended, the others set the pace
+        except (HorovodInternalError, ValueError):  # who trains is told; ValueError: shut down
+            return
+
+    def _sums(self) -> _Sums:
+        ended = self._ended.is_set()  # before the steps are read
+        values = (ctypes.c_int64 * 4)(self.steps, ended, self._total or 0, self._total is None)
+        address = ctypes.addressof(values)
+        tensor = (address, (4,), _native.INT64)
+        _native.submit(
+            _native.ALLREDUCE, self._name, 0, Sum, 0, 1.0, 1.0, [tensor], [address], None, values, -1, 0
+        ).wait()
+        return _Sums(*values)
