@@ -48,6 +48,7 @@ ALLOWED = {
     "ops/algorithms": [*OPS, "ops/transport", "ops/reduction"],
     "ops/choice": [*OPS, "ops/transport", "ops/reduction", "ops/algorithms"],
     "ops/host": [*OPS, "ops/transport", "ops/reduction", "ops/algorithms", "ops/choice"],
+    "ops/channel": [*OPS, "core/submission/submission.h", "core/execution/channel.h", "ops/host/peer_memory.h"],
     "ops/cuda": [*OPS, "ops/cuda/kernels"],
     "ops/cuda/kernels": ["ops/reduction/half.h", "ops/reduction/truncate.h"],
     "ops/nccl": [*OPS, "ops/cuda", "ops/reduction"],

@@ -9,6 +9,7 @@
 #include "core/execution/backend_selector.h"
 #include "core/rendezvous/share_with_host.h"
 #include "ops/algorithms/transport_backend.h"
+#include "ops/channel/socket_channel.h"
 #include "ops/choice/algorithm_table.h"
 #include "ops/choice/bucket_size.h"
 #include "ops/choice/link_probe.h"
@@ -247,6 +248,10 @@ DataPlane with_gpus(DataPlane plane, const BackendContext& context) {
 }  // namespace
 
 DataPlane make_data_plane(const BackendContext& context) { return with_gpus(make(context, std::nullopt), context); }
+
+std::unique_ptr<Channel> make_channel(const BackendContext& context) {
+  return std::make_unique<SocketChannel>(context);
+}
 
 DataPlaneFactory data_plane_with(const LinkCosts& costs) {
   return [costs](const BackendContext& context) { return with_gpus(make(context, costs), context); };

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/execution/backend_context.h"
+#include "core/execution/channel.h"
 #include "core/rendezvous/launch_environment.h"
 #include "core/rendezvous/meeting.h"
 #include "ops/choice/cost_model.h"
@@ -24,6 +25,9 @@ DataPlane make_data_plane(const BackendContext& context);
 
 // The same with costs that are given, equal on all ranks: what they choose is known beforehand.
 DataPlaneFactory data_plane_with(const LinkCosts& costs);
+
+// Messages between two ranks. Costs nothing before the first one. A ChannelFactory; the store outlives the channel.
+std::unique_ptr<Channel> make_channel(const BackendContext& context);
 
 // What GPU tensors would need, a line each: "CUDA driver: ok: ..." or "NCCL: missing: ...". Opens it.
 std::string describe_gpu_libraries(const Config& config);

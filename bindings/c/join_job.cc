@@ -43,7 +43,8 @@ std::unique_ptr<Runtime> make_runtime(const Config& config, Store& store, const 
                                     .job_key = key,
                                     .identity = identify_this_process(config.host_id, config.hostname),
                                     .own_host_address = own_host,
-                                    .make_data_plane = make_data_plane});
+                                    .make_data_plane = make_data_plane,
+                                    .make_channel = make_channel});
 }
 
 std::shared_ptr<Runtime> start_alone(const Config& config) {

@@ -43,6 +43,7 @@ void Work::reset() {
   outputs.clear();
   received_splits.clear();
   last_joined = -1;
+  source = -1;
   on_device.reset();
   is_to_call_ = false;
   status_ = Status();

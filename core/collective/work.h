@@ -49,6 +49,7 @@ class Work {
   std::vector<OwnedTensor> outputs;             // if the call gave none
   std::vector<std::int64_t> received_splits;    // alltoall: rows by source
   int last_joined = -1;                         // join
+  int source = -1;                              // of a receive: the rank of the job that the message came from
   std::shared_ptr<DeviceCompletion> on_device;  // null: nothing is on a device
 
  private:

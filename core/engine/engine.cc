@@ -540,6 +540,7 @@ void Engine::end(const Status& reason) {
     std::lock_guard lock(reason_mutex_);
     reason_ = reason;
   }
+  if (parts_.on_end) parts_.on_end(reason);
   // That others leave does not matter to a rank that wants nothing any more.
   if (reason.code() != StatusCode::shut_down || !pending_.empty() || !queue_.empty()) record_end(reason);
   // Those who wait for a device are told before it is made to stop: what it has written by then is void.

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -44,7 +45,8 @@ class Engine {
     Metrics& metrics;
     Timeline& timeline;
     FlightRecorder& flight;
-    const ProcessSet& set;  // all ranks of the topology
+    const ProcessSet& set;                                  // all ranks of the topology
+    std::function<void(const Status& reason)> on_end = {};  // told when the run ends, by whoever drives then; is quick
   };
 
   // Starts the thread.

@@ -43,6 +43,7 @@ const char* purpose_name(Purpose purpose) {
     case Purpose::control: return "control";
     case Purpose::data: return "data";
     case Purpose::shared_memory: return "shared memory";
+    case Purpose::messages: return "messages";
   }
   return "unknown";
 }

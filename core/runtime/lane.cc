@@ -45,7 +45,7 @@ Lane::Lane(const Common& common, std::int32_t set_id, Topology topology, Store& 
                                                                 .deadline = deadline,
                                                                 .job = job != nullptr ? job->channel_.get() : nullptr});
   try {
-    connect_data_plane(common, store, deadline);
+    connect_data_plane(common, store, deadline, job == nullptr ? common.on_end : nullptr);
   } catch (...) {
     // The others wait for this rank in theirs.
     end_job(current_exception_status(), topology_, common.abort, *channel_);
@@ -53,7 +53,8 @@ Lane::Lane(const Common& common, std::int32_t set_id, Topology topology, Store& 
   }
 }
 
-void Lane::connect_data_plane(const Common& common, Store& store, Deadline deadline) {
+void Lane::connect_data_plane(const Common& common, Store& store, Deadline deadline,
+                              const std::function<void(const Status&)>& on_end) {
   DataPlane data_plane = common.make_data_plane(BackendContext{.topology = topology_,
                                                                .store = store,
                                                                .job_key = common.job_key,
@@ -75,7 +76,8 @@ void Lane::connect_data_plane(const Common& common, Store& store, Deadline deadl
                                                    .metrics = *common.metrics,
                                                    .timeline = common.timeline,
                                                    .flight = common.flight,
-                                                   .set = set_},
+                                                   .set = set_,
+                                                   .on_end = on_end},
                                      std::make_unique<Executor>(std::move(data_plane.backends), set_, topology_.rank,
                                                                 config_, *common.metrics, common.timeline, devices_));
 }

@@ -38,6 +38,7 @@ class Lane {
     const std::shared_ptr<Metrics>& metrics;
     Timeline& timeline;
     FlightRecorder& flight;
+    const std::function<void(const Status& reason)>& on_end;  // of the lane of all ranks
   };
 
   // All ranks of the topology construct together, with a store that no other lane uses; returns when all have met.
@@ -73,7 +74,8 @@ class Lane {
   void abandon_in_child() noexcept { channel_->abandon_in_child(); }
 
  private:
-  void connect_data_plane(const Common& common, Store& store, Deadline deadline);
+  void connect_data_plane(const Common& common, Store& store, Deadline deadline,
+                          const std::function<void(const Status&)>& on_end);
 
   const Topology topology_;
   const ProcessSet set_;  // of the lane's own numbers

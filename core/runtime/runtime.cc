@@ -66,6 +66,19 @@ std::shared_ptr<const DeviceEvent> ready_event(const Call& call, Lane& lane) {
   }
 }
 
+// A submission that no name leads to, and that is not used again.
+struct OneTime {
+  EnginesSubmission engines;
+  CallersSubmission callers;
+};
+
+OneTime begin_one_time(const std::shared_ptr<Metrics>& metrics) {
+  auto* const submission = new Submission(metrics);
+  submission->begin();
+  submission->forget();
+  return {EnginesSubmission(submission), CallersSubmission(submission)};
+}
+
 // In its lane the set's ranks are numbered from 0.
 DirectCall in_lane(DirectCall direct, const ProcessSet& set) {
   if (direct.collective == Collective::broadcast) direct.root = set.rank_of(direct.root).value_or(-1);
@@ -84,7 +97,15 @@ Runtime::Runtime(const Config& config, const Surroundings& around)
       store_(around.store, [this] { abort_.check(); }),
       job_key_(around.job_key),
       own_host_address_(around.own_host_address),
-      make_data_plane_(around.make_data_plane) {
+      make_data_plane_(around.make_data_plane),
+      channel_(around.make_channel(BackendContext{.topology = topology_,
+                                                  .store = store_,
+                                                  .job_key = job_key_,
+                                                  .config = config_,
+                                                  .abort = abort_,
+                                                  .log = log_,
+                                                  .own_host_address = own_host_address_,
+                                                  .deadline = Deadline::max()})) {
   if (!flight_.problem().empty()) log_.warning(flight_.problem());
   check_settings(topology_);
   global_ = std::make_shared<Lane>(common(), kGlobalProcessSet, topology_, store_, nullptr);
@@ -105,7 +126,8 @@ Lane::Common Runtime::common() {
           .abort = abort_,
           .metrics = metrics_,
           .timeline = timeline_,
-          .flight = flight_};
+          .flight = flight_,
+          .on_end = on_end_};
 }
 
 // ---- Operations
@@ -187,6 +209,30 @@ bool Runtime::run(const DirectCall& direct) {
   if (direct.process_set == kGlobalProcessSet) return global_->engine().run(direct);
   const ProcessSetTable::Entry target = find_own(direct.process_set);
   return target.lane->engine().run(in_lane(direct, *target.set));
+}
+
+// ---- Messages
+
+Handle Runtime::send(const Message& message) {
+  check_peer(message.peer);
+  OneTime submission = begin_one_time(metrics_);
+  channel_->send(message, std::move(submission.engines));
+  return Handle(std::move(submission.callers));
+}
+
+Handle Runtime::receive(const Message& message) {
+  if (message.peer != kAnyRank) check_peer(message.peer);
+  OneTime submission = begin_one_time(metrics_);
+  channel_->receive(message, std::move(submission.engines));
+  return Handle(std::move(submission.callers));
+}
+
+void Runtime::check_peer(int peer) const {
+  if (peer < 0 || peer >= topology_.size) {
+    throw InvalidArgument("rank " + std::to_string(peer) + " is not in a job of " + std::to_string(topology_.size) +
+                          " ranks");
+  }
+  if (peer == topology_.rank) throw InvalidArgument("a rank cannot send messages to itself, nor receive its own");
 }
 
 // ---- Process sets
@@ -312,6 +358,7 @@ void Runtime::let_cause_end_first() const {
 void Runtime::shut_down() {
   std::lock_guard lock(shut_down_mutex_);
   if (!global_) return;
+  channel_->close();
   for (const ProcessSet& set : sets_.all()) {
     const ProcessSetTable::Entry entry = sets_.find(set.id);
     if (entry.lane && entry.lane != global_) entry.lane->shut_down();

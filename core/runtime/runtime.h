@@ -14,6 +14,7 @@
 #include "core/base/metrics.h"
 #include "core/config.h"
 #include "core/execution/backend_context.h"
+#include "core/execution/channel.h"
 #include "core/flight/flight_recorder.h"
 #include "core/rendezvous/topology.h"
 #include "core/rendezvous/watchful_store.h"
@@ -51,6 +52,7 @@ class Runtime {
     RankIdentity identity;
     std::string own_host_address;
     DataPlaneFactory make_data_plane;
+    ChannelFactory make_channel;
   };
 
   // All ranks construct together; returns when all have met. Throws Timeout that names the ranks that did not come,
@@ -89,6 +91,12 @@ class Runtime {
   // run() of an operation on one tensor, if it is what the locked schedule wants next; false if it is not.
   bool run(const DirectCall& direct);
 
+  // Messages between two ranks (core/execution/channel.h): to `message.peer`, or from there, or from any rank. They and
+  // operations of all ranks are not in each other's way. The job's end ends them; what has arrived before may still be
+  // received. Throws InvalidArgument: there is no such rank, or it is this one. Any thread.
+  Handle send(const Message& message);
+  Handle receive(const Message& message);
+
   // Process sets: ordered subsets of the ranks. All ranks of the job must call these two in the same order, members or
   // not; they return when all have. Any thread, one at a time.
   //
@@ -124,6 +132,7 @@ class Runtime {
   static std::optional<Handle> repeat(const DirectCall& direct, Lane& lane);
   static Handle hand_over(NamedSubmissions::Taken taken, Lane& lane);
   void start_wanted_timeline();
+  void check_peer(int peer) const;
   Lane::Common common();
   // What every rank says to the same question, by rank.
   std::vector<std::vector<std::int64_t>> ask_all(const std::vector<std::int64_t>& own);
@@ -141,6 +150,8 @@ class Runtime {
   const DataPlaneFactory make_data_plane_;
   const std::shared_ptr<Metrics> metrics_ = flight_.metrics();
   Timeline timeline_{log_};
+  const std::unique_ptr<Channel> channel_;
+  const std::function<void(const Status&)> on_end_ = [this](const Status& reason) { channel_->end(reason); };
   std::shared_ptr<Lane> global_;  // as long as the runtime
   ProcessSetTable sets_;
   std::mutex changes_mutex_;       // held while a process set is added or removed; before all others

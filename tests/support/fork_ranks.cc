@@ -45,7 +45,8 @@ int run_child(int rank, int size, const Environment& environment, const JobKey& 
                                       .job_key = key,
                                       .identity = identify_this_process(config.host_id, "test-host"),
                                       .own_host_address = "127.0.0.1",
-                                      .make_data_plane = make_data_plane});
+                                      .make_data_plane = make_data_plane,
+                                      .make_channel = make_channel});
   };
   try {
     return body(rank, start);

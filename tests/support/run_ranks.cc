@@ -40,7 +40,8 @@ Runtime::Surroundings surroundings_of(const RunOptions& options, int rank, Store
           .job_key = key,
           .identity = {.host_key = host, .hostname = host, .pid = 1000 + rank, .cpus = allowed_cpus()},
           .own_host_address = "127.0.0.1",
-          .make_data_plane = options.measured_links ? make_data_plane : data_plane_with(kTenGigabit)};
+          .make_data_plane = options.measured_links ? make_data_plane : data_plane_with(kTenGigabit),
+          .make_channel = make_channel};
 }
 
 void run_as_rank(Runtime& runtime, const std::function<void(Runtime&)>& body) {

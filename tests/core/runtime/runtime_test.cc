@@ -521,7 +521,8 @@ TEST_CASE("ranks with other settings do not start") {
                                                           .job_key = key,
                                                           .identity = {.host_key = "h", .hostname = "h", .pid = 1},
                                                           .own_host_address = "127.0.0.1",
-                                                          .make_data_plane = make_data_plane});
+                                                          .make_data_plane = make_data_plane,
+                                                          .make_channel = make_channel});
       } catch (const Error& error) {
         return std::string(status_code_name(error.code())) + " " + error.what();
       }

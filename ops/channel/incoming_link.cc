@@ -1,0 +1,191 @@
+#include "ops/channel/incoming_link.h"
+
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "core/base/error.h"
+
+namespace hvd {
+
+namespace {
+
+using Kind = MessageFrame::Kind;
+
+// Room for the largest message that comes unasked.
+constexpr std::size_t kInputBytes = 2 * (kMessageFrameBytes + kEagerBytes);
+// Given back together: the sender still has three quarters of its credit.
+constexpr std::uint64_t kCreditPortion = kMessageCredit / 4;
+// Of reads in a row, so that other ranks get their turn.
+constexpr int kReads = 32;
+
+Status wrong_size(std::uint64_t sent, const Transfer& receive, const std::string& who) {
+  return {StatusCode::mismatch, "a message of " + std::to_string(sent) + " bytes of tag " +
+                                    std::to_string(receive.message.tag) + " from " + who + " was received into " +
+                                    std::to_string(receive.message.memory.size()) +
+                                    " bytes: both sides must have the same size"};
+}
+
+}  // namespace
+
+void deliver(Transfer receive, std::span<const std::byte> content, int source, const std::string& who) {
+  if (content.size() != receive.message.memory.size()) {
+    return complete(receive, wrong_size(content.size(), receive, who), source);
+  }
+  if (!content.empty()) std::memcpy(receive.message.memory.data(), content.data(), content.size());
+  complete(receive, Status(), source);
+}
+
+IncomingLink::IncomingLink(Sender sender, Socket socket, Matcher& matcher)
+    : sender_(std::move(sender)),
+      connection_(std::move(socket), kInputBytes),
+      matcher_(matcher),
+      arriving_(fetching_.end()) {}
+
+bool IncomingLink::advance() {
+  for (int i = 0; i < kReads; ++i) {
+    const bool into_place = arriving_ != fetching_.end();
+    const auto count =
+        into_place ? connection_.read_into(arriving_->second.message.memory.subspan(arrived_)) : connection_.fill();
+    if (!count) return false;
+    if (*count == 0) return true;
+    if (into_place) take_data(*count);
+    // All of it: nothing tells later that there is something in the buffer.
+    while (hear_input()) {
+    }
+  }
+  return true;
+}
+
+// The next thing that is there as a whole; false: there is none.
+bool IncomingLink::hear_input() {
+  const auto input = connection_.input();
+  if (arriving_ != fetching_.end()) {
+    if (input.empty()) return false;
+    const auto rest = arriving_->second.message.memory.subspan(arrived_);
+    const std::size_t count = std::min(rest.size(), input.size());
+    std::memcpy(rest.data(), input.data(), count);
+    connection_.consume(count);
+    take_data(count);
+    return true;
+  }
+  if (input.size() < kMessageFrameBytes) return false;
+  const MessageFrame frame = parse_message_frame(input.first<kMessageFrameBytes>(), Direction::to_receiver);
+  if (greeted_ == (frame.kind == Kind::hello))
+    throw Internal("malformed message: a greeting must come first, and once");
+  const std::size_t whole = kMessageFrameBytes + (frame.kind == Kind::message ? frame.length : 0);
+  if (input.size() < whole) return false;
+  connection_.consume(whole);
+  switch (frame.kind) {
+    case Kind::hello: greet(frame); break;
+    case Kind::message: take_message(frame, input.subspan(kMessageFrameBytes, frame.length)); break;
+    case Kind::offer: take_offer(frame); break;
+    default: begin_data(frame);
+  }
+  return true;
+}
+
+void IncomingLink::greet(const MessageFrame& hello) {
+  greeted_ = true;
+  const std::array introduction{PeerMemory::Introduction{
+      .process = static_cast<pid_t>(hello.id), .address = hello.address, .word = hello.length}};
+  memory_is_readable_ = sender_.same_host && memory_.meet(introduction);
+}
+
+void IncomingLink::take_message(const MessageFrame& frame, std::span<const std::byte> payload) {
+  if (auto receive = matcher_.take_receive(sender_.rank, frame.channel, frame.tag)) {
+    hvd::deliver(std::move(*receive), payload, sender_.rank, sender_.description);
+    return give_back(frame.length);
+  }
+  kept_ += cost_of(frame.length);
+  if (kept_ > kMessageCredit) throw Internal("malformed message: more of them than this rank has taken");
+  matcher_.keep({.source = sender_.rank,
+                 .channel = frame.channel,
+                 .tag = frame.tag,
+                 .length = frame.length,
+                 .content = {payload.begin(), payload.end()}});
+}
+
+void IncomingLink::take_offer(const MessageFrame& frame) {
+  if (++open_offers_ > kMaxOffers) throw Internal("malformed message: more offers than a rank may make");
+  if (auto receive = matcher_.take_receive(sender_.rank, frame.channel, frame.tag)) {
+    return accept(std::move(*receive), frame);
+  }
+  matcher_.keep({.source = sender_.rank,
+                 .channel = frame.channel,
+                 .tag = frame.tag,
+                 .length = frame.length,
+                 .offer = frame.id,
+                 .address = frame.address,
+                 .content = {}});
+}
+
+void IncomingLink::deliver(Transfer receive, const Arrival& arrival) {
+  if (arrival.offer) {
+    return accept(std::move(receive),
+                  {.kind = Kind::offer, .id = *arrival.offer, .length = arrival.length, .address = arrival.address});
+  }
+  kept_ -= cost_of(arrival.length);
+  hvd::deliver(std::move(receive), arrival.content, sender_.rank, sender_.description);
+  give_back(arrival.length);
+}
+
+void IncomingLink::accept(Transfer receive, const MessageFrame& offer) {
+  --open_offers_;
+  const std::uint64_t room = receive.message.memory.size();
+  if (offer.length != room) {
+    connection_.push({.kind = Kind::refused, .id = offer.id, .length = room});
+    complete(receive, wrong_size(offer.length, receive, sender_.description), sender_.rank);
+  } else if (room == 0 || read_directly(receive, offer)) {
+    connection_.push({.kind = Kind::taken, .id = offer.id});
+    complete(receive, Status(), sender_.rank);
+  } else {
+    connection_.push({.kind = Kind::fetch, .id = offer.id});
+    if (!fetching_.try_emplace(offer.id, std::move(receive)).second) {
+      throw Internal("malformed message: two offers of one number");
+    }
+  }
+}
+
+bool IncomingLink::read_directly(Transfer& receive, const MessageFrame& offer) {
+  if (!memory_is_readable_) return false;
+  const auto room = receive.message.memory;
+  try {
+    memory_.read(0, offer.address, room.data(), room.size(), [this](int) { return sender_.description; });
+  } catch (const Error&) {  // not every kind of memory can be read so; if the rank is gone, the connection tells
+    return false;
+  }
+  return true;
+}
+
+void IncomingLink::begin_data(const MessageFrame& frame) {
+  const auto found = fetching_.find(frame.id);
+  if (found == fetching_.end() || frame.length != found->second.message.memory.size()) {
+    throw Internal("malformed message: data that nobody has asked for");
+  }
+  arriving_ = found;
+  arrived_ = 0;
+}
+
+void IncomingLink::take_data(std::size_t bytes) {
+  arrived_ += bytes;
+  if (arrived_ < arriving_->second.message.memory.size()) return;
+  complete(arriving_->second, Status(), sender_.rank);
+  fetching_.erase(arriving_);
+  arriving_ = fetching_.end();
+}
+
+void IncomingLink::give_back(std::uint64_t length) {
+  owed_credit_ += cost_of(length);
+  if (owed_credit_ < kCreditPortion) return;
+  connection_.push({.kind = Kind::credit, .length = std::exchange(owed_credit_, 0)});
+}
+
+std::vector<Transfer> IncomingLink::give_up() {
+  std::vector<Transfer> all;
+  for (auto& [id, receive] : std::exchange(fetching_, {})) all.push_back(std::move(receive));
+  arriving_ = fetching_.end();
+  return all;
+}
+
+}  // namespace hvd

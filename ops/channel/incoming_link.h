@@ -1,0 +1,71 @@
+// One other rank's messages to this one. What was sent unasked is received, or kept for a later receive; what was
+// offered is read where it lies, if the sender's memory can be read, else fetched. The channel's thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ops/channel/connection.h"
+#include "ops/channel/matcher.h"
+#include "ops/host/peer_memory.h"
+
+namespace hvd {
+
+class IncomingLink {
+ public:
+  // Which rank sends; `same_host`: its memory may be readable.
+  struct Sender {
+    int rank;
+    std::string description;
+    bool same_host;
+  };
+
+  // The matcher outlives the link.
+  IncomingLink(Sender sender, Socket socket, Matcher& matcher);
+
+  int fd() const { return connection_.fd(); }
+  bool has_output() const { return connection_.has_output(); }
+
+  // False: the connection is gone.
+  bool flush() { return connection_.flush(); }
+  // Takes what has come, up to a limit. False: the connection is gone. Throws Internal.
+  bool advance();
+
+  // For a receive that the matcher had a message for, which came over this link.
+  void deliver(Transfer receive, const Arrival& arrival);
+
+  // The receives whose messages have come in part at most.
+  std::vector<Transfer> give_up();
+  bool is_fetching() const { return !fetching_.empty(); }
+
+ private:
+  bool hear_input();
+  void greet(const MessageFrame& hello);
+  void take_message(const MessageFrame& frame, std::span<const std::byte> payload);
+  void take_offer(const MessageFrame& frame);
+  void accept(Transfer receive, const MessageFrame& offer);
+  bool read_directly(Transfer& receive, const MessageFrame& offer);
+  void begin_data(const MessageFrame& frame);
+  void take_data(std::size_t bytes);
+  void give_back(std::uint64_t length);
+
+  const Sender sender_;
+  Connection connection_;
+  Matcher& matcher_;
+  PeerMemory memory_;
+  bool greeted_ = false;
+  bool memory_is_readable_ = false;
+  std::uint64_t kept_ = 0;  // cost of the messages that the matcher has
+  std::uint64_t owed_credit_ = 0;
+  std::size_t open_offers_ = 0;                           // that this rank has not answered
+  std::map<std::uint64_t, Transfer> fetching_;            // by offer
+  std::map<std::uint64_t, Transfer>::iterator arriving_;  // whose data comes now; end(): none
+  std::size_t arrived_ = 0;                               // bytes of it
+};
+
+// Completes a receive with a whole message.
+void deliver(Transfer receive, std::span<const std::byte> content, int source, const std::string& who);
+
+}  // namespace hvd

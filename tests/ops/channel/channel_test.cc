@@ -1,0 +1,159 @@
+// Messages between ranks that are threads of this process, over every kind of connection.
+#include <numeric>
+#include <vector>
+
+#include "core/base/error.h"
+#include "tests/support/catch.h"
+#include "tests/support/run_ranks.h"
+
+namespace hvd::testing {
+
+namespace {
+
+constexpr Duration kPatience = std::chrono::minutes(2);
+
+using Numbers = std::vector<std::int32_t>;
+
+// The most numbers that are sent at once.
+constexpr std::size_t kEager = (std::size_t{64} << 10) / sizeof(std::int32_t);
+
+Numbers numbers(std::size_t count, std::int32_t first) {
+  Numbers values(count);
+  std::iota(values.begin(), values.end(), first);
+  return values;
+}
+
+Message message(Numbers& values, int peer, std::int64_t tag = 0, std::uint64_t channel = 0) {
+  return {.peer = peer, .channel = channel, .tag = tag, .memory = std::as_writable_bytes(std::span(values))};
+}
+
+Status end_of(Handle handle) {
+  if (!handle.wait(deadline_after(kPatience))) return Status(StatusCode::timeout, "the test's patience is over");
+  return handle.work().status();
+}
+
+void await(Handle handle) {
+  const Status end = end_of(std::move(handle));
+  require(end.ok(), end.message());
+}
+
+// All ways that a message may take: memory of the same host read, a Unix socket, TCP.
+Layout two_ranks() {
+  return GENERATE(Layout{.ranks_by_host = {2}}, Layout{.ranks_by_host = {2}, .shared_memory = false},
+                  Layout{.ranks_by_host = {1, 1}});
+}
+
+}  // namespace
+
+TEST_CASE("messages of any size go both ways at once, and keep their order") {
+  const Layout layout = two_ranks();
+  INFO(layout.name());
+  run_ranks({.layout = layout, .environment = {}}, [](Runtime& runtime) {
+    const int rank = runtime.topology().rank;
+    const int other = 1 - rank;
+    const std::vector<std::size_t> sizes{0, 1, 1000, kEager, kEager + 1, 0, std::size_t{4} << 20, 7};
+    std::vector<Numbers> sent, received;
+    std::vector<Handle> handles;
+    for (const std::size_t size : sizes) {
+      sent.push_back(numbers(size, rank));
+      received.emplace_back(size);
+    }
+    for (std::size_t i = 0; i < sizes.size(); ++i) handles.push_back(runtime.send(message(sent[i], other)));
+    for (std::size_t i = 0; i < sizes.size(); ++i) handles.push_back(runtime.receive(message(received[i], other)));
+    for (Handle& handle : handles) await(std::move(handle));
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      require(received[i] == numbers(sizes[i], other), "message " + std::to_string(i) + " came otherwise");
+    }
+  });
+}
+
+TEST_CASE("tags and channels keep messages apart, whatever was sent first") {
+  run_ranks({.layout = {.ranks_by_host = {2}}, .environment = {}}, [](Runtime& runtime) {
+    Numbers a = numbers(10, 1), b = numbers(10, 2), c = numbers(std::size_t{1} << 18, 3);
+    if (runtime.topology().rank == 0) {
+      Handle first = runtime.send(message(a, 1, 7)), second = runtime.send(message(b, 1, 7, 5)),
+             third = runtime.send(message(c, 1, -1));
+      for (Handle* handle : {&first, &second, &third}) await(std::move(*handle));
+    } else {
+      Numbers in_a(a.size()), in_b(b.size()), in_c(c.size());
+      await(runtime.receive(message(in_c, 0, -1)));
+      await(runtime.receive(message(in_b, 0, 7, 5)));
+      await(runtime.receive(message(in_a, 0, 7)));
+      require(in_a == a && in_b == b && in_c == c, "a message went to another receive");
+    }
+  });
+}
+
+TEST_CASE("a receive from any rank says which it was") {
+  run_ranks({.layout = {.ranks_by_host = {2, 2}}, .environment = {}}, [](Runtime& runtime) {
+    const int rank = runtime.topology().rank;
+    Numbers value{rank};
+    if (rank != 0) return await(runtime.send(message(value, 0, 4)));
+    std::vector<bool> heard(4);
+    for (int i = 1; i < 4; ++i) {
+      Handle handle = runtime.receive(message(value, kAnyRank, 4));
+      require(handle.wait(deadline_after(kPatience)) && handle.work().status().ok(), "no message");
+      require(handle.work().source == value.front(), "the source is not the sender");
+      heard.at(static_cast<std::size_t>(value.front())) = true;
+    }
+    require(heard == std::vector<bool>{false, true, true, true}, "not one message of each rank");
+  });
+}
+
+TEST_CASE("thousands of messages may wait for their receives, in whatever order these come") {
+  const Layout layout = two_ranks();
+  INFO(layout.name());
+  run_ranks({.layout = layout, .environment = {}}, [](Runtime& runtime) {
+    constexpr int kMessages = 3000;
+    std::vector<Numbers> all;  // 12 MB: a dozen times the credit
+    std::vector<Handle> handles;
+    const int rank = runtime.topology().rank;
+    for (int i = 0; i < kMessages; ++i) all.push_back(rank == 0 ? numbers(1000, i) : Numbers(1000));
+    for (int i = 0; i < kMessages; ++i) {
+      const auto n = static_cast<std::size_t>(kMessages - 1 - i);
+      if (rank == 0) handles.push_back(runtime.send(message(all[static_cast<std::size_t>(i)], 1, i)));
+      if (rank == 1) handles.push_back(runtime.receive(message(all[n], 0, static_cast<std::int64_t>(n))));
+    }
+    for (Handle& handle : handles) await(std::move(handle));
+    for (int i = 0; i < kMessages; ++i) require(all[static_cast<std::size_t>(i)].front() == i, "mixed up");
+  });
+}
+
+TEST_CASE("a message of the wrong size is an error that says both, and nothing else suffers") {
+  const Layout layout = two_ranks();
+  INFO(layout.name());
+  run_ranks({.layout = layout, .environment = {}}, [](Runtime& runtime) {
+    const int rank = runtime.topology().rank;
+    for (const std::size_t size : {std::size_t{3}, std::size_t{1} << 20}) {
+      Numbers sent = numbers(size, 0), wrong(size - 1), right(size);
+      if (rank == 0) {
+        const Status end = end_of(runtime.send(message(sent, 1)));
+        require(end.ok() == (size == 3), "the sender of a large message is to hear of it: " + end.message());
+        await(runtime.send(message(sent, 1)));
+      } else {
+        const Status end = end_of(runtime.receive(message(wrong, 0)));
+        require(end.code() == StatusCode::mismatch, "no mismatch: " + end.message());
+        for (const std::size_t bytes : {4 * size, 4 * (size - 1)}) {
+          require(end.message().find(std::to_string(bytes) + " bytes") != std::string::npos, end.message());
+        }
+        await(runtime.receive(message(right, 0)));
+        require(right == sent, "the next message came otherwise");
+      }
+    }
+  });
+}
+
+TEST_CASE("a peer that cannot be is refused") {
+  run_ranks({.layout = {.ranks_by_host = {2}}, .environment = {}}, [](Runtime& runtime) {
+    Numbers value{1};
+    for (const int peer : {runtime.topology().rank, 2, -2, kAnyRank}) {
+      try {
+        runtime.send(message(value, peer));
+        require(false, "rank " + std::to_string(peer) + " was taken");
+      } catch (const InvalidArgument&) {
+      }
+    }
+  });
+}
+
+}  // namespace hvd::testing

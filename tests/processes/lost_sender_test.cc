@@ -1,0 +1,103 @@
+// A rank dies by SIGKILL in the middle of messages: the other one hears who, whatever it was doing.
+#include <signal.h>
+#include <sys/mman.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "core/base/error.h"
+#include "tests/support/catch.h"
+#include "tests/support/fork_ranks.h"
+
+namespace hvd::testing {
+
+namespace {
+
+// Exit codes of the survivor.
+enum : int { kHeardOfIt = 0, kHeardWrong = 11, kHeardNothing = 13 };
+
+enum class Doing { receiving, sending, both };
+
+// How many messages the survivor has had.
+using Count = std::atomic<int>;
+
+// Sends and receives 4 MB without end.
+int exchange(Runtime& runtime, Doing doing, Count& count) {
+  const int other = 1 - runtime.topology().rank;
+  std::vector<std::byte> sent(std::size_t{4} << 20), received(sent.size());
+  const bool sends = doing == Doing::both || (doing == Doing::sending) == (runtime.topology().rank == 0);
+  const bool receives = doing == Doing::both || !sends;
+  for (int i = 0; i < 1'000'000; ++i) {
+    std::vector<Handle> handles;
+    if (sends) handles.push_back(runtime.send({.peer = other, .memory = sent}));
+    if (receives) handles.push_back(runtime.receive({.peer = other, .memory = received}));
+    for (Handle& handle : handles) {
+      handle.wait(Deadline::max());
+      const Status& end = handle.work().status();
+      if (end.ok()) continue;
+      if (end.code() == StatusCode::peer_lost && end.message().find("rank 1 on test-host") != std::string::npos) {
+        return kHeardOfIt;
+      }
+      std::fprintf(stderr, "unexpected: %s\n", end.message().c_str());
+      return kHeardWrong;
+    }
+    count.fetch_add(1);
+  }
+  return kHeardNothing;
+}
+
+}  // namespace
+
+TEST_CASE("SIGKILL in the middle of messages is heard by name") {
+  const auto doing = GENERATE(Doing::receiving, Doing::sending, Doing::both);
+  const auto ranks_per_host = GENERATE(0, 1);
+  INFO("doing " << static_cast<int>(doing) << ", ranks per host " << ranks_per_host);
+  auto* count = new (mmap(nullptr, sizeof(Count), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) Count{};
+  ForkedRanks ranks(
+      2, {},
+      [&](int rank, const ForkedRanks::Start& start) {
+        const auto runtime = start();
+        Count others{};
+        return exchange(*runtime, doing, rank == 0 ? *count : others);
+      },
+      ranks_per_host);
+  const Deadline patience = deadline_after(std::chrono::seconds(60));
+  while (count->load() < 3 && Clock::now() < patience) std::this_thread::yield();
+  REQUIRE(count->load() >= 3);
+  ranks.kill(1, SIGKILL);
+  CHECK(ranks.wait(0) == kHeardOfIt);
+  CHECK(ranks.wait(1) == 128 + SIGKILL);
+  munmap(count, sizeof(Count));
+}
+
+TEST_CASE("who leaves ends receives, but takes nothing back that it has sent") {
+  const auto ranks_per_host = GENERATE(0, 1);
+  const auto size = GENERATE(std::size_t{8}, std::size_t{60'000});
+  ForkedRanks ranks(
+      2, {},
+      [size](int rank, const ForkedRanks::Start& start) {
+        const auto runtime = start();
+        std::vector<std::byte> value(size, std::byte{5}), other(8), third(size);
+        if (rank == 0) {
+          Handle sent = runtime->send({.peer = 1, .tag = 1, .memory = value});
+          sent.wait(Deadline::max());
+          return sent.work().status().ok() ? int{kHeardOfIt} : int{kHeardWrong};
+        }
+        Handle never_sent = runtime->receive({.peer = 0, .tag = 2, .memory = other});
+        never_sent.wait(Deadline::max());
+        Handle arrived = runtime->receive({.peer = 0, .tag = 1, .memory = third});
+        arrived.wait(Deadline::max());
+        if (never_sent.work().status().code() != StatusCode::shut_down || !arrived.work().status().ok()) {
+          std::fprintf(stderr, "unexpected: %s; %s\n", never_sent.work().status().message().c_str(),
+                       arrived.work().status().message().c_str());
+          return int{kHeardWrong};
+        }
+        return third == value ? int{kHeardOfIt} : int{kHeardNothing};
+      },
+      ranks_per_host);
+  CHECK(ranks.wait(0) == kHeardOfIt);
+  CHECK(ranks.wait(1) == kHeardOfIt);
+}
+
+}  // namespace hvd::testing
