@@ -27,6 +27,9 @@ print(f"rank {hvd.rank()} of {hvd.size()}, {hvd.local_size()} here: {total.item(
 """
 
 
+IS_MPIS = "assert (hvd.mpi_enabled(), hvd.gloo_enabled(), hvd.mpi_threads_supported()) == (True, False, True)"
+
+
 def run(launcher, ranks, *command, limit_s=600, **variables):
     job = run_command([*LAUNCHERS[launcher], "-np", str(ranks), *map(str, command)], variables, limit_s)
     return job.returncode, job.output
@@ -34,7 +37,7 @@ def run(launcher, ranks, *command, limit_s=600, **variables):
 
 @pytest.mark.parametrize("launcher", MPIS)
 def test_nothing_has_to_be_said(launcher):
-    code, output = run(launcher, 4, sys.executable, "-c", SUM)
+    code, output = run(launcher, 4, sys.executable, "-c", SUM + IS_MPIS)
     assert code == 0, output
     for rank in range(4):
         assert f"rank {rank} of 4, 4 here: 10.0" in output
