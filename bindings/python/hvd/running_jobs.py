@@ -20,21 +20,46 @@ class Unreachable(Exception):
     """There is no such job, or it does not answer; the text says which."""
 
 
-def listening() -> dict[int, int]:
-    """The jobs whose hvdrun runs on this machine: its process, and whose it is."""
-    jobs = {}
+def listening(pid: int | None) -> dict[int, int]:
+    """The jobs whose hvdrun runs on this machine, this user's and that of `pid`: its process, and whose it is. Anybody
+    may take a name: a socket that is another user's than its name says is left out."""
     with open("/proc/net/unix", encoding="utf-8", errors="replace") as sockets:
-        for line in sockets:
-            fields = line.split()
-            name = _NAME.match(fields[-1]) if len(fields) >= 8 else None
-            if name and int(fields[3], 16) & _LISTENS:
-                jobs[int(name[2])] = int(name[1])
-    return jobs
+        fields = [line.split() for line in sockets]
+    named = [(each, _NAME.match(each[-1])) for each in fields if len(each) >= 8]
+    jobs = [(int(name[2]), int(name[1])) for each, name in named if name and int(each[3], 16) & _LISTENS]
+    wanted = [(process, user) for process, user in jobs if process == pid or user == os.geteuid()]
+    return {process: user for process, user in wanted if _is_genuine(user, process)}
+
+
+def _is_genuine(user: int, pid: int) -> bool:
+    try:
+        with _connected(user, pid) as connection:
+            return _owner(connection) in (user, 0)
+    except OSError:
+        return False
+
+
+def _connected(user: int, pid: int) -> socket.socket:
+    """Raises OSError."""
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.settimeout(_PATIENCE)
+        connection.connect(f"\0hvd-job-{user}-{pid}")
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
+def _owner(connection: socket.socket) -> int:
+    """Who listens at its other end."""
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return int(struct.unpack("3i", credentials)[1])
 
 
 def choose(pid: int | None) -> int:
     """The job of that hvdrun; without one, the only job of this user."""
-    jobs = listening()
+    jobs = listening(pid)
     if pid is not None:
         if pid not in jobs:
             raise Unreachable(f"no hvdrun with process number {pid} can be asked here; {_known(jobs)}")
@@ -54,16 +79,12 @@ def _known(jobs: dict[int, int]) -> str:
 
 def ask(pid: int, question: str) -> str:
     """What the job of hvdrun `pid` answers."""
-    user = listening().get(pid)
+    user = listening(pid).get(pid)
     if user is None:
         raise Unreachable(f"the job of hvdrun {pid} has ended")
     try:
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(_PATIENCE)
-            connection.connect(f"\0hvd-job-{user}-{pid}")
-            # Anybody may take a name: what counts is who has.
-            credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-            if struct.unpack("3i", credentials)[1] not in (user, 0):
+        with _connected(user, pid) as connection:
+            if _owner(connection) not in (user, 0):  # by now
                 raise Unreachable(f"hvdrun {pid} is somebody else's")
             connection.sendall(question.encode() + b"\n")
             answer = bytearray()
