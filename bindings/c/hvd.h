@@ -223,6 +223,36 @@ HVD_API hvd_status hvd_submit(const hvd_call* call, hvd_work** work);
  * HVD_COLLECTIVE_TIMEOUT_SECONDS if another rank is stopped in the middle of it. */
 HVD_API hvd_status hvd_run(const hvd_call* call, int64_t timeout_us, hvd_work** work);
 
+/* A message from one rank of the job to another: `bytes` bytes, of any meaning. Both sides name the other rank, the
+ * same channel and tag, and the same size. Messages of a channel and tag between two ranks are received in the order in
+ * which they were sent. A channel is any number that the ranks agree on; messages of different channels never meet.
+ * Messages and operations of all ranks are not in each other's way. */
+typedef struct hvd_message {
+  size_t struct_size;
+  int32_t peer; /* the other rank, of the job; to receive from any: HVD_ANY_RANK */
+  int32_t reserved;
+  uint64_t channel;
+  int64_t tag;
+  void* data; /* in the host's memory, valid until the work is done; untouched meanwhile. A send only reads it */
+  size_t bytes;
+} hvd_message;
+
+enum { HVD_ANY_RANK = -1 };
+
+#define HVD_MESSAGE_INIT \
+  { sizeof(struct hvd_message), HVD_ANY_RANK, 0, 0, 0, NULL, 0 }
+
+/* Starts a send or a receive, and returns at once. HVD_INVALID_ARGUMENT: nothing was started; no such rank, or this
+ * one. A send is done when its memory may be used again, with up to 64 KB perhaps before the other rank has begun to
+ * receive. A message of another size than the receive's is gone, and the receive ends with HVD_MISMATCH; so does the
+ * send if it is still under way. A lost rank ends all of the job, as with hvd_submit(). When another rank has shut
+ * down, what has arrived before can still be received. */
+HVD_API hvd_status hvd_send(const hvd_message* message, hvd_work** work);
+HVD_API hvd_status hvd_receive(const hvd_message* message, hvd_work** work);
+
+/* Of a done receive: the rank of the job that the message came from. */
+HVD_API hvd_status hvd_work_source(hvd_work* work, int32_t* rank);
+
 /* 1 if done, well or badly. */
 HVD_API int hvd_work_poll(hvd_work* work);
 

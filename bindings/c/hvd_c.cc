@@ -21,7 +21,7 @@ static_assert(HVD_UINT8 == static_cast<int>(DType::uint8) && HVD_UINT64 == stati
 static_assert(HVD_ALLREDUCE == static_cast<int>(Collective::allreduce) &&
               HVD_JOIN == static_cast<int>(Collective::join));
 static_assert(HVD_AVERAGE == static_cast<int>(ReduceOp::average) && HVD_PRODUCT == static_cast<int>(ReduceOp::product));
-static_assert(int{HVD_CPU} == kCpuDevice);
+static_assert(int{HVD_CPU} == kCpuDevice && int{HVD_ANY_RANK} == kAnyRank);
 
 hvd_status report(const Status& status) {
   Instance::last_error() = status.message();
@@ -111,6 +111,12 @@ Call to_call(const hvd_call& caller) {
             .stream = c.stream == HVD_ALL_STREAMS ? kAllStreams : c.stream};
   if (c.splits != nullptr) call.splits.assign(c.splits, c.splits + c.splits_count);
   return call;
+}
+
+Message to_message(const hvd_message& caller) {
+  const hvd_message m = copy_versioned(caller, hvd_message HVD_MESSAGE_INIT, "hvd_message");
+  if (m.bytes > 0 && m.data == nullptr) throw InvalidArgument("hvd_message.data is NULL");
+  return {.peer = m.peer, .channel = m.channel, .tag = m.tag, .memory = {static_cast<std::byte*>(m.data), m.bytes}};
 }
 
 Meeting to_meeting(const hvd_meeting& caller) {
@@ -357,6 +363,28 @@ hvd_status hvd_submit(const hvd_call* call, hvd_work** work) {
     }
     out = to_pointer(runtime->submit(to_call(required(call, "call"))).release());
   });
+}
+
+hvd_status hvd_send(const hvd_message* message, hvd_work** work) {
+  return guarded([&] {
+    hvd_work*& out = required(work, "work");
+    out = nullptr;
+    const Message what = to_message(required(message, "message"));
+    out = to_pointer(Instance::get().runtime()->send(what).release());
+  });
+}
+
+hvd_status hvd_receive(const hvd_message* message, hvd_work** work) {
+  return guarded([&] {
+    hvd_work*& out = required(work, "work");
+    out = nullptr;
+    const Message what = to_message(required(message, "message"));
+    out = to_pointer(Instance::get().runtime()->receive(what).release());
+  });
+}
+
+hvd_status hvd_work_source(hvd_work* work, int32_t* rank) {
+  return guarded([&] { required(rank, "rank") = finished(work).source; });
 }
 
 // In a forked child nothing is under way any more.

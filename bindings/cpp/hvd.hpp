@@ -117,6 +117,13 @@ struct Options {
   int priority = 0;        // of operations that are ready on all ranks, those with the highest go first
 };
 
+// Which message it is, beside the other rank: messages of a tag are received in the order in which they were sent;
+// those of different channels never meet.
+struct MessageOptions {
+  std::int64_t tag = 0;
+  std::uint64_t channel = 0;
+};
+
 // alltoall's result: the values of rank 0, then those of rank 1, and so on, and how many each of them sent.
 template <typename T>
 struct Received {
@@ -161,6 +168,21 @@ struct Perform {
   }
   static void start(const hvd_call& call) { check(hvd_run(&call, -1, nullptr)); }
 };
+
+template <typename R>
+hvd_work* start_message(hvd_status (*start)(const hvd_message*, hvd_work**), R& values, int peer,
+                        const MessageOptions& options) {
+  const hvd_tensor tensor = Tensor(values);
+  hvd_message message = HVD_MESSAGE_INIT;
+  message.peer = peer;
+  message.channel = options.channel;
+  message.tag = options.tag;
+  message.data = tensor.data;
+  message.bytes = std::ranges::size(values) * sizeof(Value<R>);
+  hvd_work* work = nullptr;
+  check(start(&message, &work));
+  return work;
+}
 
 template <typename T>
 std::vector<T> collect_vector(hvd_work* work) {
@@ -340,6 +362,39 @@ auto reducescatter_async(R&& values, ReduceOp op = sum, const Options& options =
 template <std::ranges::range R>
 auto reducescatter(const R& values, ReduceOp op = sum, const Options& options = {}) {
   return reducescatter_async<detail::Perform>(values, op, options);
+}
+
+// ---- Messages between two ranks
+
+inline constexpr int any_rank = HVD_ANY_RANK;
+
+// To rank `peer` of the job, which receives a range of the same size in bytes. Done when the range may be changed.
+template <std::ranges::range R>
+Future<void> send_async(R&& values, int peer, const MessageOptions& options = {}) {
+  detail::check_outlives_call<R>();
+  return {detail::start_message(hvd_send, values, peer, options), [](hvd_work*) {}};
+}
+
+template <std::ranges::range R>
+void send(const R& values, int peer, const MessageOptions& options = {}) {
+  send_async(values, peer, options).get();
+}
+
+// From rank `peer`, or any_rank, into the range. Gives the rank that it came from. Throws Mismatch if the sizes differ.
+template <std::ranges::range R>
+Future<int> receive_async(R&& values, int peer, const MessageOptions& options = {}) {
+  detail::check_writable<R>();
+  detail::check_outlives_call<R>();
+  return {detail::start_message(hvd_receive, values, peer, options), [](hvd_work* work) {
+            std::int32_t source = 0;
+            detail::check(hvd_work_source(work, &source));
+            return static_cast<int>(source);
+          }};
+}
+
+template <std::ranges::range R>
+int receive(R&& values, int peer, const MessageOptions& options = {}) {
+  return receive_async(values, peer, options).get();
 }
 
 // Returns when all ranks have called it.

@@ -83,6 +83,18 @@ TEST_CASE("null pointers and foreign structures are refused") {
   CHECK(hvd_work_on_done(nullptr, nullptr, nullptr) == HVD_INVALID_ARGUMENT);
   CHECK(hvd_get_algorithm_table(nullptr) == HVD_INVALID_ARGUMENT);
   CHECK(hvd_work_wait(nullptr, 0) == HVD_INVALID_ARGUMENT);
+  CHECK(hvd_send(nullptr, &work) == HVD_INVALID_ARGUMENT);
+  CHECK(hvd_receive(nullptr, &work) == HVD_INVALID_ARGUMENT);
+  CHECK(hvd_work_source(nullptr, nullptr) == HVD_INVALID_ARGUMENT);
+  hvd_message message = HVD_MESSAGE_INIT;
+  CHECK(hvd_send(&message, nullptr) == HVD_INVALID_ARGUMENT);
+  CHECK(hvd_send(&message, &work) == HVD_INVALID_ARGUMENT);
+  message.bytes = 8;
+  CHECK(hvd_receive(&message, &work) == HVD_INVALID_ARGUMENT);
+  CHECK(last_error_says("data is NULL"));
+  message.struct_size = 4096;
+  CHECK(hvd_receive(&message, &work) == HVD_INVALID_ARGUMENT);
+  CHECK(last_error_says("struct_size"));
   CHECK(hvd_work_poll(nullptr) == 0);
   hvd_work_free(nullptr);
   hvd_free(nullptr);

@@ -48,6 +48,22 @@ TEST_CASE("containers in the shared arena are reduced like any other") {
   CHECK_THROWS_AS((hvd::allocator<double>().allocate(~std::size_t{0})), std::bad_array_new_length);
 }
 
+TEST_CASE("messages go round the ranks") {
+  hvd::Session session;
+  const std::vector<int> mine{hvd::rank(), 7};
+  std::vector<int> received(2);
+  CHECK_THROWS_AS(hvd::send(mine, hvd::size()), hvd::InvalidArgument);
+  CHECK_THROWS_AS(hvd::receive(received, hvd::rank()), hvd::InvalidArgument);
+  if (hvd::size() == 1) return;
+  const int next = (hvd::rank() + 1) % hvd::size();
+  const int previous = (hvd::rank() + hvd::size() - 1) % hvd::size();
+  auto sent = hvd::send_async(mine, next, {.tag = 3, .channel = 1});
+  CHECK(hvd::receive(received, hvd::any_rank, {.tag = 3, .channel = 1}) == previous);
+  CHECK(received == std::vector<int>{previous, 7});
+  sent.get();
+  hvd::barrier();
+}
+
 TEST_CASE("allreduce in place and elsewhere, with every reduction") {
   hvd::Session session;
   std::vector<std::int64_t> values{hvd::rank(), hvd::rank() + 1};
