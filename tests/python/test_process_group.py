@@ -249,7 +249,7 @@ def test_groups_that_cannot_be():
 @pytest.mark.ranks(2)
 def test_messages_between_two_ranks():
     rank, _ = here()
-    large = torch.arange(3 << 20, dtype=torch.float32)  # in several pieces
+    large = torch.arange(3 << 20, dtype=torch.float32)
     if rank == 0:
         dist.send(torch.arange(5), 1)
         dist.send(filled(7, 2, 2).t(), 1, tag=3)
@@ -267,10 +267,99 @@ def test_messages_between_two_ranks():
     for work in dist.batch_isend_irecv(exchange):
         work.wait()
     assert received.equal(filled(1 - rank, 2))
-    with pytest.raises(NotImplementedError, match="source"):
-        dist.recv(received)
     with pytest.raises(hvd.HorovodInternalError, match=r"recv from rank 1|recv from rank 0"):
-        dist.irecv(received, 1 - rank).wait(datetime.timedelta(seconds=0.2))
+        dist.irecv(received, 1 - rank, tag=99).wait(datetime.timedelta(seconds=0.2))
+    with pytest.raises(ValueError, match=r"(?i)rank"):
+        dist.send(received, rank)
+
+
+@pytest.mark.ranks(2)
+def test_messages_of_every_dtype_and_layout():
+    rank, _ = here()
+    for dtype in (torch.bool, torch.uint16, torch.int64, torch.bfloat16, torch.float8_e5m2, torch.complex64):
+        tensor = torch.arange(6).reshape(2, 3).to(torch.float32).to(dtype)
+        if rank == 0:
+            dist.send(tensor, 1)
+            dist.send(tensor.t(), 1)
+        else:
+            received, strided = torch.zeros_like(tensor), torch.zeros_like(tensor).repeat(2, 1)[::2]
+            dist.recv(received, 0)
+            assert received.view(torch.uint8).equal(tensor.view(torch.uint8))
+            dist.recv(strided.t(), 0)
+            assert strided.contiguous().view(torch.uint8).equal(tensor.view(torch.uint8))
+
+
+@pytest.mark.ranks(2)
+def test_large_messages_cross():
+    rank, _ = here()
+    sent, received = torch.full((16 << 20,), rank, dtype=torch.float32), torch.empty(16 << 20)  # 64 MiB each
+    sending = dist.isend(sent, 1 - rank)
+    dist.recv(received, 1 - rank)
+    sending.wait()
+    assert received[0] == received[-1] == 1 - rank
+
+
+@pytest.mark.ranks(2)
+def test_a_message_of_another_size_is_an_error_of_both():
+    rank, _ = here()
+    if rank == 0:
+        with pytest.raises(hvd.HorovodInternalError, match=r"800000 bytes .* 400000 bytes"):
+            dist.send(torch.zeros(200_000), 1)
+        dist.send(filled(3), 1)
+    else:
+        with pytest.raises(hvd.HorovodInternalError, match=r"800000 bytes .* 400000 bytes"):
+            dist.recv(torch.zeros(100_000), 0)
+        received = filled(0)
+        dist.recv(received, 0)
+        assert received.equal(filled(3))
+
+
+@pytest.mark.ranks(4)
+def test_messages_from_any_rank_and_within_groups():
+    rank, size = here()
+    group = dist.new_group([1, 3]) if size == 4 else None
+    received = filled(0)
+    if rank == 0:
+        sources = [dist.recv(received, tag=5) for _ in range(size - 1)]
+        assert sorted(sources) == list(range(1, size))
+    else:
+        dist.send(filled(rank), 0, tag=5)
+    if rank == 3:
+        dist.send(filled(1), 1, group=group)
+        dist.send(filled(2), 1)
+    if rank == 1:
+        dist.recv(received, 3)
+        assert received.equal(filled(2))  # what was sent in the group is another matter
+        assert dist.recv(received, group=group) == 3 and received.equal(filled(1))
+
+
+class Stage(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second = torch.nn.Linear(4, 8), torch.nn.Linear(8, 2)
+
+    def forward(self, batch: torch.Tensor) -> torch.Tensor:
+        return self.second(torch.relu(self.first(batch)))
+
+
+@pytest.mark.ranks(2)
+def test_a_pipeline_of_two_stages():
+    pipelining = pytest.importorskip("torch.distributed.pipelining")
+    rank, _ = here()
+    whole, batch, target = Stage(), torch.arange(32.0).reshape(8, 4) / 32, torch.ones(8, 2)
+    mine = torch.nn.Sequential(whole.first, torch.nn.ReLU()) if rank == 0 else whole.second
+    stage = pipelining.PipelineStage(mine, rank, 2, torch.device("cpu"))
+    schedule = pipelining.Schedule1F1B(stage, n_microbatches=4, loss_fn=torch.nn.functional.mse_loss)
+    losses: list[torch.Tensor] = []
+    output = schedule.step(batch) if rank == 0 else schedule.step(target=target, losses=losses)
+    alone = Stage()
+    expected = alone(batch)
+    torch.nn.functional.mse_loss(expected, target).backward()
+    if rank == 1:
+        torch.testing.assert_close(output, expected)
+    layer, same = (whole.first, alone.first) if rank == 0 else (whole.second, alone.second)
+    torch.testing.assert_close(layer.weight.grad, same.weight.grad)
 
 
 @pytest.mark.ranks(2)

@@ -10,6 +10,8 @@ REDUCESCATTER: int
 BARRIER: int
 JOIN: int
 
+ANY_RANK: int
+
 UINT8: int
 INT8: int
 INT16: int
@@ -78,6 +80,8 @@ class Work:
         """Result i as a DLPack capsule, if the call gave no outputs. Can be taken once."""
     def received_splits(self) -> list[int]: ...
     def last_joined(self) -> int: ...
+    def source(self) -> int:
+        """Of a receive that is done: the rank of the job that the message came from."""
 
 # Positional arguments only. A tensor is its address, its shape and its type code; `owners` is whatever keeps the
 # memory alive; `output` and `outputs` have the inputs' shapes, and None leaves the result with the Work. `device` is -1
@@ -135,3 +139,8 @@ def submit(
     stream: int,
     /,
 ) -> Work: ...
+def send(peer: int, channel: int, tag: int, data: int, bytes: int, owners: object, /) -> Work:
+    """A message to a rank of the job. Channels are numbers of 64 bits that the ranks agree on, tags signed ones."""
+
+def receive(peer: int, channel: int, tag: int, data: int, bytes: int, owners: object, /) -> Work:
+    """A message from a rank of the job, or from ANY_RANK."""

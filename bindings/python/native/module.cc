@@ -137,6 +137,18 @@ std::unique_ptr<Work> submit(int collective, py::handle name, int process_set, p
   return std::make_unique<Work>(call, std::move(owners));
 }
 
+template <Work::StartMessage kStart>
+std::unique_ptr<Work> start_message(int peer, std::uint64_t channel, std::int64_t tag, Address data, std::size_t bytes,
+                                    py::object owners) {
+  hvd_message message = HVD_MESSAGE_INIT;
+  message.peer = peer;
+  message.channel = channel;
+  message.tag = tag;
+  message.data = reinterpret_cast<void*>(data);
+  message.bytes = bytes;
+  return std::make_unique<Work>(kStart, message, std::move(owners));
+}
+
 // Uninitialised memory of the shared arena as a DLPack capsule.
 py::capsule empty(const py::tuple& shape, int dtype, std::size_t bytes) {
   refuse_in_forked_child();
@@ -247,10 +259,13 @@ void define_operations(py::module_& m) {
       .def_property_readonly("device", &Work::device)
       .def("output", &Work::output)
       .def("received_splits", &Work::received_splits)
-      .def("last_joined", &Work::last_joined);
+      .def("last_joined", &Work::last_joined)
+      .def("source", &Work::source);
   m.def("submit_one", submit_one);
   m.def("run_one", run_one);
   m.def("submit", submit);
+  m.def("send", start_message<hvd_send>);
+  m.def("receive", start_message<hvd_receive>);
 }
 
 void define_constants(py::module_& m) {
@@ -261,6 +276,8 @@ void define_constants(py::module_& m) {
   m.attr("REDUCESCATTER") = static_cast<int>(HVD_REDUCESCATTER);
   m.attr("BARRIER") = static_cast<int>(HVD_BARRIER);
   m.attr("JOIN") = static_cast<int>(HVD_JOIN);
+
+  m.attr("ANY_RANK") = int{HVD_ANY_RANK};
 
   m.attr("UINT8") = static_cast<int>(HVD_UINT8);
   m.attr("INT8") = static_cast<int>(HVD_INT8);

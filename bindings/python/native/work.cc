@@ -62,6 +62,13 @@ Work::Work(const hvd_call& call, py::object owners) : device_(device_of(call)), 
   check(hvd_submit(&call, &work_));
 }
 
+Work::Work(StartMessage start, const hvd_message& message, py::object owners)
+    : device_(HVD_CPU), owners_(std::move(owners)) {
+  refuse_in_forked_child();
+  release_finished_works();
+  check(start(&message, &work_));
+}
+
 void Work::run(const hvd_call& call, py::object owners) {
   refuse_in_forked_child();
   release_finished_works();
@@ -150,6 +157,13 @@ int Work::last_joined() const {
   refuse_in_forked_child();
   std::int32_t rank = -1;
   check(hvd_work_last_joined(work_, &rank));
+  return rank;
+}
+
+int Work::source() const {
+  refuse_in_forked_child();
+  std::int32_t rank = HVD_ANY_RANK;
+  check(hvd_work_source(work_, &rank));
   return rank;
 }
 

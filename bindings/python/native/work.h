@@ -34,6 +34,9 @@ class Work {
  public:
   // Starts the operation. `owners`: any object that keeps the call's memory alive.
   Work(const hvd_call& call, pybind11::object owners);
+  // Starts a message, by hvd_send or hvd_receive.
+  using StartMessage = hvd_status (*)(const hvd_message* message, hvd_work** work);
+  Work(StartMessage start, const hvd_message& message, pybind11::object owners);
   // Starts it and waits for its end, as wait() does; for calls that have outputs.
   static void run(const hvd_call& call, pybind11::object owners);
   ~Work();
@@ -58,6 +61,8 @@ class Work {
 
   std::vector<std::int64_t> received_splits() const;
   int last_joined() const;
+  // Of a receive: the rank of the job that the message came from.
+  int source() const;
 
  private:
   Work(hvd_work* work, const hvd_call& call, pybind11::object owners)

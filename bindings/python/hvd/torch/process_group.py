@@ -12,9 +12,11 @@ docs/torch-distributed.md says what works, and what does not.
 from __future__ import annotations
 
 import datetime
+import hashlib
 import itertools
+from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -24,7 +26,6 @@ from hvd import _native
 from hvd.arguments import process_set_number as set_id
 from hvd.process_set import ProcessSet
 from hvd.reduce_op import Average, Max, Min, Product, Sum
-from hvd.torch.point_to_point import Mailbox
 from hvd.torch.tensors import CODE_OF_DTYPE, CPU_PLACE, describe, place_of
 from hvd.torch.works import Awaited, GroupWork
 
@@ -46,7 +47,7 @@ class HvdProcessGroup(dist.ProcessGroup):
     Args:
         process_set: its ranks, of which this process is one.
         name: torch's name for the group, the same on every rank.
-        store: torch's store for the group, which messages between two ranks go through.
+        store: torch's store for the group.
         timeout: of operations that name none.
         create: makes the process set of these ranks for a group of this name; called on all ranks of the job.
     """
@@ -65,7 +66,7 @@ class HvdProcessGroup(dist.ProcessGroup):
         self._process_set, self._name, self._store, self._timeout = process_set, name, store, timeout
         self._create = create
         self._numbers = itertools.count()
-        self._mailbox = Mailbox(store, self._rank)
+        self._channel = _channel_of(name)
         self._coalesced: list[GroupWork] | None = None
         self._description = "undefined"
 
@@ -306,22 +307,30 @@ class HvdProcessGroup(dist.ProcessGroup):
 
     def send(self, tensors: Tensors, destination: int, tag: int = 0) -> GroupWork:
         (tensor,) = tensors
-        self._mailbox.send(_bytes_of(_plain(tensor)), destination, tag)
-        return self._under_way("send", [], None, [])
+        work = self._message(_native.send, self._ranks[destination], tag, _plain(tensor))
+        return self._under_way(f"send to rank {destination}", [work], None, tensors)
 
     def recv(self, tensors: Tensors, source: int, tag: int = 0) -> GroupWork:
+        return self._receive(f"recv from rank {source}", tensors, self._ranks[source], tag)
+
+    def recv_anysource(self, tensors: Tensors, tag: int = 0) -> GroupWork:
+        return self._receive("recv from any rank", tensors, _native.ANY_RANK, tag)
+
+    def _receive(self, what: str, tensors: Tensors, peer: int, tag: int) -> GroupWork:
         (tensor,) = tensors
         received = _plain(tensor)
-        arrival = self._mailbox.expect(_bytes_of(received), source, tag)
+        work = self._message(_native.receive, peer, tag, received)
+        group_work = self._under_way(what, [work], None, tensors, lambda: _put_back([received], [tensor]))
+        group_work.source_of = lambda: self._ranks.index(work.source())
+        return group_work
 
-        def take() -> None:
-            arrival.take()
-            _put_back([received], [tensor])
-
-        return self._under_way(f"recv from rank {source}", [arrival], None, tensors, take)
-
-    def recv_anysource(self, tensors: Tensors, tag: int = 0) -> NoReturn:
-        raise NotImplementedError('the backend "hvd" receives from a rank that is named only: give recv() its source')
+    def _message(self, start: Callable[..., _native.Work], peer: int, tag: int, tensor: torch.Tensor) -> _native.Work:
+        if not tensor.is_cpu:
+            raise ValueError(
+                f'a message of a tensor on {tensor.device}: the backend "hvd" has messages between two ranks for '
+                "tensors in the CPU's memory; send tensor.cpu()"
+            )
+        return start(peer, self._channel, tag, tensor.data_ptr(), tensor.nbytes, tensor)
 
     # All that is started between the two is one work.
 
@@ -333,6 +342,17 @@ class HvdProcessGroup(dist.ProcessGroup):
         outputs = [output for work in works for output in work.result()]
         awaited = [operation for work in works for operation in work.awaited]
         return self._under_way("coalesced", awaited, None, outputs, lambda: [work.wait() for work in works])
+
+
+_groups_so_far: Counter[str] = Counter()
+
+
+def _channel_of(name: str) -> int:
+    """The number under which the ranks of a new group exchange messages: another one for each group, also for those
+    that follow each other under one name."""
+    _groups_so_far[name] += 1
+    words = f"{name}/{_groups_so_far[name]}".encode()
+    return int.from_bytes(hashlib.blake2b(words, digest_size=8).digest(), "little")
 
 
 def _listed(tensors: Tensors | torch.Tensor) -> Tensors:
@@ -369,10 +389,6 @@ def _wire(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor's elements to be moved, flat; as bytes if hvd does not know their type."""
     flat = _plain(tensor).reshape(-1)
     return flat if flat.dtype in CODE_OF_DTYPE else flat.view(torch.uint8)
-
-
-def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.reshape(-1).view(torch.uint8)
 
 
 def _put_back(received: Tensors, tensors: Tensors) -> None:

@@ -53,6 +53,7 @@ class GroupWork(dist._Work):
         self.awaited = awaited
         self._what, self._timeout, self._value = what, timeout, value
         self._finish = finish
+        self.source_of: Callable[[], int] | None = None  # of a receive: the rank of the group, once it is done
         self._lock = threading.Lock()  # of what follows
         self._ended = False
         self._error: Exception | None = None
@@ -117,6 +118,10 @@ class GroupWork(dist._Work):
     def result(self) -> Any:
         """The output tensors, once waited for."""
         return self._value
+
+    def _source_rank(self) -> int:
+        """The rank of the group that the message came from, once waited for."""
+        return -1 if self.source_of is None else self.source_of()
 
     def synchronize(self) -> None:
         self.wait()
