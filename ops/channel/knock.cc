@@ -6,6 +6,7 @@
 #include <cerrno>
 
 #include "core/base/error.h"
+#include "core/base/error_text.h"
 #include "core/net/endpoint.h"
 
 namespace hvd {
