@@ -30,7 +30,7 @@ void OutputStream::feed(std::string_view bytes) {
   show(lines);
   show_partial_at_.reset();
   if (splitter_.has_partial() && sink_.is_terminal()) show_partial_at_ = deadline_after(kPromptDelay);
-  if (!splitter_.is_overwritten()) {
+  if (!splitter_.is_overwritten() || !options_.shown) {
     show_bar_at_.reset();
   } else if (!show_bar_at_) {
     show_bar_at_ = std::max(deadline_after(kBarDelay), no_bar_before_);

@@ -35,7 +35,8 @@ def trained(program: str, backend: str) -> torch.Tensor:
     rows = [torch.empty_like(row) for _ in range(2)]
     dist.all_gather(rows, row)
     assert torch.equal(*rows)
-    dist.destroy_process_group()
+    if backend == "hvd":  # gloo does not meet twice in torchrun's store
+        dist.destroy_process_group()
     return row
 
 
@@ -56,7 +57,7 @@ def lightning() -> None:
     alone = with_own_strategy.replace("devices=2", "devices=1")
     assert len({with_own_strategy, with_ddp, forgotten, alone}) == 4
     if "RANK" in os.environ:  # a launcher's
-        with pytest.raises(ValueError, match=r"devices=1, num_nodes=1\) in a job of 2 ranks"):
+        with pytest.raises(ValueError, match=r"devices=1\b.*\b2\b"):  # under torchrun it is Lightning's own
             trained(alone, "hvd")
     rows = [trained(with_own_strategy, "hvd"), trained(with_ddp, "hvd"), trained(forgotten, "gloo")]
     compare("HvdStrategy", rows[0], rows[2])
@@ -66,14 +67,16 @@ def lightning() -> None:
 def huggingface() -> None:
     from accelerate.state import AcceleratorState
 
-    for name, program in zip(("Accelerate", "Trainer"), PROGRAMS):
-        forgotten = program.replace('    dist.init_process_group("hvd")', "    ")
-        assert forgotten != program
-        rows = []
-        for text, backend in ((program, "hvd"), (forgotten, "gloo")):
-            rows.append(trained(text, backend))
+    programs = dict(zip(("Accelerate", "Trainer"), PROGRAMS))
+    rows = {}
+    for backend in ("hvd", "gloo"):
+        for name, program in programs.items():
+            forgotten = program.replace('    dist.init_process_group("hvd")', "    ")
+            assert forgotten != program
+            rows[name, backend] = trained(program if backend == "hvd" else forgotten, backend)
             AcceleratorState._reset_state(reset_partial_state=True)
-        compare(name, *rows)
+    for name in programs:
+        compare(name, rows[name, "hvd"], rows[name, "gloo"])
 
 
 if PAGE == "lightning.md":
