@@ -366,7 +366,7 @@ auto reducescatter(const R& values, ReduceOp op = sum, const Options& options = 
 
 // ---- Messages between two ranks
 
-inline constexpr int any_rank = HVD_ANY_RANK;
+inline constexpr int any_rank = HVD_ANY_RANK;  // NOLINT(readability-identifier-naming): an interface's name
 
 // To rank `peer` of the job, which receives a range of the same size in bytes. Done when the range may be changed.
 template <std::ranges::range R>

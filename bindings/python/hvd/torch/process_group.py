@@ -66,7 +66,7 @@ class HvdProcessGroup(dist.ProcessGroup):
         self._process_set, self._name, self._store, self._timeout = process_set, name, store, timeout
         self._create = create
         self._numbers = itertools.count()
-        self._channel = _channel_of(name)
+        self._channel = _channel_of(name, self._ranks)
         self._coalesced: list[GroupWork] | None = None
         self._description = "undefined"
 
@@ -347,11 +347,12 @@ class HvdProcessGroup(dist.ProcessGroup):
 _groups_so_far: Counter[str] = Counter()
 
 
-def _channel_of(name: str) -> int:
+def _channel_of(name: str, ranks: Sequence[int]) -> int:
     """The number under which the ranks of a new group exchange messages: another one for each group, also for those
-    that follow each other under one name."""
-    _groups_so_far[name] += 1
-    words = f"{name}/{_groups_so_far[name]}".encode()
+    that follow each other under one name. Only groups of the same ranks are counted together: all of them make each."""
+    group = f"{name} of {list(ranks)}"
+    _groups_so_far[group] += 1
+    words = f"{group}/{_groups_so_far[group]}".encode()
     return int.from_bytes(hashlib.blake2b(words, digest_size=8).digest(), "little")
 
 
