@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "core/base/cpus.h"
 #include "core/base/error.h"
 
 namespace hvd::launcher {
@@ -235,28 +236,13 @@ std::vector<std::vector<int>> bind_ranks(int ranks, const Binding& binding, cons
 }
 
 std::vector<int> parse_cpu_set(std::string_view text) {
-  constexpr int kMostCpus = 1 << 16;
-  const auto refuse = [&] {
+  std::vector<int> numbers = parse_cpu_numbers(std::string(text));
+  if (numbers.empty() || text.ends_with(',')) {
     throw InvalidArgument("--cpu-set " + std::string(text) + ": numbers and ranges of CPUs, for instance 0-3,8");
-  };
-  const auto number = [&](std::string_view digits) {
-    int value = 0;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-    if (error != std::errc() || end != digits.data() + digits.size() || value < 0 || value >= kMostCpus) refuse();
-    return value;
-  };
-  std::set<int> numbers;
-  for (std::string_view rest = text;;) {
-    const auto comma = rest.find(',');
-    const std::string_view part = rest.substr(0, comma);
-    const auto dash = part.find('-');
-    const int first = number(part.substr(0, dash));
-    const int last = dash == std::string_view::npos ? first : number(part.substr(dash + 1));
-    if (last < first) refuse();
-    for (int cpu = first; cpu <= last; ++cpu) numbers.insert(cpu);
-    if (comma == std::string_view::npos) return {numbers.begin(), numbers.end()};
-    rest.remove_prefix(comma + 1);
   }
+  std::ranges::sort(numbers);
+  numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+  return numbers;
 }
 
 std::vector<Cpu> cpus_within(const std::vector<Cpu>& cpus, const std::vector<int>& set, const std::string& host) {

@@ -3,26 +3,10 @@
 #include <dirent.h>
 
 #include <algorithm>
-#include <charconv>
-#include <fstream>
+#include <cstdlib>
 #include <memory>
-#include <sstream>
-#include <string>
 
 namespace hvd::launcher {
-
-std::optional<ProcessEntry> parse_process_stat(std::string_view text) {
-  ProcessEntry entry;
-  if (std::from_chars(text.data(), text.data() + text.size(), entry.pid).ec != std::errc()) return std::nullopt;
-  // The program's name stands in parentheses and may hold anything, parentheses too.
-  const auto name_end = text.rfind(')');
-  if (name_end == std::string_view::npos) return std::nullopt;
-  std::istringstream fields{std::string(text.substr(name_end + 1))};
-  char state = 0;
-  if (!(fields >> state >> entry.parent >> entry.group)) return std::nullopt;
-  entry.zombie = state == 'Z' || state == 'X';
-  return entry;
-}
 
 std::vector<ProcessEntry> list_processes() {
   std::vector<ProcessEntry> result;
@@ -30,10 +14,7 @@ std::vector<ProcessEntry> list_processes() {
   if (!folder) return result;
   while (const dirent* item = readdir(folder.get())) {
     if (item->d_name[0] < '1' || item->d_name[0] > '9') continue;
-    std::ifstream file(std::string("/proc/") + item->d_name + "/stat");
-    std::string text;
-    std::getline(file, text, '\0');
-    if (const auto entry = parse_process_stat(text)) result.push_back(*entry);
+    if (const auto entry = read_process_stat(std::atoi(item->d_name))) result.push_back(*entry);
   }
   return result;
 }

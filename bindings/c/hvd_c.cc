@@ -247,6 +247,15 @@ void refuse_in_callback(const char* function) {
       "() was called by a callback of hvd_work_on_done(), which must not wait: let another thread do it");
 }
 
+hvd_status start_message(const hvd_message* message, hvd_work** work, Handle (Runtime::*start)(const Message&)) {
+  return guarded([&] {
+    hvd_work*& out = required(work, "work");
+    out = nullptr;
+    const Message what = to_message(required(message, "message"));
+    out = to_pointer((*Instance::get().runtime().*start)(what).release());
+  });
+}
+
 void describe(const OwnedTensor& tensor, hvd_tensor& out) {
   out = {.data = tensor.data(),
          .shape = tensor.shape.data(),
@@ -366,21 +375,11 @@ hvd_status hvd_submit(const hvd_call* call, hvd_work** work) {
 }
 
 hvd_status hvd_send(const hvd_message* message, hvd_work** work) {
-  return guarded([&] {
-    hvd_work*& out = required(work, "work");
-    out = nullptr;
-    const Message what = to_message(required(message, "message"));
-    out = to_pointer(Instance::get().runtime()->send(what).release());
-  });
+  return start_message(message, work, &Runtime::send);
 }
 
 hvd_status hvd_receive(const hvd_message* message, hvd_work** work) {
-  return guarded([&] {
-    hvd_work*& out = required(work, "work");
-    out = nullptr;
-    const Message what = to_message(required(message, "message"));
-    out = to_pointer(Instance::get().runtime()->receive(what).release());
-  });
+  return start_message(message, work, &Runtime::receive);
 }
 
 hvd_status hvd_work_source(hvd_work* work, int32_t* rank) {

@@ -9,7 +9,6 @@
 #include "core/base/error.h"
 #include "core/base/error_text.h"
 #include "core/net/authentication.h"
-#include "core/net/endpoint.h"
 #include "core/net/handshake.h"
 
 namespace hvd {

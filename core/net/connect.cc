@@ -48,24 +48,33 @@ bool wait_connected(int fd, Deadline deadline, AlarmClock& alarm) {
 
 // One attempt; 0 or the errno value of its failure.
 int try_connect(const Endpoint& endpoint, Deadline deadline, AlarmClock& alarm, FileDescriptor& result) {
-  const int family = endpoint.storage.ss_family;
-  FileDescriptor fd = open_stream_socket(family);
-  if (!fd) return EAFNOSUPPORT;
-  tune_stream_socket(fd.get(), family);
-  if (::connect(fd.get(), endpoint.address(), endpoint.length) != 0) {
-    if (errno != EINPROGRESS) return errno;
+  FileDescriptor fd;
+  int failure = begin_connect(endpoint, fd);
+  if (failure == EINPROGRESS) {
     if (!wait_connected(fd.get(), deadline, alarm)) return ETIMEDOUT;
-    int failure = 0;
-    socklen_t length = sizeof failure;
-    if (getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &failure, &length) != 0) return errno;
-    if (failure != 0) return failure;
+    failure = end_connect(fd.get());
   }
+  if (failure != 0) return failure;
   if (connected_to_itself(fd.get())) return ECONNREFUSED;
   result = std::move(fd);
   return 0;
 }
 
 }  // namespace
+
+int begin_connect(const Endpoint& endpoint, FileDescriptor& result) {
+  const int family = endpoint.storage.ss_family;
+  result = open_stream_socket(family);
+  if (!result) return EAFNOSUPPORT;
+  tune_stream_socket(result.get(), family);
+  return ::connect(result.get(), endpoint.address(), endpoint.length) == 0 ? 0 : errno;
+}
+
+int end_connect(int fd) {
+  int failure = 0;
+  socklen_t length = sizeof failure;
+  return getsockopt(fd, SOL_SOCKET, SO_ERROR, &failure, &length) == 0 ? failure : errno;
+}
 
 Socket Socket::connect(const Address& address, Deadline deadline, const Alarm& alarm) {
   const TimePoint start = Clock::now();

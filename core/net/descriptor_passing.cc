@@ -5,7 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/base/error_text.h"
-#include "core/net/endpoint.h"
+#include "core/net/socket.h"
 
 namespace hvd {
 

@@ -32,6 +32,11 @@ FileDescriptor open_stream_socket(int family);
 // Unix sockets.
 void tune_stream_socket(int fd, int family);
 
+// Begins to connect a new socket, tuned, to the endpoint: 0 if it is connected already, EINPROGRESS if end_connect() is
+// to be called when it can be written to, or the errno value of the failure. Throws Internal (no more descriptors).
+int begin_connect(const Endpoint& endpoint, FileDescriptor& result);
+int end_connect(int fd);  // 0, or the errno value of the failure
+
 // See Socket; TCP only.
 void grant_lease(int fd, Duration lease);
 Delivery delivery_of(int fd);

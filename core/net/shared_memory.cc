@@ -10,7 +10,6 @@
 
 #include "core/base/error.h"
 #include "core/base/error_text.h"
-#include "core/net/endpoint.h"
 
 namespace hvd {
 

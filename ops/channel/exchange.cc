@@ -5,13 +5,11 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cerrno>
 #include <utility>
 
 #include "core/base/error.h"
 #include "core/base/error_text.h"
-#include "core/net/endpoint.h"
 
 namespace hvd {
 

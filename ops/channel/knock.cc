@@ -1,8 +1,5 @@
 #include "ops/channel/knock.h"
 
-#include <poll.h>
-#include <sys/socket.h>
-
 #include <cerrno>
 
 #include "core/base/error.h"
@@ -16,15 +13,13 @@ Knock::Knock(const Address& address, const JobKey& key, int own_rank)
       handshake_(key, Purpose::messages, own_rank, fresh_nonce()) {
   std::string cause = "there is no such address";
   for (const Endpoint& endpoint : resolve(address, false, cause)) {
-    FileDescriptor fd = open_stream_socket(endpoint.storage.ss_family);
-    if (!fd) continue;
-    tune_stream_socket(fd.get(), endpoint.storage.ss_family);
-    if (::connect(fd.get(), endpoint.address(), endpoint.length) != 0 && errno != EINPROGRESS) {
-      cause = error_text(errno);
-      continue;
+    FileDescriptor fd;
+    const int failure = begin_connect(endpoint, fd);
+    if (failure == 0 || failure == EINPROGRESS) {
+      socket_ = Socket(std::move(fd));
+      return;
     }
-    socket_ = Socket(std::move(fd));
-    return;
+    cause = error_text(failure);
   }
   throw PeerLost("cannot connect to " + where_ + ": " + cause);
 }
@@ -41,10 +36,9 @@ bool Knock::read(std::span<std::byte> bytes) {
 bool Knock::advance() {
   if (step_ == Step::connecting) {
     if (!wait_ready(socket_.fd(), true, Clock::now())) return false;
-    int failure = 0;
-    socklen_t length = sizeof failure;
-    if (getsockopt(socket_.fd(), SOL_SOCKET, SO_ERROR, &failure, &length) != 0) failure = errno;
-    if (failure != 0) throw PeerLost("cannot connect to " + where_ + ": " + error_text(failure));
+    if (const int failure = end_connect(socket_.fd()); failure != 0) {
+      throw PeerLost("cannot connect to " + where_ + ": " + error_text(failure));
+    }
     step_ = Step::awaiting_challenge;
   }
   if (step_ == Step::awaiting_challenge) {

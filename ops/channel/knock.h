@@ -16,8 +16,6 @@ class Knock {
   Knock(const Address& address, const JobKey& key, int own_rank);
 
   int fd() const { return socket_.fd(); }
-  // What it waits for: to be able to write, or to read.
-  bool is_connecting() const { return step_ == Step::connecting; }
 
   // As far as it goes now; true when both have proved themselves. Throws PeerLost.
   bool advance();

@@ -9,7 +9,6 @@
 #include "core/base/error.h"
 #include "core/base/error_text.h"
 #include "core/base/thread.h"
-#include "core/net/endpoint.h"
 
 namespace hvd {
 

@@ -9,15 +9,6 @@
 namespace hvd::launcher {
 namespace {
 
-TEST_CASE("a process's line in /proc is read, whatever it is called") {
-  CHECK(parse_process_stat("12 (sh) S 1 12 5 0 -1") == ProcessEntry{12, 1, 12, false});
-  CHECK(parse_process_stat("12 (a) b) (c) R 7 9 5 0") == ProcessEntry{12, 7, 9, false});
-  CHECK(parse_process_stat("12 (defunct) Z 7 9 5 0") == ProcessEntry{12, 7, 9, true});
-  for (const char* text : {"", "x (sh) S 1 2 3", "12 sh S 1 2 3", "12 (sh)", "12 (sh) S", "12 (sh) S x 2"}) {
-    CHECK_FALSE(parse_process_stat(text).has_value());
-  }
-}
-
 TEST_CASE("descendants are found at any depth, without the excepted subtrees") {
   const std::vector<ProcessEntry> all{{1, 0, 1},    {10, 1, 10},  {11, 10, 10}, {12, 11, 12},
                                       {13, 12, 13}, {20, 10, 20}, {21, 20, 20}, {30, 1, 30}};

@@ -9,7 +9,7 @@ import numpy as np
 
 from hvd import _native, basics
 from hvd.arguments import process_set_number
-from hvd.pickling import Pickled, check, pickled
+from hvd.pickling import Pickled, check, pickled, unpickled
 from hvd.process_set import ProcessSet, global_process_set
 
 
@@ -90,9 +90,4 @@ def allgather_object(obj: object, name: str | None = None, process_set: ProcessS
     data = np.frombuffer(own.data, dtype=np.uint8)
     everything = _allgather(data, _native.UINT8, _part(name, "t"), process_set)
     parts = np.split(everything, np.cumsum(np.abs(sizes))[:-1])
-    objects = []
-    for rank, announced, part in zip(process_set.ranks or (), sizes.tolist(), parts):
-        content = part.tobytes()
-        check(announced, content, rank, own.error if rank == basics.rank() else None)
-        objects.append(cloudpickle.loads(content))
-    return objects
+    return unpickled(sizes.tolist(), (part.tobytes() for part in parts), process_set.ranks or (), own)

@@ -4,9 +4,13 @@ every rank at once, instead of one on its own rank and a wait on the others."""
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import cloudpickle
+
+from hvd import basics
 
 _LONGEST_TEXT = 1000  # characters of an exception's own words
 
@@ -37,3 +41,12 @@ def check(announced: int, data: bytes | bytearray, rank: int, error: Exception |
     if announced < 0:
         why = data.decode(errors="replace")
         raise pickle.PicklingError(f"rank {rank} cannot pickle the object that it is to send: {why}") from error
+
+
+def unpickled(announced: Sequence[int], contents: Iterable[bytes], ranks: Iterable[int], own: Pickled) -> list[Any]:
+    """The objects that these ranks have sent, in their order; `own`: what this one has. Raises as `check`."""
+    objects = []
+    for rank, size, content in zip(ranks, announced, contents):
+        check(size, content, rank, own.error if rank == basics.rank() else None)
+        objects.append(cloudpickle.loads(content))
+    return objects

@@ -20,14 +20,18 @@ class Unreachable(Exception):
     """There is no such job, or it does not answer; the text says which."""
 
 
-def listening(pid: int | None) -> dict[int, int]:
-    """The jobs whose hvdrun runs on this machine, this user's and that of `pid`: its process, and whose it is. Anybody
-    may take a name: a socket that is another user's than its name says is left out."""
+def _named() -> list[tuple[int, int]]:
+    """What the sockets' names say: the process of an hvdrun, and whose it is. Anybody may take a name."""
     with open("/proc/net/unix", encoding="utf-8", errors="replace") as sockets:
         fields = [line.split() for line in sockets]
     named = [(each, _NAME.match(each[-1])) for each in fields if len(each) >= 8]
-    jobs = [(int(name[2]), int(name[1])) for each, name in named if name and int(each[3], 16) & _LISTENS]
-    wanted = [(process, user) for process, user in jobs if process == pid or user == os.geteuid()]
+    return [(int(name[2]), int(name[1])) for each, name in named if name and int(each[3], 16) & _LISTENS]
+
+
+def listening(pid: int | None) -> dict[int, int]:
+    """The jobs whose hvdrun runs on this machine, this user's and that of `pid`: its process, and whose it is. A socket
+    that is another user's than its name says is left out."""
+    wanted = [(process, user) for process, user in _named() if process == pid or user == os.geteuid()]
     return {process: user for process, user in wanted if _is_genuine(user, process)}
 
 
@@ -79,7 +83,7 @@ def _known(jobs: dict[int, int]) -> str:
 
 def ask(pid: int, question: str) -> str:
     """What the job of hvdrun `pid` answers."""
-    user = listening(pid).get(pid)
+    user = next((user for process, user in _named() if process == pid and _is_genuine(user, pid)), None)
     if user is None:
         raise Unreachable(f"the job of hvdrun {pid} has ended")
     try:

@@ -11,7 +11,7 @@ import cloudpickle
 import torch
 
 from hvd import basics
-from hvd.pickling import Pickled, check, pickled
+from hvd.pickling import Pickled, check, pickled, unpickled
 from hvd.process_set import ProcessSet, global_process_set
 from hvd.torch.collectives import broadcast_, start_broadcast
 from hvd.torch.differentiable import allgather
@@ -219,9 +219,5 @@ def allgather_object(obj: object, name: str | None = None) -> list[Any]:
     own = pickled(obj)
     sizes = allgather(torch.tensor([own.announced]), None if name is None else f"{name}.sz").tolist()
     everything = allgather(torch.frombuffer(own.data, dtype=torch.uint8), None if name is None else f"{name}.t")
-    objects = []
-    for rank, part in enumerate(everything.split([abs(size) for size in sizes])):
-        content = _bytes_of(part)
-        check(sizes[rank], content, rank, own.error if rank == basics.rank() else None)
-        objects.append(cloudpickle.loads(content))
-    return objects
+    parts = everything.split([abs(size) for size in sizes])
+    return unpickled(sizes, map(_bytes_of, parts), range(len(parts)), own)
