@@ -8,7 +8,9 @@
 namespace hvd::launcher {
 namespace {
 
-std::string how_it_ended(const ExitStatus& status) {
+std::string how_it_ended(const RankEnd& end) {
+  const ExitStatus& status = end.status;
+  if (end.ended_without_shutdown()) return "ended without shutdown (exit code 0)";
   if (!status.by_signal) return "exit code " + std::to_string(status.value);
   std::string text = "killed by " + signal_name(status.value);
   if (status.core_dumped) text += " (core dumped)";
@@ -21,7 +23,7 @@ std::string what_became_of(const std::optional<RankEnd>& end) {
   if (!end) return "could not be killed";
   if (end->lost) return "out of reach";
   const ExitStatus& status = end->status;
-  if (status.ok()) return end->said.in_job ? "ended without shutdown" : "ended well";
+  if (status.ok()) return end->ended_without_shutdown() ? "ended without shutdown" : "ended well";
   if (!status.by_signal) return "exited with code " + std::to_string(status.value);
   const std::string name = signal_name(status.value);
   return status.value == end->signal_sent ? "had to be ended with " + name : "killed by " + name;
@@ -59,7 +61,7 @@ std::string list_ranks(const std::vector<int>& ranks) {
 
 std::string rank_failure(int rank, const std::string& host, const RankEnd& end) {
   const std::string name = "rank " + std::to_string(rank) + (host.empty() ? "" : " on " + host);
-  return end.said.cause.empty() ? name + " has failed: " + how_it_ended(end.status) : name + " " + end.said.cause;
+  return end.said.cause.empty() ? name + " has failed: " + how_it_ended(end) : name + " " + end.said.cause;
 }
 
 std::string host_loss(const LostHost& host) {
@@ -72,7 +74,7 @@ std::string failure_report(const Failure& failure, const std::vector<std::option
   const RankEnd& end = *ends[static_cast<std::size_t>(failure.rank)];
   std::string text = "hvdrun: rank " + std::to_string(failure.rank) +
                      (failure.host.empty() ? "" : " on " + failure.host) + " failed" +
-                     (ends.size() > 1 ? " first: " : ": ") + how_it_ended(end.status) + " (pid " +
+                     (ends.size() > 1 ? " first: " : ": ") + how_it_ended(end) + " (pid " +
                      std::to_string(failure.pid) + ", after " + age + " s)\n";
   if (!end.said.cause.empty()) text += "hvdrun: it " + end.said.cause + "\n";
   if (failure.last_lines.empty()) {

@@ -8,6 +8,9 @@ namespace {
 
 bool is_often_a_consequence(int signal) { return signal == SIGABRT || signal == SIGPIPE; }
 
+// Of a rank that others name. One that exits with 0 when hvdrun asks it to end has been waited for, and has not left.
+bool left_others(const RankEnd& end) { return end.ended_without_shutdown() && end.signal_sent == 0; }
+
 }  // namespace
 
 void JobEnd::rank_ended(int rank, ExitStatus status, const JobEnding& said, TimePoint now) {
@@ -29,11 +32,19 @@ void JobEnd::blame(int rank, TimePoint now) {
 }
 
 int JobEnd::cause() const {
-  const auto found = std::find_if(failures_.begin(), failures_.end(), [this](int rank) { return is_cause(rank); });
-  const int first = found == failures_.end() ? failures_.front() : *found;
+  std::optional<int> found;
+  for (auto rank = failures_.begin(); rank != failures_.end() && !found; ++rank) found = cause_seen_by(*rank);
+  const int first = found.value_or(failures_.front());
   const RankEnd& end = end_of(first);
-  const bool said_nothing = end.said.kind == JobEnding::Kind::untold && !end.status.by_signal;
+  const bool said_nothing = end.said.kind == JobEnding::Kind::untold && !end.status.by_signal && !end.status.ok();
   return said_nothing ? killed_in_grace_.value_or(first) : first;
+}
+
+std::optional<int> JobEnd::cause_seen_by(int rank) const {
+  if (is_cause(rank)) return rank;
+  const auto named = named_by(rank);
+  const bool left = named && ends_[static_cast<std::size_t>(*named)] && left_others(end_of(*named));
+  return left ? named : std::nullopt;
 }
 
 // Who is named but has ended well is no cause: the failure lies with who could not go on without it.
@@ -47,7 +58,7 @@ bool JobEnd::is_cause(int rank) const {
 
 // One that hvdrun has ended has not, unless it had before.
 bool JobEnd::has_failed(const RankEnd& end) const {
-  if (end.lost || end.said.kind == JobEnding::Kind::own_failure) return true;
+  if (end.lost || end.said.kind == JobEnding::Kind::own_failure || left_others(end)) return true;
   return !end.status.ok() && !(end.status.by_signal && end.status.value == end.signal_sent);
 }
 
@@ -106,7 +117,7 @@ void JobEnd::host_lost(LostHost host, TimePoint now) {
   begin(Stage::grace, Reason::host_lost, now + grace_);
   if (reason_ != Reason::rank_failed || stage_ != Stage::grace) return;
   const RankEnd& first = end_of(*first_failed_);
-  if (first.status.by_signal || first.said.kind == JobEnding::Kind::own_failure) return;
+  if (first.status.by_signal || first.status.ok() || first.said.kind == JobEnding::Kind::own_failure) return;
   reason_ = Reason::host_lost;
   first_failed_.reset();
 }

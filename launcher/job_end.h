@@ -29,6 +29,9 @@ struct RankEnd {
   JobEnding said{};     // before it ended
   int signal_sent = 0;  // SIGTERM or SIGKILL if hvdrun had sent it by then
   bool lost = false;    // with its host: nobody knows how it ended
+
+  // With exit code 0, as by _exit(0), while it was still in the job. No failure unless another rank needed it.
+  bool ended_without_shutdown() const { return !lost && status.ok() && said.in_job; }
 };
 
 struct LostHost {
@@ -66,10 +69,11 @@ class JobEnd {
   bool gave_up() const { return gave_up_; }
 
   // The rank that failed first: of those that have ended with a failure, the first one that did not say, before it
-  // ended, that the job had ended for it by what another one did, which has failed, too. Where a rank says nothing (a
-  // program that does not use hvd), one that was killed by somebody's signal during the grace period takes precedence
-  // over it if it exited with an error, which is most likely the consequence then. (Except for SIGABRT and SIGPIPE,
-  // with which a rank may itself react to a lost peer.)
+  // ended, that the job had ended for it by what another one did, which has failed, too. A rank that others name and
+  // that ended with exit code 0, but without shutdown, has failed. Where a rank says nothing (a program that does not
+  // use hvd), one that was killed by somebody's signal during the grace period takes precedence over it if it exited
+  // with an error, which is most likely the consequence then. (Except for SIGABRT and SIGPIPE, with which a rank may
+  // itself react to a lost peer.)
   std::optional<int> first_failed() const { return first_failed_; }
   // Those that were lost while the job ran, first first.
   const std::vector<LostHost>& lost_hosts() const { return lost_hosts_; }
@@ -88,6 +92,9 @@ class JobEnd {
   const RankEnd& end_of(int rank) const { return *ends_[static_cast<std::size_t>(rank)]; }
   bool has_failed(const RankEnd& end) const;
   bool is_cause(int rank) const;
+  // The rank that has failed first if `rank`, which has failed, tells of it: itself, or one that it names and that
+  // ended without shutdown. Empty: another one tells.
+  std::optional<int> cause_seen_by(int rank) const;
   int cause() const;
   // Whom the rank names, if there is such a rank.
   std::optional<int> named_by(int rank) const;

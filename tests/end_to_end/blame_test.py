@@ -26,6 +26,7 @@ TOLD = {
     "exit": r"called sys\.exit\(7\)",
     "raised_exit": r".*has shut hvd down",
     "os_exit": r".*is lost: its connection closed without a goodbye",
+    "os_exit_0": r".*is lost: its connection closed without a goodbye",
     "signal": r".*is lost: its connection closed without a goodbye",
 }
 
@@ -65,6 +66,8 @@ def check_blame(code, output, rank, how):
     assert re.findall(r"hvdrun: rank (\d+) failed first", output) == [str(rank)], output
     if how == "exception":
         assert re.search(r"^hvdrun: it raised ValueError: bad data \(failing_job\.py:\d+\)$", output, re.M), output
+    if how == "os_exit_0":
+        assert f"rank {rank} failed first: ended without shutdown (exit code 0) (pid" in output, output
     check_names(output, rank, TOLD[how])
 
 

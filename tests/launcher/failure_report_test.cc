@@ -51,6 +51,9 @@ TEST_CASE("a rank that has ended without leaving the job has not ended well") {
   const Failure failure{.rank = 0, .pid = 7};
   CHECK(failure_report(failure, {by_exit(1), silent, by_exit(0)})
             .ends_with("hvdrun: the others: rank 1 ended without shutdown; rank 2 ended well\n"));
+  CHECK(failure_report({.rank = 1, .pid = 7}, {by_exit(1), silent})
+            .starts_with("hvdrun: rank 1 failed first: ended without shutdown (exit code 0) (pid 7, after 0.0 s)\n"));
+  CHECK(rank_failure(1, "h2", silent) == "rank 1 on h2 has failed: ended without shutdown (exit code 0)");
 }
 
 TEST_CASE("a signal is named") {

@@ -82,6 +82,7 @@ TEST_CASE("the cause is the first failure, or the signal that explains it") {
 }
 
 const JobEnding kUntold{};
+const JobEnding kInJob{.in_job = true};
 JobEnding names(int rank) { return {.kind = JobEnding::Kind::consequence, .culprit = rank}; }
 JobEnding own_failure() { return {.kind = JobEnding::Kind::own_failure, .cause = "raised ValueError"}; }
 
@@ -104,6 +105,19 @@ TEST_CASE("whoever ends first, the cause is the rank that others name, or that n
       {"one that says nothing", {{0, exited(1), names(2)}, {1, exited(1), names(2)}, {2, exited(9), kUntold}}, 2, 9},
       {"a chain", {{0, exited(1), names(1)}, {1, exited(1), names(2)}, {2, killed(SIGABRT), kUntold}}, 2, 134},
       {"who is named has ended well", {{0, exited(3), names(2)}, {2, kOk, kUntold}, {1, exited(4), names(2)}}, 0, 3},
+      {"who is named has left without shutdown",
+       {{2, kOk, kInJob}, {0, exited(3), names(2)}, {1, exited(4), names(2)}},
+       2,
+       1},
+      {"and ends last", {{0, exited(3), names(1)}, {1, exited(4), names(2)}, {2, kOk, kInJob}}, 2, 1},
+      {"and another one is killed as a consequence",
+       {{2, kOk, kInJob}, {0, exited(3), names(2)}, {1, killed(SIGSEGV), names(2)}},
+       2,
+       1},
+      {"nobody names who has left without shutdown",
+       {{2, kOk, kInJob}, {0, exited(3), own_failure()}, {1, exited(4), names(0)}},
+       0,
+       3},
       {"all name each other", {{0, exited(3), names(1)}, {1, exited(4), names(0)}, {2, exited(5), names(1)}}, 0, 3},
       {"nobody knows whom", {{0, exited(3), names(kNobody)}, {2, exited(4), kUntold}, {1, kOk, kUntold}}, 2, 4},
       {"a rank that does not exist", {{0, exited(3), names(77)}, {1, exited(4), own_failure()}, {2, kOk, {}}}, 1, 4},
@@ -139,6 +153,23 @@ TEST_CASE("a rank that others name has time to end with its own code") {
     CHECK(end.first_failed() == 1);
     CHECK(end.exit_code() == 1);
   }
+}
+
+TEST_CASE("a rank that exits with 0 because hvdrun ends it is not to blame") {
+  JobEnd end(2, 1s);
+  end.rank_ended(0, exited(3), names(1), kStart);
+  CHECK(end.signal_due(kStart + kCulpritTime) == SIGTERM);
+  end.rank_ended(1, kOk, kInJob, kStart + kCulpritTime);
+  CHECK(end.first_failed() == 0);
+  CHECK(end.exit_code() == 3);
+}
+
+TEST_CASE("that all ranks end without shutdown is no failure") {
+  JobEnd end(2, 1s);
+  end.rank_ended(0, kOk, kInJob, kStart);
+  end.rank_ended(1, kOk, kInJob, kStart);
+  CHECK_FALSE(end.first_failed().has_value());
+  CHECK(end.exit_code() == 0);
 }
 
 TEST_CASE("once it has ended, the grace is the usual one") {
@@ -261,6 +292,12 @@ TEST_CASE("errors that precede the loss of a host by a moment are its consequenc
   killed_before.rank_ended(0, killed(SIGSEGV), {}, kStart);
   killed_before.host_lost({.name = "h2", .ranks = {2, 3}, .cause = "silent"}, kStart + 10ms);
   CHECK(killed_before.first_failed() == 0);
+
+  JobEnd left_before(4, 1s);
+  left_before.rank_ended(0, kOk, kInJob, kStart);
+  left_before.rank_ended(1, exited(3), names(0), kStart + 5ms);
+  left_before.host_lost({.name = "h2", .ranks = {2, 3}, .cause = "silent"}, kStart + 10ms);
+  CHECK(left_before.first_failed() == 0);
 }
 
 TEST_CASE("a host that is lost when all of its ranks have ended is nobody's loss") {
