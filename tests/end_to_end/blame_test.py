@@ -17,9 +17,10 @@ import hvd
 
 HERE = Path(__file__).parent
 JOB = HERE / "failing_job.py"
+LEAVING = HERE / "leaving_job.py"
 THROWING = HERE.parents[1] / "build/release/tests/end_to_end/throwing_loop"
-LONG = pytest.mark.long
 RANKS = 4
+MPIRUN = ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "-np", RANKS]
 # What the others say that it did.
 TOLD = {
     "exception": r"raised ValueError: bad data \(failing_job\.py:\d+\)",
@@ -42,6 +43,13 @@ def busy_cpus(number):
             burner.wait()
 
 
+def trials(few):
+    """A few in the default run; 200 with --all, on a machine that does nothing else, and beside two busy loops."""
+    return pytest.mark.parametrize(
+        ("trials", "burners"), [(few, 0), *(pytest.param(200, burners, marks=pytest.mark.long) for burners in (0, 2))]
+    )
+
+
 def run(*command, **variables):
     done = subprocess.run(
         [*map(str, command)],
@@ -61,6 +69,13 @@ def check_names(output, rank, told):
     assert causes and all(re.match(rf"rank {rank} on \S+( \(pid \d+\))? ?{told}$", cause) for cause in causes), output
 
 
+def check_words_of_cpp(output, rank):
+    others = re.findall(r"what\(\): +(rank \d+ .*)", output)
+    assert others and all(
+        re.match(rf"rank {rank} on \S+ raised std::runtime_error: bad data$", each) for each in others
+    )
+
+
 def check_blame(code, output, rank, how):
     assert code == CODES[how], output
     assert re.findall(r"hvdrun: rank (\d+) failed first", output) == [str(rank)], output
@@ -71,9 +86,7 @@ def check_blame(code, output, rank, how):
     check_names(output, rank, TOLD[how])
 
 
-@pytest.mark.parametrize(
-    ("trials", "burners"), [(20, 0), pytest.param(200, 0, marks=LONG), pytest.param(200, 2, marks=LONG)]
-)
+@trials(few=20)
 @pytest.mark.parametrize("how", CODES)
 def test_hvdrun_names_the_rank_that_failed_first(how, trials, burners):
     with busy_cpus(burners):
@@ -83,7 +96,7 @@ def test_hvdrun_names_the_rank_that_failed_first(how, trials, burners):
             check_blame(code, output, rank, how)
 
 
-@pytest.mark.parametrize(("trials", "burners"), [(20, 0), pytest.param(200, 2, marks=LONG)])
+@trials(few=20)
 def test_an_exception_of_cpp_is_told_by_type_and_message(trials, burners):
     with busy_cpus(burners):
         for trial in range(trials):
@@ -92,10 +105,7 @@ def test_an_exception_of_cpp_is_told_by_type_and_message(trials, burners):
             assert code == 134, output
             assert re.findall(r"hvdrun: rank (\d+) failed first", output) == [str(rank)], output
             assert "hvdrun: it raised std::runtime_error: bad data\n" in output
-            others = re.findall(r"what\(\): +(rank \d+ .*)", output)
-            assert others and all(
-                re.match(rf"rank {rank} on \S+ raised std::runtime_error: bad data$", each) for each in others
-            )
+            check_words_of_cpp(output, rank)
 
 
 @pytest.mark.parametrize("how", ["exception", "raised_exit"])
@@ -112,33 +122,74 @@ def fail(failing):
     failing_job.meet()
 
 
-@pytest.mark.parametrize("trials", [3, pytest.param(50, marks=LONG)])
-def test_hvd_run_raises_what_the_rank_that_failed_raised(trials):
-    for trial in range(trials):
-        with pytest.raises(ValueError, match=r"^bad data") as raised:
-            hvd.run(fail, (trial % RANKS,), np=RANKS)
-        assert raised.value.__cause__.rank == trial % RANKS
+@trials(few=3)
+def test_hvd_run_raises_what_the_rank_that_failed_raised(trials, burners):
+    with busy_cpus(burners):
+        for trial in range(trials):
+            with pytest.raises(ValueError, match=r"^bad data") as raised:
+                hvd.run(fail, (trial % RANKS,), np=RANKS)
+            assert raised.value.__cause__.rank == trial % RANKS
 
 
-@pytest.mark.parametrize("trials", [2, pytest.param(50, marks=LONG)])
+@trials(few=2)
 @pytest.mark.parametrize("how", ["exit", "exception"])
-def test_under_mpirun_the_one_that_failed_ends_first(how, trials):
-    for trial in range(trials):
-        rank = 1 + trial % (RANKS - 1)
-        mpirun = ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "-np", RANKS]
-        code, output = run(*mpirun, sys.executable, JOB, how, rank)
-        assert code == CODES[how], output
-        assert re.search(rf"Process name: \[\[\d+,\d+\],{rank}\]\n *Exit code: +{code}", output), output
-        check_names(output, rank, TOLD[how])
+def test_under_mpirun_the_one_that_failed_ends_first(how, trials, burners):
+    with busy_cpus(burners):
+        for trial in range(trials):
+            rank = trial % RANKS
+            code, output = run(*MPIRUN, sys.executable, JOB, how, rank)
+            assert code == CODES[how], output
+            assert re.search(rf"Process name: \[\[\d+,\d+\],{rank}\]\n *Exit code: +{code}", output), output
+            check_names(output, rank, TOLD[how])
 
 
-@pytest.mark.parametrize("trials", [1, pytest.param(20, marks=LONG)])
-def test_under_torchrun_the_one_that_failed_ends_first(trials):
-    for _ in range(trials):
-        torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2]
-        code, output = run(*torchrun, JOB, "exit", 1, OMP_NUM_THREADS="1")
-        assert code == 1, output
-        assert re.search(
-            r"Root Cause \(first observed failure\):\n(?:.*\n)+? *rank +: 1 .*\n *exitcode +: 7 ", output
-        ), output
-        check_names(output, 1, TOLD["exit"])
+@trials(few=2)
+def test_under_mpirun_an_exception_of_cpp_ends_its_rank_first(trials, burners):
+    with busy_cpus(burners):
+        for trial in range(trials):
+            rank = trial % RANKS
+            code, output = run(*MPIRUN, THROWING, rank)
+            assert code == 134, output
+            assert re.search(rf"process rank {rank} with PID \d+ on node \S+ exited on signal 6", output), output
+            check_words_of_cpp(output, rank)
+
+
+@trials(few=1)
+@pytest.mark.parametrize("how", ["exit", "exception"])
+def test_under_mpirun_the_others_leave_half_a_second_later(how, trials, burners):
+    """Where mpirun lets them."""
+    with busy_cpus(burners):
+        for trial in range(trials):
+            rank = trial % RANKS
+            _, output = run(*MPIRUN, "-mca", "orte_abort_on_non_zero_status", 0, sys.executable, LEAVING, how, rank)
+            check_names(output, rank, TOLD[how])
+            left = {
+                int(process): float(at) for process, at in re.findall(r"process (\d) left at ([\d.]+)$", output, re.M)
+            }
+            assert sorted(left) == list(range(RANKS)), output
+            assert all(left[other] - left[rank] >= 0.5 for other in range(RANKS) if other != rank), output
+
+
+def test_torchrun_reports_the_one_that_failed():
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2]
+    code, output = run(*torchrun, JOB, "exit", 1, OMP_NUM_THREADS="1")
+    assert code == 1, output
+    assert re.search(r"Root Cause \(first observed failure\):\n(?:.*\n)+? *rank +: 1 .*\n *exitcode +: 7 ", output), (
+        output
+    )
+    check_names(output, 1, TOLD["exit"])
+
+
+@trials(few=2)
+def test_under_torchrun_the_one_that_failed_ends_first(trials, burners):
+    """Some trials in each process: importing PyTorch takes longer than one."""
+    ranks = [trial % RANKS for trial in range(trials)]
+    with busy_cpus(burners):
+        for few in (ranks[start : start + 10] for start in range(0, trials, 10)):
+            command = [sys.executable, HERE / "torchrun_trials.py", RANKS, *few, "--", sys.executable, JOB, "exception"]
+            code, output = run(*command, OMP_NUM_THREADS="1")
+            assert code == 0, output
+            told = re.split(r"torchrun blames (.*)\n", output)
+            assert told[1::2] == [f"rank {rank}: exit code 1" for rank in few], output
+            for rank, words in zip(few, told[::2]):
+                check_names(words, rank, TOLD["exception"])
