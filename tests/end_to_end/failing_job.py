@@ -38,7 +38,9 @@ def meet() -> None:
 
 
 def main() -> None:
-    sys.stderr.reconfigure(line_buffering=False)  # a traceback is written at once: launchers mix the ranks' pieces
+    sys.stderr.reconfigure(
+        line_buffering=False, write_through=False
+    )  # a traceback in one piece: launchers mix ranks' lines
     how, rank, seconds = sys.argv[1], int(sys.argv[2]), float((*sys.argv, "0")[3])
     if seconds > 0:
         atexit.register(time.sleep, seconds)  # before hvd's own: what was registered last is called first
