@@ -1,8 +1,11 @@
 #include "bindings/c/join_job.h"
 
+#include <unistd.h>
+
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/rendezvous/ancestry.h"
 #include "core/rendezvous/host_identity.h"
 #include "core/rendezvous/job_failure.h"
 #include "core/rendezvous/launch_environment.h"
@@ -151,13 +154,34 @@ std::shared_ptr<Runtime> start_together(const Config& config, const Launch& laun
   return runtime_of(job);
 }
 
+// What the environment says. A caller that says itself who this process is may have one that makes no sense.
+Launch launch_by_environment(const Environment& environment, bool is_needed) {
+  try {
+    return read_launch(environment);
+  } catch (const InvalidArgument&) {
+    if (is_needed) throw;
+    return {};
+  }
+}
+
+void refuse_child_of_rank(const Launch& launch, const Environment& environment) {
+  if (launch.size == 1) return;
+  const auto rank = rank_that_started_this(launch.launcher, environment);
+  if (!rank) return;
+  throw InvalidArgument("this process (pid " + std::to_string(getpid()) + ") is a child of rank " +
+                        std::to_string(launch.rank) + " (pid " + std::to_string(*rank) +
+                        "), and cannot join as the same rank: " + kAdviceForChildren);
+}
+
 }  // namespace
 
 std::shared_ptr<Runtime> join_job(const Environment& environment, const std::optional<Meeting>& meeting, int epoch) {
   auto [config, warnings] = read_config(environment);
+  const Launch by_environment = launch_by_environment(environment, !meeting);
+  refuse_child_of_rank(by_environment, environment);
   const Launch launch = meeting
                             ? Launch{.rank = meeting->rank, .size = meeting->size, .local_size = meeting->local_size}
-                            : read_launch(environment);
+                            : by_environment;
   config.rank = launch.rank;
   config.size = launch.size;
   auto runtime = config.size == 1 ? start_alone(config) : start_together(config, launch, meeting, epoch);

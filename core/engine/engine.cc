@@ -131,7 +131,7 @@ bool Engine::drive(const auto& body) {
 }
 
 void Engine::run_thread() {
-  name_this_thread("hvd-engine");
+  name_this_thread(kEngineThread);
   const DefaultFloatingPoint floating_point;
   for (;;) {
     std::optional<Pause> pause;

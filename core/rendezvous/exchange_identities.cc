@@ -103,8 +103,7 @@ InvalidArgument second_arrival(int rank, const RankIdentity& first, const RankId
   return InvalidArgument(
       "this process (pid " + std::to_string(own.pid) + ") is " +
       (is_child ? "a child of " + name + ", and" : "not " + name + ", which has joined the job, and") +
-      " cannot join as the same rank: let the rank itself call hvd, or start this process with "
-      "HVD_SIZE=1, and without HVD_RANK and HOROVOD_RANK, to let it work alone");
+      " cannot join as the same rank: " + kAdviceForChildren);
 }
 
 // Of the processes that come as the same rank, the first is that.

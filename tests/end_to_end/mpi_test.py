@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests/python"))
 
-from launching import LAUNCHERS, run_command  # noqa: E402
+from launching import LAUNCHERS, PROGRAMS, run_command  # noqa: E402
 
 MPIS = ["mpirun", "mpiexec"]
 CONFORMANCE = ROOT / "build/release/tests/conformance/test_conformance"
@@ -314,6 +314,12 @@ def test_a_forked_child_leaves_mpi_alone(launcher):
     )
     code, output = run(launcher, 2, sys.executable, "-c", program, limit_s=300)
     assert code == 0 and output.count("the child has ended") == 2, output
+
+
+@pytest.mark.parametrize("launcher", MPIS)
+def test_a_child_of_a_rank_is_told_whose_child_it_is(launcher):
+    code, output = run(launcher, 2, sys.executable, PROGRAMS / "child_of_rank.py", limit_s=300)
+    assert code == 0 and "rank 0 is fine" in output and "rank 1 is fine" in output, output
 
 
 def test_processes_that_are_not_in_a_communicator_have_no_set(tmp_path):

@@ -13,6 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "examples/torch/digits.py"
+CHILD = ROOT / "tests/python/programs/child_of_rank.py"
 SLURM = ROOT / "tests/support/slurm.sh"
 TWICE = """
 import arrays, hvd
@@ -65,6 +66,11 @@ def test_torchrun_starts_a_job_twice(tmp_path):
     code, output = torchrun("--standalone", "--nproc-per-node", "2", program)
     assert code == 0, output
     assert output.count("of 2: 3.0") == 4
+
+
+def test_a_child_of_torchruns_rank_is_told_whose_child_it_is():
+    code, output = torchrun("--standalone", "--nproc-per-node", "2", CHILD)
+    assert code == 0 and "rank 0 is fine" in output and "rank 1 is fine" in output, output
 
 
 @pytest.mark.long
@@ -168,6 +174,14 @@ def test_srun_needs_no_key_where_it_serves_mpi(srun, mpi):
     code, output = srun("-n", "2", f"--mpi={mpi}", sys.executable, "-c", TWICE)
     assert code == 0, output
     assert output.count("of 2: 3.0") == 4
+
+
+@pytest.mark.xdist_group(name="slurm")
+@pytest.mark.parametrize("mpi", ["pmix", "pmi2", "none"])
+def test_a_child_of_sruns_rank_is_told_whose_child_it_is(srun, mpi):
+    key = {"HVD_JOB_KEY": secrets.token_hex(32)} if mpi == "none" else {}
+    code, output = srun("-n", "2", f"--mpi={mpi}", sys.executable, CHILD, **key)
+    assert code == 0 and "rank 0 is fine" in output and "rank 1 is fine" in output, output
 
 
 @pytest.mark.xdist_group(name="slurm")
