@@ -5,6 +5,7 @@ import contextlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -113,6 +114,34 @@ def test_a_rank_that_takes_long_to_end_has_its_own_code(how):
     """Longer than the others are given."""
     code, output = run(shutil.which("hvdrun"), "-np", 2, "--grace", 0.2, sys.executable, JOB, how, 1, 1.5)
     check_blame(code, output, 1, how)
+
+
+LOOP = """
+import failing_job, hvd
+hvd.init()
+print("ready", flush=True)
+while True:
+    failing_job.meet()
+"""
+
+
+@pytest.mark.parametrize("trials", [10, pytest.param(200, marks=pytest.mark.long)])
+def test_ctrl_c_shows_where_the_ranks_were_and_nothing_else(trials):
+    for _ in range(trials):
+        job = subprocess.Popen(
+            [shutil.which("hvdrun"), "-np", "2", sys.executable, "-c", LOOP],
+            env={**os.environ, "PYTHONPATH": f"{HERE}:{os.environ['PYTHONPATH']}"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert [job.stdout.readline() for _ in range(2)] == ["ready\n"] * 2
+        job.send_signal(signal.SIGINT)
+        _, errors = job.communicate(timeout=300)
+        assert job.returncode == 130, errors
+        others = re.sub(r"^(hvdrun: the same of ranks.*|Traceback .*| .*|KeyboardInterrupt)\n", "", errors, flags=re.M)
+        others = re.sub(r"^hvd\.exceptions\.HorovodInternalError: rank \d on .*\n", "", others, flags=re.M)
+        assert re.fullmatch(r"hvdrun: ended by SIGINT; .*\n", others), errors
 
 
 def fail(failing):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import textwrap
@@ -9,7 +10,7 @@ import types
 
 import pytest
 
-from hvd import failure
+from hvd import _native, failure
 
 pytestmark = pytest.mark.quick
 
@@ -98,3 +99,22 @@ def test_what_ends_a_script_is_told(tmp_path, end, told):
     )
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
     assert done.stdout == f"{told}\n", done.stderr
+
+
+def test_an_interrupt_does_not_disturb_what_is_told_at_the_end():
+    """Ctrl-C comes to all ranks, and so to one that ends because another one was faster."""
+    program = textwrap.dedent("""
+        import signal, sys
+        sys.excepthook = lambda *error: (signal.raise_signal(signal.SIGINT), print("told", error[0].__name__))
+        from hvd import failure
+        failure.watch()
+        raise ValueError
+    """)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "told ValueError\n", "")
+
+
+def test_what_cannot_be_interrupted_leaves_the_signal_as_it_was():
+    assert _native.call_uninterrupted(lambda number: (signal.raise_signal(signal.SIGINT), number), 5) == (None, 5)
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)

@@ -1,6 +1,7 @@
 """The C interface (hvd.h). Statuses come as exceptions: ValueError for a wrong call, else HorovodInternalError."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 ALLREDUCE: int
 ALLGATHER: int
@@ -39,6 +40,9 @@ def launch() -> tuple[str, int, int, int]:
 def shutdown() -> None: ...
 def fail(cause: str, /) -> None:
     """Ends the job as a failure of this rank; `cause` follows the rank's name: "raised ValueError: bad data"."""
+
+def call_uninterrupted(function: Callable[..., Any], /, *arguments: Any) -> Any:
+    """Calls a function that Ctrl-C does not interrupt, not even where it begins. On the main thread."""
 
 def is_initialized() -> bool: ...
 def rank() -> int: ...

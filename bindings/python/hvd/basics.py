@@ -133,7 +133,7 @@ def _leave() -> None:
     shutdown()
 
 
-atexit.register(_leave)
+atexit.register(_native.call_uninterrupted, _leave)
 # Not only from init() on: others may wait for a script that does not get there.
 stacks.announce()
 

@@ -3,6 +3,7 @@ user's script. Their errors, and hvdrun's report, then name this rank and the ca
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import sysconfig
@@ -83,7 +84,8 @@ def watch() -> None:
                 trace = _leave_own_frames_out(error)
         return previous(kind, error, trace)
 
-    sys.excepthook = hook
+    # Ctrl-C comes to all ranks, and so to one that is about to end because another one was faster.
+    sys.excepthook = functools.partial(_native.call_uninterrupted, hook)
     sys.exit = _exit
 
 

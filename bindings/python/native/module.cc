@@ -232,6 +232,7 @@ void define_process(py::module_& m) {
   m.def("launch", launch);
   m.def("shutdown", shutdown);
   m.def("fail", fail);
+  m.def("call_uninterrupted", call_uninterrupted);
   m.def("is_initialized", is_initialized);
   m.def("rank", [] { return topology().rank; });
   m.def("size", [] { return topology().size; });

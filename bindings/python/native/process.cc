@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include <csignal>
 #include <cstring>
 #include <exception>
 #include <string>
@@ -35,6 +36,22 @@ void join(const Init& init) {
   started = true;
   if (PyErr_CheckSignals() != 0) throw py::error_already_set();
 }
+
+class IgnoredInterrupts {
+ public:
+  IgnoredInterrupts() {
+    struct sigaction ignore {};
+    ignore.sa_handler = SIG_IGN;
+    sigaction(SIGINT, &ignore, &previous_);
+    if (PyErr_CheckSignals() != 0) PyErr_Clear();
+  }
+  ~IgnoredInterrupts() { sigaction(SIGINT, &previous_, nullptr); }
+  IgnoredInterrupts(const IgnoredInterrupts&) = delete;
+  IgnoredInterrupts& operator=(const IgnoredInterrupts&) = delete;
+
+ private:
+  struct sigaction previous_ {};
+};
 
 // A function of Python's that hvd calls without the GIL.
 struct Broadcast {
@@ -121,6 +138,11 @@ void fail(const std::string& cause) {
     status = hvd_fail(cause.c_str());
   }
   check(status);
+}
+
+py::object call_uninterrupted(const py::function& function, const py::args& arguments) {
+  const IgnoredInterrupts ignored;
+  return function(*arguments);
 }
 
 bool is_initialized() { return forked_child ? started : hvd_is_initialized() != 0; }

@@ -35,6 +35,10 @@ void shutdown();
 // Ends the job as a failure of this rank: hvd_fail(). Does nothing in a forked child.
 void fail(const std::string& cause);
 
+// Calls a function that Ctrl-C must not interrupt, not even where it begins: what has come until then is forgotten, and
+// the process ignores SIGINT until the function returns. On the main thread.
+pybind11::object call_uninterrupted(const pybind11::function& function, const pybind11::args& arguments);
+
 bool is_initialized();
 
 // Where this process stands; in a forked child, where its parent stands.
