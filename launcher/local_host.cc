@@ -5,6 +5,7 @@
 #include <csignal>
 
 #include "core/base/error.h"
+#include "launcher/cpus.h"
 #include "launcher/open_files.h"
 #include "launcher/program.h"
 #include "launcher/torch_variables.h"
@@ -17,6 +18,7 @@ Environment environment_of(const HostPlan& plan, const RankPlan& rank, const Ran
   Environment environment = environment_of_rank(with_exports(program), rank.place, plan.meeting);
   set_torch_variables(environment, rank.place, plan.meeting);
   keep_chosen_master(environment, program.exports);
+  if (rank.cpus.empty()) share_openmp_threads(environment, rank.place.local_size, allowed_cpu_numbers().size());
   if (!rank.visible_gpus.empty()) environment["CUDA_VISIBLE_DEVICES"] = rank.visible_gpus;
   environment.erase("HVD_FLIGHT_RECORDER");  // hvdrun's own, if it is itself started by an hvdrun
   environment.erase("HVD_FLIGHT_STACKS");

@@ -1,5 +1,6 @@
 #include "launcher/torch_variables.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -42,6 +43,12 @@ void keep_chosen_master(Environment& environment, const Environment& exports) {
   for (const char* name : kMaster) {
     if (const auto chosen = exports.find(name); chosen != exports.end()) environment[name] = chosen->second;
   }
+}
+
+void share_openmp_threads(Environment& environment, int local_size, std::size_t cpus) {
+  if (local_size < 2) return;
+  const std::size_t share = cpus / static_cast<std::size_t>(local_size);
+  environment.emplace("OMP_NUM_THREADS", std::to_string(std::max<std::size_t>(share, 1)));
 }
 
 std::string replaced_torch_variables(const Environment& environment, const Environment& exports) {

@@ -31,6 +31,18 @@ TEST_CASE("a rank has torchrun's variables, and nothing of another torchrun's") 
                                     "MASTER_ADDR=10.0.0.7 MASTER_PORT=4711"}});
 }
 
+TEST_CASE("ranks of a host share its CPUs among their OpenMP threads, unless somebody has said how many") {
+  const auto threads = [](Environment environment, int local_size, std::size_t cpus) {
+    share_openmp_threads(environment, local_size, cpus);
+    return environment["OMP_NUM_THREADS"];
+  };
+  CHECK(threads({}, 4, 2) == "1");
+  CHECK(threads({}, 4, 16) == "4");
+  CHECK(threads({}, 3, 8) == "2");
+  CHECK(threads({}, 1, 8).empty());
+  CHECK(threads({{"OMP_NUM_THREADS", "7"}}, 4, 16) == "7");
+}
+
 TEST_CASE("where rank 0 is to be met is the user's to choose") {
   Environment environment;
   set_torch_variables(environment, kPlace, meeting_on_second_host());
