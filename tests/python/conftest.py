@@ -114,8 +114,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if (ranks := number_of_ranks(item)) is not None:
                 item.add_marker(pytest.mark.xdist_group(name=f"np{ranks}"))
-                # How TensorFlow runs an operation has nothing to do with the number of ranks.
-                if ranks == 4 and item.callspec.params.get("mode") in ("eager", "session"):
+                # How TensorFlow runs an operation has nothing to do with the number of ranks, and importing it takes
+                # longer than the tests.
+                if ranks == 4 and item.path.name.startswith("test_tensorflow"):
                     item.add_marker(pytest.mark.long)
         items.sort(key=lambda item: -(number_of_ranks(item) or 0))  # what takes longest begins first
     else:
