@@ -18,8 +18,8 @@ void set_torch_variables(Environment& environment, const RankPlace& place, const
 // -x MASTER_ADDR and -x MASTER_PORT are somebody's choice for this job, and hold.
 void keep_chosen_master(Environment& environment, const Environment& exports);
 
-// OMP_NUM_THREADS, unless it is set: an equal share of the host's CPUs for each of several ranks that are not bound. Each
-// would else start a thread for every CPU, and they would spin for one another. (torchrun sets 1.)
+// OMP_NUM_THREADS, unless it is set: an equal share of the host's CPUs for each of several ranks that are not bound.
+// Each would else start a thread for every CPU, and they would spin for one another. (torchrun sets 1.)
 void share_openmp_threads(Environment& environment, int local_size, std::size_t cpus);
 
 // Which of them an environment has from elsewhere, and the job replaces, as "NAME=value NAME=value"; empty: none.
