@@ -22,8 +22,7 @@ bool is_same_rank(Launcher launcher, const Environment& one, const Environment& 
 
 // What can be done about it, for people.
 inline constexpr const char* kAdviceForChildren =
-    "let the rank itself call hvd, or start this process with HVD_SIZE=1, and without HVD_RANK and HOROVOD_RANK, to "
-    "let "
-    "it work alone";
+    "let the rank itself call hvd, or start this process with HVD_SIZE=1, and without HVD_RANK and HOROVOD_RANK, "
+    "to let it work alone";
 
 }  // namespace hvd

@@ -1,6 +1,7 @@
 // Process sets in the whole runtime, ranks as threads.
 #include <algorithm>
 #include <barrier>
+#include <latch>
 #include <thread>
 
 #include "core/base/error.h"
@@ -138,16 +139,21 @@ TEST_CASE("numbers of removed sets are given out again, and mean the new set") {
 }
 
 TEST_CASE("a set in which operations are under way is not removed") {
-  REQUIRE_NOTHROW(run_ranks({{{2}}, {}}, [](Runtime& runtime) {
-    const std::int32_t set = runtime.add_process_set({0});
-    if (runtime.topology().rank == 0) {
-      float one = 1;
-      Call call{.process_set = set, .name = "open"};
-      call.inputs = call.outputs = {{.data = &one, .shape = {}}};
-      Handle handle = runtime.submit(call);
+  std::latch refused(1);
+  REQUIRE_NOTHROW(run_ranks({{{3}}, {}}, [&](Runtime& runtime) {
+    const std::int32_t set = runtime.add_process_set({0, 1});
+    const int rank = runtime.topology().rank;
+    if (rank == 2) return runtime.remove_process_set(set);
+    if (rank == 1) refused.wait();  // until then rank 0's operation is under way
+    float one = 1;
+    Call call{.process_set = set, .name = "open"};
+    call.inputs = call.outputs = {{.data = &one, .shape = {}}};
+    Handle handle = runtime.submit(call);
+    if (rank == 0) {
       require_refused([&] { runtime.remove_process_set(set); }, StatusCode::invalid_argument, "under way");
-      require(handle.wait(deadline_after(60s)), "not done");
+      refused.count_down();
     }
+    require(handle.wait(deadline_after(60s)), "not done");
     runtime.remove_process_set(set);
   }));
 }

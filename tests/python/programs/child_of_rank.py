@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import hvd._native as native
-from hvd import basics
+from hvd import basics, objects
 
 
 def who_this_is():
@@ -27,14 +27,14 @@ def by_spawn():
     queue = spawn.Queue()
     child = spawn.Process(target=answer, args=(queue,))
     child.start()
-    said = queue.get(timeout=60)
+    said = queue.get(timeout=200)
     child.join()
     return said
 
 
 def by_popen():
     command = [sys.executable, __file__, "child"]
-    return subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=60).stdout.strip()
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=200).stdout.strip()
 
 
 def by_fork_and_exec():
@@ -68,5 +68,6 @@ elif __name__ == "__main__":
     basics.init()
     rank = basics.rank()
     check_children()
+    objects.allgather_object(rank)  # whose children are refused is in a job: no rank leaves before all have seen theirs
     basics.shutdown()
     print(f"rank {rank} is fine")
