@@ -30,7 +30,8 @@ TEST_CASE("a store that watches does what the other one does") {
   const TimePoint start = Clock::now();
   CHECK(failure([&] { store.get("b", deadline_after(600ms)); }).starts_with("timeout: waiting for the key 'b'"));
   CHECK(Clock::now() - start >= 600ms);
-  CHECK(asked == 4);  // after 250, 500 and 600 ms
+  CHECK(asked >= 2);  // every 250 ms, or as often as a busy machine lets it
+  CHECK(asked <= 4);  // at 250, 500 and 600 ms at most
 }
 
 TEST_CASE("a wait ends with what comes, or with the alarm") {
