@@ -14,7 +14,7 @@ sys.path.insert(0, SUPPORT)
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [SUPPORT, os.environ.get("PYTHONPATH")]))
 
 # Programs that tests start share few CPUs; with a thread for each CPU in every rank they spin for one another.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["OMP_NUM_THREADS"] = "1"
 
 BEGAN = pytest.StashKey[float]()
 NETLAB = pathlib.Path(__file__).parent / "support/netlab.sh"

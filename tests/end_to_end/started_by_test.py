@@ -26,7 +26,6 @@ for _ in range(2):
 
 
 def run(*command, limit_s=360, **variables):
-    variables = {"OMP_NUM_THREADS": "1", **variables}
     done = subprocess.run(
         [*map(str, command)],
         env={**os.environ, **variables},
@@ -44,7 +43,7 @@ def run_together(*environments, program=TWICE):
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", program],
-            env={**os.environ, "OMP_NUM_THREADS": "1", **variables},
+            env={**os.environ, **variables},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -91,7 +91,6 @@ def run_on_ranks(ranks: int, selected: list[str], root: Path, tmp: Path) -> tupl
         "TEST_REPORTS": str(tmp),
         # Where one rank's test fails, the others must not wait for it without end.
         "HVD_STALL_SHUTDOWN_TIME_SECONDS": "20",
-        "OMP_NUM_THREADS": "1",
         "TF_CPP_MIN_LOG_LEVEL": "2",
     }
     pytest_options = ["-q", "-p", "no:cacheprovider", "-p", "no:faulthandler"]

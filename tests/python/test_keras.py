@@ -15,7 +15,7 @@ KERASES = {
     "torch": (["keras", "torch"], {"KERAS_BACKEND": "torch"}),
     "tf_keras": (["tf_keras", "tensorflow"], {"TF_USE_LEGACY_KERAS": "1"}),
 }
-QUIETLY = {"TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": "1", "HVD_STALL_SHUTDOWN_TIME_SECONDS": "20"}
+QUIETLY = {"TF_CPP_MIN_LOG_LEVEL": "3", "HVD_STALL_SHUTDOWN_TIME_SECONDS": "20"}
 
 
 def environment_of(keras: str) -> dict[str, str]:

@@ -174,6 +174,6 @@ def test_the_factor_is_the_number_of_ranks():
 def test_schedule_of_keras(backend):
     pytest.importorskip("keras", reason="Keras is not installed")
     program = str(ROOT / "tests" / "python" / "programs" / "keras_schedule.py")
-    environment = {"KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "2", "OMP_NUM_THREADS": "1"}
+    environment = {"KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "2"}
     job = run_job(1, [program], environment)
     assert job.returncode == 0 and "every rate is as it should be" in job.output, job.output

@@ -9,7 +9,7 @@ import pytest
 
 from launching import PROGRAMS, run_job
 
-QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "OMP_NUM_THREADS": "1", "HVD_STALL_SHUTDOWN_TIME_SECONDS": "15"}
+QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "HVD_STALL_SHUTDOWN_TIME_SECONDS": "15"}
 
 
 @pytest.mark.parametrize("threads", [1, pytest.param(2, marks=pytest.mark.long)])
