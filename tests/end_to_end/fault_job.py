@@ -111,8 +111,11 @@ def strike(netlab, fault, name):
     if fault in ("cut", "part"):
         subprocess.run([netlab, fault, *name.split()], check=True)
     elif fault in ("kill", "stop"):
-        for pid in wait_for(lambda: victims(name)):
-            os.kill(pid, signal.SIGKILL if fault == "kill" else signal.SIGSTOP)
+        found = wait_for(lambda: victims(name))
+        # All are stopped before the first dies: none may leave by itself because another was killed.
+        for sign in (signal.SIGSTOP, signal.SIGKILL) if fault == "kill" else (signal.SIGSTOP,):
+            for pid in found:
+                os.kill(pid, sign)
 
 
 def let_go_on(driver, name):
