@@ -496,12 +496,13 @@ void Engine::finish(const Response& response) {
     case Response::Kind::lock: return;
     case Response::Kind::error:
       if (std::binary_search(response.ranks.begin(), response.ranks.end(), parts_.topology.rank)) {
+        if (response.request.name == kJoinName) parts_.names.join_ended(false);
         parts_.timeline.end(response.request.name);
         complete_pending(pending_, response.request.name, response.status);
       }
       return;
     case Response::Kind::all_joined:
-      parts_.names.restart_numbers();
+      parts_.names.join_ended(true);
       if (Submission* join = pending_.find(kJoinName)) {
         parts_.timeline.end(kJoinName);
         join->work.last_joined = parts_.topology.job_ranks.at(static_cast<std::size_t>(response.last_joined));

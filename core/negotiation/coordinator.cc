@@ -11,6 +11,10 @@
 namespace hvd {
 namespace {
 
+// Names with debts that are remembered. Without a limit ranks that make up new names, and wait for one that never comes
+// back, would take ever more memory.
+constexpr std::size_t kMostIndebted = 1 << 16;
+
 StallInspector stall_inspector_for(const CoordinatorOptions& options) {
   if (!options.stall_check) return StallInspector(Duration::zero(), Duration::zero());
   return StallInspector(options.stall_warning, options.stall_limit);
@@ -103,7 +107,7 @@ void Coordinator::receive_hit(const RankMessage& message, std::uint32_t slot, Ti
   }
   if (meant == cache_.current(slot)) {
     Operation& operation = *by_slot_[slot];
-    if (operation.failed.empty() && (!operation.open || operation.cached == meant)) {
+    if (operation.failed.empty() && failed_joins_.empty() && (!operation.open || operation.cached == meant)) {
       if (!operation.open) {
         open_round(operation, message.ranks.lowest(), now);
         operation.cached = meant;
@@ -120,7 +124,11 @@ void Coordinator::receive_request(const RankMessage& message, const SharedReques
   if (request.request.process_set != process_set_) {
     violation(message.ranks, "names process set " + std::to_string(request.request.process_set));
   }
-  if (request.request.collective == Collective::join) return join(message.ranks, name, now);
+  if (request.request.collective == Collective::join) {
+    const RankSet joining = pay_joins(name, message.ranks);
+    if (!joining.empty()) join(joining, name, now);
+    return;
+  }
   auto found = operations_.find(name);
   if (found == operations_.end()) {
     found = operations_.try_emplace(name).first;
@@ -131,8 +139,8 @@ void Coordinator::receive_request(const RankMessage& message, const SharedReques
 
 void Coordinator::submit(Operation& operation, const RankMessage& message, const SharedRequest& request,
                          TimePoint now) {
-  if (!operation.failed.empty()) {
-    const RankSet free = pay_debts(operation, message.ranks);
+  if (!operation.failed.empty() || !failed_joins_.empty()) {
+    const RankSet free = refuse_outdated(*operation.name, pay_debts(operation, message.ranks));
     if (free.empty()) return forget_if_idle(operation);
     if (free != message.ranks) {
       const RankMessage rest{.ranks = free, .applied = message.applied, .latest = message.latest};
@@ -170,7 +178,7 @@ void Coordinator::join(const RankSet& ranks, const std::string& name, TimePoint 
   joined_.add(ranks);
   join_name_ = name;
   learner_.disturbed();
-  forgive_debts(ranks);
+  forgive_debts(ranks, rounds_ + 1);
   for (Operation* operation : open_operations()) settle_round(*operation, now);
   if (joined_.count() < all_.count()) return;
   answer_all_ready();
@@ -305,10 +313,13 @@ void Coordinator::execute_round(Operation& operation) {
   close_round(operation);
 }
 
-void Coordinator::fail_round(Operation& operation, Status status) {
-  FailedRound failed{.status = std::move(status), .owing = difference(difference(all_, operation.asked), joined_)};
-  answer_error(*operation.name, failed.status, operation.asked);
-  if (!failed.owing.empty()) operation.failed.push_back(std::move(failed));
+void Coordinator::fail_round(Operation& operation, const Status& status) {
+  answer_error(*operation.name, status, operation.asked);
+  const RankSet owing = difference(difference(all_, operation.asked), joined_);
+  if (!owing.empty()) {
+    operation.failed.add(status, owing, ++rounds_);
+    limit_debts(operation);
+  }
   close_round(operation);
 }
 
@@ -327,10 +338,11 @@ void Coordinator::forget_if_idle(Operation& operation) {
   operations_.erase(operations_.find(*operation.name));
 }
 
-// Ranks that have joined go on as if they had not, and who joins later waits for them anew. No operation is open.
+// Ranks that have joined go on as if they had not. No operation is open.
 void Coordinator::fail_join(const Status& status) {
   answer_all_ready();
   answer_error(join_name_, status, joined_);
+  failed_joins_.add(status, difference(all_, joined_), ++rounds_);
   end_join();
 }
 
@@ -350,26 +362,61 @@ void Coordinator::answer_error(const std::string& name, const Status& status, co
 // Each of the ranks pays its oldest debt. Returns those that have none.
 RankSet Coordinator::pay_debts(Operation& operation, const RankSet& ranks) {
   RankSet free = ranks;
-  for (FailedRound& round : operation.failed) {
-    const RankSet paying = intersection(free, round.owing);
-    if (paying.empty()) continue;
-    answer_error(*operation.name, round.status, paying);
-    round.owing.remove(paying);
-    free.remove(paying);
+  for (const Debts::Claim& claim : operation.failed.pay(ranks)) {
+    answer_error(*operation.name, claim.status, claim.ranks);
+    free.remove(claim.ranks);
   }
-  std::erase_if(operation.failed, [](const FailedRound& round) { return round.owing.empty(); });
   return free;
 }
 
-void Coordinator::forgive_debts(const RankSet& ranks) {
+// Of ranks that have not come yet to a join that was given up. Returns the others.
+RankSet Coordinator::refuse_outdated(const std::string& name, const RankSet& ranks) {
+  RankSet current = ranks;
+  if (!is_made_up(name)) return current;
+  for (const Debts::Claim& claim : failed_joins_.claims(ranks)) {
+    answer_error(name, claim.status, claim.ranks);
+    current.remove(claim.ranks);
+  }
+  return current;
+}
+
+// Returns those for which this is a join to come.
+RankSet Coordinator::pay_joins(const std::string& name, const RankSet& ranks) {
+  RankSet free = ranks;
+  for (const Debts::Claim& claim : failed_joins_.pay(ranks)) {
+    forgive_debts(claim.ranks, claim.order);
+    answer_error(name, claim.status, claim.ranks);
+    free.remove(claim.ranks);
+  }
+  return free;
+}
+
+// What failed before the join that these ranks come to now; they ask for it no more.
+void Coordinator::forgive_debts(const RankSet& ranks, std::uint64_t order) {
   std::vector<Operation*> indebted;
   for (auto& [name, operation] : operations_) {
     if (!operation.failed.empty()) indebted.push_back(&operation);
   }
   for (Operation* operation : indebted) {
-    for (FailedRound& round : operation->failed) round.owing.remove(ranks);
-    std::erase_if(operation->failed, [](const FailedRound& round) { return round.owing.empty(); });
+    operation->failed.forgive(ranks, order);
     forget_if_idle(*operation);
+  }
+}
+
+// The oldest are forgotten: who comes to them so late waits for the limit itself.
+void Coordinator::limit_debts(const Operation& newest) {
+  indebted_.emplace_back(*newest.name, newest.failed.newest());
+  while (!indebted_.empty()) {
+    const auto& [name, order] = indebted_.front();
+    const auto found = operations_.find(name);
+    const bool owed =
+        found != operations_.end() && !found->second.failed.empty() && found->second.failed.newest() == order;
+    if (owed && indebted_.size() <= kMostIndebted) return;
+    if (owed) {
+      found->second.failed.clear();
+      forget_if_idle(found->second);
+    }
+    indebted_.pop_front();
   }
 }
 
@@ -379,9 +426,14 @@ bool Coordinator::can_lock() const {
   if (!learner_.has_schedule() || leaving_ || !joined_.empty()) return false;
   return std::all_of(operations_.begin(), operations_.end(), [this](const auto& entry) {
     const Operation& operation = entry.second;
-    const bool as_scheduled = !operation.open || (operation.cached && learner_.has(operation.slot));
-    return as_scheduled && operation.failed.empty();
+    const bool as_scheduled = !operation.open || (operation.cached && is_scheduled(operation));
+    // What is owed beside the schedule ends it when it comes.
+    return as_scheduled && (operation.failed.empty() || !is_scheduled(operation));
   });
+}
+
+bool Coordinator::is_scheduled(const Operation& operation) const {
+  return operation.slot != kNoSlot && learner_.has(operation.slot);
 }
 
 void Coordinator::lock_schedule() {
@@ -438,8 +490,8 @@ void Coordinator::inspect_stalls(TimePoint now) {
   StallInspector::Findings findings = stalls_.inspect(waiting, now, describe_rank_);
   if (!findings.notice.empty()) outgoing_.notices.push_back(std::move(findings.notice));
   for (const std::size_t i : findings.expired) {
-    Status status = stall_status(waiting[i], now, describe_rank_);
-    waiters[i].operation ? fail_round(*waiters[i].operation, std::move(status)) : fail_join(status);
+    const Status status = stall_status(waiting[i], now, describe_rank_);
+    waiters[i].operation ? fail_round(*waiters[i].operation, status) : fail_join(status);
   }
 }
 

@@ -8,10 +8,15 @@
 // - It is ready as soon as every rank has asked or joined, and then executes when answer_policy.h says so.
 // - It fails as soon as a request disagrees with the first one, a rank joins that it cannot do without, or the stall
 //   limit has passed. The error goes to the ranks that have asked. The others owe the round a submission: the next
-//   time such a rank asks for the name it gets the same error, and that pays its debt. A rank that joins owes nothing.
+//   time such a rank asks for the name it gets the same error, and that pays its debt (debts.h). A rank that joins owes
+//   nothing.
 // - A rank that has had its error may ask again at once and thereby opens (or enters) the next round, whatever the
 //   others still owe. Rounds are thus told apart by counting each rank's submissions: a rank's n-th submission of a
 //   name belongs to the n-th round, and gets exactly one answer.
+//
+// A join that is given up is owed likewise by the ranks that have not come to it: theirs ends at once with the same
+// error, and with it each rank begins to number its unnamed operations anew (named_submissions.h). Until then what such
+// a rank submits without a name belongs to a time that the others have left for good, and ends with that error, too.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +24,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/clock.h"
@@ -27,6 +33,7 @@
 #include "core/negotiation/agreement.h"
 #include "core/negotiation/answer_policy.h"
 #include "core/negotiation/coordinator_cache.h"
+#include "core/negotiation/debts.h"
 #include "core/negotiation/rank_message.h"
 #include "core/negotiation/response.h"
 #include "core/negotiation/schedule_learner.h"
@@ -81,17 +88,11 @@ class Coordinator {
   Deadline next_deadline() const;
 
  private:
-  // A round that failed before every rank had asked.
-  struct FailedRound {
-    Status status;
-    RankSet owing;
-  };
-
   // One name; lives while it has a round, debts or a cache slot.
   struct Operation {
     const std::string* name = nullptr;
     std::uint32_t slot = kNoSlot;
-    std::deque<FailedRound> failed;  // oldest first
+    Debts failed;  // rounds
 
     // The round in progress.
     bool open = false;
@@ -130,17 +131,21 @@ class Coordinator {
   void answer_all_ready();
   void forget_ready();
   void execute_round(Operation& operation);
-  void fail_round(Operation& operation, Status status);
+  void fail_round(Operation& operation, const Status& status);
   void close_round(Operation& operation);
   void forget_if_idle(Operation& operation);
   void fail_join(const Status& status);
   void answer_error(const std::string& name, const Status& status, const RankSet& ranks);
 
   RankSet pay_debts(Operation& operation, const RankSet& ranks);
-  void forgive_debts(const RankSet& ranks);
+  RankSet refuse_outdated(const std::string& name, const RankSet& ranks);
+  RankSet pay_joins(const std::string& name, const RankSet& ranks);
+  void forgive_debts(const RankSet& ranks, std::uint64_t order);
+  void limit_debts(const Operation& newest);
 
   void lock_schedule();
   bool can_lock() const;
+  bool is_scheduled(const Operation& operation) const;
 
   std::uint32_t slot_for(Operation& operation);
   std::uint64_t applied_by_all() const;
@@ -165,7 +170,10 @@ class Coordinator {
 
   RankSet joined_;
   std::string join_name_;  // as the ranks that have joined call it
-  TimePoint heard_{};      // when a rank last asked for something
+  Debts failed_joins_;
+  // Names with debts, and the order of the last; oldest first. Some may have been paid since.
+  std::deque<std::pair<std::string, std::uint64_t>> indebted_;
+  TimePoint heard_{};  // when a rank last asked for something
   NameMap<Operation> operations_;
   std::vector<Operation*> by_slot_;  // whose current content the slot holds
   CoordinatorCache cache_;
@@ -175,7 +183,7 @@ class Coordinator {
   ScheduleLearner learner_;
   std::uint64_t locked_by_ = 0;  // the last message with a schedule
 
-  std::uint64_t rounds_ = 0;
+  std::uint64_t rounds_ = 0;  // so far, and joins that were given up
   std::size_t open_rounds_ = 0;
   AnswerPolicy answers_;
   std::vector<Operation*> ready_;             // in the order in which they became so;

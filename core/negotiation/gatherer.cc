@@ -166,9 +166,7 @@ void Gatherer::pass(const CoordinatorMessage& message) {
       continue;
     }
     const Response& response = *entry.response;
-    const bool ends_join = response.kind == Response::Kind::all_joined ||
-                           (response.kind == Response::Kind::error && response.request.name == join_name_);
-    if (ends_join) end_join(message.number);
+    end_join_as_told(response, message.number);
     if (response.kind == Response::Kind::lock) {
       forget_asked(message.number);
     } else {
@@ -192,18 +190,27 @@ void Gatherer::end_round(const std::string& name) {
   rounds_.erase(found);
 }
 
+// A join that is given up may end for some ranks before others have come to it.
+void Gatherer::end_join_as_told(const Response& response, std::uint64_t number) {
+  if (response.kind == Response::Kind::all_joined) return end_join(RankSet(joined_), number);
+  if (response.kind != Response::Kind::error || response.request.name != join_name_) return;
+  RankSet ranks;
+  for (const int rank : response.ranks) ranks.add(RankSet(rank));
+  end_join(ranks, number);
+}
+
 // What ranks that had joined say next, they say after this message.
-void Gatherer::end_join(std::uint64_t number) {
+void Gatherer::end_join(const RankSet& ranks, std::uint64_t number) {
   for (auto& [rank, source] : sources_) {
-    if (joined_.contains(source.ranks)) source.applied = number;
+    if (joined_.contains(source.ranks) && ranks.intersects(source.ranks)) source.applied = number;
   }
-  joined_.clear();
+  joined_.remove(ranks);
 }
 
 // A schedule is locked: when it is given up, each rank asks again.
 void Gatherer::forget_asked(std::uint64_t number) {
   locked_by_ = number;
-  end_join(number);
+  end_join(RankSet(joined_), number);
   rounds_.clear();
   std::erase_if(outgoing_, [](const RankMessage& message) { return !message.shut_down; });
 }

@@ -91,7 +91,8 @@ class Gatherer {
   void end_round(const std::string& name);
   RankMessage& on_behalf_of(const RankMessage& message);
   RankMessage& outgoing(const RankSet& ranks, std::uint64_t latest);
-  void end_join(std::uint64_t number);
+  void end_join(const RankSet& ranks, std::uint64_t number);
+  void end_join_as_told(const Response& response, std::uint64_t number);
   void forget_asked(std::uint64_t number);
   std::uint64_t applied_by_all() const;
 

@@ -6,8 +6,9 @@
 //
 // Also gives names to operations without one: a counter, the same on every rank if all ranks submit the same
 // operations; if they do not, two different operations meet under one number and are told apart by the coordinator's
-// check. Ranks that join early have counted less far, so numbers start anew when all have joined. Synchronous
-// operations are not counted, so that a loop of them has one name, which the ranks know after the first.
+// check. Ranks that join early have counted less far, so numbers start anew when a join has ended; after one that was
+// given up, which ends for each rank at another time, beside those of before it. Synchronous operations are not
+// counted, so that a loop of them has one name, which the ranks know after the first.
 #pragma once
 
 #include <algorithm>
@@ -56,7 +57,7 @@ class NamedSubmissions {
     }
     const bool made_up = request.name.empty();
     if (made_up) {
-      request.name = counted_name(++unnamed_);
+      request.name = counted_name(++unnamed_, failed_joins_);
       ++changes_;
     }
     const std::size_t hash = hash_of(request.name);
@@ -107,15 +108,17 @@ class NamedSubmissions {
   // that nobody waits for any more, the operation is to be counted like the rest.
   std::string name_of_synchronous() const {
     std::lock_guard lock(mutex_);
-    return waited_name(unnamed_);
+    return waited_name(unnamed_, failed_joins_);
   }
 
   // As long as this is the same, name_of_synchronous() is.
   std::uint64_t changes_of_numbers() const { return changes_.load(std::memory_order_relaxed); }
 
-  // Ranks call it at the same point of the common order of operations.
-  void restart_numbers() {
+  // When this rank's join has ended, before anybody hears of it. `succeeded`: at the same point of the common order of
+  // operations on all ranks; else each rank calls it as often as joins were given up, at whatever time.
+  void join_ended(bool succeeded) {
     std::lock_guard lock(mutex_);
+    if (!succeeded) ++failed_joins_;
     unnamed_ = 0;
     ++changes_;
   }
@@ -156,6 +159,7 @@ class NamedSubmissions {
   std::size_t limit_ = kNewNames;
   Submission* join_ = nullptr;  // the set's last join, if it is in the index
   std::uint64_t unnamed_ = 0;
+  std::uint64_t failed_joins_ = 0;
   std::atomic<std::uint64_t> changes_{0};  // of unnamed_
 };
 

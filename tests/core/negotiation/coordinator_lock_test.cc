@@ -51,6 +51,21 @@ TEST_CASE("coordinator: after two steps that are alike comes a schedule") {
   CHECK(entries.back().response->schedule == Schedule{{0, 1}});
 }
 
+TEST_CASE("coordinator: what is owed beside the schedule does not keep it from being locked") {
+  RepeatingJob job;
+  job.send(0, {.requests = {broadcast("c", 7)}});  // wrong by itself
+  const auto errors = job.answer();
+  REQUIRE(errors.size() == 1);
+  REQUIRE(errors.front().response->kind == Response::Kind::error);
+  job.step();
+  REQUIRE(job.locks(job.step()));
+  job.coordinator.unlock(1);
+  job.send(1, {.requests = {allreduce("c")}});
+  const auto owed = job.answer();
+  REQUIRE(owed.size() == 1);
+  CHECK(owed.front().response->status == errors.front().response->status);
+}
+
 TEST_CASE("coordinator: what ranks asked for before they knew of the schedule does not count, and later it does") {
   RepeatingJob job;
   const std::uint64_t before = job.number;

@@ -643,9 +643,120 @@ TEST_CASE("Who does not come to a join is reported while nothing else is open, a
   // As if nobody had joined.
   for (int rank = 0; rank < 3; ++rank) job.ask(rank, broadcast("x", 2));
   CHECK(job.response().contributing == 3);
+  job.ask(0, join());
+  CHECK(job.response().status == error.status);
   for (int rank = 0; rank < 3; ++rank) job.ask(rank, join());
   CHECK(job.response().last_joined == 2);
   CHECK(job.coordinator.next_deadline() == Deadline::max());
+}
+
+TEST_CASE("Who comes late to what was given up gets the same error each time, and is in step again") {
+  Job job(3, 16, 25s);
+  std::vector<Status> given_up;
+  const auto give_up = [&](const std::string& name) {
+    for (const int rank : {0, 1}) job.ask(rank, allreduce(name));
+    job.now += 25s;
+    const Response error = job.response();
+    CHECK(error.ranks == std::vector<std::int32_t>{0, 1});
+    given_up.push_back(error.status);
+  };
+  for (const char* name : {"unnamed.1", "unnamed.2", "unnamed.after.2", "unnamed.after.2"}) give_up(name);
+  // Rank 2 goes through its program while the others have gone on.
+  for (const int rank : {0, 1}) job.ask(rank, allreduce("unnamed.after.2"));
+  std::size_t late = 0;
+  for (const char* name : {"unnamed.1", "unnamed.2", "unnamed.after.2", "unnamed.after.2"}) {
+    job.ask(2, allreduce(name));
+    const Response error = job.response();
+    CHECK(error.ranks == std::vector<std::int32_t>{2});
+    CHECK(error.status == given_up.at(late++));
+  }
+  job.ask(2, allreduce("unnamed.after.2"));
+  job.expect_execute(allreduce("unnamed.after.2"));
+  CHECK(job.coordinator.next_deadline() == Deadline::max());
+}
+
+TEST_CASE("Who comes late to a join that was given up gets the same error, as does what it asked for before it") {
+  Job job(3, 16, 25s);
+  const auto give_up_join = [&] {
+    for (const int rank : {0, 1}) job.ask(rank, join());
+    job.now += 25s;
+    return job.response();
+  };
+  const Response first = give_up_join();
+  CHECK(first.ranks == std::vector<std::int32_t>{0, 1});
+  // The others number anew, also if they give up again; and what they cannot do without rank 2 is for later.
+  for (const int rank : {0, 1}) job.ask(rank, allreduce("unnamed.1.after.join.1"));
+  job.now += 25s;
+  const Status owed = job.response().status;
+  const Response second = give_up_join();
+
+  job.ask(2, allreduce("unnamed.7"));
+  Response late = job.response();
+  CHECK(late.ranks == std::vector<std::int32_t>{2});
+  CHECK(late.request.name == "unnamed.7");
+  CHECK(late.status == first.status);
+  for (const int rank : {0, 1, 2}) job.ask(rank, allreduce("named"));  // as if nobody had joined
+  CHECK(job.response().contributing == 3);
+
+  job.ask(2, join());
+  late = job.response();
+  CHECK(late.request.name == join().name);
+  CHECK(late.ranks == std::vector<std::int32_t>{2});
+  CHECK(late.status == first.status);
+  job.ask(2, allreduce("unnamed.1.after.join.1"));
+  CHECK(job.response().status == owed);
+  job.ask(2, join());
+  CHECK(job.response().status == second.status);
+  for (const int rank : {2, 1, 0}) job.ask(rank, allreduce("unnamed.1.after.join.2"));
+  CHECK(job.response().contributing == 3);
+  for (const int rank : {2, 1, 0}) job.ask(rank, join());
+  CHECK(job.response().kind == Response::Kind::all_joined);
+  CHECK(job.coordinator.next_deadline() == Deadline::max());
+}
+
+TEST_CASE("Names that nobody comes back to do not fill the memory: the oldest are forgotten") {
+  constexpr int kRemembered = 1 << 16;
+  Job job(2, 16, 25s);
+  for (int i = 0; i <= kRemembered; ++i) job.ask(0, allreduce("unnamed." + std::to_string(i)));
+  job.now += 25s;
+  CHECK(job.answers().size() == kRemembered + 1);
+  job.ask(1, allreduce("unnamed.0"));
+  CHECK(job.silent());
+  job.ask(1, allreduce("unnamed.1"));
+  CHECK(job.response().status.code() == StatusCode::timeout);
+}
+
+TEST_CASE("A hit of a rank that has not come to a join that was given up is refused like a request") {
+  Job job(2, 16, 25s);
+  for (const int rank : {0, 1}) job.ask(rank, allreduce("unnamed.after.0"));
+  const std::uint32_t slot = job.response().slot;
+  job.ask(0, join());
+  job.now += 25s;
+  const Status given_up = job.response().status;
+  job.hit(1, slot);
+  CHECK(job.response().status == given_up);
+}
+
+TEST_CASE("Ranks of one message that owe different things are told each its own") {
+  Job job({.size = 4, .sources = {{0, RankSet(0)}, {1, RankSet(1, 4)}}, .stall_warning = 0s, .stall_limit = 25s});
+  const auto join_together = [&](const RankSet& ranks) {
+    SubtreeMessage message{.applied_by_all = job.number};
+    message.messages.push_back({.ranks = ranks, .applied = job.number, .latest = job.number, .requests = {join()}});
+    job.coordinator.receive(1, message, job.now);
+  };
+  job.ask(0, join());
+  join_together(RankSet(3));
+  job.now += 25s;
+  const Response given_up = job.response();
+  CHECK(given_up.ranks == std::vector<std::int32_t>{0, 3});
+  join_together(RankSet(1, 4));  // the first of ranks 1 and 2, the second of rank 3
+  const Response late = job.response();
+  CHECK(late.ranks == std::vector<std::int32_t>{1, 2});
+  CHECK(late.status == given_up.status);
+  job.ask(0, join());
+  CHECK(job.silent());
+  join_together(RankSet(1, 3));
+  CHECK(job.response().kind == Response::Kind::all_joined);
 }
 
 TEST_CASE("A rank that still works keeps nobody waiting for its join") {

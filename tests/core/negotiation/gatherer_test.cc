@@ -237,6 +237,32 @@ TEST_CASE("A name whose slot is given away while it is held back is complete whe
   CHECK(node.up().empty());
 }
 
+TEST_CASE("A join that is given up ends for the ranks that are told so") {
+  Node node;
+  for (const int rank : {2, 3}) node.ask(rank, join());
+  CHECK_FALSE(node.up().empty());
+  Response given_up;
+  given_up.kind = Response::Kind::error;
+  given_up.request.name = join().name;
+  given_up.ranks = {0, 2};
+  node.pass({kNoSlot, given_up});
+  node.say_all_below({.requests = {allreduce("x")}});  // rank 3 has joined, and rank 2 not any more
+  CHECK(node.up().empty());
+  node.ask(2, allreduce("x"));
+  auto up = node.up();
+  REQUIRE(up.size() == 1);
+  CHECK(up[0].ranks.to_vector() == std::vector<int>{2, 4, 5, 6});
+  given_up.ranks = {3};
+  node.pass({kNoSlot, given_up});
+  node.say_all_below({.requests = {allreduce("x")}});
+  node.ask(2, allreduce("x"));
+  CHECK(node.up().empty());
+  node.ask(3, allreduce("x"));
+  up = node.up();
+  REQUIRE(up.size() == 1);
+  CHECK(up[0].ranks == RankSet(2, 7));
+}
+
 TEST_CASE("A rank that leaves while its join ends takes nothing back") {
   Node node;
   for (int rank : {2, 3}) node.ask(rank, join());

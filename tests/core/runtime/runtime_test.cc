@@ -1,5 +1,6 @@
 // The whole runtime, ranks as threads: errors that every rank hears, leaving, joining, stalling.
 #include <atomic>
+#include <barrier>
 #include <future>
 #include <optional>
 #include <thread>
@@ -326,15 +327,116 @@ TEST_CASE("a join to which a rank never comes ends with an error that names it")
   const Environment quick = {{"HVD_STALL_CHECK_TIME_SECONDS", "0.05"}, {"HVD_STALL_SHUTDOWN_TIME_SECONDS", "0.3"}};
   std::atomic<int> told{0};
   REQUIRE_NOTHROW(run_ranks({layout, quick}, [&](Runtime& runtime) {
-    if (runtime.topology().rank != 1) {
+    const auto join_in_vain = [&] {
       require_status(outcome(runtime, {.collective = Collective::join}), StatusCode::timeout, {"join", "rank 1"});
+    };
+    if (runtime.topology().rank != 1) {
+      join_in_vain();
       told.fetch_add(1);
       told.notify_all();
     } else {
       for (int seen = 0; seen < runtime.topology().size - 1; seen = told.load()) told.wait(seen);
     }
+    Vector vector(10);
+    perform(runtime, allreduce_of(vector, "named"));  // as if nobody had joined
+    if (runtime.topology().rank == 1) join_in_vain();
     require_usable(runtime);
     perform(runtime, {.collective = Collective::join});
+  }));
+}
+
+namespace {
+
+const Environment kQuickLimit = {{"HVD_STALL_CHECK_TIME_SECONDS", "0"}, {"HVD_STALL_SHUTDOWN_TIME_SECONDS", "0.7"}};
+
+// Rank 1 goes on when the others, one less than `ranks`, have come here.
+void let_rank_1_be_last(const Runtime& runtime, int ranks, std::atomic<int>& arrived) {
+  if (runtime.topology().rank != 1) {
+    arrived.fetch_add(1);
+    arrived.notify_all();
+  } else {
+    for (int seen = 0; seen < ranks - 1; seen = arrived.load()) arrived.wait(seen);
+  }
+}
+
+Call unnamed_in(std::int32_t process_set, Vector& vector) {
+  Call call = allreduce_of(vector);
+  call.process_set = process_set;
+  call.op = ReduceOp::max;
+  return call;
+}
+
+Status outcome_of(Handle& handle) {
+  require(handle.wait(deadline_after(60s)), "an operation is not done");
+  return handle.work().status();
+}
+
+// As a synchronous call: these have names of their own.
+Status outcome_of_run(Runtime& runtime, const Call& call) {
+  Handle handle = runtime.run(call, deadline_after(60s));
+  return outcome_of(handle);
+}
+
+// Two operations at once and one by itself, which rank 1 comes to when the others have had their errors.
+void give_up_three(Runtime& runtime, std::int32_t process_set, const std::vector<std::string>& words) {
+  Vector a(3), b(4), c(5);
+  Handle first = runtime.submit(unnamed_in(process_set, a)), second = runtime.submit(unnamed_in(process_set, b));
+  require_status(outcome_of(first), StatusCode::timeout, words);
+  require_status(outcome_of(second), StatusCode::timeout, words);
+  require_status(outcome_of_run(runtime, unnamed_in(process_set, c)), StatusCode::timeout, words);
+}
+
+// Operations that their values tell apart.
+void require_in_step(Runtime& runtime, std::int32_t process_set) {
+  for (int step = 0; step < 4; ++step) {
+    Vector a(3, static_cast<float>(step)), b(3, static_cast<float>(step) + 100), c(3, static_cast<float>(step) + 200);
+    Handle first = runtime.submit(unnamed_in(process_set, a)), second = runtime.submit(unnamed_in(process_set, b));
+    require_status(outcome_of_run(runtime, unnamed_in(process_set, c)), StatusCode::ok, {});
+    require_status(outcome_of(first), StatusCode::ok, {});
+    require_status(outcome_of(second), StatusCode::ok, {});
+    const auto value = static_cast<float>(step);
+    require(a.data[2] == value && b.data[2] == value + 100 && c.data[2] == value + 200, "another operation");
+  }
+}
+
+}  // namespace
+
+TEST_CASE("operations without a name match again when a rank comes late to some that were given up") {
+  const Layout layout = GENERATE(Layout{{3}}, Layout{{1, 2}});
+  const bool in_a_set = GENERATE(false, true);
+  CAPTURE(layout.name(), in_a_set);
+  std::atomic<int> arrived{0};
+  std::barrier<> end(layout.size());
+  REQUIRE_NOTHROW(run_ranks({layout, kQuickLimit}, [&](Runtime& runtime) {
+    const std::int32_t set = in_a_set ? runtime.add_process_set({0, 1}) : kGlobalProcessSet;
+    const int ranks = in_a_set ? 2 : 3;
+    if (runtime.topology().rank < ranks) {
+      if (runtime.topology().rank == 1) let_rank_1_be_last(runtime, ranks, arrived);
+      give_up_three(runtime, set, {"given up", "rank 1"});
+      if (runtime.topology().rank != 1) let_rank_1_be_last(runtime, ranks, arrived);
+      require_in_step(runtime, set);
+    }
+    end.arrive_and_wait();
+  }));
+}
+
+TEST_CASE("operations without a name match again when a rank comes late to a join that was given up") {
+  const Layout layout = GENERATE(Layout{{3}}, Layout{{1, 2}}, Layout{{1, 1, 1}});
+  INFO(layout.name());
+  std::atomic<int> arrived{0};
+  REQUIRE_NOTHROW(run_ranks({layout, kQuickLimit}, [&](Runtime& runtime) {
+    const Call join{.collective = Collective::join};
+    const std::vector<std::string> words{"join: given up", "rank 1"};
+    require_in_step(runtime, kGlobalProcessSet);
+    if (runtime.topology().rank == 1) {
+      let_rank_1_be_last(runtime, 3, arrived);
+      give_up_three(runtime, kGlobalProcessSet, words);  // the others have left this part of the program
+    }
+    require_status(outcome(runtime, join), StatusCode::timeout, words);
+    if (runtime.topology().rank != 1) let_rank_1_be_last(runtime, 3, arrived);
+    require_in_step(runtime, kGlobalProcessSet);
+    perform(runtime, join);
+    require_in_step(runtime, kGlobalProcessSet);
   }));
 }
 

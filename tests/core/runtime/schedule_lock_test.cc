@@ -251,6 +251,42 @@ TEST_CASE("a rank that skips an operation is named, as without a lock") {
   }));
 }
 
+TEST_CASE("schedule lock: a rank that comes late to an operation without a name that was given up is in step again") {
+  const Environment quick = {{"HVD_STALL_CHECK_TIME_SECONDS", "0"}, {"HVD_STALL_SHUTDOWN_TIME_SECONDS", "0.5"}};
+  std::barrier<> meeting(3);
+  REQUIRE_NOTHROW(run_ranks(on_any_hosts(3, quick), [&](Runtime& runtime) {
+    float value = 0;
+    Call call{.op = ReduceOp::max};
+    call.inputs = call.outputs = {{.data = &value, .shape = {}}};
+    const auto run = [&] {  // as a synchronous call: a loop of them has one name
+      Handle handle = runtime.run(call, deadline_after(60s));
+      require(handle.poll(), "not done");
+      return handle.work().status();
+    };
+    const auto lock_all = [&] {
+      for (int i = 0; i < 100; ++i) {
+        value = static_cast<float>(i);
+        const Status status = run();
+        require(status.ok(), status.message());
+        require(value == static_cast<float>(i), "another operation");
+      }
+      const bool locked = locked_soon(runtime);
+      meeting.arrive_and_wait();
+      require(locked, "not locked");
+    };
+    lock_all();
+    const bool is_late = runtime.topology().rank == 1;
+    if (is_late) meeting.arrive_and_wait();
+    for (int i = 0; i < 2; ++i) {
+      const Status status = run();
+      require(status.code() == StatusCode::timeout, "got " + status.message());
+      require(status.message().find("rank 1") != std::string::npos, status.message());
+    }
+    if (!is_late) meeting.arrive_and_wait();
+    lock_all();
+  }));
+}
+
 TEST_CASE("a rank that leaves a locked schedule ends the others' operations with its name") {
   const int leaver = GENERATE(0, 2);
   std::atomic<int> told{0};

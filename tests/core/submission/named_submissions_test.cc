@@ -208,8 +208,20 @@ TEST_CASE("Operations without a name are numbered, and numbers can start anew") 
   CHECK(names.take(allreduce("")).callers->request.name == "unnamed.2");
   CHECK(names.changes_of_numbers() != changes);
   CHECK(names.name_of_synchronous() == "unnamed.after.2");
-  names.restart_numbers();
+  names.join_ended(true);
   CHECK(names.take(allreduce("")).callers->request.name == "unnamed.1");
+}
+
+TEST_CASE("After a join that was given up, numbers start anew beside the former ones") {
+  Names names;
+  CHECK(names.take(allreduce("")).callers->request.name == "unnamed.1");
+  names.join_ended(false);
+  CHECK(names.name_of_synchronous() == "unnamed.after.0.after.join.1");
+  CHECK(names.take(allreduce("")).callers->request.name == "unnamed.1.after.join.1");
+  CHECK(is_counted("unnamed.1.after.join.1"));
+  CHECK_FALSE(is_counted(names.name_of_synchronous()));
+  names.join_ended(true);
+  CHECK(names.take(allreduce("")).callers->request.name == "unnamed.1.after.join.1");
 }
 
 TEST_CASE("Numbers that start anew do not meet operations that have ended and are still held") {
@@ -220,7 +232,7 @@ TEST_CASE("Numbers that start anew do not meet operations that have ended and ar
     end(std::move(taken.engines));
     held.push_back(std::move(taken.callers));
   }
-  names.restart_numbers();
+  names.join_ended(true);
   for (const CallersSubmission& earlier : held) {
     const auto next = names.take(allreduce(""));
     CHECK(next.callers->request.name == earlier->request.name);
