@@ -210,7 +210,8 @@ const Knob kKnobs[] = {
      "Seconds after which that is said, with the missing ranks and the operations' names.",
      [](Config& c, std::string_view t) { c.stall_warning = parse_seconds(t); }},
     {"HVD_STALL_SHUTDOWN_TIME_SECONDS", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "0",
-     "Seconds after which such an operation ends with an error on the ranks that wait. 0: never.",
+     "Seconds after which such an operation ends with an error on the ranks that wait, and after which a rank that is "
+     "stopped or silent elsewhere, inside an operation or as the one that is to answer, ends the job. 0: never.",
      [](Config& c, std::string_view t) { c.stall_limit = parse_seconds(t); }},
     {"HVD_COLLECTIVE_TIMEOUT_SECONDS", "HOROVOD_GLOO_TIMEOUT_SECONDS", "300",
      "Seconds that a rank waits for a live but silent peer in the middle of a collective before it gives up the job. "
@@ -380,6 +381,13 @@ std::string environment_documentation() {
     text += "| `" + std::string(knob.name) + "` | " + alias + " | " + value + " | " + knob.documentation + " |\n";
   }
   return text;
+}
+
+Duration Config::silence_limit(int level) const {
+  constexpr Duration kShortest = 2s;  // so long a live rank may go without a CPU
+  if (!gives_up_stalls() || stall_limit >= collective_timeout) return collective_timeout;
+  const Duration margin = std::clamp<Duration>(stall_limit / 4, 1s, 10s);
+  return std::min(std::max<Duration>(stall_limit, kShortest) + level * margin, collective_timeout);
 }
 
 }  // namespace hvd

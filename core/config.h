@@ -92,6 +92,13 @@ struct Config {
   std::string nccl_library;  // empty: the framework's or the system's
   bool gpu_through_host = false;
 
+  // What ranks do not submit, or do not answer, is given up after stall_limit.
+  bool gives_up_stalls() const { return stall_check && stall_limit > Duration::zero(); }
+  // How long a live peer may be silent inside an operation: collective_timeout or, where it is shorter, what stalls may
+  // take. Ranks that may only be waiting for others which wait themselves have a higher level, and give up later, so
+  // that it is the stopped rank that is named.
+  Duration silence_limit(int level = 0) const;
+
   // What the environment has, under either name, as HVD_X: chosen by someone, even where it is the default's value.
   std::set<std::string, std::less<>> given;
 };

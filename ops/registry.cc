@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <optional>
+#include <string_view>
 
 #include "core/base/error.h"
 #include "core/base/wait_policy.h"
@@ -58,7 +59,24 @@ std::shared_ptr<Transport> connect_all(const BackendContext& context) {
                                                   .log = context.log,
                                                   .deadline = context.deadline},
                                         network_wait_policy_for(topology.local_size, topology.local_cpus),
-                                        context.abort);
+                                        context.abort,
+                                        context.config.gives_up_stalls() ? context.config.silence_limit() : Duration());
+}
+
+// A leader waits for the ranks of its host, leaders wait for each other, and the ranks of a host for what their leader
+// has from the others: in this order they give up.
+struct LimitsOfSilence {
+  Duration inside_host;
+  Duration between_hosts;
+};
+
+LimitsOfSilence limits_of_silence(const BackendContext& context) {
+  const Topology& topology = context.topology;
+  const Config& config = context.config;
+  const bool by_two_levels = config.shared_memory && topology.hosts.size() > 1 &&
+                             topology.hosts.size() < static_cast<std::size_t>(topology.size);
+  return {.inside_host = config.silence_limit(by_two_levels && topology.local_rank != 0 ? 2 : 0),
+          .between_hosts = config.silence_limit(by_two_levels ? 1 : 0)};
 }
 
 // What the ranks of a host share: one file, with the window in front, which everybody maps, and the arena behind it.
@@ -81,7 +99,7 @@ struct SharedHost {
         group({memory->data(), window_bytes(context)}, arena.get(), context.topology.local_rank,
               context.topology.local_size,
               {.chunk_bytes = static_cast<std::size_t>(context.config.chunk_bytes),
-               .timeout = context.config.collective_timeout,
+               .timeout = limits_of_silence(context).inside_host,
                .start_timeout = context.config.start_timeout},
               &context.abort, [&topology = context.topology](int local) {
                 return topology.describe(
@@ -116,11 +134,13 @@ std::string describe_host(const HostFacts& host, bool wanted) {
   return text;
 }
 
+constexpr const char* kTcp = "tcp";
+
 // What carries messages between the hosts, and what they cost.
 struct Links {
   std::shared_ptr<Transport> transport;
   LinkCosts costs;
-  const char* name = "tcp";
+  const char* name = kTcp;
 };
 
 Links links_over(std::shared_ptr<Transport> transport, const char* name, const BackendContext& context,
@@ -146,7 +166,7 @@ Links links_between(const BackendContext& context, const std::shared_ptr<PluginG
                              context, members, given_costs);
     if (context.config.cpu_backend != CpuBackend::automatic) return *through_mpi;
   }
-  Links through_tcp = links_over(connect_all(context), "tcp", context, members, given_costs);
+  Links through_tcp = links_over(connect_all(context), kTcp, context, members, given_costs);
   if (!through_mpi) return through_tcp;
   const double mpi_seconds = typical_seconds(*through_mpi, members.size());
   const double tcp_seconds = typical_seconds(through_tcp, members.size());
@@ -188,14 +208,16 @@ DataPlane make_own(const BackendContext& context, const std::shared_ptr<PluginGr
   AllreduceChoice choice({.costs = links.costs, .deterministic = config.deterministic, .override = std::move(wanted)});
   plane.bucket_bytes = std::max(bucket_bytes(choice, static_cast<int>(members.size())), shares ? kHostBucketBytes : 0);
   plane.algorithms = choice.text(static_cast<int>(members.size()), shares);
-  const Duration timeout = config.collective_timeout;
+  const auto [inside_host, between_hosts] = limits_of_silence(context);
+  // MPI does not tell whether bytes still move.
+  const Duration timeout = std::string_view(links.name) == kTcp ? between_hosts : config.collective_timeout;
   std::shared_ptr<WordExchange> words;
   if (shares) {
-    words = std::make_shared<TwoLevelWords>(group, transport, topology, timeout);
+    words = std::make_shared<TwoLevelWords>(group, transport, topology, between_hosts);
     plane.backends.push_back(
         std::make_unique<TwoLevelBackend>(group, transport, topology, words, timeout, choice, instruction_set));
   } else {
-    words = std::make_shared<TransportWords>(transport, timeout);
+    words = std::make_shared<TransportWords>(transport, between_hosts);
   }
   plane.backends.push_back(
       std::make_unique<TransportBackend>(links.name, transport, timeout, choice, instruction_set, words));

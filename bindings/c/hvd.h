@@ -220,7 +220,8 @@ HVD_API hvd_status hvd_submit(const hvd_call* call, hvd_work** work);
  * nothing is handed over. As hvd_submit() if the call is wrong, else as hvd_work_wait(). `work` may be NULL if
  * timeout_us is negative and the call has outputs or needs none; otherwise it is to be freed if it is not NULL
  * afterwards. The operation may be under way for a moment longer than timeout_us before this returns; as long as
- * HVD_COLLECTIVE_TIMEOUT_SECONDS if another rank is stopped in the middle of it. */
+ * HVD_COLLECTIVE_TIMEOUT_SECONDS, or HVD_STALL_SHUTDOWN_TIME_SECONDS where that is set, if another rank is stopped in
+ * the middle of it. */
 HVD_API hvd_status hvd_run(const hvd_call* call, int64_t timeout_us, hvd_work** work);
 
 /* A message from one rank of the job to another: `bytes` bytes, of any meaning. Both sides name the other rank, the

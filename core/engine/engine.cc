@@ -55,6 +55,12 @@ bool locks(const Engine::Parts& parts, const Executor& executor) {
   return parts.config.schedule_lock && executor.can_be_asked();
 }
 
+// The stall limit begins to count once the schedule is given up, so that the better part of it is to be left.
+int most_late_calls(const Config& config) {
+  if (!config.gives_up_stalls()) return kThreadPatience;
+  return static_cast<int>(std::clamp<Duration::rep>(config.stall_limit / 4 / kLatePatience, 1, kThreadPatience));
+}
+
 // Rank 0 does, and what it has found holds for all.
 bool tunes(const Engine::Parts& parts) {
   return parts.config.autotune && parts.topology.rank == 0 && parts.topology.size > 1 &&
@@ -71,6 +77,7 @@ Engine::Engine(const Parts& parts, std::unique_ptr<Executor> executor)
       knobs_(knobs_of(parts.config)),
       tuner_(tunes(parts) ? std::make_unique<Tuner>(parts.config, parts.log) : nullptr),
       pending_(parts.metrics),
+      most_late_calls_(most_late_calls(parts.config)),
       caller_wait_(wait_policy_for(parts.topology.local_size, parts.topology.local_cpus)),
       thread_wait_(wait_policy_for(parts.topology.local_size, parts.topology.local_cpus)) {
   executor_->set_late_callback(kLatePatience, [this] { return wait_on(); });
@@ -239,6 +246,7 @@ std::optional<Engine::Pause> Engine::run_round() {
     apply(std::move(*message));
     progressed = true;
   }
+  if (progressed && negotiator_.limits_answers()) negotiator_.performed(Clock::now(), waits_for_answers());
   if (!ended_) progressed = take_submissions() || progressed;
   if (!ended_) progressed = follow_schedule() || progressed;
   if (stalled_) show_recovery();
@@ -248,8 +256,8 @@ std::optional<Engine::Pause> Engine::run_round() {
     end(Status(StatusCode::shut_down, "this rank has shut hvd down; the coordinator did not answer"));
     return std::nullopt;
   }
-  const Deadline deadline =
-      std::min({negotiator_.next_deadline(), leave_deadline_, look_for_blocked_callers(was_awaited), next_look});
+  const Deadline deadline = std::min({negotiator_.next_deadline(), leave_deadline_, look_for_answer(),
+                                      look_for_blocked_callers(was_awaited), next_look});
   if (!may_pause()) return std::nullopt;
   return Pause{.heard = parts_.channel.heard(), .deadline = deadline, .eager = !lock_.active() && !pending_.empty()};
 }
@@ -348,7 +356,7 @@ void Engine::apply(CoordinatorMessage message) {
 
 void Engine::perform(std::vector<std::shared_ptr<const Response>>& executes) {
   if (executes.empty()) return;
-  negotiator_.settle(parts_.config.collective_timeout);
+  negotiator_.settle(parts_.config.silence_limit());
   std::vector<const Response*> pointers;
   for (const auto& response : executes) pointers.push_back(response.get());
   for (const Bucket& bucket : plan_buckets(pointers, knobs_.fusion_threshold_bytes)) {
@@ -372,7 +380,7 @@ void Engine::tune(const std::vector<std::shared_ptr<const Response>>& executed) 
 // ---- The locked schedule
 
 void Engine::lock(const Schedule& schedule, std::uint64_t epoch) {
-  negotiator_.settle(parts_.config.collective_timeout);
+  negotiator_.settle(parts_.config.silence_limit());
   scheduled_.clear();
   std::vector<std::vector<const Response*>> groups;
   for (const auto& slots : schedule) {
@@ -446,7 +454,7 @@ bool Engine::perform_stage(const Stage& stage) {
 
 // The others have not come to the stage under way. A caller has a deadline, and signals to look after.
 bool Engine::wait_on() {
-  if (!caller_drives_ && ++late_calls_ < kThreadPatience) return true;
+  if (!caller_drives_ && ++late_calls_ < most_late_calls_) return true;
   break_up(ScheduleLock::Cause::late);
   return false;
 }
@@ -488,6 +496,18 @@ Deadline Engine::look_for_blocked_callers(bool awaited) {
     return now;
   }
   return now + std::clamp(blocked, kCallerPatience, kLongestLook);
+}
+
+// While a schedule is locked it is the data plane that waits for others.
+bool Engine::waits_for_answers() const { return !lock_.active() && !pending_.empty(); }
+
+// Throws Timeout if those through whom an answer would come have been silent for too long. Returns when to look again.
+Deadline Engine::look_for_answer() const {
+  if (!negotiator_.limits_answers() || !waits_for_answers()) return Deadline::max();
+  const Deadline deadline = negotiator_.answer_deadline(pending_.find(kJoinName) != nullptr);
+  const TimePoint now = Clock::now();
+  if (now >= deadline) throw Error(negotiator_.silence_of_parent(now));
+  return deadline;
 }
 
 void Engine::finish(const Response& response) {

@@ -108,6 +108,8 @@ class Engine {
   bool awaited() const;
   bool wait_on();
   Deadline look_for_blocked_callers(bool awaited);
+  bool waits_for_answers() const;
+  Deadline look_for_answer() const;
 
   void finish(const Response& response);
   void record(Submission& submission);
@@ -136,7 +138,8 @@ class Engine {
   std::uint64_t operations_at_stall_ = 0;
   bool caller_drives_ = false;
   const Work* callers_work_ = nullptr;         // what it waits for, if that is a submission
-  int late_calls_ = 0;                         // in the stage under way
+  int late_calls_ = 0;                         // in the stage under way,
+  const int most_late_calls_;                  // of the engine's thread
   std::optional<TimePoint> blocked_since_;     // locked, with something pending and nothing to do
   bool left_ = false;                          // the coordinator was told that this rank leaves,
   Deadline leave_deadline_ = Deadline::max();  // and has until then to acknowledge

@@ -44,16 +44,18 @@ ControlTree make_control_tree(const Topology& topology, int radix) {
   const auto leader_of = [&](int host) { return topology.hosts[static_cast<std::size_t>(host)].front(); };
   const int own_host = topology.host();
   ControlTree tree;
-  if (topology.rank != leader_of(own_host)) {
+  const bool is_leader = topology.rank == leader_of(own_host);
+  if (!is_leader) {
     tree.parent = leader_of(own_host);
-    return tree;
+    tree.depth = 1;
   }
   HostRange node{0, static_cast<int>(topology.hosts.size())};
-  while (node.begin != own_host) {
-    tree.parent = leader_of(node.begin);
+  for (; node.begin != own_host; ++tree.depth) {
+    if (is_leader) tree.parent = leader_of(node.begin);
     const auto children = node.children(radix);
     node = *std::find_if(children.begin(), children.end(), [&](HostRange range) { return own_host < range.end; });
   }
+  if (!is_leader) return tree;
   for (const int rank : topology.hosts[static_cast<std::size_t>(own_host)]) {
     if (rank != topology.rank) tree.children.emplace(rank, RankSet(rank));
   }

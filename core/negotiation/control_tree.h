@@ -19,6 +19,7 @@ inline constexpr int kNoParent = -1;
 struct ControlTree {
   int parent = kNoParent;           // of this rank; rank 0 has none
   std::map<int, RankSet> children;  // with the ranks of their subtrees
+  int depth = 0;                    // edges to rank 0
 
   bool is_root() const { return parent == kNoParent; }
   bool is_leaf() const { return children.empty(); }

@@ -1,6 +1,7 @@
 #include "core/negotiation/negotiator.h"
 
 #include <algorithm>
+#include <cstdio>
 
 #include "core/base/error.h"
 #include "core/negotiation/wire.h"
@@ -12,6 +13,9 @@ namespace {
 // How long a node of the tree holds back what some of its ranks have asked for and others not yet: longer than ranks of
 // a job are apart as a rule, and too short to be noticed in a warning.
 constexpr Duration kGatherPatience = std::chrono::milliseconds(100);
+
+// What an answer takes on its way, at the very most, on a machine that is busy with other things.
+constexpr Duration kAnswerTime = std::chrono::seconds(1);
 
 CoordinatorOptions coordinator_options(const Topology& topology, const ControlTree& tree, const Config& config,
                                        std::int32_t process_set, bool locks) {
@@ -27,6 +31,12 @@ CoordinatorOptions coordinator_options(const Topology& topology, const ControlTr
           .answers = {.coalescing = config.coalescing, .bucket_bytes = config.fusion_threshold_bytes}};
 }
 
+// The farther from rank 0 the longer: it is the stopped rank's neighbour that is to speak first.
+AnswerLimit answer_limit(const ControlTree& tree, const Config& config) {
+  if (tree.is_root() || !config.gives_up_stalls()) return {};
+  return {config.stall_limit, config.silence_limit(tree.depth) - config.silence_limit(0) + kAnswerTime};
+}
+
 }  // namespace
 
 Negotiator::Negotiator(const Topology& topology, const Config& config, ControlChannel& channel, Metrics& metrics,
@@ -35,7 +45,8 @@ Negotiator::Negotiator(const Topology& topology, const Config& config, ControlCh
       tree_(make_control_tree(topology)),
       channel_(channel),
       metrics_(metrics),
-      timeline_(timeline) {
+      timeline_(timeline),
+      answer_limit_(answer_limit(tree_, config)) {
   if (tree_.is_root()) {
     coordinator_ = std::make_unique<Coordinator>(coordinator_options(topology, tree_, config, process_set, locks),
                                                  [&topology](int rank) { return topology.describe(rank); });
@@ -58,6 +69,7 @@ void Negotiator::announce(const std::vector<const Request*>& requests, bool shut
       message.requests.emplace_back(*request);
     }
   }
+  if (limits_answers() && !requests.empty()) answer_limit_.asked(Clock::now());
   metrics_.cache_hits.add(message.hits.size());
   metrics_.cache_misses.add(message.requests.size());
   std::sort(message.hits.begin(), message.hits.end());
@@ -171,6 +183,13 @@ std::shared_ptr<const Response> Negotiator::resolve(CoordinatorMessage::Entry en
 
 void Negotiator::remember(const std::shared_ptr<const Response>& response, const Request* own) {
   if (response->slot != kNoSlot) cache_.store(response->slot, response, own);
+}
+
+Status Negotiator::silence_of_parent(TimePoint now) const {
+  char waited[32];
+  std::snprintf(waited, sizeof waited, "%.1f s", seconds(answer_limit_.waited(now)));
+  return Status(StatusCode::timeout, std::string("waited ") + waited + " for " + topology_.describe(tree_.parent) +
+                                         " to answer, which is stopped or does not run for another reason");
 }
 
 Deadline Negotiator::next_deadline() const {

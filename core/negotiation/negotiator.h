@@ -12,6 +12,7 @@
 
 #include "core/base/metrics.h"
 #include "core/config.h"
+#include "core/negotiation/answer_limit.h"
 #include "core/negotiation/control_channel.h"
 #include "core/negotiation/control_tree.h"
 #include "core/negotiation/coordinator.h"
@@ -66,6 +67,15 @@ class Negotiator {
   // When next() should be called even if nothing arrives.
   Deadline next_deadline() const;
 
+  // Where the stall limit is set, ranks but rank 0 wait no longer for their parent in the control tree.
+  bool limits_answers() const { return answer_limit_.is_set(); }
+  // What has been taken in by next() is performed; this rank waits for more answers, or does not.
+  void performed(TimePoint now, bool waits) { answer_limit_.heard(now, waits); }
+  // When the parent is to be taken for stopped, if next() returns nothing until then.
+  Deadline answer_deadline(bool joins) const { return answer_limit_.deadline(joins); }
+  // What is to be said of it then.
+  Status silence_of_parent(TimePoint now) const;
+
  private:
   std::optional<CoordinatorMessage> next_as_coordinator(TimePoint now);
   std::optional<CoordinatorMessage> next_as_member(TimePoint now);
@@ -87,6 +97,7 @@ class Negotiator {
   std::unique_ptr<Gatherer> gatherer_;        // ranks between rank 0 and others
   std::unique_ptr<Unison> unison_;            // where subtrees of several ranks speak to one of these
   ResponseCache cache_;
+  AnswerLimit answer_limit_;
   std::uint64_t applied_ = 0;  // number of the last message that next() returned
 };
 

@@ -12,6 +12,7 @@
 
 #include "tests/support/catch.h"
 #include "tests/support/fork_ranks.h"
+#include "tests/support/patience.h"
 #include "tests/support/run_ranks.h"
 
 namespace hvd::testing {
@@ -89,6 +90,83 @@ TEST_CASE("a rank that is stopped for three seconds is waited for") {
   ranks.kill(kSlowRank, SIGCONT);
   await_round(*progress, at_most + 20);
   check_all_well(ranks, progress);
+}
+
+namespace {
+
+struct Stop {
+  const char* what;
+  Environment environment;
+  int rank;
+  int ranks_per_host = 0;
+};
+
+// How the operations of live ranks ended, seen by the test.
+struct Ends {
+  std::atomic<int> operations[kRanks];
+  std::atomic<int> ended;
+};
+
+// The same allreduce again and again, until it fails; then waits until it has failed for all but one. 0: in the right
+// way, with the stopped rank's name. Who goes earlier is found to be lost.
+int reduce_until_given_up(Runtime& runtime, Ends& ends, int stopped) {
+  const int rank = runtime.topology().rank;
+  std::vector<float> data(1000);
+  Status status;
+  while (status.ok()) {
+    Call call{.name = "x"};
+    call.inputs = call.outputs = {{.data = data.data(), .shape = {1000}}};
+    Handle handle = runtime.run(call, deadline_after(120s));
+    if (!handle.poll()) return 1;
+    status = handle.work().status();
+    if (status.ok()) ++ends.operations[rank];
+  }
+  ++ends.ended;
+  const Deadline patience = deadline_after(60s);
+  while (ends.ended < kRanks - 1 && Clock::now() < patience) std::this_thread::sleep_for(1ms);
+  const bool is_right = status.code() == StatusCode::timeout || status.code() == StatusCode::aborted;
+  const auto says = [&](const std::string& text) { return status.message().find(text) != std::string::npos; };
+  // Stopped between two instructions: the others know that all have come, but not who is to say so.
+  const bool is_named = says("rank " + std::to_string(stopped)) || says("the last rank, which has begun");
+  if (is_right && is_named) return 0;
+  std::fprintf(stderr, "rank %d: %s\n", rank, status.message().c_str());
+  return 2;
+}
+
+}  // namespace
+
+TEST_CASE("what waits for a stopped rank is given up at the stall limit, wherever it is stopped", "[timed]") {
+  const Environment limit{{"HVD_STALL_CHECK_TIME_SECONDS", "0"}, {"HVD_STALL_SHUTDOWN_TIME_SECONDS", "1"}};
+  const auto [what, environment, stopped, ranks_per_host] = GENERATE(
+      Stop{"locked, in shared memory", {}, 1}, Stop{"locked, in shared memory, the coordinator", {}, 0},
+      Stop{"negotiating", {{"HVD_SCHEDULE_LOCK", "0"}}, 1},
+      Stop{"negotiating, the coordinator", {{"HVD_SCHEDULE_LOCK", "0"}}, 0}, Stop{"locked, over TCP", kOverTcp, 1},
+      Stop{"negotiating, over TCP, the coordinator", {{"HVD_SCHEDULE_LOCK", "0"}, {"HVD_SHARED_MEMORY", "0"}}, 0},
+      Stop{"locked, the leader of another host", {}, 2, 2}, Stop{"locked, beside a leader", {}, 1, 2});
+  CAPTURE(what);
+  const int stopped_rank = stopped;
+  Environment together = limit;
+  together.insert(environment.begin(), environment.end());
+  void* memory = mmap(nullptr, sizeof(Ends), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  Ends& ends = *new (memory) Ends{};
+  const auto body = [&](int, const ForkedRanks::Start& start) {
+    return reduce_until_given_up(*start(), ends, stopped_rank);
+  };
+  ForkedRanks ranks(kRanks, together, body, ranks_per_host);
+  const Deadline patience = deadline_after(60s);
+  while (ends.operations[stopped] < 200 && Clock::now() < patience) std::this_thread::sleep_for(1ms);
+  REQUIRE(ends.operations[stopped] >= 200);
+  const TimePoint before = Clock::now();
+  ranks.kill(stopped, SIGSTOP);
+  for (int rank = 0; rank < kRanks; ++rank) {
+    if (rank != stopped) CHECK(ranks.wait(rank) == 0);
+  }
+  const Duration waited = Clock::now() - before;
+  CHECK(waited > 500ms);
+  CHECK(waited < at_most(10s));
+  ranks.kill(stopped, SIGKILL);
+  ranks.wait(stopped);
+  munmap(memory, sizeof ends);
 }
 
 TEST_CASE("a rank that sleeps between its calls is waited for") {

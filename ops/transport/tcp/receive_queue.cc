@@ -79,6 +79,7 @@ bool ReceiveQueue::advance(const Socket& socket, const std::string& peer_name) {
 }
 
 void ReceiveQueue::consume(std::size_t bytes, const std::string& peer_name) {
+  moved_ += bytes;
   while (bytes > 0) {
     const Incoming& message = queue_.front();
     const std::size_t before = front_received_;

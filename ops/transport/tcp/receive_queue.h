@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <string>
 
@@ -29,6 +30,9 @@ class ReceiveQueue {
 
   void clear() { queue_.clear(); }
 
+  // Bytes so far.
+  std::uint64_t moved() const { return moved_; }
+
  private:
   struct Incoming {
     DataFrameHeader header;
@@ -39,6 +43,7 @@ class ReceiveQueue {
   void consume(std::size_t bytes, const std::string& peer_name);
 
   std::deque<Incoming> queue_;
+  std::uint64_t moved_ = 0;
   std::size_t front_received_ = 0;  // bytes of the front message, header included, that have come
 };
 

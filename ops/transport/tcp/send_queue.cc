@@ -45,6 +45,7 @@ std::size_t SendQueue::gather(std::span<std::span<const std::byte>> buffers) con
 }
 
 void SendQueue::consume(std::size_t bytes) {
+  moved_ += bytes;
   front_sent_ += bytes;
   while (!queue_.empty() && front_sent_ >= queue_.front().size()) {
     front_sent_ -= queue_.front().size();

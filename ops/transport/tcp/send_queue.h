@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <span>
 
@@ -25,6 +26,9 @@ class SendQueue {
 
   void clear() { queue_.clear(); }
 
+  // Bytes so far.
+  std::uint64_t moved() const { return moved_; }
+
  private:
   struct Outgoing {
     DataFrameHeader header;
@@ -36,6 +40,7 @@ class SendQueue {
   void consume(std::size_t bytes);
 
   std::deque<Outgoing> queue_;
+  std::uint64_t moved_ = 0;
   std::size_t front_sent_ = 0;  // bytes of the front message, header included, that have left
 };
 

@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "core/base/error.h"
@@ -32,10 +33,21 @@ struct TcpTransport::Peer {
   std::size_t sends = 0, receives = 0;  // posted so far
 
   Connection& of_next(std::size_t& posted) { return *connections[posted++ % connections.size()]; }
+
+  // Bytes so far, in both directions.
+  std::uint64_t moved() const {
+    std::uint64_t sum = 0;
+    for (const auto& connection : connections) sum += connection->sends.moved() + connection->receives.moved();
+    return sum;
+  }
 };
 
-TcpTransport::TcpTransport(const MeshSetup& setup, WaitPolicy policy, const AbortFlag& abort)
-    : rank_(setup.rank), size_(static_cast<int>(setup.ranks.size())), policy_(policy), abort_(abort) {
+TcpTransport::TcpTransport(const MeshSetup& setup, WaitPolicy policy, const AbortFlag& abort, Duration silence)
+    : rank_(setup.rank),
+      size_(static_cast<int>(setup.ranks.size())),
+      policy_(policy),
+      abort_(abort),
+      silence_(silence) {
   for (auto& [rank, sockets] : connect_mesh(setup)) {
     auto peer = std::make_unique<Peer>(setup.describe(rank));
     for (Socket& socket : sockets) {
@@ -98,7 +110,7 @@ void TcpTransport::wait(Ticket ticket, Deadline deadline) {
   Operation& operation = operations_.find(ticket);
   const TimePoint started = Clock::now();
   try {
-    if (!await_completion(operation, deadline, credit_)) {
+    if (!await_completion(operation, deadline, credit_, silence_)) {
       throw Timeout(describe_timeout(operation, peer_of(operation.peer).name, Clock::now() - started));
     }
   } catch (...) {
@@ -119,18 +131,26 @@ bool TcpTransport::wait_until(Ticket ticket, TimePoint until) {
   return true;
 }
 
-bool TcpTransport::await_completion(const Operation& operation, TimePoint until, SpinCredit& credit) {
+bool TcpTransport::await_completion(const Operation& operation, TimePoint until, SpinCredit& credit, Duration silence) {
   if (operation.done) return true;
   if (credit.worth_spinning()) {
     credit.spun(look_busily(operation));
     if (operation.done) return true;
   }
   progress();
+  const Peer& peer = peer_of(operation.peer);
+  std::optional<std::uint64_t> moved;
+  TimePoint moved_at{};
   while (!operation.done) {
     abort_.check();
     const TimePoint now = Clock::now();
-    if (now >= until) return false;
-    poll_active(std::min(until, now + kAbortPollInterval));
+    if (silence > Duration::zero() && moved != peer.moved()) {
+      moved = peer.moved();
+      moved_at = now;
+    }
+    const bool silent = moved ? now >= moved_at + silence : true;
+    if (now >= until && silent) return false;
+    poll_active(std::min(now < until ? until : now + silence, now + kAbortPollInterval));
     progress();
   }
   return true;

@@ -28,7 +28,8 @@ namespace hvd {
 class TcpTransport final : public Transport {
  public:
   // Connects; returns when all connections stand. Throws as connect_mesh does. `abort` outlives the transport.
-  TcpTransport(const MeshSetup& setup, WaitPolicy policy, const AbortFlag& abort);
+  // `silence`: a wait() goes on beyond its deadline while the peer's bytes have moved within this time.
+  TcpTransport(const MeshSetup& setup, WaitPolicy policy, const AbortFlag& abort, Duration silence = {});
   ~TcpTransport() override;
   TcpTransport(const TcpTransport&) = delete;
   TcpTransport& operator=(const TcpTransport&) = delete;
@@ -52,7 +53,7 @@ class TcpTransport final : public Transport {
   void advance_sends(Connection& connection);
   void advance_receives(Connection& connection);
   // Whether the operation is complete; false only from then on.
-  bool await_completion(const Operation& operation, TimePoint until, SpinCredit& credit);
+  bool await_completion(const Operation& operation, TimePoint until, SpinCredit& credit, Duration silence = {});
   // As long as the policy says; whether the operation is complete now.
   bool look_busily(const Operation& operation);
   // Sleeps until an active connection is ready, at most until `until`.
@@ -66,6 +67,7 @@ class TcpTransport final : public Transport {
   const int size_;
   const WaitPolicy policy_;
   const AbortFlag& abort_;
+  const Duration silence_;
   std::map<int, std::unique_ptr<Peer>> peers_;  // by global rank
   std::vector<Connection*> active_;             // those with posted work
   OperationWindow operations_;

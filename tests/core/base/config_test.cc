@@ -87,6 +87,23 @@ TEST_CASE("Horovod's names are read, and hvd's win") {
       2000);
 }
 
+TEST_CASE("A silent peer is given up at the stall limit, if one is set") {
+  CHECK(config_of({}).silence_limit() == 300s);
+  CHECK(config_of({}).silence_limit(3) == 300s);
+  CHECK_FALSE(config_of({}).gives_up_stalls());
+  const Environment limit{{"HVD_STALL_SHUTDOWN_TIME_SECONDS", "60"}};
+  CHECK(config_of(limit).gives_up_stalls());
+  CHECK(config_of(limit).silence_limit() == 60s);
+  CHECK(config_of(limit).silence_limit(2) == 80s);
+  CHECK(config_of({{"HVD_STALL_SHUTDOWN_TIME_SECONDS", "600"}}).silence_limit(2) == 300s);
+  CHECK(config_of({{"HVD_STALL_SHUTDOWN_TIME_SECONDS", "290"}}).silence_limit(2) == 300s);
+  CHECK(config_of({{"HVD_STALL_SHUTDOWN_TIME_SECONDS", "0.1"}}).silence_limit() == 2s);
+  CHECK(config_of({{"HVD_STALL_SHUTDOWN_TIME_SECONDS", "0.1"}, {"HVD_COLLECTIVE_TIMEOUT_SECONDS", "0.5"}})
+            .silence_limit() == 500ms);
+  CHECK(config_of({{"HVD_STALL_SHUTDOWN_TIME_SECONDS", "60"}, {"HVD_STALL_CHECK_DISABLE", "1"}}).silence_limit() ==
+        300s);
+}
+
 TEST_CASE("what the environment gives is known by hvd's name, be it the default's value or not") {
   const Config config = config_of({{"HOROVOD_FUSION_THRESHOLD", "67108864"}, {"HVD_AUTOTUNE", "1"}, {"PATH", "/bin"}});
   CHECK(config.given == std::set<std::string, std::less<>>{"HVD_AUTOTUNE", "HVD_FUSION_THRESHOLD"});

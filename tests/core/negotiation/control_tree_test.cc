@@ -53,6 +53,7 @@ TEST_CASE("Parents and children agree, and every rank is in the subtree of one c
             int below = 1;
             for (const auto& [child, ranks] : tree.children) {
               CHECK(trees[static_cast<std::size_t>(child)].parent == rank);
+              CHECK(trees[static_cast<std::size_t>(child)].depth == tree.depth + 1);
               CHECK(subtree(child, trees[static_cast<std::size_t>(child)]) == ranks);
               below += ranks.count();
             }

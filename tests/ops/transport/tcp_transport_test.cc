@@ -1,6 +1,7 @@
 // What is particular to TCP: making the mesh, and a peer that does not keep to the protocol.
 #include <atomic>
 #include <cstring>
+#include <future>
 #include <string_view>
 #include <thread>
 #include <vector>
@@ -168,6 +169,39 @@ TEST_CASE("a message may come in any pieces") {
     CHECK(status.ok());
     CHECK(received == "abcd");
   }
+}
+
+TEST_CASE("a wait goes on beyond its deadline while the peer's bytes move, if it is to") {
+  constexpr Duration kSilence = 2s;
+  constexpr std::size_t kPieces = 60;
+  Job job;
+  std::promise<void> over;
+  std::thread peer([&] {
+    auto sockets = connect_mesh(job.setup(1, {0, 1}, 10s));
+    DataFrameHeader header = kGood;
+    header.length = kPieces;
+    const auto stream = frame(header, std::string(kPieces, 'x'));
+    for (std::size_t at = 0; at < stream.size(); ++at) {
+      sockets.at(0).front().send_all(std::span(stream).subspan(at, 1), deadline_after(10s), "rank 0");
+      if (at >= sizeof header) std::this_thread::sleep_for(10ms);
+    }
+    over.get_future().wait();
+  });
+  std::string received(kPieces, '?'), more(4, '?');
+  TimePoint silent_since;
+  const Status status = status_of([&] {
+    TcpTransport transport(job.setup(0, {0, 1}, 10s), {}, job.abort, kSilence);
+    const auto first = transport.post_receive(1, kTag, std::as_writable_bytes(std::span(received)));
+    transport.wait(first, deadline_after(10ms));
+    silent_since = Clock::now();
+    const auto second = transport.post_receive(1, kTag, std::as_writable_bytes(std::span(more)));
+    transport.wait(second, deadline_after(10ms));
+  });
+  over.set_value();
+  peer.join();
+  CHECK(received == std::string(kPieces, 'x'));
+  CHECK(status.code() == StatusCode::timeout);
+  CHECK(Clock::now() - silent_since >= kSilence);
 }
 
 TEST_CASE("a peer that does not keep to the protocol is an error and no more") {
