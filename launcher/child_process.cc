@@ -3,13 +3,16 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
-#include <tuple>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "launcher/throw_errno.h"
@@ -52,23 +55,38 @@ struct ChildPlan {
   const char* working_directory;           // null: as it is
   const std::vector<std::uint64_t>* cpus;  // a bit each; none: as they are
   int input, output, error;
-  bool keeps_orphans;
-  const std::vector<int>* inherited;
+  InheritedDescriptor* inherited;
+  std::size_t inherited_count;
   const rlimit* open_files;
   const SignalSource* signals;
   pid_t parent;
 };
 
+// Each under its number. One whose present number is another's to be is moved out of the way first.
+void place_inherited(InheritedDescriptor* entries, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    for (std::size_t later = i + 1; later < count; ++later) {
+      if (entries[later].fd == entries[i].number) {
+        entries[later].fd = fcntl(entries[later].fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+      }
+    }
+    if (entries[i].fd == entries[i].number) {
+      fcntl(entries[i].fd, F_SETFD, 0);
+    } else {
+      dup2(entries[i].fd, entries[i].number);
+    }
+  }
+}
+
 // Between fork and exec other threads' locks may be held for ever: only async-signal-safe calls, no allocation.
 [[noreturn]] void become_child(const ChildPlan& plan) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != plan.parent) _exit(1);                    // hvdrun ended in the meantime
-  if (plan.keeps_orphans) prctl(PR_SET_CHILD_SUBREAPER, 1);  // outlasts exec
+  if (getppid() != plan.parent) _exit(1);  // it ended in the meantime
   dup2(plan.input, STDIN_FILENO);
   dup2(plan.output, STDOUT_FILENO);
   dup2(plan.error, STDERR_FILENO);
-  for (const int fd : *plan.inherited) fcntl(fd, F_SETFD, 0);
+  place_inherited(plan.inherited, plan.inherited_count);
   setrlimit(RLIMIT_NOFILE, plan.open_files);
   if (!plan.cpus->empty()) {
     sched_setaffinity(0, plan.cpus->size() * 8, reinterpret_cast<const cpu_set_t*>(plan.cpus->data()));
@@ -95,23 +113,21 @@ std::pair<FileDescriptor, FileDescriptor> make_pipe() {
   return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
 }
 
-ChildProcess start_child(const ChildStart& start, const SignalSource& signals) {
-  auto [output_reader, output_writer] = make_pipe();
-  FileDescriptor error_reader, error_writer;
-  if (!start.merge_errors) std::tie(error_reader, error_writer) = make_pipe();
+pid_t start_child(const ChildStart& start, const SignalSource& signals) {
   const std::vector<char*> arguments = pointers(start.arguments);
   const std::vector<char*> environment = pointers(start.environment);
   const std::vector<std::uint64_t> cpus = bits(start.cpus);
+  std::vector<InheritedDescriptor> inherited = start.inherited;
   const ChildPlan plan{.program = start.program.c_str(),
                        .arguments = arguments.data(),
                        .environment = environment.data(),
                        .working_directory = start.working_directory.empty() ? nullptr : start.working_directory.c_str(),
                        .cpus = &cpus,
                        .input = start.standard_input,
-                       .output = output_writer.get(),
-                       .error = start.merge_errors ? output_writer.get() : error_writer.get(),
-                       .keeps_orphans = start.keeps_orphans,
-                       .inherited = &start.inherited,
+                       .output = start.standard_output,
+                       .error = start.standard_error,
+                       .inherited = inherited.data(),
+                       .inherited_count = inherited.size(),
                        .open_files = &start.open_files,
                        .signals = &signals,
                        .parent = getpid()};
@@ -119,7 +135,32 @@ ChildProcess start_child(const ChildStart& start, const SignalSource& signals) {
   if (pid < 0) throw_errno("cannot start a process");
   if (pid == 0) become_child(plan);
   setpgid(pid, pid);  // here too: whoever comes first, the group exists before it is signalled
-  return {.pid = pid, .standard_output = std::move(output_reader), .standard_error = std::move(error_reader)};
+  return pid;
+}
+
+std::vector<InheritedDescriptor> inheritable_descriptors() {
+  std::vector<InheritedDescriptor> result;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", error)) {
+    const int fd = std::atoi(entry.path().filename().c_str());
+    const int flags = fcntl(fd, F_GETFD);
+    if (fd > STDERR_FILENO && flags >= 0 && (flags & FD_CLOEXEC) == 0) result.push_back({.fd = fd, .number = fd});
+  }
+  return result;
+}
+
+std::vector<std::pair<pid_t, ExitStatus>> reap_children() {
+  std::vector<std::pair<pid_t, ExitStatus>> result;
+  int status = 0;
+  for (pid_t pid = waitpid(-1, &status, WNOHANG); pid > 0; pid = waitpid(-1, &status, WNOHANG)) {
+    result.emplace_back(pid, ExitStatus::from_wait(status));
+  }
+  return result;
+}
+
+bool has_children() {
+  siginfo_t info{};
+  return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
 }
 
 }  // namespace hvd::launcher

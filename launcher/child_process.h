@@ -1,8 +1,8 @@
-// Starts a process: a rank, or what starts an agent on another host.
+// Starts a process: a rank (in the keeper, keeper.h), or the command that starts an agent on another host.
 //
 // Each leads a process group of its own, so that Ctrl-C at the terminal reaches it once, through hvdrun, and that
 // its children can be signalled with it; it stays in hvdrun's session (sched_yield does not cross sessions where
-// sched_autogroup is on). It dies with hvdrun, even if that is killed by SIGKILL; the guardian then ends its children.
+// sched_autogroup is on). It dies with the process that has started it, even if that is killed by SIGKILL.
 #pragma once
 
 #include <sys/resource.h>
@@ -13,34 +13,45 @@
 #include <vector>
 
 #include "core/net/socket.h"
+#include "launcher/exit_status.h"
 #include "launcher/signal_source.h"
 
 namespace hvd::launcher {
+
+struct InheritedDescriptor {
+  int fd = -1;      // borrowed; closes on exec here
+  int number = -1;  // under which the child has it: above standard error, each once
+};
 
 struct ChildStart {
   std::string program;                   // the file
   std::vector<std::string> arguments;    // with the name as typed first
   std::vector<std::string> environment;  // "NAME=value"
   std::string working_directory;         // empty: hvdrun's own
-  std::vector<int> cpus;                 // empty: those that hvdrun may use
-  int standard_input = 0;                // borrowed
-  std::vector<int> inherited;            // borrowed; under the same numbers, though they close on exec here
-  bool merge_errors = false;             // standard error goes where standard output goes
-  bool keeps_orphans = false;            // what its descendants leave running becomes its child, and not our own
-  rlimit open_files{};                   // as hvdrun found it
-};
-
-struct ChildProcess {
-  pid_t pid = -1;
-  FileDescriptor standard_output, standard_error;  // the reading ends; merged: no second one
+  std::vector<int> cpus;                 // ascending; empty: those that hvdrun may use
+  int standard_input = -1;               // borrowed, as are the next two
+  int standard_output = -1;
+  int standard_error = -1;
+  std::vector<InheritedDescriptor> inherited;
+  rlimit open_files{};  // as hvdrun found it
 };
 
 // Both ends close on exec: the reading one, the writing one. Throws Error.
 std::pair<FileDescriptor, FileDescriptor> make_pipe();
 
 // Call it on the thread that lives as long as the job: the process is killed when this thread ends. Throws Error if
-// there is no process or descriptor to be had. A program that cannot be executed after all says so on its standard
-// error and exits with code 126 or 127.
-ChildProcess start_child(const ChildStart& start, const SignalSource& signals);
+// there is no process to be had. A program that cannot be executed after all says so on its standard error and exits
+// with code 126 or 127.
+pid_t start_child(const ChildStart& start, const SignalSource& signals);
+
+// Those of this process that do not close on exec, but for the first three: whoever started hvdrun has meant them for
+// what it starts (a shell's `<(command)`, make's job server).
+std::vector<InheritedDescriptor> inheritable_descriptors();
+
+// Every child of this process that has ended since the last call, and how.
+std::vector<std::pair<pid_t, ExitStatus>> reap_children();
+
+// Whether this process has any, zombies included.
+bool has_children();
 
 }  // namespace hvd::launcher

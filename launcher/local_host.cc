@@ -2,10 +2,9 @@
 
 #include <fcntl.h>
 
-#include <csignal>
-
 #include "core/base/error.h"
 #include "launcher/cpus.h"
+#include "launcher/keeper_process.h"
 #include "launcher/open_files.h"
 #include "launcher/program.h"
 #include "launcher/torch_variables.h"
@@ -29,21 +28,24 @@ Environment environment_of(const HostPlan& plan, const RankPlan& rank, const Ran
 
 }  // namespace
 
-LocalHost::LocalHost(EventLoop& loop, const SignalSource& signals, HostListener& listener, int number,
+LocalHost::LocalHost(EventLoop& loop, const SignalSource& signals, Keeper& keeper, HostListener& listener, int number,
                      FileDescriptor input)
     : loop_(loop),
       signals_(signals),
+      keeper_(keeper),
       listener_(listener),
       number_(number),
       input_(std::move(input)),
-      memories_(loop, listener, number) {}
+      memories_(loop, listener, number) {
+  loop_.watch(keeper_.fd(), EPOLLIN, [this] { on_keeper(); });
+}
 
-LocalHost::~LocalHost() { processes_.signal_ranks(SIGKILL); }
+LocalHost::~LocalHost() { loop_.forget(keeper_.fd()); }
 
 void LocalHost::start(const HostPlan& plan) {
   ChildStart start;
-  start.open_files = raise_open_files();
-  start.merge_errors = plan.merge_errors;
+  raise_open_files();
+  passed_on_ = inheritable_descriptors();
   const FileDescriptor nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
   for (const RankPlan& rank : plan.ranks) {
     try {
@@ -61,7 +63,7 @@ void LocalHost::start(const HostPlan& plan) {
   started_ = true;
   if (!plan.ranks.empty() && plan.ranks.front().place.size > 1) memories_.watch_for_stalls();
   if (plan.verbose) memories_.watch_for_meeting();
-  look_what_is_left();
+  take_reports();
 }
 
 void LocalHost::start_rank_of(const HostPlan& plan, const RankPlan& rank, ChildStart& start, int nothing) {
@@ -72,15 +74,21 @@ void LocalHost::start_rank_of(const HostPlan& plan, const RankPlan& rank, ChildS
   start.cpus = rank.cpus;
   const int number = rank.place.rank;
   const RankMemory* const memory = memories_.make(number, plan.verbose);
-  start.inherited = memory != nullptr ? memory->descriptors() : std::vector<int>();
+  start.inherited = passed_on_;
+  for (const int fd : memory != nullptr ? memory->descriptors() : std::vector<int>()) {
+    start.inherited.push_back({.fd = fd, .number = fd});
+  }
   start.environment = to_entries(environment_of(plan, rank, memory));
   auto [input_reader, input_writer] =
       rank.reads_input && !input_ ? make_pipe() : std::pair<FileDescriptor, FileDescriptor>();
   start.standard_input = input_reader ? input_reader.get() : rank.reads_input ? input_.get() : nothing;
-  ChildProcess process = start_child(start, signals_);
-  processes_.add_rank(number, process.pid);
-  memories_.started(number, process.pid);
-  listener_.rank_started(number, process.pid);
+  auto [output_reader, output_writer] = make_pipe();
+  auto [error_reader, error_writer] = plan.merge_errors ? std::pair<FileDescriptor, FileDescriptor>() : make_pipe();
+  start.standard_output = output_writer.get();
+  start.standard_error = error_writer ? error_writer.get() : output_writer.get();
+  const pid_t pid = keeper_.start(number, start);
+  memories_.started(number, pid);
+  listener_.rank_started(number, pid);
   Pipes& pipes = pipes_[number];
   if (input_writer) {
     pipes.input =
@@ -91,14 +99,12 @@ void LocalHost::start_rank_of(const HostPlan& plan, const RankPlan& rank, ChildS
       listener_.rank_wrote(number, stream, bytes);
     });
   };
-  pipes.output = reader(std::move(process.standard_output), Stream::output);
-  if (process.standard_error) pipes.errors = reader(std::move(process.standard_error), Stream::errors);
+  pipes.output = reader(std::move(output_reader), Stream::output);
+  if (error_reader) pipes.errors = reader(std::move(error_reader), Stream::errors);
 }
 
 void LocalHost::signal_all(int signal) {
-  if (nothing_left_) return;
-  killing_ |= signal == SIGKILL;
-  processes_.signal_all(signal);
+  if (!nothing_left_) keeper_.signal_all(signal);
 }
 
 void LocalHost::write_input(int rank, std::string_view bytes) {
@@ -114,27 +120,56 @@ void LocalHost::hold(Stream stream, bool on) {
 }
 
 void LocalHost::collect(const std::function<void(pid_t, ExitStatus)>& others) {
-  for (const JobProcesses::Ended& ended : processes_.reap()) {
-    if (ended.rank >= 0) {
-      listener_.rank_ended(ended.rank, ended.status, memories_.ended(ended.rank));
+  for (const auto& [pid, status] : reap_children()) {
+    if (pid == keeper_.pid()) {
+      on_keeper_lost(status);
     } else {
-      others(ended.pid, ended.status);
+      others(pid, status);
     }
+  }
+}
+
+// The signals that have come meanwhile go first: a rank that has ended of the same one is no failure.
+void LocalHost::on_keeper() {
+  if (!signals_.pending()) take_reports();
+}
+
+void LocalHost::take_reports() {
+  if (!keeper_.receive()) loop_.forget(keeper_.fd());
+  for (const Keeper::Ended& ended : keeper_.take_ended()) {
+    listener_.rank_ended(ended.rank, ended.status, memories_.ended(ended.rank));
   }
   if (started_) look_what_is_left();
 }
 
 void LocalHost::look_what_is_left() {
-  if (nothing_left_) return;
-  nothing_left_ = !processes_.any_left();
-  if (!nothing_left_) {
-    if (killing_) processes_.signal_all(SIGKILL);  // children of those that were killed are our children now
-    return;
-  }
+  if (nothing_left_ || keeper_.any_left()) return;
+  nothing_left_ = true;
+  close_pipes();
+  listener_.nothing_left(number_);
+}
+
+void LocalHost::close_pipes() {
   for (auto& [rank, pipes] : pipes_) {
     pipes.output->close_when_empty();
     if (pipes.errors) pipes.errors->close_when_empty();
   }
+}
+
+// The ranks are killed with it, which is nothing that they have done.
+void LocalHost::on_keeper_lost(ExitStatus status) {
+  take_reports();
+  loop_.forget(keeper_.fd());
+  const std::string name = std::string(kKeeperName) + " (process " + std::to_string(keeper_.pid()) + ")";
+  const bool all_gone = keeper_.kill_orphans();
+  if (nothing_left_) return;
+  nothing_left_ = true;
+  close_pipes();
+  for (const auto& [rank, pipes] : pipes_) memories_.ended(rank);
+  listener_.host_lost(number_, name + ", which starts the ranks there and ends with them, " +
+                                   (status.by_signal ? "was killed by " + signal_name(status.value)
+                                                     : "ended with exit code " + std::to_string(status.value)) +
+                                   (all_gone ? "" : "; not everything could be killed"));
   listener_.nothing_left(number_);
 }
 

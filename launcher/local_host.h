@@ -1,17 +1,18 @@
-// This machine, as a host of a job: starts its ranks, reads what they write, and ends what they leave. Main thread
-// only.
+// This machine, as a host of a job: starts its ranks through the keeper, reads what they write, and ends what they
+// leave. Main thread only.
 #pragma once
 
 #include <functional>
 #include <map>
 #include <memory>
+#include <vector>
 
 #include "core/net/socket.h"
 #include "launcher/child_process.h"
 #include "launcher/event_loop.h"
 #include "launcher/host.h"
 #include "launcher/input_pipe.h"
-#include "launcher/job_processes.h"
+#include "launcher/keeper.h"
 #include "launcher/output_pipe.h"
 #include "launcher/rank_memories.h"
 #include "launcher/signal_source.h"
@@ -22,20 +23,19 @@ class LocalHost : public Host {
  public:
   // The ranks that read hvdrun's standard input have `input` for theirs; it is closed here once they are started.
   // Without one they get what write_input() brings.
-  LocalHost(EventLoop& loop, const SignalSource& signals, HostListener& listener, int number, FileDescriptor input);
-  ~LocalHost() override;  // kills what is left, after an exception; else there is nothing
+  LocalHost(EventLoop& loop, const SignalSource& signals, Keeper& keeper, HostListener& listener, int number,
+            FileDescriptor input);
+  ~LocalHost() override;
 
   void start(const HostPlan& plan) override;
-  void signal_ranks(int signal) override { processes_.signal_ranks(signal); }
+  void signal_ranks(int signal) override { keeper_.signal_ranks(signal); }
   void signal_all(int signal) override;
   void write_input(int rank, std::string_view bytes) override;
   void hold(Stream stream, bool on) override;
   void ask_standings(std::uint64_t question, bool with_stacks) override { memories_.ask(question, with_stacks); }
-  std::vector<pid_t> list_left() const override { return processes_.list_left(); }
+  std::vector<pid_t> list_left() const override { return keeper_.list_left(); }
 
-  // A child of this process that is none of the ranks'.
-  void leave_alone(pid_t pid) { processes_.leave_alone(pid); }
-  // After SIGCHLD. Children that are no ranks are passed to `others`.
+  // After SIGCHLD. Children but the keeper are passed to `others`.
   void collect(const std::function<void(pid_t, ExitStatus)>& others);
 
  private:
@@ -45,19 +45,23 @@ class LocalHost : public Host {
   };
 
   void start_rank_of(const HostPlan& plan, const RankPlan& rank, ChildStart& start, int nothing);
+  void on_keeper();
+  void take_reports();
+  void on_keeper_lost(ExitStatus status);
   void look_what_is_left();
+  void close_pipes();
 
   EventLoop& loop_;
   const SignalSource& signals_;
+  Keeper& keeper_;
   HostListener& listener_;
   const int number_;
   FileDescriptor input_;
-  JobProcesses processes_;
+  std::vector<InheritedDescriptor> passed_on_;  // to every rank, as hvdrun got them
   RankMemories memories_;
   std::map<int, Pipes> pipes_;  // by rank
   bool started_ = false;
   bool nothing_left_ = false;
-  bool killing_ = false;
 };
 
 }  // namespace hvd::launcher

@@ -18,10 +18,10 @@
 #include "launcher/agents/run_on_hosts.h"
 #include "launcher/command_line.h"
 #include "launcher/config_file.h"
-#include "launcher/guardian.h"
 #include "launcher/hosts.h"
 #include "launcher/job_environment.h"
 #include "launcher/job_layout.h"
+#include "launcher/keeper.h"
 #include "launcher/output_tag.h"
 #include "launcher/own_facts.h"
 #include "launcher/plan_text.h"
@@ -190,14 +190,13 @@ int run_on_this_machine(const CommandLine& line, const JobLayout& layout, Signal
   plan.size = static_cast<int>(host.ranks.size());
   host.name = host.meeting.hostname = facts.hostname;
   host.meeting.job_key_hex = JobKey::random().to_hex();
-  Guardian guardian;
-  guardian.guard("HVD_JOB_KEY=" + host.meeting.job_key_hex, std::nullopt);
+  Keeper keeper(signals);
   for (std::size_t program = 0; program < host.programs.size() && line.verbose; ++program) {
     const auto ranks = std::count_if(host.ranks.begin(), host.ranks.end(),
                                      [&](const RankPlan& rank) { return rank.program == program; });
     std::fprintf(stderr, "hvdrun: starting %s in %td processes\n", host.programs[program].file.c_str(), ranks);
   }
-  return run_here(std::move(plan), std::move(host), signals);
+  return run_here(std::move(plan), std::move(host), signals, keeper);
 }
 
 // By host: the command that starts its agent.

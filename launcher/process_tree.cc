@@ -1,12 +1,20 @@
 #include "launcher/process_tree.h"
 
 #include <dirent.h>
+#include <poll.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdlib>
 #include <memory>
 
 namespace hvd::launcher {
+namespace {
+
+constexpr int kLookAgainMs = 1;
+
+}  // namespace
 
 std::vector<ProcessEntry> list_processes() {
   std::vector<ProcessEntry> result;
@@ -35,6 +43,24 @@ std::vector<ProcessEntry> descendants(pid_t root, const std::vector<ProcessEntry
     add_children_of(result[next].pid);
   }
   return result;
+}
+
+std::vector<ProcessEntry> living_descendants(const std::vector<pid_t>& except) {
+  std::vector<ProcessEntry> result = descendants(getpid(), list_processes(), except);
+  std::erase_if(result, [](const ProcessEntry& entry) { return entry.zombie; });
+  return result;
+}
+
+bool kill_descendants(const std::vector<pid_t>& except, Deadline deadline) {
+  for (int empty_looks = 0; empty_looks < 2;) {
+    const std::vector<ProcessEntry> found = living_descendants(except);
+    for (const ProcessEntry& entry : found) kill(entry.pid, SIGKILL);
+    empty_looks = found.empty() ? empty_looks + 1 : 0;
+    if (found.empty()) continue;
+    if (Clock::now() >= deadline) return false;
+    poll(nullptr, 0, kLookAgainMs);
+  }
+  return true;
 }
 
 }  // namespace hvd::launcher

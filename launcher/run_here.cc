@@ -26,7 +26,7 @@ FileDescriptor own_input() {
 
 }  // namespace
 
-int run_here(JobPlan plan, HostPlan host, SignalSource& signals) {
+int run_here(JobPlan plan, HostPlan host, SignalSource& signals, Keeper& keeper) {
   EventLoop loop;
   const Log log("hvdrun", plan.verbose ? LogLevel::info : LogLevel::warning);
   StoreOrigin store;
@@ -43,7 +43,7 @@ int run_here(JobPlan plan, HostPlan host, SignalSource& signals) {
   if (readers == 1 && !plan.feeds_input) input = own_input();
   Job job(std::move(plan), loop, signals);
   JobHosts hosts;
-  auto here = std::make_unique<LocalHost>(loop, signals, job.listener(), 0, std::move(input));
+  auto here = std::make_unique<LocalHost>(loop, signals, keeper, job.listener(), 0, std::move(input));
   LocalHost& local = *here;
   hosts.plans.push_back(std::move(host));
   hosts.hosts.push_back(std::move(here));

@@ -2,11 +2,12 @@
 #pragma once
 
 #include "launcher/job.h"
+#include "launcher/keeper.h"
 
 namespace hvd::launcher {
 
-// Hosts the job's store, whose key the plan has. Returns hvdrun's exit code when nothing of the job is left. Throws
-// Error if the output directory cannot be written.
-int run_here(JobPlan plan, HostPlan host, SignalSource& signals);
+// Hosts the job's store, whose key the plan has; the ranks are the keeper's. Returns hvdrun's exit code when nothing of
+// the job is left. Throws Error if the output directory cannot be written.
+int run_here(JobPlan plan, HostPlan host, SignalSource& signals, Keeper& keeper);
 
 }  // namespace hvd::launcher

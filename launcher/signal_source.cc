@@ -1,5 +1,6 @@
 #include "launcher/signal_source.h"
 
+#include <poll.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -39,6 +40,11 @@ SignalSource::SignalSource() {
   sigprocmask(SIG_BLOCK, &mask, &original_mask_);
   fd_.reset(signalfd(-1, &mask, SFD_NONBLOCK | SFD_CLOEXEC));
   if (!fd_) throw_errno("signalfd");
+}
+
+bool SignalSource::pending() const {
+  pollfd ready{.fd = fd_.get(), .events = POLLIN, .revents = 0};
+  return poll(&ready, 1, 0) > 0;
 }
 
 std::vector<int> SignalSource::take() {

@@ -19,6 +19,8 @@ class SignalSource {
 
   // Readable when a signal has come.
   int fd() const { return fd_.get(); }
+  // Whether take() would return any.
+  bool pending() const;
   // The signals that have come since the last call, lowest number first.
   std::vector<int> take();
 

@@ -41,17 +41,17 @@ HostPlan complete(HostPlan plan) {
 
 }  // namespace
 
-Agent::Agent(const proto::Bootstrap& bootstrap, SignalSource& signals, Guardian& guardian)
+Agent::Agent(const proto::Bootstrap& bootstrap, SignalSource& signals, Keeper& keeper)
     : bootstrap_(bootstrap),
       lease_length_(duration_of(bootstrap.lease_seconds())),
       grace_(duration_of(bootstrap.grace_seconds())),
       signals_(signals),
-      guardian_(guardian),
+      keeper_(keeper),
       log_("hvdrun agent", LogLevel::warning),
       lease_(lease_length_, Clock::now()),
       timer_(loop_, [this] { on_time(); }),
       store_([this](std::uint64_t id, const StoreRequest& request) { ask_parent(id, request); }),
-      host_(loop_, signals_, *this, static_cast<int>(bootstrap.host()), FileDescriptor()) {
+      host_(loop_, signals_, keeper_, *this, static_cast<int>(bootstrap.host()), FileDescriptor()) {
   const Deadline deadline = deadline_after(duration_of(bootstrap.start_seconds()));
   std::vector<Address> addresses;
   for (const std::string& address : bootstrap.addresses()) addresses.push_back(Address::parse(address));
@@ -158,7 +158,7 @@ void Agent::start_children(const proto::Children& children) {
                               if (parent_ != nullptr) parent_->send(message);
                             },
                         .lost = [this](int host, const std::string& cause) { host_lost(host, cause); },
-                        .started = [this](pid_t pid) { host_.leave_alone(pid); },
+                        .started = [this](pid_t pid) { keeper_.leave_alone(pid); },
                         .complaint = [this](const std::string& line) { complaint(line); }});
   std::vector<Subtree::Child> list;
   for (const proto::Child& child : children.children()) {
@@ -184,8 +184,7 @@ void Agent::start_ranks(const proto::Start& start) {
     rank_not_started(start.ranks(0).rank(), error.what(), 1);
     return nothing_left(0);
   }
-  // With the store, which is this agent's own: where a machine is two hosts of a job, the other's ranks live on.
-  guardian_.guard("HVD_JOB_KEY=" + plan.meeting.job_key_hex + '\0' + "HVD_STORE=" + plan.meeting.store, lease_length_);
+  keeper_.set_lease(lease_length_);
   host_.start(plan);
 }
 
@@ -265,7 +264,9 @@ void Agent::nothing_left(int) {
   send(std::move(message));
 }
 
+// Of its own, too, if the keeper is gone: then its parent says nothing more to this agent, but to those behind it.
 void Agent::host_lost(int host, const std::string& cause) {
+  dismissed_ |= host == static_cast<int>(bootstrap_.host());
   if (parent_ == nullptr) return;
   proto::FromAgent message;
   message.set_host(static_cast<std::uint32_t>(host));
@@ -305,7 +306,7 @@ void Agent::stalled(int, bool on) {
 // There is nobody to say it to: what ranks write from now on is lost, and is read so that they can end.
 void Agent::on_parent_lost(const std::string& cause) {
   parent_.reset();
-  lease_.pause(true, Clock::now());  // from now on only the guardian is told
+  lease_.pause(true, Clock::now());  // from now on only the keeper is told
   store_.lost(cause);
   subtree_.reset();  // its agents notice, and do the same
   end_.emplace(0, grace_);
@@ -329,7 +330,7 @@ void Agent::on_time() {
   const TimePoint now = Clock::now();
   if (parent_ != nullptr && lease_.has_expired(now)) on_parent_lost("nothing was heard of it");
   if (lease_.beat_is_due(now)) {
-    guardian_.tick();
+    keeper_.renew_lease();
     proto::FromAgent beat;
     beat.mutable_beat();
     send(std::move(beat));

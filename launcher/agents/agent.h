@@ -16,9 +16,9 @@
 #include "launcher/agents/link.h"
 #include "launcher/agents/subtree.h"
 #include "launcher/event_loop.h"
-#include "launcher/guardian.h"
 #include "launcher/host.h"
 #include "launcher/job_end.h"
+#include "launcher/keeper.h"
 #include "launcher/local_host.h"
 #include "launcher/reserved_port.h"
 #include "launcher/signal_source.h"
@@ -29,7 +29,7 @@ namespace hvd::launcher {
 class Agent : private HostListener {
  public:
   // Reaches the parent. Throws Error if that cannot be.
-  Agent(const proto::Bootstrap& bootstrap, SignalSource& signals, Guardian& guardian);
+  Agent(const proto::Bootstrap& bootstrap, SignalSource& signals, Keeper& keeper);
   ~Agent() override;
   Agent(const Agent&) = delete;
   Agent& operator=(const Agent&) = delete;
@@ -69,7 +69,7 @@ class Agent : private HostListener {
   const proto::Bootstrap bootstrap_;
   const Duration lease_length_, grace_;
   SignalSource& signals_;
-  Guardian& guardian_;
+  Keeper& keeper_;
   EventLoop loop_;
   const Log log_;
   std::string own_address_, parent_address_;

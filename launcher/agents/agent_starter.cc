@@ -38,18 +38,15 @@ pid_t AgentStarter::start(int host, const std::string& command, const std::strin
   start.arguments = {"sh", "-c", command};
   start.environment = to_entries(parse_environment(environ));
   start.standard_input = bytes.get();
-  start.merge_errors = true;
-  // Where the command runs the agent on this machine, the agent's guardian is nobody's child. An agent is a subreaper:
-  // it would get it for its own, and take it for something that its ranks have left.
-  start.keeps_orphans = true;
+  auto [output_reader, output_writer] = make_pipe();
+  start.standard_output = start.standard_error = output_writer.get();
   getrlimit(RLIMIT_NOFILE, &start.open_files);
-  ChildProcess child = start_child(start, signals_);
-  Command& entry = commands_[child.pid];
+  const pid_t pid = start_child(start, signals_);
+  Command& entry = commands_[pid];
   entry.host = host;
-  entry.output =
-      std::make_unique<OutputPipe>(loop_, std::move(child.standard_output),
-                                   [this, pid = child.pid](std::string_view piece) { on_output(pid, piece); });
-  return child.pid;
+  entry.output = std::make_unique<OutputPipe>(loop_, std::move(output_reader),
+                                              [this, pid](std::string_view piece) { on_output(pid, piece); });
+  return pid;
 }
 
 void AgentStarter::on_output(pid_t pid, std::string_view bytes) {

@@ -18,7 +18,8 @@
 #include "launcher/agents/agent_tree.h"
 #include "launcher/agents/bootstrap.h"
 #include "launcher/agents/find_parent.h"
-#include "launcher/guardian.h"
+#include "launcher/child_process.h"
+#include "launcher/keeper.h"
 
 namespace hvd::launcher {
 namespace {
@@ -273,13 +274,13 @@ int run_on_hosts(JobPlan plan, HostsToUse hosts, SignalSource& signals) {
 }
 
 int run_agent(SignalSource& signals) {
-  Guardian guardian;
+  Keeper keeper(signals);
   proto::Bootstrap bootstrap = read_bootstrap(STDIN_FILENO, deadline_after(kBootstrapTime));
   const char* const node = std::getenv("SLURMD_NODENAME");
   for (const proto::Node& entry : bootstrap.nodes()) {
     if (node != nullptr && entry.name() == node) bootstrap.set_host(entry.host());
   }
-  return Agent(bootstrap, signals, guardian).run();
+  return Agent(bootstrap, signals, keeper).run();
 }
 
 }  // namespace hvd::launcher

@@ -24,7 +24,8 @@ import time
 
 PATIENCE = 60
 RANK = "allreduce_loop"
-GUARDIAN = "hvd-guardian"
+KEEPER = "hvd-keeper"
+LEFT = "hvd-left"  # what ranks leave running, with nothing in its environment
 
 
 def read(pid, name):
@@ -52,22 +53,22 @@ def processes():
 
 
 def victims(name):
-    """ "rank 2", "ranks", "agent", "guardian" (of host h2), "driver"; for cut and part hosts, "bridge" is hvdrun's."""
+    """ "rank 2", "ranks", "agent", "keeper" (of host h2), "driver"; for cut and part hosts, "bridge" is hvdrun's."""
     holder = os.environ["NETLAB_HOLDERS"].split()[1]
     there = namespace(os.getpid() if name == "driver" else holder)
     found = [entry for entry in processes() if namespace(entry[0]) == there]
     if name.startswith("rank"):
         ranks = [pid for pid, program in found if program == RANK]
         return ranks if name == "ranks" else [pid for pid in ranks if "\0HVD_RANK=2\0" in "\0" + read(pid, "environ")]
-    # An agent's guardian is called hvdrun, too, for its first moment.
-    return sorted(pid for pid, program in found if program == (GUARDIAN if name == "guardian" else "hvdrun"))[:1]
+    # An agent's keeper is called hvdrun, too, for its first moment.
+    return sorted(pid for pid, program in found if program == (KEEPER if name == "keeper" else "hvdrun"))[:1]
 
 
 def of_the_job():
-    """Everything that belongs to it: hvdrun, agents, guardians, ranks, and what carries the job's key."""
+    """Everything that belongs to it: hvdrun, agents, keepers, ranks, what these leave, and what has the job's key."""
     result = []
     for pid, program in processes():
-        if program in ("hvdrun", GUARDIAN, RANK) or "\0HVD_JOB_KEY=" in "\0" + read(pid, "environ"):
+        if program in ("hvdrun", KEEPER, RANK, LEFT) or "\0HVD_JOB_KEY=" in "\0" + read(pid, "environ"):
             result.append(f"{pid} {program}")
     return result
 
@@ -122,7 +123,7 @@ def let_go_on(driver, name):
     """What was stopped. Returns whether all ranks went on, or when the hosts of a stopped hvdrun were clean."""
     if name == "driver":
         own = str(driver.process.pid)
-        wait_for(lambda: all(entry.split()[0] == own or GUARDIAN in entry for entry in of_the_job()))
+        wait_for(lambda: all(entry.split()[0] == own for entry in of_the_job()))
         clean = time.monotonic()
         driver.process.send_signal(signal.SIGCONT)
         return clean
@@ -152,8 +153,6 @@ def play(netlab, hvdrun, fault, victim, awaited, *job, folder):
     happened = time.monotonic()
     strike(netlab, fault, victim)
     then = let_go_on(driver, victim) if fault == "stop" and victim != "agent" else None
-    if victim == "guardian":
-        then = wait_for(lambda: len(driver.has_said("step", happened + 0.3)) == 4) is not None
     if then is True or then is False:
         driver.process.terminate()
     clean = wait_for(lambda: driver.process.poll() is not None and not of_the_job())

@@ -242,18 +242,28 @@ def test_a_stopped_rank_is_reported_as_stalled_and_goes_on(play, time, awaited, 
     assert report["then"] is True, report["said"]
 
 
+SESSION = "setsid env -i bash -c 'exec -a hvd-left sleep 1000' > /dev/null 2>&1 &"
+DAEMON = "(setsid env -i bash -c '(exec -a hvd-left sleep 1000) &' > /dev/null 2>&1 &);"
+
+
 @each
-@pytest.mark.parametrize("victim", ["rank 2", "agent", "driver"])
-def test_what_a_rank_has_started_in_a_session_of_its_own_is_ended_too(play, time, victim):
-    daemon = ["sh", "-c", 'setsid sleep 1000 > /dev/null 2>&1 & exec "$0" "$@"']
-    report = play("kill", victim, "negotiating", *SMALL, before=daemon)
+@pytest.mark.parametrize("leftover", [pytest.param(SESSION, id="session"), pytest.param(DAEMON, id="daemon")])
+@pytest.mark.parametrize("victim", ["rank 2", "agent", "keeper", "driver"])
+def test_what_a_rank_has_started_ends_too_whatever_its_session_and_environment(play, time, victim, leftover):
+    report = play("kill", victim, "negotiating", *SMALL, before=["sh", "-c", f'{leftover} exec "$0" "$@"'])
     assert report["clean"] < at_most(10)
 
 
 @each
-def test_without_a_guardian_the_job_goes_on(play, time):
-    report = play("kill", "guardian", "step 20", *SMALL)
-    assert report["then"] is True and report["exit"] == 128 + 15, report["said"]
+@pytest.mark.parametrize("awaited, options", BUSY)
+def test_a_killed_keeper(play, time, awaited, options):
+    report = play("kill", "keeper", awaited, *options)
+    assert report["exit"] == 1
+    words = "which starts the ranks there and ends with them, was killed by SIGKILL"
+    assert said(report, words) < at_most(4)
+    said(report, "host h2 (ranks 2, 3) is lost: hvd-keeper (process ")
+    check_errors(report, {0, 1}, within=1)
+    assert report["clean"] < at_most(4)
 
 
 @each

@@ -189,6 +189,12 @@ print(resource.getrlimit(resource.RLIMIT_NOFILE)[0], signal.pthread_sigmask(sign
     assert run("-np", 1, *python(code)).stdout == outside.stdout
 
 
+def test_ranks_inherit_what_hvdrun_was_given(run, tmp_path):
+    given = [os.open(tmp_path / str(number), os.O_CREAT | os.O_RDWR) for number in range(5)]
+    done = run("-np", 2, "readlink", *(f"/proc/self/fd/{fd}" for fd in given), pass_fds=given)
+    assert done.stdout.splitlines() == [str(tmp_path / str(number)) for number in range(5)] * 2
+
+
 def test_ranks_lead_process_groups_of_their_own_in_one_session(run):
     code = "import os; print(os.getpid() == os.getpgrp(), os.getsid(0))"
     assert run("-np", 2, *python(code)).stdout.splitlines() == [f"True {os.getsid(0)}"] * 2
@@ -558,6 +564,66 @@ def test_children_from_before_are_not_the_jobs(hvdrun):
         wait_until(lambda: not is_alive(of_the_job))
     finally:
         os.kill(before, signal.SIGKILL)
+
+
+# Nothing tells that the job has started these: not their parent, session, group or environment.
+LEFTOVERS = """
+setsid env -i sh -c 'echo $$; exec sleep 600' &
+(setsid env -i sh -c 'sh -c "echo \\$\\$; exec sleep 600" &' &)
+echo $$; exec sleep 600
+"""
+
+
+@pytest.mark.parametrize("whole_group", [False, True], ids=["hvdrun", "its process group"])
+def test_nothing_that_ranks_have_started_outlives_a_killed_hvdrun(start, whole_group):
+    process = start("-np", 2, "sh", "-c", LEFTOVERS, preexec_fn=os.setpgrp)
+    pids = [int(line) for line in read_lines(process.stdout, 6)]
+    assert all(map(is_alive, pids))
+    os.kill(-process.pid if whole_group else process.pid, signal.SIGKILL)
+    wait_until(lambda: not any(map(is_alive, pids)))
+
+
+def keeper_of(process):
+    for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
+        if (fields := stat_fields(pid)) and int(fields[1]) == process.pid:
+            return pid
+    return None
+
+
+def test_a_killed_keeper_ends_the_job_and_is_named(start):
+    process = start("-np", 2, "sh", "-c", LEFTOVERS)
+    pids = [int(line) for line in read_lines(process.stdout, 6)]
+    keeper = keeper_of(process)
+    os.kill(keeper, signal.SIGKILL)
+    _, errors = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 1
+    assert f"(ranks 0, 1) is lost: hvd-keeper (process {keeper}), which starts the ranks there" in errors
+    assert "was killed by SIGKILL" in errors
+    assert not any(map(is_alive, pids))
+
+
+def test_a_stopped_keeper_does_not_keep_hvdrun(start):
+    process = start("-np", 1, "--grace", 0.1, "sh", "-c", LEFTOVERS)
+    pids = [int(line) for line in read_lines(process.stdout, 3)]
+    os.kill(keeper_of(process), signal.SIGSTOP)
+    process.terminate()
+    assert process.wait(TIMEOUT) == 143
+    wait_until(lambda: not any(map(is_alive, pids)))
+
+
+def test_a_nested_hvdrun_and_its_ranks_end_with_the_outer_one(start, hvdrun):
+    process = start("-np", 1, hvdrun, "-np", 2, "sh", "-c", LEFTOVERS)
+    pids = [int(line) for line in read_lines(process.stdout, 6)]
+    process.kill()
+    wait_until(lambda: not any(map(is_alive, pids)))
+
+
+def test_an_environment_may_be_large(run):
+    done = run("-np", 2, "sh", "-c", "echo ${#LARGE_0} ${#LARGE_3}", env={**os.environ, **LARGE_VARIABLES})
+    assert done.stdout == "100000 100000\n" * 2
+
+
+LARGE_VARIABLES = {f"LARGE_{number}": "x" * 100_000 for number in range(4)}
 
 
 def test_no_rank_outlives_a_killed_hvdrun(start):
