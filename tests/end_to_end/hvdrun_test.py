@@ -122,6 +122,17 @@ def test_every_rank_has_torchruns_variables_whatever_was_set(run):
     assert chosen.stdout == "1\n"
 
 
+def test_another_launchers_variables_in_a_rank_are_an_error_and_nothing_else(run):
+    program = "import os; os.environ['WORLD_SIZE'] = '7'\nimport hvd\nhvd.init()\n"
+    done = run("-np", 2, sys.executable, "-c", program)
+    assert done.returncode == 1
+    traceback, _ = done.stderr.split("hvdrun: rank ", 1)
+    told = "ValueError: this process is one of 2 by HVD_SIZE=2, and one of 7 by WORLD_SIZE=7: "
+    for text in traceback.split("Traceback (most recent call last):\n")[1:]:
+        assert text.startswith(f'  File "<string>", line 3, in <module>\n{told}'), done.stderr
+        assert "Exception ignored" not in text
+
+
 def test_all_ranks_share_one_store_and_one_fresh_key(run):
     def meeting():
         done = run("-np", 3, "sh", "-c", "echo $HVD_STORE $HVD_JOB_KEY $HVD_HOSTNAME $HOROVOD_HOSTNAME")

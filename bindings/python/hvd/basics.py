@@ -42,6 +42,7 @@ def init(comm: Any = None, process_sets: Iterable[ProcessSet] | str | None = Non
         InitError: a HorovodInternalError and a ValueError; the other processes did not come in time
             (HVD_START_TIMEOUT), or have other settings or other process sets.
     """
+    failure.watch()
     try:
         _init(comm, process_sets)
     except HorovodInternalError as error:
@@ -72,7 +73,6 @@ def _join(found: meeting.Meeting | None) -> None:
         found.forget()
     if not was_in and torch_variables.is_for(_native.launch()[0]):
         torch_variables.set_absent()
-    failure.watch()
 
 
 def _refuse_other_job(found: meeting.Meeting | None) -> None:

@@ -20,6 +20,7 @@ _LAUNCHERS = ("open_mpi", "mpich", "slurm")
 _SIZES_OF_LAUNCHERS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 _LONGEST_MASTER = 512  # bytes: a host's name and a port
 
+_set_here = False  # by this process, not by hvdrun
 _reserved: socket.socket | None = None  # rank 0's
 
 
@@ -37,28 +38,27 @@ def is_for(launcher: str) -> bool:
 def set_absent() -> None:
     """Sets those that are not set, in a job that has been joined. All ranks call: they agree on rank 0's port, which is
     reserved until rank 0 has a server listen there, or `unset()`."""
+    global _set_here
     place = (_native.rank(), _native.size(), _native.local_rank(), _native.local_size(), _native.cross_rank())
     address, port = _agree_on_master()
     values = dict(zip(IDENTITY, map(str, place))) | {"MASTER_ADDR": address, "MASTER_PORT": port}
     absent = {name: value for name, value in values.items() if not os.environ.get(name)}
     os.environ.update(absent)
     os.environ[_OURS] = " ".join(f"{name}={value}" for name, value in absent.items())
+    _set_here = True
 
 
 def unset() -> None:
     """Takes back what `set_absent` has set."""
-    global _reserved
-    if _set_here():
+    global _set_here, _reserved
+    if _set_here:
         for name in ours():
             del os.environ[name]
-        del os.environ[_OURS]
+        os.environ.pop(_OURS, None)
+        _set_here = False
     if _reserved is not None:
         _reserved.close()
         _reserved = None
-
-
-def _set_here() -> bool:
-    return _OURS in os.environ and is_for(_native.launch()[0])
 
 
 def _agree_on_master() -> tuple[str, str]:
