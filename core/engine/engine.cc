@@ -81,7 +81,7 @@ Engine::Engine(const Parts& parts, std::unique_ptr<Executor> executor)
       caller_wait_(wait_policy_for(parts.topology.local_size, parts.topology.local_cpus)),
       thread_wait_(wait_policy_for(parts.topology.local_size, parts.topology.local_cpus)) {
   executor_->set_late_callback(kLatePatience, [this] { return wait_on(); });
-  thread_ = std::thread([this] { run_thread(); });
+  thread_ = start_thread(kEngineThread, [this] { run_thread(); });
 }
 
 Engine::~Engine() {
@@ -138,7 +138,6 @@ bool Engine::drive(const auto& body) {
 }
 
 void Engine::run_thread() {
-  name_this_thread(kEngineThread);
   const DefaultFloatingPoint floating_point;
   for (;;) {
     std::optional<Pause> pause;

@@ -82,7 +82,7 @@ ControlLinks::ControlLinks(const Topology& topology, const ControlTree& tree, St
   try {
     meet(tree, store, key, own_host, deadline);
     watch_links();
-    thread_ = std::thread([this] { run(); });
+    thread_ = start_thread("hvd-links", [this] { run(); });
   } catch (...) {
     // Those that have met this rank already take the closing of their connections for its death otherwise.
     tell(as_told(current_exception_status(), topology), -1);
@@ -147,7 +147,6 @@ void ControlLinks::accept_children(const ControlTree& tree, Acceptor& acceptor, 
 }
 
 void ControlLinks::run() {
-  name_this_thread("hvd-links");
   std::array<epoll_event, 64> events;
   for (;;) {
     const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), -1);

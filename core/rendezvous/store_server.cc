@@ -18,7 +18,7 @@ StoreServer::StoreServer(const JobKey& key, const std::string& bind_host, const 
       address_(sessions_->address()),
       stop_event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (!stop_event_) throw Internal("cannot open the store's event descriptors");
-  thread_ = std::thread([this] { run(); });
+  thread_ = start_thread("hvd-store", [this] { run(); });
 }
 
 StoreServer::~StoreServer() {
@@ -28,7 +28,6 @@ StoreServer::~StoreServer() {
 }
 
 void StoreServer::run() {
-  name_this_thread("hvd-store");
   pollfd ready[] = {{.fd = stop_event_.get(), .events = POLLIN, .revents = 0},
                     {.fd = sessions_->fd(), .events = POLLIN, .revents = 0}};
   try {

@@ -15,7 +15,7 @@ void Timeline::start(const std::string& path, bool marks_rounds) {
     throw InvalidArgument("the timeline is being written to " + path_ + ": stop it first");
   }
   if (writer_.joinable()) writer_.join();  // it has given up
-  auto file = std::make_unique<TraceFile>(path);
+  auto file = std::make_shared<TraceFile>(path);
   path_ = path;
   {
     std::lock_guard events_lock(events_mutex_);
@@ -25,16 +25,22 @@ void Timeline::start(const std::string& path, bool marks_rounds) {
   stopping_.store(false, std::memory_order_relaxed);
   marks_rounds_.store(marks_rounds, std::memory_order_relaxed);
   active_.store(true, std::memory_order_release);
-  writer_ = std::thread([this, file = std::move(file)] {
-    name_this_thread("hvd-timeline");
-    try {
-      while (write_pending(*file)) {
-      }
-    } catch (const Error& error) {
-      active_.store(false, std::memory_order_release);
-      log_.warning(std::string(error.what()) + "; it ends here");
+  try {
+    writer_ = start_thread("hvd-timeline", [this, file = std::move(file)] { write(*file); });
+  } catch (...) {
+    active_.store(false, std::memory_order_release);
+    throw;
+  }
+}
+
+void Timeline::write(TraceFile& file) {
+  try {
+    while (write_pending(file)) {
     }
-  });
+  } catch (const Error& error) {
+    active_.store(false, std::memory_order_release);
+    log_.warning(std::string(error.what()) + "; it ends here");
+  }
 }
 
 void Timeline::stop() {

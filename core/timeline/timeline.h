@@ -58,6 +58,7 @@ class Timeline {
   static constexpr std::size_t kMostEvents = 1 << 20;
 
   void record(TraceEvent event);
+  void write(TraceFile& file);  // until it is stopped
   bool write_pending(TraceFile& file);
 
   const Log& log_;

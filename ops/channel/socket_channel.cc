@@ -40,7 +40,7 @@ void SocketChannel::hand_over(bool is_send, const Message& message, EnginesSubmi
   if (!thread_.joinable()) {
     bell_ = FileDescriptor(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
     if (!bell_) throw Internal("eventfd: " + error_text(errno));
-    thread_ = std::thread([this] { run_thread(); });
+    thread_ = start_thread("hvd-channel", [this] { run_thread(); });
   }
   const bool first = orders_.transfers.empty();
   orders_.transfers.push_back({is_send, std::move(transfer)});
@@ -78,7 +78,6 @@ SocketChannel::Orders SocketChannel::take_orders() {
 }
 
 void SocketChannel::run_thread() {
-  name_this_thread("hvd-channel");
   Exchange exchange(parts_, bell_.get());
   for (;;) {
     Orders orders = take_orders();

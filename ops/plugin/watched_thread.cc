@@ -28,8 +28,9 @@ struct WatchedThread::Shared {
   std::thread thread;
 };
 
-WatchedThread::WatchedThread(std::string name, const WaitPolicy& policy) : shared_(std::make_shared<Shared>(policy)) {
-  shared_->thread = std::thread([shared = shared_, name = std::move(name)] { serve(shared, name); });
+WatchedThread::WatchedThread(std::string_view name, const WaitPolicy& policy)
+    : shared_(std::make_shared<Shared>(policy)) {
+  shared_->thread = start_thread(name, [shared = shared_] { serve(shared); });
 }
 
 WatchedThread::~WatchedThread() {
@@ -42,8 +43,7 @@ WatchedThread::~WatchedThread() {
   shared_->thread.join();
 }
 
-void WatchedThread::serve(const std::shared_ptr<Shared>& shared, const std::string& name) {
-  name_this_thread(name);
+void WatchedThread::serve(const std::shared_ptr<Shared>& shared) {
   for (std::uint32_t calls = 0;; ++calls) {
     while (shared->serving.wait_change(shared->begun, calls, Deadline::max(), nullptr) == calls) continue;
     if (!shared->work) return;

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "core/base/abort_flag.h"
 #include "core/base/clock.h"
@@ -15,7 +16,7 @@ namespace hvd {
 class WatchedThread {
  public:
   // `policy`: how run() waits before it sleeps.
-  WatchedThread(std::string name, const WaitPolicy& policy);
+  WatchedThread(std::string_view name, const WaitPolicy& policy);
   // Waits for the thread, unless it is lost.
   ~WatchedThread();
   WatchedThread(const WatchedThread&) = delete;
@@ -30,7 +31,7 @@ class WatchedThread {
 
  private:
   struct Shared;
-  static void serve(const std::shared_ptr<Shared>& shared, const std::string& name);
+  static void serve(const std::shared_ptr<Shared>& shared);
 
   const std::shared_ptr<Shared> shared_;  // the thread has it too: it may outlive this object
   bool lost_ = false;
