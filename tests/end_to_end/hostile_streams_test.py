@@ -129,9 +129,8 @@ def busy_cpu():
 
 
 # Ranks listen for a few milliseconds, until all of them have met; so the last one is slow, and then stopped on its way.
-@pytest.mark.parametrize(
-    "streams", [pytest.param(100, id="100"), pytest.param(2000, id="2000", marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("streams", [100, 2000])
 def test_a_job_whose_ranks_still_meet_does_not_notice_strangers(start, busy_cpu, streams):
     slow = f'if [ "$HVD_RANK" = 3 ]; then taskset -p -c {busy_cpu} $$; renice -n 19 $$; fi > /dev/null'
     for _ in range(10):
