@@ -9,10 +9,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
-#include <filesystem>
-#include <system_error>
 #include <utility>
 
 #include "launcher/throw_errno.h"
@@ -136,17 +133,6 @@ pid_t start_child(const ChildStart& start, const SignalSource& signals) {
   if (pid == 0) become_child(plan);
   setpgid(pid, pid);  // here too: whoever comes first, the group exists before it is signalled
   return pid;
-}
-
-std::vector<InheritedDescriptor> inheritable_descriptors() {
-  std::vector<InheritedDescriptor> result;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", error)) {
-    const int fd = std::atoi(entry.path().filename().c_str());
-    const int flags = fcntl(fd, F_GETFD);
-    if (fd > STDERR_FILENO && flags >= 0 && (flags & FD_CLOEXEC) == 0) result.push_back({.fd = fd, .number = fd});
-  }
-  return result;
 }
 
 std::vector<std::pair<pid_t, ExitStatus>> reap_children() {

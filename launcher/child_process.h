@@ -32,8 +32,8 @@ struct ChildStart {
   int standard_input = -1;               // borrowed, as are the next two
   int standard_output = -1;
   int standard_error = -1;
-  std::vector<InheritedDescriptor> inherited;
-  rlimit open_files{};  // as hvdrun found it
+  std::vector<InheritedDescriptor> inherited;  // besides those of this process that do not close on exec
+  rlimit open_files{};                         // as hvdrun found it
 };
 
 // Both ends close on exec: the reading one, the writing one. Throws Error.
@@ -43,10 +43,6 @@ std::pair<FileDescriptor, FileDescriptor> make_pipe();
 // there is no process to be had. A program that cannot be executed after all says so on its standard error and exits
 // with code 126 or 127.
 pid_t start_child(const ChildStart& start, const SignalSource& signals);
-
-// Those of this process that do not close on exec, but for the first three: whoever started hvdrun has meant them for
-// what it starts (a shell's `<(command)`, make's job server).
-std::vector<InheritedDescriptor> inheritable_descriptors();
 
 // Every child of this process that has ended since the last call, and how.
 std::vector<std::pair<pid_t, ExitStatus>> reap_children();

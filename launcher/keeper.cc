@@ -1,7 +1,6 @@
 #include "launcher/keeper.h"
 
 #include <poll.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,6 +20,7 @@ namespace hvd::launcher {
 namespace {
 
 constexpr Duration kAnswerTime = 30s;  // a start, on a machine that is short of memory
+constexpr Duration kResumeTime = 100ms;
 constexpr Duration kListTime = 1s;
 constexpr Duration kSendTime = 1s;
 constexpr Duration kFarewellTime = 1s;
@@ -34,13 +34,6 @@ std::vector<pid_t> own_children() {
   return result;
 }
 
-FileDescriptor file_in_memory(const std::string& bytes) {
-  FileDescriptor file(memfd_create("hvd-start", MFD_CLOEXEC));
-  if (!file) throw_errno("memfd_create");
-  if (write(file.get(), bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size())) throw_errno("write");
-  return file;
-}
-
 bool wait_for(int fd, short events, Deadline deadline) {
   pollfd ready{.fd = fd, .events = events, .revents = 0};
   int count = -1;
@@ -48,13 +41,6 @@ bool wait_for(int fd, short events, Deadline deadline) {
     count = poll(&ready, 1, poll_timeout(deadline));
   } while (count <= 0 && Clock::now() < deadline);
   return count > 0;
-}
-
-bool send_within(int socket, const std::string& bytes, const std::vector<int>& descriptors, Deadline deadline) {
-  while (!send_packet(socket, bytes, descriptors)) {
-    if (errno != EAGAIN || !wait_for(socket, POLLOUT, deadline)) return false;
-  }
-  return true;
 }
 
 }  // namespace
@@ -73,20 +59,24 @@ Keeper::Keeper(const SignalSource& signals) : others_(own_children()) {
 Keeper::~Keeper() {
   socket_.reset();
   if (pid_ < 0) return;
-  kill(pid_, SIGCONT);  // somebody may have stopped it
+  resume();
   for (const Deadline deadline = deadline_after(kFarewellTime); Clock::now() < deadline; poll(nullptr, 0, 1)) {
     if (waitpid(pid_, nullptr, WNOHANG) != 0) return;
   }
 }
 
 pid_t Keeper::start(int rank, const ChildStart& start) {
-  const FileDescriptor file = file_in_memory(encode_start(start));
-  std::vector<int> descriptors = {file.get(), start.standard_input, start.standard_output, start.standard_error};
+  std::vector<int> descriptors = {start.standard_input, start.standard_output, start.standard_error};
   for (const InheritedDescriptor& entry : start.inherited) descriptors.push_back(entry.fd);
   const Deadline deadline = deadline_after(kAnswerTime);
-  const std::string request = encode(KeeperRequest{.kind = KeeperRequest::Kind::start});
+  const auto deliver = [&](const KeeperRequest& request, const std::vector<int>& with) {
+    if (!send(request, deadline, with)) throw_errno("cannot reach the keeper of the ranks");
+  };
   answer_.reset();
-  if (!send_within(socket_.get(), request, descriptors, deadline)) throw_errno("cannot reach the keeper of the ranks");
+  const std::string bytes = encode_start(start);
+  for (std::size_t at = 0; at < bytes.size(); at += kMaxStartPart)
+    deliver({.kind = KeeperRequest::Kind::start_part, .part = bytes.substr(at, kMaxStartPart)}, {});
+  deliver({.kind = KeeperRequest::Kind::start}, descriptors);
   const KeeperReport answer = await(KeeperReport::Kind::started, deadline);
   ranks_[answer.pid] = rank;
   any_left_ = true;
@@ -107,8 +97,21 @@ void Keeper::renew_lease() {
   send_packet(socket_.get(), encode(KeeperRequest{.kind = KeeperRequest::Kind::renew_lease}));
 }
 
-bool Keeper::send(const KeeperRequest& request) {
-  return send_within(socket_.get(), encode(request), {}, deadline_after(kSendTime));
+bool Keeper::send(const KeeperRequest& request) { return send(request, deadline_after(kSendTime), {}); }
+
+bool Keeper::send(const KeeperRequest& request, Deadline deadline, const std::vector<int>& descriptors) {
+  const std::string bytes = encode(request);
+  while (!send_packet(socket_.get(), bytes, descriptors)) {
+    if (errno != EAGAIN || Clock::now() >= deadline) return false;
+    resume();
+    wait_for(socket_.get(), POLLOUT, std::min(deadline, deadline_after(kResumeTime)));
+  }
+  return true;
+}
+
+// Costs a system call, and changes nothing where it runs.
+void Keeper::resume() const {
+  if (pid_ > 0) kill(pid_, SIGCONT);
 }
 
 bool Keeper::receive() {
@@ -136,8 +139,10 @@ bool Keeper::receive() {
 
 KeeperReport Keeper::await(KeeperReport::Kind expected, Deadline deadline) {
   while (!answer_) {
-    if (!wait_for(socket_.get(), POLLIN, deadline)) throw Timeout("the keeper of the ranks does not answer");
-    if (!receive()) throw PeerLost("the keeper of the ranks has ended");
+    const bool readable = wait_for(socket_.get(), POLLIN, std::min(deadline, deadline_after(kResumeTime)));
+    if (readable && !receive()) throw PeerLost("the keeper of the ranks has ended");
+    if (!readable && Clock::now() >= deadline) throw Timeout("the keeper of the ranks does not answer");
+    if (!readable) resume();
   }
   KeeperReport answer = std::move(*std::exchange(answer_, std::nullopt));
   if (answer.kind == expected) return answer;

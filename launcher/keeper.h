@@ -2,11 +2,12 @@
 // the agent) by a moment, so that nothing of the job is left behind however hvdrun ends.
 //
 // The keeper is a child of hvdrun that is forked before any thread exists; it has a process group of its own, and no
-// descriptor but its end of a socket pair. It forks and executes the ranks on hvdrun's requests, reaps them, signals
-// them, and sees what is left of them: whatever they start, daemons with an empty environment included, remains a
-// descendant of the keeper. Once hvdrun is gone, or has been silent for the lease (it is stopped, and is killed first),
-// the keeper kills its descendants until none is left or 5 s have passed, and ends. If the keeper itself is killed, the
-// ranks die with it, and what they leave becomes hvdrun's: see kill_orphans().
+// descriptor but its end of a socket pair and those that whoever started hvdrun meant for the ranks. It forks and
+// executes the ranks on hvdrun's requests, reaps them, signals them, and sees what is left of them: whatever they
+// start, daemons with an empty environment included, remains a descendant of the keeper. Once hvdrun is gone, or has
+// been silent for the lease (it is stopped, and is killed first), the keeper kills its descendants until none is left
+// or 5 s have passed, and ends. If the keeper itself is killed, the ranks die with it, and what they leave becomes
+// hvdrun's: see kill_orphans().
 //
 // Main thread only.
 #pragma once
@@ -44,6 +45,9 @@ class Keeper {
   // To everything that descends from the ranks, too. After SIGKILL that includes what it orphans.
   void signal_all(int signal);
 
+  // Lets it go on if somebody has stopped it: nobody has a reason to.
+  void resume() const;
+
   // From now on renew_lease() is called several times in its length. Without a lease only the end of this process
   // counts.
   void set_lease(Duration length);
@@ -72,6 +76,7 @@ class Keeper {
 
  private:
   bool send(const KeeperRequest& request);
+  bool send(const KeeperRequest& request, Deadline deadline, const std::vector<int>& descriptors);
   KeeperReport await(KeeperReport::Kind expected, Deadline deadline);
 
   FileDescriptor socket_;

@@ -40,6 +40,7 @@ std::string encode(const KeeperRequest& request) {
   ByteWriter writer;
   writer.put(static_cast<std::uint8_t>(request.kind));
   writer.put(request.value);
+  writer.put_string(request.part);
   return text_of(writer);
 }
 
@@ -47,6 +48,7 @@ KeeperRequest decode_keeper_request(std::string_view bytes) {
   ByteReader reader = reader_of(bytes);
   KeeperRequest request{.kind = get_kind(reader, KeeperRequest::Kind::renew_lease)};
   request.value = reader.get<std::int32_t>();
+  request.part = reader.get_string();
   reader.expect_end();
   return request;
 }

@@ -1,8 +1,8 @@
 // The messages between hvdrun and its keeper (keeper.h), a packet each. Pure.
 //
-// A request to start a process comes with a file in memory, which holds the encoded ChildStart, as an environment may
-// be larger than a packet, and with the process's descriptors: the file's, standard input, output and error, and those
-// it inherits. Decoding throws Internal if a message is malformed.
+// An environment may be larger than a packet: the encoded ChildStart comes in as many `start_part` as it takes, and the
+// `start` that follows brings the process's descriptors: standard input, output and error, and those of
+// ChildStart::inherited. Decoding throws Internal if a message is malformed.
 #pragma once
 
 #include <sys/types.h>
@@ -19,9 +19,10 @@ namespace hvd::launcher {
 
 // From hvdrun.
 struct KeeperRequest {
-  enum class Kind : std::uint8_t { start, signal_ranks, signal_all, list_left, set_lease, renew_lease };
+  enum class Kind : std::uint8_t { start_part, start, signal_ranks, signal_all, list_left, set_lease, renew_lease };
   Kind kind;
   std::int32_t value = 0;  // the signal, or the lease in milliseconds
+  std::string part{};      // of a ChildStart: kMaxStartPart bytes at most
   bool operator==(const KeeperRequest&) const = default;
 };
 
@@ -45,6 +46,7 @@ struct KeeperReport {
   bool operator==(const KeeperReport&) const = default;
 };
 
+inline constexpr std::size_t kMaxStartPart = 8000;     // bytes
 inline constexpr std::size_t kMaxReportedPids = 1000;  // a packet's worth; those beyond are left out
 inline constexpr std::size_t kMaxReportedText = 4096;  // bytes
 

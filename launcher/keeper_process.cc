@@ -5,7 +5,6 @@
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,6 +18,8 @@
 #include <iterator>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/base/error.h"
@@ -34,13 +35,15 @@
 namespace hvd::launcher {
 namespace {
 
-void close_all_but(int kept) {
+// What does not close on exec remains: whoever started hvdrun has meant it for what hvdrun starts (a shell's
+// `<(command)`, make's job server).
+void close_own_but(int kept) {
   std::vector<int> open_ones;
   DIR* folder = opendir("/proc/self/fd");
   while (const dirent* item = folder != nullptr ? readdir(folder) : nullptr) {
     int fd = -1;
     std::from_chars(item->d_name, item->d_name + std::strlen(item->d_name), fd);
-    if (fd > STDERR_FILENO && fd != kept) open_ones.push_back(fd);
+    if (fd > STDERR_FILENO && fd != kept && (fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0) open_ones.push_back(fd);
   }
   if (folder != nullptr) closedir(folder);
   for (const int fd : open_ones) close(fd);  // the folder's among them, again: harmless
@@ -67,7 +70,7 @@ FileDescriptor settle(int socket) {
   sigprocmask(SIG_BLOCK, &signals, nullptr);
   const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) dup2(nothing, fd);
-  close_all_but(socket);
+  close_own_but(socket);
   take_name();
   sigemptyset(&signals);
   sigaddset(&signals, SIGCHLD);
@@ -76,28 +79,18 @@ FileDescriptor settle(int socket) {
   return children;
 }
 
-std::string read_all(int file) {
-  struct stat status {};
-  if (fstat(file, &status) != 0) throw_errno("reading a request");
-  std::string bytes(static_cast<std::size_t>(status.st_size), '\0');
-  if (pread(file, bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
-    throw_errno("reading a request");
-  return bytes;
-}
-
 // The descriptors are borrowed from the packet.
-ChildStart start_of(const Packet& packet) {
+ChildStart start_of(std::string_view bytes, const Packet& packet) {
   if (packet.truncated)
     throw Internal("cannot start a process: its descriptors do not all arrive (too many open files)");
-  if (packet.descriptors.empty()) throw Internal("malformed message: a request without its file");
-  ChildStart start = decode_start(read_all(packet.descriptors[0].get()));
-  if (packet.descriptors.size() != 4 + start.inherited.size()) {
+  ChildStart start = decode_start(bytes);
+  if (packet.descriptors.size() != 3 + start.inherited.size()) {
     throw Internal("malformed message: not as many descriptors as it says");
   }
-  start.standard_input = packet.descriptors[1].get();
-  start.standard_output = packet.descriptors[2].get();
-  start.standard_error = packet.descriptors[3].get();
-  for (std::size_t i = 0; i < start.inherited.size(); ++i) start.inherited[i].fd = packet.descriptors[4 + i].get();
+  start.standard_input = packet.descriptors[0].get();
+  start.standard_output = packet.descriptors[1].get();
+  start.standard_error = packet.descriptors[2].get();
+  for (std::size_t i = 0; i < start.inherited.size(); ++i) start.inherited[i].fd = packet.descriptors[3 + i].get();
   return start;
 }
 
@@ -124,6 +117,7 @@ class KeeperProcess {
   const SignalSource& signals_;
   JobProcesses processes_;
   KeeperLease lease_;
+  std::string start_;  // the parts of the next one
   std::deque<std::string> unsent_;
   bool killing_ = false;
   bool connected_ = true;
@@ -160,6 +154,7 @@ void KeeperProcess::receive() {
 
 void KeeperProcess::perform(const KeeperRequest& request, const Packet& packet) {
   switch (request.kind) {
+    case KeeperRequest::Kind::start_part: start_ += request.part; return;
     case KeeperRequest::Kind::start: return start(packet);
     case KeeperRequest::Kind::signal_ranks: return processes_.signal_ranks(request.value);
     case KeeperRequest::Kind::signal_all:
@@ -172,7 +167,7 @@ void KeeperProcess::perform(const KeeperRequest& request, const Packet& packet) 
 }
 
 void KeeperProcess::start(const Packet& packet) {
-  ChildStart start = start_of(packet);
+  ChildStart start = start_of(std::exchange(start_, {}), packet);
   start.open_files = open_files_;
   const pid_t pid = start_child(start, signals_);
   processes_.add_rank(pid);

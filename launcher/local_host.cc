@@ -45,7 +45,6 @@ LocalHost::~LocalHost() { loop_.forget(keeper_.fd()); }
 void LocalHost::start(const HostPlan& plan) {
   ChildStart start;
   raise_open_files();
-  passed_on_ = inheritable_descriptors();
   const FileDescriptor nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
   for (const RankPlan& rank : plan.ranks) {
     try {
@@ -74,7 +73,7 @@ void LocalHost::start_rank_of(const HostPlan& plan, const RankPlan& rank, ChildS
   start.cpus = rank.cpus;
   const int number = rank.place.rank;
   const RankMemory* const memory = memories_.make(number, plan.verbose);
-  start.inherited = passed_on_;
+  start.inherited.clear();
   for (const int fd : memory != nullptr ? memory->descriptors() : std::vector<int>()) {
     start.inherited.push_back({.fd = fd, .number = fd});
   }
@@ -120,6 +119,7 @@ void LocalHost::hold(Stream stream, bool on) {
 }
 
 void LocalHost::collect(const std::function<void(pid_t, ExitStatus)>& others) {
+  keeper_.resume();  // SIGCHLD also says that it was stopped
   for (const auto& [pid, status] : reap_children()) {
     if (pid == keeper_.pid()) {
       on_keeper_lost(status);

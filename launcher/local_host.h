@@ -57,7 +57,6 @@ class LocalHost : public Host {
   HostListener& listener_;
   const int number_;
   FileDescriptor input_;
-  std::vector<InheritedDescriptor> passed_on_;  // to every rank, as hvdrun got them
   RankMemories memories_;
   std::map<int, Pipes> pipes_;  // by rank
   bool started_ = false;

@@ -39,8 +39,9 @@ constexpr int kUsageError = 2;
 constexpr Duration kStartTimeout = 30s;
 constexpr Duration kLease = 5s;
 
-// Were one of the first three descriptors closed, a pipe would take its number.
-void open_standard_descriptors() {
+// Were one of the first three descriptors closed, a pipe would take its number; or what a library's static constructor
+// opens (gRPC's an eventfd), before which this runs.
+[[gnu::constructor(101)]] void open_standard_descriptors() {
   while (true) {
     const int fd = open("/dev/null", O_RDWR);
     if (fd < 0) return;
@@ -293,7 +294,6 @@ int run(const std::vector<std::string>& arguments, SignalSource& signals) {
 int main(int argc, char** argv) {
   using namespace hvd;
   using namespace hvd::launcher;
-  open_standard_descriptors();
   try {
     SignalSource signals;
     return launcher::run({argv + 1, argv + argc}, signals);

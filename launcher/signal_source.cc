@@ -27,7 +27,6 @@ SignalSource::SignalSource() {
 
   struct sigaction plain {};  // were SIGCHLD ignored, the kernel would throw exit codes away
   plain.sa_handler = SIG_DFL;
-  plain.sa_flags = SA_NOCLDSTOP;
   sigaction(SIGCHLD, &plain, &original_child_);
 
   sigset_t mask;

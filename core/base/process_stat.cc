@@ -23,7 +23,11 @@ std::optional<ProcessEntry> parse_process_stat(std::string_view text) {
   std::istringstream fields{std::string(text.substr(name_end + 1))};
   char state = 0;
   if (!(fields >> state >> entry.parent >> entry.group)) return std::nullopt;
-  entry.zombie = state == 'Z' || state == 'X';
+  std::string skipped;
+  for (int field = 6; field < 20; ++field) fields >> skipped;
+  int threads = 0;
+  fields >> threads;
+  entry.zombie = (state == 'Z' || state == 'X') && threads <= 1;
   return entry;
 }
 

@@ -12,7 +12,7 @@ struct ProcessEntry {
   pid_t pid = 0;
   pid_t parent = 0;
   pid_t group = 0;
-  bool zombie = false;
+  bool zombie = false;  // all of it: a process whose first thread alone has ended runs
   bool operator==(const ProcessEntry&) const = default;
 };
 

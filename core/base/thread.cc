@@ -12,17 +12,15 @@
 namespace hvd {
 namespace {
 
-// The limits that pthread_create does not tell apart: of processes and threads, and of the stack's address space.
+// pthread_create does not say which limit it met.
 std::string limits() {
   std::string text;
   rlimit limit{};
   if (getrlimit(RLIMIT_NPROC, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
-    text += "this user may have " + std::to_string(limit.rlim_cur) + " processes and threads: ulimit -u";
-  if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
-    text += text.empty() ? "" : "; ";
-    text += "this process may have " + std::to_string(limit.rlim_cur) + " bytes of address space: ulimit -v";
-  }
-  return text.empty() ? "" : " (" + text + ")";
+    text += "`ulimit -u`, " + std::to_string(limit.rlim_cur) + " processes and threads of this user; ";
+  if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+    text += "`ulimit -v`, " + std::to_string(limit.rlim_cur) + " bytes of address space; ";
+  return " (the limit may be: " + text + "pids.max of the container or cgroup)";
 }
 
 }  // namespace

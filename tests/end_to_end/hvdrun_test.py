@@ -594,6 +594,28 @@ def test_nothing_that_ranks_have_started_outlives_a_killed_hvdrun(start, whole_g
     wait_until(lambda: not any(map(is_alive, pids)))
 
 
+def test_what_was_opened_for_the_ranks_reaches_them_whatever_its_number(hvdrun, tmp_path):
+    """Also where there is much of it, and beyond the limit of open files."""
+    files = [(tmp_path / str(number)).open("w") for number in range(300)]
+    numbers = [*(file.fileno() for file in files[1:]), os.dup2(files[0].fileno(), 1000)]
+    shell = ["sh", "-c", f"ulimit -n 500; exec {hvdrun} -np 1 sh -c 'echo here > /proc/self/fd/1000'"]
+    done = subprocess.run(shell, capture_output=True, text=True, pass_fds=numbers, timeout=TIMEOUT)
+    os.close(1000)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "0").read_text() == "here\n"
+
+
+def test_programs_that_write_no_file_start_without_a_file(run):
+    done = run("-np", 2, "true", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_standard_input_that_is_closed_is_empty(hvdrun):
+    closed = f"exec {hvdrun} -np 1 sh -c 'readlink /proc/self/fd/0; cat' <&-"
+    done = subprocess.run(["sh", "-c", closed], capture_output=True, text=True, timeout=TIMEOUT)
+    assert (done.returncode, done.stdout) == (0, "/dev/null\n"), done.stderr
+
+
 def keeper_of(process):
     for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
         if (fields := stat_fields(pid)) and int(fields[1]) == process.pid:

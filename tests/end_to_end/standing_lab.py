@@ -11,7 +11,9 @@ import time
 
 import pytest
 
-PATIENCE_S = 60
+from patience import at_most
+
+PATIENCE_S = 240
 
 
 class StandingLab:
@@ -41,7 +43,7 @@ class StandingLab:
     def find_inside(self):
         """The lab's process namespace, and our number of a process in it: that which keeps the lab."""
         own = os.readlink("/proc/self/ns/pid")
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:  # the shell has spoken, and is about to become cat
             for pid in descendants(self.process.pid):
                 namespace = namespace_of(pid)
@@ -85,7 +87,7 @@ class StandingLab:
         return found
 
     def await_nothing_left(self, seconds=3):
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + at_most(seconds)
         while left := self.left():
             assert time.monotonic() < deadline, left
             time.sleep(0.02)
@@ -95,7 +97,7 @@ class StandingLab:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.process.stdin.close()
-        self.process.wait(10)
+        self.process.wait(PATIENCE_S)
         self.process.stdout.close()
 
 

@@ -8,7 +8,7 @@ import re
 import time
 
 import pytest
-from standing_lab import StandingLab, descendants, find_hvdrun, read, words_of
+from standing_lab import PATIENCE_S, StandingLab, descendants, find_hvdrun, read, words_of
 
 PROGRAM = pathlib.Path(__file__).parents[2] / "build/release/tests/end_to_end/allreduce_loop"
 EACH = 3  # ranks of a host
@@ -84,7 +84,7 @@ def bytes_sent(hosts):
 
 
 def await_all(hosts, process, out, err, line):
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_S
     while out.read_text().count(line + "\n") < EACH * hosts.number:
         assert time.monotonic() < deadline and process.poll() is None, out.read_text() + err.read_text()
         time.sleep(0.05)
@@ -102,10 +102,12 @@ def test_data_crosses_a_network_once_for_each_host(hosts, job, tmp_path):
     with out.open("w") as output, err.open("w") as errors:
         command = job(*variables, "--", "--bytes", BYTES, "--until", enough, "--announce", 10)
         process = hosts.popen(command, stdout=output, stderr=errors)
-    await_all(hosts, process, out, err, "step 100")
-    sent = connections_of_ranks(hosts, ranks_below(process))
-    enough.touch()
-    assert process.wait(30) == 0, err.read_text()
+    try:
+        await_all(hosts, process, out, err, "step 100")
+        sent = connections_of_ranks(hosts, ranks_below(process))
+    finally:
+        enough.touch()
+    assert process.wait(PATIENCE_S) == 0, err.read_text()
     after = bytes_sent(hosts)
 
     steps = int(re.search(r"^done (\d+)$", out.read_text(), re.MULTILINE)[1])

@@ -16,7 +16,8 @@ using Report = KeeperReport::Kind;
 
 TEST_CASE("requests arrive as they were") {
   for (const KeeperRequest& request :
-       {KeeperRequest{.kind = Request::start}, KeeperRequest{.kind = Request::signal_ranks, .value = SIGUSR1},
+       {KeeperRequest{.kind = Request::start_part, .part = std::string("a\0b", 3)},
+        KeeperRequest{.kind = Request::start}, KeeperRequest{.kind = Request::signal_ranks, .value = SIGUSR1},
         KeeperRequest{.kind = Request::signal_all, .value = SIGKILL}, KeeperRequest{.kind = Request::list_left},
         KeeperRequest{.kind = Request::set_lease, .value = 5000}, KeeperRequest{.kind = Request::renew_lease}}) {
     CHECK(decode_keeper_request(encode(request)) == request);
@@ -35,7 +36,9 @@ TEST_CASE("reports arrive as they were") {
   }
 }
 
-TEST_CASE("a report fits into a packet") {
+TEST_CASE("a report fits into a packet, and so does a part of a start") {
+  const std::string part(kMaxStartPart, 'x');
+  CHECK(encode(KeeperRequest{.kind = Request::start_part, .part = part}).size() <= kMaxPacketBytes);
   const std::vector<pid_t> many(5000, 4711);
   const std::string list = encode(KeeperReport{.kind = Report::left, .pids = many});
   CHECK(list.size() <= kMaxPacketBytes);
@@ -70,8 +73,9 @@ TEST_CASE("a start arrives as it was, without descriptors") {
 }
 
 TEST_CASE("malformed messages are refused") {
-  for (const std::string& bytes : {std::string(), std::string("\x06\0\0\0\0", 5), std::string("\xff\0\0\0\0", 5),
-                                   std::string("\0\0\0\0", 4), std::string("\0\0\0\0\0\0", 6)}) {
+  for (const std::string& bytes : {std::string(), std::string("\x07\0\0\0\0\0\0\0\0", 9),
+                                   std::string("\xff\0\0\0\0\0\0\0\0", 9), std::string("\0\0\0\0\0\0\0\0", 8),
+                                   std::string("\0\0\0\0\0\0\0\0\0\0", 10), std::string("\0\0\0\0\0\2\0\0\0x", 10)}) {
     CHECK_THROWS_AS(decode_keeper_request(bytes), Internal);
   }
   const std::string report = encode(KeeperReport{.kind = Report::left, .text = "text", .pids = {1, 2}});

@@ -174,6 +174,16 @@ TEST_CASE("a hvdrun that renews its lease lives on") {
   CHECK(runs(hvdrun.pid()));
 }
 
+// Descriptors of this process that whoever started it has meant for what it starts.
+int passed_on() {
+  int count = 0;
+  for (int fd = STDERR_FILENO + 1; fd < 1024; ++fd) {
+    const int flags = fcntl(fd, F_GETFD);
+    count += flags >= 0 && (flags & FD_CLOEXEC) == 0;
+  }
+  return count;
+}
+
 TEST_CASE("a keeper is hvdrun's child, in a process group of its own and in its session, with no descriptor of its") {
   const StandIn hvdrun([](Keeper& keeper, int output) {
     run_rank(keeper, output);
@@ -187,7 +197,20 @@ TEST_CASE("a keeper is hvdrun's child, in a process group of its own and in its 
   CHECK(text_of(keeper, "comm") == std::string(kKeeperName) + "\n");
   // The first three, the sockets' end, and that of SIGCHLD.
   const std::filesystem::directory_iterator folder("/proc/" + std::to_string(keeper) + "/fd");
-  CHECK(std::distance(begin(folder), end(folder)) == 5);
+  CHECK(std::distance(begin(folder), end(folder)) == 5 + passed_on());
+}
+
+TEST_CASE("a keeper that somebody stops is asked to go on") {
+  const StandIn hvdrun([](Keeper& keeper, int output) {
+    kill(keeper.pid(), SIGSTOP);
+    ChildStart start = shell("echo started", output);
+    for (char name = 'A'; name <= 'H'; ++name) {  // together more than a socket holds
+      start.environment.push_back(std::string(1, name) + "=" + std::string(100'000, 'x'));
+    }
+    keeper.start(0, start);
+    receive_until(keeper, [&] { return !keeper.any_left(); });
+  });
+  CHECK(hvdrun.read_line() == "started");
 }
 
 TEST_CASE("signals of the terminal and SIGTERM do not end a keeper") {
@@ -299,12 +322,14 @@ TEST_CASE("malformed requests are answered with an error") {
     CHECK(report.kind == KeeperReport::Kind::not_started);
     return report.text;
   };
-  const FileDescriptor empty(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const FileDescriptor nothing(open("/dev/null", O_RDWR | O_CLOEXEC));
   const std::string start = encode(KeeperRequest{.kind = KeeperRequest::Kind::start});
   CHECK(answer("x", {}) == "malformed message: of no known kind");
   CHECK(answer(start + "x", {}) == "malformed message: bytes after its end");
-  CHECK(answer(start, {}) == "malformed message: a request without its file");
-  CHECK(answer(start, {empty.get(), empty.get()}) == "malformed message: it ends too early");
+  CHECK(answer(start, {nothing.get(), nothing.get(), nothing.get()}) == "malformed message: it ends too early");
+  const std::string all = encode_start(shell("true", nothing.get()));
+  REQUIRE(send_packet(own.get(), encode(KeeperRequest{.kind = KeeperRequest::Kind::start_part, .part = all})));
+  CHECK(answer(start, {nothing.get()}) == "malformed message: not as many descriptors as it says");
   own.reset();
   int status = 0;
   CHECK(waitpid(pid, &status, 0) == pid);
