@@ -20,7 +20,6 @@ import json
 import os
 import signal
 import sys
-import time
 
 from comparison import preparation
 from comparison.cases import CASES, HOROVOD, Case, format_size
@@ -50,30 +49,6 @@ def list_cases(cases: list[Case]) -> None:
                 print(f"    {what} at {where}{kind}{', as a geometric mean' if gate.mean else ''}")
 
 
-def measure_all(cases: list[Case], launches: int, seconds: float):
-    """Samples, why cases were not measured, and what failed."""
-    from comparison.launching import Failed, Impossible, measure
-    from comparison.samples import Samples
-
-    samples, absent, failures = Samples(), {}, []
-    for case in cases:
-        began = time.monotonic()
-        print(f"==> {case.name}", end="", flush=True)
-        try:
-            for launch in range(launches):
-                for contender in case.contenders:
-                    samples.add(measure(case, contender, launch, seconds))
-                print(".", end="", flush=True)
-            print(f" {time.monotonic() - began:.0f} s")
-        except Impossible as reason:
-            absent[case.name] = str(reason)
-            print(f" not measured: {reason}")
-        except Failed as failure:
-            failures.append(f"{case.name}, {contender}: {failure}")
-            print(f" FAILED\n{failures[-1]}")
-    return samples, absent, failures
-
-
 def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # not without ending what was launched
     options = parse()
@@ -86,14 +61,17 @@ def main() -> int:
     preparation.prepare()
     preparation.continue_in_environment()
 
-    from comparison import machine, report, rows
+    from comparison import launching, machine, report, rows
 
     os.sched_setaffinity(0, machine.two_cores())
     launches = options.launches or (2 if options.quick else 5)
     conditions = {**machine.conditions(), "launches": launches}
     if conditions["versions"]["Horovod"] is None:
         cases = [case for case in cases if HOROVOD not in case.contenders]
-    samples, absent, failures = measure_all(cases, launches, 0.05 if options.quick else 0.3)
+    seconds = 0.05 if options.quick else 0.3
+    samples, absent, failures = launching.by_turns(
+        cases, launches, lambda case, contender, launch: launching.measure(case, contender, launch, seconds)
+    )
 
     found = rows.rows(samples)
     kind = rows.machine_kind(samples)

@@ -68,8 +68,8 @@ def address(host: int) -> str:
     return f"10.9.0.{host + 1}"
 
 
-def in_lab(place: Place, script: str) -> list[str]:
-    return [str(NETLAB), str(place.hosts), f"{LINK_GIGABITS:g}gbit", "bash", "-c", script]
+def in_lab(place: Place, script: str, rate: str = f"{LINK_GIGABITS:g}gbit") -> list[str]:
+    return [str(NETLAB), str(place.hosts), rate, "bash", "-c", script]
 
 
 def on_hosts(place: Place, commands: list[tuple[int, list[str]]]) -> list[str]:
@@ -98,14 +98,18 @@ def hvd(launch: Launch) -> list[str]:
 def hvd_bench(launch: Launch) -> list[str]:
     case, place = launch.case, launch.case.place
     program = [str(BENCH_PROGRAM), case.collective, *launch.work(), *(["--in-place"] if case.in_place else [])]
-    if place.pinned:
-        cpus = " ".join(map(str, sorted(os.sched_getaffinity(0))))
-        number = "${HVD_LOCAL_RANK:-$OMPI_COMM_WORLD_LOCAL_RANK}"
-        script = f'cpus=({cpus}); exec taskset -c "${{cpus[{number} % ${{#cpus[@]}}]}}" {shlex.join(program)}'
-        program = ["bash", "-c", script]
+    program = pinned(program) if place.pinned else program
     if case.backend:
         return ["mpirun", *mpi_options(place), "-x", f"HVD_CPU_BACKEND={case.backend}", *program]
     return [str(HVDRUN), "-np", str(place.size), *program]
+
+
+def pinned(program: list[str]) -> list[str]:
+    """A rank's program on one of the CPUs that this process may use, whether hvdrun starts it or mpirun."""
+    cpus = " ".join(map(str, sorted(os.sched_getaffinity(0))))
+    number = "${HVD_LOCAL_RANK:-$OMPI_COMM_WORLD_LOCAL_RANK}"
+    script = f'cpus=({cpus}); exec taskset -c "${{cpus[{number} % ${{#cpus[@]}}]}}" {shlex.join(program)}'
+    return ["bash", "-c", script]
 
 
 def hvd_direct(launch: Launch) -> list[str]:

@@ -1,4 +1,4 @@
-"""One process launch of one contender, from the command to samples."""
+"""Process launches of contenders, by turns; each from the command to samples."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ import os
 import shlex
 import subprocess
 import tempfile
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 from .cases import GLOO, HVD, HVD_AND_GLOO, Case
 from .commands import COMMANDS, Launch
-from .samples import Sample
+from .samples import Sample, Samples
 
 LAUNCH_SECONDS = 600  # that a launch may take before it counts as hung
 CANNOT = 69  # netlab.sh: it is this machine that cannot
@@ -23,6 +26,29 @@ class Impossible(Exception):
 
 class Failed(Exception):
     """A launch ended badly: the text has what it wrote."""
+
+
+def by_turns(
+    cases: Iterable[Any], launches: int, measure: Callable[[Any, str, int], list[Sample]]
+) -> tuple[Samples, dict[str, str], list[str]]:
+    """Samples, why cases were not measured, and what failed. `measure` launches one of a case's contenders."""
+    samples, absent, failures = Samples(), {}, []
+    for case in cases:
+        began = time.monotonic()
+        print(f"==> {case.name}", end="", flush=True)
+        try:
+            for launch in range(launches):
+                for contender in case.contenders:
+                    samples.add(measure(case, contender, launch))
+                print(".", end="", flush=True)
+            print(f" {time.monotonic() - began:.0f} s")
+        except Impossible as reason:
+            absent[case.name] = str(reason)
+            print(f" not measured: {reason}")
+        except Failed as failure:
+            failures.append(f"{case.name}, {contender}: {failure}")
+            print(f" FAILED\n{failures[-1]}")
+    return samples, absent, failures
 
 
 def measure(case: Case, contender: str, number: int, seconds: float) -> list[Sample]:

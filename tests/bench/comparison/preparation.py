@@ -27,7 +27,7 @@ def prepare() -> None:
 def run(*command: str, quiet: bool = False) -> None:
     done = subprocess.run(command, cwd=ROOT, text=True, **({"stdout": subprocess.PIPE} if quiet else {}))
     if done.returncode != 0:
-        sys.exit(f"{done.stdout or ''}\ncompare: this failed: {' '.join(command)}")
+        sys.exit(f"{done.stdout or ''}\nthis failed: {' '.join(command)}")
 
 
 def continue_in_environment() -> None:

@@ -14,9 +14,12 @@ HEADLINE = ("case", "size", "beside", "hvd", "other", "medians", "minima", "gate
 
 
 def table(rows: Iterable[Row]) -> str:
-    lines = [HEADLINE, *(cells(row) for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADLINE))]
-    left = {0, 2, 8}  # columns of words
+    return aligned([HEADLINE, *(cells(row) for row in rows)], left={0, 2, 8})
+
+
+def aligned(lines: list[tuple[str, ...]], left: set[int]) -> str:
+    """A table; columns of words go to the left, all others to the right."""
+    widths = [max(map(len, column)) for column in zip(*lines)]
     return "\n".join(
         "  ".join(
             cell.ljust(width) if column in left else cell.rjust(width)
@@ -92,19 +95,29 @@ def summary(rows: Iterable[Row], missing: Iterable[tuple[str, str, int]]) -> str
 
 
 def explain(conditions: dict, machine: str | None) -> str:
-    versions = ", ".join(f"{name} {version}" for name, version in conditions["versions"].items() if version)
-    cores = f"cores {' and '.join(map(str, conditions['used_cores']))} of {conditions['cores']}"
     return "\n".join(
         [
-            f"{conditions['date']}: {conditions['cpu']}{', virtual' if conditions['hypervisor'] else ''}, {cores}, "
-            f"{conditions['memory_gib']} GiB, {machine or 'memory not measured'}; Linux {conditions['kernel']}, load "
-            f"{conditions['load_average']:.1f} at the start",
-            f"{versions}; {conditions['launches']} launches of each, by turns",
+            *describe(conditions, machine or "memory not measured"),
             "Times are medians per call on rank 0. Ratios are the other's time by hvd's: by medians of the launches' "
             "medians, and by the",
             "shortest times of all launches. Beside a limit: the share of it that hvd reaches.",
         ]
     )
+
+
+def describe(conditions: dict, *more: str) -> list[str]:
+    """Where and with what was measured, in two lines."""
+    versions = ", ".join(f"{name} {version}" for name, version in conditions["versions"].items() if version)
+    cores = f"cores {' and '.join(map(str, conditions['used_cores']))} of {conditions['cores']}"
+    machine = [
+        f"{conditions['cpu']}{', virtual' if conditions['hypervisor'] else ''}",
+        *[cores, f"{conditions['memory_gib']} GiB", *more],
+    ]
+    return [
+        f"{conditions['date']}: {', '.join(machine)}; Linux {conditions['kernel']}, load "
+        f"{conditions['load_average']:.1f} at the start",
+        f"{versions}; {conditions['launches']} launches of each, by turns",
+    ]
 
 
 def as_json(conditions: dict, samples: Samples, rows: Iterable[Row], absent: dict[str, str]) -> dict:

@@ -1,8 +1,9 @@
 """What was measured, and its summary. Pure.
 
-A sample is one process launch's measurement of one size: the shortest and the median time per call of its rounds. Of
-several launches the median of the medians counts, and the shortest of all beside it. Where a peer has several settings
-the best one counts, for each size and each of the two numbers by itself.
+A sample is one process launch's measurement of one size: the shortest and the median time per call of its rounds, in
+microseconds; or a number of something else that was counted. Of several launches the median of the medians counts, and
+the shortest of all beside it. Where a peer has several settings the best one counts, for each size and each of the two
+numbers by itself.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ class Sample:
     contender: str
     launch: int
     bytes: int
-    min_us: float
-    median_us: float
-    p99_us: float
+    min: float
+    median: float
+    p99: float | None = None
 
 
 @dataclass(frozen=True)
 class Time:
-    """Microseconds per call."""
+    """Of a call: microseconds, or what else was counted."""
 
     median: float
     min: float
@@ -41,6 +42,9 @@ class Samples:
     def add(self, samples: Iterable[Sample]) -> None:
         self._samples += samples
 
+    def sizes(self, case: str) -> list[int]:
+        return sorted({sample.bytes for sample in self._samples if sample.case == case})
+
     def time(self, case: str, contenders: Iterable[str], size: int) -> Time | None:
         """Of the best of the contenders; None where none was measured."""
         times = [self._of_one(case, contender, size) for contender in contenders]
@@ -52,7 +56,7 @@ class Samples:
         found = [sample for sample in self._samples if (sample.case, sample.contender, sample.bytes) == wanted]
         if not found:
             return None
-        return Time(statistics.median(s.median_us for s in found), min(s.min_us for s in found))
+        return Time(statistics.median(sample.median for sample in found), min(sample.min for sample in found))
 
     def as_json(self) -> list[dict]:
         return [asdict(sample) for sample in self._samples]
