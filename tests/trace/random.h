@@ -1,0 +1,52 @@
+// A stream of pseudo-random numbers that is the same on every rank, platform and standard library (splitmix64).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace hvd::trace {
+
+constexpr std::uint64_t mix(std::uint64_t value) {
+  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;
+  value = (value ^ (value >> 27)) * 0x94d049bb133111ebu;
+  return value ^ (value >> 31);
+}
+
+class Random {
+ public:
+  explicit Random(std::uint64_t seed) : state_(mix(seed + 0x9e3779b97f4a7c15u)) {}
+
+  std::uint64_t next() { return mix(state_ += 0x9e3779b97f4a7c15u); }
+  // 0 to limit - 1.
+  int below(int limit) { return static_cast<int>(next() % static_cast<std::uint64_t>(limit)); }
+  // Both included.
+  int between(int least, int most) { return least + below(most - least + 1); }
+  bool one_in(int chances) { return below(chances) == 0; }
+
+  template <typename T>
+  const T& pick(std::span<const T> choices) {
+    return choices[static_cast<std::size_t>(below(static_cast<int>(choices.size())))];
+  }
+  template <typename T, std::size_t N>
+  const T& pick(const T (&choices)[N]) {
+    return pick(std::span<const T>(choices));
+  }
+
+  std::vector<int> permutation(int size) {
+    std::vector<int> order(static_cast<std::size_t>(size));
+    std::iota(order.begin(), order.end(), 0);
+    for (int i = size - 1; i > 0; --i) {
+      std::swap(order[static_cast<std::size_t>(i)], order[static_cast<std::size_t>(below(i + 1))]);
+    }
+    return order;
+  }
+
+ private:
+  std::uint64_t state_;
+};
+
+}  // namespace hvd::trace

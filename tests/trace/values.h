@@ -1,0 +1,13 @@
+// The values that ranks give. Sums of floats depend on the order in which they are taken, so that their bits show it.
+#pragma once
+
+#include <cstdint>
+
+#include "tests/trace/operation.h"
+
+namespace hvd::trace {
+
+// Fills a tensor of the operation, by the operation's key, the rank and the tensor's number in the group.
+void fill(void* memory, const Operation& operation, std::size_t tensor, int rank);
+
+}  // namespace hvd::trace
