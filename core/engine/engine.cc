@@ -410,7 +410,7 @@ void Engine::lock(const Schedule& schedule, std::uint64_t epoch) {
 void Engine::show_state() {
   if (parts_.set.id != kGlobalProcessSet) return;
   parts_.metrics.lock_state.set(static_cast<std::uint64_t>(lock_.state()));
-  parts_.metrics.locked_steps.set(lock_.steps());
+  parts_.metrics.locked_steps.set(lock_.steps_of_all_locks());
 }
 
 // Slots mean the same as long as the lock lasts: a submission that comes again is not looked up again.

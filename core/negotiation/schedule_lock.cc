@@ -3,7 +3,9 @@
 namespace hvd {
 
 void ScheduleLock::propose(std::uint64_t epoch, const std::vector<std::vector<std::uint32_t>>& stages) {
+  const std::uint64_t earlier_steps = steps_of_all_locks();
   *this = ScheduleLock();
+  earlier_steps_ = earlier_steps;
   state_ = State::propose;
   epoch_ = epoch;
   stages_.resize(stages.size());

@@ -76,8 +76,9 @@ class ScheduleLock {
   void performed();
   // So far, also beyond the lock's end.
   std::uint64_t performed_stages() const { return performed_; }
-  // Whole steps so far.
+  // Whole steps so far: of this lock, and of all.
   std::uint64_t steps() const { return steps_; }
+  std::uint64_t steps_of_all_locks() const { return earlier_steps_ + steps_; }
 
   // This rank wants the lock to end. -> BREAKING. The first cause counts.
   void break_up(Cause cause);
@@ -96,6 +97,7 @@ class ScheduleLock {
   std::uint64_t epoch_ = 0;
   std::uint64_t performed_ = 0;
   std::uint64_t steps_ = 0;
+  std::uint64_t earlier_steps_ = 0;
   std::size_t next_ = 0;
   std::vector<Stage> stages_;
   std::vector<std::size_t> stage_of_;  // by slot; kNone: not in the schedule

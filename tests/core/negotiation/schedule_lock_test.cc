@@ -40,6 +40,9 @@ TEST_CASE("schedule lock: stages are performed in their order, when all their op
   CHECK(lock.next(false).kind == Kind::wait);
   CHECK(lock.submitted(2));
   CHECK(lock.next(false).stage == 0);
+  lock.propose(lock.epoch() + 1, {{2}});
+  CHECK(lock.steps() == 0);
+  CHECK(lock.steps_of_all_locks() == 1);
 }
 
 TEST_CASE("schedule lock: what is not in the schedule is told apart") {
