@@ -59,15 +59,14 @@ def main() -> int:
     from comparison import launching, machine, report
     from regression import launches, verdict, versions
 
-    found = {name: versions.find_version(name, revision) for name, revision in ((OLD, options.old), (NEW, options.new))}
-    for version in found.values():
-        print(f"==> building {version.name}: {version.commit}", flush=True)
-        versions.build(version)
+    found = {name: versions.build(name, revision) for name, revision in ((OLD, options.old), (NEW, options.new))}
     os.sched_setaffinity(0, machine.two_cores())
     count = options.launches or (2 if options.quick else 5)
     seconds = 0.05 if options.quick else 0.3
     conditions = {**machine.conditions(), "launches": count}
-    conditions["versions"]["hvd"] = ", ".join(f"{version.name} {version.commit[:10]}" for version in found.values())
+    conditions["versions"]["hvd"] = ", ".join(
+        f"{name} {version.checkout.commit[:10]}" for name, version in found.items()
+    )
     samples, absent, failures = launching.by_turns(
         cases, count, lambda case, name, launch: launches.measure(case, found[name], launch, seconds)
     )

@@ -8,15 +8,20 @@ from pathlib import Path
 
 import pytest
 
+from checkouts import Checkout
 from comparison.cases import MB, Place
 from comparison.launching import Failed
 from comparison.samples import Sample, Samples, Time
 from regression import launches, verdict
 from regression.cases import CASES, CPP, INSTRUCTIONS, NEW, OLD, SYSTEM_CALLS, TRAINING, Case
 from regression.verdict import BY_MINIMA, MISSED, WITHIN, Row
-from regression.versions import Version
+from regression.versions import Version  # before checkouts, which it makes known
 
 CASE = Case("pair", Place(ranks=2), CPP)
+
+
+def version(name):
+    return Version(name, Checkout("c0ffee", Path("/c0ffee/source"), Path("/c0ffee/environment")))
 
 
 def row(old, new, unit="time"):
@@ -25,7 +30,7 @@ def row(old, new, unit="time"):
 
 
 def command(case):
-    return launches.command(case, Version(NEW, "c0ffee"), 0.1, Path("/results"))
+    return launches.command(case, version(NEW), 0.1, Path("/results"))
 
 
 @pytest.mark.parametrize(
@@ -117,7 +122,7 @@ def test_what_callgrind_collected():
 def test_training_counts_as_time():
     case = Case("pair, training", Place(ranks=2), TRAINING)
     steps_a_second = {"hvd_best": 2000.0, "hvd_median": 1000.0}
-    assert launches.sample(case, Version(OLD, "c0ffee"), 3, steps_a_second) == Sample(case.name, OLD, 3, 0, 500, 1000)
+    assert launches.sample(case, version(OLD), 3, steps_a_second) == Sample(case.name, OLD, 3, 0, 500, 1000)
 
 
 def test_the_list_of_cases_needs_nothing_installed():

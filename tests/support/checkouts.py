@@ -38,9 +38,9 @@ class Checkout:
 
 
 def checkout(revision: str) -> Checkout:
-    """The revision, built and installed; at most one process builds it. Raises CalledProcessError if that fails."""
-    named = run("git", "rev-parse", "--verify", f"{revision}^{{commit}}", cwd=ROOT, stdout=subprocess.PIPE)
-    commit = named.stdout.strip()
+    """The revision, built and installed; at most one process builds it. Exits if there is none; raises
+    CalledProcessError if it cannot be built."""
+    commit = commit_of(revision)
     folder = VERSIONS / commit
     folder.mkdir(parents=True, exist_ok=True)
     result = Checkout(commit, folder / "source", folder / "environment")
@@ -52,6 +52,14 @@ def checkout(revision: str) -> Checkout:
             install(result)
             (folder / "installed").touch()
     return result
+
+
+def commit_of(revision: str) -> str:
+    command = ["git", "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"]
+    named = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    if named.returncode != 0:
+        sys.exit(f"there is no revision {revision}")
+    return named.stdout.strip()
 
 
 def unpack(commit: str, source: Path) -> None:
@@ -71,6 +79,8 @@ def make_environment(environment: Path) -> None:
 
 def install(built: Checkout) -> None:
     options = ("--quiet", "--no-deps", "--no-build-isolation", "--disable-pip-version-check")
+    # With the options of setup.sh, so that ccache has what was compiled there.
+    options += ("--config-settings", "cmake.define.HVD_WARNINGS_AS_ERRORS=ON")
     run(built.python, "-m", "pip", "install", *options, "--ignore-installed", ".", cwd=built.source)
 
 
