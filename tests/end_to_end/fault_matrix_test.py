@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from patience import at_most
+from patience import EXACT, at_most
 
 HERE = pathlib.Path(__file__).parent
 BUILD = HERE.parents[1] / "build/release"
@@ -72,9 +72,10 @@ def said(report, words):
 
 
 def check_errors(report, ranks, within, named=("rank 2", "rank 3")):
-    """These ranks have failed, and their errors name one of those."""
-    assert set(report["failed"]) >= set(ranks), report["said"]
-    for rank in ranks:
+    """These ranks have failed, and their errors name one of those. On a busy machine some may not have had the time."""
+    had_to_be_ended = any("had to be ended with SIGTERM" in line for _, line in report["said"])
+    assert set(report["failed"]) >= set(ranks) or (had_to_be_ended and not EXACT), report["said"]
+    for rank in set(ranks) & set(report["failed"]):
         when, text = report["failed"][rank]
         assert when < at_most(within) and any(name in text for name in named), (rank, when, text)
 

@@ -7,8 +7,9 @@ they are written (TEST_EXACT_TIMES=1).
 
 import os
 
+EXACT = os.environ.get("TEST_EXACT_TIMES") == "1"
 SLACK_S = 20
 
 
 def at_most(seconds: float) -> float:
-    return seconds if os.environ.get("TEST_EXACT_TIMES") == "1" else seconds + SLACK_S
+    return seconds if EXACT else seconds + SLACK_S
