@@ -39,10 +39,8 @@ void Trace::end_phase() {
     now_["breaks"] += now_[std::string("breaks_") + cause];
   }
   add_counts("counts", {"operations", "bytes"});
-  if (decides_) {
-    add_counts("decisions", {"cache_hits", "cache_misses", "buckets", "locked_buckets", "breaks"});
-    if (count("breaks_late") > 0) out_ << "late" << std::endl;
-  }
+  if (decides_) add_counts("decisions", {"cache_hits", "cache_misses", "buckets", "locked_buckets", "breaks"});
+  if (count("breaks_late") > 0) out_ << "late" << std::endl;
   before_ = now_;
 }
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 
+from patience import EXACT
 from traces import SHARED_MEMORY, TCP, TWO_HOSTS, Job, Traces, difference, run
 
 BUILD = pathlib.Path(__file__).parents[2] / "build/release"
@@ -48,8 +49,11 @@ def check_ranks_agree(traces):
 
 
 def check(job, hvdrun):
+    """Decisions depend on time where a machine is busy: on when a rank hears what others have submitted."""
     first, second, unlocked = (run(each, hvdrun, PROGRAM) for each in (job, job, replace(job, lock=False)))
-    assert difference(first, second) == "", job
+    if EXACT:
+        assert difference(first, second) == "", job
+    assert difference(first.without_decisions(), second.without_decisions()) == "", job
     assert difference(first.without_decisions(), unlocked.without_decisions()) == "", job
     assert first.unexpected == [], job
     check_ranks_agree(first)
