@@ -15,15 +15,19 @@ EventLoop::EventLoop() : epoll_(epoll_create1(EPOLL_CLOEXEC)) {
 }
 
 void EventLoop::watch(int fd, std::uint32_t events, Callback callback) {
-  epoll_event event{.events = events, .data = {.fd = fd}};
+  epoll_event event{.events = events, .data = {.u64 = ++last_number_}};
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
     throw_errno("epoll_ctl");
   }
-  callbacks_[fd] = std::make_shared<const Callback>(std::move(callback));
+  numbers_[fd] = last_number_;
+  callbacks_[last_number_] = std::make_shared<const Callback>(std::move(callback));
 }
 
 void EventLoop::forget(int fd) {
-  if (callbacks_.erase(fd) > 0) epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+  const auto watch = numbers_.extract(fd);
+  if (!watch) return;
+  callbacks_.erase(watch.mapped());
+  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
 }
 
 void EventLoop::run_once(std::optional<Deadline> deadline) {
@@ -33,7 +37,7 @@ void EventLoop::run_once(std::optional<Deadline> deadline) {
   std::array<epoll_event, 64> events;
   const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), poll_timeout(deadline));
   for (int i = 0; i < count; ++i) {
-    const auto found = callbacks_.find(events[static_cast<std::size_t>(i)].data.fd);
+    const auto found = callbacks_.find(events[static_cast<std::size_t>(i)].data.u64);
     if (found == callbacks_.end()) continue;  // forgotten by a callback of this round
     const auto keep_alive = found->second;
     (*keep_alive)();
@@ -48,7 +52,8 @@ void EventLoop::call_due_timers() {
     if (timer->deadline_ && *timer->deadline_ <= now) due.push_back(timer);
   }
   for (Timer* timer : due) {
-    if (!timers_.contains(timer) || !timer->deadline_) continue;  // destroyed or unset by a callback of this round
+    // Destroyed, unset or put off by a callback of this round; or another one lies where it lay.
+    if (!timers_.contains(timer) || !timer->deadline_ || *timer->deadline_ > now) continue;
     timer->deadline_.reset();
     timer->callback_();
   }

@@ -38,9 +38,14 @@ class EventLoop {
   friend class Timer;
   void call_due_timers();
 
+  // A descriptor's number may be another one's before all events of a batch are handed out: watches are numbered.
+  using WatchNumber = std::uint64_t;
+
   FileDescriptor epoll_;
   std::set<Timer*> timers_;
-  std::map<int, std::shared_ptr<const Callback>> callbacks_;
+  WatchNumber last_number_ = 0;
+  std::map<int, WatchNumber> numbers_;  // by descriptor
+  std::map<WatchNumber, std::shared_ptr<const Callback>> callbacks_;
 };
 
 // Calls back once when its time has come; set() it anew then. Set, unset and destroyed on the loop's thread, in
