@@ -37,9 +37,9 @@ void Timeline::write(TraceFile& file) {
   try {
     while (write_pending(file)) {
     }
-  } catch (const Error& error) {
+  } catch (...) {  // the disk is full; or there is no memory
     active_.store(false, std::memory_order_release);
-    log_.warning(std::string(error.what()) + "; it ends here");
+    log_.warning(current_exception_status().message() + "; it ends here");
   }
 }
 
