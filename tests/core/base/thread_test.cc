@@ -35,6 +35,8 @@ TEST_CASE("a thread that cannot be had is an error with its name and the limit")
       const std::string text = error.what();
       _exit(text.starts_with("cannot start thread hvd-test: ") && text.find("`ulimit -v`, 1 bytes") != text.npos ? 0
                                                                                                                  : 2);
+    } catch (...) {
+      _exit(3);
     }
     _exit(1);
   }
