@@ -37,7 +37,8 @@ void EventLoop::run_once(std::optional<Deadline> deadline) {
   std::array<epoll_event, 64> events;
   const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), poll_timeout(deadline));
   for (int i = 0; i < count; ++i) {
-    const auto found = callbacks_.find(events[static_cast<std::size_t>(i)].data.u64);
+    const WatchNumber number = events[static_cast<std::size_t>(i)].data.u64;  // a copy: it lies there unaligned
+    const auto found = callbacks_.find(number);
     if (found == callbacks_.end()) continue;  // forgotten by a callback of this round
     const auto keep_alive = found->second;
     (*keep_alive)();
