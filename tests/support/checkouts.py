@@ -86,8 +86,3 @@ def install(built: Checkout) -> None:
 
 def run(*command: str | Path, cwd: Path, **options) -> subprocess.CompletedProcess[str]:
     return subprocess.run([str(word) for word in command], cwd=cwd, check=True, text=True, **options)
-
-
-if __name__ == "__main__":
-    for name in sys.argv[1:]:
-        print(checkout(name).environment)
