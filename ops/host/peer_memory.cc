@@ -54,6 +54,7 @@ void PeerMemory::read(int rank, std::uint64_t address, void* destination, std::s
     const ssize_t count = read_some(process, address, next, bytes);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && errno == ESRCH) throw PeerLost(describe(rank) + " is gone");
+    if (count < 0 && errno == EFAULT) throw PeerLost(describe(rank) + " no longer has the memory that it offered");
     if (count <= 0) throw Internal("cannot read the memory of " + describe(rank) + ": " + error_text(errno));
     next += count;
     address += static_cast<std::uint64_t>(count);

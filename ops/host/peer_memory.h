@@ -35,8 +35,9 @@ class PeerMemory {
   // One for each rank of the host. True if the memory of all of them can be read.
   bool meet(std::span<const Introduction> ranks);
 
-  // Copies what is at `address` in the rank's memory; any address, since the kernel checks it. Throws PeerLost or
-  // Internal, with the rank's description.
+  // Copies what is at `address` in the rank's memory; any address, since the kernel checks it. Throws, with the rank's
+  // description, PeerLost if the process is gone, or the memory: a rank that has given up the operation, of which the
+  // control plane will tell why, frees its tensors. Else Internal.
   void read(int rank, std::uint64_t address, void* destination, std::size_t bytes,
             const std::function<std::string(int)>& describe) const;
 

@@ -96,8 +96,11 @@ TEST_CASE("peer memory: what is there is read, what is not is an error that name
   std::string copy(text.size(), ' ');
   own.read(0, reinterpret_cast<std::uint64_t>(text.data()), copy.data(), copy.size(), describe);
   CHECK(copy == text);
-  CHECK_THROWS_AS(own.read(0, 8, copy.data(), copy.size(), describe), Internal);
-  CHECK_THROWS_AS(own.read(0, ~std::uint64_t{0} - 4, copy.data(), copy.size(), describe), Internal);
+  for (const std::uint64_t nothing : {std::uint64_t{8}, ~std::uint64_t{0} - 4}) {
+    CHECK_THROWS_AS(own.read(0, nothing, copy.data(), copy.size(), describe), PeerLost);
+    CHECK_THROWS_WITH(own.read(0, nothing, copy.data(), copy.size(), describe),
+                      "rank 0 no longer has the memory that it offered");
+  }
   CHECK_THROWS_WITH(own.read(1, 4096, copy.data(), copy.size(), describe), "rank 1 is gone");
 }
 
