@@ -480,7 +480,7 @@ if os.environ["HVD_RANK"] == "0":
 time.sleep(0.3)
 os.kill(os.getpid(), signal.SIGSEGV)
 """
-    done = run("-np", 2, *python(code))
+    done = run("-np", 2, "--grace", 60, *python(code))
     assert done.returncode == 139
     assert "rank 1 failed first: killed by SIGSEGV" in done.stderr
     assert "the others: rank 0 exited with code 1" in done.stderr
@@ -494,7 +494,7 @@ if os.environ["HVD_RANK"] == "0":
 time.sleep(0.5)
 sys.exit("my own error")
 """
-    done = run("-np", 2, *python(code))
+    done = run("-np", 2, "--grace", 60, *python(code))
     assert done.returncode == 3
     assert "my own error" in done.stderr
     assert "the others: rank 1 exited with code 1" in done.stderr

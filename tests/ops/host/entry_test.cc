@@ -97,7 +97,8 @@ TEST_CASE("entry: if one rank declines nobody has done anything, and the next co
   on_host_ranks({.ranks_by_host = {ranks}, .cpus = cpus, .first_step = 0xfffffff0}, [&](HostRank& self) {
     HostBackend backend(self.group, self.topology);
     std::uint32_t ticket = 0;
-    for (int round = 0; round < 3; ++round) {
+    const int rounds = cpus > ranks && ranks > 2 ? 1 : 3;
+    for (int round = 0; round < rounds; ++round) {
       for (const Collective collective : kAll) {
         for (int decliner = 0; decliner < self.size; ++decliner) {
           const std::string what =
