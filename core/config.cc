@@ -164,7 +164,7 @@ const Knob kKnobs[] = {
      "1: the timeline marks each answer of the coordinator.",
      [](Config& c, std::string_view t) { c.timeline_marks_rounds = parse_flag(t); }},
     {"HVD_JOIN_DIVISOR", "", "all",
-     "By what an average is divided while some ranks have joined: all, the number of all ranks; contributing, of those "
+     "The divisor of an average while some ranks have joined: all, the number of all ranks; contributing, of those "
      "that have not joined.",
      [](Config& c, std::string_view t) { c.join_divisor = parse_join_divisor(t); }},
     {"HVD_JOIN_SCOPE", "", "all",

@@ -20,7 +20,7 @@ using Environment = std::map<std::string, std::string>;
 // A copy of this process's environment.
 Environment process_environment();
 
-// By what an average is divided while some ranks have joined.
+// The divisor of an average while some ranks have joined.
 enum class JoinDivisor {
   all,           // the number of all ranks
   contributing,  // of those that have not joined

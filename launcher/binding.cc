@@ -72,63 +72,64 @@ int number_of(const Cpu& cpu, CpuUnit unit) {
 }
 
 // What ranks are given: a core's CPUs, or a hardware thread.
-using Seat = std::vector<Cpu>;
+using CpuGroup = std::vector<Cpu>;
 
-std::vector<Seat> seats_of(const std::vector<Cpu>& cpus, CpuUnit unit) {
-  std::vector<Seat> seats;
+std::vector<CpuGroup> cpu_groups_of(const std::vector<Cpu>& cpus, CpuUnit unit) {
+  std::vector<CpuGroup> cpu_groups;
   for (const Cpu& cpu : cpus) {
-    if (seats.empty() || number_of(seats.back().front(), unit) != number_of(cpu, unit)) seats.emplace_back();
-    seats.back().push_back(cpu);
+    if (cpu_groups.empty() || number_of(cpu_groups.back().front(), unit) != number_of(cpu, unit))
+      cpu_groups.emplace_back();
+    cpu_groups.back().push_back(cpu);
   }
-  return seats;
+  return cpu_groups;
 }
 
-// The seats of each socket, NUMA node or the whole host, of which ranks take some each.
+// The CPU groups of each socket, NUMA node or the whole host, of which ranks take some each.
 class Tables {
  public:
-  Tables(const std::vector<Seat>& seats, CpuUnit unit) {
-    for (const Seat& seat : seats) {
+  Tables(const std::vector<CpuGroup>& cpu_groups, CpuUnit unit) {
+    for (const CpuGroup& cpu_group : cpu_groups) {
       const bool is_new =
-          tables_.empty() || number_of(tables_.back().front().front(), unit) != number_of(seat.front(), unit);
+          tables_.empty() || number_of(tables_.back().front().front(), unit) != number_of(cpu_group.front(), unit);
       if (is_new) tables_.emplace_back();
-      tables_.back().push_back(seat);
+      tables_.back().push_back(cpu_group);
     }
     taken_.resize(tables_.size());
   }
 
   std::size_t count() const { return tables_.size(); }
 
-  // So many seats in a row of one table; from its beginning again where it is full. Empty if that may not be.
-  Seat take(std::size_t table, int seats, bool again) {
-    const std::vector<Seat>& all = tables_[table];
-    Seat taken;
-    for (int i = 0; i < seats; ++i) {
+  // So many groups in a row of one table; from its beginning again where it is full. Empty if that may not be.
+  CpuGroup take(std::size_t table, int cpu_groups, bool again) {
+    const std::vector<CpuGroup>& all = tables_[table];
+    CpuGroup taken;
+    for (int i = 0; i < cpu_groups; ++i) {
       std::size_t& next = taken_[table];
       if (next >= all.size() && !again) return {};
-      const Seat& seat = all[next++ % all.size()];
-      taken.insert(taken.end(), seat.begin(), seat.end());
+      const CpuGroup& cpu_group = all[next++ % all.size()];
+      taken.insert(taken.end(), cpu_group.begin(), cpu_group.end());
     }
     return taken;
   }
 
  private:
-  std::vector<std::vector<Seat>> tables_;
+  std::vector<std::vector<CpuGroup>> tables_;
   std::vector<std::size_t> taken_;
 };
 
 bool by_tables(CpuUnit unit) { return unit == CpuUnit::numa || unit == CpuUnit::socket; }
 
-// The seats of all ranks, in the order of mapping.
-std::vector<Seat> map_ranks(int ranks, const Binding& binding, CpuUnit bind_to, const std::vector<Cpu>& cpus) {
+// The CPU groups of all ranks, in the order of mapping.
+std::vector<CpuGroup> map_ranks(int ranks, const Binding& binding, CpuUnit bind_to, const std::vector<Cpu>& cpus) {
   const bool threads =
       binding.map_by == CpuUnit::hwthread || (binding.map_by == CpuUnit::slot && bind_to == CpuUnit::hwthread);
-  const bool wide = by_tables(bind_to);  // nobody has a seat of its own
+  const bool wide = by_tables(bind_to);  // nobody has a group of its own
   const bool asked_to_share =
       binding.per_unit > 1 && (binding.map_by == CpuUnit::core || binding.map_by == CpuUnit::hwthread);
   const bool may_share = wide || binding.overload || asked_to_share;
-  Tables tables(seats_of(cpus, threads ? CpuUnit::hwthread : CpuUnit::core),
+  Tables tables(cpu_groups_of(cpus, threads ? CpuUnit::hwthread : CpuUnit::core),
                 binding.per_unit > 0 || by_tables(binding.map_by) ? binding.map_by : CpuUnit::node);
-  std::vector<Seat> mapped;
+  std::vector<CpuGroup> mapped;
   for (int rank = 0; rank < ranks; ++rank) {
     const int turn = binding.per_unit > 0 ? rank / binding.per_unit : rank;
     const auto table = static_cast<std::size_t>(turn);
@@ -137,42 +138,42 @@ std::vector<Seat> map_ranks(int ranks, const Binding& binding, CpuUnit bind_to, 
                             std::to_string(tables.count() * static_cast<std::size_t>(binding.per_unit)) +
                             " ranks here, not for " + std::to_string(ranks));
     }
-    Seat seat = tables.take(table % tables.count(), binding.cores_per_rank, may_share);
-    if (seat.empty()) {
+    CpuGroup cpu_group = tables.take(table % tables.count(), binding.cores_per_rank, may_share);
+    if (cpu_group.empty()) {
       throw InvalidArgument("there are too few " + std::string(threads ? "hardware threads" : "cores") +
                             " here to bind " + std::to_string(ranks) +
                             " ranks: add -oversubscribe, or say -bind-to none");
     }
-    mapped.push_back(std::move(seat));
+    mapped.push_back(std::move(cpu_group));
   }
   return mapped;
 }
 
 // From each unit in turn, or, of what is smaller than a socket, in the order in which they lie.
-void rank_places(std::vector<Seat>& places, CpuUnit unit) {
+void rank_places(std::vector<CpuGroup>& places, CpuUnit unit) {
   if (unit == CpuUnit::node || unit == CpuUnit::slot) return;
-  const auto number = [unit](const Seat& seat) { return number_of(seat.front(), unit); };
+  const auto number = [unit](const CpuGroup& cpu_group) { return number_of(cpu_group.front(), unit); };
   std::ranges::stable_sort(places, {}, number);
   if (!by_tables(unit)) return;
-  std::vector<std::pair<int, Seat>> in_turn;  // with its place among those of its unit
+  std::vector<std::pair<int, CpuGroup>> in_turn;  // with its place among those of its unit
   for (std::size_t i = 0, first = 0; i < places.size(); ++i) {
     if (number(places[i]) != number(places[first])) first = i;
     in_turn.emplace_back(static_cast<int>(i - first), places[i]);
   }
-  std::ranges::stable_sort(in_turn, {}, &std::pair<int, Seat>::first);
+  std::ranges::stable_sort(in_turn, {}, &std::pair<int, CpuGroup>::first);
   for (std::size_t i = 0; i < places.size(); ++i) places[i] = std::move(in_turn[i].second);
 }
 
-// All CPUs of the units that the seat has CPUs of; of each core but one, if the unit is a hardware thread.
-std::vector<int> widen(const Seat& seat, CpuUnit unit, const std::vector<Cpu>& cpus) {
+// All CPUs of the units that the group has CPUs of; of each core but one, if the unit is a hardware thread.
+std::vector<int> widen(const CpuGroup& cpu_group, CpuUnit unit, const std::vector<Cpu>& cpus) {
   std::vector<int> numbers;
   if (unit == CpuUnit::hwthread) {
-    for (const Seat& core : seats_of(seat, CpuUnit::core)) numbers.push_back(core.front().number);
+    for (const CpuGroup& core : cpu_groups_of(cpu_group, CpuUnit::core)) numbers.push_back(core.front().number);
   } else {
     for (const Cpu& cpu : cpus) {
       const auto shares_unit = [&](const Cpu& own) { return number_of(own, unit) == number_of(cpu, unit); };
       // Of sockets and NUMA nodes, the one around its first core.
-      if (by_tables(unit) ? shares_unit(seat.front()) : std::ranges::any_of(seat, shares_unit)) {
+      if (by_tables(unit) ? shares_unit(cpu_group.front()) : std::ranges::any_of(cpu_group, shares_unit)) {
         numbers.push_back(cpu.number);
       }
     }
@@ -228,10 +229,10 @@ std::vector<std::vector<int>> bind_ranks(int ranks, const Binding& binding, cons
   if (binding.cores_per_rank > static_cast<int>(cpus.size())) {
     throw InvalidArgument("-map-by PE=" + std::to_string(binding.cores_per_rank) + ": there are too few cores here");
   }
-  std::vector<Seat> places = map_ranks(ranks, binding, bind_to, cpus);
+  std::vector<CpuGroup> places = map_ranks(ranks, binding, bind_to, cpus);
   rank_places(places, binding.rank_by.value_or(CpuUnit::slot));
   std::vector<std::vector<int>> bound;
-  for (const Seat& place : places) bound.push_back(widen(place, bind_to, cpus));
+  for (const CpuGroup& place : places) bound.push_back(widen(place, bind_to, cpus));
   return bound;
 }
 

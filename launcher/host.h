@@ -14,7 +14,7 @@
 #include "core/flight/flight_reader.h"
 #include "launcher/exit_status.h"
 #include "launcher/job_environment.h"
-#include "launcher/standing.h"
+#include "launcher/rank_status.h"
 
 namespace hvd::launcher {
 
@@ -43,7 +43,7 @@ struct HostPlan {
   std::string name;
   std::vector<ProgramPlan> programs;
   std::vector<RankPlan> ranks;  // ascending
-  Meeting meeting;
+  HostRendezvous rendezvous;
   bool merge_errors = false;  // standard error goes where standard output goes
   bool verbose = false;
 };
@@ -67,10 +67,10 @@ class HostListener {
   virtual void host_lost(int host, const std::string& cause) = 0;
   // A line for the user.
   virtual void complaint(const std::string& line) = 0;
-  // The answer to ask_standings(): of all ranks of this host that have a flight recorder, dead ones too.
-  virtual void standings(int host, std::uint64_t question, std::vector<Standing> standings) = 0;
+  // The answer to query_status(): of all ranks of this host that have a flight recorder, dead ones too.
+  virtual void statuses(int host, std::uint64_t question, std::vector<RankStatus> statuses) = 0;
   // If the plan is verbose: all ranks of this host have been in init, and left it when all of the job were there.
-  virtual void met(int host) = 0;
+  virtual void initialized(int host) = 0;
   // Ranks of this host are stalled, which is said after 1, 2, 4, ... seconds anew; or none is any more.
   virtual void stalled(int host, bool on) = 0;
 };
@@ -92,7 +92,7 @@ class Host {
   virtual void hold(Stream stream, bool on) = 0;
   // What its ranks are doing; the stacks of those that run take a moment. `question` comes back with the answer, which
   // may come at once, late, or never.
-  virtual void ask_standings(std::uint64_t question, bool with_stacks) = 0;
+  virtual void query_status(std::uint64_t question, bool with_stacks) = 0;
   // What even SIGKILL has not ended, as far as it is known.
   virtual std::vector<pid_t> list_left() const = 0;
 };

@@ -120,21 +120,21 @@ std::vector<HostSlots> parse_hostfile(std::string_view text, const std::string& 
   return result;
 }
 
-bool is_this_host(std::string_view host, const OwnNames& own, const std::vector<std::string>& resolved) {
+bool is_this_host(std::string_view host, const LocalNames& own, const std::vector<std::string>& resolved) {
   const std::string_view hostname = own.hostname;
-  const auto is_own = [&](std::string_view address) {
+  const auto is_local = [&](std::string_view address) {
     return is_loopback(address) || std::ranges::find(own.addresses, address) != own.addresses.end();
   };
-  return host == "localhost" || host == hostname || host == hostname.substr(0, hostname.find('.')) || is_own(host) ||
-         std::ranges::any_of(resolved, is_own);
+  return host == "localhost" || host == hostname || host == hostname.substr(0, hostname.find('.')) || is_local(host) ||
+         std::ranges::any_of(resolved, is_local);
 }
 
-std::vector<HostSlots> with_own_host_once(const std::vector<HostSlots>& hosts, const std::vector<bool>& is_own) {
+std::vector<HostSlots> with_local_host_once(const std::vector<HostSlots>& hosts, const std::vector<bool>& is_local) {
   std::vector<HostSlots> result;
   std::string own_name;
   for (std::size_t i = 0; i < hosts.size(); ++i) {
     HostSlots host = hosts[i];
-    if (is_own[i]) {
+    if (is_local[i]) {
       if (own_name.empty()) own_name = host.host;
       host.host = own_name;
       host.user.clear();  // nobody logs in

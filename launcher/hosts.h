@@ -32,15 +32,15 @@ std::vector<HostSlots> parse_hostfile(std::string_view text, const std::string& 
 void add_host(std::vector<HostSlots>& hosts, HostSlots host);
 
 // What is known of this machine: its name, and its addresses as inet_ntop() writes them.
-struct OwnNames {
+struct LocalNames {
   std::string hostname;
   std::vector<std::string> addresses;
 };
 
 // Whether a host is this machine, by its name, or by one of the addresses that its name stands for.
-bool is_this_host(std::string_view host, const OwnNames& own, const std::vector<std::string>& resolved = {});
+bool is_this_host(std::string_view host, const LocalNames& own, const std::vector<std::string>& resolved = {});
 
-// Puts together what are several names of this machine, in the place of the first: `is_own` says which are.
-std::vector<HostSlots> with_own_host_once(const std::vector<HostSlots>& hosts, const std::vector<bool>& is_own);
+// Puts together what are several names of this machine, in the place of the first: `is_local` says which are.
+std::vector<HostSlots> with_local_host_once(const std::vector<HostSlots>& hosts, const std::vector<bool>& is_local);
 
 }  // namespace hvd::launcher

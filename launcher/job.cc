@@ -12,7 +12,7 @@
 #include "launcher/cpus.h"
 #include "launcher/failure_report.h"
 #include "launcher/output_tag.h"
-#include "launcher/standings_table.h"
+#include "launcher/status_table.h"
 
 namespace hvd::launcher {
 namespace {
@@ -66,16 +66,16 @@ int Job::run(JobHosts hosts) {
   hosts_left_ = hosts_.hosts.size();
   host_has_ended_.resize(hosts_left_);
   open_streams();
-  inquiries_ = std::make_unique<Inquiries>(loop_, hosts_.plans, hosts_.hosts);
+  status_queries_ = std::make_unique<StatusQueries>(loop_, hosts_.plans, hosts_.hosts);
   loop_.watch(signals_.fd(), EPOLLIN, [this] { on_signals(); });
   for (std::size_t host = 0; host < hosts_.hosts.size(); ++host) hosts_.hosts[host]->start(hosts_.plans[host]);
-  open_inquiry_socket();
+  open_status_socket();
   if (plan_.feeds_input) feed_input();
   while (!(nothing_left() && output_is_read()) && !abandons_output()) step();
   input_.reset();
   for_each_stream([](OutputStream& stream) { stream.close(); });
-  const Deadline answers = deadline_after(kInquiryTime);
-  while (!inquiries_->empty() && Clock::now() < answers) step();
+  const Deadline answers = deadline_after(kStatusQueryTimeout);
+  while (!status_queries_->empty() && Clock::now() < answers) step();
   error_sink().append(tracebacks_.rest());
   report();
   while (!(standard_output_->empty() && error_sink().empty()) && !abandons_output()) step();
@@ -222,19 +222,19 @@ void Job::host_lost(int host, const std::string& cause) {
   }
   const LostHost lost{.name = hosts_.plans[static_cast<std::size_t>(host)].name, .ranks = ranks, .cause = cause};
   end_.host_lost(lost, Clock::now());
-  inquiries_->host_lost(host);
+  status_queries_->host_lost(host);
   stalled_hosts_.erase(host);
   look_into_failure(host_loss(lost));
   nothing_left(host);
 }
 
-void Job::standings(int host, std::uint64_t question, std::vector<Standing> standings) {
-  inquiries_->answered(host, question, std::move(standings));
+void Job::statuses(int host, std::uint64_t question, std::vector<RankStatus> statuses) {
+  status_queries_->answered(host, question, std::move(statuses));
 }
 
-void Job::met(int host) {
+void Job::initialized(int host) {
   const bool is_new = met_hosts_.insert(host).second;
-  if (is_new && met_hosts_.size() == hosts_.hosts.size()) say_age("all ranks have met in init");
+  if (is_new && met_hosts_.size() == hosts_.hosts.size()) say_age("all ranks have initialized in init");
 }
 
 // As long as a host is stalled it is the same stall, and told once, and again if something else has become of it. What
@@ -245,22 +245,22 @@ void Job::stalled(int host, bool on) {
   if (!on) return;
   stalled_hosts_.insert(host);
   if (end_.next_deadline()) return;
-  inquiries_->ask(true, [this](const std::vector<RankStanding>& ranks) {
-    const std::string text = who_is_behind(ranks, patience_with_stall(ranks));
-    std::string what = gist_of(text);
+  status_queries_->ask(true, [this](const std::vector<StatusOfRank>& ranks) {
+    const std::string text = find_stragglers(ranks, time_to_count_as_stalled(ranks));
+    std::string what = stable_part_of(text);
     if (text.empty() || what == told_stall_) return;
     told_stall_ = std::move(what);
     say("the job is stalled: " + text);
   });
 }
 
-void Job::open_inquiry_socket() {
+void Job::open_status_socket() {
   try {
-    inquiry_socket_ = std::make_unique<InquirySocket>(loop_, [this](const std::string& question, auto answer) {
+    status_socket_ = std::make_unique<StatusSocket>(loop_, [this](const std::string& question, auto answer) {
       if (question == "stacks") {
-        inquiries_->ask(true, [answer](const std::vector<RankStanding>& ranks) { answer(stacks_text(ranks)); });
-      } else if (question == "standings") {
-        inquiries_->ask(false, [answer](const std::vector<RankStanding>& ranks) { answer(standings_table(ranks)); });
+        status_queries_->ask(true, [answer](const std::vector<StatusOfRank>& ranks) { answer(stacks_text(ranks)); });
+      } else if (question == "statuses") {
+        status_queries_->ask(false, [answer](const std::vector<StatusOfRank>& ranks) { answer(status_table(ranks)); });
       } else {
         answer("unknown question\n");
       }
@@ -274,8 +274,9 @@ void Job::look_into_failure(const std::string& cause) {
   if (at_failure_) return;
   at_failure_ = "";
   tell_of_failure(cause);
-  inquiries_->ask(
-      false, [this](const std::vector<RankStanding>& ranks) { at_failure_ = who_is_behind(ranks, Duration::zero()); });
+  status_queries_->ask(false, [this](const std::vector<StatusOfRank>& ranks) {
+    at_failure_ = find_stragglers(ranks, Duration::zero());
+  });
 }
 
 void Job::tell_of_failure(const std::string& cause) {
@@ -284,9 +285,9 @@ void Job::tell_of_failure(const std::string& cause) {
 
 // Asks first and ends the job then, for where the script is can only be seen of a process that runs.
 void Job::look_into_timeout() {
-  inquiries_->ask(true, [this, is_first = !at_failure_](const std::vector<RankStanding>& ranks) {
+  status_queries_->ask(true, [this, is_first = !at_failure_](const std::vector<StatusOfRank>& ranks) {
     if (nothing_left() && output_is_read()) return;  // meanwhile
-    if (is_first) at_failure_ = who_is_behind(ranks, Duration::zero());
+    if (is_first) at_failure_ = find_stragglers(ranks, Duration::zero());
     end_.timed_out(Clock::now());
   });
 }

@@ -17,13 +17,13 @@
 #include "launcher/failure_report.h"
 #include "launcher/host.h"
 #include "launcher/input_feed.h"
-#include "launcher/inquiries.h"
-#include "launcher/inquiry_socket.h"
 #include "launcher/job_end.h"
 #include "launcher/output_sink.h"
 #include "launcher/output_stream.h"
 #include "launcher/same_tracebacks.h"
 #include "launcher/signal_source.h"
+#include "launcher/status_queries.h"
+#include "launcher/status_socket.h"
 
 namespace hvd::launcher {
 
@@ -84,8 +84,8 @@ class Job : private HostListener {
   void nothing_left(int host) override;
   void host_lost(int host, const std::string& cause) override;
   void complaint(const std::string& line) override { say(line); }
-  void standings(int host, std::uint64_t question, std::vector<Standing> standings) override;
-  void met(int host) override;
+  void statuses(int host, std::uint64_t question, std::vector<RankStatus> statuses) override;
+  void initialized(int host) override;
   void stalled(int host, bool on) override;
 
   OutputSink::Callbacks sink_callbacks(Stream stream);
@@ -102,7 +102,7 @@ class Job : private HostListener {
   void send_due_signal();
   // Says what has happened, and when.
   void say_age(const std::string& event);
-  void open_inquiry_socket();
+  void open_status_socket();
   // Of several failures the first counts. Tells of it, and asks what all were doing then.
   void look_into_failure(const std::string& cause);
   void tell_of_failure(const std::string& cause);
@@ -133,12 +133,12 @@ class Job : private HostListener {
   std::vector<bool> host_has_ended_;
   std::unique_ptr<InputFeed> input_;
   int started_ = 0;  // ranks
-  std::unique_ptr<Inquiries> inquiries_;
-  std::unique_ptr<InquirySocket> inquiry_socket_;  // null: there is none to be had
-  std::optional<std::string> at_failure_;          // who was behind then; empty while hosts have not answered, too
-  int ended_ = 0;                                  // ranks
+  std::unique_ptr<StatusQueries> status_queries_;
+  std::unique_ptr<StatusSocket> status_socket_;  // null: there is none to be had
+  std::optional<std::string> at_failure_;        // who was behind then; empty while hosts have not answered, too
+  int ended_ = 0;                                // ranks
   std::set<int> stalled_hosts_, met_hosts_;
-  std::string told_stall_;        // its gist; empty: there is none, or it is over
+  std::string told_stall_;        // its stable_part; empty: there is none, or it is over
   bool failure_is_told_ = false;  // to ranks that meet
   std::size_t hosts_left_ = 0;    // that have processes of the job
   bool impatient_ = false;        // the user does not want to wait for the output either

@@ -58,7 +58,7 @@ bool JobEnd::is_cause(int rank) const {
 
 // One that hvdrun has ended has not, unless it had before.
 bool JobEnd::has_failed(const RankEnd& end) const {
-  if (end.lost || end.said.kind == JobEnding::Kind::own_failure || left_others(end)) return true;
+  if (end.lost || end.said.kind == JobEnding::Kind::local_failure || left_others(end)) return true;
   return !end.status.ok() && !(end.status.by_signal && end.status.value == end.signal_sent);
 }
 
@@ -117,7 +117,7 @@ void JobEnd::host_lost(LostHost host, TimePoint now) {
   begin(Stage::grace, Reason::host_lost, now + grace_);
   if (reason_ != Reason::rank_failed || stage_ != Stage::grace) return;
   const RankEnd& first = end_of(*first_failed_);
-  if (first.status.by_signal || first.status.ok() || first.said.kind == JobEnding::Kind::own_failure) return;
+  if (first.status.by_signal || first.status.ok() || first.said.kind == JobEnding::Kind::local_failure) return;
   reason_ = Reason::host_lost;
   first_failed_.reset();
 }

@@ -69,13 +69,13 @@ class JobEnd {
   bool gave_up() const { return gave_up_; }
 
   // The rank that failed first: of those that have ended with a failure, the first one that did not say, before it
-  // ended, that the job had ended for it by what another one did, which has failed, too. A rank that others name and
+  // ended, that the job had ended for it because of another rank, which has failed, too. A rank that others name and
   // that ended with exit code 0, but without shutdown, has failed. Where a rank says nothing (a program that does not
   // use hvd), one that was killed by somebody's signal during the grace period takes precedence over it if it exited
   // with an error, which is most likely the consequence then. (Except for SIGABRT and SIGPIPE, with which a rank may
   // itself react to a lost peer.)
   std::optional<int> first_failed() const { return first_failed_; }
-  // Those that were lost while the job ran, first first.
+  // Those that were lost while the job ran, in the order of their loss.
   const std::vector<LostHost>& lost_hosts() const { return lost_hosts_; }
   // Whether the job was ended because its time was over.
   bool has_timed_out() const { return reason_ == Reason::timed_out; }

@@ -32,7 +32,7 @@ std::vector<std::string> apply_exports(Environment& environment, const std::vect
   return not_set;
 }
 
-Environment environment_of_rank(Environment base, const RankPlace& place, const Meeting& meeting) {
+Environment environment_of_rank(Environment base, const RankPlace& place, const HostRendezvous& rendezvous) {
   const std::pair<const char*, std::string> identity[] = {
       {"RANK", std::to_string(place.rank)},
       {"SIZE", std::to_string(place.size)},
@@ -40,15 +40,15 @@ Environment environment_of_rank(Environment base, const RankPlace& place, const 
       {"LOCAL_SIZE", std::to_string(place.local_size)},
       {"CROSS_RANK", std::to_string(place.cross_rank)},
       {"CROSS_SIZE", std::to_string(place.cross_size)},
-      {"HOSTNAME", meeting.hostname},
+      {"HOSTNAME", rendezvous.hostname},
   };
   for (const auto& [name, value] : identity) {
     base["HVD_" + std::string(name)] = value;
     base["HOROVOD_" + std::string(name)] = value;
   }
-  base["HVD_STORE"] = meeting.store;
-  if (!meeting.address.empty()) base["HVD_ADDRESS"] = meeting.address;
-  base["HVD_JOB_KEY"] = meeting.job_key_hex;
+  base["HVD_STORE"] = rendezvous.store;
+  if (!rendezvous.address.empty()) base["HVD_ADDRESS"] = rendezvous.address;
+  base["HVD_JOB_KEY"] = rendezvous.job_key_hex;
   return base;
 }
 

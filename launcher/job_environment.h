@@ -17,7 +17,7 @@ struct RankPlace {
 
 // What is the same for every rank of a host. The key travels in the environment only: a command line is readable by
 // everybody.
-struct Meeting {
+struct HostRendezvous {
   std::string hostname;
   std::string store;  // as Address::to_string() writes it
   std::string job_key_hex;
@@ -34,6 +34,6 @@ std::vector<std::string> to_entries(const Environment& environment);
 std::vector<std::string> apply_exports(Environment& environment, const std::vector<std::string>& exports);
 
 // The place wins over anything of the same names that was there before.
-Environment environment_of_rank(Environment base, const RankPlace& place, const Meeting& meeting);
+Environment environment_of_rank(Environment base, const RankPlace& place, const HostRendezvous& rendezvous);
 
 }  // namespace hvd::launcher

@@ -36,16 +36,16 @@ std::vector<HostSlots> chosen(std::vector<HostSlots> hosts, const std::set<std::
 }
 
 void add_pool(JobLayout& layout, const std::vector<HostSlots>& hosts, const CommandLine& line,
-              const Surroundings& surroundings) {
+              const LayoutInput& input) {
   std::vector<bool> own;  // asked once: the resolver may take its time
-  std::set<std::string> own_names;
+  std::set<std::string> local_names;
   for (const HostSlots& host : hosts) {
-    own.push_back(surroundings.is_here(host.host));
-    if (own.back()) own_names.insert(host.host);
+    own.push_back(input.is_here(host.host));
+    if (own.back()) local_names.insert(host.host);
   }
   JobLayout::Pool pool;
-  for (HostSlots& host : chosen(with_own_host_once(hosts, own), own_names, line)) {
-    pool.hosts.push_back(number_of(layout, host, own_names.contains(host.host)));
+  for (HostSlots& host : chosen(with_local_host_once(hosts, own), local_names, line)) {
+    pool.hosts.push_back(number_of(layout, host, local_names.contains(host.host)));
     pool.slots.push_back(std::move(host));
   }
   layout.pools.push_back(std::move(pool));
@@ -53,34 +53,33 @@ void add_pool(JobLayout& layout, const std::vector<HostSlots>& hosts, const Comm
 
 // Whether the slots of this host count although nobody has named it: if that is asked for, or if somebody has said how
 // many it has and nobody how many processes there are.
-bool counts_own_slots(const CommandLine& line) {
+bool counts_local_slots(const CommandLine& line) {
   const bool wants_all = std::ranges::any_of(line.programs, [](const ProgramLine& p) { return !p.num_proc; });
   return line.no_oversubscribe || (wants_all && line.slots_per_host && !line.ranks_per_host);
 }
 
 // Where no program names hosts.
-void add_default_pool(JobLayout& layout, const CommandLine& line, const Surroundings& surroundings) {
+void add_default_pool(JobLayout& layout, const CommandLine& line, const LayoutInput& input) {
   std::optional<Allocation> allocation;
   if (line.started_by != StartedBy::local) {
-    allocation = read_allocation(surroundings.environment, surroundings.read_file);
+    allocation = read_allocation(input.environment, input.read_file);
   }
-  const bool several =
-      allocation && std::any_of(allocation->hosts.begin(), allocation->hosts.end(),
-                                [&](const HostSlots& host) { return !surroundings.is_here(host.host); });
+  const bool several = allocation && std::any_of(allocation->hosts.begin(), allocation->hosts.end(),
+                                                 [&](const HostSlots& host) { return !input.is_here(host.host); });
   if (!several) {
-    const bool limited = counts_own_slots(line);
+    const bool limited = counts_local_slots(line);
     const std::optional<int> slots = limited ? std::nullopt : std::optional(1);
-    add_pool(layout, {HostSlots{.host = surroundings.hostname, .slots = slots}}, line, surroundings);
+    add_pool(layout, {HostSlots{.host = input.hostname, .slots = slots}}, line, input);
     layout.pools.back().limited = limited;
     return;
   }
   layout.hosts_from = allocation->source;
   layout.by_slurm = allocation->system == BatchSystem::slurm;
-  add_pool(layout, allocation->hosts, line, surroundings);
+  add_pool(layout, allocation->hosts, line, input);
 }
 
 // What ppr counts on a host: the smaller things that it has of that kind.
-HostPool capacities(const JobLayout::Pool& pool, const CommandLine& line, const std::vector<HostFacts>& facts) {
+HostPool capacities(const JobLayout::Pool& pool, const CommandLine& line, const std::vector<HostDescription>& facts) {
   HostPool result;
   result.limited = pool.limited;
   for (std::size_t i = 0; i < pool.hosts.size(); ++i) {
@@ -93,7 +92,7 @@ HostPool capacities(const JobLayout::Pool& pool, const CommandLine& line, const 
   return result;
 }
 
-void bind(HostPlan& plan, const CommandLine& line, const HostFacts& facts) {
+void bind(HostPlan& plan, const CommandLine& line, const HostDescription& facts) {
   const int ranks = static_cast<int>(plan.ranks.size());
   const std::vector<std::vector<int>> cpus = bind_ranks(ranks, line.binding, facts.resources.cpus);
   for (std::size_t i = 0; i < plan.ranks.size(); ++i) {
@@ -118,24 +117,24 @@ SlotsRule slots_rule(const CommandLine& line) {
   return {};
 }
 
-JobLayout lay_out(const CommandLine& line, const Surroundings& surroundings) {
+JobLayout lay_out(const CommandLine& line, const LayoutInput& input) {
   JobLayout layout;
   for (const ProgramLine& program : line.programs) {
     if (!program.hostfile.empty()) {
       layout.hosts_from = "--hostfile";
-      add_pool(layout, parse_hostfile(surroundings.read_file(program.hostfile), program.hostfile), line, surroundings);
+      add_pool(layout, parse_hostfile(input.read_file(program.hostfile), program.hostfile), line, input);
     } else if (!program.hosts.empty()) {
       layout.hosts_from = "-H";
-      add_pool(layout, parse_hosts(program.hosts, line.ranks_per_host.value_or(1)), line, surroundings);
+      add_pool(layout, parse_hosts(program.hosts, line.ranks_per_host.value_or(1)), line, input);
     } else if (layout.pools.empty()) {
-      add_default_pool(layout, line, surroundings);
+      add_default_pool(layout, line, input);
     }
     layout.pool_of.push_back(static_cast<int>(layout.pools.size()) - 1);
   }
   return layout;
 }
 
-std::vector<HostPlan> plan_hosts(const JobLayout& layout, const CommandLine& line, std::vector<HostFacts> facts,
+std::vector<HostPlan> plan_hosts(const JobLayout& layout, const CommandLine& line, std::vector<HostDescription> facts,
                                  const std::vector<ProgramPlan>& programs) {
   for (std::size_t host = 0; host < facts.size(); ++host) {
     std::vector<Cpu>& cpus = facts[host].resources.cpus;
@@ -152,7 +151,7 @@ std::vector<HostPlan> plan_hosts(const JobLayout& layout, const CommandLine& lin
   for (const HostSlots& host : layout.hosts) {
     names.push_back(host.host);
     HostPlan& plan = plans.emplace_back();
-    plan.name = plan.meeting.hostname = host.host;
+    plan.name = plan.rendezvous.hostname = host.host;
     plan.programs = programs;
     plan.merge_errors = line.merge_errors;
     plan.verbose = line.verbose;

@@ -29,7 +29,7 @@ struct JobLayout {
   bool all_here() const;
 };
 
-struct Surroundings {
+struct LayoutInput {
   const Environment& environment;
   std::function<std::string(const std::string& path)> read_file;
   std::function<bool(const std::string& host)> is_here;
@@ -37,12 +37,12 @@ struct Surroundings {
 };
 
 // Throws InvalidArgument.
-JobLayout lay_out(const CommandLine& line, const Surroundings& surroundings);
+JobLayout lay_out(const CommandLine& line, const LayoutInput& input);
 
 // What a host says of itself.
-struct HostFacts {
+struct HostDescription {
   std::string hostname;
-  std::string own_address, parent_address;  // numeric: how it reached hvdrun (or another agent), and where
+  std::string local_address, parent_address;  // numeric: how it reached hvdrun (or another agent), and where
   HostResources resources;
   std::optional<std::string> visible_gpus{};  // its CUDA_VISIBLE_DEVICES
   int reserved_port = 0;                      // for a server of rank 0's, if it runs there
@@ -50,7 +50,7 @@ struct HostFacts {
 
 // By host: its ranks, which may be none. `programs` and `facts` as in the line and in the layout. Throws
 // InvalidArgument.
-std::vector<HostPlan> plan_hosts(const JobLayout& layout, const CommandLine& line, std::vector<HostFacts> facts,
+std::vector<HostPlan> plan_hosts(const JobLayout& layout, const CommandLine& line, std::vector<HostDescription> facts,
                                  const std::vector<ProgramPlan>& programs);
 
 // The slots of hosts for which nobody has given a number.

@@ -14,8 +14,8 @@ namespace {
 
 Environment environment_of(const HostPlan& plan, const RankPlan& rank, const RankMemory* memory) {
   const ProgramPlan& program = plan.programs[rank.program];
-  Environment environment = environment_of_rank(with_exports(program), rank.place, plan.meeting);
-  set_torch_variables(environment, rank.place, plan.meeting);
+  Environment environment = environment_of_rank(with_exports(program), rank.place, plan.rendezvous);
+  set_torch_variables(environment, rank.place, plan.rendezvous);
   keep_chosen_master(environment, program.exports);
   if (rank.cpus.empty()) share_openmp_threads(environment, rank.place.local_size, allowed_cpu_numbers().size());
   if (!rank.visible_gpus.empty()) environment["CUDA_VISIBLE_DEVICES"] = rank.visible_gpus;
@@ -61,7 +61,7 @@ void LocalHost::start(const HostPlan& plan) {
   input_.reset();
   started_ = true;
   if (!plan.ranks.empty() && plan.ranks.front().place.size > 1) memories_.watch_for_stalls();
-  if (plan.verbose) memories_.watch_for_meeting();
+  if (plan.verbose) memories_.watch_initialization();
   take_reports();
 }
 

@@ -32,7 +32,7 @@ class LocalHost : public Host {
   void signal_all(int signal) override;
   void write_input(int rank, std::string_view bytes) override;
   void hold(Stream stream, bool on) override;
-  void ask_standings(std::uint64_t question, bool with_stacks) override { memories_.ask(question, with_stacks); }
+  void query_status(std::uint64_t question, bool with_stacks) override { memories_.ask(question, with_stacks); }
   std::vector<pid_t> list_left() const override { return keeper_.list_left(); }
 
   // After SIGCHLD. Children but the keeper are passed to `others`.

@@ -14,16 +14,16 @@
 
 #include "core/base/error.h"
 #include "core/net/authentication.h"
-#include "core/net/own_addresses.h"
+#include "core/net/local_addresses.h"
 #include "launcher/agents/run_on_hosts.h"
 #include "launcher/command_line.h"
 #include "launcher/config_file.h"
+#include "launcher/describe_local_host.h"
 #include "launcher/hosts.h"
 #include "launcher/job_environment.h"
 #include "launcher/job_layout.h"
 #include "launcher/keeper.h"
 #include "launcher/output_tag.h"
-#include "launcher/own_facts.h"
 #include "launcher/plan_text.h"
 #include "launcher/program.h"
 #include "launcher/resolve_host.h"
@@ -166,8 +166,8 @@ JobPlan make_plan(const CommandLine& line) {
 }
 
 JobLayout find_layout(const CommandLine& line, const Environment& environment, const std::string& hostname) {
-  OwnNames own{.hostname = hostname, .addresses = {}};
-  for (const OwnAddress& entry : own_addresses()) own.addresses.push_back(entry.address);
+  LocalNames own{.hostname = hostname, .addresses = {}};
+  for (const LocalAddress& entry : local_addresses()) own.addresses.push_back(entry.address);
   const auto is_here = [&](const std::string& host) {
     return is_this_host(host, own) || is_this_host(host, own, resolve_host(host));
   };
@@ -185,12 +185,12 @@ std::vector<ProgramPlan> make_programs(const CommandLine& line, bool runs_here) 
 }
 
 int run_on_this_machine(const CommandLine& line, const JobLayout& layout, SignalSource& signals) {
-  const HostFacts facts = own_facts();
+  const HostDescription facts = describe_local_host();
   HostPlan host = plan_hosts(layout, line, {facts}, make_programs(line, true)).front();
   JobPlan plan = make_plan(line);
   plan.size = static_cast<int>(host.ranks.size());
-  host.name = host.meeting.hostname = facts.hostname;
-  host.meeting.job_key_hex = JobKey::random().to_hex();
+  host.name = host.rendezvous.hostname = facts.hostname;
+  host.rendezvous.job_key_hex = JobKey::random().to_hex();
   Keeper keeper(signals);
   for (std::size_t program = 0; program < host.programs.size() && line.verbose; ++program) {
     const auto ranks = std::count_if(host.ranks.begin(), host.ranks.end(),
@@ -216,22 +216,22 @@ std::vector<std::string> start_commands(const JobLayout& layout, StartedBy by, c
 
 // Hosts are asked nothing: what they have not told is taken to be as here.
 void print_plan(const CommandLine& line, const JobLayout& layout, const std::vector<std::string>& commands) {
-  const HostFacts facts = own_facts();
+  const HostDescription facts = describe_local_host();
   PlannedJob job{.hosts_from = layout.hosts_from, .programs = {}, .hosts = {}};
   for (const ProgramLine& program : line.programs) job.programs.push_back(program.command);
-  const std::vector<HostFacts> all(layout.hosts.size(), facts);
+  const std::vector<HostDescription> all(layout.hosts.size(), facts);
   const std::vector<HostPlan> plans = plan_hosts(layout, line, all, make_programs(line, false));
   for (std::size_t i = 0; i < plans.size(); ++i) {
     PlannedHost host{.name = plans[i].name,
                      .start_command = commands.empty() ? "" : commands[i],
                      .slots = slots_of(layout.hosts[i], slots_rule(line), facts.resources)};
     for (const RankPlan& rank : plans[i].ranks) {
-      Meeting meeting{.hostname = plans[i].name, .store = "tcp:127.0.0.1:PORT", .job_key_hex = "(secret)"};
-      meeting.group_rank = static_cast<int>(i);
-      meeting.master_address = commands.empty() ? "127.0.0.1" : plans.front().name;
-      meeting.master_port = "PORT";
-      Environment environment = environment_of_rank({}, rank.place, meeting);
-      set_torch_variables(environment, rank.place, meeting);
+      HostRendezvous rendezvous{.hostname = plans[i].name, .store = "tcp:127.0.0.1:PORT", .job_key_hex = "(secret)"};
+      rendezvous.group_rank = static_cast<int>(i);
+      rendezvous.master_address = commands.empty() ? "127.0.0.1" : plans.front().name;
+      rendezvous.master_port = "PORT";
+      Environment environment = environment_of_rank({}, rank.place, rendezvous);
+      set_torch_variables(environment, rank.place, rendezvous);
       keep_chosen_master(environment, plans[i].programs[rank.program].exports);
       host.ranks.push_back({.program = static_cast<int>(rank.program),
                             .place = rank.place,
@@ -258,9 +258,9 @@ int run_with_agents(const CommandLine& line, const JobLayout& layout, const std:
   hosts.start_timeout = line.start_timeout.value_or(kStartTimeout);
   hosts.verbose = line.verbose;
   const std::string key = JobKey::random().to_hex();
-  hosts.assign = [&, programs = make_programs(line, false)](const std::vector<HostFacts>& facts) {
+  hosts.assign = [&, programs = make_programs(line, false)](const std::vector<HostDescription>& facts) {
     std::vector<HostPlan> plans = plan_hosts(layout, line, facts, programs);
-    for (HostPlan& plan : plans) plan.meeting.job_key_hex = key;
+    for (HostPlan& plan : plans) plan.rendezvous.job_key_hex = key;
     return plans;
   };
   return run_on_hosts(make_plan(line), std::move(hosts), signals);
@@ -277,7 +277,7 @@ int run(const std::vector<std::string>& arguments, SignalSource& signals) {
   for (const std::string& text : line.notes) note(line, text);
   if (line.started_by == StartedBy::mpirun) return run_mpirun(line, signals);
   const Environment environment = parse_environment(environ);
-  const JobLayout layout = find_layout(line, environment, own_hostname());
+  const JobLayout layout = find_layout(line, environment, local_hostname());
   const RemoteShell shell = with_parameters_of_open_mpi(line.remote_shell, line.mca, environment);
   const StartedBy by = choose_start(line.started_by, shell, layout.all_here(), layout.by_slurm);
   std::vector<std::string> commands;

@@ -12,7 +12,7 @@ namespace {
 constexpr Duration kAnswerTime = 500ms;
 constexpr Duration kLookAgain = 5ms;
 constexpr Duration kStallPeriod = 1s;
-constexpr Duration kMeetingPeriod = 10ms;
+constexpr Duration kInitPollInterval = 10ms;
 
 }  // namespace
 
@@ -22,7 +22,7 @@ RankMemories::RankMemories(EventLoop& loop, HostListener& listener, int host)
       host_(host),
       answer_timer_(loop_, [this] { look_for_answers(); }),
       stall_timer_(loop_, [this] { look_for_stalls(); }),
-      meeting_timer_(loop_, [this] { look_for_meeting(); }) {}
+      init_timer_(loop_, [this] { look_for_initialization(); }) {}
 
 const RankMemory* RankMemories::make(int rank, bool verbose) {
   try {
@@ -47,29 +47,29 @@ JobEnding RankMemories::ended(int rank) {
   const auto entry = entries_.find(rank);
   if (entry == entries_.end()) return {};
   entry->second.has_ended = true;
-  look_for_meeting();
+  look_for_initialization();
   return entry->second.memory->job_ending();
 }
 
-void RankMemories::watch_for_meeting() {
-  awaits_meeting_ = !entries_.empty();
-  look_for_meeting();
+void RankMemories::watch_initialization() {
+  awaits_init_ = !entries_.empty();
+  look_for_initialization();
 }
 
 // Whoever has ended without it will not meet anybody.
-void RankMemories::look_for_meeting() {
-  if (!awaits_meeting_) return;
+void RankMemories::look_for_initialization() {
+  if (!awaits_init_) return;
   bool all_have_met = true;
   for (const auto& [rank, entry] : entries_) {
-    if (entry.memory->has_met()) continue;
+    if (entry.memory->has_initialized()) continue;
     all_have_met = false;
-    if (entry.has_ended) awaits_meeting_ = false;
+    if (entry.has_ended) awaits_init_ = false;
   }
   if (all_have_met) {
-    awaits_meeting_ = false;
-    listener_.met(host_);
+    awaits_init_ = false;
+    listener_.initialized(host_);
   }
-  if (awaits_meeting_) meeting_timer_.set(deadline_after(kMeetingPeriod));
+  if (awaits_init_) init_timer_.set(deadline_after(kInitPollInterval));
 }
 
 void RankMemories::ask(std::uint64_t question, bool with_stacks) {
@@ -96,14 +96,14 @@ void RankMemories::look_for_answers() {
 
 void RankMemories::tell(std::uint64_t question, bool with_stacks) {
   const TimePoint now = Clock::now();
-  std::vector<Standing> standings;
+  std::vector<RankStatus> statuses;
   for (const auto& [rank, entry] : entries_) {
     if (entry.pid <= 0) continue;
-    standings.push_back(entry.memory->standing(with_stacks, entry.pid, now));
-    standings.back().rank = rank;
-    standings.back().ended = entry.has_ended;
+    statuses.push_back(entry.memory->status(with_stacks, entry.pid, now));
+    statuses.back().rank = rank;
+    statuses.back().ended = entry.has_ended;
   }
-  listener_.standings(host_, question, std::move(standings));
+  listener_.statuses(host_, question, std::move(statuses));
 }
 
 void RankMemories::look_for_stalls() {

@@ -31,10 +31,10 @@ class RankMemories {
   // From now on the listener hears of stalls.
   void watch_for_stalls() { look_for_stalls(); }
 
-  // And when all ranks here have met the others in init, to 10 ms, as often as which they are looked at until then.
-  void watch_for_meeting();
+  // And when all ranks here have finished init, to 10 ms: until then they are polled that often.
+  void watch_initialization();
 
-  // The listener gets the standings: at once, or when all processes that could be asked for their stacks have answered,
+  // The listener gets the statuses: at once, or when all processes that could be asked for their stacks have answered,
   // 500 ms later at most.
   void ask(std::uint64_t question, bool with_stacks);
 
@@ -54,18 +54,18 @@ class RankMemories {
   void ask_ranks();
   void look_for_answers();
   void look_for_stalls();
-  void look_for_meeting();
+  void look_for_initialization();
 
   EventLoop& loop_;
   HostListener& listener_;
   const int host_;
   std::map<int, Entry> entries_;    // by rank
   std::deque<Question> questions_;  // for stacks; one is put to the ranks at a time
-  Timer answer_timer_, stall_timer_, meeting_timer_;
+  Timer answer_timer_, stall_timer_, init_timer_;
   bool has_complained_ = false;
   bool stalled_ = false;
   int announcements_ = 0, looks_ = 0;  // of this stall
-  bool awaits_meeting_ = false;
+  bool awaits_init_ = false;
 };
 
 }  // namespace hvd::launcher

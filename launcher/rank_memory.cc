@@ -75,12 +75,12 @@ bool RankMemory::is_stalled(TimePoint now) {
     all_ended_ = progress.begun == 0;
   }
   if (progress.warned) return true;
-  if (!progress.epoch || progress.patience == Duration::zero()) return false;
-  if (progress.meeting) return now - *progress.epoch >= progress.patience;
-  if (all_ended_ || now - since_ < progress.patience) return false;
+  if (!progress.epoch || progress.stall_time == Duration::zero()) return false;
+  if (progress.initializing) return now - *progress.epoch >= progress.stall_time;
+  if (all_ended_ || now - since_ < progress.stall_time) return false;
   const auto oldest = oldest_under_way(recorded());
   all_ended_ = !oldest;  // until the next one begins
-  return oldest && now - *oldest >= progress.patience;
+  return oldest && now - *oldest >= progress.stall_time;
 }
 
 bool RankMemory::ask_for_stacks(pid_t group) {
@@ -106,13 +106,13 @@ StackAnswer RankMemory::answer() const {
   return answer;
 }
 
-Standing RankMemory::standing(bool with_stacks, pid_t group, TimePoint now) const {
-  const FlightFacts facts = read_flight_facts(recorded()).value_or(FlightFacts{});
-  Standing standing =
-      make_standing(facts, read_flight_operations(recorded()), with_stacks ? answer() : StackAnswer{}, now);
+RankStatus RankMemory::status(bool with_stacks, pid_t group, TimePoint now) const {
+  const FlightSnapshot facts = read_flight_snapshot(recorded()).value_or(FlightSnapshot{});
+  RankStatus status =
+      make_rank_status(facts, read_flight_operations(recorded()), with_stacks ? answer() : StackAnswer{}, now);
   const bool is_its_own = facts.pid > 0 && getpgid(facts.pid) == group;
-  standing.stopped = is_stopped(is_its_own ? facts.pid : group);
-  return standing;
+  status.stopped = is_stopped(is_its_own ? facts.pid : group);
+  return status;
 }
 
 }  // namespace hvd::launcher

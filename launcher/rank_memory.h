@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "core/net/shared_memory.h"
-#include "launcher/standing.h"
+#include "launcher/rank_status.h"
 
 namespace hvd::launcher {
 
@@ -38,7 +38,7 @@ class RankMemory {
   bool is_stalled(TimePoint now);
 
   // Whether the rank has been in init, and left it because all ranks of the job were there.
-  bool has_met() const { return read_flight_progress(recorded()).has_met; }
+  bool has_initialized() const { return read_flight_progress(recorded()).has_initialized; }
 
   // Why the job has ended for the rank.
   JobEnding job_ending() const { return read_job_ending(recorded()); }
@@ -53,7 +53,7 @@ class RankMemory {
 
   // What the rank is doing; `with_stacks`: and what it has answered. Of a dead one, what it was doing. The rank's
   // number is what the process says: whoever started it knows better.
-  Standing standing(bool with_stacks, pid_t group, TimePoint now) const;
+  RankStatus status(bool with_stacks, pid_t group, TimePoint now) const;
 
  private:
   std::span<const std::byte> recorded() const { return {recorder_.data(), recorder_.size()}; }

@@ -18,7 +18,7 @@
 namespace hvd::launcher {
 namespace {
 
-FileDescriptor own_input() {
+FileDescriptor local_input() {
   FileDescriptor twin(fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0));
   if (!twin) throw_errno("cannot pass standard input on");
   return twin;
@@ -30,17 +30,17 @@ int run_here(JobPlan plan, HostPlan host, SignalSource& signals, Keeper& keeper)
   EventLoop loop;
   const Log log("hvdrun", plan.verbose ? LogLevel::info : LogLevel::warning);
   StoreOrigin store;
-  StoreSessions sessions(JobKey::from_hex(host.meeting.job_key_hex), "127.0.0.1", store, log);
+  StoreSessions sessions(JobKey::from_hex(host.rendezvous.job_key_hex), "127.0.0.1", store, log);
   loop.watch(sessions.fd(), EPOLLIN, [&] { sessions.serve_now(); });
-  host.meeting.store = sessions.address().to_string();
+  host.rendezvous.store = sessions.address().to_string();
   const ReservedPort master;
-  host.meeting.master_address = "127.0.0.1";
-  host.meeting.master_port = std::to_string(master.number());
+  host.rendezvous.master_address = "127.0.0.1";
+  host.rendezvous.master_port = std::to_string(master.number());
   const auto readers =
       std::count_if(host.ranks.begin(), host.ranks.end(), [](const RankPlan& rank) { return rank.reads_input; });
   plan.feeds_input = readers > 1 || (readers == 1 && isatty(STDIN_FILENO) == 1);
   FileDescriptor input;
-  if (readers == 1 && !plan.feeds_input) input = own_input();
+  if (readers == 1 && !plan.feeds_input) input = local_input();
   Job job(std::move(plan), loop, signals);
   JobHosts hosts;
   auto here = std::make_unique<LocalHost>(loop, signals, keeper, job.listener(), 0, std::move(input));

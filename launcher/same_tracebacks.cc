@@ -41,7 +41,7 @@ void SameTracebacks::feed_line(int rank, std::string_view line, TimePoint now, s
   Open& open = open_[rank];
   open.text += line;
   open.is_complete = !continues(line);  // the exception itself begins at the margin
-  open.deadline = now + kPatience;
+  open.deadline = now + kHoldTime;
   if (open.text.size() <= kLongest) return;
   show_of(rank, shown);
   shown += open.text;
@@ -54,7 +54,7 @@ void SameTracebacks::close(int rank, TimePoint now) {
   open_.erase(rank);
   const auto same = std::find_if(told_.begin(), told_.end(), [&](const Told& told) { return told.text == text; });
   if (same == told_.end()) {
-    told_.push_back({.text = std::move(text), .ranks = {rank}, .deadline = now + kPatience});
+    told_.push_back({.text = std::move(text), .ranks = {rank}, .deadline = now + kHoldTime});
   } else {
     same->ranks.push_back(rank);
   }
@@ -90,7 +90,7 @@ std::string SameTracebacks::due(TimePoint now) {
   for (const auto& [rank, open] : open_) {
     if (now >= open.deadline) ended.push_back(rank);
   }
-  for (const int rank : ended) close(rank, now - kPatience);  // they have waited already
+  for (const int rank : ended) close(rank, now - kHoldTime);  // they have waited already
   std::string shown;
   std::erase_if(told_, [&](const Told& told) {
     if (now >= told.deadline) show(told, shown);

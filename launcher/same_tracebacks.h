@@ -14,7 +14,7 @@ namespace hvd::launcher {
 
 class SameTracebacks {
  public:
-  static constexpr Duration kPatience = 1s;
+  static constexpr Duration kHoldTime = 1s;
   static constexpr std::size_t kLongest = std::size_t{256} << 10;  // bytes; a longer one passes in pieces
 
   // Whole lines that a rank has written, or the beginning of one. Returns what is to be shown now.

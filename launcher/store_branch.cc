@@ -9,7 +9,7 @@ namespace hvd::launcher {
 StoreBranch::StoreBranch(StoreSource& source, Send send) : source_(source), send_(std::move(send)) {}
 
 StoreBranch::~StoreBranch() {
-  for (const auto& [id, ticket] : open_) source_.forget(ticket);
+  for (const auto& [id, request_id] : open_) source_.forget(request_id);
 }
 
 void StoreBranch::ask(std::uint64_t id, StoreRequest request) {
@@ -19,8 +19,8 @@ void StoreBranch::ask(std::uint64_t id, StoreRequest request) {
     open_.erase(id);
     send_(id, code, text);
   };
-  const StoreSource::Ticket ticket = source_.ask(std::move(request), answer);
-  if (ticket != 0) open_.emplace(id, ticket);
+  const StoreSource::RequestId request_id = source_.ask(std::move(request), answer);
+  if (request_id != 0) open_.emplace(id, request_id);
 }
 
 }  // namespace hvd::launcher

@@ -31,7 +31,7 @@ class StoreBranch {
  private:
   StoreSource& source_;
   const Send send_;
-  std::unordered_map<std::uint64_t, StoreSource::Ticket> open_;  // by the agent's id
+  std::unordered_map<std::uint64_t, StoreSource::RequestId> open_;  // by the agent's id
 };
 
 }  // namespace hvd::launcher

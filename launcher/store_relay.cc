@@ -10,7 +10,7 @@ namespace hvd::launcher {
 StoreRelay::StoreRelay(Send send, std::size_t kept_bytes)
     : send_(std::move(send)), kept_bytes_(kept_bytes), kept_(kept_bytes) {}
 
-StoreSource::Ticket StoreRelay::ask(StoreRequest request, Answer answer) {
+StoreSource::RequestId StoreRelay::ask(StoreRequest request, Answer answer) {
   if (lost_) {
     answer(StatusCode::peer_lost, *lost_);
     return 0;
@@ -28,10 +28,10 @@ StoreSource::Ticket StoreRelay::ask(StoreRequest request, Answer answer) {
     answer(error.code(), error.what());
     return 0;
   }
-  const Ticket ticket = ++last_id_;
-  if (is_get) parked_.park(ticket, request.key, std::exchange(answer, nullptr));
-  if (!is_asked_already) pass_on(ticket, std::move(request), std::move(answer));
-  return ticket;
+  const RequestId request_id = ++last_id_;
+  if (is_get) parked_.park(request_id, request.key, std::exchange(answer, nullptr));
+  if (!is_asked_already) pass_on(request_id, std::move(request), std::move(answer));
+  return request_id;
 }
 
 void StoreRelay::pass_on(std::uint64_t id, StoreRequest request, Answer answer) {
@@ -42,9 +42,9 @@ void StoreRelay::pass_on(std::uint64_t id, StoreRequest request, Answer answer) 
   send_(id, std::move(request));
 }
 
-void StoreRelay::forget(Ticket ticket) {
-  parked_.forget(ticket);
-  const auto open = open_.find(ticket);
+void StoreRelay::forget(RequestId request_id) {
+  parked_.forget(request_id);
+  const auto open = open_.find(request_id);
   if (open != open_.end()) open->second.answer = nullptr;
 }
 

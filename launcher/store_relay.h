@@ -32,8 +32,8 @@ class StoreRelay : public StoreSource {
 
   explicit StoreRelay(Send send, std::size_t kept_bytes = kMaxRelayBytes);
 
-  Ticket ask(StoreRequest request, Answer answer) override;
-  void forget(Ticket ticket) override;
+  RequestId ask(StoreRequest request, Answer answer) override;
+  void forget(RequestId request_id) override;
 
   // The parent's answer. An id that nobody waits for is passed over.
   void answered(std::uint64_t id, StatusCode code, std::string_view text);
@@ -57,7 +57,7 @@ class StoreRelay : public StoreSource {
   ParkedGets parked_;
   std::unordered_map<std::uint64_t, Open> open_;  // what the parent was asked
   std::unordered_set<std::string> fetched_;       // keys of the open gets
-  std::uint64_t last_id_ = 0;                     // also of tickets
+  std::uint64_t last_id_ = 0;                     // also of request_ids
   std::optional<std::string> lost_;
 };
 

@@ -11,14 +11,15 @@ constexpr const char* kOurs = "HVD_TORCH_VARIABLES";  // as core/rendezvous/laun
 constexpr const char* kAgents = "TORCHELASTIC_";
 constexpr const char* kMaster[] = {"MASTER_ADDR", "MASTER_PORT"};
 
-std::vector<std::pair<std::string, std::string>> torch_variables(const RankPlace& place, const Meeting& meeting) {
+std::vector<std::pair<std::string, std::string>> torch_variables(const RankPlace& place,
+                                                                 const HostRendezvous& rendezvous) {
   return {{"RANK", std::to_string(place.rank)},
           {"WORLD_SIZE", std::to_string(place.size)},
           {"LOCAL_RANK", std::to_string(place.local_rank)},
           {"LOCAL_WORLD_SIZE", std::to_string(place.local_size)},
-          {"GROUP_RANK", std::to_string(meeting.group_rank)},
-          {"MASTER_ADDR", meeting.master_address},
-          {"MASTER_PORT", meeting.master_port}};
+          {"GROUP_RANK", std::to_string(rendezvous.group_rank)},
+          {"MASTER_ADDR", rendezvous.master_address},
+          {"MASTER_PORT", rendezvous.master_port}};
 }
 
 bool is_ours(const Environment& environment, const std::string& name, const std::string& value) {
@@ -29,10 +30,10 @@ bool is_ours(const Environment& environment, const std::string& name, const std:
 
 }  // namespace
 
-void set_torch_variables(Environment& environment, const RankPlace& place, const Meeting& meeting) {
+void set_torch_variables(Environment& environment, const RankPlace& place, const HostRendezvous& rendezvous) {
   std::erase_if(environment, [](const auto& variable) { return variable.first.starts_with(kAgents); });
   std::string ours;
-  for (const auto& [name, value] : torch_variables(place, meeting)) {
+  for (const auto& [name, value] : torch_variables(place, rendezvous)) {
     environment[name] = value;
     ours += (ours.empty() ? "" : " ") + name + "=" + value;
   }

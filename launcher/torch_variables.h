@@ -13,7 +13,7 @@
 namespace hvd::launcher {
 
 // Takes away what torchrun has left besides: it speaks of a store that is not this job's.
-void set_torch_variables(Environment& environment, const RankPlace& place, const Meeting& meeting);
+void set_torch_variables(Environment& environment, const RankPlace& place, const HostRendezvous& rendezvous);
 
 // -x MASTER_ADDR and -x MASTER_PORT are somebody's choice for this job, and hold.
 void keep_chosen_master(Environment& environment, const Environment& exports);

@@ -17,8 +17,8 @@ namespace {
 using OpenPlugin = std::function<std::shared_ptr<const PluginLibrary>()>;
 
 // The ranks in a plugin, or null and why not, alike on all ranks.
-std::shared_ptr<PluginGroup> open_on_all(const BackendContext& context, const std::string& key, const OpenPlugin& open,
-                                         std::string& objection) {
+std::shared_ptr<PluginCommunicator> open_on_all(const BackendContext& context, const std::string& key,
+                                                const OpenPlugin& open, std::string& objection) {
   std::shared_ptr<const PluginLibrary> library;
   std::string own;
   try {
@@ -31,9 +31,9 @@ std::shared_ptr<PluginGroup> open_on_all(const BackendContext& context, const st
     return objection.empty();
   };
   if (!agree("/library")) return nullptr;
-  std::shared_ptr<PluginGroup> group;
+  std::shared_ptr<PluginCommunicator> group;
   try {
-    group = std::make_shared<PluginGroup>(library, context.topology, context.abort, context.log);
+    group = std::make_shared<PluginCommunicator>(library, context.topology, context.abort, context.log);
   } catch (const Error& error) {
     own = error.what();
   }
@@ -57,7 +57,7 @@ void say(const BackendContext& context, LogLevel level, const std::string& text)
 
 }  // namespace
 
-std::shared_ptr<PluginGroup> join_mpi_group(const BackendContext& context) {
+std::shared_ptr<PluginCommunicator> join_mpi_group(const BackendContext& context) {
   const CpuBackend wanted = context.config.cpu_backend;
   if (wanted == CpuBackend::host || context.topology.size == 1) return nullptr;
   const bool automatic = wanted == CpuBackend::automatic;
@@ -78,7 +78,7 @@ std::shared_ptr<PluginGroup> join_mpi_group(const BackendContext& context) {
   return nullptr;
 }
 
-void add_plugin_backend(DataPlane& plane, std::shared_ptr<PluginGroup> group, const BackendContext& context) {
+void add_plugin_backend(DataPlane& plane, std::shared_ptr<PluginCommunicator> group, const BackendContext& context) {
   std::vector<Backend*> others;
   for (const auto& backend : plane.backends) others.push_back(backend.get());
   // A call is handed to another thread of this rank: where the two share a CPU, whoever waits is to leave it at once.

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "core/execution/backend_context.h"
-#include "ops/plugin/plugin_group.h"
+#include "ops/plugin/plugin_communicator.h"
 
 namespace hvd {
 
@@ -13,10 +13,10 @@ namespace hvd {
 // The ranks in MPI, for its collectives and its messages; null where it is not to be used: HVD_CPU_BACKEND=host, or
 // auto and the job is on one host, not started by MPI, or a rank cannot use it, which the log tells. Throws
 // Unsupported, on every rank, if HVD_CPU_BACKEND asks for MPI and a rank cannot use it.
-std::shared_ptr<PluginGroup> join_mpi_group(const BackendContext& context);
+std::shared_ptr<PluginCommunicator> join_mpi_group(const BackendContext& context);
 
 // A group's backend in front of the plane's others, to which it may hand calls on.
-void add_plugin_backend(DataPlane& plane, std::shared_ptr<PluginGroup> group, const BackendContext& context);
+void add_plugin_backend(DataPlane& plane, std::shared_ptr<PluginCommunicator> group, const BackendContext& context);
 
 // Those of HVD_PLUGINS. One that a rank cannot open is left out on all, with a warning.
 void add_named_plugins(DataPlane& plane, const BackendContext& context);

@@ -19,7 +19,7 @@
 #include "ops/host/host_form.h"
 #include "ops/host/two_level_backend.h"
 #include "ops/host/two_level_words.h"
-#include "ops/mpi/meet_through_mpi.h"
+#include "ops/mpi/mpi_rendezvous.h"
 #include "ops/nccl/nccl_backend.h"
 #include "ops/plugin/plugin_transport.h"
 #include "ops/plugin_backends.h"
@@ -37,7 +37,7 @@ DescribeRank describer(const Topology& topology) {
 
 int sockets_per_peer(const BackendContext& context) {
   const int wanted = context.config.sockets_per_peer;
-  return wanted > 0 ? wanted : sockets_for_speed(link_speed(context.own_host_address));
+  return wanted > 0 ? wanted : sockets_for_speed(link_speed(context.local_host_address));
 }
 
 std::vector<int> all_ranks(const Topology& topology) {
@@ -52,7 +52,7 @@ std::shared_ptr<Transport> connect_all(const BackendContext& context) {
                                                   .ranks = all_ranks(topology),
                                                   .store = context.store,
                                                   .job_key = context.job_key,
-                                                  .own_host = context.own_host_address,
+                                                  .local_host = context.local_host_address,
                                                   .sockets_per_peer = sockets_per_peer(context),
                                                   .lease = context.config.lease,
                                                   .describe = describer(topology),
@@ -82,8 +82,8 @@ LimitsOfSilence limits_of_silence(const BackendContext& context) {
 // What the ranks of a host share: one file, with the window in front, which everybody maps, and the arena behind it.
 struct SharedHost {
   static std::size_t window_bytes(const BackendContext& context) {
-    return whole_pages(
-        HostGroup::region_bytes(context.topology.local_size, static_cast<std::size_t>(context.config.chunk_bytes)));
+    return whole_pages(HostCommunicator::region_bytes(context.topology.local_size,
+                                                      static_cast<std::size_t>(context.config.chunk_bytes)));
   }
   static ArenaLayout arena_layout(const BackendContext& context) {
     const std::size_t limit = whole_pages(static_cast<std::size_t>(context.config.arena_limit_bytes));
@@ -108,7 +108,7 @@ struct SharedHost {
 
   const std::shared_ptr<SharedMemory> memory;
   const std::shared_ptr<TensorArena> arena;
-  HostGroup group;
+  HostCommunicator group;
 };
 
 std::shared_ptr<SharedHost> share_host(const BackendContext& context) {
@@ -125,7 +125,7 @@ std::vector<int> leaders(const Topology& topology) {
   return leaders;
 }
 
-std::string describe_host(const HostFacts& host, bool wanted) {
+std::string describe_host(const HostShape& host, bool wanted) {
   const std::string who =
       host.ranks == 1 ? "one rank" : std::to_string(host.ranks) + " ranks of a host, through shared memory";
   std::string text = "allreduce by size in bytes, " + who + ":\n" + table_text(host_form_lines(host));
@@ -156,7 +156,7 @@ double typical_seconds(const Links& links, std::size_t members) {
 }
 
 // MPI's messages, where MPI is to be used, or where it may be and is faster; else TCP.
-Links links_between(const BackendContext& context, const std::shared_ptr<PluginGroup>& mpi,
+Links links_between(const BackendContext& context, const std::shared_ptr<PluginCommunicator>& mpi,
                     const std::vector<int>& members, const std::optional<LinkCosts>& given_costs) {
   const Topology& topology = context.topology;
   std::optional<Links> through_mpi;
@@ -179,7 +179,7 @@ Links links_between(const BackendContext& context, const std::shared_ptr<PluginG
   return better ? *through_mpi : through_tcp;
 }
 
-DataPlane make_own(const BackendContext& context, const std::shared_ptr<PluginGroup>& mpi,
+DataPlane make_own(const BackendContext& context, const std::shared_ptr<PluginCommunicator>& mpi,
                    const std::optional<LinkCosts>& given_costs) {
   const Topology& topology = context.topology;
   const Config& config = context.config;
@@ -189,7 +189,7 @@ DataPlane make_own(const BackendContext& context, const std::shared_ptr<PluginGr
   const bool several_on_a_host = topology.hosts.size() < static_cast<std::size_t>(topology.size);
   const bool shares = topology.size == 1 || (config.shared_memory && several_on_a_host);
   DataPlane plane;
-  std::shared_ptr<HostGroup> group;
+  std::shared_ptr<HostCommunicator> group;
   if (shares) {
     const auto host = share_host(context);
     group = {host, &host->group};
@@ -291,8 +291,8 @@ std::string describe_gpu_libraries(const Config& config) {
          line("NCCL", [&] { return nccl::Library(config.nccl_library).describe(); });
 }
 
-Meeting meet_through_launcher(const Launch& launch, const Config& config) {
-  return meet_through_mpi(launch, config.mpi_library);
+Rendezvous launcher_rendezvous(const Launch& launch, const Config& config) {
+  return mpi_rendezvous(launch, config.mpi_library);
 }
 
 }  // namespace hvd

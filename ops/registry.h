@@ -4,7 +4,7 @@
 #include "core/execution/backend_context.h"
 #include "core/execution/channel.h"
 #include "core/rendezvous/launch_environment.h"
-#include "core/rendezvous/meeting.h"
+#include "core/rendezvous/rendezvous.h"
 #include "ops/choice/cost_model.h"
 
 namespace hvd {
@@ -34,6 +34,6 @@ std::string describe_gpu_libraries(const Config& config);
 
 // For ranks that were started by a library's own launcher, which only that library knows: MPI. All ranks of the job
 // call. Throws Unsupported if it cannot be used, which says why; Mismatch if it knows of other ranks.
-Meeting meet_through_launcher(const Launch& launch, const Config& config);
+Rendezvous launcher_rendezvous(const Launch& launch, const Config& config);
 
 }  // namespace hvd

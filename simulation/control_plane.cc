@@ -15,7 +15,7 @@ namespace hvd::simulation {
 namespace {
 
 // As in a job without settings: see Negotiator and Config.
-constexpr Duration kGatherPatience = 100ms;
+constexpr Duration kAggregationDelay = 100ms;
 constexpr std::size_t kCacheCapacity = 1024;
 constexpr std::int64_t kFusionBytes = std::int64_t{64} << 20;
 
@@ -68,7 +68,8 @@ ControlPlane::ControlPlane(const Job& job, Processor& processor)
       node(rank).children.push_back(child);
       of_subtrees = of_subtrees || ranks.count() > 1;
     }
-    if (of_subtrees) node(rank).unison = std::make_unique<Unison>(tree.sources(rank), kGatherPatience);
+    if (of_subtrees)
+      node(rank).message_combiner = std::make_unique<MessageCombiner>(tree.sources(rank), kAggregationDelay);
     if (tree.is_root()) {
       const CoordinatorOptions options{.size = job.ranks,
                                        .sources = tree.sources(0),
@@ -77,7 +78,7 @@ ControlPlane::ControlPlane(const Job& job, Processor& processor)
                                        .locks = true};
       coordinator_ = std::make_unique<Coordinator>(options, [](int which) { return "rank " + std::to_string(which); });
     } else if (!tree.is_leaf()) {
-      node(rank).gatherer = std::make_unique<Gatherer>(tree.sources(rank), kGatherPatience);
+      node(rank).request_aggregator = std::make_unique<RequestAggregator>(tree.sources(rank), kAggregationDelay);
     }
   }
 }
@@ -140,22 +141,22 @@ Round ControlPlane::finish_round() {
 
 void ControlPlane::announce(int rank) {
   if (network_.lost(rank)) return;
-  Parcel parcel{.from = rank};
+  Envelope envelope{.from = rank};
   std::size_t bytes = shared_.size();
-  const Duration time = processor_.perform(Work::announce, [&] { return say(rank, parcel); });
-  if (parcel.statement) bytes = parcel.statement->size();
+  const Duration time = processor_.perform(Work::announce, [&] { return send(rank, envelope); });
+  if (envelope.statement) bytes = envelope.statement->size();
   node(rank).free_at = queue_.now() + time;
-  if (rank == 0 || node(rank).gatherer) {
-    queue_.at(node(rank).free_at, [this, rank, parcel] { arrive(rank, parcel); });
+  if (rank == 0 || node(rank).request_aggregator) {
+    queue_.at(node(rank).free_at, [this, rank, envelope] { arrive(rank, envelope); });
   } else {
-    post(rank, node(rank).parent, parcel, bytes, node(rank).free_at);
+    post(rank, node(rank).parent, envelope, bytes, node(rank).free_at);
   }
 }
 
-Amount ControlPlane::say(int rank, Parcel& parcel) {
+Amount ControlPlane::send(int rank, Envelope& envelope) {
   if (alike_) return announced_;
   const SubtreeMessage own = statement_of(rank);
-  parcel.statement = std::make_shared<const Bytes>(encode(own));
+  envelope.statement = std::make_shared<const Bytes>(encode(own));
   return amount_of(own);
 }
 
@@ -177,14 +178,14 @@ SubtreeMessage ControlPlane::statement_of(int rank) {
 }
 
 // The sender's part of the work is done at `ready`, but for the sending itself.
-void ControlPlane::post(int from, int to, Parcel parcel, std::size_t bytes, TimePoint ready) {
-  parcel.from = from;
+void ControlPlane::post(int from, int to, Envelope envelope, std::size_t bytes, TimePoint ready) {
+  envelope.from = from;
   network_.send(from, to, bytes, ready + network_.link(from, to).overhead,
-                [this, to, parcel = std::move(parcel)]() mutable { arrive(to, std::move(parcel)); });
+                [this, to, envelope = std::move(envelope)]() mutable { arrive(to, std::move(envelope)); });
 }
 
-void ControlPlane::arrive(int rank, Parcel parcel) {
-  node(rank).inbox.push_back(std::move(parcel));
+void ControlPlane::arrive(int rank, Envelope envelope) {
+  node(rank).inbox.push_back(std::move(envelope));
   wake(rank);
 }
 
@@ -203,8 +204,8 @@ void ControlPlane::work(int rank) {
   at.busy = false;
   if (network_.lost(rank) || at.heard_of_loss) return;
   if (at.taken < at.inbox.size()) {
-    const Parcel parcel = std::move(at.inbox[at.taken++]);
-    at.free_at = queue_.now() + take_in(rank, parcel);
+    const Envelope envelope = std::move(at.inbox[at.taken++]);
+    at.free_at = queue_.now() + take_in(rank, envelope);
     return wake(rank);
   }
   at.inbox.clear();
@@ -212,57 +213,57 @@ void ControlPlane::work(int rank) {
   at.free_at = queue_.now() + speak(rank);
 }
 
-Duration ControlPlane::take_in(int rank, const Parcel& parcel) {
-  const Duration received = parcel.from == rank ? Duration::zero() : network_.link(parcel.from, rank).overhead;
-  if (parcel.answer) return received + spread(rank, parcel.answer, queue_.now() + received);
+Duration ControlPlane::take_in(int rank, const Envelope& envelope) {
+  const Duration received = envelope.from == rank ? Duration::zero() : network_.link(envelope.from, rank).overhead;
+  if (envelope.answer) return received + spread(rank, envelope.answer, queue_.now() + received);
   std::vector<Bytes> upward;
-  const Duration time = received + hear(rank, parcel, upward);
+  const Duration time = received + hear(rank, envelope, upward);
   return time + pass_up(rank, std::move(upward), queue_.now() + time);
 }
 
-Duration ControlPlane::hear(int rank, const Parcel& parcel, std::vector<Bytes>& upward) {
-  Bytes bytes = parcel.statement ? *parcel.statement : shared_statement(parcel.from);
-  Unison::Heard heard;
+Duration ControlPlane::hear(int rank, const Envelope& envelope, std::vector<Bytes>& upward) {
+  Bytes bytes = envelope.statement ? *envelope.statement : shared_statement(envelope.from);
+  MessageCombiner::Heard heard;
   const Duration time = processor_.perform(Work::hear, [&] {
     Amount amount{.messages = 1, .bytes = bytes.size()};
-    const Unison* unison = node(rank).unison.get();
-    const bool held_before = unison && unison->next_deadline() != Deadline::max();
-    heard = listen(rank, parcel.from, std::move(bytes));
+    const MessageCombiner* message_combiner = node(rank).message_combiner.get();
+    const bool held_before = message_combiner && message_combiner->next_deadline() != Deadline::max();
+    heard = listen(rank, envelope.from, std::move(bytes));
     for (const auto& [source, message] : heard.apart) amount += amount_of(message);
     // The first to be held is read too.
-    if (unison && !held_before && unison->next_deadline() != Deadline::max()) amount += announced_;
+    if (message_combiner && !held_before && message_combiner->next_deadline() != Deadline::max()) amount += announced_;
     return amount;
   });
   return time + read(rank, heard, upward);
 }
 
-Unison::Heard ControlPlane::listen(int rank, int source, Bytes bytes) {
+MessageCombiner::Heard ControlPlane::listen(int rank, int source, Bytes bytes) {
   Node& at = node(rank);
-  const bool idle = at.gatherer ? at.gatherer->idle() : coordinator_->idle();
-  if (at.unison) return at.unison->receive(source, std::move(bytes), idle, queue_.now());
-  Unison::Heard heard;
+  const bool idle = at.request_aggregator ? at.request_aggregator->idle() : coordinator_->idle();
+  if (at.message_combiner) return at.message_combiner->receive(source, std::move(bytes), idle, queue_.now());
+  MessageCombiner::Heard heard;
   heard.apart.emplace_back(source, decode_subtree_message(bytes));
   return heard;
 }
 
 // What goes up unread is added to `upward`.
-Duration ControlPlane::read(int rank, const Unison::Heard& heard, std::vector<Bytes>& upward) {
+Duration ControlPlane::read(int rank, const MessageCombiner::Heard& heard, std::vector<Bytes>& upward) {
   Node& at = node(rank);
-  if (heard.together && at.gatherer) {
-    at.gatherer->let_pass(heard.applied_by_all);
+  if (heard.together && at.request_aggregator) {
+    at.request_aggregator->let_pass(heard.applied_by_all);
     upward.push_back(*heard.together);
   }
   return processor_.perform(rank == 0 ? Work::coordinate : Work::gather, [&] {
     Amount amount;
     for (const auto& [source, message] : heard.apart) {
       amount += amount_of(message);
-      if (at.gatherer) {
-        at.gatherer->receive(source, message, queue_.now());
+      if (at.request_aggregator) {
+        at.request_aggregator->receive(source, message, queue_.now());
       } else {
         coordinator_->receive(source, message, queue_.now());
       }
     }
-    if (!heard.together || at.gatherer) return amount;
+    if (!heard.together || at.request_aggregator) return amount;
     const SubtreeMessage message = decode_subtree_message(*heard.together);
     coordinator_->receive_from_all(message, queue_.now());
     return amount += amount_of(message);
@@ -278,12 +279,12 @@ Bytes ControlPlane::shared_statement(int rank) const {
 
 Duration ControlPlane::speak(int rank) {
   Node& at = node(rank);
-  if (!at.unison && rank != 0) return {};
+  if (!at.message_combiner && rank != 0) return {};
   std::vector<Bytes> upward;
   Duration time{};
-  if (at.unison) time += read(rank, at.unison->take(queue_.now()), upward);
+  if (at.message_combiner) time += read(rank, at.message_combiner->take(queue_.now()), upward);
   time += processor_.perform(Work::pass_up, [&]() -> Amount {
-    const auto message = at.gatherer ? at.gatherer->take(queue_.now()) : std::nullopt;
+    const auto message = at.request_aggregator ? at.request_aggregator->take(queue_.now()) : std::nullopt;
     if (!message) return {};
     upward.push_back(encode(*message));
     return amount_of(*message);
@@ -305,8 +306,8 @@ Duration ControlPlane::pass_up(int rank, std::vector<Bytes> upward, TimePoint re
 
 void ControlPlane::set_timer(int rank) {
   Node& at = node(rank);
-  Deadline due = at.unison ? at.unison->next_deadline() : Deadline::max();
-  if (at.gatherer) due = std::min(due, at.gatherer->next_deadline());
+  Deadline due = at.message_combiner ? at.message_combiner->next_deadline() : Deadline::max();
+  if (at.request_aggregator) due = std::min(due, at.request_aggregator->next_deadline());
   if (due == at.timer) return;
   at.timer = due;
   if (due != Deadline::max()) queue_.at(due, [this, rank] { wake(rank); });
@@ -332,9 +333,9 @@ Duration ControlPlane::spread(int rank, const std::shared_ptr<const Answer>& ans
     post(rank, child, {.answer = answer}, answer->bytes.size(), start + time);
     time += network_.link(rank, child).overhead;
   }
-  if (node(rank).gatherer) {
+  if (node(rank).request_aggregator) {
     std::vector<Bytes> none;
-    time += read(rank, node(rank).unison->break_up(), none);
+    time += read(rank, node(rank).message_combiner->break_up(), none);
   }
   std::size_t performed = 0;
   time += processor_.perform(Work::apply, [&] {
@@ -358,7 +359,7 @@ std::size_t ControlPlane::apply(int rank, const Answer& answer) {
   const CoordinatorMessage& message = alike_ ? answer.message : own;
   if (message.number != at.applied + 1) throw Internal("the coordinator's messages came out of order");
   at.applied = message.number;
-  if (at.gatherer) at.gatherer->pass(message);
+  if (at.request_aggregator) at.request_aggregator->pass(message);
   if (alike_ && message.number <= remembered_) return performed_;
   remembered_ = message.number;
   return performed_ = remember(cache_of(rank), message);

@@ -1,13 +1,13 @@
 // A whole job's control plane on one virtual clock: the real classes at every rank, with a simulated network between.
 //
-// Rank 0 has the Coordinator, each node of the control tree a Gatherer, both behind a Unison, each rank a ResponseCache
-// and a ScheduleLock; messages are those of wire.h. A rank's processor does one thing at a time: it takes in all that
-// has arrived, and then says what is due, as Negotiator does.
+// Rank 0 has the Coordinator, each node of the control tree a RequestAggregator, both behind a MessageCombiner, each
+// rank a ResponseCache and a ScheduleLock; messages are those of wire.h. A rank's processor does one thing at a time:
+// it takes in all that has arrived, and then says what is due, as Negotiator does.
 //
 // A round begins on all ranks at once: each submits all its operations, announces them, and is done when it has been
 // told to perform them. The collectives themselves are not simulated.
 //
-// Ranks that know and say the same share one cache and one encoded message where Job::alike is set, or memory would
+// Ranks that know and send the same share one cache and one encoded message where Job::alike is set, or memory would
 // not do for 100,000 ranks. All else exists for each.
 #pragma once
 
@@ -19,10 +19,10 @@
 
 #include "core/negotiation/control_tree.h"
 #include "core/negotiation/coordinator.h"
-#include "core/negotiation/gatherer.h"
+#include "core/negotiation/message_combiner.h"
+#include "core/negotiation/request_aggregator.h"
 #include "core/negotiation/response_cache.h"
 #include "core/negotiation/schedule_lock.h"
-#include "core/negotiation/unison.h"
 #include "core/net/frame.h"
 #include "core/rendezvous/topology.h"
 #include "core/submission/name_map.h"
@@ -86,17 +86,17 @@ class ControlPlane {
     CoordinatorMessage message;
   };
   // What arrives at a rank, or what it says itself.
-  struct Parcel {
+  struct Envelope {
     int from = 0;
-    std::shared_ptr<const Bytes> statement{};  // null, and no answer either: what all ranks say in this round
+    std::shared_ptr<const Bytes> statement{};  // null, and no answer either: what all ranks send in this round
     std::shared_ptr<const Answer> answer{};
   };
   struct Node {
     int parent = kNoParent;
     std::vector<int> children;
-    std::unique_ptr<Unison> unison;
-    std::unique_ptr<Gatherer> gatherer;
-    std::vector<Parcel> inbox;
+    std::unique_ptr<MessageCombiner> message_combiner;
+    std::unique_ptr<RequestAggregator> request_aggregator;
+    std::vector<Envelope> inbox;
     std::size_t taken = 0;  // of the inbox
     bool busy = false;      // its next work is filed
     TimePoint free_at{};
@@ -114,17 +114,17 @@ class ControlPlane {
 
   // A rank's part in a round.
   void announce(int rank);
-  Amount say(int rank, Parcel& parcel);
+  Amount send(int rank, Envelope& envelope);
   SubtreeMessage statement_of(int rank);
-  void post(int from, int to, Parcel parcel, std::size_t bytes, TimePoint ready);
-  void arrive(int rank, Parcel parcel);
+  void post(int from, int to, Envelope envelope, std::size_t bytes, TimePoint ready);
+  void arrive(int rank, Envelope envelope);
   void wake(int rank);
   void work(int rank);
 
-  Duration take_in(int rank, const Parcel& parcel);
-  Duration hear(int rank, const Parcel& parcel, std::vector<Bytes>& upward);
-  Unison::Heard listen(int rank, int source, Bytes bytes);
-  Duration read(int rank, const Unison::Heard& heard, std::vector<Bytes>& upward);
+  Duration take_in(int rank, const Envelope& envelope);
+  Duration hear(int rank, const Envelope& envelope, std::vector<Bytes>& upward);
+  MessageCombiner::Heard listen(int rank, int source, Bytes bytes);
+  Duration read(int rank, const MessageCombiner::Heard& heard, std::vector<Bytes>& upward);
   Bytes shared_statement(int rank) const;
 
   Duration speak(int rank);
@@ -153,7 +153,7 @@ class ControlPlane {
 
   std::vector<ResponseCache> caches_;
   std::uint64_t remembered_ = 0;  // messages that are in the shared cache
-  Bytes shared_;                  // what all ranks say in this round, as rank 0 says it
+  Bytes shared_;                  // what all ranks send in this round, as rank 0 says it
 
   // The round under way.
   TimePoint began_{};

@@ -8,7 +8,7 @@
 // training across deep learning frameworks", NSDI 2022, the bit vector; T. Kurth et al., "Exascale deep learning for
 // climate analytics", SC18 (arXiv:1810.01993), what the star costs at 27,360 ranks.
 //
-// Assumed, in its favour: every rank has something to say at the same time; no processor's time but the network's
+// Assumed, in its favour: every rank has something to send at the same time; no processor's time but the network's
 // overheads; requests as short as hvd's; the sizes that go before a gather cost nothing.
 #pragma once
 

@@ -19,7 +19,7 @@ namespace hvd::simulation {
 enum class Work : std::uint8_t {
   announce,    // a rank looks up what it asks for, and writes it
   hear,        // a node compares a message from below with others, or reads it
-  gather,      // what differs, or a part of it, goes into the gatherer
+  gather,      // what differs, or a part of it, goes to the RequestAggregator
   pass_up,     // and is written when it is due
   coordinate,  // the coordinator takes in what ranks ask for
   answer,      // and makes and writes its answer

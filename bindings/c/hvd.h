@@ -152,7 +152,7 @@ HVD_API const char* hvd_last_error(void);
 HVD_API hvd_status hvd_init(void);
 
 /* How processes that know their ranks find each other: somebody carries rank 0's first word to the others. */
-typedef struct hvd_meeting {
+typedef struct hvd_rendezvous {
   size_t struct_size;
   int32_t rank, size;
   int32_t local_size; /* ranks on this host; 0: not known */
@@ -160,10 +160,10 @@ typedef struct hvd_meeting {
   void* context;
   /* Called once by hvd_init_with(), on all ranks: fills `bytes` with those of rank 0. They hold the job's secret. */
   hvd_status (*broadcast)(void* context, void* bytes, size_t size);
-} hvd_meeting;
+} hvd_rendezvous;
 
-#define HVD_MEETING_INIT \
-  { sizeof(struct hvd_meeting), 0, 1, 0, 0, NULL, NULL }
+#define HVD_RENDEZVOUS_INIT \
+  { sizeof(struct hvd_rendezvous), 0, 1, 0, 0, NULL, NULL }
 
 /* Who has started this process, as the environment says: what hvd_init() would go by. */
 typedef struct hvd_launch {
@@ -180,7 +180,7 @@ typedef struct hvd_launch {
 HVD_API hvd_status hvd_get_launch(hvd_launch* launch);
 
 /* As hvd_init(), in a job that the caller knows of, whatever the environment says. */
-HVD_API hvd_status hvd_init_with(const hvd_meeting* meeting);
+HVD_API hvd_status hvd_init_with(const hvd_rendezvous* rendezvous);
 
 /* Leaves the job: the other ranks' pending and later operations end with HVD_SHUT_DOWN. Returns when other threads'
  * calls have returned, and this process's threads, memory and connections are gone. Does nothing if not initialised. */

@@ -119,11 +119,11 @@ Message to_message(const hvd_message& caller) {
   return {.peer = m.peer, .channel = m.channel, .tag = m.tag, .memory = {static_cast<std::byte*>(m.data), m.bytes}};
 }
 
-Meeting to_meeting(const hvd_meeting& caller) {
-  const hvd_meeting m = copy_versioned(caller, hvd_meeting HVD_MEETING_INIT, "hvd_meeting");
-  if (m.broadcast == nullptr) throw InvalidArgument("hvd_meeting.broadcast is NULL");
+Rendezvous to_rendezvous(const hvd_rendezvous& caller) {
+  const hvd_rendezvous m = copy_versioned(caller, hvd_rendezvous HVD_RENDEZVOUS_INIT, "hvd_rendezvous");
+  if (m.broadcast == nullptr) throw InvalidArgument("hvd_rendezvous.broadcast is NULL");
   if (m.size < 1 || m.rank < 0 || m.rank >= m.size) {
-    throw InvalidArgument("hvd_meeting: rank " + std::to_string(m.rank) + " of " + std::to_string(m.size));
+    throw InvalidArgument("hvd_rendezvous: rank " + std::to_string(m.rank) + " of " + std::to_string(m.size));
   }
   return {.rank = m.rank, .size = m.size, .local_size = m.local_size, .broadcast = [m](std::span<std::byte> bytes) {
             const hvd_status status = m.broadcast(m.context, bytes.data(), bytes.size());
@@ -284,10 +284,10 @@ hvd_status hvd_init(void) {
   });
 }
 
-hvd_status hvd_init_with(const hvd_meeting* meeting) {
+hvd_status hvd_init_with(const hvd_rendezvous* rendezvous) {
   return guarded([&] {
     refuse_in_callback("hvd_init_with");
-    Instance::get().init(to_meeting(required(meeting, "meeting")));
+    Instance::get().init(to_rendezvous(required(rendezvous, "rendezvous")));
   });
 }
 

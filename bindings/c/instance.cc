@@ -17,7 +17,7 @@ namespace hvd {
 namespace {
 
 // How long hvd_shutdown() waits for other threads to return from their calls, all of whose operations have ended.
-constexpr Duration kReturnPatience = std::chrono::seconds(5);
+constexpr Duration kReturnTimeout = std::chrono::seconds(5);
 constexpr Duration kLookAgain = std::chrono::microseconds(100);
 
 // What a thread found when it last asked for the runtime: apart from the pointer itself, which has a destructor, and is
@@ -42,7 +42,7 @@ std::weak_ptr<Runtime>& kept() {
 // A call that another thread is in holds the runtime until it returns: what shutdown promises to be gone would go
 // later.
 void wait_for_last_call(const std::shared_ptr<Runtime>& runtime) {
-  const Deadline deadline = deadline_after(kReturnPatience);
+  const Deadline deadline = deadline_after(kReturnTimeout);
   while (runtime.use_count() > 1 && Clock::now() < deadline) std::this_thread::sleep_for(kLookAgain);
 }
 
@@ -90,13 +90,13 @@ std::string& Instance::last_error() {
   return text;
 }
 
-void Instance::init(const std::optional<Meeting>& meeting) {
+void Instance::init(const std::optional<Rendezvous>& rendezvous) {
   refuse_if_forked();
   std::lock_guard lifecycle(lifecycle_);
   if (initialized()) return;
   in_use_ = true;
   try {
-    auto runtime = join_job(process_environment(), meeting, ++epoch_);
+    auto runtime = join_job(process_environment(), rendezvous, ++epoch_);
     std::lock_guard lock(mutex_);
     runtime_ = std::move(runtime);
     ++changes_;

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "core/rendezvous/meeting.h"
+#include "core/rendezvous/rendezvous.h"
 #include "core/runtime/runtime.h"
 
 namespace hvd {
@@ -23,8 +23,8 @@ class Instance {
  public:
   static Instance& get();
 
-  // Joins the job that the meeting, or else the environment, describes; does nothing if initialised. Throws Error.
-  void init(const std::optional<Meeting>& meeting = std::nullopt);
+  // Joins the job that the rendezvous, or else the environment, describes; does nothing if initialised. Throws Error.
+  void init(const std::optional<Rendezvous>& rendezvous = std::nullopt);
   // Returns when threads, connections and memory of the runtime are gone. Not for a thread that holds runtime().
   void shut_down();
   // This rank ends its job as one that has failed (Runtime::fail). Does nothing if not initialised.

@@ -20,8 +20,8 @@ namespace hvd {
 namespace {
 
 // How long the store may take to say that the job has not failed; and how long, where it seems to have, that it has.
-constexpr Duration kAnswerPatience = std::chrono::milliseconds(20);
-constexpr Duration kCausePatience = std::chrono::milliseconds(300);
+constexpr Duration kAnswerTimeout = std::chrono::milliseconds(20);
+constexpr Duration kCauseTimeout = std::chrono::milliseconds(300);
 
 // A runtime, and what it needs: destroyed in the opposite order.
 struct Job {
@@ -40,12 +40,12 @@ std::shared_ptr<Runtime> runtime_of(std::shared_ptr<Job> job) {
 
 // In a job that has its store.
 std::unique_ptr<Runtime> make_runtime(const Config& config, Store& store, const JobKey& key,
-                                      const std::string& own_host) {
+                                      const std::string& local_host) {
   return std::make_unique<Runtime>(
-      config, Runtime::Surroundings{.store = store,
+      config, Runtime::Dependencies{.store = store,
                                     .job_key = key,
                                     .identity = identify_this_process(config.host_id, config.hostname),
-                                    .own_host_address = own_host,
+                                    .local_host_address = local_host,
                                     .make_data_plane = make_data_plane,
                                     .make_channel = make_channel});
 }
@@ -58,7 +58,7 @@ std::shared_ptr<Runtime> start_alone(const Config& config) {
 }
 
 // The place where hvdrun says that the ranks meet.
-MeetingPlace place_of_hvdrun(const Config& config, Deadline deadline) {
+JobStore place_of_hvdrun(const Config& config, Deadline deadline) {
   if (config.store.empty() || config.job_key.empty()) {
     throw InvalidArgument("HVD_SIZE is " + std::to_string(config.size) + " but " +
                           (config.store.empty() ? "HVD_STORE" : "HVD_JOB_KEY") +
@@ -71,22 +71,22 @@ MeetingPlace place_of_hvdrun(const Config& config, Deadline deadline) {
 }
 
 // Where all ranks know the address of rank 0's store, and have their secret from the user.
-MeetingPlace place_of_user(const Launch& launch, const Config& config, int epoch, const Log& log, Deadline deadline,
-                           const std::string& without_key) {
+JobStore place_of_user(const Launch& launch, const Config& config, int epoch, const Log& log, Deadline deadline,
+                       const std::string& without_key) {
   if (config.job_key.empty()) {
     throw InvalidArgument(std::string("started by ") + launcher_name(launch.launcher) + " as rank " +
                           std::to_string(launch.rank) + " of " + std::to_string(launch.size) +
                           ", without a secret of the job: " + without_key);
   }
-  return meet_at(store_address(launch, epoch), JobKey::from_hex(config.job_key), launch.rank, log, deadline);
+  return rendezvous_at(store_address(launch, epoch), JobKey::from_hex(config.job_key), launch.rank, log, deadline);
 }
 
 // Slurm gives out no secrets: MPI does, if Slurm was asked to support it, else the user.
-MeetingPlace place_of_slurm(const Launch& launch, const Config& config, int epoch, const Log& log, Deadline deadline) {
+JobStore place_of_slurm(const Launch& launch, const Config& config, int epoch, const Log& log, Deadline deadline) {
   std::string without_mpi = "srun was not asked to support MPI (--mpi=pmix or pmi2)";
   if (launch.mpi && config.job_key.empty()) {
     try {
-      return meet(meet_through_launcher(launch, config), log, deadline);
+      return meet(launcher_rendezvous(launch, config), log, deadline);
     } catch (const Unsupported& error) {
       without_mpi = error.what();
     }
@@ -95,11 +95,11 @@ MeetingPlace place_of_slurm(const Launch& launch, const Config& config, int epoc
                        without_mpi + ". Set one before srun: export HVD_JOB_KEY=$(openssl rand -hex 32)");
 }
 
-MeetingPlace place_of(const Launch& launch, const Config& config, int epoch, const Log& log, Deadline deadline) {
+JobStore place_of(const Launch& launch, const Config& config, int epoch, const Log& log, Deadline deadline) {
   switch (launch.launcher) {
     case Launcher::hvdrun: return place_of_hvdrun(config, deadline);
     case Launcher::open_mpi:
-    case Launcher::mpich: return meet(meet_through_launcher(launch, config), log, deadline);
+    case Launcher::mpich: return meet(launcher_rendezvous(launch, config), log, deadline);
     case Launcher::slurm: return place_of_slurm(launch, config, epoch, log, deadline);
     case Launcher::tf_config:
       return place_of_user(launch, config, epoch, log, deadline,
@@ -125,29 +125,29 @@ void check_promise(const Launch& launch, const Config& config, const Topology& t
 }
 
 std::shared_ptr<Runtime> start_together(const Config& config, const Launch& launch,
-                                        const std::optional<Meeting>& meeting, int epoch) {
+                                        const std::optional<Rendezvous>& rendezvous, int epoch) {
   const auto job = std::make_shared<Job>();
   job->log = std::make_unique<Log>("rank " + std::to_string(config.rank), config.log_level);
   const Deadline deadline = deadline_after(config.start_timeout);
-  MeetingPlace place =
-      meeting ? meet(*meeting, *job->log, deadline) : place_of(launch, config, epoch, *job->log, deadline);
-  const std::string own_host = config.address.empty() ? place.store->local_host() : config.address;
+  JobStore place =
+      rendezvous ? meet(*rendezvous, *job->log, deadline) : place_of(launch, config, epoch, *job->log, deadline);
+  const std::string local_host = config.address.empty() ? place.store->local_host() : config.address;
   // A store of rank 0's is new each time, hvdrun's is not.
   const int in_store = launch.launcher == Launcher::hvdrun ? epoch : 0;
   job->server = std::move(place.server);
   job->store = std::move(place.store);
   Store& store = *job->store;
   const bool is_told_of_failures = launch.launcher == Launcher::hvdrun;
-  const auto check = [&store, is_told_of_failures](Duration patience) {
-    if (is_told_of_failures) check_job_failure(store, deadline_after(patience));
+  const auto check = [&store, is_told_of_failures](Duration timeout) {
+    if (is_told_of_failures) check_job_failure(store, deadline_after(timeout));
   };
-  job->watchful_store = std::make_unique<WatchfulStore>(store, [check] { check(kAnswerPatience); });
+  job->watchful_store = std::make_unique<WatchfulStore>(store, [check] { check(kAnswerTimeout); });
   job->epoch_store = std::make_unique<PrefixStore>(*job->watchful_store, "epoch/" + std::to_string(in_store) + "/");
   try {
-    job->runtime = make_runtime(config, *job->epoch_store, place.key, own_host);
+    job->runtime = make_runtime(config, *job->epoch_store, place.key, local_host);
   } catch (const Error& error) {
     // Who is lost may have left because of another rank, whose end the launcher has seen.
-    if (error.code() == StatusCode::peer_lost) check(kCausePatience);
+    if (error.code() == StatusCode::peer_lost) check(kCauseTimeout);
     throw;
   }
   check_promise(launch, config, job->runtime->topology());
@@ -175,16 +175,17 @@ void refuse_child_of_rank(const Launch& launch, const Environment& environment) 
 
 }  // namespace
 
-std::shared_ptr<Runtime> join_job(const Environment& environment, const std::optional<Meeting>& meeting, int epoch) {
+std::shared_ptr<Runtime> join_job(const Environment& environment, const std::optional<Rendezvous>& rendezvous,
+                                  int epoch) {
   auto [config, warnings] = read_config(environment);
-  const Launch by_environment = launch_by_environment(environment, !meeting);
+  const Launch by_environment = launch_by_environment(environment, !rendezvous);
   refuse_child_of_rank(by_environment, environment);
-  const Launch launch = meeting
-                            ? Launch{.rank = meeting->rank, .size = meeting->size, .local_size = meeting->local_size}
-                            : by_environment;
+  const Launch launch =
+      rendezvous ? Launch{.rank = rendezvous->rank, .size = rendezvous->size, .local_size = rendezvous->local_size}
+                 : by_environment;
   config.rank = launch.rank;
   config.size = launch.size;
-  auto runtime = config.size == 1 ? start_alone(config) : start_together(config, launch, meeting, epoch);
+  auto runtime = config.size == 1 ? start_alone(config) : start_together(config, launch, rendezvous, epoch);
   if (config.rank == 0) {
     for (const std::string& warning : warnings) runtime->log().warning(warning);
   }

@@ -17,7 +17,7 @@ struct WaitPolicy {
 };
 
 // With more ranks than CPUs.
-inline constexpr WaitPolicy kCrowdedPolicy{.spin = Duration{0}, .yields = 64};
+inline constexpr WaitPolicy kOversubscribedPolicy{.spin = Duration{0}, .yields = 64};
 
 // Pure. `ranks_on_host` compete for `cpus`: those that any of them may run on.
 WaitPolicy wait_policy_for(int ranks_on_host, int cpus);

@@ -42,7 +42,7 @@ struct CollectiveCall {
   int ordinal = -1;            // of this rank's accelerator; -1: none of the tensors is this rank's
   std::uint64_t sequence = 0;  // number of this call in the set, the same on every rank
   Entry entry = Entry::settled;
-  std::uint32_t ticket = 0;  // with what must be the same on every rank that enters, to find out who is elsewhere
+  std::uint32_t call_id = 0;  // with what must be the same on every rank that enters, to find out who is elsewhere
 
   std::vector<Piece> pieces;
 

@@ -1,7 +1,7 @@
 // What core needs of the devices of this process: points in the order of their streams, and memory. An interface, so
 // that core knows no driver: ops/cuda implements it, and opens the driver when it is first asked for something.
 //
-// Owned by the lane; what comes from it may outlive it. Any thread.
+// Owned by the communicator; what comes from it may outlive it. Any thread.
 #pragma once
 
 #include <cstddef>

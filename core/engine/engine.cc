@@ -14,18 +14,18 @@ namespace {
 
 // How long a rank whose data plane failed waits for the control plane to say who is to blame: the peer whose
 // connection broke may itself only be leaving because of somebody else.
-constexpr Duration kVerdictPatience = std::chrono::seconds(1);
+constexpr Duration kVerdictTimeout = std::chrono::seconds(1);
 
 // How long a leaving rank waits for the coordinator to acknowledge.
-constexpr Duration kLeavePatience = std::chrono::seconds(5);
+constexpr Duration kLeaveTimeout = std::chrono::seconds(5);
 
 // In a locked schedule: how long a caller that has begun a collective waits for the other ranks before it has them
 // asked whether they want it at all, and how many times as long the engine's thread does; and how long a rank waits for
 // an operation that the schedule wants first while a caller, or nobody yet, waits for a later one.
-constexpr Duration kLatePatience = std::chrono::milliseconds(100);
-constexpr int kThreadPatience = 50;
-constexpr Duration kCallerPatience = std::chrono::microseconds(50);
-constexpr Duration kProgramPatience = std::chrono::seconds(1);
+constexpr Duration kLateTimeout = std::chrono::milliseconds(100);
+constexpr int kThreadGracePeriod = 50;
+constexpr Duration kCallerGracePeriod = std::chrono::microseconds(50);
+constexpr Duration kProgramGracePeriod = std::chrono::seconds(1);
 constexpr Duration kLongestLook = std::chrono::milliseconds(10);
 
 // One direct call in so many is timed, and stands for the others: reading the clock costs as much as the rest of the
@@ -57,8 +57,8 @@ bool locks(const Engine::Parts& parts, const Executor& executor) {
 
 // The stall limit begins to count once the schedule is given up, so that the better part of it is to be left.
 int most_late_calls(const Config& config) {
-  if (!config.gives_up_stalls()) return kThreadPatience;
-  return static_cast<int>(std::clamp<Duration::rep>(config.stall_limit / 4 / kLatePatience, 1, kThreadPatience));
+  if (!config.gives_up_stalls()) return kThreadGracePeriod;
+  return static_cast<int>(std::clamp<Duration::rep>(config.stall_limit / 4 / kLateTimeout, 1, kThreadGracePeriod));
 }
 
 // Rank 0 does, and what it has found holds for all.
@@ -80,7 +80,7 @@ Engine::Engine(const Parts& parts, std::unique_ptr<Executor> executor)
       most_late_calls_(most_late_calls(parts.config)),
       caller_wait_(wait_policy_for(parts.topology.local_size, parts.topology.local_cpus)),
       thread_wait_(wait_policy_for(parts.topology.local_size, parts.topology.local_cpus)) {
-  executor_->set_late_callback(kLatePatience, [this] { return wait_on(); });
+  executor_->set_late_callback(kLateTimeout, [this] { return wait_on(); });
   thread_ = start_thread(kEngineThread, [this] { run_thread(); });
 }
 
@@ -143,7 +143,7 @@ void Engine::run_thread() {
     std::optional<Pause> pause;
     {
       std::lock_guard driver(driver_);
-      if (!drive([&] { pause = run_round(); })) return;
+      if (!drive([&] { pause = run_iteration(); })) return;
     }
     if (pause) parts_.channel.wait(pause->heard, pause->deadline, pause->eager ? &thread_wait_ : nullptr);
   }
@@ -164,7 +164,7 @@ bool Engine::run(EnginesSubmission& submission, std::unique_lock<std::mutex>& su
     submitting.unlock();
     file({&inserted});
     while (!ended_ && !work.done() && Clock::now() < deadline) {
-      const auto pause = run_round();
+      const auto pause = run_iteration();
       if (!pause || work.done()) continue;
       parts_.channel.wait(pause->heard, std::min(pause->deadline, deadline), &caller_wait_);
     }
@@ -233,7 +233,7 @@ void Engine::perform_directly(std::size_t stage, const DirectCall& direct) {
 }
 
 // Does what there is to do; nothing, if there is something to wait for.
-std::optional<Engine::Pause> Engine::run_round() {
+std::optional<Engine::Pause> Engine::run_iteration() {
   parts_.abort.check();
   const Deadline next_look = executor_->watch(Clock::now());
   bool progressed = false;
@@ -293,7 +293,7 @@ bool Engine::take_submissions() {
   for (EnginesSubmission& submission : taken_) filed_.push_back(&insert(std::move(submission)));
   if (leave_now) {
     left_ = true;
-    leave_deadline_ = deadline_after(kLeavePatience);
+    leave_deadline_ = deadline_after(kLeaveTimeout);
   }
   file(filed_);
   if (leave_now && lock_.active()) break_up(ScheduleLock::Cause::leaving);
@@ -490,11 +490,11 @@ Deadline Engine::look_for_blocked_callers(bool awaited) {
   const TimePoint now = Clock::now();
   if (!blocked_since_) blocked_since_ = now;
   const Duration blocked = now - *blocked_since_;
-  if (blocked >= (awaited ? kCallerPatience : kProgramPatience)) {
+  if (blocked >= (awaited ? kCallerGracePeriod : kProgramGracePeriod)) {
     break_up(ScheduleLock::Cause::order);
     return now;
   }
-  return now + std::clamp(blocked, kCallerPatience, kLongestLook);
+  return now + std::clamp(blocked, kCallerGracePeriod, kLongestLook);
 }
 
 // While a schedule is locked it is the data plane that waits for others.
@@ -543,7 +543,7 @@ void Engine::finish(const Response& response) {
 // The run failed here with `own`. Settles on one reason with the other ranks.
 Status Engine::verdict(const Status& own) {
   if (!parts_.abort.raised() && own.code() == StatusCode::peer_lost) {
-    const Deadline deadline = deadline_after(kVerdictPatience);
+    const Deadline deadline = deadline_after(kVerdictTimeout);
     while (!parts_.abort.raised() && Clock::now() < deadline) {
       while (parts_.channel.receive()) {
       }

@@ -54,7 +54,7 @@ class Engine {
   // leave(), then waits for the thread.
   ~Engine();
 
-  // Any thread, one at a time (Lane::submitting). Not ok once the run has ended: the reason.
+  // Any thread, one at a time (Communicator::submitting). Not ok once the run has ended: the reason.
   Status submit(EnginesSubmission& submission);
 
   // Any thread: performs the submission on this thread, with whatever else becomes ready meanwhile; returns when its
@@ -85,7 +85,7 @@ class Engine {
 
   void run_thread();
   bool drive(const auto& body);
-  std::optional<Pause> run_round();
+  std::optional<Pause> run_iteration();
   bool may_pause();
   Submission& insert(EnginesSubmission submission);
   bool take_submissions();
@@ -149,7 +149,7 @@ class Engine {
   AdaptiveWait caller_wait_;  // of callers that drive
   AdaptiveWait thread_wait_;  // the engine's thread alone
 
-  // Operations so far, each counted by one thread at a time: under Lane::submitting, and under driver_.
+  // Operations so far, each counted by one thread at a time: under Communicator::submitting, and under driver_.
   std::atomic<std::uint64_t> submitted_{0}, performed_directly_{0};
 
   SubmissionQueue queue_;

@@ -44,7 +44,7 @@ class Backend {
 
   // This rank's part in a collective that it does not want: returns once every rank of the set knows. Whoever would
   // perform it: the backends that serve a set have their answers together, and one of them is told.
-  virtual void decline(const ProcessSet&, std::uint32_t /*ticket*/) {}
+  virtual void decline(const ProcessSet&, std::uint32_t /*call_id*/) {}
 
   // Where run() has only put the call into a device's stream: the end of that. Null: outputs are complete.
   virtual std::shared_ptr<DeviceCompletion> enqueued() const { return nullptr; }
@@ -62,7 +62,7 @@ class Backend {
 
   // Has `late` called, on the thread that waits, whenever a rank that asks has waited for so long for the others'
   // answers; not any more for this collective once it has returned false.
-  virtual void set_late_callback(Duration /*patience*/, const std::function<bool()>& /*late*/) {}
+  virtual void set_late_callback(Duration /*timeout*/, const std::function<bool()>& /*late*/) {}
 };
 
 }  // namespace hvd

@@ -25,8 +25,8 @@ struct BackendContext {
   const Config& config;
   AbortFlag& abort;
   const Log& log;
-  std::string own_host_address;  // under which other hosts reach this one
-  Deadline deadline;             // for construction
+  std::string local_host_address;  // under which other hosts reach this one
+  Deadline deadline;               // for construction
 };
 
 struct DataPlane {

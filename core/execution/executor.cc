@@ -24,7 +24,7 @@ Duration cost_of_measuring() {
   return least;
 }
 
-std::uint32_t ticket_of(std::uint64_t sequence) { return static_cast<std::uint32_t>(sequence) & 0x7fffffff; }
+std::uint32_t call_id_of(std::uint64_t sequence) { return static_cast<std::uint32_t>(sequence) & 0x7fffffff; }
 
 }  // namespace
 
@@ -81,7 +81,7 @@ void Executor::run_on(Backend& backend, const CollectiveCall& call) {
 }
 
 bool Executor::run(const Bucket& bucket, PendingTable& pending, Entry entry) {
-  find_own(bucket, pending);
+  find_local(bucket, pending);
   enqueued_.reset();
   Status status;
   try {
@@ -91,7 +91,7 @@ bool Executor::run(const Bucket& bucket, PendingTable& pending, Entry entry) {
       CollectiveCall call = build_call(bucket, set_, rank_, own_, join_divisor_, devices_.get());
       call.sequence = sequence_ + 1;
       call.entry = entry;
-      call.ticket = ticket_of(call.sequence);
+      call.call_id = call_id_of(call.sequence);
       status = run(call, rows);
       ++sequence_;
     }
@@ -103,7 +103,7 @@ bool Executor::run(const Bucket& bucket, PendingTable& pending, Entry entry) {
   return true;
 }
 
-void Executor::find_own(const Bucket& bucket, const PendingTable& pending) {
+void Executor::find_local(const Bucket& bucket, const PendingTable& pending) {
   own_.clear();
   const std::int64_t now = flight_time();
   for (const Bucket::Item& item : bucket.items) {
@@ -168,7 +168,7 @@ bool Executor::run(PreparedCall& prepared, const DirectCall& direct) {
   call.pieces.front().input = direct.input;
   call.pieces.front().output = direct.output;
   call.sequence = sequence_ + 1;
-  call.ticket = ticket_of(call.sequence);
+  call.call_id = call_id_of(call.sequence);
   try {
     prepared.backend->run(call);
   } catch (const Declined&) {
@@ -195,14 +195,14 @@ bool Executor::can_be_asked() const {
                                            [this](const auto& backend) { return backend->can_be_asked(set_); });
 }
 
-void Executor::decline() { backends_.front()->decline(set_, ticket_of(sequence_ + 1)); }
+void Executor::decline() { backends_.front()->decline(set_, call_id_of(sequence_ + 1)); }
 
 void Executor::tune(const Knobs& knobs) {
   for (const auto& backend : backends_) backend->tune(knobs);
 }
 
-void Executor::set_late_callback(Duration patience, const std::function<bool()>& late) {
-  for (const auto& backend : backends_) backend->set_late_callback(patience, late);
+void Executor::set_late_callback(Duration timeout, const std::function<bool()>& late) {
+  for (const auto& backend : backends_) backend->set_late_callback(timeout, late);
 }
 
 }  // namespace hvd

@@ -43,13 +43,13 @@ class Executor {
   bool can_be_asked() const;
   void decline();
   void tune(const Knobs& knobs);
-  void set_late_callback(Duration patience, const std::function<bool()>& late);
+  void set_late_callback(Duration timeout, const std::function<bool()>& late);
 
  private:
   // Ok, or that there is no backend for it. Throws Declined.
   Status run(const CollectiveCall& call, TimelineRows& rows);
   void run_on(Backend& backend, const CollectiveCall& call);
-  void find_own(const Bucket& bucket, const PendingTable& pending);
+  void find_local(const Bucket& bucket, const PendingTable& pending);
   void take_back();
   void complete(PendingTable& pending, const Status& status);
 

@@ -31,7 +31,7 @@ class FlightEntry {
     record_->ended.store(flight_time(), std::memory_order_relaxed);
     set(code == StatusCode::ok ? FlightState::done : FlightState::failed, code);
   }
-  // Well, for who cannot afford the time: it counts as ended when it began.
+  // Completed, for callers that cannot afford to read the clock: the end time is that of the beginning.
   void done() {
     if (is_there()) set(FlightState::done);
   }

@@ -78,8 +78,8 @@ struct FlightStall {
 enum class FlightEndState : std::int32_t {
   none,  // the job goes on, or this rank has left it in order
   writing,
-  own_failure,  // this rank was the first to fail, as far as it knows; `text` says how
-  consequence,  // of what `culprit` did
+  local_failure,  // this rank was the first to fail, as far as it knows; `text` says how
+  consequence,    // of what `culprit` did
 };
 
 // Why the job has ended for this rank, so that who starts ranks can tell a cause from its consequences.
@@ -96,9 +96,9 @@ struct FlightMemory {
   // By the rank.
   std::atomic<std::int32_t> pid;  // 0: it has not come to init
   std::atomic<std::int32_t> rank;
-  std::atomic<std::int64_t> patience;  // what takes as long, an operation or init, is stalled; 0: nothing
-  std::atomic<std::int64_t> epoch;    // since when it is in a job, init included; 0: it is in none, or in none any more
-  std::atomic<std::int32_t> meeting;  // 1: it waits in init for the others
+  std::atomic<std::int64_t> stall_time;  // what takes as long, an operation or init, is stalled; 0: nothing
+  std::atomic<std::int64_t> epoch;  // since when it is in a job, init included; 0: it is in none, or in none any more
+  std::atomic<std::int32_t> initializing;  // 1: it waits in init for the others
   FlightStall stall;
   FlightEnd end;
   alignas(64) Metrics metrics;

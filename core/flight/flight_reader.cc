@@ -23,12 +23,12 @@ std::optional<TimePoint> epoch_in(const FlightMemory& flight) {
   return since > 0 ? std::optional(time_of(since)) : std::nullopt;
 }
 
-bool meeting_in(const FlightMemory& flight) {
-  return flight.epoch.load(kRelaxed) > 0 && flight.meeting.load(kRelaxed) != 0;
+bool is_initializing(const FlightMemory& flight) {
+  return flight.epoch.load(kRelaxed) > 0 && flight.initializing.load(kRelaxed) != 0;
 }
 
-Duration patience_in(const FlightMemory& flight) {
-  return std::max(Duration(flight.patience.load(kRelaxed)), Duration::zero());
+Duration stall_time_in(const FlightMemory& flight) {
+  return std::max(Duration(flight.stall_time.load(kRelaxed)), Duration::zero());
 }
 
 std::string text_of(const char* text, std::size_t size) {
@@ -97,7 +97,7 @@ std::optional<RecordedOperation> read_record(const FlightRecord& record) {
   return std::nullopt;
 }
 
-void read_stall(const FlightStall& stall, FlightFacts& facts) {
+void read_stall(const FlightStall& stall, FlightSnapshot& facts) {
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     const std::uint64_t before = stall.changes.load(std::memory_order_acquire);
     const std::int64_t since = stall.since.load(kRelaxed);
@@ -132,23 +132,23 @@ JobEnding read_job_ending(std::span<const std::byte> memory) {
   switch (static_cast<FlightEndState>(end.state.load(std::memory_order_acquire))) {
     case FlightEndState::consequence:
       return {.kind = JobEnding::Kind::consequence, .culprit = std::max(end.culprit.load(kRelaxed), kNobody)};
-    case FlightEndState::own_failure: return {.kind = JobEnding::Kind::own_failure, .cause = text_in(end.text)};
-    case FlightEndState::writing: return {.kind = JobEnding::Kind::own_failure};  // and died meanwhile
+    case FlightEndState::local_failure: return {.kind = JobEnding::Kind::local_failure, .cause = text_in(end.text)};
+    case FlightEndState::writing: return {.kind = JobEnding::Kind::local_failure};  // and died meanwhile
     case FlightEndState::none: break;
   }
   return {.in_job = flight->epoch.load(kRelaxed) != 0};
 }
 
-std::optional<FlightFacts> read_flight_facts(std::span<const std::byte> memory) {
+std::optional<FlightSnapshot> read_flight_snapshot(std::span<const std::byte> memory) {
   const FlightMemory* const flight = as_flight(memory);
   if (flight == nullptr) return std::nullopt;
   const Metrics& metrics = flight->metrics;
-  FlightFacts facts;
+  FlightSnapshot facts;
   facts.pid = flight->pid.load(std::memory_order_acquire);
   facts.rank = flight->rank.load(kRelaxed);
   facts.epoch = epoch_in(*flight);
-  facts.meeting = meeting_in(*flight);
-  facts.patience = patience_in(*flight);
+  facts.initializing = is_initializing(*flight);
+  facts.stall_time = stall_time_in(*flight);
   facts.operations = metrics.operations.value() + metrics.direct_calls.value();
   facts.bytes = metrics.bytes.value() + metrics.direct_bytes.value();
   facts.locked_steps = metrics.locked_steps.value();
@@ -162,12 +162,12 @@ std::optional<FlightFacts> read_flight_facts(std::span<const std::byte> memory) 
 FlightProgress read_flight_progress(std::span<const std::byte> memory) {
   const FlightMemory* const flight = as_flight(memory);
   if (flight == nullptr) return {};
-  const bool has_come = flight->pid.load(std::memory_order_acquire) != 0;  // which it says after `meeting`
-  return {.has_met = has_come && flight->meeting.load(kRelaxed) == 0,
+  const bool has_come = flight->pid.load(std::memory_order_acquire) != 0;  // which it says after `initializing`
+  return {.has_initialized = has_come && flight->initializing.load(kRelaxed) == 0,
           .warned = flight->stall.since.load(kRelaxed) > 0,
           .epoch = epoch_in(*flight),
-          .meeting = meeting_in(*flight),
-          .patience = patience_in(*flight),
+          .initializing = is_initializing(*flight),
+          .stall_time = stall_time_in(*flight),
           .begun = flight->begun.load(kRelaxed)};
 }
 

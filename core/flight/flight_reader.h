@@ -36,12 +36,12 @@ struct RecordedOperation {
   bool under_way() const { return state == FlightState::submitted || state == FlightState::performing; }
 };
 
-struct FlightFacts {
+struct FlightSnapshot {
   std::int32_t pid = 0;  // 0: the process has not come to init
   std::int32_t rank = 0;
   std::optional<TimePoint> epoch;  // since when it is in a job, init included; nothing: it is in none
-  bool meeting = false;            // it waits in init for the others
-  Duration patience{};             // what takes as long, an operation or init, is stalled; zero: nothing
+  bool initializing = false;       // it waits in init for the others
+  Duration stall_time{};           // what takes as long, an operation or init, is stalled; zero: nothing
   std::string stall;               // the stall inspector's warning; empty: none, or it is over
   TimePoint stalled_since;
   // Metrics, as docs/metrics.md has them.
@@ -53,9 +53,9 @@ struct FlightFacts {
 // Why the job has ended for a rank, as that rank saw it.
 struct JobEnding {
   enum class Kind : std::uint8_t {
-    untold,       // it has not: the rank left in order, or without a word, or was in no job
-    own_failure,  // this rank was the first to fail, as far as it knows
-    consequence,  // another one was
+    untold,         // it has not: the rank left in order, or without a word, or was in no job
+    local_failure,  // this rank was the first to fail, as far as it knows
+    consequence,    // another one was
   };
   Kind kind = Kind::untold;
   int culprit = kNobody;  // of a consequence: a rank, of which nothing else is known; kNobody: it could not say
@@ -66,14 +66,14 @@ struct JobEnding {
 JobEnding read_job_ending(std::span<const std::byte> memory);
 
 // Nothing if it is not such memory, or of another version.
-std::optional<FlightFacts> read_flight_facts(std::span<const std::byte> memory);
+std::optional<FlightSnapshot> read_flight_snapshot(std::span<const std::byte> memory);
 // What tells cheaply whether a rank goes on: a few words are read.
 struct FlightProgress {
-  bool has_met = false;              // it has been in init, and left it when all ranks were there
+  bool has_initialized = false;      // it has been in init, and left it when all ranks were there
   bool warned = false;               // by the stall inspector, of something that has not come
-  std::optional<TimePoint> epoch{};  // as in FlightFacts, like the next two
-  bool meeting = false;
-  Duration patience{};
+  std::optional<TimePoint> epoch{};  // as in FlightSnapshot, like the next two
+  bool initializing = false;
+  Duration stall_time{};
   std::uint64_t begun = 0;  // operations in this epoch
 };
 // As if it were in no job if it is not such memory.

@@ -61,7 +61,7 @@ SharedMemory make_flight_memory() {
   return memory;
 }
 
-FlightRecorder::FlightRecorder(int inherited, int rank, Duration patience) {
+FlightRecorder::FlightRecorder(int inherited, int rank, Duration stall_time) {
   if (inherited >= 0) {
     try {
       memory_ = std::make_shared<SharedMemory>(map_inherited(inherited));
@@ -72,8 +72,8 @@ FlightRecorder::FlightRecorder(int inherited, int rank, Duration patience) {
   if (!memory_) memory_ = std::make_shared<SharedMemory>(make_flight_memory());
   forget_all();
   recorded().rank.store(rank, std::memory_order_relaxed);
-  recorded().patience.store(patience.count(), std::memory_order_relaxed);
-  recorded().meeting.store(1, std::memory_order_relaxed);
+  recorded().stall_time.store(stall_time.count(), std::memory_order_relaxed);
+  recorded().initializing.store(1, std::memory_order_relaxed);
   recorded().epoch.store(epoch_, std::memory_order_relaxed);
   recorded().pid.store(getpid(), std::memory_order_release);
 }
@@ -158,7 +158,7 @@ void FlightRecorder::put_failure(std::string_view cause) {
   end.state.store(static_cast<std::int32_t>(FlightEndState::writing), std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_release);
   put_text(cause, end.text);
-  end.state.store(static_cast<std::int32_t>(FlightEndState::own_failure), std::memory_order_release);
+  end.state.store(static_cast<std::int32_t>(FlightEndState::local_failure), std::memory_order_release);
 }
 
 void FlightRecorder::recovered() {

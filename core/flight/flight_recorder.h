@@ -24,14 +24,14 @@ class FlightRecorder {
  public:
   // Begins anew, in the memory of descriptor `inherited`, -1: none. Such a descriptor stays open, for the next init of
   // this process, and is from now on closed for its children. Where it cannot be used, memory of its own. An operation
-  // or an init that takes `patience` counts as stalled for who looks from outside; zero: none does.
-  FlightRecorder(int inherited, int rank, Duration patience = Duration::zero());
+  // or an init that takes `stall_time` counts as stalled; zero: none does.
+  FlightRecorder(int inherited, int rank, Duration stall_time = Duration::zero());
   ~FlightRecorder() { left(); }
   FlightRecorder(const FlightRecorder&) = delete;
   FlightRecorder& operator=(const FlightRecorder&) = delete;
 
   // Until then it waits in init for the others.
-  void met() { recorded().meeting.store(0, std::memory_order_relaxed); }
+  void initialized() { recorded().initializing.store(0, std::memory_order_relaxed); }
   // It is in the job no more. Nothing happens if the memory is another recorder's by now.
   void left();
 
@@ -58,8 +58,7 @@ class FlightRecorder {
   // This rank ends its job as one that has failed, unless another one has done so before: why, in words that follow its
   // name ("raised ValueError: ..."). The first cause counts, but replaces one that job_ended() has told.
   void failed(std::string_view cause);
-  // When the job ended for this rank by what another one did, and which, kNobody: not known; nothing: it has not. Any
-  // thread.
+  // Set once the job has ended for this rank because of another one: when, and which (kNobody: not known). Any thread.
   struct EndByAnother {
     TimePoint when;
     int culprit = kNobody;

@@ -29,8 +29,8 @@ class AnswerLimit {
   // `joins`: a join is among what it waits for.
   Deadline deadline(bool joins) const {
     if (!is_set() || !since_) return Deadline::max();
-    const Duration patience = limit_ * (joins ? 2 : 1) + margin_;
-    return *since_ > TimePoint::max() - patience ? Deadline::max() : *since_ + patience;
+    const Duration delay = limit_ * (joins ? 2 : 1) + margin_;
+    return *since_ > TimePoint::max() - delay ? Deadline::max() : *since_ + delay;
   }
   Duration waited(TimePoint now) const { return since_ ? now - *since_ : Duration::zero(); }
 

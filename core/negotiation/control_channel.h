@@ -64,7 +64,7 @@ class ControlChannel {
   // rank is lost: right for a rank whose end they have not agreed to.
   virtual void close(Deadline deadline) = 0;
 
-  // In a forked child, before anything else runs there: lets go of the connections, which would otherwise stay open
+  // In a forked child, before anything else runs there: closes its copies of the connections, which would otherwise stay open
   // when this process dies and hide its death. Async-signal-safe; the child uses nothing of the channel afterwards.
   virtual void abandon_in_child() noexcept = 0;
 };

@@ -69,7 +69,7 @@ struct ControlLinks::Link {
 };
 
 ControlLinks::ControlLinks(const Topology& topology, const ControlTree& tree, Store& store, const JobKey& key,
-                           const std::string& own_host, Duration lease, AbortFlag& abort, const Log& log,
+                           const std::string& local_host, Duration lease, AbortFlag& abort, const Log& log,
                            OnMessage on_message, OnBreak on_break, OnAbort on_abort, Deadline deadline)
     : topology_(topology),
       lease_(lease),
@@ -80,7 +80,7 @@ ControlLinks::ControlLinks(const Topology& topology, const ControlTree& tree, St
       on_abort_(std::move(on_abort)) {
   if (topology.size == 1) return;
   try {
-    meet(tree, store, key, own_host, deadline);
+    meet(tree, store, key, local_host, deadline);
     watch_links();
     thread_ = start_thread("hvd-links", [this] { run(); });
   } catch (...) {
@@ -92,12 +92,12 @@ ControlLinks::ControlLinks(const Topology& topology, const ControlTree& tree, St
 
 ControlLinks::~ControlLinks() { stop(); }
 
-void ControlLinks::meet(const ControlTree& tree, Store& store, const JobKey& key, const std::string& own_host,
+void ControlLinks::meet(const ControlTree& tree, Store& store, const JobKey& key, const std::string& local_host,
                         Deadline deadline) {
   // The listener first: those below need not wait until this rank has found its own place.
   std::optional<Acceptor> acceptor;
   if (!tree.is_leaf()) {
-    acceptor.emplace(Listener::tcp(own_host), key, Purpose::control, log_);
+    acceptor.emplace(Listener::tcp(local_host), key, Purpose::control, log_);
     store.set(address_key(topology_.rank), acceptor->address().to_string());
   }
   if (!tree.is_root()) connect_to_parent(tree.parent, store, key, deadline);

@@ -5,8 +5,8 @@
 // lost, its neighbours tell theirs, and so on, at once and from this thread, because the engine may be in the middle of
 // a collective with the very rank that is gone.
 //
-// A host that is silent for the length of the lease is lost too (core/net/lease.h). While nothing is on its way that is
-// the kernel's affair; a message sent starts a timer, which wakes the thread a few times a second until all is
+// A host that is silent for the length of the lease is lost too (core/net/keep_alive.h). While nothing is on its way
+// that is the kernel's affair; a message sent starts a timer, which wakes the thread a few times a second until all is
 // delivered.
 #pragma once
 
@@ -35,11 +35,11 @@ class ControlLinks {
   using OnBreak = std::function<void(std::uint64_t epoch)>;
   using OnAbort = std::function<void(const Status& reason)>;
 
-  // All ranks must construct together; those with children listen on own_host and publish their address in the store.
+  // All ranks must construct together; those with children listen on local_host and publish their address in the store.
   // Throws Timeout that names a rank that did not come. `on_abort` passes the news of the job's end on to all ranks of
   // the job; empty: these links do, whose topology is the whole job.
   ControlLinks(const Topology& topology, const ControlTree& tree, Store& store, const JobKey& key,
-               const std::string& own_host, Duration lease, AbortFlag& abort, const Log& log, OnMessage on_message,
+               const std::string& local_host, Duration lease, AbortFlag& abort, const Log& log, OnMessage on_message,
                OnBreak on_break, OnAbort on_abort, Deadline deadline);
   ~ControlLinks();
 
@@ -62,7 +62,7 @@ class ControlLinks {
   enum class FrameKind : std::uint8_t { message = 1, goodbye = 2, abort = 3, break_up = 4 };
   struct Link;
 
-  void meet(const ControlTree& tree, Store& store, const JobKey& key, const std::string& own_host, Deadline deadline);
+  void meet(const ControlTree& tree, Store& store, const JobKey& key, const std::string& local_host, Deadline deadline);
   void connect_to_parent(int parent, Store& store, const JobKey& key, Deadline deadline);
   void accept_children(const ControlTree& tree, Acceptor& acceptor, Store& store, Deadline deadline);
   void watch_links();

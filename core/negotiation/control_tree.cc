@@ -42,21 +42,21 @@ std::map<int, RankSet> ControlTree::sources(int self) const {
 
 ControlTree make_control_tree(const Topology& topology, int radix) {
   const auto leader_of = [&](int host) { return topology.hosts[static_cast<std::size_t>(host)].front(); };
-  const int own_host = topology.host();
+  const int local_host = topology.host();
   ControlTree tree;
-  const bool is_leader = topology.rank == leader_of(own_host);
+  const bool is_leader = topology.rank == leader_of(local_host);
   if (!is_leader) {
-    tree.parent = leader_of(own_host);
+    tree.parent = leader_of(local_host);
     tree.depth = 1;
   }
   HostRange node{0, static_cast<int>(topology.hosts.size())};
-  for (; node.begin != own_host; ++tree.depth) {
+  for (; node.begin != local_host; ++tree.depth) {
     if (is_leader) tree.parent = leader_of(node.begin);
     const auto children = node.children(radix);
-    node = *std::find_if(children.begin(), children.end(), [&](HostRange range) { return own_host < range.end; });
+    node = *std::find_if(children.begin(), children.end(), [&](HostRange range) { return local_host < range.end; });
   }
   if (!is_leader) return tree;
-  for (const int rank : topology.hosts[static_cast<std::size_t>(own_host)]) {
+  for (const int rank : topology.hosts[static_cast<std::size_t>(local_host)]) {
     if (rank != topology.rank) tree.children.emplace(rank, RankSet(rank));
   }
   for (const HostRange child : node.children(radix)) {

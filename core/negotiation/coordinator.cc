@@ -11,9 +11,9 @@
 namespace hvd {
 namespace {
 
-// Names with debts that are remembered. Without a limit ranks that make up new names, and wait for one that never comes
-// back, would take ever more memory.
-constexpr std::size_t kMostIndebted = 1 << 16;
+// Names with pending failures that are remembered. Without a limit ranks that make up new names, and wait for one that
+// never comes back, would take ever more memory.
+constexpr std::size_t kMaxPendingFailures = 1 << 16;
 
 StallInspector stall_inspector_for(const CoordinatorOptions& options) {
   if (!options.stall_check) return StallInspector(Duration::zero(), Duration::zero());
@@ -109,11 +109,11 @@ void Coordinator::receive_hit(const RankMessage& message, std::uint32_t slot, Ti
     Operation& operation = *by_slot_[slot];
     if (operation.failed.empty() && failed_joins_.empty() && (!operation.open || operation.cached == meant)) {
       if (!operation.open) {
-        open_round(operation, message.ranks.lowest(), now);
+        open_negotiation(operation, message.ranks.lowest(), now);
         operation.cached = meant;
       }
       mark_asked(operation, message.ranks, message.latest);
-      return settle_round(operation, now);
+      return settle_negotiation(operation, now);
     }
   }
   receive_request(message, meant->request_of(message.ranks), now);
@@ -125,7 +125,7 @@ void Coordinator::receive_request(const RankMessage& message, const SharedReques
     violation(message.ranks, "names process set " + std::to_string(request.request.process_set));
   }
   if (request.request.collective == Collective::join) {
-    const RankSet joining = pay_joins(name, message.ranks);
+    const RankSet joining = claim_failed_joins(name, message.ranks);
     if (!joining.empty()) join(joining, name, now);
     return;
   }
@@ -140,21 +140,21 @@ void Coordinator::receive_request(const RankMessage& message, const SharedReques
 void Coordinator::submit(Operation& operation, const RankMessage& message, const SharedRequest& request,
                          TimePoint now) {
   if (!operation.failed.empty() || !failed_joins_.empty()) {
-    const RankSet free = refuse_outdated(*operation.name, pay_debts(operation, message.ranks));
+    const RankSet free = refuse_outdated(*operation.name, claim_failures(operation, message.ranks));
     if (free.empty()) return forget_if_idle(operation);
     if (free != message.ranks) {
       const RankMessage rest{.ranks = free, .applied = message.applied, .latest = message.latest};
       return submit(operation, rest, request_of(free, message.ranks, request), now);
     }
   }
-  if (!operation.open) open_round(operation, message.ranks.lowest(), now);
+  if (!operation.open) open_negotiation(operation, message.ranks.lowest(), now);
   collect_requests(operation);
   std::string fault = find_fault_in(operation, message.ranks, request);
   mark_asked(operation, message.ranks, message.latest);
-  if (!fault.empty()) return fail_round(operation, Status(StatusCode::mismatch, std::move(fault)));
+  if (!fault.empty()) return fail_negotiation(operation, Status(StatusCode::mismatch, std::move(fault)));
   if (!operation.draft) operation.draft.emplace(all_.count(), request.request);
   operation.draft->add(message.ranks, request);
-  settle_round(operation, now);
+  settle_negotiation(operation, now);
 }
 
 // By itself, or beside what others have asked for in this round.
@@ -178,8 +178,8 @@ void Coordinator::join(const RankSet& ranks, const std::string& name, TimePoint 
   joined_.add(ranks);
   join_name_ = name;
   learner_.disturbed();
-  forgive_debts(ranks, rounds_ + 1);
-  for (Operation* operation : open_operations()) settle_round(*operation, now);
+  forgive_failures(ranks, rounds_ + 1);
+  for (Operation* operation : open_operations()) settle_negotiation(*operation, now);
   if (joined_.count() < all_.count()) return;
   answer_all_ready();
 
@@ -200,8 +200,8 @@ void Coordinator::end_join() {
 
 // ---- The life of a round
 
-void Coordinator::open_round(Operation& operation, int first, TimePoint now) {
-  ++open_rounds_;
+void Coordinator::open_negotiation(Operation& operation, int first, TimePoint now) {
+  ++open_negotiations_;
   operation.open = true;
   operation.ready = false;
   operation.since = now;
@@ -233,7 +233,7 @@ void Coordinator::mark_asked(Operation& operation, const RankSet& ranks, std::ui
 }
 
 // Ends the round if nothing is missing, or if what is missing will never come.
-void Coordinator::settle_round(Operation& operation, TimePoint now) {
+void Coordinator::settle_negotiation(Operation& operation, TimePoint now) {
   if (operation.ready) return;
   if (joined_.empty()) {
     if (operation.asked.count() == all_.count()) make_ready(operation, now);
@@ -244,7 +244,7 @@ void Coordinator::settle_round(Operation& operation, TimePoint now) {
   absent.for_each([&](int rank) {
     if (need.empty()) need = find_need(agreement_on(operation), operation.asked, rank, join_scope_, describe_rank_);
   });
-  if (!need.empty()) return fail_round(operation, Status(StatusCode::mismatch, std::move(need)));
+  if (!need.empty()) return fail_negotiation(operation, Status(StatusCode::mismatch, std::move(need)));
   if (operation.asked.count() + absent.count() == all_.count()) make_ready(operation, now);
 }
 
@@ -258,11 +258,11 @@ void Coordinator::make_ready(Operation& operation, TimePoint now) {
 
 void Coordinator::answer_ready(TimePoint now) {
   if (ready_.empty()) return;
-  due_ = answers_.due(waiting_, open_rounds_ > ready_.size());
+  due_ = answers_.due(waiting_, open_negotiations_ > ready_.size());
   if (now < due_) return;
   const std::vector<std::size_t> chosen = answers_.choose(waiting_);
   if (chosen.size() == ready_.size() && std::ranges::is_sorted(chosen)) return answer_all_ready();
-  for (const std::size_t i : chosen) execute_round(*std::exchange(ready_[i], nullptr));
+  for (const std::size_t i : chosen) execute_negotiated(*std::exchange(ready_[i], nullptr));
   std::size_t kept = 0;
   for (std::size_t i = 0; i < ready_.size(); ++i) {
     if (ready_[i] == nullptr) continue;
@@ -275,7 +275,7 @@ void Coordinator::answer_ready(TimePoint now) {
 }
 
 void Coordinator::answer_all_ready() {
-  for (Operation* operation : ready_) execute_round(*operation);
+  for (Operation* operation : ready_) execute_negotiated(*operation);
   forget_ready();
 }
 
@@ -286,19 +286,19 @@ void Coordinator::forget_ready() {
 }
 
 // What a slot holds, all ranks have asked for: a round without those that have joined is answered whole each time.
-void Coordinator::execute_round(Operation& operation) {
+void Coordinator::execute_negotiated(Operation& operation) {
   const bool complete = operation.asked.count() == all_.count();
   if (!complete) collect_requests(operation);
   if (operation.cached) {
     outgoing_.entries.push_back({operation.slot, std::nullopt});
     learner_.executed(operation.slot, outgoing_.number, operation.applied);
-    return close_round(operation);
+    return close_negotiation(operation);
   }
   Response response = operation.draft->response();
   const std::string overflow = find_overflow(response);
   if (!overflow.empty()) {
     const std::string text = operation_text(response.request.collective, response.request.name);
-    return fail_round(operation, Status(StatusCode::mismatch, text + ": " + overflow));
+    return fail_negotiation(operation, Status(StatusCode::mismatch, text + ": " + overflow));
   }
   // What does not come again would only drive out what does; and small things that live on in between large ones make
   // the heap of a program with changing names grow.
@@ -310,21 +310,21 @@ void Coordinator::execute_round(Operation& operation) {
     cache_.store(response.slot, std::move(content), outgoing_.number, applied_by_all());
   }
   outgoing_.entries.push_back({kNoSlot, std::move(response)});
-  close_round(operation);
+  close_negotiation(operation);
 }
 
-void Coordinator::fail_round(Operation& operation, const Status& status) {
+void Coordinator::fail_negotiation(Operation& operation, const Status& status) {
   answer_error(*operation.name, status, operation.asked);
   const RankSet owing = difference(difference(all_, operation.asked), joined_);
   if (!owing.empty()) {
     operation.failed.add(status, owing, ++rounds_);
-    limit_debts(operation);
+    limit_failures(operation);
   }
-  close_round(operation);
+  close_negotiation(operation);
 }
 
-void Coordinator::close_round(Operation& operation) {
-  --open_rounds_;
+void Coordinator::close_negotiation(Operation& operation) {
+  --open_negotiations_;
   operation.open = false;
   operation.cached.reset();
   operation.draft.reset();
@@ -357,12 +357,12 @@ void Coordinator::answer_error(const std::string& name, const Status& status, co
   outgoing_.entries.push_back({kNoSlot, std::move(response)});
 }
 
-// ---- Debts to rounds that have failed
+// ---- PendingFailures to rounds that have failed
 
 // Each of the ranks pays its oldest debt. Returns those that have none.
-RankSet Coordinator::pay_debts(Operation& operation, const RankSet& ranks) {
+RankSet Coordinator::claim_failures(Operation& operation, const RankSet& ranks) {
   RankSet free = ranks;
-  for (const Debts::Claim& claim : operation.failed.pay(ranks)) {
+  for (const PendingFailures::Claim& claim : operation.failed.pay(ranks)) {
     answer_error(*operation.name, claim.status, claim.ranks);
     free.remove(claim.ranks);
   }
@@ -373,7 +373,7 @@ RankSet Coordinator::pay_debts(Operation& operation, const RankSet& ranks) {
 RankSet Coordinator::refuse_outdated(const std::string& name, const RankSet& ranks) {
   RankSet current = ranks;
   if (!is_made_up(name)) return current;
-  for (const Debts::Claim& claim : failed_joins_.claims(ranks)) {
+  for (const PendingFailures::Claim& claim : failed_joins_.claims(ranks)) {
     answer_error(name, claim.status, claim.ranks);
     current.remove(claim.ranks);
   }
@@ -381,10 +381,10 @@ RankSet Coordinator::refuse_outdated(const std::string& name, const RankSet& ran
 }
 
 // Returns those for which this is a join to come.
-RankSet Coordinator::pay_joins(const std::string& name, const RankSet& ranks) {
+RankSet Coordinator::claim_failed_joins(const std::string& name, const RankSet& ranks) {
   RankSet free = ranks;
-  for (const Debts::Claim& claim : failed_joins_.pay(ranks)) {
-    forgive_debts(claim.ranks, claim.order);
+  for (const PendingFailures::Claim& claim : failed_joins_.pay(ranks)) {
+    forgive_failures(claim.ranks, claim.order);
     answer_error(name, claim.status, claim.ranks);
     free.remove(claim.ranks);
   }
@@ -392,7 +392,7 @@ RankSet Coordinator::pay_joins(const std::string& name, const RankSet& ranks) {
 }
 
 // What failed before the join that these ranks come to now; they ask for it no more.
-void Coordinator::forgive_debts(const RankSet& ranks, std::uint64_t order) {
+void Coordinator::forgive_failures(const RankSet& ranks, std::uint64_t order) {
   std::vector<Operation*> indebted;
   for (auto& [name, operation] : operations_) {
     if (!operation.failed.empty()) indebted.push_back(&operation);
@@ -404,14 +404,14 @@ void Coordinator::forgive_debts(const RankSet& ranks, std::uint64_t order) {
 }
 
 // The oldest are forgotten: who comes to them so late waits for the limit itself.
-void Coordinator::limit_debts(const Operation& newest) {
+void Coordinator::limit_failures(const Operation& newest) {
   indebted_.emplace_back(*newest.name, newest.failed.newest());
   while (!indebted_.empty()) {
     const auto& [name, order] = indebted_.front();
     const auto found = operations_.find(name);
     const bool owed =
         found != operations_.end() && !found->second.failed.empty() && found->second.failed.newest() == order;
-    if (owed && indebted_.size() <= kMostIndebted) return;
+    if (owed && indebted_.size() <= kMaxPendingFailures) return;
     if (owed) {
       found->second.failed.clear();
       forget_if_idle(found->second);
@@ -442,7 +442,7 @@ void Coordinator::lock_schedule() {
   response.schedule = learner_.schedule();
   outgoing_.entries.push_back({kNoSlot, std::move(response)});
   locked_by_ = outgoing_.number;
-  for (Operation* operation : open_operations()) close_round(*operation);
+  for (Operation* operation : open_operations()) close_negotiation(*operation);
   forget_ready();
   learner_.disturbed();
 }
@@ -491,7 +491,7 @@ void Coordinator::inspect_stalls(TimePoint now) {
   if (!findings.notice.empty()) outgoing_.notices.push_back(std::move(findings.notice));
   for (const std::size_t i : findings.expired) {
     const Status status = stall_status(waiting[i], now, describe_rank_);
-    waiters[i].operation ? fail_round(*waiters[i].operation, status) : fail_join(status);
+    waiters[i].operation ? fail_negotiation(*waiters[i].operation, status) : fail_join(status);
   }
 }
 

@@ -8,8 +8,8 @@
 // - It is ready as soon as every rank has asked or joined, and then executes when answer_policy.h says so.
 // - It fails as soon as a request disagrees with the first one, a rank joins that it cannot do without, or the stall
 //   limit has passed. The error goes to the ranks that have asked. The others owe the round a submission: the next
-//   time such a rank asks for the name it gets the same error, and that pays its debt (debts.h). A rank that joins owes
-//   nothing.
+//   time such a rank asks for the name it gets the same error, and that delivers the failure (pending_failures.h). A
+//   rank that joins owes nothing.
 // - A rank that has had its error may ask again at once and thereby opens (or enters) the next round, whatever the
 //   others still owe. Rounds are thus told apart by counting each rank's submissions: a rank's n-th submission of a
 //   name belongs to the n-th round, and gets exactly one answer.
@@ -33,7 +33,7 @@
 #include "core/negotiation/agreement.h"
 #include "core/negotiation/answer_policy.h"
 #include "core/negotiation/coordinator_cache.h"
-#include "core/negotiation/debts.h"
+#include "core/negotiation/pending_failures.h"
 #include "core/negotiation/rank_message.h"
 #include "core/negotiation/response.h"
 #include "core/negotiation/schedule_learner.h"
@@ -88,11 +88,11 @@ class Coordinator {
   Deadline next_deadline() const;
 
  private:
-  // One name; lives while it has a round, debts or a cache slot.
+  // One name; lives while it has an open negotiation, pending failures or a cache slot.
   struct Operation {
     const std::string* name = nullptr;
     std::uint32_t slot = kNoSlot;
-    Debts failed;  // rounds
+    PendingFailures failed;  // rounds
 
     // The round in progress.
     bool open = false;
@@ -122,26 +122,26 @@ class Coordinator {
   void end_join();
 
   // Those that may end a round may also erase the operation, and come last in their callers.
-  void open_round(Operation& operation, int first, TimePoint now);
+  void open_negotiation(Operation& operation, int first, TimePoint now);
   void collect_requests(Operation& operation);
   void mark_asked(Operation& operation, const RankSet& ranks, std::uint64_t applied);
-  void settle_round(Operation& operation, TimePoint now);
+  void settle_negotiation(Operation& operation, TimePoint now);
   void make_ready(Operation& operation, TimePoint now);
   void answer_ready(TimePoint now);
   void answer_all_ready();
   void forget_ready();
-  void execute_round(Operation& operation);
-  void fail_round(Operation& operation, const Status& status);
-  void close_round(Operation& operation);
+  void execute_negotiated(Operation& operation);
+  void fail_negotiation(Operation& operation, const Status& status);
+  void close_negotiation(Operation& operation);
   void forget_if_idle(Operation& operation);
   void fail_join(const Status& status);
   void answer_error(const std::string& name, const Status& status, const RankSet& ranks);
 
-  RankSet pay_debts(Operation& operation, const RankSet& ranks);
+  RankSet claim_failures(Operation& operation, const RankSet& ranks);
   RankSet refuse_outdated(const std::string& name, const RankSet& ranks);
-  RankSet pay_joins(const std::string& name, const RankSet& ranks);
-  void forgive_debts(const RankSet& ranks, std::uint64_t order);
-  void limit_debts(const Operation& newest);
+  RankSet claim_failed_joins(const std::string& name, const RankSet& ranks);
+  void forgive_failures(const RankSet& ranks, std::uint64_t order);
+  void limit_failures(const Operation& newest);
 
   void lock_schedule();
   bool can_lock() const;
@@ -170,8 +170,8 @@ class Coordinator {
 
   RankSet joined_;
   std::string join_name_;  // as the ranks that have joined call it
-  Debts failed_joins_;
-  // Names with debts, and the order of the last; oldest first. Some may have been paid since.
+  PendingFailures failed_joins_;
+  // Names with pending failures, and the order of the last; oldest first. Some may have been claimed since.
   std::deque<std::pair<std::string, std::uint64_t>> indebted_;
   TimePoint heard_{};  // when a rank last asked for something
   NameMap<Operation> operations_;
@@ -184,7 +184,7 @@ class Coordinator {
   std::uint64_t locked_by_ = 0;  // the last message with a schedule
 
   std::uint64_t rounds_ = 0;  // so far, and joins that were given up
-  std::size_t open_rounds_ = 0;
+  std::size_t open_negotiations_ = 0;
   AnswerPolicy answers_;
   std::vector<Operation*> ready_;             // in the order in which they became so;
   std::vector<AnswerPolicy::Ready> waiting_;  // what counts of each

@@ -12,7 +12,7 @@ namespace {
 
 // How long a node of the tree holds back what some of its ranks have asked for and others not yet: longer than ranks of
 // a job are apart as a rule, and too short to be noticed in a warning.
-constexpr Duration kGatherPatience = std::chrono::milliseconds(100);
+constexpr Duration kAggregationDelay = std::chrono::milliseconds(100);
 
 // What an answer takes on its way, at the very most, on a machine that is busy with other things.
 constexpr Duration kAnswerTime = std::chrono::seconds(1);
@@ -51,12 +51,13 @@ Negotiator::Negotiator(const Topology& topology, const Config& config, ControlCh
     coordinator_ = std::make_unique<Coordinator>(coordinator_options(topology, tree_, config, process_set, locks),
                                                  [&topology](int rank) { return topology.describe(rank); });
   } else if (!tree_.is_leaf()) {
-    gatherer_ = std::make_unique<Gatherer>(tree_.sources(topology.rank), kGatherPatience);
+    request_aggregator_ = std::make_unique<RequestAggregator>(tree_.sources(topology.rank), kAggregationDelay);
   }
   // On a single host the coordinator wants to know at once who has asked: see schedule_learner.h.
   const bool of_subtrees =
       std::ranges::any_of(tree_.children, [](const auto& child) { return child.second.count() > 1; });
-  if (gatherer_ || of_subtrees) unison_ = std::make_unique<Unison>(tree_.sources(topology.rank), kGatherPatience);
+  if (request_aggregator_ || of_subtrees)
+    message_combiner_ = std::make_unique<MessageCombiner>(tree_.sources(topology.rank), kAggregationDelay);
 }
 
 void Negotiator::announce(const std::vector<const Request*>& requests, bool shut_down) {
@@ -79,7 +80,7 @@ void Negotiator::announce(const std::vector<const Request*>& requests, bool shut
     channel_.send(tree_.parent, encode(own));
   } else {
     const TimePoint now = Clock::now();
-    unison_ ? hear(topology_.rank, encode(own), now) : read(topology_.rank, own, now);
+    message_combiner_ ? hear(topology_.rank, encode(own), now) : read(topology_.rank, own, now);
     send_up(now);
   }
 }
@@ -87,11 +88,11 @@ void Negotiator::announce(const std::vector<const Request*>& requests, bool shut
 // What this rank or one below it says.
 void Negotiator::hear(int source, Bytes message, TimePoint now) { read(listen(source, std::move(message), now), now); }
 
-Unison::Heard Negotiator::listen(int source, Bytes message, TimePoint now) {
+MessageCombiner::Heard Negotiator::listen(int source, Bytes message, TimePoint now) {
   try {
-    const bool idle = gatherer_ ? gatherer_->idle() : coordinator_->idle();
-    if (unison_) return unison_->receive(source, std::move(message), idle, now);
-    Unison::Heard heard;
+    const bool idle = request_aggregator_ ? request_aggregator_->idle() : coordinator_->idle();
+    if (message_combiner_) return message_combiner_->receive(source, std::move(message), idle, now);
+    MessageCombiner::Heard heard;
     heard.apart.emplace_back(source, decode_subtree_message(message));
     return heard;
   } catch (const Internal& error) {
@@ -99,11 +100,11 @@ Unison::Heard Negotiator::listen(int source, Bytes message, TimePoint now) {
   }
 }
 
-void Negotiator::read(const Unison::Heard& heard, TimePoint now) {
+void Negotiator::read(const MessageCombiner::Heard& heard, TimePoint now) {
   for (const auto& [source, message] : heard.apart) read(source, message, now);
   if (!heard.together) return;
-  if (gatherer_) {
-    gatherer_->let_pass(heard.applied_by_all);
+  if (request_aggregator_) {
+    request_aggregator_->let_pass(heard.applied_by_all);
     return channel_.send(tree_.parent, *heard.together);
   }
   const SubtreeMessage message = decode_subtree_message(*heard.together);
@@ -112,16 +113,16 @@ void Negotiator::read(const Unison::Heard& heard, TimePoint now) {
 }
 
 void Negotiator::read(int source, const SubtreeMessage& message, TimePoint now) {
-  if (gatherer_) return gatherer_->receive(source, message, now);
+  if (request_aggregator_) return request_aggregator_->receive(source, message, now);
   coordinator_->receive(source, message, now);
   mark(message);
 }
 
 // What has been held for long enough, to the coordinator or, as what is due, to the parent.
 void Negotiator::send_up(TimePoint now) {
-  if (unison_) read(unison_->take(now), now);
-  if (!gatherer_) return;
-  if (const auto message = gatherer_->take(now)) channel_.send(tree_.parent, encode(*message));
+  if (message_combiner_) read(message_combiner_->take(now), now);
+  if (!request_aggregator_) return;
+  if (const auto message = request_aggregator_->take(now)) channel_.send(tree_.parent, encode(*message));
 }
 
 void Negotiator::send_down(const Bytes& payload) {
@@ -149,7 +150,8 @@ std::optional<CoordinatorMessage> Negotiator::next_as_coordinator(TimePoint now)
 std::optional<CoordinatorMessage> Negotiator::next_as_member(TimePoint now) {
   while (auto arrived = channel_.receive()) {
     if (arrived->from == tree_.parent) return from_parent(arrived->payload);
-    if (!gatherer_) throw Internal(topology_.describe(arrived->from) + " breaks the protocol: it speaks to a leaf");
+    if (!request_aggregator_)
+      throw Internal(topology_.describe(arrived->from) + " breaks the protocol: it speaks to a leaf");
     hear(arrived->from, std::move(arrived->payload), now);
   }
   send_up(now);
@@ -158,12 +160,12 @@ std::optional<CoordinatorMessage> Negotiator::next_as_member(TimePoint now) {
 
 // Passes it on first: those below are to be as early as this rank.
 CoordinatorMessage Negotiator::from_parent(const Bytes& payload) {
-  if (gatherer_) send_down(payload);
+  if (request_aggregator_) send_down(payload);
   CoordinatorMessage message = decode_coordinator_message(payload);
   if (message.number != applied_ + 1) throw Internal("the coordinator's messages came out of order");
-  if (gatherer_) {
-    read(unison_->break_up(), Clock::now());
-    gatherer_->pass(message);
+  if (request_aggregator_) {
+    read(message_combiner_->break_up(), Clock::now());
+    request_aggregator_->pass(message);
   }
   return message;
 }
@@ -193,9 +195,9 @@ Status Negotiator::silence_of_parent(TimePoint now) const {
 }
 
 Deadline Negotiator::next_deadline() const {
-  const Deadline held = unison_ ? unison_->next_deadline() : Deadline::max();
+  const Deadline held = message_combiner_ ? message_combiner_->next_deadline() : Deadline::max();
   if (coordinator_) return std::min(held, coordinator_->next_deadline());
-  return gatherer_ ? std::min(held, gatherer_->next_deadline()) : Deadline::max();
+  return request_aggregator_ ? std::min(held, request_aggregator_->next_deadline()) : Deadline::max();
 }
 
 }  // namespace hvd

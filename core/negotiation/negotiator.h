@@ -1,8 +1,8 @@
 // One rank's side of the negotiation: what goes out, what comes back. Joins the pure parts (coordinator, response
 // cache, wire) with the control channel. Engine thread only.
 //
-// Rank 0 hosts the coordinator, and a rank between it and others a gatherer (control_tree.h); their own messages go to
-// those directly.
+// Rank 0 hosts the coordinator, and a rank between it and others a RequestAggregator (control_tree.h); their own
+// messages go to those directly.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,9 @@
 #include "core/negotiation/control_channel.h"
 #include "core/negotiation/control_tree.h"
 #include "core/negotiation/coordinator.h"
-#include "core/negotiation/gatherer.h"
+#include "core/negotiation/message_combiner.h"
+#include "core/negotiation/request_aggregator.h"
 #include "core/negotiation/response_cache.h"
-#include "core/negotiation/unison.h"
 #include "core/rendezvous/topology.h"
 #include "core/timeline/timeline.h"
 
@@ -40,8 +40,8 @@ class Negotiator {
 
   // To be called before the first collective of a message: the ranks below this one must be able to read what orders
   // it. Nobody waits here for those above, or two could wait for each other.
-  void settle(Duration patience) {
-    if (!tree_.is_leaf()) channel_.flush(deadline_after(patience));
+  void settle(Duration delay) {
+    if (!tree_.is_leaf()) channel_.flush(deadline_after(delay));
   }
 
   // The cache slot by which the coordinator knows exactly this request, if it does.
@@ -81,8 +81,8 @@ class Negotiator {
   std::optional<CoordinatorMessage> next_as_member(TimePoint now);
   CoordinatorMessage from_parent(const Bytes& payload);
   void hear(int source, Bytes message, TimePoint now);
-  Unison::Heard listen(int source, Bytes message, TimePoint now);
-  void read(const Unison::Heard& heard, TimePoint now);
+  MessageCombiner::Heard listen(int source, Bytes message, TimePoint now);
+  void read(const MessageCombiner::Heard& heard, TimePoint now);
   void read(int source, const SubtreeMessage& message, TimePoint now);
   void send_down(const Bytes& payload);
   void send_up(TimePoint now);
@@ -93,9 +93,9 @@ class Negotiator {
   ControlChannel& channel_;
   Metrics& metrics_;
   Timeline& timeline_;
-  std::unique_ptr<Coordinator> coordinator_;  // rank 0 only
-  std::unique_ptr<Gatherer> gatherer_;        // ranks between rank 0 and others
-  std::unique_ptr<Unison> unison_;            // where subtrees of several ranks speak to one of these
+  std::unique_ptr<Coordinator> coordinator_;               // rank 0 only
+  std::unique_ptr<RequestAggregator> request_aggregator_;  // ranks between rank 0 and others
+  std::unique_ptr<MessageCombiner> message_combiner_;      // where subtrees of several ranks speak to one of these
   ResponseCache cache_;
   AnswerLimit answer_limit_;
   std::uint64_t applied_ = 0;  // number of the last message that next() returned

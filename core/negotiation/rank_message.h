@@ -1,7 +1,7 @@
 // What ranks tell the coordinator. Plain values; wire.h turns them into bytes.
 //
 // Ranks that say the same can say it as one: a node of the control tree passes on what its whole subtree has said
-// (gatherer.h).
+// (request_aggregator.h).
 #pragma once
 
 #include <cstdint>

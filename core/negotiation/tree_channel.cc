@@ -38,7 +38,7 @@ void TreeChannel::connect(const Options& options) {
   const auto on_break = [this](std::uint64_t epoch) { note_break(epoch); };
   ControlLinks::OnAbort on_abort;
   if (job_ != nullptr) on_abort = [job = job_](const Status& reason) { job->broadcast_abort(reason); };
-  links_ = std::make_unique<ControlLinks>(options.topology, tree_, options.store, options.key, options.own_host,
+  links_ = std::make_unique<ControlLinks>(options.topology, tree_, options.store, options.key, options.local_host,
                                           options.lease, options.abort, options.log, on_message, on_break, on_abort,
                                           options.deadline);
 }

@@ -24,7 +24,7 @@ class TreeChannel final : public ControlChannel {
     const Topology& topology;
     Store& store;
     const JobKey& key;
-    std::string own_host;  // address under which other ranks reach this host
+    std::string local_host;  // address under which other ranks reach this host
     Duration lease = kDefaultLease;
     bool shared_memory = true;
     AbortFlag& abort;

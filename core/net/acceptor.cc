@@ -16,9 +16,11 @@ namespace hvd {
 namespace {
 
 constexpr std::size_t kMaxUnproven = 1024;
-// Of the process's descriptors: what else it opens, a data file for instance, must not fail for a stranger's sake.
+// Of the process's descriptors: what else it opens, a data file for instance, must not fail because of connections that
+// have not authenticated.
 constexpr std::size_t kPart = 4;
-// Connections taken from the listener, and answers looked at, per call: proofs go forward while strangers flood in.
+// Connections taken from the listener, and answers looked at, per call: handshakes progress while new connections flood
+// in.
 constexpr std::size_t kBatch = 64;
 
 std::size_t most_unproven() {
@@ -28,8 +30,8 @@ std::size_t most_unproven() {
 }
 
 // A connection that has not proved itself yet.
-struct Stranger {
-  Stranger(Socket connection, const JobKey& key, Purpose purpose, Deadline last_moment)
+struct PendingConnection {
+  PendingConnection(Socket connection, const JobKey& key, Purpose purpose, Deadline last_moment)
       : socket(std::move(connection)), handshake(key, purpose, fresh_nonce()), deadline(last_moment) {}
 
   Socket socket;
@@ -56,37 +58,39 @@ struct Acceptor::State {
   }
 
   // In the order of their arrival, which is also that of their deadlines.
-  using Strangers = std::map<std::uint64_t, Stranger>;
+  using PendingConnections = std::map<std::uint64_t, PendingConnection>;
 
-  void drop(Strangers::iterator stranger, const std::string& objection) {
+  void drop(PendingConnections::iterator pending, const std::string& objection) {
     if (!warned) {
-      const std::string from = stranger->second.socket.peer_host();
+      const std::string from = pending->second.socket.peer_host();
       log.warning("dropped a connection to the " + std::string(purpose_name(purpose)) + " port " +
                   listener.address().to_string() + (from.empty() ? "" : " from " + from) + ": " + objection +
                   "; further ones are dropped without a word");
       warned = true;
     }
-    strangers.erase(stranger);
+    pending_connections.erase(pending);
   }
 
-  void drop_oldest(const std::string& objection) { drop(strangers.begin(), objection); }
+  void drop_oldest(const std::string& objection) { drop(pending_connections.begin(), objection); }
 
   void drop_late() {
     const TimePoint now = Clock::now();
-    while (!strangers.empty() && strangers.begin()->second.deadline <= now) {
+    while (!pending_connections.empty() && pending_connections.begin()->second.deadline <= now) {
       drop_oldest("it did not prove itself in time");
     }
   }
 
   void greet(Socket socket) {
-    if (strangers.size() >= most_unproven()) drop_oldest("too many connections that have not proved themselves");
+    if (pending_connections.size() >= most_unproven())
+      drop_oldest("too many connections that have not proved themselves");
     const std::uint64_t id = next_id++;
-    const auto added = strangers.try_emplace(id, std::move(socket), key, purpose, deadline_after(kProofTime)).first;
-    Stranger& stranger = added->second;
+    const auto added =
+        pending_connections.try_emplace(id, std::move(socket), key, purpose, deadline_after(kProofTime)).first;
+    PendingConnection& pending = added->second;
     // A fresh connection has room for these few bytes.
-    const auto sent = stranger.socket.send_some(stranger.handshake.challenge());
+    const auto sent = pending.socket.send_some(pending.handshake.challenge());
     if (sent != kChallengeBytes) return drop(added, "it closed at once");
-    watch(stranger.socket.fd(), id);
+    watch(pending.socket.fd(), id);
   }
 
   void take_new_connections() {
@@ -95,8 +99,8 @@ struct Acceptor::State {
       try {
         socket = listener.accept_now();
       } catch (const Internal&) {
-        // Out of descriptors: strangers shall not be those who hold them.
-        if (strangers.empty()) throw;
+        // Out of descriptors: pending_connections shall not be those who hold them.
+        if (pending_connections.empty()) throw;
         drop_oldest("this process has no more file descriptors");
         continue;
       }
@@ -106,30 +110,30 @@ struct Acceptor::State {
   }
 
   std::optional<Peer> hear(std::uint64_t id) {
-    const auto found = strangers.find(id);
-    if (found == strangers.end()) return std::nullopt;
-    Stranger& stranger = found->second;
-    const auto count = stranger.socket.receive_some(std::span(stranger.proof).subspan(stranger.received));
+    const auto found = pending_connections.find(id);
+    if (found == pending_connections.end()) return std::nullopt;
+    PendingConnection& pending = found->second;
+    const auto count = pending.socket.receive_some(std::span(pending.proof).subspan(pending.received));
     if (!count) {
       drop(found, "it closed before it proved itself");
       return std::nullopt;
     }
-    stranger.received += *count;
-    if (stranger.received < kProofBytes) return std::nullopt;
+    pending.received += *count;
+    if (pending.received < kProofBytes) return std::nullopt;
 
-    const auto verdict = stranger.handshake.judge(stranger.proof);
+    const auto verdict = pending.handshake.judge(pending.proof);
     if (verdict.objection != nullptr) {
       drop(found, verdict.objection);
       return std::nullopt;
     }
-    const auto sent = stranger.socket.send_some(verdict.reply);
+    const auto sent = pending.socket.send_some(verdict.reply);
     if (sent != kReplyBytes) {
       drop(found, "it closed before it heard the answer");
       return std::nullopt;
     }
-    epoll_ctl(epoll.get(), EPOLL_CTL_DEL, stranger.socket.fd(), nullptr);
-    Peer peer{.socket = std::move(stranger.socket), .rank = verdict.rank};
-    strangers.erase(found);
+    epoll_ctl(epoll.get(), EPOLL_CTL_DEL, pending.socket.fd(), nullptr);
+    Peer peer{.socket = std::move(pending.socket), .rank = verdict.rank};
+    pending_connections.erase(found);
     return peer;
   }
 
@@ -154,7 +158,7 @@ struct Acceptor::State {
   const Purpose purpose;
   const Log& log;
   FileDescriptor epoll;
-  Strangers strangers;
+  PendingConnections pending_connections;
   std::uint64_t next_id = kListenerId + 1;
   bool warned = false;
 };
@@ -171,7 +175,7 @@ std::vector<int> Acceptor::descriptors() const { return {state_->epoll.get()}; }
 std::optional<Peer> Acceptor::accept_now() { return state_->accept_now(); }
 
 Deadline Acceptor::next_deadline() const {
-  return state_->strangers.empty() ? Deadline::max() : state_->strangers.begin()->second.deadline;
+  return state_->pending_connections.empty() ? Deadline::max() : state_->pending_connections.begin()->second.deadline;
 }
 
 Peer Acceptor::accept(Deadline deadline, std::string_view what, const Alarm& alarm) {

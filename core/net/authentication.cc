@@ -60,7 +60,7 @@ void prove(Socket& socket, ClientHandshake handshake, const std::string& where, 
     socket.receive_all(reply, deadline, where);
     handshake.check(reply);
   } catch (const PeerLost& error) {
-    // A server does not tell strangers why it refuses them.
+    // A server does not tell pending_connections why it refuses them.
     throw PeerLost(
         "not accepted by " + where +
         " (it is another job's, or has no room for one more connection; its own output says which): " + error.what());
@@ -69,14 +69,14 @@ void prove(Socket& socket, ClientHandshake handshake, const std::string& where, 
 
 }  // namespace
 
-Socket connect_authenticated(const Address& address, const JobKey& key, Purpose purpose, int own_rank,
+Socket connect_authenticated(const Address& address, const JobKey& key, Purpose purpose, int this_rank,
                              Deadline deadline, const Alarm& alarm) {
   const std::string where = std::string("the ") + purpose_name(purpose) + " port at " + address.to_string();
   for (Deadline connected = deadline;; connected = std::min(deadline, deadline_after(kProofTime))) {
     const TimePoint began = Clock::now();
     Socket socket = Socket::connect(address, connected, alarm);
     try {
-      prove(socket, ClientHandshake(key, purpose, own_rank, fresh_nonce()), where, deadline);
+      prove(socket, ClientHandshake(key, purpose, this_rank, fresh_nonce()), where, deadline);
       return socket;
     } catch (const PeerLost&) {
       if (Clock::now() - began < kProofTime) throw;

@@ -52,10 +52,10 @@ inline constexpr Duration kProofTime = std::chrono::seconds(2);
 // Client side: connects and proves; anew if it was stopped meanwhile for so long that it was dropped. Throws Timeout,
 // PeerLost (also when the server rejects the key: the text says so), and what the alarm throws while there is no
 // connection.
-Socket connect_authenticated(const Address& address, const JobKey& key, Purpose purpose, int own_rank,
+Socket connect_authenticated(const Address& address, const JobKey& key, Purpose purpose, int this_rank,
                              Deadline deadline, const Alarm& alarm = {});
 
-// Server side: accepts any number of connections at once and hands out those that proved themselves. A stranger that
+// Server side: accepts any number of connections at once and hands out those that have authenticated. A connection that
 // sends garbage, a wrong key, or nothing at all is dropped (at the latest after kProofTime), is logged once per
 // Acceptor, and delays nobody. At most 1024 unproven connections are kept, and no more than a quarter of the
 // descriptors that the process may have; beyond that the oldest are dropped.
@@ -73,7 +73,7 @@ class Acceptor {
   // For event loops: poll these descriptors (level-triggered readable), then call accept_now().
   std::vector<int> descriptors() const;
   std::optional<Peer> accept_now();
-  // When accept_now() should be called again at the latest, to drop strangers.
+  // When accept_now() should be called again at the latest, to drop pending_connections.
   Deadline next_deadline() const;
 
  private:

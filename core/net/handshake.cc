@@ -78,8 +78,8 @@ Nonce fresh_nonce() {
   return nonce;
 }
 
-ClientHandshake::ClientHandshake(const JobKey& key, Purpose purpose, int rank, const Nonce& own_nonce)
-    : key_(key), purpose_(purpose), rank_(rank), own_nonce_(own_nonce) {
+ClientHandshake::ClientHandshake(const JobKey& key, Purpose purpose, int rank, const Nonce& local_nonce)
+    : key_(key), purpose_(purpose), rank_(rank), local_nonce_(local_nonce) {
   initialize_sodium();
 }
 
@@ -95,20 +95,20 @@ Proof ClientHandshake::prove(const Challenge& challenge) {
       .put(kMagic)
       .put(purpose)
       .put(rank)
-      .put(own_nonce_)
-      .put(keyed_hash(Statement(kClientSays, server_nonce_, own_nonce_, purpose, rank), key_));
+      .put(local_nonce_)
+      .put(keyed_hash(Statement(kClientSays, server_nonce_, local_nonce_, purpose, rank), key_));
   return proof;
 }
 
 void ClientHandshake::check(const Reply& reply) const {
-  const Statement expected(kServerSays, server_nonce_, own_nonce_, static_cast<std::uint32_t>(purpose_), rank_);
+  const Statement expected(kServerSays, server_nonce_, local_nonce_, static_cast<std::uint32_t>(purpose_), rank_);
   if (!hash_is_right(reply.data(), expected, key_)) throw PeerLost("what answers there does not know the job's key");
 }
 
-ServerHandshake::ServerHandshake(const JobKey& key, Purpose purpose, const Nonce& own_nonce)
-    : key_(key), purpose_(purpose), own_nonce_(own_nonce) {
+ServerHandshake::ServerHandshake(const JobKey& key, Purpose purpose, const Nonce& local_nonce)
+    : key_(key), purpose_(purpose), local_nonce_(local_nonce) {
   initialize_sodium();
-  Cursor(challenge_.data()).put(kMagic).put(kVersion).put(own_nonce_);
+  Cursor(challenge_.data()).put(kMagic).put(kVersion).put(local_nonce_);
 }
 
 ServerHandshake::Verdict ServerHandshake::judge(const Proof& proof) const {
@@ -119,11 +119,11 @@ ServerHandshake::Verdict ServerHandshake::judge(const Proof& proof) const {
   const std::byte* hash = proof.data() + 12 + kNonceBytes;
 
   if (magic != kMagic) return {.objection = "it does not speak hvd's protocol"};
-  if (!hash_is_right(hash, Statement(kClientSays, own_nonce_, client_nonce, purpose, rank), key_)) {
+  if (!hash_is_right(hash, Statement(kClientSays, local_nonce_, client_nonce, purpose, rank), key_)) {
     return {.objection = "it does not know the job's key"};
   }
   if (purpose != static_cast<std::uint32_t>(purpose_)) return {.objection = "it wants another port of this job"};
-  return {.rank = rank, .reply = keyed_hash(Statement(kServerSays, own_nonce_, client_nonce, purpose, rank), key_)};
+  return {.rank = rank, .reply = keyed_hash(Statement(kServerSays, local_nonce_, client_nonce, purpose, rank), key_)};
 }
 
 }  // namespace hvd

@@ -30,7 +30,7 @@ using Reply = std::array<std::byte, kReplyBytes>;
 
 class ClientHandshake {
  public:
-  ClientHandshake(const JobKey& key, Purpose purpose, int rank, const Nonce& own_nonce);
+  ClientHandshake(const JobKey& key, Purpose purpose, int rank, const Nonce& local_nonce);
 
   // Throws PeerLost if whatever answered does not speak hvd's protocol.
   Proof prove(const Challenge& challenge);
@@ -41,13 +41,13 @@ class ClientHandshake {
   const JobKey key_;
   const Purpose purpose_;
   const int rank_;
-  const Nonce own_nonce_;
+  const Nonce local_nonce_;
   Nonce server_nonce_{};
 };
 
 class ServerHandshake {
  public:
-  ServerHandshake(const JobKey& key, Purpose purpose, const Nonce& own_nonce);
+  ServerHandshake(const JobKey& key, Purpose purpose, const Nonce& local_nonce);
 
   const Challenge& challenge() const { return challenge_; }
 
@@ -61,7 +61,7 @@ class ServerHandshake {
  private:
   const JobKey key_;
   const Purpose purpose_;
-  const Nonce own_nonce_;
+  const Nonce local_nonce_;
   Challenge challenge_{};
 };
 

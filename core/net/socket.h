@@ -13,7 +13,7 @@
 
 #include "core/base/alarm.h"
 #include "core/base/clock.h"
-#include "core/net/lease.h"
+#include "core/net/keep_alive.h"
 
 namespace hvd {
 

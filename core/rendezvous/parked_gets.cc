@@ -4,26 +4,26 @@
 
 namespace hvd {
 
-void ParkedGets::park(Ticket ticket, const std::string& key, Answer answer) {
-  waiting_.emplace(ticket, Get{.key = key, .answer = std::move(answer)});
-  by_key_[key].push_back(ticket);
+void ParkedGets::park(RequestId request_id, const std::string& key, Answer answer) {
+  waiting_.emplace(request_id, Get{.key = key, .answer = std::move(answer)});
+  by_key_[key].push_back(request_id);
 }
 
-void ParkedGets::forget(Ticket ticket) {
-  const auto get = waiting_.find(ticket);
+void ParkedGets::forget(RequestId request_id) {
+  const auto get = waiting_.find(request_id);
   if (get == waiting_.end()) return;
-  const auto tickets = by_key_.find(get->second.key);
-  std::erase(tickets->second, ticket);
-  if (tickets->second.empty()) by_key_.erase(tickets);
+  const auto request_ids = by_key_.find(get->second.key);
+  std::erase(request_ids->second, request_id);
+  if (request_ids->second.empty()) by_key_.erase(request_ids);
   waiting_.erase(get);
 }
 
 std::optional<ParkedGets::Answer> ParkedGets::take(const std::string& key) {
-  const auto tickets = by_key_.find(key);
-  if (tickets == by_key_.end()) return std::nullopt;
-  const Ticket ticket = tickets->second.front();
-  Answer answer = std::move(waiting_.at(ticket).answer);
-  forget(ticket);
+  const auto request_ids = by_key_.find(key);
+  if (request_ids == by_key_.end()) return std::nullopt;
+  const RequestId request_id = request_ids->second.front();
+  Answer answer = std::move(waiting_.at(request_id).answer);
+  forget(request_id);
   return answer;
 }
 

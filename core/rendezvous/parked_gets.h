@@ -12,13 +12,13 @@ namespace hvd {
 
 class ParkedGets {
  public:
-  using Ticket = StoreSource::Ticket;
+  using RequestId = StoreSource::RequestId;
   using Answer = StoreSource::Answer;
 
-  // A ticket that was not used before.
-  void park(Ticket ticket, const std::string& key, Answer answer);
+  // An identifier that was not used before.
+  void park(RequestId request_id, const std::string& key, Answer answer);
   // Nothing happens if it is not parked.
-  void forget(Ticket ticket);
+  void forget(RequestId request_id);
   // One of those that wait for the key, in the order of parking, which is then parked no longer. One at a time: while
   // it is answered, others may be forgotten.
   std::optional<Answer> take(const std::string& key);
@@ -30,8 +30,8 @@ class ParkedGets {
     std::string key;
     Answer answer;
   };
-  std::unordered_map<Ticket, Get> waiting_;
-  std::unordered_map<std::string, std::vector<Ticket>> by_key_;  // none of them empty
+  std::unordered_map<RequestId, Get> waiting_;
+  std::unordered_map<std::string, std::vector<RequestId>> by_key_;  // none of them empty
 };
 
 }  // namespace hvd

@@ -6,7 +6,7 @@
 
 namespace hvd {
 
-StoreSource::Ticket StoreOrigin::ask(StoreRequest request, Answer answer) {
+StoreSource::RequestId StoreOrigin::ask(StoreRequest request, Answer answer) {
   try {
     switch (request.operation) {
       case StoreOperation::set: set(std::move(request), answer); return 0;
@@ -29,14 +29,14 @@ void StoreOrigin::set(StoreRequest request, const Answer& answer) {
   while (const auto parked = parked_.take(request.key)) (*parked)(StatusCode::ok, *table_.find(request.key));
 }
 
-StoreSource::Ticket StoreOrigin::get(const std::string& key, Answer& answer) {
+StoreSource::RequestId StoreOrigin::get(const std::string& key, Answer& answer) {
   check_store_key(key);
   if (const std::string* value = table_.find(key)) {
     answer(StatusCode::ok, *value);
     return 0;
   }
-  parked_.park(++last_ticket_, key, std::move(answer));
-  return last_ticket_;
+  parked_.park(++last_request_id_, key, std::move(answer));
+  return last_request_id_;
 }
 
 }  // namespace hvd

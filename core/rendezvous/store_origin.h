@@ -14,18 +14,18 @@ class StoreOrigin : public StoreSource {
   explicit StoreOrigin(std::size_t capacity_bytes = kMaxStoreBytes) : table_(capacity_bytes) {}
 
   // Sets and adds are answered at once.
-  Ticket ask(StoreRequest request, Answer answer) override;
-  void forget(Ticket ticket) override { parked_.forget(ticket); }
+  RequestId ask(StoreRequest request, Answer answer) override;
+  void forget(RequestId request_id) override { parked_.forget(request_id); }
 
   std::size_t parked() const { return parked_.size(); }
 
  private:
   void set(StoreRequest request, const Answer& answer);
-  Ticket get(const std::string& key, Answer& answer);  // moves from it only to park it
+  RequestId get(const std::string& key, Answer& answer);  // moves from it only to park it
 
   StoreTable table_;
   ParkedGets parked_;
-  Ticket last_ticket_ = 0;
+  RequestId last_request_id_ = 0;
 };
 
 }  // namespace hvd

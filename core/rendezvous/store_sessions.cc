@@ -27,8 +27,8 @@ struct Client {
   // While an answer is not taken, nothing more is read: a client holds at most one frame in and one out.
   Bytes unsent;
   std::size_t sent = 0;
-  StoreSource::Ticket ticket = 0;  // of the request that waits for its answer
-  bool waits_for_get = false;      // then it is a get
+  StoreSource::RequestId request_id = 0;  // of the request that waits for its answer
+  bool waits_for_get = false;             // then it is a get
   bool store_lost = false;
   bool watched_for_writing = false;
 };
@@ -60,7 +60,7 @@ class StoreSessions::State {
   }
 
   ~State() {
-    for (const auto& [fd, client] : clients_) source_.forget(client.ticket);
+    for (const auto& [fd, client] : clients_) source_.forget(client.request_id);
   }
 
   const Address& address() const { return acceptor_.address(); }
@@ -113,7 +113,7 @@ class StoreSessions::State {
       log_.warning("the store drops rank " + std::to_string(client.rank) + ": " + current_exception_status().message());
     }
     asking_ = -1;
-    source_.forget(client.ticket);
+    source_.forget(client.request_id);
     clients_.erase(fd);
   }
 
@@ -132,16 +132,16 @@ class StoreSessions::State {
   }
 
   void ask(Client& client, StoreRequest request) {
-    if (client.ticket != 0 && !client.waits_for_get) throw Internal("it asks on while its request is under way");
-    source_.forget(client.ticket);
-    client.ticket = 0;
+    if (client.request_id != 0 && !client.waits_for_get) throw Internal("it asks on while its request is under way");
+    source_.forget(client.request_id);
+    client.request_id = 0;
     client.waits_for_get = request.operation == StoreOperation::get;
     const int fd = client.socket.fd();
     asking_ = fd;
     const auto answer = [this, fd, id = request.id](StatusCode code, std::string_view text) {
       answered(clients_.at(fd), id, code, text);
     };
-    client.ticket = source_.ask(std::move(request), answer);
+    client.request_id = source_.ask(std::move(request), answer);
     asking_ = -1;
     if (client.store_lost) throw Left{};
     flush(client);
@@ -150,7 +150,7 @@ class StoreSessions::State {
   // Called by the source, at any time. Only the client that asks just now is sent to at once: whatever may go wrong
   // with another one does so in its own turn, which comes as soon as there is room.
   void answered(Client& client, std::uint32_t id, StatusCode code, std::string_view text) {
-    client.ticket = 0;
+    client.request_id = 0;
     client.store_lost = code == StatusCode::peer_lost;
     client.unsent = make_frame(encode_store_answer(id, code, text));
     client.sent = 0;

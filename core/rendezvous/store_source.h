@@ -16,16 +16,16 @@ class StoreSource {
   // not destroy the source.
   using Answer = std::function<void(StatusCode code, std::string_view text)>;
   // Of a request that waits for its answer; 0: none.
-  using Ticket = std::uint64_t;
+  using RequestId = std::uint64_t;
 
   virtual ~StoreSource() = default;
 
   // Answers once: before it returns (0 then), or later. The request's own id means nothing here.
-  virtual Ticket ask(StoreRequest request, Answer answer) = 0;
+  virtual RequestId ask(StoreRequest request, Answer answer) = 0;
 
   // Nobody wants the answer any more. What was to be set or added, is so all the same. Nothing happens if it was
   // answered.
-  virtual void forget(Ticket ticket) = 0;
+  virtual void forget(RequestId request_id) = 0;
 };
 
 }  // namespace hvd

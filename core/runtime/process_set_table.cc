@@ -37,13 +37,13 @@ std::int32_t ProcessSetTable::lowest_free_id() const {
   return id;
 }
 
-void ProcessSetTable::add(const ProcessSet& set, std::shared_ptr<Lane> lane) {
+void ProcessSetTable::add(const ProcessSet& set, std::shared_ptr<Communicator> communicator) {
   std::lock_guard lock(mutex_);
-  entries_[set.id] = {std::make_shared<const ProcessSet>(set), std::move(lane)};
+  entries_[set.id] = {std::make_shared<const ProcessSet>(set), std::move(communicator)};
 }
 
 void ProcessSetTable::remove(std::int32_t id) {
-  Entry removed;  // its lane ends after the lock was given back
+  Entry removed;  // its communicator ends after the lock was given back
   std::lock_guard lock(mutex_);
   const auto found = entries_.find(id);
   if (found == entries_.end()) return;

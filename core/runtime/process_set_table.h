@@ -1,4 +1,4 @@
-// The process sets of a job, and of those with this rank the lane. Any thread.
+// The process sets of a job, and of those with this rank the communicator. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/collective/process_set.h"
-#include "core/runtime/lane.h"
+#include "core/runtime/communicator.h"
 
 namespace hvd {
 
@@ -16,7 +16,7 @@ class ProcessSetTable {
  public:
   struct Entry {
     std::shared_ptr<const ProcessSet> set;
-    std::shared_ptr<Lane> lane;  // null: this rank is not in the set
+    std::shared_ptr<Communicator> communicator;  // null: this rank is not in the set
   };
 
   // Throws InvalidArgument if there is no such set.
@@ -26,13 +26,13 @@ class ProcessSetTable {
   // Throws InvalidArgument if there is a set of these ranks.
   void refuse_duplicate(const std::vector<int>& ranks) const;
   std::int32_t lowest_free_id() const;
-  void add(const ProcessSet& set, std::shared_ptr<Lane> lane);
+  void add(const ProcessSet& set, std::shared_ptr<Communicator> communicator);
   void remove(std::int32_t id);
 
   // In a forked child. Without the lock, which another thread may have held at the fork.
   void abandon_in_child() noexcept {
     for (const auto& [id, entry] : entries_) {
-      if (entry.lane) entry.lane->abandon_in_child();
+      if (entry.communicator) entry.communicator->abandon_in_child();
     }
   }
 

@@ -52,14 +52,14 @@ void check_members(const std::vector<int>& ranks, int size) {
 }
 
 // From when on the call's tensors may be touched, if they lie on a device.
-std::shared_ptr<const DeviceEvent> ready_event(const Call& call, Lane& lane) {
+std::shared_ptr<const DeviceEvent> ready_event(const Call& call, Communicator& communicator) {
   if (call.inputs.empty() || call.inputs.front().device == kCpuDevice) return nullptr;
-  if (lane.devices() == nullptr)
+  if (communicator.devices() == nullptr)
     throw Unsupported("the tensors lie on an accelerator, which this hvd knows nothing of");
   const int device = call.inputs.front().device;
   try {
-    auto ready = lane.devices()->record(device, call.stream);
-    lane.settle_device(device);
+    auto ready = communicator.devices()->record(device, call.stream);
+    communicator.settle_device(device);
     return ready;
   } catch (const Unsupported& error) {
     throw Unsupported(std::string("the tensors lie on an accelerator, but ") + error.what());
@@ -79,15 +79,15 @@ OneTime begin_one_time(const std::shared_ptr<Metrics>& metrics) {
   return {EnginesSubmission(submission), CallersSubmission(submission)};
 }
 
-// In its lane the set's ranks are numbered from 0.
-DirectCall in_lane(DirectCall direct, const ProcessSet& set) {
+// In its communicator the set's ranks are numbered from 0.
+DirectCall in_communicator(DirectCall direct, const ProcessSet& set) {
   if (direct.collective == Collective::broadcast) direct.root = set.rank_of(direct.root).value_or(-1);
   return direct;
 }
 
 }  // namespace
 
-Runtime::Runtime(const Config& config, const Surroundings& around)
+Runtime::Runtime(const Config& config, const Dependencies& around)
     : config_(config),
       flight_(config.flight_recorder, config.rank, config.stall_check ? config.stall_warning : Duration::zero()),
       topology_(make_topology(config.rank, exchange_identities(around.store, config.rank, config.size,
@@ -96,7 +96,7 @@ Runtime::Runtime(const Config& config, const Surroundings& around)
       log_("rank " + std::to_string(config.rank), config.log_level),
       store_(around.store, [this] { abort_.check(); }),
       job_key_(around.job_key),
-      own_host_address_(around.own_host_address),
+      local_host_address_(around.local_host_address),
       make_data_plane_(around.make_data_plane),
       channel_(around.make_channel(BackendContext{.topology = topology_,
                                                   .store = store_,
@@ -104,24 +104,24 @@ Runtime::Runtime(const Config& config, const Surroundings& around)
                                                   .config = config_,
                                                   .abort = abort_,
                                                   .log = log_,
-                                                  .own_host_address = own_host_address_,
+                                                  .local_host_address = local_host_address_,
                                                   .deadline = Deadline::max()})) {
   if (!flight_.problem().empty()) log_.warning(flight_.problem());
   check_settings(topology_);
-  global_ = std::make_shared<Lane>(common(), kGlobalProcessSet, topology_, store_, nullptr);
+  global_ = std::make_shared<Communicator>(common(), kGlobalProcessSet, topology_, store_, nullptr);
   sets_.add(everyone(topology_), global_);
   if (topology_.rank == 0) log_.info(algorithms());
   start_wanted_timeline();
-  flight_.met();
+  flight_.initialized();
 }
 
 Runtime::~Runtime() { shut_down(); }
 
-Lane::Common Runtime::common() {
+Communicator::Common Runtime::common() {
   return {.config = config_,
           .log = log_,
           .job_key = job_key_,
-          .own_host_address = own_host_address_,
+          .local_host_address = local_host_address_,
           .make_data_plane = make_data_plane_,
           .abort = abort_,
           .metrics = metrics_,
@@ -134,11 +134,11 @@ Lane::Common Runtime::common() {
 
 NamedSubmissions::Taken Runtime::take(Call call, const ProcessSetTable::Entry& target) {
   Request request = check_call(call, *target.set, topology_.rank);
-  // In its lane the set's ranks are numbered from 0.
+  // In its communicator the set's ranks are numbered from 0.
   if (call.collective == Collective::broadcast) request.root = target.set->rank_of(call.root).value();
   request.name = call.collective == Collective::join ? kJoinName : std::move(call.name);
-  std::shared_ptr<const DeviceEvent> ready = ready_event(call, *target.lane);
-  NamedSubmissions::Taken taken = target.lane->submissions().take(std::move(request));
+  std::shared_ptr<const DeviceEvent> ready = ready_event(call, *target.communicator);
+  NamedSubmissions::Taken taken = target.communicator->submissions().take(std::move(request));
   Submission& submission = *taken.engines;
   submission.device = call.inputs.empty() ? kCpuDevice : call.inputs.front().device;
   submission.ready = std::move(ready);
@@ -151,49 +151,49 @@ NamedSubmissions::Taken Runtime::take(Call call, const ProcessSetTable::Entry& t
   return taken;
 }
 
-ProcessSetTable::Entry Runtime::find_own(std::int32_t process_set) const {
+ProcessSetTable::Entry Runtime::find_local(std::int32_t process_set) const {
   ProcessSetTable::Entry entry = sets_.find(process_set);
-  if (entry.lane) return entry;
+  if (entry.communicator) return entry;
   throw InvalidArgument("rank " + std::to_string(topology_.rank) + " is not in process set " +
                         std::to_string(process_set));
 }
 
 Handle Runtime::submit(Call call) {
-  const ProcessSetTable::Entry target = find_own(call.process_set);
-  const std::lock_guard submitting(target.lane->submitting);
-  return hand_over(take(std::move(call), target), *target.lane);
+  const ProcessSetTable::Entry target = find_local(call.process_set);
+  const std::lock_guard submitting(target.communicator->submitting);
+  return hand_over(take(std::move(call), target), *target.communicator);
 }
 
 std::optional<Handle> Runtime::submit_again(const DirectCall& direct) {
   if (direct.process_set == kGlobalProcessSet) return repeat(direct, *global_);
-  const ProcessSetTable::Entry target = find_own(direct.process_set);
-  return repeat(in_lane(direct, *target.set), *target.lane);
+  const ProcessSetTable::Entry target = find_local(direct.process_set);
+  return repeat(in_communicator(direct, *target.set), *target.communicator);
 }
 
-std::optional<Handle> Runtime::repeat(const DirectCall& direct, Lane& lane) {
-  const std::lock_guard submitting(lane.submitting);
-  auto taken = lane.submissions().take_again(direct);
+std::optional<Handle> Runtime::repeat(const DirectCall& direct, Communicator& communicator) {
+  const std::lock_guard submitting(communicator.submitting);
+  auto taken = communicator.submissions().take_again(direct);
   if (!taken) return std::nullopt;
-  return hand_over(std::move(*taken), lane);
+  return hand_over(std::move(*taken), communicator);
 }
 
-Handle Runtime::hand_over(NamedSubmissions::Taken taken, Lane& lane) {
-  if (Status status = lane.engine().submit(taken.engines); !status.ok()) throw Error(status);
+Handle Runtime::hand_over(NamedSubmissions::Taken taken, Communicator& communicator) {
+  if (Status status = communicator.engine().submit(taken.engines); !status.ok()) throw Error(status);
   return Handle(std::move(taken.callers));
 }
 
 Handle Runtime::run(Call call, Deadline deadline) {
-  const ProcessSetTable::Entry target = find_own(call.process_set);
+  const ProcessSetTable::Entry target = find_local(call.process_set);
   const bool unnamed = call.name.empty();
-  std::unique_lock one_unnamed(target.lane->running_unnamed, std::defer_lock);
+  std::unique_lock one_unnamed(target.communicator->running_unnamed, std::defer_lock);
   if (unnamed) one_unnamed.lock();
-  std::unique_lock submitting(target.lane->submitting);
-  NamedSubmissions& submissions = target.lane->submissions();
+  std::unique_lock submitting(target.communicator->submitting);
+  NamedSubmissions& submissions = target.communicator->submissions();
   if (unnamed) call.name = submissions.name_of_synchronous();
   if (unnamed && submissions.is_taken(call.name)) call.name.clear();
   NamedSubmissions::Taken taken = take(std::move(call), target);
   Handle handle(std::move(taken.callers));
-  Engine& engine = target.lane->engine();
+  Engine& engine = target.communicator->engine();
   const TimePoint started = Clock::now();
   if (engine.run(taken.engines, submitting, deadline)) {
     metrics_->exposed_time.add(Clock::now() - started);
@@ -207,8 +207,8 @@ Handle Runtime::run(Call call, Deadline deadline) {
 
 bool Runtime::run(const DirectCall& direct) {
   if (direct.process_set == kGlobalProcessSet) return global_->engine().run(direct);
-  const ProcessSetTable::Entry target = find_own(direct.process_set);
-  return target.lane->engine().run(in_lane(direct, *target.set));
+  const ProcessSetTable::Entry target = find_local(direct.process_set);
+  return target.communicator->engine().run(in_communicator(direct, *target.set));
 }
 
 // ---- Messages
@@ -247,10 +247,10 @@ std::int32_t Runtime::add_process_set(std::vector<int> ranks) {
   agree(change);
   const ProcessSet set{.id = sets_.lowest_free_id(), .ranks = std::move(ranks)};
   ++sets_so_far_;
-  std::shared_ptr<Lane> lane;
+  std::shared_ptr<Communicator> communicator;
   Status own;
   try {
-    lane = make_lane(set);
+    communicator = make_communicator(set);
   } catch (const Error& error) {
     own = error.status();
   }
@@ -261,7 +261,7 @@ std::int32_t Runtime::add_process_set(std::vector<int> ranks) {
     throw Aborted("the process set was not added: " + topology_.describe(static_cast<int>(rank)) +
                   " could not reach its other ranks");
   }
-  sets_.add(set, std::move(lane));
+  sets_.add(set, std::move(communicator));
   return set.id;
 }
 
@@ -269,18 +269,18 @@ void Runtime::remove_process_set(std::int32_t id) {
   if (id == kGlobalProcessSet) throw InvalidArgument("the process set of all ranks cannot be removed");
   const std::lock_guard changing(changes_mutex_);
   const ProcessSetTable::Entry entry = sets_.find(id);
-  if (entry.lane && entry.lane->submissions().any()) {
+  if (entry.communicator && entry.communicator->submissions().any()) {
     throw InvalidArgument("operations are under way in process set " + std::to_string(id) + ": wait for them first");
   }
   agree({kRemove, id});
   sets_.remove(id);
-  if (entry.lane) entry.lane->shut_down();
+  if (entry.communicator) entry.communicator->shut_down();
 }
 
-std::shared_ptr<Lane> Runtime::make_lane(const ProcessSet& set) {
+std::shared_ptr<Communicator> Runtime::make_communicator(const ProcessSet& set) {
   if (!set.rank_of(topology_.rank)) return nullptr;
   PrefixStore store(store_, "process_set/" + std::to_string(sets_so_far_) + "/");
-  return std::make_shared<Lane>(common(), set.id, make_subset(topology_, set.ranks), store, global_.get());
+  return std::make_shared<Communicator>(common(), set.id, make_subset(topology_, set.ranks), store, global_.get());
 }
 
 std::vector<std::vector<std::int64_t>> Runtime::ask_all(const std::vector<std::int64_t>& own) {
@@ -361,7 +361,7 @@ void Runtime::shut_down() {
   channel_->close();
   for (const ProcessSet& set : sets_.all()) {
     const ProcessSetTable::Entry entry = sets_.find(set.id);
-    if (entry.lane && entry.lane != global_) entry.lane->shut_down();
+    if (entry.communicator && entry.communicator != global_) entry.communicator->shut_down();
   }
   global_->shut_down();
   flight_.left();

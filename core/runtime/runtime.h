@@ -1,5 +1,5 @@
 // hvd in one object: everything that one rank needs, without a global. submit() from any thread; the engine of the
-// process set does the rest (lane.h).
+// process set does the rest (communicator.h).
 //
 // Owns all parts and destroys them in order. A test makes several, one for each of its threads.
 #pragma once
@@ -18,7 +18,7 @@
 #include "core/flight/flight_recorder.h"
 #include "core/rendezvous/topology.h"
 #include "core/rendezvous/watchful_store.h"
-#include "core/runtime/lane.h"
+#include "core/runtime/communicator.h"
 #include "core/runtime/process_set_table.h"
 #include "core/runtime/submission_check.h"
 #include "core/submission/named_submissions.h"
@@ -46,18 +46,18 @@ class Handle {
 class Runtime {
  public:
   // How ranks reach each other. The store outlives the runtime: process sets that are added meet through it.
-  struct Surroundings {
+  struct Dependencies {
     Store& store;
     JobKey job_key;
     RankIdentity identity;
-    std::string own_host_address;
+    std::string local_host_address;
     DataPlaneFactory make_data_plane;
     ChannelFactory make_channel;
   };
 
-  // All ranks construct together; returns when all have met. Throws Timeout that names the ranks that did not come,
-  // InvalidArgument, PeerLost.
-  Runtime(const Config& config, const Surroundings& surroundings);
+  // Collective: all ranks construct it together; returns when all have arrived. Throws Timeout that names the ranks
+  // that did not come, InvalidArgument, PeerLost.
+  Runtime(const Config& config, const Dependencies& dependencies);
   // shut_down(), and then all threads, memory and connections are gone.
   ~Runtime();
 
@@ -122,22 +122,22 @@ class Runtime {
   // Ends the run on every rank; open works are completed with StatusCode::shut_down. Idempotent; any thread.
   void shut_down();
 
-  // In a forked child, which has memory but no threads of this process: lets go of the connections.
+  // In a forked child, which has memory but no threads of this process: closes its copies of the connections.
   void abandon_in_child() noexcept;
 
  private:
   // Throws InvalidArgument if there is no such set, or this rank is not in it.
-  ProcessSetTable::Entry find_own(std::int32_t process_set) const;
+  ProcessSetTable::Entry find_local(std::int32_t process_set) const;
   NamedSubmissions::Taken take(Call call, const ProcessSetTable::Entry& target);
-  static std::optional<Handle> repeat(const DirectCall& direct, Lane& lane);
-  static Handle hand_over(NamedSubmissions::Taken taken, Lane& lane);
+  static std::optional<Handle> repeat(const DirectCall& direct, Communicator& communicator);
+  static Handle hand_over(NamedSubmissions::Taken taken, Communicator& communicator);
   void start_wanted_timeline();
   void check_peer(int peer) const;
-  Lane::Common common();
+  Communicator::Common common();
   // What every rank says to the same question, by rank.
   std::vector<std::vector<std::int64_t>> ask_all(const std::vector<std::int64_t>& own);
   void agree(const std::vector<std::int64_t>& change);
-  std::shared_ptr<Lane> make_lane(const ProcessSet& set);
+  std::shared_ptr<Communicator> make_communicator(const ProcessSet& set);
 
   const Config config_;
   FlightRecorder flight_;  // from before the ranks meet
@@ -146,13 +146,13 @@ class Runtime {
   AbortFlag abort_;
   WatchfulStore store_;
   const JobKey job_key_;
-  const std::string own_host_address_;
+  const std::string local_host_address_;
   const DataPlaneFactory make_data_plane_;
   const std::shared_ptr<Metrics> metrics_ = flight_.metrics();
   Timeline timeline_{log_};
   const std::unique_ptr<Channel> channel_;
   const std::function<void(const Status&)> on_end_ = [this](const Status& reason) { channel_->end(reason); };
-  std::shared_ptr<Lane> global_;  // as long as the runtime
+  std::shared_ptr<Communicator> global_;  // as long as the runtime
   ProcessSetTable sets_;
   std::mutex changes_mutex_;       // held while a process set is added or removed; before all others
   std::uint64_t sets_so_far_ = 0;  // that were ever added; guarded by changes_mutex_

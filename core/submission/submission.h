@@ -82,7 +82,7 @@ class Submission {
   void free_name() { state_.fetch_and(~kNameTaken, std::memory_order_release); }
 
   // Each once. Who is the last leaves it as new; results go with it.
-  void let_go(Holder holder) {
+  void release(Holder holder) {
     const std::uint32_t before = state_.fetch_and(~released_by(holder), std::memory_order_acq_rel);
     if ((before & (kEngineHolds | kCallerHolds)) != holds_bit(holder)) return;
     work.reset();
@@ -100,10 +100,10 @@ class Submission {
   Submission* next_pending = nullptr;
 
  private:
-  static constexpr std::uint32_t kEngineHolds = 1;  // until its let_go()
-  static constexpr std::uint32_t kCallerHolds = 2;  // until its let_go()
-  static constexpr std::uint32_t kNameTaken = 4;    // until the operation has ended, or the engine lets go of it
-  static constexpr std::uint32_t kInUse = 8;        // from begin() until the last let_go() has left it as new
+  static constexpr std::uint32_t kEngineHolds = 1;  // until its release()
+  static constexpr std::uint32_t kCallerHolds = 2;  // until its release()
+  static constexpr std::uint32_t kNameTaken = 4;    // until the operation has ended, or the engine releases it
+  static constexpr std::uint32_t kInUse = 8;        // from begin() until the last release() has left it as new
   static constexpr std::uint32_t kKept = 16;        // by NamedSubmissions, until forget()
 
   static constexpr std::uint32_t holds_bit(Holder holder) {
@@ -125,10 +125,10 @@ class Submission {
 };
 
 template <Submission::Holder kHolder>
-struct LetGo {
-  void operator()(Submission* submission) const { submission->let_go(kHolder); }
+struct Releaser {
+  void operator()(Submission* submission) const { submission->release(kHolder); }
 };
-using EnginesSubmission = std::unique_ptr<Submission, LetGo<Submission::Holder::engine>>;
-using CallersSubmission = std::unique_ptr<Submission, LetGo<Submission::Holder::caller>>;
+using EnginesSubmission = std::unique_ptr<Submission, Releaser<Submission::Holder::engine>>;
+using CallersSubmission = std::unique_ptr<Submission, Releaser<Submission::Holder::caller>>;
 
 }  // namespace hvd

@@ -11,7 +11,7 @@
 #include "launcher/agents/agent_host.h"
 #include "launcher/agents/connect_to_parent.h"
 #include "launcher/agents/find_parent.h"
-#include "launcher/agents/own_hello.h"
+#include "launcher/agents/local_hello.h"
 #include "launcher/agents/plan_message.h"
 #include "launcher/host_environment.h"
 #include "launcher/program.h"
@@ -20,7 +20,7 @@ namespace hvd::launcher {
 namespace {
 
 constexpr int kOrphaned = 1;
-constexpr std::size_t kMostStandings = std::size_t{8} << 20;  // bytes; the ranks beyond have no stacks
+constexpr std::size_t kMaxStatuses = std::size_t{8} << 20;  // bytes; the ranks beyond have no stacks
 
 Duration duration_of(double seconds) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
@@ -56,13 +56,13 @@ Agent::Agent(const proto::Bootstrap& bootstrap, SignalSource& signals, Keeper& k
   std::vector<Address> addresses;
   for (const std::string& address : bootstrap.addresses()) addresses.push_back(Address::parse(address));
   const Way way = find_parent(addresses, deadline);
-  own_address_ = way.own_address;
+  local_address_ = way.local_address;
   parent_address_ = way.parent.host;
   const Certificate certificate{.certificate = bootstrap.certificate(), .key = bootstrap.key()};
   parent_ = connect_to_parent(loop_, certificate, way.parent, deadline);
   parent_->listen({.received = [this](const proto::ToAgent& message) { on_message(message); },
                    .lost = [this](const std::string& cause) { on_parent_lost(cause); }});
-  lease_ = Lease(lease_length_, Clock::now());
+  lease_ = LinkLease(lease_length_, Clock::now());
   loop_.watch(signals_.fd(), EPOLLIN, [this] { on_signals(); });
 }
 
@@ -93,10 +93,10 @@ bool Agent::finished() const {
 
 void Agent::say_hello() {
   proto::FromAgent message;
-  *message.mutable_hello() = own_hello();
+  *message.mutable_hello() = local_hello();
   std::vector<std::string> interfaces(bootstrap_.interfaces().begin(), bootstrap_.interfaces().end());
-  if (!interfaces.empty()) own_address_ = addresses_of(own_addresses(), interfaces).front();
-  message.mutable_hello()->set_own_address(own_address_);
+  if (!interfaces.empty()) local_address_ = addresses_of(local_addresses(), interfaces).front();
+  message.mutable_hello()->set_local_address(local_address_);
   message.mutable_hello()->set_reserved_port(reserved_port_.emplace().number());
   message.mutable_hello()->set_parent_address(parent_address_);
   send(std::move(message));
@@ -111,11 +111,11 @@ void Agent::send(proto::FromAgent message) {
 void Agent::on_message(const proto::ToAgent& message) {
   lease_.heard(Clock::now());
   if (message.has_beat()) return;
-  if (message.host() == bootstrap_.host()) return on_own_message(message);
+  if (message.host() == bootstrap_.host()) return on_local_message(message);
   if (subtree_ != nullptr) subtree_->send(message);
 }
 
-void Agent::on_own_message(const proto::ToAgent& message) {
+void Agent::on_local_message(const proto::ToAgent& message) {
   if (message.has_children()) return start_children(message.children());
   if (message.has_start()) return start_ranks(message.start());
   if (message.has_output_taken()) {
@@ -131,8 +131,8 @@ void Agent::on_own_message(const proto::ToAgent& message) {
   } else if (message.has_pause()) {
     lease_.pause(message.pause().on(), Clock::now());
     set_timer();
-  } else if (message.has_ask_standings()) {
-    host_.ask_standings(message.ask_standings().id(), message.ask_standings().with_stacks());
+  } else if (message.has_query_status()) {
+    host_.query_status(message.query_status().id(), message.query_status().with_stacks());
   } else if (message.has_signal()) {
     const proto::Signal& signal = message.signal();
     if (signal.everything()) {
@@ -146,7 +146,7 @@ void Agent::on_own_message(const proto::ToAgent& message) {
 void Agent::start_children(const proto::Children& children) {
   Subtree::Options options;
   options.certificate = {.certificate = bootstrap_.certificate(), .key = bootstrap_.key()};
-  options.addresses = {own_address_};
+  options.addresses = {local_address_};
   options.interfaces.assign(bootstrap_.interfaces().begin(), bootstrap_.interfaces().end());
   options.lease = lease_length_;
   options.grace = grace_;
@@ -175,8 +175,8 @@ void Agent::start_ranks(const proto::Start& start) {
   HostPlan plan;
   try {
     plan = complete(from_message(start));
-    open_store(plan.meeting.job_key_hex);
-    plan.meeting.store = sessions_->address().to_string();
+    open_store(plan.rendezvous.job_key_hex);
+    plan.rendezvous.store = sessions_->address().to_string();
   } catch (const ProgramUnusable& error) {
     rank_not_started(start.ranks(0).rank(), error.what(), error.exit_code());
     return nothing_left(0);
@@ -251,7 +251,7 @@ void Agent::rank_ended(int rank, ExitStatus status, const JobEnding& said) {
   end.set_by_signal(status.by_signal);
   end.set_value(status.value);
   end.set_core_dumped(status.core_dumped);
-  if (said.kind == JobEnding::Kind::own_failure) end.set_cause(said.cause);
+  if (said.kind == JobEnding::Kind::local_failure) end.set_cause(said.cause);
   if (said.kind == JobEnding::Kind::consequence) end.set_culprit(said.culprit);
   end.set_in_job(said.in_job);
   send(std::move(message));
@@ -280,20 +280,20 @@ void Agent::complaint(const std::string& line) {
   send(std::move(message));
 }
 
-void Agent::standings(int, std::uint64_t question, std::vector<Standing> standings) {
+void Agent::statuses(int, std::uint64_t question, std::vector<RankStatus> statuses) {
   proto::FromAgent message;
-  message.mutable_standings()->set_id(question);
+  message.mutable_statuses()->set_id(question);
   std::size_t bytes = 0;
-  for (Standing& standing : standings) {
-    if (bytes > kMostStandings) standing.stack.clear();
-    bytes += message.mutable_standings()->add_standings()->assign(encode(standing)).size();
+  for (RankStatus& status : statuses) {
+    if (bytes > kMaxStatuses) status.stack.clear();
+    bytes += message.mutable_statuses()->add_statuses()->assign(encode(status)).size();
   }
   send(std::move(message));
 }
 
-void Agent::met(int) {
+void Agent::initialized(int) {
   proto::FromAgent message;
-  message.mutable_met();
+  message.mutable_initialized();
   send(std::move(message));
 }
 

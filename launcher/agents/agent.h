@@ -12,8 +12,8 @@
 
 #include "core/base/log.h"
 #include "core/rendezvous/store_sessions.h"
-#include "launcher/agents/lease.h"
 #include "launcher/agents/link.h"
+#include "launcher/agents/link_lease.h"
 #include "launcher/agents/subtree.h"
 #include "launcher/event_loop.h"
 #include "launcher/host.h"
@@ -47,14 +47,14 @@ class Agent : private HostListener {
   void nothing_left(int) override;
   void host_lost(int host, const std::string& cause) override;
   void complaint(const std::string& line) override;
-  void standings(int host, std::uint64_t question, std::vector<Standing> standings) override;
-  void met(int host) override;
+  void statuses(int host, std::uint64_t question, std::vector<RankStatus> statuses) override;
+  void initialized(int host) override;
   void stalled(int host, bool on) override;
 
   void say_hello();
   void send(proto::FromAgent message);
   void on_message(const proto::ToAgent& message);
-  void on_own_message(const proto::ToAgent& message);
+  void on_local_message(const proto::ToAgent& message);
   void start_children(const proto::Children& children);
   void start_ranks(const proto::Start& start);
   void open_store(const std::string& job_key_hex);
@@ -72,10 +72,10 @@ class Agent : private HostListener {
   Keeper& keeper_;
   EventLoop loop_;
   const Log log_;
-  std::string own_address_, parent_address_;
+  std::string local_address_, parent_address_;
   std::optional<ReservedPort> reserved_port_;  // none: rank 0 runs elsewhere
   std::unique_ptr<LinkToParent> parent_;       // null: lost
-  Lease lease_;
+  LinkLease lease_;
   Timer timer_;
   StoreRelay store_;
   std::unique_ptr<Subtree> subtree_;         // of the agents that this one has started; null: none

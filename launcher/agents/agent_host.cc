@@ -10,7 +10,7 @@ namespace {
 
 JobEnding said_by(const proto::RankEnded& end) {
   using Kind = JobEnding::Kind;
-  if (end.has_cause()) return {.kind = Kind::own_failure, .cause = printable(end.cause())};
+  if (end.has_cause()) return {.kind = Kind::local_failure, .cause = printable(end.cause())};
   if (end.has_culprit()) return {.kind = Kind::consequence, .culprit = end.culprit()};
   return {.in_job = end.in_job()};
 }
@@ -48,10 +48,10 @@ void AgentHost::hold(Stream stream, bool on) {
   if (!on) say_taken(stream);
 }
 
-void AgentHost::ask_standings(std::uint64_t question, bool with_stacks) {
+void AgentHost::query_status(std::uint64_t question, bool with_stacks) {
   proto::ToAgent message;
-  message.mutable_ask_standings()->set_id(question);
-  message.mutable_ask_standings()->set_with_stacks(with_stacks);
+  message.mutable_query_status()->set_id(question);
+  message.mutable_query_status()->set_with_stacks(with_stacks);
   send(std::move(message));
 }
 
@@ -60,8 +60,8 @@ bool AgentHost::knows(int rank) const { return std::binary_search(ranks_.begin()
 void AgentHost::received(const proto::FromAgent& message) {
   if (message.has_output()) return on_output(message.output());
   if (message.has_nothing_left()) return listener_.nothing_left(number_in_job_);
-  if (message.has_standings()) return on_standings(message.standings());
-  if (message.has_met()) return listener_.met(number_in_job_);
+  if (message.has_statuses()) return on_statuses(message.statuses());
+  if (message.has_initialized()) return listener_.initialized(number_in_job_);
   if (message.has_stalled()) return listener_.stalled(number_in_job_, message.stalled().on());
   if (message.has_complaint()) return listener_.complaint(message.complaint().line());
   if (message.has_rank_started() && knows(message.rank_started().rank())) {
@@ -80,17 +80,17 @@ void AgentHost::received(const proto::FromAgent& message) {
 }
 
 // What is malformed is left out.
-void AgentHost::on_standings(const proto::Standings& message) {
-  std::vector<Standing> standings;
-  for (const std::string& bytes : message.standings()) {
+void AgentHost::on_statuses(const proto::RankStatuses& message) {
+  std::vector<RankStatus> statuses;
+  for (const std::string& bytes : message.statuses()) {
     try {
-      standings.push_back(decode_standing(bytes));
+      statuses.push_back(decode_rank_status(bytes));
     } catch (const Error&) {
       continue;
     }
-    if (!knows(standings.back().rank)) standings.pop_back();
+    if (!knows(statuses.back().rank)) statuses.pop_back();
   }
-  listener_.standings(number_in_job_, message.id(), std::move(standings));
+  listener_.statuses(number_in_job_, message.id(), std::move(statuses));
 }
 
 void AgentHost::on_output(const proto::Output& output) {

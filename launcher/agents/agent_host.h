@@ -17,7 +17,7 @@ class AgentHost : public Host {
   void signal_all(int signal) override { send_signal(signal, true); }
   void write_input(int rank, std::string_view bytes) override;
   void hold(Stream stream, bool on) override;
-  void ask_standings(std::uint64_t question, bool with_stacks) override;
+  void query_status(std::uint64_t question, bool with_stacks) override;
   std::vector<pid_t> list_left() const override { return {}; }
 
   // What concerns the ranks, of what the agent says.
@@ -27,21 +27,21 @@ class AgentHost : public Host {
   void send(proto::ToAgent message);
   void send_signal(int signal, bool everything);
   void on_output(const proto::Output& output);
-  void on_standings(const proto::Standings& message);
+  void on_statuses(const proto::RankStatuses& message);
   bool knows(int rank) const;
 
-  struct Window {  // of one stream
+  struct FlowWindow {  // of one stream
     bool held = false;
     std::size_t taken = 0;  // and not yet said to be
   };
   void say_taken(Stream stream);
-  Window& window(Stream stream) { return stream == Stream::output ? output_ : errors_; }
+  FlowWindow& window(Stream stream) { return stream == Stream::output ? output_ : errors_; }
 
   Subtree& subtree_;
   HostListener& listener_;
   const int number_, number_in_job_;
   std::vector<int> ranks_;  // ascending
-  Window output_, errors_;
+  FlowWindow output_, errors_;
 };
 
 // As many bytes of each stream an agent sends before it hears that they were taken: so much of the ranks' output may

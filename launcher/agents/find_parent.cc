@@ -17,7 +17,7 @@ Way find_parent(const std::vector<Address>& addresses, Deadline deadline) {
     for (const Address& address : addresses) {
       try {
         const Socket probe = Socket::connect(address, std::min(deadline, deadline_after(kTry)));
-        return {.parent = address, .own_address = probe.local_host()};
+        return {.parent = address, .local_address = probe.local_host()};
       } catch (const Error& error) {
         failures += (failures.empty() ? "" : "; ") + std::string(error.what());
       }
@@ -26,15 +26,16 @@ Way find_parent(const std::vector<Address>& addresses, Deadline deadline) {
   }
 }
 
-std::vector<std::string> addresses_of(const std::vector<OwnAddress>& own, const std::vector<std::string>& interfaces) {
+std::vector<std::string> addresses_of(const std::vector<LocalAddress>& own,
+                                      const std::vector<std::string>& interfaces) {
   std::vector<std::string> result;
   std::string there;
-  for (const OwnAddress& entry : own) {
+  for (const LocalAddress& entry : own) {
     there += (there.empty() ? "" : ", ") + entry.interface + " (" + entry.address + ")";
     if (interfaces.empty()) result.push_back(entry.address);
   }
   for (const std::string& interface : interfaces) {
-    for (const OwnAddress& entry : own) {
+    for (const LocalAddress& entry : own) {
       if (entry.interface == interface) result.push_back(entry.address);
     }
   }

@@ -71,13 +71,13 @@ proto::Start to_message(const HostPlan& plan) {
   for (const ProgramPlan& program : plan.programs) put(program, *message.add_programs());
   for (const RankPlan& rank : plan.ranks) put(rank, *message.add_ranks());
   message.set_size(plan.ranks.empty() ? 0 : plan.ranks.front().place.size);
-  message.set_own_address(plan.meeting.address);
-  message.set_job_key(plan.meeting.job_key_hex);
+  message.set_local_address(plan.rendezvous.address);
+  message.set_job_key(plan.rendezvous.job_key_hex);
   message.set_merge_errors(plan.merge_errors);
   message.set_verbose(plan.verbose);
-  message.set_group_rank(static_cast<std::uint32_t>(plan.meeting.group_rank));
-  message.set_master_address(plan.meeting.master_address);
-  message.set_master_port(plan.meeting.master_port);
+  message.set_group_rank(static_cast<std::uint32_t>(plan.rendezvous.group_rank));
+  message.set_master_address(plan.rendezvous.master_address);
+  message.set_master_port(plan.rendezvous.master_port);
   return message;
 }
 
@@ -94,14 +94,14 @@ HostPlan from_message(const proto::Start& message) {
     }
     plan.ranks.push_back(std::move(rank));
   }
-  plan.meeting.hostname = message.name();
-  plan.meeting.address = message.own_address();
-  plan.meeting.job_key_hex = message.job_key();
+  plan.rendezvous.hostname = message.name();
+  plan.rendezvous.address = message.local_address();
+  plan.rendezvous.job_key_hex = message.job_key();
   plan.merge_errors = message.merge_errors();
   plan.verbose = message.verbose();
-  plan.meeting.group_rank = static_cast<int>(message.group_rank());
-  plan.meeting.master_address = message.master_address();
-  plan.meeting.master_port = message.master_port();
+  plan.rendezvous.group_rank = static_cast<int>(message.group_rank());
+  plan.rendezvous.master_address = message.master_address();
+  plan.rendezvous.master_port = message.master_port();
   return plan;
 }
 

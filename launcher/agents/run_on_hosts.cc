@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "core/base/error.h"
-#include "core/net/own_addresses.h"
+#include "core/net/local_addresses.h"
 #include "core/rendezvous/job_failure.h"
 #include "core/rendezvous/store_origin.h"
 #include "launcher/agents/agent.h"
@@ -27,11 +27,11 @@ namespace {
 constexpr const char* kLoopback = "127.0.0.1";
 constexpr Duration kBootstrapTime = 30s;
 
-HostFacts facts_of(const proto::Hello& hello) {
-  HostFacts facts{.hostname = hello.hostname(),
-                  .own_address = hello.own_address(),
-                  .parent_address = hello.parent_address(),
-                  .resources = {.cpus = {}, .gpus = hello.gpus()}};
+HostDescription facts_of(const proto::Hello& hello) {
+  HostDescription facts{.hostname = hello.hostname(),
+                        .local_address = hello.local_address(),
+                        .parent_address = hello.parent_address(),
+                        .resources = {.cpus = {}, .gpus = hello.gpus()}};
   facts.reserved_port = static_cast<int>(hello.reserved_port());
   if (hello.has_visible_gpus()) facts.visible_gpus = hello.visible_gpus();
   for (const proto::Cpu& cpu : hello.cpus()) {
@@ -42,7 +42,7 @@ HostFacts facts_of(const proto::Hello& hello) {
 }
 
 // Where an agent on this machine has reached hvdrun says nothing of the network; where the others have, does.
-void correct_own_addresses(const std::vector<HostsToUse::Entry>& hosts, std::vector<HostFacts>& facts) {
+void correct_local_addresses(const std::vector<HostsToUse::Entry>& hosts, std::vector<HostDescription>& facts) {
   std::map<std::string, int> counts;
   for (std::size_t i = 0; i < hosts.size(); ++i) {
     if (!hosts[i].is_here) ++counts[facts[i].parent_address];
@@ -51,20 +51,20 @@ void correct_own_addresses(const std::vector<HostsToUse::Entry>& hosts, std::vec
       std::max_element(counts.begin(), counts.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
   if (most == counts.end()) return;
   for (std::size_t i = 0; i < hosts.size(); ++i) {
-    if (hosts[i].is_here) facts[i].own_address = most->first;
+    if (hosts[i].is_here) facts[i].local_address = most->first;
   }
 }
 
 // Tells all hosts of rank 0's, and each its number.
-void appoint_master(const std::vector<HostFacts>& facts, std::vector<HostPlan>& plans) {
+void appoint_master(const std::vector<HostDescription>& facts, std::vector<HostPlan>& plans) {
   const auto has_first = [](const HostPlan& plan) { return !plan.ranks.empty() && plan.ranks.front().place.rank == 0; };
   const auto master = static_cast<std::size_t>(std::ranges::find_if(plans, has_first) - plans.begin());
   int hosts_with_ranks = 0;
   for (HostPlan& plan : plans) {
-    plan.meeting.group_rank = hosts_with_ranks;
+    plan.rendezvous.group_rank = hosts_with_ranks;
     hosts_with_ranks += plan.ranks.empty() ? 0 : 1;
-    plan.meeting.master_address = facts[master].own_address;
-    plan.meeting.master_port = std::to_string(facts[master].reserved_port);
+    plan.rendezvous.master_address = facts[master].local_address;
+    plan.rendezvous.master_port = std::to_string(facts[master].reserved_port);
   }
 }
 
@@ -110,7 +110,7 @@ class Driver {
   const HostsToUse hosts_;
   SignalSource& signals_;
   EventLoop loop_;
-  std::vector<std::optional<HostFacts>> facts_;
+  std::vector<std::optional<HostDescription>> facts_;
   const std::vector<int> parents_;
   std::optional<int> early_signal_;
   bool host_is_missing_ = false;
@@ -122,7 +122,7 @@ class Driver {
 };
 
 std::vector<std::string> Driver::addresses() const {
-  std::vector<std::string> result = addresses_of(own_addresses(), hosts_.interfaces);
+  std::vector<std::string> result = addresses_of(local_addresses(), hosts_.interfaces);
   const bool some_are_here =
       std::any_of(hosts_.hosts.begin(), hosts_.hosts.end(), [](const auto& entry) { return entry.is_here; });
   if (some_are_here || result.empty()) result.emplace_back(kLoopback);
@@ -143,14 +143,14 @@ int Driver::run(JobPlan plan) {
   const TimePoint start = Clock::now();
   if (!muster()) return early_signal_ ? 128 + *early_signal_ : 1;
   if (hosts_.verbose) say("all hosts have come after " + as_milliseconds(Clock::now() - start));
-  std::vector<HostFacts> facts;
-  for (const std::optional<HostFacts>& entry : facts_) facts.push_back(*entry);
-  correct_own_addresses(hosts_.hosts, facts);
+  std::vector<HostDescription> facts;
+  for (const std::optional<HostDescription>& entry : facts_) facts.push_back(*entry);
+  correct_local_addresses(hosts_.hosts, facts);
   std::vector<HostPlan> plans = hosts_.assign(facts);
   plan.size = 0;
   for (std::size_t host = 0; host < plans.size(); ++host) {
     plan.size += static_cast<int>(plans[host].ranks.size());
-    plans[host].meeting.address = facts[host].own_address;
+    plans[host].rendezvous.address = facts[host].local_address;
   }
   appoint_master(facts, plans);
   plan.feeds_input = std::any_of(plans.begin(), plans.end(), [](const HostPlan& host) {
@@ -218,7 +218,7 @@ void Driver::on_hello(int host, const proto::Hello& hello) {
   }
   facts_[index] = facts_of(hello);
   if (hosts_.verbose) {
-    say(hosts_.hosts[index].name + " has come: " + hello.hostname() + " at " + hello.own_address() + ", by " +
+    say(hosts_.hosts[index].name + " has come: " + hello.hostname() + " at " + hello.local_address() + ", by " +
         hello.parent_address());
   }
   proto::ToAgent message;

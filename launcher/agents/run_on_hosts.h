@@ -22,7 +22,7 @@ struct HostsToUse {
   Duration lease{}, grace{}, start_timeout{};
   bool verbose = false;
   // What runs where, once all hosts have come; a plan for each, which may have no ranks. Throws InvalidArgument.
-  std::function<std::vector<HostPlan>(const std::vector<HostFacts>&)> assign;
+  std::function<std::vector<HostPlan>(const std::vector<HostDescription>&)> assign;
 };
 
 // Returns hvdrun's exit code when nothing of the job is left anywhere. Throws Error if hosts cannot be reached.

@@ -109,7 +109,7 @@ void Subtree::never_came(int host, const std::string& cause) {
 
 void Subtree::on_attached(std::unique_ptr<LinkToAgent> link) {
   links_.push_back(
-      std::make_unique<Attached>(Attached{.link = std::move(link), .lease = Lease(options_.lease, Clock::now())}));
+      std::make_unique<Attached>(Attached{.link = std::move(link), .lease = LinkLease(options_.lease, Clock::now())}));
   Attached& from = *links_.back();
   from.store = std::make_unique<StoreBranch>(store_, [&from](std::uint64_t id, StatusCode code, std::string_view text) {
     proto::ToAgent message;

@@ -13,8 +13,8 @@
 
 #include "launcher/agents/agent_listener.h"
 #include "launcher/agents/agent_starter.h"
-#include "launcher/agents/lease.h"
 #include "launcher/agents/link.h"
+#include "launcher/agents/link_lease.h"
 #include "launcher/event_loop.h"
 #include "launcher/store_branch.h"
 
@@ -72,7 +72,7 @@ class Subtree {
   };
   struct Attached {
     std::unique_ptr<LinkToAgent> link;
-    Lease lease;
+    LinkLease lease;
     bool has_left = false;     // said farewell
     std::vector<int> hosts{};  // behind it; the first is the agent's own
     std::unique_ptr<StoreBranch> store{};

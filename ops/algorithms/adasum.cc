@@ -47,9 +47,9 @@ void pack_inputs(const CollectiveCall& call, const SliceLayout& layout, std::byt
 }
 
 // What one rank adds up: its slice of every rank's tensors, as accumulators, in rank order.
-class OwnSlices {
+class LocalSlices {
  public:
-  OwnSlices(const CollectiveCall& call, const SliceLayout& layout, int position, InstructionSet instruction_set)
+  LocalSlices(const CollectiveCall& call, const SliceLayout& layout, int position, InstructionSet instruction_set)
       : call_(call),
         layout_(layout),
         position_(position),
@@ -136,7 +136,7 @@ void adasum(const CollectiveCall& call, int position, SliceExchange& exchange, S
             InstructionSet instruction_set) {
   const SliceLayout layout = balanced_layout(call, call.set->size());
   const Bounds bounds = byte_bounds(layout, call.dtype);
-  OwnSlices slices(call, layout, position, instruction_set);
+  LocalSlices slices(call, layout, position, instruction_set);
   const std::byte* const input = only_input(call);
   std::byte* const output = only_output(call);
   const bool is_packed = input == nullptr || output == nullptr;

@@ -31,9 +31,9 @@ void chain_broadcast(Transport& transport, std::span<const int> members, int pos
         .process_set = tag.process_set, .step = tag.step + static_cast<std::uint32_t>(i), .sequence = tag.sequence};
   };
 
-  std::deque<Transport::Ticket> incoming;
+  std::deque<Transport::RequestId> incoming;
   std::size_t posted = 0;
-  std::vector<Transport::Ticket> outgoing;
+  std::vector<Transport::RequestId> outgoing;
   for (std::size_t i = 0; i < segments; ++i) {
     if (receives) {
       for (; posted < std::min(i + kReceivesAhead, segments); ++posted) {
@@ -44,7 +44,7 @@ void chain_broadcast(Transport& transport, std::span<const int> members, int pos
     }
     if (sends) outgoing.push_back(transport.post_send(to, tag_of(i), segment(i)));
   }
-  for (const auto ticket : outgoing) transport.wait(ticket, deadline);
+  for (const auto request : outgoing) transport.wait(request, deadline);
 }
 
 }  // namespace hvd

@@ -17,7 +17,7 @@ void bruck_allreduce(const SlicedReduction& work) {
   const std::span<std::byte> gathered(memory.get(), block * static_cast<std::size_t>(n));
   std::copy(own.begin(), own.end(), gathered.begin());
 
-  std::vector<Transport::Ticket> sends;
+  std::vector<Transport::RequestId> sends;
   Tag tag = work.tag;
   for (int distance = 1; distance < n; distance *= 2, ++tag.step) {
     const std::size_t bytes = static_cast<std::size_t>(std::min(distance, n - distance)) * block;

@@ -17,7 +17,7 @@ class DirectExchange {
  private:
   struct Step {
     int source;
-    Transport::Ticket receive, send;
+    Transport::RequestId receive, send;
   };
 
   void exchange(int source, std::span<std::byte> incoming, int target, std::span<const std::byte> outgoing);
@@ -25,7 +25,7 @@ class DirectExchange {
   void wait(int steps);
 
   void scatter_values();
-  void fold_own_slice();
+  void fold_local_slice();
   void gather_results();
 
   const SlicedReduction& work_;
@@ -70,7 +70,7 @@ void DirectExchange::scatter_values() {
   work_.make_ready(begin, end);
 }
 
-void DirectExchange::fold_own_slice() {
+void DirectExchange::fold_local_slice() {
   wait(0);
   work_.fold_slice(own_, from_);
 }
@@ -88,7 +88,7 @@ void DirectExchange::gather_results() {
 
 void DirectExchange::run() {
   scatter_values();
-  fold_own_slice();
+  fold_local_slice();
   gather_results();
 }
 

@@ -43,7 +43,7 @@ class HalvingDoubling {
   const Tag values_tag_, results_tag_;  // two ranks exchange values at most once, then results at most once
   std::unique_ptr<std::byte[]> incoming_;
   std::vector<Range> ranges_;  // from everything down to what is reduced here
-  std::vector<Transport::Ticket> sends_;
+  std::vector<Transport::RequestId> sends_;
 };
 
 HalvingDoubling::HalvingDoubling(const SlicedReduction& work)
@@ -83,7 +83,7 @@ void HalvingDoubling::receive_results(int from, Range range) {
 void HalvingDoubling::fold_values(int from, Range range) {
   struct Incoming {
     std::span<std::byte> own, theirs;
-    Transport::Ticket ticket;
+    Transport::RequestId request;
   };
   std::vector<Incoming> segments;
   std::byte* place = incoming_.get();
@@ -96,7 +96,7 @@ void HalvingDoubling::fold_values(int from, Range range) {
   const Reduction fold{
       .dtype = work_.reduction.dtype, .op = work_.reduction.op, .instruction_set = work_.reduction.instruction_set};
   for (const Incoming& segment : segments) {
-    work_.transport.wait(segment.ticket, work_.deadline);
+    work_.transport.wait(segment.request, work_.deadline);
     const void* const inputs[] = {segment.own.data(), segment.theirs.data()};
     reduce(fold, work_.value_type, inputs, work_.value_type, segment.own.data(),
            segment.own.size() / size_of(work_.value_type));
@@ -149,7 +149,7 @@ void HalvingDoubling::run() {
     for (int distance = 1; distance < whole_; distance *= 2) double_back(distance);
     if (pairs_up) send_results(work_.position - 1, everything);
   }
-  for (const auto ticket : sends_) work_.transport.wait(ticket, work_.deadline);
+  for (const auto request : sends_) work_.transport.wait(request, work_.deadline);
   work_.make_all_complete();
 }
 

@@ -15,7 +15,7 @@ void pairwise_exchange(Transport& transport, std::span<const int> members, int p
                        std::span<const std::span<std::byte>> incoming, Tag tag, Deadline deadline) {
   const std::size_t n = members.size();
   const auto own = static_cast<std::size_t>(position);
-  std::deque<Transport::Ticket> pending;
+  std::deque<Transport::RequestId> pending;
   for (std::size_t step = 1; step < n; ++step, ++tag.step) {
     const std::size_t source = (own + n - step) % n;
     const std::size_t target = (own + step) % n;
@@ -25,7 +25,7 @@ void pairwise_exchange(Transport& transport, std::span<const int> members, int p
     if (!outgoing[target].empty()) pending.push_back(transport.post_send(members[target], tag, outgoing[target]));
     for (; pending.size() > 2 * (kStepsInFlight - 1); pending.pop_front()) transport.wait(pending.front(), deadline);
   }
-  for (const auto ticket : pending) transport.wait(ticket, deadline);
+  for (const auto request : pending) transport.wait(request, deadline);
 }
 
 }  // namespace hvd

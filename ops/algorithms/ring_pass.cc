@@ -55,7 +55,7 @@ class Ring {
   struct Incoming {
     Segment segment;
     std::span<std::byte> memory;
-    Transport::Ticket ticket;
+    Transport::RequestId request;
   };
 
   bool carries_values(int step) const { return step < n_ - 1; }
@@ -76,7 +76,7 @@ class Ring {
   SegmentCursor expected_;          // what will come in
   std::deque<Segment> to_be_sent_;  // what came in and goes on
   std::deque<Incoming> incoming_;   // posted
-  std::vector<Transport::Ticket> sends_;
+  std::vector<Transport::RequestId> sends_;
   std::uint32_t posted_ = 0;  // receives
 
   std::unique_ptr<std::byte[]> scratch_;
@@ -159,7 +159,7 @@ void Ring::receive() {
   const Incoming incoming = incoming_.front();
   const Segment& segment = incoming.segment;
   if (carries_values(segment.step)) work_.make_ready(segment.begin, segment.end());
-  work_.transport.wait(incoming.ticket, work_.deadline);
+  work_.transport.wait(incoming.request, work_.deadline);
   incoming_.pop_front();
   if (carries_values(segment.step)) fold(incoming);
   if (segment.step + 1 < last_step_) {
@@ -179,7 +179,7 @@ void Ring::run() {
     if (reduces() && segment.step >= n_ - 2) work_.make_complete(segment.begin, segment.end());
   }
   post_sends(std::numeric_limits<std::size_t>::max());
-  for (const auto ticket : sends_) work_.transport.wait(ticket, work_.deadline);
+  for (const auto request : sends_) work_.transport.wait(request, work_.deadline);
 }
 
 }  // namespace

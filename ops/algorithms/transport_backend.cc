@@ -47,7 +47,7 @@ bool fits_notes(const CollectiveCall& call, const SliceLayout& layout, Allreduce
                 WordExchange& words) {
   const bool whole = algorithm == AllreduceAlgorithm::one_shot || algorithm == AllreduceAlgorithm::bruck;
   return whole && bytes_of(layout.total_elements(), call.dtype) <= WordExchange::kNoteBytes &&
-         words.own_note() != nullptr;
+         words.local_note() != nullptr;
 }
 
 }  // namespace
@@ -68,9 +68,9 @@ class TransportBackend::SliceMessages final : public SliceExchange {
 
   void scatter(const std::byte* blocks, std::span<const std::int64_t> bounds, std::byte* own) override {
     const std::int64_t size = bounds[party_.index() + 1] - bounds[party_.index()];
-    std::vector<std::int64_t> own_bounds{0};
-    for (std::size_t i = 0; i < party_.members.size(); ++i) own_bounds.push_back(own_bounds.back() + size);
-    pairwise_alltoall(transport_, party_.members, party_.position, blocks, bounds, own, own_bounds, next_tag(),
+    std::vector<std::int64_t> local_bounds{0};
+    for (std::size_t i = 0; i < party_.members.size(); ++i) local_bounds.push_back(local_bounds.back() + size);
+    pairwise_alltoall(transport_, party_.members, party_.position, blocks, bounds, own, local_bounds, next_tag(),
                       party_.deadline);
   }
 
@@ -111,14 +111,14 @@ bool TransportBackend::can_be_asked(const ProcessSet& set) const {
   return words_ != nullptr && set.size() == transport_->size();
 }
 
-void TransportBackend::decline(const ProcessSet& set, std::uint32_t ticket) { words_->decline(set, ticket); }
+void TransportBackend::decline(const ProcessSet& set, std::uint32_t call_id) { words_->decline(set, call_id); }
 
-void TransportBackend::set_late_callback(Duration patience, const std::function<bool()>& late) {
-  if (words_ != nullptr) words_->set_late_callback(patience, late);
+void TransportBackend::set_late_callback(Duration timeout, const std::function<bool()>& late) {
+  if (words_ != nullptr) words_->set_late_callback(timeout, late);
 }
 
 void TransportBackend::ask(const CollectiveCall& call) {
-  if (call.entry == Entry::asking) words_->ask(*call.set, call.ticket);
+  if (call.entry == Entry::asking) words_->ask(*call.set, call.call_id);
 }
 
 void TransportBackend::run(const CollectiveCall& call) {
@@ -166,7 +166,7 @@ void TransportBackend::allreduce(const CollectiveCall& call, const Party& party)
 
 void TransportBackend::allreduce_asking(const CollectiveCall& call, const Party& party, const SliceLayout& layout) {
   const SlicedReduction work = packed_reduction(call, party, layout, call.dtype, UnpackTo::place_in_piece);
-  pack(call, layout, 0, layout.total_elements(), call.dtype, words_->own_note(), instruction_set_);
+  pack(call, layout, 0, layout.total_elements(), call.dtype, words_->local_note(), instruction_set_);
   ask(call);
   std::vector<const std::byte*> values;
   for (const int rank : party.members) values.push_back(words_->note(rank));

@@ -36,8 +36,8 @@ class TransportBackend final : public Backend {
   int score(const CollectiveCall& call) const override;
   void run(const CollectiveCall& call) override;
   bool can_be_asked(const ProcessSet& set) const override;
-  void decline(const ProcessSet& set, std::uint32_t ticket) override;
-  void set_late_callback(Duration patience, const std::function<bool()>& late) override;
+  void decline(const ProcessSet& set, std::uint32_t call_id) override;
+  void set_late_callback(Duration timeout, const std::function<bool()>& late) override;
 
  private:
   // Who takes part in a call, and until when.

@@ -27,20 +27,20 @@ std::vector<int> all_ranks(const Transport& transport) {
 
 }  // namespace
 
-void WordExchange::ask(const ProcessSet& set, std::uint32_t ticket) {
-  if (exchange(set, ticket, Word::asks) == Word::declines) throw Declined();
+void WordExchange::ask(const ProcessSet& set, std::uint32_t call_id) {
+  if (exchange(set, call_id, Word::asks) == Word::declines) throw Declined();
 }
 
-void WordExchange::decline(const ProcessSet& set, std::uint32_t ticket) { exchange(set, ticket, Word::declines); }
+void WordExchange::decline(const ProcessSet& set, std::uint32_t call_id) { exchange(set, call_id, Word::declines); }
 
-void WordExchange::set_late_callback(Duration patience, const std::function<bool()>& late) {
-  patience_ = std::min(patience, timeout_);
+void WordExchange::set_late_callback(Duration timeout, const std::function<bool()>& late) {
+  wait_timeout_ = std::min(timeout, timeout_);
   late_ = late;
 }
 
-WordExchange::Word WordExchange::exchange(const ProcessSet& set, std::uint32_t ticket, Word own) {
+WordExchange::Word WordExchange::exchange(const ProcessSet& set, std::uint32_t call_id, Word own) {
   says_late_ = own == Word::asks && late_;
-  return exchange(own, {.process_set = static_cast<std::uint32_t>(set.id), .step = kFirstStep, .sequence = ticket});
+  return exchange(own, {.process_set = static_cast<std::uint32_t>(set.id), .step = kFirstStep, .sequence = call_id});
 }
 
 bool WordExchange::say_late() { return says_late_ = says_late_ && late_(); }
@@ -69,12 +69,12 @@ void WordExchange::check(Word word, int rank) {
   if (word > Word::declines) throw Internal("rank " + std::to_string(rank) + " neither asks nor declines");
 }
 
-void WordExchange::await(Transport& transport, Transport::Ticket ticket) {
+void WordExchange::await(Transport& transport, Transport::RequestId call_id) {
   for (int calls = 0; says_late_ && calls < kMostCalls; ++calls) {
-    if (transport.wait_until(ticket, deadline_after(patience_))) return;
+    if (transport.wait_until(call_id, deadline_after(wait_timeout_))) return;
     say_late();
   }
-  transport.wait(ticket, deadline_after(timeout_));
+  transport.wait(call_id, deadline_after(timeout_));
 }
 
 TransportWords::TransportWords(std::shared_ptr<Transport> transport, Duration timeout)
@@ -90,14 +90,14 @@ WordExchange::Word TransportWords::exchange(Word own, const Tag& tag) {
 WordExchange::Word TransportWords::tell_all(Word word, const Tag& tag) {
   static_assert(offsetof(Said, note) == 8 && sizeof(Said) == 8 + kNoteBytes && std::is_trivially_copyable_v<Said>);
   own().word = word;
-  std::vector<Transport::Ticket> tickets;
+  std::vector<Transport::RequestId> requests;
   for (const int peer : members_) {
     if (peer == transport_->rank()) continue;
     Said& said = said_[static_cast<std::size_t>(peer)];
-    tickets.push_back(transport_->post_receive(peer, tag, std::as_writable_bytes(std::span(&said, 1))));
-    tickets.push_back(transport_->post_send(peer, tag, std::as_bytes(std::span(&own(), 1))));
+    requests.push_back(transport_->post_receive(peer, tag, std::as_writable_bytes(std::span(&said, 1))));
+    requests.push_back(transport_->post_send(peer, tag, std::as_bytes(std::span(&own(), 1))));
   }
-  for (const auto ticket : tickets) await(*transport_, ticket);
+  for (const auto call_id : requests) await(*transport_, call_id);
   Word strongest = word;
   for (const int peer : members_) {
     const Word said = said_[static_cast<std::size_t>(peer)].word;

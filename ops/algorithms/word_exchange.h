@@ -37,17 +37,17 @@ class WordExchange {
   // What goes with this rank's word, to be written before ask(), and then what each rank has given; null where there
   // are only words.
   static constexpr std::size_t kNoteBytes = 112;
-  virtual std::byte* own_note() { return nullptr; }
+  virtual std::byte* local_note() { return nullptr; }
   virtual const std::byte* note(int /*rank*/) const { return nullptr; }
 
   // Returns once all ranks are known to ask; throws Declined if one has declined. The set has all ranks of the
-  // exchange; `ticket` numbers its collectives, as CollectiveCall's.
-  void ask(const ProcessSet& set, std::uint32_t ticket);
+  // exchange; `call_id` numbers its collectives, as CollectiveCall::call_id does.
+  void ask(const ProcessSet& set, std::uint32_t call_id);
   // Returns once all ranks know.
-  void decline(const ProcessSet& set, std::uint32_t ticket);
+  void decline(const ProcessSet& set, std::uint32_t call_id);
 
   // See Backend.
-  virtual void set_late_callback(Duration patience, const std::function<bool()>& late);
+  virtual void set_late_callback(Duration timeout, const std::function<bool()>& late);
 
  protected:
   enum class Word : std::uint8_t { asks, declines };
@@ -56,17 +56,17 @@ class WordExchange {
 
   Word disseminate(Transport& transport, std::span<const int> members, int position, Word own, const Tag& tag);
   // Transport::wait(), in which this rank says that it has waited for long.
-  void await(Transport& transport, Transport::Ticket ticket);
+  void await(Transport& transport, Transport::RequestId call_id);
   // Of what has come from there.
   static void check(Word word, int rank);
   // This rank has waited for so long for another one's word. False: it is not to be said again in this exchange.
   bool say_late();
 
  private:
-  Word exchange(const ProcessSet& set, std::uint32_t ticket, Word own);
+  Word exchange(const ProcessSet& set, std::uint32_t call_id, Word own);
 
   const Duration timeout_;
-  Duration patience_{};
+  Duration wait_timeout_{};
   std::function<bool()> late_;
   bool says_late_ = false;  // in the exchange under way
 };
@@ -76,7 +76,7 @@ class TransportWords final : public WordExchange {
  public:
   TransportWords(std::shared_ptr<Transport> transport, Duration timeout);
 
-  std::byte* own_note() override { return is_direct() ? own().note.data() : nullptr; }
+  std::byte* local_note() override { return is_direct() ? own().note.data() : nullptr; }
   const std::byte* note(int rank) const override { return said_[static_cast<std::size_t>(rank)].note.data(); }
 
  private:

@@ -26,8 +26,8 @@ constexpr Duration kVerdictTime = std::chrono::seconds(3);
 constexpr Duration kCloseTime = std::chrono::seconds(1);
 constexpr int kMaxNamed = 3;
 
-// What an event is about: a kind, and a door's or a rank's number.
-enum class About : std::uint32_t { bell, door, knock, outgoing, incoming };
+// What an event is about: a kind, and a listener's or a rank's number.
+enum class About : std::uint32_t { bell, listener, attempt, outgoing, incoming };
 constexpr std::uint64_t event_of(About about, int number = 0) {
   return std::uint64_t{static_cast<std::uint32_t>(about)} << 32 | static_cast<std::uint32_t>(number);
 }
@@ -97,7 +97,7 @@ void Exchange::end(const Status& reason) {
   ended_ = reason;
   for (Transfer& receive : matcher_.take_receives([](const Transfer&) { return true; })) complete(receive, reason);
   for (auto& [rank, neighbour] : neighbours_) {
-    neighbour.knock.reset();
+    neighbour.attempt.reset();
     // What is not under way leaves the link as it is: others may still read what it has sent.
     const bool unfinished = !neighbour.outgoing.is_open() || neighbour.outgoing.has_output();
     std::vector<Transfer> open = unfinished ? neighbour.outgoing.give_up() : neighbour.outgoing.give_up_unsent();
@@ -139,7 +139,7 @@ void Exchange::turn(Deadline deadline) {
 }
 
 void Exchange::step(Deadline deadline) {
-  if (!is_open_) open_doors();
+  if (!is_open_) open_listeners();
   for (auto& [rank, neighbour] : neighbours_) settle(neighbour);
   if (Clock::now() >= next_look_) look_for_stalls();
   const Deadline until = std::min(deadline, next_deadline());
@@ -152,11 +152,11 @@ void Exchange::step(Deadline deadline) {
 
 Deadline Exchange::next_deadline() const {
   Deadline next = next_look_;
-  for (const Acceptor& door : doors_) next = std::min(next, door.next_deadline());
+  for (const Acceptor& listener : listeners_) next = std::min(next, listener.next_deadline());
   for (const auto& [rank, neighbour] : neighbours_) {
     if (ended_.ok()) next = std::min(next, neighbour.verdict);
     const OutgoingLink& outgoing = neighbour.outgoing;
-    if (outgoing.has_waiting() && !outgoing.is_open() && !neighbour.knock) next = std::min(next, neighbour.next_try);
+    if (outgoing.has_waiting() && !outgoing.is_open() && !neighbour.attempt) next = std::min(next, neighbour.next_try);
   }
   return next;
 }
@@ -169,7 +169,7 @@ void Exchange::handle(std::uint64_t event) {
     (void)!read(bell_, &rings, sizeof rings);
     return;
   }
-  if (about == About::door) return take_peers();
+  if (about == About::listener) return take_peers();
   const auto found = neighbours_.find(number);
   if (found == neighbours_.end()) return;
   Neighbour& neighbour = found->second;
@@ -178,7 +178,7 @@ void Exchange::handle(std::uint64_t event) {
     suspect(neighbour, Status(StatusCode::peer_lost, describe() + " closed its connection for messages"), kVerdictTime);
   };
   try {
-    if (about == About::knock && neighbour.knock) advance_knock(neighbour);
+    if (about == About::attempt && neighbour.attempt) advance_attempt(neighbour);
     if (about == About::outgoing && neighbour.outgoing.is_open() && !neighbour.outgoing.advance()) {
       lose_outgoing(neighbour);
       gone();
@@ -197,7 +197,7 @@ void Exchange::handle(std::uint64_t event) {
 
 // ---- Connections
 
-void Exchange::open_doors() {
+void Exchange::open_listeners() {
   is_open_ = true;
   const Topology& topology = parts_.topology;
   std::vector<Listener> listeners;
@@ -206,21 +206,21 @@ void Exchange::open_doors() {
     if (rank != topology.rank) by[way_to(rank, topology, parts_.config) == Address::Kind::tcp ? 1 : 0] = true;
   }
   if (by[0]) listeners.push_back(Listener::unix_abstract());
-  if (by[1]) listeners.push_back(Listener::tcp(parts_.own_host));
+  if (by[1]) listeners.push_back(Listener::tcp(parts_.local_host));
   for (Listener& listener : listeners) {
     const Address address = listener.address();
     parts_.store.set(address_key(topology.rank, address.kind), address.to_string());
-    doors_.emplace_back(std::move(listener), parts_.job_key, Purpose::messages, parts_.log);
+    listeners_.emplace_back(std::move(listener), parts_.job_key, Purpose::messages, parts_.log);
     std::uint32_t watched = 0;
-    watch(doors_.back().descriptors().front(), event_of(About::door), EPOLLIN, watched);
+    watch(listeners_.back().descriptors().front(), event_of(About::listener), EPOLLIN, watched);
   }
   parts_.store.add(ready_key(topology.rank), 1);
 }
 
 void Exchange::take_peers() {
   const Topology& topology = parts_.topology;
-  for (Acceptor& door : doors_) {
-    while (auto peer = door.accept_now()) {
+  for (Acceptor& listener : listeners_) {
+    while (auto peer = listener.accept_now()) {
       const bool known = peer->rank >= 0 && peer->rank < topology.size && peer->rank != topology.rank;
       if (!known) continue;
       Neighbour& neighbour = neighbour_of(peer->rank);
@@ -238,7 +238,7 @@ void Exchange::take_peers() {
 void Exchange::settle(Neighbour& neighbour) {
   if (ended_.ok() && Clock::now() >= neighbour.verdict) give_up(neighbour);
   OutgoingLink& outgoing = neighbour.outgoing;
-  if (outgoing.has_waiting() && !outgoing.is_open() && !neighbour.knock) reach(neighbour);
+  if (outgoing.has_waiting() && !outgoing.is_open() && !neighbour.attempt) reach(neighbour);
   if (outgoing.is_open() &&
       !settle_link(neighbour, outgoing, event_of(About::outgoing, neighbour.rank), neighbour.outgoing_events)) {
     lose_outgoing(neighbour);
@@ -277,28 +277,28 @@ void Exchange::reach(Neighbour& neighbour) {
   Address address;
   if (!find_address(neighbour, address)) return;
   try {
-    neighbour.knock = std::make_unique<Knock>(address, parts_.job_key, parts_.topology.rank);
+    neighbour.attempt = std::make_unique<ConnectionAttempt>(address, parts_.job_key, parts_.topology.rank);
     std::uint32_t watched = 0;
-    watch(neighbour.knock->fd(), event_of(About::knock, neighbour.rank), EPOLLIN | EPOLLOUT | EPOLLET, watched);
-    advance_knock(neighbour);
+    watch(neighbour.attempt->fd(), event_of(About::attempt, neighbour.rank), EPOLLIN | EPOLLOUT | EPOLLET, watched);
+    advance_attempt(neighbour);
   } catch (const PeerLost& error) {
     not_reached(neighbour, error.status());
   }
 }
 
 void Exchange::not_reached(Neighbour& neighbour, const Status& why) {
-  neighbour.knock.reset();
+  neighbour.attempt.reset();
   if (++neighbour.failures > kMaxFailures) suspect(neighbour, why, kVerdictTime);
 }
 
-void Exchange::advance_knock(Neighbour& neighbour) {
+void Exchange::advance_attempt(Neighbour& neighbour) {
   try {
-    if (!neighbour.knock->advance()) return;
+    if (!neighbour.attempt->advance()) return;
   } catch (const PeerLost& error) {
     return not_reached(neighbour, error.status());
   }
-  Socket socket = neighbour.knock->take();
-  neighbour.knock.reset();
+  Socket socket = neighbour.attempt->take();
+  neighbour.attempt.reset();
   neighbour.failures = 0;
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, socket.fd(), nullptr);
   neighbour.outgoing_events = 0;
@@ -312,10 +312,10 @@ void Exchange::advance_knock(Neighbour& neighbour) {
 // ---- What goes wrong
 
 // The control plane is to say first what became of the rank.
-void Exchange::suspect(Neighbour& neighbour, const Status& why, Duration patience) {
-  if (neighbour.verdict != Deadline::max() && patience > Duration::zero()) return;
+void Exchange::suspect(Neighbour& neighbour, const Status& why, Duration timeout) {
+  if (neighbour.verdict != Deadline::max() && timeout > Duration::zero()) return;
   neighbour.suspicion = why;
-  neighbour.verdict = deadline_after(patience);
+  neighbour.verdict = deadline_after(timeout);
 }
 
 void Exchange::lose_outgoing(Neighbour& neighbour) {
@@ -331,7 +331,7 @@ void Exchange::lose_incoming(Neighbour& neighbour) {
 void Exchange::give_up(Neighbour& neighbour) {
   neighbour.broken = neighbour.suspicion;
   neighbour.verdict = Deadline::max();
-  neighbour.knock.reset();
+  neighbour.attempt.reset();
   lose_outgoing(neighbour);
   if (neighbour.incoming) lose_incoming(neighbour);
   const int rank = neighbour.rank;

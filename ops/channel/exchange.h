@@ -19,8 +19,8 @@
 #include "core/net/authentication.h"
 #include "core/rendezvous/store.h"
 #include "core/rendezvous/topology.h"
+#include "ops/channel/connection_attempt.h"
 #include "ops/channel/incoming_link.h"
-#include "ops/channel/knock.h"
 #include "ops/channel/matcher.h"
 #include "ops/channel/outgoing_link.h"
 
@@ -35,7 +35,7 @@ class Exchange {
     const JobKey& job_key;
     const Config& config;
     const Log& log;
-    std::string own_host;
+    std::string local_host;
   };
 
   // `bell`: an eventfd that ends a wait.
@@ -59,7 +59,7 @@ class Exchange {
     int rank;
     OutgoingLink outgoing;
     std::unique_ptr<IncomingLink> incoming = nullptr;
-    std::unique_ptr<Knock> knock = nullptr;
+    std::unique_ptr<ConnectionAttempt> attempt = nullptr;
     TimePoint next_try{};                                    // to reach it
     Duration pause{};                                        // until the one after that
     int failures = 0;                                        // to connect, in a row
@@ -72,7 +72,7 @@ class Exchange {
 
   void turn(Deadline deadline);
   void step(Deadline deadline);
-  void open_doors();
+  void open_listeners();
   Deadline next_deadline() const;
   void handle(std::uint64_t event);
   void take_peers();
@@ -80,9 +80,9 @@ class Exchange {
   bool settle_link(Neighbour& neighbour, auto& link, std::uint64_t event, std::uint32_t& watched);
   void reach(Neighbour& neighbour);
   bool find_address(Neighbour& neighbour, Address& address);
-  void advance_knock(Neighbour& neighbour);
+  void advance_attempt(Neighbour& neighbour);
   void not_reached(Neighbour& neighbour, const Status& why);
-  void suspect(Neighbour& neighbour, const Status& why, Duration patience);
+  void suspect(Neighbour& neighbour, const Status& why, Duration timeout);
   void lose_outgoing(Neighbour& neighbour);
   void lose_incoming(Neighbour& neighbour);
   void give_up(Neighbour& neighbour);
@@ -96,7 +96,7 @@ class Exchange {
   const int bell_;
   FileDescriptor epoll_;
   bool is_open_ = false;
-  std::vector<Acceptor> doors_;
+  std::vector<Acceptor> listeners_;
   PeerMemory memory_;
   Matcher matcher_;
   std::map<int, Neighbour> neighbours_;

@@ -18,7 +18,7 @@ SocketChannel::SocketChannel(const BackendContext& context)
              .job_key = context.job_key,
              .config = context.config,
              .log = context.log,
-             .own_host = context.own_host_address} {}
+             .local_host = context.local_host_address} {}
 
 SocketChannel::~SocketChannel() { close(); }
 

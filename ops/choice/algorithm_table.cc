@@ -14,7 +14,7 @@ constexpr std::size_t kLargestLimit = std::size_t{1} << 32;
 
 class Builder {
  public:
-  Builder(const ChoiceFacts& facts, int ranks, int widening) : facts_(facts), ranks_(ranks), widening_(widening) {}
+  Builder(const SelectionInput& facts, int ranks, int widening) : facts_(facts), ranks_(ranks), widening_(widening) {}
   std::vector<AlgorithmTable::Range> build() const;
 
  private:
@@ -33,7 +33,7 @@ class Builder {
   std::vector<std::size_t> limits() const;
   std::string reason(const Choice& choice, std::size_t from, std::size_t to) const;
 
-  const ChoiceFacts& facts_;
+  const SelectionInput& facts_;
   const int ranks_, widening_;
 };
 
@@ -102,7 +102,7 @@ std::vector<AlgorithmTable::Range> Builder::build() const {
 
 }  // namespace
 
-AlgorithmTable::AlgorithmTable(const ChoiceFacts& facts, int ranks, int widening)
+AlgorithmTable::AlgorithmTable(const SelectionInput& facts, int ranks, int widening)
     : deterministic_(facts.deterministic), ranges_(Builder(facts, ranks, widening).build()) {}
 
 AllreduceAlgorithm AlgorithmTable::lookup(std::size_t bytes) const {

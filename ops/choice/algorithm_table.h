@@ -19,7 +19,7 @@
 namespace hvd {
 
 // What the choice is made from; equal on all ranks.
-struct ChoiceFacts {
+struct SelectionInput {
   LinkCosts costs;
   bool deterministic = true;
   AlgorithmOverride override = {};
@@ -34,7 +34,7 @@ class AlgorithmTable {
   };
 
   // `widening` is AllreduceSize's.
-  AlgorithmTable(const ChoiceFacts& facts, int ranks, int widening);
+  AlgorithmTable(const SelectionInput& facts, int ranks, int widening);
 
   AllreduceAlgorithm lookup(std::size_t bytes) const;
 
@@ -50,7 +50,7 @@ class AlgorithmTable {
 // The tables of a job, each made when it is first needed: what a backend asks (ChooseAllreduce). One thread.
 class AllreduceChoice {
  public:
-  explicit AllreduceChoice(ChoiceFacts facts) : facts_(std::move(facts)) {}
+  explicit AllreduceChoice(SelectionInput facts) : facts_(std::move(facts)) {}
 
   AllreduceAlgorithm operator()(const AllreduceSize& size) {
     return table(size.ranks, size.widening).lookup(size.bytes);
@@ -66,7 +66,7 @@ class AllreduceChoice {
   std::string text(int ranks, bool between_hosts);
 
  private:
-  const ChoiceFacts facts_;
+  const SelectionInput facts_;
   std::map<std::pair<int, int>, AlgorithmTable> tables_;  // by ranks and widening
 };
 

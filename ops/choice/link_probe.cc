@@ -119,12 +119,12 @@ void Prober::step(int messages, std::size_t bytes) {
   const int to = probe_.members[(position_ + 1) % members_];
   const int from = probe_.members[(position_ + members_ - 1) % members_];
   const Tag tag = step_tag();
-  std::vector<Transport::Ticket> tickets;
+  std::vector<Transport::RequestId> requests;
   for (int i = 0; i < messages; ++i) {
-    tickets.push_back(probe_.transport.post_receive(from, tag, {incoming_.data(), bytes}));
-    tickets.push_back(probe_.transport.post_send(to, tag, {outgoing_.data(), bytes}));
+    requests.push_back(probe_.transport.post_receive(from, tag, {incoming_.data(), bytes}));
+    requests.push_back(probe_.transport.post_send(to, tag, {outgoing_.data(), bytes}));
   }
-  for (const auto ticket : tickets) probe_.transport.wait(ticket, probe_.deadline);
+  for (const auto request : requests) probe_.transport.wait(request, probe_.deadline);
 }
 
 double Prober::time_steps(int count, int messages, std::size_t bytes, double& own_best) {

@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "ops/host/host_group.h"
+#include "ops/host/host_communicator.h"
 
 namespace hvd {
 
-HostGroup::OwnSlice HostGroup::find_own_slice() const {
-  const RankGroups& groups = window_.groups();
+HostCommunicator::LocalSlice HostCommunicator::find_local_slice() const {
+  const Domains& groups = window_.groups();
   for (std::size_t group = 0; group < groups.size(); ++group) {
     const auto own = std::find(groups[group].begin(), groups[group].end(), rank());
     if (own == groups[group].end()) continue;
@@ -25,37 +25,39 @@ HostGroup::OwnSlice HostGroup::find_own_slice() const {
   throw Internal("a rank without a group");
 }
 
-const std::byte* HostGroup::reduce_by_groups(const Reduction& reduction, DType result_type, std::int64_t count) {
-  reduce_in_group(reduction, count);
-  window_.await_round();
-  reduce_groups(reduction, result_type, count);
-  return window_.group_result(own_slice_.group);
+const std::byte* HostCommunicator::reduce_by_domains(const Reduction& reduction, DType result_type,
+                                                     std::int64_t count) {
+  reduce_in_domain(reduction, count);
+  window_.await_reduction();
+  reduce_domains(reduction, result_type, count);
+  return window_.domain_result(local_slice_.group);
 }
 
-void HostGroup::reduce_in_group(const Reduction& reduction, std::int64_t count) {
+void HostCommunicator::reduce_in_domain(const Reduction& reduction, std::int64_t count) {
   const DType accumulator = accumulator_of(reduction.dtype);
   const std::size_t size = size_of(accumulator);
-  const SliceBounds bounds = slice_bounds(count, own_slice_.index, own_slice_.size, size);
-  window_.open_round();
+  const SliceBounds bounds = slice_bounds(count, local_slice_.index, local_slice_.size, size);
+  window_.open_reduction();
   find_published(0);
-  publish_blocks(bounds, size, window_.group_partial(own_slice_.group), [&](std::size_t first, std::size_t elements) {
-    fold_group(own_slice_.group, reduction, first, scratch_, elements);
-  });
+  publish_blocks(bounds, size, window_.domain_partial(local_slice_.group),
+                 [&](std::size_t first, std::size_t elements) {
+                   fold_domain(local_slice_.group, reduction, first, scratch_, elements);
+                 });
   window_.finish_slice();
 }
 
-void HostGroup::reduce_groups(const Reduction& reduction, DType result_type, std::int64_t count) {
+void HostCommunicator::reduce_domains(const Reduction& reduction, DType result_type, std::int64_t count) {
   const DType accumulator = accumulator_of(reduction.dtype);
   const std::size_t in_size = size_of(accumulator), out_size = size_of(result_type);
-  const SliceBounds bounds = slice_bounds(count, own_slice_.index, own_slice_.size, out_size);
+  const SliceBounds bounds = slice_bounds(count, local_slice_.index, local_slice_.size, out_size);
   Reduction rest = reduction;
   rest.prescale = 1.0;
   std::vector<const void*> partials(window_.groups().size());
-  window_.open_round();
-  publish_blocks(bounds, out_size, window_.group_result(own_slice_.group),
+  window_.open_reduction();
+  publish_blocks(bounds, out_size, window_.domain_result(local_slice_.group),
                  [&](std::size_t first, std::size_t elements) {
                    for (std::size_t group = 0; group < partials.size(); ++group) {
-                     partials[group] = window_.group_partial(group) + first * in_size;
+                     partials[group] = window_.domain_partial(group) + first * in_size;
                    }
                    reduce(rest, accumulator, partials, result_type, scratch_, elements);
                  });

@@ -11,14 +11,14 @@ namespace hvd {
 
 namespace {
 
-RankGroups all_in_one(std::size_t ranks) {
-  RankGroups groups(1, std::vector<int>(ranks));
+Domains all_in_one(std::size_t ranks) {
+  Domains groups(1, std::vector<int>(ranks));
   std::iota(groups[0].begin(), groups[0].end(), 0);
   return groups;
 }
 
 // By how much less crosses the domains' borders; at most 1: nothing is gained.
-double saving(const RankGroups& groups) {
+double saving(const Domains& groups) {
   std::size_t smallest = groups[0].size();
   for (const auto& group : groups) smallest = std::min(smallest, group.size());
   return groups.size() == 1 ? 1.0 : static_cast<double>(smallest) / static_cast<double>(groups.size());
@@ -55,7 +55,7 @@ std::vector<CpuSet> read_last_caches(const CpuSet& cpus, const std::filesystem::
 
 }  // namespace
 
-RankGroups group_ranks(std::span<const CpuSet> cpus_of_ranks, std::span<const CpuSet> domains) {
+Domains ranks_by_domain(std::span<const CpuSet> cpus_of_ranks, std::span<const CpuSet> domains) {
   std::vector<std::vector<int>> ranks_of_domains(domains.size());
   for (std::size_t rank = 0; rank < cpus_of_ranks.size(); ++rank) {
     const CpuSet& cpus = cpus_of_ranks[rank];
@@ -69,10 +69,10 @@ RankGroups group_ranks(std::span<const CpuSet> cpus_of_ranks, std::span<const Cp
   return ranks_of_domains;
 }
 
-RankGroups choose_groups(std::span<const CpuSet> cpus_of_ranks, std::span<const std::vector<CpuSet>> divisions) {
-  RankGroups best = all_in_one(cpus_of_ranks.size());
+Domains choose_domains(std::span<const CpuSet> cpus_of_ranks, std::span<const std::vector<CpuSet>> divisions) {
+  Domains best = all_in_one(cpus_of_ranks.size());
   for (const auto& domains : divisions) {
-    RankGroups groups = group_ranks(cpus_of_ranks, domains);
+    Domains groups = ranks_by_domain(cpus_of_ranks, domains);
     if (saving(groups) > saving(best)) best = std::move(groups);
   }
   return best;

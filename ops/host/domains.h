@@ -2,7 +2,7 @@
 //
 // Where a host has D such domains with m ranks in each, an allreduce in which everyone reads from everyone moves
 // m(N-m)/N of the data across each domain's border; domain by domain first it is D-1 times the data, m/D times less.
-// That is worth a further meeting of all ranks only if m > D.
+// That is worth a further barrier of all ranks only if m > D.
 //
 // The groups say in which order a sum is taken, whatever its size, so that they are a fact of the topology and never of
 // a message.
@@ -17,14 +17,14 @@ namespace hvd {
 
 inline constexpr std::size_t kMaxCpus = 1024;
 using CpuSet = std::bitset<kMaxCpus>;
-using RankGroups = std::vector<std::vector<int>>;  // ascending ranks; in the order of their lowest rank
+using Domains = std::vector<std::vector<int>>;  // ascending ranks; in the order of their lowest rank
 
 // Pure. Groups the ranks (by index) of one way to divide the CPUs into domains. One group of all where a rank's CPUs
 // are not inside one domain.
-RankGroups group_ranks(std::span<const CpuSet> cpus_of_ranks, std::span<const CpuSet> domains);
+Domains ranks_by_domain(std::span<const CpuSet> cpus_of_ranks, std::span<const CpuSet> domains);
 
 // Pure. By the one of several ways to divide that saves most; one group of all if none is worth it.
-RankGroups choose_groups(std::span<const CpuSet> cpus_of_ranks, std::span<const std::vector<CpuSet>> divisions);
+Domains choose_domains(std::span<const CpuSet> cpus_of_ranks, std::span<const std::vector<CpuSet>> divisions);
 
 // Pure. "0-3,8" as the kernel writes it; nothing of a text that it would not write.
 CpuSet parse_cpu_list(const std::string& text);

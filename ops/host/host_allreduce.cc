@@ -1,4 +1,4 @@
-#include "ops/host/host_group.h"
+#include "ops/host/host_communicator.h"
 
 namespace hvd {
 
@@ -18,7 +18,7 @@ void reduce_alone(const Piece& piece, const Reduction& reduction, DType result_t
 
 }  // namespace
 
-void HostGroup::allreduce(std::span<const Piece> pieces, const Reduction& reduction) {
+void HostCommunicator::allreduce(std::span<const Piece> pieces, const Reduction& reduction) {
   check_reduction(reduction.dtype, reduction.op);
   if (ranks() == 1) {
     for (const Piece& piece : pieces) reduce_alone(piece, reduction, reduction.dtype, piece.output);
@@ -29,7 +29,7 @@ void HostGroup::allreduce(std::span<const Piece> pieces, const Reduction& reduct
   if (total == 0) return;
   window_.begin("allreduce");
   const HostForm form = choose_host_form(facts(), bytes);
-  if (form == HostForm::note && !window_.crowded()) return note_allreduce(pieces, reduction, total);
+  if (form == HostForm::note && !window_.oversubscribed()) return note_allreduce(pieces, reduction, total);
   if (form == HostForm::note || (form == HostForm::by_last && total <= chunk_elements(reduction.dtype))) {
     return allreduce_by_last(pieces, reduction, total);
   }
@@ -38,8 +38,8 @@ void HostGroup::allreduce(std::span<const Piece> pieces, const Reduction& reduct
   chunked_allreduce({PieceCursor(pieces), total, chunk_elements(reduction.dtype)}, pieces, reduction, total);
 }
 
-void HostGroup::chunked_allreduce(const Publication& publication, std::span<const Piece> pieces,
-                                  const Reduction& reduction, std::int64_t total) {
+void HostCommunicator::chunked_allreduce(const Publication& publication, std::span<const Piece> pieces,
+                                         const Reduction& reduction, std::int64_t total) {
   const std::int64_t bytes = total * static_cast<std::int64_t>(size_of(reduction.dtype));
   if (choose_host_form(facts(), bytes) == HostForm::one_step) {
     one_step_allreduce(publication, pieces, reduction, total);
@@ -48,7 +48,7 @@ void HostGroup::chunked_allreduce(const Publication& publication, std::span<cons
   }
 }
 
-void HostGroup::reduce_to_leader(std::span<const Piece> pieces, const Reduction& reduction) {
+void HostCommunicator::reduce_to_leader(std::span<const Piece> pieces, const Reduction& reduction) {
   check_reduction(reduction.dtype, reduction.op);
   const DType accumulator = accumulator_of(reduction.dtype);
   Reduction unfinished = reduction;
@@ -63,10 +63,10 @@ void HostGroup::reduce_to_leader(std::span<const Piece> pieces, const Reduction&
                    unfinished, accumulator, total);
 }
 
-void HostGroup::note_allreduce(std::span<const Piece> pieces, const Reduction& reduction, std::int64_t total) {
+void HostCommunicator::note_allreduce(std::span<const Piece> pieces, const Reduction& reduction, std::int64_t total) {
   PieceCursor in(pieces), out(pieces);
   window_.open_step();
-  pack(in, total, reduction, window_.own_note());
+  pack(in, total, reduction, window_.local_note());
   window_.publish();
   window_.await_all();
   find_notes();
@@ -74,12 +74,13 @@ void HostGroup::note_allreduce(std::span<const Piece> pieces, const Reduction& r
 }
 
 // Where ranks take turns on a CPU, their work adds up: it is done once, and not by each for itself.
-void HostGroup::allreduce_by_last(std::span<const Piece> pieces, const Reduction& reduction, std::int64_t total) {
+void HostCommunicator::allreduce_by_last(std::span<const Piece> pieces, const Reduction& reduction,
+                                         std::int64_t total) {
   const bool in_note =
       total * static_cast<std::int64_t>(size_of(reduction.dtype)) <= static_cast<std::int64_t>(Window::kNoteBytes);
   PieceCursor in(pieces), out(pieces);
   std::byte* slot = window_.open_step();
-  pack(in, total, reduction, in_note ? window_.own_note() : slot);
+  pack(in, total, reduction, in_note ? window_.local_note() : slot);
   std::byte* result = in_note ? window_.common_note() : window_.result();
   if (window_.announce()) {
     if (!window_.declined()) {
@@ -92,8 +93,8 @@ void HostGroup::allreduce_by_last(std::span<const Piece> pieces, const Reduction
   unpack(out, total, size_of(reduction.dtype), result);
 }
 
-void HostGroup::one_step_allreduce(Publication publication, std::span<const Piece> pieces, const Reduction& reduction,
-                                   std::int64_t total) {
+void HostCommunicator::one_step_allreduce(Publication publication, std::span<const Piece> pieces,
+                                          const Reduction& reduction, std::int64_t total) {
   PieceCursor out(pieces);
   if (publication.left == total) publish_next(publication, reduction);
   for (std::int64_t left = total; left > 0;) {
@@ -107,25 +108,25 @@ void HostGroup::one_step_allreduce(Publication publication, std::span<const Piec
 }
 
 // The next chunk is published before the result of this one is awaited: while some still reduce, others pack.
-void HostGroup::sliced_allreduce(Publication publication, std::span<const Piece> outputs, const Reduction& reduction,
-                                 DType result_type, std::int64_t total) {
+void HostCommunicator::sliced_allreduce(Publication publication, std::span<const Piece> outputs,
+                                        const Reduction& reduction, DType result_type, std::int64_t total) {
   PieceCursor out(outputs);
   if (publication.left == total) publish_next(publication, reduction);
   for (std::int64_t left = total; left > 0;) {
     const std::int64_t count = std::min(publication.chunk, left);
     window_.await_all();
     const std::byte* result = window_.groups().size() == 1 ? reduce_slices(reduction, result_type, count)
-                                                           : reduce_by_groups(reduction, result_type, count);
+                                                           : reduce_by_domains(reduction, result_type, count);
     publish_next(publication, reduction);
-    window_.await_round();
+    window_.await_reduction();
     unpack(out, count, size_of(result_type), result);
     left -= count;
   }
 }
 
-const std::byte* HostGroup::reduce_slices(const Reduction& reduction, DType result_type, std::int64_t count) {
+const std::byte* HostCommunicator::reduce_slices(const Reduction& reduction, DType result_type, std::int64_t count) {
   const std::size_t in_size = size_of(reduction.dtype), out_size = size_of(result_type);
-  window_.open_round();
+  window_.open_reduction();
   while (const auto slice = window_.take_slice()) {
     const SliceBounds bounds = slice_bounds(count, *slice, window_.slices(), out_size);
     publish_blocks(bounds, out_size, window_.result(), [&](std::size_t first, std::size_t elements) {

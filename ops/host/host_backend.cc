@@ -14,10 +14,10 @@ namespace {
 // Adasum's exchanges, through the window like any other.
 class SliceWindow final : public SliceExchange {
  public:
-  explicit SliceWindow(HostGroup& group) : group_(group) {}
+  explicit SliceWindow(HostCommunicator& group) : group_(group) {}
 
   void scatter(const std::byte* blocks, std::span<const std::int64_t> bounds, std::byte* own) override {
-    const HostGroup::Counts from_each(static_cast<std::size_t>(group_.ranks()), sizes(bounds));
+    const HostCommunicator::Counts from_each(static_cast<std::size_t>(group_.ranks()), sizes(bounds));
     group_.alltoall({.input = blocks, .output = own, .elements = bounds.back()}, from_each, DType::uint8);
   }
 
@@ -34,7 +34,7 @@ class SliceWindow final : public SliceExchange {
     return sizes;
   }
 
-  HostGroup& group_;
+  HostCommunicator& group_;
 };
 
 // Does anybody have anything for anybody? What a rank has for itself in an alltoall takes no step.
@@ -51,7 +51,8 @@ bool moves_anything(const CollectiveCall& call) {
 
 }  // namespace
 
-HostBackend::HostBackend(std::shared_ptr<HostGroup> group, const Topology& topology, InstructionSet instruction_set)
+HostBackend::HostBackend(std::shared_ptr<HostCommunicator> group, const Topology& topology,
+                         InstructionSet instruction_set)
     : group_(std::move(group)), hosts_(topology.hosts), instruction_set_(instruction_set) {}
 
 int HostBackend::score(const CollectiveCall& call) const {
@@ -67,18 +68,18 @@ bool HostBackend::is_host(const ProcessSet& set) const {
 
 bool HostBackend::can_be_asked(const ProcessSet& set) const { return is_host(set); }
 
-void HostBackend::decline(const ProcessSet&, std::uint32_t ticket) {
-  if (group_->ranks() > 1) group_->decline(ticket);
+void HostBackend::decline(const ProcessSet&, std::uint32_t call_id) {
+  if (group_->ranks() > 1) group_->decline(call_id);
 }
 
 void HostBackend::tune(const Knobs& knobs) { group_->use_chunks(static_cast<std::size_t>(knobs.chunk_bytes)); }
 
-void HostBackend::set_late_callback(Duration patience, const std::function<bool()>& late) {
-  group_->set_late_callback(patience, late);
+void HostBackend::set_late_callback(Duration timeout, const std::function<bool()>& late) {
+  group_->set_late_callback(timeout, late);
 }
 
 void HostBackend::run(const CollectiveCall& call) {
-  group_->enter(call.entry, call.ticket);
+  group_->enter(call.entry, call.call_id);
   const bool takes_steps = call.collective == Collective::barrier || moves_anything(call);
   if (call.entry == Entry::asking && !takes_steps) group_->barrier();
   move(call);

@@ -1,4 +1,4 @@
-// The backend for process sets that are all the ranks of one host: HostGroup behind the executor's interface.
+// The backend for process sets that are all the ranks of one host: HostCommunicator behind the executor's interface.
 #pragma once
 
 #include <memory>
@@ -6,29 +6,29 @@
 #include "core/execution/backend.h"
 #include "core/rendezvous/topology.h"
 #include "ops/algorithms/scratch.h"
-#include "ops/host/host_group.h"
+#include "ops/host/host_communicator.h"
 
 namespace hvd {
 
 class HostBackend final : public Backend {
  public:
   // `group` is that of this rank's host.
-  HostBackend(std::shared_ptr<HostGroup> group, const Topology& topology,
+  HostBackend(std::shared_ptr<HostCommunicator> group, const Topology& topology,
               InstructionSet instruction_set = InstructionSet::automatic);
 
   const char* name() const override { return "shared-memory"; }
   int score(const CollectiveCall& call) const override;
   void run(const CollectiveCall& call) override;
   bool can_be_asked(const ProcessSet& set) const override;
-  void decline(const ProcessSet& set, std::uint32_t ticket) override;
+  void decline(const ProcessSet& set, std::uint32_t call_id) override;
   void tune(const Knobs& knobs) override;
-  void set_late_callback(Duration patience, const std::function<bool()>& late) override;
+  void set_late_callback(Duration timeout, const std::function<bool()>& late) override;
 
  private:
   bool is_host(const ProcessSet& set) const;
   void move(const CollectiveCall& call);
 
-  const std::shared_ptr<HostGroup> group_;
+  const std::shared_ptr<HostCommunicator> group_;
   const std::vector<std::vector<int>> hosts_;  // their ranks
   const InstructionSet instruction_set_;
   Scratch scratch_;  // of Adasum, which is done in ordinary memory

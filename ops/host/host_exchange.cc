@@ -5,13 +5,13 @@
 #include <string>
 
 #include "core/base/error.h"
-#include "ops/host/host_group.h"
+#include "ops/host/host_communicator.h"
 
 namespace hvd {
 
 namespace {
 
-using Counts = HostGroup::Counts;
+using Counts = HostCommunicator::Counts;
 
 void copy(void* output, const void* input, std::int64_t elements, std::size_t size) {
   if (output == nullptr || input == nullptr || output == input || elements == 0) return;
@@ -57,11 +57,11 @@ std::unique_ptr<std::byte[]> set_aside(std::vector<Piece>& pieces, std::size_t s
 
 }  // namespace
 
-void HostGroup::keep_own(std::span<const Piece> pieces, std::size_t element_size) {
+void HostCommunicator::keep_own(std::span<const Piece> pieces, std::size_t element_size) {
   for (const Piece& piece : pieces) copy(piece.output, piece.input, piece.elements, element_size);
 }
 
-void HostGroup::allgather(std::span<const Piece> pieces, const Counts& counts, DType dtype) {
+void HostCommunicator::allgather(std::span<const Piece> pieces, const Counts& counts, DType dtype) {
   check_counts(counts, pieces.size(), ranks(), "allgather");
   const std::size_t size = size_of(dtype);
   std::vector<Piece> own(pieces.begin(), pieces.end());
@@ -74,9 +74,10 @@ void HostGroup::allgather(std::span<const Piece> pieces, const Counts& counts, D
     std::int64_t first = 0;
     for (std::size_t source = 0; source < parts.size(); ++source) {
       const std::int64_t count = counts[p][source];
-      const bool is_own = static_cast<int>(source) == rank();
-      parts[source].push_back(
-          {.input = is_own ? own[p].input : nullptr, .output = advance(own[p].output, first, size), .elements = count});
+      const bool is_local = static_cast<int>(source) == rank();
+      parts[source].push_back({.input = is_local ? own[p].input : nullptr,
+                               .output = advance(own[p].output, first, size),
+                               .elements = count});
       first += count;
     }
   }
@@ -102,7 +103,7 @@ void HostGroup::allgather(std::span<const Piece> pieces, const Counts& counts, D
   });
 }
 
-void HostGroup::allgather_in_chunks(const Parts& parts, DType dtype) {
+void HostCommunicator::allgather_in_chunks(const Parts& parts, DType dtype) {
   const std::size_t size = size_of(dtype), self = static_cast<std::size_t>(rank());
   const std::int64_t chunk = elements_in(window_.chunk_bytes(), size);
   std::vector<PieceCursor> cursors;
@@ -114,14 +115,14 @@ void HostGroup::allgather_in_chunks(const Parts& parts, DType dtype) {
   const std::int64_t steps = steps_for(*std::max_element(totals.begin(), totals.end()), chunk);
   const OutputScope scope(
       *this, std::accumulate(totals.begin(), totals.end(), std::int64_t{0}) * static_cast<std::int64_t>(size));
-  PieceCursor own_outputs(parts[self]);
+  PieceCursor local_outputs(parts[self]);
   for (std::int64_t step = 0; step < steps; ++step) {
     const std::int64_t count = count_in_step(totals[self], step, chunk);
     std::byte* slot = window_.open_step();
     pack(cursors[self], count, {.dtype = dtype}, slot);
     window_.publish();
     window_.await_entry();
-    unpack(own_outputs, count, size, slot);  // while the others still publish
+    unpack(local_outputs, count, size, slot);  // while the others still publish
     window_.await_all();
     for (int distance = 1; distance < ranks(); ++distance) {
       const int source = (rank() + distance) % ranks();
@@ -131,7 +132,7 @@ void HostGroup::allgather_in_chunks(const Parts& parts, DType dtype) {
   }
 }
 
-void HostGroup::reducescatter(std::span<const Piece> pieces, const Counts& counts, const Reduction& reduction) {
+void HostCommunicator::reducescatter(std::span<const Piece> pieces, const Counts& counts, const Reduction& reduction) {
   check_reduction(reduction.dtype, reduction.op);
   check_counts(counts, pieces.size(), ranks(), "reducescatter");
   const std::size_t size = size_of(reduction.dtype);
@@ -181,7 +182,7 @@ void HostGroup::reducescatter(std::span<const Piece> pieces, const Counts& count
   }
 }
 
-void HostGroup::alltoall(const Piece& piece, const Counts& counts, DType dtype) {
+void HostCommunicator::alltoall(const Piece& piece, const Counts& counts, DType dtype) {
   const auto count = static_cast<std::size_t>(ranks());
   check_counts(counts, count, ranks(), "alltoall");
   const std::size_t size = size_of(dtype), self = static_cast<std::size_t>(rank());
@@ -202,9 +203,9 @@ void HostGroup::alltoall(const Piece& piece, const Counts& counts, DType dtype) 
   for (std::size_t distance = 1; distance < count; ++distance) {  // each begins with another one
     const std::size_t peer = (self + distance) % count;
     const std::vector<std::int64_t>& row = counts[peer];
-    const auto own_place = row.begin() + static_cast<std::ptrdiff_t>(self);
-    moves.push_back(
-        {static_cast<int>(peer), 0, std::accumulate(row.begin(), own_place, std::int64_t{0}), from[peer], *own_place});
+    const auto local_place = row.begin() + static_cast<std::ptrdiff_t>(self);
+    moves.push_back({static_cast<int>(peer), 0, std::accumulate(row.begin(), local_place, std::int64_t{0}), from[peer],
+                     *local_place});
   }
   copy(from[self], to[self], counts[self][self], size);
   own[0].elements = sent;
@@ -216,8 +217,8 @@ void HostGroup::alltoall(const Piece& piece, const Counts& counts, DType dtype) 
   });
 }
 
-void HostGroup::alltoall_in_chunks(std::span<const void* const> to, std::span<void* const> from, const Counts& counts,
-                                   std::size_t size) {
+void HostCommunicator::alltoall_in_chunks(std::span<const void* const> to, std::span<void* const> from,
+                                          const Counts& counts, std::size_t size) {
   const std::size_t count = to.size(), self = static_cast<std::size_t>(rank());
   std::int64_t received = 0, largest = 0;
   for (std::size_t source = 0; source < count; ++source) {

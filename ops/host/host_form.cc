@@ -19,14 +19,14 @@ const char* form_name(HostForm form) {
   return "unknown";
 }
 
-const char* form_reason(HostForm form, const HostFacts& host) {
+const char* form_reason(HostForm form, const HostShape& host) {
   switch (form) {
     case HostForm::note: return "fits beside the step's number, into the cache line that everyone waits for anyway";
     case HostForm::by_last: return "fewer CPUs than ranks: the last to come reduces everything for all";
-    case HostForm::one_step: return "one meeting a chunk: everyone reduces everything";
+    case HostForm::one_step: return "one rendezvous a chunk: everyone reduces everything";
     case HostForm::sliced:
       return host.groups ? "ranks near each other reduce slices first, then all: little is read from far away"
-                         : "each rank reduces a slice for all: one more meeting a chunk, but fewer bytes read";
+                         : "each rank reduces a slice for all: one more rendezvous a chunk, but fewer bytes read";
     case HostForm::resident: return "if all tensors lie in the arena: two passes over the data instead of five";
     case HostForm::reading: return "if the first few of a size show that reading the others' memory is faster";
   }
@@ -35,7 +35,7 @@ const char* form_reason(HostForm form, const HostFacts& host) {
 
 // The first size above `bytes` that takes another form, or kFarAway. Forms follow each other with the size; none comes
 // back.
-std::int64_t next_change(const HostFacts& host, std::int64_t bytes, Reach reach) {
+std::int64_t next_change(const HostShape& host, std::int64_t bytes, Reach reach) {
   const HostForm form = choose_host_form(host, bytes, reach);
   if (choose_host_form(host, kFarAway, reach) == form) return kFarAway;
   std::int64_t same = bytes, other = kFarAway;
@@ -47,7 +47,7 @@ std::int64_t next_change(const HostFacts& host, std::int64_t bytes, Reach reach)
 }
 
 // The sizes that are served otherwise than if tensors could be reached in chunks only; all, if that is how.
-void add_lines(std::vector<TableLine>& lines, const HostFacts& host, Reach reach) {
+void add_lines(std::vector<TableLine>& lines, const HostShape& host, Reach reach) {
   for (std::int64_t bytes = 1; bytes < kFarAway;) {
     const HostForm form = choose_host_form(host, bytes, reach);
     const std::int64_t change = next_change(host, bytes, reach);
@@ -63,7 +63,7 @@ void add_lines(std::vector<TableLine>& lines, const HostFacts& host, Reach reach
 
 }  // namespace
 
-std::vector<TableLine> host_form_lines(const HostFacts& host) {
+std::vector<TableLine> host_form_lines(const HostShape& host) {
   if (host.ranks == 1) return {{.name = "alone", .reason = "one rank: scaled and rounded where it is"}};
   std::vector<TableLine> lines;
   add_lines(lines, host, Reach::chunks);

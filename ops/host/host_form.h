@@ -1,5 +1,5 @@
-// The forms of an allreduce inside a host (host_group.h), and which messages take which. Pure: HostGroup asks it, and
-// the lines for people are found by asking it too, so that the two cannot differ.
+// The forms of an allreduce inside a host (host_communicator.h), and which messages take which. Pure: HostCommunicator
+// asks it, and the lines for people are found by asking it too, so that the two cannot differ.
 #pragma once
 
 #include <cstdint>
@@ -16,22 +16,22 @@ enum class HostForm { note, by_last, one_step, sliced, resident, reading };
 // and doing so has proved faster (form_trials.h).
 enum class Reach { chunks, arena, memory };
 
-// Below this, copies that stay in cache are as fast as a second meeting, and nobody need ask how tensors can be
+// Below this, copies that stay in cache are as fast as a second barrier, and nobody need ask how tensors can be
 // reached.
 constexpr bool reach_matters(std::int64_t bytes) { return bytes >= 128 << 10; }
 
 // A host's ranks.
-struct HostFacts {
+struct HostShape {
   int ranks = 1;
-  bool crowded = false;  // there are fewer CPUs
-  bool arena = false;    // there is one
-  bool reading = false;  // ranks can read each other's memory
-  bool groups = false;   // ranks near each other reduce first (domains.h)
+  bool oversubscribed = false;  // there are fewer CPUs
+  bool arena = false;           // there is one
+  bool reading = false;         // ranks can read each other's memory
+  bool groups = false;          // ranks near each other reduce first (domains.h)
 };
 
 // `bytes` of all tensors together, more than none, between two ranks or more. Inline, since the smallest allreduce
 // takes less than 100 ns.
-constexpr HostForm choose_host_form(const HostFacts& host, std::int64_t bytes, Reach reach = Reach::chunks) {
+constexpr HostForm choose_host_form(const HostShape& host, std::int64_t bytes, Reach reach = Reach::chunks) {
   // Up to this, one rank is done before all have had another turn on a CPU.
   constexpr std::int64_t kByLastBytes = 32 << 10;
   // Up to these, waiting for each other once more costs more than reducing everything everywhere.
@@ -41,12 +41,12 @@ constexpr HostForm choose_host_form(const HostFacts& host, std::int64_t bytes, R
   if (bytes <= static_cast<std::int64_t>(Window::kNoteBytes)) return HostForm::note;
   if (reach_matters(bytes) && reach == Reach::arena) return HostForm::resident;
   if (reach_matters(bytes) && reach == Reach::memory) return HostForm::reading;
-  if (host.crowded && bytes <= kByLastBytes) return HostForm::by_last;
+  if (host.oversubscribed && bytes <= kByLastBytes) return HostForm::by_last;
   if (host.ranks == 2 || (bytes <= kOneStepBytes && host.ranks <= kOneStepRanks)) return HostForm::one_step;
   return HostForm::sliced;
 }
 
 // All sizes, and which form takes them.
-std::vector<TableLine> host_form_lines(const HostFacts& host);
+std::vector<TableLine> host_form_lines(const HostShape& host);
 
 }  // namespace hvd

@@ -7,18 +7,18 @@
 #include <algorithm>
 #include <cstring>
 
-#include "ops/host/host_group.h"
+#include "ops/host/host_communicator.h"
 
 namespace hvd {
 
-void HostGroup::large_allreduce(std::span<const Piece> pieces, const Reduction& reduction, std::int64_t total) {
+void HostCommunicator::large_allreduce(std::span<const Piece> pieces, const Reduction& reduction, std::int64_t total) {
   const std::int64_t bytes = total * static_cast<std::int64_t>(size_of(reduction.dtype));
   in_better_form(allreduce_trials_, bytes,
                  [&](FormTrials::Form form) { place_and_reduce(pieces, reduction, total, form); });
 }
 
-void HostGroup::place_and_reduce(std::span<const Piece> pieces, const Reduction& reduction, std::int64_t total,
-                                 FormTrials::Form form) {
+void HostCommunicator::place_and_reduce(std::span<const Piece> pieces, const Reduction& reduction, std::int64_t total,
+                                        FormTrials::Form form) {
   Publication publication{PieceCursor(pieces), total, chunk_elements(reduction.dtype)};
   const Publication from_start = publication;
   if (!publish_places(pieces, size_of(reduction.dtype), form)) publish_next(publication, reduction);
@@ -32,7 +32,7 @@ void HostGroup::place_and_reduce(std::span<const Piece> pieces, const Reduction&
   chunked_allreduce(publication, pieces, reduction, total);
 }
 
-bool HostGroup::publish_places(std::span<const Piece> pieces, std::size_t element_size, FormTrials::Form form) {
+bool HostCommunicator::publish_places(std::span<const Piece> pieces, std::size_t element_size, FormTrials::Form form) {
   if (pieces.size() * sizeof(Place) > window_.chunk_bytes()) return false;
   std::vector<Place> places(pieces.size());
   auto kind = Published::residence;
@@ -41,12 +41,13 @@ bool HostGroup::publish_places(std::span<const Piece> pieces, std::size_t elemen
     kind = Published::addresses;
   }
   std::memcpy(window_.open_step(), places.data(), places.size() * sizeof(Place));
-  *window_.own_note() = static_cast<std::byte>(kind);
+  *window_.local_note() = static_cast<std::byte>(kind);
   window_.publish();
   return true;
 }
 
-bool HostGroup::find_residence(std::span<const Piece> pieces, std::size_t element_size, std::span<Place> places) const {
+bool HostCommunicator::find_residence(std::span<const Piece> pieces, std::size_t element_size,
+                                      std::span<Place> places) const {
   if (arena_ == nullptr) return false;
   for (std::size_t p = 0; p < pieces.size(); ++p) {
     const std::size_t bytes = static_cast<std::size_t>(pieces[p].elements) * element_size;
@@ -58,7 +59,7 @@ bool HostGroup::find_residence(std::span<const Piece> pieces, std::size_t elemen
 }
 
 // A rank that has joined has no tensors.
-bool HostGroup::find_addresses(std::span<const Piece> pieces, std::span<Place> places) {
+bool HostCommunicator::find_addresses(std::span<const Piece> pieces, std::span<Place> places) {
   for (std::size_t p = 0; p < pieces.size(); ++p) {
     if (pieces[p].elements > 0 && (pieces[p].input == nullptr || pieces[p].output == nullptr)) return false;
     places[p] = {.input = reinterpret_cast<std::uint64_t>(pieces[p].input),
@@ -67,13 +68,13 @@ bool HostGroup::find_addresses(std::span<const Piece> pieces, std::span<Place> p
   return true;
 }
 
-int HostGroup::count_ranks(Published kind) const {
+int HostCommunicator::count_ranks(Published kind) const {
   int count = 0;
   for (int rank = 0; rank < ranks(); ++rank) count += *window_.note(rank) == static_cast<std::byte>(kind) ? 1 : 0;
   return count;
 }
 
-std::vector<HostGroup::Place> HostGroup::published_places(std::size_t pieces) const {
+std::vector<HostCommunicator::Place> HostCommunicator::published_places(std::size_t pieces) const {
   const auto count = static_cast<std::size_t>(ranks());
   std::vector<Place> places(pieces * count);
   for (std::size_t p = 0; p < pieces; ++p) {
@@ -84,16 +85,16 @@ std::vector<HostGroup::Place> HostGroup::published_places(std::size_t pieces) co
   return places;
 }
 
-HostGroup::Place HostGroup::published_place(int rank, std::size_t piece) const {
+HostCommunicator::Place HostCommunicator::published_place(int rank, std::size_t piece) const {
   Place place{};
   std::memcpy(&place, window_.slot(rank) + piece * sizeof place, sizeof place);
   return place;
 }
 
 template <typename Note>
-std::vector<Note> HostGroup::exchange_notes(const Note& own) {
+std::vector<Note> HostCommunicator::exchange_notes(const Note& own) {
   window_.open_step();
-  std::memcpy(window_.own_note(), &own, sizeof own);
+  std::memcpy(window_.local_note(), &own, sizeof own);
   window_.publish();
   window_.await_all();
   std::vector<Note> notes(sources_.size());
@@ -103,7 +104,7 @@ std::vector<Note> HostGroup::exchange_notes(const Note& own) {
   return notes;
 }
 
-FormTrials::Costs HostGroup::sum_of(const FormTrials::Costs& own) {
+FormTrials::Costs HostCommunicator::sum_of(const FormTrials::Costs& own) {
   FormTrials::Costs sum{};
   for (const FormTrials::Costs& costs : exchange_notes(own)) {
     for (std::size_t form = 0; form < sum.size(); ++form) sum[form] += costs[form];
@@ -111,15 +112,15 @@ FormTrials::Costs HostGroup::sum_of(const FormTrials::Costs& own) {
   return sum;
 }
 
-void HostGroup::introduce() {
+void HostCommunicator::introduce() {
   // With fewer CPUs than ranks the clock says more about who had one than about a form.
-  if (ranks() == 1 || window_.crowded()) return;
+  if (ranks() == 1 || window_.oversubscribed()) return;
   const std::byte readable{peers_.meet(exchange_notes(peers_.introduction()))};
   const std::vector<std::byte> answers = exchange_notes(readable);
   reads_ = std::count(answers.begin(), answers.end(), std::byte{true}) == ranks();
 }
 
-void HostGroup::meet() {
+void HostCommunicator::meet() {
   window_.open_step();
   window_.publish();
   window_.await_all();

@@ -9,22 +9,23 @@
 // takes 3S read and 2S + S/n written; but the kernel looks up every page. Sums are taken in the order of all forms.
 #include <algorithm>
 
-#include "ops/host/host_group.h"
+#include "ops/host/host_communicator.h"
 
 namespace hvd {
 
-void HostGroup::reading_allreduce(std::span<const Piece> pieces, const Reduction& reduction, std::int64_t total) {
+void HostCommunicator::reading_allreduce(std::span<const Piece> pieces, const Reduction& reduction,
+                                         std::int64_t total) {
   const std::size_t size = size_of(reduction.dtype);
   const std::vector<Place> places = published_places(pieces.size());
   const auto for_slice = [&](int slice, const auto& visit) {
     for_pieces(pieces, slice_bounds(total, slice, ranks(), size), visit);
   };
-  window_.open_round();
+  window_.open_reduction();
   for_slice(rank(), [&](std::size_t piece, std::int64_t first, std::int64_t end) {
     reduce_reading(pieces[piece], &places[piece * sources_.size()], first, end, reduction);
   });
   window_.finish_slice();
-  window_.await_round();
+  window_.await_reduction();
   for (int distance = 1; distance < ranks(); ++distance) {  // each begins with another one
     const int owner = (rank() + distance) % ranks();
     for_slice(owner, [&](std::size_t piece, std::int64_t first, std::int64_t end) {
@@ -37,8 +38,8 @@ void HostGroup::reading_allreduce(std::span<const Piece> pieces, const Reduction
   meet();
 }
 
-void HostGroup::reduce_reading(const Piece& piece, const Place* places, std::int64_t first, std::int64_t end,
-                               const Reduction& reduction) {
+void HostCommunicator::reduce_reading(const Piece& piece, const Place* places, std::int64_t first, std::int64_t end,
+                                      const Reduction& reduction) {
   const std::size_t size = size_of(reduction.dtype), self = static_cast<std::size_t>(rank());
   const std::int64_t block = elements_in(kReadBytes, size);
   read_.resize(sources_.size() * kReadBytes);

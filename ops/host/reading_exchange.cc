@@ -8,11 +8,12 @@
 // but the kernel looks up every page. Two meetings, whatever the size.
 #include <cstring>
 
-#include "ops/host/host_group.h"
+#include "ops/host/host_communicator.h"
 
 namespace hvd {
 
-bool HostGroup::move_by_reading(std::span<const Piece> inputs, std::span<const Move> moves, std::size_t element_size) {
+bool HostCommunicator::move_by_reading(std::span<const Piece> inputs, std::span<const Move> moves,
+                                       std::size_t element_size) {
   std::byte* slot = window_.open_step();
   bool readable = inputs.size() * sizeof(Place) <= window_.chunk_bytes();
   for (const Piece& piece : inputs) readable = readable && (piece.input != nullptr || piece.elements == 0);
@@ -20,7 +21,7 @@ bool HostGroup::move_by_reading(std::span<const Piece> inputs, std::span<const M
     const Place place{.input = reinterpret_cast<std::uint64_t>(inputs[p].input), .output = 0};
     std::memcpy(slot + p * sizeof(Place), &place, sizeof(Place));
   }
-  *window_.own_note() = static_cast<std::byte>(readable ? Published::addresses : Published::chunk);
+  *window_.local_note() = static_cast<std::byte>(readable ? Published::addresses : Published::chunk);
   window_.publish();
   window_.await_all();
   if (count_ranks(Published::addresses) < ranks()) return false;

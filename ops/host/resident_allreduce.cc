@@ -8,13 +8,14 @@
 // takes 3S read and 2S + S/n written. Sums are taken in rank order, as everywhere.
 #include <algorithm>
 
-#include "ops/host/host_group.h"
+#include "ops/host/host_communicator.h"
 
 namespace hvd {
 
-void HostGroup::resident_allreduce(std::span<const Piece> pieces, const Reduction& reduction, std::int64_t total) {
+void HostCommunicator::resident_allreduce(std::span<const Piece> pieces, const Reduction& reduction,
+                                          std::int64_t total) {
   find_tensors(pieces, size_of(reduction.dtype));
-  window_.open_round();
+  window_.open_reduction();
   while (const auto slice = window_.take_slice()) {
     const SliceBounds bounds = slice_bounds(total, *slice, window_.slices(), size_of(reduction.dtype));
     for_pieces(pieces, bounds, [&](std::size_t piece, std::int64_t first, std::int64_t end) {
@@ -22,12 +23,12 @@ void HostGroup::resident_allreduce(std::span<const Piece> pieces, const Reductio
     });
     window_.finish_slice();
   }
-  window_.await_round();
+  window_.await_reduction();
 }
 
 // What others wrote is checked, and read once only. All of it is reached before any address is taken, since that may
 // move what has been reached.
-void HostGroup::find_tensors(std::span<const Piece> pieces, std::size_t element_size) {
+void HostCommunicator::find_tensors(std::span<const Piece> pieces, std::size_t element_size) {
   const std::vector<Place> places = published_places(pieces.size());
   const auto for_places = [&](const auto& body) {
     for (std::size_t i = 0; i < places.size(); ++i)
@@ -48,7 +49,8 @@ void HostGroup::find_tensors(std::span<const Piece> pieces, std::size_t element_
   });
 }
 
-void HostGroup::reduce_resident(std::size_t piece, std::int64_t first, std::int64_t end, const Reduction& reduction) {
+void HostCommunicator::reduce_resident(std::size_t piece, std::int64_t first, std::int64_t end,
+                                       const Reduction& reduction) {
   const std::size_t size = size_of(reduction.dtype), row = piece * static_cast<std::size_t>(ranks());
   const std::int64_t block = elements_in(kScratchBytes, size);
   for (; first < end; first += block) {

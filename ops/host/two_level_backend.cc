@@ -9,7 +9,7 @@
 
 namespace hvd {
 
-TwoLevelBackend::TwoLevelBackend(std::shared_ptr<HostGroup> group, std::shared_ptr<Transport> transport,
+TwoLevelBackend::TwoLevelBackend(std::shared_ptr<HostCommunicator> group, std::shared_ptr<Transport> transport,
                                  const Topology& topology, std::shared_ptr<WordExchange> words, Duration timeout,
                                  ChooseAllreduce choose_allreduce, InstructionSet instruction_set)
     : group_(std::move(group)),
@@ -31,7 +31,7 @@ int TwoLevelBackend::score(const CollectiveCall& call) const {
 }
 
 void TwoLevelBackend::run(const CollectiveCall& call) {
-  if (call.entry == Entry::asking) words_->ask(*call.set, call.ticket);
+  if (call.entry == Entry::asking) words_->ask(*call.set, call.call_id);
   const SliceLayout layout = balanced_layout(call, static_cast<int>(leaders_.size()));
   if (group_->rank() == 0) {
     lead(call, layout);

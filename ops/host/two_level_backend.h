@@ -21,7 +21,7 @@
 #include "ops/algorithms/scratch.h"
 #include "ops/algorithms/slice_layout.h"
 #include "ops/algorithms/word_exchange.h"
-#include "ops/host/host_group.h"
+#include "ops/host/host_communicator.h"
 #include "ops/transport/transport.h"
 
 namespace hvd {
@@ -30,23 +30,23 @@ class TwoLevelBackend final : public Backend {
  public:
   // `group` is that of this rank's host; `transport` reaches all ranks, whose words are exchanged by `words`. The
   // timeout is for a leader's part and for each wait inside the host.
-  TwoLevelBackend(std::shared_ptr<HostGroup> group, std::shared_ptr<Transport> transport, const Topology& topology,
-                  std::shared_ptr<WordExchange> words, Duration timeout, ChooseAllreduce choose_allreduce,
-                  InstructionSet instruction_set = InstructionSet::automatic);
+  TwoLevelBackend(std::shared_ptr<HostCommunicator> group, std::shared_ptr<Transport> transport,
+                  const Topology& topology, std::shared_ptr<WordExchange> words, Duration timeout,
+                  ChooseAllreduce choose_allreduce, InstructionSet instruction_set = InstructionSet::automatic);
 
   const char* name() const override { return "two-level"; }
   int score(const CollectiveCall& call) const override;
   void run(const CollectiveCall& call) override;
   bool can_be_asked(const ProcessSet& set) const override { return set.size() == ranks_; }
-  void decline(const ProcessSet& set, std::uint32_t ticket) override { words_->decline(set, ticket); }
-  void set_late_callback(Duration patience, const std::function<bool()>& late) override {
-    words_->set_late_callback(patience, late);
+  void decline(const ProcessSet& set, std::uint32_t call_id) override { words_->decline(set, call_id); }
+  void set_late_callback(Duration timeout, const std::function<bool()>& late) override {
+    words_->set_late_callback(timeout, late);
   }
 
  private:
   void lead(const CollectiveCall& call, const SliceLayout& layout);
 
-  const std::shared_ptr<HostGroup> group_;
+  const std::shared_ptr<HostCommunicator> group_;
   const std::shared_ptr<Transport> transport_;
   const std::shared_ptr<WordExchange> words_;
   const Duration timeout_;

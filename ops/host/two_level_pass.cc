@@ -11,7 +11,7 @@ constexpr std::int64_t kPortionBytes = 512 << 10;
 
 }  // namespace
 
-TwoLevelPass::TwoLevelPass(HostGroup& group, const CollectiveCall& call, const SliceLayout& layout, int host,
+TwoLevelPass::TwoLevelPass(HostCommunicator& group, const CollectiveCall& call, const SliceLayout& layout, int host,
                            PackedMemory memory, InstructionSet instruction_set)
     : group_(group),
       call_(call),

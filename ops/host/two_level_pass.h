@@ -18,7 +18,7 @@
 #include "ops/algorithms/packing.h"
 #include "ops/algorithms/slice_layout.h"
 #include "ops/algorithms/slice_sequence.h"
-#include "ops/host/host_group.h"
+#include "ops/host/host_communicator.h"
 
 namespace hvd {
 
@@ -26,8 +26,8 @@ class TwoLevelPass {
  public:
   // The layout has a slice for each host; `host` is the number of this one. The memory is the leader's: accumulators of
   // the host's values, and the results. References outlive the pass.
-  TwoLevelPass(HostGroup& group, const CollectiveCall& call, const SliceLayout& layout, int host, PackedMemory memory,
-               InstructionSet instruction_set);
+  TwoLevelPass(HostCommunicator& group, const CollectiveCall& call, const SliceLayout& layout, int host,
+               PackedMemory memory, InstructionSet instruction_set);
 
   // For the leader: values of this part of a slice are needed; results of it are there. As SlicedReduction's hooks.
   void make_ready(std::int64_t begin, std::int64_t end);
@@ -42,7 +42,7 @@ class TwoLevelPass {
   // Portions end at its multiples, in both sequences.
   std::int64_t portion_end(std::int64_t from) const;
 
-  HostGroup& group_;
+  HostCommunicator& group_;
   const CollectiveCall& call_;
   const SliceLayout& layout_;
   const PackedMemory memory_;

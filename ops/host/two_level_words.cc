@@ -5,15 +5,15 @@
 
 namespace hvd {
 
-TwoLevelWords::TwoLevelWords(std::shared_ptr<HostGroup> group, std::shared_ptr<Transport> transport,
+TwoLevelWords::TwoLevelWords(std::shared_ptr<HostCommunicator> group, std::shared_ptr<Transport> transport,
                              const Topology& topology, Duration timeout)
     : WordExchange(timeout), group_(std::move(group)), transport_(std::move(transport)), host_(topology.host()) {
   for (const auto& ranks : topology.hosts) leaders_.push_back(ranks.front());
 }
 
-void TwoLevelWords::set_late_callback(Duration patience, const std::function<bool()>& late) {
-  WordExchange::set_late_callback(patience, late);
-  group_->set_late_callback(patience, [this] { return say_late(); });
+void TwoLevelWords::set_late_callback(Duration timeout, const std::function<bool()>& late) {
+  WordExchange::set_late_callback(timeout, late);
+  group_->set_late_callback(timeout, [this] { return say_late(); });
 }
 
 WordExchange::Word TwoLevelWords::exchange(Word own, const Tag& tag) {

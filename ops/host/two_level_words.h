@@ -11,7 +11,7 @@
 
 #include "core/rendezvous/topology.h"
 #include "ops/algorithms/word_exchange.h"
-#include "ops/host/host_group.h"
+#include "ops/host/host_communicator.h"
 #include "ops/transport/transport.h"
 
 namespace hvd {
@@ -19,17 +19,17 @@ namespace hvd {
 class TwoLevelWords final : public WordExchange {
  public:
   // `group` is that of this rank's host; `transport` reaches all ranks.
-  TwoLevelWords(std::shared_ptr<HostGroup> group, std::shared_ptr<Transport> transport, const Topology& topology,
+  TwoLevelWords(std::shared_ptr<HostCommunicator> group, std::shared_ptr<Transport> transport, const Topology& topology,
                 Duration timeout);
 
-  void set_late_callback(Duration patience, const std::function<bool()>& late) override;
+  void set_late_callback(Duration timeout, const std::function<bool()>& late) override;
 
  private:
   Word exchange(Word own, const Tag& tag) override;
   // By local rank.
   std::vector<Word> tell_host(Word word, const Tag& tag);
 
-  const std::shared_ptr<HostGroup> group_;
+  const std::shared_ptr<HostCommunicator> group_;
   const std::shared_ptr<Transport> transport_;
   const int host_;
   std::vector<int> leaders_;  // by host

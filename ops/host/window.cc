@@ -22,7 +22,7 @@ std::size_t round_up(std::size_t bytes) { return (bytes + kAlignment - 1) / kAli
 }  // namespace
 
 // All zero when fresh. Each signal has one writer, its rank.
-struct Window::Lane {
+struct Window::RankState {
   std::array<Signal, 2> published;  // by the step's parity
   Signal reduced;
   alignas(128) std::array<std::atomic<std::uint64_t>, kCpuWords> cpus;  // this rank's affinity mask
@@ -41,8 +41,9 @@ struct Window::Shared {
 
 std::size_t Window::region_bytes(int ranks, std::size_t chunk_bytes) {
   const auto count = static_cast<std::size_t>(ranks);
-  const std::size_t most_groups = count / 2;  // untouched if there are fewer
-  return round_up(sizeof(Shared)) + round_up(count * sizeof(Lane)) + (count * 2 + 2 + most_groups * 3) * chunk_bytes;
+  const std::size_t most_domains = count / 2;  // untouched if there are fewer
+  return round_up(sizeof(Shared)) + round_up(count * sizeof(RankState)) +
+         (count * 2 + 2 + most_domains * 3) * chunk_bytes;
 }
 
 // Zero bytes are what constructors would store, and another rank may have begun already: nothing is constructed.
@@ -50,8 +51,8 @@ Window::Shared* Window::shared_in(std::span<std::byte> region) {
   return std::launder(reinterpret_cast<Shared*>(region.data()));
 }
 
-Window::Lane* Window::lanes_in(std::span<std::byte> region) {
-  return std::launder(reinterpret_cast<Lane*>(region.data() + round_up(sizeof(Shared))));
+Window::RankState* Window::rank_states_in(std::span<std::byte> region) {
+  return std::launder(reinterpret_cast<RankState*>(region.data() + round_up(sizeof(Shared))));
 }
 
 void Window::seed(std::span<std::byte> region, int ranks, std::uint32_t number) {
@@ -60,10 +61,10 @@ void Window::seed(std::span<std::byte> region, int ranks, std::uint32_t number) 
   shared->all_reduced.value = number;
   shared->published = number * static_cast<std::uint32_t>(ranks);
   for (int rank = 0; rank < ranks; ++rank) {
-    Lane& lane = lanes_in(region)[rank];
-    lane.published[number & 1].value = number;
-    lane.published[(number - 1) & 1].value = number - 1;
-    lane.reduced.value = number;
+    RankState& state = rank_states_in(region)[rank];
+    state.published[number & 1].value = number;
+    state.published[(number - 1) & 1].value = number - 1;
+    state.reduced.value = number;
   }
 }
 
@@ -83,14 +84,14 @@ Window::Window(std::span<std::byte> region, int rank, int ranks, const WindowOpt
     throw InvalidArgument("the shared memory of this host's ranks is too small");
   }
   shared_ = shared_in(region);
-  lanes_ = lanes_in(region);
-  slots_ = region.data() + round_up(sizeof(Shared)) + round_up(static_cast<std::size_t>(ranks) * sizeof(Lane));
+  rank_states_ = rank_states_in(region);
+  slots_ = region.data() + round_up(sizeof(Shared)) + round_up(static_cast<std::size_t>(ranks) * sizeof(RankState));
   results_ = slots_ + static_cast<std::size_t>(ranks) * 2 * room_;
-  group_areas_ = results_ + 2 * room_;
-  const Lane& own = lanes_[rank_];
+  domain_areas_ = results_ + 2 * room_;
+  const RankState& own = rank_states_[rank_];
   const std::uint32_t even = own.published[0].value, odd = own.published[1].value;
   step_ = settled_ = sequence_reached(even, odd) ? even : odd;
-  round_ = own.reduced.value;
+  reduction_ = own.reduced.value;
   meet(options);
 }
 
@@ -103,44 +104,45 @@ void Window::use_chunks(std::size_t bytes) {
 // have bound every rank to a core of its own. So the masks are shared, and counted together.
 void Window::meet(const WindowOptions& options) {
   const std::vector<std::uint64_t> own = allowed_cpus();
-  for (std::size_t word = 0; word < std::min(own.size(), kCpuWords); ++word) lanes_[rank_].cpus[word] |= own[word];
+  for (std::size_t word = 0; word < std::min(own.size(), kCpuWords); ++word)
+    rank_states_[rank_].cpus[word] |= own[word];
   what_ = "start";
-  patience_ = options.start_timeout;
+  wait_timeout_ = options.start_timeout;
   open_step();
   publish();
   await_all();
-  patience_ = timeout_;
+  wait_timeout_ = timeout_;
 
   const std::vector<CpuSet> cpus_of = cpus_of_ranks();
   CpuSet together;
-  for (const CpuSet& own_cpus : cpus_of) together |= own_cpus;
+  for (const CpuSet& local_cpus : cpus_of) together |= local_cpus;
   const int cpus = options.cpus > 0 ? options.cpus : static_cast<int>(together.count());
   const WaitPolicy policy = wait_policy_for(ranks_, cpus);
   arrival_wait_ = AdaptiveWait(policy);
   progress_wait_ = AdaptiveWait(policy);
   claimed_ = ranks_ > cpus;
 
-  groups_ = options.groups;
-  if (!groups_.empty()) return;
+  domains_ = options.groups;
+  if (!domains_.empty()) return;
   constexpr int kFewestGroupedRanks = 6;  // three on each of two sockets
   const bool may_gain = !claimed_ && ranks_ >= kFewestGroupedRanks;
-  groups_ = choose_groups(cpus_of, may_gain ? read_divisions(together) : std::vector<std::vector<CpuSet>>{});
+  domains_ = choose_domains(cpus_of, may_gain ? read_divisions(together) : std::vector<std::vector<CpuSet>>{});
 }
 
 std::vector<CpuSet> Window::cpus_of_ranks() const {
   std::vector<CpuSet> cpus_of(static_cast<std::size_t>(ranks_));
   for (int rank = 0; rank < ranks_; ++rank) {
     for (std::size_t word = 0; word < kCpuWords; ++word) {
-      const CpuSet bits(lanes_[rank].cpus[word].load(std::memory_order_relaxed));
+      const CpuSet bits(rank_states_[rank].cpus[word].load(std::memory_order_relaxed));
       cpus_of[static_cast<std::size_t>(rank)] |= bits << (word * 64);
     }
   }
   return cpus_of;
 }
 
-void Window::enter(Entry entry, std::uint32_t ticket) {
+void Window::enter(Entry entry, std::uint32_t call_id) {
   entry_ = entry;
-  tag_ = ticket & ~kDeclined;
+  tag_ = call_id & ~kDeclined;
 }
 
 void Window::begin(const char* what) {
@@ -148,18 +150,18 @@ void Window::begin(const char* what) {
   arriving_ = true;
 }
 
-void Window::decline(std::uint32_t ticket) {
+void Window::decline(std::uint32_t call_id) {
   begin("a collective that this rank declines");
   entry_ = Entry::settled;
   open_step();
-  tag_ = ticket | kDeclined;
+  tag_ = call_id | kDeclined;
   if (claimed_) shared_->declined.store(1, std::memory_order_relaxed);  // announced with the step
   publish();
   await_all();
 }
 
-void Window::set_late_callback(Duration patience, std::function<bool()> late) {
-  late_patience_ = patience;
+void Window::set_late_callback(Duration timeout, std::function<bool()> late) {
+  late_timeout_ = timeout;
   late_ = std::move(late);
 }
 
@@ -170,10 +172,10 @@ std::byte* Window::open_step() {
 }
 
 Signal& Window::signal_of(int rank, Milestone milestone) const {
-  return milestone == Milestone::published ? lanes_[rank].published[step_ & 1] : lanes_[rank].reduced;
+  return milestone == Milestone::published ? rank_states_[rank].published[step_ & 1] : rank_states_[rank].reduced;
 }
 
-std::byte* Window::own_note() { return signal_of(rank_, Milestone::published).payload.data(); }
+std::byte* Window::local_note() { return signal_of(rank_, Milestone::published).payload.data(); }
 const std::byte* Window::note(int rank) const { return signal_of(rank, Milestone::published).payload.data(); }
 
 std::byte* Window::common_note() const { return shared_->all_published.payload.data(); }
@@ -243,8 +245,8 @@ void Window::await_entry() {
 
 void Window::await(int rank) { await_value(signal_of(rank, Milestone::published), step_, Milestone::published); }
 
-void Window::open_round() {
-  ++round_;
+void Window::open_reduction() {
+  ++reduction_;
   slice_taken_ = false;
 }
 
@@ -252,7 +254,7 @@ std::optional<int> Window::take_slice() {
   if (claimed_) {
     const std::uint32_t slice = shared_->claimed.fetch_add(1, std::memory_order_relaxed);
     if (slice < kClaimedSlices) return static_cast<int>(slice);
-    lanes_[rank_].reduced.value.store(round_, std::memory_order_release);
+    rank_states_[rank_].reduced.value.store(reduction_, std::memory_order_release);
     return std::nullopt;
   }
   return std::exchange(slice_taken_, true) ? std::nullopt : std::optional(rank_);
@@ -260,19 +262,19 @@ std::optional<int> Window::take_slice() {
 
 void Window::finish_slice() {
   if (!claimed_) {
-    lanes_[rank_].reduced.store_and_wake(round_);
+    rank_states_[rank_].reduced.store_and_wake(reduction_);
   } else if (shared_->finished.fetch_add(1, std::memory_order_acq_rel) + 1 == kClaimedSlices) {
-    shared_->all_reduced.store_and_wake(round_);
+    shared_->all_reduced.store_and_wake(reduction_);
   }
 }
 
-void Window::await_round() {
+void Window::await_reduction() {
   if (claimed_) {
-    await_value(shared_->all_reduced, round_, Milestone::reduced);
+    await_value(shared_->all_reduced, reduction_, Milestone::reduced);
     return;
   }
   for (int rank = 0; rank < ranks_; ++rank) {
-    await_value(lanes_[rank].reduced, round_, Milestone::reduced);
+    await_value(rank_states_[rank].reduced, reduction_, Milestone::reduced);
   }
 }
 
@@ -283,7 +285,7 @@ void Window::await_value(Signal& signal, std::uint32_t target, Milestone milesto
   }
   if (!sequence_reached(seen, target) && entry_ == Entry::asking && late_) seen = wait_late(signal, seen);
   if (!sequence_reached(seen, target)) {
-    const Deadline deadline = deadline_after(patience_);
+    const Deadline deadline = deadline_after(wait_timeout_);
     do {
       const std::uint32_t now = signal.wait_change(seen, deadline, abort_);
       if (now == seen) throw_timeout(target, milestone);
@@ -296,7 +298,7 @@ void Window::await_value(Signal& signal, std::uint32_t target, Milestone milesto
 // The others may never come by themselves: they have to be asked to decline.
 std::uint32_t Window::wait_late(Signal& signal, std::uint32_t seen) {
   for (;;) {
-    const std::uint32_t now = signal.wait_change(seen, deadline_after(std::min(late_patience_, patience_)), abort_);
+    const std::uint32_t now = signal.wait_change(seen, deadline_after(std::min(late_timeout_, wait_timeout_)), abort_);
     if (now != seen || !late_()) return now;
   }
 }
@@ -308,7 +310,7 @@ void Window::throw_timeout(std::uint32_t target, Milestone milestone) const {
     late += (late.empty() ? "" : ", ") + describe_(rank);
   }
   if (late.empty()) late = "the last rank, which has begun,";
-  const auto waited = std::to_string(seconds(patience_));
+  const auto waited = std::to_string(seconds(wait_timeout_));
   throw Timeout(std::string(what_) + " in shared memory: waited " + waited.substr(0, waited.find('.') + 2) + " s for " +
                 late + (milestone == Milestone::published ? " to begin" : " to do its part"));
 }

@@ -31,7 +31,7 @@
 //   7. Results, which are read later, lie in an area by the parity of the step, free again when step t + 2 is
 //   published.
 //
-// With its number every rank publishes a ticket, of which ranks that are in the same collective have the same one; and
+// With its number every rank publishes a call id, equal on all ranks that are in the same collective; and
 // whether it takes part at all. If all ask (Entry::asking) and one declines, the first step has been taken by everyone,
 // everyone finds that out at its end (await_all() throws Declined), and nobody has done anything else.
 //
@@ -57,7 +57,7 @@ namespace hvd {
 struct WindowOptions {
   std::size_t chunk_bytes = 256 << 10;
   int cpus = 0;                  // that the ranks of this host have among them; 0: they find out together
-  RankGroups groups{};           // of ranks near each other; none: found out together, too
+  Domains groups{};              // of ranks near each other; none: found out together, too
   Duration timeout = 300s;       // of one collective
   Duration start_timeout = 30s;  // for all ranks to come together in the constructor
 };
@@ -82,24 +82,24 @@ class Window {
   std::size_t chunk_bytes() const { return chunk_bytes_; }
   // From the next collective on, on all ranks alike: at most what there is room for, and at least what can be divided.
   void use_chunks(std::size_t bytes);
-  bool crowded() const { return claimed_; }  // ranks outnumber CPUs
+  bool oversubscribed() const { return claimed_; }  // ranks outnumber CPUs
   const Describe& describe() const { return describe_; }
 
   // On what terms the next collective begins: each begin() needs it anew, or is one that all have agreed on and that
   // belongs to the one before. Tickets have 31 bits.
-  void enter(Entry entry, std::uint32_t ticket);
+  void enter(Entry entry, std::uint32_t call_id);
   // `what` (a literal) names the collective in errors.
   void begin(const char* what);
   // Instead of begin() and the first step.
-  void decline(std::uint32_t ticket);
+  void decline(std::uint32_t call_id);
   // See Backend::set_late_callback.
-  void set_late_callback(Duration patience, std::function<bool()> late);
+  void set_late_callback(Duration timeout, std::function<bool()> late);
 
   // The step after the current one becomes the current one; returns this rank's slot to fill.
   std::byte* open_step();
   // What goes beside the step's number, up to kNoteBytes; undefined if nothing is written there.
   static constexpr std::size_t kNoteBytes = Signal::kPayloadBytes;
-  std::byte* own_note();
+  std::byte* local_note();
   void publish();
   // publish() in two halves, if ranks outnumber CPUs: announce() is true for the last rank, which finds published what
   // everyone has and calls release() before anyone else goes on. What it writes until then to result() or to
@@ -118,34 +118,34 @@ class Window {
   const std::byte* note(int rank) const;
 
   // A round on the current step, which everyone has published. The ranks together take each of slices() once.
-  void open_round();
+  void open_reduction();
   int slices() const { return claimed_ ? kClaimedSlices : ranks_; }
   std::optional<int> take_slice();
   void finish_slice();
   // All slices of the round are finished.
-  void await_round();
-  std::byte* result() const { return results_ + (round_ & 1) * room_; }
+  void await_reduction();
+  std::byte* result() const { return results_ + (reduction_ & 1) * room_; }
 
   // At least one; of ranks with a CPU each if there are several.
-  const RankGroups& groups() const { return groups_; }
-  std::byte* group_partial(std::size_t group) const { return group_areas_ + group * 3 * room_; }
-  std::byte* group_result(std::size_t group) const { return group_partial(group) + (1 + (step_ & 1)) * room_; }
+  const Domains& groups() const { return domains_; }
+  std::byte* domain_partial(std::size_t group) const { return domain_areas_ + group * 3 * room_; }
+  std::byte* domain_result(std::size_t group) const { return domain_partial(group) + (1 + (step_ & 1)) * room_; }
 
  private:
-  struct Lane;
+  struct RankState;
   struct Shared;
 
   static constexpr int kClaimedSlices = 16;
 
   static Shared* shared_in(std::span<std::byte> region);
-  static Lane* lanes_in(std::span<std::byte> region);
+  static RankState* rank_states_in(std::span<std::byte> region);
   std::byte* slot_of(int rank, std::uint32_t step) const {
     return slots_ + (static_cast<std::size_t>(rank) * 2 + (step & 1)) * room_;
   }
   void meet(const WindowOptions& options);
   std::vector<CpuSet> cpus_of_ranks() const;
   enum class Milestone { published, reduced };
-  static constexpr std::uint32_t kDeclined = std::uint32_t{1} << 31;  // in a tag, beside the ticket
+  static constexpr std::uint32_t kDeclined = std::uint32_t{1} << 31;  // in a tag, beside the call id
   std::uint32_t await_step();
   std::uint32_t wait_late(Signal& signal, std::uint32_t seen);
   Signal& signal_of(int rank, Milestone milestone) const;
@@ -160,27 +160,27 @@ class Window {
   const AbortFlag* const abort_;
   const Describe describe_;
   Shared* shared_;
-  Lane* lanes_;  // by rank
+  RankState* rank_states_;  // by rank
   std::byte* slots_;
   std::byte* results_;
-  std::byte* group_areas_;
-  RankGroups groups_;
+  std::byte* domain_areas_;
+  Domains domains_;
 
   // The others may not have come to this collective at all; those who have are not far behind.
-  AdaptiveWait arrival_wait_{kCrowdedPolicy};
-  AdaptiveWait progress_wait_{kCrowdedPolicy};
+  AdaptiveWait arrival_wait_{kOversubscribedPolicy};
+  AdaptiveWait progress_wait_{kOversubscribedPolicy};
   bool arriving_ = true;  // since begin()
   bool claimed_ = true;   // ranks outnumber CPUs
 
   const char* what_ = "";
   Entry entry_ = Entry::settled;  // of the next collective, or of the current one in its first step
   std::uint32_t tag_ = 0;
-  Duration late_patience_ = Duration::max();
+  Duration late_timeout_ = Duration::max();
   std::function<bool()> late_;
-  Duration patience_{};  // of one wait
+  Duration wait_timeout_{};  // of one wait
   std::uint32_t step_ = 0;
   std::uint32_t settled_ = 0;  // the last step that everyone is known to have published
-  std::uint32_t round_ = 0;
+  std::uint32_t reduction_ = 0;
   bool slice_taken_ = false;
 };
 

@@ -84,7 +84,7 @@ ProcessMpi& process_mpi() {
 
 // Without those of the own folder that are not there, which need not be told to anybody.
 std::vector<std::string> candidates_here(const std::string& wanted, const Launch& launch) {
-  const std::string folder = std::filesystem::path(own_plugin_folder()).parent_path().string();
+  const std::string folder = std::filesystem::path(installed_plugin_folder()).parent_path().string();
   auto candidates = mpi_candidates(wanted, loaded_libraries(), launch.mpi, folder);
   std::erase_if(candidates, [&](const std::string& path) {
     std::error_code failed;
@@ -98,7 +98,7 @@ std::shared_ptr<const PluginLibrary> open_now(const std::string& wanted, const L
   const MpiKind kind = mpi_kind_of(mpi.library);
   check_launcher(kind, launch, mpi.path);
   try {
-    return std::make_shared<const PluginLibrary>(own_plugin_folder() + "/" + mpi_plugin_file(kind));
+    return std::make_shared<const PluginLibrary>(installed_plugin_folder() + "/" + mpi_plugin_file(kind));
   } catch (const Unsupported& error) {
     throw Unsupported(mpi.path + " is " + mpi_kind_name(kind) + ", which hvd cannot use: " + error.what());
   }

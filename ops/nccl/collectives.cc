@@ -56,7 +56,7 @@ class Scalar {
 // The calls between the begin and the end of a group. NCCL wants the end also where one of them has failed.
 class Group {
  public:
-  explicit Group(const Communicator& communicator) : communicator_(communicator) {
+  explicit Group(const NcclCommunicator& communicator) : communicator_(communicator) {
     communicator_.library().check(communicator_.call().group_start(), "ncclGroupStart");
   }
   ~Group() {
@@ -74,7 +74,7 @@ class Group {
   }
 
  private:
-  const Communicator& communicator_;
+  const NcclCommunicator& communicator_;
   bool open_ = true;
 };
 
@@ -88,7 +88,7 @@ class Writer {
         handle_(place.communicator.handle()),
         element_bytes_(size_of(call.dtype)) {}
 
-  Keepsakes put() {
+  RetainedMemory put() {
     place_.scratch.restart();
     std::vector<Piece> pieces = whole_pieces();
     if (reduces(call_)) make_op();
@@ -101,7 +101,7 @@ class Writer {
     }
     unpack();
     if (op_is_own_) place_.communicator.complete(nccl_.destroy_op(op_, handle_), "ncclRedOpDestroy", deadline_);
-    return std::move(keepsakes_);
+    return std::move(retained_);
   }
 
  private:
@@ -133,7 +133,7 @@ class Writer {
     place_.driver.check(place_.driver.call().copy_in(reinterpret_cast<cuda::Address>(target), host->data(),
                                                      host->size(), place_.stream),
                         "cuMemcpyHtoDAsync");
-    keepsakes_.push_back(host);
+    retained_.push_back(host);
   }
 
   void make_op() {
@@ -161,7 +161,7 @@ class Writer {
     for (const Packing::Place& place : packing_.places) {
       Piece& piece = pieces[place.piece];
       inputs.push_back({const_cast<void*>(piece.input), piece.elements, place.offset});
-      const std::int64_t own = offset_of_own(place.piece);
+      const std::int64_t own = offset_of_local(place.piece);
       outputs_.push_back({piece.output, call_.received(place.piece, at()), place.offset + own});
       std::byte* const packed = packed_ + static_cast<std::size_t>(place.offset) * size;
       piece.input = packed;
@@ -176,7 +176,7 @@ class Writer {
   }
 
   // Where this rank's part of a result begins in the tensor that it is a part of, in elements.
-  std::int64_t offset_of_own(std::size_t piece) const {
+  std::int64_t offset_of_local(std::size_t piece) const {
     if (call_.collective != Collective::reducescatter) return 0;
     const auto& counts = call_.counts[piece];
     return std::accumulate(counts.begin(), counts.begin() + place_.rank, std::int64_t{0});
@@ -271,7 +271,7 @@ class Writer {
   Type type_ = Type::uint8;
   Op op_ = Op::sum;
   bool op_is_own_ = false;
-  Keepsakes keepsakes_;
+  RetainedMemory retained_;
 };
 
 }  // namespace
@@ -280,7 +280,7 @@ void check_supported(const CollectiveCall& call, bool kernels) {
   if (reduces(call)) plan_reduction(call, kernels);
 }
 
-Keepsakes put(const CollectiveCall& call, const Place& place, Deadline deadline) {
+RetainedMemory put(const CollectiveCall& call, const Place& place, Deadline deadline) {
   return Writer(call, place, deadline).put();
 }
 

@@ -22,13 +22,13 @@
 #include "core/device/device_runtime.h"
 #include "ops/cuda/bucket_kernels.h"
 #include "ops/cuda/driver.h"
-#include "ops/nccl/communicator.h"
 #include "ops/nccl/device_scratch.h"
+#include "ops/nccl/nccl_communicator.h"
 
 namespace hvd::nccl {
 
 struct Place {
-  Communicator& communicator;
+  NcclCommunicator& communicator;
   cuda::Driver& driver;
   DeviceRuntime& devices;
   DeviceScratch& scratch;
@@ -39,12 +39,12 @@ struct Place {
 };
 
 // Memory of the host that must stay as long as the call is under way.
-using Keepsakes = std::vector<std::shared_ptr<const void>>;
+using RetainedMemory = std::vector<std::shared_ptr<const void>>;
 
 // Throws Unsupported, before anything has happened, where NCCL cannot do it.
 void check_supported(const CollectiveCall& call, bool kernels);
 
-// Returns when the call is in the stream. Throws what Communicator throws, Timeout at the deadline.
-Keepsakes put(const CollectiveCall& call, const Place& place, Deadline deadline);
+// Returns when the call is in the stream. Throws what NcclCommunicator throws, Timeout at the deadline.
+RetainedMemory put(const CollectiveCall& call, const Place& place, Deadline deadline);
 
 }  // namespace hvd::nccl

@@ -19,7 +19,7 @@ std::string describe(const CollectiveCall& call, std::uint64_t number, int devic
 }
 
 // For the last operations, when the job ends well.
-Duration end_patience(const Config& config) {
+Duration end_timeout(const Config& config) {
   return std::min<Duration>(std::chrono::seconds(5), config.collective_timeout);
 }
 
@@ -40,7 +40,7 @@ NcclBackend::~NcclBackend() {
     const cuda::ContextScope context(*driver_, device_);
     if (parts_.abort.raised()) {
       give_up(parts_.abort.reason());
-    } else if (communicator_ && !communicator_->close(deadline_after(end_patience(parts_.config)))) {
+    } else if (communicator_ && !communicator_->close(deadline_after(end_timeout(parts_.config)))) {
       give_up({StatusCode::shut_down, "hvd was shut down while an operation was under way on the GPU"});
     }
     if (stream_ != nullptr) driver_->call().destroy_stream(stream_);
@@ -62,7 +62,7 @@ void NcclBackend::run(const CollectiveCall& call) {
     ask.set = call.set;
     ask.sequence = call.sequence;
     ask.entry = call.entry;
-    ask.ticket = call.ticket;
+    ask.call_id = call.call_id;
     parts_.host.run(ask);
   }
   try {
@@ -106,8 +106,8 @@ void NcclBackend::meet(const CollectiveCall& call) {
   if (!all_have_kernels) kernels_.reset();
   make_stream();
   communicator_ =
-      std::make_unique<nccl::Communicator>(library_, ranks.front().id, parts_.topology.rank, parts_.topology.size,
-                                           parts_.abort, deadline_after(parts_.config.collective_timeout));
+      std::make_unique<nccl::NcclCommunicator>(library_, ranks.front().id, parts_.topology.rank, parts_.topology.size,
+                                               parts_.abort, deadline_after(parts_.config.collective_timeout));
   parts_.log.info("GPU " + std::to_string(device_) + " of " + driver_->describe() + "; " + library_->describe());
 }
 
@@ -163,7 +163,7 @@ void NcclBackend::enqueue(const CollectiveCall& call) {
                   .text = describe(call, calls_, device_),
                   .begun = std::make_shared<cuda::RecordedEvent>(driver_, device_, stream_),
                   .completion = nullptr,
-                  .keepsakes = {}};
+                  .retained = {}};
   const nccl::Place place{.communicator = *communicator_,
                           .driver = *driver_,
                           .devices = *parts_.devices,
@@ -172,7 +172,7 @@ void NcclBackend::enqueue(const CollectiveCall& call) {
                           .stream = stream_,
                           .device = device_,
                           .rank = parts_.topology.rank};
-  running.keepsakes = nccl::put(call, place, deadline_after(parts_.config.collective_timeout));
+  running.retained = nccl::put(call, place, deadline_after(parts_.config.collective_timeout));
   running.completion =
       std::make_shared<DeviceCompletion>(std::make_shared<cuda::RecordedEvent>(driver_, device_, stream_));
   enqueued_ = running.completion;

@@ -31,8 +31,8 @@
 #include "ops/cuda/cuda_devices.h"
 #include "ops/cuda/through_host.h"
 #include "ops/nccl/collectives.h"
-#include "ops/nccl/communicator.h"
 #include "ops/nccl/introduction.h"
+#include "ops/nccl/nccl_communicator.h"
 #include "ops/nccl/watchdog.h"
 
 namespace hvd {
@@ -66,7 +66,7 @@ class NcclBackend final : public Backend {
     std::string text;
     std::shared_ptr<const DeviceEvent> begun;  // its inputs are there, and all before it is over
     std::shared_ptr<DeviceCompletion> completion;
-    nccl::Keepsakes keepsakes;
+    nccl::RetainedMemory retained;
   };
 
   void meet(const CollectiveCall& call);
@@ -81,7 +81,7 @@ class NcclBackend final : public Backend {
   std::optional<Status> verdict_;  // empty: the ranks have not met yet
   std::shared_ptr<const nccl::Library> library_;
   std::shared_ptr<cuda::Driver> driver_;
-  std::unique_ptr<nccl::Communicator> communicator_;
+  std::unique_ptr<nccl::NcclCommunicator> communicator_;
   int device_ = -1;
   std::unique_ptr<const cuda::BucketKernels> kernels_;  // null: not all ranks have them
   cuda::Stream stream_ = nullptr;

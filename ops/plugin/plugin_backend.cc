@@ -38,8 +38,8 @@ struct PlainCall {
 
 }  // namespace
 
-PluginBackend::PluginBackend(std::shared_ptr<PluginGroup> group, std::vector<Backend*> others, const WaitPolicy& policy,
-                             const AbortFlag& abort, Duration timeout)
+PluginBackend::PluginBackend(std::shared_ptr<PluginCommunicator> group, std::vector<Backend*> others,
+                             const WaitPolicy& policy, const AbortFlag& abort, Duration timeout)
     : group_(std::move(group)),
       others_(std::move(others)),
       abort_(abort),
@@ -50,7 +50,7 @@ PluginBackend::PluginBackend(std::shared_ptr<PluginGroup> group, std::vector<Bac
 
 PluginBackend::~PluginBackend() {
   group_->set_hand_on(nullptr);
-  if (thread_.lost()) PluginGroup::abandon(group_);
+  if (thread_.lost()) PluginCommunicator::abandon(group_);
 }
 
 // Streams and events of accelerators are not in hvd_plugin.h.

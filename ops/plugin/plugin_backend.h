@@ -10,7 +10,7 @@
 #include "core/base/log.h"
 #include "core/execution/backend.h"
 #include "core/rendezvous/topology.h"
-#include "ops/plugin/plugin_group.h"
+#include "ops/plugin/plugin_communicator.h"
 #include "ops/plugin/watched_thread.h"
 
 namespace hvd {
@@ -19,7 +19,7 @@ class PluginBackend final : public Backend {
  public:
   // `others`: the backends to which the plugin may hand calls on; they outlive this one. A run() ends with a Timeout
   // after `timeout`.
-  PluginBackend(std::shared_ptr<PluginGroup> group, std::vector<Backend*> others, const WaitPolicy& policy,
+  PluginBackend(std::shared_ptr<PluginCommunicator> group, std::vector<Backend*> others, const WaitPolicy& policy,
                 const AbortFlag& abort, Duration timeout);
   ~PluginBackend() override;
 
@@ -30,7 +30,7 @@ class PluginBackend final : public Backend {
  private:
   void hand_on(const hvd_plugin_call& call) const;
 
-  const std::shared_ptr<PluginGroup> group_;
+  const std::shared_ptr<PluginCommunicator> group_;
   const std::vector<Backend*> others_;
   const AbortFlag& abort_;
   const Duration timeout_;

@@ -77,9 +77,10 @@ std::vector<std::string> plugin_paths(const std::string& list) {
   return paths;
 }
 
-std::string own_plugin_folder() {
+std::string installed_plugin_folder() {
   Dl_info info{};
-  if (dladdr(reinterpret_cast<const void*>(&own_plugin_folder), &info) == 0 || info.dli_fname == nullptr) return "hvd";
+  if (dladdr(reinterpret_cast<const void*>(&installed_plugin_folder), &info) == 0 || info.dli_fname == nullptr)
+    return "hvd";
   std::error_code failed;
   const std::filesystem::path file = std::filesystem::canonical(info.dli_fname, failed);
   return ((failed ? std::filesystem::path(info.dli_fname) : file).parent_path() / "hvd").string();

@@ -33,6 +33,6 @@ class PluginLibrary {
 std::vector<std::string> plugin_paths(const std::string& list);
 
 // The folder in which hvd's own plugins lie: hvd/ beside the library or program that this code is in.
-std::string own_plugin_folder();
+std::string installed_plugin_folder();
 
 }  // namespace hvd

@@ -15,7 +15,7 @@ namespace hvd {
 namespace {
 
 // What a rank that leaves still waits for, so that its peers get what it has sent.
-constexpr Duration kFlushPatience = std::chrono::seconds(2);
+constexpr Duration kFlushTimeout = std::chrono::seconds(2);
 // Libraries that have no descriptor to sleep on are asked again after so long.
 constexpr Duration kNap = std::chrono::microseconds(50);
 constexpr int kLooksPerClock = 16;
@@ -27,45 +27,45 @@ std::uint64_t label_of(const Tag& tag) {
 
 }  // namespace
 
-PluginTransport::PluginTransport(std::shared_ptr<PluginGroup> group, const Topology& topology, const WaitPolicy& policy,
-                                 const AbortFlag& abort)
+PluginTransport::PluginTransport(std::shared_ptr<PluginCommunicator> group, const Topology& topology,
+                                 const WaitPolicy& policy, const AbortFlag& abort)
     : group_(std::move(group)), topology_(topology), policy_(policy), abort_(abort) {}
 
 PluginTransport::~PluginTransport() {
-  const Deadline deadline = deadline_after(kFlushPatience);
+  const Deadline deadline = deadline_after(kFlushTimeout);
   try {
-    std::vector<Ticket> sends;
-    for (const auto& [ticket, posted] : posted_) {
-      if (posted.sent) sends.push_back(ticket);
+    std::vector<RequestId> sends;
+    for (const auto& [request, posted] : posted_) {
+      if (posted.sent) sends.push_back(request);
     }
-    for (const Ticket ticket : sends) wait(ticket, deadline);
+    for (const RequestId request : sends) wait(request, deadline);
   } catch (const Error&) {
     group_->set_failed();
   }
   if (!posted_.empty()) group_->set_failed();
 }
 
-Transport::Ticket PluginTransport::keep(const Posted& posted) {
+Transport::RequestId PluginTransport::keep(const Posted& posted) {
   posted_.emplace(++last_, posted);
   return last_;
 }
 
-Transport::Ticket PluginTransport::post_send(int peer, Tag tag, std::span<const std::byte> bytes) {
+Transport::RequestId PluginTransport::post_send(int peer, Tag tag, std::span<const std::byte> bytes) {
   Posted posted{.peer = peer, .tag = tag, .sent = true};
   group_->library().check(group_->library().table().transport->post_send(
       group_->opened(), peer, label_of(tag), bytes.data(), bytes.size(), &posted.operation));
   return keep(posted);
 }
 
-Transport::Ticket PluginTransport::post_receive(int peer, Tag tag, std::span<std::byte> bytes) {
+Transport::RequestId PluginTransport::post_receive(int peer, Tag tag, std::span<std::byte> bytes) {
   Posted posted{.peer = peer, .tag = tag};
   group_->library().check(group_->library().table().transport->post_receive(
       group_->opened(), peer, label_of(tag), bytes.data(), bytes.size(), &posted.operation));
   return keep(posted);
 }
 
-bool PluginTransport::test(Ticket ticket) {
-  const auto found = posted_.find(ticket);
+bool PluginTransport::test(RequestId request) {
+  const auto found = posted_.find(request);
   if (found == posted_.end()) return true;
   int done = 0;
   const hvd_status status = group_->library().table().transport->test(group_->opened(), found->second.operation, &done);
@@ -86,19 +86,19 @@ std::string PluginTransport::describe(const Posted& posted) const {
          std::to_string(posted.tag.sequence) + ", step " + std::to_string(posted.tag.step) + ")";
 }
 
-void PluginTransport::wait(Ticket ticket, Deadline deadline) {
-  if (wait_until(ticket, deadline)) return;
-  throw Timeout(describe(posted_.at(ticket)));
+void PluginTransport::wait(RequestId request, Deadline deadline) {
+  if (wait_until(request, deadline)) return;
+  throw Timeout(describe(posted_.at(request)));
 }
 
-bool PluginTransport::wait_until(Ticket ticket, TimePoint until) {
-  if (test(ticket)) return true;
+bool PluginTransport::wait_until(RequestId request, TimePoint until) {
+  if (test(request)) return true;
   const TimePoint began = Clock::now();
   TimePoint now = began;
   int yields = 0;
   while (now < until) {
     for (int look = 0; look < kLooksPerClock; ++look) {
-      if (test(ticket)) return true;
+      if (test(request)) return true;
       cpu_relax();
     }
     abort_.check();

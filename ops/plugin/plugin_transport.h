@@ -9,7 +9,7 @@
 #include "core/base/abort_flag.h"
 #include "core/base/wait_policy.h"
 #include "core/rendezvous/topology.h"
-#include "ops/plugin/plugin_group.h"
+#include "ops/plugin/plugin_communicator.h"
 #include "ops/transport/transport.h"
 
 namespace hvd {
@@ -17,16 +17,16 @@ namespace hvd {
 class PluginTransport final : public Transport {
  public:
   // References outlive this object.
-  PluginTransport(std::shared_ptr<PluginGroup> group, const Topology& topology, const WaitPolicy& policy,
+  PluginTransport(std::shared_ptr<PluginCommunicator> group, const Topology& topology, const WaitPolicy& policy,
                   const AbortFlag& abort);
   ~PluginTransport() override;
 
   int rank() const override { return group_->rank(); }
   int size() const override { return group_->size(); }
-  Ticket post_send(int peer, Tag tag, std::span<const std::byte> bytes) override;
-  Ticket post_receive(int peer, Tag tag, std::span<std::byte> bytes) override;
-  void wait(Ticket ticket, Deadline deadline) override;
-  bool wait_until(Ticket ticket, TimePoint until) override;
+  RequestId post_send(int peer, Tag tag, std::span<const std::byte> bytes) override;
+  RequestId post_receive(int peer, Tag tag, std::span<std::byte> bytes) override;
+  void wait(RequestId request, Deadline deadline) override;
+  bool wait_until(RequestId request, TimePoint until) override;
 
  private:
   struct Posted {
@@ -36,17 +36,17 @@ class PluginTransport final : public Transport {
     bool sent = false;
   };
 
-  Ticket keep(const Posted& posted);
-  // True once the ticket's operation is complete, which is then forgotten.
-  bool test(Ticket ticket);
+  RequestId keep(const Posted& posted);
+  // True once the request's operation is complete, which is then forgotten.
+  bool test(RequestId request);
   std::string describe(const Posted& posted) const;
 
-  const std::shared_ptr<PluginGroup> group_;
+  const std::shared_ptr<PluginCommunicator> group_;
   const Topology& topology_;
   const WaitPolicy policy_;
   const AbortFlag& abort_;
-  std::unordered_map<Ticket, Posted> posted_;
-  Ticket last_ = 0;
+  std::unordered_map<RequestId, Posted> posted_;
+  RequestId last_ = 0;
 };
 
 }  // namespace hvd

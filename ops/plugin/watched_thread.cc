@@ -12,7 +12,7 @@ namespace hvd {
 namespace {
 
 // For a call to end once the job was given up.
-constexpr Duration kStopPatience = std::chrono::seconds(1);
+constexpr Duration kStopTimeout = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -70,7 +70,7 @@ void WatchedThread::run(const std::function<void()>& work, Deadline deadline, co
   } catch (const Timeout&) {
     throw;
   } catch (const Error&) {
-    lost_ = shared_->ended.wait_change(before, deadline_after(kStopPatience), nullptr) == before;
+    lost_ = shared_->ended.wait_change(before, deadline_after(kStopTimeout), nullptr) == before;
     throw;
   }
   if (!shared_->result.ok()) throw Error(shared_->result);

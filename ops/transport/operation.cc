@@ -37,11 +37,11 @@ Operation& OperationWindow::add(Operation operation) {
   return operations_.back();
 }
 
-Operation& OperationWindow::find(Transport::Ticket ticket) {
-  if (ticket < first_ || ticket - first_ >= operations_.size() || operations_[ticket - first_].waited) {
-    throw InvalidArgument("waited for ticket " + std::to_string(ticket) + ", which is not outstanding");
+Operation& OperationWindow::find(Transport::RequestId request) {
+  if (request < first_ || request - first_ >= operations_.size() || operations_[request - first_].waited) {
+    throw InvalidArgument("waited for request " + std::to_string(request) + ", which is not outstanding");
   }
-  return operations_[ticket - first_];
+  return operations_[request - first_];
 }
 
 void OperationWindow::retire(Operation& operation) {

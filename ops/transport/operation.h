@@ -49,15 +49,15 @@ std::string describe_loss(const Operation& operation, const std::string& peer_na
 class OperationWindow {
  public:
   Operation& add(Operation operation);
-  Transport::Ticket newest() const { return first_ + operations_.size() - 1; }
+  Transport::RequestId newest() const { return first_ + operations_.size() - 1; }
 
-  // Throws InvalidArgument for a ticket that was never given out or was waited for already.
-  Operation& find(Transport::Ticket ticket);
+  // Throws InvalidArgument for a request that was never given out or was waited for already.
+  Operation& find(Transport::RequestId request);
   void retire(Operation& operation);
 
  private:
   std::deque<Operation> operations_;
-  Transport::Ticket first_ = 0;
+  Transport::RequestId first_ = 0;
 };
 
 }  // namespace hvd

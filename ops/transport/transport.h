@@ -7,7 +7,7 @@
 // of step and the receiver throws Internal with both values, since nothing that arrives is trusted.
 //
 // Thread: all calls come from one thread at a time (the engine's). Nothing is copied on posting: memory of a posted
-// send or receive belongs to the transport until wait() for its ticket returned (wait_until(): true), or until a call
+// send or receive belongs to the transport until wait() for its request returned (wait_until(): true), or until a call
 // threw.
 //
 // Progress is made for all posted operations inside the waits, for every peer at once, so that posting all receives and
@@ -40,7 +40,7 @@ struct Tag {
 
 class Transport {
  public:
-  using Ticket = std::uint64_t;
+  using RequestId = std::uint64_t;
 
   virtual ~Transport() = default;
 
@@ -48,15 +48,15 @@ class Transport {
   virtual int size() const = 0;
 
   // `peer` is a global rank other than rank(). Zero bytes are a message too.
-  virtual Ticket post_send(int peer, Tag tag, std::span<const std::byte> bytes) = 0;
-  virtual Ticket post_receive(int peer, Tag tag, std::span<std::byte> bytes) = 0;
+  virtual RequestId post_send(int peer, Tag tag, std::span<const std::byte> bytes) = 0;
+  virtual RequestId post_receive(int peer, Tag tag, std::span<std::byte> bytes) = 0;
 
   // Returns when the operation is complete: a sent message's memory may be reused, a received one is there.
-  virtual void wait(Ticket ticket, Deadline deadline) = 0;
+  virtual void wait(RequestId request, Deadline deadline) = 0;
 
-  // The same for what may not come for long: false if it is not complete by then, which is no failure. The ticket is
+  // The same for what may not come for long: false if it is not complete by then, which is no failure. The request is
   // still to be waited for then. Looks once at least.
-  virtual bool wait_until(Ticket ticket, TimePoint until) = 0;
+  virtual bool wait_until(RequestId request, TimePoint until) = 0;
 };
 
 }  // namespace hvd

@@ -30,7 +30,7 @@ constexpr Duration kFileWait = 30s;
 constexpr Duration kFilePoll = 10ms;
 
 // Where the store is, and what opens it.
-struct Meeting {
+struct Rendezvous {
   Address store;
   JobKey key;
 };
@@ -91,17 +91,17 @@ class StoreProcess {
 };
 
 // Complete at once for whoever sees the name.
-void write_meeting(const std::string& path, const Meeting& meeting) {
+void write_rendezvous(const std::string& path, const Rendezvous& rendezvous) {
   const std::string unfinished = path + ".part";
   const FileDescriptor file(open(unfinished.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-  const std::string text = meeting.store.to_string() + " " + meeting.key.to_hex() + "\n";
+  const std::string text = rendezvous.store.to_string() + " " + rendezvous.key.to_hex() + "\n";
   if (write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
       rename(unfinished.c_str(), path.c_str()) != 0) {
     throw InvalidArgument("cannot write " + path);
   }
 }
 
-Meeting read_meeting(const std::string& path) {
+Rendezvous read_rendezvous(const std::string& path) {
   const Deadline deadline = deadline_after(kFileWait);
   std::string address;
   std::string key;
@@ -123,7 +123,7 @@ void pin_to_cpu(int number) {
   if (sched_setaffinity(0, sizeof allowed, &allowed) != 0) throw Internal("sched_setaffinity");
 }
 
-void run_rank(const JobOptions& options, int local_rank, const Meeting& meeting,
+void run_rank(const JobOptions& options, int local_rank, const Rendezvous& rendezvous,
               const std::function<void(Member&)>& body) {
   const int rank = options.host * options.ranks_per_host + local_rank;
   try {
@@ -133,8 +133,9 @@ void run_rank(const JobOptions& options, int local_rank, const Meeting& meeting,
     environment["HVD_RANK"] = std::to_string(rank);
     environment["HVD_SIZE"] = std::to_string(options.size());
     const Config config = read_config(environment).config;
-    auto store = std::make_unique<TcpStore>(meeting.store, meeting.key, rank, deadline_after(config.start_timeout));
-    Member member(config, *store, meeting.key, store->local_host());
+    auto store =
+        std::make_unique<TcpStore>(rendezvous.store, rendezvous.key, rank, deadline_after(config.start_timeout));
+    Member member(config, *store, rendezvous.key, store->local_host());
     store.reset();
     body(member);
     // Nobody leaves while others still work.
@@ -167,7 +168,7 @@ ProcessSet all_ranks(int size) {
   return set;
 }
 
-RankIdentity own_identity(const Config& config) {
+RankIdentity local_identity(const Config& config) {
   RankIdentity identity = identify_this_process(config.host_id, config.hostname);
   identity.settings = shared_settings(config);
   return identity;
@@ -175,8 +176,8 @@ RankIdentity own_identity(const Config& config) {
 
 }  // namespace
 
-Member::Member(const Config& config, Store& store, const JobKey& key, const std::string& own_host_address)
-    : topology_(make_topology(config.rank, exchange_identities(store, config.rank, config.size, own_identity(config),
+Member::Member(const Config& config, Store& store, const JobKey& key, const std::string& local_host_address)
+    : topology_(make_topology(config.rank, exchange_identities(store, config.rank, config.size, local_identity(config),
                                                                deadline_after(config.start_timeout)))),
       log_("rank " + std::to_string(config.rank), config.log_level),
       everyone_(all_ranks(config.size)),
@@ -186,7 +187,7 @@ Member::Member(const Config& config, Store& store, const JobKey& key, const std:
                                                  .config = config,
                                                  .abort = abort_,
                                                  .log = log_,
-                                                 .own_host_address = own_host_address,
+                                                 .local_host_address = local_host_address,
                                                  .deadline = deadline_after(config.start_timeout)})) {
   check_settings(topology_);
   if (rank() == 0) log_.info(data_plane_.algorithms);
@@ -213,18 +214,18 @@ std::int64_t Member::agree(std::int64_t value) {
 
 bool run_job(const JobOptions& options, const std::function<void(Member&)>& body) {
   std::unique_ptr<StoreProcess> store;
-  Meeting meeting;
+  Rendezvous rendezvous;
   if (options.host == 0) {
-    meeting.key = JobKey::random();
-    store = std::make_unique<StoreProcess>(meeting.key, options.hosts == 1 ? "127.0.0.1" : options.address);
-    meeting.store = store->address();
-    if (options.hosts > 1) write_meeting(options.store, meeting);
+    rendezvous.key = JobKey::random();
+    store = std::make_unique<StoreProcess>(rendezvous.key, options.hosts == 1 ? "127.0.0.1" : options.address);
+    rendezvous.store = store->address();
+    if (options.hosts > 1) write_rendezvous(options.store, rendezvous);
   } else {
-    meeting = read_meeting(options.store);
+    rendezvous = read_rendezvous(options.store);
   }
   std::vector<pid_t> ranks;
   for (int rank = 0; rank < options.ranks_per_host; ++rank) {
-    ranks.push_back(fork_child([&] { run_rank(options, rank, meeting, body); }));
+    ranks.push_back(fork_child([&] { run_rank(options, rank, rendezvous, body); }));
   }
   const bool well = wait_for(std::move(ranks));
   // Whoever finds the file of an earlier run would wait for a store that is gone.

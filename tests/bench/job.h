@@ -28,7 +28,7 @@ struct JobOptions {
 class Member {
  public:
   // All ranks construct together. `store` outlives the construction only.
-  Member(const Config& config, Store& store, const JobKey& key, const std::string& own_host_address);
+  Member(const Config& config, Store& store, const JobKey& key, const std::string& local_host_address);
 
   int rank() const { return topology_.rank; }
   int size() const { return topology_.size; }

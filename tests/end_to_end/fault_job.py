@@ -22,7 +22,7 @@ import tempfile
 import threading
 import time
 
-PATIENCE = 60
+TIMEOUT = 60
 RANK = "allreduce_loop"
 KEEPER = "hvd-keeper"
 LEFT = "hvd-left"  # what ranks leave running, with nothing in its environment
@@ -99,8 +99,8 @@ class Driver:
         return {line[: line.index("]")] for when, line in list(self.said) if when > after and f">: {words}" in line}
 
 
-def wait_for(condition, patience=PATIENCE):
-    deadline = time.monotonic() + patience
+def wait_for(condition, timeout=TIMEOUT):
+    deadline = time.monotonic() + timeout
     while not (result := condition()):
         if time.monotonic() > deadline:
             return None

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from patience import EXACT, at_most
+from timeouts import EXACT, at_most
 
 HERE = pathlib.Path(__file__).parent
 BUILD = HERE.parents[1] / "build/release"

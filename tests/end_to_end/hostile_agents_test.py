@@ -27,9 +27,9 @@ RANKS = 4
 
 @pytest.fixture(scope="module")
 def hosts(lab):
-    standing = StandingLab(lab, 2)
-    yield standing
-    standing.close()
+    status = StandingLab(lab, 2)
+    yield status
+    status.close()
 
 
 @pytest.fixture(scope="module")

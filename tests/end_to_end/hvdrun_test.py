@@ -15,7 +15,7 @@ import time
 
 import pytest
 
-from patience import at_most
+from timeouts import at_most
 
 pytestmark = pytest.mark.quick
 
@@ -134,16 +134,16 @@ def test_another_launchers_variables_in_a_rank_are_an_error_and_nothing_else(run
 
 
 def test_all_ranks_share_one_store_and_one_fresh_key(run):
-    def meeting():
+    def rendezvous():
         done = run("-np", 3, "sh", "-c", "echo $HVD_STORE $HVD_JOB_KEY $HVD_HOSTNAME $HOROVOD_HOSTNAME")
         (line,) = set(done.stdout.splitlines())
         return line.split()
 
-    store, key, hostname, twin = meeting()
+    store, key, hostname, twin = rendezvous()
     assert re.fullmatch(r"tcp:127\.0\.0\.1:\d+", store)
     assert re.fullmatch(r"[0-9a-f]{64}", key)
     assert hostname == twin == os.uname().nodename
-    assert meeting()[1] != key
+    assert rendezvous()[1] != key
 
 
 def test_the_key_is_on_no_command_line(run):
@@ -1044,9 +1044,9 @@ def test_ranks_are_bound_to_cpus(run):
     assert done.stdout.split() == ["Cpus_allowed_list:", str(cpus[0])], done.stderr
     assert done.stderr == f"hvdrun: rank 0 is bound to CPU {cpus[0]}\n"
     assert run("-np", 1, "-report-bindings", "true").stderr == "hvdrun: rank 0 is not bound\n"
-    crowded = run("-np", len(cpus) + 1, "-bind-to", "hwthread", *show)
-    assert crowded.returncode == 2
-    assert "too few hardware threads here" in crowded.stderr
+    oversubscribed = run("-np", len(cpus) + 1, "-bind-to", "hwthread", *show)
+    assert oversubscribed.returncode == 2
+    assert "too few hardware threads here" in oversubscribed.stderr
     assert run("-np", len(cpus) + 1, "-bind-to", "hwthread", "-oversubscribe", *show).returncode == 0
 
 

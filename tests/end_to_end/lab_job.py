@@ -38,8 +38,8 @@ class Rank:
         for line in self.process.stdout:
             self.lines.append(line.rstrip("\n"))
 
-    def await_line(self, beginning, after=0, patience=30):
-        deadline = time.monotonic() + patience
+    def await_line(self, beginning, after=0, timeout=30):
+        deadline = time.monotonic() + timeout
         while not any(line.startswith(beginning) for line in self.lines[after:]):
             assert time.monotonic() < deadline and self.process.poll() is None, self.lines
             time.sleep(0.01)

@@ -28,7 +28,7 @@ PURPOSES = {"store": 1, "control": 2, "data": 3, "shared_memory": 4}
 
 AT_ONCE = 64  # streams under way
 HELD = 300  # connections of those who say nothing, or a byte a second: as many at most
-PATIENCE = 5  # seconds in which a stranger must be dropped who is not waited for
+TIMEOUT = 5  # seconds in which a stranger must be dropped who is not waited for
 
 
 def proof_of(key, challenge, purpose, rank, nonce):
@@ -136,7 +136,7 @@ class Stranger:
                 writer.close()
 
     async def converse(self, reader, writer):
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             challenge = await reader.readexactly(CHALLENGE_BYTES)
             kind, words = self.streams.next(challenge)
             writer.write(words)

@@ -13,9 +13,9 @@ import ssl
 import struct
 import sys
 
-from stranger import PATIENCE, Stranger, flip, obey
+from stranger import TIMEOUT, Stranger, flip, obey
 
-HANDSHAKE_PATIENCE = 4 + PATIENCE  # gRPC drops those who do not finish their handshake within five seconds
+HANDSHAKE_PATIENCE = 4 + TIMEOUT  # gRPC drops those who do not finish their handshake within five seconds
 HANDSHAKE_RECORD = 0x16
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 METHOD = b"/hvd.launcher.proto.Parent/Attach"

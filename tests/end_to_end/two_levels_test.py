@@ -22,11 +22,11 @@ def hvdrun():
 
 @pytest.fixture(scope="module", params=[2, 4, 8])
 def hosts(lab, request):
-    standing = StandingLab(lab, request.param)
-    standing.number = request.param
-    yield standing
-    standing.await_nothing_left()
-    standing.close()
+    status = StandingLab(lab, request.param)
+    status.number = request.param
+    yield status
+    status.await_nothing_left()
+    status.close()
 
 
 @pytest.fixture

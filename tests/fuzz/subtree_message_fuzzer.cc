@@ -6,8 +6,8 @@
 
 #include "core/base/error.h"
 #include "core/negotiation/coordinator.h"
-#include "core/negotiation/gatherer.h"
-#include "core/negotiation/unison.h"
+#include "core/negotiation/message_combiner.h"
+#include "core/negotiation/request_aggregator.h"
 #include "core/negotiation/wire.h"
 
 namespace {
@@ -18,11 +18,11 @@ std::string describe(int rank) { return "rank " + std::to_string(rank); }
 void negotiate(const hvd::SubtreeMessage& message) {
   const std::map<int, hvd::RankSet> whole = {{0, hvd::RankSet(0, 3)}};
   hvd::Coordinator coordinator({.size = 3, .sources = whole, .cache_capacity = 2}, describe);
-  hvd::Gatherer gatherer(whole, hvd::Duration(1));
+  hvd::RequestAggregator request_aggregator(whole, hvd::Duration(1));
   try {
     for (int round = 0; round < 3; ++round) {
-      gatherer.receive(0, message, hvd::TimePoint{});
-      if (const auto gathered = gatherer.take(hvd::TimePoint{} + hvd::Duration(2))) {
+      request_aggregator.receive(0, message, hvd::TimePoint{});
+      if (const auto gathered = request_aggregator.take(hvd::TimePoint{} + hvd::Duration(2))) {
         if (hvd::encode(hvd::decode_subtree_message(hvd::encode(*gathered))) != hvd::encode(*gathered))
           __builtin_trap();
       }
@@ -30,7 +30,7 @@ void negotiate(const hvd::SubtreeMessage& message) {
       const auto answer = coordinator.respond(hvd::TimePoint{});
       if (!answer) continue;
       if (hvd::encode(hvd::decode_coordinator_message(hvd::encode(*answer))) != hvd::encode(*answer)) __builtin_trap();
-      gatherer.pass(*answer);
+      request_aggregator.pass(*answer);
       hvd::SubtreeMessage again = message;
       again.applied_by_all = answer->number;
       for (hvd::RankMessage& part : again.messages) part.applied = part.latest = answer->number;
@@ -47,14 +47,14 @@ void listen(std::span<const std::byte> bytes, const hvd::SubtreeMessage& message
   if (const auto opaque = hvd::peek(bytes)) {
     if (!std::ranges::equal(hvd::encode(*opaque), bytes)) __builtin_trap();
   }
-  hvd::Unison unison({{0, hvd::RankSet(0)}, {1, hvd::RankSet(1, 3)}}, hvd::Duration(1));
+  hvd::MessageCombiner message_combiner({{0, hvd::RankSet(0)}, {1, hvd::RankSet(1, 3)}}, hvd::Duration(1));
   std::size_t messages = 0;
   for (const int source : {0, 1, 0}) {
-    const auto heard = unison.receive(source, hvd::Bytes(bytes.begin(), bytes.end()), true, hvd::TimePoint{});
+    const auto heard = message_combiner.receive(source, hvd::Bytes(bytes.begin(), bytes.end()), true, hvd::TimePoint{});
     messages += heard.apart.size();
     if (heard.together) __builtin_trap();  // of ranks that are not the same
   }
-  for (const auto& [source, held] : unison.break_up().apart) {
+  for (const auto& [source, held] : message_combiner.break_up().apart) {
     ++messages;
     if (hvd::encode(held) != hvd::encode(message)) __builtin_trap();  // bytes: a factor may be no number
   }

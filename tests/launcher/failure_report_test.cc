@@ -36,7 +36,7 @@ TEST_CASE("a failed job is reported with its cause, its last words, and the fate
 
 TEST_CASE("what a rank has told of its failure is reported") {
   const RankEnd told{.status = {.by_signal = false, .value = 1},
-                     .said = {.kind = JobEnding::Kind::own_failure, .cause = "raised ValueError: bad (a.py:3)"}};
+                     .said = {.kind = JobEnding::Kind::local_failure, .cause = "raised ValueError: bad (a.py:3)"}};
   CHECK(failure_report({.rank = 1, .host = "h2", .pid = 7}, {by_exit(1), told}) ==
         "hvdrun: rank 1 on h2 failed first: exit code 1 (pid 7, after 0.0 s)\n"
         "hvdrun: it raised ValueError: bad (a.py:3)\n"

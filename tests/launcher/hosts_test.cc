@@ -53,7 +53,7 @@ TEST_CASE("what a hostfile says wrongly is told with its line") {
 }
 
 TEST_CASE("a host is this machine by its name or by an address") {
-  const OwnNames own{.hostname = "node7.cluster", .addresses = {"127.0.0.1", "10.0.0.7", "fe80::7"}};
+  const LocalNames own{.hostname = "node7.cluster", .addresses = {"127.0.0.1", "10.0.0.7", "fe80::7"}};
   for (const char* name :
        {"localhost", "127.0.0.1", "127.0.1.1", "::1", "node7", "node7.cluster", "10.0.0.7", "fe80::7"}) {
     CAPTURE(name);
@@ -70,9 +70,9 @@ TEST_CASE("a host is this machine by its name or by an address") {
 
 TEST_CASE("several names of this machine become one host") {
   const auto hosts = parse_hosts("a:1,me@localhost:2,b:3,127.0.0.1:4");
-  CHECK(with_own_host_once(hosts, {false, true, false, true}) ==
+  CHECK(with_local_host_once(hosts, {false, true, false, true}) ==
         std::vector<HostSlots>{{"a", 1}, {"localhost", 6}, {"b", 3}});
-  CHECK(with_own_host_once(hosts, {false, false, false, false}) == hosts);
+  CHECK(with_local_host_once(hosts, {false, false, false, false}) == hosts);
 }
 
 }  // namespace

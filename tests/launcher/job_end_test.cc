@@ -84,7 +84,7 @@ TEST_CASE("the cause is the first failure, or the signal that explains it") {
 const JobEnding kUntold{};
 const JobEnding kInJob{.in_job = true};
 JobEnding names(int rank) { return {.kind = JobEnding::Kind::consequence, .culprit = rank}; }
-JobEnding own_failure() { return {.kind = JobEnding::Kind::own_failure, .cause = "raised ValueError"}; }
+JobEnding local_failure() { return {.kind = JobEnding::Kind::local_failure, .cause = "raised ValueError"}; }
 
 TEST_CASE("whoever ends first, the cause is the rank that others name, or that names none") {
   struct Ended {
@@ -99,7 +99,7 @@ TEST_CASE("whoever ends first, the cause is the rank that others name, or that n
   };
   const Row rows[] = {
       {"the others are faster",
-       {{0, exited(1), names(2)}, {1, exited(1), names(2)}, {2, exited(7), own_failure()}},
+       {{0, exited(1), names(2)}, {1, exited(1), names(2)}, {2, exited(7), local_failure()}},
        2,
        7},
       {"one that says nothing", {{0, exited(1), names(2)}, {1, exited(1), names(2)}, {2, exited(9), kUntold}}, 2, 9},
@@ -115,16 +115,19 @@ TEST_CASE("whoever ends first, the cause is the rank that others name, or that n
        2,
        1},
       {"nobody names who has left without shutdown",
-       {{2, kOk, kInJob}, {0, exited(3), own_failure()}, {1, exited(4), names(0)}},
+       {{2, kOk, kInJob}, {0, exited(3), local_failure()}, {1, exited(4), names(0)}},
        0,
        3},
       {"all name each other", {{0, exited(3), names(1)}, {1, exited(4), names(0)}, {2, exited(5), names(1)}}, 0, 3},
       {"nobody knows whom", {{0, exited(3), names(kNobody)}, {2, exited(4), kUntold}, {1, kOk, kUntold}}, 2, 4},
-      {"a rank that does not exist", {{0, exited(3), names(77)}, {1, exited(4), own_failure()}, {2, kOk, {}}}, 1, 4},
-      {"itself", {{0, exited(3), names(0)}, {1, exited(4), own_failure()}, {2, kOk, {}}}, 1, 4},
-      {"two failures of their own", {{1, exited(3), own_failure()}, {0, exited(4), own_failure()}, {2, kOk, {}}}, 1, 3},
+      {"a rank that does not exist", {{0, exited(3), names(77)}, {1, exited(4), local_failure()}, {2, kOk, {}}}, 1, 4},
+      {"itself", {{0, exited(3), names(0)}, {1, exited(4), local_failure()}, {2, kOk, {}}}, 1, 4},
+      {"two failures of their own",
+       {{1, exited(3), local_failure()}, {0, exited(4), local_failure()}, {2, kOk, {}}},
+       1,
+       3},
       {"a failure of its own is no consequence of a signal",
-       {{1, exited(3), own_failure()}, {0, killed(SIGSEGV), kUntold}, {2, kOk, {}}},
+       {{1, exited(3), local_failure()}, {0, killed(SIGSEGV), kUntold}, {2, kOk, {}}},
        1,
        3},
   };
@@ -149,7 +152,7 @@ TEST_CASE("a rank that others name has time to end with its own code") {
     CHECK(end.first_failed() == 0);
   }
   SECTION("but is if it had failed before") {
-    end.rank_ended(1, killed(SIGTERM), own_failure(), kStart + kCulpritTime);
+    end.rank_ended(1, killed(SIGTERM), local_failure(), kStart + kCulpritTime);
     CHECK(end.first_failed() == 1);
     CHECK(end.exit_code() == 1);
   }
@@ -175,7 +178,7 @@ TEST_CASE("that all ranks end without shutdown is no failure") {
 TEST_CASE("once it has ended, the grace is the usual one") {
   JobEnd end(3, 1s);
   end.rank_ended(0, exited(1), names(1), kStart);
-  end.rank_ended(1, exited(7), own_failure(), kStart + 500ms);
+  end.rank_ended(1, exited(7), local_failure(), kStart + 500ms);
   CHECK(end.next_deadline() == kStart + 1s);
   JobEnd hurried(2, 1s);
   hurried.rank_ended(0, exited(1), names(1), kStart);

@@ -15,10 +15,10 @@ std::vector<int> ranks_on_hosts(const Arguments& arguments, const Environment& e
                                           .read_file = [](const std::string&) { return "here\nthere slots=2\n"; },
                                           .is_here = [](const std::string& host) { return host == "here"; },
                                           .hostname = "here"});
-  HostFacts facts;
+  HostDescription facts;
   for (int cpu = 0; cpu < 4; ++cpu) facts.resources.cpus.push_back({.number = cpu, .core = cpu / 2});
   facts.resources.gpus = 3;
-  const std::vector<HostFacts> all(layout.hosts.size(), facts);
+  const std::vector<HostDescription> all(layout.hosts.size(), facts);
   std::vector<int> ranks;
   for (const HostPlan& plan : plan_hosts(layout, line, all, {})) ranks.push_back(static_cast<int>(plan.ranks.size()));
   return ranks;
@@ -92,7 +92,7 @@ TEST_CASE("ranks stay within the CPUs of --cpu-set") {
                                             .read_file = {},
                                             .is_here = [](const std::string&) { return true; },
                                             .hostname = "here"});
-    HostFacts facts;
+    HostDescription facts;
     for (int cpu = 0; cpu < 8; ++cpu) facts.resources.cpus.push_back({.number = cpu, .core = cpu / 2});
     std::vector<std::vector<int>> cpus;
     const std::vector<HostPlan> plans = plan_hosts(layout, line, {facts}, {});

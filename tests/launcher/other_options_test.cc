@@ -96,8 +96,8 @@ TEST_CASE("an option of another launcher has one meaning, and its reason is said
     CHECK(says_why);
     CHECK(option.known_to != 0);
     const auto [earlier, is_first] = seen.try_emplace(std::string(option.name), &option);
-    const bool is_own = option.treatment == Treatment::same || option.treatment == Treatment::different;
-    CHECK((is_first || (is_own && (earlier->second->known_to & option.known_to) == 0)));
+    const bool is_local = option.treatment == Treatment::same || option.treatment == Treatment::different;
+    CHECK((is_first || (is_local && (earlier->second->known_to & option.known_to) == 0)));
   }
 }
 

@@ -22,7 +22,7 @@ class Listener : public HostListener {
   struct Answer {
     int host;
     std::uint64_t question;
-    std::vector<Standing> standings;
+    std::vector<RankStatus> statuses;
   };
 
   void rank_started(int, pid_t) override {}
@@ -33,10 +33,10 @@ class Listener : public HostListener {
   void nothing_left(int) override {}
   void host_lost(int, const std::string&) override {}
   void complaint(const std::string& line) override { complaints.push_back(line); }
-  void standings(int host, std::uint64_t question, std::vector<Standing> standings) override {
-    answers.push_back({host, question, std::move(standings)});
+  void statuses(int host, std::uint64_t question, std::vector<RankStatus> statuses) override {
+    answers.push_back({host, question, std::move(statuses)});
   }
-  void met(int host) override { met_hosts.push_back(host); }
+  void initialized(int host) override { met_hosts.push_back(host); }
   void stalled(int host, bool on) override { stalls.emplace_back(host, on); }
 
   std::vector<std::string> complaints;
@@ -88,7 +88,7 @@ TEST_CASE("all ranks that were started are told of at once, the dead ones too") 
   machine.memories.started(2, getpgrp());
   machine.memories.started(3, getpgrp());  // has no memory
   FlightRecorder recorder(memory->descriptors()[0], 1);
-  recorder.met();
+  recorder.initialized();
   recorder.submitted(FlightWords{}, 118);
   machine.memories.ended(4);
   machine.memories.ask(31, false);
@@ -96,12 +96,12 @@ TEST_CASE("all ranks that were started are told of at once, the dead ones too") 
   const Listener::Answer& answer = machine.listener.answers[0];
   CHECK(answer.host == kHost);
   CHECK(answer.question == 31);
-  REQUIRE(answer.standings.size() == 2);
-  CHECK(answer.standings[0].rank == 2);
-  CHECK(answer.standings[0].open.empty());
-  CHECK(answer.standings[1].rank == 4);  // who started it knows, whatever it says itself
-  REQUIRE(answer.standings[1].open.size() == 1);
-  CHECK(answer.standings[1].open[0].sequence == 118);
+  REQUIRE(answer.statuses.size() == 2);
+  CHECK(answer.statuses[0].rank == 2);
+  CHECK(answer.statuses[0].open.empty());
+  CHECK(answer.statuses[1].rank == 4);  // who started it knows, whatever it says itself
+  REQUIRE(answer.statuses[1].open.size() == 1);
+  CHECK(answer.statuses[1].open[0].sequence == 118);
 }
 
 TEST_CASE("stacks come as soon as all that were asked have answered, for everybody who has asked meanwhile") {
@@ -118,15 +118,15 @@ TEST_CASE("stacks come as soon as all that were asked have answered, for everybo
     machine.memories.ask(30 + time, false);  // waits for nobody
     REQUIRE(machine.listener.answers.size() == 1);
     CHECK(machine.listener.answers[0].question == 30 + time);
-    CHECK_FALSE(machine.listener.answers[0].standings[0].frame);
+    CHECK_FALSE(machine.listener.answers[0].statuses[0].frame);
     REQUIRE(machine.run_until([&] { return machine.listener.answers.size() >= 3; }));
     REQUIRE(machine.listener.answers.size() == 3);
     for (const std::size_t i : {1, 2}) {
       const Listener::Answer& answer = machine.listener.answers[i];
       CHECK(answer.question == (i == 1 ? 10 : 20) + time);
-      REQUIRE(answer.standings.size() == 2);
-      CHECK(answer.standings[0].frame == PythonFrame{"train.py", 48, "load"});
-      CHECK_FALSE(answer.standings[1].frame);
+      REQUIRE(answer.statuses.size() == 2);
+      CHECK(answer.statuses[0].frame == PythonFrame{"train.py", 48, "load"});
+      CHECK_FALSE(answer.statuses[1].frame);
     }
   }
 }
@@ -141,7 +141,7 @@ TEST_CASE("a rank that does not answer is waited for half a second") {
   REQUIRE(machine.run_until([&] { return !machine.listener.answers.empty(); }));
   CHECK(Clock::now() - begin >= 500ms);
   CHECK(machine.listener.answers.size() == 1);
-  CHECK_FALSE(machine.listener.answers[0].standings[0].frame);
+  CHECK_FALSE(machine.listener.answers[0].statuses[0].frame);
 }
 
 TEST_CASE("stalls are told when they begin, ever more seldom while they last, and when they are over") {
@@ -149,8 +149,8 @@ TEST_CASE("stalls are told when they begin, ever more seldom while they last, an
   const RankMemory* const first = machine.memories.make(0, false);
   const RankMemory* const second = machine.memories.make(1, false);
   FlightRecorder recorder(first->descriptors()[0], 0), other(second->descriptors()[0], 1);
-  recorder.met();
-  other.met();
+  recorder.initialized();
+  other.initialized();
   machine.memories.watch_for_stalls();
   CHECK(machine.listener.stalls.empty());
   recorder.submitted(FlightWords{}, 1);
@@ -170,19 +170,19 @@ TEST_CASE("stalls are told when they begin, ever more seldom while they last, an
   CHECK(machine.listener.stalls == told);
 }
 
-TEST_CASE("that all ranks have met is told once, to who wants to know; not if one has ended without") {
+TEST_CASE("that all ranks have initialized is told once, to who wants to know; not if one has ended without") {
   const bool ends = GENERATE(true, false);
   Machine machine;
   const RankMemory* const first = machine.memories.make(0, true);
   const RankMemory* const second = machine.memories.make(1, true);
-  machine.memories.watch_for_meeting();
+  machine.memories.watch_initialization();
   FlightRecorder recorder(first->descriptors()[0], 0);
-  recorder.met();
-  machine.memories.watch_for_meeting();
+  recorder.initialized();
+  machine.memories.watch_initialization();
   CHECK(machine.listener.met_hosts.empty());
   if (ends) machine.memories.ended(1);
   FlightRecorder other(second->descriptors()[0], 1);
-  other.met();
+  other.initialized();
   const bool told = machine.run_until([&] { return ends || !machine.listener.met_hosts.empty(); });
   CHECK(told);
   machine.loop.run_once(deadline_after(50ms));
@@ -208,7 +208,7 @@ TEST_CASE("a rank for which there is no memory starts without, and the user hear
   machine.memories.ended(0);
   machine.memories.ask(1, true);
   REQUIRE(machine.listener.answers.size() == 1);
-  CHECK(machine.listener.answers[0].standings.empty());
+  CHECK(machine.listener.answers[0].statuses.empty());
 }
 
 }  // namespace

@@ -91,8 +91,8 @@ TEST_CASE("a process that has announced it writes its stacks when it is asked, e
           "Current thread 0x1 (most recent call first):\n  File \"train.py\", line 48 in load\n");
     CHECK(memory.answer().package == "/a folder/hvd");
   }
-  CHECK(memory.standing(true, rank.pid(), Clock::now()).frame == PythonFrame{"train.py", 48, "load"});
-  CHECK_FALSE(memory.standing(false, rank.pid(), Clock::now()).frame);
+  CHECK(memory.status(true, rank.pid(), Clock::now()).frame == PythonFrame{"train.py", 48, "load"});
+  CHECK_FALSE(memory.status(false, rank.pid(), Clock::now()).frame);
 }
 
 TEST_CASE("nobody is harmed by being asked") {
@@ -125,7 +125,7 @@ TEST_CASE("a rank cannot write more than there is room for") {
   });
   CHECK_FALSE(memory.ask_for_stacks(flooding.pid()));
   CHECK(memory.answer().text.size() <= 256 << 10);
-  CHECK(memory.standing(true, flooding.pid(), Clock::now()).stack.size() <= 16 << 10);
+  CHECK(memory.status(true, flooding.pid(), Clock::now()).stack.size() <= 16 << 10);
 }
 
 TEST_CASE("a rank that is stopped, and one that is dead, still tell what they were doing") {
@@ -135,28 +135,28 @@ TEST_CASE("a rank that is stopped, and one that is dead, still tell what they we
     FlightWords operation{};
     recorder.performing(operation, 118);
   });
-  Standing standing = memory.standing(true, rank.pid(), Clock::now());
-  CHECK(standing.rank == 3);
-  CHECK(standing.pid == rank.pid());
-  CHECK_FALSE(standing.stopped);
+  RankStatus status = memory.status(true, rank.pid(), Clock::now());
+  CHECK(status.rank == 3);
+  CHECK(status.pid == rank.pid());
+  CHECK_FALSE(status.stopped);
   rank.signal(SIGSTOP, WUNTRACED);
-  CHECK(memory.standing(true, rank.pid(), Clock::now()).stopped);
+  CHECK(memory.status(true, rank.pid(), Clock::now()).stopped);
   rank.signal(SIGCONT, WCONTINUED);
-  CHECK_FALSE(memory.standing(true, rank.pid(), Clock::now()).stopped);
+  CHECK_FALSE(memory.status(true, rank.pid(), Clock::now()).stopped);
   const pid_t was = rank.pid();
   rank.end();
-  standing = memory.standing(true, was, Clock::now());
-  REQUIRE(standing.open.size() == 1);
-  CHECK(standing.open[0].sequence == 118);
-  CHECK_FALSE(standing.stopped);
+  status = memory.status(true, was, Clock::now());
+  REQUIRE(status.open.size() == 1);
+  CHECK(status.open[0].sequence == 118);
+  CHECK_FALSE(status.stopped);
 }
 
-TEST_CASE("a rank is stalled while an operation takes longer than it has patience") {
+TEST_CASE("a rank is stalled while an operation takes longer than it has stall_time") {
   RankMemory memory;
   TimePoint now = Clock::now();
   CHECK_FALSE(memory.is_stalled(now));
   FlightRecorder recorder(memory.descriptors()[0], 3, 2s);
-  recorder.met();
+  recorder.initialized();
   const FlightWords operation{};
   CHECK_FALSE(memory.is_stalled(now));
   FlightEntry first = recorder.submitted(operation, 1);
@@ -175,33 +175,33 @@ TEST_CASE("a rank is stalled while an operation takes longer than it has patienc
   CHECK(memory.is_stalled(now));
 }
 
-TEST_CASE("a rank is stalled while it waits in init for longer than it has patience") {
+TEST_CASE("a rank is stalled while it waits in init for longer than it has stall_time") {
   RankMemory memory;
   FlightRecorder recorder(memory.descriptors()[0], 3, 2s);
   const TimePoint now = Clock::now();
   CHECK_FALSE(memory.is_stalled(now + 1s));
   CHECK(memory.is_stalled(now + 3s));
-  CHECK(memory.standing(false, getpgrp(), now + 3s).meeting >= 2s);
-  recorder.met();
+  CHECK(memory.status(false, getpgrp(), now + 3s).initializing >= 2s);
+  recorder.initialized();
   CHECK_FALSE(memory.is_stalled(now + 3s));
-  CHECK_FALSE(memory.standing(false, getpgrp(), now + 3s).meeting);
+  CHECK_FALSE(memory.status(false, getpgrp(), now + 3s).initializing);
 }
 
-TEST_CASE("a rank has met the others when it has been in init and left it") {
+TEST_CASE("a rank has initialized the others when it has been in init and left it") {
   const RankMemory memory;
-  CHECK_FALSE(memory.has_met());
+  CHECK_FALSE(memory.has_initialized());
   FlightRecorder recorder(memory.descriptors()[0], 0);
-  CHECK_FALSE(memory.has_met());
-  recorder.met();
-  CHECK(memory.has_met());
+  CHECK_FALSE(memory.has_initialized());
+  recorder.initialized();
+  CHECK(memory.has_initialized());
 }
 
-TEST_CASE("a rank without patience is never stalled by the clock") {
+TEST_CASE("a rank without stall_time is never stalled by the clock") {
   RankMemory memory;
   FlightRecorder recorder(memory.descriptors()[0], 3);
   const TimePoint now = Clock::now();
   CHECK_FALSE(memory.is_stalled(now + 1000s));
-  recorder.met();
+  recorder.initialized();
   recorder.submitted(FlightWords{}, 1);
   CHECK_FALSE(memory.is_stalled(now));
   CHECK_FALSE(memory.is_stalled(now + 1000s));

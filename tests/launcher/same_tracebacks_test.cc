@@ -31,9 +31,9 @@ TEST_CASE("the same traceback of several ranks is shown once, a moment later") {
       CHECK(tracebacks.feed(rank, text.substr(0, half), kStart).empty());
       CHECK(tracebacks.feed(rank, text.substr(half), kStart).empty());
     }
-    CHECK(tracebacks.next_deadline() == kStart + SameTracebacks::kPatience);
+    CHECK(tracebacks.next_deadline() == kStart + SameTracebacks::kHoldTime);
     CHECK(tracebacks.due(kStart + 1ms).empty());
-    CHECK(tracebacks.due(kStart + SameTracebacks::kPatience) == "hvdrun: the same of ranks 0-2:\n" + text);
+    CHECK(tracebacks.due(kStart + SameTracebacks::kHoldTime) == "hvdrun: the same of ranks 0-2:\n" + text);
     CHECK_FALSE(tracebacks.next_deadline().has_value());
     CHECK(tracebacks.rest().empty());
   }

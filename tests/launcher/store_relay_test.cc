@@ -38,7 +38,7 @@ struct Desk {
                      const StoreRequest& request) { asked.push_back(std::to_string(id) + " " + request.key); },
               kept_bytes) {}
 
-  StoreSource::Ticket ask(const std::string& who, StoreRequest request) {
+  StoreSource::RequestId ask(const std::string& who, StoreRequest request) {
     return relay.ask(std::move(request), [this, who](StatusCode code, std::string_view text) {
       heard.push_back(who + ": " + status_code_name(code) + " " + std::string(text));
     });

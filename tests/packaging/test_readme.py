@@ -20,7 +20,7 @@ def the_block(language):
 
 
 @pytest.fixture
-def surroundings():
+def dependencies():
     return {**os.environ, "PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"}
 
 
@@ -30,18 +30,18 @@ def test_commands(commands, root, succeed):
     assert "WRONG" not in output
 
 
-def test_python_program(tmp_path, succeed, surroundings):
+def test_python_program(tmp_path, succeed, dependencies):
     (tmp_path / "train.py").write_text(the_block("python"))
-    output = succeed("hvdrun", "-np", 4, "python", "train.py", cwd=tmp_path, env=surroundings)
+    output = succeed("hvdrun", "-np", 4, "python", "train.py", cwd=tmp_path, env=dependencies)
     assert re.fullmatch(r"4 ranks, loss \d\.\d{3}\n", output)
 
 
-def test_cpp_program(root, tmp_path, succeed, surroundings):
+def test_cpp_program(root, tmp_path, succeed, dependencies):
     (tmp_path / "allreduce.cc").write_text(the_block("cpp"))
     (tmp_path / "CMakeLists.txt").write_text((root / "examples/cpp/CMakeLists.txt").read_text())
     succeed("cmake", "-S", tmp_path, "-B", tmp_path / "build", f"-DCMAKE_PREFIX_PATH={sys.prefix}")
     succeed("cmake", "--build", tmp_path / "build")
-    assert succeed("hvdrun", "-np", 4, tmp_path / "build/allreduce", env=surroundings) == "2.5\n"
+    assert succeed("hvdrun", "-np", 4, tmp_path / "build/allreduce", env=dependencies) == "2.5\n"
 
 
 @pytest.mark.parametrize("target", re.findall(r"\]\((?!http)([^)#]+)", README))

@@ -49,11 +49,11 @@ def test_the_wheel_runs_in_a_fresh_environment_without_a_compiler(wheel, tmp_pat
     tools = tmp_path / "tools"
     tools.mkdir()
     (tools / "sh").symlink_to(shutil.which("sh"))
-    surroundings = {"PATH": f"{fresh}/bin:{tools}", "HOME": os.environ.get("HOME", "/")}
+    dependencies = {"PATH": f"{fresh}/bin:{tools}", "HOME": os.environ.get("HOME", "/")}
     program = "import hvd; hvd.init(); print(hvd.size(), flush=True); hvd.shutdown()"
-    output = succeed(fresh / "bin/hvdrun", "-np", 2, "python", "-c", program, env=surroundings, cwd=tmp_path)
+    output = succeed(fresh / "bin/hvdrun", "-np", 2, "python", "-c", program, env=dependencies, cwd=tmp_path)
     assert output == "2\n2\n"
-    output = succeed(fresh / "bin/hvd", "bench", "-np", 2, "--sizes", 8, "--seconds", 0, env=surroundings, cwd=tmp_path)
+    output = succeed(fresh / "bin/hvd", "bench", "-np", 2, "--sizes", 8, "--seconds", 0, env=dependencies, cwd=tmp_path)
     assert "2 ranks on 1 host" in output
-    cmake_dir = succeed(fresh / "bin/python", "-m", "hvd", "--cmake-dir", env=surroundings, cwd=tmp_path).strip()
+    cmake_dir = succeed(fresh / "bin/python", "-m", "hvd", "--cmake-dir", env=dependencies, cwd=tmp_path).strip()
     assert pathlib.Path(cmake_dir) == fresh / "lib/cmake/hvd"

@@ -13,8 +13,8 @@
 
 #include "tests/support/catch.h"
 #include "tests/support/fork_ranks.h"
-#include "tests/support/patience.h"
 #include "tests/support/run_ranks.h"
+#include "tests/support/timeouts.h"
 
 namespace hvd::testing {
 

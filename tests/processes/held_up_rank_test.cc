@@ -12,8 +12,8 @@
 
 #include "tests/support/catch.h"
 #include "tests/support/fork_ranks.h"
-#include "tests/support/patience.h"
 #include "tests/support/run_ranks.h"
+#include "tests/support/timeouts.h"
 
 namespace hvd::testing {
 
@@ -59,9 +59,9 @@ int keep_reducing(Runtime& runtime, Progress& progress, const std::function<void
 }
 
 void await_round(const Progress& progress, int round) {
-  const Deadline patience = deadline_after(60s);
+  const Deadline timeout = deadline_after(60s);
   for (const auto& rounds : progress.rounds) {
-    while (rounds < round && Clock::now() < patience) std::this_thread::sleep_for(1ms);
+    while (rounds < round && Clock::now() < timeout) std::this_thread::sleep_for(1ms);
     REQUIRE(rounds >= round);
   }
 }
@@ -122,8 +122,8 @@ int reduce_until_given_up(Runtime& runtime, Ends& ends, int stopped) {
     if (status.ok()) ++ends.operations[rank];
   }
   ++ends.ended;
-  const Deadline patience = deadline_after(60s);
-  while (ends.ended < kRanks - 1 && Clock::now() < patience) std::this_thread::sleep_for(1ms);
+  const Deadline timeout = deadline_after(60s);
+  while (ends.ended < kRanks - 1 && Clock::now() < timeout) std::this_thread::sleep_for(1ms);
   const bool is_right = status.code() == StatusCode::timeout || status.code() == StatusCode::aborted;
   const auto says = [&](const std::string& text) { return status.message().find(text) != std::string::npos; };
   // Stopped between two instructions: the others know that all have come, but not who is to say so.
@@ -153,8 +153,8 @@ TEST_CASE("what waits for a stopped rank is given up at the stall limit, whereve
     return reduce_until_given_up(*start(), ends, stopped_rank);
   };
   ForkedRanks ranks(kRanks, together, body, ranks_per_host);
-  const Deadline patience = deadline_after(60s);
-  while (ends.operations[stopped] < 200 && Clock::now() < patience) std::this_thread::sleep_for(1ms);
+  const Deadline timeout = deadline_after(60s);
+  while (ends.operations[stopped] < 200 && Clock::now() < timeout) std::this_thread::sleep_for(1ms);
   REQUIRE(ends.operations[stopped] >= 200);
   const TimePoint before = Clock::now();
   ranks.kill(stopped, SIGSTOP);

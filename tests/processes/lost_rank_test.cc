@@ -11,8 +11,8 @@
 #include "core/base/error.h"
 #include "tests/support/catch.h"
 #include "tests/support/fork_ranks.h"
-#include "tests/support/patience.h"
 #include "tests/support/run_ranks.h"
+#include "tests/support/timeouts.h"
 
 namespace hvd::testing {
 
@@ -44,7 +44,7 @@ Status take_turn(Runtime& runtime, Call& call, Loop loop, int turn) {
   if (loop == Loop::synchronous) {
     try {
       Handle handle = runtime.run(call, deadline_after(std::chrono::minutes(1)));
-      return handle.poll() ? handle.work().status() : Status(StatusCode::timeout, "the test's patience is over");
+      return handle.poll() ? handle.work().status() : Status(StatusCode::timeout, "the test's timeout is over");
     } catch (const Error& error) {
       return error.status();
     }
@@ -90,8 +90,8 @@ void kill_one(const Spread& spread, std::int64_t elements, Loop loop, int victim
   };
   ForkedRanks ranks(spread.ranks, {{"HVD_SHARED_MEMORY", spread.shared_memory ? "1" : "0"}}, body,
                     spread.ranks_per_host);
-  const Deadline patience = deadline_after(std::chrono::seconds(30));
-  while (stage->looping.load() < spread.ranks && Clock::now() < patience) std::this_thread::yield();
+  const Deadline timeout = deadline_after(std::chrono::seconds(30));
+  while (stage->looping.load() < spread.ranks && Clock::now() < timeout) std::this_thread::yield();
   REQUIRE(stage->looping.load() == spread.ranks);
   std::this_thread::sleep_for(after);
   stage->killed_at_us.store(now_us());
@@ -148,8 +148,8 @@ TEST_CASE("SIGKILL of a rank of a process set is heard by a rank outside of it",
       return static_cast<int>(took > at_most(1s) ? kHeardLate : kHeardInTime);
     };
     ForkedRanks ranks(kUsualRanks, {}, body, 2);
-    const Deadline patience = deadline_after(std::chrono::seconds(30));
-    while (stage->looping.load() < kUsualRanks && Clock::now() < patience) std::this_thread::yield();
+    const Deadline timeout = deadline_after(std::chrono::seconds(30));
+    while (stage->looping.load() < kUsualRanks && Clock::now() < timeout) std::this_thread::yield();
     REQUIRE(stage->looping.load() == kUsualRanks);
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     stage->killed_at_us.store(now_us());

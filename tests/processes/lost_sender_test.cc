@@ -62,8 +62,8 @@ TEST_CASE("SIGKILL in the middle of messages is heard by name") {
         return exchange(*runtime, doing, rank == 0 ? *count : others);
       },
       ranks_per_host);
-  const Deadline patience = deadline_after(std::chrono::seconds(60));
-  while (count->load() < 3 && Clock::now() < patience) std::this_thread::yield();
+  const Deadline timeout = deadline_after(std::chrono::seconds(60));
+  while (count->load() < 3 && Clock::now() < timeout) std::this_thread::yield();
   REQUIRE(count->load() >= 3);
   ranks.kill(1, SIGKILL);
   CHECK(ranks.wait(0) == kHeardOfIt);

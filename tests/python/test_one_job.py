@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hvd import _native, basics, meeting
+from hvd import _native, basics, rendezvous
 
 pytestmark = pytest.mark.quick
 
@@ -32,7 +32,7 @@ class Communicator:
 def test_a_communicator_of_one_in_a_job_of_several_is_refused(monkeypatch, launcher):
     monkeypatch.setattr(_native, "launch", lambda: (launcher, 2, 4, 4))
     with pytest.raises(ValueError, match=r"rank 2 of 4, but .*(rank 0 of 1|one process only)"):
-        meeting.through_communicator(Communicator())
+        rendezvous.through_communicator(Communicator())
 
 
 def test_init_says_so_if_it_is_to_be_another_job(monkeypatch):

@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 import hvd.torch as hvd
 from hvd.process_set import _registered
-from patience import at_most
+from timeouts import at_most
 
 warnings.filterwarnings("ignore", category=FutureWarning)  # names of torch's that were given up
 

@@ -16,7 +16,7 @@ LONG_S = 120  # nobody is as late
 def bar_of(*given, **options):
     """With what it has written; numbers come as fast as they can, and the bar ends with the last one."""
     written = io.StringIO()
-    return hvd.tqdm(*given, file=written, interval_s=0.001, patience_s=LONG_S, **options), written
+    return hvd.tqdm(*given, file=written, interval_s=0.001, timeout_s=LONG_S, **options), written
 
 
 @pytest.mark.ranks(2)

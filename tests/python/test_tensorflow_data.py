@@ -19,7 +19,7 @@ from hvd.tensorflow.data.messages import LARGEST, Exchange, MessageError
 from hvd.tensorflow.data.registration import ComputeClient, ComputeService
 from hvd.tensorflow.data.registrations import Registrations
 from launching import PROGRAMS, hvdrun, run_job
-from patience import at_most
+from timeouts import at_most
 
 KEY = bytes(range(32))
 

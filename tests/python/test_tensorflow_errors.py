@@ -11,7 +11,7 @@ import tensorflow as tf
 
 import hvd.tensorflow as hvd
 from hvd.process_set import ProcessSet
-from patience import at_most
+from timeouts import at_most
 from tensorflow_modes import MODES, run
 
 errors = tf.errors

@@ -9,7 +9,7 @@ import sys
 import pytest
 import torch
 
-from patience import at_most
+from timeouts import at_most
 
 
 def run(code: str, **variables: str) -> str:

@@ -21,7 +21,7 @@ FUNCTIONS = {
 }
 
 
-def own_input() -> torch.Tensor:
+def local_input() -> torch.Tensor:
     torch.manual_seed(hvd.rank())
     return torch.randn(2 * hvd.size(), 3, requires_grad=True)
 
@@ -31,7 +31,7 @@ def own_input() -> torch.Tensor:
 def test_without_a_graph_break(function, monkeypatch):
     monkeypatch.setattr(hvd, "rank_here", hvd.rank(), raising=False)  # a constant, of a module that is compiled over
     torch._dynamo.reset()
-    eager, compiled = own_input(), own_input()
+    eager, compiled = local_input(), local_input()
     expected = FUNCTIONS[function](eager)
     result = torch.compile(FUNCTIONS[function], fullgraph=True, backend="aot_eager")(compiled)
     assert result.equal(expected)
@@ -73,7 +73,7 @@ def test_gradients_of_what_has_none():
     with torch.no_grad():
         assert largest(torch.tensor([float(hvd.rank())])).tolist() == [1]
     with pytest.raises(NotImplementedError, match="only averages and sums"):
-        largest(own_input()).sum().backward()
+        largest(local_input()).sum().backward()
 
 
 OPERATORS = {
@@ -88,7 +88,7 @@ OPERATORS = {
 @pytest.mark.ranks(2)
 @pytest.mark.parametrize("name", OPERATORS)
 def test_torch_finds_the_operators_right(name):
-    torch.library.opcheck(getattr(torch.ops.hvd, name).default, (own_input(), *OPERATORS[name]))
+    torch.library.opcheck(getattr(torch.ops.hvd, name).default, (local_input(), *OPERATORS[name]))
 
 
 def trained(model: nn.Module, number: int, backend: str | None) -> list[torch.Tensor]:
@@ -120,7 +120,7 @@ def test_a_compiled_model_with_the_hooks_of_an_optimizer():
 @pytest.mark.ranks(2)
 def test_inductor():
     compiled_equals_eager("inductor")
-    eager, compiled = own_input(), own_input()
+    eager, compiled = local_input(), local_input()
     expected = FUNCTIONS["allreduce"](eager)
     result = torch.compile(FUNCTIONS["allreduce"], fullgraph=True)(compiled)
     expected.sum().backward()

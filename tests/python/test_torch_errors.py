@@ -17,7 +17,7 @@ import torch
 
 import hvd.torch as hvd
 from hvd.process_set import ProcessSet
-from patience import at_most
+from timeouts import at_most
 
 
 def still_works() -> bool:

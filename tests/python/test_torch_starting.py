@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from launching import PROGRAMS, run_command, run_job
-from patience import at_most
+from timeouts import at_most
 
 PROGRAM = str(PROGRAMS / "torch_group.py")
 

@@ -94,7 +94,7 @@ TEST_CASE("Jitter and lost messages only take time") {
 }
 
 TEST_CASE("However messages are cut by drops, the job comes to the same end") {
-  // What waits for longer than the patience goes up in parts.
+  // What waits for longer than the aggregation delay goes up in parts.
   Job job = job_of(2000, 5);
   job.network.drop = 0.1;
   job.seed = 3;
@@ -124,7 +124,7 @@ TEST_CASE("Ranks that share what they know behave as those that do not") {
   CHECK(alike.follow_schedule().time == apart.follow_schedule().time);
 }
 
-TEST_CASE("Ranks that say the same in different orders agree too, and take longer") {
+TEST_CASE("Ranks that send the same in different orders agree too, and take longer") {
   ModelProcessor processor(some_costs());
   Job job = job_of(300, 12);
   job.alike = false;

@@ -11,24 +11,24 @@ void lose_peer() { throw PeerLost("injected: lost the connection"); }
 FaultyTransport::FaultyTransport(std::unique_ptr<Transport> inner, Fault fault)
     : inner_(std::move(inner)), fault_(std::move(fault)) {}
 
-Transport::Ticket FaultyTransport::post_send(int peer, Tag tag, std::span<const std::byte> bytes) {
+Transport::RequestId FaultyTransport::post_send(int peer, Tag tag, std::span<const std::byte> bytes) {
   count(Fault::At::post_send);
   return inner_->post_send(peer, tag, bytes);
 }
 
-Transport::Ticket FaultyTransport::post_receive(int peer, Tag tag, std::span<std::byte> bytes) {
+Transport::RequestId FaultyTransport::post_receive(int peer, Tag tag, std::span<std::byte> bytes) {
   count(Fault::At::post_receive);
   return inner_->post_receive(peer, tag, bytes);
 }
 
-void FaultyTransport::wait(Ticket ticket, Deadline deadline) {
+void FaultyTransport::wait(RequestId request, Deadline deadline) {
   count(Fault::At::wait);
-  inner_->wait(ticket, deadline);
+  inner_->wait(request, deadline);
 }
 
-bool FaultyTransport::wait_until(Ticket ticket, TimePoint until) {
+bool FaultyTransport::wait_until(RequestId request, TimePoint until) {
   count(Fault::At::wait);
-  return inner_->wait_until(ticket, until);
+  return inner_->wait_until(request, until);
 }
 
 void FaultyTransport::count(Fault::At at) {

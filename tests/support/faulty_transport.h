@@ -1,6 +1,6 @@
 // A transport that fails at a named step: it wraps another one, passes calls through and counts them.
 //
-// When the fault throws, the wrapped transport is made to fail too, so that it lets go of all posted memory as a
+// When the fault throws, the wrapped transport is made to fail too, so that it releases all posted memory as a
 // transport does that found the fault itself.
 #pragma once
 
@@ -29,10 +29,10 @@ class FaultyTransport final : public Transport {
 
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
-  Ticket post_send(int peer, Tag tag, std::span<const std::byte> bytes) override;
-  Ticket post_receive(int peer, Tag tag, std::span<std::byte> bytes) override;
-  void wait(Ticket ticket, Deadline deadline) override;
-  bool wait_until(Ticket ticket, TimePoint until) override;
+  RequestId post_send(int peer, Tag tag, std::span<const std::byte> bytes) override;
+  RequestId post_receive(int peer, Tag tag, std::span<std::byte> bytes) override;
+  void wait(RequestId request, Deadline deadline) override;
+  bool wait_until(RequestId request, TimePoint until) override;
 
  private:
   void count(Fault::At at);

@@ -41,10 +41,10 @@ int run_child(int rank, int size, const Environment& environment, const JobKey& 
         std::make_unique<TcpStore>(Address::parse(address), key, rank, deadline_after(config.start_timeout)));
     stores.push_back(std::make_unique<PrefixStore>(*stores.back(), prefix));
     return std::make_unique<Runtime>(
-        config, Runtime::Surroundings{.store = *stores.back(),
+        config, Runtime::Dependencies{.store = *stores.back(),
                                       .job_key = key,
                                       .identity = identify_this_process(config.host_id, "test-host"),
-                                      .own_host_address = "127.0.0.1",
+                                      .local_host_address = "127.0.0.1",
                                       .make_data_plane = make_data_plane,
                                       .make_channel = make_channel});
   };

@@ -23,15 +23,15 @@ class RecordingTransport final : public Transport {
 
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
-  Ticket post_send(int peer, Tag tag, std::span<const std::byte> bytes) override {
+  RequestId post_send(int peer, Tag tag, std::span<const std::byte> bytes) override {
     sent_.push_back({peer, bytes.size()});
     return inner_->post_send(peer, tag, bytes);
   }
-  Ticket post_receive(int peer, Tag tag, std::span<std::byte> bytes) override {
+  RequestId post_receive(int peer, Tag tag, std::span<std::byte> bytes) override {
     return inner_->post_receive(peer, tag, bytes);
   }
-  void wait(Ticket ticket, Deadline deadline) override { inner_->wait(ticket, deadline); }
-  bool wait_until(Ticket ticket, TimePoint until) override { return inner_->wait_until(ticket, until); }
+  void wait(RequestId call_id, Deadline deadline) override { inner_->wait(call_id, deadline); }
+  bool wait_until(RequestId call_id, TimePoint until) override { return inner_->wait_until(call_id, until); }
 
  private:
   const std::unique_ptr<Transport> inner_;

@@ -14,7 +14,7 @@ namespace hvd::testing {
 
 namespace {
 
-constexpr Duration kPatience = std::chrono::minutes(10);
+constexpr Duration kTimeout = std::chrono::minutes(10);
 
 Config rank_config(const RunOptions& options, int rank) {
   Environment environment = options.environment;
@@ -34,12 +34,12 @@ int host_of(const Layout& layout, int rank) {
   return host;
 }
 
-Runtime::Surroundings surroundings_of(const RunOptions& options, int rank, Store& store, const JobKey& key) {
+Runtime::Dependencies dependencies_of(const RunOptions& options, int rank, Store& store, const JobKey& key) {
   const std::string host = "host-" + std::to_string(host_of(options.layout, rank));
   return {.store = store,
           .job_key = key,
           .identity = {.host_key = host, .hostname = host, .pid = 1000 + rank, .cpus = allowed_cpus()},
-          .own_host_address = "127.0.0.1",
+          .local_host_address = "127.0.0.1",
           .make_data_plane = options.measured_links ? make_data_plane : data_plane_with(kTenGigabit),
           .make_channel = make_channel};
 }
@@ -59,8 +59,8 @@ void run_in_job(const Launch& launch, RunOptions options, const std::function<vo
   }
   const Config config = rank_config(options, launch.rank);
   const Log log("test", LogLevel::warning);
-  const MeetingPlace place = meet(meet_through_launcher(launch, config), log, deadline_after(kPatience));
-  Runtime runtime(config, surroundings_of(options, launch.rank, *place.store, place.key));
+  const JobStore place = meet(launcher_rendezvous(launch, config), log, deadline_after(kTimeout));
+  Runtime runtime(config, dependencies_of(options, launch.rank, *place.store, place.key));
   run_as_rank(runtime, body);
 }
 
@@ -83,7 +83,7 @@ void run_ranks(const RunOptions& options, const std::function<void(Runtime&)>& b
   for (int rank = 0; rank < options.layout.size(); ++rank) {
     threads.emplace_back([&, rank] {
       try {
-        Runtime runtime(rank_config(options, rank), surroundings_of(options, rank, store, key));
+        Runtime runtime(rank_config(options, rank), dependencies_of(options, rank, store, key));
         run_as_rank(runtime, body);
       } catch (const std::exception& error) {
         failures[static_cast<std::size_t>(rank)] = "rank " + std::to_string(rank) + ": " + error.what();
@@ -108,7 +108,7 @@ void perform(Runtime& runtime, const Call& call) {
 Status outcome(Runtime& runtime, const Call& call) {
   try {
     Handle handle = runtime.submit(call);
-    if (!handle.wait(deadline_after(kPatience))) return Status(StatusCode::timeout, "the test's patience is over");
+    if (!handle.wait(deadline_after(kTimeout))) return Status(StatusCode::timeout, "the test's timeout is over");
     return handle.work().outcome();
   } catch (const Error& error) {
     return error.status();

@@ -33,10 +33,10 @@ class SimulatedTransport final : public Transport {
 
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
-  Ticket post_send(int peer, Tag tag, std::span<const std::byte> bytes) override;
-  Ticket post_receive(int peer, Tag tag, std::span<std::byte> bytes) override;
-  void wait(Ticket ticket, Deadline deadline) override;
-  bool wait_until(Ticket ticket, TimePoint until) override;
+  RequestId post_send(int peer, Tag tag, std::span<const std::byte> bytes) override;
+  RequestId post_receive(int peer, Tag tag, std::span<std::byte> bytes) override;
+  void wait(RequestId call_id, Deadline deadline) override;
+  bool wait_until(RequestId call_id, TimePoint until) override;
 
  private:
   struct Operation {
@@ -46,13 +46,13 @@ class SimulatedTransport final : public Transport {
   };
 
   Duration on_the_link(double bytes) const;
-  void complete(Ticket ticket);
+  void complete(RequestId call_id);
 
   const std::unique_ptr<Transport> inner_;
   const LinkSpeed speed_;
   TimePoint now_{};
   TimePoint link_free_{};  // in the past by no more than a burst
-  std::map<Ticket, Operation> operations_;
+  std::map<RequestId, Operation> operations_;
 };
 
 }  // namespace hvd::testing

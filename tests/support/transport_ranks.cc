@@ -14,8 +14,8 @@ namespace hvd::testing {
 namespace {
 
 // What the ranks of one run share.
-struct Surroundings {
-  explicit Surroundings(const TransportRun& transport_run) : run(transport_run), network(transport_run.size) {}
+struct Dependencies {
+  explicit Dependencies(const TransportRun& transport_run) : run(transport_run), network(transport_run.size) {}
 
   std::unique_ptr<Transport> make_transport(int rank) {
     const AbortFlag& abort = run.abort != nullptr ? *run.abort : quiet;
@@ -26,7 +26,7 @@ struct Surroundings {
                           .ranks = std::move(ranks),
                           .store = store,
                           .job_key = key,
-                          .own_host = "127.0.0.1",
+                          .local_host = "127.0.0.1",
                           .sockets_per_peer = run.kind == TransportKind::striped_tcp ? 3 : 1,
                           .describe = [](int peer) { return "rank " + std::to_string(peer); },
                           .log = log,
@@ -54,13 +54,13 @@ const char* transport_name(TransportKind kind) {
 }
 
 std::vector<Status> run_transport_ranks(const TransportRun& run, const RankBody& body) {
-  Surroundings surroundings(run);
+  Dependencies dependencies(run);
   std::vector<Status> ended(static_cast<std::size_t>(run.size));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < run.size; ++rank) {
     threads.emplace_back([&, rank] {
       try {
-        body(surroundings.make_transport(rank));
+        body(dependencies.make_transport(rank));
       } catch (...) {
         ended[static_cast<std::size_t>(rank)] = current_exception_status();
       }

@@ -18,9 +18,9 @@ inline ProcessSet everyone(int ranks) {
 }
 
 // Whether somebody has declined.
-inline bool give_word(WordExchange& words, const ProcessSet& set, std::uint32_t ticket, bool declines) {
+inline bool give_word(WordExchange& words, const ProcessSet& set, std::uint32_t call_id, bool declines) {
   try {
-    declines ? words.decline(set, ticket) : words.ask(set, ticket);
+    declines ? words.decline(set, call_id) : words.ask(set, call_id);
     return declines;
   } catch (const Declined&) {
     return true;

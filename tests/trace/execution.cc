@@ -34,14 +34,14 @@ void Hash::add(const void* data, std::size_t bytes) {
 }
 
 Execution::Execution(Operation operation, int rank) : operation_(std::move(operation)) {
-  const bool own_outputs = !has_result_of_other_shape(operation_.collective) && !operation_.tensors.empty();
+  const bool local_outputs = !has_result_of_other_shape(operation_.collective) && !operation_.tensors.empty();
   for (std::size_t i = 0; i < operation_.tensors.size(); ++i) {
     const TensorSpec& spec = operation_.tensors[i];
     hvd_tensor tensor{nullptr, spec.shape.data(), static_cast<std::int32_t>(spec.shape.size()), spec.dtype, HVD_CPU, 0};
     tensor.data = memory_.emplace_back(allocate(spec.bytes())).get();
     fill(tensor.data, operation_, i, rank);
     inputs_.push_back(tensor);
-    if (!own_outputs) continue;
+    if (!local_outputs) continue;
     if (!operation_.in_place) {
       tensor.data = memory_.emplace_back(allocate(spec.bytes())).get();
       fill(tensor.data, operation_, i, rank);  // what stays there if the operation fails

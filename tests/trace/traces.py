@@ -19,7 +19,7 @@ SHARED_MEMORY, TCP, TWO_HOSTS = "shared-memory", "tcp", "two-hosts"
 PLACES = (SHARED_MEMORY, TCP, TWO_HOSTS)
 
 # Limits beyond what a busy machine takes; a job that hangs ends with the operation's name.
-PATIENCE = {"HVD_STALL_CHECK_TIME_SECONDS": "40", "HVD_STALL_SHUTDOWN_TIME_SECONDS": "60"}
+TIMEOUT = {"HVD_STALL_CHECK_TIME_SECONDS": "40", "HVD_STALL_SHUTDOWN_TIME_SECONDS": "60"}
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Job:
 
     def settings(self) -> dict[str, str]:
         """The job's variables. Seeds differ in those that decide how buckets and chunks are cut and what is cached."""
-        settings = {**PATIENCE, "HVD_SCHEDULE_LOCK": str(int(self.lock))}
+        settings = {**TIMEOUT, "HVD_SCHEDULE_LOCK": str(int(self.lock))}
         if self.place == TCP:
             settings["HVD_SHARED_MEMORY"] = "0"
         settings |= [{}, {"HVD_FUSION_THRESHOLD": "0"}, {"HVD_FUSION_THRESHOLD": "4096"}][self.seed % 3]

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from patience import EXACT
+from timeouts import EXACT
 from traces import SHARED_MEMORY, TCP, TWO_HOSTS, Job, Traces, difference, run
 
 BUILD = pathlib.Path(__file__).parents[2] / "build/release"

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from hvd import _native, failure, installation, meeting, stacks, torch_variables
+from hvd import _native, failure, installation, rendezvous, stacks, torch_variables
 from hvd import process_set as sets
 from hvd.exceptions import HorovodInternalError, InitError
 from hvd.process_set import ProcessSet
@@ -52,8 +52,8 @@ def init(comm: Any = None, process_sets: Iterable[ProcessSet] | str | None = Non
 def _init(comm: Any, process_sets: Iterable[ProcessSet] | str | None) -> None:
     global _met_through_mpi4py
     job, given_sets = _job_and_sets(comm, process_sets)
-    by_mpi4py = meeting.is_communicator(job)
-    found = meeting.through_communicator(job) if by_mpi4py else meeting.through_torchrun()
+    by_mpi4py = rendezvous.is_communicator(job)
+    found = rendezvous.through_communicator(job) if by_mpi4py else rendezvous.through_torchrun()
     if not _native.is_initialized():
         _met_through_mpi4py = by_mpi4py
     elif by_mpi4py or not _met_through_mpi4py:  # a communicator's job need not be the launcher's
@@ -64,7 +64,7 @@ def _init(comm: Any, process_sets: Iterable[ProcessSet] | str | None) -> None:
     sets.register_all(given_sets, job if by_mpi4py else None)
 
 
-def _join(found: meeting.Meeting | None) -> None:
+def _join(found: rendezvous.Rendezvous | None) -> None:
     was_in = _native.is_initialized()
     if found is None:
         _native.init()
@@ -75,7 +75,7 @@ def _join(found: meeting.Meeting | None) -> None:
         torch_variables.set_absent()
 
 
-def _refuse_other_job(found: meeting.Meeting | None) -> None:
+def _refuse_other_job(found: rendezvous.Rendezvous | None) -> None:
     """This process is in a job; raises ValueError if it is now said to be a rank of another."""
     own = _native.rank(), _native.size()
     if found is not None:
@@ -98,14 +98,14 @@ def _job_and_sets(comm: Any, process_sets: Iterable[ProcessSet] | str | None) ->
         raise ValueError(f'process_sets is {process_sets!r}: expected process sets, or "dynamic"')
     given = [] if process_sets is None or isinstance(process_sets, str) else list(process_sets)
     given = [one if isinstance(one, ProcessSet) else ProcessSet(one) for one in given]
-    if comm is None or meeting.is_communicator(comm):
+    if comm is None or rendezvous.is_communicator(comm):
         return comm, given
     try:
         comm = list(comm)
-        ranks = [rank if meeting.is_communicator(rank) else int(rank) for rank in comm]
+        ranks = [rank if rendezvous.is_communicator(rank) else int(rank) for rank in comm]
     except (TypeError, ValueError):
         raise ValueError(f"comm is {comm!r}: expected a communicator of mpi4py, or ranks") from None
-    if comm and all(meeting.is_communicator(one) for one in comm):
+    if comm and all(rendezvous.is_communicator(one) for one in comm):
         return comm[0], [ProcessSet(one) for one in comm[1:]] + given
     return ranks, given
 

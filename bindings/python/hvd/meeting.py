@@ -19,7 +19,7 @@ from hvd import _native
 
 
 @dataclass(frozen=True)
-class Meeting:
+class Rendezvous:
     rank: int
     size: int
     local_size: int  # ranks on this host; 0: not known
@@ -32,7 +32,7 @@ def is_communicator(value: object) -> bool:
     return all(callable(getattr(value, name, None)) for name in ("Get_rank", "Get_size", "bcast", "allgather"))
 
 
-def through_communicator(comm: Any) -> Meeting:
+def through_communicator(comm: Any) -> Rendezvous:
     """A job of the communicator's processes, all of which call.
 
     Raises:
@@ -40,7 +40,7 @@ def through_communicator(comm: Any) -> Meeting:
             process is alone.
     """
     _require_the_launchers_mpi(comm)
-    return Meeting(comm.Get_rank(), comm.Get_size(), 0, lambda word: comm.bcast(word, root=0))
+    return Rendezvous(comm.Get_rank(), comm.Get_size(), 0, lambda word: comm.bcast(word, root=0))
 
 
 def _require_the_launchers_mpi(comm: Any) -> None:
@@ -63,7 +63,7 @@ def _require_the_launchers_mpi(comm: Any) -> None:
     )
 
 
-def through_torchrun() -> Meeting | None:
+def through_torchrun() -> Rendezvous | None:
     """The job that torchrun has started this process in; None if it has not, or alone.
 
     Raises:
@@ -73,7 +73,7 @@ def through_torchrun() -> Meeting | None:
     if launcher != "torchrun":
         return None
     word = _Word(rank)
-    return Meeting(rank, size, local_size, word, word.forget)
+    return Rendezvous(rank, size, local_size, word, word.forget)
 
 
 _times = itertools.count()

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from hvd import _native, arguments
-from hvd.meeting import is_communicator
+from hvd.rendezvous import is_communicator
 
 
 class ProcessSet:

@@ -25,7 +25,7 @@ class tqdm:
     All ranks must make it, and the same bars in the same order. The number is the sum of what each rank has counted,
     and not rank 0's times the ranks. No step waits for it: a thread of each rank adds the counts up once in
     `interval_s`, for as long as any rank goes on. So the bar is behind by as much. A rank whose bar ends waits for the
-    others' last counts for at most `patience_s`; where that is too short, the bar ends with the last number that it
+    others' last counts for at most `timeout_s`; where that is too short, the bar ends with the last number that it
     has heard.
 
     Before `hvd.init()`, and in a job of one rank, it is tqdm's own bar. An error between the ranks ends the counting.
@@ -35,7 +35,7 @@ class tqdm:
         total: this rank's steps. By default the iterable's length, if it has one.
         interval_s: seconds between two numbers. Each is an allreduce of four integers, and ends a
             schedule that is locked (docs/architecture.md), which the steps after it lock again.
-        patience_s: seconds.
+        timeout_s: seconds.
         options: tqdm's: desc, unit, leave, file, ... Other methods of the bar are tqdm's as well (`set_postfix`, ...);
             on other ranks than 0 they do nothing.
 
@@ -49,7 +49,7 @@ class tqdm:
         total: int | None = None,
         *,
         interval_s: float = 1.0,
-        patience_s: float = 1.0,
+        timeout_s: float = 1.0,
         **options: Any,
     ) -> None:
         try:
@@ -58,7 +58,7 @@ class tqdm:
             raise ImportError("hvd.tqdm needs tqdm: pip install tqdm") from None
         if total is None and isinstance(iterable, Sized):
             total = len(iterable)
-        self._iterable, self._patience_s = iterable, patience_s
+        self._iterable, self._timeout_s = iterable, timeout_s
         self._counting: _Counting | None = None
         if not basics.is_initialized() or basics.size() == 1:
             self._bar = bar_class(total=total, **options)
@@ -82,29 +82,29 @@ class tqdm:
     def __iter__(self) -> Iterator[Any]:
         if self._iterable is None:
             raise TypeError("this hvd.tqdm has nothing to go through: give it an iterable, or call update()")
-        patience_s = 0.0  # of a loop that is left
+        timeout_s = 0.0  # of a loop that is left
         try:
             for item in self._iterable:
                 yield item
                 self.update()
-            patience_s = self._patience_s
+            timeout_s = self._timeout_s
         finally:
-            self._close(patience_s)
+            self._close(timeout_s)
 
     def close(self) -> None:
         """This rank makes no more steps. Twice is once."""
-        self._close(self._patience_s)
+        self._close(self._timeout_s)
 
-    def _close(self, patience_s: float) -> None:
+    def _close(self, timeout_s: float) -> None:
         if self._counting is not None:
-            self._counting.end(patience_s)
+            self._counting.end(timeout_s)
         self._bar.close()
 
     def __enter__(self) -> tqdm:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, at: TracebackType | None) -> None:
-        self._close(self._patience_s if kind is None else 0.0)
+        self._close(self._timeout_s if kind is None else 0.0)
 
     def __len__(self) -> int:
         return len(self._iterable)  # type: ignore[arg-type]
@@ -135,9 +135,9 @@ class _Counting:
         self._thread = threading.Thread(target=self._run, name="hvd-tqdm", daemon=True)
         self._thread.start()
 
-    def end(self, patience_s: float) -> None:
+    def end(self, timeout_s: float) -> None:
         self._ended.set()
-        self._thread.join(patience_s)
+        self._thread.join(timeout_s)
 
     def _run(self) -> None:
         try:

@@ -120,7 +120,7 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 
 def take_sample(pid: int) -> Sample:
-    text = running_jobs.ask(pid, "standings")
+    text = running_jobs.ask(pid, "statuses")
     return read_table(text, time.monotonic())
 
 

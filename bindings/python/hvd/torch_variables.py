@@ -77,7 +77,7 @@ def _own_master() -> tuple[str, str]:
     """What is set, on rank 0; else where other ranks reach it, and a port of this host that nobody is given by chance:
     bound, and not listened at, it is passed over by the kernel, and goes to whoever asks for it with SO_REUSEADDR."""
     global _reserved
-    address = os.environ.get("MASTER_ADDR") or own_address()
+    address = os.environ.get("MASTER_ADDR") or local_address()
     port = os.environ.get("MASTER_PORT")
     if not port:
         _reserved = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -87,7 +87,7 @@ def _own_master() -> tuple[str, str]:
     return address, port
 
 
-def own_address() -> str:
+def local_address() -> str:
     """Where other ranks reach this one."""
     if _native.local_size() == _native.size():
         return "127.0.0.1"

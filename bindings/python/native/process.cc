@@ -96,16 +96,16 @@ void init() {
 
 void init_with(int rank, int size, int local_size, const py::function& broadcast) {
   Broadcast by_python{broadcast, rank, nullptr};
-  hvd_meeting meeting = HVD_MEETING_INIT;
-  meeting.rank = rank;
-  meeting.size = size;
-  meeting.local_size = local_size;
-  meeting.context = &by_python;
-  meeting.broadcast = [](void* context, void* bytes, std::size_t length) {
+  hvd_rendezvous rendezvous = HVD_RENDEZVOUS_INIT;
+  rendezvous.rank = rank;
+  rendezvous.size = size;
+  rendezvous.local_size = local_size;
+  rendezvous.context = &by_python;
+  rendezvous.broadcast = [](void* context, void* bytes, std::size_t length) {
     return static_cast<Broadcast*>(context)->call(bytes, length);
   };
   try {
-    join([&] { return hvd_init_with(&meeting); });
+    join([&] { return hvd_init_with(&rendezvous); });
   } catch (...) {
     if (by_python.raised) std::rethrow_exception(by_python.raised);
     throw;

@@ -77,7 +77,7 @@ class Work {
   pybind11::object owners_;
 };
 
-// Lets go of dropped works that have ended since. Called at each submission and after shutdown.
+// Releases dropped works that have ended since. Called at each submission and after shutdown.
 void release_finished_works();
 
 }  // namespace hvd::python

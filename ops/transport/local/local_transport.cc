@@ -41,15 +41,15 @@ LocalTransport::~LocalTransport() {
   leave();
 }
 
-Transport::Ticket LocalTransport::post_send(int peer, Tag tag, std::span<const std::byte> bytes) {
+Transport::RequestId LocalTransport::post_send(int peer, Tag tag, std::span<const std::byte> bytes) {
   return post({.kind = Operation::Kind::send, .peer = peer, .tag = tag, .outgoing = bytes});
 }
 
-Transport::Ticket LocalTransport::post_receive(int peer, Tag tag, std::span<std::byte> bytes) {
+Transport::RequestId LocalTransport::post_receive(int peer, Tag tag, std::span<std::byte> bytes) {
   return post({.kind = Operation::Kind::receive, .peer = peer, .tag = tag, .incoming = bytes});
 }
 
-Transport::Ticket LocalTransport::post(Operation operation) {
+Transport::RequestId LocalTransport::post(Operation operation) {
   if (left_) throw Internal("the transport is used after it failed");
   if (operation.peer < 0 || operation.peer >= size() || operation.peer == rank_) {
     throw InvalidArgument(name_of(rank_) + " has no connection to " + name_of(operation.peer));
@@ -67,9 +67,9 @@ LocalNetwork::Channel& LocalTransport::channel_of(const Operation& operation) {
                                                  : network_.channel(operation.peer, rank_);
 }
 
-void LocalTransport::wait(Ticket ticket, Deadline deadline) {
+void LocalTransport::wait(RequestId request, Deadline deadline) {
   if (left_) throw Internal("the transport is used after it failed");
-  Operation& operation = operations_.find(ticket);
+  Operation& operation = operations_.find(request);
   const TimePoint started = Clock::now();
   try {
     if (!await_completion(operation, deadline)) {
@@ -81,9 +81,9 @@ void LocalTransport::wait(Ticket ticket, Deadline deadline) {
   operations_.retire(operation);
 }
 
-bool LocalTransport::wait_until(Ticket ticket, TimePoint until) {
+bool LocalTransport::wait_until(RequestId request, TimePoint until) {
   if (left_) throw Internal("the transport is used after it failed");
-  Operation& operation = operations_.find(ticket);
+  Operation& operation = operations_.find(request);
   try {
     if (!await_completion(operation, until)) return false;
   } catch (...) {

@@ -57,13 +57,13 @@ class LocalTransport final : public Transport {
   int rank() const override { return rank_; }
   int size() const override { return network_.size(); }
 
-  Ticket post_send(int peer, Tag tag, std::span<const std::byte> bytes) override;
-  Ticket post_receive(int peer, Tag tag, std::span<std::byte> bytes) override;
-  void wait(Ticket ticket, Deadline deadline) override;
-  bool wait_until(Ticket ticket, TimePoint until) override;
+  RequestId post_send(int peer, Tag tag, std::span<const std::byte> bytes) override;
+  RequestId post_receive(int peer, Tag tag, std::span<std::byte> bytes) override;
+  void wait(RequestId request, Deadline deadline) override;
+  bool wait_until(RequestId request, TimePoint until) override;
 
  private:
-  Ticket post(Operation operation);
+  RequestId post(Operation operation);
   LocalNetwork::Channel& channel_of(const Operation& operation);
   // Whether the operation is complete; false only from then on.
   bool await_completion(const Operation& operation, TimePoint until);

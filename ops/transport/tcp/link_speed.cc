@@ -19,14 +19,15 @@ std::string numeric_host(const sockaddr* address) {
   return host.data();
 }
 
-std::string interface_with(const std::string& own_host) {
+std::string interface_with(const std::string& local_host) {
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return "";
   const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, freeifaddrs);
   for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
     if (entry->ifa_addr == nullptr) continue;
     const int family = entry->ifa_addr->sa_family;
-    if ((family == AF_INET || family == AF_INET6) && numeric_host(entry->ifa_addr) == own_host) return entry->ifa_name;
+    if ((family == AF_INET || family == AF_INET6) && numeric_host(entry->ifa_addr) == local_host)
+      return entry->ifa_name;
   }
   return "";
 }
@@ -39,8 +40,8 @@ int sockets_for_speed(std::optional<int> megabits_per_second) {
   return speed >= 25'000 ? 2 : 1;
 }
 
-std::optional<int> link_speed(const std::string& own_host) {
-  const std::string interface = interface_with(own_host);
+std::optional<int> link_speed(const std::string& local_host) {
+  const std::string interface = interface_with(local_host);
   if (interface.empty()) return std::nullopt;
   int speed = -1;  // what the kernel writes, too, where it does not know
   std::ifstream("/sys/class/net/" + interface + "/speed") >> speed;

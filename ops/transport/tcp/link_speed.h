@@ -16,6 +16,6 @@ int sockets_for_speed(std::optional<int> megabits_per_second);
 
 // Of the interface that has this numeric address, as the kernel says (/sys/class/net/<interface>/speed); empty where it
 // does not say.
-std::optional<int> link_speed(const std::string& own_host);
+std::optional<int> link_speed(const std::string& local_host);
 
 }  // namespace hvd

@@ -95,7 +95,7 @@ Sockets connect_mesh(const MeshSetup& setup) {
   Sockets sockets;
   if (setup.ranks.size() < 2) return sockets;
 
-  Acceptor acceptor(Listener::tcp(setup.own_host), setup.job_key, Purpose::data, setup.log);
+  Acceptor acceptor(Listener::tcp(setup.local_host), setup.job_key, Purpose::data, setup.log);
   setup.store.set(store_key(setup.rank), Offer{acceptor.address(), setup.sockets_per_peer}.to_string());
   std::vector<int> higher;
   for (const int peer : setup.ranks) {

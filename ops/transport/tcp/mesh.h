@@ -22,7 +22,7 @@ struct MeshSetup {
   std::vector<int> ranks;  // global ranks to connect with each other, the own one included
   Store& store;
   const JobKey& job_key;
-  std::string own_host;      // address under which the other ranks reach this one
+  std::string local_host;    // address under which the other ranks reach this one
   int sockets_per_peer = 1;  // up to kMaxSocketsPerPeer
   Duration lease = kDefaultLease;
   DescribeRank describe;

@@ -11,8 +11,8 @@ constexpr std::size_t kMessagesPerSend = 16;
 
 }  // namespace
 
-void SendQueue::push(Operation& operation, int own_rank) {
-  const DataFrameHeader header{.sender = static_cast<std::uint32_t>(own_rank),
+void SendQueue::push(Operation& operation, int this_rank) {
+  const DataFrameHeader header{.sender = static_cast<std::uint32_t>(this_rank),
                                .process_set = operation.tag.process_set,
                                .step = operation.tag.step,
                                .sequence = operation.tag.sequence,

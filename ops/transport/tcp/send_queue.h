@@ -18,7 +18,7 @@ class SendQueue {
   // The message that leaves next; the queue is not empty.
   const Operation& front() const { return *queue_.front().operation; }
 
-  void push(Operation& operation, int own_rank);
+  void push(Operation& operation, int this_rank);
 
   // Gives the kernel what it takes without blocking, several messages with one call, and marks as done those that left
   // entirely. The queue is not empty. False: the peer has closed or reset the connection.

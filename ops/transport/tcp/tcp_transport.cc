@@ -66,7 +66,7 @@ TcpTransport::~TcpTransport() {
   }
 }
 
-Transport::Ticket TcpTransport::post_send(int peer, Tag tag, std::span<const std::byte> bytes) {
+Transport::RequestId TcpTransport::post_send(int peer, Tag tag, std::span<const std::byte> bytes) {
   Peer& receiver = peer_of(peer);
   Connection& connection = receiver.of_next(receiver.sends);
   Operation& operation = operations_.add({.kind = Operation::Kind::send, .peer = peer, .tag = tag, .outgoing = bytes});
@@ -83,7 +83,7 @@ Transport::Ticket TcpTransport::post_send(int peer, Tag tag, std::span<const std
   return operations_.newest();
 }
 
-Transport::Ticket TcpTransport::post_receive(int peer, Tag tag, std::span<std::byte> bytes) {
+Transport::RequestId TcpTransport::post_receive(int peer, Tag tag, std::span<std::byte> bytes) {
   Peer& sender = peer_of(peer);
   Connection& connection = sender.of_next(sender.receives);
   connection.receives.push(
@@ -105,9 +105,9 @@ void TcpTransport::activate(Connection& connection) {
   if (!std::exchange(connection.active, true)) active_.push_back(&connection);
 }
 
-void TcpTransport::wait(Ticket ticket, Deadline deadline) {
+void TcpTransport::wait(RequestId request, Deadline deadline) {
   if (failed_) throw Internal("the transport is used after it failed");
-  Operation& operation = operations_.find(ticket);
+  Operation& operation = operations_.find(request);
   const TimePoint started = Clock::now();
   try {
     if (!await_completion(operation, deadline, credit_, silence_)) {
@@ -119,9 +119,9 @@ void TcpTransport::wait(Ticket ticket, Deadline deadline) {
   operations_.retire(operation);
 }
 
-bool TcpTransport::wait_until(Ticket ticket, TimePoint until) {
+bool TcpTransport::wait_until(RequestId request, TimePoint until) {
   if (failed_) throw Internal("the transport is used after it failed");
-  Operation& operation = operations_.find(ticket);
+  Operation& operation = operations_.find(request);
   try {
     if (!await_completion(operation, until, arrival_credit_)) return false;
   } catch (...) {

@@ -37,10 +37,10 @@ class TcpTransport final : public Transport {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
 
-  Ticket post_send(int peer, Tag tag, std::span<const std::byte> bytes) override;
-  Ticket post_receive(int peer, Tag tag, std::span<std::byte> bytes) override;
-  void wait(Ticket ticket, Deadline deadline) override;
-  bool wait_until(Ticket ticket, TimePoint until) override;
+  RequestId post_send(int peer, Tag tag, std::span<const std::byte> bytes) override;
+  RequestId post_receive(int peer, Tag tag, std::span<std::byte> bytes) override;
+  void wait(RequestId request, Deadline deadline) override;
+  bool wait_until(RequestId request, TimePoint until) override;
 
  private:
   struct Connection;

@@ -57,7 +57,7 @@ OTHER_COLLECTIVES = ("allgather", "broadcast", "alltoall", "reducescatter")
 OTHER_SIZES = (64 * KB, 256 * KB, MB, 4 * MB, 16 * MB)
 
 
-def crowded(ranks: int) -> Case:
+def oversubscribed(ranks: int) -> Case:
     sizes = tuple(size for size in SIZES if size <= 16 * MB or ranks == 4)
     return Case(f"np={ranks}", Place(ranks), sizes, (HVD, *ALL_MPI))
 
@@ -71,7 +71,7 @@ CASES = (
     Case("np=2 pinned", PINNED_PAIR, SIZES, (HVD, COPY, *ALL_MPI)),
     Case("np=2 pinned, arena", PINNED_PAIR, SIZES_OF_THE_ARENA, (HVD, *ALL_MPI), arena=True),
     Case("np=2 pinned, 100 tensors", PINNED_PAIR, (64 * MB,), (HVD, *ALL_MPI), tensors=100),
-    *(crowded(ranks) for ranks in (4, 8, 16)),
+    *(oversubscribed(ranks) for ranks in (4, 8, 16)),
     *(other_collective(name, place) for place in (PINNED_PAIR, Place(ranks=4)) for name in OTHER_COLLECTIVES),
     Case("np=2 pinned, from C++", PINNED_PAIR, (8, 64, KB, 4 * KB), (HVD, HVD_DIRECT, *ALL_MPI), from_cpp=True),
     Case(

@@ -10,7 +10,7 @@
 
 #include "core/base/error.h"
 #include "tests/support/catch.h"
-#include "tests/support/patience.h"
+#include "tests/support/timeouts.h"
 
 using namespace hvd;
 

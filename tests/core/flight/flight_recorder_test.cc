@@ -53,12 +53,12 @@ TEST_CASE("why the job has ended is told once, and by whom") {
   }
   SECTION("a failure stays one, in its own words") {
     recorder.job_ended(Status(StatusCode::timeout, "waited", 5), 5);
-    CHECK(ending_of(recorder) == JobEnding{.kind = Kind::own_failure, .cause = "gave up the job: waited"});
+    CHECK(ending_of(recorder) == JobEnding{.kind = Kind::local_failure, .cause = "gave up the job: waited"});
     recorder.failed("raised ValueError: \x1b[31mbad");
     recorder.failed("called sys.exit(1)");
     recorder.job_ended(Status(StatusCode::aborted, "rank 5 raised ValueError", 5), 5);
     recorder.job_ended(by_another, 5);
-    CHECK(ending_of(recorder) == JobEnding{.kind = Kind::own_failure, .cause = "raised ValueError: ?[31mbad"});
+    CHECK(ending_of(recorder) == JobEnding{.kind = Kind::local_failure, .cause = "raised ValueError: ?[31mbad"});
     CHECK_FALSE(recorder.ended_by_another().has_value());
   }
   SECTION("whatever it says") {
@@ -137,7 +137,7 @@ TEST_CASE("sizes beyond what a record holds are cut, not wrapped") {
 
 TEST_CASE("a stall is told until it is over") {
   FlightRecorder recorder(-1, 0);
-  const auto facts = [&] { return read_flight_facts(bytes_of(recorder.memory())).value(); };
+  const auto facts = [&] { return read_flight_snapshot(bytes_of(recorder.memory())).value(); };
   CHECK(facts().stall.empty());
   recorder.stalled("waiting for rank 2");
   CHECK(facts().stall == "waiting for rank 2");
@@ -151,7 +151,7 @@ TEST_CASE("a stall is told until it is over") {
 
 TEST_CASE("inherited memory shows its maker what happens, and begins anew with each job") {
   const SharedMemory made = make_flight_memory();
-  CHECK(read_flight_facts(bytes_of(made)).value().pid == 0);
+  CHECK(read_flight_snapshot(bytes_of(made)).value().pid == 0);
   fcntl(made.fd(), F_SETFD, 0);
   {
     const FlightRecorder recorder(made.fd(), 3);
@@ -159,12 +159,12 @@ TEST_CASE("inherited memory shows its maker what happens, and begins anew with e
     recorder.metrics()->operations.add(5);
   }
   CHECK((fcntl(made.fd(), F_GETFD) & FD_CLOEXEC) != 0);
-  CHECK(read_flight_facts(bytes_of(made)).value().pid == getpid());
-  CHECK(read_flight_facts(bytes_of(made)).value().rank == 3);
-  CHECK(read_flight_facts(bytes_of(made)).value().operations == 5);
+  CHECK(read_flight_snapshot(bytes_of(made)).value().pid == getpid());
+  CHECK(read_flight_snapshot(bytes_of(made)).value().rank == 3);
+  CHECK(read_flight_snapshot(bytes_of(made)).value().operations == 5);
   FlightRecorder again(made.fd(), 3);
   REQUIRE(again.problem().empty());
-  CHECK(read_flight_facts(bytes_of(made)).value().operations == 0);
+  CHECK(read_flight_snapshot(bytes_of(made)).value().operations == 0);
   again.submitted(operation("a"), 1);
   CHECK(read_flight_operations(bytes_of(made)).size() == 1);
   const FlightRecorder third(made.fd(), 3);
@@ -216,18 +216,18 @@ TEST_CASE("a rank that is killed leaves what it was doing") {
   CHECK(recorded[0].state == FlightState::done);
   CHECK(recorded[1].name == "under way");
   CHECK(recorded[1].state == FlightState::performing);
-  CHECK(read_flight_facts(bytes_of(made)).value().pid == child);
+  CHECK(read_flight_snapshot(bytes_of(made)).value().pid == child);
 }
 
 TEST_CASE("whatever is in the memory, reading it ends well") {
   const SharedMemory made = make_flight_memory();
-  CHECK_FALSE(read_flight_facts(bytes_of(made).first(1000)));
+  CHECK_FALSE(read_flight_snapshot(bytes_of(made).first(1000)));
   CHECK(read_flight_operations(bytes_of(made).first(1000)).empty());
   std::mt19937_64 random(7);
   for (int round = 0; round < 20; ++round) {
     auto* const words = reinterpret_cast<std::uint64_t*>(made.data());
     for (std::size_t i = 0; i < sizeof(FlightMemory) / 8; ++i) words[i] = random();
-    CHECK_FALSE(read_flight_facts(bytes_of(made)));
+    CHECK_FALSE(read_flight_snapshot(bytes_of(made)));
     FlightMemory& memory = inside(made);
     memory.magic = kFlightMagic;
     memory.layout = kFlightLayout;
@@ -236,7 +236,7 @@ TEST_CASE("whatever is in the memory, reading it ends well") {
       memory.records[i].word.store(flight_word(i + kFlightRecords, static_cast<FlightState>(random() % 8)));
     }
     memory.stall.changes.store(random() & ~std::uint64_t{1});
-    CHECK(read_flight_facts(bytes_of(made)));
+    CHECK(read_flight_snapshot(bytes_of(made)));
     for (const RecordedOperation& one : read_flight_operations(bytes_of(made))) {
       CHECK(one.name.size() <= 56);
       CHECK(one.shape.size() <= 4);

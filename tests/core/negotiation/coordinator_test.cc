@@ -305,7 +305,7 @@ TEST_CASE("A fast rank may retry before a slow one has heard of the failure") {
   job.expect_execute(allreduce("x", {3}));
 }
 
-TEST_CASE("Debts to several failed rounds are paid oldest first") {
+TEST_CASE("PendingFailures to several failed rounds are paid oldest first") {
   Job job(3);
   for (int round = 1; round <= 2; ++round) {
     job.ask(0, allreduce("x", {round}));

@@ -11,9 +11,9 @@
 #include "core/base/error.h"
 #include "core/negotiation/control_tree.h"
 #include "core/negotiation/coordinator.h"
-#include "core/negotiation/gatherer.h"
+#include "core/negotiation/message_combiner.h"
+#include "core/negotiation/request_aggregator.h"
 #include "core/negotiation/response_cache.h"
-#include "core/negotiation/unison.h"
 #include "core/negotiation/wire.h"
 #include "tests/core/negotiation/requests.h"
 #include "tests/support/catch.h"
@@ -36,7 +36,7 @@ struct Scenario {
   int radix = kControlRadix;
 };
 
-constexpr Duration kTreePatience = 20ms;
+constexpr Duration kTreeDelay = 20ms;
 
 constexpr std::uint64_t mix(std::uint64_t value) {
   value = (value ^ (value >> 33)) * 0xff51afd7ed558ccdu;
@@ -57,11 +57,11 @@ class Simulation {
         ranks_(static_cast<std::size_t>(scenario.size)) {
     for (int rank = 1; rank < scenario.size; ++rank) {
       const ControlTree& tree = trees_[static_cast<std::size_t>(rank)];
-      if (!tree.is_leaf()) at(rank).gatherer.emplace(tree.sources(rank), kTreePatience);
+      if (!tree.is_leaf()) at(rank).request_aggregator.emplace(tree.sources(rank), kTreeDelay);
     }
     for (int rank = 0; rank < scenario.size; ++rank) {
       const ControlTree& tree = trees_[static_cast<std::size_t>(rank)];
-      if (at(rank).gatherer || rank == 0) at(rank).unison.emplace(tree.sources(rank), kTreePatience);
+      if (at(rank).request_aggregator || rank == 0) at(rank).message_combiner.emplace(tree.sources(rank), kTreeDelay);
     }
   }
 
@@ -84,15 +84,15 @@ class Simulation {
   std::size_t cached_entries() const { return cached_entries_; }
   std::size_t stale_hits() const { return stale_hits_; }
   int largest_statement() const { return largest_statement_; }
-  std::size_t unisons() const { return unisons_; }
+  std::size_t message_combiners() const { return unisons_; }
 
  private:
   struct Rank {
     ResponseCache cache;
     std::uint64_t applied = 0;
     std::vector<Request> unsent;
-    std::optional<Gatherer> gatherer;
-    std::optional<Unison> unison;
+    std::optional<RequestAggregator> request_aggregator;
+    std::optional<MessageCombiner> message_combiner;
     std::deque<Bytes> to_parent;
     std::deque<Bytes> from_parent;
     std::deque<Bytes> to_apply;
@@ -209,7 +209,7 @@ class Simulation {
     rank.unsent.clear();
     message.hits.assign(hits.begin(), hits.end());
     const Bytes own = encode(said_by(index, std::move(message)));
-    if (index == 0 || rank.gatherer) {
+    if (index == 0 || rank.request_aggregator) {
       hear(index, index, own);
     } else {
       rank.to_parent.push_back(own);
@@ -224,14 +224,14 @@ class Simulation {
   }
 
   void hear(int node, int source, const Bytes& bytes) {
-    const bool idle = at(node).gatherer ? at(node).gatherer->idle() : coordinator_.idle();
-    read(node, at(node).unison->receive(source, bytes, idle, now_));
+    const bool idle = at(node).request_aggregator ? at(node).request_aggregator->idle() : coordinator_.idle();
+    read(node, at(node).message_combiner->receive(source, bytes, idle, now_));
   }
 
-  void read(int node, const Unison::Heard& heard) {
+  void read(int node, const MessageCombiner::Heard& heard) {
     for (const auto& [source, message] : heard.apart) {
-      if (at(node).gatherer) {
-        at(node).gatherer->receive(source, message, now_);
+      if (at(node).request_aggregator) {
+        at(node).request_aggregator->receive(source, message, now_);
       } else {
         note(message);
         coordinator_.receive(source, message, now_);
@@ -239,8 +239,8 @@ class Simulation {
     }
     if (!heard.together) return;
     ++unisons_;
-    if (at(node).gatherer) {
-      at(node).gatherer->let_pass(heard.applied_by_all);
+    if (at(node).request_aggregator) {
+      at(node).request_aggregator->let_pass(heard.applied_by_all);
       at(node).to_parent.push_back(*heard.together);
     } else {
       const SubtreeMessage message = decode_subtree_message(*heard.together);
@@ -260,9 +260,9 @@ class Simulation {
 
   void send_up(int index) {
     Rank& rank = at(index);
-    if (rank.unison) read(index, rank.unison->take(now_));
-    if (!rank.gatherer) return;
-    if (const auto message = rank.gatherer->take(now_)) rank.to_parent.push_back(encode(*message));
+    if (rank.message_combiner) read(index, rank.message_combiner->take(now_));
+    if (!rank.request_aggregator) return;
+    if (const auto message = rank.request_aggregator->take(now_)) rank.to_parent.push_back(encode(*message));
   }
 
   void pass_down(int index) {
@@ -270,9 +270,9 @@ class Simulation {
     if (rank.from_parent.empty()) return;
     const Bytes bytes = rank.from_parent.front();
     rank.from_parent.pop_front();
-    if (rank.gatherer) {
-      read(index, rank.unison->break_up());
-      rank.gatherer->pass(decode_coordinator_message(bytes));
+    if (rank.request_aggregator) {
+      read(index, rank.message_combiner->break_up());
+      rank.request_aggregator->pass(decode_coordinator_message(bytes));
     }
     spread(index, bytes);
   }
@@ -443,7 +443,7 @@ TEST_CASE(
   std::size_t cached_entries = 0;
   std::size_t stale_hits = 0;
   int largest_statement = 0;
-  std::size_t unisons = 0;
+  std::size_t message_combiners = 0;
   const unsigned seeds = hvd::testing::kSanitized ? 4 : 25;
   for (const Scenario& scenario : scenarios) {
     for (unsigned seed = 0; seed < seeds; ++seed) {
@@ -453,12 +453,12 @@ TEST_CASE(
       cached_entries += simulation.cached_entries();
       stale_hits += simulation.stale_hits();
       largest_statement = std::max(largest_statement, simulation.largest_statement());
-      unisons += simulation.unisons();
+      message_combiners += simulation.message_combiners();
     }
   }
   // The scenarios reach what they are for.
   CHECK(cached_entries > 40 * seeds);
   CHECK(stale_hits > 4 * seeds);
   CHECK(largest_statement > 2);
-  CHECK(unisons >= seeds);
+  CHECK(message_combiners >= seeds);
 }

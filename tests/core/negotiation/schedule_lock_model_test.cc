@@ -121,7 +121,7 @@ class Explorer {
     return true;
   }
 
-  // A rank may lose its patience at any time: with a stage that the others do not come to, or with its own program.
+  // A rank may run out of time at any point: with a stage that the others do not come to, or with its own program.
   bool wish(ModelJob& job, std::size_t r) {
     Rank& rank = job.ranks[r];
     if (!rank.lock.active() || rank.lock.state() == ScheduleLock::State::breaking) return false;

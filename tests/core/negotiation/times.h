@@ -8,6 +8,6 @@ namespace hvd {
 inline constexpr TimePoint kStart{1000s};
 
 // How long messages are held back for others to join them.
-inline constexpr Duration kPatience = 100ms;
+inline constexpr Duration kDelay = 100ms;
 
 }  // namespace hvd

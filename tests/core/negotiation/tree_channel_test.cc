@@ -43,7 +43,7 @@ std::string on_channels(const std::vector<int>& ranks_by_host, bool shared_memor
       TreeChannel channel({.topology = topology,
                            .store = store,
                            .key = key,
-                           .own_host = "127.0.0.1",
+                           .local_host = "127.0.0.1",
                            .shared_memory = shared_memory,
                            .abort = abort,
                            .log = log,
@@ -66,14 +66,14 @@ std::string on_channels(const std::vector<int>& ranks_by_host, bool shared_memor
 
 // Sleeps as an engine does; nothing but the news wakes it in time.
 void await_break(ControlChannel& channel, std::uint64_t epoch) {
-  const Deadline patience = deadline_after(20s);
+  const Deadline delay = deadline_after(20s);
   for (;;) {
     channel.receive();
     const std::uint64_t broken = channel.break_requested();
     if (broken == epoch) return;
     if (broken > epoch) throw Internal("hears of " + std::to_string(broken) + " instead");
-    if (Clock::now() >= patience) throw Timeout("heard of no break " + std::to_string(epoch));
-    channel.wait(channel.heard(), patience, nullptr);
+    if (Clock::now() >= delay) throw Timeout("heard of no break " + std::to_string(epoch));
+    channel.wait(channel.heard(), delay, nullptr);
   }
 }
 

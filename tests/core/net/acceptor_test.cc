@@ -11,7 +11,7 @@
 #include "core/net/handshake.h"
 #include "tests/support/captured_stderr.h"
 #include "tests/support/catch.h"
-#include "tests/support/patience.h"
+#include "tests/support/timeouts.h"
 
 using namespace hvd;
 
@@ -21,12 +21,12 @@ struct Port {
   explicit Port(bool tcp = true)
       : acceptor(tcp ? Listener::tcp("127.0.0.1") : Listener::unix_abstract(), key, Purpose::control, log) {}
 
-  std::future<Socket> connect_later(const JobKey& with, Purpose purpose, int rank, Duration patience = 10s) {
+  std::future<Socket> connect_later(const JobKey& with, Purpose purpose, int rank, Duration timeout = 10s) {
     return std::async(std::launch::async, [=, address = acceptor.address()] {
-      return connect_authenticated(address, with, purpose, rank, deadline_after(patience));
+      return connect_authenticated(address, with, purpose, rank, deadline_after(timeout));
     });
   }
-  Socket connect_stranger() { return Socket::connect(acceptor.address(), deadline_after(5s)); }
+  Socket connect_unauthenticated() { return Socket::connect(acceptor.address(), deadline_after(5s)); }
 
   Log log{"test", LogLevel::warning};
   JobKey key = JobKey::random();
@@ -77,49 +77,49 @@ TEST_CASE("a wrong key and a wrong purpose are refused on both ends") {
   CHECK(captured.count("dropped a connection") == 1);  // once, though two were refused
 }
 
-TEST_CASE("strangers delay nobody", "[timed]") {
+TEST_CASE("pending_connections delay nobody", "[timed]") {
   const CapturedStderr captured;
   Port port;
-  std::vector<Socket> strangers;
-  for (int i = 0; i < 20; ++i) strangers.push_back(port.connect_stranger());  // these stay silent
+  std::vector<Socket> pending_connections;
+  for (int i = 0; i < 20; ++i) pending_connections.push_back(port.connect_unauthenticated());  // these stay silent
   const Bytes garbage(100'000, std::byte{'G'});
   for (int i = 0; i < 20; ++i) {
-    strangers.push_back(port.connect_stranger());
-    strangers.back().send_some(garbage);
+    pending_connections.push_back(port.connect_unauthenticated());
+    pending_connections.back().send_some(garbage);
   }
-  for (int i = 0; i < 20; ++i) port.connect_stranger();  // these close at once
+  for (int i = 0; i < 20; ++i) port.connect_unauthenticated();  // these close at once
 
   const TimePoint start = Clock::now();
   auto client = port.connect_later(port.key, Purpose::control, 5);
   CHECK(port.acceptor.accept(deadline_after(10s), "rank 5").rank == 5);
   CHECK_NOTHROW(client.get());
-  CHECK(Clock::now() - start < testing::at_most(1500ms));  // less than a silent stranger may take
+  CHECK(Clock::now() - start < testing::at_most(1500ms));  // less than a connection may take that sends nothing
   CHECK(captured.count("dropped a connection") <= 1);
 }
 
-TEST_CASE("a silent stranger is dropped after two seconds") {
+TEST_CASE("a silent pending is dropped after two seconds") {
   const CapturedStderr captured;
   Port port;
   CHECK(port.acceptor.next_deadline() == Deadline::max());
-  Socket stranger = port.connect_stranger();
+  Socket pending = port.connect_unauthenticated();
   CHECK_THROWS_AS(port.acceptor.accept(deadline_after(100ms), "nobody"), Timeout);
   CHECK(port.acceptor.next_deadline() < deadline_after(2s));
   CHECK_THROWS_AS(port.acceptor.accept(deadline_after(2200ms), "nobody"), Timeout);
   CHECK(port.acceptor.next_deadline() == Deadline::max());
   Bytes challenge(1000);
-  CHECK(stranger.receive_some(challenge) == 40);
-  CHECK(wait_ready(stranger.fd(), false, deadline_after(1s)));
-  CHECK(stranger.receive_some(challenge) == std::nullopt);
+  CHECK(pending.receive_some(challenge) == 40);
+  CHECK(wait_ready(pending.fd(), false, deadline_after(1s)));
+  CHECK(pending.receive_some(challenge) == std::nullopt);
   CHECK(captured.count("did not prove itself in time") == 1);
 }
 
-TEST_CASE("a flood of strangers is bounded, and the honest come through") {
+TEST_CASE("a flood of pending_connections is bounded, and the honest come through") {
   const CapturedStderr captured;
   Port port(false);
-  std::vector<Socket> strangers;
+  std::vector<Socket> pending_connections;
   // Unix sockets refuse beyond the backlog, so the acceptor takes them in between.
   for (int i = 0; i < 200; ++i) {
-    strangers.push_back(port.connect_stranger());
+    pending_connections.push_back(port.connect_unauthenticated());
     port.acceptor.accept_now();
   }
   auto client = port.connect_later(port.key, Purpose::control, 9);
@@ -127,23 +127,23 @@ TEST_CASE("a flood of strangers is bounded, and the honest come through") {
   CHECK_NOTHROW(client.get());
 }
 
-TEST_CASE("strangers leave a process the most of its descriptors") {
+TEST_CASE("pending_connections leave a process the most of its descriptors") {
   const CapturedStderr captured;
   Port port(false);
   rlimit before{};
   REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
   const rlimit few{.rlim_cur = 512, .rlim_max = before.rlim_max};
   REQUIRE(setrlimit(RLIMIT_NOFILE, &few) == 0);
-  std::vector<Socket> strangers;  // in this process too, with a descriptor at either end
+  std::vector<Socket> pending_connections;  // in this process too, with a descriptor at either end
   for (int i = 0; i < 200; ++i) {
-    strangers.push_back(port.connect_stranger());
+    pending_connections.push_back(port.connect_unauthenticated());
     port.acceptor.accept_now();
   }
   setrlimit(RLIMIT_NOFILE, &before);
   std::size_t dropped = 0;
   Bytes challenge(1000);
-  for (Socket& stranger : strangers) {
-    if (stranger.receive_some(challenge) == kChallengeBytes && !stranger.receive_some(challenge)) ++dropped;
+  for (Socket& pending : pending_connections) {
+    if (pending.receive_some(challenge) == kChallengeBytes && !pending.receive_some(challenge)) ++dropped;
   }
   CHECK(dropped == 200 - 512 / 4);
   CHECK(captured.count("too many connections that have not proved themselves") == 1);
@@ -168,10 +168,10 @@ TEST_CASE("accept names what it waited for") {
   CHECK_THROWS_WITH(port.acceptor.accept(deadline_after(5ms), "ranks 2, 5"), "waiting for ranks 2, 5");
 }
 
-TEST_CASE("a silent server is a timeout, a stranger's server is told apart") {
+TEST_CASE("a silent server is a timeout, a pending's server is told apart") {
   Listener silent = Listener::tcp("127.0.0.1");
-  const auto connect = [&](Duration patience) {
-    return connect_authenticated(silent.address(), JobKey::random(), Purpose::store, 0, deadline_after(patience));
+  const auto connect = [&](Duration timeout) {
+    return connect_authenticated(silent.address(), JobKey::random(), Purpose::store, 0, deadline_after(timeout));
   };
   CHECK_THROWS_AS(connect(50ms), Timeout);
   auto client = std::async(std::launch::async, [&] { return connect(5s); });

@@ -255,8 +255,8 @@ TEST_CASE("what the peer's host has confirmed is delivered, read or not") {
   CHECK(pair.client.delivery().complete);
   const Bytes little = pattern(100);
   REQUIRE(pair.client.send_some(little) == little.size());
-  const Deadline patience = deadline_after(5s);
-  while (!pair.client.delivery().complete && Clock::now() < patience) std::this_thread::sleep_for(1ms);
+  const Deadline timeout = deadline_after(5s);
+  while (!pair.client.delivery().complete && Clock::now() < timeout) std::this_thread::sleep_for(1ms);
   CHECK(pair.client.delivery().complete);
   CHECK_FALSE(pair.client.delivery().awaits_answer);
 }

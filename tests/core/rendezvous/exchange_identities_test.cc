@@ -22,9 +22,9 @@ RankIdentity identity_of(int rank) {
 
 using Identities = std::vector<RankIdentity>;
 
-std::future<Identities> start(Store& store, int rank, int size, Duration patience) {
+std::future<Identities> start(Store& store, int rank, int size, Duration timeout) {
   return std::async(std::launch::async, [=, &store] {
-    return exchange_identities(store, rank, size, identity_of(rank), deadline_after(patience));
+    return exchange_identities(store, rank, size, identity_of(rank), deadline_after(timeout));
   });
 }
 
@@ -52,11 +52,11 @@ TEST_CASE("all ranks learn of all") {
 TEST_CASE("who comes as a rank that has come is told whose child it is") {
   MemoryStore store;
   const RankIdentity parent{.host_key = "here", .hostname = "h", .pid = getppid()};
-  const RankIdentity stranger{.host_key = "there", .hostname = "h2", .pid = getppid()};
+  const RankIdentity impostor{.host_key = "there", .hostname = "h2", .pid = getppid()};
   const RankIdentity own{.host_key = "here", .hostname = "h", .pid = getpid()};
   const std::string pid = std::to_string(getpid()), first = std::to_string(getppid());
   const bool is_child = GENERATE(true, false);
-  CHECK(exchange_identities(store, 0, 1, is_child ? parent : stranger, deadline_after(10s)).size() == 1);
+  CHECK(exchange_identities(store, 0, 1, is_child ? parent : impostor, deadline_after(10s)).size() == 1);
   CHECK_THROWS_WITH(
       exchange_identities(store, 0, 1, own, deadline_after(10s)),
       Catch::Matchers::StartsWith("this process (pid " + pid + ") is " +

@@ -16,10 +16,10 @@ constexpr std::size_t kBytes = 8192;
 struct Ranks {
   explicit Ranks(const std::string& layout) : hosts(layout) {}
 
-  std::future<SharedMemory> start(int rank, const std::string& name, Duration patience = 10s) {
+  std::future<SharedMemory> start(int rank, const std::string& name, Duration timeout = 10s) {
     return std::async(std::launch::async, [=, this] {
       const Topology topology = make_topology(rank, ranks_on(hosts));
-      return share_with_host(topology, store, key, name, {kBytes}, log, deadline_after(patience));
+      return share_with_host(topology, store, key, name, {kBytes}, log, deadline_after(timeout));
     });
   }
 

@@ -15,12 +15,12 @@ struct Desk {
   StoreOrigin origin{10'000};
   std::vector<std::string> answers;
 
-  StoreSource::Ticket ask(const std::string& who, StoreRequest request) {
+  StoreSource::RequestId ask(const std::string& who, StoreRequest request) {
     return origin.ask(std::move(request), [this, who](StatusCode code, std::string_view text) {
       answers.push_back(who + ": " + std::string(status_code_name(code)) + " " + std::string(text));
     });
   }
-  StoreSource::Ticket get(const std::string& who, const std::string& key) {
+  StoreSource::RequestId get(const std::string& who, const std::string& key) {
     return ask(who, {.operation = StoreOperation::get, .key = key});
   }
   void set(const std::string& who, const std::string& key, const std::string& value) {
@@ -84,7 +84,7 @@ TEST_CASE("what the table refuses is refused, and parks nobody") {
 TEST_CASE("an answer may ask and forget") {
   StoreOrigin origin;
   std::vector<std::string> heard;
-  StoreSource::Ticket second = 0;
+  StoreSource::RequestId second = 0;
   const StoreRequest get{.operation = StoreOperation::get, .key = "k"};
   origin.ask(get, [&](StatusCode, std::string_view) {
     heard.emplace_back("first");

@@ -9,7 +9,7 @@
 #include "tests/core/rendezvous/expect_closed.h"
 #include "tests/support/captured_stderr.h"
 #include "tests/support/catch.h"
-#include "tests/support/patience.h"
+#include "tests/support/timeouts.h"
 
 using namespace hvd;
 

@@ -16,14 +16,14 @@ namespace {
 
 // Answers when the test says so.
 struct SlowSource : StoreSource {
-  Ticket ask(StoreRequest, Answer answer) override {
+  RequestId ask(StoreRequest, Answer answer) override {
     answers.push_back(std::move(answer));
     return answers.size();
   }
-  void forget(Ticket ticket) override { forgotten.push_back(ticket); }
+  void forget(RequestId id) override { forgotten.push_back(id); }
 
   std::vector<Answer> answers;
-  std::vector<Ticket> forgotten;
+  std::vector<RequestId> forgotten;
 };
 
 struct SlowlyServed {
@@ -33,8 +33,8 @@ struct SlowlyServed {
   std::unique_ptr<StoreSessions> sessions = std::make_unique<StoreSessions>(key, "127.0.0.1", source, log);
 
   // As an event loop would; false if nothing happens for so long.
-  bool turn(Duration patience = 10s) {
-    if (!wait_ready(sessions->fd(), false, deadline_after(patience))) return false;
+  bool turn(Duration timeout = 10s) {
+    if (!wait_ready(sessions->fd(), false, deadline_after(timeout))) return false;
     sessions->serve_now();
     return true;
   }
@@ -117,10 +117,10 @@ TEST_CASE("sessions that end forget what they asked") {
   expect_closed(socket);
 }
 
-TEST_CASE("a stranger that says nothing is dropped in time, by the descriptor alone") {
+TEST_CASE("a impostor that says nothing is dropped in time, by the descriptor alone") {
   const CapturedStderr captured;
   SlowlyServed served;
-  Socket stranger = Socket::connect(served.sessions->address(), deadline_after(10s));
+  Socket impostor = Socket::connect(served.sessions->address(), deadline_after(10s));
   REQUIRE(served.turn());
   const TimePoint start = Clock::now();
   while (captured.count("did not prove itself in time") == 0 && Clock::now() < start + 5s) served.turn(5s);

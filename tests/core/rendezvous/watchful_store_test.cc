@@ -60,9 +60,9 @@ class OriginStore : public Store {
   std::int64_t add(const std::string&, std::int64_t) override { return 0; }
   std::string get(const std::string& key, Deadline) override {
     std::optional<std::string> value;
-    const auto ticket = origin_.ask({.operation = StoreOperation::get, .key = key},
-                                    [&](StatusCode, std::string_view text) { value = text; });
-    origin_.forget(ticket);
+    const auto id = origin_.ask({.operation = StoreOperation::get, .key = key},
+                                [&](StatusCode, std::string_view text) { value = text; });
+    origin_.forget(id);
     if (!value) throw Timeout("waiting for the key '" + key + "'");
     return *value;
   }

@@ -24,7 +24,7 @@ std::span<const std::byte> memory_of(const Runtime& runtime) {
 
 std::vector<RecordedOperation> recorded(const Runtime& runtime) { return read_flight_operations(memory_of(runtime)); }
 
-bool stalled(const Runtime& runtime) { return !read_flight_facts(memory_of(runtime)).value().stall.empty(); }
+bool stalled(const Runtime& runtime) { return !read_flight_snapshot(memory_of(runtime)).value().stall.empty(); }
 
 Call call_of(std::vector<float>& values, const std::string& name) {
   Call call{.name = name};
@@ -76,7 +76,7 @@ TEST_CASE("what a locked schedule performs on the caller's thread is recorded, o
       require(operations[i].sequence == kCalls - operations.size() + i + 1, "sequences have gaps");
       require(operations[i].state == FlightState::done && operations[i].name == "x", "not done");
     }
-    const FlightFacts facts = read_flight_facts(memory_of(runtime)).value();
+    const FlightSnapshot facts = read_flight_snapshot(memory_of(runtime)).value();
     require(facts.operations == kCalls && facts.locked_steps > 0, "the numbers are wrong");
   });
 }

@@ -107,12 +107,12 @@ TEST_CASE("in a locked schedule control links and rings stand still, as the kern
   const bool locks = GENERATE(true, false);
   CAPTURE(hosts, locks);
   const RunOptions options{Layout{hosts}, {{"HVD_SCHEDULE_LOCK", locks ? "1" : "0"}}};
-  std::barrier<> meeting(options.layout.size());
+  std::barrier<> rendezvous(options.layout.size());
   Seen first, negotiated, before, after;
   const auto look = [&](const Runtime& runtime, Seen& seen) {
-    meeting.arrive_and_wait();  // nobody does anything
+    rendezvous.arrive_and_wait();  // nobody does anything
     if (runtime.topology().rank == 0) seen = {sent_so_far(), all_rings(hosts.front())};
-    meeting.arrive_and_wait();
+    rendezvous.arrive_and_wait();
   };
   REQUIRE_NOTHROW(run_ranks(options, [&](Runtime& runtime) {
     look(runtime, first);

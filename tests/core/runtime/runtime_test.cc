@@ -222,7 +222,7 @@ TEST_CASE("a rank that fails ends the others' operations with its name and its c
     }
     const SharedMemory& recorded = runtime.flight().memory();
     const JobEnding ending = read_job_ending({recorded.data(), recorded.size()});
-    require(ending.kind == (rank == 1 ? JobEnding::Kind::own_failure : JobEnding::Kind::consequence), "wrong kind");
+    require(ending.kind == (rank == 1 ? JobEnding::Kind::local_failure : JobEnding::Kind::consequence), "wrong kind");
     require(rank == 1 ? ending.cause == "raised ValueError: bad data (train.py:31)" : ending.culprit == 1,
             ending.cause);
     ++told;
@@ -622,7 +622,7 @@ TEST_CASE("ranks with other settings do not start") {
         Runtime runtime(read_config(environment).config, {.store = store,
                                                           .job_key = key,
                                                           .identity = {.host_key = "h", .hostname = "h", .pid = 1},
-                                                          .own_host_address = "127.0.0.1",
+                                                          .local_host_address = "127.0.0.1",
                                                           .make_data_plane = make_data_plane,
                                                           .make_channel = make_channel});
       } catch (const Error& error) {

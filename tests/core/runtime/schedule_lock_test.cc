@@ -72,16 +72,16 @@ class Step {
 // Runs steps enough for any lock to come, and returns when all ranks have looked whether they are locked.
 class Locking {
  public:
-  explicit Locking(int ranks) : meeting_(ranks) {}
+  explicit Locking(int ranks) : barrier_(ranks) {}
   void operator()(Runtime& runtime, Step& step) {
     for (int i = 0; i < 100; ++i) step.run();
     const bool locked = locked_soon(runtime);
-    meeting_.arrive_and_wait();
+    barrier_.arrive_and_wait();
     require(locked, "not locked");
   }
 
  private:
-  std::barrier<> meeting_;
+  std::barrier<> barrier_;
 };
 
 std::uint64_t breaks(const Runtime& runtime) {
@@ -96,7 +96,7 @@ TEST_CASE("steps that repeat cost no message") {
   const int ranks = GENERATE(1, 2, 4);
   const RunOptions options = on_any_hosts(ranks);
   Locking lock_all(ranks);
-  std::barrier<> meeting(ranks);
+  std::barrier<> rendezvous(ranks);
   REQUIRE_NOTHROW(run_ranks(options, [&](Runtime& runtime) {
     Step step(runtime);
     lock_all(runtime, step);
@@ -109,7 +109,7 @@ TEST_CASE("steps that repeat cost no message") {
     require(runtime.metrics().rounds.value() == rounds, "the coordinator was asked");
     require(runtime.metrics().locked_buckets.value() >= buckets + 200, "not locked");
     require(breaks(runtime) == 0, "the lock was broken");
-    meeting.arrive_and_wait();
+    rendezvous.arrive_and_wait();
   }));
 }
 
@@ -253,7 +253,7 @@ TEST_CASE("a rank that skips an operation is named, as without a lock") {
 
 TEST_CASE("schedule lock: a rank that comes late to an operation without a name that was given up is in step again") {
   const Environment quick = {{"HVD_STALL_CHECK_TIME_SECONDS", "0"}, {"HVD_STALL_SHUTDOWN_TIME_SECONDS", "0.5"}};
-  std::barrier<> meeting(3);
+  std::barrier<> rendezvous(3);
   REQUIRE_NOTHROW(run_ranks(on_any_hosts(3, quick), [&](Runtime& runtime) {
     float value = 0;
     Call call{.op = ReduceOp::max};
@@ -271,18 +271,18 @@ TEST_CASE("schedule lock: a rank that comes late to an operation without a name 
         require(value == static_cast<float>(i), "another operation");
       }
       const bool locked = locked_soon(runtime);
-      meeting.arrive_and_wait();
+      rendezvous.arrive_and_wait();
       require(locked, "not locked");
     };
     lock_all();
     const bool is_late = runtime.topology().rank == 1;
-    if (is_late) meeting.arrive_and_wait();
+    if (is_late) rendezvous.arrive_and_wait();
     for (int i = 0; i < 2; ++i) {
       const Status status = run();
       require(status.code() == StatusCode::timeout, "got " + status.message());
       require(status.message().find("rank 1") != std::string::npos, status.message());
     }
-    if (!is_late) meeting.arrive_and_wait();
+    if (!is_late) rendezvous.arrive_and_wait();
     lock_all();
   }));
 }
@@ -322,7 +322,7 @@ TEST_CASE("a join ends the lock, and joined ranks are left out") {
 }
 
 TEST_CASE("every collective can be locked") {
-  std::barrier<> meeting(3);
+  std::barrier<> rendezvous(3);
   REQUIRE_NOTHROW(run_ranks(on_any_hosts(3), [&](Runtime& runtime) {
     const float own = static_cast<float>(runtime.topology().rank + 1);
     for (int i = 0; i < 60; ++i) {
@@ -355,14 +355,14 @@ TEST_CASE("every collective can be locked") {
       done(Collective::barrier, [](const Work&) { return true; });
     }
     const bool locked = locked_soon(runtime);
-    meeting.arrive_and_wait();
+    rendezvous.arrive_and_wait();
     require(locked, "not locked");
   }));
 }
 
 TEST_CASE("process sets are locked each for itself") {
   const RunOptions options = on_any_hosts(4);
-  std::barrier<> meeting(4);
+  std::barrier<> rendezvous(4);
   REQUIRE_NOTHROW(run_ranks(options, [&](Runtime& runtime) {
     const std::int32_t ends = runtime.add_process_set({0, 3}), middle = runtime.add_process_set({1, 2});
     const int rank = runtime.topology().rank;
@@ -381,12 +381,12 @@ TEST_CASE("process sets are locked each for itself") {
     };
     run_all(100);
     const bool locked = locked_soon(runtime);
-    meeting.arrive_and_wait();
+    rendezvous.arrive_and_wait();
     require(locked, "not locked");
     const std::uint64_t messages = runtime.metrics().control_messages.value();
     run_all(100);
     require(runtime.metrics().control_messages.value() == messages, "messages were sent");
-    meeting.arrive_and_wait();
+    rendezvous.arrive_and_wait();
     if (own == ends) perform(runtime, {.collective = Collective::barrier, .process_set = ends, .name = "deviation"});
     require(breaks(runtime) == (own == ends ? 1U : 0U), "the wrong locks were broken");
     run_all(100);

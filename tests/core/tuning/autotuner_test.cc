@@ -47,19 +47,19 @@ double cliff(const Knobs& k) {
   return 0.01 * (k.chunk_bytes > 256 << 10 ? 3 : 1) * (k.fusion_threshold_bytes <= 4 << 20 ? 0.7 : 1);
 }
 
-struct Terrain {
+struct CostSurface {
   const char* name;
   double (*seconds)(const Knobs&);
 };
-const Terrain kTerrains[] = {{"flat", flat},
-                             {"best by default", best_by_default},
-                             {"barely best by default", barely_best_by_default},
-                             {"best elsewhere", best_elsewhere},
-                             {"cliff", cliff}};
+const CostSurface kSurfaces[] = {{"flat", flat},
+                                 {"best by default", best_by_default},
+                                 {"barely best by default", barely_best_by_default},
+                                 {"best elsewhere", best_elsewhere},
+                                 {"cliff", cliff}};
 
 // How long a step takes, relative to the defaults.
-double relative(const Terrain& terrain, const Knobs& knobs) {
-  return terrain.seconds(knobs) / terrain.seconds(kDefaults);
+double relative(const CostSurface& surface, const Knobs& knobs) {
+  return surface.seconds(knobs) / surface.seconds(kDefaults);
 }
 
 }  // namespace
@@ -95,14 +95,14 @@ TEST_CASE("Whatever the noise, it ends in time and the job is not slower than wi
   };
   const Row rows[] = {{kQuiet, 0}, {kLoud, kSeeds / 1000}};
   for (const AutotunerOptions& options : {kTwoKnobs, kFourKnobs}) {
-    for (const Terrain& terrain : kTerrains) {
+    for (const CostSurface& surface : kSurfaces) {
       for (const Row& row : rows) {
-        CAPTURE(options.ranges.size(), terrain.name, row.noise.amplitude);
+        CAPTURE(options.ranges.size(), surface.name, row.noise.amplitude);
         unsigned slower = 0;
         int most_steps = 0;
         for (unsigned seed = 0; seed < kSeeds; ++seed) {
-          const Tuned tuned = tune(options, {terrain.seconds, row.noise, seed});
-          if (relative(terrain, tuned.knobs) > 1.03) ++slower;
+          const Tuned tuned = tune(options, {surface.seconds, row.noise, seed});
+          if (relative(surface, tuned.knobs) > 1.03) ++slower;
           most_steps = std::max(most_steps, tuned.steps);
         }
         CHECK(slower <= row.most_slower);
@@ -114,7 +114,7 @@ TEST_CASE("Whatever the noise, it ends in time and the job is not slower than wi
 
 TEST_CASE("What is clearly better is found in noise") {
   struct Row {
-    Terrain terrain;
+    CostSurface surface;
     Noise noise;
     double most;  // relative time, mean over the seeds; the best that there is: 0.645 and 0.7
   };
@@ -126,10 +126,10 @@ TEST_CASE("What is clearly better is found in noise") {
   };
   for (const AutotunerOptions& options : {kTwoKnobs, kFourKnobs}) {
     for (const Row& row : rows) {
-      CAPTURE(options.ranges.size(), row.terrain.name, row.noise.amplitude);
+      CAPTURE(options.ranges.size(), row.surface.name, row.noise.amplitude);
       double total = 0;
       for (unsigned seed = 0; seed < kSeeds; ++seed) {
-        total += relative(row.terrain, tune(options, {row.terrain.seconds, row.noise, seed}).knobs);
+        total += relative(row.surface, tune(options, {row.surface.seconds, row.noise, seed}).knobs);
       }
       CHECK(total / kSeeds <= row.most);
     }

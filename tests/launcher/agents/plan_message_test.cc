@@ -8,9 +8,9 @@ namespace {
 
 TEST_CASE("a host's plan arrives as it was") {
   HostPlan plan;
-  plan.name = plan.meeting.hostname = "h2";
-  plan.meeting.address = "10.9.0.2";
-  plan.meeting.job_key_hex = "00ff";
+  plan.name = plan.rendezvous.hostname = "h2";
+  plan.rendezvous.address = "10.9.0.2";
+  plan.rendezvous.job_key_hex = "00ff";
   plan.merge_errors = true;
   plan.programs.push_back({.file = "",
                            .arguments = {"python", "train.py"},
@@ -28,9 +28,9 @@ TEST_CASE("a host's plan arrives as it was") {
   }
   const HostPlan copy = from_message(to_message(plan));
   CHECK(copy.name == "h2");
-  CHECK(copy.meeting.hostname == "h2");
-  CHECK(copy.meeting.address == "10.9.0.2");
-  CHECK(copy.meeting.job_key_hex == "00ff");
+  CHECK(copy.rendezvous.hostname == "h2");
+  CHECK(copy.rendezvous.address == "10.9.0.2");
+  CHECK(copy.rendezvous.job_key_hex == "00ff");
   CHECK(copy.merge_errors);
   REQUIRE(copy.programs.size() == 1);
   CHECK(copy.programs[0].arguments == plan.programs[0].arguments);

@@ -21,8 +21,8 @@ std::shared_ptr<grpc::ChannelCredentials> tls(const std::string& roots, const Ce
   return grpc::SslCredentials(options);
 }
 
-// What a stranger that speaks gRPC gets told.
-grpc::Status attach_as_stranger(const Address& address, const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
+// What a impostor that speaks gRPC gets told.
+grpc::Status attach_unauthenticated(const Address& address, const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
   grpc::ChannelArguments arguments;
   arguments.SetSslTargetNameOverride(kCertificateName);
   const auto channel =
@@ -56,10 +56,10 @@ TEST_CASE("strangers are refused without a word, and agents are taken up") {
 
   using grpc::StatusCode;
   const std::string& root = job.certificate.certificate;
-  CHECK(attach_as_stranger(job.address(), tls(root, other)).error_code() == StatusCode::UNAVAILABLE);
-  CHECK(attach_as_stranger(job.address(), tls(root, {})).error_code() == StatusCode::UNAVAILABLE);
+  CHECK(attach_unauthenticated(job.address(), tls(root, other)).error_code() == StatusCode::UNAVAILABLE);
+  CHECK(attach_unauthenticated(job.address(), tls(root, {})).error_code() == StatusCode::UNAVAILABLE);
   const auto plain = grpc::InsecureChannelCredentials();
-  CHECK(attach_as_stranger(job.address(), plain).error_code() == StatusCode::UNAVAILABLE);
+  CHECK(attach_unauthenticated(job.address(), plain).error_code() == StatusCode::UNAVAILABLE);
 
   Socket silent = Socket::connect(job.address(), deadline_after(20s));
   Socket rude = Socket::connect(job.address(), deadline_after(20s));

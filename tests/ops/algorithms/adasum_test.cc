@@ -19,15 +19,15 @@ constexpr int kAdasumRankCounts[] = {1, 2, 3, 4, 5, 7, 8, 13};
 constexpr DType kFloats[] = {DType::float16, DType::bfloat16, DType::float32, DType::float64};
 
 // Where ranks, as threads, leave what the others may read.
-struct Meeting {
-  explicit Meeting(int ranks) : barrier(ranks), posted(static_cast<std::size_t>(ranks)) {}
+struct Rendezvous {
+  explicit Rendezvous(int ranks) : barrier(ranks), posted(static_cast<std::size_t>(ranks)) {}
   std::barrier<> barrier;
   std::vector<const std::byte*> posted;
 };
 
 class MemoryExchange final : public SliceExchange {
  public:
-  MemoryExchange(Meeting& meeting, int rank) : meeting_(meeting), rank_(static_cast<std::size_t>(rank)) {}
+  MemoryExchange(Rendezvous& rendezvous, int rank) : barrier_(rendezvous), rank_(static_cast<std::size_t>(rank)) {}
 
   void scatter(const std::byte* blocks, std::span<const std::int64_t> bounds, std::byte* own) override {
     const std::int64_t size = bounds[rank_ + 1] - bounds[rank_];
@@ -40,7 +40,7 @@ class MemoryExchange final : public SliceExchange {
 
   void gather(std::byte* blocks, std::span<const std::int64_t> bounds) override {
     ++gathers;
-    bytes_sent += (bounds[rank_ + 1] - bounds[rank_]) * static_cast<std::int64_t>(meeting_.posted.size() - 1);
+    bytes_sent += (bounds[rank_ + 1] - bounds[rank_]) * static_cast<std::int64_t>(barrier_.posted.size() - 1);
     meet(blocks, [&](std::size_t source, const std::byte* theirs) {
       if (source == rank_) return;
       std::copy(theirs + bounds[source], theirs + bounds[source + 1], blocks + bounds[source]);
@@ -53,13 +53,13 @@ class MemoryExchange final : public SliceExchange {
  private:
   template <typename Read>
   void meet(const std::byte* own, Read read) {
-    meeting_.posted[rank_] = own;
-    meeting_.barrier.arrive_and_wait();
-    for (std::size_t source = 0; source < meeting_.posted.size(); ++source) read(source, meeting_.posted[source]);
-    meeting_.barrier.arrive_and_wait();
+    barrier_.posted[rank_] = own;
+    barrier_.barrier.arrive_and_wait();
+    for (std::size_t source = 0; source < barrier_.posted.size(); ++source) read(source, barrier_.posted[source]);
+    barrier_.barrier.arrive_and_wait();
   }
 
-  Meeting& meeting_;
+  Rendezvous& barrier_;
   std::size_t rank_;
 };
 
@@ -89,9 +89,9 @@ Outcome run(int ranks, DType dtype, const std::vector<std::size_t>& sizes, int j
       outcome.tensors[static_cast<std::size_t>(rank)].push_back(values_of(dtype, rank, p, sizes[p]));
     }
   }
-  Meeting meeting(ranks);
+  Rendezvous rendezvous(ranks);
   std::vector<MemoryExchange> exchanges;
-  for (int rank = 0; rank < ranks; ++rank) exchanges.emplace_back(meeting, rank);
+  for (int rank = 0; rank < ranks; ++rank) exchanges.emplace_back(rendezvous, rank);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {

@@ -8,7 +8,7 @@
 #include "ops/algorithms/allreduce.h"
 #include "tests/support/catch.h"
 #include "tests/support/faulty_transport.h"
-#include "tests/support/patience.h"
+#include "tests/support/timeouts.h"
 #include "tests/support/transport_ranks.h"
 
 using namespace hvd;
@@ -37,7 +37,7 @@ Case any_case() {
 }
 
 SlicedReduction sum_of_floats(std::vector<float>& tensor, Transport& transport, const std::vector<int>& members,
-                              const std::vector<std::int64_t>& bounds, Duration patience) {
+                              const std::vector<std::int64_t>& bounds, Duration timeout) {
   auto* const memory = reinterpret_cast<std::byte*>(tensor.data());
   return {.transport = transport,
           .members = members,
@@ -48,7 +48,7 @@ SlicedReduction sum_of_floats(std::vector<float>& tensor, Transport& transport, 
           .results = memory,
           .slice_bounds = bounds,
           .tag = {},
-          .deadline = deadline_after(patience)};
+          .deadline = deadline_after(timeout)};
 }
 
 // One allreduce of ones in which rank 1 has the fault. Fails if a rank ends well with wrong sums.
@@ -120,8 +120,8 @@ TEST_CASE("a silent rank is a timeout that names it, not a hang") {
   const auto ended = run_transport_ranks({.kind = TransportKind::tcp, .size = 2}, [&](auto transport) {
     std::vector<float> tensor(20, 1.0F);
     if (transport->rank() == 1) {
-      const Deadline patience = deadline_after(20s);
-      while (!done && Clock::now() < patience) std::this_thread::yield();
+      const Deadline timeout = deadline_after(20s);
+      while (!done && Clock::now() < timeout) std::this_thread::yield();
       return;
     }
     try {

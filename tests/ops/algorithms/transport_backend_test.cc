@@ -38,7 +38,7 @@ struct RankSide {
     made.set = &set;
     made.sequence = sequence++;
     made.entry = made.sequence % 2 == 0 ? Entry::settled : Entry::asking;
-    made.ticket = static_cast<std::uint32_t>(made.sequence);
+    made.call_id = static_cast<std::uint32_t>(made.sequence);
     return made;
   }
 
@@ -382,7 +382,7 @@ TEST_CASE("what one rank declines has changed nothing, and is right when all ask
         call.pieces = {{.input = values.data(), .output = result.data(), .elements = std::ssize(values)}};
         bool declined = false;
         try {
-          side.rank == decliner ? side.backend.decline(side.set, call.ticket) : side.backend.run(call);
+          side.rank == decliner ? side.backend.decline(side.set, call.call_id) : side.backend.run(call);
         } catch (const Declined&) {
           declined = true;
         }

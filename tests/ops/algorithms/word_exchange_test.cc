@@ -127,8 +127,8 @@ TEST_CASE("word exchange: ranks that ask for different collectives are found out
   const ProcessSet set = everyone(2);
   const auto ended =
       run_transport_ranks({.kind = TransportKind::tcp, .size = 2}, [&](std::unique_ptr<Transport> transport) {
-        const auto ticket = static_cast<std::uint32_t>(7 + transport->rank());
-        TransportWords(std::move(transport), 20s).ask(set, ticket);
+        const auto request = static_cast<std::uint32_t>(7 + transport->rank());
+        TransportWords(std::move(transport), 20s).ask(set, request);
       });
   CHECK(std::count_if(ended.begin(), ended.end(), [](const Status& status) {
           return status.code() == StatusCode::internal && contains(status, "out of step");
@@ -162,20 +162,20 @@ TEST_CASE("word exchange: a few ranks give each other notes with their words") {
   std::atomic<int> wrong{0};
   run_all_well({.kind = kind, .size = ranks}, [&](std::unique_ptr<Transport> transport) {
     const int self = transport->rank();
-    const auto content = [](int rank, std::uint32_t ticket, std::size_t at) {
-      return static_cast<std::byte>(static_cast<std::size_t>(rank) * 31 + ticket * 7 + at);
+    const auto content = [](int rank, std::uint32_t request, std::size_t at) {
+      return static_cast<std::byte>(static_cast<std::size_t>(rank) * 31 + request * 7 + at);
     };
     TransportWords words(std::move(transport), 20s);
-    for (std::uint32_t ticket = 0; ticket < 20; ++ticket) {
-      std::byte* const own = words.own_note();
+    for (std::uint32_t request = 0; request < 20; ++request) {
+      std::byte* const own = words.local_note();
       wrong += (own != nullptr) != (ranks <= 8);
       for (std::size_t at = 0; own != nullptr && at < WordExchange::kNoteBytes; ++at)
-        own[at] = content(self, ticket, at);
-      const bool declines = ticket % 4 == 3 && self == 0;
-      if (give_word(words, set, ticket, declines) || own == nullptr) continue;
+        own[at] = content(self, request, at);
+      const bool declines = request % 4 == 3 && self == 0;
+      if (give_word(words, set, request, declines) || own == nullptr) continue;
       for (int rank = 0; rank < ranks; ++rank) {
         for (std::size_t at = 0; at < WordExchange::kNoteBytes; ++at) {
-          wrong += words.note(rank)[at] != content(rank, ticket, at);
+          wrong += words.note(rank)[at] != content(rank, request, at);
         }
       }
     }

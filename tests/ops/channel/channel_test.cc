@@ -10,7 +10,7 @@ namespace hvd::testing {
 
 namespace {
 
-constexpr Duration kPatience = std::chrono::minutes(2);
+constexpr Duration kTimeout = std::chrono::minutes(2);
 
 using Numbers = std::vector<std::int32_t>;
 
@@ -28,7 +28,7 @@ Message message(Numbers& values, int peer, std::int64_t tag = 0, std::uint64_t c
 }
 
 Status end_of(Handle handle) {
-  if (!handle.wait(deadline_after(kPatience))) return Status(StatusCode::timeout, "the test's patience is over");
+  if (!handle.wait(deadline_after(kTimeout))) return Status(StatusCode::timeout, "the test's timeout is over");
   return handle.work().status();
 }
 
@@ -92,7 +92,7 @@ TEST_CASE("a receive from any rank says which it was") {
     std::vector<bool> heard(4);
     for (int i = 1; i < 4; ++i) {
       Handle handle = runtime.receive(message(value, kAnyRank, 4));
-      require(handle.wait(deadline_after(kPatience)) && handle.work().status().ok(), "no message");
+      require(handle.wait(deadline_after(kTimeout)) && handle.work().status().ok(), "no message");
       require(handle.work().source == value.front(), "the source is not the sender");
       heard.at(static_cast<std::size_t>(value.front())) = true;
     }

@@ -11,7 +11,7 @@ using enum AllreduceAlgorithm;
 
 namespace {
 
-AlgorithmTable table_of(const ChoiceFacts& facts, int ranks, int widening = 1) { return {facts, ranks, widening}; }
+AlgorithmTable table_of(const SelectionInput& facts, int ranks, int widening = 1) { return {facts, ranks, widening}; }
 
 // "one_shot direct ring"
 std::string order(const AlgorithmTable& table) {

@@ -37,7 +37,7 @@ std::vector<Status> start(const Layout& layout, const std::vector<std::string>& 
         Runtime runtime(read_config(environment).config, {.store = store,
                                                           .job_key = key,
                                                           .identity = {.host_key = host, .hostname = host, .pid = 1},
-                                                          .own_host_address = "127.0.0.1",
+                                                          .local_host_address = "127.0.0.1",
                                                           .make_data_plane = data_plane_with(kTenGigabit),
                                                           .make_channel = make_channel});
         return {};

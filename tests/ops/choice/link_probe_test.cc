@@ -139,17 +139,17 @@ TEST_CASE("a peer that sends nonsense spoils no number") {
     explicit LyingTransport(std::unique_ptr<Transport> inner) : inner_(std::move(inner)) {}
     int rank() const override { return inner_->rank(); }
     int size() const override { return inner_->size(); }
-    Ticket post_send(int peer, Tag tag, std::span<const std::byte> bytes) override {
+    RequestId post_send(int peer, Tag tag, std::span<const std::byte> bytes) override {
       if (bytes.size() != sizeof(double)) return inner_->post_send(peer, tag, bytes);
       static constexpr double kLies[] = {std::numeric_limits<double>::quiet_NaN(), -1.0,
                                          std::numeric_limits<double>::infinity()};
       return inner_->post_send(peer, tag, std::as_bytes(std::span(&kLies[lies_++ % std::size(kLies)], 1)));
     }
-    Ticket post_receive(int peer, Tag tag, std::span<std::byte> bytes) override {
+    RequestId post_receive(int peer, Tag tag, std::span<std::byte> bytes) override {
       return inner_->post_receive(peer, tag, bytes);
     }
-    void wait(Ticket ticket, Deadline deadline) override { inner_->wait(ticket, deadline); }
-    bool wait_until(Ticket ticket, TimePoint until) override { return inner_->wait_until(ticket, until); }
+    void wait(RequestId call_id, Deadline deadline) override { inner_->wait(call_id, deadline); }
+    bool wait_until(RequestId call_id, TimePoint until) override { return inner_->wait_until(call_id, until); }
 
    private:
     const std::unique_ptr<Transport> inner_;

@@ -12,8 +12,7 @@ using namespace hvd::testing;
 namespace {
 
 // One tensor's result, by a plain loop over the groups.
-Buffer reduced_in_groups(const Reduction& reduction, std::int64_t elements, const RankGroups& groups,
-                         std::size_t piece) {
+Buffer reduced_in_domains(const Reduction& reduction, std::int64_t elements, const Domains& groups, std::size_t piece) {
   const DType accumulator = accumulator_of(reduction.dtype);
   const auto count = static_cast<std::size_t>(elements);
   Reduction first = reduction, second = reduction;
@@ -34,7 +33,7 @@ Buffer reduced_in_groups(const Reduction& reduction, std::int64_t elements, cons
   return out;
 }
 
-void check(HostRank& self, const Reduction& reduction, const RankGroups& groups, const std::vector<std::int64_t>& sizes,
+void check(HostRank& self, const Reduction& reduction, const Domains& groups, const std::vector<std::int64_t>& sizes,
            bool in_arena) {
   std::vector<Buffer> buffers;
   std::vector<Piece> pieces;
@@ -49,7 +48,7 @@ void check(HostRank& self, const Reduction& reduction, const RankGroups& groups,
   }
   self.group->allreduce(pieces, reduction);
   for (std::size_t p = 0; p < sizes.size(); ++p) {
-    const Buffer expected = reduced_in_groups(reduction, sizes[p], groups, p);
+    const Buffer expected = reduced_in_domains(reduction, sizes[p], groups, p);
     require(has_bytes(pieces[p].output, expected), std::to_string(sizes[p]) + " elements of " +
                                                        dtype_name(reduction.dtype) + (in_arena ? " in the arena" : ""));
     if (in_arena) self.arena->free(pieces[p].output);
@@ -59,8 +58,8 @@ void check(HostRank& self, const Reduction& reduction, const RankGroups& groups,
 }  // namespace
 
 TEST_CASE("host: ranks in groups have one result, whatever the form") {
-  const RankGroups groups = GENERATE(RankGroups{{0, 1, 2}, {3, 4, 5}}, RankGroups{{0, 2, 4}, {1, 3, 5}},
-                                     RankGroups{{0, 1}, {2, 3, 4, 5}}, RankGroups{{0, 5}, {1, 4}, {2, 3}});
+  const Domains groups = GENERATE(Domains{{0, 1, 2}, {3, 4, 5}}, Domains{{0, 2, 4}, {1, 3, 5}},
+                                  Domains{{0, 1}, {2, 3, 4, 5}}, Domains{{0, 5}, {1, 4}, {2, 3}});
   const Jitter jitter(3);
   on_host_ranks({.ranks_by_host = {6}, .groups = groups, .arena_bytes = 4 << 20}, [&](HostRank& self) {
     for (const DType dtype : {DType::float32, DType::bfloat16, DType::float64, DType::int16}) {
@@ -73,14 +72,14 @@ TEST_CASE("host: ranks in groups have one result, whatever the form") {
 }
 
 TEST_CASE("host: a reducescatter of ranks in groups adds in the same order") {
-  const RankGroups groups{{0, 2, 4}, {1, 3, 5}};
+  const Domains groups{{0, 2, 4}, {1, 3, 5}};
   on_host_ranks({.ranks_by_host = {6}, .groups = groups}, [&](HostRank& self) {
     constexpr std::int64_t kRows = 6000;
     const Buffer input = tensor(DType::float32, kRows, self.rank, 0);
     Buffer output(kRows / 6 * 4);
     const Piece piece{input.data(), output.data(), kRows};
     self.group->reducescatter(std::span(&piece, 1), {std::vector<std::int64_t>(6, kRows / 6)}, {});
-    const Buffer whole = reduced_in_groups({}, kRows, groups, 0);
+    const Buffer whole = reduced_in_domains({}, kRows, groups, 0);
     const auto first = output.size() * static_cast<std::size_t>(self.rank);
     require(std::memcmp(output.data(), whole.data() + first, output.size()) == 0, "own rows");
   });

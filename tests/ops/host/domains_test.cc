@@ -38,45 +38,45 @@ using Divisions = std::vector<std::vector<CpuSet>>;
 
 TEST_CASE("domains: two sockets with a rank on each core") {
   const auto ranks = bound_ranks(8, 1);
-  CHECK(choose_groups(ranks, Divisions{domains_of(2, 4)}) == RankGroups{{0, 1, 2, 3}, {4, 5, 6, 7}});
+  CHECK(choose_domains(ranks, Divisions{domains_of(2, 4)}) == Domains{{0, 1, 2, 3}, {4, 5, 6, 7}});
 }
 
 TEST_CASE("domains: ranks dealt to the sockets by turns") {
   std::vector<CpuSet> ranks;
   for (std::size_t rank = 0; rank < 6; ++rank) ranks.push_back(cpus(rank % 2 * 16 + rank / 2, 1));
-  CHECK(choose_groups(ranks, Divisions{domains_of(2, 16)}) == RankGroups{{0, 2, 4}, {1, 3, 5}});
+  CHECK(choose_domains(ranks, Divisions{domains_of(2, 16)}) == Domains{{0, 2, 4}, {1, 3, 5}});
 }
 
 TEST_CASE("domains: one group of all where a division is not worth it") {
-  const RankGroups four{{0, 1, 2, 3}}, eight{{0, 1, 2, 3, 4, 5, 6, 7}};
-  CHECK(choose_groups(bound_ranks(4, 1), Divisions{domains_of(2, 2)}) == four);   // as many ranks as domains
-  CHECK(choose_groups(bound_ranks(8, 1), Divisions{domains_of(4, 2)}) == eight);  // fewer
-  CHECK(choose_groups(bound_ranks(4, 1), Divisions{domains_of(1, 64)}) == four);
-  CHECK(choose_groups(bound_ranks(4, 1), Divisions{{}, {}}) == four);  // nothing known
+  const Domains four{{0, 1, 2, 3}}, eight{{0, 1, 2, 3, 4, 5, 6, 7}};
+  CHECK(choose_domains(bound_ranks(4, 1), Divisions{domains_of(2, 2)}) == four);   // as many ranks as domains
+  CHECK(choose_domains(bound_ranks(8, 1), Divisions{domains_of(4, 2)}) == eight);  // fewer
+  CHECK(choose_domains(bound_ranks(4, 1), Divisions{domains_of(1, 64)}) == four);
+  CHECK(choose_domains(bound_ranks(4, 1), Divisions{{}, {}}) == four);  // nothing known
 }
 
 TEST_CASE("domains: one group of all where a rank is not bound to one domain") {
   auto ranks = bound_ranks(8, 1);
   ranks[3] = cpus(0, 8);
-  CHECK(choose_groups(ranks, Divisions{domains_of(2, 4)}).size() == 1);
+  CHECK(choose_domains(ranks, Divisions{domains_of(2, 4)}).size() == 1);
   ranks[3] = {};
-  CHECK(choose_groups(ranks, Divisions{domains_of(2, 4)}).size() == 1);
+  CHECK(choose_domains(ranks, Divisions{domains_of(2, 4)}).size() == 1);
 }
 
 TEST_CASE("domains: of caches and sockets the division that saves more") {
   // Two sockets of four caches of eight cores: a rank on each core.
   const auto ranks = bound_ranks(64, 1);
-  const auto groups = choose_groups(ranks, Divisions{domains_of(2, 32), domains_of(8, 8)});
+  const auto groups = choose_domains(ranks, Divisions{domains_of(2, 32), domains_of(8, 8)});
   REQUIRE(groups.size() == 2);
   CHECK(groups[1].front() == 32);
   // One socket whose caches serve 24 cores each.
-  CHECK(choose_groups(ranks, Divisions{domains_of(1, 64), domains_of(2, 32)}).size() == 2);
+  CHECK(choose_domains(ranks, Divisions{domains_of(1, 64), domains_of(2, 32)}).size() == 2);
 }
 
 TEST_CASE("domains: sockets without a rank do not count, unequal ones do by the smallest") {
-  CHECK(choose_groups(bound_ranks(6, 1), Divisions{domains_of(8, 6)}).size() == 1);
-  CHECK(choose_groups(bound_ranks(7, 1), Divisions{domains_of(2, 4)}) == RankGroups{{0, 1, 2, 3}, {4, 5, 6}});
-  CHECK(choose_groups(bound_ranks(6, 1), Divisions{domains_of(2, 4)}).size() == 1);
+  CHECK(choose_domains(bound_ranks(6, 1), Divisions{domains_of(8, 6)}).size() == 1);
+  CHECK(choose_domains(bound_ranks(7, 1), Divisions{domains_of(2, 4)}) == Domains{{0, 1, 2, 3}, {4, 5, 6}});
+  CHECK(choose_domains(bound_ranks(6, 1), Divisions{domains_of(2, 4)}).size() == 1);
 }
 
 TEST_CASE("domains: the kernel's lists of CPUs") {

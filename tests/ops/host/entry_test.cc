@@ -96,7 +96,7 @@ TEST_CASE("entry: if one rank declines nobody has done anything, and the next co
   INFO(cpus << " CPUs, " << ranks << " ranks, " << elements << " elements");
   on_host_ranks({.ranks_by_host = {ranks}, .cpus = cpus, .first_step = 0xfffffff0}, [&](HostRank& self) {
     HostBackend backend(self.group, self.topology);
-    std::uint32_t ticket = 0;
+    std::uint32_t call_id = 0;
     const int rounds = cpus > ranks && ranks > 2 ? 1 : 3;
     for (int round = 0; round < rounds; ++round) {
       for (const Collective collective : kAll) {
@@ -104,10 +104,10 @@ TEST_CASE("entry: if one rank declines nobody has done anything, and the next co
           const std::string what =
               std::string(collective_name(collective)) + " declined by " + std::to_string(decliner);
           Asked asked(self, collective, elements);
-          asked.call().ticket = ++ticket;
+          asked.call().call_id = ++call_id;
           require(backend.can_be_asked(*asked.call().set), "cannot be asked");
           if (self.rank == decliner) {
-            backend.decline(*asked.call().set, ticket);
+            backend.decline(*asked.call().set, call_id);
           } else {
             require(is_declined(backend, asked.call()), what + " took place");
           }
@@ -145,7 +145,7 @@ TEST_CASE("entry: no step looks declined that nobody has declined, not even wher
     HostBackend backend(self.group, self.topology);
     for (std::uint32_t i = 0; i < 80; ++i) {
       Asked asked(self, Collective::allreduce, 2);
-      asked.call().ticket = i;
+      asked.call().call_id = i;
       if (i % 2 == 0) asked.call().entry = Entry::settled;
       require(!is_declined(backend, asked.call()), "declined");
       require(asked.right(), "wrong sum in collective " + std::to_string(i));
@@ -157,7 +157,7 @@ TEST_CASE("entry: adasum can be asked for too") {
   on_host_ranks({.ranks_by_host = {4}}, [&](HostRank& self) {
     HostBackend backend(self.group, self.topology);
     Asked asked(self, Collective::allreduce, 1000, ReduceOp::adasum);
-    asked.call().ticket = 1;
+    asked.call().call_id = 1;
     if (self.rank == 2) {
       backend.decline(*asked.call().set, 1);
     } else {
@@ -174,7 +174,7 @@ TEST_CASE("entry: ranks in different collectives are found out") {
   on_host_ranks({.ranks_by_host = {3}, .cpus = cpus, .timeout = 500ms}, [&](HostRank& self) {
     HostBackend backend(self.group, self.topology);
     Asked asked(self, Collective::allreduce, 100);
-    asked.call().ticket = self.rank == 1 ? 8 : 7;
+    asked.call().call_id = self.rank == 1 ? 8 : 7;
     try {
       backend.run(asked.call());
     } catch (const Internal& error) {

@@ -134,7 +134,7 @@ void check_broadcast(Side& side, DType dtype, const Counts& sizes, int root, boo
 void check_allgather(Side& side, DType dtype, std::int64_t unit, bool in_place) {
   auto call = side.call(Collective::allgather, {.dtype = dtype});
   std::vector<Buffer> inputs, expected(2), outputs;
-  std::vector<std::size_t> own_offsets;
+  std::vector<std::size_t> local_offsets;
   for (std::size_t p = 0; p < 2; ++p) {
     call.counts.emplace_back();
     for (int rank = 0; rank < side.self.size; ++rank) {
@@ -143,7 +143,7 @@ void check_allgather(Side& side, DType dtype, std::int64_t unit, bool in_place) 
       const Buffer part = tensor(dtype, count, rank, p);
       if (rank == side.self.rank) {
         inputs.push_back(part);
-        own_offsets.push_back(expected[p].size());
+        local_offsets.push_back(expected[p].size());
       }
       expected[p].insert(expected[p].end(), part.begin(), part.end());
     }
@@ -153,8 +153,8 @@ void check_allgather(Side& side, DType dtype, std::int64_t unit, bool in_place) 
     const std::int64_t own = call.counts[p][static_cast<std::size_t>(side.self.rank)];
     std::byte* input = inputs[p].data();
     if (in_place) {
-      std::copy(inputs[p].begin(), inputs[p].end(), outputs[p].data() + own_offsets[p]);
-      input = outputs[p].data() + own_offsets[p];
+      std::copy(inputs[p].begin(), inputs[p].end(), outputs[p].data() + local_offsets[p]);
+      input = outputs[p].data() + local_offsets[p];
     }
     call.pieces.push_back({input, outputs[p].data(), own});
   }

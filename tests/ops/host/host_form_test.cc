@@ -8,7 +8,7 @@ using namespace hvd;
 
 TEST_CASE("the form of an allreduce inside a host follows from its size") {
   struct Case {
-    HostFacts host;
+    HostShape host;
     std::int64_t bytes;
     Reach reach;
     HostForm form;
@@ -22,10 +22,10 @@ TEST_CASE("the form of an allreduce inside a host follows from its size") {
       {{.ranks = 3}, (16 << 10) + 1, Reach::chunks, HostForm::sliced},
       {{.ranks = 8}, 16 << 10, Reach::chunks, HostForm::one_step},
       {{.ranks = 9}, 113, Reach::chunks, HostForm::sliced},
-      {{.ranks = 2, .crowded = true}, 112, Reach::chunks, HostForm::note},
-      {{.ranks = 2, .crowded = true}, 113, Reach::chunks, HostForm::by_last},
-      {{.ranks = 16, .crowded = true}, 32 << 10, Reach::chunks, HostForm::by_last},
-      {{.ranks = 16, .crowded = true}, (32 << 10) + 1, Reach::chunks, HostForm::sliced},
+      {{.ranks = 2, .oversubscribed = true}, 112, Reach::chunks, HostForm::note},
+      {{.ranks = 2, .oversubscribed = true}, 113, Reach::chunks, HostForm::by_last},
+      {{.ranks = 16, .oversubscribed = true}, 32 << 10, Reach::chunks, HostForm::by_last},
+      {{.ranks = 16, .oversubscribed = true}, (32 << 10) + 1, Reach::chunks, HostForm::sliced},
       {{.ranks = 2}, (128 << 10) - 1, Reach::arena, HostForm::one_step},
       {{.ranks = 4}, (128 << 10) - 1, Reach::memory, HostForm::sliced},
       {{.ranks = 2}, 128 << 10, Reach::arena, HostForm::resident},
@@ -33,12 +33,12 @@ TEST_CASE("the form of an allreduce inside a host follows from its size") {
       {{.ranks = 2}, 128 << 10, Reach::memory, HostForm::reading},
       {{.ranks = 16}, 1 << 30, Reach::memory, HostForm::reading},
   }));
-  CAPTURE(c.host.ranks, c.host.crowded, c.bytes);
+  CAPTURE(c.host.ranks, c.host.oversubscribed, c.bytes);
   CHECK(choose_host_form(c.host, c.bytes, c.reach) == c.form);
 }
 
 TEST_CASE("its lines say what the decision does") {
-  const auto names = [](const HostFacts& host) {
+  const auto names = [](const HostShape& host) {
     std::string text;
     for (const TableLine& line : host_form_lines(host)) {
       text += (text.empty() ? "" : " ") + range_text(line.from, line.to) + "=" + line.name;
@@ -49,7 +49,7 @@ TEST_CASE("its lines say what the decision does") {
   CHECK(names({.ranks = 1, .arena = true}) == "0-=alone");
   CHECK(names({.ranks = 2}) == "0-113=note 113-=one_step");
   CHECK(names({.ranks = 4}) == "0-113=note 113-16385=one_step 16385-=sliced");
-  CHECK(names({.ranks = 4, .crowded = true}) == "0-113=note 113-32769=by_last 32769-=sliced");
+  CHECK(names({.ranks = 4, .oversubscribed = true}) == "0-113=note 113-32769=by_last 32769-=sliced");
   CHECK(names({.ranks = 9}) == "0-113=note 113-=sliced");
   CHECK(names({.ranks = 4, .arena = true, .reading = true}) ==
         "0-113=note 113-16385=one_step 16385-=sliced 128k-=resident 128k-=reading");

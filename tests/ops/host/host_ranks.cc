@@ -15,7 +15,7 @@ namespace {
 // What one host's ranks share: the window, and the arena behind it.
 struct Region {
   explicit Region(const HostRun& run, int ranks)
-      : arena{.first = whole_pages(HostGroup::region_bytes(ranks, run.chunk_bytes)),
+      : arena{.first = whole_pages(HostCommunicator::region_bytes(ranks, run.chunk_bytes)),
               .part_bytes = run.arena_bytes,
               .ranks = ranks},
         memory(std::make_shared<SharedMemory>(SharedMemory::create(arena.end(), "test", arena.first))) {}
@@ -52,8 +52,8 @@ void on_host_ranks(const HostRun& run, const std::function<void(HostRank&)>& bod
                  if (run.arena_bytes > 0) {
                    self.arena = std::make_shared<TensorArena>(region.memory, region.arena, topology.local_rank);
                  }
-                 self.group = std::make_shared<HostGroup>(region.window(), self.arena.get(), topology.local_rank,
-                                                          topology.local_size, options, run.abort, describe);
+                 self.group = std::make_shared<HostCommunicator>(region.window(), self.arena.get(), topology.local_rank,
+                                                                 topology.local_size, options, run.abort, describe);
                  body(self);
                });
 }

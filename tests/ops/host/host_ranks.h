@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/rendezvous/topology.h"
-#include "ops/host/host_group.h"
+#include "ops/host/host_communicator.h"
 #include "ops/transport/transport.h"
 
 namespace hvd::testing {
@@ -20,7 +20,7 @@ struct HostRun {
   std::vector<int> ranks_by_host{1};  // {2, 1}: ranks 0 and 1 on one host, rank 2 on another
   int cpus = 64;                      // a CPU for each rank, or fewer: then slices are claimed
   std::size_t chunk_bytes = 4096;     // small, so that little data spans several
-  RankGroups groups{};                // on every host; none: one of all
+  Domains groups{};                   // on every host; none: one of all
   std::size_t arena_bytes = 0;        // of each rank; 0: none
   std::uint32_t first_step = 0;
   Duration timeout = 30s;
@@ -33,7 +33,7 @@ struct HostRank {
   int size;
   Topology topology;
   std::shared_ptr<TensorArena> arena;
-  std::shared_ptr<HostGroup> group;
+  std::shared_ptr<HostCommunicator> group;
   std::shared_ptr<Transport> transport;
 };
 

@@ -256,12 +256,12 @@ TEST_CASE("two levels: what one rank declines is done by nobody, whichever backe
         CollectiveCall call;
         call.set = &side.set;
         call.sequence = sequence;
-        call.ticket = static_cast<std::uint32_t>(sequence);
+        call.call_id = static_cast<std::uint32_t>(sequence);
         call.entry = Entry::asking;
         call.pieces = {{.input = values.data(), .output = result.data(), .elements = 1000}};
         bool declined = false;
         try {
-          self.rank == decliner ? side.backend.decline(side.set, call.ticket) : backend->run(call);
+          self.rank == decliner ? side.backend.decline(side.set, call.call_id) : backend->run(call);
         } catch (const Declined&) {
           declined = true;
         }

@@ -22,7 +22,7 @@ TEST_CASE("two-level words: every subset of ranks declines, one exchange after t
     TwoLevelWords words(self.group, self.transport, self.topology, 20s);
     for (std::uint32_t decliners = 0; decliners < 1U << self.size; ++decliners) {
       const bool declined = give_word(words, set, decliners, (decliners >> self.rank & 1) != 0);
-      require(declined == (decliners != 0), "wrong answer to ticket " + std::to_string(decliners));
+      require(declined == (decliners != 0), "wrong answer to call_id " + std::to_string(decliners));
       if (decliners % 8 == 0) self.group->barrier();
     }
   });

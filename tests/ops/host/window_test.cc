@@ -8,7 +8,7 @@
 #include "core/base/error.h"
 #include "tests/ops/host/host_ranks.h"
 #include "tests/support/catch.h"
-#include "tests/support/patience.h"
+#include "tests/support/timeouts.h"
 
 using namespace hvd;
 using namespace hvd::testing;
@@ -41,7 +41,7 @@ TEST_CASE("window: a timeout names the ranks that did not come, the collective a
 
 TEST_CASE("window: a rank that stops in the middle is named") {
   const int cpus = GENERATE(64, 1);
-  Buffer region(HostGroup::region_bytes(3, 4096) + 4096);
+  Buffer region(HostCommunicator::region_bytes(3, 4096) + 4096);
   void* start = region.data();
   std::size_t space = region.size();
   std::align(4096, region.size() - 4096, start, space);
@@ -56,7 +56,7 @@ TEST_CASE("window: a rank that stops in the middle is named") {
       window.open_step();
       window.publish();
       window.await_all();
-      window.open_round();
+      window.open_reduction();
       if (rank == 2 && cpus == 64) return;  // has the third slice to itself
       if (rank == 2) {
         window.take_slice();  // a slice that nobody else can take any more
@@ -64,7 +64,7 @@ TEST_CASE("window: a rank that stops in the middle is named") {
       }
       messages[rank] = message_of([&] {
         while (window.take_slice()) window.finish_slice();
-        window.await_round();
+        window.await_reduction();
       });
     });
   }

@@ -69,8 +69,8 @@ void check_fault(const Ends& ends, int ranks, const Fault& fault) {
     INFO(fault.function << " on rank " << rank << ": " << status_code_name(end.code()) << ": " << end.message());
     CHECK_FALSE(end.ok());
     CHECK((has(end.message(), "NCCL: ") || has(end.message(), "CUDA: ")));
-    const bool is_own = rank == 1 || has(end.message(), "NCCL: ");
-    CHECK((is_own || has(end.message(), kOfRank1 + " has given up the job")));
+    const bool is_local = rank == 1 || has(end.message(), "NCCL: ");
+    CHECK((is_local || has(end.message(), kOfRank1 + " has given up the job")));
   }
   // The others have heard of it from rank 1, or, before it could say so, from NCCL. An asynchronous error is no call's.
   const bool of_a_call = std::string(fault.function) != "async";

@@ -9,7 +9,7 @@ namespace hvd::testing {
 
 namespace {
 
-const Deadline kPatience = Deadline::max();
+const Deadline kTimeout = Deadline::max();
 
 }  // namespace
 
@@ -26,7 +26,7 @@ TEST_CASE("an input that a stream has still to write is not read before") {
         std::fill_n(tensor.data(), 100, value);
       });
       Handle handle = runtime.submit(allreduce_of(tensor, "gradient", stream.handle()));
-      require(handle.wait_until_enqueued(kPatience), "not in the stream");
+      require(handle.wait_until_enqueued(kTimeout), "not in the stream");
       require(!handle.wait(deadline_after(3ms)), "over before there was an input");
       may_write = true;
       require(handle.wait(deadline_after(1min)), "not over in a minute");
@@ -44,7 +44,7 @@ TEST_CASE("a stream that waits for an operation does not read its output before"
       const GpuTensor tensor(gpu, runtime, std::vector<float>(100, -1000));
       producer.put([&] { std::fill_n(tensor.data(), 100, 1.0f); });
       Handle handle = runtime.submit(allreduce_of(tensor, "gradient", producer.handle()));
-      require(handle.wait_until_enqueued(kPatience), "not in the stream");
+      require(handle.wait_until_enqueued(kTimeout), "not in the stream");
       require(handle.work().status().ok(), handle.work().status().message());
       handle.work().on_device->hold_up(consumer.handle());
       std::vector<float> seen;
@@ -71,7 +71,7 @@ TEST_CASE("steps follow one another in stream order alone") {
         handles.push_back(runtime.submit(allreduce_of(tensors[i], "gradient." + std::to_string(i), stream.handle())));
       }
       for (Handle& handle : handles) {
-        require(handle.wait_until_enqueued(kPatience), "not in the stream");
+        require(handle.wait_until_enqueued(kTimeout), "not in the stream");
         require(handle.work().status().ok(), handle.work().status().message());
         handle.work().on_device->hold_up(stream.handle());
       }

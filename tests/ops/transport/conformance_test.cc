@@ -7,7 +7,7 @@
 #include "core/base/error.h"
 #include "tests/support/catch.h"
 #include "tests/support/failure.h"
-#include "tests/support/patience.h"
+#include "tests/support/timeouts.h"
 #include "tests/support/transport_ranks.h"
 
 using namespace hvd;
@@ -55,17 +55,17 @@ TEST_CASE("messages between each pair arrive in order, whatever order they are w
         received.emplace_back(size);
       }
     }
-    std::vector<Transport::Ticket> tickets;
+    std::vector<Transport::RequestId> requests;
     for (int peer = 0; peer < kRanks; ++peer) {
       if (peer == rank) continue;
       for (std::uint32_t i = 0; i < kMessages; ++i) {
         const std::size_t at = static_cast<std::size_t>(peer) * kMessages + i;
-        tickets.push_back(transport->post_send(peer, tag_of(i), sent[at]));
-        tickets.push_back(transport->post_receive(peer, tag_of(i), received[at]));
+        requests.push_back(transport->post_send(peer, tag_of(i), sent[at]));
+        requests.push_back(transport->post_receive(peer, tag_of(i), received[at]));
       }
     }
-    for (auto ticket = tickets.rbegin(); ticket != tickets.rend(); ++ticket) {
-      transport->wait(*ticket, deadline_after(20s));
+    for (auto request = requests.rbegin(); request != requests.rend(); ++request) {
+      transport->wait(*request, deadline_after(20s));
     }
     for (std::size_t at = 0; at < received.size(); ++at) {
       const bool own = static_cast<int>(at / kMessages) == rank;
@@ -89,18 +89,18 @@ TEST_CASE("what may not come for long is looked for in vain without harm, and co
       return;
     }
     bytes.resize(100);
-    const auto ticket = transport->post_receive(peer, tag_of(0), bytes);
-    for (const Duration patience : {Duration(-1s), Duration(0), Duration(1ms), Duration(20ms)}) {
-      const TimePoint until = deadline_after(patience);
-      wrong += transport->wait_until(ticket, until);
+    const auto request = transport->post_receive(peer, tag_of(0), bytes);
+    for (const Duration timeout : {Duration(-1s), Duration(0), Duration(1ms), Duration(20ms)}) {
+      const TimePoint until = deadline_after(timeout);
+      wrong += transport->wait_until(request, until);
       wrong += Clock::now() < until;
     }
     looked = true;
-    while (!transport->wait_until(ticket, deadline_after(1ms))) {
+    while (!transport->wait_until(request, deadline_after(1ms))) {
     }
     wrong += bytes != pattern(100, 1);
     try {  // it is over, as after wait()
-      transport->wait_until(ticket, deadline_after(1ms));
+      transport->wait_until(request, deadline_after(1ms));
       ++wrong;
     } catch (const InvalidArgument&) {
     }
@@ -236,8 +236,8 @@ TEST_CASE("a timeout says what was waited for") {
   std::atomic<bool> done{false};
   const auto ended = run_transport_ranks({.kind = kind, .size = 2}, [&](std::unique_ptr<Transport> transport) {
     if (transport->rank() == 1) {
-      const Deadline patience = deadline_after(20s);
-      while (!done && Clock::now() < patience) std::this_thread::yield();
+      const Deadline timeout = deadline_after(20s);
+      while (!done && Clock::now() < timeout) std::this_thread::yield();
       return;
     }
     Buffer in(4096);
@@ -259,17 +259,17 @@ TEST_CASE("a raised abort flag ends a wait soon, with its reason", "[timed]") {
   std::atomic<int> ready{0};
   TimePoint raised;
   std::thread raiser([&] {
-    const Deadline patience = deadline_after(20s);
-    while (ready < 2 && Clock::now() < patience) std::this_thread::yield();
+    const Deadline timeout = deadline_after(20s);
+    while (ready < 2 && Clock::now() < timeout) std::this_thread::yield();
     raised = Clock::now();
     abort.raise(Status(StatusCode::peer_lost, "rank 5 on host-c died"));
   });
   const auto ended =
       run_transport_ranks({.kind = kind, .size = 2, .abort = &abort}, [&](std::unique_ptr<Transport> transport) {
         Buffer in(10);
-        const auto ticket = transport->post_receive(1 - transport->rank(), tag_of(0), in);
+        const auto request = transport->post_receive(1 - transport->rank(), tag_of(0), in);
         ++ready;
-        transport->wait(ticket, deadline_after(20s));
+        transport->wait(request, deadline_after(20s));
       });
   raiser.join();
   CHECK(Clock::now() - raised < testing::at_most(1s));

@@ -20,16 +20,16 @@ using namespace hvd::testing;
 namespace {
 
 struct Job {
-  MeshSetup setup(int rank, std::vector<int> ranks, Duration patience, int sockets_per_peer = 1) {
+  MeshSetup setup(int rank, std::vector<int> ranks, Duration timeout, int sockets_per_peer = 1) {
     return {.rank = rank,
             .ranks = std::move(ranks),
             .store = store,
             .job_key = key,
-            .own_host = "127.0.0.1",
+            .local_host = "127.0.0.1",
             .sockets_per_peer = sockets_per_peer,
             .describe = [](int peer) { return "rank " + std::to_string(peer) + " on host-" + std::to_string(peer); },
             .log = log,
-            .deadline = deadline_after(patience)};
+            .deadline = deadline_after(timeout)};
   }
 
   MemoryStore store;
@@ -73,8 +73,8 @@ std::pair<Status, std::string> receive_four_bytes(const std::vector<std::byte>& 
   std::string received(4, '?');
   const Status status = status_of([&] {
     TcpTransport transport(job.setup(0, {0, 1}, 10s), {}, job.abort);
-    const auto ticket = transport.post_receive(1, kTag, std::as_writable_bytes(std::span(received)));
-    transport.wait(ticket, deadline_after(10s));
+    const auto request = transport.post_receive(1, kTag, std::as_writable_bytes(std::span(received)));
+    transport.wait(request, deadline_after(10s));
   });
   peer.join();
   return {status, received};

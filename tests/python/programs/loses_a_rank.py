@@ -7,7 +7,7 @@ import time
 import torch
 
 import hvd.torch as hvd
-from patience import at_most
+from timeouts import at_most
 
 hvd.init()
 tensor = torch.ones(1000)

@@ -7,7 +7,7 @@ import time
 import tensorflow as tf
 
 import hvd.tensorflow as hvd
-from patience import at_most
+from timeouts import at_most
 
 hvd.init()
 last = hvd.size() - 1

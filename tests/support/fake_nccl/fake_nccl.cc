@@ -7,7 +7,7 @@
 #include "ops/nccl/nccl_abi.h"
 #include "tests/conformance/element.h"
 #include "tests/support/fake_cuda/injections.h"
-#include "tests/support/fake_nccl/clique.h"
+#include "tests/support/fake_nccl/shared_communicator.h"
 
 #define HVD_FAKE extern "C" __attribute__((visibility("default")))
 
@@ -30,7 +30,8 @@ constexpr int kFirstScaledSum = 5;
 struct State {
   Injections injections;
   std::mutex mutex;
-  std::map<std::string, std::shared_ptr<Clique>> cliques;            // by unique id; guarded by mutex, as all below
+  std::map<std::string, std::shared_ptr<SharedCommunicator>>
+      shared_communicators;                                          // by unique id; guarded by mutex, as all below
   std::map<void*, std::shared_ptr<FakeCommunicator>> communicators;  // by handle
   int ids = 0;
   int aborted = 0;
@@ -56,8 +57,9 @@ int refusal(const char* function, const std::shared_ptr<FakeCommunicator>& commu
   if (const int injected = state().injections.of(function, communicator->rank)) return injected;
   int device = -1;
   if (cuCtxGetDevice(&device) != 0 || device != communicator->device) return kInvalidUsage;
-  const std::lock_guard lock(communicator->clique->mutex);
-  const bool ready = communicator->clique->joined == communicator->clique->size && communicator->busy_looks == 0;
+  const std::lock_guard lock(communicator->shared_communicator->mutex);
+  const bool ready = communicator->shared_communicator->joined == communicator->shared_communicator->size &&
+                     communicator->busy_looks == 0;
   return ready && !communicator->finalized ? 0 : kInvalidUsage;
 }
 
@@ -90,7 +92,7 @@ int launch(FakeBatch batch, void* stream) {
       stream,
       [](void* argument) {
         const std::unique_ptr<FakeBatch> own(static_cast<FakeBatch*>(argument));
-        own->communicator->clique->perform(*own);
+        own->communicator->shared_communicator->perform(*own);
         --own->communicator->outstanding;
       },
       task);
@@ -131,7 +133,7 @@ HVD_FAKE int ncclGetUniqueId(UniqueId* id) {
   if (const int injected = state().injections.of("ncclGetUniqueId", -1)) return injected;
   const std::lock_guard lock(state().mutex);
   std::memset(id->bytes, 0, sizeof id->bytes);
-  const std::string text = "clique " + std::to_string(++state().ids);
+  const std::string text = "shared_communicator " + std::to_string(++state().ids);
   std::memcpy(id->bytes + 64, text.data(), text.size());  // nobody may take it for a string
   return 0;
 }
@@ -148,11 +150,11 @@ HVD_FAKE int ncclCommInitRankConfig(void** handle, int size, UniqueId id, int ra
   made->rank = rank;
   made->never_ready = injected == kNeverReady;
   const std::lock_guard lock(state().mutex);
-  auto& clique = state().cliques[std::string(id.bytes, sizeof id.bytes)];
-  if (!clique) clique = std::make_shared<Clique>(size);
-  made->clique = clique;
-  const std::lock_guard joining(clique->mutex);
-  if (!made->never_ready) ++clique->joined;
+  auto& shared_communicator = state().shared_communicators[std::string(id.bytes, sizeof id.bytes)];
+  if (!shared_communicator) shared_communicator = std::make_shared<SharedCommunicator>(size);
+  made->shared_communicator = shared_communicator;
+  const std::lock_guard joining(shared_communicator->mutex);
+  if (!made->never_ready) ++shared_communicator->joined;
   state().communicators[made.get()] = made;
   *handle = made.get();
   return kInProgress;
@@ -163,12 +165,12 @@ HVD_FAKE int ncclCommGetAsyncError(void* handle, int* result) {
   if (communicator == nullptr) return kInvalidArgument;
   if (const int injected = state().injections.of("ncclCommGetAsyncError", communicator->rank)) return injected;
   const int failure = state().injections.of("async", communicator->rank);
-  const std::lock_guard lock(communicator->clique->mutex);
+  const std::lock_guard lock(communicator->shared_communicator->mutex);
   *result = failure != 0 ? failure : communicator->failure.load();
   if (*result != 0) return 0;
   if (communicator->busy_looks > 0) --communicator->busy_looks;
-  const bool busy = communicator->clique->joined < communicator->clique->size || communicator->busy_looks > 0 ||
-                    (communicator->finalized && communicator->outstanding > 0);
+  const bool busy = communicator->shared_communicator->joined < communicator->shared_communicator->size ||
+                    communicator->busy_looks > 0 || (communicator->finalized && communicator->outstanding > 0);
   *result = busy ? kInProgress : 0;
   return 0;
 }
@@ -193,9 +195,9 @@ HVD_FAKE int ncclCommAbort(void* handle) {
   const auto communicator = find(handle);
   if (communicator == nullptr) return kInvalidArgument;
   {
-    const std::lock_guard lock(communicator->clique->mutex);
+    const std::lock_guard lock(communicator->shared_communicator->mutex);
     communicator->aborted = true;
-    communicator->clique->changed.notify_all();
+    communicator->shared_communicator->changed.notify_all();
   }
   const std::lock_guard lock(state().mutex);
   state().communicators.erase(handle);

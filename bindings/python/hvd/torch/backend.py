@@ -90,9 +90,9 @@ def _require_same_job(rank: int, size: int) -> None:
         raise _other_job(rank, size, basics.rank(), basics.size())
 
 
-def _other_job(rank: int, size: int, own_rank: int, own_size: int) -> ValueError:
+def _other_job(rank: int, size: int, this_rank: int, own_size: int) -> ValueError:
     return ValueError(
-        f"torch.distributed takes this process for rank {rank} of {size}, hvd for rank {own_rank} of {own_size}: leave "
+        f"torch.distributed takes this process for rank {rank} of {size}, hvd for rank {this_rank} of {own_size}: leave "
         "rank and world_size to the launcher, and call hvd.init() after init_process_group, if at all"
     )
 
@@ -109,7 +109,7 @@ def meet(url: str, timeout: datetime.timedelta = default_pg_timeout, **_: object
     if asked != (rank, size):
         raise _other_job(*asked, rank, size)
     store = dist.TCPStore("127.0.0.1", 0, None, True, timeout, wait_for_workers=False) if rank == 0 else None
-    host, port = broadcast_object((torch_variables.own_address(), store.port) if store else None, 0)
+    host, port = broadcast_object((torch_variables.local_address(), store.port) if store else None, 0)
     if store is None:
         store = dist.TCPStore(host, port, None, False, timeout, wait_for_workers=False)
     else:

@@ -197,8 +197,8 @@ def _dispatcher_of(compute_config: TfDataServiceConfig, rank: int) -> int:
 def _start_dispatcher(client: ComputeClient, dispatcher_id: int) -> tf.data.experimental.service.DispatchServer:
     """It stops when it is no longer referred to."""
     dispatcher = tf.data.experimental.service.DispatchServer()
-    protocol, own_address = dispatcher.target.split("://")
-    port = own_address.rsplit(":", 1)[1]
+    protocol, local_address = dispatcher.target.split("://")
+    port = local_address.rsplit(":", 1)[1]
     client.register_dispatcher(dispatcher_id, f"{protocol}://{client.host}:{port}")
     return dispatcher
 

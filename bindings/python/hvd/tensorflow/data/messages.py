@@ -45,11 +45,11 @@ class Exchange:
         self._connection = connection
         self._key = key
         self._own_role, self._other_role = (b"client", b"server") if is_client else (b"server", b"client")
-        own_nonce = secrets.token_bytes(_NONCE_BYTES)
+        local_nonce = secrets.token_bytes(_NONCE_BYTES)
         connection.settimeout(seconds)
-        connection.sendall(own_nonce)
+        connection.sendall(local_nonce)
         other_nonce = self._read(_NONCE_BYTES, time.monotonic() + seconds)
-        self._nonces = own_nonce + other_nonce if is_client else other_nonce + own_nonce
+        self._nonces = local_nonce + other_nonce if is_client else other_nonce + local_nonce
 
     def send(self, message: dict[str, Any]) -> None:
         text = json.dumps(message).encode()

@@ -1,0 +1,255 @@
+// What the collectives share, and those that only copy from one to all. See host_allreduce.cc, host_exchange.cc.
+#include "ops/host/host_communicator.h"
+
+#include <cstring>
+#include <utility>
+
+#include "core/base/error.h"
+#include "ops/host/streaming_copy.h"
+
+namespace hvd {
+
+namespace {
+
+// More than this does not stay in a CPU's share of the last cache until it is read again.
+constexpr std::int64_t kStreamedOutputBytes = 8 << 20;
+// Shorter pieces are mostly unaligned ends.
+constexpr std::size_t kStreamedPieceBytes = 1 << 10;
+
+}  // namespace
+
+HostCommunicator::OutputScope::OutputScope(HostCommunicator& group, std::int64_t bytes) : group_(group) {
+  group.streams_outputs_ = kCanStream && bytes >= kStreamedOutputBytes;
+}
+
+HostCommunicator::OutputScope::~OutputScope() {
+  if (group_.streams_outputs_) finish_streaming();
+  group_.streams_outputs_ = false;
+}
+
+HostCommunicator::HostCommunicator(std::span<std::byte> region, TensorArena* arena, int rank, int ranks,
+                                   const WindowOptions& options, const AbortFlag* abort, Window::Describe describe)
+    : window_(region, rank, ranks, options, abort, std::move(describe)),
+      local_slice_(find_local_slice()),
+      arena_(arena),
+      sources_(static_cast<std::size_t>(ranks)) {
+  const std::size_t groups = window_.groups().size();
+  constexpr std::size_t kLargestAccumulator = 8;
+  if (groups > 1) domain_partials_.resize(groups * kDomainBlock * kLargestAccumulator);
+  introduce();
+}
+
+void HostCommunicator::fold(const Reduction& reduction, DType out_type, void* out, std::size_t elements) {
+  const std::size_t groups = window_.groups().size();
+  if (groups == 1) {
+    reduce(reduction, reduction.dtype, sources_, out_type, out, elements);
+    return;
+  }
+  const DType accumulator = accumulator_of(reduction.dtype);
+  const std::size_t partial_bytes = kDomainBlock * size_of(accumulator);
+  std::vector<const void*> partials(groups);
+  for (std::size_t first = 0; first < elements; first += kDomainBlock) {
+    const std::size_t count = std::min(kDomainBlock, elements - first);
+    for (std::size_t group = 0; group < groups; ++group) {
+      void* partial = domain_partials_.data() + group * partial_bytes;
+      fold_domain(group, reduction, first, partial, count);
+      partials[group] = partial;
+    }
+    Reduction rest = reduction;
+    rest.prescale = 1.0;
+    reduce(rest, accumulator, partials, out_type, static_cast<std::byte*>(out) + first * size_of(out_type), count);
+  }
+}
+
+void HostCommunicator::fold_domain(std::size_t group, const Reduction& reduction, std::size_t first, void* out,
+                                   std::size_t elements) {
+  domain_sources_.clear();
+  for (const int rank : window_.groups()[group]) {
+    const void* source = sources_[static_cast<std::size_t>(rank)];
+    domain_sources_.push_back(advance(source, static_cast<std::int64_t>(first), size_of(reduction.dtype)));
+  }
+  Reduction unfinished = reduction;
+  unfinished.postscale = 1.0;
+  reduce(unfinished, reduction.dtype, domain_sources_, accumulator_of(reduction.dtype), out, elements);
+}
+
+std::int64_t HostCommunicator::elements_in(std::size_t bytes, std::size_t element_size) {
+  return static_cast<std::int64_t>(bytes / 64 * 64 / element_size);
+}
+
+// A chunk of tensors fits into a slot, and, where groups have areas for them, its accumulators into such an area.
+std::int64_t HostCommunicator::chunk_elements(DType dtype) const {
+  return elements_in(window_.chunk_bytes(), size_of(window_.groups().size() > 1 ? accumulator_of(dtype) : dtype));
+}
+
+HostCommunicator::SliceBounds HostCommunicator::slice_bounds(std::int64_t count, int slice, int slices,
+                                                             std::size_t element_size) {
+  const auto line = static_cast<std::int64_t>(64 / element_size);
+  const std::int64_t lines = (count + line - 1) / line;
+  return {std::min(count, lines * slice / slices * line), std::min(count, lines * (slice + 1) / slices * line)};
+}
+
+void HostCommunicator::pack(PieceCursor& cursor, std::int64_t count, const Reduction& reduction,
+                            std::byte* destination) {
+  const std::size_t size = size_of(reduction.dtype);
+  // A negative factor turns the order around, and with it the end that min and max never choose.
+  ReduceOp identity_op = reduction.op;
+  if (reduction.prescale < 0 && identity_op == ReduceOp::min) {
+    identity_op = ReduceOp::max;
+  } else if (reduction.prescale < 0 && identity_op == ReduceOp::max) {
+    identity_op = ReduceOp::min;
+  }
+  publishing_.open(static_cast<std::size_t>(count) * size);
+  while (count > 0) {
+    const PieceCursor::Run run = cursor.next(count);
+    const std::size_t bytes = static_cast<std::size_t>(run.count) * size;
+    if (const std::byte* input = run.input(size)) {
+      publishing_.copy(destination, input, bytes);
+    } else {
+      fill_identity(reduction.dtype, identity_op, destination, static_cast<std::size_t>(run.count));
+    }
+    destination += bytes;
+    count -= run.count;
+  }
+  publishing_.close();
+}
+
+void HostCommunicator::publish_next(Publication& publication, const Reduction& reduction) {
+  const std::int64_t count = std::min(publication.chunk, publication.left);
+  if (count == 0) return;
+  pack(publication.cursor, count, reduction, window_.open_step());
+  *window_.local_note() = static_cast<std::byte>(Published::chunk);
+  window_.publish();
+  publication.left -= count;
+}
+
+void HostCommunicator::write_output(std::byte* output, const std::byte* source, std::size_t bytes) const {
+  if (streams_outputs_ && bytes >= kStreamedPieceBytes) {
+    stream(output, source, bytes);
+  } else {
+    std::memcpy(output, source, bytes);
+  }
+}
+
+void HostCommunicator::unpack(PieceCursor& cursor, std::int64_t count, std::size_t element_size,
+                              const std::byte* source) const {
+  while (count > 0) {
+    const PieceCursor::Run run = cursor.next(count);
+    const std::size_t bytes = static_cast<std::size_t>(run.count) * element_size;
+    if (std::byte* output = run.output(element_size)) write_output(output, source, bytes);
+    source += bytes;
+    count -= run.count;
+  }
+}
+
+void HostCommunicator::find_published(std::size_t offset) {
+  for (int rank = 0; rank < ranks(); ++rank) sources_[static_cast<std::size_t>(rank)] = window_.slot(rank) + offset;
+}
+
+void HostCommunicator::find_notes() {
+  for (int rank = 0; rank < ranks(); ++rank) sources_[static_cast<std::size_t>(rank)] = window_.note(rank);
+}
+
+void HostCommunicator::reduce_from_sources(PieceCursor& cursor, std::int64_t count, const Reduction& reduction) {
+  const std::size_t size = size_of(reduction.dtype), self = static_cast<std::size_t>(rank());
+  while (count > 0) {
+    const PieceCursor::Run run = cursor.next(count);
+    if (std::byte* output = run.output(size)) {
+      // What this rank gave is nearer where it came from.
+      const void* const published = sources_[self];
+      if (const std::byte* own = run.input(size)) sources_[self] = own;
+      reduce_to_output(output, run.count, reduction);
+      sources_[self] = published;
+    }
+    for (const void*& source : sources_) source = advance(source, run.count, size);
+    count -= run.count;
+  }
+}
+
+void HostCommunicator::reduce_to_output(std::byte* output, std::int64_t count, const Reduction& reduction) {
+  const DType dtype = reduction.dtype;
+  if (!streams_outputs_) {
+    fold(reduction, dtype, output, static_cast<std::size_t>(count));
+    return;
+  }
+  // By way of the first-level cache.
+  const std::vector<const void*> begins = sources_;
+  const std::int64_t block = elements_in(kScratchBytes, size_of(dtype));
+  for (std::int64_t first = 0; first < count; first += block) {
+    const auto elements = static_cast<std::size_t>(std::min(block, count - first));
+    for (std::size_t i = 0; i < begins.size(); ++i) sources_[i] = advance(begins[i], first, size_of(dtype));
+    fold(reduction, dtype, scratch_, elements);
+    write_output(output, scratch_, elements * size_of(dtype));
+    output += elements * size_of(dtype);
+  }
+  sources_ = begins;
+}
+
+void HostCommunicator::broadcast(std::span<const Piece> pieces, DType dtype, int root) {
+  if (root < 0 || root >= ranks()) throw Internal("broadcast: the root is not a rank of this host");
+  window_.begin("broadcast");
+  broadcast_from(root, pieces, dtype);
+}
+
+void HostCommunicator::broadcast_from_leader(std::span<const Piece> pieces, DType dtype) {
+  window_.begin("allreduce");
+  broadcast_from(0, pieces, dtype);
+}
+
+void HostCommunicator::broadcast_from(int root, std::span<const Piece> pieces, DType dtype) {
+  const std::size_t size = size_of(dtype);
+  in_better_form(broadcast_trials_, elements_of(pieces) * static_cast<std::int64_t>(size), [&](FormTrials::Form form) {
+    std::vector<Move> moves;
+    for (std::size_t p = 0; rank() != root && p < pieces.size(); ++p) {
+      moves.push_back({root, p, 0, pieces[p].output, pieces[p].elements});
+    }
+    const auto inputs = rank() == root ? pieces : std::span<const Piece>();
+    if (form == FormTrials::Form::reading && move_by_reading(inputs, moves, size)) return;
+    publish_chunks(pieces, dtype, root);
+  });
+  if (rank() == root) keep_own(pieces, size);
+}
+
+void HostCommunicator::publish_chunks(std::span<const Piece> pieces, DType dtype, int root) {
+  // Smaller than others' chunks: only while the root packs one and the others unpack another do all have something to
+  // do. If they share CPUs, they have it anyway.
+  const std::size_t chunk_bytes = window_.oversubscribed() ? window_.chunk_bytes() : window_.chunk_bytes() / 4;
+  const std::size_t size = size_of(dtype);
+  const bool is_root = rank() == root;
+  PieceCursor cursor(pieces);
+  const std::int64_t chunk = elements_in(chunk_bytes, size);
+  const OutputScope scope(*this, elements_of(pieces) * static_cast<std::int64_t>(size));
+  for (std::int64_t left = ranks() == 1 ? 0 : elements_of(pieces); left > 0;) {
+    const std::int64_t count = std::min(chunk, left);
+    std::byte* slot = window_.open_step();
+    // The sum's identity is zero: what a root without input would stand for.
+    if (is_root) pack(cursor, count, {.dtype = dtype}, slot);
+    window_.publish();
+    window_.await_entry();
+    if (!is_root) {
+      window_.await(root);
+      unpack(cursor, count, size, window_.slot(root));
+    }
+    left -= count;
+  }
+}
+
+void HostCommunicator::barrier() {
+  window_.begin("barrier");
+  meet();
+}
+
+std::vector<std::byte> HostCommunicator::exchange_words(std::byte own) {
+  std::vector<std::byte> words{own};
+  if (ranks() == 1) return words;
+  window_.begin("asking for a collective");
+  window_.open_step();
+  *window_.local_note() = own;
+  window_.publish();
+  window_.await_all();
+  words.clear();
+  for (int rank = 0; rank < ranks(); ++rank) words.push_back(*window_.note(rank));
+  return words;
+}
+
+}  // namespace hvd

@@ -1,0 +1,286 @@
+// The collectives of one host's ranks through shared memory.
+//
+// Each has its own form over the window (window.h), and each walks the tensors as one sequence of elements: copying a
+// chunk of it into the own slot is packing and publishing at once, and results go from shared memory straight to the
+// outputs. There is no fusion buffer, and a chunk stays in the second-level cache from the first copy to the last.
+//
+//   allreduce, up to 112 bytes          one step, the data beside the step's number: everyone reduces everything.
+//   allreduce, little, ranks > CPUs     one step: the last to publish reduces for all before it lets them go on.
+//   allreduce, 2 ranks or little data   one step a chunk: publish, everyone reduces everything.     S + nS read
+//   allreduce, all tensors in the arena each reduces a slice straight from and to all tensors.           S + S moved
+//   allreduce, ranks in groups          each group reduces its own, then all groups'; see domains.h.
+//   allreduce, where that is faster     read the others' memory directly; see form_trials.h.    S + S (n-1)/n moved
+//   allreduce otherwise                 publish; each reduces a slice for all; gather the result.   S + S + S read
+//   reducescatter                       publish in one block for each rank; each reduces its own.   S + S read
+//   allgather, alltoall                 publish; copy what is for this rank.
+//   broadcast                           the root publishes; the others copy.
+//   these, where that is faster         read the others' memory directly.
+// (S: bytes of all tensors. Bytes read per rank; an allreduce through pairwise messages reads about twice as much.)
+//
+// Sums are taken in rank order, element by element, so that a result depends neither on who reduces nor on how tensors
+// are fused or cut; where ranks are in groups, each group's in rank order and then the groups'.
+//
+// Engine thread only. Inputs may be outputs, or lie in an allgather's output where they belong. A joined rank (null
+// input) takes part as if it had the operation's identity in its tensors. Lists of counts are those of CollectiveCall.
+// Throws what Window throws; then the group may only be destroyed.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/collective/collective_call.h"
+#include "core/execution/tensor_arena.h"
+#include "ops/host/form_trials.h"
+#include "ops/host/host_form.h"
+#include "ops/host/peer_memory.h"
+#include "ops/host/piece_cursor.h"
+#include "ops/host/publishing_copy.h"
+#include "ops/host/window.h"
+#include "ops/reduction/reduce.h"
+
+namespace hvd {
+
+class HostCommunicator {
+ public:
+  using Counts = std::vector<std::vector<std::int64_t>>;
+
+  static std::size_t region_bytes(int ranks, std::size_t chunk_bytes) {
+    return Window::region_bytes(ranks, chunk_bytes);
+  }
+
+  // As Window's constructor, whose parameters these are but for the arena, which all ranks of the host have or none
+  // (null), and which outlives the group. Returns when all ranks of the host are here.
+  HostCommunicator(std::span<std::byte> region, TensorArena* arena, int rank, int ranks, const WindowOptions& options,
+                   const AbortFlag* abort, Window::Describe describe);
+
+  int rank() const { return window_.rank(); }
+  int ranks() const { return window_.ranks(); }
+
+  // What its allreduces take which form from, for people (host_form.h).
+  HostShape facts() const {
+    return {.ranks = ranks(),
+            .oversubscribed = window_.oversubscribed(),
+            .arena = arena_ != nullptr,
+            .reading = reads_,
+            .groups = window_.groups().size() > 1};
+  }
+
+  // As Window's. All collectives may be asked for; those without a byte to move take no step, and are not declined.
+  void enter(Entry entry, std::uint32_t call_id) { window_.enter(entry, call_id); }
+  void use_chunks(std::size_t bytes) { window_.use_chunks(bytes); }
+  void decline(std::uint32_t call_id) { window_.decline(call_id); }
+  void set_late_callback(Duration timeout, const std::function<bool()>& late) {
+    window_.set_late_callback(timeout, late);
+  }
+
+  void allreduce(std::span<const Piece> pieces, const Reduction& reduction);
+  void broadcast(std::span<const Piece> pieces, DType dtype, int root);
+  void allgather(std::span<const Piece> pieces, const Counts& counts, DType dtype);
+  void reducescatter(std::span<const Piece> pieces, const Counts& counts, const Reduction& reduction);
+  void alltoall(const Piece& piece, const Counts& counts, DType dtype);
+  void barrier();
+  // Everyone's word, by rank.
+  std::vector<std::byte> exchange_words(std::byte own);
+
+  // First half of an allreduce over several hosts: the reduction of all pieces, as accumulators without postscale, in
+  // the pieces' outputs at the leader (local rank 0). The other ranks have none.
+  void reduce_to_leader(std::span<const Piece> pieces, const Reduction& reduction);
+  // Second half: a broadcast from the leader.
+  void broadcast_from_leader(std::span<const Piece> pieces, DType dtype);
+
+ private:
+  static constexpr std::size_t kScratchBytes = 16 << 10;
+  static constexpr std::size_t kDomainBlock = 1 << 10;
+
+  void broadcast_from(int root, std::span<const Piece> pieces, DType dtype);
+  void publish_chunks(std::span<const Piece> pieces, DType dtype, int root);
+  // Inputs to where they belong among the own outputs.
+  static void keep_own(std::span<const Piece> pieces, std::size_t element_size);
+  // What comes from each rank, piece by piece, with inputs in the own part only.
+  using Parts = std::vector<std::vector<Piece>>;
+  void allgather_in_chunks(const Parts& parts, DType dtype);
+  void alltoall_in_chunks(std::span<const void* const> to, std::span<void* const> from, const Counts& counts,
+                          std::size_t element_size);
+
+  // What is still to be published of a collective's elements, chunk by chunk.
+  struct Publication {
+    PieceCursor cursor;
+    std::int64_t left;
+    std::int64_t chunk;
+  };
+  // Publishes the next chunk, if there is one.
+  void publish_next(Publication& publication, const Reduction& reduction);
+
+  // allreduce (host_allreduce.cc)
+  void note_allreduce(std::span<const Piece> pieces, const Reduction& reduction, std::int64_t total);
+  void allreduce_by_last(std::span<const Piece> pieces, const Reduction& reduction, std::int64_t total);
+  void chunked_allreduce(const Publication& publication, std::span<const Piece> pieces, const Reduction& reduction,
+                         std::int64_t total);
+  void one_step_allreduce(Publication publication, std::span<const Piece> pieces, const Reduction& reduction,
+                          std::int64_t total);
+  void sliced_allreduce(Publication publication, std::span<const Piece> outputs, const Reduction& reduction,
+                        DType result_type, std::int64_t total);
+  // The result, for which the round is still to be awaited.
+  const std::byte* reduce_slices(const Reduction& reduction, DType result_type, std::int64_t count);
+
+  // a chunk's reduction in groups (domain_allreduce.cc)
+  struct LocalSlice {  // who this rank is in its group
+    std::size_t group;
+    int index;
+    int size;
+  };
+  LocalSlice find_local_slice() const;
+  const std::byte* reduce_by_domains(const Reduction& reduction, DType result_type, std::int64_t count);
+  void reduce_in_domain(const Reduction& reduction, std::int64_t count);
+  void reduce_domains(const Reduction& reduction, DType result_type, std::int64_t count);
+
+  // the choice of a form (large_allreduce.cc)
+  enum class Published : unsigned char { chunk, residence, addresses };  // a step's note begins with it
+  struct Place {  // of a piece: offsets in the rank's part of the arena, or addresses in its memory
+    std::uint64_t input;
+    std::uint64_t output;
+  };
+  void introduce();
+  void large_allreduce(std::span<const Piece> pieces, const Reduction& reduction, std::int64_t total);
+  void place_and_reduce(std::span<const Piece> pieces, const Reduction& reduction, std::int64_t total,
+                        FormTrials::Form form);
+  // Publishes where the pieces lie instead of what is in them, if they all lie where others can reach them.
+  bool publish_places(std::span<const Piece> pieces, std::size_t element_size, FormTrials::Form form);
+  bool find_residence(std::span<const Piece> pieces, std::size_t element_size, std::span<Place> places) const;
+  static bool find_addresses(std::span<const Piece> pieces, std::span<Place> places);
+  // Ranks that published so in the current step, and what: piece by piece, within a piece rank by rank.
+  int count_ranks(Published kind) const;
+  std::vector<Place> published_places(std::size_t pieces) const;
+  Place published_place(int rank, std::size_t piece) const;
+  // A step of its own: everyone's note, rank by rank.
+  template <typename Note>
+  std::vector<Note> exchange_notes(const Note& own);
+  FormTrials::Costs sum_of(const FormTrials::Costs& own);
+  void meet();
+
+  // allreduce in the arena (resident_allreduce.cc)
+  void resident_allreduce(std::span<const Piece> pieces, const Reduction& reduction, std::int64_t total);
+  void find_tensors(std::span<const Piece> pieces, std::size_t element_size);
+  void reduce_resident(std::size_t piece, std::int64_t first, std::int64_t end, const Reduction& reduction);
+
+  // the choice of a form, measured: form_trials.h
+  // run(form) in the form for so many bytes, timed while forms are tried. The same bytes on all ranks.
+  template <typename Run>
+  void in_better_form(FormTrials& trials, std::int64_t bytes, const Run& run) {
+    if (!reads_ || !reach_matters(bytes)) return run(FormTrials::Form::chunks);
+    const FormTrials::Choice choice = trials.choose(bytes);
+    if (!choice.is_trial) return run(choice.form);
+    try {
+      meet();  // so that nobody times others' lateness
+    } catch (const Declined&) {
+      trials.take_back(bytes);
+      throw;
+    }
+    const TimePoint started = Clock::now();
+    run(choice.form);
+    trials.took(bytes, choice.form, seconds(Clock::now() - started));
+    if (choice.is_last) trials.agree(bytes, sum_of(trials.costs(bytes)));
+  }
+
+  // movements by reading (reading_exchange.cc)
+  struct Move {  // what this rank takes from another one's input
+    int source;
+    std::size_t piece;
+    std::int64_t first;
+    void* output;
+    std::int64_t elements;
+  };
+  // False, on all ranks, if somebody has inputs that cannot be read: then nothing has been moved. `inputs` are what
+  // others may read.
+  bool move_by_reading(std::span<const Piece> inputs, std::span<const Move> moves, std::size_t element_size);
+
+  // allreduce by reading (reading_allreduce.cc)
+  static constexpr std::size_t kReadBytes = 64 << 10;
+  void reading_allreduce(std::span<const Piece> pieces, const Reduction& reduction, std::int64_t total);
+  void reduce_reading(const Piece& piece, const Place* places, std::int64_t first, std::int64_t end,
+                      const Reduction& reduction);
+
+  // Slice `slice` of `count` elements: whole cache lines but for the end.
+  struct SliceBounds {
+    std::int64_t begin, end;
+  };
+  static SliceBounds slice_bounds(std::int64_t count, int slice, int slices, std::size_t element_size);
+  // visit(piece, first, end) for each piece that has elements in the slice.
+  template <typename Visit>
+  static void for_pieces(std::span<const Piece> pieces, const SliceBounds& slice, const Visit& visit) {
+    std::int64_t begin = 0;  // of the piece
+    for (std::size_t p = 0; p < pieces.size(); begin += pieces[p++].elements) {
+      const std::int64_t first = std::max(slice.begin - begin, std::int64_t{0});
+      const std::int64_t end = std::min(slice.end - begin, pieces[p].elements);
+      if (first < end) visit(p, first, end);
+    }
+  }
+
+  // For its scope: outputs of so many bytes in all go past the caches if they would only flush them.
+  class OutputScope {
+   public:
+    OutputScope(HostCommunicator& group, std::int64_t bytes);
+    ~OutputScope();
+    OutputScope(const OutputScope&) = delete;
+    OutputScope& operator=(const OutputScope&) = delete;
+
+   private:
+    HostCommunicator& group_;
+  };
+
+  // Makes sources_ what all ranks have published in the current step, from this byte of it on.
+  void find_published(std::size_t offset);
+  // Their notes.
+  void find_notes();
+  // Fills elements [bounds) of `target`, which others have read: fill(first, elements) writes a block to scratch_, in
+  // the first-level cache, and it is copied from there. Reducing straight into lines of far CPUs is much slower.
+  template <typename Fill>
+  void publish_blocks(const SliceBounds& bounds, std::size_t element_size, std::byte* target, const Fill& fill) {
+    const std::int64_t block = elements_in(kScratchBytes, element_size);
+    for (std::int64_t begin = bounds.begin; begin < bounds.end; begin += block) {
+      const auto first = static_cast<std::size_t>(begin);
+      const auto elements = static_cast<std::size_t>(std::min(block, bounds.end - begin));
+      fill(first, elements);
+      publishing_results_.copy_chunk(target + first * element_size, scratch_, elements * element_size);
+    }
+  }
+  // sources_ of the tensors' type, one for each rank, into `out`: in rank order, or where ranks are in groups, each
+  // group's in rank order and then the groups' partial results.
+  void fold(const Reduction& reduction, DType out_type, void* out, std::size_t elements);
+  // The sources of one group, from element `first` on, without postscale into accumulators.
+  void fold_domain(std::size_t group, const Reduction& reduction, std::size_t first, void* out, std::size_t elements);
+
+  std::int64_t chunk_elements(DType dtype) const;
+  // Whole cache lines of elements that fit into `bytes`.
+  static std::int64_t elements_in(std::size_t bytes, std::size_t element_size);
+  // The next `count` elements into the own slot at `destination`, joined ranks' as identity.
+  void pack(PieceCursor& cursor, std::int64_t count, const Reduction& reduction, std::byte* destination);
+  // The next `count` elements from `source` to where they are wanted.
+  void unpack(PieceCursor& cursor, std::int64_t count, std::size_t element_size, const std::byte* source) const;
+  void write_output(std::byte* output, const std::byte* source, std::size_t bytes) const;
+  // The next `count` elements, reduced from sources_ straight into the outputs. Moves the sources on.
+  void reduce_from_sources(PieceCursor& cursor, std::int64_t count, const Reduction& reduction);
+  void reduce_to_output(std::byte* output, std::int64_t count, const Reduction& reduction);
+
+  Window window_;
+  const LocalSlice local_slice_;
+  TensorArena* const arena_;
+  PeerMemory peers_;
+  bool reads_ = false;  // all ranks can read each other's memory
+  FormTrials allreduce_trials_, allgather_trials_, broadcast_trials_, alltoall_trials_;
+  std::vector<std::byte> read_;  // kReadBytes for each rank
+  std::vector<const void*> domain_sources_;
+  std::vector<std::byte> domain_partials_;         // of kDomainBlock elements, if there are several groups
+  bool streams_outputs_ = false;                   // in an OutputScope
+  PublishingCopy publishing_;                      // into own slots
+  PublishingCopy publishing_results_;              // from scratch_, in the first-level cache
+  std::vector<const void*> sources_;               // one for each rank
+  std::vector<const std::byte*> resident_inputs_;  // of all ranks: piece by piece, within a piece rank by rank
+  std::vector<std::byte*> resident_outputs_;
+  alignas(64) std::byte scratch_[kScratchBytes];
+};
+
+}  // namespace hvd

@@ -1,0 +1,93 @@
+#include "core/net/keep_alive.h"
+
+#include <optional>
+#include <vector>
+
+#include "tests/support/catch.h"
+
+namespace hvd::testing {
+
+TEST_CASE("keep-alive probes are spread over the lease") {
+  struct Case {
+    Duration lease;
+    int idle_s, interval_s, probes;
+  };
+  const auto c = GENERATE(values<Case>({
+      {100ms, 1, 1, 1},
+      {1s, 1, 1, 1},
+      {1500ms, 1, 1, 1},
+      {2s, 1, 1, 1},
+      {3s, 1, 1, 2},
+      {5s, 1, 1, 4},
+      {7s, 1, 1, 6},
+      {12s, 2, 2, 5},
+      {60s, 12, 12, 4},
+      {3600s, 720, 720, 4},
+  }));
+  INFO(c.lease.count());
+  const KeepAlive result = keep_alive(c.lease);
+  CHECK(result.idle_s == c.idle_s);
+  CHECK(result.interval_s == c.interval_s);
+  CHECK(result.probes == c.probes);
+}
+
+TEST_CASE("keep-alive takes as long as the lease, in whole seconds and two at least") {
+  for (int seconds = 1; seconds <= 3600; ++seconds) {
+    const KeepAlive result = keep_alive(std::chrono::seconds(seconds));
+    INFO(seconds);
+    REQUIRE(result.limit_s() == std::max(2, seconds));
+    REQUIRE(result.probes <= 127);  // the kernel's limits
+    REQUIRE(result.idle_s <= 32767);
+    REQUIRE((result.probes >= 4 || seconds < 5));
+  }
+}
+
+namespace {
+
+constexpr Delivery kDelivered{};
+// The peer's host has confirmed something so long ago, and more is on its way.
+constexpr Delivery owes(Duration since_answer) {
+  return {.complete = false, .awaits_answer = true, .since_answer = since_answer};
+}
+// The peer takes nothing now, and its host has said so.
+constexpr Delivery full(Duration since_answer) {
+  return {.complete = false, .awaits_answer = false, .since_answer = since_answer};
+}
+
+// A look each second, from `start` on.
+std::vector<Duration> silences(const std::vector<Delivery>& looks) {
+  SilenceWatch watch;
+  std::vector<Duration> result;
+  TimePoint now = TimePoint() + 1000s;
+  for (const Delivery& delivery : looks) {
+    result.push_back(watch.look(delivery, now));
+    now += 1s;
+  }
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("a host owes an answer from when something is on its way to it, or from its last one") {
+  struct Case {
+    std::vector<Delivery> looks;
+    std::vector<Duration> silences;
+  };
+  const auto c = GENERATE(values<Case>({
+      {{kDelivered, kDelivered}, {0s, 0s}},
+      // Idle for a minute before it was asked anything.
+      {{owes(60s), owes(61s), owes(62s)}, {0s, 1s, 2s}},
+      // It answers all the time, but never everything.
+      {{owes(1s), owes(0s), owes(1s), owes(0s)}, {0s, 0s, 1s, 0s}},
+      // It answered, and fell silent.
+      {{owes(0s), owes(0s), owes(1s), owes(2s), owes(3s)}, {0s, 0s, 1s, 2s, 3s}},
+      {{owes(5s), owes(6s), kDelivered, owes(8s), owes(9s)}, {0s, 1s, 0s, 0s, 1s}},
+      // Full for long; its kernel is asked at growing intervals, and answers.
+      {{full(1s), full(7s), owes(13s), full(1s), full(30s)}, {0s, 0s, 0s, 0s, 0s}},
+      // Full, and then silent.
+      {{full(1s), owes(7s), owes(8s), owes(9s)}, {0s, 0s, 1s, 2s}},
+  }));
+  CHECK(silences(c.looks) == c.silences);
+}
+
+}  // namespace hvd::testing
