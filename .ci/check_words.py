@@ -21,7 +21,9 @@ EXEMPT = ("third_party/", "CHANGELOG.md", GLOSSARY, ".ci/check_words.py")
 def read_lists(glossary: str) -> tuple[list[str], list[str]]:
     """The words and the phrases of the two tables, in lower case."""
     section = glossary.split("## Words that are not used", 1)[1]
-    words, phrases = (re.findall(r"^\| ([^|]+?) \| [^|]+ \|$", part, re.M) for part in section.split("These phrases", 1))
+    words, phrases = (
+        re.findall(r"^\| ([^|]+?) \| [^|]+ \|$", part, re.M) for part in section.split("These phrases", 1)
+    )
     return [word for row in words[1:] for word in row.split(", ")], phrases[1:]
 
 

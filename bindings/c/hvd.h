@@ -24,7 +24,7 @@
 extern "C" {
 #endif
 
-#define HVD_ABI_VERSION 1
+#define HVD_ABI_VERSION 2
 
 /* How a call or an operation ended. */
 typedef enum hvd_status {

@@ -128,7 +128,7 @@ def busy_cpu():
     hog.wait()
 
 
-# Ranks listen for a few milliseconds, until all of them have joined; so the last one is slow, and then stopped on its way.
+# Ranks listen for a few milliseconds, until all of them have joined; so the last one is slow, and stopped on its way.
 @pytest.mark.long
 @pytest.mark.parametrize("streams", [100, 2000])
 def test_a_job_whose_ranks_still_meet_does_not_notice_strangers(start, busy_cpu, streams):

@@ -11,8 +11,8 @@ import tensorflow as tf
 
 import hvd.tensorflow as hvd
 from hvd.process_set import ProcessSet
-from timeouts import at_most
 from tensorflow_modes import MODES, run
+from timeouts import at_most
 
 errors = tf.errors
 

@@ -92,8 +92,8 @@ def _require_same_job(rank: int, size: int) -> None:
 
 def _other_job(rank: int, size: int, this_rank: int, own_size: int) -> ValueError:
     return ValueError(
-        f"torch.distributed takes this process for rank {rank} of {size}, hvd for rank {this_rank} of {own_size}: leave "
-        "rank and world_size to the launcher, and call hvd.init() after init_process_group, if at all"
+        f"torch.distributed takes this process for rank {rank} of {size}, hvd for rank {this_rank} of {own_size}: "
+        "leave rank and world_size to the launcher, and call hvd.init() after init_process_group, if at all"
     )
 
 
