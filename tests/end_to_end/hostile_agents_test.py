@@ -8,7 +8,7 @@ import subprocess
 import time
 
 import pytest
-from standing_lab import StandingLab, descendants, find_hvdrun, words_of
+from status_lab import StandingLab, descendants, find_hvdrun, words_of
 from under_attack import (
     RATE,
     Stranger,

@@ -13,7 +13,7 @@ import sys
 import time
 
 import pytest
-from standing_lab import StandingLab, descendants, resident_mb, stat_of, words_of
+from status_lab import StandingLab, descendants, resident_mb, stat_of, words_of
 
 from timeouts import at_most
 

@@ -8,7 +8,7 @@ import re
 import time
 
 import pytest
-from standing_lab import PATIENCE_S, StandingLab, descendants, find_hvdrun, read, words_of
+from status_lab import PATIENCE_S, StandingLab, descendants, find_hvdrun, read, words_of
 
 PROGRAM = pathlib.Path(__file__).parents[2] / "build/release/tests/end_to_end/allreduce_loop"
 EACH = 3  # ranks of a host

@@ -37,8 +37,8 @@ def _register() -> None:
         wanted = [name for name, key in _VARIABLES.items() if key not in given]
         known = all(os.environ.get(name) for name in wanted)
         # Each group of a job that has joined has a port of its own: the last one's may not be free yet.
-        is_local = _has_joined() and any(_is_set_by_hvd(name) for name in wanted)
-        return (by_variables if known and not is_local else meet_if_launched)(url, **options)
+        is_ours = _has_joined() and any(_is_set_by_hvd(name) for name in wanted)
+        return (by_variables if known and not is_ours else meet_if_launched)(url, **options)
 
     def meet_if_launched(url: str, **options: Any) -> Any:
         from hvd.torch import backend
