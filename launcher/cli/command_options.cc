@@ -1,0 +1,171 @@
+#include "launcher/cli/command_options.h"
+
+#include <CLI/CLI.hpp>
+
+namespace hvd::launcher {
+namespace {
+
+constexpr std::size_t kColumn = 42;  // where the explanations begin
+
+const char* const kUsage = "Usage: hvdrun -np N [options] program [arguments] [: -np N [options] program ...]";
+
+const char* const kExplanation =
+    R"(Options of horovodrun, mpirun, mpiexec and torchrun are understood, too: hvdrun --other-options lists them.
+
+Examples: four processes of one script, with a variable of their own and their output also in files; eight processes
+on two hosts; a script as torchrun would start it
+  hvdrun -np 4 -x OMP_NUM_THREADS=1 --output-filename logs python train.py --epochs 3
+  hvdrun -np 8 -H node1:4,node2:4 python train.py
+  hvdrun --nproc-per-node 4 train.py
+
+Every process finds its place in HVD_RANK, HVD_SIZE, HVD_LOCAL_RANK, HVD_LOCAL_SIZE (and in the HOROVOD_* variables
+of the same names). The first process that fails decides hvdrun's exit code: its own, or 128 + the signal that killed
+it. Python keeps output that goes to a pipe back until about 8 KB have come together; -x PYTHONUNBUFFERED=1 shows each
+line at once. Behind a colon comes another program of the same job, with options of its own (those of "What to start").)";
+
+// One group of options, as --help shows them. An option without a group is understood and not shown.
+class Group {
+ public:
+  Group(CLI::App& app, std::string title) : app_(app), title_(std::move(title)) {}
+
+  template <typename Value>
+  CLI::Option* value(const char* names, Value& target, const char* kind, const char* text) {
+    return app_.add_option(names, target, text)->option_text(kind)->group(title_);
+  }
+
+  CLI::Option* repeatable(const char* names, std::vector<std::string>& target, const char* kind, const char* text) {
+    return value(names, target, kind, text)->allow_extra_args(false);
+  }
+
+  CLI::Option* flag(const char* names, bool& target, const char* text) {
+    return app_.add_flag(names, target, text)->group(title_);
+  }
+
+ private:
+  CLI::App& app_;
+  std::string title_;
+};
+
+void add_options_of_whole(CLI::App& app, Typed& typed) {
+  CommandLine& line = typed.line;
+  Group job(app, "The job");
+  job.value("-N,--ranks-per-host", typed.ranks_per_host, "N|auto|cpu|gpu",
+            "So many processes on each host; one for each core or GPU");
+  job.value("--nnodes", typed.nodes, "N", "Use the first N of the hosts");
+  job.flag("--nolocal", line.no_local, "Start nothing on this host");
+  job.flag("--oversubscribe", line.oversubscribe, "More processes than slots are all right");
+  job.flag("--nooversubscribe", line.no_oversubscribe, "They are not, on this host neither: its cores count");
+  job.value("--slots-per-host", typed.slots_per_host, "N|core|hwthread|gpu",
+            "Slots of hosts without a number. Default: one for each core");
+  job.repeatable("--genv", line.exports, "VAR[=VALUE]", "Like -x, for all programs; repeatable");
+  job.value("--config-file", line.config_file, "FILE", "Settings in YAML, with the keys of Horovod's file");
+  job.repeatable("--mca,--gmca", typed.mca, "NAME VALUE", "A parameter of Open MPI, for its library; repeatable");
+  job.value("--timeout", typed.timeout_seconds, "SECONDS", "End the job after so long, with exit code 124");
+  job.flag("--dry-run", line.dry_run, "Print what would be started, where and how; start nothing");
+  job.flag("--display-map", line.display_map, "Print what --dry-run prints, and start it");
+}
+
+void add_options_of_hosts(CLI::App& app, Typed& typed) {
+  CommandLine& line = typed.line;
+  Group start(app, "How hosts are reached");
+  start.value("--launcher", typed.launcher, "local|ssh|slurm|mpi",
+              "Who starts processes: hvdrun, ssh, srun, or mpirun");
+  start.flag("--mpi", typed.by_mpi, "The same as --launcher mpi");
+  start.flag("--gloo", typed.by_gloo, "hvdrun, ssh or srun, and not mpirun; the default");
+  start.value("--rsh", line.remote_shell.command, "COMMAND", "Instead of ssh: host and command are appended to it");
+  start.value("-p,--ssh-port", typed.ssh_port, "PORT", "Where ssh is listened for");
+  start.value("-i,--ssh-identity-file", line.remote_shell.identity_file, "FILE", "The private key for ssh");
+  start.repeatable("--network-interface", typed.interfaces, "NAME,...",
+                   "Use only these networks between hosts. Default: any");
+  start.value("--start-timeout", typed.start_timeout_seconds, "SECONDS",
+              "For all hosts and processes to start. Default: 30");
+  start.value("--lease", typed.lease_seconds, "SECONDS", "A host that is silent for so long is lost. Default: 5");
+}
+
+void add_options_of_binding(CLI::App& app, Typed& typed) {
+  CommandLine& line = typed.line;
+  Group binding(app, "Where ranks run");
+  binding.value("--bind-to", typed.bind_to, "none|UNIT", "UNIT: core, hwthread, numa or socket. Default: none");
+  binding.value("--map-by", typed.map_by, "slot|node|UNIT",
+                "Whose places ranks take in turn; also ppr:N:UNIT, and :PE=N. Default: slot");
+  binding.value("--rank-by", typed.rank_by, "slot|node|UNIT", "How ranks are numbered. Default: as they are mapped");
+  binding.value("--cpu-set", typed.cpu_set, "LIST", "Use only these CPUs of each host: 0-3,8");
+  binding.flag("--report-bindings", line.report_bindings, "Say on which CPUs each rank may run");
+  binding.value("--gpus-per-rank", typed.gpus_per_rank, "N|auto",
+                "Let each rank see so many GPUs of its own, or an even share");
+}
+
+void add_options_of_streams(CLI::App& app, Typed& typed) {
+  CommandLine& line = typed.line;
+  Group streams(app, "Input and output");
+  streams.value("--stdin", typed.input, "RANK|all|none", "Who reads hvdrun's standard input. Default: rank 0");
+  streams.value("--output-filename", line.output_directory, "DIR", "Write output also to DIR/rank.N/stdout and stderr");
+  streams.value("-r,--redirects", typed.redirects, "0|3", "3: write it there only, and not to the terminal");
+  streams.value("-t,--tee", typed.tee, "0|3", "3: write it to both, as --output-filename does anyway");
+  streams.flag("--tag-output", line.tag_output, "Begin every line with [rank]<stdout>: or [rank]<stderr>:");
+  streams.flag("--timestamp-output", line.timestamp_output, "Begin every line with the time");
+  streams.flag("--merge-stderr-to-stdout", line.merge_errors, "One stream for both, in the order of writing");
+  streams.flag("-v,--verbose", line.verbose, "Say what is started, where, and how it ends");
+  streams.flag("-q,--quiet", line.quiet, "Say nothing but errors");
+}
+
+void add_options_of_end(CLI::App& app, Typed& typed) {
+  Group(app, "End")
+      .value("--grace", typed.grace_seconds, "SECONDS",
+             "From the first failure to SIGTERM; SIGKILL 2 s later. Default: 1");
+
+  Group about(app, "About hvdrun");
+  app.set_help_flag("-h,--help", "Print this text")->group("About hvdrun");
+  about.flag("--check-build", typed.line.check_build, "What is installed, and whether it works: hvd doctor");
+  about.flag("--other-options", typed.other_options, "What becomes of other launchers' options, as Markdown");
+  about.value("--completion", typed.completion, "bash|zsh", "Print a script that completes hvdrun's options there");
+  about.flag("--version", typed.version, "Print hvdrun's version");
+}
+
+// For whom other launchers have taught to type them.
+void add_options_not_shown(CLI::App& app, Typed& typed) {
+  Group silent(app, "");
+  silent.flag("--allow-run-as-root", typed.run_as_root, "");
+  silent.value("--node-rank", typed.node_rank, "0", "");
+  silent.value("--genvlist", typed.genvlist, "VAR,...", "");
+  silent.value("--display", typed.display, "map|allocation|bind", "");
+  silent.repeatable("--output", typed.output, "LIST", "");
+}
+
+}  // namespace
+
+void add_options_of_program(CLI::App& app, ProgramLine& program, TypedOfProgram& typed) {
+  Group what(app, "What to start");
+  what.value("-n,-c,--np", typed.num_proc, "N", "Number of processes; -np N as with mpirun");
+  what.value("-H,--host", program.hosts, "HOST:N,...", "Hosts and their slots. Default: the allocation, or this host");
+  what.value("--hostfile,--machinefile", program.hostfile, "FILE",
+             "The same, a host a line: \"HOST slots=N\" or \"HOST:N\"");
+  what.repeatable("-x,--env", program.exports, "VAR[=VALUE]",
+                  "Set or pass on a variable for every process; repeatable");
+  what.value("--wdir,--wd", program.working_directory, "DIR", "Start the processes in this folder");
+  what.flag("-m,--module", typed.module, "The program is a Python module: python3 -u -m runs it");
+  what.flag("--python", typed.python, "A program *.py is a script: python3 -u runs it");
+  what.flag("--no-python", typed.no_python, "Run it as it is, also where torchrun's options stand");
+  Group silent(app, "");
+  silent.value("--envlist", typed.envlist, "VAR,...", "");
+}
+
+void add_options_of_job(CLI::App& app, Typed& typed) {
+  add_options_of_whole(app, typed);
+  add_options_of_hosts(app, typed);
+  add_options_of_binding(app, typed);
+  add_options_of_streams(app, typed);
+  add_options_of_end(app, typed);
+  add_options_not_shown(app, typed);
+}
+
+// Lets CLI11 write the table of options, without the parts that it derives from positionals and subcommands.
+std::string help_text(const CLI::App& app) {
+  CLI::Formatter formatter;
+  formatter.column_width(kColumn);
+  std::string options = formatter.make_groups(&app, CLI::AppFormatMode::Normal);
+  for (auto gap = options.find("\n\n\n"); gap != std::string::npos; gap = options.find("\n\n\n")) options.erase(gap, 1);
+  return std::string(kUsage) + "\n" + options + "\n" + kExplanation + "\n";
+}
+
+}  // namespace hvd::launcher

@@ -1,0 +1,173 @@
+#include "launcher/cli/job_layout.h"
+
+#include <algorithm>
+#include <set>
+
+#include "core/base/error.h"
+#include "launcher/plan/allocation.h"
+#include "launcher/plan/binding.h"
+#include "launcher/plan/gpus.h"
+
+namespace hvd::launcher {
+namespace {
+
+int number_of(JobLayout& layout, const HostSlots& host, bool here) {
+  for (std::size_t i = 0; i < layout.hosts.size(); ++i) {
+    if (layout.hosts[i].host == host.host || (here && layout.is_here[i])) return static_cast<int>(i);
+  }
+  layout.hosts.push_back(host);
+  layout.is_here.push_back(here);
+  return static_cast<int>(layout.hosts.size()) - 1;
+}
+
+// Of the hosts, those that --nolocal and --nnodes leave.
+std::vector<HostSlots> chosen(std::vector<HostSlots> hosts, const std::set<std::string>& own, const CommandLine& line) {
+  if (line.no_local) std::erase_if(hosts, [&](const HostSlots& host) { return own.contains(host.host); });
+  if (hosts.empty()) throw InvalidArgument("--nolocal: there is no other host; name some with -H");
+  if (!line.nodes) return hosts;
+  const auto nodes = static_cast<std::size_t>(*line.nodes);
+  if (nodes > hosts.size()) {
+    throw InvalidArgument("--nnodes " + std::to_string(nodes) + ": there " +
+                          (hosts.size() == 1 ? "is one host" : "are " + std::to_string(hosts.size()) + " hosts") +
+                          "; name more with -H host1,host2,... or --hostfile");
+  }
+  hosts.resize(nodes);
+  return hosts;
+}
+
+void add_pool(JobLayout& layout, const std::vector<HostSlots>& hosts, const CommandLine& line,
+              const LayoutInput& input) {
+  std::vector<bool> own;  // asked once: the resolver may take its time
+  std::set<std::string> local_names;
+  for (const HostSlots& host : hosts) {
+    own.push_back(input.is_here(host.host));
+    if (own.back()) local_names.insert(host.host);
+  }
+  JobLayout::Pool pool;
+  for (HostSlots& host : chosen(with_local_host_once(hosts, own), local_names, line)) {
+    pool.hosts.push_back(number_of(layout, host, local_names.contains(host.host)));
+    pool.slots.push_back(std::move(host));
+  }
+  layout.pools.push_back(std::move(pool));
+}
+
+// Whether the slots of this host count although nobody has named it: if that is asked for, or if somebody has said how
+// many it has and nobody how many processes there are.
+bool counts_local_slots(const CommandLine& line) {
+  const bool wants_all = std::ranges::any_of(line.programs, [](const ProgramLine& p) { return !p.num_proc; });
+  return line.no_oversubscribe || (wants_all && line.slots_per_host && !line.ranks_per_host);
+}
+
+// Where no program names hosts.
+void add_default_pool(JobLayout& layout, const CommandLine& line, const LayoutInput& input) {
+  std::optional<Allocation> allocation;
+  if (line.started_by != StartedBy::local) {
+    allocation = read_allocation(input.environment, input.read_file);
+  }
+  const bool several = allocation && std::any_of(allocation->hosts.begin(), allocation->hosts.end(),
+                                                 [&](const HostSlots& host) { return !input.is_here(host.host); });
+  if (!several) {
+    const bool limited = counts_local_slots(line);
+    const std::optional<int> slots = limited ? std::nullopt : std::optional(1);
+    add_pool(layout, {HostSlots{.host = input.hostname, .slots = slots}}, line, input);
+    layout.pools.back().limited = limited;
+    return;
+  }
+  layout.hosts_from = allocation->source;
+  layout.by_slurm = allocation->system == BatchSystem::slurm;
+  add_pool(layout, allocation->hosts, line, input);
+}
+
+// What ppr counts on a host: the smaller things that it has of that kind.
+HostPool capacities(const JobLayout::Pool& pool, const CommandLine& line, const std::vector<HostDescription>& facts) {
+  HostPool result;
+  result.limited = pool.limited;
+  for (std::size_t i = 0; i < pool.hosts.size(); ++i) {
+    const HostResources& resources = facts[static_cast<std::size_t>(pool.hosts[i])].resources;
+    result.hosts.push_back({.host = pool.hosts[i],
+                            .slots = slots_of(pool.slots[i], slots_rule(line), resources),
+                            .max_slots = pool.slots[i].max_slots,
+                            .units = count_units(resources.cpus, line.binding.map_by)});
+  }
+  return result;
+}
+
+void bind(HostPlan& plan, const CommandLine& line, const HostDescription& facts) {
+  const int ranks = static_cast<int>(plan.ranks.size());
+  const std::vector<std::vector<int>> cpus = bind_ranks(ranks, line.binding, facts.resources.cpus);
+  for (std::size_t i = 0; i < plan.ranks.size(); ++i) {
+    if (!cpus.empty()) plan.ranks[i].cpus = cpus[i];
+    if (cpus.empty()) plan.ranks[i].cpus = line.cpu_set;
+    if (!line.gpus_per_rank) continue;
+    const std::vector<int> gpus =
+        gpus_of_rank(*line.gpus_per_rank, static_cast<int>(i), ranks, facts.resources.gpus, plan.name);
+    plan.ranks[i].visible_gpus = visible_devices(gpus, facts.visible_gpus);
+  }
+}
+
+}  // namespace
+
+bool JobLayout::all_here() const {
+  return std::all_of(is_here.begin(), is_here.end(), [](bool here) { return here; });
+}
+
+SlotsRule slots_rule(const CommandLine& line) {
+  if (line.slots_per_host) return *line.slots_per_host;
+  if (line.ranks_per_host) return {.each = SlotsRule::Each::fixed, .number = *line.ranks_per_host};
+  return {};
+}
+
+JobLayout lay_out(const CommandLine& line, const LayoutInput& input) {
+  JobLayout layout;
+  for (const ProgramLine& program : line.programs) {
+    if (!program.hostfile.empty()) {
+      layout.hosts_from = "--hostfile";
+      add_pool(layout, parse_hostfile(input.read_file(program.hostfile), program.hostfile), line, input);
+    } else if (!program.hosts.empty()) {
+      layout.hosts_from = "-H";
+      add_pool(layout, parse_hosts(program.hosts, line.ranks_per_host.value_or(1)), line, input);
+    } else if (layout.pools.empty()) {
+      add_default_pool(layout, line, input);
+    }
+    layout.pool_of.push_back(static_cast<int>(layout.pools.size()) - 1);
+  }
+  return layout;
+}
+
+std::vector<HostPlan> plan_hosts(const JobLayout& layout, const CommandLine& line, std::vector<HostDescription> facts,
+                                 const std::vector<ProgramPlan>& programs) {
+  for (std::size_t host = 0; host < facts.size(); ++host) {
+    std::vector<Cpu>& cpus = facts[host].resources.cpus;
+    cpus = cpus_within(cpus, line.cpu_set, layout.hosts[host].host);
+  }
+  std::vector<HostPool> pools;
+  for (const JobLayout::Pool& pool : layout.pools) pools.push_back(capacities(pool, line, facts));
+  std::vector<ProgramSlots> wanted;
+  for (std::size_t i = 0; i < line.programs.size(); ++i) {
+    wanted.push_back({.num_proc = line.programs[i].num_proc, .pool = layout.pool_of[i]});
+  }
+  std::vector<HostPlan> plans;
+  std::vector<std::string> names;
+  for (const HostSlots& host : layout.hosts) {
+    names.push_back(host.host);
+    HostPlan& plan = plans.emplace_back();
+    plan.name = plan.rendezvous.hostname = host.host;
+    plan.programs = programs;
+    plan.merge_errors = line.merge_errors;
+    plan.verbose = line.verbose;
+  }
+  const std::vector<PlacedRank> placed = place_ranks(wanted, pools, names, line.binding, line.oversubscribe);
+  if (line.input_rank && *line.input_rank >= static_cast<int>(placed.size())) {
+    throw InvalidArgument("--stdin " + std::to_string(*line.input_rank) + ": there are only " +
+                          std::to_string(placed.size()) + " ranks");
+  }
+  for (const PlacedRank& rank : placed) {
+    RankPlan entry{.place = rank.place, .program = static_cast<std::size_t>(rank.program)};
+    entry.reads_input = line.input_to_all || rank.place.rank == line.input_rank;
+    plans[static_cast<std::size_t>(rank.host)].ranks.push_back(std::move(entry));
+  }
+  for (std::size_t host = 0; host < plans.size(); ++host) bind(plans[host], line, facts[host]);
+  return plans;
+}
+
+}  // namespace hvd::launcher

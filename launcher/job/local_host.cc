@@ -1,0 +1,183 @@
+#include "launcher/job/local_host.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+
+#include "core/base/error.h"
+#include "launcher/plan/cpus.h"
+#include "launcher/plan/program.h"
+#include "launcher/plan/torch_variables.h"
+#include "launcher/processes/keeper_process.h"
+#include "launcher/processes/open_files.h"
+
+namespace hvd::launcher {
+namespace {
+
+Environment environment_of(const HostPlan& plan, const RankPlan& rank, const RankMemory* memory) {
+  const ProgramPlan& program = plan.programs[rank.program];
+  Environment environment = environment_of_rank(with_exports(program), rank.place, plan.rendezvous);
+  set_torch_variables(environment, rank.place, plan.rendezvous);
+  keep_chosen_master(environment, program.exports);
+  if (rank.cpus.empty()) share_openmp_threads(environment, rank.place.local_size, allowed_cpu_numbers().size());
+  if (!rank.visible_gpus.empty()) environment["CUDA_VISIBLE_DEVICES"] = rank.visible_gpus;
+  environment.erase("HVD_FLIGHT_RECORDER");  // hvdrun's own, if it is itself started by an hvdrun
+  environment.erase("HVD_FLIGHT_STACKS");
+  if (memory == nullptr) return environment;
+  for (const auto& [name, value] : memory->variables()) environment[name] = value;
+  return environment;
+}
+
+RankFiles files_of(const HostPlan& plan) {
+  const auto readers = std::ranges::count_if(plan.ranks, [](const RankPlan& rank) { return rank.reads_input; });
+  return {.ranks = plan.ranks.size(), .readers = static_cast<std::size_t>(readers), .merge_errors = plan.merge_errors};
+}
+
+}  // namespace
+
+LocalHost::LocalHost(EventLoop& loop, const SignalSource& signals, Keeper& keeper, HostListener& listener, int number,
+                     FileDescriptor input)
+    : loop_(loop),
+      signals_(signals),
+      keeper_(keeper),
+      listener_(listener),
+      number_(number),
+      input_(std::move(input)),
+      memories_(loop, listener, number) {
+  loop_.watch(keeper_.fd(), EPOLLIN, [this] { on_keeper(); });
+}
+
+LocalHost::~LocalHost() { loop_.forget(keeper_.fd()); }
+
+void LocalHost::start(const HostPlan& plan) {
+  ChildStart start;
+  raise_open_files();
+  const FileDescriptor nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  for (const RankPlan& rank : plan.ranks) {
+    try {
+      if (&rank == &plan.ranks.front()) check_open_files(files_of(plan));
+      start_rank_of(plan, rank, start, nothing.get());
+    } catch (const ProgramUnusable& error) {
+      listener_.rank_not_started(rank.place.rank, error.what(), error.exit_code());
+      break;
+    } catch (const Error& error) {
+      listener_.rank_not_started(rank.place.rank, error.what(), 1);
+      break;
+    }
+  }
+  input_.reset();
+  started_ = true;
+  if (!plan.ranks.empty() && plan.ranks.front().place.size > 1) memories_.watch_for_stalls();
+  if (plan.verbose) memories_.watch_initialization();
+  take_reports();
+}
+
+void LocalHost::start_rank_of(const HostPlan& plan, const RankPlan& rank, ChildStart& start, int nothing) {
+  const ProgramPlan& program = plan.programs[rank.program];
+  start.program = program.file;
+  start.arguments = program.arguments;
+  start.working_directory = program.working_directory;
+  start.cpus = rank.cpus;
+  const int number = rank.place.rank;
+  const RankMemory* const memory = memories_.make(number, plan.verbose);
+  start.inherited.clear();
+  for (const int fd : memory != nullptr ? memory->descriptors() : std::vector<int>()) {
+    start.inherited.push_back({.fd = fd, .number = fd});
+  }
+  start.environment = to_entries(environment_of(plan, rank, memory));
+  auto [input_reader, input_writer] =
+      rank.reads_input && !input_ ? make_pipe() : std::pair<FileDescriptor, FileDescriptor>();
+  start.standard_input = input_reader ? input_reader.get() : rank.reads_input ? input_.get() : nothing;
+  auto [output_reader, output_writer] = make_pipe();
+  auto [error_reader, error_writer] = plan.merge_errors ? std::pair<FileDescriptor, FileDescriptor>() : make_pipe();
+  start.standard_output = output_writer.get();
+  start.standard_error = error_writer ? error_writer.get() : output_writer.get();
+  const pid_t pid = keeper_.start(number, start);
+  memories_.started(number, pid);
+  listener_.rank_started(number, pid);
+  Pipes& pipes = pipes_[number];
+  if (input_writer) {
+    pipes.input =
+        std::make_unique<InputPipe>(loop_, std::move(input_writer), [this, number] { listener_.input_taken(number); });
+  }
+  const auto reader = [&](FileDescriptor pipe, Stream stream) {
+    return std::make_unique<OutputPipe>(loop_, std::move(pipe), [this, number, stream](std::string_view bytes) {
+      listener_.rank_wrote(number, stream, bytes);
+    });
+  };
+  pipes.output = reader(std::move(output_reader), Stream::output);
+  if (error_reader) pipes.errors = reader(std::move(error_reader), Stream::errors);
+}
+
+void LocalHost::signal_all(int signal) {
+  if (!nothing_left_) keeper_.signal_all(signal);
+}
+
+void LocalHost::write_input(int rank, std::string_view bytes) {
+  const auto found = pipes_.find(rank);
+  if (found != pipes_.end() && found->second.input) found->second.input->write(bytes);
+}
+
+void LocalHost::hold(Stream stream, bool on) {
+  for (auto& [rank, pipes] : pipes_) {
+    OutputPipe* const pipe = stream == Stream::output ? pipes.output.get() : pipes.errors.get();
+    if (pipe != nullptr) pipe->hold(on);
+  }
+}
+
+void LocalHost::collect(const std::function<void(pid_t, ExitStatus)>& others) {
+  keeper_.resume();  // SIGCHLD also says that it was stopped
+  for (const auto& [pid, status] : reap_children()) {
+    if (pid == keeper_.pid()) {
+      on_keeper_lost(status);
+    } else {
+      others(pid, status);
+    }
+  }
+}
+
+// The signals that have come meanwhile go first: a rank that has ended of the same one is no failure.
+void LocalHost::on_keeper() {
+  if (!signals_.pending()) take_reports();
+}
+
+void LocalHost::take_reports() {
+  if (!keeper_.receive()) loop_.forget(keeper_.fd());
+  for (const Keeper::Ended& ended : keeper_.take_ended()) {
+    listener_.rank_ended(ended.rank, ended.status, memories_.ended(ended.rank));
+  }
+  if (started_) look_what_is_left();
+}
+
+void LocalHost::look_what_is_left() {
+  if (nothing_left_ || keeper_.any_left()) return;
+  nothing_left_ = true;
+  close_pipes();
+  listener_.nothing_left(number_);
+}
+
+void LocalHost::close_pipes() {
+  for (auto& [rank, pipes] : pipes_) {
+    pipes.output->close_when_empty();
+    if (pipes.errors) pipes.errors->close_when_empty();
+  }
+}
+
+// The ranks are killed with it, which is nothing that they have done.
+void LocalHost::on_keeper_lost(ExitStatus status) {
+  take_reports();
+  loop_.forget(keeper_.fd());
+  const std::string name = std::string(kKeeperName) + " (process " + std::to_string(keeper_.pid()) + ")";
+  const bool all_gone = keeper_.kill_orphans();
+  if (nothing_left_) return;
+  nothing_left_ = true;
+  close_pipes();
+  for (const auto& [rank, pipes] : pipes_) memories_.ended(rank);
+  listener_.host_lost(number_, name + ", which starts the ranks there and ends with them, " +
+                                   (status.by_signal ? "was killed by " + signal_name(status.value)
+                                                     : "ended with exit code " + std::to_string(status.value)) +
+                                   (all_gone ? "" : "; not everything could be killed"));
+  listener_.nothing_left(number_);
+}
+
+}  // namespace hvd::launcher

@@ -1,0 +1,66 @@
+// This machine, as a host of a job: starts its ranks through the keeper, reads what they write, and ends what they
+// leave. Main thread only.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "core/net/socket.h"
+#include "launcher/job/host.h"
+#include "launcher/job/rank_memories.h"
+#include "launcher/loop/event_loop.h"
+#include "launcher/loop/signal_source.h"
+#include "launcher/output/input_pipe.h"
+#include "launcher/output/output_pipe.h"
+#include "launcher/processes/child_process.h"
+#include "launcher/processes/keeper.h"
+
+namespace hvd::launcher {
+
+class LocalHost : public Host {
+ public:
+  // The ranks that read hvdrun's standard input have `input` for theirs; it is closed here once they are started.
+  // Without one they get what write_input() brings.
+  LocalHost(EventLoop& loop, const SignalSource& signals, Keeper& keeper, HostListener& listener, int number,
+            FileDescriptor input);
+  ~LocalHost() override;
+
+  void start(const HostPlan& plan) override;
+  void signal_ranks(int signal) override { keeper_.signal_ranks(signal); }
+  void signal_all(int signal) override;
+  void write_input(int rank, std::string_view bytes) override;
+  void hold(Stream stream, bool on) override;
+  void query_status(std::uint64_t question, bool with_stacks) override { memories_.ask(question, with_stacks); }
+  std::vector<pid_t> list_left() const override { return keeper_.list_left(); }
+
+  // After SIGCHLD. Children but the keeper are passed to `others`.
+  void collect(const std::function<void(pid_t, ExitStatus)>& others);
+
+ private:
+  struct Pipes {
+    std::unique_ptr<InputPipe> input;            // none: it reads something else
+    std::unique_ptr<OutputPipe> output, errors;  // merged: no second one
+  };
+
+  void start_rank_of(const HostPlan& plan, const RankPlan& rank, ChildStart& start, int nothing);
+  void on_keeper();
+  void take_reports();
+  void on_keeper_lost(ExitStatus status);
+  void look_what_is_left();
+  void close_pipes();
+
+  EventLoop& loop_;
+  const SignalSource& signals_;
+  Keeper& keeper_;
+  HostListener& listener_;
+  const int number_;
+  FileDescriptor input_;
+  RankMemories memories_;
+  std::map<int, Pipes> pipes_;  // by rank
+  bool started_ = false;
+  bool nothing_left_ = false;
+};
+
+}  // namespace hvd::launcher

@@ -1,0 +1,118 @@
+#include "launcher/job/rank_memory.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <span>
+#include <sstream>
+#include <string_view>
+
+#include "core/flight/flight_recorder.h"
+
+namespace hvd::launcher {
+namespace {
+
+constexpr std::size_t kAnnouncement = 1024;  // bytes at the beginning
+constexpr std::size_t kStacks = 256 << 10;   // with them
+
+struct Announcement {
+  int signal = 0;
+  pid_t pid = 0;
+  std::string package;
+};
+
+// What is written there is a text of the rank's, or nothing at all.
+std::optional<Announcement> read_announcement(const SharedMemory& stacks) {
+  const std::string text(reinterpret_cast<const char*>(stacks.data()), kAnnouncement);
+  std::istringstream line(text.substr(0, text.find('\n')));
+  std::string what;
+  int version = 0;
+  Announcement found;
+  if (!(line >> what >> version >> found.signal >> found.pid) || what != "hvd-stacks" || version != 1)
+    return std::nullopt;
+  if (found.signal < SIGRTMIN || found.signal > SIGRTMAX || found.pid <= 0) return std::nullopt;
+  std::getline(line >> std::ws, found.package);
+  return found;
+}
+
+std::string status_of(pid_t pid, std::string_view field) {
+  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with(field)) return line.substr(std::min(line.size(), line.find_first_not_of(" \t", field.size())));
+  }
+  return "";
+}
+
+bool catches(pid_t pid, int signal) {
+  const std::string mask = status_of(pid, "SigCgt:");
+  std::uint64_t caught = 0;
+  std::from_chars(mask.data(), mask.data() + mask.size(), caught, 16);
+  return (caught >> (signal - 1) & 1) != 0;
+}
+
+bool is_stopped(pid_t pid) { return status_of(pid, "State:").starts_with('T'); }
+
+}  // namespace
+
+RankMemory::RankMemory() : recorder_(make_flight_memory()), stacks_(SharedMemory::create(kStacks, "hvd-stacks")) {}
+
+std::vector<std::pair<std::string, std::string>> RankMemory::variables() const {
+  return {{"HVD_FLIGHT_RECORDER", std::to_string(recorder_.fd())}, {"HVD_FLIGHT_STACKS", std::to_string(stacks_.fd())}};
+}
+
+bool RankMemory::is_stalled(TimePoint now) {
+  const FlightProgress progress = read_flight_progress(recorded());
+  const Seen seen{progress.epoch, progress.begun};
+  if (seen != last_look_) {
+    last_look_ = seen;
+    since_ = now;
+    all_ended_ = progress.begun == 0;
+  }
+  if (progress.warned) return true;
+  if (!progress.epoch || progress.stall_time == Duration::zero()) return false;
+  if (progress.initializing) return now - *progress.epoch >= progress.stall_time;
+  if (all_ended_ || now - since_ < progress.stall_time) return false;
+  const auto oldest = oldest_under_way(recorded());
+  all_ended_ = !oldest;  // until the next one begins
+  return oldest && now - *oldest >= progress.stall_time;
+}
+
+bool RankMemory::ask_for_stacks(pid_t group) {
+  const auto announced = read_announcement(stacks_);
+  if (!announced || getpgid(announced->pid) != group || !catches(announced->pid, announced->signal)) return false;
+  std::memset(stacks_.data() + kAnnouncement, 0, stacks_.size() - kAnnouncement);
+  seen_ = 0;
+  if (lseek(stacks_.fd(), kAnnouncement, SEEK_SET) < 0) return false;
+  return kill(announced->pid, announced->signal) == 0;
+}
+
+bool RankMemory::answer_is_complete() {
+  const off_t written = lseek(stacks_.fd(), 0, SEEK_CUR) - static_cast<off_t>(kAnnouncement);
+  const std::size_t before = std::exchange(seen_, static_cast<std::size_t>(std::max<off_t>(written, 0)));
+  return seen_ > 0 && seen_ == before;
+}
+
+StackAnswer RankMemory::answer() const {
+  const auto* const begin = reinterpret_cast<const char*>(stacks_.data()) + kAnnouncement;
+  const auto* const end = reinterpret_cast<const char*>(stacks_.data()) + stacks_.size();
+  StackAnswer answer{.text = std::string(begin, std::find(begin, end, '\0')), .package = {}};
+  if (auto announced = read_announcement(stacks_)) answer.package = std::move(announced->package);
+  return answer;
+}
+
+RankStatus RankMemory::status(bool with_stacks, pid_t group, TimePoint now) const {
+  const FlightSnapshot facts = read_flight_snapshot(recorded()).value_or(FlightSnapshot{});
+  RankStatus status =
+      make_rank_status(facts, read_flight_operations(recorded()), with_stacks ? answer() : StackAnswer{}, now);
+  const bool is_its_own = facts.pid > 0 && getpgid(facts.pid) == group;
+  status.stopped = is_stopped(is_its_own ? facts.pid : group);
+  return status;
+}
+
+}  // namespace hvd::launcher

@@ -1,0 +1,128 @@
+#include "launcher/job/status_socket.h"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "launcher/loop/throw_errno.h"
+
+namespace hvd::launcher {
+namespace {
+
+constexpr std::size_t kMostConnections = 8;
+constexpr std::size_t kLongestQuestion = 64;
+constexpr std::size_t kLongestAnswer = std::size_t{64} << 20;
+constexpr Duration kConnectionTime = 10s;
+constexpr Duration kClosedTime = 1s;  // who waits at the door would wake the loop again and again
+
+FileDescriptor listen_at(const std::string& name) {
+  FileDescriptor door(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::copy(name.begin() + 1, name.end(), address.sun_path + 1);
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size());
+  if (!door || bind(door.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
+      listen(door.get(), kMostConnections) != 0) {
+    throw_errno(name);
+  }
+  return door;
+}
+
+bool may_ask(int socket) {
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return false;
+  return peer.uid == geteuid() || peer.uid == 0;
+}
+
+}  // namespace
+
+std::string status_socket_name(unsigned uid, int pid) {
+  return "@hvd-job-" + std::to_string(uid) + "-" + std::to_string(pid);
+}
+
+StatusSocket::StatusSocket(EventLoop& loop, Ask ask)
+    : loop_(loop), ask_(std::move(ask)), door_(listen_at(status_socket_name(geteuid(), getpid()))) {
+  open_door();
+}
+
+StatusSocket::~StatusSocket() {
+  loop_.forget(door_.get());
+  while (!connections_.empty()) end(connections_.begin()->first);
+}
+
+void StatusSocket::open_door() {
+  loop_.watch(door_.get(), EPOLLIN, [this] { accept_one(); });
+}
+
+// A stranger, and whoever comes while there are enough, finds the connection closed.
+void StatusSocket::accept_one() {
+  FileDescriptor socket(accept4(door_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!socket && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
+    loop_.forget(door_.get());
+    closed_.set(deadline_after(kClosedTime));
+    return;
+  }
+  if (!socket || !may_ask(socket.get()) || connections_.size() == kMostConnections) return;
+  const std::uint64_t number = ++last_number_;
+  Connection& connection = connections_[number];
+  connection.socket = std::move(socket);
+  connection.timer = std::make_unique<Timer>(loop_, [this, number] { end(number); });
+  connection.timer->set(deadline_after(kConnectionTime));
+  loop_.watch(connection.socket.get(), EPOLLIN | EPOLLOUT | EPOLLET, [this, number] { on_event(number); });
+}
+
+void StatusSocket::on_event(std::uint64_t number) {
+  if (!connections_.at(number).has_asked) return read_question(number);
+  write_answer(number);
+}
+
+void StatusSocket::read_question(std::uint64_t number) {
+  Connection& connection = connections_.at(number);
+  char bytes[kLongestQuestion];
+  const ssize_t count = read(connection.socket.get(), bytes, sizeof bytes);
+  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (count <= 0) return end(number);
+  connection.question.append(bytes, static_cast<std::size_t>(count));
+  const std::size_t line_end = connection.question.find('\n');
+  if (line_end == std::string::npos) {
+    if (connection.question.size() > kLongestQuestion) end(number);
+    return;
+  }
+  connection.has_asked = true;
+  ask_(connection.question.substr(0, line_end), [this, number](std::string text) {
+    const auto found = connections_.find(number);
+    if (found == connections_.end()) return;  // it has left
+    text.resize(std::min(text.size(), kLongestAnswer));
+    found->second.answer = std::move(text);
+    write_answer(number);
+  });
+}
+
+void StatusSocket::write_answer(std::uint64_t number) {
+  Connection& connection = connections_.at(number);
+  if (connection.answer.empty()) return;  // not known yet
+  while (connection.written < connection.answer.size()) {
+    const ssize_t count = send(connection.socket.get(), connection.answer.data() + connection.written,
+                               connection.answer.size() - connection.written, MSG_NOSIGNAL);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && errno == EAGAIN) return;
+    if (count < 0) break;
+    connection.written += static_cast<std::size_t>(count);
+  }
+  end(number);
+}
+
+void StatusSocket::end(std::uint64_t number) {
+  const auto found = connections_.find(number);
+  if (found == connections_.end()) return;
+  loop_.forget(found->second.socket.get());
+  const auto gone = connections_.extract(found);  // its timer may be who calls: it is unset by then
+}
+
+}  // namespace hvd::launcher

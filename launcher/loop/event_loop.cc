@@ -1,0 +1,69 @@
+#include "launcher/loop/event_loop.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <utility>
+#include <vector>
+
+#include "launcher/loop/throw_errno.h"
+
+namespace hvd::launcher {
+
+EventLoop::EventLoop() : epoll_(epoll_create1(EPOLL_CLOEXEC)) {
+  if (!epoll_) throw_errno("epoll_create1");
+}
+
+void EventLoop::watch(int fd, std::uint32_t events, Callback callback) {
+  epoll_event event{.events = events, .data = {.u64 = ++last_number_}};
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
+    throw_errno("epoll_ctl");
+  }
+  numbers_[fd] = last_number_;
+  callbacks_[last_number_] = std::make_shared<const Callback>(std::move(callback));
+}
+
+void EventLoop::forget(int fd) {
+  const auto watch = numbers_.extract(fd);
+  if (!watch) return;
+  callbacks_.erase(watch.mapped());
+  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+}
+
+void EventLoop::run_once(std::optional<Deadline> deadline) {
+  for (const Timer* timer : timers_) {
+    if (timer->deadline_ && (!deadline || *timer->deadline_ < *deadline)) deadline = timer->deadline_;
+  }
+  std::array<epoll_event, 64> events;
+  const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), poll_timeout(deadline));
+  for (int i = 0; i < count; ++i) {
+    const WatchNumber number = events[static_cast<std::size_t>(i)].data.u64;  // a copy: it lies there unaligned
+    const auto found = callbacks_.find(number);
+    if (found == callbacks_.end()) continue;  // forgotten by a callback of this round
+    const auto keep_alive = found->second;
+    (*keep_alive)();
+  }
+  call_due_timers();
+}
+
+void EventLoop::call_due_timers() {
+  const TimePoint now = Clock::now();
+  std::vector<Timer*> due;
+  for (Timer* timer : timers_) {
+    if (timer->deadline_ && *timer->deadline_ <= now) due.push_back(timer);
+  }
+  for (Timer* timer : due) {
+    // Destroyed, unset or put off by a callback of this round; or another one lies where it lay.
+    if (!timers_.contains(timer) || !timer->deadline_ || *timer->deadline_ > now) continue;
+    timer->deadline_.reset();
+    timer->callback_();
+  }
+}
+
+Timer::Timer(EventLoop& loop, EventLoop::Callback callback) : loop_(loop), callback_(std::move(callback)) {
+  loop_.timers_.insert(this);
+}
+
+Timer::~Timer() { loop_.timers_.erase(this); }
+
+}  // namespace hvd::launcher

@@ -1,0 +1,46 @@
+// Passes hvdrun's standard input on to ranks that cannot have it for their own: ranks on other hosts, several ranks,
+// and all if it is a terminal. Main thread only.
+//
+// To a terminal the ranks are background processes and would be stopped if they read from it. hvdrun reads for them,
+// and only while it is in the foreground itself: else the line was meant for the shell. A piece is read when all ranks
+// have taken the one before, so that a slow one holds the others up and nothing is kept.
+#pragma once
+
+#include <functional>
+#include <set>
+#include <string_view>
+#include <vector>
+
+#include "launcher/loop/event_loop.h"
+
+namespace hvd::launcher {
+
+class InputFeed {
+ public:
+  // `write` gets a piece for a rank, or none: the end. `input` is borrowed.
+  InputFeed(EventLoop& loop, int input, const std::vector<int>& ranks,
+            std::function<void(int rank, std::string_view bytes)> write);
+  ~InputFeed();
+  InputFeed(const InputFeed&) = delete;
+  InputFeed& operator=(const InputFeed&) = delete;
+
+  // The rank has taken the last piece.
+  void taken(int rank);
+  // It takes nothing any more.
+  void forget(int rank);
+
+ private:
+  void read_on();
+  void read_piece();
+
+  EventLoop& loop_;
+  const int input_;
+  const std::function<void(int, std::string_view)> write_;
+  const bool is_terminal_;
+  bool is_watched_ = false;  // by the loop: a file is not, it has something to read at any time
+  bool at_end_ = false;
+  std::set<int> ranks_;
+  std::set<int> busy_;  // of these: have not taken the last piece yet
+};
+
+}  // namespace hvd::launcher

@@ -1,0 +1,121 @@
+#include "launcher/output/output_sink.h"
+
+#include <fcntl.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+
+#include "core/base/error_text.h"
+
+namespace hvd::launcher {
+namespace {
+
+bool moves_cursor() {
+  const char* const terminal = std::getenv("TERM");
+  return terminal != nullptr && *terminal != '\0' && std::string_view(terminal) != "dumb";
+}
+
+Bars::Terminal size_of_terminal(int fd) {
+  winsize size{};
+  if (ioctl(fd, TIOCGWINSZ, &size) != 0 || size.ws_col == 0 || size.ws_row == 0) return {.columns = 80, .rows = 24};
+  return {.columns = size.ws_col, .rows = size.ws_row};
+}
+
+}  // namespace
+
+OutputSink::OutputSink(EventLoop& loop, int fd, Callbacks callbacks)
+    : loop_(loop), fd_(fd), callbacks_(std::move(callbacks)), is_terminal_(isatty(fd) == 1) {
+  draws_bars_ = is_terminal_ && moves_cursor();
+  struct stat info {};
+  if (fstat(fd, &info) != 0) return;
+  is_socket_ = S_ISSOCK(info.st_mode);
+  if (S_ISFIFO(info.st_mode) || is_terminal_) {
+    const std::string path = "/proc/self/fd/" + std::to_string(fd);
+    twin_.reset(open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  }
+}
+
+OutputSink::~OutputSink() { loop_.forget(target()); }
+
+void OutputSink::append(std::string_view bytes) {
+  if (bytes.empty()) return;
+  put(bars_.erase());
+  put(bytes);
+  begins_line_ = bytes.back() == '\n';
+  draw_bars();
+}
+
+void OutputSink::set_bar(int place, std::string text) {
+  bars_.set(place, std::move(text));
+  put(bars_.erase());
+  draw_bars();
+}
+
+// Not behind a prompt, and not before the reader has taken what there is: then as they are by then.
+void OutputSink::draw_bars() {
+  if (begins_line_ && empty() && !bars_.empty()) put(bars_.draw(size_of_terminal(fd_)));
+}
+
+void OutputSink::put(std::string_view bytes) {
+  if (broken_ || bytes.empty()) return;
+  if (!empty()) {
+    waiting_ += bytes;
+    return;
+  }
+  const std::size_t settled = write_some(bytes);
+  if (settled == bytes.size()) return;
+  waiting_ = bytes.substr(settled);
+  loop_.watch(target(), EPOLLOUT, [this] { write_waiting(); });
+}
+
+void OutputSink::write_waiting() {
+  const bool was_congested = congested();
+  written_ += write_some(std::string_view(waiting_).substr(written_));
+  if (broken_ || written_ == waiting_.size()) {
+    loop_.forget(target());
+    waiting_.clear();
+    written_ = 0;
+    draw_bars();
+  } else if (written_ > waiting_.size() / 2) {
+    waiting_.erase(0, written_);
+    written_ = 0;
+  }
+  if (was_congested && !congested()) callbacks_.relieved();
+}
+
+std::size_t OutputSink::write_some(std::string_view bytes) {
+  std::size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t count = is_socket_ ? send(fd_, bytes.data() + done, bytes.size() - done, MSG_DONTWAIT)
+                                     : write(target(), bytes.data() + done, bytes.size() - done);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return done;
+    if (count < 0) {
+      fail(errno);
+      return bytes.size();
+    }
+    done += static_cast<std::size_t>(count);
+  }
+  return done;
+}
+
+void OutputSink::fail(int error) {
+  broken_ = true;
+  if (error == EPIPE || error == EIO || error == ECONNRESET) {  // EIO: the terminal is gone
+    callbacks_.reader_left();
+  } else {
+    callbacks_.failure(error_text(error));
+  }
+}
+
+bool is_same_file(int fd_a, int fd_b) {
+  struct stat a {
+  }, b{};
+  return fstat(fd_a, &a) == 0 && fstat(fd_b, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+}  // namespace hvd::launcher

@@ -1,0 +1,270 @@
+#include "launcher/plan/binding.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "core/base/cpus.h"
+#include "core/base/error.h"
+
+namespace hvd::launcher {
+namespace {
+
+struct NamedUnit {
+  std::string_view name;
+  CpuUnit unit;
+};
+
+constexpr NamedUnit kMapUnits[] = {
+    {"slot", CpuUnit::slot},      {"core", CpuUnit::core}, {"hwthread", CpuUnit::hwthread}, {"socket", CpuUnit::socket},
+    {"package", CpuUnit::socket}, {"numa", CpuUnit::numa}, {"node", CpuUnit::node}};
+constexpr NamedUnit kRankUnits[] = {
+    {"slot", CpuUnit::slot},     {"node", CpuUnit::node},      {"core", CpuUnit::core}, {"hwthread", CpuUnit::hwthread},
+    {"socket", CpuUnit::socket}, {"package", CpuUnit::socket}, {"numa", CpuUnit::numa}};
+constexpr NamedUnit kBindUnits[] = {{"none", CpuUnit::node},         {"core", CpuUnit::core},
+                                    {"hwthread", CpuUnit::hwthread}, {"socket", CpuUnit::socket},
+                                    {"package", CpuUnit::socket},    {"numa", CpuUnit::numa}};
+
+template <std::size_t N>
+CpuUnit unit_named(std::string_view name, const NamedUnit (&units)[N], const std::string& option) {
+  std::string names;
+  for (const NamedUnit& unit : units) {
+    if (unit.name == name) return unit.unit;
+    names += (names.empty() ? "" : ", ") + std::string(unit.name);
+  }
+  throw InvalidArgument(option + " \"" + std::string(name) + "\": it may be " + names);
+}
+
+std::optional<int> positive(std::string_view text) {
+  int number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool valid = error == std::errc() && end == text.data() + text.size() && number > 0;
+  return valid ? std::optional(number) : std::nullopt;
+}
+
+std::string_view take_until_colon(std::string_view& text) {
+  const auto colon = text.find(':');
+  const std::string_view part = text.substr(0, colon);
+  text.remove_prefix(colon == std::string_view::npos ? text.size() : colon + 1);
+  return part;
+}
+
+// In lower case: Open MPI takes PE and pe.
+std::string lower(std::string_view text) {
+  std::string result(text);
+  std::ranges::transform(result, result.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return result;
+}
+
+int number_of(const Cpu& cpu, CpuUnit unit) {
+  switch (unit) {
+    case CpuUnit::hwthread: return cpu.number;
+    case CpuUnit::core: return cpu.core;
+    case CpuUnit::numa: return cpu.numa;
+    case CpuUnit::socket: return cpu.socket;
+    case CpuUnit::slot:
+    case CpuUnit::node: return 0;
+  }
+  return 0;
+}
+
+// What ranks are given: a core's CPUs, or a hardware thread.
+using CpuGroup = std::vector<Cpu>;
+
+std::vector<CpuGroup> cpu_groups_of(const std::vector<Cpu>& cpus, CpuUnit unit) {
+  std::vector<CpuGroup> cpu_groups;
+  for (const Cpu& cpu : cpus) {
+    if (cpu_groups.empty() || number_of(cpu_groups.back().front(), unit) != number_of(cpu, unit))
+      cpu_groups.emplace_back();
+    cpu_groups.back().push_back(cpu);
+  }
+  return cpu_groups;
+}
+
+// The CPU groups of each socket, NUMA node or the whole host, of which ranks take some each.
+class Tables {
+ public:
+  Tables(const std::vector<CpuGroup>& cpu_groups, CpuUnit unit) {
+    for (const CpuGroup& cpu_group : cpu_groups) {
+      const bool is_new =
+          tables_.empty() || number_of(tables_.back().front().front(), unit) != number_of(cpu_group.front(), unit);
+      if (is_new) tables_.emplace_back();
+      tables_.back().push_back(cpu_group);
+    }
+    taken_.resize(tables_.size());
+  }
+
+  std::size_t count() const { return tables_.size(); }
+
+  // So many groups in a row of one table; from its beginning again where it is full. Empty if that may not be.
+  CpuGroup take(std::size_t table, int cpu_groups, bool again) {
+    const std::vector<CpuGroup>& all = tables_[table];
+    CpuGroup taken;
+    for (int i = 0; i < cpu_groups; ++i) {
+      std::size_t& next = taken_[table];
+      if (next >= all.size() && !again) return {};
+      const CpuGroup& cpu_group = all[next++ % all.size()];
+      taken.insert(taken.end(), cpu_group.begin(), cpu_group.end());
+    }
+    return taken;
+  }
+
+ private:
+  std::vector<std::vector<CpuGroup>> tables_;
+  std::vector<std::size_t> taken_;
+};
+
+bool by_tables(CpuUnit unit) { return unit == CpuUnit::numa || unit == CpuUnit::socket; }
+
+// The CPU groups of all ranks, in the order of mapping.
+std::vector<CpuGroup> map_ranks(int ranks, const Binding& binding, CpuUnit bind_to, const std::vector<Cpu>& cpus) {
+  const bool threads =
+      binding.map_by == CpuUnit::hwthread || (binding.map_by == CpuUnit::slot && bind_to == CpuUnit::hwthread);
+  const bool wide = by_tables(bind_to);  // nobody has a group of its own
+  const bool asked_to_share =
+      binding.per_unit > 1 && (binding.map_by == CpuUnit::core || binding.map_by == CpuUnit::hwthread);
+  const bool may_share = wide || binding.overload || asked_to_share;
+  Tables tables(cpu_groups_of(cpus, threads ? CpuUnit::hwthread : CpuUnit::core),
+                binding.per_unit > 0 || by_tables(binding.map_by) ? binding.map_by : CpuUnit::node);
+  std::vector<CpuGroup> mapped;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const int turn = binding.per_unit > 0 ? rank / binding.per_unit : rank;
+    const auto table = static_cast<std::size_t>(turn);
+    if (binding.per_unit > 0 && table >= tables.count() && !binding.overload) {
+      throw InvalidArgument("-N or -map-by ppr has places for " +
+                            std::to_string(tables.count() * static_cast<std::size_t>(binding.per_unit)) +
+                            " ranks here, not for " + std::to_string(ranks));
+    }
+    CpuGroup cpu_group = tables.take(table % tables.count(), binding.cores_per_rank, may_share);
+    if (cpu_group.empty()) {
+      throw InvalidArgument("there are too few " + std::string(threads ? "hardware threads" : "cores") +
+                            " here to bind " + std::to_string(ranks) +
+                            " ranks: add -oversubscribe, or say -bind-to none");
+    }
+    mapped.push_back(std::move(cpu_group));
+  }
+  return mapped;
+}
+
+// From each unit in turn, or, of what is smaller than a socket, in the order in which they lie.
+void rank_places(std::vector<CpuGroup>& places, CpuUnit unit) {
+  if (unit == CpuUnit::node || unit == CpuUnit::slot) return;
+  const auto number = [unit](const CpuGroup& cpu_group) { return number_of(cpu_group.front(), unit); };
+  std::ranges::stable_sort(places, {}, number);
+  if (!by_tables(unit)) return;
+  std::vector<std::pair<int, CpuGroup>> in_turn;  // with its place among those of its unit
+  for (std::size_t i = 0, first = 0; i < places.size(); ++i) {
+    if (number(places[i]) != number(places[first])) first = i;
+    in_turn.emplace_back(static_cast<int>(i - first), places[i]);
+  }
+  std::ranges::stable_sort(in_turn, {}, &std::pair<int, CpuGroup>::first);
+  for (std::size_t i = 0; i < places.size(); ++i) places[i] = std::move(in_turn[i].second);
+}
+
+// All CPUs of the units that the group has CPUs of; of each core but one, if the unit is a hardware thread.
+std::vector<int> widen(const CpuGroup& cpu_group, CpuUnit unit, const std::vector<Cpu>& cpus) {
+  std::vector<int> numbers;
+  if (unit == CpuUnit::hwthread) {
+    for (const CpuGroup& core : cpu_groups_of(cpu_group, CpuUnit::core)) numbers.push_back(core.front().number);
+  } else {
+    for (const Cpu& cpu : cpus) {
+      const auto shares_unit = [&](const Cpu& own) { return number_of(own, unit) == number_of(cpu, unit); };
+      // Of sockets and NUMA nodes, the one around its first core.
+      if (by_tables(unit) ? shares_unit(cpu_group.front()) : std::ranges::any_of(cpu_group, shares_unit)) {
+        numbers.push_back(cpu.number);
+      }
+    }
+  }
+  std::ranges::sort(numbers);
+  numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+  return numbers;
+}
+
+}  // namespace
+
+void parse_bind_to(std::string_view text, Binding& binding) {
+  binding.bind_to = unit_named(take_until_colon(text), kBindUnits, "-bind-to");
+  if (text.empty()) return;
+  if (text != "overload-allowed") {
+    throw InvalidArgument("-bind-to: \"" + std::string(text) + "\" is not overload-allowed");
+  }
+  binding.overload = true;
+}
+
+void parse_map_by(std::string_view text, Binding& binding) {
+  std::string_view unit = take_until_colon(text);
+  if (unit == "ppr") {
+    const auto per_unit = positive(take_until_colon(text));
+    if (!per_unit) throw InvalidArgument("-map-by ppr: write for instance ppr:2:socket");
+    binding.per_unit = *per_unit;
+    unit = take_until_colon(text);
+  }
+  binding.map_by = unit_named(unit, kMapUnits, "-map-by");
+  while (!text.empty()) {
+    const std::string modifier = lower(take_until_colon(text));
+    if (modifier == "oversubscribe") {
+      binding.oversubscribe = binding.overload = true;
+    } else if (modifier == "overload-allowed") {
+      binding.overload = true;
+    } else if (const auto cores = modifier.starts_with("pe=") ? positive(modifier.substr(3)) : std::nullopt) {
+      binding.cores_per_rank = *cores;
+    } else if (modifier != "nooversubscribe") {
+      throw InvalidArgument("-map-by: \"" + modifier + "\" is not PE=N or OVERSUBSCRIBE");
+    }
+  }
+}
+
+void parse_rank_by(std::string_view text, Binding& binding) {
+  binding.rank_by = unit_named(text, kRankUnits, "-rank-by");
+}
+
+std::vector<std::vector<int>> bind_ranks(int ranks, const Binding& binding, const std::vector<Cpu>& cpus) {
+  const bool asks_for_cores = binding.per_unit > 0 || binding.cores_per_rank > 1;
+  const CpuUnit bind_to = binding.bind_to.value_or(asks_for_cores ? CpuUnit::core : CpuUnit::node);
+  if (bind_to == CpuUnit::node) return {};
+  if (cpus.empty()) throw InvalidArgument("-bind-to: the CPUs of this host are not known");
+  if (binding.cores_per_rank > static_cast<int>(cpus.size())) {
+    throw InvalidArgument("-map-by PE=" + std::to_string(binding.cores_per_rank) + ": there are too few cores here");
+  }
+  std::vector<CpuGroup> places = map_ranks(ranks, binding, bind_to, cpus);
+  rank_places(places, binding.rank_by.value_or(CpuUnit::slot));
+  std::vector<std::vector<int>> bound;
+  for (const CpuGroup& place : places) bound.push_back(widen(place, bind_to, cpus));
+  return bound;
+}
+
+std::vector<int> parse_cpu_set(std::string_view text) {
+  std::vector<int> numbers = parse_cpu_numbers(std::string(text));
+  if (numbers.empty() || text.ends_with(',')) {
+    throw InvalidArgument("--cpu-set " + std::string(text) + ": numbers and ranges of CPUs, for instance 0-3,8");
+  }
+  std::ranges::sort(numbers);
+  numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+  return numbers;
+}
+
+std::vector<Cpu> cpus_within(const std::vector<Cpu>& cpus, const std::vector<int>& set, const std::string& host) {
+  if (set.empty()) return cpus;
+  std::vector<Cpu> kept;
+  for (const Cpu& cpu : cpus) {
+    if (std::ranges::binary_search(set, cpu.number)) kept.push_back(cpu);
+  }
+  if (kept.size() == set.size()) return kept;
+  std::vector<int> there;
+  for (const Cpu& cpu : cpus) there.push_back(cpu.number);
+  std::ranges::sort(there);
+  throw InvalidArgument("--cpu-set " + format_cpu_list(set) + ": of " + host + " ranks may use " +
+                        (there.empty() ? "no CPUs that are known" : "the CPUs " + format_cpu_list(there)));
+}
+
+int count_units(const std::vector<Cpu>& cpus, CpuUnit unit) {
+  if (unit == CpuUnit::slot || unit == CpuUnit::node) return 1;
+  std::set<int> numbers;
+  for (const Cpu& cpu : cpus) numbers.insert(number_of(cpu, unit));
+  return static_cast<int>(numbers.size());
+}
+
+}  // namespace hvd::launcher

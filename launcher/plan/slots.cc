@@ -1,0 +1,224 @@
+#include "launcher/plan/slots.h"
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <set>
+
+#include "core/base/error.h"
+#include "launcher/plan/several.h"
+
+namespace hvd::launcher {
+namespace {
+
+// A host of a pool, and what is taken of it.
+struct Room {
+  HostCapacity capacity;
+  int ranks = 0;
+
+  int free_slots() const { return std::max(0, capacity.slots - ranks); }
+  bool is_full() const { return ranks >= capacity.max_slots.value_or(kMaxSlots); }
+};
+
+using Rooms = std::vector<Room>;
+
+long free_slots(const Rooms& rooms) {
+  long sum = 0;
+  for (const Room& room : rooms) sum += room.free_slots();
+  return sum;
+}
+
+// By host of the pool: how many ranks of a program it gets.
+using Counts = std::vector<int>;
+
+// One to each host in turn that `may_take` another, until there are no more ranks or no such hosts. Returns how many
+// ranks are left.
+template <typename MayTake>
+int deal(int ranks, Rooms& rooms, Counts& counts, const MayTake& may_take) {
+  for (bool taken = true; taken && ranks > 0;) {
+    taken = false;
+    for (std::size_t i = 0; i < rooms.size() && ranks > 0; ++i) {
+      if (!may_take(rooms[i])) continue;
+      ++rooms[i].ranks;
+      ++counts[i];
+      --ranks;
+      taken = true;
+    }
+  }
+  return ranks;
+}
+
+// Each host gets as many as `wanted` says before the next gets any.
+template <typename Wanted>
+int fill(int ranks, Rooms& rooms, Counts& counts, const Wanted& wanted) {
+  for (std::size_t i = 0; i < rooms.size() && ranks > 0; ++i) {
+    const int taken = std::min(ranks, wanted(rooms[i]));
+    rooms[i].ranks += taken;
+    counts[i] += taken;
+    ranks -= taken;
+  }
+  return ranks;
+}
+
+int places(const HostCapacity& host, const Binding& binding) {
+  const long number = static_cast<long>(binding.per_unit) * host.units;
+  return static_cast<int>(std::min<long>(number, kMaxSlots));
+}
+
+InvalidArgument too_many(const ProgramSlots& program, const HostPool& pool, int ranks, long slots,
+                         const std::vector<std::string>& host_names) {
+  const bool one = pool.hosts.size() == 1;
+  const std::string entry =
+      one ? host_names[static_cast<std::size_t>(pool.hosts.front().host)] + ":" + std::to_string(ranks) : "HOST:N,...";
+  return InvalidArgument((program.num_proc ? "-np " : "-N or -map-by ppr asks for ") + std::to_string(ranks) +
+                         " but only " + several(slots, "slot") + "; raise it with -H " + entry +
+                         (one ? "" : ", slots=N in a hostfile") + ", or with --oversubscribe");
+}
+
+int number_of_ranks(const ProgramSlots& program, const HostPool& pool, const Rooms& rooms, const Binding& binding) {
+  if (program.num_proc) return *program.num_proc;
+  if (binding.per_unit > 0) {
+    long sum = 0;
+    for (const Room& room : rooms) sum += places(room.capacity, binding);
+    return static_cast<int>(std::min<long>(sum, kMaxSlots + 1));
+  }
+  if (!pool.limited) throw InvalidArgument("how many processes? Say -np N, or -H localhost:N");
+  const long slots = free_slots(rooms);
+  if (slots == 0) throw InvalidArgument("the programs before have taken all slots: say -np N, and --oversubscribe");
+  return static_cast<int>(std::min<long>(slots, kMaxSlots + 1));
+}
+
+// Chooses hosts for a program's ranks.
+Counts take_rooms(const ProgramSlots& program, const HostPool& pool, Rooms& rooms, const Binding& binding,
+                  bool oversubscribe, const std::vector<std::string>& host_names) {
+  const int ranks = number_of_ranks(program, pool, rooms, binding);
+  if (ranks > kMaxSlots) {
+    throw InvalidArgument(std::to_string(ranks) + " processes are more than " + std::to_string(kMaxSlots));
+  }
+  const long slots = free_slots(rooms);
+  const bool too_few_slots = pool.limited && ranks > slots;
+  if (too_few_slots && !oversubscribe) throw too_many(program, pool, ranks, slots, host_names);
+
+  Counts counts(rooms.size());
+  int left = ranks;
+  if (binding.per_unit > 0) {
+    left = fill(left, rooms, counts, [&](const Room& room) {
+      const int all = places(room.capacity, binding);
+      return oversubscribe || !pool.limited ? all : std::min(all, room.free_slots());
+    });
+    if (left > 0 && !oversubscribe) {
+      throw InvalidArgument("-N or -map-by ppr has places for " + several(ranks - left, "rank") + ", not for " +
+                            std::to_string(ranks));
+    }
+  } else if (!pool.limited) {
+    left = fill(left, rooms, counts, [&](const Room&) { return ranks; });
+  } else if (binding.map_by != CpuUnit::node) {
+    left = fill(left, rooms, counts, [](const Room& room) { return room.free_slots(); });
+  } else if (!too_few_slots) {
+    left = deal(left, rooms, counts, [](const Room& room) { return room.free_slots() > 0; });
+  }
+  left = deal(left, rooms, counts, [](const Room& room) { return !room.is_full(); });
+  const bool beyond = std::ranges::any_of(
+      rooms, [](const Room& room) { return room.ranks > room.capacity.max_slots.value_or(kMaxSlots); });
+  if (left > 0 || beyond) {
+    throw InvalidArgument(several(ranks, "rank") + " are more than the hostfile's max_slots allow");
+  }
+  return counts;
+}
+
+// The hosts of a program's ranks in the order in which these are numbered.
+void number_ranks(int program, const Rooms& rooms, Counts counts, bool in_turn, std::vector<PlacedRank>& ranks) {
+  const auto place = [&](std::size_t i) {
+    ranks.push_back({.host = rooms[i].capacity.host, .program = program, .place = {}});
+  };
+  if (!in_turn) {
+    for (std::size_t i = 0; i < rooms.size(); ++i) {
+      for (int n = 0; n < counts[i]; ++n) place(i);
+    }
+    return;
+  }
+  for (bool placed = true; placed;) {
+    placed = false;
+    for (std::size_t i = 0; i < rooms.size(); ++i) {
+      if (counts[i] == 0) continue;
+      --counts[i];
+      place(i);
+      placed = true;
+    }
+  }
+}
+
+bool numbers_in_turn(const Binding& binding) {
+  if (binding.rank_by) return *binding.rank_by == CpuUnit::node;
+  return binding.map_by == CpuUnit::node && binding.per_unit == 0;
+}
+
+// Local ranks follow the ranks of a host; cross ranks number the hosts that have a local rank, in their order.
+void find_places(std::vector<PlacedRank>& ranks) {
+  std::map<int, int> on_host;
+  for (PlacedRank& rank : ranks) rank.place.local_rank = on_host[rank.host]++;
+  std::map<int, std::set<int>> hosts_with;  // by local rank
+  for (const PlacedRank& rank : ranks) hosts_with[rank.place.local_rank].insert(rank.host);
+  std::map<std::pair<int, int>, int> cross_ranks;
+  for (const auto& [local_rank, hosts] : hosts_with) {
+    int next = 0;
+    for (const int host : hosts) cross_ranks[{local_rank, host}] = next++;
+  }
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    RankPlace& place = ranks[i].place;
+    place.rank = static_cast<int>(i);
+    place.size = static_cast<int>(ranks.size());
+    place.local_size = on_host[ranks[i].host];
+    place.cross_rank = cross_ranks[{place.local_rank, ranks[i].host}];
+    place.cross_size = static_cast<int>(hosts_with[place.local_rank].size());
+  }
+}
+
+}  // namespace
+
+SlotsRule parse_slots_rule(const std::string& text) {
+  if (text == "core") return {.each = SlotsRule::Each::core};
+  if (text == "hwthread") return {.each = SlotsRule::Each::hwthread};
+  if (text == "gpu") return {.each = SlotsRule::Each::gpu};
+  SlotsRule rule{.each = SlotsRule::Each::fixed};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rule.number);
+  if (error == std::errc() && end == text.data() + text.size() && rule.number >= 1 && rule.number <= kMaxSlots) {
+    return rule;
+  }
+  throw InvalidArgument("--slots-per-host " + text + ": a number, core, hwthread or gpu");
+}
+
+int slots_of(const HostSlots& host, const SlotsRule& rule, const HostResources& resources) {
+  if (host.slots) return *host.slots;
+  switch (rule.each) {
+    case SlotsRule::Each::fixed: return rule.number;
+    case SlotsRule::Each::core: return std::max(1, count_units(resources.cpus, CpuUnit::core));
+    case SlotsRule::Each::hwthread: return std::max(1, count_units(resources.cpus, CpuUnit::hwthread));
+    case SlotsRule::Each::gpu_or_core:
+    case SlotsRule::Each::gpu: break;
+  }
+  if (resources.gpus > 0) return resources.gpus;
+  if (rule.each == SlotsRule::Each::gpu_or_core) return slots_of(host, {.each = SlotsRule::Each::core}, resources);
+  throw InvalidArgument("--slots-per-host gpu: " + host.host + " has no GPU; say how many slots it has");
+}
+
+std::vector<PlacedRank> place_ranks(const std::vector<ProgramSlots>& programs, const std::vector<HostPool>& pools,
+                                    const std::vector<std::string>& host_names, const Binding& binding,
+                                    bool oversubscribe) {
+  std::vector<Rooms> rooms;
+  for (const HostPool& pool : pools) {
+    Rooms& of_pool = rooms.emplace_back();
+    for (const HostCapacity& capacity : pool.hosts) of_pool.push_back({.capacity = capacity});
+  }
+  std::vector<PlacedRank> ranks;
+  for (std::size_t i = 0; i < programs.size(); ++i) {
+    const auto pool = static_cast<std::size_t>(programs[i].pool);
+    const Counts counts = take_rooms(programs[i], pools[pool], rooms[pool], binding, oversubscribe, host_names);
+    number_ranks(static_cast<int>(i), rooms[pool], counts, numbers_in_turn(binding), ranks);
+    if (ranks.size() > kMaxSlots) throw InvalidArgument("more than " + std::to_string(kMaxSlots) + " processes");
+  }
+  find_places(ranks);
+  return ranks;
+}
+
+}  // namespace hvd::launcher

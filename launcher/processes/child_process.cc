@@ -1,0 +1,152 @@
+#include "launcher/processes/child_process.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
+#include "launcher/loop/throw_errno.h"
+
+namespace hvd::launcher {
+namespace {
+
+std::vector<char*> pointers(const std::vector<std::string>& strings) {
+  std::vector<char*> result;
+  for (const std::string& entry : strings) result.push_back(const_cast<char*>(entry.c_str()));
+  result.push_back(nullptr);
+  return result;
+}
+
+std::vector<std::uint64_t> bits(const std::vector<int>& ascending) {
+  std::vector<std::uint64_t> words;
+  for (const int number : ascending) {
+    const auto bit = static_cast<std::size_t>(number);
+    words.resize(bit / 64 + 1);
+    words.back() |= std::uint64_t{1} << (bit % 64);
+  }
+  return words;
+}
+
+void write_error(const char* text) {
+  if (write(STDERR_FILENO, text, std::strlen(text)) < 0) return;  // nobody left to tell
+}
+
+[[noreturn]] void give_up(int error) {
+  write_error(": ");
+  write_error(strerrordesc_np(error));
+  write_error("\n");
+  _exit(error == ENOENT ? 127 : 126);
+}
+
+struct ChildPlan {
+  const char* program;
+  char* const* arguments;
+  char* const* environment;
+  const char* working_directory;           // null: as it is
+  const std::vector<std::uint64_t>* cpus;  // a bit each; none: as they are
+  int input, output, error;
+  InheritedDescriptor* inherited;
+  std::size_t inherited_count;
+  const rlimit* open_files;
+  const SignalSource* signals;
+  pid_t parent;
+};
+
+// Each under its number. One whose present number is another's to be is moved out of the way first.
+void place_inherited(InheritedDescriptor* entries, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    for (std::size_t later = i + 1; later < count; ++later) {
+      if (entries[later].fd == entries[i].number) {
+        entries[later].fd = fcntl(entries[later].fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+      }
+    }
+    if (entries[i].fd == entries[i].number) {
+      fcntl(entries[i].fd, F_SETFD, 0);
+    } else {
+      dup2(entries[i].fd, entries[i].number);
+    }
+  }
+}
+
+// Between fork and exec other threads' locks may be held for ever: only async-signal-safe calls, no allocation.
+[[noreturn]] void become_child(const ChildPlan& plan) {
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != plan.parent) _exit(1);  // it ended in the meantime
+  dup2(plan.input, STDIN_FILENO);
+  dup2(plan.output, STDOUT_FILENO);
+  dup2(plan.error, STDERR_FILENO);
+  place_inherited(plan.inherited, plan.inherited_count);
+  setrlimit(RLIMIT_NOFILE, plan.open_files);
+  if (!plan.cpus->empty()) {
+    sched_setaffinity(0, plan.cpus->size() * 8, reinterpret_cast<const cpu_set_t*>(plan.cpus->data()));
+  }
+  plan.signals->restore_original();
+  if (plan.working_directory != nullptr && chdir(plan.working_directory) != 0) {
+    const int error = errno;
+    write_error("hvdrun: cannot enter ");
+    write_error(plan.working_directory);
+    give_up(error);
+  }
+  execvpe(plan.program, plan.arguments, plan.environment);  // runs a script without a #! line, as shells do
+  const int error = errno;
+  write_error("hvdrun: cannot execute ");
+  write_error(plan.program);
+  give_up(error);
+}
+
+}  // namespace
+
+std::pair<FileDescriptor, FileDescriptor> make_pipe() {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) throw_errno("cannot make a pipe");
+  return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
+}
+
+pid_t start_child(const ChildStart& start, const SignalSource& signals) {
+  const std::vector<char*> arguments = pointers(start.arguments);
+  const std::vector<char*> environment = pointers(start.environment);
+  const std::vector<std::uint64_t> cpus = bits(start.cpus);
+  std::vector<InheritedDescriptor> inherited = start.inherited;
+  const ChildPlan plan{.program = start.program.c_str(),
+                       .arguments = arguments.data(),
+                       .environment = environment.data(),
+                       .working_directory = start.working_directory.empty() ? nullptr : start.working_directory.c_str(),
+                       .cpus = &cpus,
+                       .input = start.standard_input,
+                       .output = start.standard_output,
+                       .error = start.standard_error,
+                       .inherited = inherited.data(),
+                       .inherited_count = inherited.size(),
+                       .open_files = &start.open_files,
+                       .signals = &signals,
+                       .parent = getpid()};
+  const pid_t pid = fork();
+  if (pid < 0) throw_errno("cannot start a process");
+  if (pid == 0) become_child(plan);
+  setpgid(pid, pid);  // here too: whoever comes first, the group exists before it is signalled
+  return pid;
+}
+
+std::vector<std::pair<pid_t, ExitStatus>> reap_children() {
+  std::vector<std::pair<pid_t, ExitStatus>> result;
+  int status = 0;
+  for (pid_t pid = waitpid(-1, &status, WNOHANG); pid > 0; pid = waitpid(-1, &status, WNOHANG)) {
+    result.emplace_back(pid, ExitStatus::from_wait(status));
+  }
+  return result;
+}
+
+bool has_children() {
+  siginfo_t info{};
+  return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+}
+
+}  // namespace hvd::launcher

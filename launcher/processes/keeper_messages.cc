@@ -1,0 +1,111 @@
+#include "launcher/processes/keeper_messages.h"
+
+#include <algorithm>
+#include <span>
+
+#include "core/base/error.h"
+#include "core/net/byte_codec.h"
+
+namespace hvd::launcher {
+namespace {
+
+ByteReader reader_of(std::string_view bytes) { return ByteReader(std::as_bytes(std::span(bytes))); }
+
+std::string text_of(ByteWriter& writer) {
+  const Bytes bytes = writer.take();
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+template <typename Kind>
+Kind get_kind(ByteReader& reader, Kind last) {
+  const auto kind = reader.get<std::uint8_t>();
+  if (kind > static_cast<std::uint8_t>(last)) throw Internal("malformed message: of no known kind");
+  return static_cast<Kind>(kind);
+}
+
+void put(ByteWriter& writer, const std::vector<std::string>& strings) {
+  writer.put(static_cast<std::uint32_t>(strings.size()));
+  for (const std::string& entry : strings) writer.put_string(entry);
+}
+
+std::vector<std::string> get_strings(ByteReader& reader) {
+  std::vector<std::string> result;
+  for (std::uint32_t left = reader.get_count(4); left > 0; --left) result.push_back(reader.get_string());
+  return result;
+}
+
+}  // namespace
+
+std::string encode(const KeeperRequest& request) {
+  ByteWriter writer;
+  writer.put(static_cast<std::uint8_t>(request.kind));
+  writer.put(request.value);
+  writer.put_string(request.part);
+  return text_of(writer);
+}
+
+KeeperRequest decode_keeper_request(std::string_view bytes) {
+  ByteReader reader = reader_of(bytes);
+  KeeperRequest request{.kind = get_kind(reader, KeeperRequest::Kind::renew_lease)};
+  request.value = reader.get<std::int32_t>();
+  request.part = reader.get_string();
+  reader.expect_end();
+  return request;
+}
+
+std::string encode(const KeeperReport& report) {
+  ByteWriter writer;
+  writer.put(static_cast<std::uint8_t>(report.kind));
+  writer.put(static_cast<std::int32_t>(report.pid));
+  writer.put(static_cast<std::uint8_t>(report.status.by_signal));
+  writer.put(static_cast<std::int32_t>(report.status.value));
+  writer.put(static_cast<std::uint8_t>(report.status.core_dumped));
+  writer.put_string(std::string_view(report.text).substr(0, kMaxReportedText));
+  const std::size_t pids = std::min(report.pids.size(), kMaxReportedPids);
+  writer.put(static_cast<std::uint32_t>(pids));
+  for (std::size_t i = 0; i < pids; ++i) writer.put(static_cast<std::int32_t>(report.pids[i]));
+  return text_of(writer);
+}
+
+KeeperReport decode_keeper_report(std::string_view bytes) {
+  ByteReader reader = reader_of(bytes);
+  KeeperReport report{.kind = get_kind(reader, KeeperReport::Kind::nothing_left)};
+  report.pid = reader.get<std::int32_t>();
+  report.status.by_signal = reader.get<std::uint8_t>() != 0;
+  report.status.value = reader.get<std::int32_t>();
+  report.status.core_dumped = reader.get<std::uint8_t>() != 0;
+  report.text = reader.get_string();
+  for (std::uint32_t left = reader.get_count(4); left > 0; --left) report.pids.push_back(reader.get<std::int32_t>());
+  reader.expect_end();
+  return report;
+}
+
+std::string encode_start(const ChildStart& start) {
+  ByteWriter writer;
+  writer.put_string(start.program);
+  put(writer, start.arguments);
+  put(writer, start.environment);
+  writer.put_string(start.working_directory);
+  writer.put(static_cast<std::uint32_t>(start.cpus.size()));
+  for (const int cpu : start.cpus) writer.put(static_cast<std::int32_t>(cpu));
+  writer.put(static_cast<std::uint32_t>(start.inherited.size()));
+  for (const InheritedDescriptor& entry : start.inherited) writer.put(static_cast<std::int32_t>(entry.number));
+  return text_of(writer);
+}
+
+ChildStart decode_start(std::string_view bytes) {
+  ByteReader reader = reader_of(bytes);
+  ChildStart start;
+  start.program = reader.get_string();
+  start.arguments = get_strings(reader);
+  start.environment = get_strings(reader);
+  start.working_directory = reader.get_string();
+  for (std::uint32_t left = reader.get_count(4); left > 0; --left) start.cpus.push_back(reader.get<std::int32_t>());
+  for (std::uint32_t left = reader.get_count(4); left > 0; --left) {
+    start.inherited.push_back({.fd = -1, .number = reader.get<std::int32_t>()});
+  }
+  reader.expect_end();
+  return start;
+}
+
+}  // namespace hvd::launcher

@@ -1,0 +1,222 @@
+#include "launcher/processes/keeper_process.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/base/error.h"
+#include "launcher/loop/packet_socket.h"
+#include "launcher/loop/throw_errno.h"
+#include "launcher/processes/child_process.h"
+#include "launcher/processes/job_processes.h"
+#include "launcher/processes/keeper_lease.h"
+#include "launcher/processes/keeper_messages.h"
+#include "launcher/processes/open_files.h"
+#include "launcher/processes/process_tree.h"
+
+namespace hvd::launcher {
+namespace {
+
+// What does not close on exec remains: whoever started hvdrun has meant it for what hvdrun starts (a shell's
+// `<(command)`, make's job server).
+void close_own_but(int kept) {
+  std::vector<int> open_ones;
+  DIR* folder = opendir("/proc/self/fd");
+  while (const dirent* item = folder != nullptr ? readdir(folder) : nullptr) {
+    int fd = -1;
+    std::from_chars(item->d_name, item->d_name + std::strlen(item->d_name), fd);
+    if (fd > STDERR_FILENO && fd != kept && (fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0) open_ones.push_back(fd);
+  }
+  if (folder != nullptr) closedir(folder);
+  for (const int fd : open_ones) close(fd);  // the folder's among them, again: harmless
+}
+
+// To ps it is not a second hvdrun.
+void take_name() {
+  prctl(PR_SET_NAME, kKeeperName);
+  std::ifstream file("/proc/self/cmdline");
+  const std::string line{std::istreambuf_iterator<char>(file), {}};
+  char* const words = program_invocation_name;  // where the command line begins
+  if (line.empty() || !line.starts_with(words)) return;
+  std::memset(words, 0, line.size());
+  std::strncpy(words, kKeeperName, line.size() - 1);
+}
+
+// A process group of its own, which no signal of the terminal or of kill(0) reaches, in hvdrun's session, which the
+// ranks are to stay in. All signals are blocked, so that the ranks find their dispositions as hvdrun left them.
+FileDescriptor settle(int socket) {
+  setpgid(0, 0);
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  sigset_t signals;
+  sigfillset(&signals);
+  sigprocmask(SIG_BLOCK, &signals, nullptr);
+  const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) dup2(nothing, fd);
+  close_own_but(socket);
+  take_name();
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGCHLD);
+  FileDescriptor children(signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC));
+  if (!children) throw_errno("signalfd");
+  return children;
+}
+
+// The descriptors are borrowed from the packet.
+ChildStart start_of(std::string_view bytes, const Packet& packet) {
+  if (packet.truncated)
+    throw Internal("cannot start a process: its descriptors do not all arrive (too many open files)");
+  ChildStart start = decode_start(bytes);
+  if (packet.descriptors.size() != 3 + start.inherited.size()) {
+    throw Internal("malformed message: not as many descriptors as it says");
+  }
+  start.standard_input = packet.descriptors[0].get();
+  start.standard_output = packet.descriptors[1].get();
+  start.standard_error = packet.descriptors[2].get();
+  for (std::size_t i = 0; i < start.inherited.size(); ++i) start.inherited[i].fd = packet.descriptors[3 + i].get();
+  return start;
+}
+
+class KeeperProcess {
+ public:
+  KeeperProcess(int socket, int children, rlimit open_files, const SignalSource& signals)
+      : socket_(socket), children_(children), open_files_(open_files), signals_(signals) {}
+
+  enum class End { hvdrun_is_gone, hvdrun_is_silent };
+  End run();
+
+ private:
+  using Kind = KeeperReport::Kind;
+
+  void receive();
+  void perform(const KeeperRequest& request, const Packet& packet);
+  void start(const Packet& packet);
+  void on_child_ended();
+  void report(const KeeperReport& message);
+  void flush();
+
+  const int socket_, children_;  // the second is readable after SIGCHLD
+  const rlimit open_files_;      // of the ranks
+  const SignalSource& signals_;
+  JobProcesses processes_;
+  KeeperLease lease_;
+  std::string start_;  // the parts of the next one
+  std::deque<std::string> unsent_;
+  bool killing_ = false;
+  bool connected_ = true;
+};
+
+KeeperProcess::End KeeperProcess::run() {
+  while (connected_) {
+    const auto events = static_cast<short>(unsent_.empty() ? POLLIN : POLLIN | POLLOUT);
+    pollfd ready[2] = {{.fd = socket_, .events = events, .revents = 0},
+                       {.fd = children_, .events = POLLIN, .revents = 0}};
+    const int count = poll(ready, 2, poll_timeout(lease_.deadline()));
+    if (ready[0].revents != 0) receive();
+    if (ready[1].revents != 0) on_child_ended();
+    flush();
+    if (count == 0 && lease_.has_expired(Clock::now())) return End::hvdrun_is_silent;
+  }
+  return End::hvdrun_is_gone;
+}
+
+void KeeperProcess::receive() {
+  const std::optional<Packet> packet = receive_packet(socket_);
+  if (!packet) return;
+  if (packet->bytes.empty()) {
+    connected_ = false;
+    return;
+  }
+  lease_.renew(Clock::now());
+  try {
+    perform(decode_keeper_request(packet->bytes), *packet);
+  } catch (const Error& error) {
+    report({.kind = Kind::not_started, .text = error.what()});
+  }
+}
+
+void KeeperProcess::perform(const KeeperRequest& request, const Packet& packet) {
+  switch (request.kind) {
+    case KeeperRequest::Kind::start_part: start_ += request.part; return;
+    case KeeperRequest::Kind::start: return start(packet);
+    case KeeperRequest::Kind::signal_ranks: return processes_.signal_ranks(request.value);
+    case KeeperRequest::Kind::signal_all:
+      killing_ |= request.value == SIGKILL;
+      return processes_.signal_all(request.value);
+    case KeeperRequest::Kind::list_left: return report({.kind = Kind::left, .pids = processes_.list_left()});
+    case KeeperRequest::Kind::set_lease: return lease_.set(std::chrono::milliseconds(request.value), Clock::now());
+    case KeeperRequest::Kind::renew_lease: return;
+  }
+}
+
+void KeeperProcess::start(const Packet& packet) {
+  ChildStart start = start_of(std::exchange(start_, {}), packet);
+  start.open_files = open_files_;
+  const pid_t pid = start_child(start, signals_);
+  processes_.add_rank(pid);
+  report({.kind = Kind::started, .pid = pid});
+}
+
+void KeeperProcess::on_child_ended() {
+  signalfd_siginfo info;
+  while (read(children_, &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
+  }
+  for (const auto& [pid, status] : processes_.reap()) report({.kind = Kind::ended, .pid = pid, .status = status});
+  if (!processes_.any_left()) {
+    report({.kind = Kind::nothing_left});
+  } else if (killing_) {
+    processes_.signal_all(SIGKILL);  // the children of those that were killed are ours now
+  }
+}
+
+// In order, though hvdrun may be stopped by Ctrl-Z and read nothing for a while.
+void KeeperProcess::report(const KeeperReport& message) {
+  unsent_.push_back(encode(message));
+  flush();
+}
+
+void KeeperProcess::flush() {
+  while (!unsent_.empty()) {
+    if (!send_packet(socket_, unsent_.front())) {
+      if (errno != EAGAIN && errno != ENOBUFS && errno != ENOMEM)
+        unsent_.clear();  // nobody is there; receive() sees it
+      return;
+    }
+    unsent_.pop_front();
+  }
+}
+
+}  // namespace
+
+void run_keeper(FileDescriptor socket, const SignalSource& signals, pid_t hvdrun) {
+  int code = EXIT_FAILURE;
+  try {
+    const rlimit open_files = raise_open_files();
+    const FileDescriptor children = settle(socket.get());
+    KeeperProcess keeper(socket.get(), children.get(), open_files, signals);
+    // A silent hvdrun is stopped. It is this process's parent, so its pid is its own still.
+    if (keeper.run() == KeeperProcess::End::hvdrun_is_silent && getppid() == hvdrun) kill(hvdrun, SIGKILL);
+    if (!has_children() || kill_descendants({}, deadline_after(kKillingTime))) code = EXIT_SUCCESS;
+  } catch (...) {  // out of memory or descriptors: hvdrun sees that it has ended
+  }
+  _exit(code);
+}
+
+}  // namespace hvd::launcher

@@ -1,0 +1,91 @@
+// hvdrun on one host of a job: does there what its parent says, and tells what comes of it.
+//
+// It ends with its parent: whoever is not told what to do, because the parent is gone or silent for as long as the
+// lease is, ends its ranks and then itself. Runs on the main thread, in one event loop; gRPC and the store have theirs.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "core/base/log.h"
+#include "core/rendezvous/store_sessions.h"
+#include "launcher/job/host.h"
+#include "launcher/job/local_host.h"
+#include "launcher/loop/event_loop.h"
+#include "launcher/loop/signal_source.h"
+#include "launcher/plan/reserved_port.h"
+#include "launcher/processes/keeper.h"
+#include "launcher/remote/link.h"
+#include "launcher/remote/link_lease.h"
+#include "launcher/remote/store_relay.h"
+#include "launcher/remote/subtree.h"
+#include "launcher/watch/job_end.h"
+
+namespace hvd::launcher {
+
+class Agent : private HostListener {
+ public:
+  // Reaches the parent. Throws Error if that cannot be.
+  Agent(const proto::Bootstrap& bootstrap, SignalSource& signals, Keeper& keeper);
+  ~Agent() override;
+  Agent(const Agent&) = delete;
+  Agent& operator=(const Agent&) = delete;
+
+  // Returns the exit code when nothing is left to do or to end.
+  int run();
+
+ private:
+  // HostListener: passed on to the parent.
+  void rank_started(int rank, pid_t pid) override;
+  void rank_not_started(int rank, const std::string& cause, int exit_code) override;
+  void rank_wrote(int rank, Stream stream, std::string_view bytes) override;
+  void input_taken(int rank) override;
+  void rank_ended(int rank, ExitStatus status, const JobEnding& said) override;
+  void nothing_left(int) override;
+  void host_lost(int host, const std::string& cause) override;
+  void complaint(const std::string& line) override;
+  void statuses(int host, std::uint64_t question, std::vector<RankStatus> statuses) override;
+  void initialized(int host) override;
+  void stalled(int host, bool on) override;
+
+  void say_hello();
+  void send(proto::FromAgent message);
+  void on_message(const proto::ToAgent& message);
+  void on_local_message(const proto::ToAgent& message);
+  void start_children(const proto::Children& children);
+  void start_ranks(const proto::Start& start);
+  void open_store(const std::string& job_key_hex);
+  void ask_parent(std::uint64_t id, const StoreRequest& request);
+  void on_taken(Stream stream, std::size_t bytes);
+  void on_parent_lost(const std::string& cause);
+  void on_signals();
+  void on_time();
+  void set_timer();
+  bool finished() const;
+
+  const proto::Bootstrap bootstrap_;
+  const Duration lease_length_, grace_;
+  SignalSource& signals_;
+  Keeper& keeper_;
+  EventLoop loop_;
+  const Log log_;
+  std::string local_address_, parent_address_;
+  std::optional<ReservedPort> reserved_port_;  // none: rank 0 runs elsewhere
+  std::unique_ptr<LinkToParent> parent_;       // null: lost
+  LinkLease lease_;
+  Timer timer_;
+  StoreRelay store_;
+  std::unique_ptr<Subtree> subtree_;         // of the agents that this one has started; null: none
+  std::unique_ptr<StoreSessions> sessions_;  // of the ranks with the store
+  LocalHost host_;
+  bool told_to_start_ = false;
+  std::size_t in_flight_[2] = {0, 0};  // bytes of a stream that were sent and not yet taken
+  bool nothing_left_ = false;
+  bool dismissed_ = false;
+  std::optional<JobEnd> end_;  // once there is no parent any more: how this host's ranks are ended
+};
+
+}  // namespace hvd::launcher

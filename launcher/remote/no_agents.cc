@@ -1,0 +1,15 @@
+// In place of the rest of this folder where hvdrun is built without gRPC.
+#include "core/base/error.h"
+#include "launcher/remote/run_on_hosts.h"
+
+namespace hvd::launcher {
+
+int run_on_hosts(JobPlan, HostsToUse, SignalSource&) {
+  throw Unsupported(
+      "this hvdrun was built without gRPC, and so starts jobs on this machine only. Install gRPC for C++ (on Debian "
+      "libgrpc++-dev and protobuf-compiler-grpc), and then hvd anew; or start the job with --launcher mpi");
+}
+
+int run_agent(SignalSource&) { throw Unsupported("this hvdrun was built without gRPC, and has no agents"); }
+
+}  // namespace hvd::launcher

@@ -1,0 +1,286 @@
+#include "launcher/remote/run_on_hosts.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <optional>
+#include <thread>
+
+#include "core/base/error.h"
+#include "core/net/local_addresses.h"
+#include "core/rendezvous/job_failure.h"
+#include "core/rendezvous/store_origin.h"
+#include "launcher/processes/child_process.h"
+#include "launcher/processes/keeper.h"
+#include "launcher/remote/agent.h"
+#include "launcher/remote/agent_host.h"
+#include "launcher/remote/agent_tree.h"
+#include "launcher/remote/bootstrap.h"
+#include "launcher/remote/find_parent.h"
+
+namespace hvd::launcher {
+namespace {
+
+constexpr const char* kLoopback = "127.0.0.1";
+constexpr Duration kBootstrapTime = 30s;
+
+HostDescription facts_of(const proto::Hello& hello) {
+  HostDescription facts{.hostname = hello.hostname(),
+                        .local_address = hello.local_address(),
+                        .parent_address = hello.parent_address(),
+                        .resources = {.cpus = {}, .gpus = hello.gpus()}};
+  facts.reserved_port = static_cast<int>(hello.reserved_port());
+  if (hello.has_visible_gpus()) facts.visible_gpus = hello.visible_gpus();
+  for (const proto::Cpu& cpu : hello.cpus()) {
+    facts.resources.cpus.push_back(
+        {.number = cpu.number(), .core = cpu.core(), .numa = cpu.numa(), .socket = cpu.socket()});
+  }
+  return facts;
+}
+
+// Where an agent on this machine has reached hvdrun says nothing of the network; where the others have, does.
+void correct_local_addresses(const std::vector<HostsToUse::Entry>& hosts, std::vector<HostDescription>& facts) {
+  std::map<std::string, int> counts;
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    if (!hosts[i].is_here) ++counts[facts[i].parent_address];
+  }
+  const auto most =
+      std::max_element(counts.begin(), counts.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  if (most == counts.end()) return;
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    if (hosts[i].is_here) facts[i].local_address = most->first;
+  }
+}
+
+// Tells all hosts of rank 0's, and each its number.
+void appoint_master(const std::vector<HostDescription>& facts, std::vector<HostPlan>& plans) {
+  const auto has_first = [](const HostPlan& plan) { return !plan.ranks.empty() && plan.ranks.front().place.rank == 0; };
+  const auto master = static_cast<std::size_t>(std::ranges::find_if(plans, has_first) - plans.begin());
+  int hosts_with_ranks = 0;
+  for (HostPlan& plan : plans) {
+    plan.rendezvous.group_rank = hosts_with_ranks;
+    hosts_with_ranks += plan.ranks.empty() ? 0 : 1;
+    plan.rendezvous.master_address = facts[master].local_address;
+    plan.rendezvous.master_port = std::to_string(facts[master].reserved_port);
+  }
+}
+
+std::string as_milliseconds(Duration duration) {
+  return std::to_string(std::chrono::round<std::chrono::milliseconds>(duration).count()) + " ms";
+}
+
+class Driver {
+ public:
+  Driver(HostsToUse hosts, SignalSource& signals)
+      : hosts_(std::move(hosts)),
+        signals_(signals),
+        facts_(hosts_.hosts.size()),
+        parents_(agent_tree(static_cast<int>(hosts_.hosts.size()))),
+        subtree_(loop_, signals, store_,
+                 {.certificate = make_certificate(),
+                  .addresses = addresses(),
+                  .interfaces = hosts_.interfaces,
+                  .lease = hosts_.lease,
+                  .grace = hosts_.grace,
+                  .start_timeout = hosts_.start_timeout},
+                 {.received = [this](const proto::FromAgent& message) { on_message(message); },
+                  .lost = [this](int host, const std::string& cause) { on_lost(host, cause); },
+                  .started = [](pid_t) {},
+                  .complaint = [this](const std::string& line) { say(line); }}) {}
+
+  int run(JobPlan plan);
+
+ private:
+  std::vector<std::string> addresses() const;
+  std::vector<Subtree::Child> children_of(int parent) const;
+  bool muster();
+  void on_hello(int host, const proto::Hello& hello);
+  void on_message(const proto::FromAgent& message);
+  void on_lost(int host, const std::string& cause);
+  void on_early_signals();
+  void collect_children();
+  void pause(bool on);
+  void dismiss();
+  void say(const std::string& line);
+  bool knows(int host) const { return host >= 0 && static_cast<std::size_t>(host) < hosts_.hosts.size(); }
+
+  const HostsToUse hosts_;
+  SignalSource& signals_;
+  EventLoop loop_;
+  std::vector<std::optional<HostDescription>> facts_;
+  const std::vector<int> parents_;
+  std::optional<int> early_signal_;
+  bool host_is_missing_ = false;
+  Job* job_ = nullptr;                     // while it runs
+  std::map<int, AgentHost*> agent_hosts_;  // the job's
+  std::map<int, int> number_in_job_;       // of hosts with ranks
+  StoreOrigin store_;
+  Subtree subtree_;
+};
+
+std::vector<std::string> Driver::addresses() const {
+  std::vector<std::string> result = addresses_of(local_addresses(), hosts_.interfaces);
+  const bool some_are_here =
+      std::any_of(hosts_.hosts.begin(), hosts_.hosts.end(), [](const auto& entry) { return entry.is_here; });
+  if (some_are_here || result.empty()) result.emplace_back(kLoopback);
+  return result;
+}
+
+std::vector<Subtree::Child> Driver::children_of(int parent) const {
+  std::vector<Subtree::Child> result;
+  for (std::size_t host = 0; host < parents_.size(); ++host) {
+    if (parents_[host] != parent) continue;
+    const HostsToUse::Entry& entry = hosts_.hosts[host];
+    result.push_back({.host = static_cast<int>(host), .name = entry.name, .start_command = entry.start_command});
+  }
+  return result;
+}
+
+int Driver::run(JobPlan plan) {
+  const TimePoint start = Clock::now();
+  if (!muster()) return early_signal_ ? 128 + *early_signal_ : 1;
+  if (hosts_.verbose) say("all hosts have come after " + as_milliseconds(Clock::now() - start));
+  std::vector<HostDescription> facts;
+  for (const std::optional<HostDescription>& entry : facts_) facts.push_back(*entry);
+  correct_local_addresses(hosts_.hosts, facts);
+  std::vector<HostPlan> plans = hosts_.assign(facts);
+  plan.size = 0;
+  for (std::size_t host = 0; host < plans.size(); ++host) {
+    plan.size += static_cast<int>(plans[host].ranks.size());
+    plans[host].rendezvous.address = facts[host].local_address;
+  }
+  appoint_master(facts, plans);
+  plan.feeds_input = std::any_of(plans.begin(), plans.end(), [](const HostPlan& host) {
+    return std::any_of(host.ranks.begin(), host.ranks.end(), [](const RankPlan& rank) { return rank.reads_input; });
+  });
+  Job job(std::move(plan), loop_, signals_);
+  JobHosts hosts;
+  for (std::size_t host = 0; host < plans.size(); ++host) {
+    if (plans[host].ranks.empty()) continue;
+    const int number = static_cast<int>(host);
+    number_in_job_[number] = static_cast<int>(hosts.hosts.size());
+    auto entry = std::make_unique<AgentHost>(subtree_, job.listener(), number, number_in_job_[number]);
+    agent_hosts_[number] = entry.get();
+    hosts.plans.push_back(std::move(plans[host]));
+    hosts.hosts.push_back(std::move(entry));
+  }
+  hosts.collect_children = [this] { collect_children(); };
+  hosts.pause = [this](bool on) { pause(on); };
+  hosts.set_failure = [this](const std::string& cause) { set_job_failure(store_, cause); };
+  job_ = &job;
+  const int code = job.run(std::move(hosts));
+  job_ = nullptr;
+  agent_hosts_.clear();
+  dismiss();
+  return code;
+}
+
+// Whether all hosts have come.
+bool Driver::muster() {
+  loop_.watch(signals_.fd(), EPOLLIN, [this] { on_early_signals(); });
+  subtree_.start(children_of(-1));
+  const auto all_are_here = [&] {
+    return std::all_of(facts_.begin(), facts_.end(), [](const auto& entry) { return entry.has_value(); });
+  };
+  while (!all_are_here() && !host_is_missing_ && !early_signal_) loop_.run_once(std::nullopt);
+  loop_.forget(signals_.fd());
+  return !host_is_missing_ && !early_signal_;
+}
+
+void Driver::on_early_signals() {
+  for (const int signal : signals_.take()) {
+    if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT) early_signal_ = signal;
+  }
+  collect_children();
+}
+
+void Driver::collect_children() {
+  for (const auto& [pid, status] : reap_children()) subtree_.child_ended(pid, status);
+}
+
+void Driver::on_message(const proto::FromAgent& message) {
+  const int host = static_cast<int>(message.host());
+  if (!knows(host)) return;
+  if (message.has_hello()) return on_hello(host, message.hello());
+  const auto found = agent_hosts_.find(host);
+  if (found != agent_hosts_.end()) return found->second->received(message);
+  if (message.has_complaint()) say(message.complaint().line());
+}
+
+void Driver::on_hello(int host, const proto::Hello& hello) {
+  const std::size_t index = static_cast<std::size_t>(host);
+  if (facts_[index]) return;
+  if (hello.version() != HVD_VERSION) {
+    return on_lost(host, "hvdrun is version " + hello.version() + " there, and " HVD_VERSION " here");
+  }
+  facts_[index] = facts_of(hello);
+  if (hosts_.verbose) {
+    say(hosts_.hosts[index].name + " has come: " + hello.hostname() + " at " + hello.local_address() + ", by " +
+        hello.parent_address());
+  }
+  proto::ToAgent message;
+  message.set_host(static_cast<std::uint32_t>(host));
+  for (const Subtree::Child& child : children_of(host)) {
+    proto::Child& entry = *message.mutable_children()->add_children();
+    entry.set_host(static_cast<std::uint32_t>(child.host));
+    entry.set_name(child.name);
+    entry.set_start_command(child.start_command);
+  }
+  if (message.has_children()) subtree_.send(message);
+}
+
+void Driver::on_lost(int host, const std::string& cause) {
+  if (!knows(host)) return;
+  const auto number = number_in_job_.find(host);
+  if (job_ != nullptr && number != number_in_job_.end()) {
+    job_->listener().host_lost(number->second, cause);
+  } else if (job_ == nullptr && number_in_job_.empty()) {
+    host_is_missing_ = true;
+    say("host " + hosts_.hosts[static_cast<std::size_t>(host)].name + ": " + cause);
+  }
+}
+
+void Driver::pause(bool on) {
+  subtree_.pause(on);
+  for (const Deadline deadline = deadline_after(200ms); on && !subtree_.all_sent() && Clock::now() < deadline;) {
+    std::this_thread::sleep_for(1ms);
+  }
+}
+
+// The job has ended everywhere: agents go, and what has started them.
+void Driver::dismiss() {
+  loop_.watch(signals_.fd(), EPOLLIN, [this] { on_early_signals(); });
+  proto::ToAgent farewell;
+  farewell.mutable_farewell();
+  subtree_.send_to_all(farewell);
+  for (const Deadline deadline = deadline_after(hosts_.grace + 1s); !subtree_.empty() && Clock::now() < deadline;) {
+    loop_.run_once(deadline);
+  }
+  loop_.forget(signals_.fd());
+}
+
+void Driver::say(const std::string& line) {
+  if (job_ != nullptr) return job_->say(line);
+  std::fprintf(stderr, "hvdrun: %s\n", line.c_str());
+}
+
+}  // namespace
+
+int run_on_hosts(JobPlan plan, HostsToUse hosts, SignalSource& signals) {
+  return Driver(std::move(hosts), signals).run(std::move(plan));
+}
+
+int run_agent(SignalSource& signals) {
+  Keeper keeper(signals);
+  proto::Bootstrap bootstrap = read_bootstrap(STDIN_FILENO, deadline_after(kBootstrapTime));
+  const char* const node = std::getenv("SLURMD_NODENAME");
+  for (const proto::Node& entry : bootstrap.nodes()) {
+    if (node != nullptr && entry.name() == node) bootstrap.set_host(entry.host());
+  }
+  return Agent(bootstrap, signals, keeper).run();
+}
+
+}  // namespace hvd::launcher

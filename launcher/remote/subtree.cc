@@ -1,0 +1,225 @@
+#include "launcher/remote/subtree.h"
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+
+#include "core/base/error.h"
+#include "launcher/remote/bootstrap.h"
+
+namespace hvd::launcher {
+namespace {
+
+std::string as_seconds(Duration duration) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g s", seconds(duration));
+  return text;
+}
+
+StoreRequest request_of(const proto::StoreRequest& message) {
+  StoreRequest request;
+  request.operation = message.operation() == proto::StoreRequest::SET   ? StoreOperation::set
+                      : message.operation() == proto::StoreRequest::GET ? StoreOperation::get
+                                                                        : StoreOperation::add;
+  request.key = message.key();
+  request.value = message.value();
+  request.amount = message.amount();
+  return request;
+}
+
+}  // namespace
+
+Subtree::Subtree(EventLoop& loop, const SignalSource& signals, StoreSource& store, Options options, Listener listener)
+    : store_(store),
+      options_(std::move(options)),
+      listener_(std::move(listener)),
+      starter_(loop, signals,
+               {.wrote =
+                    [this](int host, const std::string& line) {
+                      for (auto& [number, entry] : waiting_) {
+                        if (entry.first == host) entry.last_words = line;
+                      }
+                      listener_.complaint(names_[host] + ": " + line);
+                    },
+                .ended = [this](int host, ExitStatus status) { on_starter_ended(host, status); }}),
+      door_(loop, options_.certificate, "0.0.0.0",
+            [this](std::unique_ptr<LinkToAgent> link) { on_attached(std::move(link)); }),
+      timer_(loop, [this] { on_time(); }) {}
+
+Subtree::~Subtree() = default;
+
+void Subtree::start(const std::vector<Child>& children) {
+  const Deadline deadline = deadline_after(options_.start_timeout);
+  for (auto begin = children.begin(); begin != children.end();) {
+    const auto end = std::find_if(begin, children.end(),
+                                  [&](const Child& child) { return child.start_command != begin->start_command; });
+    for (auto child = begin; child != end; ++child) {
+      names_[child->host] = child->name;
+      waiting_[child->host] = {.child = *child, .first = begin->host, .deadline = deadline, .last_words = {}};
+    }
+    run_command({begin, end});
+    begin = end;
+  }
+  set_timer();
+}
+
+void Subtree::run_command(const std::vector<Child>& children) {
+  const Child& first = children.front();
+  proto::Bootstrap bootstrap;
+  bootstrap.set_version(HVD_VERSION);
+  bootstrap.set_host(static_cast<std::uint32_t>(first.host));
+  for (const Child& child : children) {
+    if (children.size() == 1) break;
+    proto::Node& node = *bootstrap.add_nodes();
+    node.set_name(child.name);
+    node.set_host(static_cast<std::uint32_t>(child.host));
+  }
+  bootstrap.set_certificate(options_.certificate.certificate);
+  bootstrap.set_key(options_.certificate.key);
+  for (const std::string& address : options_.addresses) {
+    bootstrap.add_addresses(Address{.host = address, .port = door_.port()}.to_string());
+  }
+  for (const std::string& interface : options_.interfaces) bootstrap.add_interfaces(interface);
+  bootstrap.set_lease_seconds(seconds(options_.lease));
+  bootstrap.set_grace_seconds(seconds(options_.grace));
+  bootstrap.set_start_seconds(seconds(options_.start_timeout));
+  try {
+    listener_.started(starter_.start(first.host, first.start_command, encode_bootstrap(bootstrap)));
+  } catch (const Error& error) {
+    for (const Child& child : children) never_came(child.host, error.what());
+  }
+}
+
+void Subtree::on_starter_ended(int host, ExitStatus status) {
+  if (status.ok()) return;  // the agent may have gone into the background
+  const std::string how = status.by_signal ? "was killed by " + signal_name(status.value)
+                                           : "ended with exit code " + std::to_string(status.value);
+  std::vector<std::pair<int, std::string>> missing;
+  for (const auto& [number, entry] : waiting_) {
+    if (entry.first != host) continue;
+    const std::string words = entry.last_words.empty() ? "" : ": " + entry.last_words;
+    missing.emplace_back(number, "`" + entry.child.start_command + "` " + how + words);
+  }
+  for (const auto& [number, cause] : missing) never_came(number, cause);
+}
+
+void Subtree::never_came(int host, const std::string& cause) {
+  if (waiting_.erase(host) > 0) listener_.lost(host, cause);
+}
+
+void Subtree::on_attached(std::unique_ptr<LinkToAgent> link) {
+  links_.push_back(
+      std::make_unique<Attached>(Attached{.link = std::move(link), .lease = LinkLease(options_.lease, Clock::now())}));
+  Attached& from = *links_.back();
+  from.store = std::make_unique<StoreBranch>(store_, [&from](std::uint64_t id, StatusCode code, std::string_view text) {
+    proto::ToAgent message;
+    message.set_host(static_cast<std::uint32_t>(from.hosts.front()));
+    message.mutable_store_answer()->set_id(id);
+    message.mutable_store_answer()->set_code(static_cast<std::int32_t>(code));
+    message.mutable_store_answer()->set_text(text.data(), text.size());
+    from.link->send(std::move(message));
+  });
+  from.link->listen({.received = [this, &from](const proto::FromAgent& message) { on_message(from, message); },
+                     .lost = [this, &from](const std::string& cause) { on_lost(from, cause); }});
+  set_timer();
+}
+
+void Subtree::on_message(Attached& from, const proto::FromAgent& message) {
+  const int host = static_cast<int>(message.host());
+  from.lease.heard(Clock::now());
+  if (message.has_beat()) return;
+  if (message.has_farewell()) {
+    from.has_left = true;
+    return;
+  }
+  if (message.has_hello() && !routes_.contains(host)) {
+    waiting_.erase(host);
+    routes_[host] = &from;
+    from.hosts.push_back(host);
+  }
+  const auto route = routes_.find(host);
+  if (message.has_lost() && route == routes_.end()) return listener_.lost(host, message.lost().cause());
+  if (route == routes_.end() || route->second != &from) return;  // it speaks for hosts that are not behind it
+  if (message.has_lost()) {
+    routes_.erase(route);
+    std::erase(from.hosts, host);
+    return listener_.lost(host, message.lost().cause());
+  }
+  if (message.has_store_request())
+    return from.store->ask(message.store_request().id(), request_of(message.store_request()));
+  listener_.received(message);
+}
+
+void Subtree::on_lost(Attached& from, const std::string& cause) {
+  const auto entry = std::find_if(links_.begin(), links_.end(), [&](const auto& link) { return link.get() == &from; });
+  const std::unique_ptr<Attached> gone = std::move(*entry);
+  links_.erase(entry);
+  for (const int host : gone->hosts) {
+    routes_.erase(host);
+    starter_.signal(host, SIGTERM);  // else ssh waits for its network
+  }
+  if (gone->has_left) return;
+  for (const int host : gone->hosts) listener_.lost(host, cause);
+}
+
+void Subtree::send(const proto::ToAgent& message) {
+  const auto route = routes_.find(static_cast<int>(message.host()));
+  if (route != routes_.end()) route->second->link->send(message);
+}
+
+void Subtree::send_to_all(proto::ToAgent message) {
+  for (const auto& [host, route] : routes_) {
+    message.set_host(static_cast<std::uint32_t>(host));
+    route->link->send(message);
+  }
+}
+
+bool Subtree::all_sent() const {
+  return std::all_of(links_.begin(), links_.end(), [](const auto& entry) { return entry->link->all_sent(); });
+}
+
+void Subtree::pause(bool on) {
+  const TimePoint now = Clock::now();
+  for (const auto& entry : links_) entry->lease.pause(on, now);
+  proto::ToAgent message;
+  message.mutable_pause()->set_on(on);
+  send_to_all(message);
+}
+
+void Subtree::on_time() {
+  const TimePoint now = Clock::now();
+  std::vector<std::pair<Attached*, std::string>> silent;
+  for (const auto& entry : links_) {
+    if (entry->lease.beat_is_due(now)) {
+      proto::ToAgent beat;
+      beat.mutable_beat();
+      entry->link->send(beat);
+    }
+    if (entry->lease.has_expired(now)) {
+      silent.emplace_back(entry.get(), "nothing was heard of it for " + as_seconds(options_.lease) + " (" +
+                                           entry->link->peer() + "; --lease is how long that may take)");
+    }
+  }
+  for (const auto& [entry, cause] : silent) on_lost(*entry, cause);
+  std::vector<int> late;
+  for (const auto& [host, entry] : waiting_) {
+    if (now >= entry.deadline) late.push_back(host);
+  }
+  for (const int host : late) {
+    const Waiting& entry = waiting_.at(host);
+    never_came(host, "no agent has come from there within " + as_seconds(options_.start_timeout) +
+                         " (--start-timeout); it was to be started by `" + entry.child.start_command + "`" +
+                         (entry.last_words.empty() ? "" : ", which said: " + entry.last_words));
+  }
+  set_timer();
+}
+
+void Subtree::set_timer() {
+  std::optional<Deadline> next;
+  const auto consider = [&](Deadline deadline) { next = next ? std::min(*next, deadline) : deadline; };
+  for (const auto& entry : links_) consider(entry->lease.next_deadline());
+  for (const auto& [host, entry] : waiting_) consider(entry.deadline);
+  timer_.set(next);
+}
+
+}  // namespace hvd::launcher

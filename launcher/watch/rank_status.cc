@@ -1,0 +1,215 @@
+#include "launcher/watch/rank_status.h"
+
+#include <algorithm>
+#include <map>
+
+#include "core/net/byte_codec.h"
+#include "core/tensor/shape.h"
+
+namespace hvd::launcher {
+namespace {
+
+constexpr std::size_t kMostOpen = 8;
+constexpr std::size_t kMostSets = 64;
+constexpr std::size_t kMostStack = 16 << 10;
+
+std::string shape_of(const RecordedOperation& operation) {
+  if (operation.tensors == 0) return "";
+  if (operation.tensors > 1) {
+    return std::to_string(operation.tensors) + (operation.tensors == 255 ? " or more" : "") + " tensors, " +
+           std::to_string(operation.bytes) + " bytes";
+  }
+  return dtype_name(operation.dtype) + hvd::to_string(operation.shape);
+}
+
+OperationStatus to_rank_status(const RecordedOperation& operation, TimePoint now) {
+  using State = OperationStatus::State;
+  const bool performs = operation.state == FlightState::performing;
+  const Duration age = (operation.under_way() ? now : operation.ended) - operation.submitted;
+  return {.state = !operation.under_way() ? State::given_up
+                   : performs             ? State::performs
+                                          : State::waits,
+          .process_set = operation.process_set,
+          .sequence = operation.sequence,
+          .what = collective_name(operation.collective),
+          .name = operation.name,
+          .shape = shape_of(operation),
+          .age = std::max(age, Duration::zero())};
+}
+
+// A job that fails ends all that is open at once, after which nothing is done: what had failed by itself earlier was
+// followed by something that was done.
+std::vector<const RecordedOperation*> open_ones(const std::vector<RecordedOperation>& operations) {
+  TimePoint last_done = TimePoint::min();
+  for (const RecordedOperation& operation : operations) {
+    if (operation.state == FlightState::done) last_done = std::max(last_done, operation.ended);
+  }
+  std::vector<const RecordedOperation*> open;
+  for (const RecordedOperation& operation : operations) {
+    const bool given_up = operation.state == FlightState::failed && operation.ended >= last_done;
+    if (operation.under_way() || given_up) open.push_back(&operation);
+  }
+  return open;
+}
+
+std::optional<Duration> since_progress(const std::vector<RecordedOperation>& operations, TimePoint now) {
+  if (operations.empty()) return std::nullopt;
+  TimePoint last{};
+  for (const RecordedOperation& operation : operations) {
+    last = std::max({last, operation.started, operation.ended});
+  }
+  return std::max(now - std::max(last, operations.front().submitted), Duration::zero());
+}
+
+std::vector<ProcessSetStatus> sets_in(const std::vector<RecordedOperation>& operations) {
+  std::map<std::int32_t, ProcessSetStatus> sets;
+  for (const RecordedOperation& operation : operations) {
+    if (sets.size() == kMostSets && !sets.contains(operation.process_set)) continue;
+    ProcessSetStatus& set = sets[operation.process_set];
+    set.process_set = operation.process_set;
+    set.submitted = std::max(set.submitted, operation.sequence);
+    if (operation.state == FlightState::done) set.done = std::max(set.done, operation.sequence);
+  }
+  std::vector<ProcessSetStatus> list;
+  for (const auto& [number, set] : sets) list.push_back(set);
+  return list;
+}
+
+void put(ByteWriter& writer, const OperationStatus& operation) {
+  writer.put(static_cast<std::uint8_t>(operation.state));
+  writer.put(operation.process_set);
+  writer.put(operation.sequence);
+  writer.put_string(operation.what);
+  writer.put_string(operation.name);
+  writer.put_string(operation.shape);
+  writer.put(operation.age.count());
+}
+
+OperationStatus get_operation(ByteReader& reader) {
+  const auto state = reader.get<std::uint8_t>();
+  if (state > static_cast<std::uint8_t>(OperationStatus::State::given_up)) throw Internal("malformed status");
+  OperationStatus operation{.state = static_cast<OperationStatus::State>(state), .what = {}, .name = {}, .shape = {}};
+  operation.process_set = reader.get<std::int32_t>();
+  operation.sequence = reader.get<std::uint64_t>();
+  operation.what = reader.get_string();
+  operation.name = reader.get_string();
+  operation.shape = reader.get_string();
+  operation.age = Duration(reader.get<Duration::rep>());
+  return operation;
+}
+
+void put(ByteWriter& writer, const std::optional<Duration>& duration) {
+  writer.put(static_cast<std::uint8_t>(duration.has_value()));
+  if (duration) writer.put(duration->count());
+}
+
+std::optional<Duration> get_duration(ByteReader& reader) {
+  if (reader.get<std::uint8_t>() == 0) return std::nullopt;
+  return Duration(reader.get<Duration::rep>());
+}
+
+void put(ByteWriter& writer, const PythonFrame& frame) {
+  writer.put_string(frame.file);
+  writer.put(static_cast<std::int32_t>(frame.line));
+  writer.put_string(frame.function);
+}
+
+PythonFrame get_frame(ByteReader& reader) {
+  PythonFrame frame;
+  frame.file = reader.get_string();
+  frame.line = reader.get<std::int32_t>();
+  frame.function = reader.get_string();
+  return frame;
+}
+
+// In the order of the struct.
+constexpr std::uint64_t RankStatus::*kCounters[] = {&RankStatus::operations, &RankStatus::bytes,
+                                                    &RankStatus::locked_steps, &RankStatus::rounds,
+                                                    &RankStatus::lock_state};
+
+}  // namespace
+
+RankStatus make_rank_status(const FlightSnapshot& facts, const std::vector<RecordedOperation>& operations,
+                            const StackAnswer& stack, TimePoint now) {
+  RankStatus status;
+  status.rank = facts.rank;
+  status.pid = facts.pid;
+  status.operations = facts.operations;
+  status.bytes = facts.bytes;
+  status.locked_steps = facts.locked_steps;
+  status.rounds = facts.rounds;
+  status.lock_state = facts.lock_state;
+  status.exposed_time = facts.exposed_time;
+  status.in_job = facts.epoch.has_value();
+  if (facts.epoch && facts.initializing) status.initializing = std::max(now - *facts.epoch, Duration::zero());
+  status.stall_time = facts.stall_time;
+  status.since_progress = since_progress(operations, now);
+  const auto open = open_ones(operations);
+  for (const RecordedOperation* operation : open) {
+    if (status.open.size() < kMostOpen) status.open.push_back(to_rank_status(*operation, now));
+  }
+  status.more_open = static_cast<std::uint32_t>(open.size() - status.open.size());
+  status.sets = sets_in(operations);
+  status.stall = facts.stall;
+  status.frame = frame_of_script(stack.text, stack.package);
+  status.stack = stack.text.substr(0, kMostStack);
+  return status;
+}
+
+std::string encode(const RankStatus& status) {
+  ByteWriter writer;
+  writer.put(status.rank);
+  writer.put(status.pid);
+  writer.put(static_cast<std::uint8_t>(status.stopped));
+  for (const auto number : kCounters) writer.put(status.*number);
+  writer.put(status.exposed_time.count());
+  writer.put(static_cast<std::uint8_t>(status.in_job));
+  writer.put(static_cast<std::uint8_t>(status.ended));
+  put(writer, status.initializing);
+  writer.put(status.stall_time.count());
+  put(writer, status.since_progress);
+  writer.put(static_cast<std::uint32_t>(status.open.size()));
+  for (const OperationStatus& operation : status.open) put(writer, operation);
+  writer.put(status.more_open);
+  writer.put(static_cast<std::uint32_t>(status.sets.size()));
+  for (const ProcessSetStatus& set : status.sets) {
+    writer.put(set.process_set);
+    writer.put(set.submitted);
+    writer.put(set.done);
+  }
+  writer.put_string(status.stall);
+  writer.put(static_cast<std::uint8_t>(status.frame.has_value()));
+  if (status.frame) put(writer, *status.frame);
+  writer.put_string(status.stack);
+  const Bytes bytes = writer.take();
+  return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
+
+RankStatus decode_rank_status(std::string_view bytes) {
+  ByteReader reader(std::as_bytes(std::span(bytes)));
+  RankStatus status;
+  status.rank = reader.get<std::int32_t>();
+  status.pid = reader.get<std::int32_t>();
+  status.stopped = reader.get<std::uint8_t>() != 0;
+  for (const auto number : kCounters) status.*number = reader.get<std::uint64_t>();
+  status.exposed_time = Duration(reader.get<Duration::rep>());
+  status.in_job = reader.get<std::uint8_t>() != 0;
+  status.ended = reader.get<std::uint8_t>() != 0;
+  status.initializing = get_duration(reader);
+  status.stall_time = Duration(reader.get<Duration::rep>());
+  status.since_progress = get_duration(reader);
+  for (std::uint32_t left = reader.get_count(33); left > 0; --left) status.open.push_back(get_operation(reader));
+  status.more_open = reader.get<std::uint32_t>();
+  for (std::uint32_t left = reader.get_count(20); left > 0; --left) {
+    const auto process_set = reader.get<std::int32_t>();
+    const auto submitted = reader.get<std::uint64_t>();
+    status.sets.push_back({process_set, submitted, reader.get<std::uint64_t>()});
+  }
+  status.stall = reader.get_string();
+  if (reader.get<std::uint8_t>() != 0) status.frame = get_frame(reader);
+  status.stack = reader.get_string();
+  reader.expect_end();
+  return status;
+}
+
+}  // namespace hvd::launcher

@@ -1,0 +1,300 @@
+#include "launcher/watch/stragglers.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <iterator>
+
+#include "launcher/watch/failure_report.h"
+
+namespace hvd::launcher {
+namespace {
+
+using State = OperationStatus::State;
+using Ranks = std::vector<const StatusOfRank*>;
+
+constexpr Duration kStartGracePeriod = 500ms;  // ranks seldom start at the same moment
+constexpr Duration kMoment = 500ms;
+
+std::string age_text(Duration age) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f s", seconds(age));
+  return text;
+}
+
+std::string operation_text(const OperationStatus& operation) {
+  return printable(operation.what) + " '" + printable(operation.name) + "'";
+}
+
+std::string number_text(const OperationStatus& operation) {
+  return "(operation " + std::to_string(operation.sequence) + " of set " + std::to_string(operation.process_set) + ")";
+}
+
+std::string numbers_text(const Ranks& ranks) {
+  std::vector<int> numbers;
+  for (const StatusOfRank* rank : ranks) numbers.push_back(rank->rank);
+  std::sort(numbers.begin(), numbers.end());
+  return list_ranks(numbers);
+}
+
+// With the host, if it is one rank; more: "ranks 3-5".
+std::string culprits_text(const Ranks& ranks) {
+  const std::string text = numbers_text(ranks);
+  return ranks.size() == 1 ? text + " (host " + printable(ranks.front()->host) + ")" : text;
+}
+
+const char* has(const Ranks& ranks) { return ranks.size() == 1 ? "has" : "have"; }
+const char* is(const Ranks& ranks) { return ranks.size() == 1 ? "is" : "are"; }
+const char* does(const Ranks& ranks) { return ranks.size() == 1 ? "does" : "do"; }
+
+// "; it is at train.py:48 in load_batch"; of several, the first whose place is known.
+std::string place_text(const Ranks& ranks) {
+  for (const StatusOfRank* rank : ranks) {
+    if (!rank->status || !rank->status->frame) continue;
+    const std::string who = ranks.size() == 1 ? "it" : "rank " + std::to_string(rank->rank);
+    return "; " + who + " is at " + printable(to_string(*rank->status->frame));
+  }
+  return "";
+}
+
+const OperationStatus* find(const StatusOfRank& rank, const OperationStatus& operation) {
+  if (!rank.status) return nullptr;
+  const auto& open = rank.status->open;
+  const auto found = std::find_if(open.begin(), open.end(), [&](const OperationStatus& own) {
+    return own.process_set == operation.process_set && own.name == operation.name && own.what == operation.what;
+  });
+  return found == open.end() ? nullptr : &*found;
+}
+
+// Is it in the operation's process set, and has it neither submitted nor finished the operation? Of a set that it has
+// no record of nobody knows whether it is in it.
+bool lacks(const StatusOfRank& rank, const OperationStatus& operation) {
+  if (!rank.status || find(rank, operation) != nullptr) return false;
+  const auto& sets = rank.status->sets;
+  const auto set = std::find_if(sets.begin(), sets.end(),
+                                [&](const ProcessSetStatus& one) { return one.process_set == operation.process_set; });
+  if (set == sets.end()) return operation.process_set == 0;
+  // Beyond the first few a rank's open operations are only counted: what was submitted may be among them.
+  if (rank.status->more_open > 0 && set->submitted >= operation.sequence) return false;
+  return set->done < operation.sequence;
+}
+
+// An operation that somebody waits for, and how all stand to it.
+struct Wait {
+  const OperationStatus* operation = nullptr;  // of who has waited longest
+  Ranks in_it, lacking, unknown;
+};
+
+Wait wait_for(const OperationStatus& operation, const std::vector<StatusOfRank>& ranks) {
+  Wait wait{.operation = &operation, .in_it = {}, .lacking = {}, .unknown = {}};
+  for (const StatusOfRank& rank : ranks) {
+    const OperationStatus* own = find(rank, operation);
+    if (own != nullptr && own->age > wait.operation->age) wait.operation = own;
+    if (own != nullptr) wait.in_it.push_back(&rank);
+    if (lacks(rank, operation)) wait.lacking.push_back(&rank);
+    if (!rank.status) wait.unknown.push_back(&rank);
+  }
+  return wait;
+}
+
+// Longest first; each operation once.
+std::vector<Wait> all_waits(const std::vector<StatusOfRank>& ranks, Duration stall_time) {
+  std::vector<Wait> waits;
+  for (const StatusOfRank& rank : ranks) {
+    if (!rank.status) continue;
+    for (const OperationStatus& operation : rank.status->open) {
+      const bool known = std::any_of(waits.begin(), waits.end(), [&](const Wait& wait) {
+        return std::find(wait.in_it.begin(), wait.in_it.end(), &rank) != wait.in_it.end() &&
+               find(rank, *wait.operation) == &operation;
+      });
+      if (known) continue;
+      Wait wait = wait_for(operation, ranks);
+      if (wait.operation->age >= stall_time) waits.push_back(std::move(wait));
+    }
+  }
+  std::stable_sort(waits.begin(), waits.end(),
+                   [](const Wait& a, const Wait& b) { return a.operation->age > b.operation->age; });
+  return waits;
+}
+
+std::string waited_text(const Wait& wait, const Ranks& who) {
+  return numbers_text(who) + " " + has(who) + " waited " + age_text(wait.operation->age);
+}
+
+Ranks only(const Ranks& ranks, const auto& condition) {
+  Ranks result;
+  std::copy_if(ranks.begin(), ranks.end(), std::back_inserter(result), condition);
+  return result;
+}
+
+Ranks with_status(const std::vector<StatusOfRank>& ranks, const auto& condition) {
+  Ranks result;
+  for (const StatusOfRank& rank : ranks) {
+    if (rank.status && condition(*rank.status)) result.push_back(&rank);
+  }
+  return result;
+}
+
+// ---- The cases, each a sentence, or empty if it is another one
+
+std::string stopped_clause(const Ranks& stopped) {
+  return culprits_text(stopped) + " " + is(stopped) + " stopped, as by SIGSTOP or Ctrl-Z; ";
+}
+
+std::string stopped_text(const std::vector<StatusOfRank>& ranks, const Wait& wait) {
+  const Ranks stopped = with_status(ranks, [](const RankStatus& status) { return status.stopped; });
+  const Ranks others = only(wait.in_it, [](const StatusOfRank* rank) { return !rank->status->stopped; });
+  if (stopped.empty() || others.empty()) return "";
+  return stopped_clause(stopped) + waited_text(wait, others) + " in " + operation_text(*wait.operation) + " " +
+         number_text(*wait.operation);
+}
+
+// While ranks wait for others in init.
+std::string not_met_text(const std::vector<StatusOfRank>& ranks) {
+  const Ranks waiting =
+      with_status(ranks, [](const RankStatus& status) { return status.initializing && !status.stopped; });
+  Duration longest{};
+  for (const StatusOfRank* rank : waiting) longest = std::max(longest, *rank->status->initializing);
+  if (longest < kStartGracePeriod) return "";
+  const std::string waited = numbers_text(waiting) + " " + has(waiting) + " waited " + age_text(longest);
+  const Ranks stopped = with_status(ranks, [](const RankStatus& status) { return status.stopped; });
+  if (!stopped.empty()) return stopped_clause(stopped) + waited + " in hvd.init()";
+  const Ranks ended = with_status(ranks, [](const RankStatus& status) { return status.ended; });
+  if (!ended.empty()) return culprits_text(ended) + " " + has(ended) + " ended; " + waited + " in hvd.init()";
+  const Ranks missing = with_status(ranks, [](const RankStatus& status) { return !status.in_job; });
+  if (missing.empty()) return "";
+  return culprits_text(missing) + " " + has(missing) + " not called hvd.init() yet, in which " + waited +
+         place_text(missing);
+}
+
+// Ranks that have not come to the operation, and wait for nothing themselves: they are elsewhere in the script.
+std::string not_submitted_text(const Wait& wait) {
+  const Ranks busy = only(wait.lacking, [](const StatusOfRank* rank) { return rank->status->open.empty(); });
+  if (busy.empty()) return "";
+  return culprits_text(busy) + " " + has(busy) + " not submitted " + operation_text(*wait.operation) + " " +
+         number_text(*wait.operation) + ", for which " + waited_text(wait, wait.in_it) + place_text(busy);
+}
+
+std::string different_operations_text(const Wait& wait) {
+  for (const StatusOfRank* rank : wait.lacking) {
+    for (const OperationStatus& own : rank->status->open) {
+      if (own.process_set != wait.operation->process_set) continue;
+      const Ranks others = only(wait.in_it, [&](const StatusOfRank* other) { return lacks(*other, own); });
+      if (others.empty()) continue;
+      return numbers_text(others) + " " + has(others) + " waited " + age_text(wait.operation->age) + " for " +
+             operation_text(*wait.operation) + " " + number_text(*wait.operation) + ", but " + culprits_text({rank}) +
+             " for " + operation_text(own) + " " + number_text(own) +
+             ": the ranks do not submit the same operations in the same order" + place_text({rank});
+    }
+  }
+  return "";
+}
+
+std::string no_answer_text(const Wait& wait) {
+  if (wait.unknown.empty()) return "";
+  return culprits_text(wait.unknown) + " " + (wait.unknown.size() == 1 ? "does" : "do") + " not answer; " +
+         waited_text(wait, wait.in_it) + " in " + operation_text(*wait.operation) + " " + number_text(*wait.operation);
+}
+
+std::string not_performing_text(const Wait& wait) {
+  const auto performs = [&](const StatusOfRank* rank) {
+    return find(*rank, *wait.operation)->state == State::performs;
+  };
+  const Ranks active = only(wait.in_it, performs);
+  const Ranks late =
+      only(wait.in_it, [&](const StatusOfRank* rank) { return find(*rank, *wait.operation)->state == State::waits; });
+  if (active.empty() || late.empty()) return "";
+  return culprits_text(late) + " " + has(late) + " submitted " + operation_text(*wait.operation) + " " +
+         number_text(*wait.operation) + " but " + does(late) + " not perform it, as " + numbers_text(active) + " " +
+         does(active) + " since " + age_text(wait.operation->age) + place_text(late);
+}
+
+std::string state_text(const OperationStatus& operation) {
+  switch (operation.state) {
+    case State::waits: return "waiting since " + age_text(operation.age);
+    case State::performs: return "under way since " + age_text(operation.age);
+    case State::given_up: return "given up after " + age_text(operation.age);
+  }
+  return "";
+}
+
+// The text of another process, with its lines.
+std::string indented(const std::string& text) {
+  std::string result;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    if (end > begin) result += "    " + printable(text.substr(begin, end - begin)) + "\n";
+    begin = end + 1;
+  }
+  return result;
+}
+
+std::string own_text(const RankStatus& status) {
+  if (status.pid == 0 && !status.frame && status.stack.empty()) return "has not called hvd.init()\n";
+  std::string text = status.pid == 0 ? "has not called hvd.init()" : "pid " + std::to_string(status.pid);
+  if (status.stopped) text += ", stopped";
+  if (status.initializing) text += ", in hvd.init() since " + age_text(*status.initializing);
+  if (status.frame) text += ", at " + printable(to_string(*status.frame));
+  text += ", " + std::to_string(status.operations) + " operations so far";
+  if (status.since_progress) text += ", the last change " + age_text(*status.since_progress) + " ago";
+  text += "\n";
+  for (const OperationStatus& operation : status.open) {
+    text += "  " + operation_text(operation) + " " + number_text(operation);
+    if (!operation.shape.empty()) text += " " + printable(operation.shape);
+    text += ", " + state_text(operation) + "\n";
+  }
+  if (status.more_open > 0) text += "  and " + std::to_string(status.more_open) + " more\n";
+  if (!status.stall.empty()) text += "  " + printable(status.stall) + "\n";
+  return text + indented(status.stack);
+}
+
+}  // namespace
+
+std::string find_stragglers(const std::vector<StatusOfRank>& ranks, Duration stall_time) {
+  if (std::string text = not_met_text(ranks); !text.empty()) return text;
+  const std::vector<Wait> waits = all_waits(ranks, stall_time);
+  const auto first = [&](const auto& text_of) -> std::string {
+    for (const Wait& wait : waits) {
+      if (std::string text = text_of(wait); !text.empty()) return text;
+    }
+    return "";
+  };
+  if (std::string text = first([&](const Wait& wait) { return stopped_text(ranks, wait); }); !text.empty()) return text;
+  for (const auto& text_of : {not_submitted_text, different_operations_text, no_answer_text, not_performing_text}) {
+    if (std::string text = first(text_of); !text.empty()) return text;
+  }
+  return "";
+}
+
+std::string stable_part_of(const std::string& sentence) {
+  const std::size_t place = sentence.rfind(" is at ");  // place_text()
+  std::string stable_part = place == std::string::npos ? sentence : sentence.substr(0, sentence.rfind("; ", place));
+  for (const std::string before : {"waited ", "since "}) {
+    for (std::size_t at = stable_part.find(before); at != std::string::npos;
+         at = stable_part.find(before, at + before.size())) {
+      const std::size_t age = at + before.size();
+      stable_part.erase(age, std::min(stable_part.find(" s", age), stable_part.size()) - age);  // age_text()
+    }
+  }
+  return stable_part;
+}
+
+Duration time_to_count_as_stalled(const std::vector<StatusOfRank>& ranks) {
+  Duration stall_time{};
+  for (const StatusOfRank& rank : ranks) {
+    if (!rank.status) continue;
+    if (!rank.status->stall.empty()) return kMoment;
+    stall_time = std::max(stall_time, rank.status->stall_time);
+  }
+  return stall_time;
+}
+
+std::string stacks_text(const std::vector<StatusOfRank>& ranks) {
+  std::string text;
+  for (const StatusOfRank& rank : ranks) {
+    text += "rank " + std::to_string(rank.rank) + " (host " + printable(rank.host) + "): ";
+    text += rank.status ? own_text(*rank.status) : "no answer\n";
+  }
+  return text;
+}
+
+}  // namespace hvd::launcher

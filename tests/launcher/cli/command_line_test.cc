@@ -1,0 +1,361 @@
+#include "launcher/cli/command_line.h"
+
+#include <sstream>
+
+#include "core/base/error.h"
+#include "tests/support/catch.h"
+
+namespace hvd::launcher {
+namespace {
+
+using Arguments = std::vector<std::string>;
+
+TEST_CASE("the number of processes is understood in every spelling") {
+  const Arguments spellings[] = {{"-np", "4"},        {"--np", "4"},      {"-n", "4"}, {"-n4"},
+                                 {"--num-proc", "4"}, {"-num-proc", "4"}, {"--np=4"},  {"-np=4"},
+                                 {"-n", "+4"},        {"-c", "4"},        {"-c4"},     {"-np", "004"}};
+  for (Arguments arguments : spellings) {
+    INFO(arguments.front());
+    arguments.push_back("ls");
+    const CommandLine line = parse_command_line(arguments);
+    REQUIRE(line.programs.size() == 1);
+    CHECK(line.programs.front().num_proc == 4);
+    CHECK(line.programs.front().command == Arguments{"ls"});
+  }
+}
+
+TEST_CASE("everything from the program's name on is the program's") {
+  struct Row {
+    Arguments arguments, program;
+  };
+  const Row rows[] = {
+      {{"-np", "2", "python", "-x", "a.py", "-np", "3", "--help"}, {"python", "-x", "a.py", "-np", "3", "--help"}},
+      {{"-np", "2", "--", "--odd", "-x"}, {"--odd", "-x"}},
+      {{"-np", "2", "a", "--", "b"}, {"a", "--", "b"}},
+      {{"-x", "-np", "-np", "1", "prog", ""}, {"prog", ""}},
+      {{"--tag-output", "prog", "--verbose"}, {"prog", "--verbose"}},
+  };
+  for (const Row& row : rows) CHECK(parse_command_line(row.arguments).programs.front().command == row.program);
+}
+
+TEST_CASE("options arrive where they belong") {
+  const CommandLine line = parse_command_line({"-host",
+                                               "localhost:3",
+                                               "-x",
+                                               "A",
+                                               "-xB=1",
+                                               "-x",
+                                               "C=[1,2] \"x\"",
+                                               "-x",
+                                               "D=",
+                                               "-x",
+                                               "E=a=b",
+                                               "-wdir",
+                                               "/tmp",
+                                               "-output-filename",
+                                               "logs dir",
+                                               "-tag-output",
+                                               "-timestamp-output",
+                                               "-merge-stderr-to-stdout",
+                                               "-stdin",
+                                               "2",
+                                               "-timeout",
+                                               "90",
+                                               "-oversubscribe",
+                                               "-allow-run-as-root",
+                                               "-v",
+                                               "--grace",
+                                               "0.25",
+                                               "prog"});
+  const ProgramLine& program = line.programs.front();
+  CHECK_FALSE(program.num_proc.has_value());
+  CHECK(program.hosts == "localhost:3");
+  CHECK(program.exports == Arguments{"A", "B=1", "C=[1,2] \"x\"", "D=", "E=a=b"});
+  CHECK(program.working_directory == "/tmp");
+  CHECK(line.output_directory == "logs dir");
+  CHECK((line.tag_output && line.timestamp_output && line.merge_errors && line.oversubscribe && line.verbose));
+  CHECK(line.input_rank == 2);
+  CHECK(line.timeout == 90s);
+  CHECK(line.grace == 250ms);
+  CHECK_FALSE(line.information.has_value());
+  CHECK(parse_command_line({"-machinefile", "hosts", "prog"}).programs.front().hostfile == "hosts");
+  CHECK(parse_command_line({"-stdin=none", "prog"}).input_rank == std::nullopt);
+}
+
+TEST_CASE("what is not given has its default") {
+  const CommandLine line = parse_command_line({"prog"});
+  const ProgramLine& program = line.programs.front();
+  CHECK_FALSE(program.num_proc.has_value());
+  CHECK(program.hosts.empty());
+  CHECK(program.hostfile.empty());
+  CHECK(program.exports.empty());
+  CHECK(program.working_directory.empty());
+  CHECK(line.mca.empty());
+  CHECK(line.output_directory.empty());
+  CHECK_FALSE((line.tag_output || line.timestamp_output || line.merge_errors || line.oversubscribe || line.verbose));
+  CHECK(line.input_rank == 0);
+  CHECK_FALSE(line.timeout.has_value());
+  CHECK(line.grace == 1s);
+  CHECK(line.started_by == StartedBy::automatic);
+  CHECK(line.remote_shell.command.empty());
+  CHECK_FALSE(line.remote_shell.port.has_value());
+  CHECK(line.network_interfaces.empty());
+  CHECK_FALSE(line.start_timeout.has_value());
+  CHECK_FALSE(line.lease);
+  CHECK_FALSE((line.dry_run || line.input_to_all));
+  CHECK_FALSE(line.slots_per_host.has_value());
+  CHECK_FALSE(line.gpus_per_rank.has_value());
+}
+
+TEST_CASE("parameters of Open MPI have a name and a value") {
+  using Mca = std::vector<std::pair<std::string, std::string>>;
+  const CommandLine line = parse_command_line({"-mca", "pml", "ob1", "--mca", "btl", "^openib", "-gmca", "a", "-b=c",
+                                               "-np", "4", "-x", "PATH", "python", "train.py"});
+  CHECK(line.mca == Mca{{"pml", "ob1"}, {"btl", "^openib"}, {"a", "-b=c"}});
+  CHECK(line.programs.front().num_proc == 4);
+  CHECK(line.programs.front().command == Arguments{"python", "train.py"});
+}
+
+TEST_CASE("mpirun may start the processes, and gets what is its own") {
+  const std::vector<std::string> typed = {"--launcher", "mpi", "-np",   "2", "--grace=3", "-mca", "btl",
+                                          "^openib",    "a",   "--mpi", ":", "-np",       "1",    "b"};
+  const CommandLine line = parse_command_line(typed);
+  CHECK(line.started_by == StartedBy::mpirun);
+  CHECK(mpirun_arguments(line) ==
+        std::vector<std::string>{"-np", "2", "-mca", "btl", "^openib", "a", "--mpi", ":", "-np", "1", "b"});
+  CHECK(parse_command_line({"-np", "1", "a"}).started_by == StartedBy::automatic);
+  CHECK(parse_command_line({"--gloo", "-np", "1", "a"}).started_by == StartedBy::automatic);
+  CHECK(parse_command_line({"--gloo", "--launcher", "ssh", "-np", "1", "a"}).started_by == StartedBy::ssh);
+  CHECK(parse_command_line({"-launcher=local", "-np", "1", "a"}).started_by == StartedBy::local);
+  CHECK(parse_command_line({"-launcher=slurm", "-np", "1", "a"}).started_by == StartedBy::slurm);
+  CHECK(parse_command_line({"--mpi", "-np", "1", "a"}).started_by == StartedBy::mpirun);
+  CHECK(parse_command_line({"--mpi", "--launcher", "mpi", "-np", "1", "a"}).started_by == StartedBy::mpirun);
+  CHECK_THROWS_WITH(parse_command_line({"--launcher", "pigeon", "-np", "1", "a"}),
+                    "--launcher pigeon: local, ssh, slurm or mpi");
+  CHECK_THROWS_AS(parse_command_line({"--mpi", "--gloo", "-np", "1", "a"}), InvalidArgument);
+  CHECK_THROWS_AS(parse_command_line({"--mpi", "--launcher", "local", "-np", "1", "a"}), InvalidArgument);
+}
+
+TEST_CASE("mpirun is not told what only hvdrun understands") {
+  const CommandLine line = parse_command_line({"--mpi",
+                                               "--rsh",
+                                               "rsh",
+                                               "-p",
+                                               "22",
+                                               "-i",
+                                               "key",
+                                               "--start-timeout=9",
+                                               "--lease",
+                                               "3",
+                                               "--slots-per-host",
+                                               "gpu",
+                                               "--network-interface",
+                                               "eth0",
+                                               "--gpus-per-rank",
+                                               "1",
+                                               "--prefix-output-with-timestamp",
+                                               "-np",
+                                               "2",
+                                               "a"});
+  CHECK(mpirun_arguments(line) == Arguments{"--timestamp-output", "-np", "2", "a"});
+  CHECK(line.notes.size() == 8);
+  CHECK(line.notes.front() == "--rsh has no effect with --mpi: mpirun has no such option");
+}
+
+TEST_CASE("how hosts are reached is said by options") {
+  const CommandLine line =
+      parse_command_line({"--rsh", "my rsh -v", "-p2222", "--ssh-identity-file", "key", "-network-interface",
+                          "eth0,ib0", "--start-timeout", "90", "--lease=0.5", "--dry-run", "--slots-per-host", "gpu",
+                          "--gpus-per-rank", "auto", "--prefix-output-with-timestamp", "-stdin", "all", "prog"});
+  CHECK(line.remote_shell.command == "my rsh -v");
+  CHECK(line.remote_shell.port == 2222);
+  CHECK(line.remote_shell.identity_file == "key");
+  CHECK(line.network_interfaces == Arguments{"eth0", "ib0"});
+  CHECK(line.start_timeout == 90s);
+  CHECK(line.lease == 500ms);
+  CHECK((line.dry_run && line.timestamp_output && line.input_to_all));
+  CHECK_FALSE(line.input_rank.has_value());
+  CHECK(line.slots_per_host->each == SlotsRule::Each::gpu);
+  REQUIRE(line.gpus_per_rank.has_value());
+  CHECK_FALSE(line.gpus_per_rank->number.has_value());
+  CHECK(parse_command_line({"-map-by", "slot:OVERSUBSCRIBE", "prog"}).oversubscribe);
+  CHECK(parse_command_line({"-p", "22", "prog"}).remote_shell.port == 22);
+}
+
+TEST_CASE("behind a colon comes another program") {
+  const CommandLine line = parse_command_line({"-np", "1", "-tag-output", "-x", "A=1", "server", "-np", "9", ":", "-n",
+                                               "3", "-wdir", "/tmp", "-x", "B=2", "client", "--verbose", ":", "third"});
+  REQUIRE(line.programs.size() == 3);
+  CHECK(line.tag_output);
+  CHECK_FALSE(line.verbose);
+  CHECK(line.programs[0].num_proc == 1);
+  CHECK(line.programs[0].exports == Arguments{"A=1"});
+  CHECK(line.programs[0].command == Arguments{"server", "-np", "9"});
+  CHECK(line.programs[1].num_proc == 3);
+  CHECK(line.programs[1].working_directory == "/tmp");
+  CHECK(line.programs[1].exports == Arguments{"B=2"});
+  CHECK(line.programs[1].command == Arguments{"client", "--verbose"});
+  CHECK_FALSE(line.programs[2].num_proc.has_value());
+  CHECK(line.programs[2].command == Arguments{"third"});
+}
+
+TEST_CASE("variables are set as mpiexec writes it, too") {
+  const CommandLine line =
+      parse_command_line({"-genv", "A",  "1", "--genv",   "B=2", "-genvlist", "C,D", "-env", "E", "",  "--env",
+                          "F=x=y", "-x", "G", "-envlist", "H",   "a",         ":",   "-env", "E", "5", "b"});
+  CHECK(line.exports == Arguments{"A=1", "B=2", "C", "D"});
+  CHECK(line.programs[0].exports == Arguments{"E=", "F=x=y", "G", "H"});
+  CHECK(line.programs[1].exports == Arguments{"E=5"});
+}
+
+TEST_CASE("modules, and scripts where torchrun's options stand, are run by Python") {
+  struct Row {
+    Arguments arguments, command;
+  };
+  const Row rows[] = {
+      {{"-m", "a.b", "-m"}, {"python3", "-u", "-m", "a.b", "-m"}},
+      {{"--nproc-per-node=2", "-m", "a.b"}, {"python3", "-u", "-m", "a.b"}},
+      {{"--nproc-per-node=2", "a.py", "x"}, {"python3", "-u", "a.py", "x"}},
+      {{"--standalone", "a.py"}, {"python3", "-u", "a.py"}},
+      {{"--python", "-np", "2", "a.py"}, {"python3", "-u", "a.py"}},
+      {{"--nproc-per-node=2", "python", "a.py"}, {"python", "a.py"}},
+      {{"--nproc-per-node=2", "--no_python", "a.py"}, {"a.py"}},
+      {{"-np", "2", "a.py"}, {"a.py"}},
+  };
+  for (const Row& row : rows) {
+    INFO(row.arguments.front());
+    CHECK(parse_command_line(row.arguments).programs.front().command == row.command);
+  }
+}
+
+TEST_CASE("torchrun's and Open MPI 5's words for output") {
+  const CommandLine line = parse_command_line({"--log-dir", "logs", "-r3", "ls"});
+  CHECK(line.output_directory == "logs");
+  CHECK(line.files_only);
+  CHECK_FALSE(parse_command_line({"--log-dir", "logs", "-t", "3", "ls"}).files_only);
+  const CommandLine listed = parse_command_line(
+      {"--output", "tag,dir=d,nocopy", "--output", "timestamp,merge", "--display", "map,bind", "ls"});
+  CHECK(listed.output_directory == "d");
+  CHECK((listed.tag_output && listed.files_only && listed.timestamp_output && listed.merge_errors));
+  CHECK((listed.display_map && listed.report_bindings));
+  CHECK(parse_command_line({"-launcher", "rsh", "ls"}).remote_shell.command == "rsh");
+  CHECK(parse_command_line({"-bootstrap", "fork", "ls"}).started_by == StartedBy::local);
+  CHECK(parse_command_line({"-master-port", "1", "-q", "ls"}).exports == Arguments{"MASTER_PORT=1"});
+}
+
+TEST_CASE("--help has a line for each option") {
+  const std::string text = *parse_command_line({"--help"}).information;
+  std::istringstream lines(text.substr(0, text.find("Options of horovodrun")));
+  std::size_t options = 0;
+  for (std::string line; std::getline(lines, line);) {
+    INFO(line);
+    CHECK(line.size() <= 120);
+    const bool is_heading = line.empty() || line.ends_with(":") || line.starts_with("Usage");
+    CHECK((is_heading || line.starts_with("  -")));
+    if (line.starts_with("  -")) ++options;
+  }
+  CHECK(options > 40);
+}
+
+TEST_CASE("--help and --version say something and need no program") {
+  CHECK(parse_command_line({"--version"}).information == "hvdrun " HVD_VERSION "\n");
+  for (const char* flag : {"--help", "-h", "-help"}) {
+    const auto text = parse_command_line({flag}).information;
+    REQUIRE(text.has_value());
+    for (const char* part : {"Usage: hvdrun -np N", "--output-filename DIR", "--grace SECONDS", "--mca",
+                             "--rsh COMMAND", "hvdrun -np 4 "}) {
+      CHECK(text->find(part) != std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("hvdrun --check-build needs no program") {
+  CHECK(parse_command_line({"--check-build"}).check_build);
+  CHECK_FALSE(parse_command_line({"ls", "--check-build"}).check_build);
+}
+
+TEST_CASE("a wrong command line is an error that names what is wrong") {
+  struct Row {
+    Arguments arguments;
+    std::string in_message;
+  };
+  const Row rows[] = {
+      {{}, "which program"},
+      {{"-np", "2"}, "which program"},
+      {{"-np", "2", "--"}, "which program"},
+      {{"-np"}, "--np needs a value"},
+      {{"-np", "", "ls"}, "--np needs a value"},
+      {{"-np", "0", "ls"}, "at least one"},
+      {{"-np", "-3", "ls"}, "at least one"},
+      {{"-np", "four", "ls"}, "four"},
+      {{"-np", "99999999999", "ls"}, "99999999999"},
+      {{"-np", "2", "--oversubcsribe", "ls"}, "unknown option --oversubcsribe; did you mean --oversubscribe?"},
+      {{"-np", "2", "-tag-ouput", "ls"}, "unknown option -tag-ouput; did you mean --tag-output?"},
+      {{"-hetero-nodes", "ls"}, "unknown option -hetero-nodes"},
+      {{"-hosfile", "f", "ls"}, "unknown option -hosfile; did you mean --hostfile?"},
+      {{"-cpu-set", "3-1", "ls"}, "--cpu-set 3-1: numbers and ranges of CPUs"},
+      {{"-cpu-set", "0,,1", "ls"}, "--cpu-set 0,,1"},
+      {{"-xterm", "0", "ls"}, "-xterm: xterm may be the program"},
+      {{"-verbos", "ls"}, "unknown option -verbos; did you mean --verbose?"},
+      {{"-np", "0x4", "ls"}, "-np 0x4: a number of processes"},
+      {{"-timeout", "1e10", "ls"}, "from 0 to 1000000000"},
+      {{"-np", "2", ":", "-np", "2", "ls"}, "none before or behind a colon"},
+      {{"-np", "2", "ls", ":"}, "none before or behind a colon"},
+      {{"-np", "2", "ls", ":", "-tag-output", "ls"}, "-tag-output is for the whole job"},
+      {{"-np", "2", "ls", ":", "-np", "0", "ls"}, "at least one"},
+      {{"-mca", "btl"}, "--mca needs a value"},
+      {{"--mca=btl", "ls"}, "--mca needs a name and a value"},
+      {{"-stdin", "some", "ls"}, "--stdin some: the number of one rank, all, or none"},
+      {{"--ssh-port", "0", "ls"}, "--ssh-port 0: a number from 1 to 65535"},
+      {{"--ssh-port", "65536", "ls"}, "--ssh-port 65536"},
+      {{"--ssh-port", "ssh", "ls"}, "--ssh-port ssh"},
+      {{"--rsh", "", "ls"}, "--rsh needs a value: COMMAND"},
+      {{"--network-interface", "eth0,,ib0", "ls"}, "a name is missing"},
+      {{"--lease", "0", "ls"}, "--lease: at least 0.1 seconds"},
+      {{"--start-timeout", "-1", "ls"}, "--start-timeout"},
+      {{"--slots-per-host", "many", "ls"}, "--slots-per-host many: a number, core, hwthread or gpu"},
+      {{"--gpus-per-rank", "0", "ls"}, "--gpus-per-rank 0: a number, or auto"},
+      {{"-np", "2", "ls", ":", "-np", "2", "--rsh", "x", "ls"}, "--rsh is for the whole job"},
+      {{"-stdin", "-1", "ls"}, "--stdin -1"},
+      {{"-timeout", "soon", "ls"}, "soon"},
+      {{"-timeout", "-5", "ls"}, "--timeout"},
+      {{"-H", "localhost:2", "-hostfile", "f", "ls"}, "say the same thing"},
+      {{"-bynode", "-map-by", "slot", "ls"}, "-bynode and -map-by say the same thing: give one of them"},
+      {{"-np", "2", "--num-proc", "3", "ls"}, "-np and --num-proc say the same thing"},
+      {{"-N", "2", "-ppn", "3", "ls"}, "-N and -ppn say the same thing"},
+      {{"-N", "0", "ls"}, "-N 0: a number of processes, auto, cpu or gpu"},
+      {{"-N", "gpu", "--slots-per-host", "2", "ls"}, "-N gpu and --slots-per-host"},
+      {{"-npernode", "2", "-map-by", "core", "ls"}, "-N and --map-by both say where ranks run"},
+      {{"-np", "2", "ls", ":", "-npernode", "2", "ls"}, "is for the whole job"},
+      {{"--nnodes", "1:4", "ls"}, "--nnodes 1:4: elastic jobs are not supported yet"},
+      {{"--node_rank=1", "ls"}, "--node-rank 1: start hvdrun once for all hosts"},
+      {{"--nnodes", "2", "--node-rank", "0", "ls"}, "--node-rank 0: start hvdrun once"},
+      {{"--nnodes", "none", "ls"}, "--nnodes none: a number of hosts"},
+      {{"--oversubscribe", "--nooversubscribe", "ls"}, "give one of them"},
+      {{"-genv", "A"}, "--genv needs a name and a value"},
+      {{"-genv", "=1", "ls"}, "a name is missing"},
+      {{"--tee", "3", "ls"}, "say where, with --output-filename DIR"},
+      {{"--redirects", "1", "--log-dir", "logs", "ls"}, "--redirects 1: 3, both streams of all ranks, or 0"},
+      {{"--output", "xml", "ls"}, "--output xml: tag, timestamp"},
+      {{"--display", "topo", "ls"}, "--display topo: map, allocation or bind"},
+      {{"--fusion-threshold-mb", "much", "ls"}, "--fusion-threshold-mb much: a number of megabytes"},
+      {{"-m", "--no-python", "module"}, "-m and --no-python"},
+      {{"--completion", "fish"}, "--completion fish: bash or zsh"},
+      {{"--launcher", "sge", "ls"}, "--launcher sge: local, ssh, slurm or mpi"},
+      {{"--grace", "-1", "ls"}, "--grace"},
+      {{"--grace", "nan", "ls"}, "--grace"},
+      {{"-x", "=5", "ls"}, "a name is missing"},
+  };
+  for (const Row& row : rows) {
+    INFO(row.in_message);
+    try {
+      parse_command_line(row.arguments);
+      FAIL("no error");
+    } catch (const InvalidArgument& error) {
+      CHECK(std::string(error.what()).find(row.in_message) != std::string::npos);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace hvd::launcher

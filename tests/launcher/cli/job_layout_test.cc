@@ -1,0 +1,111 @@
+#include "launcher/cli/job_layout.h"
+
+#include "core/base/error.h"
+#include "tests/support/catch.h"
+
+namespace hvd::launcher {
+namespace {
+
+using Arguments = std::vector<std::string>;
+
+// On each host: how many ranks. `here` is this machine, each has two cores of two threads.
+std::vector<int> ranks_on_hosts(const Arguments& arguments, const Environment& environment = {}) {
+  const CommandLine line = parse_command_line(arguments);
+  const JobLayout layout = lay_out(line, {.environment = environment,
+                                          .read_file = [](const std::string&) { return "here\nthere slots=2\n"; },
+                                          .is_here = [](const std::string& host) { return host == "here"; },
+                                          .hostname = "here"});
+  HostDescription facts;
+  for (int cpu = 0; cpu < 4; ++cpu) facts.resources.cpus.push_back({.number = cpu, .core = cpu / 2});
+  facts.resources.gpus = 3;
+  const std::vector<HostDescription> all(layout.hosts.size(), facts);
+  std::vector<int> ranks;
+  for (const HostPlan& plan : plan_hosts(layout, line, all, {})) ranks.push_back(static_cast<int>(plan.ranks.size()));
+  return ranks;
+}
+
+TEST_CASE("so many ranks on each host, as mpirun, mpiexec and torchrun say it") {
+  struct Row {
+    Arguments options;
+    std::vector<int> ranks;
+  };
+  const Row rows[] = {
+      {{"-N", "3"}, {3}},
+      {{"--pernode"}, {1}},
+      {{"-N", "3", "-H", "here,there"}, {3, 3}},
+      {{"-N", "2", "-H", "here:4,there:2"}, {2, 2}},
+      {{"-N", "2", "--hostfile", "f"}, {2, 2}},
+      {{"-np", "3", "-ppn", "2", "-hosts", "here,there"}, {2, 1}},
+      {{"-np", "5", "-ppn", "2", "-hosts", "here,there"}, {3, 2}},
+      {{"--nproc_per_node=5", "-H", "here:1,there:1"}, {5, 5}},
+      {{"--nproc-per-node", "gpu"}, {3}},
+      {{"--nproc-per-node", "auto"}, {3}},
+      {{"--nproc-per-node", "cpu"}, {2}},
+      {{"-N", "2", "--nnodes", "1", "-H", "here,there"}, {2}},
+      {{"--standalone", "--nnodes=1:1", "--nproc-per-node=2"}, {2}},
+      {{"--nolocal", "-H", "here:2,there:2"}, {2}},
+      {{"-np", "9"}, {9}},
+      {{"--slots-per-host", "4"}, {4}},
+      {{"--use-hwthread-cpus"}, {4}},
+      {{"--nooversubscribe", "-np", "2"}, {2}},
+  };
+  for (Row row : rows) {
+    INFO(row.options.front() << " " << row.options.back());
+    row.options.emplace_back("x");
+    CHECK(ranks_on_hosts(row.options) == row.ranks);
+  }
+}
+
+TEST_CASE("on its own host, --launcher local and --standalone leave an allocation alone") {
+  const Environment slurm = {{"SLURM_JOB_NODELIST", "here,there"}, {"SLURM_TASKS_PER_NODE", "2(x2)"}};
+  CHECK(ranks_on_hosts({"x"}, slurm) == std::vector<int>{2, 2});
+  CHECK(ranks_on_hosts({"--standalone", "-N", "2", "x"}, slurm) == std::vector<int>{2});
+  CHECK(ranks_on_hosts({"--nnodes", "1", "x"}, slurm) == std::vector<int>{2});
+}
+
+TEST_CASE("hosts and slots that are not there are named") {
+  struct Row {
+    Arguments options;
+    std::string message;
+  };
+  const Row rows[] = {
+      {{"-N", "2", "--nnodes", "2"}, "--nnodes 2: there is one host"},
+      {{"-N", "2", "--nnodes", "3", "-H", "here,there"}, "--nnodes 3: there are 2 hosts"},
+      {{"-N", "3", "-H", "here:2,there:2"}, "-N or -map-by ppr asks for 6 but only 4 slots"},
+      {{"-N", "2", "-np", "3"}, "-N or -map-by ppr has places for 2 ranks, not for 3"},
+      {{"--nolocal", "-np", "2"}, "--nolocal: there is no other host"},
+      {{"--nooversubscribe", "-np", "3"}, "-np 3 but only 2 slots"},
+      {{"--cpu-set", "1,4", "-np", "2"}, "--cpu-set 1,4: of here ranks may use the CPUs 0-3"},
+  };
+  for (Row row : rows) {
+    row.options.emplace_back("x");
+    INFO(row.message);
+    CHECK_THROWS_WITH(ranks_on_hosts(row.options), Catch::Matchers::StartsWith(row.message));
+  }
+}
+
+TEST_CASE("ranks stay within the CPUs of --cpu-set") {
+  const auto cpus_of = [](const Arguments& arguments) {
+    const CommandLine line = parse_command_line(arguments);
+    const Environment nothing;
+    const JobLayout layout = lay_out(line, {.environment = nothing,
+                                            .read_file = {},
+                                            .is_here = [](const std::string&) { return true; },
+                                            .hostname = "here"});
+    HostDescription facts;
+    for (int cpu = 0; cpu < 8; ++cpu) facts.resources.cpus.push_back({.number = cpu, .core = cpu / 2});
+    std::vector<std::vector<int>> cpus;
+    const std::vector<HostPlan> plans = plan_hosts(layout, line, {facts}, {});
+    for (const RankPlan& rank : plans.front().ranks) cpus.push_back(rank.cpus);
+    return cpus;
+  };
+  using Cpus = std::vector<std::vector<int>>;
+  CHECK(cpus_of({"-np", "2", "x"}) == Cpus{{}, {}});
+  CHECK(cpus_of({"-np", "2", "--cpu-set", "5,2-3", "x"}) == Cpus{{2, 3, 5}, {2, 3, 5}});
+  CHECK(cpus_of({"-np", "2", "--cpu-list", "2-5", "--bind-to", "core", "x"}) == Cpus{{2, 3}, {4, 5}});
+  CHECK(cpus_of({"-N", "2", "x"}) == Cpus{{}, {}});
+  CHECK(cpus_of({"-N", "2", "--bind-to", "hwthread", "x"}) == Cpus{{0}, {2}});
+}
+
+}  // namespace
+}  // namespace hvd::launcher

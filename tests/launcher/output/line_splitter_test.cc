@@ -1,0 +1,134 @@
+#include "launcher/output/line_splitter.h"
+
+#include <vector>
+
+#include "tests/support/catch.h"
+
+namespace hvd::launcher {
+namespace {
+
+// What has come out after each piece.
+std::vector<std::string> feed_all(LineSplitter& splitter, const std::vector<std::string>& pieces) {
+  std::vector<std::string> outputs;
+  for (const std::string& piece : pieces) splitter.feed(piece, outputs.emplace_back());
+  return outputs;
+}
+
+TEST_CASE("only complete lines come out") {
+  struct Row {
+    std::vector<std::string> pieces, outputs;
+    std::string rest;
+  };
+  const Row rows[] = {
+      {{"a\n"}, {"a\n"}, ""},
+      {{"a"}, {""}, "a"},
+      {{"a", "b\nc", "\n"}, {"", "ab\n", "c\n"}, ""},
+      {{"a\nb\nc"}, {"a\nb\n"}, "c"},
+      {{"\n\n"}, {"\n\n"}, ""},
+      {{"a\r\nb\r\n"}, {"a\r\nb\r\n"}, ""},
+      {{std::string("\0x\n", 3)}, {std::string("\0x\n", 3)}, ""},
+  };
+  for (const Row& row : rows) {
+    LineSplitter splitter(nullptr);
+    CHECK(feed_all(splitter, row.pieces) == row.outputs);
+    CHECK(splitter.has_partial() == !row.rest.empty());
+    std::string rest;
+    splitter.flush(rest);
+    CHECK(rest == row.rest);
+    CHECK_FALSE(splitter.has_partial());
+  }
+}
+
+TEST_CASE("every line is tagged once") {
+  struct Row {
+    std::vector<std::string> pieces, outputs;
+  };
+  const Row rows[] = {
+      {{"a\nb\n"}, {"[1] a\n[1] b\n"}},
+      {{"a", "b\n"}, {"", "[1] ab\n"}},
+      {{"10%\r20%\r", "\n"}, {"", "[1] 20%\n"}},
+      {{"a\r\nb\r\n"}, {"[1] a\r\n[1] b\r\n"}},
+      {{"a\r", "\nb\n"}, {"", "[1] a\r\n[1] b\n"}},
+      {{"a\n", "\n"}, {"[1] a\n", "[1] \n"}},
+  };
+  for (const Row& row : rows) {
+    LineSplitter splitter([] { return std::string("[1] "); });
+    CHECK(feed_all(splitter, row.pieces) == row.outputs);
+  }
+}
+
+TEST_CASE("of a line that is overwritten the last state comes out") {
+  struct Row {
+    std::vector<std::string> pieces, outputs;
+    std::string state, rest;
+  };
+  const Row rows[] = {
+      {{"\r 10%", "\r 20%", "\n"}, {"", "", " 20%\n"}, "", ""},
+      {{"10%\r", "20%\r"}, {"", ""}, "20%", "20%\n"},
+      {{"10%\r", "20%\r", "\n"}, {"", "", "20%\n"}, "", ""},
+      {{"10%\r", "2"}, {"", ""}, "2", "2\n"},  // as a terminal shows it, but for the rest of the longer state
+      {{"\r10%\r20%\nb\r"}, {"20%\n"}, "b", "b\n"},
+      {{"\r 10%", "\r    \r", "message\n", "\r 20%"}, {"", "", "message\n", ""}, " 20%", " 20%\n"},
+      {{"\r 10%", "\r    \r"}, {"", ""}, "", ""},  // a bar that was cleared
+      {{"\r", "\r"}, {"", ""}, "", ""},
+      {{"\r\r\n"}, {"\n"}, "", ""},
+  };
+  for (const Row& row : rows) {
+    LineSplitter splitter(nullptr);
+    CAPTURE(row.pieces);
+    CHECK(feed_all(splitter, row.pieces) == row.outputs);
+    CHECK_FALSE(splitter.has_partial());
+    CHECK(splitter.last_state() == row.state);
+    std::string rest;
+    splitter.flush(rest);
+    CHECK(rest == row.rest);
+    CHECK_FALSE(splitter.is_overwritten());
+  }
+}
+
+TEST_CASE("a state has a tag, and what was shown before as a prompt stays") {
+  LineSplitter splitter([] { return std::string("[1] "); });
+  std::string out;
+  splitter.feed("10%", out);
+  splitter.flush(out);
+  splitter.feed("\r20%", out);
+  CHECK(out == "[1] 10%\n");
+  CHECK(splitter.last_state() == "[1] 20%");
+  splitter.feed("\n", out);
+  CHECK(out == "[1] 10%\n[1] 20%\n");
+}
+
+TEST_CASE("a bar without end does not fill the memory") {
+  LineSplitter splitter(nullptr);
+  std::string out;
+  for (int i = 0; i < 100'000; ++i) splitter.feed("\r" + std::string(100, 'x'), out);
+  splitter.flush(out);
+  CHECK(out == std::string(100, 'x') + "\n");
+}
+
+TEST_CASE("a line that was shown in part goes on without a second tag") {
+  LineSplitter splitter([] { return std::string("[1] "); });
+  std::string out;
+  splitter.feed("(Pdb) ", out);
+  CHECK(out.empty());
+  splitter.flush(out);
+  splitter.flush(out);
+  splitter.feed("x\ny\n", out);
+  CHECK(out == "[1] (Pdb) x\n[1] y\n");
+}
+
+TEST_CASE("a line without end does not fill the memory") {
+  LineSplitter splitter(nullptr);
+  const std::string piece(100'000, 'x');
+  std::string out;
+  std::size_t fed = 0;
+  for (; fed < 3 * LineSplitter::kMaxPartial; fed += piece.size()) {
+    splitter.feed(piece, out);
+    CHECK(fed + piece.size() - out.size() <= LineSplitter::kMaxPartial);
+  }
+  splitter.flush(out);
+  CHECK(out == std::string(fed, 'x'));
+}
+
+}  // namespace
+}  // namespace hvd::launcher

@@ -1,0 +1,101 @@
+#include "launcher/output/output_sink.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "tests/support/catch.h"
+
+namespace hvd::launcher {
+namespace {
+
+struct Pipe {
+  Pipe() {
+    int ends[2];
+    REQUIRE(pipe2(ends, O_CLOEXEC) == 0);
+    reader.reset(ends[0]);
+    writer.reset(ends[1]);
+    fcntl(reader.get(), F_SETFL, O_NONBLOCK);
+  }
+  std::string read_available() {
+    std::string result;
+    char bytes[65536];
+    for (ssize_t n = read(reader.get(), bytes, sizeof bytes); n > 0; n = read(reader.get(), bytes, sizeof bytes)) {
+      result.append(bytes, static_cast<std::size_t>(n));
+    }
+    return result;
+  }
+  FileDescriptor reader, writer;
+};
+
+struct Observed {
+  int relieved = 0, reader_left = 0;
+  std::string failure;
+  OutputSink::Callbacks callbacks() {
+    return {.relieved = [this] { ++relieved; },
+            .reader_left = [this] { ++reader_left; },
+            .failure = [this](const std::string& cause) { failure = cause; }};
+  }
+};
+
+TEST_CASE("a slow reader delays nobody and loses nothing") {
+  EventLoop loop;
+  Pipe pipe;
+  Observed observed;
+  OutputSink sink(loop, pipe.writer.get(), observed.callbacks());
+
+  std::string written, read;
+  while (!sink.congested()) {
+    const std::string line = std::to_string(written.size()) + std::string(10'000, 'x') + "\n";
+    sink.append(line);  // would hang here were the pipe blocking
+    written += line;
+  }
+  CHECK_FALSE(sink.empty());
+  CHECK((fcntl(pipe.writer.get(), F_GETFL) & O_NONBLOCK) == 0);  // others share this description
+
+  const Deadline deadline = deadline_after(10s);
+  while (read.size() < written.size() && Clock::now() < deadline) {
+    loop.run_once(deadline_after(10ms));
+    read += pipe.read_available();
+  }
+  CHECK(read == written);
+  CHECK(sink.empty());
+  CHECK(observed.relieved == 1);
+}
+
+TEST_CASE("a reader that leaves is noticed once, and output goes nowhere after that") {
+  signal(SIGPIPE, SIG_IGN);
+  EventLoop loop;
+  Pipe pipe;
+  Observed observed;
+  OutputSink sink(loop, pipe.writer.get(), observed.callbacks());
+  pipe.reader.reset();
+  sink.append("a\n");
+  sink.append("b\n");
+  CHECK(observed.reader_left == 1);
+  CHECK(sink.empty());
+}
+
+TEST_CASE("a full disk is reported once with its cause") {
+  EventLoop loop;
+  Observed observed;
+  const FileDescriptor full(open("/dev/full", O_WRONLY | O_CLOEXEC));
+  OutputSink sink(loop, full.get(), observed.callbacks());
+  sink.append("a\n");
+  CHECK(observed.failure == "No space left on device");
+  CHECK(observed.reader_left == 0);
+  observed.failure.clear();
+  sink.append("b\n");
+  CHECK(observed.failure.empty());
+}
+
+TEST_CASE("one file under two numbers is recognised") {
+  Pipe pipe, other;
+  const FileDescriptor copy(dup(pipe.writer.get()));
+  CHECK(is_same_file(pipe.writer.get(), copy.get()));
+  CHECK_FALSE(is_same_file(pipe.writer.get(), other.writer.get()));
+}
+
+}  // namespace
+}  // namespace hvd::launcher
