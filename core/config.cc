@@ -82,7 +82,7 @@ JoinScope parse_join_scope(std::string_view text) {
 
 CpuBackend parse_cpu_backend(std::string_view text) {
   if (text == "auto") return CpuBackend::automatic;
-  if (text == "host" || text == "gloo" || text == "ccl") return CpuBackend::host;  // the latter are Horovod's
+  if (text == "host" || text == "gloo" || text == "ccl") return CpuBackend::host;  // the latter two are Horovod's names
   if (text == "mpi") return CpuBackend::mpi;
   if (text == "mpi-messages") return CpuBackend::mpi_messages;
   throw InvalidArgument("auto, host, mpi or mpi-messages");
@@ -147,6 +147,10 @@ const Knob kKnobs[] = {
      }},
     {"HVD_FLIGHT_STACKS", "", "",
      "Descriptor of the file into which a Python process writes its stacks when hvdrun asks for them. Set by hvdrun.",
+     nothing},
+    {"HVD_ELASTIC", "HOROVOD_ELASTIC", "0",
+     "1: ranks may be added later, so that a rank that is alone is not taken for a job of one. Read by Python's "
+     "DistributedOptimizer.",
      nothing},
     {"HVD_TORCH_VARIABLES", "", "",
      "Those of PyTorch's variables (RANK, WORLD_SIZE, MASTER_ADDR, ...) that hvdrun or init has set, with their "
@@ -384,7 +388,7 @@ std::string environment_documentation() {
 }
 
 Duration Config::silence_limit(int level) const {
-  constexpr Duration kShortest = 2s;  // so long a live rank may go without a CPU
+  constexpr Duration kShortest = 2s;  // a live rank may be without a CPU for this long
   if (!gives_up_stalls() || stall_limit >= collective_timeout) return collective_timeout;
   const Duration margin = std::clamp<Duration>(stall_limit / 4, 1s, 10s);
   return std::min(std::max<Duration>(stall_limit, kShortest) + level * margin, collective_timeout);

@@ -10,7 +10,7 @@ namespace hvd {
 
 namespace {
 
-// Time for peers to take what is still queued for them when this rank leaves.
+// Time for peers to read what is still queued for them when this rank leaves.
 constexpr Duration kCloseTimeout = std::chrono::seconds(1);
 
 ProcessSet everyone(std::int32_t set_id, int size) {
@@ -19,7 +19,7 @@ ProcessSet everyone(std::int32_t set_id, int size) {
   return set;
 }
 
-// Tensors lie in one arena, that of all ranks.
+// All tensors are in one arena, that of the set of all ranks.
 Config config_of(Config config, const Communicator* job) {
   if (job != nullptr) config.arena_limit_bytes = 0;
   return config;
@@ -48,7 +48,7 @@ Communicator::Communicator(const Common& common, std::int32_t set_id, Topology t
   try {
     connect_data_plane(common, store, deadline, job == nullptr ? common.on_end : nullptr);
   } catch (...) {
-    // The others wait for this rank in theirs.
+    // The other ranks wait for this one in their constructors.
     end_job(current_exception_status(), topology_, common.abort, *channel_);
     throw;
   }

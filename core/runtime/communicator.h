@@ -1,11 +1,12 @@
-// What one process set has for itself: control channel, backends and engine, with the same code for all ranks of the
-// job as for some. Lanes share nothing that one could hold the other up with: sets negotiate and work at the same time,
-// also where a rank is in several.
+// The parts that one process set has on this rank: control channel, backends and engine, with the same code for the set
+// of all ranks as for others. Communicators share nothing by which one could delay another: sets negotiate and work
+// concurrently, also where a rank is in several.
 //
-// Inside a communicator ranks are numbered anew, from 0, in the order of the set (Topology::job_ranks).
+// Inside a communicator ranks are renumbered from 0 in the order of the set (Topology::job_ranks).
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -25,6 +26,33 @@
 
 namespace hvd {
 
+// Admits one synchronous operation without a name at a time: the next one gets its number when this one has ended. Any
+// thread. Not a std::timed_mutex, whose timed wait ThreadSanitizer does not know.
+class UnnamedTurn {
+ public:
+  // False if the operation in progress has not ended by the deadline.
+  bool try_lock_until(Deadline deadline) {
+    std::unique_lock lock(mutex_);
+    if (!free_.wait_until(lock, deadline, [this] { return !taken_; })) return false;
+    return taken_ = true;
+  }
+  void unlock() {
+    {
+      const std::lock_guard lock(mutex_);
+      taken_ = false;
+    }
+    free_.notify_one();
+  }
+  // For std::unique_lock.
+  void lock() { try_lock_until(Deadline::max()); }
+  bool try_lock() { return try_lock_until(Deadline::min()); }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable free_;
+  bool taken_ = false;  // guarded by mutex_
+};
+
 class Communicator {
  public:
   // What all communicators of a runtime use. References outlive the communicator.
@@ -43,9 +71,9 @@ class Communicator {
 
   // All ranks of the topology construct together, with a store that no other communicator uses; returns when all have
   // arrived. `job`: the communicator of all ranks, null if this is it. Throws Timeout that names the ranks that did not
-  // come, PeerLost; for the ranks that have connected to this one the job is over then, with the same reason.
+  // come, PeerLost; the ranks that have connected to this one then end the job with the same reason.
   Communicator(const Common& common, std::int32_t set_id, Topology topology, Store& store, Communicator* job);
-  // shut_down(), and then all threads, memory and connections are gone.
+  // Calls shut_down(), and releases all threads, memory and connections.
   ~Communicator();
 
   const Topology& topology() const { return topology_; }
@@ -56,15 +84,15 @@ class Communicator {
   // Null: tensors on devices are not supported.
   DeviceRuntime* devices() const { return devices_.get(); }
 
-  // A rank's tensors of one set all lie on one device, since a communicator is made for it: the first one says which.
-  // Throws InvalidArgument for another. Any thread.
+  // All tensors of a rank in one set are on one device, since a communicator is made for a device: the first tensor
+  // determines it. Throws InvalidArgument for another device. Any thread.
   void settle_device(int device);
 
-  // For callers. The first one comes first.
-  std::mutex running_unnamed;  // held while a synchronous operation without a name is under way
-  std::mutex submitting;       // taking a name and submitting in one: nothing is submitted behind a join
+  // For callers. Lock order: as declared.
+  UnnamedTurn running_unnamed;  // held while a synchronous operation without a name is in progress
+  std::mutex submitting;        // makes taking a name and submitting atomic: nothing is submitted behind a join
 
-  // Ends the job with `reason` on every rank of it, in the same words. Any thread.
+  // Ends the job with `reason` on every rank, with the same text. Any thread.
   void fail(const Status& reason, AbortFlag& abort);
 
   // Ends the run on every rank of the set; open works are completed with StatusCode::shut_down. Idempotent; any thread.
@@ -78,7 +106,7 @@ class Communicator {
                           const std::function<void(const Status&)>& on_end);
 
   const Topology topology_;
-  const ProcessSet set_;  // of the communicator's own numbers
+  const ProcessSet set_;  // in the communicator's numbering
   Config config_;
   std::shared_ptr<TensorArena> arena_;
   std::shared_ptr<DeviceRuntime> devices_;

@@ -43,7 +43,7 @@ void ProcessSetTable::add(const ProcessSet& set, std::shared_ptr<Communicator> c
 }
 
 void ProcessSetTable::remove(std::int32_t id) {
-  Entry removed;  // its communicator ends after the lock was given back
+  Entry removed;  // its communicator is destroyed after the lock is released
   std::lock_guard lock(mutex_);
   const auto found = entries_.find(id);
   if (found == entries_.end()) return;

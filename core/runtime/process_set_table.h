@@ -1,4 +1,4 @@
-// The process sets of a job, and of those with this rank the communicator. Any thread.
+// The process sets of a job, with the communicators of those that contain this rank. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -19,17 +19,17 @@ class ProcessSetTable {
     std::shared_ptr<Communicator> communicator;  // null: this rank is not in the set
   };
 
-  // Throws InvalidArgument if there is no such set.
+  // Throws InvalidArgument if no such set exists.
   Entry find(std::int32_t id) const;
   std::vector<ProcessSet> all() const;
 
-  // Throws InvalidArgument if there is a set of these ranks.
+  // Throws InvalidArgument if a set of these ranks exists.
   void refuse_duplicate(const std::vector<int>& ranks) const;
   std::int32_t lowest_free_id() const;
   void add(const ProcessSet& set, std::shared_ptr<Communicator> communicator);
   void remove(std::int32_t id);
 
-  // In a forked child. Without the lock, which another thread may have held at the fork.
+  // In a forked child. Does not take the lock, which another thread may have held at the fork.
   void abandon_in_child() noexcept {
     for (const auto& [id, entry] : entries_) {
       if (entry.communicator) entry.communicator->abandon_in_child();

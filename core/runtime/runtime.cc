@@ -16,7 +16,7 @@ namespace hvd {
 
 namespace {
 
-// Changes of process sets are agreed on under this name.
+// The name of the operation by which ranks agree on changes of process sets.
 constexpr const char* kChangeName = "<process sets>";
 
 RankIdentity with_settings(RankIdentity identity, const Config& config) {
@@ -26,12 +26,12 @@ RankIdentity with_settings(RankIdentity identity, const Config& config) {
 
 ProcessSet everyone(const Topology& topology) { return {.id = kGlobalProcessSet, .ranks = topology.job_ranks}; }
 
-// How much longer than the one that failed the others live, and how long that may take to end.
+// How much longer than the failed rank the others live, and how long its exit may take.
 constexpr Duration kHeadStart = std::chrono::milliseconds(500);
 constexpr Duration kLongestEnd = std::chrono::seconds(3);
 constexpr Duration kLookAgain = std::chrono::milliseconds(10);
 
-// What a rank wants of the others: this, and the ranks or the number of the set.
+// The first number of a change that ranks agree on; then the ranks or the number of the set.
 constexpr std::int64_t kAdd = 1, kRemove = 2;
 
 std::string change_text(const std::vector<std::int64_t>& change) {
@@ -51,7 +51,7 @@ void check_members(const std::vector<int>& ranks, int size) {
   }
 }
 
-// From when on the call's tensors may be touched, if they lie on a device.
+// The event after which the call's tensors may be accessed, if they are on a device.
 std::shared_ptr<const DeviceEvent> ready_event(const Call& call, Communicator& communicator) {
   if (call.inputs.empty() || call.inputs.front().device == kCpuDevice) return nullptr;
   if (communicator.devices() == nullptr)
@@ -66,7 +66,7 @@ std::shared_ptr<const DeviceEvent> ready_event(const Call& call, Communicator& c
   }
 }
 
-// A submission that no name leads to, and that is not used again.
+// A submission that is in no name table, and is not reused.
 struct OneTime {
   EnginesSubmission engines;
   CallersSubmission callers;
@@ -79,7 +79,7 @@ OneTime begin_one_time(const std::shared_ptr<Metrics>& metrics) {
   return {EnginesSubmission(submission), CallersSubmission(submission)};
 }
 
-// In its communicator the set's ranks are numbered from 0.
+// Inside a communicator the set's ranks are numbered from 0.
 DirectCall in_communicator(DirectCall direct, const ProcessSet& set) {
   if (direct.collective == Collective::broadcast) direct.root = set.rank_of(direct.root).value_or(-1);
   return direct;
@@ -134,7 +134,7 @@ Communicator::Common Runtime::common() {
 
 NamedSubmissions::Taken Runtime::take(Call call, const ProcessSetTable::Entry& target) {
   Request request = check_call(call, *target.set, topology_.rank);
-  // In its communicator the set's ranks are numbered from 0.
+  // Inside a communicator the set's ranks are numbered from 0.
   if (call.collective == Collective::broadcast) request.root = target.set->rank_of(call.root).value();
   request.name = call.collective == Collective::join ? kJoinName : std::move(call.name);
   std::shared_ptr<const DeviceEvent> ready = ready_event(call, *target.communicator);
@@ -186,7 +186,10 @@ Handle Runtime::run(Call call, Deadline deadline) {
   const ProcessSetTable::Entry target = find_local(call.process_set);
   const bool unnamed = call.name.empty();
   std::unique_lock one_unnamed(target.communicator->running_unnamed, std::defer_lock);
-  if (unnamed) one_unnamed.lock();
+  if (unnamed && !one_unnamed.try_lock_until(deadline)) {
+    throw Timeout(
+        "the operation was not started: another one without a name, of another thread, has not ended in time");
+  }
   std::unique_lock submitting(target.communicator->submitting);
   NamedSubmissions& submissions = target.communicator->submissions();
   if (unnamed) call.name = submissions.name_of_synchronous();
@@ -323,7 +326,7 @@ void Runtime::start_timeline(const std::string& path, bool marks_rounds) {
   if (topology_.rank == 0) timeline_.start(path, marks_rounds);
 }
 
-// A job does not fail for want of its timeline.
+// A job must not fail because its timeline cannot be written.
 void Runtime::start_wanted_timeline() {
   if (config_.timeline.empty() || config_.timeline == "DYNAMIC") return;
   try {

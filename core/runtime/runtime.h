@@ -1,5 +1,5 @@
-// hvd in one object: everything that one rank needs, without a global. submit() from any thread; the engine of the
-// process set does the rest (communicator.h).
+// One rank of a job: all parts of hvd, without global state. submit() may be called from any thread; the engine of the
+// process set performs the operation (communicator.h).
 //
 // Owns all parts and destroys them in order. A test makes several, one for each of its threads.
 #pragma once
@@ -26,7 +26,7 @@
 
 namespace hvd {
 
-// What submit() returns: the caller's hold on an operation, and on its results.
+// The result of submit(): the caller's reference to an operation and its results.
 class Handle {
  public:
   explicit Handle(CallersSubmission submission) : submission_(std::move(submission)) {}
@@ -45,7 +45,7 @@ class Handle {
 
 class Runtime {
  public:
-  // How ranks reach each other. The store outlives the runtime: process sets that are added meet through it.
+  // How ranks reach each other. The store outlives the runtime: process sets added later use it for their rendezvous.
   struct Dependencies {
     Store& store;
     JobKey job_key;
@@ -58,12 +58,12 @@ class Runtime {
   // Collective: all ranks construct it together; returns when all have arrived. Throws Timeout that names the ranks
   // that did not come, InvalidArgument, PeerLost.
   Runtime(const Config& config, const Dependencies& dependencies);
-  // shut_down(), and then all threads, memory and connections are gone.
+  // Calls shut_down(), and releases all threads, memory and connections.
   ~Runtime();
 
   const Topology& topology() const { return topology_; }
   const Log& log() const { return log_; }
-  // Where tensors are shared with the other ranks of this host; null if there are none. Outlives the runtime.
+  // The memory of tensors shared with the other ranks of this host; null if there is none. Outlives the runtime.
   const std::shared_ptr<TensorArena>& arena() const { return global_->arena(); }
 
   // Which algorithm serves an allreduce of which size, and why: lines for people.
@@ -73,50 +73,50 @@ class Runtime {
   const Metrics& metrics() const { return *metrics_; }
   const FlightRecorder& flight() const { return flight_; }
 
-  // As Timeline's, on rank 0; nothing happens on the others. Any thread.
+  // As in Timeline, on rank 0; no effect on other ranks. Any thread.
   void start_timeline(const std::string& path, bool marks_rounds);
   void stop_timeline() { timeline_.stop(); }
 
-  // Throws InvalidArgument or Unsupported (the call is wrong; nothing happened), or an Error with the reason why the
-  // run has ended. Any thread.
+  // Throws InvalidArgument or Unsupported (the call is wrong; nothing happened), or an Error with the reason for which
+  // the run has ended. Any thread.
   Handle submit(Call call);
-  // The same of an operation on one tensor, if that is what was last submitted under its name, and the name is free;
-  // nothing if not. What was found to be right then is not checked again.
+  // The same for an operation on one tensor that equals the last one submitted under its name, if the name is free;
+  // else nothing. Skips the checks that the earlier submission has passed.
   std::optional<Handle> submit_again(const DirectCall& direct);
 
-  // submit() and wait in one: on this thread if the engine is idle, without handing anything over. Returns when the
-  // work is done, or soon after the deadline.
+  // submit() and wait in one: on this thread if the engine is idle, without a handover. Returns when the work is done,
+  // or soon after the deadline.
   Handle run(Call call, Deadline deadline);
 
-  // run() of an operation on one tensor, if it is what the locked schedule wants next; false if it is not.
+  // run() of an operation on one tensor, if the locked schedule expects it next; else false.
   bool run(const DirectCall& direct);
 
-  // Messages between two ranks (core/execution/channel.h): to `message.peer`, or from there, or from any rank. They and
-  // operations of all ranks are not in each other's way. The job's end ends them; what has arrived before may still be
-  // received. Throws InvalidArgument: there is no such rank, or it is this one. Any thread.
+  // Messages between two ranks (core/execution/channel.h): to `message.peer`, or from it, or from any rank. Independent
+  // of the operations of all ranks. The job's end ends them; messages that have arrived before may still be received.
+  // Throws InvalidArgument if no such rank exists, or it is this one. Any thread.
   Handle send(const Message& message);
   Handle receive(const Message& message);
 
   // Process sets: ordered subsets of the ranks. All ranks of the job must call these two in the same order, members or
   // not; they return when all have. Any thread, one at a time.
   //
-  // A new set of these ranks, of any order; its number, the same on every rank. Throws InvalidArgument (a rank that
-  // does not exist, or there is such a set already), Mismatch if the ranks of the job ask for different sets.
+  // Adds a set of these ranks, in any order; returns its number, the same on every rank. Throws InvalidArgument (a rank
+  // that does not exist, or such a set exists already), Mismatch if the ranks of the job ask for different sets.
   std::int32_t add_process_set(std::vector<int> ranks);
-  // Its number may be given out again. Throws InvalidArgument if there is no such set, if it is that of all ranks, or
-  // if operations of this rank are under way in it; Mismatch.
+  // The number may be reused. Throws InvalidArgument if no such set exists, if it is that of all ranks, or if
+  // operations of this rank are in flight in it; Mismatch.
   void remove_process_set(std::int32_t id);
-  // All of them, by number; or one, InvalidArgument if there is none. Any thread.
+  // All sets, by number; or one set, InvalidArgument if it does not exist. Any thread.
   std::vector<ProcessSet> process_sets() const { return sets_.all(); }
   ProcessSet process_set(std::int32_t id) const { return *sets_.find(id).set; }
 
   // Ends the job as a failure of this rank: pending and later operations of all ranks end with StatusCode::aborted and
-  // "rank 2 on h2 <cause>". Does nothing if the job has ended. Any thread.
+  // "rank 2 on h2 <cause>". No effect if the job has ended. Any thread.
   void fail(const std::string& cause);
 
-  // For a rank that is about to end. Launchers other than hvdrun take the process that ends first for the one that
-  // failed: where another rank has ended the job, returns half a second after this one has heard of it, and if that
-  // rank is on this host, after its process has ended, or three seconds have passed.
+  // Delays the exit of a rank. Launchers other than hvdrun take the process that exits first for the one that failed:
+  // if another rank has ended the job, returns half a second after this rank has learned of it or, if that rank is on
+  // this host, after its process has exited (after three seconds at the latest).
   void let_cause_end_first() const;
 
   // Ends the run on every rank; open works are completed with StatusCode::shut_down. Idempotent; any thread.
@@ -126,7 +126,7 @@ class Runtime {
   void abandon_in_child() noexcept;
 
  private:
-  // Throws InvalidArgument if there is no such set, or this rank is not in it.
+  // Throws InvalidArgument if no such set exists, or this rank is not in it.
   ProcessSetTable::Entry find_local(std::int32_t process_set) const;
   NamedSubmissions::Taken take(Call call, const ProcessSetTable::Entry& target);
   static std::optional<Handle> repeat(const DirectCall& direct, Communicator& communicator);
@@ -134,13 +134,13 @@ class Runtime {
   void start_wanted_timeline();
   void check_peer(int peer) const;
   Communicator::Common common();
-  // What every rank says to the same question, by rank.
+  // The answers of all ranks to the same question, by rank.
   std::vector<std::vector<std::int64_t>> ask_all(const std::vector<std::int64_t>& own);
   void agree(const std::vector<std::int64_t>& change);
   std::shared_ptr<Communicator> make_communicator(const ProcessSet& set);
 
   const Config config_;
-  FlightRecorder flight_;  // from before the ranks meet
+  FlightRecorder flight_;  // begins before the rendezvous
   const Topology topology_;
   const Log log_;
   AbortFlag abort_;
@@ -152,10 +152,10 @@ class Runtime {
   Timeline timeline_{log_};
   const std::unique_ptr<Channel> channel_;
   const std::function<void(const Status&)> on_end_ = [this](const Status& reason) { channel_->end(reason); };
-  std::shared_ptr<Communicator> global_;  // as long as the runtime
+  std::shared_ptr<Communicator> global_;  // null after shut_down()
   ProcessSetTable sets_;
-  std::mutex changes_mutex_;       // held while a process set is added or removed; before all others
-  std::uint64_t sets_so_far_ = 0;  // that were ever added; guarded by changes_mutex_
+  std::mutex changes_mutex_;       // held while a process set is added or removed; locked before all others
+  std::uint64_t sets_so_far_ = 0;  // number of sets ever added; guarded by changes_mutex_
   std::mutex shut_down_mutex_;
 };
 

@@ -55,7 +55,7 @@ void check_reduce_op(const Call& call) {
   }
 }
 
-// Rows for each rank of the set, as the caller said or in equal parts.
+// Rows for each rank of the set, as given by the caller or in equal parts.
 std::vector<std::int64_t> alltoall_splits(const Call& call, const ProcessSet& set) {
   const Shape& shape = call.inputs.front().shape;
   if (call.splits.empty()) {
@@ -169,7 +169,7 @@ Request check_call(const Call& call, const ProcessSet& set, int rank) {
   for (const TensorView& tensor : call.inputs) request.tensors.push_back({tensor.dtype, tensor.shape});
   if (call.collective == Collective::alltoall) {
     request.splits = alltoall_splits(call, set);
-    // Rows beyond the last split stay at home.
+    // Rows beyond the last split are not sent.
     request.tensors.front().shape[0] = std::accumulate(request.splits.begin(), request.splits.end(), std::int64_t{0});
   }
   check_outputs(call, set, rank);

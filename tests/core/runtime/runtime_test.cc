@@ -603,6 +603,30 @@ TEST_CASE("two threads may look at one operation") {
   }));
 }
 
+TEST_CASE("a synchronous call keeps its deadline while another thread's is in progress") {
+  std::atomic<bool> has_timed_out = false;
+  REQUIRE_NOTHROW(run_ranks({{{2}}, {}}, [&](Runtime& runtime) {
+    Vector first(10), second(10);
+    if (runtime.topology().rank == 1) {
+      has_timed_out.wait(false);
+      return require_status(outcome_of_run(runtime, allreduce_of(first)), StatusCode::ok, {});
+    }
+    std::thread other([&] { require_status(outcome_of_run(runtime, allreduce_of(first)), StatusCode::ok, {}); });
+    while (runtime.metrics().cache_misses.value() == 0) std::this_thread::yield();  // it has begun
+    std::string text;
+    try {
+      runtime.run(allreduce_of(second), deadline_after(50ms));
+    } catch (const Timeout& error) {
+      text = error.what();
+    }
+    has_timed_out = true;
+    has_timed_out.notify_all();
+    other.join();
+    require(text.find("was not started") != std::string::npos, "no timeout: " + text);
+    require(first.data[9] == 2, "the other thread's operation went wrong");
+  }));
+}
+
 TEST_CASE("ranks with other settings do not start") {
   struct Setting {
     std::string name, first, other;
