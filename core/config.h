@@ -1,4 +1,4 @@
-// Every knob, once: one const struct, filled from one table (config.cc) of name, default and documentation.
+// The configuration: one const struct, filled from one table (config.cc) of names, defaults and documentation.
 //
 // Read once, at init, from a copy of the environment. docs/environment.md is generated from the table.
 #pragma once
@@ -26,13 +26,13 @@ enum class JoinDivisor {
   contributing,  // of those that have not joined
 };
 
-// What goes on without ranks that have joined.
+// Which collectives go on without ranks that have joined.
 enum class JoinScope {
   all,        // every collective that can
   allreduce,  // allreduce and barrier; the others fail, as Horovod's do
 };
 
-// What moves the data of tensors in ordinary memory.
+// What transmits tensors in CPU memory.
 enum class CpuBackend {
   automatic,
   host,          // shared memory and TCP
@@ -40,18 +40,18 @@ enum class CpuBackend {
   mpi_messages,  // shared memory and MPI's messages
 };
 
-// As many bytes as the data plane finds worth it.
+// The data plane chooses the threshold.
 inline constexpr std::int64_t kAutomaticThreshold = -1;
 
 struct Config {
-  // How the process was started by hvdrun; rendezvous/launch_environment.h knows the other launchers.
+  // Set by hvdrun; rendezvous/launch_environment.h reads the variables of the other launchers.
   int rank = 0;
   int size = 1;
-  std::string store;     // host:port of the job's store; empty: none, a job of one
+  std::string store;     // host:port of the job's store; empty: none, rank 0 of 1
   std::string job_key;   // 64 hexadecimal digits
-  std::string host_id;   // empty: found out
+  std::string host_id;   // empty: detected
   std::string hostname;  // empty: gethostname()
-  std::string address;   // numeric, under which other hosts reach this one; empty: found out
+  std::string address;   // numeric, at which other hosts reach this one; empty: detected
   Duration start_timeout{};
   Duration lease{};
   int flight_recorder = -1;  // a descriptor; -1: none
@@ -63,7 +63,7 @@ struct Config {
   JoinDivisor join_divisor = JoinDivisor::all;
   JoinScope join_scope = JoinScope::all;
   std::int64_t fusion_threshold_bytes = 0;
-  Duration coalescing{};  // how long an answer may wait for more
+  Duration coalescing{};  // how long an answer may wait for more operations
   bool autotune = false;
   std::string autotune_log;  // a file; empty: none
   int autotune_warmup_samples = 0;
@@ -77,29 +77,29 @@ struct Config {
   Duration collective_timeout{};
 
   CpuBackend cpu_backend = CpuBackend::automatic;
-  std::string mpi_library;  // a path; empty: found out
+  std::string mpi_library;  // a path; empty: detected
   std::string plugins;      // paths, separated by ':'
 
   bool deterministic = true;
-  std::string algorithm;     // as ops/choice reads it; empty: chosen by measurement
-  int sockets_per_peer = 0;  // 0: as the network's speed suggests
+  std::string algorithm;     // as parsed by ops/choice; empty: chosen by measurement
+  int sockets_per_peer = 0;  // 0: chosen by the network's speed
   bool shared_memory = true;
   std::int64_t chunk_bytes = 0;
-  std::string instruction_set;         // as ops/reduction names it: which there are depends on the processor
+  std::string instruction_set;         // as named by ops/reduction; the choices depend on the processor
   std::int64_t arena_limit_bytes = 0;  // of one rank
 
   std::string cuda_library;  // empty: the system's
   std::string nccl_library;  // empty: the framework's or the system's
   bool gpu_through_host = false;
 
-  // What ranks do not submit, or do not answer, is given up after stall_limit.
+  // Whether operations that ranks do not submit, or do not answer, are given up after stall_limit.
   bool gives_up_stalls() const { return stall_check && stall_limit > Duration::zero(); }
-  // How long a live peer may be silent inside an operation: collective_timeout or, where it is shorter, what stalls may
-  // take. Ranks that may only be waiting for others which wait themselves have a higher level, and give up later, so
-  // that it is the stopped rank that is named.
+  // How long a live peer may be silent inside an operation: collective_timeout, or the stall limit if that is shorter.
+  // Ranks that may only be waiting for ranks that wait themselves have a higher level and give up later, so that the
+  // error names the stopped rank.
   Duration silence_limit(int level = 0) const;
 
-  // What the environment has, under either name, as HVD_X: chosen by someone, even where it is the default's value.
+  // The HVD_X names of variables set in the environment, under either name, even if set to the default value.
   std::set<std::string, std::less<>> given;
 };
 
@@ -108,12 +108,12 @@ struct ConfigResult {
   std::vector<std::string> warnings;  // unknown HVD_* names with the nearest known one
 };
 
-// Pure. HVD_X wins over its HOROVOD_X alias. Throws InvalidArgument that names the variable, its value and what is
-// allowed.
+// Pure. HVD_X takes precedence over its alias HOROVOD_X. Throws InvalidArgument that names the variable, its value and
+// the allowed values.
 ConfigResult read_config(const Environment& environment);
 
-// What all ranks of a job must have alike, because the shape of what they do together follows from it: "NAME=value" of
-// each such variable.
+// The settings that must be equal on all ranks of a job, because the ranks' common protocol depends on them:
+// "NAME=value" of each such variable.
 std::vector<std::string> shared_settings(const Config& config);
 
 // The table as Markdown.

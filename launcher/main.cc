@@ -1,4 +1,4 @@
-// hvdrun: starts N processes of one program and ends them as one.
+// hvdrun: starts the processes of a job, on one host or several, and ends them together.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -39,8 +39,8 @@ constexpr int kUsageError = 2;
 constexpr Duration kStartTimeout = 30s;
 constexpr Duration kLease = 5s;
 
-// Were one of the first three descriptors closed, a pipe would take its number; or what a library's static constructor
-// opens (gRPC's an eventfd), before which this runs.
+// Opens standard descriptors that are closed: else a pipe would get their numbers, or a descriptor that a library's
+// static constructor opens (gRPC's eventfd). Runs before these constructors.
 [[gnu::constructor(101)]] void open_standard_descriptors() {
   while (true) {
     const int fd = open("/dev/null", O_RDWR);
@@ -60,12 +60,12 @@ std::string read_file(const std::string& path) {
   return text.str();
 }
 
-// A line for whoever typed the command, unless he wants none.
+// Prints a line for the user, unless --quiet is given.
 void note(const CommandLine& line, const std::string& text) {
   if (!line.quiet) std::fprintf(stderr, "hvdrun: %s\n", text.c_str());
 }
 
-// With what the file of --config-file says, which counts less than what is typed.
+// Merges the options of --config-file; options on the command line override them.
 CommandLine read_command_line(const std::vector<std::string>& arguments) {
   CommandLine line = parse_command_line(arguments);
   if (line.config_file.empty()) return line;
@@ -78,14 +78,14 @@ CommandLine read_command_line(const std::vector<std::string>& arguments) {
   return line;
 }
 
-// Variables of the whole job, and of one program.
+// The -x options of the whole job, then those of one program.
 std::vector<std::string> exports_of(const CommandLine& job, const ProgramLine& program) {
   std::vector<std::string> exports = job.exports;
   exports.insert(exports.end(), program.exports.begin(), program.exports.end());
   return exports;
 }
 
-// Looked for on this machine if it is to run here; else each host looks for itself.
+// Looks up the program on this machine if it runs here; else each host looks it up itself.
 ProgramPlan make_program(const ProgramLine& line, const CommandLine& job, bool runs_here) {
   ProgramPlan plan;
   plan.environment = parse_environment(environ);
@@ -115,7 +115,7 @@ ProgramPlan make_program(const ProgramLine& line, const CommandLine& job, bool r
   return plan;
 }
 
-// Becomes `hvd doctor`, which is installed beside hvdrun. Returns an exit code if that cannot be.
+// Executes `hvd doctor`, which is installed beside hvdrun. Returns an exit code only if that fails.
 int run_doctor(const SignalSource& signals) {
   const std::filesystem::path doctor = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "hvd";
   signals.restore_original();
@@ -125,8 +125,8 @@ int run_doctor(const SignalSource& signals) {
   return 1;
 }
 
-// Becomes mpirun, under which ranks find each other through MPI. Open MPI's starts nothing for root unless it is told
-// twice to do so; hvdrun has no such scruples, and horovodrun tells it, too.
+// Executes mpirun, under which ranks find each other through MPI. Open MPI's mpirun refuses to run as root unless two
+// variables allow it; they are set here, as horovodrun does.
 int run_mpirun(const CommandLine& line, const SignalSource& signals) {
   std::vector<std::string> words = mpirun_arguments(line);
   words.insert(words.begin(), "mpirun");
@@ -200,7 +200,7 @@ int run_on_this_machine(const CommandLine& line, const JobLayout& layout, Signal
   return run_here(std::move(plan), std::move(host), signals, keeper);
 }
 
-// By host: the command that starts its agent.
+// Returns the command that starts the agent of each host.
 std::vector<std::string> start_commands(const JobLayout& layout, StartedBy by, const RemoteShell& shell) {
   const std::string hvdrun = std::filesystem::read_symlink("/proc/self/exe").string();
   if (by == StartedBy::slurm) {
@@ -214,7 +214,7 @@ std::vector<std::string> start_commands(const JobLayout& layout, StartedBy by, c
   return commands;
 }
 
-// Hosts are asked nothing: what they have not told is taken to be as here.
+// Does not contact the hosts: assumes that all have the resources of this machine.
 void print_plan(const CommandLine& line, const JobLayout& layout, const std::vector<std::string>& commands) {
   const HostDescription facts = describe_local_host();
   PlannedJob job{.hosts_from = layout.hosts_from, .programs = {}, .hosts = {}};

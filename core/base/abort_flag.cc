@@ -10,7 +10,7 @@ bool AbortFlag::raise(Status reason, const Tell& tell) {
   reason_ = std::move(reason);
   try {
     if (tell) tell(reason_);
-  } catch (...) {  // others may not hear of it, but here the job is over
+  } catch (...) {  // other ranks may not learn of it, but here the job is over
   }
   raised_.store(true, std::memory_order_release);
   for (const auto& [id, listener] : listeners_) listener();

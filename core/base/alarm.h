@@ -1,5 +1,5 @@
-// How a wait for another process ends before its deadline: whoever waits asks a few times a second, and the alarm
-// throws the reason. An empty one never does.
+// A callback that ends a wait for another process before its deadline: the waiting thread calls it a few times a
+// second, and it throws the reason. An empty alarm never does.
 #pragma once
 
 #include <functional>
@@ -12,13 +12,13 @@ using Alarm = std::function<void()>;
 
 inline constexpr Duration kAlarmPeriod = std::chrono::milliseconds(250);
 
-// When the alarm is to be asked next, in a wait that begins with this. The alarm outlives it.
+// Schedules the calls of an alarm during one wait, which begins with the construction. The alarm outlives this object.
 class AlarmClock {
  public:
   explicit AlarmClock(const Alarm& alarm) : alarm_(alarm) {}
 
   Deadline next() const { return alarm_ ? next_ : Deadline::max(); }
-  // Asks it if it is time; throws what it throws.
+  // Calls the alarm if a call is due; throws what it throws.
   void look() {
     if (Clock::now() < next()) return;
     alarm_();

@@ -1,4 +1,4 @@
-// Time as the project uses it: one monotonic clock, deadlines as points on it.
+// Time: one monotonic clock for the whole project, and deadlines as points on it.
 #pragma once
 
 #include <algorithm>
@@ -12,28 +12,28 @@ namespace hvd {
 using Clock = std::chrono::steady_clock;
 using Duration = Clock::duration;
 using TimePoint = Clock::time_point;
-// A wait ends at its deadline with a Timeout that says what was waited for.
+// A wait that reaches its deadline ends with a Timeout that says what was waited for.
 using Deadline = TimePoint;
 
 using namespace std::chrono_literals;
 
 inline Deadline deadline_after(Duration duration) { return Clock::now() + duration; }
 
-// What poll() and epoll_wait() take: milliseconds, rounded up, a minute at most; -1, for ever, without a deadline.
+// The timeout for poll() and epoll_wait(): milliseconds, rounded up, at most a minute; -1 (forever) without a deadline.
 inline int poll_timeout(std::optional<Deadline> deadline) {
   if (!deadline) return -1;
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline - Clock::now()).count();
   return static_cast<int>(std::clamp<std::int64_t>(left, 0, 60'000));
 }
 
-// The same clock, to a few milliseconds, for a quarter of what the exact time costs.
+// The same clock with a resolution of a few milliseconds, at a quarter of the cost.
 inline TimePoint coarse_now() {
   timespec time{};
   clock_gettime(CLOCK_MONOTONIC_COARSE, &time);
   return TimePoint(std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec));
 }
 
-// That the calling thread has had so far. A system call, unlike the other clock.
+// CPU time that the calling thread has used so far. A system call, unlike the other clock.
 inline Duration thread_cpu_time() {
   timespec time{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);

@@ -18,13 +18,13 @@ constexpr std::size_t kFewestCpus = 1024, kMostCpus = 1 << 16;
 
 std::vector<std::uint64_t> allowed_cpus() {
   std::vector<std::uint64_t> words(kFewestCpus / 64);
-  // The kernel wants room for all CPUs that there may be.
+  // The kernel requires room for all possible CPUs.
   while (sched_getaffinity(0, words.size() * 8, reinterpret_cast<cpu_set_t*>(words.data())) != 0) {
     if (errno == EINVAL && words.size() < kMostCpus / 64) {
       words.assign(words.size() * 2, 0);
       continue;
     }
-    words.assign(1, 0);  // forbidden: what the C++ library can find out, of which more than 64 make no difference
+    words.assign(1, 0);  // not permitted: use the C++ library's count, of which more than 64 make no difference
     for (unsigned cpu = 0; cpu < std::clamp(std::thread::hardware_concurrency(), 1U, 64U); ++cpu) {
       words.front() |= std::uint64_t{1} << cpu;
     }

@@ -1,4 +1,4 @@
-// CPUs by their numbers in the kernel: which this process may run on, and how the kernel lists them.
+// CPUs by kernel number: those that this process may run on, and a parser for the kernel's CPU lists.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,10 @@
 
 namespace hvd {
 
-// The CPUs in this process's affinity mask, a bit each, without zero words at the end.
+// The CPUs in this process's affinity mask, one bit each, without trailing zero words.
 std::vector<std::uint64_t> allowed_cpus();
 
-// "0-3,8" as the kernel writes it, ascending there; nothing of a text that it would not write. Pure.
+// Parses "0-3,8" as the kernel writes it, in ascending order; returns an empty list for malformed text. Pure.
 std::vector<int> parse_cpu_numbers(const std::string& text);
 
 }  // namespace hvd

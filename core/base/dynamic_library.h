@@ -1,6 +1,6 @@
-// A library that is opened at run time, and its functions by name.
+// A shared library that is opened at run time, with lookup of its functions by name.
 //
-// Never closed: what it has started (threads, handlers at exit) may outlive whoever opened it.
+// Never closed: threads and exit handlers that the library has started may outlive this object.
 #pragma once
 
 #include <string>
@@ -9,26 +9,26 @@ namespace hvd {
 
 class DynamicLibrary {
  public:
-  // Throws Unsupported with the loader's own words.
+  // Throws Unsupported with the loader's message.
   static DynamicLibrary open(const std::string& name);
-  // One that is in this process already; without a handle if it is not.
+  // A library that is loaded in this process already; without a handle if it is not.
   static DynamicLibrary loaded(const std::string& name);
 
   explicit operator bool() const { return handle_ != nullptr; }
-  // As it was asked for.
+  // The name as it was requested.
   const std::string& name() const { return name_; }
-  // The file in which `symbol` lies, as far as the loader knows; else the name.
+  // The file that contains `symbol`, if the loader knows it; else the name.
   std::string file_of(const void* symbol) const;
 
-  // Null if there is none.
+  // Null if the library has no such symbol.
   void* find(const char* symbol) const;
 
-  // The function `symbol`. Throws Unsupported that names it.
+  // Looks up the function `symbol`. Throws Unsupported that names it if it is missing.
   template <typename Function>
   void require(Function*& slot, const char* symbol) const {
     slot = reinterpret_cast<Function*>(find_required(symbol));
   }
-  // The same of one that not every version has: null.
+  // The same for a function that not every version has: null if it is missing.
   template <typename Function>
   void accept(Function*& slot, const char* symbol) const {
     slot = reinterpret_cast<Function*>(find(symbol));

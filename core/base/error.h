@@ -1,5 +1,5 @@
-// The one exception hierarchy. Thrown inside one call stack only; caught where a bucket, the engine, a thread body or
-// the C ABI ends, and turned into a Status there.
+// The only exception hierarchy. Exceptions stay inside one call stack: they are caught where a bucket, the engine, a
+// thread body or the C ABI ends, and are converted to a Status there.
 #pragma once
 
 #include <stdexcept>
@@ -37,7 +37,7 @@ using Timeout = ErrorOf<StatusCode::timeout>;
 using Unsupported = ErrorOf<StatusCode::unsupported>;
 using Internal = ErrorOf<StatusCode::internal>;
 
-// The Status of the exception that is being handled; call only inside a catch block.
+// The Status of the exception being handled; call only inside a catch block.
 Status current_exception_status();
 
 }  // namespace hvd

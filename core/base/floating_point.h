@@ -1,6 +1,5 @@
-// The default floating-point environment (round to nearest, denormals kept) for a scope, whatever the program has set:
-// sums are to have the same bits on every rank and on every thread. Costs a few nanoseconds where nothing is to be
-// changed.
+// Sets the default floating-point environment (round to nearest, denormals kept) for a scope, whatever the program has
+// set, because sums must have the same bits on every rank and every thread. Costs a few nanoseconds if nothing changes.
 #pragma once
 
 #include <cfenv>
@@ -14,7 +13,7 @@ namespace hvd {
 class DefaultFloatingPoint {
  public:
 #if defined(__x86_64__)
-  // hvd calculates with SSE and AVX alone, which look at this register only. Its low bits are flags, not settings.
+  // hvd computes with SSE and AVX only, which use only this register. Its low bits are flags, not settings.
   DefaultFloatingPoint() : saved_(_mm_getcsr()) {
     if ((saved_ & ~kFlags) != kDefault) _mm_setcsr(kDefault);
   }

@@ -12,7 +12,7 @@ namespace hvd {
 
 namespace {
 
-// The kernel wants the address of the word itself; std::atomic<uint32_t> has the word's representation.
+// The kernel takes the address of the word itself; std::atomic<uint32_t> has the word's representation.
 long futex(const std::atomic<std::uint32_t>& word, int operation, FutexScope scope, std::uint32_t value,
            const timespec* timeout) {
   static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t));
@@ -45,8 +45,8 @@ void futex_wake_all(const std::atomic<std::uint32_t>& word, FutexScope scope) {
 }
 
 void Signal::store_and_wake(std::uint32_t v) {
-  // A plain store: together with what was written beside it, it leaves in one piece. Of the two changes to `sleepers`
-  // one comes first: either the sleeper's, and we see it, or ours, and the sleeper sees the value.
+  // A plain store, so that the value leaves the core together with what was written beside it. Of the two changes to
+  // `sleepers` one comes first: either the sleeper's, and we see it, or ours, and the sleeper sees the value.
   value.store(v, std::memory_order_release);
   if (sleepers.fetch_add(0, std::memory_order_acq_rel) != 0) futex_wake_all(value);
 }
@@ -65,7 +65,7 @@ std::uint32_t Signal::spin(std::uint32_t old, const WaitPolicy& policy) const {
     }
   };
   if (policy.spin > Duration::zero()) {
-    look_often();  // what comes at once needs no clock
+    look_often();  // a change that comes at once needs no clock
     if (now == old) {
       const Deadline end = Clock::now() + policy.spin;
       do {

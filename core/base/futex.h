@@ -1,4 +1,4 @@
-// Sleeping on a 32-bit word, in private or in shared memory, and being woken from any process that maps it.
+// Sleeping on a 32-bit word, in private or in shared memory, with wakeups from any process that maps it.
 #pragma once
 
 #include <array>
@@ -12,14 +12,14 @@
 
 namespace hvd {
 
-// Who may sleep on a word: any process that maps it, or threads of this one only, which the kernel finds faster.
+// Who may sleep on a word: any process that maps it, or only threads of this process, which is faster in the kernel.
 enum class FutexScope { shared, process };
 
-// Sleeps while word == expected, at most until the deadline; may return early without reason.
+// Sleeps while word == expected, at most until the deadline; may return spuriously.
 void futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected, Deadline deadline,
                 FutexScope scope = FutexScope::shared);
 
-// Wakes every sleeper on the word. A system call even if nobody sleeps: see Signal.
+// Wakes all sleepers on the word. Makes a system call even if there are none: see Signal.
 void futex_wake_all(const std::atomic<std::uint32_t>& word, FutexScope scope = FutexScope::shared);
 
 inline void cpu_relax() {
@@ -30,9 +30,9 @@ inline void cpu_relax() {
 #endif
 }
 
-// A 32-bit word that one side stores and others wait for; lives in private or shared memory (it is all zero bytes
-// when fresh). The count of sleepers is in another cache line than the value, so that waking costs a system call only
-// if somebody sleeps. What is between them is the writer's: a few words that arrive with the value.
+// A 32-bit word that one side stores and others wait for, in private or shared memory (all zero bytes initially). The
+// count of sleepers is in another cache line than the value, so that waking costs a system call only if a thread
+// sleeps. The bytes between them belong to the writer: a few words that arrive with the value.
 struct alignas(128) Signal {
   static constexpr std::size_t kPayloadBytes = 112;
 
@@ -41,28 +41,28 @@ struct alignas(128) Signal {
   alignas(8) std::array<std::byte, kPayloadBytes> payload;
   std::atomic<std::uint32_t> sleepers{0};
 
-  // Publishes everything written before, then wakes. One writer at a time, unless the caller orders writers itself.
+  // Publishes everything written before, then wakes. One writer at a time, unless the callers order their writes.
   void store_and_wake(std::uint32_t v);
   // Adds one and wakes; any number of writers.
   void increment_and_wake();
 
-  // Sleeps until value != old (acquire) and returns the new value, or returns `old` at the deadline. Notices `abort`
-  // within kAbortPollInterval when given, and throws its reason.
+  // Sleeps until value != old (acquire) and returns the new value, or returns `old` at the deadline. Checks `abort`, if
+  // given, within kAbortPollInterval, and throws its reason.
   std::uint32_t wait_change(std::uint32_t old, Deadline deadline, const AbortFlag* abort);
-  // Looks as busily and as long as the policy says; returns `old` if nothing changed.
+  // Busy-waits as the policy says; returns `old` if nothing has changed.
   std::uint32_t spin(std::uint32_t old, const WaitPolicy& policy) const;
 };
 
 static_assert(sizeof(Signal) == 128 && offsetof(Signal, sleepers) >= 64);
 
-// Waits at one place in the code: busily at first while that has paid lately, then asleep. One thread.
+// Waits at one place in the code: spins first if that has paid off lately, then sleeps. One thread.
 class AdaptiveWait {
  public:
   explicit AdaptiveWait(const WaitPolicy& policy) : policy_(policy) {}
 
   // As Signal::wait_change.
   std::uint32_t wait_change(Signal& signal, std::uint32_t old, Deadline deadline, const AbortFlag* abort);
-  // The first, busy part of it.
+  // Only its first phase, spinning.
   std::uint32_t spin(const Signal& signal, std::uint32_t old);
 
  private:

@@ -1,7 +1,7 @@
-// Log lines with rank and time, on standard error. spdlog does the work, in log.cc only.
+// Log lines with rank and time, on standard error. Implemented with spdlog, in log.cc only.
 //
-// One Log per Runtime (no global logger): whoever may have something to say gets a `const Log&`. Formatting is the
-// caller's, so that no header carries the formatting library: log.warning("rank " + std::to_string(r) + " ...").
+// One Log per Runtime (no global logger): every object that logs gets a `const Log&`. Callers format their messages, so
+// that no header includes the formatting library: log.warning("rank " + std::to_string(r) + " ...").
 #pragma once
 
 #include <memory>
@@ -17,7 +17,7 @@ LogLevel parse_log_level(std::string_view text);
 
 class Log {
  public:
-  // `who` stands in every line, for instance "rank 3" or "hvdrun".
+  // `who` is part of every line, for instance "rank 3" or "hvdrun".
   Log(const std::string& who, LogLevel level);
   ~Log();
   Log(const Log&) = delete;

@@ -1,7 +1,8 @@
-// What has happened so far in one runtime: numbers that only grow, each counted where it happens, read by any thread.
+// The metrics of one runtime: counters, which only grow, and gauges, each updated where its event happens. Read by any
+// thread.
 //
-// Owned by the runtime, and kept by handles that outlive it. Counting is a relaxed addition: the numbers are each
-// right, and together those of about one moment.
+// Owned by the runtime and by handles that outlive it. Counting is a relaxed addition: each number is exact, and
+// together they are from about the same moment.
 #pragma once
 
 #include <array>
@@ -24,7 +25,7 @@ class Counter {
   std::atomic<std::uint64_t> value_{0};
 };
 
-// What is now, and not how often it was.
+// A current value, not a count.
 class Gauge {
  public:
   void set(std::uint64_t value) { value_.store(value, std::memory_order_relaxed); }
@@ -37,29 +38,29 @@ class Gauge {
 struct Metrics {
   // the control plane
   Counter control_messages;  // sent by this rank
-  Counter control_bytes;     // of them, without frames
-  Counter rounds;            // messages of the coordinator that this rank has carried out
-  Counter cache_hits;        // submissions announced as a bit
+  Counter control_bytes;     // sent, without frames
+  Counter rounds;            // messages of the coordinator that this rank has performed
+  Counter cache_hits;        // submissions announced as one bit
   Counter cache_misses;      // submissions announced as a whole request
 
   // the schedule lock (core/negotiation/schedule_lock.h)
   Gauge lock_state;
-  Gauge locked_steps;             // whole rounds of schedules so far
+  Gauge locked_steps;             // complete steps of schedules so far
   Counter locked_buckets;         // performed without negotiation
   std::array<Counter, 6> breaks;  // by ScheduleLock::Cause, as seen by this rank
 
   // the data plane
-  Counter operations;  // submissions that have ended, well or badly
+  Counter operations;  // submissions that have ended, successfully or not
   Counter buckets;     // calls of a backend
-  Counter bytes;       // of the tensors in them, as the call counts them on this rank
+  Counter bytes;       // of the tensors in these calls, as counted on this rank
 
-  Counter direct_calls;  // performed as prepared for a locked schedule: an operation and a bucket each
+  Counter direct_calls;  // performed as prepared for a locked schedule: one operation and one bucket each
   Counter direct_bytes;
 
   // time
   Counter collective_time;     // in backends
-  Counter collective_cpu;      // of the threads in them, direct calls left out: of one call in so many, for all
-  Counter communication_time;  // with an operation under way on this rank, finished intervals
+  Counter collective_cpu;      // CPU time of the threads in backends, without direct calls; sampled and scaled
+  Counter communication_time;  // with an operation in flight on this rank, finished intervals
   Counter exposed_time;        // of threads that waited for operations
 };
 
@@ -68,9 +69,9 @@ struct NamedMetric {
   double value;  // counts, or seconds
 };
 
-// All of them for people and programs, in a fixed order, and what follows from them:
-//   overlap = 1 - exposed_seconds / communication_seconds: how much of the communication the program did not wait for;
-//   1 if there was none, 0 at least.
+// All metrics for people and programs, in a fixed order, and the value derived from them:
+//   overlap = 1 - exposed_seconds / communication_seconds: the share of the communication that the program did not wait
+//   for; 1 if there was none, at least 0.
 std::vector<NamedMetric> list(const Metrics& metrics);
 
 }  // namespace hvd

@@ -17,7 +17,7 @@ std::optional<ProcessEntry> read_process_stat(pid_t pid) {
 std::optional<ProcessEntry> parse_process_stat(std::string_view text) {
   ProcessEntry entry;
   if (std::from_chars(text.data(), text.data() + text.size(), entry.pid).ec != std::errc()) return std::nullopt;
-  // The program's name stands in parentheses and may hold anything, parentheses too.
+  // The program's name is in parentheses and may contain anything, parentheses too.
   const auto name_end = text.rfind(')');
   if (name_end == std::string_view::npos) return std::nullopt;
   std::istringstream fields{std::string(text.substr(name_end + 1))};

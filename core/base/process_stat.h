@@ -1,4 +1,4 @@
-// What /proc/<pid>/stat says of a process.
+// Reads /proc/<pid>/stat.
 #pragma once
 
 #include <sys/types.h>
@@ -12,14 +12,14 @@ struct ProcessEntry {
   pid_t pid = 0;
   pid_t parent = 0;
   pid_t group = 0;
-  bool zombie = false;  // all of it: a process whose first thread alone has ended runs
+  bool zombie = false;  // the whole process: if only its first thread has ended, it still runs
   bool operator==(const ProcessEntry&) const = default;
 };
 
-// Empty: there is no such process, or none that this one can see.
+// Empty if no such process exists, or this process may not see it.
 std::optional<ProcessEntry> read_process_stat(pid_t pid);
 
-// The file's text; empty if it is not one. Pure.
+// Parses the file's text; empty if it is malformed. Pure.
 std::optional<ProcessEntry> parse_process_stat(std::string_view text);
 
 }  // namespace hvd

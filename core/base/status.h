@@ -1,7 +1,7 @@
-// How an operation ended, as a value.
+// The outcome of an operation, as a value.
 //
-// A Status crosses a thread, a rank or a language, because the one who fails is not the one who waits. Inside one
-// call stack the same facts travel as an Error (error.h).
+// A Status crosses a thread, a rank or a language, because the thread that fails is not the thread that waits. Inside
+// one call stack the same facts are an Error (error.h).
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace hvd {
 // Wire and ABI values: append only; bindings/c/hvd.h repeats them.
 enum class StatusCode : std::uint8_t {
   ok = 0,
-  invalid_argument = 1,  // the call is wrong by itself; nothing was sent
-  mismatch = 2,          // the ranks disagree; every rank of the set hears it
+  invalid_argument = 1,  // the call itself is wrong; nothing was sent
+  mismatch = 2,          // the ranks disagree; every rank of the set receives it
   aborted = 3,           // the job as a whole was given up
   peer_lost = 4,         // a process died or became unreachable
   timeout = 5,           // a deadline passed; the message says what was waited for
@@ -26,7 +26,7 @@ enum class StatusCode : std::uint8_t {
 
 const char* status_code_name(StatusCode code);
 
-// Instead of a rank's number: nobody is to blame, or it is not known who is.
+// In place of a rank number: no rank is the culprit, or it is unknown.
 inline constexpr int kNobody = -1;
 
 class [[nodiscard]] Status {
@@ -38,7 +38,7 @@ class [[nodiscard]] Status {
   bool ok() const { return code_ == StatusCode::ok; }
   StatusCode code() const { return code_; }
   const std::string& message() const { return message_; }
-  // Where the whole job has ended with this: the rank of the job whose end or failure was the cause.
+  // If the whole job has ended with this status: the rank of the job whose end or failure was the cause.
   int culprit() const { return culprit_; }
 
   bool operator==(const Status&) const = default;

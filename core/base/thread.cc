@@ -12,7 +12,7 @@
 namespace hvd {
 namespace {
 
-// pthread_create does not say which limit it met.
+// pthread_create does not report which limit was reached.
 std::string limits() {
   std::string text;
   rlimit limit{};

@@ -1,4 +1,4 @@
-// Threads of the runtime. Each has a name, which ps -L and debuggers show.
+// Threads of the runtime. Each has a name, as shown by ps -L and debuggers.
 #pragma once
 
 #include <functional>
@@ -8,11 +8,11 @@
 
 namespace hvd {
 
-// The engine's thread, which each process of a job has: other processes know by it that one is in a job.
+// The engine thread. Every process of a job has one, so other processes recognise by it a process that is in a job.
 inline constexpr std::string_view kEngineThread = "hvd-engine";
 
-// Runs `body`, which must not throw, on a thread of its own; of its name, 15 bytes are shown. Throws Internal if there
-// is no thread to be had.
+// Runs `body`, which must not throw, on a new thread; the first 15 bytes of its name are shown. Throws Internal if no
+// thread can be created.
 std::thread start_thread(std::string_view name, std::function<void()> body);
 
 }  // namespace hvd

@@ -1,4 +1,4 @@
-// The operations, as values. Wire and ABI values: append only.
+// The collectives and reduction operators. Wire and ABI values: append only.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ enum class Collective : std::uint8_t {
 
 const char* collective_name(Collective collective);
 
-// For values that come from a wire or a caller: empty if out of range.
+// Converts a value from the wire or a caller: empty if out of range.
 constexpr std::optional<Collective> collective_from(std::int64_t value) {
   if (value < 0 || value > static_cast<int>(Collective::join)) return std::nullopt;
   return static_cast<Collective>(value);

@@ -1,5 +1,5 @@
-// One collective on a list of tensors, as a backend is asked to do it. Built from negotiated facts, so that every
-// field but the pointers is the same on every rank of the set.
+// One collective on a list of tensors, the input of a backend. Built from negotiated facts, so that every field except
+// the pointers is the same on every rank of the set.
 #pragma once
 
 #include <cstddef>
@@ -14,35 +14,35 @@
 
 namespace hvd {
 
-// On what terms a rank enters a collective.
+// Whether the ranks have agreed on a collective when they enter it.
 enum class Entry : std::uint8_t {
-  settled,  // all ranks have agreed on it beforehand
-  asking,   // it takes place if all ranks ask for it: see Backend::run
+  settled,  // all ranks have agreed on it before
+  asking,   // it is performed if all ranks ask for it: see Backend::run
 };
 
-// One tensor of a call. Input and output may be the same memory, and never overlap otherwise.
+// One tensor of a call. Input and output may be the same memory, and do not overlap otherwise.
 struct Piece {
-  const void* input = nullptr;  // null with elements to give: a joined rank, contributes the operation's identity
-  void* output = nullptr;       // null: the result is not wanted here (joined rank)
-  std::int64_t elements = 0;    // of the input: same on every rank for allreduce, broadcast and reducescatter
-  const DeviceEvent* ready = nullptr;  // on a device: when the memory may be touched; null: now
+  const void* input = nullptr;         // null although elements > 0: a joined rank, contributes the neutral element
+  void* output = nullptr;              // null: the result is not wanted on this rank (it has joined)
+  std::int64_t elements = 0;           // of the input: same on every rank for allreduce, broadcast and reducescatter
+  const DeviceEvent* ready = nullptr;  // on a device: when the memory may be accessed; null: now
 };
 
 struct CollectiveCall {
   Collective collective = Collective::allreduce;
   DType dtype = DType::float32;
-  ReduceOp op = ReduceOp::sum;  // never average: the engine has turned that into sum and postscale
-  // Prescale is applied to each input before, postscale to the result after the reduction: numbers of float32 to
-  // float32 and the 16-bit floats, but for an average's 1/n; else in double, integers being truncated then.
+  ReduceOp op = ReduceOp::sum;  // never average: the engine has converted that to sum and postscale
+  // Prescale is applied to each input before the reduction, postscale to the result. Both are rounded to float32 for
+  // float32 and the 16-bit floats, except an average's 1/n; otherwise double, and integers are truncated.
   double prescale = 1.0;
   double postscale = 1.0;
   int root = 0;  // broadcast: position in the set
   const ProcessSet* set = nullptr;
-  int device = -1;             // where the tensors lie: kCpuDevice, or kAccelerator
-  int ordinal = -1;            // of this rank's accelerator; -1: none of the tensors is this rank's
+  int device = -1;             // where the tensors are: kCpuDevice, or kAccelerator
+  int ordinal = -1;            // of this rank's accelerator; -1: this rank has none of the tensors
   std::uint64_t sequence = 0;  // number of this call in the set, the same on every rank
   Entry entry = Entry::settled;
-  std::uint32_t call_id = 0;  // with what must be the same on every rank that enters, to find out who is elsewhere
+  std::uint32_t call_id = 0;  // identifies what must be equal on all ranks that enter, to detect ranks elsewhere
 
   std::vector<Piece> pieces;
 
@@ -59,7 +59,7 @@ struct CollectiveCall {
     return total;
   }
 
-  // What the rank at `position` gives of a piece, and what it gets, in elements.
+  // What the rank at `position` contributes to a piece, and what it receives, in elements.
   std::int64_t given(std::size_t piece, std::size_t position) const {
     switch (collective) {
       case Collective::allgather: return counts[piece][position];

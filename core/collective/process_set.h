@@ -1,4 +1,4 @@
-// An ordered subset of the ranks that does a collective together (MPI: communicator).
+// An ordered subset of the ranks that performs collectives together (MPI: communicator).
 #pragma once
 
 #include <algorithm>

@@ -21,7 +21,7 @@ void Work::call_when_done(void (*callback)(void*), void* context) {
   callback_context_ = context;
   std::uint32_t state = state_.load(std::memory_order_acquire);
   while (state != kDone) {
-    // Also from kSleptOn, as somebody whose deadline has passed leaves it.
+    // Also from kSleptOn, the state left by a thread whose deadline has passed.
     if (state_.compare_exchange_weak(state, kToCall, std::memory_order_acq_rel)) return;
   }
   callback(context);

@@ -1,7 +1,7 @@
-// What becomes of an operation under way: is it done, how did it end, what came out.
+// The completion of an operation: whether it is done, its status and its results.
 //
-// Completed once by the engine thread, waited for by any thread. Results may be read after done() returned true; on a
-// device done() means that the operation is in a stream there, and on_device says when it is over.
+// Completed once by the engine thread; any thread may wait for it. Results may be read after done() has returned true;
+// on a device done() means that the operation has been enqueued in a stream, and on_device reports its end.
 #pragma once
 
 #include <atomic>
@@ -22,34 +22,34 @@ class Work {
 
   // True once done; false at the deadline. Sleeps at once: the engine that it waits for may need this very core.
   bool wait(Deadline deadline);
-  // Has anybody begun to wait? What that thread has submitted before is then in the queue. Any thread.
+  // Whether a thread has begun to wait. What that thread has submitted before is in the queue then. Any thread.
   bool awaited() const { return awaited_.load(std::memory_order_acquire); }
   void set_awaited() { awaited_.store(true, std::memory_order_release); }
 
-  // Instead of waiting: has `callback(context)` called once when done, on the engine's thread after this object's last
-  // change there, or at once on this one if it is done already. The callback must not wait for anything. Once.
+  // Instead of waiting: calls `callback(context)` once when done, on the engine thread after its last change to this
+  // object, or at once on this thread if it is done already. The callback must not block. At most one call.
   void call_when_done(void (*callback)(void*), void* context);
 
-  // How it ended. Requires done().
+  // The outcome. Requires done().
   const Status& status() const { return status_; }
 
-  // The same of what goes on on a device, too. Any thread.
+  // The same including work on a device. Any thread.
   bool over() const { return done() && (!on_device || on_device->done()); }
   bool wait_until_over(Deadline deadline) { return wait(deadline) && (!on_device || on_device->wait(deadline)); }
   Status outcome() const { return status_.ok() && on_device ? on_device->status() : status_; }
 
-  // Engine thread, once, after the results below are in place. True if somebody sleeps or is to be called, whom wake()
-  // is to tell: so that one who waits for many is woken when all are done.
+  // Engine thread, once, after the results below are in place. True if a thread sleeps or a callback is set, and wake()
+  // must be called: so a thread that waits for many works is woken when all are done.
   [[nodiscard]] bool complete(const Status& status);
   void wake();
 
-  // As new. Nobody waits any more.
+  // Resets to the initial state. No thread may be waiting.
   void reset();
 
-  std::vector<OwnedTensor> outputs;             // if the call gave none
+  std::vector<OwnedTensor> outputs;             // if the caller gave none
   std::vector<std::int64_t> received_splits;    // alltoall: rows by source
   int last_joined = -1;                         // join
-  int source = -1;                              // of a receive: the rank of the job that the message came from
+  int source = -1;                              // of a receive: the job rank that sent the message
   std::shared_ptr<DeviceCompletion> on_device;  // null: nothing is on a device
 
  private:
@@ -59,7 +59,7 @@ class Work {
   std::atomic<bool> awaited_{false};
   void (*callback_)(void*) = nullptr;  // set before state_ is kToCall
   void* callback_context_ = nullptr;
-  bool is_to_call_ = false;  // the engine's, from complete() to wake()
+  bool is_to_call_ = false;  // owned by the engine thread, from complete() to wake()
   Status status_;
 };
 

@@ -11,7 +11,7 @@ namespace hvd {
 
 namespace {
 
-// Looks before the first nap: about as long as a small collective takes.
+// Polls before the first nap: about as long as a small collective takes.
 constexpr int kLooks = 100;
 constexpr Duration kFirstNap = std::chrono::microseconds(10);
 
@@ -28,7 +28,7 @@ bool DeviceCompletion::done() {
   }
   if (!happened) return false;
   const std::lock_guard lock(mutex_);
-  State expected = State::open;  // who gave it up before has done so for a reason: what the device did then is void
+  State expected = State::open;  // if it was given up before, the device's result is void
   state_.compare_exchange_strong(expected, State::happened, std::memory_order_acq_rel);
   return true;
 }

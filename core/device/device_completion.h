@@ -1,7 +1,7 @@
-// The end of an operation that its engine has put into a device's stream: not happened yet, happened, or given up.
+// The end of an operation that the engine has enqueued in a device's stream: pending, happened, or given up.
 //
 // Made by a backend, which keeps it until then and gives it up if the device or the job fails; held by the Work, whose
-// callers ask and wait on their own: no thread is woken when a device is through. All functions: any thread.
+// callers poll it or wait: no thread is woken when the device has finished. All functions: any thread.
 #pragma once
 
 #include <atomic>
@@ -20,17 +20,17 @@ class DeviceCompletion {
 
   // Happened, or given up.
   bool done();
-  // True once done; false at the deadline. The driver's own waits have no deadline, so this asks again and again: at
-  // once for a short while, then at intervals that grow to kLongestNap.
+  // True once done; false at the deadline. The driver's own waits have no deadline, so this polls: without a pause for
+  // a short while, then at intervals that grow to kLongestNap.
   bool wait(Deadline deadline);
 
-  // How it ended. Ok also as long as it has not.
+  // The outcome. Ok also while pending.
   Status status() const;
 
-  // Has the stream go on only after the end; the caller does not wait. Throws the reason if it was given up.
+  // Makes the stream wait for the end; the caller does not wait. Throws the reason if it was given up.
   void hold_up(void* stream);
 
-  // Unless it has happened already.
+  // No effect if it has happened already.
   void give_up(const Status& reason);
 
   static constexpr Duration kLongestNap = std::chrono::microseconds(200);

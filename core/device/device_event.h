@@ -1,6 +1,6 @@
-// A point in the order of a device's work: "all that was put into that stream until then".
+// A point in the order of a device's work: everything that was enqueued in one stream until then.
 //
-// Made by a DeviceRuntime, or by a backend for the end of what it has put into a stream of its own. Any thread.
+// Made by a DeviceRuntime, or by a backend for the end of what it has enqueued in its stream. Any thread.
 #pragma once
 
 namespace hvd {
@@ -9,10 +9,10 @@ class DeviceEvent {
  public:
   virtual ~DeviceEvent() = default;
 
-  // Whether the device has come so far. Throws Error if the device has failed.
+  // Whether the device has reached this point. Throws Error if the device has failed.
   virtual bool happened() const = 0;
 
-  // Has the stream, of the same device, go on only when the device has come so far. Waits for nothing itself.
+  // Makes a stream of the same device wait for this point. Does not block.
   virtual void hold_up(void* stream) const = 0;
 };
 

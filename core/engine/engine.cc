@@ -12,24 +12,24 @@ namespace hvd {
 
 namespace {
 
-// How long a rank whose data plane failed waits for the control plane to say who is to blame: the peer whose
-// connection broke may itself only be leaving because of somebody else.
+// How long a rank whose data plane failed waits for the control plane to report the culprit: the peer whose connection
+// broke may itself be leaving because of another rank.
 constexpr Duration kVerdictTimeout = std::chrono::seconds(1);
 
-// How long a leaving rank waits for the coordinator to acknowledge.
+// How long a leaving rank waits for the coordinator's acknowledgement.
 constexpr Duration kLeaveTimeout = std::chrono::seconds(5);
 
-// In a locked schedule: how long a caller that has begun a collective waits for the other ranks before it has them
-// asked whether they want it at all, and how many times as long the engine's thread does; and how long a rank waits for
-// an operation that the schedule wants first while a caller, or nobody yet, waits for a later one.
+// In a locked schedule: how long a caller that has begun a collective waits for the other ranks before it breaks the
+// lock, and how many times as long the engine thread does; and how long a rank waits for an operation that the schedule
+// expects first while a caller, or no thread yet, waits for a later one.
 constexpr Duration kLateTimeout = std::chrono::milliseconds(100);
 constexpr int kThreadGracePeriod = 50;
 constexpr Duration kCallerGracePeriod = std::chrono::microseconds(50);
 constexpr Duration kProgramGracePeriod = std::chrono::seconds(1);
 constexpr Duration kLongestLook = std::chrono::milliseconds(10);
 
-// One direct call in so many is timed, and stands for the others: reading the clock costs as much as the rest of the
-// call. A prime number: steps that repeat seldom have a multiple of it.
+// One direct call in so many is timed, and represents the others: reading the clock costs as much as the rest of the
+// call. A prime number: the length of repeating steps is seldom a multiple of it.
 constexpr unsigned kTimed = 17;
 
 const char* cause_text(ScheduleLock::Cause cause) {
@@ -44,7 +44,7 @@ const char* cause_text(ScheduleLock::Cause cause) {
   return "no cause";
 }
 
-// The rank that has left first is the cause of the run's end.
+// The first rank to leave is the cause of the run's end.
 Status with_culprit(const Status& status, int leaving, const Topology& topology) {
   const bool known = leaving >= 0 && leaving < topology.size;
   const int culprit = known ? topology.job_ranks[static_cast<std::size_t>(leaving)] : kNobody;
@@ -55,13 +55,13 @@ bool locks(const Engine::Parts& parts, const Executor& executor) {
   return parts.config.schedule_lock && executor.can_be_asked();
 }
 
-// The stall limit begins to count once the schedule is given up, so that the better part of it is to be left.
+// The stall limit counts only once the schedule has been given up, so this leaves most of it.
 int most_late_calls(const Config& config) {
   if (!config.gives_up_stalls()) return kThreadGracePeriod;
   return static_cast<int>(std::clamp<Duration::rep>(config.stall_limit / 4 / kLateTimeout, 1, kThreadGracePeriod));
 }
 
-// Rank 0 does, and what it has found holds for all.
+// Only rank 0 tunes; its result holds for all ranks.
 bool tunes(const Engine::Parts& parts) {
   return parts.config.autotune && parts.topology.rank == 0 && parts.topology.size > 1 &&
          parts.set.id == kGlobalProcessSet;
@@ -100,8 +100,8 @@ Status Engine::submit(EnginesSubmission& submission) {
     return status;
   }
   std::size_t wanted = wake_at_.load(std::memory_order_seq_cst);
-  // Rings once in a pause: whoever drives looks into the queue then, and says anew what is to end the next one. It may
-  // be saying that just now; then it sees this submission.
+  // Rings once per pause: the driving thread then checks the queue, and sets anew what ends the next pause. If it is
+  // setting that at this moment, it sees this submission.
   if (wanted != 0 && waiting >= wanted && wake_at_.compare_exchange_strong(wanted, 0)) parts_.channel.wake();
   return {};
 }
@@ -122,7 +122,7 @@ void Engine::join() {
   if (thread_.joinable()) thread_.join();
 }
 
-// Runs the body, which drives; what it throws ends the run. False if the run has ended.
+// Runs `body` as the driving thread; its exceptions end the run. False if the run has ended.
 bool Engine::drive(const auto& body) {
   try {
     if (!ended_) body();
@@ -153,7 +153,7 @@ bool Engine::run(EnginesSubmission& submission, std::unique_lock<std::mutex>& su
   const std::unique_lock driver(driver_, std::try_to_lock);
   if (!driver || ended_) return false;
   const DefaultFloatingPoint floating_point;
-  Work& work = submission->work;  // the caller holds it
+  Work& work = submission->work;  // the caller holds a reference
   work.set_awaited();
   caller_drives_ = true;
   callers_work_ = &work;
@@ -171,10 +171,10 @@ bool Engine::run(EnginesSubmission& submission, std::unique_lock<std::mutex>& su
   });
   caller_drives_ = false;
   callers_work_ = nullptr;
-  // The engine's thread may have gone to sleep before there was anything: from here on it is to be told of each
+  // The engine thread may have gone to sleep when nothing was pending: from now on it must be notified of each
   // submission again, and of what is left.
   wake_at_.store(1, std::memory_order_seq_cst);
-  const bool on_device = work.done() && work.on_device != nullptr;  // to be watched
+  const bool on_device = work.done() && work.on_device != nullptr;  // must be watched
   if (!pending_.empty() || queue_.size() > 0 || on_device) parts_.channel.wake();
   return !submitting.owns_lock();
 }
@@ -232,13 +232,13 @@ void Engine::perform_directly(std::size_t stage, const DirectCall& direct) {
   }
 }
 
-// Does what there is to do; nothing, if there is something to wait for.
+// One iteration of the loop. Returns nothing if it made progress, else what to wait for.
 std::optional<Engine::Pause> Engine::run_iteration() {
   parts_.abort.check();
   const Deadline next_look = executor_->watch(Clock::now());
   bool progressed = false;
-  const bool was_awaited = blocked_since_ && awaited();  // before the look into the queue
-  // Messages first: the channel remembers this look, so that a submission after it ends the pause.
+  const bool was_awaited = blocked_since_ && awaited();  // before the queue is checked
+  // Messages first: the channel remembers this check, so that a later submission ends the pause.
   while (!ended_) {
     auto message = negotiator_.next(Clock::now());
     if (!message) break;
@@ -261,16 +261,16 @@ std::optional<Engine::Pause> Engine::run_iteration() {
   return Pause{.heard = parts_.channel.heard(), .deadline = deadline, .eager = !lock_.active() && !pending_.empty()};
 }
 
-// While a stage of the schedule waits for operations, as many more as it wants end the pause, and not each of them.
-// There is a deadline then, as something is pending. Submitters look at wake_at_ when theirs is in the queue: either
-// they see what is set here, or this sees them.
+// While a stage of the schedule waits for operations, the pause ends once all of them are queued, not with each of
+// them. There is a deadline then, as something is pending. Submitters read wake_at_ after queueing: either they see the
+// value set here, or this thread sees their submissions.
 bool Engine::may_pause() {
   const std::size_t wanted = lock_.active() && !pending_.empty() ? lock_.missing() : 1;
   wake_at_.store(wanted, std::memory_order_seq_cst);
   return queue_.size() < wanted;
 }
 
-// Nothing that was warned of is open any more, and something has been done since.
+// Nothing that the warning was about is pending any more, and something has been performed since.
 void Engine::show_recovery() {
   if (!pending_.empty() || parts_.metrics.operations.value() == operations_at_stall_) return;
   parts_.flight.recovered();
@@ -287,7 +287,7 @@ Submission& Engine::insert(EnginesSubmission submission) {
 bool Engine::take_submissions() {
   queue_.take(taken_);
   const bool leave_now = leaving_.load(std::memory_order_acquire) && !left_;
-  if (leave_now) parts_.abort.check();  // who has failed before it leaves is not to be heard of as one who leaves
+  if (leave_now) parts_.abort.check();  // a rank that has failed before it leaves must be reported as failed
   if (taken_.empty() && !leave_now) return false;
   filed_.clear();
   for (EnginesSubmission& submission : taken_) filed_.push_back(&insert(std::move(submission)));
@@ -300,7 +300,7 @@ bool Engine::take_submissions() {
   return true;
 }
 
-// What has just been submitted, and whether this rank leaves, goes to the coordinator, or into the schedule.
+// Sends new submissions, and whether this rank leaves, to the coordinator, or enters them into the schedule.
 void Engine::file(const std::vector<Submission*>& submissions) {
   if (lock_.active()) {
     for (Submission* submission : submissions) file_in_schedule(*submission);
@@ -365,7 +365,7 @@ void Engine::perform(std::vector<std::shared_ptr<const Response>>& executes) {
   executes.clear();
 }
 
-// Schedules are not locked meanwhile: each trial would have to break them, and learn anew.
+// Schedules are not locked meanwhile: each trial would have to break the lock, and learn again.
 void Engine::tune(const std::vector<std::shared_ptr<const Response>>& executed) {
   const TimePoint now = Clock::now();
   for (const auto& response : executed) {
@@ -406,14 +406,14 @@ void Engine::lock(const Schedule& schedule, std::uint64_t epoch) {
   show_state();
 }
 
-// Of the set of all ranks; other sets have locks of their own.
+// For the set of all ranks; other sets have their own locks.
 void Engine::show_state() {
   if (parts_.set.id != kGlobalProcessSet) return;
   parts_.metrics.lock_state.set(static_cast<std::uint64_t>(lock_.state()));
   parts_.metrics.locked_steps.set(lock_.steps_of_all_locks());
 }
 
-// Slots mean the same as long as the lock lasts: a submission that comes again is not looked up again.
+// A slot's content is fixed as long as the lock lasts: a repeated submission is not looked up again.
 void Engine::file_in_schedule(Submission& submission) {
   if (submission.scheduled_in != lock_.epoch()) {
     const auto slot = negotiator_.slot_of(submission.request);
@@ -424,10 +424,10 @@ void Engine::file_in_schedule(Submission& submission) {
   if (!lock_.submitted(submission.schedule_slot)) break_up(ScheduleLock::Cause::new_operation);
 }
 
-// True if something has been done.
+// True if something has been performed or declined.
 bool Engine::follow_schedule() {
   bool progressed = false;
-  // A caller whose operation is done leaves the rest to the engine's thread.
+  // A caller whose operation is done leaves the rest to the engine thread.
   while (lock_.active() && !ended_ && (callers_work_ == nullptr || !callers_work_->done())) {
     const ScheduleLock::Step step = lock_.next(parts_.channel.break_requested() >= lock_.epoch());
     if (step.kind == ScheduleLock::Step::Kind::wait) break;
@@ -443,7 +443,7 @@ bool Engine::follow_schedule() {
   return progressed;
 }
 
-// False if another rank has declined. Who has entered the first bucket has all the operations of the others.
+// False if another rank has declined. Ranks that have entered the first bucket have all operations of the others.
 bool Engine::perform_stage(const Stage& stage) {
   late_calls_ = 0;
   if (!executor_->run(stage.front(), pending_, Entry::asking)) return false;
@@ -451,14 +451,14 @@ bool Engine::perform_stage(const Stage& stage) {
   return true;
 }
 
-// The others have not come to the stage under way. A caller has a deadline, and signals to look after.
+// The other ranks have not come to the current stage. A caller has a deadline, and must handle signals.
 bool Engine::wait_on() {
   if (!caller_drives_ && ++late_calls_ < most_late_calls_) return true;
   break_up(ScheduleLock::Cause::late);
   return false;
 }
 
-// The other ranks may have nothing to do, and must hear that they are to decline.
+// The other ranks may be idle, and must be notified that they are to decline.
 void Engine::break_up(ScheduleLock::Cause cause) {
   if (lock_.state() == ScheduleLock::State::breaking) return;
   lock_.break_up(cause);
@@ -483,8 +483,8 @@ bool Engine::awaited() const {
   return any;
 }
 
-// While the schedule waits for an operation that this rank has not submitted, does somebody wait for a later one? Then
-// the program has changed its order, and would wait for ever. Returns when to look again.
+// Breaks the lock if a thread waits for an operation while the schedule waits for an earlier one that this rank has not
+// submitted: then the program has changed its order, and would block forever. Returns when to check again.
 Deadline Engine::look_for_blocked_callers(bool awaited) {
   if (!lock_.active() || pending_.empty()) return Deadline::max();
   const TimePoint now = Clock::now();
@@ -497,10 +497,10 @@ Deadline Engine::look_for_blocked_callers(bool awaited) {
   return now + std::clamp(blocked, kCallerGracePeriod, kLongestLook);
 }
 
-// While a schedule is locked it is the data plane that waits for others.
+// While a schedule is locked the data plane waits for the other ranks.
 bool Engine::waits_for_answers() const { return !lock_.active() && !pending_.empty(); }
 
-// Throws Timeout if those through whom an answer would come have been silent for too long. Returns when to look again.
+// Throws Timeout if the parent in the control tree has been silent for too long. Returns when to check again.
 Deadline Engine::look_for_answer() const {
   if (!negotiator_.limits_answers() || !waits_for_answers()) return Deadline::max();
   const Deadline deadline = negotiator_.answer_deadline(pending_.find(kJoinName) != nullptr);
@@ -529,7 +529,7 @@ void Engine::finish(const Response& response) {
       }
       return;
     case Response::Kind::shut_down:
-      // A rank that leaves may have said so before it knew of a schedule, and waits now for all to decline.
+      // A leaving rank may have announced that before it knew of the schedule, and waits now for all to decline.
       if (lock_.active()) {
         executor_->decline();
         lock_.ended();
@@ -540,7 +540,7 @@ void Engine::finish(const Response& response) {
   }
 }
 
-// The run failed here with `own`. Settles on one reason with the other ranks.
+// The run failed here with `own`. Agrees with the other ranks on one reason.
 Status Engine::verdict(const Status& own) {
   if (!parts_.abort.raised() && own.code() == StatusCode::peer_lost) {
     const Deadline deadline = deadline_after(kVerdictTimeout);
@@ -561,18 +561,18 @@ void Engine::end(const Status& reason) {
     reason_ = reason;
   }
   if (parts_.on_end) parts_.on_end(reason);
-  // That others leave does not matter to a rank that wants nothing any more.
+  // That other ranks leave does not matter to a rank that has nothing pending.
   if (reason.code() != StatusCode::shut_down || !pending_.empty() || !queue_.empty()) record_end(reason);
-  // Those who wait for a device are told before it is made to stop: what it has written by then is void.
+  // Threads that wait for a device are notified before it is stopped: what it has written by then is void.
   if (parts_.abort.raised()) executor_->give_up(reason);
-  // Only now may submit() be refused: it then finds the reason.
+  // From now on submit() is refused, and finds the reason.
   for (EnginesSubmission& submission : queue_.close()) pending_.insert(std::move(submission));
   for (const EnginesSubmission& submission : pending_.remove_all()) {
     if (end_operation(*submission, reason)) submission->work.wake();
   }
 }
 
-// Of the job, not of one of its process sets.
+// For the job, not for one of its process sets.
 void Engine::record_end(const Status& reason) {
   const bool left_in_order = leaving_.load(std::memory_order_acquire) && reason.code() == StatusCode::shut_down;
   if (parts_.set.id == kGlobalProcessSet && !left_in_order) {

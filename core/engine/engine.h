@@ -1,11 +1,11 @@
-// Takes submissions, negotiates, performs what was agreed; or, while steps repeat, performs what the locked schedule
-// says (schedule_lock.h).
+// The engine of one process set: takes submissions, negotiates, and performs what the ranks have agreed on; or, while
+// steps repeat, performs the locked schedule (schedule_lock.h).
 //
-// Event driven. One thread at a time drives it: as a rule its own ("hvd-engine"), which sleeps until somebody submits,
-// a message arrives or a stall is due to be reported; or a caller that waits for its operation anyway (run()), if
-// nobody else does, which saves handing the operation over and the result back. Whoever drives holds driver_, and with
-// it the pending table, the negotiator, the lock and the executor; others reach them through the SubmissionQueue and
-// leave(). When the run ends, well or badly, every work that is still open is completed with the reason.
+// Event driven. One thread at a time drives it: usually its own ("hvd-engine"), which sleeps until an operation is
+// submitted, a message arrives or a stall is to be reported; or a caller that waits for its operation anyway (run()),
+// if no other thread drives, which saves handing over the operation and the result. The driving thread holds driver_,
+// and thereby owns the pending table, the negotiator, the lock and the executor; other threads use the SubmissionQueue
+// and leave(). When the run ends, in order or not, every open work is completed with the reason.
 #pragma once
 
 #include <atomic>
@@ -46,7 +46,7 @@ class Engine {
     Timeline& timeline;
     FlightRecorder& flight;
     const ProcessSet& set;                                  // all ranks of the topology
-    std::function<void(const Status& reason)> on_end = {};  // told when the run ends, by whoever drives then; is quick
+    std::function<void(const Status& reason)> on_end = {};  // when the run ends, on the driving thread; must be quick
   };
 
   // Starts the thread.
@@ -54,29 +54,28 @@ class Engine {
   // leave(), then waits for the thread.
   ~Engine();
 
-  // Any thread, one at a time (Communicator::submitting). Not ok once the run has ended: the reason.
+  // Any thread, one at a time (Communicator::submitting). If the run has ended, returns the reason.
   Status submit(EnginesSubmission& submission);
 
   // Any thread: performs the submission on this thread, with whatever else becomes ready meanwhile; returns when its
-  // work is done, or soon after the deadline. False if another thread drives just now, or the run has ended: nothing
-  // has happened then. Otherwise unlocks `submitting`, under which submissions are put into their order, once this one
-  // has its place.
+  // work is done, or soon after the deadline. False, without effect, if another thread drives or the run has ended.
+  // Otherwise unlocks `submitting`, the lock that orders submissions, once this submission has its place in the order.
   bool run(EnginesSubmission& submission, std::unique_lock<std::mutex>& submitting, Deadline deadline);
 
-  // Any thread: the same without a submission, if the locked schedule wants exactly this operation next; false if not.
-  // Nothing is made and looked up then: a few tens of nanoseconds beside the collective itself.
+  // Any thread: the same without a submission, if the locked schedule expects exactly this operation next; else false.
+  // Nothing is allocated or looked up: costs a few tens of nanoseconds in addition to the collective.
   bool run(const DirectCall& direct);
 
-  // Any thread: asks the other ranks to end the run, and this thread to end when they know.
+  // Any thread: asks the other ranks to end the run, and the engine thread to end once they know.
   void leave();
   // Any thread: waits until the run has ended.
   void join();
-  // After join(): whether all ranks know that the run has ended, because they agreed to end it or because it was given
-  // up. Not so if the coordinator did not answer this rank's leave.
+  // After join(): whether all ranks know that the run has ended, because they agreed to end it or because it was
+  // aborted. False if the coordinator did not acknowledge this rank's leave.
   bool all_know() const { return agreed_to_end_ || parts_.abort.raised(); }
 
  private:
-  // What to wait for until the next round.
+  // What to wait for before the next iteration.
   struct Pause {
     std::uint32_t heard = 0;
     Deadline deadline = Deadline::max();
@@ -121,41 +120,41 @@ class Engine {
 
   const Parts parts_;
 
-  std::mutex driver_;  // guards all but the queue and what has a guard of its own
+  std::mutex driver_;  // guards everything except the queue and members with a guard of their own
   Negotiator negotiator_;
   std::unique_ptr<Executor> executor_;
-  Knobs knobs_;                   // in use
+  Knobs knobs_;                   // in use now
   std::unique_ptr<Tuner> tuner_;  // until it has finished
   PendingTable pending_;
   ScheduleLock lock_;
-  std::vector<std::shared_ptr<const Response>> scheduled_;  // what stages_ points into
+  std::vector<std::shared_ptr<const Response>> scheduled_;  // the responses that stages_ points into
   std::vector<Stage> stages_;
   std::vector<PreparedCall> prepared_;  // for each stage
   std::uint64_t unnamed_since_ = 0;     // NamedSubmissions::changes_of_numbers() at the lock
   std::string unnamed_;                 // name_of_synchronous() then
   unsigned direct_calls_ = 0;
-  bool stalled_ = false;  // as the flight recorder says,
+  bool stalled_ = false;  // the state in the flight recorder
   std::uint64_t operations_at_stall_ = 0;
   bool caller_drives_ = false;
-  const Work* callers_work_ = nullptr;         // what it waits for, if that is a submission
-  int late_calls_ = 0;                         // in the stage under way,
-  const int most_late_calls_;                  // of the engine's thread
-  std::optional<TimePoint> blocked_since_;     // locked, with something pending and nothing to do
-  bool left_ = false;                          // the coordinator was told that this rank leaves,
-  Deadline leave_deadline_ = Deadline::max();  // and has until then to acknowledge
+  const Work* callers_work_ = nullptr;         // the work that the driving caller waits for, if it is a submission
+  int late_calls_ = 0;                         // of the stage in progress
+  const int most_late_calls_;                  // for the engine thread
+  std::optional<TimePoint> blocked_since_;     // while locked, with something pending and nothing to perform
+  bool left_ = false;                          // this rank has announced its leave to the coordinator
+  Deadline leave_deadline_ = Deadline::max();  // for the acknowledgement
   bool agreed_to_end_ = false;
   bool ended_ = false;
 
-  AdaptiveWait caller_wait_;  // of callers that drive
-  AdaptiveWait thread_wait_;  // the engine's thread alone
+  AdaptiveWait caller_wait_;  // of driving callers
+  AdaptiveWait thread_wait_;  // of the engine thread
 
-  // Operations so far, each counted by one thread at a time: under Communicator::submitting, and under driver_.
+  // Operations so far, each counter written by one thread at a time: under Communicator::submitting, and under driver_.
   std::atomic<std::uint64_t> submitted_{0}, performed_directly_{0};
 
   SubmissionQueue queue_;
-  std::vector<EnginesSubmission> taken_;  // from the queue, and then
-  std::vector<Submission*> filed_;        // in the table
-  // So many submissions in the queue end the pause; 0: it was ended already.
+  std::vector<EnginesSubmission> taken_;  // submissions taken from the queue
+  std::vector<Submission*> filed_;        // the same, in the pending table
+  // The number of submissions in the queue that ends the pause; 0: it has been ended already.
   std::atomic<std::size_t> wake_at_{1};
   std::atomic<bool> leaving_{false};
   mutable std::mutex reason_mutex_;

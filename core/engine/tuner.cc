@@ -59,7 +59,7 @@ std::optional<Knobs> Tuner::performed(const Response& response, TimePoint now) {
   return autotuner_.knobs() == before ? std::nullopt : std::optional(autotuner_.knobs());
 }
 
-// A log that cannot be written must not end a job.
+// A failure to write the log must not end a job.
 void Tuner::write(const std::string& line) {
   file_ << line << '\n' << std::flush;
   if (file_) return;

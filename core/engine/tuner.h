@@ -1,5 +1,5 @@
-// The autotuner at work (core/tuning/autotuner.h): times the steps of the set of all ranks on rank 0, and writes the
-// log. Used by whoever drives the engine.
+// Runs the autotuner (core/tuning/autotuner.h): times the steps of the set of all ranks on rank 0, and writes the log.
+// Called by the thread that drives the engine.
 #pragma once
 
 #include <fstream>
@@ -13,18 +13,18 @@
 
 namespace hvd {
 
-// What the settings say, before anything is tuned.
+// The configured knobs, before anything is tuned.
 Knobs knobs_of(const Config& config);
 
 class Tuner {
  public:
-  // Tunes what nobody has set by hand. `log` outlives it.
+  // Tunes the knobs that the user has not set. `log` outlives this object.
   Tuner(const Config& config, const Log& log);
 
-  // Is performed now. Gives what all ranks are to use from now on, if that changes.
+  // The response is being performed. Returns the knobs that all ranks are to use from now on, if they change.
   std::optional<Knobs> performed(const Response& response, TimePoint now);
 
-  // Nothing will change any more.
+  // The knobs will not change any more.
   bool finished() const { return autotuner_.finished(); }
 
  private:

@@ -1,4 +1,4 @@
-// What the data plane is built from, at start, and what comes out. References outlive the backends.
+// The input of the data plane's factory, and its result. References outlive the backends.
 #pragma once
 
 #include <functional>
@@ -25,19 +25,19 @@ struct BackendContext {
   const Config& config;
   AbortFlag& abort;
   const Log& log;
-  std::string local_host_address;  // under which other hosts reach this one
+  std::string local_host_address;  // at which other hosts reach this one
   Deadline deadline;               // for construction
 };
 
 struct DataPlane {
   std::vector<std::unique_ptr<Backend>> backends;
   std::shared_ptr<TensorArena> arena;           // null where no memory is shared; may outlive the backends
-  std::int64_t bucket_bytes = 0;                // of small tensors that are worth reducing together
-  std::shared_ptr<DeviceRuntime> devices = {};  // null: there is no backend for tensors on devices
+  std::int64_t bucket_bytes = 0;                // of small tensors that are worth fusing
+  std::shared_ptr<DeviceRuntime> devices = {};  // null: no backend supports tensors on devices
   std::string algorithms = {};                  // which algorithm serves what, and why: lines for people
 };
 
-// All ranks call it together. Core names no implementation: whoever puts the runtime together passes the factory.
+// All ranks call it together. Core names no implementation: the code that makes the runtime passes the factory.
 using DataPlaneFactory = std::function<DataPlane(const BackendContext&)>;
 
 }  // namespace hvd

@@ -1,4 +1,4 @@
-// Which backend performs a call: the one with the highest score, the earlier one among equals. Pure: scores read only
+// Selects the backend for a call: the one with the highest score, the earlier one among equals. Pure: scores read only
 // what is the same on every rank, so all ranks choose alike.
 #pragma once
 

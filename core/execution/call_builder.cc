@@ -8,8 +8,8 @@ namespace hvd {
 
 namespace {
 
-// The coordinator has compared all ranks' requests; this guards the memory of this rank against a response that is
-// not about its submission after all.
+// The coordinator has compared all ranks' requests; this protects the memory of this rank from a response that does not
+// match its submission.
 void check_fits(const Submission& own, const Response& response, std::size_t tensor, int position) {
   const Request& agreed = response.request;
   const TensorSpec& mine = own.request.tensors.at(tensor);
@@ -29,7 +29,7 @@ void check_fits(const Submission& own, const Response& response, std::size_t ten
   if (!fits) throw Internal("the coordinator's answer for '" + agreed.name + "' does not fit this rank's request");
 }
 
-// A rank without the submission has no rows to give, and no place for those of others.
+// A rank without the submission contributes no rows, and has no memory for those of others.
 void check_absent(const Response& response, std::size_t tensor, const ProcessSet& set, int position) {
   const auto at = static_cast<std::size_t>(position);
   bool fits = true;
@@ -47,7 +47,7 @@ void check_absent(const Response& response, std::size_t tensor, const ProcessSet
   throw Internal("the coordinator's answer for '" + response.request.name + "' needs this rank, which has joined");
 }
 
-// allgather and alltoall carry rows by rank; their dimensions must be those of the set. No more ranks take part than it
+// allgather and alltoall have rows by rank, whose dimensions must match the set's size. No more ranks take part than it
 // has.
 void check_ranks(const Response& response, const ProcessSet& set) {
   const auto size = static_cast<std::size_t>(set.size());
@@ -69,7 +69,7 @@ std::vector<std::int64_t> scaled(std::vector<std::int64_t> rows, std::int64_t ro
   return rows;
 }
 
-// Of a rank without a submission too.
+// Also for a rank without a submission.
 std::int64_t input_elements(const Response& response, std::size_t tensor, const Submission* own) {
   const Request& agreed = response.request;
   if (own != nullptr) return elements_of(own->request.tensors[tensor].shape);
@@ -98,7 +98,7 @@ void* allocate_output(Submission& own, std::size_t tensor, const TensorSpec& spe
   return output.data();
 }
 
-// Rows of the output at this rank, where they differ from the input's.
+// Rows of this rank's output where they differ from the input's.
 std::int64_t output_rows(const Response& response, std::size_t tensor, int position,
                          const std::vector<std::int64_t>& scatter_rows) {
   const auto at = static_cast<std::size_t>(position);
@@ -114,12 +114,12 @@ std::int64_t output_rows(const Response& response, std::size_t tensor, int posit
   }
 }
 
-// As a user's own `tensor * factor` has it: a factor of floats that are computed in float32 is a float32.
+// As in the user's `tensor * factor`: the factor of a type that is computed in float32 is a float32.
 double factor_for(DType dtype, double factor) {
   return accumulator_of(dtype) == DType::float32 ? static_cast<double>(static_cast<float>(factor)) : factor;
 }
 
-// The divisor of an average is no factor: what float32 makes of 1/41 would have an average of ones be less than one.
+// The divisor of an average is not rounded to float32: with 1/41 rounded, an average of ones would be less than one.
 CollectiveCall call_without_pieces(const Bucket& bucket, const ProcessSet& set, JoinDivisor divisor) {
   const Request& agreed = bucket.request();
   CollectiveCall call;

@@ -11,8 +11,8 @@ namespace hvd {
 
 namespace {
 
-// CPU time is asked for by a system call: of one call in so many, which stands for the others. A prime number: steps
-// that repeat seldom have a multiple of it.
+// CPU time takes a system call: one call in so many is measured and represents the others. A prime number: the length
+// of repeating steps is seldom a multiple of it.
 constexpr unsigned kCpuMeasured = 67;
 
 Duration cost_of_measuring() {
@@ -86,7 +86,7 @@ bool Executor::run(const Bucket& bucket, PendingTable& pending, Entry entry) {
   Status status;
   try {
     TimelineRows rows(timeline_, bucket, own_);
-    // A barrier that ranks have agreed on is over: all have asked for it.
+    // A negotiated barrier is over: all ranks have asked for it.
     if (bucket.request().collective != Collective::barrier || entry == Entry::asking) {
       CollectiveCall call = build_call(bucket, set_, rank_, own_, join_divisor_, devices_.get());
       call.sequence = sequence_ + 1;
@@ -113,7 +113,7 @@ void Executor::find_local(const Bucket& bucket, const PendingTable& pending) {
   }
 }
 
-// They are negotiated on again.
+// The operations will be negotiated again.
 void Executor::take_back() {
   for (Submission* const own : own_) {
     if (own == nullptr) continue;
@@ -125,15 +125,15 @@ void Executor::take_back() {
   }
 }
 
-// Those of which no tensor is left, or whose end is an error. Sleepers are woken when all are done: who waits for one
-// waits for the next one, too. The tensors of a group follow each other.
+// Completes the operations of which no tensor is left, or which have failed. Sleepers are woken when all are done: a
+// thread that waits for one usually waits for the next one, too. The tensors of a grouped operation are adjacent.
 void Executor::complete(PendingTable& pending, const Status& status) {
-  slept_on_.reserve(own_.size());  // nothing may fail between the end of an operation and its caller's waking
+  slept_on_.reserve(own_.size());  // no allocation between the end of an operation and waking its caller
   for (std::size_t i = 0; i < own_.size(); ++i) {
     Submission* const own = own_[i];
     if (own == nullptr) continue;
     if (own->tensors_left > 0) --own->tensors_left;
-    // Of a group's buckets the last that is in a stream ends last: a backend puts all into one.
+    // Of a grouped operation's buckets the one enqueued last ends last: a backend uses one stream.
     if (enqueued_) own->work.on_device = enqueued_;
     const bool last_here = i + 1 == own_.size() || own_[i + 1] != own;
     if (!last_here || (status.ok() && own->tensors_left > 0)) continue;

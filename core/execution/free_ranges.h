@@ -1,4 +1,4 @@
-// Which ranges of a piece of memory are free: first fit, by offsets, without a look at the memory. Pure.
+// Allocates ranges of a piece of memory: first fit, by offsets, without accessing the memory. Pure.
 #pragma once
 
 #include <cstddef>
@@ -16,11 +16,11 @@ class FreeRanges {
 
   explicit FreeRanges(std::size_t bytes) { free_.emplace(0, bytes); }
 
-  // Where `bytes` (more than none) are in use from now on; nothing if no free range is long enough.
+  // Allocates `bytes` (at least one) and returns their offset; nothing if no free range is long enough.
   std::optional<std::size_t> take(std::size_t bytes, std::size_t alignment);
-  // How many bytes take() gave out there; nothing if it did not.
+  // The size of the allocation at `offset`; nothing if there is no such allocation.
   std::optional<std::size_t> taken_at(std::size_t offset) const;
-  // Takes back what take() gave out at `offset`; returns the free range that it is part of now.
+  // Frees the allocation at `offset`; returns the free range that contains it now.
   Range give_back(std::size_t offset);
 
   bool all_free() const { return used_.empty(); }

@@ -1,5 +1,5 @@
-// What a locked schedule has prepared for an operation on one tensor whose caller waits for it: nothing but the
-// addresses is to be filled in.
+// A call that a locked schedule has prepared for an operation on one tensor whose caller waits for it: only the
+// addresses are to be filled in.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct PreparedCall {
   std::int64_t bytes = 0;
   FlightWords described{};
 
-  // But for the name.
+  // Compares everything except the name.
   bool fits(const DirectCall& direct) const { return request != nullptr && direct.asks_for(*request); }
 };
 

@@ -13,14 +13,14 @@ namespace {
 
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kSmallAlignment = 128;
-// Less than this is kept for the next allocation: giving back and taking again costs more than a page's zeroing.
+// Less than this is kept for the next allocation: freeing and committing again costs more than zeroing a page.
 constexpr std::size_t kGiveBackBytes = 64 << 10;
-// Less than this is not worth a mapping.
+// Smaller mappings are not worth making.
 constexpr std::size_t kLeastMapped = 16 << 20;
 
 std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
-// Maps what will be wanted sooner or later, or if there is no address space for that, what is needed now.
+// Maps what will eventually be needed, or if the address space does not suffice, what is needed now.
 template <typename Map>
 auto map_amply(std::size_t wanted, std::size_t needed, const Map& map) {
   if (wanted <= needed) return map(needed);
@@ -111,7 +111,7 @@ TensorArena::Usage TensorArena::usage() const {
   return usage_;
 }
 
-// A forked child has one thread, and the mutex may be held by one that it lacks.
+// A forked child has one thread, and the mutex may be held by a thread that does not exist there.
 bool TensorArena::contains(const void* memory) const {
   std::unique_lock lock(mutex_, std::defer_lock);
   if (getpid() == process_) lock.lock();
@@ -128,7 +128,7 @@ std::optional<std::uint64_t> TensorArena::offset_of(const void* memory, std::siz
   return section.begin + offset;
 }
 
-// As many as there are if it is in none.
+// The number of sections if it is in none.
 std::size_t TensorArena::section_of(const void* memory) const {
   std::size_t index = 0;
   while (index < sections_.size() && !sections_[index].mapped.contains(memory)) ++index;

@@ -1,15 +1,14 @@
-// Memory for tensors that all ranks of a host reach: a backend reduces what lies here where it lies, without copying it
-// anywhere first.
+// Allocates tensor memory that all ranks of a host can access: a backend reduces such tensors in place, without copying
+// them first.
 //
-// One file, cut into a part for each rank of the host. A rank takes memory from its own part and tells nobody; the
-// others find it by the rank and the offset in its part. Nothing is set aside at start, neither memory nor address
-// space. A rank maps its part section by section, each as large as all before together, since what it has handed out
-// must stay where it is; and of another's part the beginning, as far as it has been told of tensors there. Memory is
-// taken when it is allocated, so that there is an error then and not a fatal signal at the first touch, and goes back
-// to the system when it is freed.
+// One file with a part for each rank of the host. A rank allocates from its part without notifying the others, which
+// find memory by rank and offset. Nothing is reserved at start, neither memory nor address space. A rank maps its part
+// section by section, each as large as all before together, since allocations must not move; and of another rank's part
+// the beginning, as far as tensors there have been announced. Memory is committed when it is allocated, so that
+// exhaustion is an error then and not a fatal signal at the first access, and returns to the system when it is freed.
 //
-// allocate(), free(), usage(), contains() and offset_of(): any thread. reach() and at(): one thread at a time. In a
-// forked child, which shares the memory with its parent, nothing is given back.
+// allocate(), free(), usage(), contains() and offset_of(): any thread. reach() and at(): one thread at a time. A forked
+// child, which shares the memory with its parent, frees nothing.
 #pragma once
 
 #include <sys/types.h>
@@ -28,7 +27,7 @@
 
 namespace hvd {
 
-// From `first` on, `part_bytes` (the bound on what a rank may take) for each of `ranks`. In whole pages.
+// Starts at offset `first`, with `part_bytes` (a rank's limit) for each of `ranks`. In whole pages.
 struct ArenaLayout {
   std::size_t first;
   std::size_t part_bytes;
@@ -46,24 +45,24 @@ class TensorArena {
     std::size_t peak = 0;
   };
 
-  // `memory`, which all ranks of the host have, is as long as the layout says; it need not be mapped.
+  // `memory`, shared by all ranks of the host, is as long as the layout says; it need not be mapped.
   TensorArena(std::shared_ptr<const SharedMemory> memory, const ArenaLayout& layout, int local_rank);
 
-  // 128-byte aligned (to pages from one page upwards); content undefined. Throws Error (out of memory or of address
-  // space, or beyond the bound), which says how much is in use.
+  // 128-byte aligned (page aligned from one page upwards); uninitialised. Throws Error (out of memory or address space,
+  // or beyond the limit), which says how much is in use.
   void* allocate(std::size_t bytes);
-  // Takes what allocate() returned; throws InvalidArgument for anything else.
+  // Frees what allocate() returned; throws InvalidArgument for anything else.
   void free(void* memory);
   Usage usage() const;
-  // In this rank's part.
+  // Whether the memory is in this rank's part.
   bool contains(const void* memory) const;
 
-  // Where [memory, memory + bytes) lies in this rank's part; nothing if it lies elsewhere.
+  // The offset of [memory, memory + bytes) in this rank's part; nothing if it is elsewhere.
   std::optional<std::uint64_t> offset_of(const void* memory, std::size_t bytes) const;
-  // Maps as much of another rank's part as it takes to have [offset, offset + bytes) of it. What at() has returned for
-  // that rank is void then. Throws Internal (not in that rank's part, or no address space).
+  // Maps another rank's part up to the end of [offset, offset + bytes). Invalidates what at() has returned for that
+  // rank. Throws Internal (outside that rank's part, or no address space).
   void reach(int local_rank, std::uint64_t offset, std::size_t bytes);
-  // What lies there, once it has been reached.
+  // The memory at `offset` of that rank's part, after reach().
   std::byte* at(int local_rank, std::uint64_t offset) const {
     return others_[static_cast<std::size_t>(local_rank)].data() + offset;
   }
@@ -88,7 +87,7 @@ class TensorArena {
   const pid_t process_;
   std::vector<MappedRange> others_;  // by rank: the beginning of its part
   mutable std::mutex mutex_;
-  std::vector<Section> sections_;  // of the own part, in its order; guarded by mutex_, as all below
+  std::vector<Section> sections_;  // of this rank's part, in order; guarded by mutex_, like usage_
   Usage usage_;
 };
 

@@ -31,9 +31,9 @@ TimelineRows::TimelineRows(Timeline& timeline, const Bucket& bucket, std::span<S
   if (!timeline.active()) return;
   for (std::size_t i = 0; i < bucket.items.size(); ++i) {
     const Request& request = bucket.items[i].response->request;
-    if (!requests_.empty() && requests_.back() == &request) continue;  // a group's next tensor
+    if (!requests_.empty() && requests_.back() == &request) continue;  // the next tensor of a grouped operation
     requests_.push_back(&request);
-    // Tensors of a group may be in several buckets.
+    // Tensors of a grouped operation may be in several buckets.
     const Submission* const own = owns[i];
     const bool first = own != nullptr && own->tensors_left == own->tensors.size();
     if (first) timeline.end(request.name);

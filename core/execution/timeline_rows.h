@@ -1,5 +1,5 @@
-// A bucket's operations in the timeline: from here to the end of the scope they are performed. Nothing is made while no
-// timeline is written. Engine thread.
+// Records a bucket's operations in the timeline: they are performed from the construction to the end of the scope.
+// Allocates nothing while no timeline is written. Engine thread.
 #pragma once
 
 #include <span>
@@ -14,25 +14,25 @@ namespace hvd {
 
 class TimelineRows {
  public:
-  // Ends the negotiation of those operations that this rank has submitted (`owns`, by item, else null), and begins all
-  // of them.
+  // Ends the negotiation of the operations that this rank has submitted (`owns`, by item, else null), and begins all
+  // operations.
   TimelineRows(Timeline& timeline, const Bucket& bucket, std::span<Submission* const> owns);
   ~TimelineRows();
   TimelineRows(const TimelineRows&) = delete;
   TimelineRows& operator=(const TimelineRows&) = delete;
 
-  // The part that a backend does.
+  // The backend's part of the operations.
   void begin(const std::string& backend);
   void end();
 
  private:
   Timeline& timeline_;
-  std::vector<const Request*> requests_;  // of each operation, if it has a row
+  std::vector<const Request*> requests_;  // of each operation that has a row
   bool in_activity_ = false;
 };
 
-// Horovod's names: of the time in which ranks agree on an operation, of the operation, and of a backend's part in it,
-// if Horovod has that backend.
+// Horovod's names: of the negotiation of an operation, of the operation, and of a backend's part in it, if Horovod has
+// that backend.
 std::string negotiation_activity(const Request& request);
 std::string operation_activity(const Request& request);
 std::string backend_activity(const std::string& backend, const Request& request);

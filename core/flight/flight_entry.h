@@ -1,5 +1,5 @@
-// One operation's place in the flight recorder, for as long as it is under way. A few stores each; no lock, no system
-// call. One thread at a time.
+// One operation's record in the flight recorder, while the operation is in progress. Each call is a few stores; no
+// lock, no system call. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace hvd {
 
-// To a few milliseconds, for a few nanoseconds.
+// With a resolution of a few milliseconds, at a cost of a few nanoseconds.
 inline std::int64_t flight_time() { return coarse_now().time_since_epoch().count(); }
 
 class FlightEntry {
@@ -22,7 +22,7 @@ class FlightEntry {
     record_->started.store(now, std::memory_order_relaxed);
     set(FlightState::performing);
   }
-  // It was not performed after all, because another rank declined.
+  // The operation was not performed after all, because another rank declined.
   void waits_again() {
     if (is_there()) set(FlightState::submitted);
   }
@@ -31,18 +31,18 @@ class FlightEntry {
     record_->ended.store(flight_time(), std::memory_order_relaxed);
     set(code == StatusCode::ok ? FlightState::done : FlightState::failed, code);
   }
-  // Completed, for callers that cannot afford to read the clock: the end time is that of the beginning.
+  // Completed, for callers that cannot afford to read the clock: the end time is the start time.
   void done() {
     if (is_there()) set(FlightState::done);
   }
-  // It never was: somebody else records it anew.
+  // Deletes the record: the operation is recorded anew elsewhere.
   void forget() {
     if (is_there()) set(FlightState::empty);
   }
 
  private:
-  // Not if so many others have begun since that one has taken the slot. Should that happen right after this look, which
-  // would take 4,096 operations between two instructions, a record is wrong.
+  // False once a later operation has reused the slot. If that happens right after this check, which would take 4,096
+  // operations between two instructions, a record is wrong.
   bool is_there() const {
     return record_ != nullptr && number_in(record_->word.load(std::memory_order_relaxed)) == number_;
   }

@@ -8,7 +8,7 @@ namespace hvd {
 namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
-constexpr int kAttempts = 4;  // at something that is just being written
+constexpr int kAttempts = 4;  // to read a record that is being written
 
 const FlightMemory* as_flight(std::span<const std::byte> memory) {
   if (memory.size() < sizeof(FlightMemory)) return nullptr;
@@ -42,7 +42,7 @@ std::string text_in(const std::array<std::atomic<std::uint64_t>, kWords>& text) 
   return text_of(reinterpret_cast<const char*>(words.data()), sizeof words);
 }
 
-// Empty if that is no operation.
+// Empty if the values are invalid.
 std::optional<RecordedOperation> to_operation(const FlightOperation& operation) {
   const auto collective = collective_from(operation.collective);
   const auto dtype = dtype_from(operation.dtype);
@@ -59,7 +59,7 @@ std::optional<RecordedOperation> to_operation(const FlightOperation& operation) 
   return result;
 }
 
-// All but the number and the state.
+// Everything except the number and the state.
 std::optional<RecordedOperation> read_rest(const FlightRecord& record) {
   FlightWords words;
   for (std::size_t i = 0; i < kFlightWords; ++i) words[i] = record.operation[i].load(kRelaxed);
@@ -67,7 +67,7 @@ std::optional<RecordedOperation> read_rest(const FlightRecord& record) {
   if (!result) return result;
   const std::int64_t submitted = record.submitted.load(kRelaxed), started = record.started.load(kRelaxed);
   const std::int64_t ended = record.ended.load(kRelaxed);
-  if (submitted < 0 || started < 0 || ended < 0) return std::nullopt;  // so that differences can be taken
+  if (submitted < 0 || started < 0 || ended < 0) return std::nullopt;  // so that subtraction cannot overflow
   result->sequence = record.sequence.load(kRelaxed);
   result->submitted = time_of(submitted);
   result->started = time_of(started);
@@ -118,7 +118,7 @@ std::string printable(std::string_view text) {
   for (std::size_t i = 0; i < result.size(); ++i) {
     const auto byte = static_cast<unsigned char>(result[i]);
     if (byte < 0x20 || byte == 0x7f) result[i] = '?';
-    // In UTF-8 these are commands, too: U+0080 to U+009F.
+    // In UTF-8 these are control characters, too: U+0080 to U+009F.
     const auto next = static_cast<unsigned char>(i + 1 < result.size() ? result[i + 1] : 0);
     if (byte == 0xc2 && next >= 0x80 && next < 0xa0) result[i] = result[i + 1] = '?';
   }
@@ -133,7 +133,7 @@ JobEnding read_job_ending(std::span<const std::byte> memory) {
     case FlightEndState::consequence:
       return {.kind = JobEnding::Kind::consequence, .culprit = std::max(end.culprit.load(kRelaxed), kNobody)};
     case FlightEndState::local_failure: return {.kind = JobEnding::Kind::local_failure, .cause = text_in(end.text)};
-    case FlightEndState::writing: return {.kind = JobEnding::Kind::local_failure};  // and died meanwhile
+    case FlightEndState::writing: return {.kind = JobEnding::Kind::local_failure};  // and died while writing
     case FlightEndState::none: break;
   }
   return {.in_job = flight->epoch.load(kRelaxed) != 0};
@@ -162,7 +162,7 @@ std::optional<FlightSnapshot> read_flight_snapshot(std::span<const std::byte> me
 FlightProgress read_flight_progress(std::span<const std::byte> memory) {
   const FlightMemory* const flight = as_flight(memory);
   if (flight == nullptr) return {};
-  const bool has_come = flight->pid.load(std::memory_order_acquire) != 0;  // which it says after `initializing`
+  const bool has_come = flight->pid.load(std::memory_order_acquire) != 0;  // written after `initializing`
   return {.has_initialized = has_come && flight->initializing.load(kRelaxed) == 0,
           .warned = flight->stall.since.load(kRelaxed) > 0,
           .epoch = epoch_in(*flight),

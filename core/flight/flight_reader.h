@@ -1,7 +1,7 @@
-// What a flight recorder's memory says, as plain values. The memory is that of another process, which may be writing,
-// dead, or mad: nothing in it is trusted, and what makes no sense is left out.
+// Reads a flight recorder's memory into plain values. The memory belongs to another process, which may be writing, dead
+// or corrupt: nothing in it is trusted, and invalid content is left out.
 //
-// Pure but for the memory.
+// Pure except for the memory.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@
 namespace hvd {
 
 struct RecordedOperation {
-  std::uint64_t number = 0;    // among all of this rank
+  std::uint64_t number = 0;    // among all operations of this rank
   std::uint64_t sequence = 0;  // among those of the process set
   std::int32_t process_set = 0;
   Collective collective = Collective::allreduce;
@@ -31,60 +31,60 @@ struct RecordedOperation {
   std::int64_t bytes = 0;
   FlightState state = FlightState::submitted;  // submitted, performing, done or failed
   StatusCode code = StatusCode::ok;
-  TimePoint submitted, started, ended;  // as far as it has come
+  TimePoint submitted, started, ended;  // as far as the state has advanced
 
   bool under_way() const { return state == FlightState::submitted || state == FlightState::performing; }
 };
 
 struct FlightSnapshot {
-  std::int32_t pid = 0;  // 0: the process has not come to init
+  std::int32_t pid = 0;  // 0: the process has not called init
   std::int32_t rank = 0;
   std::optional<TimePoint> epoch;  // since when it is in a job, init included; nothing: it is in none
-  bool initializing = false;       // it waits in init for the others
-  Duration stall_time{};           // what takes as long, an operation or init, is stalled; zero: nothing
-  std::string stall;               // the stall inspector's warning; empty: none, or it is over
+  bool initializing = false;       // it waits in init for the other ranks
+  Duration stall_time{};           // an operation or init that takes as long is stalled; zero: never
+  std::string stall;               // the stall inspector's warning; empty: none, or the stall is over
   TimePoint stalled_since;
-  // Metrics, as docs/metrics.md has them.
+  // Metrics, as in docs/metrics.md.
   std::uint64_t operations = 0, bytes = 0, locked_steps = 0, rounds = 0;
   std::uint64_t lock_state = 0;
   Duration exposed_time{};
 };
 
-// Why the job has ended for a rank, as that rank saw it.
+// Why the job has ended for a rank, as recorded by that rank.
 struct JobEnding {
   enum class Kind : std::uint8_t {
-    untold,         // it has not: the rank left in order, or without a word, or was in no job
+    untold,         // no end recorded: the rank left in order, or died before, or was in no job
     local_failure,  // this rank was the first to fail, as far as it knows
     consequence,    // another one was
   };
   Kind kind = Kind::untold;
-  int culprit = kNobody;  // of a consequence: a rank, of which nothing else is known; kNobody: it could not say
-  std::string cause{};    // of a failure: what follows the rank's name ("raised ValueError: ...")
-  bool in_job = false;    // untold: it had not left the job, and nobody had ended that
+  int culprit = kNobody;  // of a consequence: the rank that caused it; kNobody: unknown
+  std::string cause{};    // of a failure: the text after the rank's name ("raised ValueError: ...")
+  bool in_job = false;    // untold: it had not left the job, and recorded no end of it
   bool operator==(const JobEnding&) const = default;
 };
 JobEnding read_job_ending(std::span<const std::byte> memory);
 
-// Nothing if it is not such memory, or of another version.
+// Nothing if it is not a flight recorder's memory, or has another version.
 std::optional<FlightSnapshot> read_flight_snapshot(std::span<const std::byte> memory);
-// What tells cheaply whether a rank goes on: a few words are read.
+// A cheap check whether a rank makes progress: only a few words are read.
 struct FlightProgress {
-  bool has_initialized = false;      // it has been in init, and left it when all ranks were there
-  bool warned = false;               // by the stall inspector, of something that has not come
+  bool has_initialized = false;      // it has called init, and left it when all ranks had come
+  bool warned = false;               // the stall inspector has reported a missing operation
   std::optional<TimePoint> epoch{};  // as in FlightSnapshot, like the next two
   bool initializing = false;
   Duration stall_time{};
   std::uint64_t begun = 0;  // operations in this epoch
 };
-// As if it were in no job if it is not such memory.
+// As of a rank that is in no job if it is not a flight recorder's memory.
 FlightProgress read_flight_progress(std::span<const std::byte> memory);
-// When the oldest operation that is under way was submitted; nothing: there is none. Joins wait for as long as others
-// have work, and do not count. Looks at all records.
+// When the oldest operation in progress was submitted; nothing if none is. Joins wait for as long as other ranks have
+// work, and do not count. Reads all records.
 std::optional<TimePoint> oldest_under_way(std::span<const std::byte> memory);
-// Oldest first. Of such memory only.
+// Oldest first. Requires a flight recorder's memory.
 std::vector<RecordedOperation> read_flight_operations(std::span<const std::byte> memory);
 
-// As it may be shown on a terminal: what is not printable becomes '?'.
+// Replaces characters that cannot be printed on a terminal by '?'.
 std::string printable(std::string_view text);
 
 }  // namespace hvd

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::string_view kGap = "..";
 
-// As much of the text as there is room for, with a 0 behind it.
+// Copies as much of the text as fits, terminated by 0.
 template <std::size_t kWords>
 void put_text(std::string_view text, std::array<std::atomic<std::uint64_t>, kWords>& into) {
   char shortened[kWords * 8];
@@ -79,7 +79,7 @@ FlightRecorder::FlightRecorder(int inherited, int rank, Duration stall_time) {
 }
 
 // Another process may have had this memory before, as in a script that runs two programs, or this one in an earlier
-// job. Nobody else writes now.
+// job. No other process writes now.
 void FlightRecorder::forget_all() {
   FlightMemory& memory = recorded();
   const std::uint64_t begun = memory.begun.exchange(0);
@@ -106,7 +106,7 @@ FlightEntry FlightRecorder::begin(const FlightWords& operation, std::uint64_t se
 #pragma GCC unroll 16
   for (std::size_t i = 0; i < kFlightWords; ++i) record.operation[i].store(operation[i], relaxed);
   record.word.store(flight_word(number, state), std::memory_order_release);
-  // The next one will be written soon, and may have left the cache since its slot was last used.
+  // The next record will be written soon, and may have left the cache since its slot was last used.
   const FlightRecord& next = memory.records[(number + 1) % kFlightRecords];
   __builtin_prefetch(&next, 1);
   __builtin_prefetch(reinterpret_cast<const char*>(&next) + 64, 1);

@@ -1,9 +1,9 @@
-// What this rank is doing, for whoever asks from outside, and after its death: the last 4,096 operations, the metrics,
-// and whether the job is stalled. In the memory that hvdrun has made for it (HVD_FLIGHT_RECORDER), else in memory of
-// its own.
+// Records what this rank is doing, in memory that other processes can read while it runs and after its death: the last
+// 4,096 operations, the metrics, and whether the job is stalled. Uses the memory that hvdrun has created
+// (HVD_FLIGHT_RECORDER), else creates its own.
 //
-// Owned by the runtime; whoever keeps metrics() keeps the memory. Any thread. An operation is recorded without waiting
-// for anybody, by a few stores, which cost about ten nanoseconds.
+// Owned by the runtime; metrics() shares ownership of the memory. Any thread. Recording an operation does not block: a
+// few stores, about ten nanoseconds.
 #pragma once
 
 #include <cstdint>
@@ -22,43 +22,43 @@ namespace hvd {
 
 class FlightRecorder {
  public:
-  // Begins anew, in the memory of descriptor `inherited`, -1: none. Such a descriptor stays open, for the next init of
-  // this process, and is from now on closed for its children. Where it cannot be used, memory of its own. An operation
-  // or an init that takes `stall_time` counts as stalled; zero: none does.
+  // Starts empty, in the memory of descriptor `inherited`, -1: none. The descriptor stays open for the next init of
+  // this process, and is closed on exec from now on. If it cannot be used, memory is created. An operation or an init
+  // that takes `stall_time` counts as stalled; zero: none does.
   FlightRecorder(int inherited, int rank, Duration stall_time = Duration::zero());
   ~FlightRecorder() { left(); }
   FlightRecorder(const FlightRecorder&) = delete;
   FlightRecorder& operator=(const FlightRecorder&) = delete;
 
-  // Until then it waits in init for the others.
+  // All ranks have come to init.
   void initialized() { recorded().initializing.store(0, std::memory_order_relaxed); }
-  // It is in the job no more. Nothing happens if the memory is another recorder's by now.
+  // This rank has left the job. No effect if the memory belongs to another recorder by now.
   void left();
 
-  // Why `inherited` could not be used; empty if all is well.
+  // Why `inherited` could not be used; empty if it is in use.
   const std::string& problem() const { return problem_; }
 
   std::shared_ptr<Metrics> metrics() const { return {memory_, &recorded().metrics}; }
 
-  // An operation begins. It is the process set's `sequence`th on this rank.
+  // An operation begins, number `sequence` of the process set on this rank.
   FlightEntry submitted(const FlightWords& operation, std::uint64_t sequence) {
     return begin(operation, sequence, FlightState::submitted);
   }
-  // The same of one that this thread performs at once.
+  // The same for an operation that this thread performs at once.
   FlightEntry performing(const FlightWords& operation, std::uint64_t sequence) {
     return begin(operation, sequence, FlightState::performing);
   }
 
-  // The stall inspector's warning, and that what it was about has come.
+  // Records the stall inspector's warning, and that the stall is over.
   void stalled(std::string_view warning);
   void recovered();
 
-  // The job has ended for this rank, `own` in it, for this reason. The first one counts.
+  // The job has ended for this rank, `own`, for this reason. Only the first call counts.
   void job_ended(const Status& reason, int own);
-  // This rank ends its job as one that has failed, unless another one has done so before: why, in words that follow its
-  // name ("raised ValueError: ..."). The first cause counts, but replaces one that job_ended() has told.
+  // This rank ends its job as one that has failed, unless another rank has failed before. `cause` follows its name
+  // ("raised ValueError: ..."). The first cause counts, but replaces one from job_ended().
   void failed(std::string_view cause);
-  // Set once the job has ended for this rank because of another one: when, and which (kNobody: not known). Any thread.
+  // Set once the job has ended for this rank because of another rank: when, and which (kNobody: unknown). Any thread.
   struct EndByAnother {
     TimePoint when;
     int culprit = kNobody;
@@ -75,17 +75,17 @@ class FlightRecorder {
 
   std::string problem_;
   const std::int64_t epoch_ = Clock::now().time_since_epoch().count();
-  std::mutex stall_mutex_;  // of those who write it
+  std::mutex stall_mutex_;  // serializes its writers
   mutable std::mutex end_mutex_;
   std::optional<EndByAnother> ended_by_another_;  // guarded by end_mutex_, like the next
   bool has_told_cause_ = false;
   std::shared_ptr<SharedMemory> memory_;
 };
 
-// Memory for a recorder, as who starts a rank makes it. Throws Internal: there is none.
+// Creates memory for a recorder, for processes that start ranks. Throws Internal if that fails.
 SharedMemory make_flight_memory();
 
-// At most `size` - 1 characters of the name, its beginning and its end, for in the middle names differ least.
+// Copies at most `size` - 1 characters of the name: its beginning and its end, since names differ least in the middle.
 void put_short_name(std::string_view name, char* into, std::size_t size);
 
 }  // namespace hvd

@@ -1,4 +1,4 @@
-// Tensors that are performed as one collective. Points into the responses it was planned from.
+// Tensors that are performed as one collective. Points into the responses from which it was planned.
 #pragma once
 
 #include <cstddef>

@@ -58,7 +58,7 @@ class Planner {
  private:
   std::int64_t threshold_;
   std::vector<Bucket> plan_;
-  std::vector<OpenBucket> open_;  // in the order of opening
+  std::vector<OpenBucket> open_;  // in the order in which they were opened
 };
 
 }  // namespace

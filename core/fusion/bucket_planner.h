@@ -1,7 +1,7 @@
-// Which tensors are performed together: small allreduces are fused, since each collective costs its latency once.
+// Decides which tensors are performed together: small allreduces are fused, to pay the latency of a collective once.
 //
-// Pure. Called by the engine of every rank with the same executes in the same order, and so with the same result
-// everywhere.
+// Pure. Called by the engine of every rank with the same executes in the same order, so the result is the same on all
+// ranks.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@
 
 namespace hvd {
 
-// Every tensor of every response lands in exactly one bucket; buckets are in the order of their first tensors.
+// Every tensor of every response is in exactly one bucket; buckets are in the order of their first tensors.
 //
-// Allreduce tensors (a group's as well) share a bucket of up to `threshold_bytes` if process set, dtype, op, scales,
-// device and number of contributing ranks are equal; other operations in between do not separate them. A tensor above
-// the threshold is alone; with threshold 0 every tensor is. Every other collective: a bucket for each tensor, and one
+// Allreduce tensors (also of grouped operations) share a bucket of up to `threshold_bytes` if process set, dtype, op,
+// scales, device and number of contributing ranks are equal, regardless of other operations in between. A tensor above
+// the threshold is alone; with threshold 0 every tensor is. Other collectives: one bucket for each tensor, and one
 // without a tensor for a barrier.
 //
 // The buckets point into the responses, which are all of Kind::execute and outlive them.

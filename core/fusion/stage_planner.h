@@ -1,7 +1,7 @@
-// What a locked schedule performs in one go: a stage is a bucket, or several in a row if they have tensors of one
-// operation, of which all or nothing is to be done.
+// Plans the stages of a locked schedule: a stage is a bucket, or several consecutive ones if they have tensors of one
+// operation, which is performed entirely or not at all.
 //
-// Pure; the same on every rank, as plan_buckets().
+// Pure; the same on every rank, like plan_buckets().
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace hvd {
 
 using Stage = std::vector<Bucket>;
 
-// Plans the buckets of each group of responses, in their order, and puts them into stages. Each response is in one.
+// Plans the buckets of each group of responses, in their order, and arranges them in stages. Each response is in one.
 std::vector<Stage> plan_stages(const std::vector<std::vector<const Response*>>& groups, std::int64_t threshold_bytes);
 
 // The responses with tensors in the stage, each once.

@@ -5,7 +5,7 @@
 namespace hvd {
 namespace {
 
-// Does sum(rows) * row_bytes stay below 2^63?
+// Whether sum(rows) * row_bytes is below 2^63.
 bool fits(const std::vector<std::int64_t>& rows, std::int64_t row_bytes) {
   std::int64_t total = 0;
   for (const std::int64_t count : rows) {

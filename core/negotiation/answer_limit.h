@@ -1,8 +1,8 @@
-// When a rank that waits for the coordinator's answer takes those for stopped through whom it would come.
+// The timeout of a rank that waits for the coordinator's answer: after it, the rank takes its parent for stopped.
 //
-// Pure; owned by the Negotiator. The coordinator answers everything that is asked within the stall limit, if with an
-// error; what a join waits for, it answers within the limit, and the join within another one after that. So who has
-// heard nothing for longer than that waits for a rank that does not run.
+// Pure; owned by the Negotiator. The coordinator answers every request within the stall limit, if only with an error:
+// first the operations that a join waits for, then, within another limit, the join. So a rank that has received nothing
+// for longer waits for a rank that does not run.
 #pragma once
 
 #include <optional>
@@ -14,19 +14,19 @@ namespace hvd {
 class AnswerLimit {
  public:
   AnswerLimit() = default;  // none
-  // `margin`: what an answer may take beyond the limit of the coordinator.
+  // `margin`: how long an answer may take in addition to the coordinator's limit.
   AnswerLimit(Duration limit, Duration margin) : limit_(limit), margin_(margin) {}
 
   bool is_set() const { return limit_ > Duration::zero(); }
 
-  // This rank has asked for something,
+  // This rank has asked for something.
   void asked(TimePoint now) {
     if (!since_) since_ = now;
   }
-  // or was told something, or has done something together with others; and waits for more, or does not.
+  // This rank has received something, or has performed something with others. `waits`: it waits for more.
   void heard(TimePoint now, bool waits) { since_ = waits ? std::optional(now) : std::nullopt; }
 
-  // `joins`: a join is among what it waits for.
+  // `joins`: a join is among the pending operations.
   Deadline deadline(bool joins) const {
     if (!is_set() || !since_) return Deadline::max();
     const Duration delay = limit_ * (joins ? 2 : 1) + margin_;

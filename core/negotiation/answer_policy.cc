@@ -7,7 +7,7 @@ namespace hvd {
 
 namespace {
 
-// More than this is moved in no less time than an answer waits.
+// Transmitting more than this takes at least as long as an answer waits.
 constexpr std::int64_t kBusyBytes = 256 * 1024;
 
 }  // namespace

@@ -1,9 +1,9 @@
-// When the coordinator answers what is ready, and with what first.
+// Decides when the coordinator answers ready operations, and in which order.
 //
-// A burst of submissions is ready bit by bit, and each answer costs messages and collectives of its own: while more is
-// under way, the first answer waits for tens of microseconds, unless there is enough already to keep the ranks busy for
-// that long. Where operations have priorities, an answer brings no more than a bucket, so that something urgent which
-// becomes ready meanwhile goes before what is still waiting. Pure.
+// The operations of a burst become ready one by one, and each answer costs messages and collectives of its own: while
+// more operations are pending, the first answer waits for tens of microseconds, unless enough is ready to keep the
+// ranks busy for that long. If operations have priorities, an answer contains at most one bucket, so that an urgent
+// operation that becomes ready meanwhile overtakes those that still wait. Pure.
 #pragma once
 
 #include <cstddef>
@@ -22,13 +22,13 @@ struct AnswerPolicy {
   };
 
   Duration coalescing{};          // zero: nothing waits
-  std::int64_t bucket_bytes = 0;  // an answer's, where there are priorities
+  std::int64_t bucket_bytes = 0;  // the most bytes of an answer if operations have priorities
 
-  // When to answer. `ready`: in the order in which it became so, at least one. `more`: some ranks have asked for other
-  // operations.
+  // When to answer. `ready`: at least one, in the order in which they became ready. `more`: some ranks have asked for
+  // other operations.
   TimePoint due(const std::vector<Ready>& ready, bool more) const;
 
-  // What comes into the next answer, in its order: indices.
+  // The operations of the next answer, in order: indices.
   std::vector<std::size_t> choose(const std::vector<Ready>& ready) const;
 };
 

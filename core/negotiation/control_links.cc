@@ -58,13 +58,13 @@ struct ControlLinks::Link {
   // Links thread only.
   FrameReader reader;
   SilenceWatch silence;
-  bool departed = false;  // the peer said goodbye
+  bool departed = false;  // the peer has sent a goodbye
   bool lost = false;
   // Guarded by mutex.
   std::mutex mutex;
   Bytes outbox;
-  std::size_t sent = 0;          // bytes of the outbox that are on their way
-  bool watching_writes = false;  // epoll tells when the socket has room again
+  std::size_t sent = 0;          // bytes of the outbox that have been sent
+  bool watching_writes = false;  // epoll reports when the socket has room again
   bool broken = false;           // nothing more can be sent
 };
 
@@ -84,7 +84,7 @@ ControlLinks::ControlLinks(const Topology& topology, const ControlTree& tree, St
     watch_links();
     thread_ = start_thread("hvd-links", [this] { run(); });
   } catch (...) {
-    // Those that have met this rank already take the closing of their connections for its death otherwise.
+    // Otherwise ranks that have connected to this one would take the closing of their connections for its death.
     tell(as_told(current_exception_status(), topology), -1);
     throw;
   }
@@ -94,7 +94,7 @@ ControlLinks::~ControlLinks() { stop(); }
 
 void ControlLinks::meet(const ControlTree& tree, Store& store, const JobKey& key, const std::string& local_host,
                         Deadline deadline) {
-  // The listener first: those below need not wait until this rank has found its own place.
+  // The listener first: children need not wait until this rank has connected to its parent.
   std::optional<Acceptor> acceptor;
   if (!tree.is_leaf()) {
     acceptor.emplace(Listener::tcp(local_host), key, Purpose::control, log_);
@@ -192,7 +192,7 @@ void ControlLinks::read(Link& link) {
 void ControlLinks::look_for_silence() {
   std::uint64_t expirations;
   [[maybe_unused]] const auto count = ::read(timer_.get(), &expirations, sizeof expirations);
-  timing_ = false;  // what is sent from here on starts it anew
+  timing_ = false;  // what is sent from now on starts it again
   for (auto& link : links_) {
     if (link->departed || link->lost) continue;
     const Delivery delivery = link->socket.delivery();
@@ -202,7 +202,7 @@ void ControlLinks::look_for_silence() {
   }
 }
 
-// One that runs is left alone. Any thread.
+// No effect if it is running. Any thread.
 void ControlLinks::start_timer() {
   if (timing_.exchange(true)) return;
   itimerspec once{};
@@ -245,8 +245,8 @@ void ControlLinks::lose(Link& link, const std::string& how) {
   raise_and_tell(Status(StatusCode::peer_lost, topology_.describe(link.rank) + " is lost: " + how, lost), link.rank);
 }
 
-// The flag may have been raised by another process set's links, which have other neighbours: these tell theirs whoever
-// was first.
+// The flag may have been raised by another process set's links, which have other neighbours: these notify their
+// neighbours in any case.
 void ControlLinks::raise_and_tell(const Status& reason, int except_rank) {
   if (abort_.raise(reason, [&](const Status& first) { tell(first, except_rank); })) {
     log_.debug("aborting: " + reason.message());
@@ -273,7 +273,7 @@ void ControlLinks::broadcast_abort(const Status& reason) { tell(reason, -1); }
 
 void ControlLinks::request_break(std::uint64_t epoch) { tell_break(epoch, -1); }
 
-// To those that this rank has links to. False if the epoch is not news.
+// Sends to the neighbours of this rank. False if the epoch is already known.
 bool ControlLinks::tell_break(std::uint64_t epoch, int except_rank) {
   std::uint64_t known = broken_.load();
   do {
@@ -302,7 +302,7 @@ void ControlLinks::enqueue(Link& link, FrameKind kind, std::span<const std::byte
   start_timer();
 }
 
-// As Socket::send_some; a connection on which sending fails for whatever reason is of no use any more.
+// As Socket::send_some; any failure makes the connection unusable.
 std::optional<std::size_t> ControlLinks::send_some(Link& link) {
   try {
     return link.socket.send_some(std::span<const std::byte>(link.outbox).subspan(link.sent));
@@ -316,7 +316,7 @@ void ControlLinks::flush(Link& link) {
   while (!link.broken && link.sent < link.outbox.size()) {
     const auto count = send_some(link);
     if (!count) {
-      link.broken = true;  // the reading side will say who and why
+      link.broken = true;  // the reading side will report who and why
     } else if (*count == 0) {
       break;
     } else {

@@ -1,12 +1,12 @@
-// The TCP connections between neighbours in the control tree: control messages between hosts, and for all ranks the
-// sign of life. A connection that closes without a goodbye is a lost rank.
+// The TCP connections between neighbours in the control tree: control messages between hosts, and failure detection for
+// all ranks. A connection that closes without a goodbye is a lost rank.
 //
 // One thread ("hvd-links") sleeps in epoll and reads; senders write directly and leave the rest to it. When a rank is
-// lost, its neighbours tell theirs, and so on, at once and from this thread, because the engine may be in the middle of
-// a collective with the very rank that is gone.
+// lost, its neighbours notify theirs, and so on, at once and from this thread, because the engine may be in the middle
+// of a collective with the very rank that is lost.
 //
-// A host that is silent for the length of the lease is lost too (core/net/keep_alive.h). While nothing is on its way
-// that is the kernel's affair; a message sent starts a timer, which wakes the thread a few times a second until all is
+// A host that is silent for the length of the lease is lost too (core/net/keep_alive.h). On an idle connection the
+// kernel detects that; a sent message starts a timer, which wakes the thread a few times a second until all is
 // delivered.
 #pragma once
 
@@ -30,14 +30,14 @@ namespace hvd {
 
 class ControlLinks {
  public:
-  // Called on the links' thread; must not block.
+  // Called on the links thread; must not block.
   using OnMessage = std::function<void(int from, Bytes payload)>;
   using OnBreak = std::function<void(std::uint64_t epoch)>;
   using OnAbort = std::function<void(const Status& reason)>;
 
   // All ranks must construct together; those with children listen on local_host and publish their address in the store.
-  // Throws Timeout that names a rank that did not come. `on_abort` passes the news of the job's end on to all ranks of
-  // the job; empty: these links do, whose topology is the whole job.
+  // Throws Timeout that names a rank that did not come. `on_abort` notifies all ranks of the job of its end; empty: the
+  // links do, and their topology is the whole job.
   ControlLinks(const Topology& topology, const ControlTree& tree, Store& store, const JobKey& key,
                const std::string& local_host, Duration lease, AbortFlag& abort, const Log& log, OnMessage on_message,
                OnBreak on_break, OnAbort on_abort, Deadline deadline);
@@ -46,8 +46,8 @@ class ControlLinks {
   // Any thread; never blocks.
   void send(int to, const Bytes& payload);
   void broadcast_abort(const Status& reason);
-  // Has on_break called on every other rank, along the tree. Each epoch is told once, by whoever is first, and
-  // none after a higher one.
+  // Calls on_break on every other rank, along the tree. Each epoch is sent once, on the first call, and not after a
+  // higher one.
   void request_break(std::uint64_t epoch);
 
   // Sends what is queued and a goodbye to every peer, waits for that until the deadline, and stops the thread.
@@ -88,9 +88,9 @@ class ControlLinks {
   const OnMessage on_message_;
   const OnBreak on_break_;
   const OnAbort on_abort_;
-  std::atomic<bool> told_{false};         // why the job is over
-  std::atomic<bool> timing_{false};       // the timer runs
-  std::atomic<std::uint64_t> broken_{0};  // the highest epoch told or heard
+  std::atomic<bool> told_{false};         // the reason of the job's end has been sent
+  std::atomic<bool> timing_{false};       // the timer is running
+  std::atomic<std::uint64_t> broken_{0};  // the highest epoch sent or received
   std::vector<std::unique_ptr<Link>> links_;
   FileDescriptor epoll_;
   FileDescriptor stop_event_;

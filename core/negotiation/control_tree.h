@@ -1,4 +1,4 @@
-// Who talks to whom in the control plane. Pure.
+// The tree along which ranks exchange control messages. Pure.
 //
 // Inside a host every rank talks to the host's leader, its lowest rank; the leaders form a tree whose nodes have at
 // most `radix` children, with rank 0 at the root. A node's subtree is a range of hosts, so that its ranks are few
@@ -23,7 +23,7 @@ struct ControlTree {
 
   bool is_root() const { return parent == kNoParent; }
   bool is_leaf() const { return children.empty(); }
-  // Who speaks for whom to this rank, itself included.
+  // The senders of messages to this rank, itself included, with the ranks for which each speaks.
   std::map<int, RankSet> sources(int self) const;
 };
 

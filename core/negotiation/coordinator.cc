@@ -11,8 +11,8 @@
 namespace hvd {
 namespace {
 
-// Names with pending failures that are remembered. Without a limit ranks that make up new names, and wait for one that
-// never comes back, would take ever more memory.
+// The most names with pending failures. Without a limit the memory would grow without bound if ranks generate new names
+// and wait for a rank that never comes back.
 constexpr std::size_t kMaxPendingFailures = 1 << 16;
 
 StallInspector stall_inspector_for(const CoordinatorOptions& options) {
@@ -91,7 +91,7 @@ std::optional<CoordinatorMessage> Coordinator::respond(TimePoint now) {
   if (outgoing_.entries.empty() && outgoing_.notices.empty()) return std::nullopt;
   CoordinatorMessage next;
   next.number = outgoing_.number + 1;
-  next.entries.reserve(outgoing_.entries.size());  // the next step is likely like this one
+  next.entries.reserve(outgoing_.entries.size());  // the next step is probably like this one
   return std::exchange(outgoing_, std::move(next));
 }
 
@@ -157,7 +157,7 @@ void Coordinator::submit(Operation& operation, const RankMessage& message, const
   settle_negotiation(operation, now);
 }
 
-// By itself, or beside what others have asked for in this round.
+// What is wrong with the request, alone or compared with the other requests of this negotiation.
 std::string Coordinator::find_fault_in(const Operation& operation, const RankSet& ranks,
                                        const SharedRequest& request) const {
   std::string fault = find_fault(request.request, all_.count(), ranks.lowest(), describe_rank_);
@@ -198,7 +198,7 @@ void Coordinator::end_join() {
   stalls_.ended();
 }
 
-// ---- The life of a round
+// ---- The life of a negotiation
 
 void Coordinator::open_negotiation(Operation& operation, int first, TimePoint now) {
   ++open_negotiations_;
@@ -213,7 +213,7 @@ void Coordinator::open_negotiation(Operation& operation, int first, TimePoint no
   stalls_.started(now);
 }
 
-// From hits alone to full requests: a round that is not like the last one.
+// Converts hits to full requests, for a negotiation that differs from the last one.
 void Coordinator::collect_requests(Operation& operation) {
   if (!operation.cached) return;
   const AgreementPtr cached = std::exchange(operation.cached, nullptr);
@@ -232,7 +232,7 @@ void Coordinator::mark_asked(Operation& operation, const RankSet& ranks, std::ui
   operation.applied = std::max(operation.applied, applied);
 }
 
-// Ends the round if nothing is missing, or if what is missing will never come.
+// Ends the negotiation if nothing is missing, or if what is missing will never come.
 void Coordinator::settle_negotiation(Operation& operation, TimePoint now) {
   if (operation.ready) return;
   if (joined_.empty()) {
@@ -285,7 +285,7 @@ void Coordinator::forget_ready() {
   due_ = Deadline::max();
 }
 
-// What a slot holds, all ranks have asked for: a round without those that have joined is answered whole each time.
+// All ranks have asked for a slot's content: an operation without the joined ranks is answered in full each time.
 void Coordinator::execute_negotiated(Operation& operation) {
   const bool complete = operation.asked.count() == all_.count();
   if (!complete) collect_requests(operation);
@@ -300,8 +300,8 @@ void Coordinator::execute_negotiated(Operation& operation) {
     const std::string text = operation_text(response.request.collective, response.request.name);
     return fail_negotiation(operation, Status(StatusCode::mismatch, text + ": " + overflow));
   }
-  // What does not come again would only drive out what does; and small things that live on in between large ones make
-  // the heap of a program with changing names grow.
+  // Responses that do not repeat would only evict those that do; and small long-lived allocations between large ones
+  // make the heap of a program with changing names grow.
   response.slot = complete && !is_counted(*operation.name) ? slot_for(operation) : kNoSlot;
   if (response.slot == kNoSlot || cache_.current(response.slot)) learner_.disturbed();
   if (response.slot != kNoSlot) {
@@ -338,7 +338,7 @@ void Coordinator::forget_if_idle(Operation& operation) {
   operations_.erase(operations_.find(*operation.name));
 }
 
-// Ranks that have joined go on as if they had not. No operation is open.
+// Ranks that have joined continue as if they had not. Requires that no operation is open.
 void Coordinator::fail_join(const Status& status) {
   answer_all_ready();
   answer_error(join_name_, status, joined_);
@@ -357,9 +357,9 @@ void Coordinator::answer_error(const std::string& name, const Status& status, co
   outgoing_.entries.push_back({kNoSlot, std::move(response)});
 }
 
-// ---- PendingFailures to rounds that have failed
+// ---- Pending failures
 
-// Each of the ranks pays its oldest debt. Returns those that have none.
+// Answers each of the ranks with its oldest pending failure. Returns those that have none.
 RankSet Coordinator::claim_failures(Operation& operation, const RankSet& ranks) {
   RankSet free = ranks;
   for (const PendingFailures::Claim& claim : operation.failed.pay(ranks)) {
@@ -369,7 +369,7 @@ RankSet Coordinator::claim_failures(Operation& operation, const RankSet& ranks) 
   return free;
 }
 
-// Of ranks that have not come yet to a join that was given up. Returns the others.
+// Refuses unnamed operations of ranks that have not come to a join that was given up. Returns the others.
 RankSet Coordinator::refuse_outdated(const std::string& name, const RankSet& ranks) {
   RankSet current = ranks;
   if (!is_made_up(name)) return current;
@@ -380,7 +380,7 @@ RankSet Coordinator::refuse_outdated(const std::string& name, const RankSet& ran
   return current;
 }
 
-// Returns those for which this is a join to come.
+// Returns the ranks whose join is not owed to an earlier one.
 RankSet Coordinator::claim_failed_joins(const std::string& name, const RankSet& ranks) {
   RankSet free = ranks;
   for (const PendingFailures::Claim& claim : failed_joins_.pay(ranks)) {
@@ -391,7 +391,7 @@ RankSet Coordinator::claim_failed_joins(const std::string& name, const RankSet& 
   return free;
 }
 
-// What failed before the join that these ranks come to now; they ask for it no more.
+// Drops what failed before the join that these ranks have come to; they will not ask for it.
 void Coordinator::forgive_failures(const RankSet& ranks, std::uint64_t order) {
   std::vector<Operation*> indebted;
   for (auto& [name, operation] : operations_) {
@@ -403,7 +403,7 @@ void Coordinator::forgive_failures(const RankSet& ranks, std::uint64_t order) {
   }
 }
 
-// The oldest are forgotten: who comes to them so late waits for the limit itself.
+// The oldest are dropped: a rank that is so late waits until its own operation reaches the stall limit.
 void Coordinator::limit_failures(const Operation& newest) {
   indebted_.emplace_back(*newest.name, newest.failed.newest());
   while (!indebted_.empty()) {
@@ -427,7 +427,7 @@ bool Coordinator::can_lock() const {
   return std::all_of(operations_.begin(), operations_.end(), [this](const auto& entry) {
     const Operation& operation = entry.second;
     const bool as_scheduled = !operation.open || (operation.cached && is_scheduled(operation));
-    // What is owed beside the schedule ends it when it comes.
+    // An owed submission outside the schedule breaks the lock when it comes.
     return as_scheduled && (operation.failed.empty() || !is_scheduled(operation));
   });
 }
@@ -495,8 +495,8 @@ void Coordinator::inspect_stalls(TimePoint now) {
   }
 }
 
-// Oldest first. A join waits since a rank was last heard of: until then the others had work. While an operation is
-// open, that one says who is missing.
+// Oldest first. A join has waited since the last request of any rank: until then the others had work. While an
+// operation is open, it determines which ranks are missing.
 std::vector<Coordinator::Waiter> Coordinator::find_waiters() {
   std::vector<Waiter> waiters;
   for (Operation* operation : open_operations()) {
@@ -517,7 +517,7 @@ WaitingOperation Coordinator::describe(const Waiter& waiter) const {
           .missing = missing.to_vector()};
 }
 
-// Oldest first, so that what is decided for many at once has one order.
+// Oldest first, so that decisions for many at once have a defined order.
 std::vector<Coordinator::Operation*> Coordinator::open_operations() {
   std::vector<Operation*> open;
   for (auto& [name, operation] : operations_) {

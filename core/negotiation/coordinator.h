@@ -1,22 +1,22 @@
-// Rank 0's view of who is ready for what: counts requests, finds disagreements, and orders what all ranks do next.
+// Decides on rank 0 what all ranks perform next: counts requests, finds disagreements, and orders ready operations.
 //
-// Pure: no lock, no I/O, no clock. Owned by rank 0's engine and called on its thread. It takes what each rank says in
-// the order in which that rank said it (the control tree may reorder what concerns different names), as single ranks
-// or whole subtrees say it, and answers all ranks with one stream of numbered messages.
+// Pure: no lock, no I/O, no clock. Owned by rank 0's engine and called on its thread. It takes the requests of each
+// rank in the order in which that rank sent them (the control tree may reorder those of different names), from single
+// ranks or whole subtrees, and answers all ranks with one stream of numbered messages.
 //
-// A *round* of a name is one submission of it by every rank. What becomes of a round:
+// A *negotiation* of a name takes one submission of it by every rank. Its outcomes:
 // - It is ready as soon as every rank has asked or joined, and then executes when answer_policy.h says so.
 // - It fails as soon as a request disagrees with the first one, a rank joins that it cannot do without, or the stall
-//   limit has passed. The error goes to the ranks that have asked. The others owe the round a submission: the next
-//   time such a rank asks for the name it gets the same error, and that delivers the failure (pending_failures.h). A
+//   limit has passed. The error goes to the ranks that have asked. The others still owe a submission: the next
+//   time such a rank asks for the name it gets the same error, which delivers the failure (pending_failures.h). A
 //   rank that joins owes nothing.
-// - A rank that has had its error may ask again at once and thereby opens (or enters) the next round, whatever the
-//   others still owe. Rounds are thus told apart by counting each rank's submissions: a rank's n-th submission of a
-//   name belongs to the n-th round, and gets exactly one answer.
+// - A rank that has received its error may ask again at once and thereby opens (or enters) the next negotiation,
+//   whatever the others still owe. They are told apart by counting each rank's submissions: a rank's n-th submission of
+//   a name belongs to the n-th negotiation, and gets exactly one answer.
 //
-// A join that is given up is owed likewise by the ranks that have not come to it: theirs ends at once with the same
-// error, and with it each rank begins to number its unnamed operations anew (named_submissions.h). Until then what such
-// a rank submits without a name belongs to a time that the others have left for good, and ends with that error, too.
+// A join that is given up is likewise owed by the ranks that have not joined: their join ends at once with the same
+// error, and then each rank restarts the numbering of its unnamed operations (named_submissions.h). Until then an
+// unnamed operation of such a rank has a number that the others no longer use, and ends with that error, too.
 #pragma once
 
 #include <cstdint>
@@ -43,22 +43,22 @@
 namespace hvd {
 
 struct CoordinatorOptions {
-  std::int32_t process_set = kGlobalProcessSet;  // of which it is the coordinator
+  std::int32_t process_set = kGlobalProcessSet;  // the one that this coordinator serves
   int size = 1;                                  // ranks from 0
-  // Who sends messages, and for which ranks; together all of them.
+  // Which ranks send messages, and for which ranks; together all of them.
   std::map<int, RankSet> sources{};
   std::size_t cache_capacity = 1024;  // responses; 0: no cache
   bool stall_check = true;
   Duration stall_warning = 10s;
   Duration stall_limit{};  // zero: never give up
   JoinScope join_scope = JoinScope::all;
-  bool locks = false;  // steps that repeat are locked: schedule_lock.h
+  bool locks = false;  // lock steps that repeat: schedule_lock.h
   AnswerPolicy answers{};
 };
 
-// Once steps repeat it answers with a schedule and is not needed any more (schedule_lock.h). All rounds in progress are
-// forgotten with that, and what ranks have sent before they knew does not count: when they give the schedule up, each
-// asks again for whatever it then has pending.
+// Once steps repeat it answers with a schedule and is not needed any more (schedule_lock.h). It then forgets all
+// negotiations in progress, and ignores what ranks have sent before they knew: when they give the schedule up, each
+// rank asks again for whatever it then has pending.
 class Coordinator {
  public:
   Coordinator(const CoordinatorOptions& options, DescribeRank describe_rank);
@@ -67,50 +67,50 @@ class Coordinator {
   // everything once the shut_down response is out.
   void receive(int source, const SubtreeMessage& message, TimePoint now);
 
-  // The same, of what all sources have said alike: of all ranks.
+  // The same for a message that all sources have sent alike: of all ranks.
   void receive_from_all(const SubtreeMessage& message, TimePoint now);
 
-  // Waits for nobody.
+  // Whether no operation waits for a rank.
   bool idle() const { return stalls_.nothing_waits(); }
 
-  // The next message to every rank: all that is due now, in the order in which it became so.
+  // The next message to every rank: all answers that are due, in the order in which they became due.
   std::optional<CoordinatorMessage> respond(TimePoint now);
 
-  // The schedule was given up, on this rank, after so many steps.
+  // This rank has given up the schedule after so many steps.
   void unlock(std::uint64_t steps);
 
-  // From the next message on every rank uses these.
+  // Every rank uses these knobs from the next message on.
   void tune(const Knobs& knobs);
-  // Steps that repeat are locked from now on.
+  // Lock steps that repeat from now on.
   void allow_locks() { locks_ = true; }
 
   // When to call respond() even if nothing is received; Deadline::max() if never.
   Deadline next_deadline() const;
 
  private:
-  // One name; lives while it has an open negotiation, pending failures or a cache slot.
+  // The state of one name, while it has an open negotiation, pending failures or a cache slot.
   struct Operation {
     const std::string* name = nullptr;
     std::uint32_t slot = kNoSlot;
-    PendingFailures failed;  // rounds
+    PendingFailures failed;  // negotiations
 
-    // The round in progress.
+    // The negotiation in progress.
     bool open = false;
     bool ready = false;  // nothing is missing: in ready_
     TimePoint since{};
-    std::uint64_t order = 0;    // of opening, among all rounds
+    std::uint64_t order = 0;    // of opening, among all negotiations
     int first = 0;              // the rank whose request the others are compared with
-    std::uint64_t applied = 0;  // messages that a rank had applied when it asked, at most
+    std::uint64_t applied = 0;  // the most messages that a rank had applied when it asked
     RankSet asked;
-    // Whoever has asked so far did it by a hit on `cached`; or with requests, collected in `draft`.
+    // Requests so far: hits on `cached`, or full requests collected in `draft`.
     AgreementPtr cached;
     std::optional<Agreement> draft;
   };
 
-  // Who sends messages for which ranks.
+  // A rank that sends messages, and the ranks for which it sends.
   struct Source {
     RankSet ranks;
-    std::uint64_t applied = 0;  // messages, by all of them
+    std::uint64_t applied = 0;  // the number of messages that all of them have applied
   };
 
   void receive(const RankMessage& message, TimePoint now);
@@ -121,7 +121,7 @@ class Coordinator {
   void join(const RankSet& ranks, const std::string& name, TimePoint now);
   void end_join();
 
-  // Those that may end a round may also erase the operation, and come last in their callers.
+  // Functions that may end a negotiation may also erase the operation, so callers call them last.
   void open_negotiation(Operation& operation, int first, TimePoint now);
   void collect_requests(Operation& operation);
   void mark_asked(Operation& operation, const RankSet& ranks, std::uint64_t applied);
@@ -150,7 +150,7 @@ class Coordinator {
   std::uint32_t slot_for(Operation& operation);
   std::uint64_t applied_by_all() const;
 
-  // What waits for ranks: an operation, or (null) the join.
+  // An operation that waits for ranks, or (null) the join.
   struct Waiter {
     Operation* operation;
     TimePoint since;
@@ -169,13 +169,13 @@ class Coordinator {
   std::map<int, Source> sources_;
 
   RankSet joined_;
-  std::string join_name_;  // as the ranks that have joined call it
+  std::string join_name_;  // the name that the joined ranks have sent
   PendingFailures failed_joins_;
-  // Names with pending failures, and the order of the last; oldest first. Some may have been claimed since.
+  // Names with pending failures, each with the order of its last one; oldest first. Some may have been claimed since.
   std::deque<std::pair<std::string, std::uint64_t>> indebted_;
   TimePoint heard_{};  // when a rank last asked for something
   NameMap<Operation> operations_;
-  std::vector<Operation*> by_slot_;  // whose current content the slot holds
+  std::vector<Operation*> by_slot_;  // the operation whose content each slot holds now
   CoordinatorCache cache_;
   StallInspector stalls_;
   JoinScope join_scope_;
@@ -183,13 +183,13 @@ class Coordinator {
   ScheduleLearner learner_;
   std::uint64_t locked_by_ = 0;  // the last message with a schedule
 
-  std::uint64_t rounds_ = 0;  // so far, and joins that were given up
+  std::uint64_t rounds_ = 0;  // so far, including joins that were given up
   std::size_t open_negotiations_ = 0;
   AnswerPolicy answers_;
-  std::vector<Operation*> ready_;             // in the order in which they became so;
-  std::vector<AnswerPolicy::Ready> waiting_;  // what counts of each
+  std::vector<Operation*> ready_;             // in the order in which they became ready
+  std::vector<AnswerPolicy::Ready> waiting_;  // the policy's input, for each of ready_
   Deadline due_ = Deadline::max();            // of the next answer
-  CoordinatorMessage outgoing_;               // has the number that it will be sent with
+  CoordinatorMessage outgoing_;               // with the number that it will be sent with
   std::optional<int> leaving_;                // the first rank that shuts down
   bool closed_ = false;
 };

@@ -1,8 +1,8 @@
-// The coordinator's side of the response cache: what each slot means, and what it meant before.
+// The coordinator's side of the response cache: the current and the earlier contents of each slot.
 //
-// Pure; owned by the Coordinator. It picks slots (a fresh one, else the least recently used) and keeps replaced
-// contents for as long as a hit that means them may be in flight: a rank says how many messages it had applied when it
-// sent the hit, and a content is known with the numbers of the messages that filled and replaced it.
+// Pure; owned by the Coordinator. It allocates slots (a fresh one, else the least recently used) and keeps replaced
+// contents for as long as a hit on them may be in flight: a hit carries the number of messages that its rank had
+// applied, and each content has the numbers of the messages that filled and replaced it.
 #pragma once
 
 #include <cstddef>
@@ -18,17 +18,17 @@ class CoordinatorCache {
  public:
   explicit CoordinatorCache(std::size_t capacity);
 
-  // What a rank means by the slot that has applied `applied` messages; null if the slot was empty for it.
-  // Constant time where that is what the slot still holds.
+  // The content of the slot for a rank that has applied `applied` messages; null if the slot was empty then. Constant
+  // time if that is the current content.
   const AgreementPtr& find(std::uint32_t slot, std::uint64_t applied) const;
 
   const AgreementPtr& current(std::uint32_t slot) const { return slots_[slot].content; }
 
-  // A slot for something new, held from now on; kNoSlot if all are held. If current(slot) is not null, it is evicted.
+  // Allocates a slot, held from now on; kNoSlot if all are held. If current(slot) is not null, it is evicted.
   std::uint32_t take();
 
   // Fills the slot through message `number`. Every rank that may still send a hit on the old content has applied
-  // `applied_by_all`; what is older than that is forgotten.
+  // `applied_by_all` messages; older contents are discarded.
   void store(std::uint32_t slot, AgreementPtr content, std::uint64_t number, std::uint64_t applied_by_all);
 
   // A held slot is not evicted; releasing it makes it the most recently used.

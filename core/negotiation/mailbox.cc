@@ -9,9 +9,9 @@ namespace hvd {
 
 std::size_t ByteRing::write(std::span<const std::byte> bytes) {
   const std::uint64_t written = written_.load(std::memory_order_relaxed);
-  // seq_cst on both sides: either the producer sees the room, or the consumer that it was asked for.
+  // seq_cst on both sides: either the producer sees the room, or the consumer sees the request for it.
   const std::uint64_t used = written - read_.load(std::memory_order_seq_cst);
-  if (used > kBytes) return 0;  // the consumer's side is broken; the lost-rank machinery will say so
+  if (used > kBytes) return 0;  // the consumer's side is corrupt; the failure detection will report it
   const std::size_t count = std::min(bytes.size(), kBytes - static_cast<std::size_t>(used));
   const std::size_t start = static_cast<std::size_t>(written % kBytes);
   const std::size_t first = std::min(count, kBytes - start);

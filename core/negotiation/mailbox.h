@@ -1,8 +1,8 @@
 // A one-way byte stream between two threads or processes through shared memory, and the doorbell that wakes a rank.
 //
-// ByteRing is a single-producer single-consumer ring that lives in memory of zero bytes. It carries frames
-// (core/net/frame.h); a message larger than the ring passes through it in parts. The reader checks the producer's
-// position: a broken peer can end the stream, not corrupt the reader.
+// ByteRing is a single-producer single-consumer ring in zero-initialised memory. It carries frames (core/net/frame.h);
+// a message larger than the ring passes through it in parts. The reader checks the producer's position: a corrupt peer
+// can end the stream, but not corrupt the reader.
 #pragma once
 
 #include <atomic>
@@ -18,30 +18,30 @@ namespace hvd {
 struct ByteRing {
   static constexpr std::size_t kBytes = 64 * 1024;
 
-  // Copies in as much as there is room for; returns how much. Producer only.
+  // Copies in as much as fits; returns how much. Producer only.
   std::size_t write(std::span<const std::byte> bytes);
 
-  // Takes out everything that is there and appends it to the reader. Consumer only. True if there was anything.
-  // Throws Internal if the producer's position makes no sense.
+  // Moves everything that has arrived to the reader. Consumer only. True if there was anything. Throws Internal if the
+  // producer's position is invalid.
   bool read_into(FrameReader& reader);
 
-  // Producer: says that it waits for room, so that the consumer rings after reading. Consumer: takes that note back.
+  // Producer: requests a wakeup once there is room. Consumer: tests and clears that request after reading.
   void ask_for_room() { wants_room_.store(1, std::memory_order_seq_cst); }
   bool room_was_asked_for() { return wants_room_.load(std::memory_order_seq_cst) != 0 && wants_room_.exchange(0) != 0; }
 
  private:
-  alignas(128) std::atomic<std::uint64_t> written_;  // bytes since the start, by the producer
-  alignas(128) std::atomic<std::uint64_t> read_;     // by the consumer
+  alignas(128) std::atomic<std::uint64_t> written_;  // bytes since the start; written by the producer
+  alignas(128) std::atomic<std::uint64_t> read_;     // the same; written by the consumer
   alignas(128) std::atomic<std::uint32_t> wants_room_;
   alignas(128) std::byte data_[kBytes];
 };
 
 // The control region of a host: for each local rank a doorbell and a ring in each direction to and from the host's
-// leader, which is local rank 0. All zero bytes when fresh.
+// leader, which is local rank 0. All zero bytes initially.
 struct ControlWindow {
   struct PerRank {
     Signal doorbell;
-    alignas(128) std::atomic<std::uint64_t> broken;  // the first rank's is used: the schedule lock that is to end
+    alignas(128) std::atomic<std::uint64_t> broken;  // the schedule lock that is to end; only the first rank's is used
     ByteRing to_leader;
     ByteRing from_leader;
   };

@@ -9,7 +9,8 @@ namespace hvd {
 
 namespace {
 
-// Can it be said for others as it is? Not a join, which changes who is waited for, and not what differs by rank.
+// Whether the message may be sent for several sources: not a join, which changes who is waited for, and nothing that
+// differs by rank.
 bool can_be_common(const RankMessage& message) {
   return std::ranges::none_of(message.requests, [](const SharedRequest& shared) {
     return shared.request.collective == Collective::join || differs_by_rank(shared.request.collective);
@@ -42,7 +43,7 @@ MessageCombiner::Heard MessageCombiner::receive(int source, Bytes message, bool 
   return heard;
 }
 
-// Whether the source says what others have said before it.
+// Whether the source has sent the same as others before it.
 bool MessageCombiner::join_in(Source& source, int number, const OpaqueMessage& message) {
   if (source.said == held_.size()) return false;
   Statement& statement = held_[source.said];
@@ -52,13 +53,13 @@ bool MessageCombiner::join_in(Source& source, int number, const OpaqueMessage& m
   return true;
 }
 
-// Whether what it is the first to say is to be held.
+// Whether a message that this source is the first to send is to be held.
 bool MessageCombiner::begin(Source& source, int number, const OpaqueMessage& message, Bytes& bytes, TimePoint now) {
   if (source.said < held_.size()) return false;
   if (!can_be_common(decode_subtree_message(bytes).messages.front())) return false;
   ++source.said;
   const Speaker speaker{number, message.applied_by_all, message.latest};
-  // The bytes stay where they are when their vector is moved.
+  // Moving the vector does not move the bytes.
   held_.push_back({std::move(bytes), message, {speaker}, now});
   return true;
 }

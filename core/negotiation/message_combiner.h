@@ -1,10 +1,10 @@
-// Ranks that run the same program say the same, byte for byte. Where many speak to one, this is what it listens with:
-// messages are compared as bytes, and if all say the same only one of them is read.
+// Combines identical messages of several sources into one: ranks that run the same program send the same bytes, so
+// messages are compared as bytes, and if all sources have sent the same only one of them is decoded.
 //
-// Pure; owned by the Negotiator of a node to which whole subtrees speak, and in front of its RequestAggregator or
-// Coordinator (the reader). Messages are held back until everybody has said the same as the first, or somebody
+// Pure; owned by the Negotiator, in front of its RequestAggregator, or of its Coordinator if whole subtrees speak to it
+// (the reader). Messages are held back until every source has sent the same as the first, or one has sent
 // something else, or the delay has passed; in the latter cases the reader gets each as it came. Nothing is held while
-// the reader waits for anybody, since those who have spoken already will not say it again.
+// the reader waits for any rank, since ranks that have asked already will not ask again.
 #pragma once
 
 #include <cstdint>
@@ -22,30 +22,30 @@ namespace hvd {
 
 class MessageCombiner {
  public:
-  // What is to be read now: from one source each, in this order; or what all of them have said, as one message.
+  // What is to be read now: messages of one source each, in this order; or the common message of all sources.
   struct Heard {
     std::vector<std::pair<int, SubtreeMessage>> apart{};
     std::optional<Bytes> together{};
     std::uint64_t applied_by_all = 0;  // in `together`
   };
 
-  // `sources`: who speaks for whom to this node, itself included.
+  // `sources`: the senders of messages to this node, itself included, with the ranks for which each speaks.
   MessageCombiner(const std::map<int, RankSet>& sources, Duration delay);
 
-  // `idle`: the reader waits for nobody. Throws Internal if the message cannot be read.
+  // `idle`: the reader waits for no rank. Throws Internal if the message is malformed.
   Heard receive(int source, Bytes message, bool idle, TimePoint now);
 
-  // All that is held, because the reader is to know.
+  // Returns all held messages.
   Heard break_up();
 
-  // The same, if it has been held for too long.
+  // The same, if the oldest has been held for too long.
   Heard take(TimePoint now) { return now >= next_deadline() ? break_up() : Heard(); }
   Deadline next_deadline() const { return held_.empty() ? Deadline::max() : held_.front().since + delay_; }
 
  private:
   struct Source {
     RankSet ranks;
-    std::size_t said = 0;  // of what is held
+    std::size_t said = 0;  // how many of the held statements it has sent
   };
   struct Speaker {
     int source;
@@ -54,7 +54,7 @@ class MessageCombiner {
   };
   struct Statement {
     Bytes bytes;
-    OpaqueMessage opaque;  // points into them
+    OpaqueMessage opaque;  // points into `bytes`
     std::vector<Speaker> speakers;
     TimePoint since;
   };

@@ -10,11 +10,11 @@ namespace hvd {
 
 namespace {
 
-// How long a node of the tree holds back what some of its ranks have asked for and others not yet: longer than ranks of
-// a job are apart as a rule, and too short to be noticed in a warning.
+// How long a node of the tree holds back requests that not all of its ranks have sent: longer than ranks of a job are
+// usually apart, and too short to matter in a warning.
 constexpr Duration kAggregationDelay = std::chrono::milliseconds(100);
 
-// What an answer takes on its way, at the very most, on a machine that is busy with other things.
+// The longest transmission of an answer on a machine that is busy with other things.
 constexpr Duration kAnswerTime = std::chrono::seconds(1);
 
 CoordinatorOptions coordinator_options(const Topology& topology, const ControlTree& tree, const Config& config,
@@ -31,7 +31,7 @@ CoordinatorOptions coordinator_options(const Topology& topology, const ControlTr
           .answers = {.coalescing = config.coalescing, .bucket_bytes = config.fusion_threshold_bytes}};
 }
 
-// The farther from rank 0 the longer: it is the stopped rank's neighbour that is to speak first.
+// Grows with the distance from rank 0, so that the stopped rank's neighbour reports first.
 AnswerLimit answer_limit(const ControlTree& tree, const Config& config) {
   if (tree.is_root() || !config.gives_up_stalls()) return {};
   return {config.stall_limit, config.silence_limit(tree.depth) - config.silence_limit(0) + kAnswerTime};
@@ -53,7 +53,7 @@ Negotiator::Negotiator(const Topology& topology, const Config& config, ControlCh
   } else if (!tree_.is_leaf()) {
     request_aggregator_ = std::make_unique<RequestAggregator>(tree_.sources(topology.rank), kAggregationDelay);
   }
-  // On a single host the coordinator wants to know at once who has asked: see schedule_learner.h.
+  // On a single host the coordinator must know at once which ranks have asked: see schedule_learner.h.
   const bool of_subtrees =
       std::ranges::any_of(tree_.children, [](const auto& child) { return child.second.count() > 1; });
   if (request_aggregator_ || of_subtrees)
@@ -85,7 +85,7 @@ void Negotiator::announce(const std::vector<const Request*>& requests, bool shut
   }
 }
 
-// What this rank or one below it says.
+// Processes a message of this rank or of one below it.
 void Negotiator::hear(int source, Bytes message, TimePoint now) { read(listen(source, std::move(message), now), now); }
 
 MessageCombiner::Heard Negotiator::listen(int source, Bytes message, TimePoint now) {
@@ -118,7 +118,7 @@ void Negotiator::read(int source, const SubtreeMessage& message, TimePoint now) 
   mark(message);
 }
 
-// What has been held for long enough, to the coordinator or, as what is due, to the parent.
+// Passes on what has been held for long enough: to the coordinator, or to the parent.
 void Negotiator::send_up(TimePoint now) {
   if (message_combiner_) read(message_combiner_->take(now), now);
   if (!request_aggregator_) return;
@@ -158,7 +158,7 @@ std::optional<CoordinatorMessage> Negotiator::next_as_member(TimePoint now) {
   return std::nullopt;
 }
 
-// Passes it on first: those below are to be as early as this rank.
+// Forwards it first, so that the ranks below receive it as early as possible.
 CoordinatorMessage Negotiator::from_parent(const Bytes& payload) {
   if (request_aggregator_) send_down(payload);
   CoordinatorMessage message = decode_coordinator_message(payload);

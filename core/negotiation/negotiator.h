@@ -1,8 +1,8 @@
-// One rank's side of the negotiation: what goes out, what comes back. Joins the pure parts (coordinator, response
-// cache, wire) with the control channel. Engine thread only.
+// One rank's side of the negotiation: sends requests and receives answers. Connects the pure parts (coordinator,
+// response cache, wire) with the control channel. Engine thread only.
 //
-// Rank 0 hosts the coordinator, and a rank between it and others a RequestAggregator (control_tree.h); their own
-// messages go to those directly.
+// Rank 0 hosts the coordinator, and ranks between it and others a RequestAggregator (control_tree.h); their own
+// requests go to those directly.
 #pragma once
 
 #include <cstdint>
@@ -30,50 +30,50 @@ class Negotiator {
   Negotiator(const Topology& topology, const Config& config, ControlChannel& channel, Metrics& metrics,
              Timeline& timeline, std::int32_t process_set, bool locks);
 
-  // Tells the coordinator what this rank is ready for, and whether it is leaving.
+  // Sends to the coordinator what this rank is ready for, and whether it is leaving.
   void announce(const std::vector<const Request*>& requests, bool shut_down);
 
-  // Takes in whatever has arrived and returns the coordinator's next message, if there is one. The caller performs it
-  // (remembering responses with remember()) before it asks for the next. Throws Internal, naming the rank, if a peer
-  // breaks the protocol.
+  // Processes what has arrived and returns the coordinator's next message, if any. The caller performs it (storing
+  // responses with remember()) before it asks for the next. Throws Internal, naming the rank, if a peer breaks the
+  // protocol.
   std::optional<CoordinatorMessage> next(TimePoint now);
 
-  // To be called before the first collective of a message: the ranks below this one must be able to read what orders
-  // it. Nobody waits here for those above, or two could wait for each other.
+  // Must be called before the first collective of a message: the ranks below this one must be able to read the message
+  // that orders it. Does not wait for the ranks above, or two could wait for each other.
   void settle(Duration delay) {
     if (!tree_.is_leaf()) channel_.flush(deadline_after(delay));
   }
 
-  // The cache slot by which the coordinator knows exactly this request, if it does.
+  // The cache slot in which the coordinator knows exactly this request, if any.
   std::optional<std::uint32_t> slot_of(const Request& request) const { return cache_.find(request); }
   // The response that the slot holds.
   std::shared_ptr<const Response> cached(std::uint32_t slot) const { return cache_.at(slot); }
 
-  // The schedule that was last agreed on is given up; what is pending is to be announced again.
+  // Gives up the last schedule; pending operations must be announced again.
   void unlock(std::uint64_t steps) {
     if (coordinator_) coordinator_->unlock(steps);
   }
 
-  // Rank 0: every rank uses these from the coordinator's next message on.
+  // Rank 0: every rank uses these knobs from the coordinator's next message on.
   void tune(const Knobs& knobs) { coordinator_->tune(knobs); }
-  // Rank 0: steps that repeat may be locked from now on.
+  // Rank 0: lock steps that repeat from now on.
   void allow_locks() { coordinator_->allow_locks(); }
 
-  // The response of an entry: its own, or the cached one.
+  // The response of an entry: contained in it, or cached.
   std::shared_ptr<const Response> resolve(CoordinatorMessage::Entry entry) const;
-  // Keeps a response in the slot that it names, if any; `own` is this rank's request, null if it has none.
+  // Stores a response in the slot that it names, if any; `own` is this rank's request, null if it has none.
   void remember(const std::shared_ptr<const Response>& response, const Request* own);
 
   // When next() should be called even if nothing arrives.
   Deadline next_deadline() const;
 
-  // Where the stall limit is set, ranks but rank 0 wait no longer for their parent in the control tree.
+  // If the stall limit is set, ranks other than rank 0 limit their wait for their parent in the control tree.
   bool limits_answers() const { return answer_limit_.is_set(); }
-  // What has been taken in by next() is performed; this rank waits for more answers, or does not.
+  // What next() has returned has been performed. `waits`: this rank waits for more answers.
   void performed(TimePoint now, bool waits) { answer_limit_.heard(now, waits); }
   // When the parent is to be taken for stopped, if next() returns nothing until then.
   Deadline answer_deadline(bool joins) const { return answer_limit_.deadline(joins); }
-  // What is to be said of it then.
+  // The error to report then.
   Status silence_of_parent(TimePoint now) const;
 
  private:
@@ -95,7 +95,7 @@ class Negotiator {
   Timeline& timeline_;
   std::unique_ptr<Coordinator> coordinator_;               // rank 0 only
   std::unique_ptr<RequestAggregator> request_aggregator_;  // ranks between rank 0 and others
-  std::unique_ptr<MessageCombiner> message_combiner_;      // where subtrees of several ranks speak to one of these
+  std::unique_ptr<MessageCombiner> message_combiner_;  // in front of either; the latter if a child speaks for several
   ResponseCache cache_;
   AnswerLimit answer_limit_;
   std::uint64_t applied_ = 0;  // number of the last message that next() returned

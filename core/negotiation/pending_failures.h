@@ -1,8 +1,8 @@
-// Rounds that ended with an error before every rank had asked, and the ranks that have not asked for them yet: each
-// still owes a submission, which gets the same error. So a rank's n-th submission of a name belongs to the n-th round.
+// The negotiations of a name that failed before every rank had asked, and the ranks that have not asked yet: each still
+// owes a submission, which gets the same error. So a rank's n-th submission belongs to the name's n-th negotiation.
 //
-// Pure; owned by the Coordinator. Rounds that the same ranks owe are counted together once there are many, so that a
-// rank that never comes back costs no memory.
+// Pure; owned by the Coordinator. Once there are many, those that the same ranks owe are counted in one entry, so that
+// a rank that never comes back costs no memory.
 #pragma once
 
 #include <cstddef>
@@ -23,20 +23,20 @@ class PendingFailures {
     std::uint64_t order = 0;
   };
 
-  // `order`: higher than that of any round that failed before, under whatever name.
+  // `order`: higher than that of any earlier failure, of any name.
   void add(const Status& status, const RankSet& owing, std::uint64_t order);
 
   bool empty() const { return rounds_.empty(); }
-  // Of the last round that was added; there is one.
+  // The order of the last failure added; requires !empty().
   std::uint64_t newest() const { return rounds_.back().order; }
   std::size_t size() const { return rounds_.size(); }
 
-  // Each of the ranks pays its oldest debt. Ranks that owe nothing are in no claim.
+  // Removes the oldest failure of each of the ranks. Ranks that owe nothing are in no claim.
   std::vector<Claim> pay(const RankSet& ranks);
-  // What each of them would pay.
+  // What pay() would return, without removing it.
   std::vector<Claim> claims(const RankSet& ranks) const { return PendingFailures(*this).pay(ranks); }
 
-  // These ranks do not owe any more what failed before `order`.
+  // These ranks no longer owe what failed before `order`.
   void forgive(const RankSet& ranks, std::uint64_t order);
   void clear() { rounds_.clear(); }
 
@@ -50,7 +50,7 @@ class PendingFailures {
     std::uint64_t times = 1;
   };
 
-  std::deque<Round> rounds_;  // oldest first, as each rank owes them
+  std::deque<Round> rounds_;  // oldest first, in the order in which each rank owes them
 };
 
 }  // namespace hvd

@@ -1,6 +1,6 @@
-// What ranks tell the coordinator. Plain values; wire.h turns them into bytes.
+// The messages of ranks to the coordinator. Plain values; wire.h encodes them.
 //
-// Ranks that say the same can say it as one: a node of the control tree passes on what its whole subtree has said
+// Ranks that send the same can share a message: a node of the control tree combines the messages of its subtree
 // (request_aggregator.h).
 #pragma once
 
@@ -25,19 +25,19 @@ struct RankPart {
 struct SharedRequest {
   SharedRequest(Request one) : request(std::move(one)) {}  // NOLINT(google-explicit-constructor): of one rank
 
-  Request request;              // as one of the ranks wrote it, with the sizes of the lowest
-  std::vector<RankPart> parts;  // by rank, ascending; may be left out where nothing differs, and for a single rank
+  Request request;              // from one of the ranks, with the sizes of the lowest
+  std::vector<RankPart> parts;  // by rank, ascending; may be omitted where nothing differs, and for a single rank
 
   bool operator==(const SharedRequest&) const = default;
 };
 
-// What some ranks say, all of them alike.
+// The common message of some ranks.
 struct RankMessage {
   RankSet ranks{};
-  // Number of CoordinatorMessages after which the hits mean what the cache held: for a single rank, those that it had
-  // applied when it wrote this.
+  // The number of CoordinatorMessages after which the hits refer to the cache's content: for a single rank, those that
+  // it had applied when it wrote this.
   std::uint64_t applied = 0;
-  std::uint64_t latest = 0;               // none of the ranks had applied more when it asked
+  std::uint64_t latest = 0;               // the most messages that one of the ranks had applied when it asked
   std::vector<std::uint32_t> hits{};      // cache slots these ranks are ready for, ascending; a bit vector on the wire
   std::vector<SharedRequest> requests{};  // what is not in the cache; a join is a request too
   bool shut_down = false;                 // these ranks are leaving

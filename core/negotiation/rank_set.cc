@@ -38,7 +38,7 @@ void RankSet::add(const RankSet& other) {
   for (const Range& range : other.ranges_) add(range);
 }
 
-// Becomes one with all ranges that it overlaps or touches.
+// Merges the range with all ranges that it overlaps or touches.
 void RankSet::add(Range range) {
   const auto first = range_after(ranges_, range.begin - 1);
   auto last = first;

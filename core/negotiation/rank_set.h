@@ -1,6 +1,6 @@
-// Some of a job's ranks, as ranges: subtrees of the control tree are few ranges, however many ranks they have.
+// A set of a job's ranks, stored as ranges: subtrees of the control tree are few ranges, however many ranks they have.
 //
-// Pure value. Operations cost as much as there are ranges.
+// Pure value. Operations take time proportional to the number of ranges.
 #pragma once
 
 #include <vector>
@@ -34,7 +34,7 @@ class RankSet {
 
   void add(const RankSet& other);
   void remove(const RankSet& other);
-  // Keeps its memory.
+  // Keeps the allocated memory.
   void clear();
 
   // In ascending order.
@@ -54,7 +54,7 @@ class RankSet {
   int count_ = 0;
 };
 
-// Ranks of `a` that are also in `b`, or that are not.
+// Ranks of `a` that are also in `b`; ranks of `a` that are not.
 RankSet intersection(const RankSet& a, const RankSet& b);
 RankSet difference(RankSet a, const RankSet& b);
 

@@ -11,7 +11,7 @@ namespace hvd {
 
 namespace {
 
-// Requests of ranks that bring different sizes become one with parts, which needs a first dimension.
+// Requests with different sizes by rank are combined into one with parts, which needs a first dimension.
 bool can_be_shared(const Request& request) {
   return !differs_by_rank(request.collective) ||
          std::ranges::none_of(request.tensors, [](const TensorSpec& tensor) { return tensor.shape.empty(); });
@@ -44,7 +44,7 @@ void RequestAggregator::receive(int source, const SubtreeMessage& message, TimeP
   if (message.applied_by_all > passed_ || !std::ranges::all_of(message.messages, is_possible)) {
     throw Internal("rank " + std::to_string(source) + " breaks the protocol: it says it has applied what there is not");
   }
-  // Who leaves while its join ends has not read what it is taken to have read.
+  // A rank that leaves while its join ends may not have applied what is assumed.
   found->second.applied = std::max(found->second.applied, message.applied_by_all);
   for (const RankMessage& part : message.messages) hear(part, now);
 }
@@ -71,7 +71,7 @@ void RequestAggregator::hear(const RankMessage& message, TimePoint now) {
 
 void RequestAggregator::hear_hit(const RankMessage& message, std::uint32_t slot, TimePoint now) {
   if (slot >= slots_.size() || slots_[slot].name.empty() || message.applied < slots_[slot].filled_by) {
-    // What the slot held before, or nonsense.
+    // It means the slot's earlier content, or is invalid.
     on_behalf_of(message).hits.push_back(slot);
     return hear_late_hit(message, slot, now);
   }
@@ -80,7 +80,7 @@ void RequestAggregator::hear_hit(const RankMessage& message, std::uint32_t slot,
   settle(name, message.ranks);
 }
 
-// It has gone up; the round of the name that was meant need not wait for these ranks.
+// The hit has gone up; the negotiation of the name that it meant need not wait for these ranks.
 void RequestAggregator::hear_late_hit(const RankMessage& message, std::uint32_t slot, TimePoint now) {
   if (slot >= slots_.size() || slots_[slot].last_name.empty() || message.applied < slots_[slot].last_filled_by) return;
   const std::string& name = slots_[slot].last_name;
@@ -101,7 +101,7 @@ void RequestAggregator::hear_request(const RankMessage& message, const SharedReq
   settle(name, message.ranks);
 }
 
-// Comes after whatever the ranks have asked for.
+// A join comes after everything that the ranks have asked for.
 void RequestAggregator::hear_join(const RankMessage& message, const SharedRequest& request) {
   release_all();
   joined_.add(message.ranks);
@@ -110,7 +110,7 @@ void RequestAggregator::hear_join(const RankMessage& message, const SharedReques
   std::erase_if(rounds_, [this](const auto& entry) { return complete(entry.second); });
 }
 
-// The round of the name in which these ranks ask: a new one if they have asked in the last.
+// The negotiation of the name that these ranks enter: a new one if they have asked in the last.
 RequestAggregator::Round& RequestAggregator::enter(const std::string& name, const RankSet& ranks, TimePoint now) {
   Round& round = rounds_[name];
   if (round.heard.intersects(ranks)) {
@@ -147,7 +147,7 @@ bool RequestAggregator::complete(const Round& round) const {
   return difference(difference(subtree_, joined_), round.heard).empty();
 }
 
-// Sends the round up if the whole subtree has asked.
+// Sends the statements up if the whole subtree has asked.
 void RequestAggregator::settle(const std::string& name, const RankSet& ranks) {
   const auto found = rounds_.find(name);
   Round& round = found->second;
@@ -176,13 +176,13 @@ void RequestAggregator::pass(const CoordinatorMessage& message) {
     if (response.slot >= slots_.size()) slots_.resize(response.slot + std::size_t{1});
     Slot& slot = slots_[response.slot];
     const auto evicted = rounds_.find(slot.name);
-    if (evicted != rounds_.end()) release(evicted->second);  // hits on it mean what it held
+    if (evicted != rounds_.end()) release(evicted->second);  // their hits mean the old content
     slot = {response.request.name, message.number, std::move(slot.name), slot.filled_by};
   }
   passed_ = message.number;
 }
 
-// What ranks have said of it still counts, for this round or the next.
+// What ranks have sent for it still counts, for this negotiation or the next.
 void RequestAggregator::end_negotiation(const std::string& name) {
   const auto found = rounds_.find(name);
   if (found == rounds_.end()) return;
@@ -199,7 +199,7 @@ void RequestAggregator::end_join_as_told(const Response& response, std::uint64_t
   end_join(ranks, number);
 }
 
-// What ranks that had joined say next, they say after this message.
+// The next messages of ranks that had joined are sent after they have applied this message.
 void RequestAggregator::end_join(const RankSet& ranks, std::uint64_t number) {
   for (auto& [rank, source] : sources_) {
     if (joined_.contains(source.ranks) && ranks.intersects(source.ranks)) source.applied = number;
@@ -239,13 +239,13 @@ void RequestAggregator::release_all() {
   for (auto& [name, round] : rounds_) release(round);
 }
 
-// A message up that says no more than these ranks do.
+// Starts a message for exactly these ranks.
 RankMessage& RequestAggregator::on_behalf_of(const RankMessage& message) {
   return outgoing_.emplace_back(
       RankMessage{.ranks = message.ranks, .applied = message.applied, .latest = message.latest});
 }
 
-// Hits mean what the slots hold after what has been passed so far.
+// Its hits refer to the slots' content after the messages passed so far.
 RankMessage& RequestAggregator::outgoing(const RankSet& ranks, std::uint64_t latest) {
   if (outgoing_.empty() || outgoing_.back().ranks != ranks || outgoing_.back().applied != passed_) {
     outgoing_.push_back({.ranks = ranks, .applied = passed_});
@@ -271,7 +271,7 @@ std::optional<SubtreeMessage> RequestAggregator::take(TimePoint now) {
   return SubtreeMessage{.applied_by_all = applied_by_all(), .messages = std::exchange(outgoing_, {})};
 }
 
-// A rank that has joined says nothing before it has applied everything up to the join's end.
+// A rank that has joined sends nothing before it has applied everything up to the join's end.
 std::uint64_t RequestAggregator::applied_by_all() const {
   std::uint64_t lowest = passed_;
   for (const auto& [rank, source] : sources_) {

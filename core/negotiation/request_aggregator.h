@@ -1,13 +1,13 @@
-// A node of the control tree between its subtree and its parent: makes one statement out of what all its ranks say.
+// A node of the control tree between its subtree and its parent: combines the requests of all its ranks, name by name.
 //
-// Pure; owned by the Negotiator of a rank that has both a parent and children. What ranks ask for is held back by
-// name until the whole subtree has asked, and then goes up as one message of all these ranks, so that the messages and
-// the work of a node do not grow with the size of the job. Nothing is held for longer than the aggregation delay: the
-// parts of a name whose other ranks are late go up as they are, since the coordinator must be able to say who is
-// missing. A rank that joins or leaves, and what a rank says beside the rule, goes up at once.
+// Pure; owned by the Negotiator of a rank that has both a parent and children. Requests are held back by name until the
+// whole subtree has asked, and then go up as one message of all these ranks, so that the messages and the work of a
+// node do not grow with the size of the job. Nothing is held for longer than the aggregation delay: the requests for a
+// name whose other ranks are late go up as they are, since the coordinator must be able to report which ranks are
+// missing. A join or a leave goes up at once, and so does a hit that does not mean its slot's current content.
 //
-// The order in which one rank speaks of one name is kept, and that of a join after everything before it. Nothing is
-// checked here but what this node needs: the coordinator judges.
+// The order of one rank's requests for one name is kept, and that of a join after everything before it. Only what this
+// node needs is checked here: the coordinator checks the rest.
 #pragma once
 
 #include <algorithm>
@@ -26,23 +26,23 @@ namespace hvd {
 
 class RequestAggregator {
  public:
-  // `sources`: who speaks for whom to this node, itself included.
+  // `sources`: the senders of messages to this node, itself included, with the ranks for which each speaks.
   RequestAggregator(const std::map<int, RankSet>& sources, Duration delay);
 
-  // Throws Internal, naming the source, if it speaks for others than its own or of messages that it cannot have.
+  // Throws Internal, naming the source, if it speaks for ranks other than its own or of messages that it cannot have.
   void receive(int source, const SubtreeMessage& message, TimePoint now);
 
-  // What all sources have said alike goes up beside this, while it is idle: they have applied at least so many
-  // messages.
+  // A message that all sources have sent alike goes up past this object, while it is idle: they have applied at least
+  // so many messages.
   void let_pass(std::uint64_t applied_by_all);
 
-  // Waits for nobody, and has nothing that is due.
+  // Whether it waits for no rank and has nothing to send.
   bool idle() const { return rounds_.empty() && joined_.empty() && outgoing_.empty(); }
 
-  // A message from above, before any rank of the subtree applies it.
+  // Processes a message from above, before any rank of the subtree applies it.
   void pass(const CoordinatorMessage& message);
 
-  // What is due to go up.
+  // The message that is due to go up, if any.
   std::optional<SubtreeMessage> take(TimePoint now);
 
   // When to call take() even if nothing was received.
@@ -54,7 +54,7 @@ class RequestAggregator {
     std::uint64_t applied = 0;
   };
 
-  // What some ranks say of a name, all of them alike: a hit on the slot that the name has, or a request.
+  // The common request of some ranks for a name: a hit on the name's slot, or a full request.
   struct Statement {
     RankSet ranks;
     std::uint64_t latest = 0;
@@ -68,11 +68,11 @@ class RequestAggregator {
     }
   };
 
-  // A round of a name as this node sees it.
+  // A negotiation of a name in this subtree.
   struct Round {
     TimePoint since{};
-    RankSet heard;                      // who has asked,
-    std::vector<Statement> statements;  // and what of that has not gone up yet
+    RankSet heard;                      // the ranks that have asked
+    std::vector<Statement> statements;  // the part of that which has not gone up yet
   };
 
   void hear(const RankMessage& message, TimePoint now);
@@ -104,15 +104,15 @@ class RequestAggregator {
   NameMap<Round> rounds_;
   Deadline next_release_ = Deadline::max();
 
-  // What the cache slots hold, as the coordinator's messages have said.
+  // The content of the cache slots, according to the coordinator's messages.
   struct Slot {
     std::string name;
     std::uint64_t filled_by = 0;
-    std::string last_name;  // what it held before
+    std::string last_name;  // the previous content
     std::uint64_t last_filled_by = 0;
   };
   std::vector<Slot> slots_;
-  std::uint64_t passed_ = 0;     // messages from above
+  std::uint64_t passed_ = 0;     // the number of messages from above
   std::uint64_t locked_by_ = 0;  // the last of them with a schedule
 
   std::vector<RankMessage> outgoing_;

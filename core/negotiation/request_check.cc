@@ -122,7 +122,7 @@ std::string operation_text(Collective collective, const std::string& name) {
 
 bool tolerates_joined(const Request& request) {
   if (!reduces(request.collective)) return true;
-  // Zeros stay zeros when they are prescaled; other neutral elements do not stay neutral.
+  // Zeros stay zeros when prescaled; other neutral elements do not stay neutral.
   const bool neutral_is_zero =
       request.op == ReduceOp::sum || request.op == ReduceOp::average || request.op == ReduceOp::adasum;
   return request.prescale == 1.0 || neutral_is_zero;

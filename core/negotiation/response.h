@@ -1,4 +1,4 @@
-// "All do X now", or "X failed": what the coordinator tells every rank. Plain values.
+// The messages of the coordinator to all ranks: which operations to perform, and which have failed. Plain values.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace hvd {
 
 inline constexpr std::uint32_t kNoSlot = 0xffffffff;
 
-// What is done in a step, by cache slots: groups of operations, which may be fused, in their order.
+// The operations of a step, by cache slot: groups of operations, which may be fused, in order.
 using Schedule = std::vector<std::vector<std::uint32_t>>;
 
 struct Response {
@@ -22,12 +22,12 @@ struct Response {
     execute = 0,     // every rank of the set performs `request` now
     error = 1,       // request.name ends with `status` on the ranks in `ranks`
     all_joined = 2,  // every rank has joined; `last_joined` was the last
-    shut_down = 3,   // rank `last_joined` leaves; everything that is pending ends with `status`
-    lock = 4,        // from here on every rank does as in `schedule`: schedule_lock.h. The last of its message
+    shut_down = 3,   // rank `last_joined` leaves; everything pending ends with `status`
+    lock = 4,        // from now on every rank follows `schedule`: schedule_lock.h. The last of its message
   };
   Kind kind = Kind::execute;
-  Request request;  // as one of the ranks wrote it, with the sizes of the lowest; error: process_set and name only
-  std::uint32_t slot = kNoSlot;  // cache slot in which every rank is to keep this (execute only)
+  Request request;  // from one of the ranks, with the sizes of the lowest; error: process_set and name only
+  std::uint32_t slot = kNoSlot;  // cache slot in which every rank must store this (execute only)
   // execute: how many ranks of the set have asked; the others have joined. With a slot: all.
   std::int32_t contributing = 0;
 
@@ -36,7 +36,7 @@ struct Response {
 
   Status status;
   // error: the global ranks whose submission of the name ends, ascending. A rank that is not listed either has none or
-  // has already submitted the name anew, which this error does not touch.
+  // has already submitted the name again, which this error does not affect.
   std::vector<std::int32_t> ranks;
   std::int32_t last_joined = -1;
   Schedule schedule{};  // lock
@@ -46,7 +46,7 @@ struct Response {
 
 // From the coordinator to every rank. Responses are performed in this order.
 struct CoordinatorMessage {
-  // An entry is either a whole response or a slot of the cache, whose response every rank knows.
+  // Either a whole response or a cache slot, whose response every rank has.
   struct Entry {
     std::uint32_t cached_slot = kNoSlot;
     std::optional<Response> response;

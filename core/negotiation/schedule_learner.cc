@@ -9,8 +9,8 @@ namespace {
 
 constexpr unsigned kMostNeeded = 64;
 
-// A schedule that lasted for fewer steps has cost about what it saved; for so many a schedule would have paid, whatever
-// became of earlier ones.
+// A schedule that lasted for fewer steps has cost about what it saved; after so many repetitions one would have paid
+// off, whatever became of earlier ones.
 constexpr std::uint64_t kFewSteps = 8;
 constexpr unsigned kManySteps = 2 * kFewSteps;
 
@@ -42,7 +42,7 @@ void ScheduleLearner::add(const Executed& operation) {
   known_ += contains(previous_, operation.slot) ? 1 : 0;
 }
 
-// The step ends where it last paused; what came after that begins the next one.
+// The step ends at its last pause; what came after that begins the next one.
 void ScheduleLearner::cut() {
   pauses_ = paused_after_ > 0;
   const auto end = step_.begin() + static_cast<std::ptrdiff_t>(pauses_ ? paused_after_ : step_.size());
@@ -85,7 +85,7 @@ void ScheduleLearner::disturbed() {
 
 Schedule ScheduleLearner::schedule() const {
   Schedule groups;
-  std::uint64_t group_began = 0;  // in this message
+  std::uint64_t group_began = 0;  // the message
   for (const Executed& operation : ready_) {
     if (groups.empty() || operation.applied >= group_began) {
       groups.emplace_back();

@@ -1,21 +1,21 @@
-// One rank's side of the schedule lock: while steps repeat, what is to be done follows from what this rank has
-// submitted, and nobody sends a word.
+// One rank's side of the schedule lock: while steps repeat, this rank's submissions alone determine what is performed,
+// without negotiation.
 //
 //   learn     ranks negotiate.
-//   propose   the coordinator has said: from here on do as in this schedule. It says so between two operations, in the
+//   propose   the coordinator has sent a schedule to follow from here on. It does so between two operations, in the
 //             stream that all ranks follow, so all begin at the same place. This rank has not yet seen that all do.
-//   locked    stages are performed in the order of the schedule, round and round, each as soon as this rank has
-//             submitted its operations. Every rank *asks* for a stage by the data that it publishes (Entry::asking).
-//   breaking  this rank wants to negotiate again. It declines the next stage, and has the others hear that they are to
-//             do so too (ControlChannel::request_break), unless they ask for the stage anyway.
+//   locked    stages are performed in the order of the schedule, repeatedly, each as soon as this rank has submitted
+//             its operations. Every rank *asks* for a stage by the data that it publishes (Entry::asking).
+//   breaking  this rank wants to negotiate again. It declines the next stage, and requests that the others do so too
+//             (ControlChannel::request_break), unless they ask for the stage anyway.
 //
 // A stage is a bucket, or several that have tensors of one operation. It is performed if all ranks ask for it, and if
-// one declines it is performed by nobody; each rank hears the others' answers in the stage's own first step, so all
-// find that out at the same stage. Then the lock is over, on every rank: they announce again whatever is pending, and
-// inputs are as they were. Nothing is done twice or lost.
+// one declines it no rank performs it; each rank receives the others' answers in the stage's first step, so all
+// learn of it at the same stage. Then the lock is over, on every rank: they announce again whatever is pending, and
+// inputs are unchanged. Nothing is done twice or lost.
 //
-// Backends whose collectives cannot be recalled once they are begun (a launched kernel) do not take part: a process set
-// is locked only if Backend::can_be_asked().
+// Backends whose collectives cannot be cancelled once they have begun (a launched kernel) do not take part: a process
+// set is locked only if Backend::can_be_asked().
 //
 // Pure. Owned by the engine.
 #pragma once
@@ -31,14 +31,14 @@ class ScheduleLock {
  public:
   enum class State : std::uint8_t { learn, propose, locked, breaking };
 
-  // Why a lock is given up, on the rank that wants it so.
+  // Why a lock is given up, on the rank that requests it.
   enum class Cause : std::uint8_t {
     none,
-    new_operation,  // something was submitted that is not in the schedule, or not like that
-    order,          // a caller waits for an operation while one that comes earlier has not been submitted
-    late,           // other ranks have asked for nothing for long
+    new_operation,  // a submission is not in the schedule, or differs from it
+    order,          // a caller waits for an operation while an earlier one has not been submitted
+    late,           // other ranks have not asked for the stage for a long time
     leaving,        // this rank shuts down
-    other_rank,     // one of the above, elsewhere
+    other_rank,     // one of the above, on another rank
   };
   static constexpr std::size_t kCauses = 6;
 
@@ -48,7 +48,7 @@ class ScheduleLock {
     std::size_t stage = 0;  // to perform
   };
 
-  // LEARN -> PROPOSE. `stages`: the cache slots of each, each once in all; `epoch` tells this lock from all others.
+  // LEARN -> PROPOSE. `stages`: the cache slots of each, every slot in one stage; `epoch` identifies this lock.
   void propose(std::uint64_t epoch, const std::vector<std::vector<std::uint32_t>>& stages);
 
   State state() const { return state_; }
@@ -62,21 +62,21 @@ class ScheduleLock {
   // What to do now. `asked_to_break`: by another rank.
   Step next(bool asked_to_break) const;
 
-  // The next stage, if it is one operation, and all that next() waits for is that this rank submits it.
+  // The next stage, if it is a single operation, and next() waits only for this rank to submit it.
   std::optional<std::size_t> single(bool asked_to_break) const {
     const bool goes_on = (state_ == State::propose || state_ == State::locked) && !asked_to_break;
     if (!goes_on || stages_[next_].operations != 1 || stages_[next_].submitted != 0) return std::nullopt;
     return next_;
   }
 
-  // Operations that next() waits for.
+  // The number of operations that next() waits for.
   std::size_t missing() const { return stages_[next_].operations - stages_[next_].submitted; }
 
-  // All ranks have asked for the stage that next() gave, and it is done. -> LOCKED
+  // All ranks have asked for the stage that next() returned, and it has been performed. -> LOCKED
   void performed();
-  // So far, also beyond the lock's end.
+  // So far, not reset by the lock's end.
   std::uint64_t performed_stages() const { return performed_; }
-  // Whole steps so far: of this lock, and of all.
+  // Complete steps so far: of this lock, and of all.
   std::uint64_t steps() const { return steps_; }
   std::uint64_t steps_of_all_locks() const { return earlier_steps_ + steps_; }
 

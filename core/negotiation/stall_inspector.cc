@@ -77,7 +77,7 @@ StallInspector::Findings StallInspector::inspect(std::span<const WaitingOperatio
   return findings;
 }
 
-// quiet_until_ stays: what stalls again and again is not told each time.
+// quiet_until_ stays: repeated stalls are not reported each time.
 void StallInspector::forget() {
   next_check_ = Deadline::max();
   told_.clear();
@@ -97,7 +97,7 @@ void StallInspector::plan_check(TimePoint oldest) {
   if (limit_ > Duration::zero()) next_check_ = std::min(next_check_, later(oldest, limit_));
 }
 
-// Names with the same missing ranks stand together.
+// Lists names with the same missing ranks together.
 std::string StallInspector::notice(std::span<const WaitingOperation> operations, TimePoint now,
                                    const DescribeRank& describe_rank) const {
   std::vector<std::pair<const std::vector<int>*, std::string>> groups;

@@ -1,10 +1,10 @@
-// Who keeps the others waiting: decides when to look, what to report, and what to give up.
+// Finds the ranks that the others wait for: decides when to check, what to report, and what to give up.
 //
-// Pure; owned by the Coordinator. Costs nothing while operations come and go: it looks at them only when the oldest
-// one may have waited for too long.
+// Pure; owned by the Coordinator. Costs nothing while operations come and go: it checks them only when the oldest one
+// may have waited for too long.
 //
-// A notice goes out when some operation has waited for a whole warning interval. It lists everything that has waited
-// for at least half of one, so that a burst of submissions gives one notice. The next one comes when that has changed,
+// A notice is issued when an operation has waited for a whole warning interval. It lists everything that has waited for
+// at least half of one, so that a burst of submissions causes one notice. The next one is issued when that has changed,
 // an interval later at the earliest, then two, four, ... until nothing has waited that long.
 #pragma once
 
@@ -31,12 +31,12 @@ struct WaitingOperation {
 // "rank 2 on host-b (pid 1234) and rank 5 on ..."; more than a few as ranges: "ranks 1-15, 20".
 std::string describe_ranks(const std::vector<int>& ranks, const DescribeRank& describe_rank);
 
-// For an operation that has reached the limit.
+// The error of an operation that has reached the limit.
 Status stall_status(const WaitingOperation& operation, TimePoint now, const DescribeRank& describe_rank);
 
 class StallInspector {
  public:
-  // Zero turns warnings or the limit off.
+  // Zero disables warnings or the limit.
   StallInspector(Duration warning, Duration limit) : warning_(warning), limit_(limit) {}
 
   void started(TimePoint now) {
@@ -48,18 +48,18 @@ class StallInspector {
 
   bool nothing_waits() const { return waiting_ == 0; }
 
-  // When inspect() is to be called; Deadline::max() while nothing waits.
+  // When inspect() must be called; Deadline::max() while nothing waits.
   Deadline next_check() const { return next_check_; }
 
   struct Findings {
-    std::string notice;                // empty: nothing to say
-    std::vector<std::size_t> expired;  // of the operations given: those that reached the limit
+    std::string notice;                // empty: nothing to report
+    std::vector<std::size_t> expired;  // indices of the operations that have reached the limit
   };
-  // `operations`: all that wait, oldest first.
+  // `operations`: all waiting operations, oldest first.
   Findings inspect(std::span<const WaitingOperation> operations, TimePoint now, const DescribeRank& describe_rank);
 
  private:
-  // An operation, and who is missing.
+  // An operation, and its missing ranks.
   using Stalled = std::vector<std::pair<std::string, std::vector<int>>>;
 
   void plan_check(TimePoint oldest);
@@ -71,8 +71,8 @@ class StallInspector {
   Duration warning_;
   Duration limit_;
   std::size_t waiting_ = 0;
-  Stalled told_;      // by the last notice
-  Duration pause_{};  // after it
+  Stalled told_;      // the content of the last notice
+  Duration pause_{};  // after that notice
   TimePoint quiet_until_ = TimePoint::min();
   Deadline next_check_ = Deadline::max();
 };

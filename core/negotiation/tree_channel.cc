@@ -86,12 +86,12 @@ void TreeChannel::send(int to, Bytes payload) {
   flush(*it);
 }
 
-// True if everything went out.
+// True if everything was written.
 bool TreeChannel::flush(Mailbox& mailbox) {
   if (mailbox.outbox.empty()) return true;
   std::size_t sent = mailbox.out->write(mailbox.outbox);
   if (sent < mailbox.outbox.size()) {
-    // Ask first, then try again: the reader may have made room in between and not have seen the question.
+    // Ask first, then try again: the reader may have made room in between without seeing the request.
     mailbox.out->ask_for_room();
     sent += mailbox.out->write(std::span<const std::byte>(mailbox.outbox).subspan(sent));
   }
@@ -128,7 +128,7 @@ std::optional<ControlChannel::Message> TreeChannel::receive_from(Mailbox& mailbo
 }
 
 std::optional<ControlChannel::Message> TreeChannel::receive() {
-  // Remembered before looking: whatever comes after this look changes the doorbell and ends the next wait.
+  // Stored before checking: whatever comes after this check changes the doorbell and ends the next wait.
   heard_ = doorbell_->value.load(std::memory_order_acquire);
   flush_all();
   for (Mailbox& mailbox : mailboxes_) {
@@ -163,7 +163,7 @@ void TreeChannel::request_break(std::uint64_t epoch) {
   if (links_ && !all_share_memory) links_->request_break(epoch);
 }
 
-// News from another host may be older than what is known here.
+// A request from another host may be older than what is known here.
 void TreeChannel::note_break(std::uint64_t epoch) {
   std::uint64_t known = broken_->load();
   while (known < epoch && !broken_->compare_exchange_weak(known, epoch)) {
@@ -175,7 +175,7 @@ void TreeChannel::close(Deadline deadline) {
   try {
     flush(deadline);
   } catch (const Error&) {
-    // A reader that is gone, or does not read, is not worth waiting for.
+    // Do not wait for a reader that is gone, or does not read.
   }
   if (links_) links_->close(deadline);
 }

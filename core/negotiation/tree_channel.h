@@ -1,5 +1,5 @@
 // The control channel of real jobs, along the control tree: mailboxes in shared memory inside a host, connections
-// between hosts, and along all edges a connection as sign of life (control_links.h).
+// between hosts, and along all edges a connection for failure detection (control_links.h).
 #pragma once
 
 #include <deque>
@@ -31,7 +31,7 @@ class TreeChannel final : public ControlChannel {
     const Log& log;
     Metrics& metrics;
     Deadline deadline;
-    // Of the whole job, if this one is of some of its ranks: looks after signs of life and tells of the job's end.
+    // The channel of the whole job, if this one serves a subset: it detects failures and reports the job's end.
     ControlChannel* job = nullptr;
   };
 
@@ -52,14 +52,14 @@ class TreeChannel final : public ControlChannel {
   void abandon_in_child() noexcept override;
 
  private:
-  // One neighbour that is reached through shared memory.
+  // A neighbour that is reached through shared memory.
   struct Mailbox {
     int rank = 0;
     ByteRing* out = nullptr;
     ByteRing* in = nullptr;
     Signal* doorbell = nullptr;  // the neighbour's
     FrameReader reader;
-    Bytes outbox;  // what did not fit into the ring yet
+    Bytes outbox;  // bytes that did not fit into the ring yet
   };
 
   void note_break(std::uint64_t epoch);
@@ -75,20 +75,20 @@ class TreeChannel final : public ControlChannel {
   Metrics& metrics_;
   std::optional<SharedMemory> memory_;
   Signal private_doorbell_;
-  Signal* doorbell_ = &private_doorbell_;      // this rank's own
-  std::vector<Signal*> doorbells_{doorbell_};  // of all ranks that share memory with this one, itself among them
+  Signal* doorbell_ = &private_doorbell_;      // this rank's
+  std::vector<Signal*> doorbells_{doorbell_};  // of all ranks that share memory with this one, itself included
   std::atomic<std::uint64_t> private_broken_{0};
   std::atomic<std::uint64_t>* broken_ = &private_broken_;
-  std::uint32_t heard_ = 0;  // doorbell value before the last look at all sources
+  std::uint32_t heard_ = 0;  // the doorbell's value before the last check of all sources
   std::vector<Mailbox> mailboxes_;
 
   std::mutex arrivals_mutex_;
-  std::deque<Message> arrivals_;  // guarded by arrivals_mutex_; from the links' thread
+  std::deque<Message> arrivals_;  // guarded by arrivals_mutex_; from the links thread
 
   ControlChannel* const job_;
   AbortFlag::ListenerId listener_ = 0;
 
-  std::unique_ptr<ControlLinks> links_;  // last: its thread uses all of the above. Null: all are reached by mailboxes
+  std::unique_ptr<ControlLinks> links_;  // last: its thread uses all of the above. Null: all neighbours have mailboxes
 };
 
 }  // namespace hvd

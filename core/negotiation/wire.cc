@@ -21,17 +21,17 @@ constexpr std::uint8_t kCachedEntry = 0;
 constexpr std::uint8_t kResponseEntry = 1;
 
 constexpr std::uint32_t kBitsPerWord = 64;
-// What a request says beside its name, collective and tensors, where it is not as usual.
+// Fields of a request in addition to name, collective and tensors, if not default.
 constexpr std::uint8_t kHasProcessSet = 1;
 constexpr std::uint8_t kHasRoot = 2;
 constexpr std::uint8_t kHasScales = 4;
 constexpr std::uint8_t kHasDevice = 8;
-constexpr std::uint8_t kHasTensorCount = 16;  // not one
+constexpr std::uint8_t kHasTensorCount = 16;  // other than one
 constexpr std::uint8_t kHasSplits = 32;
 constexpr std::uint8_t kHasPriority = 64;
 constexpr std::uint8_t kAllRequestFlags = 127;
 
-// What a response says beside its kind and request.
+// Fields of a response in addition to kind and request.
 constexpr std::uint8_t kHasSlot = 1;
 constexpr std::uint8_t kHasContributing = 2;
 constexpr std::uint8_t kHasRows = 4;
@@ -41,10 +41,10 @@ constexpr std::uint8_t kHasLastJoined = 32;
 constexpr std::uint8_t kHasSchedule = 64;
 constexpr std::uint8_t kAllResponseFlags = 127;
 
-// Characters that a name can have in common with the one before.
+// Longest common prefix of a name and the one before.
 constexpr std::size_t kMaxSharedBytes = 255;
 
-// Requests in all of one message; bounds what a short message can make a node allocate.
+// Requests in all parts of one message; bounds what a node allocates for a short message.
 constexpr std::uint32_t kMaxRequests = 1u << 20;
 
 constexpr std::size_t kMinRequestBytes = 4;  // without the number of parts
@@ -95,14 +95,14 @@ std::uint8_t flags_of(const Request& request) {
   return static_cast<std::uint8_t>(flags);
 }
 
-// How many characters two names have in common at their beginning.
+// The length of the common prefix of two names.
 std::size_t shared_bytes(std::string_view a, std::string_view b) {
   const std::size_t most = std::min({a.size(), b.size(), kMaxSharedBytes});
   return static_cast<std::size_t>(
       std::mismatch(a.begin(), a.begin() + static_cast<std::ptrdiff_t>(most), b.begin()).first - a.begin());
 }
 
-// `before`: the name of the request before it in the message.
+// `before`: the name of the previous request in the message.
 void put_request(ByteWriter& writer, const Request& request, std::string_view before) {
   if (request.name.size() > kMaxNameBytes) {
     throw InvalidArgument("an operation's name has more than " + std::to_string(kMaxNameBytes) + " bytes");
@@ -265,7 +265,7 @@ std::vector<std::uint32_t> get_hits(ByteReader& reader) {
   return hits;
 }
 
-// A dimension of 0 is left out of the product, so that no order of multiplying and no part of the shape overflows.
+// A dimension of 0 is left out of the product, so that no order of multiplication and no part of the shape overflows.
 void check_bytes(const TensorSpec& tensor) {
   auto bytes = static_cast<std::int64_t>(size_of(tensor.dtype));
   for (const std::int64_t dimension : tensor.shape) {
@@ -290,7 +290,7 @@ TensorSpec get_tensor(ByteReader& reader) {
   return tensor;
 }
 
-// With as much as there is from the name before.
+// Expands the prefix that it shares with the name before.
 std::string get_name(ByteReader& reader, std::string_view before) {
   const std::size_t shared = reader.get<std::uint8_t>();
   const std::uint64_t size = reader.get_varint();
@@ -341,7 +341,7 @@ RankSet get_ranks(ByteReader& reader) {
   return ranks;
 }
 
-// What a request of these ranks must have, so that each rank's own can be told.
+// Checks what a request of these ranks must have to be split by rank.
 SharedRequest get_shared_request(ByteReader& reader, const RankSet& ranks, std::string_view before) {
   SharedRequest shared(get_request(reader, before));
   const Request& request = shared.request;
@@ -386,7 +386,7 @@ RankMessage get_rank_message(ByteReader& reader, std::uint32_t& left) {
   return message;
 }
 
-// What an execute response must have, so that whoever carries it out can index its parts.
+// Checks what an execute response must have, so that its parts can be indexed when it is performed.
 void check_execute(const Response& response) {
   const Request& request = response.request;
   const std::size_t tensors = request.tensors.size();
@@ -409,7 +409,7 @@ void check_execute(const Response& response) {
   }
 }
 
-// Every slot once, in groups of at least one.
+// Every slot at most once, in groups of at least one.
 Schedule get_schedule(ByteReader& reader) {
   Schedule schedule(reader.get_count(2 * sizeof(std::uint32_t)));
   std::vector<bool> seen;

@@ -16,11 +16,10 @@ namespace hvd {
 namespace {
 
 constexpr std::size_t kMaxUnproven = 1024;
-// Of the process's descriptors: what else it opens, a data file for instance, must not fail because of connections that
-// have not authenticated.
+// The share of the process's descriptors: what else it opens, a data file for instance, must not fail because of
+// connections that have not authenticated.
 constexpr std::size_t kPart = 4;
-// Connections taken from the listener, and answers looked at, per call: handshakes progress while new connections flood
-// in.
+// New connections accepted and answers read per call: handshakes progress even during a flood of new connections.
 constexpr std::size_t kBatch = 64;
 
 std::size_t most_unproven() {
@@ -29,7 +28,7 @@ std::size_t most_unproven() {
   return std::clamp<std::size_t>(descriptors.rlim_cur / kPart, 1, kMaxUnproven);
 }
 
-// A connection that has not proved itself yet.
+// A connection that has not authenticated yet.
 struct PendingConnection {
   PendingConnection(Socket connection, const JobKey& key, Purpose purpose, Deadline last_moment)
       : socket(std::move(connection)), handshake(key, purpose, fresh_nonce()), deadline(last_moment) {}
@@ -57,7 +56,7 @@ struct Acceptor::State {
     if (epoll_ctl(epoll.get(), EPOLL_CTL_ADD, fd, &event) != 0) throw Internal("epoll_ctl: " + error_text(errno));
   }
 
-  // In the order of their arrival, which is also that of their deadlines.
+  // In the order of arrival, which is also the order of deadlines.
   using PendingConnections = std::map<std::uint64_t, PendingConnection>;
 
   void drop(PendingConnections::iterator pending, const std::string& objection) {
@@ -87,7 +86,7 @@ struct Acceptor::State {
     const auto added =
         pending_connections.try_emplace(id, std::move(socket), key, purpose, deadline_after(kProofTime)).first;
     PendingConnection& pending = added->second;
-    // A fresh connection has room for these few bytes.
+    // A fresh connection's buffer has room for these few bytes.
     const auto sent = pending.socket.send_some(pending.handshake.challenge());
     if (sent != kChallengeBytes) return drop(added, "it closed at once");
     watch(pending.socket.fd(), id);
@@ -99,7 +98,7 @@ struct Acceptor::State {
       try {
         socket = listener.accept_now();
       } catch (const Internal&) {
-        // Out of descriptors: pending_connections shall not be those who hold them.
+        // Out of descriptors: pending connections must not be what uses them up.
         if (pending_connections.empty()) throw;
         drop_oldest("this process has no more file descriptors");
         continue;
@@ -146,10 +145,10 @@ struct Acceptor::State {
       if (id == kListenerId) {
         take_new_connections();
       } else if (auto peer = hear(id)) {
-        return peer;  // the events that are left will be reported again
+        return peer;  // the remaining events will be reported again
       }
     }
-    drop_late();  // last: if this process was stopped, a proof that came in time has been heard above
+    drop_late();  // last: if this process was stopped, a proof that came in time has been read above
     return std::nullopt;
   }
 

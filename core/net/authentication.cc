@@ -60,7 +60,7 @@ void prove(Socket& socket, ClientHandshake handshake, const std::string& where, 
     socket.receive_all(reply, deadline, where);
     handshake.check(reply);
   } catch (const PeerLost& error) {
-    // A server does not tell pending_connections why it refuses them.
+    // A server does not tell a client why it rejects it.
     throw PeerLost(
         "not accepted by " + where +
         " (it is another job's, or has no room for one more connection; its own output says which): " + error.what());

@@ -1,10 +1,10 @@
-// Both ends of every connection prove that they know the job's key, before anything else is read.
+// Mutual authentication: both ends of a connection prove that they know the job's key before anything else is read.
 //
-// Three messages of fixed size: the server's challenge; the client's challenge, who it is and a keyed hash over both
-// challenges; the server's keyed hash over both. The key itself never travels. Purpose and rank are covered by the
-// hash, so that a proof made for one port is worth nothing on another. After that the bytes of the connection are not
-// protected further: whoever can inject into an established TCP connection can disturb the job (docs/errors.md).
-// The hash is libsodium's crypto_auth (HMAC-SHA512-256).
+// Three messages of fixed size: the server's challenge; the client's challenge, its purpose and rank and a keyed hash
+// over both challenges; the server's keyed hash over both. The key itself is never transmitted. The hash covers purpose
+// and rank, so that a proof for one port is invalid at another. After that the connection is not protected: an attacker
+// who can inject into an established TCP connection can disturb the job (docs/errors.md). The hash is libsodium's
+// crypto_auth (HMAC-SHA512-256).
 #pragma once
 
 #include <array>
@@ -27,7 +27,7 @@ class JobKey {
   static constexpr std::size_t kBytes = 32;
 
   static JobKey random();
-  // 64 hexadecimal digits; throws InvalidArgument (whose text does not repeat them).
+  // Parses 64 hexadecimal digits; throws InvalidArgument (whose text does not repeat them).
   static JobKey from_hex(std::string_view hex);
   std::string to_hex() const;
 
@@ -37,7 +37,7 @@ class JobKey {
   std::array<unsigned char, kBytes> bytes_{};
 };
 
-// What a connection is for; part of the proof.
+// The purpose of a connection; part of the proof.
 enum class Purpose : std::uint32_t { store = 1, control = 2, data = 3, shared_memory = 4, messages = 5 };
 const char* purpose_name(Purpose purpose);
 
@@ -46,19 +46,19 @@ struct Peer {
   int rank = -1;
 };
 
-// A connection that has not proved itself for as long is dropped.
+// A connection that has not authenticated within this time is dropped.
 inline constexpr Duration kProofTime = std::chrono::seconds(2);
 
-// Client side: connects and proves; anew if it was stopped meanwhile for so long that it was dropped. Throws Timeout,
-// PeerLost (also when the server rejects the key: the text says so), and what the alarm throws while there is no
-// connection.
+// Client side: connects and authenticates; again if this process was stopped for so long that the server has dropped
+// the connection. Throws Timeout, PeerLost (also if the server rejects the key: the text says so), and what the alarm
+// throws while there is no connection.
 Socket connect_authenticated(const Address& address, const JobKey& key, Purpose purpose, int this_rank,
                              Deadline deadline, const Alarm& alarm = {});
 
-// Server side: accepts any number of connections at once and hands out those that have authenticated. A connection that
-// sends garbage, a wrong key, or nothing at all is dropped (at the latest after kProofTime), is logged once per
-// Acceptor, and delays nobody. At most 1024 unproven connections are kept, and no more than a quarter of the
-// descriptors that the process may have; beyond that the oldest are dropped.
+// Server side: accepts any number of connections concurrently and returns those that have authenticated. A connection
+// that sends garbage, a wrong key, or nothing is dropped (at the latest after kProofTime), is logged once per Acceptor,
+// and delays no other. At most 1024 pending connections are kept, and no more than a quarter of the descriptors that
+// the process may have; beyond that the oldest are dropped.
 class Acceptor {
  public:
   Acceptor(Listener listener, const JobKey& key, Purpose purpose, const Log& log);
@@ -67,13 +67,13 @@ class Acceptor {
 
   const Address& address() const;
 
-  // The next proven peer; throws Timeout("waiting for <what>") at the deadline, and what the alarm throws.
+  // The next authenticated peer; throws Timeout("waiting for <what>") at the deadline, and what the alarm throws.
   Peer accept(Deadline deadline, std::string_view what, const Alarm& alarm = {});
 
   // For event loops: poll these descriptors (level-triggered readable), then call accept_now().
   std::vector<int> descriptors() const;
   std::optional<Peer> accept_now();
-  // When accept_now() should be called again at the latest, to drop pending_connections.
+  // The latest time at which accept_now() must be called again, to drop pending connections.
   Deadline next_deadline() const;
 
  private:

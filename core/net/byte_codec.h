@@ -1,8 +1,7 @@
-// Writing and reading the wire's values: little endian, strings and lists with a 32-bit count in front. Numbers that
-// are small as a rule may be written as varints: seven bits a byte, the lowest first, all but the last with the top
-// bit.
+// Encodes and decodes the wire's values: little endian, strings and lists preceded by a 32-bit count. Numbers that are
+// usually small may be written as varints: seven bits a byte, lowest first, the top bit set in all bytes but the last.
 //
-// The reader trusts nothing: each count is checked against the bytes that are left before anything is allocated.
+// The reader trusts nothing: each count is checked against the remaining bytes before anything is allocated.
 #pragma once
 
 #include <bit>
@@ -58,7 +57,7 @@ class ByteReader {
     const auto raw = take(get<std::uint32_t>());
     return std::string(reinterpret_cast<const char*>(raw.data()), raw.size());
   }
-  // In its shortest form.
+  // Throws Internal unless the number is in its shortest form.
   std::uint64_t get_varint() {
     std::uint64_t value = 0;
     for (int shift = 0; shift < 64; shift += 7) {
@@ -70,7 +69,7 @@ class ByteReader {
     }
     throw Internal("malformed message: a number that is not written as it should be");
   }
-  // Valid as long as what is read from.
+  // The result points into the bytes being read.
   std::string_view get_text(std::size_t size) {
     const auto raw = take(size);
     return {reinterpret_cast<const char*>(raw.data()), raw.size()};

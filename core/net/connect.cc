@@ -16,10 +16,10 @@ namespace {
 constexpr Duration kFirstPause = std::chrono::milliseconds(2);
 constexpr Duration kLongestPause = std::chrono::milliseconds(200);
 
-// While nobody listens there is no event to wait for; only asking again tells.
+// While there is no listener there is no event to wait for; only another attempt can tell.
 void pause_until(TimePoint when) { poll(nullptr, 0, poll_timeout(when)); }
 
-// A TCP connection to a free port of the own host can meet itself (simultaneous open): nobody else is there then.
+// A TCP connection to a free port of this host can connect to itself (simultaneous open): then there is no listener.
 bool connected_to_itself(int fd) {
   Endpoint own, other;
   own.length = other.length = sizeof(sockaddr_storage);
@@ -29,7 +29,7 @@ bool connected_to_itself(int fd) {
   return own.port() != 0 && own.port() == other.port() && own.host() == other.host();
 }
 
-// The address of the host itself is out of reach only as long as its loopback interface is down: waiting does not help.
+// This host's address is unreachable only while its loopback interface is down: waiting does not help.
 void refuse_without_loopback(const Address& address, const Endpoint& endpoint, int failure) {
   const std::string host = endpoint.host();
   if (failure != ENETUNREACH || (!host.starts_with("127.") && host != "::1")) return;

@@ -11,7 +11,7 @@ namespace hvd {
 
 namespace {
 
-// A descriptor travels as a control message beside one byte of ordinary data.
+// A descriptor is sent as a control message with one byte of ordinary data.
 struct DescriptorMessage {
   DescriptorMessage() {
     header.msg_iov = &piece;

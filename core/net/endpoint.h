@@ -1,4 +1,4 @@
-// An Address as the kernel wants it, and sockets made ready for hvd. For core/net, and for who resolves names alike.
+// An Address as the kernel represents it, and sockets with hvd's options. For core/net and others that resolve names.
 #pragma once
 
 #include <sys/socket.h>
@@ -21,19 +21,19 @@ struct Endpoint {
   std::uint16_t port() const;
 };
 
-// All endpoints that the address may mean, best first; empty, with `cause` filled, if its name is not known. A host
-// name is looked up by the system's resolver, which has time limits of its own and knows no deadline.
+// All endpoints of the address, best first; empty, with `cause` set, if its name is unknown. Host names are looked up
+// by the system's resolver, which has its own timeouts and takes no deadline.
 std::vector<Endpoint> resolve(const Address& address, bool for_listening, std::string& cause);
 
-// Non-blocking, closed on exec; empty if the kernel does not know the family. Throws Internal (no more descriptors).
+// Non-blocking, closed on exec; empty if the kernel does not support the family. Throws Internal (out of descriptors).
 FileDescriptor open_stream_socket(int family);
 
-// No delay, and a host that is silent for ten seconds, or does not take what it is sent, counts as dead. Nothing on
+// No delay; a host that is silent for ten seconds, or does not accept what it is sent, counts as dead. No effect on
 // Unix sockets.
 void tune_stream_socket(int fd, int family);
 
-// Begins to connect a new socket, tuned, to the endpoint: 0 if it is connected already, EINPROGRESS if end_connect() is
-// to be called when it can be written to, or the errno value of the failure. Throws Internal (no more descriptors).
+// Starts connecting a new, tuned socket to the endpoint: 0 if it is connected already, EINPROGRESS if end_connect() is
+// to be called once it is writable, or the errno value of the failure. Throws Internal (out of descriptors).
 int begin_connect(const Endpoint& endpoint, FileDescriptor& result);
 int end_connect(int fd);  // 0, or the errno value of the failure
 

@@ -24,11 +24,11 @@ class FrameReader {
  public:
   explicit FrameReader(std::size_t max_payload = kMaxFrameBytes) : max_payload_(max_payload) {}
 
-  // Takes any piece of the stream. Memory grows only with bytes that really arrived.
+  // Appends any part of the stream. Memory grows only with bytes that have arrived.
   void feed(std::span<const std::byte> bytes);
 
-  // The next whole message, if there is one. Throws Internal on a wrong magic or a length above the limit; the
-  // connection is then to be closed.
+  // The next complete message, if any. Throws Internal on a wrong magic or a length above the limit; the connection
+  // must then be closed.
   std::optional<Bytes> next();
 
  private:

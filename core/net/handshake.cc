@@ -20,7 +20,7 @@ constexpr std::string_view kClientSays = "hvd handshake: client";
 constexpr std::string_view kServerSays = "hvd handshake: server";
 static_assert(kClientSays.size() == kServerSays.size());
 
-// Lays values behind each other in a message.
+// Appends values to a message.
 class Cursor {
  public:
   explicit Cursor(std::byte* at) : at_(at) {}
@@ -42,7 +42,7 @@ T read_at(const std::byte* at) {
   return value;
 }
 
-// What a hash covers; fixed sizes, so that no two statements have the same bytes.
+// The input of a hash; fields of fixed size, so that no two statements have the same bytes.
 struct Statement {
   Statement(std::string_view direction, const Nonce& server, const Nonce& client, std::uint32_t purpose,
             std::int32_t rank) {

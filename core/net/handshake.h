@@ -1,12 +1,12 @@
-// The three messages by which both ends of a connection prove that they know the job's key. Pure: bytes in, bytes out.
+// The three messages of the authentication handshake (authentication.h). Pure: bytes in, bytes out.
 //
 //   server -> client  challenge  magic u32, version u32, server's nonce (32 bytes)
 //   client -> server  proof      magic u32, purpose u32, rank i32, client's nonce (32), hash (32)
 //   server -> client  reply      hash (32)
 //
-// Each hash is keyed with the job's key and covers the direction, both nonces, purpose and rank: a recorded message
-// proves nothing on another connection, at another port, or in the other direction. Each end reads exactly the bytes
-// of its next message, so nothing that follows the handshake is swallowed.
+// Each hash is keyed with the job's key and covers the direction, both nonces, purpose and rank: a recorded message is
+// invalid on another connection, at another port, and in the other direction. Each end reads exactly the bytes of its
+// next message, so data that follows the handshake is not consumed.
 #pragma once
 
 #include <array>
@@ -32,7 +32,7 @@ class ClientHandshake {
  public:
   ClientHandshake(const JobKey& key, Purpose purpose, int rank, const Nonce& local_nonce);
 
-  // Throws PeerLost if whatever answered does not speak hvd's protocol.
+  // Throws PeerLost if the server does not speak hvd's protocol.
   Proof prove(const Challenge& challenge);
   // Throws PeerLost if the server does not know the key.
   void check(const Reply& reply) const;
@@ -52,7 +52,7 @@ class ServerHandshake {
   const Challenge& challenge() const { return challenge_; }
 
   struct Verdict {
-    const char* objection = nullptr;  // why the client is refused; null: it proved itself
+    const char* objection = nullptr;  // why the client is rejected; null: it is authenticated
     int rank = -1;
     Reply reply{};
   };

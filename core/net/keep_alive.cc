@@ -6,7 +6,7 @@ namespace hvd {
 
 namespace {
 
-// So many at least where the lease has as many seconds: one lost packet is no death.
+// At least so many if the lease is long enough: one lost packet must not end a connection.
 constexpr int kProbes = 4;
 
 }  // namespace

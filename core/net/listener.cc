@@ -13,12 +13,12 @@ namespace hvd {
 
 namespace {
 
-// The kernel lowers it to net.core.somaxconn.
+// The kernel limits it to net.core.somaxconn.
 constexpr int kBacklog = 4096;
 
 FileDescriptor listen_on(const Endpoint& endpoint, const std::string& name) {
   FileDescriptor fd = open_stream_socket(endpoint.storage.ss_family);
-  // A given port is to be had again as soon as nobody listens there.
+  // Makes a given port available again as soon as its last listener is gone.
   const int yes = 1;
   if (fd && endpoint.port() != 0) setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
   if (!fd || bind(fd.get(), endpoint.address(), endpoint.length) != 0 || listen(fd.get(), kBacklog) != 0) {
@@ -73,7 +73,7 @@ std::optional<Socket> Listener::accept_now() {
       case EBADF:
       case EINVAL:
       case ENOTSOCK: throw Internal("accept on " + address_.to_string() + ": " + error_text(errno));
-      default: continue;  // this one connection broke before it was accepted; the next may be well
+      default: continue;  // this connection broke before it was accepted; the next may be fine
     }
   }
 }

@@ -13,7 +13,7 @@ namespace hvd {
 namespace {
 
 constexpr std::size_t kMostAddresses = 16;
-constexpr std::uint32_t kLinkLocal = 169 << 8 | 254;  // 169.254.0.0/16: what a host calls itself without a network
+constexpr std::uint32_t kLinkLocal = 169 << 8 | 254;  // 169.254.0.0/16: self-assigned without a network
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// The addresses of this host.
+// The network addresses of this host.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@ struct LocalAddress {
   std::string address;    // numeric IPv4
 };
 
-// Under which other hosts may reach this one, in the system's order: of interfaces that are up, without loopback and
-// 169.254.0.0/16, 16 at most. Empty where there is no network.
+// The addresses at which other hosts may reach this one, in the system's order: of interfaces that are up, without
+// loopback and 169.254.0.0/16, at most 16. Empty without a network.
 std::vector<LocalAddress> local_addresses();
 
 }  // namespace hvd

@@ -1,24 +1,24 @@
-// A range of a file in this process's address space, shared with whoever maps the same; unmapped at the end.
+// A range of a file mapped into this process's address space, shared with other processes; unmapped on destruction.
 #pragma once
 
 #include <cstddef>
 
 namespace hvd {
 
-// `bytes` rounded up to whole pages, of which every range consists.
+// `bytes` rounded up to whole pages, the unit of all ranges.
 std::size_t whole_pages(std::size_t bytes);
 
 class MappedRange {
  public:
   MappedRange() = default;  // maps nothing
-  // From `begin` on; both are whole pages. Throws Internal, which says what bounds the address space.
+  // Maps from `begin` on; both in whole pages. Throws Internal, which says what limits the address space.
   MappedRange(int fd, std::size_t begin, std::size_t bytes);
 
   MappedRange(MappedRange&& other) noexcept;
   MappedRange& operator=(MappedRange&& other) noexcept;
   ~MappedRange();
 
-  // The same range with more bytes, perhaps at another address. Throws as the constructor, and is then as it was.
+  // Extends the range, perhaps at another address. Throws as the constructor does, and is unchanged then.
   void grow(std::size_t bytes);
 
   std::byte* data() const { return data_; }

@@ -1,4 +1,4 @@
-// Unpredictable bytes from the kernel, for keys, challenges and names that nobody shall guess. Any thread.
+// Unpredictable bytes from the kernel, for keys, challenges and names that must not be guessed. Any thread.
 #pragma once
 
 #include <cstddef>

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
-// At least one: nothing cannot be mapped.
+// At least one: an empty range cannot be mapped.
 std::size_t pages_for(std::size_t bytes) { return whole_pages(std::max<std::size_t>(bytes, 1)); }
 
 Internal failure(std::size_t bytes, const std::string& operation) {
@@ -37,7 +37,7 @@ SharedMemory SharedMemory::create(std::size_t bytes, const std::string& label, s
 
 SharedMemory SharedMemory::map(FileDescriptor fd, std::size_t bytes, std::size_t mapped) {
   bytes = pages_for(bytes);
-  // Without the seal its maker could cut the file short later, and every touch of the lost part would be fatal.
+  // Without the seal its maker could truncate the file later, and every access to the lost part would be fatal.
   const int seals = fcntl(fd.get(), F_GET_SEALS);
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) throw Internal("received memory that is not sealed against shrinking");
   struct stat status {};
@@ -60,7 +60,7 @@ void SharedMemory::take(std::size_t begin, std::size_t bytes) const {
   if (failed != 0) throw failure(bytes, "fallocate");
 }
 
-// Where it fails the memory stays taken as long as the mapping, which is no harm but that.
+// If it fails the memory stays committed as long as the mapping, which does no other harm.
 void SharedMemory::give_back(std::size_t begin, std::size_t bytes) const noexcept {
   static_cast<void>(fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(begin),
                               static_cast<off_t>(bytes)));

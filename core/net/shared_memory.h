@@ -1,7 +1,7 @@
-// Memory that several processes map: an anonymous file (memfd) whose descriptor travels over a Unix socket.
+// Memory that several processes map: an anonymous file (memfd) whose descriptor is passed over a Unix socket.
 //
-// Nothing has a name in a file system: no /dev/shm limit, nothing left behind after a crash. Fresh memory is zero. It
-// may be larger than what is mapped of it: the rest takes neither memory nor address space until somebody maps it.
+// It has no name in a file system: no /dev/shm limit, and nothing is left behind after a crash. Fresh memory is zero.
+// It may be larger than its mapped part: the rest uses neither memory nor address space until it is mapped.
 #pragma once
 
 #include <cstddef>
@@ -17,21 +17,22 @@ class SharedMemory {
  public:
   static constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
 
-  // New memory of `bytes`, sealed against shrinking, of which the first `mapped` are mapped (both rounded up to pages).
-  // Throws Internal (out of memory, or of address space).
+  // New memory of `bytes`, sealed against shrinking, with the first `mapped` bytes mapped (both rounded up to pages).
+  // Throws Internal (out of memory or address space).
   static SharedMemory create(std::size_t bytes, const std::string& label, std::size_t mapped = kAll);
-  // Maps what another process created; throws Internal if it has not `bytes`.
+  // Maps memory that another process created; throws Internal if it does not have `bytes`.
   static SharedMemory map(FileDescriptor fd, std::size_t bytes, std::size_t mapped = kAll);
 
-  // A mapping of its own of any range (whole pages) of all the bytes. Throws Internal.
+  // A separate mapping of any range (whole pages) of the memory. Throws Internal.
   MappedRange map_range(std::size_t begin, std::size_t bytes) const { return {fd_.get(), begin, bytes}; }
 
-  // Memory is taken at the first touch, which is fatal where there is none left. take() takes a range beforehand (whole
-  // pages around it) and throws Internal instead; give_back() frees whole pages of it, which then read as zero again.
+  // Memory is committed at the first access, which is fatal if none is left. take() commits a range in advance (the
+  // whole pages around it) and throws Internal instead; give_back() frees the whole pages in a range, which then read
+  // as zero.
   void take(std::size_t begin, std::size_t bytes) const;
   void give_back(std::size_t begin, std::size_t bytes) const noexcept;
 
-  // What is mapped.
+  // The mapped part.
   std::byte* data() const { return mapped_.data(); }
   std::size_t size() const { return mapped_.size(); }
   int fd() const { return fd_.get(); }

@@ -25,7 +25,7 @@ timespec until(Deadline deadline) {
   return {.tv_sec = ns / 1'000'000'000, .tv_nsec = ns % 1'000'000'000};
 }
 
-// What became of a system call that moves bytes: a count, "not now", or a lost connection and why.
+// The result of a system call that transfers bytes: a count, "would block", or a lost connection and why.
 struct Moved {
   std::size_t count = 0;
   bool would_block = false;
@@ -42,7 +42,7 @@ Moved outcome(ssize_t result, const char* operation) {
     case ENOBUFS:
     case ENOMEM:
     case ENOTSOCK: throw Internal(std::string(operation) + ": " + error_text(errno));
-    default: return {.lost = errno};  // all else is what the network or the peer did
+    default: return {.lost = errno};  // everything else is caused by the network or the peer
   }
 }
 

@@ -1,6 +1,6 @@
-// Stream sockets, TCP and Unix, as owned file descriptors. Non-blocking inside; whoever waits gives a deadline.
+// Stream sockets, TCP and Unix, as owned file descriptors. Non-blocking internally; calls that wait take a deadline.
 //
-// A Socket belongs to one thread at a time. Every failure is an Error that says what was being done and with whom.
+// A Socket is used by one thread at a time. Every failure is an Error that names the operation and the peer.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,8 @@
 
 namespace hvd {
 
-// Where a listener can be reached, as text that travels through the store: "tcp:10.0.0.7:4711" or
-// "unix:<abstract name>". Parsing throws InvalidArgument.
+// Where a listener can be reached, as text in the store: "tcp:10.0.0.7:4711" or "unix:<abstract name>". Parsing throws
+// InvalidArgument.
 struct Address {
   enum class Kind { tcp, unix_abstract };
   Kind kind = Kind::tcp;
@@ -53,28 +53,27 @@ class Socket {
   Socket() = default;
   explicit Socket(FileDescriptor fd) : fd_(std::move(fd)) {}
 
-  // Retries while nobody listens yet, until the deadline or the alarm. Throws Timeout that names the address and the
-  // last cause; Internal at once if the address is this host's own and its loopback interface is down. TCP: no delay,
-  // and a dead host is noticed within about ten seconds; see grant_lease().
+  // Retries while there is no listener yet, until the deadline or the alarm. Throws Timeout that names the address and
+  // the last cause; Internal at once if the address is this host's own and its loopback interface is down. TCP: no
+  // delay, and a dead host is detected within about ten seconds; see grant_lease().
   static Socket connect(const Address& address, Deadline deadline, const Alarm& alarm = {});
 
-  // TCP only: when the connection is to break because the peer's host is silent. While something is on its way there
-  // it never does, for a peer that is busy or stopped takes nothing either; a SilenceWatch of the delivery() tells them
-  // apart.
+  // TCP only: breaks the connection once the peer's host has been silent for the lease. Not while bytes are in flight,
+  // since a busy or stopped peer accepts nothing either; a SilenceWatch of the delivery() distinguishes the two.
   void grant_lease(Duration lease);
   Delivery delivery() const;
 
-  // Whole buffers. Throw PeerLost (closed or reset; `peer` says whom in the message), Timeout.
+  // Whole buffers. Throw PeerLost (closed or reset; the message names `peer`), Timeout.
   void send_all(std::span<const std::byte> bytes, Deadline deadline, std::string_view peer);
   void receive_all(std::span<std::byte> bytes, Deadline deadline, std::string_view peer);
 
-  // As much as goes without blocking. Empty: closed or broken by the peer. 0: would block.
+  // As much as possible without blocking. Empty: closed or broken by the peer. 0: would block.
   std::optional<std::size_t> send_some(std::span<const std::byte> bytes);
   std::optional<std::size_t> receive_some(std::span<std::byte> bytes);
-  // The same for several buffers at once (sendmsg / recvmsg); at most 64 are looked at.
+  // The same for several buffers at once (sendmsg / recvmsg); at most the first 64.
   std::optional<std::size_t> send_some(std::span<const std::span<const std::byte>> buffers);
 
-  // Unix sockets: passes an open file descriptor along.
+  // Unix sockets: passes an open file descriptor.
   void send_descriptor(int fd, Deadline deadline, std::string_view peer);
   FileDescriptor receive_descriptor(Deadline deadline, std::string_view peer);
 
@@ -82,9 +81,9 @@ class Socket {
   explicit operator bool() const { return static_cast<bool>(fd_); }
   void close() { fd_.reset(); }
 
-  // The local address of this connection, as numbers: how this host is reached by whoever accepted it.
+  // The local address of this connection, numeric: how the accepting side reaches this host.
   std::string local_host() const;
-  // The other end's address, as numbers; empty on Unix sockets and once the connection is gone.
+  // The other end's address, numeric; empty on Unix sockets and after the connection has closed.
   std::string peer_host() const;
 
  private:
@@ -96,7 +95,7 @@ bool wait_ready(int fd, bool for_writing, Deadline deadline);
 
 class Listener {
  public:
-  // `host` is the address to bind, "0.0.0.0" for all (and then address() has that host); port 0: any free one.
+  // `host` is the address to bind, "0.0.0.0" for all (address() then has that host); port 0: any free one.
   static Listener tcp(const std::string& host, std::uint16_t port = 0);
   // A fresh random name in the abstract namespace.
   static Listener unix_abstract();

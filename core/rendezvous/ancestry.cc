@@ -24,7 +24,7 @@ int parent_of(int pid) {
 
 fs::path folder_of(int pid) { return "/proc/" + std::to_string(pid); }
 
-// With which the process's program was started. Empty if this process may not see it.
+// The environment with which the process's program was started. Empty if this process may not see it.
 Environment environment_of(int pid) {
   std::ifstream file(folder_of(pid) / "environ", std::ios::binary);
   Environment environment;
@@ -45,7 +45,7 @@ bool is_in_a_job(int pid) {
   return false;
 }
 
-// A launcher that a rank has started hands its own ranks a socket under the number that the rank's had, perhaps.
+// A launcher started by a rank passes its ranks another socket, possibly under the same number.
 bool has_another_socket(int pid, const Environment& own) {
   const auto number = own.find("PMI_FD");
   if (number == own.end()) return false;
@@ -55,7 +55,7 @@ bool has_another_socket(int pid, const Environment& own) {
   return ours.string().starts_with("socket:") && !theirs.empty() && ours != theirs;
 }
 
-// Which rank it is, and what tells the launcher's jobs from each other.
+// The variables that identify the rank and distinguish the launcher's jobs.
 std::vector<const char*> variables_of(Launcher launcher) {
   switch (launcher) {
     case Launcher::hvdrun: return {"HVD_RANK", "HOROVOD_RANK", "HVD_STORE"};

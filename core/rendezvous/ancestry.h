@@ -1,4 +1,4 @@
-// Whose child this process is. Children inherit the variables that make a process a rank.
+// Finds a rank among the ancestors of this process: children inherit the variables that make a process a rank.
 #pragma once
 
 #include <optional>
@@ -8,19 +8,18 @@
 
 namespace hvd {
 
-// Whether `pid`, as this process sees it, has started this process, itself or through others that still live.
+// Whether `pid`, in this process's pid namespace, is an ancestor of this process, through processes that still live.
 bool is_started_by(int pid);
 
-// The process that has started this one, itself or through others that still live, and that is in a job as the rank
-// that this one's variables would make it. Asked before this process joins: MPI and torchrun's store do not bear a rank
-// that comes twice. Empty: there is none that this process may look into. `launcher` is that of `own`, this process's
-// environment.
+// The ancestor of this process, through processes that still live, that is in a job as the rank that this process's
+// variables describe. Called before this process joins: MPI and torchrun's store do not tolerate a rank that comes
+// twice. Empty if there is none that this process may inspect. `launcher` is that of `own`, this process's environment.
 std::optional<int> rank_that_started_this(Launcher launcher, const Environment& own);
 
-// Whether two environments are of the same rank of the same job of the launcher's. Pure.
+// Whether two environments are of the same rank of the same job of that launcher. Pure.
 bool is_same_rank(Launcher launcher, const Environment& one, const Environment& other);
 
-// What can be done about it, for people.
+// What the user can do about it.
 inline constexpr const char* kAdviceForChildren =
     "let the rank itself call hvd, or start this process with HVD_SIZE=1, and without HVD_RANK and HOROVOD_RANK, "
     "to let it work alone";

@@ -18,7 +18,7 @@ constexpr std::size_t kSmallestString = 4;
 constexpr std::size_t kSmallestIdentity = 5 * kSmallestString;
 
 std::string identity_key(int rank) { return "identity/" + std::to_string(rank); }
-// A counter beside the value: it can be asked without waiting.
+// A counter beside the value: reading it does not wait.
 std::string arrival_key(int rank) { return "arrived/" + std::to_string(rank); }
 
 std::string as_text(const Bytes& bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
@@ -84,7 +84,7 @@ std::string as_seconds(Duration duration) {
   return text;
 }
 
-// Who is missing is asked when it is too late anyway: one question per rank, none of which waits.
+// Runs after the deadline: one request per rank, none of which waits.
 Timeout missing_ranks(Store& store, int size, Duration waited) {
   std::vector<int> missing;
   for (int rank = 0; rank < size; ++rank) {
@@ -106,7 +106,7 @@ InvalidArgument second_arrival(int rank, const RankIdentity& first, const RankId
       " cannot join as the same rank: " + kAdviceForChildren);
 }
 
-// Of the processes that come as the same rank, the first is that.
+// If several processes come as the same rank, the first one is that rank.
 void arrive(Store& store, int rank, const RankIdentity& own, Deadline deadline) {
   const bool is_first = store.add(arrival_key(rank), 1) == 1;
   if (!is_first) throw second_arrival(rank, identity_in(store.get(identity_key(rank), deadline)), own);

@@ -1,4 +1,4 @@
-// The first thing that ranks do together: everybody learns who everybody is.
+// The first step of the rendezvous: every rank learns the identities of all ranks.
 #pragma once
 
 #include <vector>
@@ -10,8 +10,7 @@ namespace hvd {
 
 // All ranks of the job must call; returns the identities by rank once all have come. Rank 0 collects them and
 // publishes the list, so that the store answers 3 * size requests, not size * size. Throws Timeout that names the
-// ranks that did not come; InvalidArgument if another process has come as this rank, of which this one is mostly a
-// child.
+// ranks that did not come; InvalidArgument if another process has come as this rank, usually this one's parent.
 std::vector<RankIdentity> exchange_identities(Store& store, int rank, int size, const RankIdentity& own,
                                               Deadline deadline);
 

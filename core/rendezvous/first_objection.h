@@ -1,4 +1,4 @@
-// Whether all ranks can do what is optional, found out before any of them begins it.
+// Checks whether all ranks support an optional feature, before any of them uses it.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 namespace hvd {
 
 // All ranks call with the same key, unique within the store. `objection`: why this rank cannot; empty if it can.
-// Returns on every rank the same: empty if all can, else the lowest objecting rank and its reason. Throws Timeout.
+// Returns the same on every rank: empty if all can, else the lowest objecting rank and its reason. Throws Timeout.
 std::string first_objection(Store& store, const Topology& topology, const std::string& key,
                             const std::string& objection, Deadline deadline);
 

@@ -17,7 +17,7 @@ std::string system_hostname() {
   return uname(&names) == 0 ? names.nodename : "unknown";
 }
 
-// Empty where /proc is not mounted; the host name has to do then.
+// Empty if /proc is not mounted; then the host name must suffice.
 std::string boot_id() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string id;

@@ -1,4 +1,4 @@
-// What this process tells the others of itself.
+// Determines the identity of this process that the other ranks receive.
 #pragma once
 
 #include <string>
@@ -7,9 +7,9 @@
 
 namespace hvd {
 
-// `host_id` and `hostname` replace what is found out, if not empty (HVD_HOST_ID, HVD_HOSTNAME). Found out: the
-// kernel's boot, the network namespace (abstract sockets belong to one), the host name and the user (another user's
-// memory shall not be mapped) make the host key.
+// `host_id` and `hostname`, if not empty, replace the detected values (HVD_HOST_ID, HVD_HOSTNAME). The host key is made
+// of the kernel's boot id, the network namespace (abstract sockets belong to one), the host name and the user (another
+// user's memory must not be mapped).
 RankIdentity identify_this_process(const std::string& host_id, const std::string& hostname);
 
 }  // namespace hvd

@@ -6,7 +6,7 @@ namespace hvd {
 
 namespace {
 
-// Of the job's store itself, whatever the epoch.
+// In the job's store without an epoch's prefix.
 constexpr const char* kKey = "job/failure";
 
 }  // namespace

@@ -1,5 +1,5 @@
-// That the job has failed, said through its store by who has started it: for ranks that wait for others while they
-// meet, which have no connections yet that could break.
+// Reports through the store, by the launcher, that the job has failed: for ranks in the rendezvous, which have no
+// connections yet that could break.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace hvd {
 
-// Which rank has failed, and how. For who has the store.
+// Which rank has failed, and how. Called by the owner of the store.
 void set_job_failure(StoreSource& store, const std::string& cause);
 
-// Throws Aborted with the reason if the job has failed, or does so by the deadline. A store that cannot say is passed
-// over.
+// Throws Aborted with the reason if the job has failed, or fails by the deadline. Does nothing if the store cannot
+// answer.
 void check_job_failure(Store& store, Deadline deadline);
 
 }  // namespace hvd

@@ -54,7 +54,7 @@ Launch launch_of(const Environment& environment, Launcher launcher, const char* 
   return launch;
 }
 
-// Ports that nothing is given by chance, and few services listen on.
+// Ports below the default ephemeral range, on which few services listen.
 constexpr int kFirstPort = 20'000, kPorts = 12'000;
 
 std::uint16_t port_of_step(const Environment& environment) {
@@ -70,7 +70,7 @@ std::uint16_t port_of_step(const Environment& environment) {
 
 Launch slurm_launch(const Environment& environment) {
   Launch launch = launch_of(environment, Launcher::slurm, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "");
-  // As Debian and most sites build them: Open MPI speaks PMIx, MPICH speaks PMI2, and neither survives the other.
+  // As built by Debian and most sites: Open MPI uses PMIx, MPICH uses PMI2, and each fails with the other.
   if (has(environment, "PMIX_RANK")) {
     launch.mpi = MpiKind::open_mpi;
   } else if (has(environment, "PMI_FD")) {
@@ -82,8 +82,8 @@ Launch slurm_launch(const Environment& environment) {
   return launch;
 }
 
-// Without those of torchrun's variables that hvdrun or init() has set for PyTorch's sake (HVD_TORCH_VARIABLES has them
-// as "NAME=value NAME=value"). torchrun, started by a rank, replaces them all, some perhaps with the same value.
+// Removes those of torchrun's variables that hvdrun or init() has set for PyTorch (HVD_TORCH_VARIABLES lists them as
+// "NAME=value NAME=value"). torchrun, started by a rank, replaces them all, some perhaps with the same value.
 Environment without_our_own(Environment environment) {
   const std::string* ours = find(environment, "HVD_TORCH_VARIABLES");
   if (ours == nullptr || has(environment, "TORCHELASTIC_RUN_ID")) return environment;
@@ -106,8 +106,8 @@ Launch torchrun_launch(const Environment& environment) {
   return launch_of(environment, Launcher::torchrun, "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE");
 }
 
-// Several programs in one process that take it for a rank of different jobs train different models. HVD_SIZE=1 without
-// a rank is what a user sets to let each process work alone.
+// If several libraries in one process take it for a rank of different jobs, they train different models. HVD_SIZE=1
+// without a rank is what a user sets to let each process work alone.
 void refuse_other_world_size(const Environment& environment, const std::string& prefix, int size) {
   if (!has(environment, "WORLD_SIZE") || !has(environment, (prefix + "_RANK").c_str())) return;
   const int world_size = number(environment, "WORLD_SIZE", 1);
@@ -118,7 +118,7 @@ void refuse_other_world_size(const Environment& environment, const std::string& 
                         ": start it with one launcher, and without variables that are left from another");
 }
 
-// One that has started a single process may have started another launcher: it is asked on.
+// A launcher that has started a single process may have started another launcher, so the search goes on.
 Launch any_launch(const Environment& environment) {
   for (const std::string prefix : {"HVD", "HOROVOD"}) {
     if (!has(environment, (prefix + "_SIZE").c_str())) continue;
@@ -148,7 +148,7 @@ Launch any_launch(const Environment& environment) {
   return found.launcher != Launcher::tf_config && step ? slurm_launch(environment) : found;
 }
 
-// Each of several processes would take itself for the only one, train alone and overwrite the others' files.
+// Each of several processes would assume that it is alone, train alone and overwrite the others' files.
 void refuse_unknown_launcher(const Environment& environment) {
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "WORLD_SIZE"}) {
     const std::string* size = find(environment, name);

@@ -1,4 +1,5 @@
-// Who has started this process, and as which rank of how many: read from the variables that launchers set. Pure.
+// Determines which launcher has started this process, and as which rank of how many, from the variables that launchers
+// set. Pure.
 //
 //   hvdrun             HVD_RANK, HVD_SIZE (or HOROVOD_*), HVD_STORE
 //   torchrun           RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, with TORCHELASTIC_RUN_ID
@@ -9,11 +10,11 @@
 //   srun               SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_STEP_NODELIST; PMIx or PMI2 variables, if Slurm was
 //                      asked for them
 //
-// The first of them that has started several processes counts: mpirun inside a Slurm allocation is mpirun, and torchrun
-// that mpirun has started on each host is torchrun. TF_CONFIG starts nothing, so whoever has started the processes
-// comes first. But not srun: under it nobody writes a TF_CONFIG for each process who does not mean it, and unlike srun
-// it tells an evaluator from a worker. Variables of torchrun's that hvd itself has set (HVD_TORCH_VARIABLES) say
-// nothing.
+// The first that has started several processes counts: mpirun inside a Slurm allocation is mpirun, and torchrun that
+// mpirun has started on each host is torchrun. TF_CONFIG starts nothing, so the launcher of the processes takes
+// precedence. But not srun: under it a TF_CONFIG for each process is always intentional, and unlike srun it
+// distinguishes an evaluator from a worker. torchrun's variables that hvd itself has set (HVD_TORCH_VARIABLES) are
+// ignored.
 #pragma once
 
 #include <optional>
@@ -24,8 +25,8 @@
 
 namespace hvd {
 
-// The binary interfaces that MPI libraries have: Open MPI's, MPICH's (which Intel MPI, MVAPICH and others share), and
-// that of the MPI 5 standard.
+// The binary interfaces of MPI libraries: Open MPI's, MPICH's (which Intel MPI, MVAPICH and others share), and that of
+// the MPI 5 standard.
 enum class MpiKind { open_mpi, mpich, standard };
 
 enum class Launcher { none, hvdrun, open_mpi, mpich, slurm, tf_config, torchrun };
@@ -34,26 +35,26 @@ struct Launch {
   Launcher launcher = Launcher::none;
   int rank = 0;
   int size = 1;
-  int local_size = 0;  // ranks on this host, as the launcher says; 0: it does not
+  int local_size = 0;  // ranks on this host, according to the launcher; 0: unknown
 
-  // The MPI whose library finds its ranks in what the launcher offers; none: it offers nothing to MPI.
+  // The MPI whose library finds its ranks by what the launcher provides; none: it provides nothing to MPI.
   std::optional<MpiKind> mpi{};
 
-  // srun's and TF_CONFIG's: where rank 0 is to host the job's store. The same on all ranks.
+  // Of srun and TF_CONFIG: where rank 0 is to host the job's store. The same on all ranks.
   Address store{};
 };
 
-// Its address in the process's nth job, counted from 1: the last one's port may not be free yet.
+// The store's address in the process's nth job, counted from 1: the last one's port may not be free yet.
 Address store_address(const Launch& launch, int epoch);
 
 // For people: "mpirun (Open MPI)".
 const char* launcher_name(Launcher launcher);
 
-// A job of one is nobody's, Launcher::none, unless HVD_SIZE or TF_CONFIG wants the process to be alone. Throws
-// InvalidArgument if a launcher's variables make no sense.
+// A single process is started without a launcher (Launcher::none, rank 0 of 1), unless HVD_SIZE or TF_CONFIG wants it
+// to be alone. Throws InvalidArgument if a launcher's variables are inconsistent.
 Launch read_launch(const Environment& environment);
 
-// The first of Slurm's host list: "gpu[03-05,9],login" gives "gpu03". Throws InvalidArgument.
+// The first node of Slurm's host list: "gpu[03-05,9],login" gives "gpu03". Throws InvalidArgument.
 std::string first_of_nodelist(const std::string& nodelist);
 
 }  // namespace hvd

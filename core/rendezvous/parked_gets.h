@@ -1,4 +1,4 @@
-// Gets whose key is missing, until somebody sets it or nobody wants it any more. Pure.
+// Gets whose key is missing, until the key is set or the get is cancelled. Pure.
 #pragma once
 
 #include <optional>
@@ -15,12 +15,12 @@ class ParkedGets {
   using RequestId = StoreSource::RequestId;
   using Answer = StoreSource::Answer;
 
-  // An identifier that was not used before.
+  // `request_id` must not have been used before.
   void park(RequestId request_id, const std::string& key, Answer answer);
-  // Nothing happens if it is not parked.
+  // No effect if it is not parked.
   void forget(RequestId request_id);
-  // One of those that wait for the key, in the order of parking, which is then parked no longer. One at a time: while
-  // it is answered, others may be forgotten.
+  // Removes one of the gets that wait for the key, in the order of parking. One at a time: while it is answered, others
+  // may be cancelled.
   std::optional<Answer> take(const std::string& key);
 
   std::size_t size() const { return waiting_.size(); }

@@ -1,4 +1,4 @@
-// A view of another store in which every key has a prefix: each membership epoch gets its own.
+// A view of another store in which every key has a prefix: each membership epoch gets its own prefix.
 #pragma once
 
 #include <utility>

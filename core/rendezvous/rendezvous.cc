@@ -24,7 +24,7 @@ std::vector<std::string> addresses_or_loopback() {
   return result;
 }
 
-// What rank 0 tells: where its store is, or why it has none.
+// Rank 0's broadcast: where its store is, or why it has none.
 struct Word {
   std::string failure;
   JobKey key;
@@ -55,7 +55,7 @@ Word parse(std::span<const std::byte> bytes) {
   return word;
 }
 
-// Tries them one after the other: an address may belong to a network that this host is not on.
+// Tries one after the other: an address may belong to a network that this host is not on.
 std::unique_ptr<TcpStore> connect_to_any(const Word& word, int rank, Deadline deadline) {
   std::string tried;
   for (std::size_t i = 0; i < word.hosts.size(); ++i) {
@@ -83,7 +83,7 @@ JobStore meet(const Rendezvous& rendezvous, const Log& log, Deadline deadline) {
       word.port = server->address().port;
       word.hosts = rendezvous.one_host() ? std::vector<std::string>{kLoopback} : addresses_or_loopback();
     } catch (const std::exception& error) {
-      word.failure = error.what();  // the others wait for a word, whatever it is
+      word.failure = error.what();  // the others wait for the broadcast in any case
     }
     bytes = encode(word);
   }

@@ -1,5 +1,5 @@
-// How processes that know their ranks, but no store and no key, come by both: rank 0 hosts the store and tells the
-// others. Somebody else carries that first word: MPI, torchrun's store, mpi4py.
+// Gives processes that know their ranks, but have no store and no key, both: rank 0 hosts the store and broadcasts its
+// address and key through an existing mechanism: MPI, torchrun's store, mpi4py.
 #pragma once
 
 #include <cstddef>
@@ -18,13 +18,13 @@ struct Rendezvous {
   int rank = 0;
   int size = 1;
   int local_size = 0;  // ranks on this host; 0: not known
-  // All ranks call together: rank 0's bytes are then everyone's. Whoever can read them can join the job. Throws.
+  // All ranks call it together; afterwards all have rank 0's bytes. Any reader of them can join the job. Throws.
   std::function<void(std::span<std::byte> bytes)> broadcast;
 
   bool one_host() const { return local_size == size; }
 };
 
-// A store that all ranks have found; on rank 0, also its server.
+// A store that all ranks are connected to; on rank 0, also its server.
 struct JobStore {
   JobKey key;
   std::unique_ptr<StoreServer> server;
@@ -35,7 +35,7 @@ struct JobStore {
 // cannot host a store; Timeout or PeerLost if the store cannot be reached at any of rank 0's addresses.
 JobStore meet(const Rendezvous& rendezvous, const Log& log, Deadline deadline);
 
-// Where everybody knows the key, and the node and port of rank 0's store.
+// The same if all ranks know the key, and the node and port of rank 0's store.
 JobStore rendezvous_at(const Address& address, const JobKey& key, int rank, const Log& log, Deadline deadline);
 
 }  // namespace hvd

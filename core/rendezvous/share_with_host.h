@@ -1,4 +1,4 @@
-// Shared memory for all ranks of a host: the lowest makes it and hands it to the others over a Unix socket.
+// Creates shared memory for all ranks of a host: the lowest makes it and passes it to the others over a Unix socket.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ namespace hvd {
 
 struct SharedBytes {
   std::size_t all;
-  std::size_t mapped = SharedMemory::kAll;  // of these, from the start
+  std::size_t mapped = SharedMemory::kAll;  // the part that is mapped from the start
 };
 
 // All ranks of the host must call with the same key and sizes; returns when this rank has the memory. `key` is unique

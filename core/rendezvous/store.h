@@ -1,8 +1,8 @@
-// Where ranks meet before they know each other: a key/value map that all of them see.
+// A key/value map that all ranks of a job share, by which they find each other.
 //
-// Keys are set once per membership epoch: hosts keep the values that they have fetched (launcher/store_relay.h), so
-// that a key that is set again may read either way. Counters are always asked for. Implementations: MemoryStore (ranks
-// that are threads), TcpStore (processes). Any thread.
+// Keys are set once per membership epoch: hosts cache the values that they have fetched
+// (launcher/remote/store_relay.h), so that a key that is set again may have either value. Counters are never cached.
+// Implementations: MemoryStore (ranks that are threads), TcpStore (processes). Any thread.
 #pragma once
 
 #include <cstdint>
@@ -25,11 +25,11 @@ class Store {
   // Adds to a counter that starts at 0, and returns the new value.
   virtual std::int64_t add(const std::string& key, std::int64_t amount) = 0;
 
-  // Throws the reason if the job has failed, as far as the store has heard.
+  // Throws the reason if the job has failed, as far as the store knows.
   virtual void check() {}
 };
 
-// For whoever waits for another rank elsewhere. The store outlives it.
+// An alarm for waits for another rank outside the store. The store outlives it.
 inline Alarm alarm_of(Store& store) {
   return [&store] { store.check(); };
 }

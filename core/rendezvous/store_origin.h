@@ -1,4 +1,4 @@
-// The job's one store: a table, and the gets that wait for a key. Pure.
+// The job's one store: owns the values, and the gets that wait for a key. Pure.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ class StoreOrigin : public StoreSource {
  public:
   explicit StoreOrigin(std::size_t capacity_bytes = kMaxStoreBytes) : table_(capacity_bytes) {}
 
-  // Sets and adds are answered at once.
+  // Sets and adds are answered immediately.
   RequestId ask(StoreRequest request, Answer answer) override;
   void forget(RequestId request_id) override { parked_.forget(request_id); }
 

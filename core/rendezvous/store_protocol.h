@@ -1,10 +1,10 @@
-// What travels between TcpStore and StoreSessions, one message per frame. Pure.
+// The messages between TcpStore and StoreSessions, one per frame. Pure.
 //
 //   request   id u32, operation u8, key string, then  set: value string   get: nothing   add: amount i64
 //   answer    id u32, status code u8, text string     (text: the value, the counter in decimal, or the error's message)
 //
-// A client has one request under way. The id lets it recognise the late answer to a get that it gave up; a waiting get
-// is forgotten as soon as the same client asks for something else.
+// A client has one request in progress. The id lets it recognise the late answer to a get that it gave up; a waiting
+// get is cancelled when the same client sends another request.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 
 namespace hvd {
 
-// The largest set request, and so the largest frame that either side takes.
+// The largest set request, and thus the largest frame that either side accepts.
 inline constexpr std::size_t kMaxStoreFrameBytes = kMaxStoreKeyBytes + kMaxStoreValueBytes + 64;
 
 enum class StoreOperation : std::uint8_t { set = 1, get = 2, add = 3 };

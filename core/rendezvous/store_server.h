@@ -1,7 +1,7 @@
-// The store of a job on one host, or of one without hvdrun: a thread that answers any number of TcpStores.
+// The store of a job on one host, or of one without hvdrun: a thread that serves any number of TcpStores.
 //
-// Without traffic the thread sleeps; it never wakes by itself. Where an event loop is there already (hvdrun over many
-// hosts, its agents), StoreSessions live in it instead.
+// Without traffic the thread sleeps. Processes that have an event loop already (hvdrun over many hosts, its agents) run
+// StoreSessions in it instead.
 #pragma once
 
 #include <memory>
@@ -17,14 +17,14 @@ namespace hvd {
 
 class StoreServer {
  public:
-  // Listens as StoreSessions do. `log` must outlive the server. Throws InvalidArgument if it cannot listen there.
+  // Listens like StoreSessions. `log` must outlive the server. Throws InvalidArgument if it cannot listen there.
   StoreServer(const JobKey& key, const std::string& bind_host, const Log& log, std::uint16_t port = 0);
   // Stops and joins the thread; clients see PeerLost.
   ~StoreServer();
   StoreServer(const StoreServer&) = delete;
   StoreServer& operator=(const StoreServer&) = delete;
 
-  // With the host as it was given to the constructor.
+  // With the host that was passed to the constructor.
   const Address& address() const { return address_; }
 
  private:
@@ -32,7 +32,7 @@ class StoreServer {
 
   const Log& log_;
   StoreOrigin origin_;
-  std::unique_ptr<StoreSessions> sessions_;  // the thread's, from when it starts
+  std::unique_ptr<StoreSessions> sessions_;  // owned by the thread once it has started
   const Address address_;
   FileDescriptor stop_event_;
   std::thread thread_;

@@ -24,16 +24,16 @@ struct Client {
   Socket socket;
   int rank;
   FrameReader reader;
-  // While an answer is not taken, nothing more is read: a client holds at most one frame in and one out.
+  // Until an answer is sent completely nothing more is read: a client holds at most one frame in and one out.
   Bytes unsent;
   std::size_t sent = 0;
   StoreSource::RequestId request_id = 0;  // of the request that waits for its answer
-  bool waits_for_get = false;             // then it is a get
+  bool waits_for_get = false;             // that request is a get
   bool store_lost = false;
   bool watched_for_writing = false;
 };
 
-// Thrown when a client has closed its connection, as all do in the end, or the store is gone.
+// Thrown when a client has closed its connection, as all finally do, or the store is lost.
 struct Left {};
 
 itimerspec at(Deadline deadline) {
@@ -76,10 +76,10 @@ class StoreSessions::State {
       if (clients_.contains(fd)) {
         serve(fd, [this](Client& client) { converse(client); });
       } else {
-        somebody_new = true;  // the acceptor or its deadline, or without harm a client that left during this batch
+        somebody_new = true;  // the acceptor or its deadline; harmless for a client that left during this batch
       }
     }
-    // After the batch, so that a new client cannot take over the number of one whose events are still listed.
+    // After the batch, so that a new client cannot get the descriptor of one whose events are still listed.
     if (somebody_new) accept_all();
   }
 
@@ -95,13 +95,13 @@ class StoreSessions::State {
       clients_.try_emplace(fd, std::move(*peer));
       serve(fd, [&](Client&) { control(EPOLL_CTL_ADD, fd, EPOLLIN); });
     }
-    const itimerspec timer = at(acceptor_.next_deadline());  // also makes a timer that has run out unreadable
+    const itimerspec timer = at(acceptor_.next_deadline());  // also makes an expired timer unreadable
     if (timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &timer, nullptr) != 0) {
       throw Internal("timerfd_settime in the job's store");
     }
   }
 
-  // Whatever goes wrong with one client ends with that client.
+  // A failure with one client affects that client only.
   template <typename Action>
   void serve(int fd, Action action) {
     Client& client = clients_.at(fd);
@@ -147,8 +147,8 @@ class StoreSessions::State {
     flush(client);
   }
 
-  // Called by the source, at any time. Only the client that asks just now is sent to at once: whatever may go wrong
-  // with another one does so in its own turn, which comes as soon as there is room.
+  // Called by the source, at any time. The answer is sent at once only to the client whose request is being
+  // handled: failures of another one are handled in its own event, which comes as soon as there is room.
   void answered(Client& client, std::uint32_t id, StatusCode code, std::string_view text) {
     client.request_id = 0;
     client.store_lost = code == StatusCode::peer_lost;
@@ -157,7 +157,7 @@ class StoreSessions::State {
     if (client.socket.fd() != asking_) watch(client);
   }
 
-  // Sends what goes, and watches for room if that is not all.
+  // Sends what fits, and watches for room if that is not all.
   void flush(Client& client) {
     if (!client.unsent.empty()) {
       const auto count = client.socket.send_some(std::span<const std::byte>(client.unsent).subspan(client.sent));
@@ -181,7 +181,7 @@ class StoreSessions::State {
   FileDescriptor epoll_;
   FileDescriptor timer_;                     // of the acceptor's deadline
   std::unordered_map<int, Client> clients_;  // by descriptor
-  int asking_ = -1;                          // the client that is in StoreSource::ask()
+  int asking_ = -1;                          // the client for which StoreSource::ask() is running
   std::array<std::byte, kReadBytesPerClient> piece_;
 };
 

@@ -1,8 +1,8 @@
-// The TcpStores of the ranks, as connections to a StoreSource. No thread of its own: it lives in anybody's event loop.
+// Connects the TcpStores of the ranks to a StoreSource. Has no thread: runs in its owner's event loop.
 //
-// Clients prove the job's key first (core/net/authentication.h); whoever breaks the protocol afterwards is dropped, and
-// so is a client that asks on while its set or add is not answered. A get is forgotten as soon as its client asks
-// something else or leaves. Once the source says that the store is lost, whoever asks loses its connection.
+// Clients prove the job's key first (core/net/authentication.h); a client that breaks the protocol afterwards is
+// dropped, and so is one that sends a request while its set or add is not answered. A get is cancelled when its client
+// sends another request or leaves. Once the source reports that the store is lost, clients that ask are disconnected.
 #pragma once
 
 #include <memory>
@@ -25,12 +25,13 @@ class StoreSessions {
   StoreSessions(const StoreSessions&) = delete;
   StoreSessions& operator=(const StoreSessions&) = delete;
 
-  // With the host as it was given to the constructor.
+  // With the host that was passed to the constructor.
   const Address& address() const;
 
-  // Readable (level-triggered) when serve_now() has something to do, strangers' deadlines included. Borrowed.
+  // Readable (level-triggered) when serve_now() has something to do, including timeouts of pending connections.
+  // Borrowed.
   int fd() const;
-  // Does not block. Throws Internal if it can go on no longer.
+  // Does not block. Throws Internal if it cannot continue.
   void serve_now();
 
  private:

@@ -8,7 +8,7 @@ namespace hvd {
 
 namespace {
 
-// What an entry costs beside its text, roughly.
+// The approximate cost of an entry in addition to its text.
 constexpr std::size_t kEntryBytes = 128;
 
 }  // namespace

@@ -1,6 +1,6 @@
 // The map behind every store: values that are set, counters that are added to, and bounds on both. Pure.
 //
-// Values and counters are two name spaces. A value may be set again; who asked before keeps what it got.
+// Values and counters have separate name spaces. A value may be set again; earlier readers keep what they got.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ class StoreTable {
  public:
   explicit StoreTable(std::size_t capacity_bytes = kMaxStoreBytes) : capacity_bytes_(capacity_bytes) {}
 
-  // Throw InvalidArgument: key or value too long, store full, counter overflow. Nothing has changed then.
+  // Throw InvalidArgument: key or value too long, store full, counter overflow. The table is unchanged then.
   void set(const std::string& key, std::string value);
   std::int64_t add(const std::string& key, std::int64_t amount);
 

@@ -9,7 +9,7 @@ namespace hvd {
 
 namespace {
 
-// set and add are answered at once; a server that does not is as good as gone.
+// set and add are answered immediately; a server that takes longer counts as lost.
 constexpr Duration kAnswerTime = std::chrono::seconds(30);
 constexpr std::size_t kReadBytes = 16 * 1024;
 
@@ -81,7 +81,7 @@ StoreAnswer TcpStore::exchange(const StoreRequest& request, Deadline deadline) {
     send(request, deadline);
     return receive(request, deadline);
   } catch (const Timeout&) {
-    throw;  // the answer may still come and is skipped then
+    throw;  // the answer may still come, and is skipped then
   } catch (...) {
     socket_.close();
     throw;
@@ -92,7 +92,7 @@ void TcpStore::send(const StoreRequest& request, Deadline deadline) {
   try {
     socket_.send_all(make_frame(encode_store_request(request)), deadline, name_);
   } catch (const Timeout&) {
-    socket_.close();  // part of the frame may be on its way: nothing can follow it
+    socket_.close();  // part of the frame may have been sent: nothing can follow it
     throw Timeout(describe(request) + " (" + name_ + " takes no bytes)");
   }
 }

@@ -22,7 +22,7 @@ class TcpStore : public Store {
   std::string get(const std::string& key, Deadline deadline) override;
   std::int64_t add(const std::string& key, std::int64_t amount) override;
 
-  // How this host is reached by the store's host, as a numeric address: a good one to listen on.
+  // The numeric address at which the store's host reaches this host: a good one to listen on.
   const std::string& local_host() const { return local_host_; }
 
  private:
@@ -36,7 +36,7 @@ class TcpStore : public Store {
 
   std::mutex mutex_;
   std::condition_variable free_;
-  bool busy_ = false;  // guarded by mutex_; whoever set it owns what follows
+  bool busy_ = false;  // guarded by mutex_; the thread that set it owns what follows
   Socket socket_;
   FrameReader reader_;
   std::uint32_t last_id_ = 0;

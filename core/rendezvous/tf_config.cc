@@ -65,7 +65,7 @@ void refuse_duplicates(const std::vector<Address>& addresses) {
   }
 }
 
-// TensorFlow takes "0" as well as 0.
+// TensorFlow accepts "0" as well as 0.
 int index_of(const json& task, const std::string& type, std::size_t count) {
   const json value = task.value("index", json());
   const std::string text = value.is_string() ? value.get<std::string>() : value.dump();

@@ -25,7 +25,7 @@ void group_by_host(Topology& topology) {
   }
 }
 
-// A launcher may have bound each rank to a CPU of its own.
+// A launcher may have bound each rank to a different CPU.
 int count_cpus(const std::vector<RankIdentity>& identities, const std::vector<int>& ranks) {
   std::vector<std::uint64_t> together;
   for (const int rank : ranks) {
@@ -67,7 +67,7 @@ Topology make_topology(int rank, std::vector<RankIdentity> identities) {
   topology.local_rank = static_cast<int>(std::ranges::lower_bound(mine, rank) - mine.begin());
   topology.local_cpus = count_cpus(topology.identities, mine);
 
-  // Hosts without a rank in this local position are left out of the count.
+  // Hosts without a rank of this local rank are not counted.
   topology.cross_size = 0;
   for (std::size_t host = 0; host < topology.hosts.size(); ++host) {
     if (topology.hosts[host].size() <= index(topology.local_rank)) continue;

@@ -1,4 +1,4 @@
-// Who am I, and where is everybody: ranks, hosts, and the positions in between. Pure.
+// The topology of a job: which ranks are on which host, and this rank's positions. Pure.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,9 @@
 
 namespace hvd {
 
-// What each rank tells of itself through the store.
+// The identity that each rank publishes through the store.
 struct RankIdentity {
-  std::string host_key;  // equal exactly for ranks that can share memory and abstract sockets
+  std::string host_key;  // equal if and only if ranks can share memory and abstract sockets
   std::string hostname;  // for people
   int pid = 0;
   std::vector<std::string> settings{};  // shared_settings() of its configuration
@@ -20,11 +20,11 @@ struct Topology {
   int rank = 0, size = 1;
   int local_rank = 0, local_size = 1;  // among the ranks of this host, in rank order
   int cross_rank = 0, cross_size = 1;  // among the ranks with the same local rank, in host order
-  bool homogeneous = true;             // every host has equally many ranks
+  bool homogeneous = true;             // every host has the same number of ranks
   int local_cpus = 0;                  // that ranks of this host may run on, each counted once
 
   std::vector<RankIdentity> identities;  // by rank
-  std::vector<int> job_ranks;            // by rank: its number in the job, of which these may be some of the ranks
+  std::vector<int> job_ranks;            // by rank: its number in the job, of which this topology may be a subset
   std::vector<int> host_of;              // rank -> host index; hosts are numbered in order of their lowest rank
   std::vector<std::vector<int>> hosts;   // host index -> its ranks, ascending
 
@@ -41,7 +41,7 @@ void check_settings(const Topology& topology);
 
 Topology make_topology(int rank, std::vector<RankIdentity> identities);
 
-// That of some of a topology's ranks, this one among them, numbered anew in their order. `ranks`: ascending.
+// The topology of some ranks, this one among them, renumbered in their order. `ranks`: ascending.
 Topology make_subset(const Topology& whole, const std::vector<int>& ranks);
 
 }  // namespace hvd

@@ -1,4 +1,4 @@
-// A view of another store whose waits end when an alarm says so.
+// A view of another store whose waits end when an alarm throws.
 #pragma once
 
 #include <utility>
@@ -10,7 +10,7 @@ namespace hvd {
 
 class WatchfulStore : public Store {
  public:
-  // `inner` must outlive this view. The alarm may ask `inner`.
+  // `inner` must outlive this view. The alarm may call `inner`.
   WatchfulStore(Store& inner, Alarm alarm) : inner_(inner), alarm_(std::move(alarm)) {}
 
   void set(const std::string& key, const std::string& value) override { inner_.set(key, value); }

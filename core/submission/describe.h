@@ -1,4 +1,4 @@
-// A request as the flight recorder keeps it.
+// Converts a request to the flight recorder's format.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// An operation on one tensor in the CPU's memory, as the caller gives it: views of the caller's memory. Whoever has
-// seen the same operation before recognises it, and needs the addresses only.
+// An operation on one tensor in CPU memory, as passed by the caller: views of the caller's memory. A schedule or a name
+// table that has seen the same operation before recognises it, and needs only the addresses.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,7 @@ struct DirectCall {
   const void* input = nullptr;  // neither is null
   void* output = nullptr;
 
-  // Is it what the request says, but for the name?
+  // Whether it equals the request, except for the name.
   bool asks_for(const Request& request) const {
     if (request.collective != collective || request.tensors.size() != 1 || request.priority != priority) return false;
     if (request.device != kCpuDevice) return false;
@@ -38,7 +38,7 @@ struct DirectCall {
   }
 
  private:
-  // A loop: shapes are too short for the library's comparison of memory.
+  // A loop: shapes are too short for memcmp to pay off.
   bool has_shape(const TensorSpec& tensor) const {
     if (tensor.shape.size() != shape.size()) return false;
     for (std::size_t i = 0; i < shape.size(); ++i) {

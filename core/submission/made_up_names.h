@@ -1,4 +1,4 @@
-// Names of operations that were given none; see named_submissions.h for who gets which.
+// Names that hvd generates for operations without one; named_submissions.h assigns them.
 #pragma once
 
 #include <cstdint>
@@ -9,18 +9,18 @@ namespace hvd {
 
 inline constexpr std::string_view kMadeUp = "unnamed.";
 
-// After a join that was given up, of which there were so many, the numbers start anew beside those of before it: ranks
-// that have not come to it yet are still at those.
+// After joins that were given up, numbering restarts with a suffix that counts them: ranks that have not come to that
+// join yet still use the numbers before it.
 inline std::string suffix_after(std::uint64_t failed_joins) {
   return failed_joins == 0 ? std::string() : ".after.join." + std::to_string(failed_joins);
 }
 
-// Counted: it does not come again, or not before all have joined.
+// A name that does not repeat, or not before all ranks have joined.
 inline std::string counted_name(std::uint64_t number, std::uint64_t failed_joins = 0) {
   return std::string(kMadeUp) + std::to_string(number) + suffix_after(failed_joins);
 }
 
-// Of one that its caller waits for, after so many counted ones: a loop of them has one name.
+// The name of a synchronous operation after so many counted ones: all operations of a loop share it.
 inline std::string waited_name(std::uint64_t number, std::uint64_t failed_joins = 0) {
   return std::string(kMadeUp) + "after." + std::to_string(number) + suffix_after(failed_joins);
 }

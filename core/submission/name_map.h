@@ -1,4 +1,4 @@
-// By name, hashed without copying it.
+// A hash map by name, with lookups that do not copy the name.
 #pragma once
 
 #include <functional>

@@ -1,14 +1,13 @@
-// The operations of a process set by name: those in flight, and those that were, ready to be submitted again. Any
-// thread.
+// The operations of a process set by name: those in flight, and earlier ones that can be submitted again. Any thread.
 //
-// A name is taken from submit until the operation has ended, whether or not its caller has looked: programs start
-// operations that they never wait for, and use the names again.
+// A name is taken from submit until the operation has ended, whether or not its caller has waited: programs start
+// operations that they never wait for, and reuse the names.
 //
-// Also gives names to operations without one: a counter, the same on every rank if all ranks submit the same
-// operations; if they do not, two different operations meet under one number and are told apart by the coordinator's
-// check. Ranks that join early have counted less far, so numbers start anew when a join has ended; after one that was
-// given up, which ends for each rank at another time, beside those of before it. Synchronous operations are not
-// counted, so that a loop of them has one name, which the ranks know after the first.
+// Also generates names for operations without one: a counter, the same on every rank if all ranks submit the same
+// operations; otherwise two different operations get one number and are distinguished by the coordinator's check. Ranks
+// that join early have counted less far, so numbering restarts when a join has ended; after one that was given up,
+// which ends for each rank at another time, with a suffix. Synchronous operations are not counted, so that a loop of
+// them has one name, which is in the response cache after the first.
 #pragma once
 
 #include <algorithm>
@@ -27,13 +26,13 @@
 
 namespace hvd {
 
-// A set has one join at a time, and ranks that join early have counted fewer operations: it has a name of its own.
-// Nothing else is taken while it is in flight.
+// The name of a join: a set has one at a time, and ranks that join early have counted fewer operations. No other name
+// can be taken while it is in flight.
 inline constexpr const char* kJoinName = "<join>";
 
 class NamedSubmissions {
  public:
-  // One that begins, for the two that hold it.
+  // A submission that begins, with its two references.
   struct Taken {
     explicit Taken(Submission& submission) : callers(&submission), engines(&submission) { submission.begin(); }
 
@@ -48,8 +47,8 @@ class NamedSubmissions {
   NamedSubmissions(const NamedSubmissions&) = delete;
   NamedSubmissions& operator=(const NamedSubmissions&) = delete;
 
-  // The request under its name; makes one up if that is empty. The tensors are the caller's to fill in. Throws
-  // InvalidArgument if the name is taken, or while the set's join is in flight.
+  // Takes the request's name; generates one if it is empty. The caller fills in the tensors. Throws InvalidArgument if
+  // the name is taken, or while the set's join is in flight.
   Taken take(Request request) {
     std::lock_guard lock(mutex_);
     if (joining()) {
@@ -70,13 +69,13 @@ class NamedSubmissions {
     submission.request = std::move(request);
     submission.described = describe(submission.request);
     submission.scheduled_in = 0;
-    submission.used_lately = !made_up;  // such a name seldom comes again
+    submission.used_lately = !made_up;  // generated names seldom repeat
     if (submission.request.collective == Collective::join) join_ = &submission;
     return Taken(submission);
   }
 
-  // The same operation as the last time under this name, which was found to be right then; only the tensor may lie
-  // elsewhere. Nothing if it is another one, or take() would throw.
+  // Takes the name for the same operation as the last time, which was checked then; only the tensor's addresses may
+  // differ. Nothing if the operation differs, or take() would throw.
   std::optional<Taken> take_again(const DirectCall& direct) {
     if (direct.name.empty()) return std::nullopt;
     const std::size_t hash = hash_of(direct.name);
@@ -90,7 +89,7 @@ class NamedSubmissions {
     return std::optional<Taken>(std::in_place, *known);
   }
 
-  // Is any name taken?
+  // Whether any name is taken.
   bool any() const {
     std::lock_guard lock(mutex_);
     bool any = false;
@@ -104,18 +103,18 @@ class NamedSubmissions {
     return known != nullptr && known->name_taken();
   }
 
-  // The name of an operation without one that its caller waits for. If it is taken, that of another thread or of one
-  // that nobody waits for any more, the operation is to be counted like the rest.
+  // The name of a synchronous operation without one. If it is taken, by another thread or by an operation that no
+  // thread waits for any more, the operation must be counted like the rest.
   std::string name_of_synchronous() const {
     std::lock_guard lock(mutex_);
     return waited_name(unnamed_, failed_joins_);
   }
 
-  // As long as this is the same, name_of_synchronous() is.
+  // As long as this is unchanged, name_of_synchronous() is.
   std::uint64_t changes_of_numbers() const { return changes_.load(std::memory_order_relaxed); }
 
-  // When this rank's join has ended, before anybody hears of it. `succeeded`: at the same point of the common order of
-  // operations on all ranks; else each rank calls it as often as joins were given up, at whatever time.
+  // Called when this rank's join has ended, before any caller learns of it. `succeeded`: at the same point of the
+  // common order of operations on all ranks; else each rank calls it as often as joins were given up, at any time.
   void join_ended(bool succeeded) {
     std::lock_guard lock(mutex_);
     if (!succeeded) ++failed_joins_;
@@ -124,13 +123,13 @@ class NamedSubmissions {
   }
 
  private:
-  // A program may never use a name again. After so many new ones, or half as many as there are, those are forgotten
-  // that were not used since the last time that names were.
+  // A program may never reuse a name. After so many new names, or half as many as exist, those are deleted that were
+  // not used since the last such cleanup.
   static constexpr std::size_t kNewNames = 1024;
 
   bool joining() const { return join_ != nullptr && join_->name_taken(); }
 
-  // One to be filled in, instead of `former`, which somebody still holds, or of none.
+  // Creates a submission, in place of `former`, if any, which is still referenced.
   Submission& replace(Submission* former, std::size_t hash) {
     if (former != nullptr) forget(*former);
     if (index_.size() >= limit_) forget_idle();

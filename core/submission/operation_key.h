@@ -1,4 +1,4 @@
-// What an operation is known by: process set and name. Hashed without copying the name.
+// The key of an operation: process set and name. Hashed without copying the name.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Submissions of a process set that wait for the other ranks, by name. Engine thread only. Counts those that end, and
-// the time in which there are any.
+// The submissions of a process set that wait for other ranks, by name. Engine thread only. Counts those that end, and
+// the time during which there are any.
 #pragma once
 
 #include <string>
@@ -28,7 +28,7 @@ class PendingTable {
   // Null if this rank has not submitted it.
   Submission* find(const std::string& name) const { return index_.find(hash_of(name), name); }
 
-  // Takes it out of the table, before its work is completed, so that the name is free when the caller hears of it.
+  // Removes it before its work is completed, so that the name is free when the caller is notified.
   EnginesSubmission remove(Submission& submission) {
     index_.remove(submission);
     metrics_.operations.add();
@@ -52,7 +52,7 @@ class PendingTable {
 
  private:
   Metrics& metrics_;
-  TimePoint busy_since_;  // if there are any
+  TimePoint busy_since_;  // valid if not empty
   SubmissionIndex<&Submission::next_pending> index_;
 };
 

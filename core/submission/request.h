@@ -1,4 +1,4 @@
-// "I am ready for X": what one rank tells the coordinator of one submission.
+// What one rank sends to the coordinator for one submission.
 //
 // Plain values. Two ranks agree on an operation if their requests are equal except for what may differ by rank: the
 // first dimension in allgather and alltoall, and the splits of alltoall.
@@ -30,10 +30,10 @@ struct Request {
   std::int32_t root = 0;  // broadcast: global rank
   double prescale = 1.0;
   double postscale = 1.0;
-  std::int32_t priority = 0;  // of operations that are ready, the highest goes first; may differ by rank: one's counts
-  std::int32_t device = -1;   // kCpuDevice or kAccelerator
-  std::vector<TensorSpec> tensors;   // more than one: a group
-  std::vector<std::int64_t> splits;  // alltoall: rows for each rank of the set; always filled in
+  std::int32_t priority = 0;         // the highest ready operation goes first; may differ by rank: one rank's counts
+  std::int32_t device = -1;          // kCpuDevice or kAccelerator
+  std::vector<TensorSpec> tensors;   // more than one: a grouped operation
+  std::vector<std::int64_t> splits;  // alltoall: rows for each rank of the set; never empty
 
   bool operator==(const Request&) const = default;
 };

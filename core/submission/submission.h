@@ -1,9 +1,8 @@
-// One operation of this rank, from submit to its end: what is asked for, where the tensors lie, and what becomes of it.
+// This rank's part of one operation, from submit to its end: the request, the tensors' memory, and the work.
 //
-// Two hold it, the caller (through Handle) and the engine (through the SubmissionQueue), and each lets go when it is
-// through. NamedSubmissions makes it and keeps it for the next operation of the same name: programs repeat themselves,
-// and a repetition then costs no allocation. It lies on the heap, and deletes itself when none of the three has it any
-// more. The memory of the tensors belongs to the caller and stays valid until the work is done.
+// Reference counted by the caller (through Handle), the engine (through the SubmissionQueue) and NamedSubmissions,
+// which makes it and keeps it for the next operation of the same name, so that a repetition costs no allocation; the
+// last one deletes it. The memory of the tensors belongs to the caller and stays valid until the work is done.
 #pragma once
 
 #include <atomic>
@@ -24,7 +23,7 @@ namespace hvd {
 
 struct TensorMemory {
   void* input = nullptr;
-  void* output = nullptr;  // null: there is nothing to write, or the runtime is to allocate it
+  void* output = nullptr;  // null: no output, or the runtime allocates it
 };
 
 class Submission {
@@ -35,29 +34,29 @@ class Submission {
   Submission(const Submission&) = delete;
   Submission& operator=(const Submission&) = delete;
 
-  // Set by who submits.
+  // Set before submission.
   Request request;
   std::size_t hash = 0;  // of request.name
   std::vector<TensorMemory> tensors;
   bool allocates_outputs = false;
-  int device = kCpuDevice;                   // or this rank's accelerator, where the tensors lie
-  std::shared_ptr<const DeviceEvent> ready;  // there: when they may be touched
+  int device = kCpuDevice;                   // or the ordinal of this rank's accelerator that has the tensors
+  std::shared_ptr<const DeviceEvent> ready;  // on a device: when they may be accessed
 
-  // For the flight recorder: what `request` is, and where this one is recorded.
+  // For the flight recorder: the description of `request`, and the record of this operation.
   FlightWords described{};
   FlightEntry flight;
 
-  // NamedSubmissions': taken since idle names were last forgotten.
+  // Owned by NamedSubmissions: taken since the last cleanup of idle names.
   bool used_lately = false;
 
-  // The engine's.
-  std::size_t tensors_left = 0;     // of the group, that no bucket has finished yet
-  std::uint64_t scheduled_in = 0;   // the locked schedule that knows this very request, as
+  // Owned by the engine thread.
+  std::size_t tensors_left = 0;     // of the grouped operation, that no bucket has finished yet
+  std::uint64_t scheduled_in = 0;   // the locked schedule that has exactly this request, as
   std::uint32_t schedule_slot = 0;  // the operation in this slot
 
   Work work;
 
-  // The caller's: is it done, wait until it is. Any thread.
+  // For the caller. Any thread.
   bool poll() const { return work.over(); }
   bool wait(Deadline deadline) {
     if (work.over()) return true;
@@ -67,21 +66,23 @@ class Submission {
     return done;
   }
 
-  // Only until it is in a stream of its device, if it has one: then that stream and others are the caller's to order.
+  // Waits only until the operation is enqueued in a device's stream, if it has one; the caller orders streams from then
+  // on.
   bool wait_until_enqueued(Deadline deadline) { return work.wait(deadline); }
 
-  // From here on two hold it, and its name is taken. Of one that is not in use; submitters take turns.
+  // From now on caller and engine hold a reference, and the name is taken. Requires !in_use(); submitters are
+  // serialized.
   void begin() {
     tensors_left = request.tensors.size();
     state_.store(kKept | kInUse | kEngineHolds | kCallerHolds | kNameTaken, std::memory_order_relaxed);
   }
   bool in_use() const { return (state_.load(std::memory_order_acquire) & kInUse) != 0; }
 
-  // The name is taken until the operation has ended: the engine says so before anybody can see the end.
+  // The name is taken until the operation has ended: the engine frees it before the end becomes visible.
   bool name_taken() const { return (state_.load(std::memory_order_acquire) & kNameTaken) != 0; }
   void free_name() { state_.fetch_and(~kNameTaken, std::memory_order_release); }
 
-  // Each once. Who is the last leaves it as new; results go with it.
+  // Once for each holder. The last one resets the submission, including results.
   void release(Holder holder) {
     const std::uint32_t before = state_.fetch_and(~released_by(holder), std::memory_order_acq_rel);
     if ((before & (kEngineHolds | kCallerHolds)) != holds_bit(holder)) return;
@@ -90,12 +91,12 @@ class Submission {
     if (request.tensors.size() != 1) free_tensors();
     if ((state_.fetch_and(~kInUse, std::memory_order_acq_rel) & kKept) == 0) delete this;
   }
-  // Is not submitted any more.
+  // NamedSubmissions drops its reference.
   void forget() {
     if ((state_.fetch_and(~kKept, std::memory_order_acq_rel) & kInUse) == 0) delete this;
   }
 
-  // Chains of tables that it is in: submission_index.h.
+  // Links of the tables that contain it: submission_index.h.
   Submission* next_named = nullptr;
   Submission* next_pending = nullptr;
 
@@ -103,7 +104,7 @@ class Submission {
   static constexpr std::uint32_t kEngineHolds = 1;  // until its release()
   static constexpr std::uint32_t kCallerHolds = 2;  // until its release()
   static constexpr std::uint32_t kNameTaken = 4;    // until the operation has ended, or the engine releases it
-  static constexpr std::uint32_t kInUse = 8;        // from begin() until the last release() has left it as new
+  static constexpr std::uint32_t kInUse = 8;        // from begin() until the last release() has reset it
   static constexpr std::uint32_t kKept = 16;        // by NamedSubmissions, until forget()
 
   static constexpr std::uint32_t holds_bit(Holder holder) {
@@ -113,14 +114,14 @@ class Submission {
     return holder == Holder::engine ? kEngineHolds | kNameTaken : kCallerHolds;
   }
 
-  // A group may be large, and is not recognised when it comes again.
+  // A grouped operation may be large, and is not recognised when it is repeated.
   void free_tensors() {
     std::vector<TensorSpec>().swap(request.tensors);
     std::vector<std::int64_t>().swap(request.splits);
     std::vector<TensorMemory>().swap(tensors);
   }
 
-  const std::shared_ptr<Metrics> metrics_;  // the runtime may be gone before the caller lets go
+  const std::shared_ptr<Metrics> metrics_;  // the runtime may be destroyed before the caller's reference
   std::atomic<std::uint32_t> state_{kKept};
 };
 

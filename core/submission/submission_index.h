@@ -1,5 +1,4 @@
-// Submissions by name: a hash table whose chains run through the submissions, so that nothing is allocated to put one
-// in. Owns nothing.
+// Submissions by name: an intrusive hash table, so that inserting allocates nothing. Owns nothing.
 #pragma once
 
 #include <cstddef>
@@ -11,25 +10,25 @@
 
 namespace hvd {
 
-// kNext: the chain; a submission can be in one table for each.
+// kNext: the link member; a submission can be in one table for each.
 template <Submission* Submission::*kNext>
 class SubmissionIndex {
  public:
-  // Null if there is none of the name.
+  // Null if no submission has the name.
   Submission* find(std::size_t hash, std::string_view name) const {
     Submission* found = chain(hash);
     while (found != nullptr && (found->hash != hash || found->request.name != name)) found = found->*kNext;
     return found;
   }
 
-  // There is none of its name.
+  // Requires that no submission has its name.
   void insert(Submission& submission) {
     if (size_ == chains_.size()) grow();
     ++size_;
     link(submission);
   }
 
-  // It is there.
+  // Requires that the submission is in the table.
   void remove(Submission& submission) {
     Submission** place = &chain(submission.hash);
     while (*place != &submission) place = &((*place)->*kNext);
@@ -39,7 +38,7 @@ class SubmissionIndex {
 
   std::size_t size() const { return size_; }
 
-  // visit(submission) for each, in no order; it may remove the one that it is given.
+  // Calls visit(submission) for each, in no order; it may remove the submission that it is given.
   template <typename Visit>
   void for_each(const Visit& visit) const {
     for (Submission* first : chains_) {

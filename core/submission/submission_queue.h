@@ -1,4 +1,4 @@
-// Where framework threads leave submissions and the engine thread collects them. The engine is woken by the caller.
+// The queue of submissions from framework threads to the engine thread. Callers of push() wake the engine.
 #pragma once
 
 #include <atomic>
@@ -12,7 +12,7 @@ namespace hvd {
 
 class SubmissionQueue {
  public:
-  // Any thread. How many there are now; 0 if the queue was closed: the submission is then untouched.
+  // Any thread. Returns the new size; 0 if the queue is closed: the submission is then unchanged.
   std::size_t push(EnginesSubmission& submission) {
     std::lock_guard lock(mutex_);
     if (closed_) return 0;
@@ -26,7 +26,7 @@ class SubmissionQueue {
     return queue_.size();
   }
 
-  // Engine thread: everything since the last call, in order of pushing, instead of what is in `taken`.
+  // Engine thread: replaces `taken` by everything pushed since the last call, in order.
   void take(std::vector<EnginesSubmission>& taken) {
     taken.clear();
     if (empty()) return;
@@ -37,7 +37,7 @@ class SubmissionQueue {
 
   bool empty() const { return empty_.load(std::memory_order_acquire); }
 
-  // Engine thread: nothing is accepted any more; returns what nobody had taken.
+  // Engine thread: accepts nothing any more; returns what was not taken.
   std::vector<EnginesSubmission> close() {
     std::lock_guard lock(mutex_);
     closed_ = true;
@@ -48,7 +48,7 @@ class SubmissionQueue {
   mutable std::mutex mutex_;
   std::vector<EnginesSubmission> queue_;  // guarded by mutex_
   bool closed_ = false;                   // guarded by mutex_
-  std::atomic<bool> empty_{true};         // changed with mutex_
+  std::atomic<bool> empty_{true};         // changed with mutex_ held
 };
 
 }  // namespace hvd

@@ -1,4 +1,4 @@
-// Element types. The values travel on the wire and through the C ABI (hvd.h repeats them): append only.
+// Element types. The values are part of the wire format and the C ABI (hvd.h repeats them): append only.
 #pragma once
 
 #include <cstddef>
@@ -52,19 +52,19 @@ constexpr bool is_floating(DType dtype) {
   return dtype == DType::float16 || dtype == DType::bfloat16 || dtype == DType::float32 || dtype == DType::float64;
 }
 
-// Allgather, broadcast and alltoall take it, reductions do not.
+// Types that allgather, broadcast and alltoall support, but reductions do not.
 constexpr bool only_moves(DType dtype) {
   return dtype == DType::uint16 || dtype == DType::uint32 || dtype == DType::uint64;
 }
 
-// The type in which sums of `dtype` are carried: float32 for the 16-bit floats, so that a result is rounded once.
+// The type in which sums of `dtype` are accumulated: float32 for the 16-bit floats, so that a result is rounded once.
 constexpr DType accumulator_of(DType dtype) {
   return dtype == DType::float16 || dtype == DType::bfloat16 ? DType::float32 : dtype;
 }
 
 const char* dtype_name(DType dtype);
 
-// For values that come from a wire or a caller: empty if out of range.
+// Converts a value from the wire or a caller: empty if out of range.
 constexpr std::optional<DType> dtype_from(std::int64_t value) {
   if (value < 0 || value >= kDTypeCount) return std::nullopt;
   return static_cast<DType>(value);

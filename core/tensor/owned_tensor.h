@@ -1,5 +1,5 @@
-// A result whose size only the runtime knows (allgather, alltoall): memory that the runtime allocates and the caller
-// takes over.
+// A result whose size only the runtime knows (allgather, alltoall): the runtime allocates its memory and the caller
+// takes ownership.
 #pragma once
 
 #include <cstddef>
@@ -18,11 +18,11 @@ struct FreeMemory {
 void* allocate_tensor_memory(std::size_t bytes);
 
 struct OwnedTensor {
-  std::unique_ptr<void, FreeMemory> memory;  // null if there are no elements, or they lie on a device
+  std::unique_ptr<void, FreeMemory> memory;  // null if there are no elements, or they are on a device
   DType dtype = DType::float32;
   Shape shape;
-  int device = kCpuDevice;          // or the ordinal of an accelerator,
-  std::shared_ptr<void> on_device;  // whose memory this is
+  int device = kCpuDevice;          // or the ordinal of an accelerator
+  std::shared_ptr<void> on_device;  // the memory on that accelerator
 
   void* data() const { return device == kCpuDevice ? memory.get() : on_device.get(); }
 

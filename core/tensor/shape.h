@@ -16,7 +16,7 @@ inline std::int64_t elements_of(const Shape& shape) {
   return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
 }
 
-// Elements in one row, that is in all dimensions but the first; 1 for a vector. The shape has at least one dimension.
+// Elements in one row, that is, in all dimensions but the first; 1 for a vector. Requires at least one dimension.
 inline std::int64_t row_elements_of(const Shape& shape) {
   return std::accumulate(shape.begin() + 1, shape.end(), std::int64_t{1}, std::multiplies<>());
 }

@@ -1,4 +1,4 @@
-// Where a tensor lies and what it looks like; owns nothing. Contiguous, row-major.
+// A tensor's memory, type and shape; owns nothing. Contiguous, row-major.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 namespace hvd {
 
 inline constexpr int kCpuDevice = -1;
-// What ranks tell each other of tensors on a device: which one it is, is each rank's own affair.
+// In requests, for a tensor on any device: which accelerator it is on may differ by rank.
 inline constexpr int kAccelerator = 0;
 
 struct TensorView {

@@ -14,7 +14,7 @@ void Timeline::start(const std::string& path, bool marks_rounds) {
     if (path == path_) return;
     throw InvalidArgument("the timeline is being written to " + path_ + ": stop it first");
   }
-  if (writer_.joinable()) writer_.join();  // it has given up
+  if (writer_.joinable()) writer_.join();  // it has stopped because of an error
   auto file = std::make_shared<TraceFile>(path);
   path_ = path;
   {
@@ -37,7 +37,7 @@ void Timeline::write(TraceFile& file) {
   try {
     while (write_pending(file)) {
     }
-  } catch (...) {  // the disk is full; or there is no memory
+  } catch (...) {  // the disk is full, or memory is exhausted
     active_.store(false, std::memory_order_release);
     log_.warning(current_exception_status().message() + "; it ends here");
   }
@@ -52,7 +52,7 @@ void Timeline::stop() {
   writer_.join();
 }
 
-// The writer's turn; false after the last one.
+// One iteration of the writer; false after the last one.
 bool Timeline::write_pending(TraceFile& file) {
   const std::uint32_t heard = news_.value.load(std::memory_order_acquire);
   const bool last = stopping_.load(std::memory_order_acquire);
@@ -81,7 +81,7 @@ void Timeline::record(TraceEvent event) {
       return;
     }
     events_.push_back(std::move(event));
-    if (events_.size() > 1) return;  // the writer knows
+    if (events_.size() > 1) return;  // the writer has been woken already
   }
   news_.increment_and_wake();
 }

@@ -1,17 +1,17 @@
-// What this rank's operations did when, as a file for chrome://tracing or https://ui.perfetto.dev.
+// Records what this rank's operations did when, in a file for chrome://tracing or https://ui.perfetto.dev.
 //
-// The file is an array of trace events (Google, "Trace Event Format"), a row for each name:
+// The file is an array of trace events (Google, "Trace Event Format"), with one row for each name:
 //
-//   NEGOTIATE_ALLREDUCE   from the submission until all ranks are ready; in it, a mark with its number for each rank
-//                         whose request has come, if it came in full
+//   NEGOTIATE_ALLREDUCE   from the submission until all ranks are ready; in it, a numbered mark for each rank whose
+//                         request has arrived, if it was a full request
 //   ALLREDUCE             then the operation, with dtype and shape at its end; in it, the backend's part
 //   CYCLE_START           on request: a mark for each answer of the coordinator
 //
-// These names are Horovod's, for the programs that read its files.
+// These are Horovod's names, for the programs that read its files.
 //
-// Whoever records only puts an event into a list; a thread of its own, which lives while a timeline is written, turns
-// it into text. After each of its writes the file is complete JSON. What cannot be written (a full disk) ends the
-// timeline with a warning, and nothing else.
+// Recording only appends an event to a list; a separate thread, which runs while a timeline is written, converts events
+// to text. After each of its writes the file is complete JSON. A failed write (a full disk) ends the timeline with a
+// warning, and nothing else.
 #pragma once
 
 #include <atomic>
@@ -37,13 +37,13 @@ class Timeline {
   Timeline(const Timeline&) = delete;
   Timeline& operator=(const Timeline&) = delete;
 
-  // start() and stop(): any thread. A file that is there is overwritten; if it is the one that is being written,
-  // nothing happens. Throws InvalidArgument if it cannot be written, or another one is.
+  // start() and stop(): any thread. An existing file is overwritten; no effect if this file is being written already.
+  // Throws InvalidArgument if it cannot be written, or another one is being written.
   void start(const std::string& path, bool marks_rounds);
-  // Returns when everything is in the file. Nothing happens if no timeline is written.
+  // Returns when everything is in the file. No effect if no timeline is being written.
   void stop();
 
-  // To be asked before names and texts are made for the calls below, which do nothing otherwise.
+  // Check this before creating names and texts for the calls below, which have no effect otherwise.
   bool active() const { return active_.load(std::memory_order_relaxed); }
   bool marks_rounds() const { return active() && marks_rounds_.load(std::memory_order_relaxed); }
 
@@ -54,11 +54,11 @@ class Timeline {
   void mark_round();
 
  private:
-  // More is lost, and said to be: the disk does not keep up.
+  // Events beyond this are dropped, with a warning: the disk is too slow.
   static constexpr std::size_t kMostEvents = 1 << 20;
 
   void record(TraceEvent event);
-  void write(TraceFile& file);  // until it is stopped
+  void write(TraceFile& file);  // until stop()
   bool write_pending(TraceFile& file);
 
   const Log& log_;
@@ -69,7 +69,7 @@ class Timeline {
   std::atomic<bool> active_{false};
   std::atomic<bool> marks_rounds_{false};
   std::atomic<bool> stopping_{false};
-  Signal news_;  // for the writer
+  Signal news_;  // wakes the writer
   std::mutex events_mutex_;
   std::vector<TraceEvent> events_;  // guarded by events_mutex_
   std::size_t lost_ = 0;            // guarded by events_mutex_

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view kClosing = "\n]\n";
 
-// Names are the program's, of any bytes.
+// Names come from the program and may have any bytes.
 std::string quoted(const std::string& text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
@@ -54,7 +54,7 @@ void TraceFile::write(std::span<const TraceEvent> events) {
   append(text);
 }
 
-// The closing bracket goes out with what it closes, in one call, over the one before.
+// Writes the closing bracket with the text, in one call, over the previous bracket.
 void TraceFile::append(const std::string& text) {
   const std::string closed = text + std::string(kClosing);
   const ssize_t count = pwrite(file_, closed.data(), closed.size(), end_);
@@ -63,7 +63,7 @@ void TraceFile::append(const std::string& text) {
     return;
   }
   const std::string reason = count < 0 ? error_text(errno) : "there is no room left";
-  // As it was before; a file that could be longer can be shorter.
+  // Restore the previous content: it fits.
   constexpr auto kBytes = static_cast<ssize_t>(kClosing.size());
   if (end_ > 0 && pwrite(file_, kClosing.data(), kClosing.size(), end_) == kBytes) {
     static_cast<void>(ftruncate(file_, end_ + kBytes));

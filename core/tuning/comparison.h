@@ -1,12 +1,12 @@
-// Whether a challenger is really faster than the incumbent: the two take samples by turns, in pairs, whose order
-// changes from pair to pair, so that whatever else becomes slower or faster meanwhile meets both alike.
+// Tests whether a challenger is really faster than the incumbent: the two take samples alternately, in pairs, whose
+// order alternates too, so that whatever else becomes slower or faster meanwhile affects both alike.
 //
 // The challenger wins if
-// - it is the faster one in all pairs but one at most: between equals that happens once in 315 times, whatever the
-//   noise looks like, and an outlier spoils one pair; and
-// - its median over all steps is lower by 1 %, and by more than the noise: how far the median of so many of the
-//   incumbent's samples may be off.
-// The second pair that is lost ends it at once, so that a challenger which is no better costs few samples. Pure.
+// - it is faster in all pairs except at most one: between equals that happens once in 315 times, whatever the noise
+//   looks like, and an outlier spoils one pair; and
+// - its median over all steps is lower by 1 %, and by more than the noise: the possible error of the median of so many
+//   of the incumbent's samples.
+// The second lost pair ends the comparison, so that a challenger that is no better costs few samples. Pure.
 #pragma once
 
 #include <array>
@@ -21,11 +21,11 @@ class Comparison {
  public:
   enum class Side { incumbent, challenger };
 
-  // Until verdict(): whose sample is next, and what the steps of that sample cost.
+  // Until verdict(): which side takes the next sample, and the costs of that sample's steps.
   Side next() const;
   void took(std::span<const double> costs);
 
-  // Who it is to be, once that is known.
+  // The winner, once decided.
   std::optional<Side> verdict() const { return verdict_; }
 
   static constexpr int kPairs = 12;
@@ -44,7 +44,7 @@ class Comparison {
 
   std::array<Costs, 2> costs_;
   int samples_ = 0;
-  int lost_ = 0;  // pairs, by the challenger
+  int lost_ = 0;  // pairs lost by the challenger
   std::optional<Side> verdict_;
 };
 

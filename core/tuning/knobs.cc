@@ -12,7 +12,7 @@ constexpr std::size_t kTried = 4;  // values of a knob: a race among them takes 
 struct Spread {
   std::int64_t Knobs::*knob;
   std::array<int, kTried> shifts;
-  std::int64_t from_zero;  // the smallest value beside a default of zero
+  std::int64_t from_zero;  // the smallest nonzero value if the default is zero
   std::int64_t granule;
 };
 

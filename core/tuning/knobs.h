@@ -1,4 +1,4 @@
-// What may change while a job runs without changing any result's bits, and what is tried for it. Values only.
+// The settings that may change while a job runs without changing any result's bits, and the values to try. Values only.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ struct KnobRange {
   std::vector<std::int64_t> values;  // ascending, each once
 };
 
-// Powers of two times the knob's default, which is among them; for a default of zero, zero and a few small values.
-// Chunks are multiples of 4096 bytes.
+// The values to try: powers of two times the knob's default, which is among them; for a default of zero, zero and a few
+// small values. Chunks are multiples of 4096 bytes.
 KnobRange range_around(std::int64_t Knobs::*knob, const Knobs& defaults);
 
 }  // namespace hvd

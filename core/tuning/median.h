@@ -1,4 +1,4 @@
-// The middle of some numbers, which a few outliers do not move; of an even number of them, the mean of the two.
+// The median, which a few outliers do not change; of an even number of values, the mean of the middle two.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 
 namespace hvd {
 
-// Of at least one number.
+// Requires at least one value.
 inline double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());

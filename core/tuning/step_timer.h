@@ -1,4 +1,4 @@
-// Where a training step ends: when an operation comes that the step has had already. Pure.
+// Detects where a training step ends: when an operation repeats. Pure.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ class StepTimer {
     Duration duration{};
   };
 
-  // An allreduce is performed. Gives the step before, if this is the first one of a new step; not the first step of
-  // all, whose beginning is not known.
+  // An allreduce is performed. Returns the previous step if this is the first allreduce of a new one; not the very
+  // first step, whose beginning is unknown.
   std::optional<Step> performed(const std::string& name, std::int64_t bytes, TimePoint now) {
     std::optional<Step> ended;
     if (names_.contains(name)) {

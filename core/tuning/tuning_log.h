@@ -1,4 +1,4 @@
-// The autotuner's samples as lines of comma-separated values. Pure: writing them is the caller's.
+// Formats the autotuner's samples as comma-separated values. Pure: the caller writes the lines.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace hvd {
 
-// A run of steps with the same knobs.
+// A sequence of steps with the same knobs.
 struct TuningSample {
   enum class Phase { warm_up, search, comparison };
 
@@ -18,8 +18,8 @@ struct TuningSample {
   double seconds_per_byte = 0;
 };
 
-// Lines without their ends. cycle_time_ms, tensor_fusion_threshold and score are called what Horovod's log calls them
-// and have its units, so that its readers' scripts find them: the coalescing time, megabytes, bytes per microsecond.
+// Lines without line ends. cycle_time_ms, tensor_fusion_threshold and score have the names and units of Horovod's log,
+// so that scripts for it work: the coalescing time, megabytes, bytes per microsecond.
 std::string tuning_log_header();
 std::string tuning_log_row(const TuningSample& sample);
 

@@ -15,7 +15,7 @@ constexpr const char* kNextProgram = ":";
 
 std::string name_of(const std::string& argument) { return argument.substr(0, argument.find('=')); }
 
-// torchrun writes --nproc_per_node as well.
+// torchrun also accepts underscores: --nproc_per_node.
 std::string with_dashes_inside(std::string argument) {
   const auto name_end = argument.begin() + static_cast<std::ptrdiff_t>(name_of(argument).size());
   std::replace(argument.begin(), name_end, '_', '-');
@@ -29,8 +29,7 @@ std::string with_two_dashes(const CLI::App& app, const std::string& argument) {
   return app.get_option_no_throw(name_of(candidate)) != nullptr ? candidate : argument;
 }
 
-// "-n4", "-xA=1" and "-Hlocalhost:4"; but -xterm and -nolocal are other options, with one dash. One letter alone is
-// fine.
+// Accepts "-n4", "-xA=1", "-Hlocalhost:4" and single letters; -xterm and -nolocal are other options, with one dash.
 bool has_attached_value(const std::string& argument) {
   if (argument.size() == 2) return true;
   const std::string value = argument.substr(2);
@@ -47,7 +46,7 @@ bool has_attached_value(const std::string& argument) {
   }
 }
 
-// What hvdrun does itself although mpirun starts the processes.
+// Options that hvdrun handles itself even if mpirun starts the processes.
 bool is_done_here(const std::string& name) {
   constexpr const char* kNames[] = {
       "--launcher", "--mpi",    "--gloo",   "--genv",        "--genvlist",         "--config-file",
@@ -105,7 +104,7 @@ void ArgumentReader::add_own(const CLI::App& app, const std::string& option, con
   share.options.push_back(option);
 }
 
-// One of hvdrun's own options, in these words: mpirun gets it, or it changes nothing there.
+// Passes one of hvdrun's own options, as these words, to mpirun, or remarks that it has no effect there.
 void ArgumentReader::pass_on(const std::string& name, const std::string& typed, std::vector<std::string> words,
                              Share& share) {
   if (goes_to_mpirun(name)) {
@@ -116,7 +115,7 @@ void ArgumentReader::pass_on(const std::string& name, const std::string& typed, 
   }
 }
 
-// One of hvdrun's own options. The value is attached to it, so that it may begin with a dash.
+// Takes one of hvdrun's own options. The value is attached to it, so that it may begin with a dash.
 bool ArgumentReader::take_own(const CLI::App& app, Share& share) {
   std::string option = with_two_dashes(app, *next_);
   const bool is_long = option.starts_with("--");
@@ -132,7 +131,7 @@ bool ArgumentReader::take_own(const CLI::App& app, Share& share) {
     if (name == "--mca" || name == "--gmca") option += "=" + take_value(name, own->get_option_text());
     const bool is_pair =
         (name == "--env" || name == "--genv") && option.find('=', name.size() + 1) == std::string::npos;
-    if (is_pair) {  // as MPICH's mpiexec has it; the value may be empty
+    if (is_pair) {  // as in MPICH's mpiexec; the value may be empty
       if (next_ == end_) throw InvalidArgument(name + " needs a name and a value: " + name + " VAR VALUE");
       option += "=" + *next_++;
     }
@@ -142,7 +141,7 @@ bool ArgumentReader::take_own(const CLI::App& app, Share& share) {
   return true;
 }
 
-// One of another launcher's.
+// Takes an option of another launcher.
 bool ArgumentReader::take_other(const CLI::App& app, Share& share) {
   const std::string argument = with_dashes_inside(*next_);
   const std::string name = name_of(argument);

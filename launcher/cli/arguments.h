@@ -1,5 +1,5 @@
-// Takes hvdrun's arguments apart, program by program: options of its own as CLI11 reads them, those of other launchers
-// turned into them, and what mpirun is to get. Pure.
+// Splits hvdrun's arguments program by program: into hvdrun's own options in CLI11's syntax (options of other launchers
+// are translated to them), and the arguments to pass to mpirun. Pure.
 #pragma once
 
 #include <map>
@@ -12,9 +12,9 @@ class App;
 
 namespace hvd::launcher {
 
-// About an option that has no effect, or is refused.
+// A message about an option that has no effect, or is refused.
 struct Remark {
-  enum class Counts { always, unless_mpirun_starts, if_mpirun_starts };  // the processes
+  enum class Counts { always, unless_mpirun_starts, if_mpirun_starts };  // when the remark applies
   std::string text;
   bool is_refusal = false;
   Counts counts = Counts::always;
@@ -22,20 +22,20 @@ struct Remark {
 
 // One program's share of the arguments.
 struct Share {
-  std::vector<std::string> options;     // with two dashes before every long one, and with its value in the same word
-  std::vector<std::string> for_mpirun;  // as they were typed, but for those that mpirun does not have
+  std::vector<std::string> options;     // long ones with two dashes; each with its value in the same word
+  std::vector<std::string> for_mpirun;  // as typed, without options that mpirun does not have
   std::vector<std::string> command;
   std::vector<Remark> remarks;
   bool is_last = true;
 };
 
-// Reads shares one after the other. `first_app` has the options of the first program and of the job.
+// Reads the programs' shares one after the other. `first_app` has the options of the first program and of the job.
 class ArgumentReader {
  public:
   ArgumentReader(const std::vector<std::string>& arguments, const CLI::App& first_app)
       : first_app_(first_app), next_(arguments.begin()), end_(arguments.end()) {}
 
-  // Up to the next colon. `app` has the options that this program may have. Throws InvalidArgument.
+  // Reads up to the next colon. `app` has the options that this program may have. Throws InvalidArgument.
   Share take_share(const CLI::App& app);
 
  private:
@@ -50,7 +50,7 @@ class ArgumentReader {
 
   const CLI::App& first_app_;
   Argument next_, end_;
-  std::map<const void*, std::string> given_;  // of options that may be given once: how it was typed
+  std::map<const void*, std::string> given_;  // by option that may be given once: as it was typed
 };
 
 }  // namespace hvd::launcher

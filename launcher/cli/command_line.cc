@@ -48,7 +48,7 @@ std::vector<std::string> list_of(const std::string& text, const std::string& opt
   return names;
 }
 
-// By its name, or by those of Hydra's that are the same.
+// Accepts hvdrun's names, and the equivalent names of Hydra.
 StartedBy launcher_named(const std::string& name, RemoteShell& shell) {
   if (name == "mpi") return StartedBy::mpirun;
   if (name == "local" || name == "fork") return StartedBy::local;
@@ -91,7 +91,7 @@ void parse_start(const Typed& typed, CommandLine& line) {
   if (!typed.gpus_per_rank.empty()) line.gpus_per_rank = parse_gpus_per_rank(typed.gpus_per_rank);
 }
 
-// --nnodes N, or N:N, as torchrun writes a range; and --node-rank 0, which its users write where there is one host.
+// --nnodes N or N:N (torchrun's range), and --node-rank 0, which torchrun's users give for a single host.
 void parse_nodes(const Typed& typed, CommandLine& line) {
   const std::string& text = typed.nodes;
   if (!text.empty()) {
@@ -108,7 +108,7 @@ void parse_nodes(const Typed& typed, CommandLine& line) {
                         ": start hvdrun once for all hosts: hvdrun -H host1,host2 --nproc-per-node N ...");
 }
 
-// So many ranks on each host: they are not bound, as those of torchrun and mpiexec are not, unless it is asked for.
+// -N: the number of ranks on each host. They are not bound unless requested, as with torchrun and mpiexec.
 void parse_ranks_per_host(const Typed& typed, CommandLine& line) {
   const std::string& text = typed.ranks_per_host;
   if (text.empty()) return;
@@ -150,7 +150,7 @@ void parse_input(const std::string& text, CommandLine& line) {
   }
 }
 
-// torchrun's --tee and --redirects: 3 is both streams of all ranks.
+// torchrun's --tee and --redirects: 3 means both streams of all ranks.
 bool is_both_streams(const std::string& text, const std::string& option) {
   if (text == "3") return true;
   if (text.empty() || text == "0") return false;
@@ -211,7 +211,7 @@ std::pair<std::string, std::string> parse_mca(const std::string& text) {
   return {text.substr(0, equals), text.substr(equals + 1)};
 }
 
-// Decimal, whatever zeros it begins with. CLI11 would take 010 for 8.
+// Decimal even with leading zeros; CLI11 would read 010 as 8.
 std::optional<int> parse_number_of_processes(const std::string& typed) {
   if (typed.empty()) return std::nullopt;
   const std::string_view digits = std::string_view(typed).substr(typed.front() == '+' ? 1 : 0);
@@ -241,7 +241,7 @@ void check(const ProgramLine& program, bool is_one_of_several) {
   }
 }
 
-// What the options say of one program.
+// Applies the options of one program.
 void finish(const TypedOfProgram& typed, Share& share, ProgramLine& program) {
   program.num_proc = parse_number_of_processes(typed.num_proc);
   for (std::string& name : list_of(typed.envlist, "--envlist")) program.exports.push_back(std::move(name));
@@ -256,7 +256,7 @@ void finish(const TypedOfProgram& typed, Share& share, ProgramLine& program) {
   program.command.insert(program.command.begin(), python.begin(), python.end());
 }
 
-// What is refused is an error, the rest is said.
+// Throws for refused options; other remarks become notes.
 void heed(const std::vector<Remark>& remarks, CommandLine& line) {
   const auto never =
       line.started_by == StartedBy::mpirun ? Remark::Counts::unless_mpirun_starts : Remark::Counts::if_mpirun_starts;
@@ -274,7 +274,7 @@ std::optional<std::string> asked_for(const Typed& typed, const CLI::App& app) {
   return std::nullopt;
 }
 
-// Reads all programs; what the options of the job say is in `typed` then.
+// Reads all programs, and the options of the job into `typed`.
 std::vector<Remark> read_programs(const std::vector<std::string>& arguments, CLI::App& app, Typed& typed,
                                   ProgramLine& first, TypedOfProgram& typed_of_first) {
   ArgumentReader reader(arguments, app);

@@ -1,9 +1,9 @@
-// hvdrun's command line, as mpirun, mpiexec, horovodrun and torchrun write it. Pure: reads no file, no environment,
-// starts nothing.
+// Parses hvdrun's command line, which accepts the syntax of mpirun, mpiexec, horovodrun and torchrun. Pure: reads no
+// file and no environment, starts nothing.
 //
-// Everything from a program's name on belongs to the program and is not looked at, up to an argument that is a colon:
-// after it comes another program of the same job, with options of its own. Long options may have one dash or two
-// (-np 4, --np 4, -output-filename DIR), with the value in the next argument or behind an equals sign.
+// All arguments from a program's name on belong to the program and are not parsed, up to an argument that is a colon:
+// it separates the programs of a job, each with its own options. Long options may have one dash or two (-np 4, --np 4,
+// -output-filename DIR), with the value in the next argument or after an equals sign.
 #pragma once
 
 #include <optional>
@@ -25,60 +25,60 @@ struct ProgramLine {
   std::string hosts;                    // of -H; empty: not given
   std::string hostfile;                 // its path; empty: not given
   std::vector<std::string> exports;     // of -x, "VAR" or "VAR=value", in the order given
-  std::string working_directory;        // empty: hvdrun's own
+  std::string working_directory;        // empty: hvdrun's
   std::vector<std::string> command;     // the program's name and its arguments
-  std::vector<std::string> for_mpirun;  // the options as they were typed, without those that mpirun does not have
+  std::vector<std::string> for_mpirun;  // the options as typed, without those that mpirun does not have
   bool operator==(const ProgramLine&) const = default;
 };
 
 struct CommandLine {
   StartedBy started_by = StartedBy::automatic;
   RemoteShell remote_shell;
-  std::vector<std::string> network_interfaces;  // those that may be used; empty: all
-  std::optional<Duration> start_timeout;        // of agents and ranks; empty: each its default
-  std::optional<Duration> lease;                // how long a silent host counts as there; empty: each its default
+  std::vector<std::string> network_interfaces;  // that may be used; empty: all
+  std::optional<Duration> start_timeout;        // of agents and ranks; empty: their defaults
+  std::optional<Duration> lease;                // how long a host may be silent; empty: the defaults
   bool dry_run = false;
 
-  std::vector<ProgramLine> programs;                     // at least one; their ranks follow each other
-  std::vector<std::string> exports;                      // as a program's, for all; a program's own come after them
+  std::vector<ProgramLine> programs;                     // at least one; ranks are numbered program by program
+  std::vector<std::string> exports;                      // for all programs, before the program's own
   std::vector<std::pair<std::string, std::string>> mca;  // of -mca: name and value
   std::string config_file;                               // its path; empty: not given
   bool oversubscribe = false;
-  bool no_oversubscribe = false;      // the slots of this host count, too, where no hosts are named
-  std::optional<int> nodes;           // of the hosts, the first so many
-  bool no_local = false;              // of the hosts, the others
-  std::optional<int> ranks_per_host;  // then hosts without a number have so many slots
+  bool no_oversubscribe = false;      // the slots of this host limit the job, too, if no hosts are named
+  std::optional<int> nodes;           // use only so many of the hosts, the first ones
+  bool no_local = false;              // do not use this host
+  std::optional<int> ranks_per_host;  // also the slots of hosts without a number
   Binding binding;
-  std::vector<int> cpu_set;  // ascending; empty: all that hvdrun may use
+  std::vector<int> cpu_set;  // ascending; empty: all CPUs that hvdrun may use
   bool report_bindings = false;
   bool display_map = false;
   std::optional<SlotsRule> slots_per_host;
-  std::optional<GpusPerRank> gpus_per_rank;  // empty: CUDA_VISIBLE_DEVICES stays as it is
-  std::string output_directory;              // empty: output goes to the terminal alone
-  bool files_only = false;                   // output goes to the files there alone
+  std::optional<GpusPerRank> gpus_per_rank;  // empty: CUDA_VISIBLE_DEVICES is unchanged
+  std::string output_directory;              // empty: output goes only to hvdrun's own streams
+  bool files_only = false;                   // output goes only to the files there
   bool tag_output = false;
   bool timestamp_output = false;
   bool merge_errors = false;
-  std::optional<int> input_rank = 0;  // the one that reads hvdrun's standard input; empty: none, or all
+  std::optional<int> input_rank = 0;  // the rank that reads hvdrun's standard input; empty: none, or all
   bool input_to_all = false;
   std::optional<Duration> timeout;  // of the job
   bool verbose = false;
-  bool quiet = false;  // no notes
+  bool quiet = false;  // prints no notes
   Duration grace{};
 
-  std::vector<std::string> notes;  // about options that change nothing; each a line for whoever typed them
+  std::vector<std::string> notes;  // lines for the user about options without effect
   bool launcher_is_given = false;  // by --launcher, --mpi or --gloo
-  bool check_build = false;        // that is all, then
-  // Set by --help, --version and the like: to be printed, and that is all.
+  bool check_build = false;        // only run `hvd doctor`
+  // Set by --help, --version and the like: only print this text.
   std::optional<std::string> information;
   bool operator==(const CommandLine&) const = default;
 };
 
-// Arguments without hvdrun's own name. Throws InvalidArgument, with a text for whoever typed them.
+// `arguments` does not include hvdrun's own name. Throws InvalidArgument with a text for the user.
 CommandLine parse_command_line(const std::vector<std::string>& arguments);
 
-// What mpirun gets, without its own name. Variables of the whole job it finds in its environment; where there may be
-// other hosts, they are named as well (-x), since Open MPI hands on by itself on its own host only.
+// The arguments for mpirun, without its own name. It gets the variables of the whole job in its environment; if there
+// may be other hosts, they are also named with -x, since Open MPI exports its environment only on its own host.
 std::vector<std::string> mpirun_arguments(const CommandLine& line);
 
 }  // namespace hvd::launcher

@@ -5,7 +5,7 @@
 namespace hvd::launcher {
 namespace {
 
-constexpr std::size_t kColumn = 42;  // where the explanations begin
+constexpr std::size_t kColumn = 42;  // of the descriptions
 
 const char* const kUsage = "Usage: hvdrun -np N [options] program [arguments] [: -np N [options] program ...]";
 
@@ -23,7 +23,7 @@ of the same names). The first process that fails decides hvdrun's exit code: its
 it. Python keeps output that goes to a pipe back until about 8 KB have come together; -x PYTHONUNBUFFERED=1 shows each
 line at once. Behind a colon comes another program of the same job, with options of its own (those of "What to start").)";
 
-// One group of options, as --help shows them. An option without a group is understood and not shown.
+// A group of options in --help. An option without a group is accepted, but not shown.
 class Group {
  public:
   Group(CLI::App& app, std::string title) : app_(app), title_(std::move(title)) {}
@@ -122,7 +122,7 @@ void add_options_of_end(CLI::App& app, Typed& typed) {
   about.flag("--version", typed.version, "Print hvdrun's version");
 }
 
-// For whom other launchers have taught to type them.
+// Options for users who know them from other launchers.
 void add_options_not_shown(CLI::App& app, Typed& typed) {
   Group silent(app, "");
   silent.flag("--allow-run-as-root", typed.run_as_root, "");
@@ -159,7 +159,7 @@ void add_options_of_job(CLI::App& app, Typed& typed) {
   add_options_not_shown(app, typed);
 }
 
-// Lets CLI11 write the table of options, without the parts that it derives from positionals and subcommands.
+// CLI11's table of options, without the parts that it derives from positionals and subcommands.
 std::string help_text(const CLI::App& app) {
   CLI::Formatter formatter;
   formatter.column_width(kColumn);

@@ -1,4 +1,4 @@
-// hvdrun's own options: their names, what --help says of them, and where CLI11 puts what was typed. Pure.
+// Declares hvdrun's own options for CLI11: their names, their --help texts, and the variables for their values. Pure.
 #pragma once
 
 #include <optional>
@@ -13,14 +13,14 @@ class App;
 
 namespace hvd::launcher {
 
-// What was typed of one program, before it is known to be right.
+// The values of a program's options as typed, not validated yet.
 struct TypedOfProgram {
   std::string num_proc;
   std::string envlist;
   bool module = false, python = false, no_python = false;
 };
 
-// And of the job.
+// The values of the job's options as typed, not validated yet.
 struct Typed {
   CommandLine line;
   std::vector<std::string> mca;  // "name=value"
@@ -47,7 +47,7 @@ void add_options_of_program(CLI::App& app, ProgramLine& program, TypedOfProgram&
 
 void add_options_of_job(CLI::App& app, Typed& typed);
 
-// What --help prints.
+// The text that --help prints.
 std::string help_text(const CLI::App& app);
 
 }  // namespace hvd::launcher

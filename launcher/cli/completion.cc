@@ -10,18 +10,18 @@
 namespace hvd::launcher {
 namespace {
 
-// What may stand behind an option.
+// The kind of an option's value.
 enum class ValueKind { none, file, directory, words, anything };
 
 struct CompletedOption {
-  std::vector<std::string> names;  // all, as they may be typed
+  std::vector<std::string> names;  // all names, as typed
   ValueKind kind = ValueKind::none;
-  std::string words;   // of that kind
-  int arguments = 0;   // that follow it
-  std::string text{};  // what it does; empty: only understood, not offered
+  std::string words;   // the possible values, for ValueKind::words
+  int arguments = 0;   // the number of arguments that follow it
+  std::string text{};  // description; empty: accepted, but not offered
 };
 
-// From how --help calls the value: FILE, DIR, local|ssh, none|UNIT, ...
+// Derives the kind from the value's name in --help: FILE, DIR, local|ssh, none|UNIT, ...
 void set_kind(const std::string& value, CompletedOption& option) {
   const bool has_choices = value.find('|') != std::string::npos;
   option.kind = value == "FILE"  ? ValueKind::file
@@ -34,7 +34,7 @@ void set_kind(const std::string& value, CompletedOption& option) {
   std::ranges::replace(words, '|', ' ');
   for (std::size_t begin = 0; begin < words.size();) {
     const std::size_t end = std::min(words.find(' ', begin), words.size());
-    const std::string word = words.substr(begin, end - begin);  // N and RANK stand for numbers
+    const std::string word = words.substr(begin, end - begin);  // N and RANK are placeholders for numbers
     if (std::isupper(static_cast<unsigned char>(word.front())) == 0)
       option.words += (option.words.empty() ? "" : " ") + word;
     begin = end + 1;
@@ -72,7 +72,7 @@ std::string joined(const std::vector<std::string>& words, const char* between) {
   return text;
 }
 
-// What --help shows, with the dashes that it has there.
+// The options that --help shows, with the dashes that they have there.
 std::string offered(const std::vector<CompletedOption>& options) {
   std::vector<std::string> names{"-np"};
   for (const CompletedOption& option : options) {
@@ -140,7 +140,7 @@ complete -o filenames -F _hvdrun hvdrun
 )";
 }
 
-// For a word in single quotes, in which _arguments gives colons and brackets a meaning.
+// Escapes text for a single-quoted word of _arguments, in which colons and brackets are special.
 std::string quoted_for_zsh(const std::string& text) {
   std::string result;
   for (const char c : text) {

@@ -1,4 +1,4 @@
-// Scripts that complete hvdrun's command line in a shell, made from the options that the parser has. Pure.
+// Generates the shell completion scripts for hvdrun's command line from the options of the parser. Pure.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@ class App;
 
 namespace hvd::launcher {
 
-// `shell`: bash or zsh; throws InvalidArgument for another. `app` has all options. Behind the options the program is
-// completed, and behind it the program's own arguments, by whatever the shell has for it.
+// `shell`: bash or zsh; throws InvalidArgument for another. `app` has all options. After the options, the script
+// completes the program, and then the program's arguments with the shell's completion for that program.
 std::string completion_script(const std::string& shell, const CLI::App& app);
 
 }  // namespace hvd::launcher

@@ -14,8 +14,8 @@ namespace {
 
 struct ConfigKey {
   const char* key;       // "section.name"
-  const char* option;    // for a value, or for true
-  const char* if_false;  // for false; null: the option takes the value
+  const char* option;    // takes the value, or stands for true
+  const char* if_false;  // the option for false; null: `option` takes the value
 };
 
 constexpr ConfigKey kKeys[] = {
@@ -44,7 +44,7 @@ constexpr ConfigKey kKeys[] = {
     {"logging.with_timestamp", "--log-with-timestamp", "--log-without-timestamp"},
 };
 
-// The events of libyaml's parser, one after the other.
+// Reads the events of libyaml's parser one after the other.
 class YamlEvents {
  public:
   YamlEvents(const std::string& text, const std::string& name) : name_(name) {
@@ -58,7 +58,7 @@ class YamlEvents {
   YamlEvents(const YamlEvents&) = delete;
   YamlEvents& operator=(const YamlEvents&) = delete;
 
-  // Valid until the next call. Throws InvalidArgument for what is not YAML.
+  // The event is valid until the next call. Throws InvalidArgument if the text is not YAML.
   const yaml_event_t& next() {
     yaml_event_delete(&event_);
     if (yaml_parser_parse(&parser_, &event_) == 0) {
@@ -95,7 +95,7 @@ bool is_null(const Scalar& scalar) {
 
 using ConfigEntry = std::pair<std::string, Scalar>;  // "section.name", or a key outside of sections
 
-// The keys and values of a mapping that has begun; `section` is empty for the file's own.
+// Reads the keys and values of a mapping that has begun; `section` is empty for the top level.
 void read_mapping(YamlEvents& events, const std::string& section, std::vector<ConfigEntry>& entries) {
   while (true) {
     const yaml_event_t& key_event = events.next();
@@ -127,7 +127,7 @@ std::vector<ConfigEntry> read_entries(const std::string& yaml, const std::string
   }
 }
 
-// As YAML 1.1 writes them.
+// Booleans as in YAML 1.1.
 std::optional<bool> truth_of(const Scalar& scalar) {
   std::string text = scalar.text;
   std::ranges::transform(text, text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });

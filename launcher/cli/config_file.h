@@ -1,4 +1,4 @@
-// Horovod's configuration file, which --config-file names: YAML whose keys stand for options of horovodrun. Pure.
+// Parses Horovod's configuration file (--config-file): YAML whose keys correspond to options of horovodrun. Pure.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@ struct ConfigOptions {
   std::vector<std::string> unknown_keys;  // "section.key"
 };
 
-// `with_controller` false: the key of that name is left out, for who has chosen on the command line. `name` is what the
-// file is called in messages. Throws InvalidArgument for what is not YAML, not made of sections, or has no sense.
+// If `with_controller` is false, the key `controller` is ignored, because the command line has chosen one. `name` is
+// the file's name in messages. Throws InvalidArgument if it is not YAML, has no sections, or has invalid values.
 ConfigOptions read_config(const std::string& yaml, bool with_controller, const std::string& name);
 
 }  // namespace hvd::launcher

@@ -20,7 +20,7 @@ int number_of(JobLayout& layout, const HostSlots& host, bool here) {
   return static_cast<int>(layout.hosts.size()) - 1;
 }
 
-// Of the hosts, those that --nolocal and --nnodes leave.
+// The hosts that remain after --nolocal and --nnodes.
 std::vector<HostSlots> chosen(std::vector<HostSlots> hosts, const std::set<std::string>& own, const CommandLine& line) {
   if (line.no_local) std::erase_if(hosts, [&](const HostSlots& host) { return own.contains(host.host); });
   if (hosts.empty()) throw InvalidArgument("--nolocal: there is no other host; name some with -H");
@@ -37,7 +37,7 @@ std::vector<HostSlots> chosen(std::vector<HostSlots> hosts, const std::set<std::
 
 void add_pool(JobLayout& layout, const std::vector<HostSlots>& hosts, const CommandLine& line,
               const LayoutInput& input) {
-  std::vector<bool> own;  // asked once: the resolver may take its time
+  std::vector<bool> own;  // resolved once: the resolver may be slow
   std::set<std::string> local_names;
   for (const HostSlots& host : hosts) {
     own.push_back(input.is_here(host.host));
@@ -51,14 +51,14 @@ void add_pool(JobLayout& layout, const std::vector<HostSlots>& hosts, const Comm
   layout.pools.push_back(std::move(pool));
 }
 
-// Whether the slots of this host count although nobody has named it: if that is asked for, or if somebody has said how
-// many it has and nobody how many processes there are.
+// Whether the slots of this host limit the job although no hosts are named: if --nooversubscribe is given, or if the
+// number of slots is given and the number of processes is not.
 bool counts_local_slots(const CommandLine& line) {
   const bool wants_all = std::ranges::any_of(line.programs, [](const ProgramLine& p) { return !p.num_proc; });
   return line.no_oversubscribe || (wants_all && line.slots_per_host && !line.ranks_per_host);
 }
 
-// Where no program names hosts.
+// Called if no program names hosts.
 void add_default_pool(JobLayout& layout, const CommandLine& line, const LayoutInput& input) {
   std::optional<Allocation> allocation;
   if (line.started_by != StartedBy::local) {
@@ -78,7 +78,7 @@ void add_default_pool(JobLayout& layout, const CommandLine& line, const LayoutIn
   add_pool(layout, allocation->hosts, line, input);
 }
 
-// What ppr counts on a host: the smaller things that it has of that kind.
+// The capacity of each host of the pool: its slots, and its units that ppr counts.
 HostPool capacities(const JobLayout::Pool& pool, const CommandLine& line, const std::vector<HostDescription>& facts) {
   HostPool result;
   result.limited = pool.limited;

@@ -1,4 +1,5 @@
-// What a command line comes to: the hosts of the job, and what runs on which. Pure, but for what it is lent.
+// Computes the layout of a job from its command line: the hosts, and the ranks on each. Pure, except for the functions
+// in LayoutInput.
 #pragma once
 
 #include <functional>
@@ -18,14 +19,14 @@ struct JobLayout {
   struct Pool {                    // hosts that some of the programs share
     std::vector<int> hosts;        // numbers in the list below
     std::vector<HostSlots> slots;  // of each, in this pool
-    bool limited = true;           // else this machine, with as many ranks as -np says
+    bool limited = true;           // false: this machine, where -np alone decides the number of ranks
   };
   std::vector<HostSlots> hosts;  // of the job, each once
-  std::vector<bool> is_here;     // by host: it is this machine
+  std::vector<bool> is_here;     // by host: whether it is this machine
   std::vector<Pool> pools;
   std::vector<int> pool_of;  // by program
-  std::string hosts_from;    // "-H", ...; empty: nobody has named any
-  bool by_slurm = false;     // Slurm has allocated them
+  std::string hosts_from;    // "-H", ...; empty: no hosts are named
+  bool by_slurm = false;     // the hosts are allocated by Slurm
 
   bool all_here() const;
 };
@@ -40,12 +41,12 @@ struct LayoutInput {
 // Throws InvalidArgument.
 JobLayout lay_out(const CommandLine& line, const LayoutInput& input);
 
-// By host: its ranks, which may be none. `programs` and `facts` as in the line and in the layout. Throws
-// InvalidArgument.
+// Returns the plan of each host, which may have no ranks. `programs` are in the order of `line`, `facts` in the order
+// of the layout's hosts. Throws InvalidArgument.
 std::vector<HostPlan> plan_hosts(const JobLayout& layout, const CommandLine& line, std::vector<HostDescription> facts,
                                  const std::vector<ProgramPlan>& programs);
 
-// The slots of hosts for which nobody has given a number.
+// The slots of hosts for which no number is given.
 SlotsRule slots_rule(const CommandLine& line);
 
 }  // namespace hvd::launcher

@@ -1,4 +1,4 @@
-// For whoever has mistyped a name. Pure.
+// Finds the name that a user who mistyped it may have meant. Pure.
 #pragma once
 
 #include <optional>
@@ -8,9 +8,9 @@
 
 namespace hvd::launcher {
 
-// The name that differs least from what was typed, by letters put in, left out, replaced or swapped with their
-// neighbours (the distance of Damerau and Levenshtein, in its restricted form); the first of several. Empty if they all
-// differ by more than a third of what was typed.
+// Returns the name with the least restricted Damerau-Levenshtein distance (insertions, deletions, substitutions and
+// transpositions of adjacent letters) to `typed`; the first of several. Empty if all distances exceed a third of the
+// length of `typed`.
 std::optional<std::string> nearest_name(std::string_view typed, const std::vector<std::string>& names);
 
 }  // namespace hvd::launcher

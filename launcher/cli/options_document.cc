@@ -1,4 +1,4 @@
-// docs/launcher-options.md, printed by hvdrun --other-options.
+// Generates docs/launcher-options.md, which hvdrun --other-options prints.
 #include <algorithm>
 #include <utility>
 
@@ -38,7 +38,7 @@ std::string launchers_of(unsigned known_to) {
   return text;
 }
 
-// "--genv=A=1 -N{}" as it would be typed: "`--genv A=1 -N VALUE`".
+// Formats "--genv=A=1 -N{}" as it would be typed: "`--genv A=1 -N VALUE`".
 std::string as_typed(std::string_view alias) {
   std::string text;
   bool is_name = true;

@@ -213,7 +213,7 @@ constexpr OtherOption kOptions[] = {
      "--gpus-per-rank 1 lets each rank see its own GPU alone, as device 0"},
     {"--thread-affinity", kHorovodrun, no_effect, 1, "hvd's threads stay with their rank: --bind-to core"},
 
-    // --- What is shown of the plan ---
+    // --- Display of the plan ---
     {"--report-bindings", kMpirun, same, 0, ""},
     {"--display-map", kMpirun, same, 0, ""},
     {"--display-allocation", kMpirun, alias, 0, "--display-map"},
@@ -343,7 +343,7 @@ constexpr OtherOption kOptions[] = {
     {"-cb", kHorovodrun, alias, 0, "--check-build"},
 };
 
-// Without dashes at its beginning, and with dashes for what else may stand within.
+// The name without leading dashes, and with dashes as separators.
 std::string key_of(std::string_view name) {
   std::string key(name.substr(std::min(name.find_first_not_of('-'), name.size())));
   std::ranges::replace(key, '_', '-');

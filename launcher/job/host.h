@@ -1,6 +1,7 @@
-// One host of a job, as the job sees it: what it is told, and what it tells. Main thread only; nothing here blocks.
+// The interface between a job and one of its hosts: Host receives commands, HostListener receives events. Main thread
+// only; nothing here blocks.
 //
-// LocalHost is this machine; launcher/remote has those that are reached through an agent.
+// LocalHost implements this machine; AgentHost in launcher/remote implements hosts that are reached through an agent.
 #pragma once
 
 #include <sys/types.h>
@@ -21,14 +22,14 @@ namespace hvd::launcher {
 enum class Stream { output, errors };
 
 struct ProgramPlan {
-  std::string file;                    // empty: to be looked for on the host
-  std::vector<std::string> arguments;  // with the name as typed first
-  Environment environment;             // of hvdrun
-  Environment exports;                 // what was said of it: -x, -mca; wins
-  std::string working_directory;       // empty: hvdrun's own
+  std::string file;                    // empty: the host looks it up
+  std::vector<std::string> arguments;  // argv, beginning with the name as typed
+  Environment environment;             // hvdrun's
+  Environment exports;                 // of -x and -mca; override `environment`
+  std::string working_directory;       // empty: hvdrun's
 };
 
-// As a program gets it, but for the rank's place.
+// The program's environment without the variables of the rank's place.
 inline Environment with_exports(const ProgramPlan& program) {
   Environment environment = program.environment;
   for (const auto& [name, value] : program.exports) environment[name] = value;
@@ -37,9 +38,9 @@ inline Environment with_exports(const ProgramPlan& program) {
 
 struct RankPlan {
   RankPlace place;
-  std::size_t program = 0;     // in the host's list
-  std::vector<int> cpus{};     // the numbers of those it is bound to; empty: it is not
-  std::string visible_gpus{};  // for CUDA_VISIBLE_DEVICES; empty: as it is
+  std::size_t program = 0;     // index in HostPlan::programs
+  std::vector<int> cpus{};     // the CPUs that it is bound to; empty: not bound
+  std::string visible_gpus{};  // for CUDA_VISIBLE_DEVICES; empty: unchanged
   bool reads_input = false;    // hvdrun's standard input
 };
 
@@ -52,30 +53,30 @@ struct HostPlan {
   bool verbose = false;
 };
 
-// Who starts a job of one host at `host`, hears of it what follows, in this order for each rank.
+// Receives the events of a host, in this order for each rank. Implemented by the job, and by an agent for its parent.
 class HostListener {
  public:
   virtual ~HostListener() = default;
   virtual void rank_started(int rank, pid_t pid) = 0;
-  // No rank of this host is started after it. `exit_code`: as a shell's, or 1 if it is not the program's fault.
+  // No further rank of this host is started. `exit_code`: as a shell's, or 1 if it is not the program's fault.
   virtual void rank_not_started(int rank, const std::string& cause, int exit_code) = 0;
-  // No bytes: the stream's end, once for each stream of each rank that was started; also after the rank's own end.
+  // Empty `bytes`: the end of the stream, once per stream of each started rank; it may follow the rank's end.
   virtual void rank_wrote(int rank, Stream stream, std::string_view bytes) = 0;
-  // The rank has taken what write_input() had for it last.
+  // The rank has taken the last piece of write_input().
   virtual void input_taken(int rank) = 0;
-  // `said`: why the job had ended for it by then, as far as it has told.
+  // `said`: the cause for which the job had ended for the rank by then, if it has reported one.
   virtual void rank_ended(int rank, ExitStatus status, const JobEnding& said) = 0;
-  // No process is left of what was started at this host.
+  // No process of the job is left on this host.
   virtual void nothing_left(int host) = 0;
-  // The host is out of reach; nothing more is heard of it, and its ranks' streams have ended.
+  // The host is unreachable; no further events follow, and its ranks' streams have ended.
   virtual void host_lost(int host, const std::string& cause) = 0;
   // A line for the user.
   virtual void complaint(const std::string& line) = 0;
-  // The answer to query_status(): of all ranks of this host that have a flight recorder, dead ones too.
+  // The answer to query_status(), for all ranks of this host that have a flight recorder, including dead ones.
   virtual void statuses(int host, std::uint64_t question, std::vector<RankStatus> statuses) = 0;
-  // If the plan is verbose: all ranks of this host have been in init, and left it when all of the job were there.
+  // Only if the plan is verbose: all ranks of this host have completed init together with all ranks of the job.
   virtual void initialized(int host) = 0;
-  // Ranks of this host are stalled, which is said after 1, 2, 4, ... seconds anew; or none is any more.
+  // `on`: ranks of this host are stalled; repeated at growing intervals (1, 2, 4, ... s). Else none is any more.
   virtual void stalled(int host, bool on) = 0;
 };
 
@@ -83,21 +84,21 @@ class Host {
  public:
   virtual ~Host() = default;
 
-  // Once.
+  // Called once.
   virtual void start(const HostPlan& plan) = 0;
-  // To the process groups of the ranks that still run.
+  // Signals the process groups of the ranks that still run.
   virtual void signal_ranks(int signal) = 0;
-  // To everything that the ranks have started, too; a second SIGKILL also to what the first one has orphaned.
+  // Signals all descendants of the ranks, too; a second SIGKILL also reaches processes that the first one has orphaned.
   virtual void signal_all(int signal) = 0;
-  // To a rank that reads hvdrun's standard input and does not have it for its own; none: its end. The next piece once
-  // this one is taken.
+  // Sends input to a rank that reads hvdrun's standard input and has not inherited it; empty: end of input. Call it
+  // again only after input_taken().
   virtual void write_input(int rank, std::string_view bytes) = 0;
-  // While the stream is held, its ranks may wait in their writes.
+  // While the stream is held, it is not read, and ranks may block in their writes.
   virtual void hold(Stream stream, bool on) = 0;
-  // What its ranks are doing; the stacks of those that run take a moment. `question` comes back with the answer, which
-  // may come at once, late, or never.
+  // Asks for the status of its ranks; the stacks of running ranks take a moment. The answer carries `question`, and may
+  // come during the call, late, or never.
   virtual void query_status(std::uint64_t question, bool with_stacks) = 0;
-  // What even SIGKILL has not ended, as far as it is known.
+  // The processes that even SIGKILL has not ended, as far as known.
   virtual std::vector<pid_t> list_left() const = 0;
 };
 

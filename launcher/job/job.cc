@@ -94,7 +94,7 @@ void Job::open_streams() {
       if (!plan_.merge_errors) {
         rank.errors = open_stream(number, Stream::errors);
       } else if (!plan_.output_directory.empty()) {
-        std::error_code none;  // that of an earlier job would be taken for this one's
+        std::error_code none;  // a file of an earlier job would be taken for this one's
         std::filesystem::remove(output_path(plan_.output_directory, number, plan_.size, "stderr"), none);
       }
     }
@@ -237,8 +237,9 @@ void Job::initialized(int host) {
   if (is_new && met_hosts_.size() == hosts_.hosts.size()) say_age("all ranks have initialized in init");
 }
 
-// As long as a host is stalled it is the same stall, and told once, and again if something else has become of it. What
-// the stall inspector has warned of is one; what takes long may be none, while others go on.
+// As long as any host is stalled it is the same stall: reported once, and again if its stable part changes. A warning
+// of the stall inspector is always a stall; an operation that merely takes long may not be, while other ranks make
+// progress.
 void Job::stalled(int host, bool on) {
   if (!on) stalled_hosts_.erase(host);
   if (stalled_hosts_.empty()) told_stall_.clear();
@@ -283,10 +284,10 @@ void Job::tell_of_failure(const std::string& cause) {
   if (!std::exchange(failure_is_told_, true)) hosts_.set_failure(cause);
 }
 
-// Asks first and ends the job then, for where the script is can only be seen of a process that runs.
+// Queries the status before ending the job: only a running process can report where its script is.
 void Job::look_into_timeout() {
   status_queries_->ask(true, [this, is_first = !at_failure_](const std::vector<StatusOfRank>& ranks) {
-    if (nothing_left() && output_is_read()) return;  // meanwhile
+    if (nothing_left() && output_is_read()) return;  // the job has ended meanwhile
     if (is_first) at_failure_ = find_stragglers(ranks, Duration::zero());
     end_.timed_out(Clock::now());
   });
@@ -308,7 +309,7 @@ void Job::step() {
 }
 
 void Job::on_signals() {
-  // Our own signals first: a rank that has ended of the same Ctrl-C is no failure.
+  // hvdrun's own signals first: a rank that was ended by the same Ctrl-C has not failed.
   for (int signal : signals_.take()) on_signal(signal);
   hosts_.collect_children();
 }
@@ -318,7 +319,7 @@ void Job::on_signal(int signal) {
   if (signal == SIGTSTP) {
     for (const auto& host : hosts_.hosts) host->signal_ranks(SIGSTOP);
     hosts_.pause(true);
-    kill(getpid(), SIGSTOP);  // here hvdrun stops; SIGCONT is what comes next
+    kill(getpid(), SIGSTOP);  // hvdrun stops here until SIGCONT
     hosts_.pause(false);
     return;
   }
@@ -336,7 +337,7 @@ void Job::send_due_signal() {
   if (plan_.verbose) say("sending " + signal_name(*signal) + " to what is left");
   for (const auto& host : hosts_.hosts) {
     host->signal_all(*signal);
-    host->signal_all(SIGCONT);  // a stopped process would not notice
+    host->signal_all(SIGCONT);  // a stopped process would not handle the signal
   }
 }
 
@@ -391,7 +392,7 @@ std::string Job::name_of(int rank) const {
   return "rank " + std::to_string(rank) + (host.empty() ? "" : " on " + host);
 }
 
-// Empty: there is only one.
+// Empty if the job has only one host.
 std::string Job::host_of(int rank) const {
   if (hosts_.hosts.size() < 2) return "";
   return hosts_.plans[static_cast<std::size_t>(ranks_[static_cast<std::size_t>(rank)].host)].name;

@@ -1,7 +1,8 @@
-// One job: what its ranks write is passed on, hvdrun's signals too, and all of them end as one, wherever they run.
+// Runs one job in hvdrun: shows the output of its ranks, forwards hvdrun's signals to them, and ends all of them
+// together, on whichever hosts they run.
 //
-// Runs on the main thread, in one event loop. What decides is elsewhere and pure (JobEnd, environments, reports); what
-// touches one kind of thing has a class of its own; where ranks run is the hosts' affair.
+// Runs on the main thread, in one event loop. Decisions are made by pure classes (JobEnd, environments, reports); the
+// Host implementations start and signal the ranks.
 #pragma once
 
 #include <filesystem>
@@ -30,13 +31,13 @@ namespace hvd::launcher {
 struct JobPlan {
   int size = 0;
   std::filesystem::path output_directory;  // empty: none
-  bool files_only = false;                 // output goes there alone
+  bool files_only = false;                 // output goes only there
   bool tag_output = false;
-  bool allow_colours = false;  // of tags, where they go to a terminal
+  bool allow_colours = false;  // in tags that go to a terminal
   bool timestamp_output = false;
   bool merge_errors = false;
   bool report_bindings = false;
-  bool feeds_input = false;  // ranks that read hvdrun's standard input do not have it for their own
+  bool feeds_input = false;  // ranks that read hvdrun's standard input have not inherited it
   std::optional<Duration> timeout;
   bool verbose = false;
   Duration grace{};
@@ -45,10 +46,10 @@ struct JobPlan {
 // Where the ranks of a job run.
 struct JobHosts {
   std::vector<HostPlan> plans;
-  std::vector<std::unique_ptr<Host>> hosts;  // as many
-  std::function<void()> collect_children;    // after SIGCHLD
-  std::function<void(bool on)> pause;        // before hvdrun stops itself (Ctrl-Z), and when it goes on
-  std::function<void(const std::string& cause)> set_failure;  // why the job has failed, for ranks that meet just now
+  std::vector<std::unique_ptr<Host>> hosts;  // one per plan
+  std::function<void()> collect_children;    // called after SIGCHLD
+  std::function<void(bool on)> pause;        // called before hvdrun stops itself (Ctrl-Z), and when it continues
+  std::function<void(const std::string& cause)> set_failure;  // reports the failure to ranks that are in rendezvous
 };
 
 class Job : private HostListener {
@@ -58,21 +59,22 @@ class Job : private HostListener {
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
-  // Of the hosts that run() gets.
+  // For the hosts that are passed to run().
   HostListener& listener() { return *this; }
-  // "hvdrun: " and the line, on standard error, in its turn among the ranks' lines.
+  // Writes "hvdrun: " and the line to standard error, in order with the ranks' lines.
   void say(const std::string& line);
 
-  // Returns hvdrun's exit code when nothing of the job is left. Throws Error if the output directory cannot be written.
+  // Returns hvdrun's exit code when no process of the job is left. Throws Error if the output directory cannot be
+  // written.
   int run(JobHosts hosts);
 
  private:
   struct Rank {
     int host = 0;
     pid_t pid = -1;
-    Duration age{};  // when it ended
+    Duration age{};  // of the job when the rank ended
     std::vector<int> cpus;
-    std::unique_ptr<OutputStream> output, errors;  // merged: no second one
+    std::unique_ptr<OutputStream> output, errors;  // errors: null if merged
   };
 
   // HostListener.
@@ -100,10 +102,10 @@ class Job : private HostListener {
   void on_signals();
   void on_signal(int signal);
   void send_due_signal();
-  // Says what has happened, and when.
+  // Writes a line with the event and its time.
   void say_age(const std::string& event);
   void open_status_socket();
-  // Of several failures the first counts. Tells of it, and asks what all were doing then.
+  // Only the first failure counts: reports it to the ranks, and queries the status of all ranks at that moment.
   void look_into_failure(const std::string& cause);
   void tell_of_failure(const std::string& cause);
   void look_into_timeout();
@@ -124,24 +126,24 @@ class Job : private HostListener {
   EventLoop& loop_;
   SignalSource& signals_;
   const TimePoint start_ = Clock::now();
-  std::optional<Deadline> timeout_;  // until it is reached
+  std::optional<Deadline> timeout_;  // empty once it is reached
   JobEnd end_;
-  std::unique_ptr<OutputSink> standard_output_, standard_error_;  // no second one where both are the same file
-  SameTracebacks tracebacks_;                                     // of standard error
+  std::unique_ptr<OutputSink> standard_output_, standard_error_;  // standard_error_: null if both are the same file
+  SameTracebacks tracebacks_;                                     // in standard error
   std::vector<Rank> ranks_;
   JobHosts hosts_;
   std::vector<bool> host_has_ended_;
   std::unique_ptr<InputFeed> input_;
-  int started_ = 0;  // ranks
+  int started_ = 0;  // number of ranks
   std::unique_ptr<StatusQueries> status_queries_;
-  std::unique_ptr<StatusSocket> status_socket_;  // null: there is none to be had
-  std::optional<std::string> at_failure_;        // who was behind then; empty while hosts have not answered, too
-  int ended_ = 0;                                // ranks
+  std::unique_ptr<StatusSocket> status_socket_;  // null: it could not be created
+  std::optional<std::string> at_failure_;        // the stragglers at the failure; "" until the hosts have answered
+  int ended_ = 0;                                // number of ranks
   std::set<int> stalled_hosts_, met_hosts_;
-  std::string told_stall_;        // its stable_part; empty: there is none, or it is over
-  bool failure_is_told_ = false;  // to ranks that meet
-  std::size_t hosts_left_ = 0;    // that have processes of the job
-  bool impatient_ = false;        // the user does not want to wait for the output either
+  std::string told_stall_;        // the stable part of the reported stall; empty: none, or it is over
+  bool failure_is_told_ = false;  // hosts_.set_failure was called
+  std::size_t hosts_left_ = 0;    // hosts with processes of the job
+  bool impatient_ = false;        // the user has interrupted the wait for the remaining output
 };
 
 }  // namespace hvd::launcher

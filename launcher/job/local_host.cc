@@ -21,7 +21,7 @@ Environment environment_of(const HostPlan& plan, const RankPlan& rank, const Ran
   keep_chosen_master(environment, program.exports);
   if (rank.cpus.empty()) share_openmp_threads(environment, rank.place.local_size, allowed_cpu_numbers().size());
   if (!rank.visible_gpus.empty()) environment["CUDA_VISIBLE_DEVICES"] = rank.visible_gpus;
-  environment.erase("HVD_FLIGHT_RECORDER");  // hvdrun's own, if it is itself started by an hvdrun
+  environment.erase("HVD_FLIGHT_RECORDER");  // set if hvdrun was itself started by an hvdrun
   environment.erase("HVD_FLIGHT_STACKS");
   if (memory == nullptr) return environment;
   for (const auto& [name, value] : memory->variables()) environment[name] = value;
@@ -126,7 +126,7 @@ void LocalHost::hold(Stream stream, bool on) {
 }
 
 void LocalHost::collect(const std::function<void(pid_t, ExitStatus)>& others) {
-  keeper_.resume();  // SIGCHLD also says that it was stopped
+  keeper_.resume();  // SIGCHLD may also mean that it was stopped
   for (const auto& [pid, status] : reap_children()) {
     if (pid == keeper_.pid()) {
       on_keeper_lost(status);
@@ -136,7 +136,7 @@ void LocalHost::collect(const std::function<void(pid_t, ExitStatus)>& others) {
   }
 }
 
-// The signals that have come meanwhile go first: a rank that has ended of the same one is no failure.
+// Pending signals are handled first: a rank that was ended by the same signal has not failed.
 void LocalHost::on_keeper() {
   if (!signals_.pending()) take_reports();
 }
@@ -163,7 +163,7 @@ void LocalHost::close_pipes() {
   }
 }
 
-// The ranks are killed with it, which is nothing that they have done.
+// The ranks are killed with the keeper, which is not their own failure: reports the host as lost.
 void LocalHost::on_keeper_lost(ExitStatus status) {
   take_reports();
   loop_.forget(keeper_.fd());

@@ -1,5 +1,5 @@
-// This machine, as a host of a job: starts its ranks through the keeper, reads what they write, and ends what they
-// leave. Main thread only.
+// The Host for this machine: starts its ranks through the keeper, reads their output, and ends the processes that they
+// leave behind. Main thread only.
 #pragma once
 
 #include <functional>
@@ -21,8 +21,8 @@ namespace hvd::launcher {
 
 class LocalHost : public Host {
  public:
-  // The ranks that read hvdrun's standard input have `input` for theirs; it is closed here once they are started.
-  // Without one they get what write_input() brings.
+  // The ranks that read hvdrun's standard input inherit `input`, which is closed here once they are started. If it is
+  // empty, they get the input of write_input().
   LocalHost(EventLoop& loop, const SignalSource& signals, Keeper& keeper, HostListener& listener, int number,
             FileDescriptor input);
   ~LocalHost() override;
@@ -35,13 +35,13 @@ class LocalHost : public Host {
   void query_status(std::uint64_t question, bool with_stacks) override { memories_.ask(question, with_stacks); }
   std::vector<pid_t> list_left() const override { return keeper_.list_left(); }
 
-  // After SIGCHLD. Children but the keeper are passed to `others`.
+  // Called after SIGCHLD. Children other than the keeper are passed to `others`.
   void collect(const std::function<void(pid_t, ExitStatus)>& others);
 
  private:
   struct Pipes {
-    std::unique_ptr<InputPipe> input;            // none: it reads something else
-    std::unique_ptr<OutputPipe> output, errors;  // merged: no second one
+    std::unique_ptr<InputPipe> input;            // null: write_input() does not feed the rank
+    std::unique_ptr<OutputPipe> output, errors;  // errors: null if merged
   };
 
   void start_rank_of(const HostPlan& plan, const RankPlan& rank, ChildStart& start, int nothing);

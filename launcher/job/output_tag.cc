@@ -5,8 +5,8 @@
 namespace hvd::launcher {
 namespace {
 
-// Of the colour cube (16 to 231), which looks the same everywhere; users choose the first sixteen to their own taste.
-// Neighbours differ most: blue, brown, green, pink, teal, red, violet, olive.
+// From the colour cube (16 to 231), which is the same on all terminals; users customize the first sixteen colours.
+// Ordered so that neighbours differ most: blue, brown, green, pink, teal, red, violet, olive.
 constexpr std::array<int, 8> kPalette{27, 130, 28, 162, 30, 160, 129, 100};
 
 }  // namespace

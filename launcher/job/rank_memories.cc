@@ -56,7 +56,7 @@ void RankMemories::watch_initialization() {
   look_for_initialization();
 }
 
-// Whoever has ended without it will not meet anybody.
+// Stops polling once a rank has ended without completing init: then not all ranks here ever will.
 void RankMemories::look_for_initialization() {
   if (!awaits_init_) return;
   bool all_have_met = true;
@@ -84,7 +84,7 @@ void RankMemories::ask_ranks() {
   for (auto& [rank, entry] : entries_) entry.is_asked = entry.pid > 0 && entry.memory->ask_for_stacks(entry.pid);
 }
 
-// Whoever has asked meanwhile gets the same answers.
+// Questions that were added meanwhile get the same answers.
 void RankMemories::look_for_answers() {
   bool complete = true;
   for (auto& [rank, entry] : entries_) {
@@ -112,7 +112,7 @@ void RankMemories::look_for_stalls() {
   });
   const bool was_found = std::exchange(stalled_, found);
   if (!was_found) announcements_ = looks_ = 0;
-  // Again and again while it lasts, ever more seldom: there may have been nothing to tell of it yet.
+  // Repeated at growing intervals while the stall lasts, because the first report may not have found its cause yet.
   if (found ? looks_++ == (1 << announcements_) - 1 : was_found) {
     ++announcements_;
     listener_.stalled(host_, found);

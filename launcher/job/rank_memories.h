@@ -1,5 +1,5 @@
-// The memory of this machine's ranks (rank_memory.h), for as long as the job: kept beyond their deaths, read when the
-// job asks, and looked at once a second for whether ranks are stalled. Main thread only.
+// Owns the RankMemory of each rank on this machine until the job ends, beyond the rank's death. Reads them when the job
+// queries the status, and checks once a second whether ranks are stalled. Main thread only.
 #pragma once
 
 #include <sys/types.h>
@@ -17,25 +17,24 @@ namespace hvd::launcher {
 
 class RankMemories {
  public:
-  // `host` is what the listener calls this machine.
+  // `host` is this machine's number for the listener.
   RankMemories(EventLoop& loop, HostListener& listener, int host);
 
-  // For a rank that is about to start. Null: there is none to be had, of which `verbose` tells the user, once; the
-  // rank then starts without.
+  // Creates the memory of a rank that is about to start. Null if that fails; the rank then starts without it, and with
+  // `verbose` the user is told once.
   const RankMemory* make(int rank, bool verbose);
-  // It leads its process group.
+  // `pid` leads its process group.
   void started(int rank, pid_t pid);
-  // What it has left undone stalls nobody; it is told all the same when somebody asks. Returns why the job had ended
-  // for it.
+  // The rank no longer counts as stalled, but is still in the answers of ask(). Returns why the job had ended for it.
   JobEnding ended(int rank);
-  // From now on the listener hears of stalls.
+  // From now on stalls are reported to the listener.
   void watch_for_stalls() { look_for_stalls(); }
 
-  // And when all ranks here have finished init, to 10 ms: until then they are polled that often.
+  // Reports to the listener when all ranks here have completed init; they are polled every 10 ms until then.
   void watch_initialization();
 
-  // The listener gets the statuses: at once, or when all processes that could be asked for their stacks have answered,
-  // 500 ms later at most.
+  // Sends the statuses to the listener: during the call, or with stacks once all processes that could be asked for them
+  // have answered, 500 ms later at most.
   void ask(std::uint64_t question, bool with_stacks);
 
  private:
@@ -60,11 +59,11 @@ class RankMemories {
   HostListener& listener_;
   const int host_;
   std::map<int, Entry> entries_;    // by rank
-  std::deque<Question> questions_;  // for stacks; one is put to the ranks at a time
+  std::deque<Question> questions_;  // for stacks; the ranks are asked once for all of them
   Timer answer_timer_, stall_timer_, init_timer_;
   bool has_complained_ = false;
   bool stalled_ = false;
-  int announcements_ = 0, looks_ = 0;  // of this stall
+  int announcements_ = 0, looks_ = 0;  // during this stall
   bool awaits_init_ = false;
 };
 

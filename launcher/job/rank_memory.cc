@@ -19,7 +19,7 @@ namespace hvd::launcher {
 namespace {
 
 constexpr std::size_t kAnnouncement = 1024;  // bytes at the beginning
-constexpr std::size_t kStacks = 256 << 10;   // with them
+constexpr std::size_t kStacks = 256 << 10;   // bytes, including the announcement
 
 struct Announcement {
   int signal = 0;
@@ -27,7 +27,7 @@ struct Announcement {
   std::string package;
 };
 
-// What is written there is a text of the rank's, or nothing at all.
+// The rank may have written any text there, or nothing.
 std::optional<Announcement> read_announcement(const SharedMemory& stacks) {
   const std::string text(reinterpret_cast<const char*>(stacks.data()), kAnnouncement);
   std::istringstream line(text.substr(0, text.find('\n')));

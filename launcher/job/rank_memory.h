@@ -1,11 +1,10 @@
-// The memory that a rank leaves behind: made before it starts, inherited by it, written by it, and read here whenever
-// somebody asks, also after its death. Event loop's thread.
+// Shared memory through which the launcher reads the state of a rank, also after its death: created before the rank
+// starts, inherited and written by it. Event loop's thread only.
 //
-// Two anonymous files: the flight recorder (core/flight), and what a Python process writes of its stacks. The second
-// begins with a line by which the process says how it is to be asked: "hvd-stacks 1 SIGNAL PID PACKAGE"
-// (hvd/stacks.py); what Python's faulthandler writes on that signal comes behind that. Both processes share the place
-// to write at, so that asking begins by going back to the beginning of a cleared file, and it has a fixed size, beyond
-// which nothing is written.
+// It consists of two anonymous files: the flight recorder (core/flight), and the stacks of a Python process. The second
+// begins with a line in which the process announces how to ask for them, "hvd-stacks 1 SIGNAL PID PACKAGE"
+// (hvd/stacks.py); the output of Python's faulthandler on that signal follows. Both processes share the file offset, so
+// a request first clears the file and seeks back to the beginning. The size is fixed; nothing is written beyond it.
 #pragma once
 
 #include <sys/types.h>
@@ -24,35 +23,35 @@ namespace hvd::launcher {
 
 class RankMemory {
  public:
-  // Throws Internal: there is no memory or descriptor to be had.
+  // Throws Internal if there is no memory or descriptor left.
   RankMemory();
 
-  // What the rank's environment has to say, with the descriptors' numbers, which it is to inherit under these: they are
-  // closed by exec unless the child takes FD_CLOEXEC off, for other ranks are not to have them.
+  // The environment variables with the numbers of the descriptors, under which the rank must inherit them. They are
+  // close-on-exec, so that other ranks do not inherit them; the child clears FD_CLOEXEC.
   std::vector<std::pair<std::string, std::string>> variables() const;
   std::vector<int> descriptors() const { return {recorder_.fd(), stacks_.fd()}; }
 
-  // Whether the rank has noticed a stall that is not over; or waits in init for as long as it said would be a stall; or
-  // has begun nothing for as long, and is in an operation since then. To be asked now and then: a few words are read as
-  // a rule.
+  // Whether the rank has detected a stall that is not over; or has been waiting in init for its stall time; or has
+  // begun nothing for that time and has been in an operation since. Call it periodically: it usually reads only a few
+  // words.
   bool is_stalled(TimePoint now);
 
-  // Whether the rank has been in init, and left it because all ranks of the job were there.
+  // Whether the rank has completed init together with all ranks of the job.
   bool has_initialized() const { return read_flight_progress(recorded()).has_initialized; }
 
   // Why the job has ended for the rank.
   JobEnding job_ending() const { return read_job_ending(recorded()); }
 
-  // Asks for the stacks of the process that has announced to answer, if it is in process group `group`, and catches
-  // that signal: it cannot be harmed. False if there is none. The answer is there a few milliseconds later, or never:
-  // look for it in answer() until it is complete or a deadline passes.
+  // Asks the process that has announced itself for its stacks, if it is in process group `group` and catches the
+  // signal, so that the signal cannot kill it. Returns false if there is none. The answer arrives a few milliseconds
+  // later, or never: poll answer_is_complete() until a deadline.
   bool ask_for_stacks(pid_t group);
-  // What has been written since; complete if it was the same at the last look, and there is something.
+  // The answer is complete if it is not empty and has not grown since the last call.
   bool answer_is_complete();
   StackAnswer answer() const;
 
-  // What the rank is doing; `with_stacks`: and what it has answered. Of a dead one, what it was doing. The rank's
-  // number is what the process says: whoever started it knows better.
+  // What the rank is doing, or was doing when it died; `with_stacks` includes the answer. The rank's number is the one
+  // that the process has recorded; the caller replaces it with the one it started.
   RankStatus status(bool with_stacks, pid_t group, TimePoint now) const;
 
  private:
@@ -60,8 +59,8 @@ class RankMemory {
 
   SharedMemory recorder_;
   SharedMemory stacks_;
-  std::size_t seen_ = 0;  // of the answer, at the last look
-  // What was seen at the last look of is_stalled(), and since when it is so.
+  std::size_t seen_ = 0;  // size of the answer at the last call of answer_is_complete()
+  // The state at the last call of is_stalled(), and since when it has not changed.
   using Seen = std::pair<std::optional<TimePoint>, std::uint64_t>;  // the epoch, and operations begun in it
   Seen last_look_;
   TimePoint since_{};

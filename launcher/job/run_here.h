@@ -1,4 +1,4 @@
-// A job whose ranks all run on this machine.
+// Runs a job whose ranks are all on this machine.
 #pragma once
 
 #include "launcher/job/job.h"
@@ -6,8 +6,8 @@
 
 namespace hvd::launcher {
 
-// Hosts the job's store, whose key the plan has; the ranks are the keeper's. Returns hvdrun's exit code when nothing of
-// the job is left. Throws Error if the output directory cannot be written.
+// Serves the job's store with the job key of the plan; starts the ranks through the keeper. Returns hvdrun's exit code
+// when no process of the job is left. Throws Error if the output directory cannot be written.
 int run_here(JobPlan plan, HostPlan host, SignalSource& signals, Keeper& keeper);
 
 }  // namespace hvd::launcher

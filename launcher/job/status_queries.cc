@@ -21,7 +21,7 @@ void StatusQueries::ask(bool with_stacks, Done done) {
     }
   }
   std::sort(query.ranks.begin(), query.ranks.end(), [](const auto& a, const auto& b) { return a.rank < b.rank; });
-  const std::set<int> asked = query.missing;  // the query is gone when the last has answered
+  const std::set<int> asked = query.missing;  // a copy: the last answer erases the query
   if (asked.empty()) return finish(question);
   set_timer();
   for (const int host : asked) hosts_[static_cast<std::size_t>(host)]->query_status(question, with_stacks);
@@ -34,7 +34,7 @@ void StatusQueries::answered(int host, std::uint64_t question, std::vector<RankS
   for (const RankPlan& rank : plans_[static_cast<std::size_t>(host)].ranks) ranks_there.insert(rank.place.rank);
   for (RankStatus& status : statuses) {
     if (!ranks_there.contains(status.rank)) continue;
-    StatusOfRank& entry = found->second.ranks[static_cast<std::size_t>(status.rank)];  // all of 0 to size - 1 are there
+    StatusOfRank& entry = found->second.ranks[static_cast<std::size_t>(status.rank)];  // has ranks 0 to size - 1
     entry.status = std::move(status);
   }
   if (found->second.missing.empty()) finish(question);

@@ -1,4 +1,5 @@
-// What all ranks are doing: asks every host, and waits for those that answer, until a deadline. Main thread only.
+// Queries the status of all ranks: asks every host, and collects the answers until a deadline. Main thread only; never
+// blocks.
 #pragma once
 
 #include <cstdint>
@@ -14,18 +15,18 @@
 
 namespace hvd::launcher {
 
-inline constexpr Duration kStatusQueryTimeout = 1s;  // hosts that have not answered by then are left out
+inline constexpr Duration kStatusQueryTimeout = 1s;  // ranks of hosts that have not answered by then have no status
 
 class StatusQueries {
  public:
-  // All ranks, ascending; without a status those that have not answered.
+  // Called with all ranks, ascending; those that have not answered have no status.
   using Done = std::function<void(std::vector<StatusOfRank>)>;
 
   StatusQueries(EventLoop& loop, const std::vector<HostPlan>& plans, const std::vector<std::unique_ptr<Host>>& hosts);
 
-  // Calls `done` once, maybe before it returns.
+  // Calls `done` once, possibly before ask() returns.
   void ask(bool with_stacks, Done done);
-  // What a host has answered. What was not asked, and what is of another host's ranks, is left out.
+  // The answer of a host. Answers to unknown questions, and statuses of other hosts' ranks, are ignored.
   void answered(int host, std::uint64_t question, std::vector<RankStatus> statuses);
   void host_lost(int host);
   bool empty() const { return open_.empty(); }

@@ -18,7 +18,7 @@ constexpr std::size_t kMostConnections = 8;
 constexpr std::size_t kLongestQuestion = 64;
 constexpr std::size_t kLongestAnswer = std::size_t{64} << 20;
 constexpr Duration kConnectionTime = 10s;
-constexpr Duration kClosedTime = 1s;  // who waits at the door would wake the loop again and again
+constexpr Duration kClosedTime = 1s;  // a pending connection would wake the loop again and again
 
 FileDescriptor listen_at(const std::string& name) {
   FileDescriptor door(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -60,7 +60,7 @@ void StatusSocket::open_door() {
   loop_.watch(door_.get(), EPOLLIN, [this] { accept_one(); });
 }
 
-// A stranger, and whoever comes while there are enough, finds the connection closed.
+// Closes connections of other users, and those beyond the limit.
 void StatusSocket::accept_one() {
   FileDescriptor socket(accept4(door_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!socket && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
@@ -97,7 +97,7 @@ void StatusSocket::read_question(std::uint64_t number) {
   connection.has_asked = true;
   ask_(connection.question.substr(0, line_end), [this, number](std::string text) {
     const auto found = connections_.find(number);
-    if (found == connections_.end()) return;  // it has left
+    if (found == connections_.end()) return;  // the peer has left
     text.resize(std::min(text.size(), kLongestAnswer));
     found->second.answer = std::move(text);
     write_answer(number);
@@ -106,7 +106,7 @@ void StatusSocket::read_question(std::uint64_t number) {
 
 void StatusSocket::write_answer(std::uint64_t number) {
   Connection& connection = connections_.at(number);
-  if (connection.answer.empty()) return;  // not known yet
+  if (connection.answer.empty()) return;  // there is no answer yet
   while (connection.written < connection.answer.size()) {
     const ssize_t count = send(connection.socket.get(), connection.answer.data() + connection.written,
                                connection.answer.size() - connection.written, MSG_NOSIGNAL);
@@ -122,7 +122,7 @@ void StatusSocket::end(std::uint64_t number) {
   const auto found = connections_.find(number);
   if (found == connections_.end()) return;
   loop_.forget(found->second.socket.get());
-  const auto gone = connections_.extract(found);  // its timer may be who calls: it is unset by then
+  const auto gone = connections_.extract(found);  // also destroys its timer, which may be the caller: it is unset then
 }
 
 }  // namespace hvd::launcher

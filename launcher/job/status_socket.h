@@ -1,8 +1,8 @@
-// Where a running job can be asked: a Unix socket in the abstract namespace, "@hvd-job-UID-PID" of hvdrun, of which
-// nothing stays behind whoever is killed how. Main thread only; nothing here blocks.
+// The socket at which a running job answers questions of other processes (`hvd stacks`, `hvd top`): a Unix socket in
+// the abstract namespace, "@hvd-job-UID-PID" of hvdrun, so that no file is left behind. Main thread only; never blocks.
 //
-// Takes connections of the same user and of root. One connection, one question: a line; the answer is a text, up to the
-// end of the connection. There are eight connections at most, of ten seconds each.
+// Accepts connections of the same user and of root. Each connection carries one question, a line; the answer is text up
+// to the end of the connection. There are at most eight connections, of at most ten seconds each.
 #pragma once
 
 #include <cstddef>
@@ -20,10 +20,10 @@ namespace hvd::launcher {
 class StatusSocket {
  public:
   using Answer = std::function<void(std::string text)>;
-  // `answer` is to be called once, at once or later, as long as the socket is there.
+  // Must call `answer` once, during the call or later, as long as the StatusSocket exists.
   using Ask = std::function<void(const std::string& question, Answer answer)>;
 
-  // Throws Internal: there is no such socket to be had.
+  // Throws Internal if the socket cannot be created.
   StatusSocket(EventLoop& loop, Ask ask);
   ~StatusSocket();
   StatusSocket(const StatusSocket&) = delete;
@@ -48,7 +48,7 @@ class StatusSocket {
   EventLoop& loop_;
   const Ask ask_;
   FileDescriptor door_;
-  Timer closed_{loop_, [this] { open_door(); }};  // while there is no descriptor for who comes
+  Timer closed_{loop_, [this] { open_door(); }};  // set while no descriptor is free for a new connection
   std::map<std::uint64_t, Connection> connections_;
   std::uint64_t last_number_ = 0;
 };

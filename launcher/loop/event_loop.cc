@@ -37,9 +37,9 @@ void EventLoop::run_once(std::optional<Deadline> deadline) {
   std::array<epoll_event, 64> events;
   const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), poll_timeout(deadline));
   for (int i = 0; i < count; ++i) {
-    const WatchNumber number = events[static_cast<std::size_t>(i)].data.u64;  // a copy: it lies there unaligned
+    const WatchNumber number = events[static_cast<std::size_t>(i)].data.u64;  // a copy: epoll_event is packed
     const auto found = callbacks_.find(number);
-    if (found == callbacks_.end()) continue;  // forgotten by a callback of this round
+    if (found == callbacks_.end()) continue;  // forgotten by a callback of this iteration
     const auto keep_alive = found->second;
     (*keep_alive)();
   }
@@ -53,7 +53,7 @@ void EventLoop::call_due_timers() {
     if (timer->deadline_ && *timer->deadline_ <= now) due.push_back(timer);
   }
   for (Timer* timer : due) {
-    // Destroyed, unset or put off by a callback of this round; or another one lies where it lay.
+    // Destroyed, unset or postponed by a callback of this iteration; or another timer now has its address.
     if (!timers_.contains(timer) || !timer->deadline_ || *timer->deadline_ > now) continue;
     timer->deadline_.reset();
     timer->callback_();

@@ -1,7 +1,8 @@
-// epoll with a callback per descriptor. hvdrun's main thread lives in it; nothing here blocks elsewhere.
+// A single-threaded event loop: epoll with a callback per descriptor, and timers. hvdrun's main thread runs it and
+// blocks nowhere else.
 //
-// Timers are called in the loop too. Descriptors are borrowed: forget() one before closing it. A callback may watch and
-// forget any, itself included.
+// Descriptors are borrowed: call forget() before closing one. A callback may watch and forget any descriptor, including
+// its own.
 #pragma once
 
 #include <sys/epoll.h>
@@ -26,19 +27,19 @@ class EventLoop {
 
   EventLoop();
 
-  // EPOLLIN, EPOLLOUT, EPOLLET. Broken descriptors are reported too. Throws Error.
+  // `events`: EPOLLIN, EPOLLOUT, EPOLLET. Errors and hang-ups are always reported. Throws Error.
   void watch(int fd, std::uint32_t events, Callback callback);
-  // Nothing happens if it is not watched.
+  // Does nothing if the descriptor is not watched.
   void forget(int fd);
 
-  // Waits until something happens or the deadline comes, and calls whom it concerns: descriptors first, then timers.
+  // Waits for an event, a timer or the deadline, then runs the callbacks: descriptors first, then timers.
   void run_once(std::optional<Deadline> deadline);
 
  private:
   friend class Timer;
   void call_due_timers();
 
-  // A descriptor's number may be another one's before all events of a batch are handed out: watches are numbered.
+  // A descriptor's number may be reused before all events of a batch are dispatched; watch numbers are not.
   using WatchNumber = std::uint64_t;
 
   FileDescriptor epoll_;
@@ -48,8 +49,8 @@ class EventLoop {
   std::map<WatchNumber, std::shared_ptr<const Callback>> callbacks_;
 };
 
-// Calls back once when its time has come; set() it anew then. Set, unset and destroyed on the loop's thread, in
-// callbacks too.
+// A one-shot timer: calls back once when its deadline passes; call set() to rearm it. Must be set, unset and destroyed
+// on the loop's thread; callbacks may do so.
 class Timer {
  public:
   Timer(EventLoop& loop, EventLoop::Callback callback);

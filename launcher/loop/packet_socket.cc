@@ -71,7 +71,7 @@ std::optional<Packet> receive_packet(int socket) {
   header.msg_control = control.bytes.data();
   header.msg_controllen = control.bytes.size();
   const ssize_t count = recvmsg(socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  if (count < 0 && errno != ECONNRESET) return std::nullopt;  // out of memory, too: it is there still
+  if (count < 0 && errno != ECONNRESET) return std::nullopt;  // also if out of memory: the packet stays queued
   if (count <= 0) return Packet{};
   return Packet{.bytes = {bytes.data(), static_cast<std::size_t>(count)},
                 .descriptors = take_descriptors(header),

@@ -1,4 +1,4 @@
-// Packets with file descriptors between two processes, over a pair of SOCK_SEQPACKET sockets. Nothing here blocks.
+// Sends packets with file descriptors between two processes, over a pair of SOCK_SEQPACKET sockets. Never blocks.
 #pragma once
 
 #include <cstddef>
@@ -17,19 +17,19 @@ inline constexpr std::size_t kMaxPacketBytes = 8192;
 inline constexpr std::size_t kMaxPacketDescriptors = 253;  // the kernel's limit
 
 struct Packet {
-  std::string bytes;  // none: the other end is closed
+  std::string bytes;  // empty: the other end is closed
   std::vector<FileDescriptor> descriptors;
-  bool truncated = false;  // bytes or descriptors are missing: too many, or this process may open no more files
+  bool truncated = false;  // bytes or descriptors are missing: too many, or this process is at its open-file limit
 };
 
-// Both ends close on exec. Throws Internal.
+// Both descriptors are close-on-exec. Throws Internal.
 std::pair<FileDescriptor, FileDescriptor> make_packet_sockets();
 
-// Whether the packet is on its way; if not, errno says why (EAGAIN: the other end reads too slowly). `bytes` is not
-// empty; the descriptors stay open here.
+// Returns whether the packet was sent; if not, errno is set (EAGAIN: the other end reads too slowly). `bytes` must not
+// be empty; the descriptors stay open in this process.
 bool send_packet(int socket, std::string_view bytes, std::span<const int> descriptors = {});
 
-// Empty: there is none now. The descriptors close on exec.
+// Returns nothing if no packet is available. The received descriptors are close-on-exec.
 std::optional<Packet> receive_packet(int socket);
 
 }  // namespace hvd::launcher

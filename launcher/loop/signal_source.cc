@@ -21,11 +21,11 @@ bool is_ignored(int signal) {
 SignalSource::SignalSource() {
   struct sigaction ignore {};
   ignore.sa_handler = SIG_IGN;
-  // A reader of ours that has left, and a file that is full (ulimit -f), are error codes, not our end.
+  // A closed reader (SIGPIPE) and a full file (SIGXFSZ, ulimit -f) are reported as errors of write(), not by signals.
   sigaction(SIGPIPE, &ignore, &original_pipe_);
   sigaction(SIGXFSZ, &ignore, &original_file_size_);
 
-  struct sigaction plain {};  // were SIGCHLD ignored, the kernel would throw exit codes away
+  struct sigaction plain {};  // if SIGCHLD were ignored, the kernel would discard exit codes
   plain.sa_handler = SIG_DFL;
   sigaction(SIGCHLD, &plain, &original_child_);
 

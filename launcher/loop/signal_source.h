@@ -1,7 +1,7 @@
-// The signals that hvdrun receives, as something an event loop can wait for.
+// Delivers hvdrun's signals through a descriptor (signalfd) that an event loop can watch.
 //
-// Constructed first thing in main, before any thread exists, so that all threads have these signals blocked. Those that
-// whoever started hvdrun had set to be ignored (nohup, a shell's background jobs) stay ignored.
+// Constructed first in main, before any thread exists, so that all threads have these signals blocked. Signals that
+// were ignored when hvdrun was started (nohup, a shell's background jobs) stay ignored.
 #pragma once
 
 #include <csignal>
@@ -17,14 +17,15 @@ class SignalSource {
   SignalSource(const SignalSource&) = delete;
   SignalSource& operator=(const SignalSource&) = delete;
 
-  // Readable when a signal has come.
+  // Readable when a signal is pending.
   int fd() const { return fd_.get(); }
-  // Whether take() would return any.
+  // Whether take() would return any signal.
   bool pending() const;
-  // The signals that have come since the last call, lowest number first.
+  // Returns the signals received since the last call, lowest number first.
   std::vector<int> take();
 
-  // In a forked child, before exec: everything as hvdrun found it. Async-signal-safe.
+  // Restores the signal mask and dispositions that hvdrun was started with. Called in a forked child before exec;
+  // async-signal-safe.
   void restore_original() const;
 
  private:

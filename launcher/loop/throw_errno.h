@@ -1,4 +1,4 @@
-// Throws what errno says as an error of hvd's.
+// Throws errno as an hvd error.
 #pragma once
 
 #include <cerrno>
@@ -9,7 +9,7 @@
 
 namespace hvd::launcher {
 
-// Throws Internal: "<what>: <what errno says>".
+// Throws Internal with the text "<what>: <text of errno>".
 [[noreturn]] inline void throw_errno(const std::string& what) { throw Internal(what + ": " + error_text(errno)); }
 
 }  // namespace hvd::launcher

@@ -7,7 +7,7 @@
 namespace hvd::launcher {
 namespace {
 
-// The escape sequence that a text begins with; empty: none, or its end is missing.
+// The escape sequence at the beginning of a text; empty if there is none or it is incomplete.
 std::string_view escape_sequence(std::string_view text) {
   if (!text.starts_with("\x1b[")) return {};
   for (std::size_t i = 2; i < text.size(); ++i) {
@@ -18,8 +18,7 @@ std::string_view escape_sequence(std::string_view text) {
 
 bool continues_character(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) == 0x80; }
 
-// As much as goes into one line: colours are kept, whatever else moves the cursor is not. A character is taken to be
-// one column wide.
+// Cuts the text to one line: keeps colours, drops other control sequences. Assumes that a character is one column wide.
 std::string fitted(std::string_view text, std::size_t columns) {
   std::string result;
   std::size_t width = 0;
@@ -68,7 +67,7 @@ std::string Bars::draw(Terminal terminal) {
   std::string result;
   for (const std::string& line : lines) {
     if (!result.empty()) result += "\n";
-    result += fitted(line, std::max<std::size_t>(terminal.columns, 2) - 1);  // in the last column some wrap
+    result += fitted(line, std::max<std::size_t>(terminal.columns, 2) - 1);  // some terminals wrap in the last column
   }
   drawn_ = lines.size();
   return result;

@@ -1,5 +1,5 @@
-// The lines at the bottom of a terminal that are still being overwritten: the ranks' progress bars, one below the other
-// in the order of their places, under everything that is complete. Pure; the owner writes what it returns.
+// The progress bars of the ranks at the bottom of a terminal: lines that are still being overwritten, one below the
+// other in the order of their places, below all complete lines. Pure; the owner writes the returned text.
 #pragma once
 
 #include <cstddef>
@@ -14,14 +14,14 @@ class Bars {
     std::size_t columns, rows;
   };
 
-  // From the next draw() on. An empty text: there is none any more.
+  // Takes effect at the next draw(). An empty text removes the bar.
   void set(int place, std::string text);
   bool empty() const { return bars_.empty(); }
 
-  // Takes what is drawn away; the cursor is then where the first bar began.
+  // Erases the bars that are drawn; the cursor is then at the beginning of the first one.
   std::string erase();
-  // Draws them where the cursor is, at the beginning of a line, each cut to the terminal's width. Those that do not fit
-  // are counted.
+  // Draws the bars at the cursor, which must be at the beginning of a line, each cut to the terminal's width. Of bars
+  // that do not fit, only the number is shown.
   std::string draw(Terminal terminal);
 
  private:

@@ -16,7 +16,7 @@ bool has_input(int fd) {
   return poll(&entry, 1, 0) == 1;
 }
 
-// epoll takes no regular files, nor /dev/null.
+// epoll does not support regular files or /dev/null.
 bool can_be_watched(int fd) {
   struct stat info {};
   return isatty(fd) == 1 || (fstat(fd, &info) == 0 && (S_ISFIFO(info.st_mode) || S_ISSOCK(info.st_mode)));
@@ -31,7 +31,7 @@ InputFeed::InputFeed(EventLoop& loop, int input, const std::vector<int>& ranks,
       write_(std::move(write)),
       is_terminal_(isatty(input) == 1),
       ranks_(ranks.begin(), ranks.end()) {
-  // Edge-triggered: lines that are typed for somebody else are reported once each and then left alone.
+  // Edge-triggered: input that is meant for another process is reported once and then left alone.
   if (can_be_watched(input_)) {
     loop_.watch(input_, EPOLLIN | EPOLLET, [this] { read_on(); });
     is_watched_ = true;

@@ -1,9 +1,9 @@
-// Passes hvdrun's standard input on to ranks that cannot have it for their own: ranks on other hosts, several ranks,
-// and all if it is a terminal. Main thread only.
+// Forwards hvdrun's standard input to ranks that cannot inherit it: ranks on other hosts, several ranks, and any rank
+// if it is a terminal. Main thread only.
 //
-// To a terminal the ranks are background processes and would be stopped if they read from it. hvdrun reads for them,
-// and only while it is in the foreground itself: else the line was meant for the shell. A piece is read when all ranks
-// have taken the one before, so that a slow one holds the others up and nothing is kept.
+// For a terminal, the ranks are background processes and would be stopped if they read from it. hvdrun reads for them,
+// and only while it is in the foreground itself: else the line was meant for the shell. A piece is read once all ranks
+// have taken the one before, so that nothing is buffered and the slowest rank sets the pace.
 #pragma once
 
 #include <functional>
@@ -17,7 +17,7 @@ namespace hvd::launcher {
 
 class InputFeed {
  public:
-  // `write` gets a piece for a rank, or none: the end. `input` is borrowed.
+  // `write` is called with a piece for a rank; an empty piece means end of input. `input` is borrowed.
   InputFeed(EventLoop& loop, int input, const std::vector<int>& ranks,
             std::function<void(int rank, std::string_view bytes)> write);
   ~InputFeed();
@@ -26,7 +26,7 @@ class InputFeed {
 
   // The rank has taken the last piece.
   void taken(int rank);
-  // It takes nothing any more.
+  // The rank takes no more input.
   void forget(int rank);
 
  private:
@@ -37,10 +37,10 @@ class InputFeed {
   const int input_;
   const std::function<void(int, std::string_view)> write_;
   const bool is_terminal_;
-  bool is_watched_ = false;  // by the loop: a file is not, it has something to read at any time
+  bool is_watched_ = false;  // by the loop; false for a file, which can be read at any time
   bool at_end_ = false;
   std::set<int> ranks_;
-  std::set<int> busy_;  // of these: have not taken the last piece yet
+  std::set<int> busy_;  // ranks that have not taken the last piece yet
 };
 
 }  // namespace hvd::launcher

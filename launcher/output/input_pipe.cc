@@ -26,7 +26,7 @@ void InputPipe::write_waiting() {
   const ssize_t count = ::write(pipe_.get(), waiting_.data(), waiting_.size());
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (count < 0) {
-    close();  // the rank reads no more
+    close();  // the rank no longer reads
     return taken_();
   }
   waiting_.erase(0, static_cast<std::size_t>(count));

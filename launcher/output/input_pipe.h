@@ -1,4 +1,4 @@
-// The writing end of a rank's standard input. Main thread only.
+// The write end of a rank's standard input pipe. Main thread only.
 #pragma once
 
 #include <functional>
@@ -12,13 +12,13 @@ namespace hvd::launcher {
 
 class InputPipe {
  public:
-  // `taken` is called when all of a piece is in the pipe, or the rank reads no more; it may write the next one.
+  // `taken` is called when all of a piece is in the pipe, or the rank no longer reads; it may write the next piece.
   InputPipe(EventLoop& loop, FileDescriptor pipe, std::function<void()> taken);
   ~InputPipe();
   InputPipe(const InputPipe&) = delete;
   InputPipe& operator=(const InputPipe&) = delete;
 
-  // A piece, once the last one is taken; none: the end.
+  // Writes the next piece; call it only after `taken` for the last one. An empty piece closes the pipe.
   void write(std::string_view bytes);
 
  private:

@@ -3,7 +3,7 @@
 namespace hvd::launcher {
 namespace {
 
-// What stands after the last \r that is not followed by \r alone. Begins with a \r if there is one before.
+// The text from the last \r that is followed by other characters; the whole line if there is none.
 std::string_view last_state_of(std::string_view line) {
   const auto last = line.find_last_not_of('\r');
   if (last == std::string_view::npos) return line.substr(0, 1);
@@ -26,7 +26,7 @@ void LineSplitter::feed(std::string_view bytes, std::string& out) {
     bytes.remove_prefix(end == std::string_view::npos ? bytes.size() : end + 1);
     if (partial_.find('\r') < partial_.size() - (end != std::string_view::npos)) {
       partial_ = std::string(last_state_of(partial_));
-      if (line_is_open_) emit("\n", out);  // what is shown of it stays
+      if (line_is_open_) emit("\n", out);  // keeps the part that is shown already
     }
     if (end == std::string_view::npos) break;
     if (partial_.starts_with('\r')) partial_ = std::string(without_returns(partial_));

@@ -1,5 +1,5 @@
-// Where --output-filename puts what a rank writes: DIR/rank.<N>/stdout and stderr, N padded with zeros to the width of
-// the largest, as horovodrun does.
+// The files that --output-filename writes: DIR/rank.<N>/stdout and stderr, with N padded with zeros to the width of the
+// largest, like horovodrun.
 #pragma once
 
 #include <filesystem>
@@ -18,7 +18,7 @@ struct OutputFile {
 std::filesystem::path output_path(const std::filesystem::path& directory, int rank, int size,
                                   const std::string& stream);
 
-// Creates the folders, and the file anew. Throws Error that names the path.
+// Creates the folders, and creates or truncates the file. Throws Error that names the path.
 OutputFile open_output_file(const std::filesystem::path& path);
 
 }  // namespace hvd::launcher

@@ -14,7 +14,7 @@ constexpr std::size_t kReadBytes = 64 * 1024;
 
 OutputPipe::OutputPipe(EventLoop& loop, FileDescriptor pipe, std::function<void(std::string_view)> wrote)
     : loop_(loop), pipe_(std::move(pipe)), wrote_(std::move(wrote)) {
-  fcntl(pipe_.get(), F_SETFL, O_NONBLOCK);  // this end is ours alone
+  fcntl(pipe_.get(), F_SETFL, O_NONBLOCK);  // does not affect the rank: this end is not shared
   hold(false);
 }
 
@@ -32,13 +32,13 @@ void OutputPipe::hold(bool on) {
 
 void OutputPipe::on_readable() {
   do {
-    if (held_) {  // forgotten altogether, since epoll would keep reporting a pipe whose writer has ended
+    if (held_) {  // forget(): epoll would keep reporting a pipe whose writer has ended
       loop_.forget(pipe_.get());
       watched_ = false;
       return;
     }
     read_some();
-  } while (closing_ && pipe_);  // then all there is
+  } while (closing_ && pipe_);  // when closing, until the pipe is empty
 }
 
 void OutputPipe::read_some() {

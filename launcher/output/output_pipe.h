@@ -1,4 +1,4 @@
-// The reading end of a rank's standard output or standard error. Main thread only.
+// The read end of a rank's standard output or standard error pipe. Main thread only.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,8 @@ namespace hvd::launcher {
 
 class OutputPipe {
  public:
-  // `wrote` gets a piece at a time, so that no rank keeps the others waiting, and at the end, once, none.
+  // `wrote` is called with one piece at a time, so that no rank delays the others, and once with an empty piece at the
+  // end.
   OutputPipe(EventLoop& loop, FileDescriptor pipe, std::function<void(std::string_view bytes)> wrote);
   ~OutputPipe();
   OutputPipe(const OutputPipe&) = delete;
@@ -19,9 +20,9 @@ class OutputPipe {
 
   bool closed() const { return !pipe_; }
 
-  // While it is held, nothing is read.
+  // While held, the pipe is not read.
   void hold(bool on);
-  // Nobody is left who could write: closes as soon as the pipe is empty.
+  // No writer is left: closes as soon as the pipe is empty.
   void close_when_empty();
 
  private:

@@ -55,7 +55,7 @@ void OutputSink::set_bar(int place, std::string text) {
   draw_bars();
 }
 
-// Not behind a prompt, and not before the reader has taken what there is: then as they are by then.
+// Draws no bars behind a prompt, or while output is waiting; write_waiting() draws them then.
 void OutputSink::draw_bars() {
   if (begins_line_ && empty() && !bars_.empty()) put(bars_.draw(size_of_terminal(fd_)));
 }

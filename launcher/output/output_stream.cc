@@ -12,7 +12,7 @@ namespace {
 
 constexpr Duration kPromptDelay = 100ms;
 constexpr Duration kBarDelay = 100ms;
-constexpr Duration kBarInterval = 10s;  // where it takes a line each time
+constexpr Duration kBarInterval = 10s;  // without a terminal, where each state takes a line
 
 }  // namespace
 
@@ -26,7 +26,7 @@ void OutputStream::feed(std::string_view bytes) {
   std::string lines;
   splitter_.feed(bytes, lines);
   if (!options_.whole_lines && splitter_.has_partial()) splitter_.flush(lines);
-  if (!lines.empty()) hide_bar();  // its line is complete
+  if (!lines.empty()) hide_bar();  // the bar's line is complete
   show(lines);
   show_partial_at_.reset();
   if (splitter_.has_partial() && sink_.is_terminal()) show_partial_at_ = deadline_after(kPromptDelay);
@@ -53,7 +53,7 @@ void OutputStream::write_file(std::string_view bytes) {
 }
 
 std::optional<Deadline> OutputStream::next_deadline() const {
-  return show_partial_at_ ? show_partial_at_ : show_bar_at_;  // never both
+  return show_partial_at_ ? show_partial_at_ : show_bar_at_;  // never both are set
 }
 
 void OutputStream::show_partial(TimePoint now) {

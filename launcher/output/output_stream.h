@@ -1,5 +1,5 @@
-// One stream of one rank (standard output or standard error), as hvdrun shows it: whole lines to hvdrun's own stream,
-// everything to a file if there is one, and to the tail that failure reports quote. Main thread only.
+// Distributes one stream of one rank (standard output or standard error): whole lines to hvdrun's own stream, and all
+// bytes to a file, if there is one, and to the tail that failure reports quote. Main thread only.
 #pragma once
 
 #include <functional>
@@ -18,25 +18,25 @@ namespace hvd::launcher {
 class OutputStream {
  public:
   struct Options {
-    LineSplitter::Tag tag;    // empty: lines go out as they are
-    bool whole_lines = true;  // false: whatever comes goes out at once (a job of one rank)
-    bool shown = true;        // false: nothing goes out
-    int place = 0;            // of its bar among others
-    std::function<std::string(std::string_view)> hold_back;  // of what is to be shown; empty: nothing
+    LineSplitter::Tag tag;                                   // empty: lines are not tagged
+    bool whole_lines = true;                                 // false: all output is shown at once (a job of one rank)
+    bool shown = true;                                       // false: nothing is written to the sink
+    int place = 0;                                           // of its progress bar among the others
+    std::function<std::string(std::string_view)> hold_back;  // filters the text to be shown; may be empty
     std::optional<OutputFile> file;
-    std::function<void(const std::string&)> complain;  // a line for the user
+    std::function<void(const std::string&)> complain;  // called with a line for the user
   };
 
   OutputStream(OutputSink& sink, Options options);
 
   void feed(std::string_view bytes);
-  // Nothing more comes. Twice is once.
+  // The end of the stream. Further calls do nothing.
   void close();
   bool closed() const { return closed_; }
   const OutputTail& tail() const { return tail_; }
 
-  // What stays incomplete for a moment is shown nevertheless: on a terminal a line as it is, since it may be a prompt;
-  // and the state of a line that is overwritten, as a bar on a terminal, elsewhere as a line now and then.
+  // A line that stays incomplete for a moment is shown nevertheless: on a terminal as it is, since it may be a prompt.
+  // A line that is being overwritten is shown as a bar on a terminal, elsewhere as a line from time to time.
   std::optional<Deadline> next_deadline() const;
   void show_partial(TimePoint now);
 

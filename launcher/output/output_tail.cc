@@ -22,7 +22,7 @@ void OutputTail::feed(std::string_view bytes) {
     begins_inside_line_ = true;
   }
   bytes_ += bytes;
-  if (bytes_.size() > 2 * kBytes) {  // seldom enough to cost nothing
+  if (bytes_.size() > 2 * kBytes) {  // rare enough to cost nothing
     bytes_.erase(0, bytes_.size() - kBytes);
     begins_inside_line_ = true;
   }

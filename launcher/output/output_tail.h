@@ -1,4 +1,4 @@
-// The last lines of a rank's standard error, for the report of its failure. Pure; memory is bounded.
+// Keeps the last lines of a rank's standard error for the report of its failure, in bounded memory. Pure.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,8 @@ class OutputTail {
 
   void feed(std::string_view bytes);
 
-  // At most `count` lines, without line ends; of a line that was overwritten with \r the last state, of a long line
-  // the beginning.
+  // At most `count` lines, without line ends; for a line that was overwritten with \r its last state, for a long line
+  // its beginning.
   std::vector<std::string> last_lines(std::size_t count) const;
 
  private:

@@ -28,7 +28,7 @@ InvalidArgument not_understood(const std::string& name, std::string_view value) 
   return InvalidArgument(name + "=" + std::string(value) + " is not understood");
 }
 
-// The parts between commas that stand in no brackets.
+// Splits at the commas outside of brackets.
 std::vector<std::string_view> split_list(std::string_view text) {
   std::vector<std::string_view> parts;
   std::size_t first = 0;
@@ -46,7 +46,7 @@ std::vector<std::string_view> split_list(std::string_view text) {
 
 void append_names(std::string_view pattern, const std::string& before, std::vector<std::string>& names);
 
-// "08-10" or "12", each with what comes before and behind.
+// Expands "08-10" or "12", each number with the text before and behind it.
 void append_range(std::string_view range, const std::string& before, std::string_view behind,
                   std::vector<std::string>& names) {
   const auto dash = range.find('-');
@@ -61,7 +61,7 @@ void append_range(std::string_view range, const std::string& before, std::string
   }
 }
 
-// Brackets may be several: "rack[0-1]node[1-2]".
+// There may be several pairs of brackets: "rack[0-1]node[1-2]".
 void append_names(std::string_view pattern, const std::string& before, std::vector<std::string>& names) {
   const auto open = pattern.find('[');
   const std::string so_far = before + std::string(pattern.substr(0, open));
@@ -78,7 +78,7 @@ void append_names(std::string_view pattern, const std::string& before, std::vect
   }
 }
 
-// "4(x2),3": four on each of two nodes, three on the next.
+// Expands "4(x2),3": four on each of two nodes, three on the next.
 std::vector<int> expand_counts(const char* name, std::string_view text) {
   std::vector<int> counts;
   for (std::string_view part : split_list(text)) {
@@ -115,7 +115,7 @@ std::optional<Allocation> slurm(const Environment& environment) {
   return result;
 }
 
-// A slot for each mention.
+// One slot for each occurrence of a host.
 std::vector<HostSlots> hosts_of_words(const std::string& text) {
   std::vector<HostSlots> hosts;
   std::istringstream words(text);
@@ -123,7 +123,7 @@ std::vector<HostSlots> hosts_of_words(const std::string& text) {
   return hosts;
 }
 
-// "node1 4 node2 4"
+// Parses "node1 4 node2 4".
 std::vector<HostSlots> hosts_of_pairs(const char* name, const std::string& text) {
   std::vector<HostSlots> hosts;
   std::istringstream words(text);
@@ -135,8 +135,8 @@ std::vector<HostSlots> hosts_of_pairs(const char* name, const std::string& text)
   return hosts;
 }
 
-// Where jsrun starts processes (CSM), the first host is the launch node: it has one slot, for the job's script, and its
-// kind of computer may be another. Elsewhere it is a host like the others.
+// On systems with jsrun (CSM), the first host is the launch node: it has one slot, for the job's script, and may be a
+// different kind of machine. On other systems it is a host like the others.
 void leave_out_launch_node(const Environment& environment, std::vector<HostSlots>& hosts) {
   if (find(environment, "CSM_ALLOCATION_ID") != nullptr && hosts.size() > 1) hosts.erase(hosts.begin());
 }
@@ -159,7 +159,7 @@ std::optional<Allocation> lsf(const Environment& environment, const ReadFile& re
   return result;
 }
 
-// The file has a line for each slot, or, on some systems, for each host, which have PBS_NUM_PPN slots then.
+// The file has one line per slot or, on some systems, one per host; hosts have PBS_NUM_PPN slots then.
 std::optional<Allocation> pbs(const Environment& environment, const ReadFile& read_file) {
   const std::string* const path = find(environment, "PBS_NODEFILE");
   if (path == nullptr) return std::nullopt;
@@ -175,8 +175,8 @@ std::optional<Allocation> pbs(const Environment& environment, const ReadFile& re
   return result;
 }
 
-// In a launcher's pod, Kubernetes's mpi-operator names its hostfile (/etc/mpi/hostfile) as each MPI's launcher looks
-// for it: Open MPI's, Intel MPI's, MPICH's.
+// In a launcher's pod, Kubernetes's mpi-operator sets the variables in which each MPI's launcher looks for its hostfile
+// (/etc/mpi/hostfile): Open MPI's, Intel MPI's, MPICH's.
 std::optional<Allocation> default_hostfile(const Environment& environment, const ReadFile& read_file) {
   for (const char* const name : {"OMPI_MCA_orte_default_hostfile", "I_MPI_HYDRA_HOST_FILE", "HYDRA_HOST_FILE"}) {
     const std::string* const path = find(environment, name);

@@ -1,5 +1,5 @@
-// The hosts that a batch system has given to the job in which hvdrun was started. Pure, but for the files that some of
-// them write.
+// Reads the hosts that a batch system (Slurm, LSF, PBS) has allocated to the job in which hvdrun was started. Pure,
+// except for the files that some of them write.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@
 
 namespace hvd::launcher {
 
-enum class BatchSystem { slurm, lsf, pbs, hostfile };  // hostfile: of Kubernetes's mpi-operator, and the like
+enum class BatchSystem { slurm, lsf, pbs, hostfile };  // hostfile: Kubernetes's mpi-operator and the like
 
 struct Allocation {
   BatchSystem system = BatchSystem::slurm;
@@ -21,15 +21,14 @@ struct Allocation {
   std::vector<HostSlots> hosts;
 };
 
-// What counts where neither -H nor --hostfile is given; empty: nobody has allocated anything. Throws InvalidArgument
-// for what cannot be understood, and passes on what `read_file` throws.
+// Returns the allocation to use if neither -H nor --hostfile is given; empty if there is none. Throws InvalidArgument
+// for malformed variables; exceptions of `read_file` propagate.
 //
-// An allocation of this machine alone is for the caller to leave aside: there, as many ranks may be started as
-// anywhere.
+// The caller ignores an allocation that consists of this machine alone: it does not limit the number of ranks.
 std::optional<Allocation> read_allocation(const Environment& environment,
                                           const std::function<std::string(const std::string& path)>& read_file);
 
-// "node[08-10,12],login" in full. Throws InvalidArgument, also if it is more than kMaxSlots hosts.
+// Expands Slurm's "node[08-10,12],login". Throws InvalidArgument, also for more than kMaxSlots hosts.
 std::vector<std::string> expand_nodelist(std::string_view text);
 
 }  // namespace hvd::launcher

@@ -52,7 +52,7 @@ std::string_view take_until_colon(std::string_view& text) {
   return part;
 }
 
-// In lower case: Open MPI takes PE and pe.
+// Open MPI accepts both PE and pe.
 std::string lower(std::string_view text) {
   std::string result(text);
   std::ranges::transform(result, result.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
@@ -71,7 +71,7 @@ int number_of(const Cpu& cpu, CpuUnit unit) {
   return 0;
 }
 
-// What ranks are given: a core's CPUs, or a hardware thread.
+// The unit of mapping: the CPUs of a core, or one hardware thread.
 using CpuGroup = std::vector<Cpu>;
 
 std::vector<CpuGroup> cpu_groups_of(const std::vector<Cpu>& cpus, CpuUnit unit) {
@@ -84,7 +84,7 @@ std::vector<CpuGroup> cpu_groups_of(const std::vector<Cpu>& cpus, CpuUnit unit) 
   return cpu_groups;
 }
 
-// The CPU groups of each socket, NUMA node or the whole host, of which ranks take some each.
+// One table of CPU groups per socket, per NUMA node, or for the whole host; ranks take groups from them.
 class Tables {
  public:
   Tables(const std::vector<CpuGroup>& cpu_groups, CpuUnit unit) {
@@ -99,7 +99,8 @@ class Tables {
 
   std::size_t count() const { return tables_.size(); }
 
-  // So many groups in a row of one table; from its beginning again where it is full. Empty if that may not be.
+  // Takes consecutive groups of a table. When the table is used up, starts again from its beginning; if not `again`,
+  // returns an empty group.
   CpuGroup take(std::size_t table, int cpu_groups, bool again) {
     const std::vector<CpuGroup>& all = tables_[table];
     CpuGroup taken;
@@ -119,11 +120,11 @@ class Tables {
 
 bool by_tables(CpuUnit unit) { return unit == CpuUnit::numa || unit == CpuUnit::socket; }
 
-// The CPU groups of all ranks, in the order of mapping.
+// Returns the CPU group of each rank, in the order of mapping.
 std::vector<CpuGroup> map_ranks(int ranks, const Binding& binding, CpuUnit bind_to, const std::vector<Cpu>& cpus) {
   const bool threads =
       binding.map_by == CpuUnit::hwthread || (binding.map_by == CpuUnit::slot && bind_to == CpuUnit::hwthread);
-  const bool wide = by_tables(bind_to);  // nobody has a group of its own
+  const bool wide = by_tables(bind_to);  // no rank gets cores of its own
   const bool asked_to_share =
       binding.per_unit > 1 && (binding.map_by == CpuUnit::core || binding.map_by == CpuUnit::hwthread);
   const bool may_share = wide || binding.overload || asked_to_share;
@@ -149,13 +150,13 @@ std::vector<CpuGroup> map_ranks(int ranks, const Binding& binding, CpuUnit bind_
   return mapped;
 }
 
-// From each unit in turn, or, of what is smaller than a socket, in the order in which they lie.
+// Reorders the places: one from each socket or NUMA node in turn; for smaller units, in ascending order.
 void rank_places(std::vector<CpuGroup>& places, CpuUnit unit) {
   if (unit == CpuUnit::node || unit == CpuUnit::slot) return;
   const auto number = [unit](const CpuGroup& cpu_group) { return number_of(cpu_group.front(), unit); };
   std::ranges::stable_sort(places, {}, number);
   if (!by_tables(unit)) return;
-  std::vector<std::pair<int, CpuGroup>> in_turn;  // with its place among those of its unit
+  std::vector<std::pair<int, CpuGroup>> in_turn;  // each with its index in its unit
   for (std::size_t i = 0, first = 0; i < places.size(); ++i) {
     if (number(places[i]) != number(places[first])) first = i;
     in_turn.emplace_back(static_cast<int>(i - first), places[i]);
@@ -164,7 +165,8 @@ void rank_places(std::vector<CpuGroup>& places, CpuUnit unit) {
   for (std::size_t i = 0; i < places.size(); ++i) places[i] = std::move(in_turn[i].second);
 }
 
-// All CPUs of the units that the group has CPUs of; of each core but one, if the unit is a hardware thread.
+// Returns all CPUs of the units that contain the group's CPUs; only one CPU of each core if the unit is a hardware
+// thread.
 std::vector<int> widen(const CpuGroup& cpu_group, CpuUnit unit, const std::vector<Cpu>& cpus) {
   std::vector<int> numbers;
   if (unit == CpuUnit::hwthread) {
@@ -172,7 +174,7 @@ std::vector<int> widen(const CpuGroup& cpu_group, CpuUnit unit, const std::vecto
   } else {
     for (const Cpu& cpu : cpus) {
       const auto shares_unit = [&](const Cpu& own) { return number_of(own, unit) == number_of(cpu, unit); };
-      // Of sockets and NUMA nodes, the one around its first core.
+      // For sockets and NUMA nodes, only the one around the group's first core.
       if (by_tables(unit) ? shares_unit(cpu_group.front()) : std::ranges::any_of(cpu_group, shares_unit)) {
         numbers.push_back(cpu.number);
       }

@@ -45,7 +45,7 @@ std::vector<Cpu> read_cpus(const std::vector<int>& numbers, const std::string& s
   for (const int number : numbers) {
     const std::string topology = sysfs + "/cpu/cpu" + std::to_string(number) + "/topology/";
     const auto node = node_of.find(number);
-    // The kernel numbers cores anew on each socket.
+    // The kernel's core numbers are unique only within a socket.
     cpus.push_back({.number = number,
                     .core = read_number(topology + "core_id").value_or(number),
                     .numa = node == node_of.end() ? 0 : node->second,

@@ -10,9 +10,9 @@
 namespace hvd::launcher {
 namespace {
 
-constexpr int kMaxGpus = 1024;  // on a host
+constexpr int kMaxGpus = 1024;  // per host
 
-// "0,1" or "GPU-3fa1,MIG-77".
+// Splits "0,1" or "GPU-3fa1,MIG-77".
 std::vector<std::string> split_devices(std::string_view text) {
   std::vector<std::string> devices;
   while (!text.empty()) {
@@ -65,7 +65,7 @@ int count_gpus(const std::optional<std::string>& visible, const std::string& dri
     ++there;
   }
   if (!visible) return std::min(there, kMaxGpus);
-  // CUDA's rule: what comes behind a device that is not there does not count, and -1 is how to say that.
+  // CUDA's rule: devices after an invalid one are ignored; -1 is the usual invalid one.
   const std::vector<std::string> listed = split_devices(*visible);
   const auto first_wrong = std::ranges::find_if(listed, [](const std::string& name) { return name.starts_with('-'); });
   return std::min(static_cast<int>(first_wrong - listed.begin()), there == 0 ? 0 : kMaxGpus);

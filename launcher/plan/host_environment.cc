@@ -7,21 +7,21 @@
 namespace hvd::launcher {
 namespace {
 
-// Names; one that ends in * stands for all that begin so.
+// Variables that the host keeps; a name that ends in * is a prefix.
 constexpr std::string_view kOfTheHost[] = {
-    // Where a process is.
+    // The place of a process.
     "HOST", "HOSTNAME", "PWD", "OLDPWD", "TMPDIR", "HVD_HOST_ID", "HVD_HOSTNAME", "HVD_ADDRESS", "HOROVOD_HOSTNAME",
-    // Who has logged in, and what came with that: sockets, keys and files of the other machine.
+    // The login, and its sockets, keys and files on that machine.
     "HOME", "USER", "LOGNAME", "MAIL", "SHELL", "SSH_*", "XDG_RUNTIME_DIR", "XDG_SESSION_*", "XDG_SEAT*", "XDG_VTNR",
     "DBUS_SESSION_BUS_ADDRESS", "KRB5CCNAME", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "TMUX*", "STY", "WINDOWID",
-    // Of one process: its shell's functions and depth, its systemd unit.
+    // A single process: its shell's functions and depth, its systemd unit.
     "_", "SHLVL", "BASH_FUNC_*", "INVOCATION_ID", "JOURNAL_STREAM", "NOTIFY_SOCKET", "LISTEN_*",
-    // Its place in a step of Slurm's, or in a job of MPI's.
+    // The place in a Slurm step, or in an MPI job.
     "SLURMD_*", "SLURM_STEP*", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_GTIDS", "SLURM_TASK_PID",
     "SLURM_CPUS_ON_NODE", "SLURM_GPUS_ON_NODE", "SLURM_CPU_BIND*", "SLURM_SRUN_*", "SLURM_LAUNCH_*", "SLURM_TOPOLOGY_*",
     "PMI_*", "PMIX_*", "OMPI_COMM_WORLD_*"};
 
-// The host's, if it has them: a batch system has set them there. Else hvdrun's travel.
+// The host's values, if it has them, because a batch system has set them there; else hvdrun's.
 constexpr std::string_view kOfTheHostFirst[] = {"CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "HIP_VISIBLE_DEVICES",
                                                 "NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"};
 

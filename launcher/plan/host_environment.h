@@ -1,5 +1,5 @@
-// The environment of ranks on another host: hvdrun's own, so that a virtual environment and its paths are the same
-// everywhere, but for what tells of a place, a login or a process, which is the host's. Pure.
+// The environment of ranks on another host: hvdrun's, so that a virtual environment and its paths are the same on all
+// hosts, except for variables that describe a host, a login or a process; those are the host's. Pure.
 #pragma once
 
 #include <string>
@@ -8,10 +8,10 @@
 
 namespace hvd::launcher {
 
-// Whether a variable of hvdrun's travels to other hosts.
+// Whether a variable of hvdrun's environment is transmitted to other hosts.
 bool travels(const std::string& name);
 
-// `drivers` is hvdrun's environment, `agents` that in which the host's agent was started. -x comes after this.
+// `drivers` is hvdrun's environment, `agents` the one in which the host's agent was started. -x is applied afterwards.
 Environment environment_on_host(const Environment& drivers, const Environment& agents);
 
 }  // namespace hvd::launcher

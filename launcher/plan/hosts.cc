@@ -17,7 +17,7 @@ int parse_slots(std::string_view digits, std::string_view entry, const std::stri
                         "\" does not end in a number of slots; write for instance localhost:4");
 }
 
-// Names reach the command line of ssh: none may look like one of its options.
+// Names are passed on the command line of ssh: they must not look like its options.
 void check_name(std::string_view name, std::string_view entry, const std::string& where) {
   if (name.empty()) throw InvalidArgument(where + ": a host's name is missing; write for instance localhost:4");
   const auto is_odd = [](unsigned char c) { return c <= ' ' || c == 0x7f; };
@@ -26,7 +26,7 @@ void check_name(std::string_view name, std::string_view entry, const std::string
   }
 }
 
-// `where` begins what is said of an error.
+// `where` is the beginning of error messages.
 HostSlots parse_host(std::string_view entry, const std::string& where) {
   const auto colon = entry.find(':');
   std::string_view name = entry.substr(0, colon);
@@ -42,7 +42,7 @@ HostSlots parse_host(std::string_view entry, const std::string& where) {
   return result;
 }
 
-// "slots=4" and the like; false: it is something else.
+// Parses "slots=4" and the like; returns false for other words.
 bool parse_clause(std::string_view word, HostSlots& host, const std::string& where) {
   const auto equals = word.find('=');
   if (equals == std::string_view::npos) return false;
@@ -76,7 +76,7 @@ void add_host(std::vector<HostSlots>& hosts, HostSlots host) {
     throw InvalidArgument(host.host + " is named twice, to log in as \"" + known->user + "\" and \"" + host.user +
                           "\"");
   }
-  // To name it again without a number is to ask for one slot more.
+  // A repeated name without a number adds one slot.
   known->slots = known->slots.value_or(1) + host.slots.value_or(1);
   known->max_slots = sum(known->max_slots, host.max_slots);
   if (*known->slots > kMaxSlots)
@@ -137,7 +137,7 @@ std::vector<HostSlots> with_local_host_once(const std::vector<HostSlots>& hosts,
     if (is_local[i]) {
       if (own_name.empty()) own_name = host.host;
       host.host = own_name;
-      host.user.clear();  // nobody logs in
+      host.user.clear();  // there is no login
     }
     add_host(result, std::move(host));
   }

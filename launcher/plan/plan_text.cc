@@ -11,7 +11,6 @@ namespace {
 
 using Row = std::vector<std::string>;
 
-// Columns as wide as their widest cell, which is theirs where all cells are empty but the title.
 std::string table(const std::vector<Row>& rows, const std::string& indent) {
   std::vector<std::size_t> widths(rows.front().size());
   for (const Row& row : rows) {

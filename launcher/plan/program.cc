@@ -26,7 +26,7 @@ std::string search_path_of(const Environment& environment) {
   if (const auto path = environment.find("PATH"); path != environment.end()) return path->second;
   std::string path(confstr(_CS_PATH, nullptr, 0), '\0');
   confstr(_CS_PATH, path.data(), path.size());
-  return path.c_str();  // without the zero at its end
+  return path.c_str();  // drops the terminating zero
 }
 
 std::string find_program(const std::string& name, const std::string& search_path) {

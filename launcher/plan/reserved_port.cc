@@ -8,7 +8,7 @@
 namespace hvd::launcher {
 namespace {
 
-// Of both families where the host has IPv6, else of IPv4.
+// Binds for both families if the host has IPv6, else for IPv4.
 FileDescriptor bind_any_port() {
   const int on = 1;
   FileDescriptor both(socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));

@@ -1,7 +1,7 @@
-// A TCP port of this host for a server that one of the ranks starts: nobody else is given it by chance before.
+// Reserves a TCP port of this host for a server that a rank starts later, so that no other process gets it by chance.
 //
-// The port is bound and not listened at, with SO_REUSEADDR: the kernel passes over it when it chooses ports for others,
-// connections there are refused, and who asks for it by its number and sets SO_REUSEADDR too, as servers do, gets it.
+// The port is bound with SO_REUSEADDR, without listen(): the kernel skips it when it chooses ports, connections to it
+// are refused, and a server that binds it by number with SO_REUSEADDR, as servers do, gets it.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace hvd::launcher {
 
 class ReservedPort {
  public:
-  // Throws Error if there is none to be had.
+  // Throws Error if no port can be bound.
   ReservedPort();
   std::uint16_t number() const { return number_; }
 

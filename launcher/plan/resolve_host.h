@@ -1,4 +1,4 @@
-// What a host's name stands for.
+// Resolves a host's name.
 #pragma once
 
 #include <string>
@@ -6,7 +6,8 @@
 
 namespace hvd::launcher {
 
-// Its addresses, as inet_ntop() writes them; none if nobody knows it. Asks the resolver, which may take its time.
+// Returns its addresses as inet_ntop() writes them; empty if the name is unknown. Blocks on the system's resolver,
+// which may be slow.
 std::vector<std::string> resolve_host(const std::string& host);
 
 }  // namespace hvd::launcher

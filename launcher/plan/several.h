@@ -1,4 +1,4 @@
-// "1 rank", "2 ranks": for messages.
+// Formats a count for messages: "1 rank", "2 ranks".
 #pragma once
 
 #include <concepts>

@@ -11,7 +11,7 @@
 namespace hvd::launcher {
 namespace {
 
-// A host of a pool, and what is taken of it.
+// A host of a pool, and the number of ranks on it.
 struct Room {
   HostCapacity capacity;
   int ranks = 0;
@@ -28,11 +28,10 @@ long free_slots(const Rooms& rooms) {
   return sum;
 }
 
-// By host of the pool: how many ranks of a program it gets.
+// By host of the pool: the number of ranks of a program on it.
 using Counts = std::vector<int>;
 
-// One to each host in turn that `may_take` another, until there are no more ranks or no such hosts. Returns how many
-// ranks are left.
+// Assigns one rank at a time to the hosts in turn, as long as `may_take` allows. Returns the number of ranks left.
 template <typename MayTake>
 int deal(int ranks, Rooms& rooms, Counts& counts, const MayTake& may_take) {
   for (bool taken = true; taken && ranks > 0;) {
@@ -48,7 +47,7 @@ int deal(int ranks, Rooms& rooms, Counts& counts, const MayTake& may_take) {
   return ranks;
 }
 
-// Each host gets as many as `wanted` says before the next gets any.
+// Assigns up to `wanted` ranks to each host before the next. Returns the number of ranks left.
 template <typename Wanted>
 int fill(int ranks, Rooms& rooms, Counts& counts, const Wanted& wanted) {
   for (std::size_t i = 0; i < rooms.size() && ranks > 0; ++i) {
@@ -88,7 +87,7 @@ int number_of_ranks(const ProgramSlots& program, const HostPool& pool, const Roo
   return static_cast<int>(std::min<long>(slots, kMaxSlots + 1));
 }
 
-// Chooses hosts for a program's ranks.
+// Chooses the hosts of a program's ranks.
 Counts take_rooms(const ProgramSlots& program, const HostPool& pool, Rooms& rooms, const Binding& binding,
                   bool oversubscribe, const std::vector<std::string>& host_names) {
   const int ranks = number_of_ranks(program, pool, rooms, binding);
@@ -126,7 +125,7 @@ Counts take_rooms(const ProgramSlots& program, const HostPool& pool, Rooms& room
   return counts;
 }
 
-// The hosts of a program's ranks in the order in which these are numbered.
+// Appends the program's ranks in the order in which they are numbered.
 void number_ranks(int program, const Rooms& rooms, Counts counts, bool in_turn, std::vector<PlacedRank>& ranks) {
   const auto place = [&](std::size_t i) {
     ranks.push_back({.host = rooms[i].capacity.host, .program = program, .place = {}});
@@ -153,7 +152,7 @@ bool numbers_in_turn(const Binding& binding) {
   return binding.map_by == CpuUnit::node && binding.per_unit == 0;
 }
 
-// Local ranks follow the ranks of a host; cross ranks number the hosts that have a local rank, in their order.
+// Local ranks are in the order of the ranks of a host; cross ranks number the hosts that have a local rank, in order.
 void find_places(std::vector<PlacedRank>& ranks) {
   std::map<int, int> on_host;
   for (PlacedRank& rank : ranks) rank.place.local_rank = on_host[rank.host]++;

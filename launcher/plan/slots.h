@@ -1,9 +1,9 @@
-// Which rank runs on which host: from the hosts' slots, -np, -map-by and -rank-by, as Open MPI means them. Pure.
+// Assigns ranks to hosts, from the hosts' slots, -np, -map-by and -rank-by with Open MPI's meaning. Pure.
 //
-// Programs that name no hosts share the slots of those before them. A program fills a host before it takes the next
-// (by slot, and by all that is smaller than a host), takes one of each in turn (by node), or so many of each
-// (ppr:N:UNIT). Ranks are numbered host by host, or round the hosts in turn (-rank-by node, and by node). Slots that
-// are not there are taken, if that is all right, from each host in turn.
+// Programs that name no hosts share the slots of the programs before them. A program fills a host before it takes the
+// next (by slot, and by any unit smaller than a host), takes one slot of each host in turn (by node), or N per unit of
+// each (ppr:N:UNIT). Ranks are numbered host by host, or round-robin over the hosts (-rank-by node, or mapping by
+// node). If oversubscription is allowed, the excess ranks go to the hosts in turn.
 #pragma once
 
 #include <optional>
@@ -16,7 +16,7 @@
 
 namespace hvd::launcher {
 
-// --slots-per-host: of hosts whose slots nobody has given.
+// --slots-per-host: the slots of hosts for which no number is given.
 struct SlotsRule {
   enum class Each { core, hwthread, gpu, gpu_or_core, fixed };
   Each each = Each::core;
@@ -27,41 +27,42 @@ struct SlotsRule {
 // "core", "hwthread", "gpu" or a number; throws InvalidArgument.
 SlotsRule parse_slots_rule(const std::string& text);
 
-// What a host says of itself.
+// The CPUs and GPUs that a host reports.
 struct HostResources {
-  std::vector<Cpu> cpus;  // those that ranks may use
+  std::vector<Cpu> cpus;  // that ranks may use
   int gpus = 0;
 };
 
-// Throws InvalidArgument if the host has nothing of what the rule asks for.
+// Throws InvalidArgument if the rule is `gpu` and the host has none.
 int slots_of(const HostSlots& host, const SlotsRule& rule, const HostResources& resources);
 
-// One of the hosts that some programs may use.
+// A host of a pool.
 struct HostCapacity {
   int host = 0;  // its number in the job
   int slots = 1;
   std::optional<int> max_slots{};
-  int units = 1;  // how many it has of what ppr goes by: count_units() in binding.h
+  int units = 1;  // the number of its units that ppr counts: count_units() in binding.h
 };
 
+// The hosts that some of the programs may use.
 struct HostPool {
   std::vector<HostCapacity> hosts;
-  bool limited = true;  // else nobody has said how many slots there are, and as many ranks run as -np says
+  bool limited = true;  // false: the number of slots is not given, and -np alone decides
 };
 
 struct ProgramSlots {
-  std::optional<int> num_proc;  // empty: as many as there are slots left
-  int pool = 0;                 // its number
+  std::optional<int> num_proc;  // empty: all slots that are left
+  int pool = 0;                 // index of its pool
 };
 
 struct PlacedRank {
-  int host = 0;     // its number in the job
-  int program = 0;  // its number in the job
+  int host = 0;  // its number in the job, as is `program`
+  int program = 0;
   RankPlace place;
 };
 
-// By rank. Hosts are told apart by their numbers: the same one may be in several pools. `host_names` by number. Throws
-// InvalidArgument.
+// The result is indexed by rank. Hosts are identified by their numbers, which index `host_names`: one host may be in
+// several pools. Throws InvalidArgument.
 std::vector<PlacedRank> place_ranks(const std::vector<ProgramSlots>& programs, const std::vector<HostPool>& pools,
                                     const std::vector<std::string>& host_names, const Binding& binding,
                                     bool oversubscribe);

@@ -73,7 +73,7 @@ std::string start_by_remote_shell(const RemoteShell& shell, const HostSlots& hos
     if (!shell.identity_file.empty()) words.insert(words.end(), {"-i", shell.identity_file});
   }
   if (!host.user.empty()) words.insert(words.end(), {"-l", host.user});
-  // Two shells read the program's path: the one here, and the host's.
+  // The program's path is quoted twice: for the local shell and for the host's.
   words.insert(words.end(), {host.host, shell_quoted(hvdrun), kAgent});
   return (shell.command.empty() ? "" : shell.command + " ") + shell_quoted(words);
 }
@@ -82,8 +82,8 @@ std::vector<std::string> start_by_slurm(const std::vector<HostSlots>& hosts, con
   const std::string number = std::to_string(hosts.size());
   std::string names;
   for (const HostSlots& host : hosts) names += (names.empty() ? "" : ",") + host.host;
-  // Beside other steps, and with all CPUs: the agents bind their ranks themselves. They also see to what ends: without
-  // --kill-on-bad-exit=0 and --no-kill one agent's end may end the others before they have told why.
+  // Runs beside other steps (--overlap), with all CPUs, because agents bind their ranks themselves. hvdrun handles the
+  // end of agents: without --kill-on-bad-exit=0 and --no-kill, one agent's end may end others before they report why.
   return {"srun",
           "--nodes=" + number,
           "--ntasks=" + number,

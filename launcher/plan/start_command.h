@@ -1,6 +1,6 @@
-// How agents are started on other hosts: by what, and the commands. Pure.
+// Chooses how agents are started on other hosts, and builds the commands. Pure.
 //
-// What an agent must keep to itself comes over its standard input, never with the command, which everybody can read.
+// Secrets are sent over the agent's standard input, never in the command, which all users can read.
 #pragma once
 
 #include <optional>
@@ -14,39 +14,39 @@
 
 namespace hvd::launcher {
 
-// Who starts the processes, or hvdrun's agents on their hosts.
+// What starts the processes, or hvdrun's agents on their hosts.
 enum class StartedBy { automatic, local, ssh, slurm, mpirun };
 
-// Of --rsh, --ssh-port and --ssh-identity-file.
+// The values of --rsh, --ssh-port and --ssh-identity-file.
 struct RemoteShell {
-  std::string command{};  // of --rsh, a shell's text to which host and command are appended; empty: ssh
+  std::string command{};  // of --rsh: shell text to which host and command are appended; empty: ssh
   std::optional<int> port{};
   std::string identity_file{};
   bool operator==(const RemoteShell&) const = default;
 };
 
-// What --rsh does not say, may Open MPI's parameter plm_rsh_agent, of -mca or else of the environment: of several
-// commands between colons, the first.
+// Without --rsh, takes the command from Open MPI's parameter plm_rsh_agent, given by -mca or else in the environment;
+// the first of several commands that colons separate.
 RemoteShell with_parameters_of_open_mpi(RemoteShell shell, const std::vector<std::pair<std::string, std::string>>& mca,
                                         const Environment& environment);
 
-// By what agents are started: srun, if the hosts are those of Slurm's allocation and no other command is given, else
-// ssh or the command. Local, if there are no hosts but this one. Throws InvalidArgument for what contradicts itself.
+// Returns what starts the agents: srun if the hosts are those of Slurm's allocation and no other command is given, else
+// ssh or the command; `local` if this is the only host. Throws InvalidArgument for contradictory options.
 StartedBy choose_start(StartedBy asked, const RemoteShell& shell, bool only_this_host, bool slurms_hosts);
 
-// One word for a shell; as it is, if a shell finds nothing in it.
+// Quotes a word for a shell; leaves it unchanged if it has no special characters.
 std::string shell_quoted(std::string_view word);
 std::string shell_quoted(const std::vector<std::string>& words);
 
-// A shell's command that starts an agent on a host. `hvdrun` is the program's path there. The agent's command stands in
-// words of its own, so that a stand-in for ssh may run it as well as hand it to a shell.
+// The shell command that starts an agent on a host. `hvdrun` is the program's path there. The words of the agent's
+// command are separate arguments, so that a replacement for ssh may execute them or pass them to a shell.
 //
-// ssh never asks for anything. Whether it trusts a host that it does not know, says its own configuration: the key of
-// the job goes to whoever answers.
+// ssh never prompts. Its own configuration decides whether it trusts an unknown host: the job key is sent to the host
+// that answers.
 std::string start_by_remote_shell(const RemoteShell& shell, const HostSlots& host, const std::string& hvdrun);
 
-// Starts an agent on each of these hosts of Slurm's allocation; all read the same standard input. srun numbers nodes in
-// an order of its own: an agent finds itself in the list of hosts by its SLURMD_NODENAME.
+// The srun command that starts an agent on each of these hosts of Slurm's allocation; all read the same standard input.
+// srun chooses its own order of nodes: an agent finds its entry in the list of hosts by SLURMD_NODENAME.
 std::vector<std::string> start_by_slurm(const std::vector<HostSlots>& hosts, const std::string& hvdrun);
 
 }  // namespace hvd::launcher

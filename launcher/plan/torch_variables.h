@@ -1,8 +1,8 @@
-// The variables by which PyTorch's launcher tells a process its place, and which PyTorch and what is built on it read:
-// set for every rank, whatever was there. Pure.
+// Sets the environment variables with which torchrun describes a process's place in the job (RANK, MASTER_ADDR, ...),
+// for PyTorch and the libraries on top of it. They are set for every rank and override existing values. Pure.
 //
-// HVD_TORCH_VARIABLES says which of them are ours, so that nobody takes a rank for torchrun's, and a job within a job
-// knows that nothing of the user's is replaced.
+// HVD_TORCH_VARIABLES lists the ones that hvdrun has set, so that a rank is not mistaken for one of torchrun, and a job
+// started within a job does not report them as the user's values being replaced.
 #pragma once
 
 #include <cstddef>
@@ -12,17 +12,17 @@
 
 namespace hvd::launcher {
 
-// Takes away what torchrun has left besides: it speaks of a store that is not this job's.
+// Also removes torchrun's other variables, which refer to the store of another job.
 void set_torch_variables(Environment& environment, const RankPlace& place, const HostRendezvous& rendezvous);
 
-// -x MASTER_ADDR and -x MASTER_PORT are somebody's choice for this job, and hold.
+// Keeps the user's choice, -x MASTER_ADDR and -x MASTER_PORT.
 void keep_chosen_master(Environment& environment, const Environment& exports);
 
-// OMP_NUM_THREADS, unless it is set: an equal share of the host's CPUs for each of several ranks that are not bound.
-// Each would else start a thread for every CPU, and they would spin for one another. (torchrun sets 1.)
+// Sets OMP_NUM_THREADS, unless it is set, to an equal share of the host's CPUs for each of several ranks that are not
+// bound. Each rank would else start a thread per CPU, and these would spin waiting for one another. (torchrun sets 1.)
 void share_openmp_threads(Environment& environment, int local_size, std::size_t cpus);
 
-// Which of them an environment has from elsewhere, and the job replaces, as "NAME=value NAME=value"; empty: none.
+// The variables of an environment that the job replaces with its own values, as "NAME=value NAME=value"; empty if none.
 std::string replaced_torch_variables(const Environment& environment, const Environment& exports);
 
 }  // namespace hvd::launcher

@@ -35,7 +35,7 @@ std::vector<std::uint64_t> bits(const std::vector<int>& ascending) {
 }
 
 void write_error(const char* text) {
-  if (write(STDERR_FILENO, text, std::strlen(text)) < 0) return;  // nobody left to tell
+  if (write(STDERR_FILENO, text, std::strlen(text)) < 0) return;  // nowhere to report this error
 }
 
 [[noreturn]] void give_up(int error) {
@@ -49,8 +49,8 @@ struct ChildPlan {
   const char* program;
   char* const* arguments;
   char* const* environment;
-  const char* working_directory;           // null: as it is
-  const std::vector<std::uint64_t>* cpus;  // a bit each; none: as they are
+  const char* working_directory;           // null: unchanged
+  const std::vector<std::uint64_t>* cpus;  // one bit per CPU; null: unchanged
   int input, output, error;
   InheritedDescriptor* inherited;
   std::size_t inherited_count;
@@ -59,7 +59,7 @@ struct ChildPlan {
   pid_t parent;
 };
 
-// Each under its number. One whose present number is another's to be is moved out of the way first.
+// Moves each descriptor to its number. A descriptor whose current number another one needs is moved away first.
 void place_inherited(InheritedDescriptor* entries, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) {
     for (std::size_t later = i + 1; later < count; ++later) {
@@ -75,11 +75,11 @@ void place_inherited(InheritedDescriptor* entries, std::size_t count) {
   }
 }
 
-// Between fork and exec other threads' locks may be held for ever: only async-signal-safe calls, no allocation.
+// Between fork and exec, locks of other threads may stay held forever: only async-signal-safe calls, no allocation.
 [[noreturn]] void become_child(const ChildPlan& plan) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != plan.parent) _exit(1);  // it ended in the meantime
+  if (getppid() != plan.parent) _exit(1);  // the parent ended in the meantime
   dup2(plan.input, STDIN_FILENO);
   dup2(plan.output, STDOUT_FILENO);
   dup2(plan.error, STDERR_FILENO);
@@ -95,7 +95,7 @@ void place_inherited(InheritedDescriptor* entries, std::size_t count) {
     write_error(plan.working_directory);
     give_up(error);
   }
-  execvpe(plan.program, plan.arguments, plan.environment);  // runs a script without a #! line, as shells do
+  execvpe(plan.program, plan.arguments, plan.environment);  // also runs a script without a #! line, as shells do
   const int error = errno;
   write_error("hvdrun: cannot execute ");
   write_error(plan.program);
@@ -131,7 +131,7 @@ pid_t start_child(const ChildStart& start, const SignalSource& signals) {
   const pid_t pid = fork();
   if (pid < 0) throw_errno("cannot start a process");
   if (pid == 0) become_child(plan);
-  setpgid(pid, pid);  // here too: whoever comes first, the group exists before it is signalled
+  setpgid(pid, pid);  // as in the child, so that the group exists before it is signalled
   return pid;
 }
 

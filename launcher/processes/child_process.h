@@ -1,8 +1,8 @@
-// Starts a process: a rank (in the keeper, keeper.h), or the command that starts an agent on another host.
+// Starts a child process: a rank (in the keeper, keeper.h), or the command that starts an agent on another host.
 //
-// Each leads a process group of its own, so that Ctrl-C at the terminal reaches it once, through hvdrun, and that
-// its children can be signalled with it; it stays in hvdrun's session (sched_yield does not cross sessions where
-// sched_autogroup is on). It dies with the process that has started it, even if that is killed by SIGKILL.
+// Each child leads its own process group, so that Ctrl-C at the terminal reaches it once, through hvdrun, and that its
+// children can be signalled with it. It stays in hvdrun's session (sched_yield does not cross sessions where
+// sched_autogroup is on). It is killed when the process that started it ends, even by SIGKILL.
 #pragma once
 
 #include <sys/resource.h>
@@ -19,35 +19,35 @@
 namespace hvd::launcher {
 
 struct InheritedDescriptor {
-  int fd = -1;      // borrowed; closes on exec here
-  int number = -1;  // under which the child has it: above standard error, each once
+  int fd = -1;      // borrowed; close-on-exec in this process
+  int number = -1;  // its number in the child: above standard error, unique
 };
 
 struct ChildStart {
-  std::string program;                   // the file
-  std::vector<std::string> arguments;    // with the name as typed first
+  std::string program;                   // path of the executable
+  std::vector<std::string> arguments;    // argv, beginning with the name as typed
   std::vector<std::string> environment;  // "NAME=value"
-  std::string working_directory;         // empty: hvdrun's own
-  std::vector<int> cpus;                 // ascending; empty: those that hvdrun may use
+  std::string working_directory;         // empty: hvdrun's
+  std::vector<int> cpus;                 // ascending; empty: hvdrun's affinity
   int standard_input = -1;               // borrowed, as are the next two
   int standard_output = -1;
   int standard_error = -1;
-  std::vector<InheritedDescriptor> inherited;  // besides those of this process that do not close on exec
-  rlimit open_files{};                         // as hvdrun found it
+  std::vector<InheritedDescriptor> inherited;  // besides this process's descriptors that are not close-on-exec
+  rlimit open_files{};                         // RLIMIT_NOFILE as hvdrun was started with it
 };
 
-// Both ends close on exec: the reading one, the writing one. Throws Error.
+// Returns the reading and the writing end, both close-on-exec. Throws Error.
 std::pair<FileDescriptor, FileDescriptor> make_pipe();
 
-// Call it on the thread that lives as long as the job: the process is killed when this thread ends. Throws Error if
-// there is no process to be had. A program that cannot be executed after all says so on its standard error and exits
-// with code 126 or 127.
+// Call it on a thread that lives as long as the job: the child is killed when this thread ends (PR_SET_PDEATHSIG).
+// Throws Error if fork fails. If exec fails, the child writes the error to its standard error and exits with code 126
+// or 127.
 pid_t start_child(const ChildStart& start, const SignalSource& signals);
 
-// Every child of this process that has ended since the last call, and how.
+// Reaps the children that have ended since the last call; returns their pids and exit statuses.
 std::vector<std::pair<pid_t, ExitStatus>> reap_children();
 
-// Whether this process has any, zombies included.
+// Whether this process has any children, zombies included.
 bool has_children();
 
 }  // namespace hvd::launcher

@@ -1,4 +1,4 @@
-// How a process ended: with an exit code, or by a signal. Pure.
+// How a process ended: with an exit code or by a signal. Pure.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ struct ExitStatus {
   static ExitStatus from_wait(int wait_status);
 
   bool ok() const { return !by_signal && value == 0; }
-  // As shells count: 128 + signal for a process that was killed.
+  // As shells report it: 128 + signal for a process that was killed.
   int exit_code() const { return by_signal ? 128 + value : value; }
   bool operator==(const ExitStatus&) const = default;
 };

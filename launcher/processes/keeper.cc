@@ -19,7 +19,7 @@
 namespace hvd::launcher {
 namespace {
 
-constexpr Duration kAnswerTime = 30s;  // a start, on a machine that is short of memory
+constexpr Duration kAnswerTime = 30s;  // for a start on a machine that is short of memory
 constexpr Duration kResumeTime = 100ms;
 constexpr Duration kListTime = 1s;
 constexpr Duration kSendTime = 1s;
@@ -52,7 +52,7 @@ Keeper::Keeper(const SignalSource& signals) : others_(own_children()) {
   pid_ = fork();
   if (pid_ == 0) run_keeper(std::move(other), signals, self);
   if (pid_ < 0) throw_errno("cannot start the keeper");
-  setpgid(pid_, pid_);  // here too: before a signal for this process's group can reach it
+  setpgid(pid_, pid_);  // as in the keeper, before a signal for this process's group can reach it
   prctl(PR_SET_CHILD_SUBREAPER, 1);
 }
 
@@ -92,7 +92,7 @@ void Keeper::set_lease(Duration length) {
   send({.kind = KeeperRequest::Kind::set_lease, .value = static_cast<std::int32_t>(ms)});
 }
 
-// One that does not fit, behind others that a keeper reads late, is not needed.
+// If the socket is full, the renewal is dropped: the keeper has older packets to read, which renew the lease, too.
 void Keeper::renew_lease() {
   send_packet(socket_.get(), encode(KeeperRequest{.kind = KeeperRequest::Kind::renew_lease}));
 }
@@ -109,7 +109,7 @@ bool Keeper::send(const KeeperRequest& request, Deadline deadline, const std::ve
   return true;
 }
 
-// Costs a system call, and changes nothing where it runs.
+// Costs one system call, and has no effect on a running keeper.
 void Keeper::resume() const {
   if (pid_ > 0) kill(pid_, SIGCONT);
 }
@@ -131,7 +131,7 @@ bool Keeper::receive() {
       }
     } else {
       answer_ = std::move(report);
-      return true;  // what follows may concern the process that was started
+      return true;  // start() must record the new pid before later reports about it are read
     }
   }
   return false;

@@ -1,15 +1,13 @@
-// hvdrun's end of its keeper: a process on each host that starts the ranks, is their subreaper, and outlives hvdrun (or
-// the agent) by a moment, so that nothing of the job is left behind however hvdrun ends.
+// The client of the keeper, a process on each host that starts the ranks, is their subreaper, and outlives hvdrun (or
+// the agent) briefly, so that nothing of the job is left behind however hvdrun ends. Main thread only.
 //
-// The keeper is a child of hvdrun that is forked before any thread exists; it has a process group of its own, and no
-// descriptor but its end of a socket pair and those that whoever started hvdrun meant for the ranks. It forks and
-// executes the ranks on hvdrun's requests, reaps them, signals them, and sees what is left of them: whatever they
-// start, daemons with an empty environment included, remains a descendant of the keeper. Once hvdrun is gone, or has
-// been silent for the lease (it is stopped, and is killed first), the keeper kills its descendants until none is left
-// or 5 s have passed, and ends. If the keeper itself is killed, the ranks die with it, and what they leave becomes
-// hvdrun's: see kill_orphans().
-//
-// Main thread only.
+// The keeper is a child of hvdrun, forked before any thread exists. It has its own process group, and no descriptors
+// except its end of a socket pair and those that hvdrun inherited for the ranks. It forks and executes the ranks on
+// hvdrun's requests, reaps them, signals them, and knows what is left of them: all processes that the ranks start,
+// daemons with an empty environment included, remain descendants of the keeper. Once hvdrun has ended, or has been
+// silent for the lease (then it is stopped, and is killed first), the keeper kills its descendants until none is left
+// or 5 s have passed, and exits. If the keeper itself is killed, the ranks are killed with it, and their orphans become
+// children of hvdrun: see kill_orphans().
 #pragma once
 
 #include <sys/types.h>
@@ -30,48 +28,48 @@ namespace hvd::launcher {
 
 class Keeper {
  public:
-  // Starts the process: before any thread exists. Makes this process a subreaper, too. Throws Internal.
+  // Forks the keeper; must be called before any thread exists. Makes this process a subreaper, too. Throws Internal.
   explicit Keeper(const SignalSource& signals);
-  // Whatever is left of the job is killed; waits until it is, for a second at most.
+  // Makes the keeper kill what is left of the job, and waits for it, one second at most.
   ~Keeper();
   Keeper(const Keeper&) = delete;
   Keeper& operator=(const Keeper&) = delete;
 
   pid_t pid() const { return pid_; }
 
-  // Starts a rank. Throws Error; its text is for the user.
+  // Starts a rank. Throws Error with a text for the user.
   pid_t start(int rank, const ChildStart& start);
   void signal_ranks(int signal);
-  // To everything that descends from the ranks, too. After SIGKILL that includes what it orphans.
+  // Signals all descendants of the ranks, too. SIGKILL also reaches the processes that it orphans.
   void signal_all(int signal);
 
-  // Lets it go on if somebody has stopped it: nobody has a reason to.
+  // Sends SIGCONT to the keeper: it must never stay stopped.
   void resume() const;
 
-  // From now on renew_lease() is called several times in its length. Without a lease only the end of this process
-  // counts.
+  // From now on the caller must call renew_lease() several times per lease. Without a lease, the keeper only reacts to
+  // the end of this process.
   void set_lease(Duration length);
   void renew_lease();
 
-  // Readable when there is something to receive.
+  // Readable when receive() has something to read.
   int fd() const { return socket_.get(); }
-  // False once the keeper has closed its end; SIGCHLD says how it ended.
+  // Returns false once the keeper has closed its end; its exit status is reaped on SIGCHLD.
   bool receive();
   struct Ended {
     int rank;
     ExitStatus status;
   };
-  // Ranks that have ended since the last call, as received.
+  // Returns the ranks that have ended since the last call, according to the reports received.
   std::vector<Ended> take_ended() { return std::exchange(ended_, {}); }
-  // Whether anything is left of what was started, as received.
+  // Whether any process of the job is left, according to the reports received.
   bool any_left() const { return any_left_; }
-  // Those that run or are stopped. Waits a second at most for the answer; empty without one.
+  // The processes that run or are stopped. Waits one second at most for the answer; empty without one.
   std::vector<pid_t> list_left();
 
-  // A child of this process that does not belong to the job. Children that it has had before the keeper do not either.
+  // Excludes a child of this process that does not belong to the job. Children older than the keeper are excluded, too.
   void leave_alone(pid_t pid) { others_.push_back(pid); }
-  // After the keeper was reaped: SIGKILL to what has become this process's, 5 s at most. Returns whether nothing of the
-  // job is left.
+  // After the keeper was reaped: sends SIGKILL to the processes that this process has inherited from it, for 5 s at
+  // most. Returns whether nothing of the job is left.
   bool kill_orphans();
 
  private:
@@ -80,9 +78,9 @@ class Keeper {
   KeeperReport await(KeeperReport::Kind expected, Deadline deadline);
 
   FileDescriptor socket_;
-  pid_t pid_ = -1;  // -1: reaped
+  pid_t pid_ = -1;  // -1: the keeper is reaped
   bool closed_ = false;
-  std::map<pid_t, int> ranks_;  // that have not ended, as received
+  std::map<pid_t, int> ranks_;  // not reported as ended yet
   std::vector<Ended> ended_;
   std::optional<KeeperReport> answer_;
   bool any_left_ = false;

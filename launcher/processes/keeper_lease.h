@@ -1,4 +1,4 @@
-// The keeper's watch over hvdrun's heartbeat: decides when hvdrun has been silent for too long. Pure.
+// The lease that hvdrun's heartbeats renew; decides in the keeper whether hvdrun has been silent for too long. Pure.
 #pragma once
 
 #include <optional>
@@ -9,14 +9,14 @@ namespace hvd::launcher {
 
 class KeeperLease {
  public:
-  // From now on hvdrun renews the lease in time. A length of zero or less ends the watch.
+  // Starts the lease at `now`. A length of zero or less removes it.
   void set(Duration length, TimePoint now);
   void renew(TimePoint now) { renewed_ = now; }
 
-  // When the lease expires; empty: there is none.
+  // When the lease expires; empty if there is no lease.
   std::optional<Deadline> deadline() const;
-  // Whether it has expired. A keeper that comes to ask this late was held up itself, perhaps with the whole machine:
-  // then the lease begins anew.
+  // Whether the lease has expired. A keeper that asks more than half a lease late was not running itself, perhaps with
+  // the whole machine: then the lease starts again.
   bool has_expired(TimePoint now);
 
  private:

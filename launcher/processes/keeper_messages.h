@@ -1,7 +1,7 @@
-// The messages between hvdrun and its keeper (keeper.h), a packet each. Pure.
+// The messages between hvdrun and its keeper (keeper.h), one packet each. Pure.
 //
-// An environment may be larger than a packet: the encoded ChildStart comes in as many `start_part` as it takes, and the
-// `start` that follows brings the process's descriptors: standard input, output and error, and those of
+// An environment may be larger than a packet: the encoded ChildStart is sent in as many `start_part` messages as
+// needed. The `start` message that follows carries the descriptors: standard input, output and error, and those of
 // ChildStart::inherited. Decoding throws Internal if a message is malformed.
 #pragma once
 
@@ -17,26 +17,26 @@
 
 namespace hvd::launcher {
 
-// From hvdrun.
+// From hvdrun to the keeper.
 struct KeeperRequest {
   enum class Kind : std::uint8_t { start_part, start, signal_ranks, signal_all, list_left, set_lease, renew_lease };
   Kind kind;
   std::int32_t value = 0;  // the signal, or the lease in milliseconds
-  std::string part{};      // of a ChildStart: kMaxStartPart bytes at most
+  std::string part{};      // of an encoded ChildStart, kMaxStartPart bytes at most
   bool operator==(const KeeperRequest&) const = default;
 };
 
 std::string encode(const KeeperRequest& request);
 KeeperRequest decode_keeper_request(std::string_view bytes);
 
-// From the keeper.
+// From the keeper to hvdrun.
 struct KeeperReport {
   enum class Kind : std::uint8_t {
-    started,       // pid: the answer to `start`
-    not_started,   // text: why, instead
-    left,          // pids: the answer to `list_left`
-    ended,         // pid, status: of a process that was started
-    nothing_left,  // of all that were started so far
+    started,       // pid; the answer to `start`
+    not_started,   // text: the cause; the other answer to `start`
+    left,          // pids; the answer to `list_left`
+    ended,         // pid, status of a started process
+    nothing_left,  // no descendant of the keeper is left
   };
   Kind kind;
   pid_t pid = -1;
@@ -47,14 +47,14 @@ struct KeeperReport {
 };
 
 inline constexpr std::size_t kMaxStartPart = 8000;     // bytes
-inline constexpr std::size_t kMaxReportedPids = 1000;  // a packet's worth; those beyond are left out
+inline constexpr std::size_t kMaxReportedPids = 1000;  // what fits into a packet; the rest is left out
 inline constexpr std::size_t kMaxReportedText = 4096;  // bytes
 
 std::string encode(const KeeperReport& report);
 KeeperReport decode_keeper_report(std::string_view bytes);
 
-// Without descriptors, except for the numbers of those that are inherited, and without the limit of open files, which
-// the keeper knows.
+// Leaves out the descriptors, except for the numbers of the inherited ones, and the open-file limit, which the keeper
+// knows.
 std::string encode_start(const ChildStart& start);
 ChildStart decode_start(std::string_view bytes);
 

@@ -35,7 +35,7 @@
 namespace hvd::launcher {
 namespace {
 
-// What does not close on exec remains: whoever started hvdrun has meant it for what hvdrun starts (a shell's
+// Keeps descriptors that are not close-on-exec: hvdrun inherited them for the processes that it starts (a shell's
 // `<(command)`, make's job server).
 void close_own_but(int kept) {
   std::vector<int> open_ones;
@@ -46,22 +46,23 @@ void close_own_but(int kept) {
     if (fd > STDERR_FILENO && fd != kept && (fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0) open_ones.push_back(fd);
   }
   if (folder != nullptr) closedir(folder);
-  for (const int fd : open_ones) close(fd);  // the folder's among them, again: harmless
+  for (const int fd : open_ones) close(fd);  // closes the folder's descriptor again: harmless
 }
 
-// To ps it is not a second hvdrun.
+// Renames the process, so that ps does not show a second hvdrun.
 void take_name() {
   prctl(PR_SET_NAME, kKeeperName);
   std::ifstream file("/proc/self/cmdline");
   const std::string line{std::istreambuf_iterator<char>(file), {}};
-  char* const words = program_invocation_name;  // where the command line begins
+  char* const words = program_invocation_name;  // the beginning of the command line in memory
   if (line.empty() || !line.starts_with(words)) return;
   std::memset(words, 0, line.size());
   std::strncpy(words, kKeeperName, line.size() - 1);
 }
 
-// A process group of its own, which no signal of the terminal or of kill(0) reaches, in hvdrun's session, which the
-// ranks are to stay in. All signals are blocked, so that the ranks find their dispositions as hvdrun left them.
+// Moves the keeper to its own process group, which no signal of the terminal or of kill(0) reaches, in hvdrun's
+// session, in which the ranks must stay. Blocks all signals, so that the ranks get the dispositions as hvdrun left
+// them.
 FileDescriptor settle(int socket) {
   setpgid(0, 0);
   prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -79,7 +80,7 @@ FileDescriptor settle(int socket) {
   return children;
 }
 
-// The descriptors are borrowed from the packet.
+// The result borrows its descriptors from the packet.
 ChildStart start_of(std::string_view bytes, const Packet& packet) {
   if (packet.truncated)
     throw Internal("cannot start a process: its descriptors do not all arrive (too many open files)");
@@ -117,7 +118,7 @@ class KeeperProcess {
   const SignalSource& signals_;
   JobProcesses processes_;
   KeeperLease lease_;
-  std::string start_;  // the parts of the next one
+  std::string start_;  // the start_part messages of the next start
   std::deque<std::string> unsent_;
   bool killing_ = false;
   bool connected_ = true;
@@ -182,11 +183,11 @@ void KeeperProcess::on_child_ended() {
   if (!processes_.any_left()) {
     report({.kind = Kind::nothing_left});
   } else if (killing_) {
-    processes_.signal_all(SIGKILL);  // the children of those that were killed are ours now
+    processes_.signal_all(SIGKILL);  // this process has inherited the children of those that were killed
   }
 }
 
-// In order, though hvdrun may be stopped by Ctrl-Z and read nothing for a while.
+// Queues the message, because hvdrun may be stopped by Ctrl-Z and read nothing for a while.
 void KeeperProcess::report(const KeeperReport& message) {
   unsent_.push_back(encode(message));
   flush();
@@ -196,7 +197,7 @@ void KeeperProcess::flush() {
   while (!unsent_.empty()) {
     if (!send_packet(socket_, unsent_.front())) {
       if (errno != EAGAIN && errno != ENOBUFS && errno != ENOMEM)
-        unsent_.clear();  // nobody is there; receive() sees it
+        unsent_.clear();  // hvdrun is gone; receive() detects it
       return;
     }
     unsent_.pop_front();
@@ -211,10 +212,10 @@ void run_keeper(FileDescriptor socket, const SignalSource& signals, pid_t hvdrun
     const rlimit open_files = raise_open_files();
     const FileDescriptor children = settle(socket.get());
     KeeperProcess keeper(socket.get(), children.get(), open_files, signals);
-    // A silent hvdrun is stopped. It is this process's parent, so its pid is its own still.
+    // A silent hvdrun is stopped. It is still this process's parent, so its pid cannot have been reused.
     if (keeper.run() == KeeperProcess::End::hvdrun_is_silent && getppid() == hvdrun) kill(hvdrun, SIGKILL);
     if (!has_children() || kill_descendants({}, deadline_after(kKillingTime))) code = EXIT_SUCCESS;
-  } catch (...) {  // out of memory or descriptors: hvdrun sees that it has ended
+  } catch (...) {  // out of memory or descriptors: hvdrun detects the keeper's end
   }
   _exit(code);
 }

@@ -1,5 +1,5 @@
-// The loop of the keeper process (keeper.h): starts what hvdrun requests, reports what has ended, and leaves nothing
-// behind once hvdrun is gone. Single-threaded.
+// The main loop of the keeper process (keeper.h): starts the processes that hvdrun requests, reports those that have
+// ended, and kills what is left once hvdrun is gone. Single-threaded.
 #pragma once
 
 #include <sys/types.h>
@@ -9,10 +9,10 @@
 
 namespace hvd::launcher {
 
-inline constexpr const char* kKeeperName = "hvd-keeper";  // in ps
+inline constexpr const char* kKeeperName = "hvd-keeper";  // as ps shows it
 
-// In a process that was just forked from hvdrun, whose pid is `hvdrun`, with its end of the sockets. Takes over the
-// whole process, and ends it without a destructor or an at-exit handler of hvdrun's.
+// Called in a process just forked from hvdrun, whose pid is `hvdrun`, with the keeper's end of the socket pair. Takes
+// over the process and ends it with _exit(): no destructors or at-exit handlers of hvdrun run.
 [[noreturn]] void run_keeper(FileDescriptor socket, const SignalSource& signals, pid_t hvdrun);
 
 }  // namespace hvd::launcher

@@ -10,9 +10,9 @@
 namespace hvd::launcher {
 namespace {
 
-// Two pieces of memory, the pipe of standard output, and the connection to the store.
+// Two shared memory files, the pipe of standard output, and the connection to the store.
 constexpr std::size_t kPerRank = 4;
-// What comes and goes: the writers' ends of pipes, those who ask about the job.
+// Temporary descriptors: the write ends of pipes, status connections.
 constexpr std::size_t kSpare = 8;
 
 std::size_t count_open() {

@@ -1,4 +1,4 @@
-// The descriptors of hvdrun, or of an agent: how many it may have, and how many the ranks of its host take.
+// The open-file limit of hvdrun or an agent, and the number of descriptors that the ranks of its host need.
 #pragma once
 
 #include <sys/resource.h>
@@ -7,20 +7,21 @@
 
 namespace hvd::launcher {
 
-// As many as are allowed. Returns the limit as it was, for the ranks: some programs misbehave with a high one.
+// Raises the soft limit to the hard limit. Returns the previous limit, which the ranks get: some programs misbehave
+// with a high one.
 rlimit raise_open_files();
 
-// The ranks of a host, as far as it matters for descriptors.
+// What the number of descriptors depends on.
 struct RankFiles {
   std::size_t ranks = 0;
-  std::size_t readers = 0;    // of them, those that read hvdrun's standard input
-  bool merge_errors = false;  // standard error goes the way of standard output
+  std::size_t readers = 0;    // ranks that read hvdrun's standard input
+  bool merge_errors = false;  // standard error shares the pipe of standard output
 };
 
-// Descriptors that they take of hvdrun while they run.
+// The number of descriptors that hvdrun needs for these ranks while they run.
 std::size_t open_files_of(const RankFiles& files);
 
-// Throws Internal that says how many are missing: better than ranks that are refused in the middle of their init.
+// Throws Internal, with the number needed and the limit, if the limit is too low: ranks would else fail during init.
 void check_open_files(const RankFiles& files);
 
 }  // namespace hvd::launcher

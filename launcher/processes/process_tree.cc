@@ -36,8 +36,8 @@ std::vector<ProcessEntry> descendants(pid_t root, const std::vector<ProcessEntry
       if (entry.parent == parent && entry.pid != parent && !excepted) result.push_back(entry);
     }
   };
-  // The list is no snapshot: with reused pids it may, in theory, hold a cycle. No more entries than there are
-  // processes.
+  // The list is not an atomic snapshot: with reused pids it could contain a cycle, so the result is limited to the
+  // number of processes.
   add_children_of(root);
   for (std::size_t next = 0; next < result.size() && result.size() <= all.size(); ++next) {
     add_children_of(result[next].pid);

@@ -1,5 +1,5 @@
-// Which processes descend from which, as /proc says. For finding what a job has left behind: read when a job ends,
-// never while it runs.
+// Reads the process tree from /proc, to find the processes that a job has left behind. Read when a job ends, never
+// while it runs.
 #pragma once
 
 #include <sys/types.h>
@@ -14,7 +14,7 @@ namespace hvd::launcher {
 // All processes of this machine that /proc shows.
 std::vector<ProcessEntry> list_processes();
 
-// Children, their children, and so on, without the subtrees that begin at a pid in `except`. Pure.
+// All descendants of `root`, without the subtrees whose roots are in `except`. Pure.
 std::vector<ProcessEntry> descendants(pid_t root, const std::vector<ProcessEntry>& all,
                                       const std::vector<pid_t>& except);
 
@@ -24,8 +24,8 @@ std::vector<ProcessEntry> living_descendants(const std::vector<pid_t>& except);
 // How long processes may take to end after SIGKILL.
 inline constexpr Duration kKillingTime = std::chrono::seconds(5);
 
-// SIGKILL to these, and again until two looks in a row have found none. Returns whether that was before the deadline.
-// For a subreaper: an orphan that becomes anybody else's child escapes.
+// Sends SIGKILL to the living descendants until two scans in a row find none. Returns false if the deadline passes
+// first. The caller must be a subreaper: orphans that another process adopts are not found.
 bool kill_descendants(const std::vector<pid_t>& except, Deadline deadline);
 
 }  // namespace hvd::launcher

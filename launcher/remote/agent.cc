@@ -19,7 +19,7 @@ namespace hvd::launcher {
 namespace {
 
 constexpr int kOrphaned = 1;
-constexpr std::size_t kMaxStatuses = std::size_t{8} << 20;  // bytes; the ranks beyond have no stacks
+constexpr std::size_t kMaxStatuses = std::size_t{8} << 20;  // bytes; further ranks are sent without stacks
 
 Duration duration_of(double seconds) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
@@ -27,7 +27,7 @@ Duration duration_of(double seconds) {
 
 std::size_t index_of(Stream stream) { return stream == Stream::output ? 0 : 1; }
 
-// The plan of a host that is not hvdrun's own, with what is known here only.
+// Completes hvdrun's plan with what is known only on this host: its environment, and the path of the program.
 HostPlan complete(HostPlan plan) {
   const Environment own = parse_environment(environ);
   for (ProgramPlan& program : plan.programs) {
@@ -263,7 +263,8 @@ void Agent::nothing_left(int) {
   send(std::move(message));
 }
 
-// Of its own, too, if the keeper is gone: then its parent says nothing more to this agent, but to those behind it.
+// Also called for the local host, if the keeper is gone: then the parent sends nothing more to this agent, except for
+// the agents behind it.
 void Agent::host_lost(int host, const std::string& cause) {
   dismissed_ |= host == static_cast<int>(bootstrap_.host());
   if (parent_ == nullptr) return;
@@ -302,12 +303,12 @@ void Agent::stalled(int, bool on) {
   send(std::move(message));
 }
 
-// There is nobody to say it to: what ranks write from now on is lost, and is read so that they can end.
+// The ranks' output is lost from now on; it is still read, so that they do not block and can end.
 void Agent::on_parent_lost(const std::string& cause) {
   parent_.reset();
-  lease_.pause(true, Clock::now());  // from now on only the keeper is told
+  lease_.pause(true, Clock::now());  // from now on, beats only renew the keeper's lease
   store_.lost(cause);
-  subtree_.reset();  // its agents notice, and do the same
+  subtree_.reset();  // its agents detect that, and do the same
   end_.emplace(0, grace_);
   end_->interrupted(SIGTERM, Clock::now());
   host_.hold(Stream::output, false);

@@ -1,7 +1,7 @@
-// hvdrun on one host of a job: does there what its parent says, and tells what comes of it.
+// hvdrun on one host of a job: executes the commands of its parent there, and reports events to it.
 //
-// It ends with its parent: whoever is not told what to do, because the parent is gone or silent for as long as the
-// lease is, ends its ranks and then itself. Runs on the main thread, in one event loop; gRPC and the store have theirs.
+// When the parent is gone, or has been silent for the lease, the agent ends its ranks and then exits. Runs on the main
+// thread, in one event loop; gRPC has its own threads.
 #pragma once
 
 #include <deque>
@@ -28,17 +28,17 @@ namespace hvd::launcher {
 
 class Agent : private HostListener {
  public:
-  // Reaches the parent. Throws Error if that cannot be.
+  // Connects to the parent. Throws Error if that fails.
   Agent(const proto::Bootstrap& bootstrap, SignalSource& signals, Keeper& keeper);
   ~Agent() override;
   Agent(const Agent&) = delete;
   Agent& operator=(const Agent&) = delete;
 
-  // Returns the exit code when nothing is left to do or to end.
+  // Returns the exit code when the parent has dismissed the agent or is lost, and nothing is left to end.
   int run();
 
  private:
-  // HostListener: passed on to the parent.
+  // HostListener: events are forwarded to the parent.
   void rank_started(int rank, pid_t pid) override;
   void rank_not_started(int rank, const std::string& cause, int exit_code) override;
   void rank_wrote(int rank, Stream stream, std::string_view bytes) override;
@@ -73,19 +73,19 @@ class Agent : private HostListener {
   EventLoop loop_;
   const Log log_;
   std::string local_address_, parent_address_;
-  std::optional<ReservedPort> reserved_port_;  // none: rank 0 runs elsewhere
+  std::optional<ReservedPort> reserved_port_;  // empty: rank 0 runs on another host
   std::unique_ptr<LinkToParent> parent_;       // null: lost
   LinkLease lease_;
   Timer timer_;
   StoreRelay store_;
-  std::unique_ptr<Subtree> subtree_;         // of the agents that this one has started; null: none
-  std::unique_ptr<StoreSessions> sessions_;  // of the ranks with the store
+  std::unique_ptr<Subtree> subtree_;         // the agents that this one has started; null: none
+  std::unique_ptr<StoreSessions> sessions_;  // the ranks' connections to the store
   LocalHost host_;
   bool told_to_start_ = false;
-  std::size_t in_flight_[2] = {0, 0};  // bytes of a stream that were sent and not yet taken
+  std::size_t in_flight_[2] = {0, 0};  // per stream: bytes sent to the parent and not yet acknowledged
   bool nothing_left_ = false;
   bool dismissed_ = false;
-  std::optional<JobEnd> end_;  // once there is no parent any more: how this host's ranks are ended
+  std::optional<JobEnd> end_;  // after the loss of the parent: ends this host's ranks
 };
 
 }  // namespace hvd::launcher

@@ -79,7 +79,7 @@ void AgentHost::received(const proto::FromAgent& message) {
   }
 }
 
-// What is malformed is left out.
+// Malformed statuses are left out.
 void AgentHost::on_statuses(const proto::RankStatuses& message) {
   std::vector<RankStatus> statuses;
   for (const std::string& bytes : message.statuses()) {
@@ -98,7 +98,7 @@ void AgentHost::on_output(const proto::Output& output) {
   const Stream stream = output.errors() ? Stream::errors : Stream::output;
   window(stream).taken += output.bytes().size();
   listener_.rank_wrote(output.rank(), stream, output.bytes());
-  // Not word by word: a quarter of the window at a time.
+  // Acknowledges a quarter of the window at a time, not every message.
   if (!window(stream).held && window(stream).taken >= kOutputWindow / 4) say_taken(stream);
 }
 

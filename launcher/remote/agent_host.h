@@ -1,4 +1,4 @@
-// A host of a job that is reached through an agent. Main thread only.
+// The Host for a machine that is reached through an agent: translates calls and events to messages. Main thread only.
 #pragma once
 
 #include "launcher/job/host.h"
@@ -8,7 +8,7 @@ namespace hvd::launcher {
 
 class AgentHost : public Host {
  public:
-  // `number` is that of its agent, `number_in_job` the listener's.
+  // `number` identifies its agent, `number_in_job` this host for the listener.
   AgentHost(Subtree& subtree, HostListener& listener, int number, int number_in_job)
       : subtree_(subtree), listener_(listener), number_(number), number_in_job_(number_in_job) {}
 
@@ -20,7 +20,7 @@ class AgentHost : public Host {
   void query_status(std::uint64_t question, bool with_stacks) override;
   std::vector<pid_t> list_left() const override { return {}; }
 
-  // What concerns the ranks, of what the agent says.
+  // Handles the agent's messages that concern its ranks.
   void received(const proto::FromAgent& message);
 
  private:
@@ -32,7 +32,7 @@ class AgentHost : public Host {
 
   struct FlowWindow {  // of one stream
     bool held = false;
-    std::size_t taken = 0;  // and not yet said to be
+    std::size_t taken = 0;  // bytes taken and not yet acknowledged
   };
   void say_taken(Stream stream);
   FlowWindow& window(Stream stream) { return stream == Stream::output ? output_ : errors_; }
@@ -44,8 +44,8 @@ class AgentHost : public Host {
   FlowWindow output_, errors_;
 };
 
-// As many bytes of each stream an agent sends before it hears that they were taken: so much of the ranks' output may
-// wait in hvdrun's memory for each host, if hvdrun's own reader is slow.
+// The bytes of each stream that an agent sends without an acknowledgement: so much of the ranks' output may be buffered
+// in hvdrun for each host if hvdrun's own reader is slow.
 inline constexpr std::size_t kOutputWindow = std::size_t{1} << 20;
 
 }  // namespace hvd::launcher

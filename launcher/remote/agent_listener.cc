@@ -15,7 +15,7 @@
 namespace hvd::launcher {
 namespace {
 
-constexpr int kHandshakeTimeoutMs = 5000;  // a stranger that says nothing has a descriptor for so long
+constexpr int kHandshakeTimeoutMs = 5000;  // a silent, unauthenticated peer holds a descriptor for so long
 
 constexpr auto kLongestShutdown = std::chrono::seconds(1);
 
@@ -25,7 +25,7 @@ class ServerStream : public RpcStream<ServerReactor, proto::ToAgent, proto::From
  public:
   static std::shared_ptr<ServerStream> start(grpc::CallbackServerContext* context) {
     auto stream = std::make_shared<ServerStream>(context);
-    stream->StartSendInitialMetadata();  // tells the agent that it is attached
+    stream->StartSendInitialMetadata();  // confirms to the agent that it is attached
     stream->keep(stream);
     return stream;
   }
@@ -82,7 +82,7 @@ class AgentListener::Service : public proto::Parent::CallbackService {
   }
 
  private:
-  // On a thread of gRPC. Without a stream the agent is refused.
+  // On a gRPC thread. Without a stream, the agent is refused.
   ServerReactor* Attach(grpc::CallbackServerContext* context) override {
     try {
       const std::shared_ptr<ServerStream> stream = ServerStream::start(context);

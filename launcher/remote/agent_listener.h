@@ -1,6 +1,6 @@
-// The parent's end: takes up the connections of agents, as links, on the event loop's thread.
+// The server of a parent: accepts the connections of agents and passes them to the event loop's thread as links.
 //
-// Who does not show the job's certificate does not get as far as a link, and nobody hears of it.
+// A peer without the job's certificate gets no link, and is dropped silently.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,11 @@ class AgentListener {
  public:
   using Attached = std::function<void(std::unique_ptr<LinkToAgent> agent)>;
 
-  // `bind_host` is numeric: "0.0.0.0" for all. Throws Error. `attached` is called by the loop and may destroy links,
-  // but not the listener.
+  // `bind_host` is numeric: "0.0.0.0" for all interfaces. Throws Error. `attached` is called by the loop and may
+  // destroy links, but not the listener.
   AgentListener(EventLoop& loop, const Certificate& certificate, const std::string& bind_host, Attached attached);
-  // Links that there are still are lost. Blocks until those destroyed before have said so to their agents, for a second
-  // at most.
+  // The remaining links are lost. Blocks, one second at most, until links that were destroyed before have been closed
+  // at their agents.
   ~AgentListener();
   AgentListener(const AgentListener&) = delete;
   AgentListener& operator=(const AgentListener&) = delete;

@@ -13,7 +13,7 @@
 namespace hvd::launcher {
 namespace {
 
-// Memory that reads like a file: whoever reads it slowly keeps nobody waiting.
+// An in-memory file, not a pipe, so that a slow reader blocks no writer.
 FileDescriptor make_input(const std::string& bytes) {
   FileDescriptor input(memfd_create("hvd-agent-input", MFD_CLOEXEC));
   if (!input) throw_errno("memfd_create");
@@ -67,7 +67,7 @@ void AgentStarter::on_output(pid_t pid, std::string_view bytes) {
 bool AgentStarter::child_ended(pid_t pid, ExitStatus status) {
   const auto found = commands_.find(pid);
   if (found == commands_.end()) return false;
-  found->second.output->close_when_empty();  // its last words first
+  found->second.output->close_when_empty();  // reports its last lines first
   const int host = found->second.host;
   commands_.erase(found);
   listener_.ended(host, status);

@@ -18,17 +18,17 @@ namespace hvd::launcher {
 class AgentStarter {
  public:
   struct Listener {
-    // A line that a command has written, or whatever has come of one: ssh's complaints, most likely.
+    // A line of a command's output, most likely an error of ssh.
     std::function<void(int host, const std::string& line)> wrote;
     std::function<void(int host, ExitStatus status)> ended;
   };
 
   AgentStarter(EventLoop& loop, const SignalSource& signals, Listener listener);
-  ~AgentStarter();  // kills those that still run
+  ~AgentStarter();  // kills the commands that still run
 
-  // `command` is a shell's, which finds `input` on its standard input. Throws Error if there is no process to be had.
+  // Runs `command` in a shell, with `input` as its standard input. Throws Error if no process can be started.
   pid_t start(int host, const std::string& command, const std::string& input);
-  // After SIGCHLD: whether the process was one of these.
+  // Called after SIGCHLD; returns whether the process was one of these commands.
   bool child_ended(pid_t pid, ExitStatus status);
   bool empty() const { return commands_.empty(); }
   void signal(int host, int signal);

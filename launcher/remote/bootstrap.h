@@ -1,5 +1,5 @@
-// What an agent is given on its standard input, so that it stands on no command line and in no file: whom to reach, and
-// the certificate by which both ends know each other.
+// The bootstrap message that an agent reads from its standard input: the address of its parent, and the certificate
+// with which both ends authenticate. It appears on no command line and in no file.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ namespace hvd::launcher {
 // Pure.
 std::string encode_bootstrap(const proto::Bootstrap& bootstrap);
 
-// Reads from a descriptor as much as there is of it. Throws InvalidArgument if it is something else, Timeout.
+// Reads exactly one message from a descriptor. Throws InvalidArgument if the input is something else, or Timeout.
 proto::Bootstrap read_bootstrap(int fd, Deadline deadline);
 
 }  // namespace hvd::launcher

@@ -57,7 +57,7 @@ void add_extension(X509* certificate, int nid, const std::string& value) {
   require(extension && X509_add_ext(certificate, extension.get(), -1) == 1, value.c_str());
 }
 
-// From a day ago: the hosts' clocks need not agree.
+// Valid from a day ago, because the hosts' clocks may differ.
 X509Certificate make_x509(EVP_PKEY* key) {
   X509Certificate certificate(X509_new());
   require(certificate != nullptr, "memory");
@@ -68,7 +68,7 @@ X509Certificate make_x509(EVP_PKEY* key) {
   require(X509_gmtime_adj(X509_getm_notBefore(x509), -kDay) != nullptr, "time");
   require(X509_time_adj_ex(X509_getm_notAfter(x509), kDaysValid, 0, nullptr) != nullptr, "time");
   require(X509_set_pubkey(x509, key) == 1, "public key");
-  add_extension(x509, NID_basic_constraints, "critical,CA:FALSE");  // it vouches for itself alone
+  add_extension(x509, NID_basic_constraints, "critical,CA:FALSE");  // must not sign other certificates
   add_extension(x509, NID_subject_alt_name, std::string("DNS:") + kCertificateName);
   require(X509_sign(x509, key, EVP_sha256()) > 0, "signature");
   return certificate;

@@ -33,7 +33,7 @@ class ClientStream : public RpcStream<ClientReactor, proto::FromAgent, proto::To
 
   std::string peer() const override { return context_.peer(); }
 
-  // Whether the parent has answered; else why not. Empty: neither so far.
+  // Waits for the parent's answer: OK, or the error. Empty if the deadline passes first.
   std::optional<grpc::Status> wait(Deadline deadline) {
     std::unique_lock lock(mutex_);
     answered_.wait_until(lock, deadline, [this] { return answer_.has_value(); });
@@ -59,7 +59,7 @@ class ClientStream : public RpcStream<ClientReactor, proto::FromAgent, proto::To
     end(status.ok() ? "it has ended the connection" : status.error_message());
   }
 
-  // The first counts.
+  // Only the first answer counts.
   void answer(const grpc::Status& status) {
     const std::lock_guard lock(mutex_);
     if (!answer_) answer_ = status;
@@ -72,7 +72,7 @@ class ClientStream : public RpcStream<ClientReactor, proto::FromAgent, proto::To
   std::optional<grpc::Status> answer_;
 };
 
-// Names are looked up as everything else of this host does it, and not by gRPC: it would ask DNS alone.
+// Names are resolved by the system's resolver and not by gRPC, which would only use DNS.
 std::string target(const Address& parent) {
   std::string cause;
   std::string list;
@@ -81,7 +81,7 @@ std::string target(const Address& parent) {
     const bool is_v6 = endpoint.storage.ss_family == AF_INET6;
     const std::string scheme = is_v6 ? "ipv6:" : "ipv4:";
     if (family.empty()) family = scheme;
-    if (scheme != family) continue;  // a target has one; the system has put the better first
+    if (scheme != family) continue;  // a target has one family; the system sorts the better one first
     const std::string host = is_v6 ? "[" + endpoint.host() + "]" : endpoint.host();
     list += (list.empty() ? family : ",") + host + ":" + std::to_string(endpoint.port());
   }
@@ -100,7 +100,7 @@ std::shared_ptr<grpc::Channel> make_channel(const Certificate& certificate, cons
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
-                   3'600'000);  // how long one try may take; the caller has a deadline
+                   3'600'000);  // the timeout of one attempt; the caller has a deadline
   arguments.SetMaxReceiveMessageSize(static_cast<int>(kLongestMessage));
   arguments.SetMaxSendMessageSize(static_cast<int>(kLongestMessage));
   return grpc::CreateCustomChannel(target(parent), grpc::SslCredentials(options), arguments);

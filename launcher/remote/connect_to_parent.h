@@ -1,4 +1,4 @@
-// An agent's end: its connection to the parent that has started it.
+// Connects an agent to the parent that has started it.
 #pragma once
 
 #include <memory>
@@ -11,8 +11,8 @@
 
 namespace hvd::launcher {
 
-// Blocks until both ends have proved that they belong to the job. One try: a parent listens before it starts agents.
-// Throws PeerLost or Timeout, which say with whom and why.
+// Blocks until both ends have authenticated. Tries once: a parent listens before it starts agents. Throws PeerLost or
+// Timeout, with the address and the cause.
 std::unique_ptr<LinkToParent> connect_to_parent(EventLoop& loop, const Certificate& certificate, const Address& parent,
                                                 Deadline deadline);
 

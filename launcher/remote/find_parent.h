@@ -1,4 +1,4 @@
-// How an agent finds its parent: one address at which it can be reached is enough.
+// Finds an address at which an agent can reach its parent.
 #pragma once
 
 #include <string>
@@ -12,14 +12,14 @@ namespace hvd::launcher {
 
 struct Way {
   Address parent;
-  std::string local_address;  // numeric: how this host is reached on that network
+  std::string local_address;  // numeric: this host's address on that network
 };
 
-// Tries the addresses in turn, a second each, until one answers. Throws Timeout that says of each what came of it.
+// Tries the addresses in turn, one second each, until one answers. Throws Timeout with the error of each address.
 Way find_parent(const std::vector<Address>& addresses, Deadline deadline);
 
-// Of the addresses, those of the interfaces that the user has named, in the user's order; all if none were named.
-// Throws InvalidArgument if there is none. Pure.
+// Returns the addresses of the interfaces that the user has named, in the user's order; all addresses if none are
+// named. Throws InvalidArgument if none of the named interfaces exists. Pure.
 std::vector<std::string> addresses_of(const std::vector<LocalAddress>& own, const std::vector<std::string>& interfaces);
 
 }  // namespace hvd::launcher

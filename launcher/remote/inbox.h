@@ -1,4 +1,5 @@
-// What other threads have for the event loop's thread: they put, its descriptor becomes readable, the loop takes.
+// A queue from other threads to the event loop's thread: they put() items, the descriptor becomes readable, and the
+// loop take()s them.
 #pragma once
 
 #include <sys/eventfd.h>
@@ -22,7 +23,7 @@ class Inbox {
     if (!fd_) throw Internal("eventfd: " + error_text(errno));
   }
 
-  // Readable while there is something to take; to be watched by the loop.
+  // Readable while there are items to take; the loop watches it.
   int fd() const { return fd_.get(); }
 
   // Any thread.
@@ -35,10 +36,10 @@ class Inbox {
     wake();
   }
 
-  // Makes the descriptor readable though there may be nothing to take. Any thread.
+  // Makes the descriptor readable even if there is nothing to take. Any thread.
   void wake() { eventfd_write(fd_.get(), 1); }
 
-  // Everything, in order. The loop's thread.
+  // Returns all items, in order. The loop's thread.
   std::vector<Item> take() {
     eventfd_t count = 0;
     eventfd_read(fd_.get(), &count);

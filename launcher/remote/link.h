@@ -1,6 +1,6 @@
 // One end of the connection between an agent and its parent. Event loop's thread only; nothing here blocks.
 //
-// Both ends have proved that they belong to the job before there is a Link. Messages arrive whole, in order, once.
+// Both ends are authenticated before a Link exists. Messages arrive whole, in order and once.
 #pragma once
 
 #include <cstddef>
@@ -16,20 +16,20 @@ class Link {
  public:
   struct Listener {
     std::function<void(const Incoming&)> received;
-    // Once; nothing is received afterwards. Not if this end is destroyed first.
+    // Called once; nothing is received afterwards. Not called if this end is destroyed first.
     std::function<void(const std::string& cause)> lost;
   };
 
-  virtual ~Link() = default;  // ends the connection; what is not sent yet is lost
+  virtual ~Link() = default;  // ends the connection; unsent messages are lost
 
-  // Once, before the event loop runs on. Both may destroy the link.
+  // Called once, before control returns to the event loop. Both callbacks may destroy the link.
   virtual void listen(Listener listener) = 0;
-  // Dropped if the link is lost.
+  // The message is dropped if the link is lost.
   virtual void send(Outgoing message) = 0;
-  // Whether everything is on its way, so that the link may be destroyed. If not, the loop's run_once() returns when it
-  // is.
+  // Whether all messages are sent, so that the link may be destroyed. If not, the loop's run_once() returns when they
+  // are.
   virtual bool all_sent() const = 0;
-  // Of the other end: "10.9.0.2:41822".
+  // The address of the other end: "10.9.0.2:41822".
   virtual std::string peer() const = 0;
 };
 

@@ -1,4 +1,5 @@
-// Whether the other end of a link is still there: it says so five times in the length of a lease, and so do we. Pure.
+// The lease of a link: decides whether the other end is still alive, and when to send the next beat. Both ends send
+// five beats per lease. Pure.
 #pragma once
 
 #include "core/base/clock.h"
@@ -10,13 +11,13 @@ class LinkLease {
   LinkLease(Duration length, TimePoint now) : length_(length), heard_(now), looked_(now), beat_(now) {}
 
   void heard(TimePoint now) { heard_ = now; }
-  // While it is paused (Ctrl-Z has stopped the job), silence means nothing.
+  // While paused (Ctrl-Z has stopped the job), the lease does not expire.
   void pause(bool on, TimePoint now);
-  // Whether it is time to say that we are here; then the next time is a fifth of the lease later.
+  // Whether it is time to send a beat; if so, the next one is due a fifth of the lease later.
   bool beat_is_due(TimePoint now);
-  // Who was stopped itself, and comes to look very late, first gives the other end a moment.
+  // A process that checks very late, because it was stopped itself, first gives the other end a fifth of the lease.
   bool has_expired(TimePoint now);
-  // When one of the two has something new to say.
+  // When the result of beat_is_due() or has_expired() changes next.
   Deadline next_deadline() const;
 
   Duration length() const { return length_; }

@@ -1,4 +1,4 @@
-// In place of the rest of this folder where hvdrun is built without gRPC.
+// Replaces the rest of this folder when hvdrun is built without gRPC.
 #include "core/base/error.h"
 #include "launcher/remote/run_on_hosts.h"
 

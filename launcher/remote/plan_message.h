@@ -1,4 +1,4 @@
-// What hvdrun and an agent exchange before ranks start: the host's description, and its plan as a message and back.
+// Converts what hvdrun and an agent exchange before ranks start: the host's description, and the host's plan.
 #pragma once
 
 #include "launcher/job/host.h"
@@ -6,13 +6,13 @@
 
 namespace hvd::launcher {
 
-// Describes this host, without its addresses.
+// The description of this host, without its addresses.
 proto::Hello local_hello();
 
-// What differs between a job's ranks on one host and another's is in the plan; the store is the agent's own affair.
+// Leaves out the store: the agent serves its own to its ranks.
 proto::Start to_message(const HostPlan& plan);
 
-// Throws Internal if no to_message() can have made it.
+// Throws Internal if the message is malformed.
 HostPlan from_message(const proto::Start& message);
 
 }  // namespace hvd::launcher

@@ -1,9 +1,9 @@
-// What a link, on the event loop's thread, and gRPC's reactor, on gRPC's threads, have in common: one end of the stream
-// between an agent and its parent. `Reactor` is grpc::ClientBidiReactor or grpc::ServerBidiReactor.
+// One end of the stream between an agent and its parent. It is shared by a link, on the event loop's thread, and gRPC's
+// reactor, on gRPC's threads. `Reactor` is grpc::ClientBidiReactor or grpc::ServerBidiReactor.
 //
-// A stream keeps itself until gRPC is done with it; its link keeps it too, and may go first. gRPC calls OnDone() when
-// no operation is under way and conclude() has been called, which happens once: when nothing more can be read or the
-// link has gone, and nobody is about to start or cancel something.
+// The stream holds a reference to itself until gRPC is done with it; its link holds another, and may be destroyed
+// first. gRPC calls OnDone() when no operation is pending and conclude() has been called. conclude() is called once:
+// when nothing more can be read or the link is gone, and no thread is about to start or cancel an operation.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -28,9 +28,9 @@ class RpcStream : public Reactor {
     std::string cause;
   };
 
-  // The other end's messages, and last of all that the stream has ended.
+  // The messages received, and last of all the end of the stream.
   Inbox<std::variant<Incoming, Ended>>& inbox() { return inbox_; }
-  // As gRPC writes it.
+  // In gRPC's format.
   virtual std::string peer() const = 0;
 
   void send(Outgoing message) {
@@ -44,14 +44,15 @@ class RpcStream : public Reactor {
     write_first();
   }
 
-  // If not, the inbox wakes the loop when it is.
+  // If false, the inbox wakes the loop once all messages are sent.
   bool all_sent() {
     const std::lock_guard lock(mutex_);
     awaited_ = !unsent_.empty();
     return !awaited_;
   }
 
-  // The link goes. The other end still receives what has been sent, if that is everything.
+  // Called when the link is destroyed. If all messages are sent, the other end still receives them; else the stream is
+  // cancelled.
   void close() {
     bool all_sent = false;
     {
@@ -66,18 +67,18 @@ class RpcStream : public Reactor {
   }
 
  protected:
-  // Ends the stream at once, both ways. While the stream is busy.
+  // Ends the stream at once, in both directions. Called while busy_ > 0.
   virtual void cancel() = 0;
-  // Nothing is to be sent any more.
+  // No further message will be sent.
   virtual void conclude() = 0;
 
-  // Before gRPC knows the stream.
+  // Called before the stream is passed to gRPC.
   void keep(std::shared_ptr<RpcStream> self) {
     self_ = std::move(self);
     this->StartRead(&incoming_);
   }
 
-  // By OnDone(), last. The stream may be gone afterwards.
+  // Called last by OnDone(). The stream may be destroyed afterwards.
   void end(std::string cause) {
     const std::shared_ptr<RpcStream> self = std::move(self_);
     put(Ended{std::move(cause)});
@@ -119,7 +120,7 @@ class RpcStream : public Reactor {
   }
   // NOLINTEND(readability-identifier-naming)
 
-  // Done only when the message is on its way: it might else be dropped if the stream is ended next.
+  // Write-through: completes only when the message is on the wire; it might else be dropped if the stream ends next.
   void write_first() { this->StartWrite(&unsent_.front(), grpc::WriteOptions().set_write_through()); }
 
   void release() {
@@ -147,10 +148,10 @@ class RpcStream : public Reactor {
 
   mutable std::mutex mutex_;
   std::deque<Outgoing> unsent_;  // the first is being written
-  bool awaited_ = false;         // that it is empty
-  int busy_ = 0;                 // operations that keep the stream from being concluded: a write, a cancellation
+  bool awaited_ = false;         // the loop must be woken when unsent_ is empty
+  int busy_ = 0;                 // operations that delay conclude(): a write, a cancellation
   bool read_all_ = false;
-  bool closed_ = false;  // there is no link any more
+  bool closed_ = false;  // the link is destroyed
   bool concluded_ = false;
 };
 

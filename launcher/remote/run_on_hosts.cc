@@ -41,7 +41,8 @@ HostDescription facts_of(const proto::Hello& hello) {
   return facts;
 }
 
-// Where an agent on this machine has reached hvdrun says nothing of the network; where the others have, does.
+// The address at which an agent on this machine reached hvdrun may not be reachable for others: takes the one that most
+// of the other agents used.
 void correct_local_addresses(const std::vector<HostsToUse::Entry>& hosts, std::vector<HostDescription>& facts) {
   std::map<std::string, int> counts;
   for (std::size_t i = 0; i < hosts.size(); ++i) {
@@ -55,7 +56,7 @@ void correct_local_addresses(const std::vector<HostsToUse::Entry>& hosts, std::v
   }
 }
 
-// Tells all hosts of rank 0's, and each its number.
+// Sets the master address and port (of rank 0's host) in all plans, and each host's group rank.
 void appoint_master(const std::vector<HostDescription>& facts, std::vector<HostPlan>& plans) {
   const auto has_first = [](const HostPlan& plan) { return !plan.ranks.empty() && plan.ranks.front().place.rank == 0; };
   const auto master = static_cast<std::size_t>(std::ranges::find_if(plans, has_first) - plans.begin());
@@ -114,9 +115,9 @@ class Driver {
   const std::vector<int> parents_;
   std::optional<int> early_signal_;
   bool host_is_missing_ = false;
-  Job* job_ = nullptr;                     // while it runs
-  std::map<int, AgentHost*> agent_hosts_;  // the job's
-  std::map<int, int> number_in_job_;       // of hosts with ranks
+  Job* job_ = nullptr;                     // set while it runs
+  std::map<int, AgentHost*> agent_hosts_;  // owned by the job
+  std::map<int, int> number_in_job_;       // for hosts with ranks
   StoreOrigin store_;
   Subtree subtree_;
 };
@@ -178,7 +179,7 @@ int Driver::run(JobPlan plan) {
   return code;
 }
 
-// Whether all hosts have come.
+// Starts the agents, and waits until all have attached. Returns false if one is missing, or a signal ends hvdrun.
 bool Driver::muster() {
   loop_.watch(signals_.fd(), EPOLLIN, [this] { on_early_signals(); });
   subtree_.start(children_of(-1));
@@ -250,7 +251,7 @@ void Driver::pause(bool on) {
   }
 }
 
-// The job has ended everywhere: agents go, and what has started them.
+// The job has ended on all hosts: dismisses the agents, and waits for them and the commands that started them.
 void Driver::dismiss() {
   loop_.watch(signals_.fd(), EPOLLIN, [this] { on_early_signals(); });
   proto::ToAgent farewell;

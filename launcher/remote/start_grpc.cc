@@ -13,7 +13,7 @@
 namespace hvd::launcher {
 namespace {
 
-// gRPC reads it when it is initialised, and only then. The ranks are to have the user's.
+// Overrides the variable while gRPC is initialized, which is when gRPC reads it. The ranks get the user's value.
 class ForkSupportOff {
  public:
   ForkSupportOff() {
@@ -35,8 +35,8 @@ class ForkSupportOff {
   std::string users_;
 };
 
-// gRPC ends the threads of its callbacks with the last server or channel that uses them, and joins them then: from one
-// of themselves, if that was the channel of a stream whose link has gone. A server that serves nobody keeps them.
+// gRPC stops and joins its callback threads when the last server or channel that uses them is destroyed: a thread would
+// join itself if that is the channel of a stream whose link is gone. A server without clients keeps the threads alive.
 void keep_callback_threads() {
   static auto* const service = new proto::Parent::CallbackService;  // outlives the threads, as the server does
   grpc::ServerBuilder builder;
@@ -46,7 +46,7 @@ void keep_callback_threads() {
 
 bool start() {
   gpr_set_log_function([](gpr_log_func_args*) {});
-  // openssl.cnf may name modules, which are made for the system's OpenSSL and not for the one in hvdrun.
+  // openssl.cnf may load modules that are built for the system's OpenSSL and not for the one in hvdrun.
   OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG, nullptr);
   const ForkSupportOff off;
   grpc_init();

@@ -1,4 +1,4 @@
-// gRPC's settings for a launcher. Whoever makes a server or a channel calls this first.
+// Initializes gRPC with the settings of the launcher. Call it before creating a server or a channel.
 #pragma once
 
 #include <cstddef>
@@ -7,10 +7,10 @@ namespace hvd::launcher {
 
 inline constexpr std::size_t kLongestMessage = std::size_t{20} << 20;  // a value of the store is 16 MB at most
 
-// Once; later calls do nothing. No other thread may read the environment in the meantime the first time.
+// The first call must not run concurrently with a thread that reads the environment; later calls do nothing.
 //
-// gRPC is silent then: standard error is the user's. It does nothing when the launcher forks, whatever the user's
-// environment asks of gRPC for the ranks.
+// Turns off gRPC's logging, because standard error belongs to the user, and its fork handlers, whatever the user's
+// environment sets for gRPC in the ranks.
 void start_grpc();
 
 }  // namespace hvd::launcher

@@ -1,9 +1,9 @@
-// The job's store between hosts. An agent has a StoreRelay, which caches what it has fetched and forwards everything
-// else to its parent; the parent has a StoreBranch for each link to an agent. Pure.
+// Forwards requests to the job's store between hosts. An agent has a StoreRelay, which caches fetched values and
+// forwards all other requests to its parent; the parent has a StoreBranch for each link to an agent. Pure.
 //
-// A relay serves the ranks of its host (core/rendezvous/store_sessions.h) and, in a tree, the agents below it. Several
-// of them that want the same key cost the parent one request. Values may be cached because a key is set once
-// (core/rendezvous/store.h). Counters never are.
+// A relay serves the ranks of its host (core/rendezvous/store_sessions.h) and, in a tree, the agents below it.
+// Concurrent gets of the same key cost the parent one request. Values may be cached because a key is set once
+// (core/rendezvous/store.h). Counters are never cached.
 #pragma once
 
 #include <cstdint>
@@ -20,15 +20,15 @@
 
 namespace hvd::launcher {
 
-// Of one relay, and so of one branch: every rank below it has at most one. Gets that were given up count too.
+// The limit per relay, and so per branch; every rank below it has at most one open request. Abandoned gets count, too.
 inline constexpr std::size_t kMaxOpenStoreRequests = 65'536;
 inline constexpr const char* kTooManyStoreRequests = "too many requests to the store are under way";
-// A relay that has fetched more than this begins anew.
+// A relay that has cached more than this clears its cache.
 inline constexpr std::size_t kMaxRelayBytes = std::size_t{64} << 20;
 
 class StoreRelay : public StoreSource {
  public:
-  // To the parent, which answers with the same id, in any order, later: never during the call.
+  // Sends a request to the parent, which answers with the same id, in any order, and never during the call.
   using Send = std::function<void(std::uint64_t id, StoreRequest request)>;
 
   explicit StoreRelay(Send send, std::size_t kept_bytes = kMaxRelayBytes);
@@ -36,16 +36,16 @@ class StoreRelay : public StoreSource {
   RequestId ask(StoreRequest request, Answer answer) override;
   void forget(RequestId request_id) override;
 
-  // The parent's answer. An id that nobody waits for is passed over.
+  // The parent's answer. Unknown ids are ignored.
   void answered(std::uint64_t id, StatusCode code, std::string_view text);
-  // The parent is gone: whoever waits, and whoever asks from now on, hears PeerLost with this cause.
+  // The parent is lost: open and future requests are answered with PeerLost and this cause.
   void lost(const std::string& cause);
 
  private:
   struct Open {
     StoreOperation operation = StoreOperation::get;
-    std::string key;  // get
-    Answer answer;    // set, add; none: nobody wants it any more
+    std::string key;  // get only
+    Answer answer;    // set and add only; null: the request was forgotten
   };
 
   void pass_on(std::uint64_t id, StoreRequest request, Answer answer);
@@ -56,17 +56,17 @@ class StoreRelay : public StoreSource {
   const std::size_t kept_bytes_;
   StoreTable kept_;
   ParkedGets parked_;
-  std::unordered_map<std::uint64_t, Open> open_;  // what the parent was asked
+  std::unordered_map<std::uint64_t, Open> open_;  // requests to the parent
   std::unordered_set<std::string> fetched_;       // keys of the open gets
-  std::uint64_t last_id_ = 0;                     // also of request_ids
+  std::uint64_t last_id_ = 0;                     // the last request id, too
   std::optional<std::string> lost_;
 };
 
-// What one agent asks of its parent's store. The parent destroys the branch when the link is lost, and with it what
-// that agent waited for. Event loop's thread.
+// The parent's side of one agent's store requests. The parent destroys the branch when the link is lost, and with it
+// the agent's open requests. Event loop's thread.
 class StoreBranch {
  public:
-  // To the agent. Must not destroy the branch. The text is valid during the call.
+  // Sends an answer to the agent. Must not destroy the branch. The text is valid during the call.
   using Send = std::function<void(std::uint64_t id, StatusCode code, std::string_view text)>;
 
   // `source` (StoreOrigin or StoreRelay) must outlive it.
@@ -75,8 +75,8 @@ class StoreBranch {
   StoreBranch(const StoreBranch&) = delete;
   StoreBranch& operator=(const StoreBranch&) = delete;
 
-  // The agent's request, with the agent's id (StoreRelay::Send's). Answers at once or later; refuses an id that is
-  // under way, and more than kMaxOpenStoreRequests at once.
+  // Handles a request of the agent, with the id of its StoreRelay::Send. Answers during the call or later; refuses an
+  // id that is open already, and more than kMaxOpenStoreRequests open requests.
   void ask(std::uint64_t id, StoreRequest request);
 
  private:

@@ -1,4 +1,4 @@
-// A Link that is an RpcStream, seen from the event loop.
+// Implements Link with an RpcStream, on the event loop's thread.
 #pragma once
 
 #include <memory>
@@ -12,8 +12,7 @@
 
 namespace hvd::launcher {
 
-// The address of a peer as people write it, "10.9.0.2:41822" or "[::1]:41822", from gRPC's "ipv6:%5B::1%5D:41822".
-// Pure.
+// Converts gRPC's name of a peer, "ipv6:%5B::1%5D:41822", to the usual form, "[::1]:41822" or "10.9.0.2:41822". Pure.
 inline std::string peer_name(std::string_view of_grpc) {
   std::string name(of_grpc.substr(of_grpc.starts_with("ipv") ? of_grpc.find(':') + 1 : 0));
   for (const auto& [code, bracket] : {std::pair{"%5B", '['}, {"%5D", ']'}}) {
@@ -47,7 +46,7 @@ class StreamLink : public Link<typename Rpc::Outgoing, typename Rpc::Incoming> {
   std::string peer() const override { return peer_; }
 
  private:
-  // A listener that destroys the link takes listener_ with it, and nothing more is delivered.
+  // If a callback destroys the link, and listener_ with it, nothing more is delivered.
   void deliver() {
     const std::shared_ptr<const Listener> listener = listener_;
     const std::weak_ptr<const Listener> still_there = listener_;

@@ -139,7 +139,7 @@ void Subtree::on_message(Attached& from, const proto::FromAgent& message) {
   }
   const auto route = routes_.find(host);
   if (message.has_lost() && route == routes_.end()) return listener_.lost(host, message.lost().cause());
-  if (route == routes_.end() || route->second != &from) return;  // it speaks for hosts that are not behind it
+  if (route == routes_.end() || route->second != &from) return;  // that host is not behind this agent
   if (message.has_lost()) {
     routes_.erase(route);
     std::erase(from.hosts, host);
@@ -156,7 +156,7 @@ void Subtree::on_lost(Attached& from, const std::string& cause) {
   links_.erase(entry);
   for (const int host : gone->hosts) {
     routes_.erase(host);
-    starter_.signal(host, SIGTERM);  // else ssh waits for its network
+    starter_.signal(host, SIGTERM);  // else ssh would wait for its network timeout
   }
   if (gone->has_left) return;
   for (const int host : gone->hosts) listener_.lost(host, cause);

@@ -1,8 +1,9 @@
-// The parent's side of agents: starts them, hears when they come, keeps their leases, and passes messages on between
-// them and whoever is above. hvdrun has one for its agents, and in a job of many hosts agents have one for theirs.
+// The parent's side of its agents: starts them, accepts their connections, keeps their leases, and routes messages
+// between them and its owner. hvdrun has one for its agents; in a job of many hosts, agents have one for theirs. Main
+// thread only.
 //
-// A message names the host that it is from or for. Which agent a host is behind is learnt from what comes from there:
-// a host's first message comes from below. Main thread only.
+// A message names its source or target host. The route to a host is learnt from the first message of that host, which
+// arrives through the agent that the host is behind.
 #pragma once
 
 #include <functional>
@@ -24,57 +25,56 @@ class Subtree {
  public:
   struct Options {
     Certificate certificate;
-    std::vector<std::string> addresses;   // of this host, at which agents are to try to reach it
-    std::vector<std::string> interfaces;  // what they may use
+    std::vector<std::string> addresses;   // of this host, which agents try in turn
+    std::vector<std::string> interfaces;  // that agents may use
     Duration lease{}, grace{}, start_timeout{};
   };
   struct Child {
     int host = 0;
     std::string name;
-    std::string
-        start_command;  // a shell's; several that follow each other with the same one are started by it together
+    std::string start_command;  // a shell command; it starts all consecutive children that have the same one
   };
   struct Listener {
-    // Of hosts below; beats, farewells and what is for the store are not passed on.
+    // A message of a host below. Beats, farewells and store requests are handled here.
     std::function<void(const proto::FromAgent&)> received;
-    // Nothing more comes from there. Not after its farewell.
+    // The host is lost; no further messages follow. Not called after its farewell.
     std::function<void(int host, const std::string& cause)> lost;
-    // A process of ours that is to start an agent.
+    // A child process was started that starts an agent.
     std::function<void(pid_t)> started;
     // A line for the user.
     std::function<void(const std::string& line)> complaint;
   };
 
-  // What the agents ask of the job's store, `store` answers; it must outlive this.
+  // `store` answers the agents' requests to the job's store; it must outlive this object.
   Subtree(EventLoop& loop, const SignalSource& signals, StoreSource& store, Options options, Listener listener);
   ~Subtree();
   Subtree(const Subtree&) = delete;
   Subtree& operator=(const Subtree&) = delete;
 
   void start(const std::vector<Child>& children);
-  // To message.host(), or to nobody if that is lost.
+  // Sends to message.host(); does nothing if that host is lost.
   void send(const proto::ToAgent& message);
   void send_to_all(proto::ToAgent message);
-  // Whether everything is on its way.
+  // Whether all messages are sent.
   bool all_sent() const;
   void pause(bool on);
-  // After SIGCHLD: whether the process was one that had started an agent.
+  // Called after SIGCHLD; returns whether the process was one that had started an agent.
   bool child_ended(pid_t pid, ExitStatus status) { return starter_.child_ended(pid, status); }
-  // No agent is connected and nothing that has started one is left.
+  // Whether no agent is connected and no start command is running.
   bool empty() const { return links_.empty() && starter_.empty(); }
 
  private:
-  struct Waiting {  // a child that has not come yet
+  struct Waiting {  // a child that has not attached yet
     Child child;
-    int first;  // of those that were started with it
+    int first;  // the first host of its start command
     Deadline deadline;
-    std::string last_words;  // of what was to start it
+    std::string last_words;  // the last output line of its start command
   };
   struct Attached {
     std::unique_ptr<LinkToAgent> link;
     LinkLease lease;
-    bool has_left = false;     // said farewell
-    std::vector<int> hosts{};  // behind it; the first is the agent's own
+    bool has_left = false;     // it has sent its farewell
+    std::vector<int> hosts{};  // the hosts behind it, beginning with the agent's own
     std::unique_ptr<StoreBranch> store{};
   };
 

@@ -29,7 +29,7 @@ std::string what_became_of(const std::optional<RankEnd>& end) {
   return status.value == end->signal_sent ? "had to be ended with " + name : "killed by " + name;
 }
 
-// One clause per fate, in the order of the lowest rank that met it.
+// One clause for each way in which ranks ended, in the order of its lowest rank.
 std::string fates(const std::vector<std::optional<RankEnd>>& ends, const std::vector<int>& except) {
   std::vector<std::pair<std::string, std::vector<int>>> groups;
   for (int rank = 0; rank < static_cast<int>(ends.size()); ++rank) {

@@ -1,4 +1,4 @@
-// The last lines that hvdrun writes when a job has failed. Pure.
+// Formats the report that hvdrun prints last when a job has failed. Pure.
 #pragma once
 
 #include <optional>
@@ -14,19 +14,19 @@ inline constexpr std::size_t kReportedLines = 20;
 
 struct Failure {
   int rank = 0;
-  std::string host{};  // its name; empty: there is only one
+  std::string host{};  // its name; empty: the job has only one host
   int pid = 0;
-  Duration age{};                         // of the job, when the rank ended
-  std::string stream = "standard error";  // of which
-  std::vector<std::string> last_lines{};  // are quoted
+  Duration age{};                         // of the job when the rank ended
+  std::string stream = "standard error";  // the stream that last_lines are from
+  std::vector<std::string> last_lines{};
 };
 
-// "rank 2 on h2 has failed: killed by SIGKILL ...", "rank 2 on h2 raised ...", "host h2 (ranks 4-7) is lost: ...": what
-// the others are told.
+// The cause of the failure as sent to the other ranks: "rank 2 on h2 has failed: killed by SIGKILL ...",
+// "rank 2 on h2 raised ...", "host h2 (ranks 4-7) is lost: ...".
 std::string rank_failure(int rank, const std::string& host, const RankEnd& end);
 std::string host_loss(const LostHost& host);
 
-// `ends` is by rank; empty stands for a process that even SIGKILL did not end.
+// `ends` is indexed by rank; empty means a process that even SIGKILL did not end.
 std::string failure_report(const Failure& failure, const std::vector<std::optional<RankEnd>>& ends);
 
 // "hvdrun: host h2 (ranks 4-7) is lost: ..."
@@ -38,7 +38,7 @@ std::string interruption_report(int signal, const std::vector<std::optional<Rank
 // "hvdrun: the job has reached its --timeout; ranks 0-3 killed by SIGTERM"
 std::string timeout_report(const std::vector<std::optional<RankEnd>>& ends);
 
-// "rank 4", "ranks 0-2, 5" of ascending numbers.
+// Formats ascending numbers: "rank 4", "ranks 0-2, 5".
 std::string list_ranks(const std::vector<int>& ranks);
 
 }  // namespace hvd::launcher

@@ -8,7 +8,7 @@ namespace {
 
 bool is_often_a_consequence(int signal) { return signal == SIGABRT || signal == SIGPIPE; }
 
-// Of a rank that others name. One that exits with 0 when hvdrun asks it to end has been waited for, and has not left.
+// Whether a rank that others name has left them. A rank that exits with code 0 after hvdrun's signal has not.
 bool left_others(const RankEnd& end) { return end.ended_without_shutdown() && end.signal_sent == 0; }
 
 }  // namespace
@@ -47,7 +47,7 @@ std::optional<int> JobEnd::cause_seen_by(int rank) const {
   return left ? named : std::nullopt;
 }
 
-// Who is named but has ended well is no cause: the failure lies with who could not go on without it.
+// A rank that is named but ended without failure is not the cause; the rank that could not continue without it is.
 bool JobEnd::is_cause(int rank) const {
   const RankEnd& end = end_of(rank);
   if (!has_failed(end)) return false;
@@ -56,7 +56,7 @@ bool JobEnd::is_cause(int rank) const {
   return named && ends_[static_cast<std::size_t>(*named)] && !has_failed(end_of(*named));
 }
 
-// One that hvdrun has ended has not, unless it had before.
+// A rank that hvdrun's signal has ended has not failed, unless it had reported a failure before.
 bool JobEnd::has_failed(const RankEnd& end) const {
   if (end.lost || end.said.kind == JobEnding::Kind::local_failure || left_others(end)) return true;
   return !end.status.ok() && !(end.status.by_signal && end.status.value == end.signal_sent);
@@ -76,7 +76,7 @@ bool JobEnd::awaits_culprit() const {
   });
 }
 
-// The rank that the others name may take longer than they to end, and is to end with its own exit code.
+// A culprit may take longer to end than the ranks that name it, and should end with its own exit code.
 Deadline JobEnd::stage_end() const {
   const bool waits = stage_ == Stage::grace && reason_ == Reason::rank_failed && !hurried_ && awaits_culprit();
   return waits ? std::max(stage_deadline_, failed_at_ + kCulpritTime) : stage_deadline_;
@@ -122,7 +122,7 @@ void JobEnd::host_lost(LostHost host, TimePoint now) {
   first_failed_.reset();
 }
 
-// A stage is entered once, and never a later one left for an earlier one; the first reason stays.
+// Stages only advance, and the first reason is kept. The current stage may get an earlier deadline.
 void JobEnd::begin(Stage stage, Reason reason, Deadline deadline) {
   if (reason_ == Reason::none) reason_ = reason;
   if (stage > stage_) {
@@ -150,7 +150,7 @@ std::optional<Deadline> JobEnd::next_deadline() const {
   return stage_end();
 }
 
-// A rank that had failed, but did not come to its end before hvdrun ended it, has no code of its own.
+// A rank that had failed, but was ended by hvdrun, has no exit code of its own.
 int JobEnd::failed_rank_code() const {
   const RankEnd& end = end_of(*first_failed_);
   const bool ended_by_us = end.status.by_signal && end.status.value == end.signal_sent;
@@ -163,7 +163,7 @@ int JobEnd::exit_code() const {
   switch (reason_) {
     case Reason::none: return 0;
     case Reason::rank_failed: return failed_rank_code();
-    // A program that takes the signal as a request and ends well has done what was asked.
+    // Programs that handle the signal and exit with code 0 have done what was requested.
     case Reason::interrupted: return all_ok ? 0 : 128 + interrupting_signal_;
     case Reason::output_closed: return 128 + SIGPIPE;
     case Reason::timed_out: return kTimedOutCode;

@@ -22,7 +22,7 @@ std::vector<std::string_view> lines_of(std::string_view text) {
   return lines;
 }
 
-// `  File "train.py", line 48 in load_batch`
+// Parses `  File "train.py", line 48 in load_batch`.
 std::optional<PythonFrame> parse_frame(std::string_view text) {
   if (!text.starts_with(kFile)) return std::nullopt;
   text.remove_prefix(kFile.size());
@@ -37,7 +37,7 @@ std::optional<PythonFrame> parse_frame(std::string_view text) {
   return frame;
 }
 
-// Of the thread that is marked as the current one, else of the last, which is the oldest.
+// The frames of the thread marked as current, else of the last thread, which is the oldest.
 std::vector<PythonFrame> frames_of_main_thread(std::string_view stack) {
   std::vector<PythonFrame> frames;
   bool current = false;

@@ -37,8 +37,8 @@ OperationStatus to_rank_status(const RecordedOperation& operation, TimePoint now
           .age = std::max(age, Duration::zero())};
 }
 
-// A job that fails ends all that is open at once, after which nothing is done: what had failed by itself earlier was
-// followed by something that was done.
+// The operations under way, and those that the job's failure has ended: a failure of the job ends all open operations
+// at once, and none completes after it, while after an operation that failed alone others complete.
 std::vector<const RecordedOperation*> open_ones(const std::vector<RecordedOperation>& operations) {
   TimePoint last_done = TimePoint::min();
   for (const RecordedOperation& operation : operations) {

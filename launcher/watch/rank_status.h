@@ -1,5 +1,5 @@
-// What a rank is doing: a small value, made where the rank runs from its flight recorder, sent to hvdrun as bytes, and
-// told to people there (stragglers.h). Pure.
+// What a rank is doing: a small value, built on the rank's host from its flight recorder, serialized, sent to hvdrun,
+// and reported to the user there (stragglers.h). Pure.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ namespace hvd::launcher {
 struct OperationStatus {
   enum class State : std::uint8_t {
     waits,     // submitted
-    performs,  // all ranks have it, or this one asks them
-    given_up,  // when the job failed
+    performs,  // all ranks have submitted it, or this rank asks them for its stage
+    given_up,  // not completed when the job failed
   };
   State state = State::waits;
   std::int32_t process_set = 0;
@@ -26,39 +26,39 @@ struct OperationStatus {
   std::string what;            // "allreduce"
   std::string name;
   std::string shape;  // "float32[1024, 512]", "3 tensors, 48 bytes"
-  Duration age{};     // since it was submitted; given up: until then
+  Duration age{};     // since submission; for given_up, from submission until then
   bool operator==(const OperationStatus&) const = default;
 };
 
 struct ProcessSetStatus {
   std::int32_t process_set = 0;
-  std::uint64_t submitted = 0, done = 0;  // sequences of the last
+  std::uint64_t submitted = 0, done = 0;  // sequence numbers of the last ones
   bool operator==(const ProcessSetStatus&) const = default;
 };
 
 struct RankStatus {
   std::int32_t rank = 0;
-  std::int32_t pid = 0;  // as the process sees it; 0: it has not come to init
+  std::int32_t pid = 0;  // in the process's own pid namespace; 0: it has not called init yet
   bool stopped = false;  // as by SIGSTOP
-  // Numbers since init that only grow; lock_state is that of now (docs/metrics.md).
+  // Counters since init; lock_state is the current state (docs/metrics.md).
   std::uint64_t operations = 0, bytes = 0, locked_steps = 0, rounds = 0;
   std::uint64_t lock_state = 0;
-  Duration exposed_time{};                 // of finished waits
-  bool in_job = false;                     // it has come to init, and has not left
-  bool ended = false;                      // the process
-  std::optional<Duration> initializing;    // how long it has waited for the others in init; nothing: it does not
-  Duration stall_time{};                   // what takes as long counts as stalled; zero: nothing
-  std::optional<Duration> since_progress;  // since an operation began or ended; none did yet
-  std::vector<OperationStatus> open;       // the oldest
-  std::uint32_t more_open = 0;             // beside them
+  Duration exposed_time{};                 // of completed waits
+  bool in_job = false;                     // it has entered init, and has not left the job
+  bool ended = false;                      // the process has ended
+  std::optional<Duration> initializing;    // how long it has waited for other ranks in init; empty: it is not in init
+  Duration stall_time{};                   // operations that take this long count as stalled; zero: none do
+  std::optional<Duration> since_progress;  // since an operation began or ended; empty: none has yet
+  std::vector<OperationStatus> open;       // the oldest open operations
+  std::uint32_t more_open = 0;             // the number of other open operations
   std::vector<ProcessSetStatus> sets;      // of which it has records
-  std::string stall;                       // the stall inspector's warning; empty: all is well
+  std::string stall;                       // the stall inspector's warning; empty: none
   std::optional<PythonFrame> frame;        // where the script is
-  std::string stack;                       // of all Python threads; empty: not asked for, or there was no answer
+  std::string stack;                       // of all Python threads; empty: not requested, or no answer
   bool operator==(const RankStatus&) const = default;
 };
 
-// What the process has answered when it was asked for its stacks.
+// The answer of a process to a request for its stacks.
 struct StackAnswer {
   std::string text;
   std::string package;  // hvd's folder there
@@ -68,7 +68,7 @@ RankStatus make_rank_status(const FlightSnapshot& facts, const std::vector<Recor
                             const StackAnswer& stack, TimePoint now);
 
 std::string encode(const RankStatus& status);
-// Throws Internal: malformed.
+// Throws Internal if the bytes are malformed.
 RankStatus decode_rank_status(std::string_view bytes);
 
 }  // namespace hvd::launcher

@@ -9,7 +9,7 @@ namespace {
 
 bool begins(std::string_view line) { return line == "Traceback (most recent call last):\n"; }
 
-// What may stand between a traceback and one of an exception that came from it.
+// Whether a line may be part of a traceback, or between the tracebacks of chained exceptions.
 bool continues(std::string_view line) {
   return line == "\n" || line.starts_with(' ') || begins(line) ||
          line.starts_with("During handling of the above exc") ||
@@ -40,7 +40,7 @@ void SameTracebacks::feed_line(int rank, std::string_view line, TimePoint now, s
   }
   Open& open = open_[rank];
   open.text += line;
-  open.is_complete = !continues(line);  // the exception itself begins at the margin
+  open.is_complete = !continues(line);  // the line of the exception itself is not indented
   open.deadline = now + kHoldTime;
   if (open.text.size() <= kLongest) return;
   show_of(rank, shown);
@@ -48,7 +48,7 @@ void SameTracebacks::feed_line(int rank, std::string_view line, TimePoint now, s
   open_.erase(rank);
 }
 
-// Its traceback has come to its end.
+// The rank's traceback is complete: merges it with an identical one.
 void SameTracebacks::close(int rank, TimePoint now) {
   std::string text = std::move(open_.at(rank).text);
   open_.erase(rank);
@@ -60,7 +60,7 @@ void SameTracebacks::close(int rank, TimePoint now) {
   }
 }
 
-// What a rank writes keeps its order.
+// Shows the rank's held-back tracebacks before its next output, so that the output stays in order.
 void SameTracebacks::show_of(int rank, std::string& shown) {
   std::erase_if(told_, [&](const Told& told) {
     const bool is_its_own = std::find(told.ranks.begin(), told.ranks.end(), rank) != told.ranks.end();
@@ -90,7 +90,7 @@ std::string SameTracebacks::due(TimePoint now) {
   for (const auto& [rank, open] : open_) {
     if (now >= open.deadline) ended.push_back(rank);
   }
-  for (const int rank : ended) close(rank, now - kHoldTime);  // they have waited already
+  for (const int rank : ended) close(rank, now - kHoldTime);  // the hold time has passed already
   std::string shown;
   std::erase_if(told_, [&](const Told& told) {
     if (now >= told.deadline) show(told, shown);

@@ -1,5 +1,5 @@
-// Python's tracebacks in what the ranks of a job write: one that several ranks write alike is shown once, with their
-// numbers. A traceback is held back until it is complete, and then for a moment longer; everything else passes. Pure.
+// Merges identical Python tracebacks in the ranks' standard error: one that several ranks write is shown once, with
+// their numbers. A traceback is held back until it is complete, and then for kHoldTime; other lines pass at once. Pure.
 #pragma once
 
 #include <map>
@@ -15,21 +15,22 @@ namespace hvd::launcher {
 class SameTracebacks {
  public:
   static constexpr Duration kHoldTime = 1s;
-  static constexpr std::size_t kLongest = std::size_t{256} << 10;  // bytes; a longer one passes in pieces
+  static constexpr std::size_t kLongest = std::size_t{256} << 10;  // bytes; a longer traceback is shown in pieces
 
-  // Whole lines that a rank has written, or the beginning of one. Returns what is to be shown now.
+  // Takes whole lines of a rank, or the beginning of one. Returns the text to be shown now.
   std::string feed(int rank, std::string_view lines, TimePoint now);
 
-  // When due() has something to say.
+  // When to call due() next.
   std::optional<Deadline> next_deadline() const;
+  // Returns the text whose hold time is over.
   std::string due(TimePoint now);
-  // Nothing more comes of anybody.
+  // Returns all text that is held back, at the end of the output of all ranks.
   std::string rest();
 
  private:
   struct Open {
     std::string text;
-    bool is_complete = false;  // but for exceptions that follow from it
+    bool is_complete = false;  // except for chained exceptions that may follow
     Deadline deadline{};       // for its next line
   };
   struct Told {
@@ -44,7 +45,7 @@ class SameTracebacks {
   static void show(const Told& told, std::string& shown);
 
   std::map<int, Open> open_;  // by rank
-  std::vector<Told> told_;    // in the order in which they came
+  std::vector<Told> told_;    // in the order of arrival
 };
 
 }  // namespace hvd::launcher

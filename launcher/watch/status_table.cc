@@ -6,7 +6,7 @@
 namespace hvd::launcher {
 namespace {
 
-// Of the set of all ranks, for these can be compared; 0: none among the last operations.
+// In process set 0, so that ranks can be compared; 0 if none of the last operations is in it.
 std::uint64_t submitted_by(const RankStatus& status) {
   for (const ProcessSetStatus& set : status.sets) {
     if (set.process_set == 0) return set.submitted;

@@ -1,5 +1,5 @@
-// All ranks' numbers for programs, `hvd top` for one: a line of names, then a line for each rank, fields parted by
-// tabs. Pure.
+// Formats the status of all ranks for programs such as `hvd top`: a line of names, then a line per rank, with fields
+// separated by tabs. Pure.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace hvd::launcher {
 
-// Of a rank that has not answered only the first two fields, and "-" for the others.
+// A rank that has not answered has only the first two fields, and "-" for the others.
 std::string status_table(const std::vector<StatusOfRank>& ranks);
 
 }  // namespace hvd::launcher

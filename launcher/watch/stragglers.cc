@@ -12,7 +12,7 @@ namespace {
 using State = OperationStatus::State;
 using Ranks = std::vector<const StatusOfRank*>;
 
-constexpr Duration kStartGracePeriod = 500ms;  // ranks seldom start at the same moment
+constexpr Duration kStartGracePeriod = 500ms;  // ranks rarely start at the same moment
 constexpr Duration kMoment = 500ms;
 
 std::string age_text(Duration age) {
@@ -36,7 +36,7 @@ std::string numbers_text(const Ranks& ranks) {
   return list_ranks(numbers);
 }
 
-// With the host, if it is one rank; more: "ranks 3-5".
+// "rank 3 (host h2)" or "ranks 3-5".
 std::string culprits_text(const Ranks& ranks) {
   const std::string text = numbers_text(ranks);
   return ranks.size() == 1 ? text + " (host " + printable(ranks.front()->host) + ")" : text;
@@ -46,7 +46,7 @@ const char* has(const Ranks& ranks) { return ranks.size() == 1 ? "has" : "have";
 const char* is(const Ranks& ranks) { return ranks.size() == 1 ? "is" : "are"; }
 const char* does(const Ranks& ranks) { return ranks.size() == 1 ? "does" : "do"; }
 
-// "; it is at train.py:48 in load_batch"; of several, the first whose place is known.
+// "; it is at train.py:48 in load_batch", for the first rank whose place is known.
 std::string place_text(const Ranks& ranks) {
   for (const StatusOfRank* rank : ranks) {
     if (!rank->status || !rank->status->frame) continue;
@@ -65,22 +65,22 @@ const OperationStatus* find(const StatusOfRank& rank, const OperationStatus& ope
   return found == open.end() ? nullptr : &*found;
 }
 
-// Is it in the operation's process set, and has it neither submitted nor finished the operation? Of a set that it has
-// no record of nobody knows whether it is in it.
+// Whether the rank is in the operation's process set, and has neither submitted nor finished the operation. Without a
+// record of the set, its membership is unknown (except for set 0).
 bool lacks(const StatusOfRank& rank, const OperationStatus& operation) {
   if (!rank.status || find(rank, operation) != nullptr) return false;
   const auto& sets = rank.status->sets;
   const auto set = std::find_if(sets.begin(), sets.end(),
                                 [&](const ProcessSetStatus& one) { return one.process_set == operation.process_set; });
   if (set == sets.end()) return operation.process_set == 0;
-  // Beyond the first few a rank's open operations are only counted: what was submitted may be among them.
+  // Only the oldest open operations are listed; the operation may be among those that are only counted.
   if (rank.status->more_open > 0 && set->submitted >= operation.sequence) return false;
   return set->done < operation.sequence;
 }
 
-// An operation that somebody waits for, and how all stand to it.
+// An operation that ranks wait for: the ranks that have submitted it, that lack it, and that have not answered.
 struct Wait {
-  const OperationStatus* operation = nullptr;  // of who has waited longest
+  const OperationStatus* operation = nullptr;  // of the rank that has waited longest
   Ranks in_it, lacking, unknown;
 };
 
@@ -96,7 +96,7 @@ Wait wait_for(const OperationStatus& operation, const std::vector<StatusOfRank>&
   return wait;
 }
 
-// Longest first; each operation once.
+// The longest wait first; each operation once.
 std::vector<Wait> all_waits(const std::vector<StatusOfRank>& ranks, Duration stall_time) {
   std::vector<Wait> waits;
   for (const StatusOfRank& rank : ranks) {
@@ -134,7 +134,7 @@ Ranks with_status(const std::vector<StatusOfRank>& ranks, const auto& condition)
   return result;
 }
 
-// ---- The cases, each a sentence, or empty if it is another one
+// ---- The cases: each returns its sentence, or an empty string if it does not apply
 
 std::string stopped_clause(const Ranks& stopped) {
   return culprits_text(stopped) + " " + is(stopped) + " stopped, as by SIGSTOP or Ctrl-Z; ";
@@ -148,7 +148,7 @@ std::string stopped_text(const std::vector<StatusOfRank>& ranks, const Wait& wai
          number_text(*wait.operation);
 }
 
-// While ranks wait for others in init.
+// Ranks wait for others in init.
 std::string not_met_text(const std::vector<StatusOfRank>& ranks) {
   const Ranks waiting =
       with_status(ranks, [](const RankStatus& status) { return status.initializing && !status.stopped; });
@@ -166,7 +166,7 @@ std::string not_met_text(const std::vector<StatusOfRank>& ranks) {
          place_text(missing);
 }
 
-// Ranks that have not come to the operation, and wait for nothing themselves: they are elsewhere in the script.
+// Ranks have not submitted the operation, and have no open operation themselves: they are elsewhere in the script.
 std::string not_submitted_text(const Wait& wait) {
   const Ranks busy = only(wait.lacking, [](const StatusOfRank* rank) { return rank->status->open.empty(); });
   if (busy.empty()) return "";
@@ -217,7 +217,7 @@ std::string state_text(const OperationStatus& operation) {
   return "";
 }
 
-// The text of another process, with its lines.
+// Indents text of another process line by line, with unprintable characters replaced.
 std::string indented(const std::string& text) {
   std::string result;
   for (std::size_t begin = 0; begin < text.size();) {

@@ -1,5 +1,5 @@
-// From what all ranks are doing to one sentence: who keeps the others waiting, in which operation, and where in its
-// script it is. And the long form, for `hvd stacks`. Pure.
+// Finds the stragglers of a job from the status of all ranks, and reports them in one sentence: which ranks the others
+// wait for, in which operation, and where they are in the script. Also formats the long form for `hvd stacks`. Pure.
 #pragma once
 
 #include <optional>
@@ -13,23 +13,22 @@ namespace hvd::launcher {
 struct StatusOfRank {
   int rank = 0;
   std::string host;
-  std::optional<RankStatus> status;  // nothing: there was no answer
+  std::optional<RankStatus> status;  // empty: no answer
 };
 
 // "rank 3 (host h2) has not submitted allreduce 'layer3.weight' (operation 118 of set 0), for which ranks 0-2 have
-// waited 12.4 s; it is at train.py:48 in load_batch". Empty if nobody waits for as long as `stall_time`, or all do the
-// same.
+// waited 12.4 s; it is at train.py:48 in load_batch". Empty if no rank has waited for `stall_time` (in init: for
+// 0.5 s), or all ranks do the same.
 std::string find_stragglers(const std::vector<StatusOfRank>& ranks, Duration stall_time);
 
-// What stays the same of that sentence as long as the stall does: without how long they have waited, and where the
-// script is.
+// The stable part of that sentence, the same for as long as the stall lasts: without the time waited and the place in
+// the script.
 std::string stable_part_of(const std::string& sentence);
 
-// How long somebody must wait if the ranks are stalled: a moment where the stall inspector has warned, else as long as
-// they have said.
+// The shortest wait that counts as a stall: a moment if the stall inspector has warned, else the ranks' stall time.
 Duration time_to_count_as_stalled(const std::vector<StatusOfRank>& ranks);
 
-// Lines, of each rank: what it is doing, its operations under way, and its Python stacks.
+// Lines for each rank: what it is doing, its open operations, and its Python stacks.
 std::string stacks_text(const std::vector<StatusOfRank>& ranks);
 
 }  // namespace hvd::launcher
