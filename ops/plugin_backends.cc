@@ -16,7 +16,7 @@ namespace {
 
 using OpenPlugin = std::function<std::shared_ptr<const PluginLibrary>()>;
 
-// The ranks in a plugin, or null and why not, alike on all ranks.
+// Returns the ranks' communicator in a plugin, or null and the objection; the same on all ranks.
 std::shared_ptr<PluginCommunicator> open_on_all(const BackendContext& context, const std::string& key,
                                                 const OpenPlugin& open, std::string& objection) {
   std::shared_ptr<const PluginLibrary> library;
@@ -40,7 +40,7 @@ std::shared_ptr<PluginCommunicator> open_on_all(const BackendContext& context, c
   return agree("/group") ? group : nullptr;
 }
 
-// MPI's numbers are the job's, unless the job was made of some of MPI's ranks, or by somebody else.
+// MPI's ranks are those of the job, unless the job has only some of MPI's ranks or another launcher.
 void check_ranks(const PluginLibrary& library, const Topology& topology) {
   std::int32_t rank = 0, size = 0;
   library.check(library.table().launch->join(&rank, &size));
@@ -81,10 +81,10 @@ std::shared_ptr<PluginCommunicator> join_mpi_group(const BackendContext& context
 void add_plugin_backend(DataPlane& plane, std::shared_ptr<PluginCommunicator> group, const BackendContext& context) {
   std::vector<Backend*> others;
   for (const auto& backend : plane.backends) others.push_back(backend.get());
-  // A call is handed to another thread of this rank: where the two share a CPU, whoever waits is to leave it at once.
+  // A call is handed to another thread of this rank: if they share a CPU, the waiting thread must yield it at once.
   WaitPolicy policy = wait_policy_for(2 * context.topology.local_size, context.topology.local_cpus);
   policy.yields = 0;
-  // Destroyed before those that it hands on to.
+  // Destroyed before the backends that it passes calls on to.
   plane.backends.push_back(std::make_unique<PluginBackend>(std::move(group), std::move(others), policy, context.abort,
                                                            context.config.collective_timeout));
 }

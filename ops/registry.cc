@@ -30,7 +30,7 @@ namespace hvd {
 
 namespace {
 
-// A backend lives no longer than the topology, but its texts are made where only the transport is at hand.
+// The backend does not outlive the topology, but creates its messages where only the transport is known.
 DescribeRank describer(const Topology& topology) {
   return [&topology](int rank) { return topology.describe(rank); };
 }
@@ -63,8 +63,8 @@ std::shared_ptr<Transport> connect_all(const BackendContext& context) {
                                         context.config.gives_up_stalls() ? context.config.silence_limit() : Duration());
 }
 
-// A leader waits for the ranks of its host, leaders wait for each other, and the ranks of a host for what their leader
-// has from the others: in this order they give up.
+// A leader waits for the ranks of its host, leaders wait for each other, and the ranks of a host for the results that
+// their leader has from the others: the timeouts expire in this order.
 struct LimitsOfSilence {
   Duration inside_host;
   Duration between_hosts;
@@ -79,7 +79,7 @@ LimitsOfSilence limits_of_silence(const BackendContext& context) {
           .between_hosts = config.silence_limit(by_two_levels ? 1 : 0)};
 }
 
-// What the ranks of a host share: one file, with the window in front, which everybody maps, and the arena behind it.
+// The memory that the ranks of a host share: one file with the window, which all ranks map, followed by the arena.
 struct SharedHost {
   static std::size_t window_bytes(const BackendContext& context) {
     return whole_pages(HostCommunicator::region_bytes(context.topology.local_size,
@@ -136,7 +136,7 @@ std::string describe_host(const HostShape& host, bool wanted) {
 
 constexpr const char* kTcp = "tcp";
 
-// What carries messages between the hosts, and what they cost.
+// The transport between the hosts, and its costs.
 struct Links {
   std::shared_ptr<Transport> transport;
   LinkCosts costs;
@@ -149,13 +149,13 @@ Links links_over(std::shared_ptr<Transport> transport, const char* name, const B
   return {std::move(transport), costs, name};
 }
 
-// By what a gradient of a megabyte takes on the ring.
+// The predicted time of a gradient of a megabyte on the ring.
 double typical_seconds(const Links& links, std::size_t members) {
   return predicted_seconds(AllreduceAlgorithm::ring, links.costs,
                            {.bytes = 1 << 20, .ranks = static_cast<int>(members), .widening = 1});
 }
 
-// MPI's messages, where MPI is to be used, or where it may be and is faster; else TCP.
+// MPI's messages, if MPI is required, or if it is permitted and faster; otherwise TCP.
 Links links_between(const BackendContext& context, const std::shared_ptr<PluginCommunicator>& mpi,
                     const std::vector<int>& members, const std::optional<LinkCosts>& given_costs) {
   const Topology& topology = context.topology;
@@ -201,7 +201,7 @@ DataPlane make_own(const BackendContext& context, const std::shared_ptr<PluginCo
     plane.backends.push_back(std::make_unique<HostBackend>(group, topology, instruction_set));
     return plane;
   }
-  // Between whom an allreduce of all ranks goes over the transport.
+  // The ranks between which an allreduce of all ranks uses the transport.
   const std::vector<int> members = shares ? leaders(topology) : all_ranks(topology);
   const Links links = links_between(context, mpi, members, given_costs);
   const auto& transport = links.transport;
@@ -209,7 +209,7 @@ DataPlane make_own(const BackendContext& context, const std::shared_ptr<PluginCo
   plane.bucket_bytes = std::max(bucket_bytes(choice, static_cast<int>(members.size())), shares ? kHostBucketBytes : 0);
   plane.algorithms = choice.text(static_cast<int>(members.size()), shares);
   const auto [inside_host, between_hosts] = limits_of_silence(context);
-  // MPI does not tell whether bytes still move.
+  // MPI does not report whether bytes still move.
   const Duration timeout = std::string_view(links.name) == kTcp ? between_hosts : config.collective_timeout;
   std::shared_ptr<WordExchange> words;
   if (shares) {
@@ -232,7 +232,7 @@ DataPlane make(const BackendContext& context, const std::optional<LinkCosts>& gi
   return plane;
 }
 
-// A backend through which all ranks can say small things to one another.
+// A backend through which all ranks can exchange small values.
 Backend& talking_backend(const DataPlane& plane, const Topology& topology) {
   const ProcessSet everyone{.ranks = all_ranks(topology)};
   CollectiveCall barrier;
@@ -241,7 +241,7 @@ Backend& talking_backend(const DataPlane& plane, const Topology& topology) {
   return select_backend(plane.backends, barrier);
 }
 
-// The way of GPU tensors through the CPU's memory, if it is wanted. Its backends lie where they are when they move.
+// Performs collectives on GPU tensors through host memory, if enabled. Moving the plane keeps the backends' addresses.
 std::unique_ptr<cuda::ThroughHost> through_host(const DataPlane& plane, const BackendContext& context,
                                                 const std::shared_ptr<cuda::CudaDevices>& devices) {
   if (!context.config.gpu_through_host) return nullptr;
@@ -251,7 +251,7 @@ std::unique_ptr<cuda::ThroughHost> through_host(const DataPlane& plane, const Ba
   return std::make_unique<cuda::ThroughHost>(devices, choose, context.config.collective_timeout, context.abort);
 }
 
-// NCCL, which opens nothing before there is a GPU tensor.
+// Adds NCCL, which is loaded with the first GPU tensor.
 DataPlane with_gpus(DataPlane plane, const BackendContext& context) {
   auto devices = std::make_shared<cuda::CudaDevices>(context.config.cuda_library);
   plane.devices = devices;

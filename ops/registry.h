@@ -1,4 +1,5 @@
-// Which backends exist: the one file that knows, and the only place for #if HVD_WITH_*.
+// Creates the data plane and the channel of a job. The only file that knows all backends, and the only one with #if
+// HVD_WITH_*.
 #pragma once
 
 #include "core/execution/backend_context.h"
@@ -9,8 +10,8 @@
 
 namespace hvd {
 
-// The backends of this job, best first among equals, and the arena of this host's ranks where they share memory. All
-// ranks call together; a DataPlaneFactory.
+// Creates the backends of this job, in order of preference at equal score, and the arena of this host's ranks if they
+// share memory. All ranks call together. A DataPlaneFactory.
 //
 //   all ranks on one host    shared memory alone
 //   several hosts            TCP, or MPI's messages, between all ranks; and two levels for allreduce if a host has
@@ -19,21 +20,21 @@ namespace hvd {
 //   HVD_CPU_BACKEND=mpi      MPI's collectives before these
 //   HVD_PLUGINS              these before all others
 //
-// Where there are messages the links are measured (ops/choice/link_probe.h). Throws InvalidArgument for an
-// HVD_ALGORITHM that makes no sense, on every rank and before any rank waits for another one.
+// If ranks exchange messages, measures the links (ops/choice/link_probe.h). Throws InvalidArgument for an invalid
+// HVD_ALGORITHM, on every rank and before any rank waits for another one.
 DataPlane make_data_plane(const BackendContext& context);
 
-// The same with costs that are given, equal on all ranks: what they choose is known beforehand.
+// Like make_data_plane(), with given costs, equal on all ranks, so that the choice of algorithms is known in advance.
 DataPlaneFactory data_plane_with(const LinkCosts& costs);
 
-// Messages between two ranks. Costs nothing before the first one. A ChannelFactory; the store outlives the channel.
+// Messages between two ranks. Costs nothing before the first message. A ChannelFactory; the store outlives the channel.
 std::unique_ptr<Channel> make_channel(const BackendContext& context);
 
-// What GPU tensors would need, a line each: "CUDA driver: ok: ..." or "NCCL: missing: ...". Opens it.
+// Describes the libraries that GPU tensors need, by line: "CUDA driver: ok: ..." or "NCCL: missing: ...". Loads them.
 std::string describe_gpu_libraries(const Config& config);
 
-// For ranks that were started by a library's own launcher, which only that library knows: MPI. All ranks of the job
-// call. Throws Unsupported if it cannot be used, which says why; Mismatch if it knows of other ranks.
+// Rendezvous through the library of the launcher that started the ranks: MPI. All ranks of the job call. Throws
+// Unsupported with the reason if MPI cannot be used; Mismatch if MPI's ranks differ from the launcher's.
 Rendezvous launcher_rendezvous(const Launch& launch, const Config& config);
 
 }  // namespace hvd

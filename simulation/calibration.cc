@@ -20,9 +20,8 @@ Job job_of(const Job& pattern, int ranks, std::size_t operations, bool rotated) 
   return job;
 }
 
-// One operation and all, for what is by message and by operation; and by each rank in another order, so that nothing is
-// passed on unread.
-// Few operations would fit into a processor's caches, and seem to cost less.
+// Runs with one operation and with all separate the costs per message and per operation; in runs with a different order
+// on each rank, no message is passed on without parsing. Few operations would fit into caches, and seem to cost less.
 Costs fit(const Job& pattern) {
   Stopwatch stopwatch;
   const std::size_t all = pattern.operations.size();
@@ -42,7 +41,7 @@ struct Timing {
   Duration work{};
 };
 
-// New, cached, and locked if it comes to that.
+// New, cached, and locked if a schedule was learned.
 std::vector<Timing> time_rounds(const Job& job, Processor& processor) {
   ControlPlane plane(job, processor);
   std::vector<Timing> timings;
@@ -57,7 +56,7 @@ std::vector<Timing> time_rounds(const Job& job, Processor& processor) {
   return timings;
 }
 
-// The run that was disturbed least.
+// The run with the least disturbance.
 template <typename Project>
 Duration shortest(const std::vector<std::vector<Timing>>& runs, std::size_t round, Project project) {
   Duration least = Duration::max();

@@ -1,4 +1,4 @@
-// Where the model's costs come from: the real classes, timed on this machine, in jobs of virtual ranks.
+// Determines the model's costs: times the real classes on this machine, in jobs of virtual ranks.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace hvd::simulation {
 
-// The same round with every node's work timed, and as the model predicts it.
+// One round with every node's work timed, and as the model predicts it.
 struct Comparison {
   int ranks = 0;
   const char* round = "";
@@ -18,12 +18,12 @@ struct Comparison {
 };
 
 struct Calibration {
-  int fitted_ranks = 0;  // of the runs from which the costs are
+  int fitted_ranks = 0;  // ranks of the runs that the costs were fitted to
   Costs costs{};
   std::vector<Comparison> comparisons;
 };
 
-// Takes about ten seconds with 1,000 operations. `job`: its ranks do not count.
+// Takes about ten seconds with 1,000 operations. The number of ranks in `job` is ignored.
 Calibration calibrate(const Job& job);
 
 }  // namespace hvd::simulation

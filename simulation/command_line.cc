@@ -22,7 +22,7 @@ all tensors, which are new, and does so again, when they are known; then the sch
 seed give the same output. `hvd simulate` has one more option: --plot FILE (.png, .pdf, .svg) draws the curve with
 matplotlib. docs/simulation.md says what is modelled and what the columns mean.)";
 
-// What was typed, in the units in which it is.
+// The options' values, in the units of the command line.
 struct Numbers {
   int ranks = 1024;
   int ranks_per_host = 8;

@@ -11,14 +11,14 @@ namespace hvd::simulation {
 
 struct Settings {
   Job job;
-  bool curve = false;       // jobs of other sizes too
+  bool curve = false;       // also simulate jobs of other sizes
   std::optional<int> lost;  // a rank that dies
-  bool calibrates = false;  // instead of all that
+  bool calibrates = false;  // calibrate instead of simulating
   std::string json;         // empty: no file
-  std::string information;  // not empty: to be printed, and that is all
+  std::string information;  // not empty: the text to print instead of simulating
 };
 
-// Arguments without the program's own name. Throws std::invalid_argument, with one line for whoever typed them.
+// Parses the arguments, without the program's name. Throws std::invalid_argument with a one-line message for the user.
 Settings parse_command_line(const std::vector<std::string>& arguments);
 
 }  // namespace hvd::simulation

@@ -14,12 +14,12 @@ namespace hvd::simulation {
 
 namespace {
 
-// As in a job without settings: see Negotiator and Config.
+// The defaults of a job: see Negotiator and Config.
 constexpr Duration kAggregationDelay = 100ms;
 constexpr std::size_t kCacheCapacity = 1024;
 constexpr std::int64_t kFusionBytes = std::int64_t{64} << 20;
 
-// Of the text that says who is lost.
+// Size of the text that names the lost rank.
 constexpr std::size_t kLossBytes = 100;
 
 Topology topology_of(const Job& job) {
@@ -177,7 +177,7 @@ SubtreeMessage ControlPlane::statement_of(int rank) {
   return own;
 }
 
-// The sender's part of the work is done at `ready`, but for the sending itself.
+// The sender's processing, except for the overhead of sending, is done at `ready`.
 void ControlPlane::post(int from, int to, Envelope envelope, std::size_t bytes, TimePoint ready) {
   envelope.from = from;
   network_.send(from, to, bytes, ready + network_.link(from, to).overhead,
@@ -189,7 +189,7 @@ void ControlPlane::arrive(int rank, Envelope envelope) {
   wake(rank);
 }
 
-// ---- What a rank's processor does
+// ---- The work of a rank's processor
 
 void ControlPlane::wake(int rank) {
   Node& at = node(rank);
@@ -198,7 +198,7 @@ void ControlPlane::wake(int rank) {
   queue_.at(at.free_at, [this, rank] { work(rank); });
 }
 
-// One thing; then the next.
+// Does one piece of work and schedules the next.
 void ControlPlane::work(int rank) {
   Node& at = node(rank);
   at.busy = false;
@@ -230,7 +230,7 @@ Duration ControlPlane::hear(int rank, const Envelope& envelope, std::vector<Byte
     const bool held_before = message_combiner && message_combiner->next_deadline() != Deadline::max();
     heard = listen(rank, envelope.from, std::move(bytes));
     for (const auto& [source, message] : heard.apart) amount += amount_of(message);
-    // The first to be held is read too.
+    // The first message to be held is parsed, too.
     if (message_combiner && !held_before && message_combiner->next_deadline() != Deadline::max()) amount += announced_;
     return amount;
   });
@@ -246,7 +246,7 @@ MessageCombiner::Heard ControlPlane::listen(int rank, int source, Bytes bytes) {
   return heard;
 }
 
-// What goes up unread is added to `upward`.
+// Appends messages that are passed on without parsing to `upward`.
 Duration ControlPlane::read(int rank, const MessageCombiner::Heard& heard, std::vector<Bytes>& upward) {
   Node& at = node(rank);
   if (heard.together && at.request_aggregator) {
@@ -270,7 +270,7 @@ Duration ControlPlane::read(int rank, const MessageCombiner::Heard& heard, std::
   });
 }
 
-// Differs between ranks in who speaks.
+// The ranks' copies differ only in the sender.
 Bytes ControlPlane::shared_statement(int rank) const {
   OpaqueMessage message = peek(shared_).value();
   message.ranks = RankSet(rank);
@@ -326,7 +326,7 @@ Duration ControlPlane::respond() {
   return answer->bytes.empty() ? time : time + spread(0, answer, queue_.now() + time);
 }
 
-// Passes it on first: those below are to be as early as this rank.
+// Forwards the answer first, so that the children receive it as early as possible.
 Duration ControlPlane::spread(int rank, const std::shared_ptr<const Answer>& answer, TimePoint start) {
   Duration time{};
   for (const int child : node(rank).children) {
@@ -351,7 +351,7 @@ Duration ControlPlane::spread(int rank, const std::shared_ptr<const Answer>& ans
   return time;
 }
 
-// Returns how many operations it has the rank perform.
+// Returns the number of operations that the answer performs.
 std::size_t ControlPlane::apply(int rank, const Answer& answer) {
   Node& at = node(rank);
   CoordinatorMessage own;
@@ -440,7 +440,7 @@ Loss ControlPlane::lose(int rank, Duration after) {
   const TimePoint when = began_ + after;
   queue_.at(when, [this, rank] {
     network_.lose(rank);
-    // Its connections close.
+    // The lost rank's connections close.
     for_neighbours(rank, [&](int other) {
       queue_.at(queue_.now() + network_.link(rank, other).latency, [this, other, rank] { hear_of_loss(other, rank); });
     });
@@ -452,7 +452,7 @@ Loss ControlPlane::lose(int rank, Duration after) {
   return loss_;
 }
 
-// As ControlLinks does, whose thread is not held up by what else the rank does.
+// As in ControlLinks, whose thread is not delayed by the rank's other work.
 void ControlPlane::hear_of_loss(int rank, int from) {
   if (network_.lost(rank) || node(rank).heard_of_loss) return;
   node(rank).heard_of_loss = true;

@@ -1,14 +1,15 @@
-// A whole job's control plane on one virtual clock: the real classes at every rank, with a simulated network between.
+// Simulates the control plane of a whole job on one virtual clock: the real classes at every rank over a simulated
+// network.
 //
 // Rank 0 has the Coordinator, each node of the control tree a RequestAggregator, both behind a MessageCombiner, each
 // rank a ResponseCache and a ScheduleLock; messages are those of wire.h. A rank's processor does one thing at a time:
-// it takes in all that has arrived, and then says what is due, as Negotiator does.
+// it processes all messages that have arrived, and then sends what is due, as Negotiator does.
 //
-// A round begins on all ranks at once: each submits all its operations, announces them, and is done when it has been
-// told to perform them. The collectives themselves are not simulated.
+// A round begins on all ranks at once: each submits all its operations, announces them, and is done when it has
+// received the responses for all of them. The collectives themselves are not simulated.
 //
-// Ranks that know and send the same share one cache and one encoded message where Job::alike is set, or memory would
-// not do for 100,000 ranks. All else exists for each.
+// If Job::alike is set, ranks with equal state and messages share one cache and one encoded message; otherwise 100,000
+// ranks would not fit into memory. All other objects exist per rank.
 #pragma once
 
 #include <cstdint>
@@ -35,30 +36,30 @@ namespace hvd::simulation {
 struct Job {
   int ranks = 8;
   int ranks_per_host = 8;
-  std::vector<Request> operations;  // that every rank submits in each round
+  std::vector<Request> operations;  // submitted by every rank in each round
   NetworkParameters network;
   std::uint64_t seed = 1;
   bool alike = true;
-  bool rotated = false;  // unless alike: each rank announces in an order of its own
+  bool rotated = false;  // unless alike: each rank announces in a different order
 };
 
 struct Round {
-  Duration time{};           // from the submissions to when the last rank knows what to perform
-  std::size_t requests = 0;  // that each rank announced whole,
-  std::size_t hits = 0;      // and by number
+  Duration time{};           // from the submissions until the last rank knows what to perform
+  std::size_t requests = 0;  // announced by each rank as whole requests
+  std::size_t hits = 0;      // and by cache slot
   std::size_t buckets = 0;
-  std::size_t said_bytes = 0;    // of what a rank announced,
+  std::size_t said_bytes = 0;    // of a rank's announcement
   std::size_t answer_bytes = 0;  // and of the last answer
-  bool locks = false;            // ends with a schedule
+  bool locks = false;            // the round ends with a schedule
   Traffic root{};                // of rank 0
-  Traffic most{};                // of any rank, each number by itself
+  Traffic most{};                // maximum over the ranks, of each number separately
   std::int64_t messages = 0;     // of all ranks, between hosts
 };
 
-// Who hears how fast that a rank is gone.
+// How fast the ranks learn of a lost rank.
 struct Loss {
   int rank = 0;
-  int heard = 0;     // ranks; all but the lost one should
+  int heard = 0;     // number of ranks that learned of it; all others should
   Duration first{};  // after the loss
   Duration last{};
 };
@@ -68,16 +69,16 @@ class ControlPlane {
   ControlPlane(const Job& job, Processor& processor);
 
   int hosts() const { return static_cast<int>(topology_.hosts.size()); }
-  // The most neighbours on other hosts that a rank has.
+  // The maximum number of neighbours on other hosts that a rank has.
   int most_neighbours() const;
 
-  // A round of messages. Throws Internal if it does not come to its end.
+  // Simulates one round of negotiation. Throws Internal if it does not complete.
   Round negotiate();
 
-  // After a round that locks: every rank goes through the schedule once more.
+  // After a round that locks: every rank performs the schedule once.
   Round follow_schedule();
 
-  // A rank dies in the middle of a round: so long after it began. The job is over then.
+  // A rank dies in the middle of a round, `after` its beginning. The job has ended afterwards.
   Loss lose(int rank, Duration after);
 
  private:
@@ -85,10 +86,10 @@ class ControlPlane {
     Bytes bytes;
     CoordinatorMessage message;
   };
-  // What arrives at a rank, or what it says itself.
+  // A message that arrives at a rank, or the rank's own one.
   struct Envelope {
     int from = 0;
-    std::shared_ptr<const Bytes> statement{};  // null, and no answer either: what all ranks send in this round
+    std::shared_ptr<const Bytes> statement{};  // null without an answer: the message that all ranks send in this round
     std::shared_ptr<const Answer> answer{};
   };
   struct Node {
@@ -97,12 +98,12 @@ class ControlPlane {
     std::unique_ptr<MessageCombiner> message_combiner;
     std::unique_ptr<RequestAggregator> request_aggregator;
     std::vector<Envelope> inbox;
-    std::size_t taken = 0;  // of the inbox
-    bool busy = false;      // its next work is filed
+    std::size_t taken = 0;  // number of processed inbox entries
+    bool busy = false;      // its next work is in the event queue
     TimePoint free_at{};
-    Deadline timer = Deadline::max();  // of what is held back
-    std::uint64_t applied = 0;         // messages
-    std::size_t open = 0;              // operations
+    Deadline timer = Deadline::max();  // for messages that are held back
+    std::uint64_t applied = 0;         // number of messages
+    std::size_t open = 0;              // number of operations
     bool heard_of_loss = false;
   };
 
@@ -112,7 +113,7 @@ class ControlPlane {
   void begin_round();
   Round finish_round();
 
-  // A rank's part in a round.
+  // A rank's part of a round.
   void announce(int rank);
   Amount send(int rank, Envelope& envelope);
   SubtreeMessage statement_of(int rank);
@@ -143,7 +144,7 @@ class ControlPlane {
   const bool alike_;
   const bool rotated_;
   const std::vector<Request> operations_;
-  NameMap<std::size_t> by_name_;  // operations_
+  NameMap<std::size_t> by_name_;  // indices in operations_
   Topology topology_;
   Processor& processor_;
   EventQueue queue_;
@@ -152,17 +153,17 @@ class ControlPlane {
   std::unique_ptr<Coordinator> coordinator_;
 
   std::vector<ResponseCache> caches_;
-  std::uint64_t remembered_ = 0;  // messages that are in the shared cache
-  Bytes shared_;                  // what all ranks send in this round, as rank 0 says it
+  std::uint64_t remembered_ = 0;  // number of messages in the shared cache
+  Bytes shared_;                  // the message that all ranks send in this round, as encoded by rank 0
 
-  // The round under way.
+  // The current round.
   TimePoint began_{};
   TimePoint finished_{};
-  int unfinished_ = 0;  // ranks
+  int unfinished_ = 0;  // number of ranks
   Amount announced_;
   std::size_t buckets_ = 0;
   std::size_t answer_bytes_ = 0;
-  std::size_t performed_ = 0;  // operations, by the last answer that was taken in
+  std::size_t performed_ = 0;  // number of operations in the last processed answer
   std::optional<Schedule> schedule_;
   Loss loss_;
 };

@@ -1,4 +1,4 @@
-// The virtual clock, and what happens when. Time passes only from one event to the next.
+// The virtual clock and its events, in order of time. Time advances only from one event to the next.
 #pragma once
 
 #include <algorithm>
@@ -15,13 +15,13 @@ class EventQueue {
  public:
   TimePoint now() const { return now_; }
 
-  // At that time, or at once if it has passed; after what was filed before for the same time.
+  // Schedules an event at that time, or now if it has passed; after events scheduled earlier for the same time.
   void at(TimePoint when, std::function<void()> what) {
     events_.push_back({std::max(when, now_), ++filed_, std::move(what)});
     std::push_heap(events_.begin(), events_.end(), later);
   }
 
-  // Has the next event happen. False if there is none.
+  // Runs the next event. Returns false if there is none.
   bool step() {
     if (events_.empty()) return false;
     std::pop_heap(events_.begin(), events_.end(), later);

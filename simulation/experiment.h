@@ -1,4 +1,4 @@
-// A simulated job from its first round to its last, once with and once without the processors' time.
+// Simulates a job from its first round to its last, once with and once without the processors' time.
 #pragma once
 
 #include <optional>
@@ -13,7 +13,7 @@ namespace hvd::simulation {
 struct Phase {
   std::string name;       // new, cached, locked
   Round round;            // with the processors' time
-  Duration network_time;  // without
+  Duration network_time;  // without it
 };
 
 struct Experiment {
@@ -25,10 +25,10 @@ struct Experiment {
   std::optional<Loss> loss;
 };
 
-// 100,000 ranks and 1,000 operations take half a minute of two processors and 2 GB.
+// 100,000 ranks and 1,000 operations take half a minute on two processors and 2 GB.
 Experiment simulate(const Job& job, std::optional<int> lost);
 
-// From 8 up to the job's own.
+// From 8 up to the size of the job.
 std::vector<int> curve_sizes(int ranks);
 
 }  // namespace hvd::simulation

@@ -6,8 +6,8 @@ namespace hvd::simulation {
 
 namespace {
 
-// Rank 0 takes in a message from each of the others, or sends one to each: its processor and its connection are busy at
-// the same time, and the slower of them counts.
+// Rank 0 receives a message from each of the others, or sends one to each: its processor and its connection work
+// concurrently, so the slower one counts.
 Duration one_with_all(int others, std::size_t bytes, const LinkParameters& link) {
   if (others == 0) return {};
   const Duration each = std::max(link.overhead, gap(link, with_headers(bytes)));

@@ -1,15 +1,15 @@
-// The control plane that Horovod has published, by formulas over the same network, to compare with.
+// A model of Horovod's published control plane, by formulas over the same network, for comparison.
 //
-// Each rank's thread sleeps to a cycle of 1 ms. In a cycle the ranks first AND a vector of bits, one for each tensor in
-// their caches. What is not in the cache goes to rank 0 as whole requests, from every rank, and rank 0 answers all.
+// Each rank's thread sleeps until the next cycle of 1 ms. In a cycle the ranks first AND a vector of bits, one for each
+// tensor in their caches. Every rank sends whole requests for tensors that are not cached to rank 0, which answers all.
 // Sources: A. Sergeev, M. Del Balso, "Horovod: fast and easy distributed deep learning in TensorFlow", 2018
 // (arXiv:1802.05799), the coordinator at rank 0; N. Laanait et al., "Exascale deep learning for scientific inverse
 // problems", 2019 (arXiv:1909.11150) and J. Romero et al., "Accelerating collective communication in data parallel
 // training across deep learning frameworks", NSDI 2022, the bit vector; T. Kurth et al., "Exascale deep learning for
 // climate analytics", SC18 (arXiv:1810.01993), what the star costs at 27,360 ranks.
 //
-// Assumed, in its favour: every rank has something to send at the same time; no processor's time but the network's
-// overheads; requests as short as hvd's; the sizes that go before a gather cost nothing.
+// Assumptions in its favour: every rank has something to send at the same time; of the processors' time only the
+// network's overheads count; requests are as short as hvd's; the sizes that precede a gather cost nothing.
 #pragma once
 
 #include "simulation/network.h"
@@ -19,19 +19,19 @@ namespace hvd::simulation {
 struct HorovodJob {
   int ranks = 1;
   std::size_t tensors = 0;
-  std::size_t request_bytes = 0;  // of all tensors: what a rank says
-  std::size_t answer_bytes = 0;   // of all tensors: what rank 0 says
+  std::size_t request_bytes = 0;  // of all tensors: sent by a rank
+  std::size_t answer_bytes = 0;   // of all tensors: sent by rank 0
 };
 
-// What a rank waits for the end of a sleep, on average.
+// How long a rank waits for the end of a sleep, on average.
 inline constexpr Duration kHorovodCycle = 1ms;
 inline constexpr Duration kHorovodPause = kHorovodCycle / 2;
 
-// Without the pause.
+// Times without the pause.
 struct HorovodRound {
   Duration requests{};      // all tensors new: from all ranks to rank 0 and back, after the bits
   Duration star_of_bits{};  // all tensors cached: the bits to rank 0 and back,
-  Duration tree_of_bits{};  // or by recursive doubling, as an MPI library does it
+  Duration tree_of_bits{};  // or by recursive doubling, as in an MPI library
 };
 HorovodRound horovod_round(const HorovodJob& job, const NetworkParameters& network);
 

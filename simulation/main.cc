@@ -1,5 +1,4 @@
-// hvd-simulate: how the control plane behaves in jobs of any size. `hvd simulate` starts it; docs/simulation.md
-// describes it.
+// hvd-simulate: simulates the control plane in jobs of any size. `hvd simulate` starts it; see docs/simulation.md.
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -21,7 +20,7 @@ void show(const std::string& text) {
   std::fflush(stdout);
 }
 
-// Opened before anything is simulated, so that a wrong name is told at once.
+// Called before simulating, so that an invalid name is reported at once.
 std::ofstream open_json(const std::string& path) {
   std::ofstream file;
   if (path.empty()) return file;

@@ -72,14 +72,14 @@ void Network::deliver_in_order(int from, int to, TimePoint when, std::function<v
   });
 }
 
-// Not before what the one has sent the other last.
+// Not before the previous message between the two ranks.
 TimePoint Network::in_order(std::unordered_map<std::uint64_t, TimePoint>& last, int from, int to,
                             TimePoint when) const {
   TimePoint& before = last[(static_cast<std::uint64_t>(from) << 32) | static_cast<std::uint64_t>(to)];
   return before = std::max(before, when);
 }
 
-// Jitter, and a timeout for each time that the message gets lost.
+// Jitter, and a timeout for each time that the message is lost.
 Duration Network::delay() {
   Duration total{};
   if (parameters_.jitter > Duration::zero()) {
@@ -91,7 +91,7 @@ Duration Network::delay() {
   return total;
 }
 
-// In [0, 1), alike on every machine.
+// In [0, 1), identical on every machine.
 double Network::uniform() { return static_cast<double>(random_() >> 11) * 0x1p-53; }
 
 }  // namespace hvd::simulation

@@ -1,10 +1,10 @@
-// What carries messages between ranks, after the LogGP model (Alexandrov, Ionescu, Schauser, Scheiman, 1995): a message
+// A simulated network between ranks, by the LogGP model (Alexandrov, Ionescu, Schauser, Scheiman, 1995): a message
 // takes a latency L, an overhead o of its sender's and its receiver's processor, and a gap G for each byte.
 //
-// A host has one connection to the network, which carries one byte at a time in each direction: that is where a node
-// with many children is held up. Inside a host messages go through shared memory, which has numbers of its own. Order
-// is kept between two ranks, as TCP does. A message between hosts may take longer (jitter) or get lost, and is then
-// sent again after a timeout; what is sent behind it waits.
+// A host has one connection to the network, which carries one byte at a time in each direction: that limits a node with
+// many children. Inside a host messages go through shared memory, which has its own parameters. The order between two
+// ranks is preserved, as by TCP. A message between hosts may be delayed (jitter) or lost, and is then sent again after
+// a timeout; messages behind it wait.
 #pragma once
 
 #include <cstddef>
@@ -21,29 +21,29 @@ namespace hvd::simulation {
 struct LinkParameters {
   Duration latency{};
   Duration overhead{};  // at the sender, and again at the receiver
-  double gbit = 1;      // a second
+  double gbit = 1;      // per second
 };
 
 struct NetworkParameters {
   LinkParameters between_hosts{.latency = 12us, .overhead = 2us, .gbit = 25};
   LinkParameters within_host{.latency = 1us, .overhead = 200ns, .gbit = 64};
   // Between hosts:
-  Duration jitter{};                // mean of what a message takes longer, exponentially distributed
-  double drop = 0;                  // share of messages that get lost
+  Duration jitter{};                // mean additional time of a message, exponentially distributed
+  double drop = 0;                  // share of messages that are lost
   Duration retransmission = 200ms;  // TCP's shortest timeout on Linux
 };
 
 // What a rank has sent.
 struct Traffic {
   std::int64_t messages = 0;  // between hosts
-  std::int64_t bytes = 0;     // of them, without what TCP/IP adds
+  std::int64_t bytes = 0;     // of these messages, without the overhead of TCP/IP
   std::int64_t local_messages = 0;
 };
 
-// The time that bytes take on a link.
+// The transmission time of `bytes` on a link.
 Duration gap(const LinkParameters& link, std::size_t bytes);
 
-// Bytes of a message on a network of Ethernet: our frame's header, and those of each segment.
+// Bytes of a message on Ethernet: with the header of our frame, and those of each segment.
 std::size_t with_headers(std::size_t bytes);
 
 class Network {
@@ -51,7 +51,7 @@ class Network {
   // `host_of`: by rank.
   Network(EventQueue& queue, const NetworkParameters& parameters, const std::vector<int>& host_of, std::uint64_t seed);
 
-  // Carries a message that its sender has done its part for at `ready`. A lost rank sends and receives nothing.
+  // Transmits a message whose sender's processing is done at `ready`. A lost rank sends and receives nothing.
   void send(int from, int to, std::size_t bytes, TimePoint ready, std::function<void()> deliver);
 
   const LinkParameters& link(int from, int to) const;
@@ -83,7 +83,7 @@ class Network {
   std::mt19937_64 random_;
   std::vector<Port> ports_;                                // by host
   std::unordered_map<std::uint64_t, TimePoint> arriving_;  // by pair of ranks: when the last message began to arrive,
-  std::unordered_map<std::uint64_t, TimePoint> arrived_;   // and was there
+  std::unordered_map<std::uint64_t, TimePoint> arrived_;   // and when it had arrived
   std::vector<Traffic> traffic_;                           // by rank
   std::vector<bool> lost_;                                 // by rank
 };

@@ -23,17 +23,17 @@ Terms terms_of(const Amount& amount) {
           static_cast<double>(amount.bytes)};
 }
 
-// Other programs only add to a time.
+// Other programs can only lengthen a measurement, so the lower quartile is used.
 double lower_quartile(std::vector<double> values) {
   const auto quarter = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 4);
   std::nth_element(values.begin(), quarter, values.end());
   return *quarter;
 }
 
-// Least squares of the relative errors, without negative coefficients: one coefficient after the other is put where it
-// is best, which is slow, but the problem is small and convex.
+// Least squares of the relative errors, with non-negative coefficients, by coordinate descent: slow, but the problem is
+// small and convex.
 Terms fit_terms(const std::map<Amount, std::vector<double>>& samples) {
-  std::vector<Terms> rows;  // divided by the time that they should yield
+  std::vector<Terms> rows;  // divided by the measured time
   for (const auto& [amount, times] : samples) {
     Terms row = terms_of(amount);
     const double time = std::max(lower_quartile(times), 1.0);

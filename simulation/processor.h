@@ -1,7 +1,7 @@
-// What the work of a node costs on its own processor.
+// The cost of a node's work on its processor.
 //
-// Work is always done by the real classes; how long it takes in the simulated job is either what a model says (or
-// nothing), so that a run can be repeated, or what the real work took here, from which the model has its numbers.
+// The real classes always do the work; its duration in the simulated job is either predicted by a model (or zero), so
+// that a run is repeatable, or measured here, which provides the numbers of the model.
 #pragma once
 
 #include <array>
@@ -17,23 +17,23 @@
 namespace hvd::simulation {
 
 enum class Work : std::uint8_t {
-  announce,    // a rank looks up what it asks for, and writes it
-  hear,        // a node compares a message from below with others, or reads it
-  gather,      // what differs, or a part of it, goes to the RequestAggregator
-  pass_up,     // and is written when it is due
-  coordinate,  // the coordinator takes in what ranks ask for
-  answer,      // and makes and writes its answer
-  apply,       // a rank reads an answer, and takes it into its cache and into buckets
-  follow,      // a rank goes through a step of a locked schedule
+  announce,    // a rank looks up its requests and encodes them
+  hear,        // a node compares a message from a child with others, or parses it
+  gather,      // messages that differ, or parts of them, go to the RequestAggregator
+  pass_up,     // which encodes them when they are due
+  coordinate,  // the coordinator processes requests
+  answer,      // and creates and encodes its answer
+  apply,       // a rank parses an answer and applies it to its cache and buckets
+  follow,      // a rank performs a step of a locked schedule
 };
 inline constexpr std::size_t kWorks = 8;
 const char* work_name(Work work);
 
-// How much of it.
+// The amount of work.
 struct Amount {
   std::size_t messages = 0;
   std::size_t requests = 0;  // or whole responses
-  std::size_t hits = 0;      // or responses by number
+  std::size_t hits = 0;      // or responses by cache slot
   std::size_t bytes = 0;     // compared
 
   auto operator<=>(const Amount&) const = default;
@@ -49,13 +49,13 @@ struct Amount {
 class Processor {
  public:
   virtual ~Processor() = default;
-  // Has the body do the work, and returns how long that takes.
+  // Runs the body and returns the duration of its work.
   Duration perform(Work work, const std::function<Amount()>& body) {
     const Duration time = time_of(work, body);
     total_ += time;
     return time;
   }
-  // Of all that was performed.
+  // The sum over all performed work.
   Duration total() const { return total_; }
 
  private:
@@ -74,7 +74,7 @@ struct Cost {
 };
 using Costs = std::array<Cost, kWorks>;  // by Work
 
-// As measured: docs/simulation.md says where and how.
+// Measured costs; docs/simulation.md describes where and how.
 extern const Costs kMeasuredCosts;
 
 class ModelProcessor final : public Processor {
@@ -87,10 +87,10 @@ class ModelProcessor final : public Processor {
   const Costs costs_;
 };
 
-// By this thread's processor time, so that what else the machine does counts less.
+// Measures this thread's CPU time, so that other load of the machine matters less.
 class Stopwatch final : public Processor {
  public:
-  // The model that fits what was measured so far best.
+  // Returns the model that fits the measurements so far best.
   Costs fit() const;
 
  private:

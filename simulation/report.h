@@ -1,4 +1,4 @@
-// How results are shown: as tables for people and as JSON for programs. Pure.
+// Formats results: as tables for people and as JSON for programs. Pure.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -14,7 +14,7 @@ struct Parameter {
   Shape shape;
 };
 
-// Of one layer, in the order in which backward finishes them.
+// The parameters of one layer, in the order in which backward produces their gradients.
 std::array<Parameter, 12> layer() {
   return {{{"mlp.c_proj.bias", {kWidth}},
            {"mlp.c_proj.weight", {kWidth, 4 * kWidth}},

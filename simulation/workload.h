@@ -1,4 +1,4 @@
-// What the ranks of a simulated job ask for in each step: the gradients of a transformer, by name and shape.
+// The requests of the ranks of a simulated job in each step: the gradients of a transformer, by name and shape.
 #pragma once
 
 #include <vector>

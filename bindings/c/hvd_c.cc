@@ -1,4 +1,4 @@
-// The C interface: checks and converts arguments, calls the runtime, turns exceptions into status codes.
+// The C interface: checks and converts arguments, calls the runtime, converts exceptions to status codes.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -28,7 +28,7 @@ hvd_status report(const Status& status) {
   return static_cast<hvd_status>(status.code());
 }
 
-// Runs a body that may throw; nothing leaves the library as an exception.
+// Runs a body that may throw; no exception leaves the library.
 template <typename Body>
 hvd_status guarded(Body&& body) noexcept {
   try {
@@ -49,7 +49,7 @@ T& required(T* pointer, const char* what) {
   return *pointer;
 }
 
-// An older caller's structure is shorter; what it lacks keeps its default.
+// The structure of an older caller is shorter; missing fields keep their defaults.
 template <typename T>
 T copy_versioned(const T& caller, T with_defaults, const char* what) {
   if (caller.struct_size < sizeof(std::size_t) || caller.struct_size > sizeof(T)) {
@@ -60,7 +60,7 @@ T copy_versioned(const T& caller, T with_defaults, const char* what) {
   return with_defaults;
 }
 
-// As much of `full` as the caller's structure has room for.
+// Stores as much of `full` as fits into the caller's structure.
 template <typename T>
 void store_versioned(T& caller, const T& full, const char* what) {
   copy_versioned(caller, full, what);
@@ -131,7 +131,7 @@ Rendezvous to_rendezvous(const hvd_rendezvous& caller) {
           }};
 }
 
-// For programs: stable, unlike the name for people.
+// Stable identifier for programs, unlike launcher_name().
 const char* launcher_id(Launcher launcher) {
   switch (launcher) {
     case Launcher::none: return "none";
@@ -150,7 +150,7 @@ bool same_kind(const hvd_tensor& a, const hvd_tensor& b) {
          (a.dimensions == 0 || std::equal(a.shape, a.shape + a.dimensions, b.shape));
 }
 
-// The call without copies, if it is one that might be performed at once; what is wrong with others is found later.
+// Returns the call without copies if it may be eligible for direct execution; errors in other calls are found later.
 std::optional<DirectCall> to_direct_call(const hvd_call* call) {
   if (call == nullptr || call->struct_size != sizeof(hvd_call) || call->count != 1) return std::nullopt;
   if (call->collective != HVD_ALLREDUCE && call->collective != HVD_BROADCAST) return std::nullopt;
@@ -177,12 +177,12 @@ std::optional<DirectCall> to_direct_call(const hvd_call* call) {
                     .output = output.data};
 }
 
-// The caller's pointer is its hold on the operation: nothing else is to be allocated.
+// The pointer is the caller's reference to the operation, so that nothing else must be allocated.
 hvd_work* to_pointer(CallersSubmission submission) { return reinterpret_cast<hvd_work*>(submission.release()); }
 
 Submission& held(hvd_work* work) { return reinterpret_cast<Submission&>(required(work, "work")); }
 
-// One that may be waited for: not by a forked child, in which nobody ends it.
+// For functions that wait: throws in a forked child, where no operation ends.
 Submission& held_here(hvd_work* work) {
   Submission& submission = held(work);
   if (Instance::get().forked()) throw Error(StatusCode::not_initialized, "a forked child cannot wait for this work");
@@ -204,7 +204,7 @@ OwnedTensor& output_of(hvd_work* work, std::size_t i) {
 }
 
 Deadline deadline_in(std::int64_t timeout_us) {
-  // A century is no deadline that the clock could not hold.
+  // Longer timeouts than a century would overflow the clock.
   constexpr std::int64_t kLongest = std::int64_t{100} * 365 * 24 * 3600 * 1'000'000;
   const bool endless = timeout_us < 0 || timeout_us > kLongest;
   return endless ? Deadline::max() : deadline_after(std::chrono::microseconds(timeout_us));
@@ -226,7 +226,7 @@ void wait_on_stream(Submission& submission, void* stream, Deadline deadline) {
 
 thread_local bool is_called_back = false;
 
-// What the caller has asked to be called. Lives until then: every operation ends.
+// Lives until it was called, which happens because every operation ends.
 struct DoneCallback {
   void (*done)(void*);
   void* context;
@@ -239,7 +239,7 @@ void call_back(void* callback) {
   is_called_back = before;
 }
 
-// What a callback would wait for needs the very thread that it is called on.
+// Functions that wait would need the thread that runs the callback.
 void refuse_in_callback(const char* function) {
   if (!is_called_back) return;
   throw InvalidArgument(
@@ -386,7 +386,7 @@ hvd_status hvd_work_source(hvd_work* work, int32_t* rank) {
   return guarded([&] { required(rank, "rank") = finished(work).source; });
 }
 
-// In a forked child nothing is under way any more.
+// In a forked child no operation is pending any more.
 int hvd_work_poll(hvd_work* work) { return work != nullptr && (Instance::get().forked() || held(work).poll()) ? 1 : 0; }
 
 hvd_status hvd_work_wait(hvd_work* work, int64_t timeout_us) {
@@ -444,7 +444,7 @@ hvd_status hvd_work_take_output(hvd_work* work, size_t i, hvd_tensor* output) {
 
 hvd_status hvd_alloc(size_t bytes, void** memory) {
   return guarded([&] {
-    void*& out = required(memory, "memory");  // before there is anything to lose
+    void*& out = required(memory, "memory");  // checked before anything is allocated
     out = Instance::get().allocate(bytes);
   });
 }
@@ -516,7 +516,7 @@ hvd_status hvd_describe_gpu_libraries(const char** text) {
   return guarded([&] {
     thread_local std::string copy;
     const char*& out = required(text, "text");
-    Environment libraries;  // whatever else is set, and may be wrong
+    Environment libraries;  // other variables may be invalid
     for (const auto& [name, value] : process_environment()) {
       if (name == "HVD_CUDA_LIB" || name == "HVD_NCCL_LIB") libraries.emplace(name, value);
     }

@@ -16,19 +16,18 @@ namespace hvd {
 
 namespace {
 
-// How long hvd_shutdown() waits for other threads to return from their calls, all of whose operations have ended.
+// How long hvd_shutdown() waits for the calls of other threads to return after all their operations have ended.
 constexpr Duration kReturnTimeout = std::chrono::seconds(5);
 constexpr Duration kLookAgain = std::chrono::microseconds(100);
 
-// What a thread found when it last asked for the runtime: apart from the pointer itself, which has a destructor, and is
-// therefore dearer to reach.
+// A thread's cached runtime. Separate from the pointer itself, whose destructor makes thread-local access slower.
 struct Remembered {
   std::uint64_t changes = 0;
   const std::weak_ptr<Runtime>* runtime = nullptr;
 };
 constinit thread_local Remembered remembered;
 
-// A thread that still calls hvd while it ends is to find that out.
+// Clears the cache before the pointer is destroyed, for threads that still call hvd while they end.
 struct Kept {
   std::weak_ptr<Runtime> runtime;
   ~Kept() { remembered = {}; }
@@ -39,14 +38,14 @@ std::weak_ptr<Runtime>& kept() {
   return kept.runtime;
 }
 
-// A call that another thread is in holds the runtime until it returns: what shutdown promises to be gone would go
-// later.
+// A call on another thread holds the runtime until it returns. Without the wait, the runtime's resources would be
+// released after shutdown has returned.
 void wait_for_last_call(const std::shared_ptr<Runtime>& runtime) {
   const Deadline deadline = deadline_after(kReturnTimeout);
   while (runtime.use_count() > 1 && Clock::now() < deadline) std::this_thread::sleep_for(kLookAgain);
 }
 
-// "raised std::runtime_error: bad data", to follow a rank's name. Of the exception that ends the process.
+// Describes the exception that ends the process, to follow a rank's name: "raised std::runtime_error: bad data".
 std::string uncaught_text() {
   const std::type_info* const type = abi::__cxa_current_exception_type();
   if (type == nullptr) return "called std::terminate()";
@@ -57,7 +56,7 @@ std::string uncaught_text() {
     std::rethrow_exception(std::current_exception());
   } catch (const std::exception& error) {
     text += std::string(": ") + error.what();
-  } catch (...) {  // of a type that has no words
+  } catch (...) {  // of a type without a message
   }
   return text;
 }
@@ -65,7 +64,7 @@ std::string uncaught_text() {
 }  // namespace
 
 Instance::Instance() {
-  // Data loaders fork. Reads without the lock: a child has one thread, and the lock may be held by one that it lacks.
+  // Data loaders fork. Reads without the lock: a child has one thread, and another thread may have held the lock.
   pthread_atfork(nullptr, nullptr, [] {
     Instance& instance = get();
     if (!instance.in_use_ || instance.forked_.exchange(true)) return;
@@ -140,13 +139,13 @@ void Instance::watch_for_terminate() {
   if (earlier_terminate_ == nullptr) earlier_terminate_ = std::set_terminate(on_terminate);
 }
 
-// A C++ exception that nobody catches.
+// Called for an uncaught C++ exception.
 void Instance::on_terminate() {
   Instance& instance = get();
   try {
     instance.fail(uncaught_text());
     if (instance.initialized()) instance.runtime()->let_cause_end_first();
-  } catch (...) {  // the process ends all the same
+  } catch (...) {  // the process ends in any case
   }
   if (instance.earlier_terminate_ != nullptr) instance.earlier_terminate_();
   std::abort();
@@ -176,7 +175,7 @@ void Instance::keep(std::shared_ptr<void> on_device) {
   on_devices_[address] = std::move(on_device);
 }
 
-// A forked child has the addresses, but no device: nothing is given back there.
+// A forked child has the addresses but no device: releases nothing there.
 bool Instance::free_on_device(void* memory) {
   if (forked()) return on_devices_.contains(memory);
   std::unique_lock lock(mutex_);
@@ -216,7 +215,7 @@ std::shared_ptr<Runtime> Instance::runtime() const {
   return ask_anew();
 }
 
-// Remembers only what can be used: who finds nothing asks again.
+// Caches only a valid runtime; a thread without one asks again.
 std::shared_ptr<Runtime> Instance::ask_anew() const {
   std::unique_lock lock(mutex_);
   const std::uint64_t changes = changes_;

@@ -1,7 +1,7 @@
-// The one process-wide object: the Runtime behind the C interface, and the last error of each thread.
+// Instance: the only process-wide object; holds the Runtime behind the C interface, and the last error of each thread.
 //
-// Never destroyed: background threads and late callers may outlive main(). Everything else in hvd is an ordinary
-// object that somebody owns.
+// Functions may be called from any thread. Never destroyed: background threads and late callers may outlive main().
+// Every other object in hvd has an owner.
 #pragma once
 
 #include <atomic>
@@ -25,25 +25,25 @@ class Instance {
 
   // Joins the job that the rendezvous, or else the environment, describes; does nothing if initialised. Throws Error.
   void init(const std::optional<Rendezvous>& rendezvous = std::nullopt);
-  // Returns when threads, connections and memory of the runtime are gone. Not for a thread that holds runtime().
+  // Returns when the threads, connections and memory of the runtime are released. The caller must not hold runtime().
   void shut_down();
-  // This rank ends its job as one that has failed (Runtime::fail). Does nothing if not initialised.
+  // Aborts the job because this rank failed (Runtime::fail). Does nothing if not initialised.
   void fail(const std::string& cause);
   bool initialized() const;
 
-  // Throws an Error with StatusCode::not_initialized. To be held for one call: shut_down() waits for those who hold it.
-  // Each thread remembers where it is, so that asking takes no lock.
+  // Throws an Error with StatusCode::not_initialized. Held for the length of one call: shut_down() waits up to
+  // 5 s until all holders have released it. Each thread caches the pointer, so that the common case takes no lock.
   std::shared_ptr<Runtime> runtime() const;
 
-  // Memory of the current arena, or ordinary memory where there is none. Throws Error.
+  // Allocates in the current arena, or ordinary memory if there is none. Throws Error.
   void* allocate(std::size_t bytes);
-  // Of any arena there ever was, of a device, or ordinary memory.
+  // Frees memory of the current or an earlier arena, of a device, or ordinary memory.
   void free(void* memory);
-  // A device's memory, until free().
+  // Owns device memory until free().
   void keep(std::shared_ptr<void> on_device);
 
-  // True in a child that was forked from a process which uses hvd: nothing of hvd works there. Takes no lock, which
-  // another thread may have held at the fork.
+  // True in a child that was forked from a process which uses hvd: no function of hvd works there. Takes no lock,
+  // because another thread may have held it at the fork.
   bool forked() const { return forked_.load(std::memory_order_relaxed); }
 
   // Text of the calling thread's last failure.
@@ -60,16 +60,16 @@ class Instance {
   std::shared_ptr<Runtime> ask_anew() const;
 
   std::mutex lifecycle_;             // held throughout init() and shut_down()
-  int epoch_ = 0;                    // guarded by lifecycle_; times that this process has initialised
-  std::atomic<bool> in_use_{false};  // from the begin of init() to the end of shut_down()
+  int epoch_ = 0;                    // guarded by lifecycle_; number of initialisations of this process
+  std::atomic<bool> in_use_{false};  // from the start of init() to the end of shut_down()
   std::atomic<bool> forked_{false};
-  std::terminate_handler earlier_terminate_ = nullptr;  // what on_terminate() has replaced; set once, by init()
-  std::atomic<std::uint64_t> changes_{1};               // of runtime_
-  mutable std::mutex mutex_;                            // never held for long
+  std::terminate_handler earlier_terminate_ = nullptr;  // replaced by on_terminate(); set once, by init()
+  std::atomic<std::uint64_t> changes_{1};               // incremented when runtime_ changes
+  mutable std::mutex mutex_;                            // held only briefly
   std::shared_ptr<Runtime> runtime_;                    // guarded by mutex_
-  // Guarded by mutex_: the current one once it was allocated from, and earlier ones of which something is in use.
+  // Guarded by mutex_: the current one once it was allocated from, and earlier ones with memory in use.
   std::vector<std::shared_ptr<TensorArena>> arenas_;
-  std::map<void*, std::shared_ptr<void>> on_devices_;  // handed out, by address; guarded by mutex_
+  std::map<void*, std::shared_ptr<void>> on_devices_;  // taken by callers, by address; guarded by mutex_
 };
 
 }  // namespace hvd

@@ -19,13 +19,13 @@ namespace hvd {
 
 namespace {
 
-// How long the store may take to say that the job has not failed; and how long, where it seems to have, that it has.
+// Timeouts for the store's answer whether the job has failed: while waiting, and after a peer was lost.
 constexpr Duration kAnswerTimeout = std::chrono::milliseconds(20);
 constexpr Duration kCauseTimeout = std::chrono::milliseconds(300);
 
-// A runtime, and what it needs: destroyed in the opposite order.
+// A runtime and its dependencies, destroyed in the opposite order.
 struct Job {
-  std::unique_ptr<Log> log;  // the store server's
+  std::unique_ptr<Log> log;  // of the store server
   std::unique_ptr<StoreServer> server;
   std::unique_ptr<Store> store;
   std::unique_ptr<Store> watchful_store;
@@ -38,7 +38,6 @@ std::shared_ptr<Runtime> runtime_of(std::shared_ptr<Job> job) {
   return {std::move(job), runtime};
 }
 
-// In a job that has its store.
 std::unique_ptr<Runtime> make_runtime(const Config& config, Store& store, const JobKey& key,
                                       const std::string& local_host) {
   return std::make_unique<Runtime>(
@@ -57,7 +56,7 @@ std::shared_ptr<Runtime> start_alone(const Config& config) {
   return runtime_of(job);
 }
 
-// The place where hvdrun says that the ranks meet.
+// The store whose address hvdrun has put into the environment.
 JobStore place_of_hvdrun(const Config& config, Deadline deadline) {
   if (config.store.empty() || config.job_key.empty()) {
     throw InvalidArgument("HVD_SIZE is " + std::to_string(config.size) + " but " +
@@ -70,7 +69,7 @@ JobStore place_of_hvdrun(const Config& config, Deadline deadline) {
           .store = std::make_unique<TcpStore>(Address::parse(config.store), key, config.rank, deadline)};
 }
 
-// Where all ranks know the address of rank 0's store, and have their secret from the user.
+// For launchers by which all ranks know the address of rank 0's store, while the user provides the job key.
 JobStore place_of_user(const Launch& launch, const Config& config, int epoch, const Log& log, Deadline deadline,
                        const std::string& without_key) {
   if (config.job_key.empty()) {
@@ -81,7 +80,7 @@ JobStore place_of_user(const Launch& launch, const Config& config, int epoch, co
   return rendezvous_at(store_address(launch, epoch), JobKey::from_hex(config.job_key), launch.rank, log, deadline);
 }
 
-// Slurm gives out no secrets: MPI does, if Slurm was asked to support it, else the user.
+// Slurm distributes no secret: MPI does if srun supports it, otherwise the user must.
 JobStore place_of_slurm(const Launch& launch, const Config& config, int epoch, const Log& log, Deadline deadline) {
   std::string without_mpi = "srun was not asked to support MPI (--mpi=pmix or pmi2)";
   if (launch.mpi && config.job_key.empty()) {
@@ -114,7 +113,7 @@ JobStore place_of(const Launch& launch, const Config& config, int epoch, const L
   throw Internal("nobody has started this job");
 }
 
-// Ranks that share memory are those that the launcher has put on one host, unless someone says otherwise.
+// Checks that the ranks that share memory are those that the launcher placed on one host, unless HVD_HOST_ID is set.
 void check_promise(const Launch& launch, const Config& config, const Topology& topology) {
   if (launch.local_size == 0 || !config.host_id.empty() || launch.local_size == topology.local_size) return;
   throw Mismatch((launch.launcher == Launcher::none ? "the caller" : launcher_name(launch.launcher)) +
@@ -132,7 +131,7 @@ std::shared_ptr<Runtime> start_together(const Config& config, const Launch& laun
   JobStore place =
       rendezvous ? meet(*rendezvous, *job->log, deadline) : place_of(launch, config, epoch, *job->log, deadline);
   const std::string local_host = config.address.empty() ? place.store->local_host() : config.address;
-  // A store of rank 0's is new each time, hvdrun's is not.
+  // Rank 0's store is new in each epoch, that of hvdrun is not.
   const int in_store = launch.launcher == Launcher::hvdrun ? epoch : 0;
   job->server = std::move(place.server);
   job->store = std::move(place.store);
@@ -146,7 +145,7 @@ std::shared_ptr<Runtime> start_together(const Config& config, const Launch& laun
   try {
     job->runtime = make_runtime(config, *job->epoch_store, place.key, local_host);
   } catch (const Error& error) {
-    // Who is lost may have left because of another rank, whose end the launcher has seen.
+    // The lost rank may have left because of another rank, whose failure the launcher has reported in the store.
     if (error.code() == StatusCode::peer_lost) check(kCauseTimeout);
     throw;
   }
@@ -154,7 +153,7 @@ std::shared_ptr<Runtime> start_together(const Config& config, const Launch& laun
   return runtime_of(job);
 }
 
-// What the environment says. A caller that says itself who this process is may have one that makes no sense.
+// Returns what the environment describes. It may be invalid if the caller provides a rendezvous.
 Launch launch_by_environment(const Environment& environment, bool is_needed) {
   try {
     return read_launch(environment);

@@ -1,4 +1,4 @@
-// From what a launcher has left in the environment, or from what the caller says, to a runtime.
+// Creates the Runtime of this process from the launcher's environment or the caller's rendezvous. Called by Instance.
 #pragma once
 
 #include <functional>
@@ -11,9 +11,9 @@
 
 namespace hvd {
 
-// What process launchers leave to be done is known to them alone: `rendezvous`, if given, else the environment, says
-// who this process is. All processes of the job call; returns when all have. `epoch` counts the calls of this process.
-// Throws Error; warnings about the configuration are logged by rank 0.
+// Joins the job. `rendezvous` or, without it, the environment describes this process; only this function knows the
+// differences between launchers. All processes of the job must call; returns when all have. `epoch` counts the calls of
+// this process. Throws Error; rank 0 logs warnings about the configuration.
 std::shared_ptr<Runtime> join_job(const Environment& environment, const std::optional<Rendezvous>& rendezvous,
                                   int epoch);
 

@@ -1,18 +1,17 @@
-// hvd in C++20, header-only, on the C interface (hvd.h):
+// hvd.hpp: the C++20 interface of hvd, header-only, built on the C interface (hvd.h):
 //
 //   hvd::Session session;                        // joins the job; leaves it at the end of the scope
 //   std::vector<float> gradient = ...;
 //   hvd::allreduce(gradient, hvd::average);      // in place, on all ranks
 //
-// An operation takes any contiguous range of an element type: std::vector, std::array, std::span, a C array. Each comes
-// twice: as it is, it returns when the result is there; with _async it returns a Future at once. All ranks must call
-// the same operations with matching arguments. Every function may be called from any thread.
+// An operation takes any contiguous range of an element type: std::vector, std::array, std::span, a C array. Each has
+// two forms: the plain one returns when the result is available; the one with _async returns a Future at once. All
+// ranks of the process set must call the same operations with matching arguments. Every function may be called from any
+// thread. Tensors in a std::vector<T, hvd::allocator<T>> are reduced fastest between ranks of one host.
 //
-// Tensors that live in a std::vector<T, hvd::allocator<T>> are reduced fastest between ranks of one host.
-//
-// Ownership: an operation works on the caller's memory, which an _async call therefore needs, untouched, until its
-// Future is done. A Future that goes out of scope waits, so that the memory behind it can never vanish under the
-// operation. Failures are exceptions derived from hvd::Error; docs/errors.md lists them.
+// Ownership: an operation works on the caller's memory, which must stay valid and untouched until it ends: for an
+// _async call, until its Future is done. The destructor of a Future waits, so that an operation never outlives its
+// Future. Failures are exceptions derived from hvd::Error; docs/errors.md lists them.
 #pragma once
 
 #include <cstddef>
@@ -36,8 +35,7 @@ inline namespace v1 {
 
 // ---- Joining and leaving the job
 
-// Joins the job that the environment describes; returns when all of its processes have. Nothing happens if that is
-// done already.
+// Joins the job that the environment describes; returns when all of its processes have. Does nothing if initialised.
 inline void init() {
   if (hvd_abi_version() != HVD_ABI_VERSION) {
     throw Unsupported("this program was compiled for version " + std::to_string(HVD_ABI_VERSION) +
@@ -47,12 +45,12 @@ inline void init() {
 }
 
 inline void shutdown() { detail::check(hvd_shutdown()); }
-// Ends the job as a failure of this rank, for a reason that follows its name: "raised std::bad_alloc". An exception
-// that nobody catches does so by itself.
+// Aborts the job because this rank failed. `cause` follows the rank's name in the message: "raised std::bad_alloc". hvd
+// calls this function for an uncaught exception.
 inline void fail(const std::string& cause) { detail::check(hvd_fail(cause.c_str())); }
 inline bool is_initialized() { return hvd_is_initialized() != 0; }
 
-// The job for the length of a scope.
+// Joins the job in its constructor and leaves it in its destructor.
 class Session {
  public:
   Session() { init(); }
@@ -74,14 +72,14 @@ inline int local_size() { return topology().local_size; }
 inline int cross_rank() { return topology().cross_rank; }
 inline int cross_size() { return topology().cross_size; }
 
-// Which algorithm serves an allreduce of which size in this job, and why: lines for people.
+// Returns which algorithm performs an allreduce of which size in this job, and why, as readable lines.
 inline std::string algorithm_table() {
   const char* text = nullptr;
   detail::check(hvd_get_algorithm_table(&text));
   return text;
 }
 
-// What has happened so far on this rank, by name: docs/metrics.md.
+// Returns the metrics of this rank since init(), by name; docs/metrics.md lists them.
 inline std::map<std::string, double> metrics() {
   const hvd_metric* first = nullptr;
   std::size_t count = 0;
@@ -91,13 +89,13 @@ inline std::map<std::string, double> metrics() {
   return metrics;
 }
 
-// On rank 0, from now on: what its operations do when, in a file for chrome://tracing (hvd_start_timeline).
+// On rank 0, starts recording its operations in a file for chrome://tracing (hvd_start_timeline).
 inline void start_timeline(const std::string& path, bool mark_cycles = false) {
   detail::check(hvd_start_timeline(path.c_str(), mark_cycles ? 1 : 0));
 }
 inline void stop_timeline() { detail::check(hvd_stop_timeline()); }
 
-// ---- What goes with an operation
+// ---- Arguments and results of operations
 
 enum class ReduceOp : std::int32_t {
   average = HVD_AVERAGE,
@@ -112,19 +110,19 @@ using enum ReduceOp;
 struct Options {
   std::string name{};  // the same on all ranks; empty: the next number of the process set
   int process_set = HVD_GLOBAL_PROCESS_SET;
-  double prescale = 1.0;   // reductions: inputs are multiplied by this before,
-  double postscale = 1.0;  // the result by this afterwards
-  int priority = 0;        // of operations that are ready on all ranks, those with the highest go first
+  double prescale = 1.0;   // reductions: factor applied to the inputs before,
+  double postscale = 1.0;  // and to the result afterwards
+  int priority = 0;        // operations that are ready on all ranks are performed by descending priority
 };
 
-// Which message it is, beside the other rank: messages of a tag are received in the order in which they were sent;
-// those of different channels never meet.
+// Identifies a message between two ranks. Messages with the same tag are received in the order in which they were sent;
+// a message is never received on another channel.
 struct MessageOptions {
   std::int64_t tag = 0;
   std::uint64_t channel = 0;
 };
 
-// alltoall's result: the values of rank 0, then those of rank 1, and so on, and how many each of them sent.
+// The result of alltoall: the values from rank 0, then those from rank 1, and so on, and the number from each rank.
 template <typename T>
 struct Received {
   std::vector<T> values;
@@ -144,8 +142,8 @@ inline hvd_call make_call(hvd_collective collective, const Options& options) {
   return call;
 }
 
-// How an operation is started: Begin returns its Future; Perform waits for it, on the calling thread where nothing else
-// is under way, and returns its result.
+// The two ways to start an operation: Begin returns its Future; Perform waits for it and returns its result, performing
+// it on the calling thread if no other operation is pending.
 struct Begin {
   template <typename Result>
   static Future<Result> start(const hvd_call& call, typename Future<Result>::Collect collect) {
@@ -202,10 +200,10 @@ Received<T> collect_received(hvd_work* work) {
 
 }  // namespace detail
 
-// ---- Process sets: some of the job's ranks, for operations among themselves (Options::process_set)
+// ---- Process sets: subsets of the ranks, for operations among themselves (Options::process_set)
 
-// All ranks of the job must call these two in the same order, members or not; they return when all have. A set's number
-// is the same on every rank, and may be given out again once it was removed.
+// All ranks of the job, members or not, must call these two functions in the same order; they return when all have. A
+// set's number is the same on every rank, and may be reused after the set was removed.
 inline int add_process_set(std::span<const int> ranks) {
   static_assert(sizeof(int) == sizeof(std::int32_t));
   std::int32_t number = 0;
@@ -217,7 +215,7 @@ inline int add_process_set(std::initializer_list<int> ranks) {
 }
 inline void remove_process_set(int process_set) { detail::check(hvd_remove_process_set(process_set)); }
 
-// Its ranks, ascending.
+// Returns the ranks of a set, ascending.
 inline std::vector<int> ranks_of(int process_set) {
   const std::int32_t* ranks = nullptr;
   std::size_t count = 0;
@@ -227,7 +225,7 @@ inline std::vector<int> ranks_of(int process_set) {
 
 // ---- The operations
 
-// Reduces over the ranks, in place: afterwards all ranks hold bitwise the same values.
+// Reduces over the ranks, in place; afterwards all ranks hold bitwise identical values.
 template <typename How = detail::Begin, std::ranges::range R>
 auto allreduce_async(R&& values, ReduceOp op = sum, const Options& options = {}) {
   detail::check_writable<R>();
@@ -246,7 +244,7 @@ void allreduce(R&& values, ReduceOp op = sum, const Options& options = {}) {
   allreduce_async<detail::Perform>(values, op, options);
 }
 
-// The same with the result elsewhere; both must have the same length.
+// Likewise, with a separate output of the same length.
 template <typename How = detail::Begin, std::ranges::range In, std::ranges::range Out>
 auto allreduce_async(In&& input, Out&& output, ReduceOp op = sum, const Options& options = {}) {
   static_assert(std::same_as<detail::Value<In>, detail::Value<Out>>, "hvd: input and output differ in type");
@@ -268,8 +266,8 @@ void allreduce(const In& input, Out&& output, ReduceOp op = sum, const Options& 
   allreduce_async<detail::Perform>(input, output, op, options);
 }
 
-// Several ranges at once, in place; the group becomes ready as one. `group` is a range of ranges, for example
-// std::vector<std::span<float>>; it may go after the call, what its members point to may not.
+// A grouped operation: several ranges at once, in place. `group` is a range of ranges, for example
+// std::vector<std::span<float>>; it may be destroyed after the call, the memory of its members may not.
 template <typename How = detail::Begin, std::ranges::range Group>
 auto grouped_allreduce_async(Group&& group, ReduceOp op = sum, const Options& options = {}) {
   std::vector<detail::Tensor> pinned;
@@ -291,7 +289,7 @@ void grouped_allreduce(Group&& group, ReduceOp op = sum, const Options& options 
   grouped_allreduce_async<detail::Perform>(group, op, options);
 }
 
-// The values of all ranks, in rank order; ranks may give different numbers of them.
+// Returns the values of all ranks, in rank order; the number of values may differ between ranks.
 template <typename How = detail::Begin, std::ranges::range R>
 auto allgather_async(R&& values, const Options& options = {}) {
   detail::check_outlives_call<R>();
@@ -308,7 +306,7 @@ auto allgather(const R& values, const Options& options = {}) {
   return allgather_async<detail::Perform>(values, options);
 }
 
-// Gives all ranks the root's values, in place.
+// Copies the values of rank `root` to all ranks, in place.
 template <typename How = detail::Begin, std::ranges::range R>
 auto broadcast_async(R&& values, int root, const Options& options = {}) {
   detail::check_writable<R>();
@@ -327,7 +325,7 @@ void broadcast(R&& values, int root, const Options& options = {}) {
   broadcast_async<detail::Perform>(values, root, options);
 }
 
-// Sends counts[r] values to each rank r, in rank order; no counts: equal parts.
+// Sends counts[r] values to each rank r, in rank order; without counts, equal parts.
 template <typename How = detail::Begin, std::ranges::range R>
 auto alltoall_async(R&& values, std::span<const std::int64_t> counts = {}, const Options& options = {}) {
   detail::check_outlives_call<R>();
@@ -346,7 +344,7 @@ auto alltoall(const R& values, std::span<const std::int64_t> counts = {}, const 
   return alltoall_async<detail::Perform>(values, counts, options);
 }
 
-// Reduces over the ranks and returns this rank's part; values that do not divide evenly go to the first ranks.
+// Reduces over the ranks and returns this rank's part; the first ranks receive the remainder, one value each.
 template <typename How = detail::Begin, std::ranges::range R>
 auto reducescatter_async(R&& values, ReduceOp op = sum, const Options& options = {}) {
   detail::check_outlives_call<R>();
@@ -368,7 +366,7 @@ auto reducescatter(const R& values, ReduceOp op = sum, const Options& options = 
 
 inline constexpr int any_rank = HVD_ANY_RANK;  // NOLINT(readability-identifier-naming): an interface's name
 
-// To rank `peer` of the job, which receives a range of the same size in bytes. Done when the range may be changed.
+// Sends to rank `peer` of the job, which must receive a range of the same size in bytes. Done when it may be reused.
 template <std::ranges::range R>
 Future<void> send_async(R&& values, int peer, const MessageOptions& options = {}) {
   detail::check_outlives_call<R>();
@@ -380,7 +378,7 @@ void send(const R& values, int peer, const MessageOptions& options = {}) {
   send_async(values, peer, options).get();
 }
 
-// From rank `peer`, or any_rank, into the range. Gives the rank that it came from. Throws Mismatch if the sizes differ.
+// Receives from rank `peer`, or any_rank, into the range. Returns the sender. Throws Mismatch if the sizes differ.
 template <std::ranges::range R>
 Future<int> receive_async(R&& values, int peer, const MessageOptions& options = {}) {
   detail::check_writable<R>();
@@ -400,9 +398,9 @@ int receive(R&& values, int peer, const MessageOptions& options = {}) {
 // Returns when all ranks have called it.
 inline void barrier(const Options& options = {}) { detail::Perform::start(detail::make_call(HVD_BARRIER, options)); }
 
-// "I have no more data": until all ranks have joined, the others go on without this one. In reductions it stands for
-// neutral elements; it has no rows for them; what cannot do without it (a broadcast from it, an alltoall with rows for
-// it) throws Mismatch there. Returns the last rank that joined.
+// This rank has no more data: until all ranks have joined, the others continue without it. In reductions it contributes
+// neutral elements; to other collectives, no rows; operations that need it (a broadcast from it, an alltoall with rows
+// for it) throw Mismatch on the other ranks. Returns the rank that joined last.
 inline int join(const Options& options = {}) {
   return detail::Perform::start<int>(detail::make_call(HVD_JOIN, options), [](hvd_work* work) {
     std::int32_t rank = 0;

@@ -21,7 +21,7 @@ std::vector<std::string> loaded_libraries() {
   return paths;
 }
 
-// Which of TensorFlow's libraries has the C API differs between versions.
+// The TensorFlow library that contains the C API differs between versions.
 void* open_tensorflow() {
   const std::vector<std::string> paths = loaded_libraries();
   for (const char* part : {"libtensorflow_framework", "libtensorflow_cc", "_pywrap_tensorflow"}) {
@@ -36,7 +36,7 @@ void* open_tensorflow() {
   return nullptr;
 }
 
-// done_callback.h relies on TensorFlow's std::function being that of libstdc++.
+// done_callback.h requires that TensorFlow uses the std::function of libstdc++.
 bool needs_libstdcxx(void* library) {
   link_map* map = nullptr;
   if (dlinfo(library, RTLD_DI_LINKMAP, &map) != 0) return false;
@@ -61,7 +61,7 @@ bool find(void* library, const char* symbol, Function& function, std::string& pr
 }  // namespace
 
 bool find_c_api(CApi& api, std::string& problem) {
-  void* const library = open_tensorflow();  // never closed: kernels are registered for good
+  void* const library = open_tensorflow();  // never closed: kernels stay registered until exit
   if (library == nullptr) {
     problem = "no TensorFlow of 2.13 or later is loaded in this process";
     return false;

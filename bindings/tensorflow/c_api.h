@@ -1,8 +1,8 @@
-// As much of TensorFlow's C API as hvd calls, declared anew: no TensorFlow header is needed to build hvd, and one
-// library serves all versions. The functions are found in whichever TensorFlow the process has loaded already.
+// The part of TensorFlow's C API that hvd calls, declared independently: hvd builds without TensorFlow headers, and one
+// library serves all versions. find_c_api() looks the functions up in the TensorFlow that the process has loaded.
 //
-// Facts: tensorflow/c/{ops,kernels,tf_status,tf_tensor}.h. Names are those of the symbols without "TF_". GetDeviceId is
-// CUDA's number of the GPU, whichever name TensorFlow has given it (visible devices, logical devices).
+// Sources: tensorflow/c/{ops,kernels,tf_status,tf_tensor}.h. Names are those of the symbols without "TF_". GetDeviceId
+// returns CUDA's ordinal of the GPU, whichever name TensorFlow uses (visible devices, logical devices).
 #pragma once
 
 #include <cstddef>
@@ -22,16 +22,16 @@ struct OpKernelConstruction;
 struct OpKernelContext;
 struct AsyncDoneCallback;
 
-// TF_StringView: not ended by a NUL.
+// TF_StringView: not NUL-terminated.
 struct StringView {
   const char* data;
   std::size_t size;
 };
 
-// TF_Code: those that hvd reports with.
+// TF_Code: the codes that hvd reports.
 enum class Code : int { ok = 0, unknown = 2, invalid_argument = 3, failed_precondition = 9, unimplemented = 12 };
 
-// TF_DataType: those that hvd can move.
+// TF_DataType: the types that hvd supports.
 enum class DataType : int {
   float32 = 1,
   float64 = 2,
@@ -109,7 +109,7 @@ struct CApi {
 #undef HVD_TF_MEMBER
 };
 
-// Finds the functions; false, and why, if this process has no TensorFlow that hvd can work with.
+// Looks up the functions; returns false and the reason if this process has no TensorFlow that hvd supports.
 bool find_c_api(CApi& api, std::string& problem);
 
 }  // namespace hvd::tf

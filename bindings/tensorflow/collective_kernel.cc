@@ -12,7 +12,7 @@ namespace hvd::tf {
 
 namespace {
 
-// Attributes of a kernel under construction. After the first that cannot be read, the others are not.
+// Reads attributes of a kernel under construction. After the first failure, it reads no others.
 class Attributes {
  public:
   explicit Attributes(OpKernelConstruction* construction) : construction_(construction) {}
@@ -25,7 +25,7 @@ class Attributes {
 
   std::int32_t number(const char* name) { return static_cast<std::int32_t>(integer(name)); }
 
-  // TensorFlow's attributes of kind float have 32 bits, too few for the scale factor of a double.
+  // TensorFlow's float attributes have 32 bits, too few for the scale factor of a double.
   double factor(const char* name) {
     const std::int64_t bits = integer(name);
     double value = 0;
@@ -41,7 +41,7 @@ class Attributes {
       api().OpKernelConstruction_GetAttrSize(construction_, name, &list_size, &size, status_.get());
     }
     std::string value(status_.ok() ? static_cast<std::size_t>(size) : 0, '\0');
-    // Without a NUL at the end.
+    // Not NUL-terminated.
     if (!value.empty()) {
       api().OpKernelConstruction_GetAttrString(construction_, name, value.data(), value.size(), status_.get());
     }
@@ -65,7 +65,7 @@ std::string name_of(OpKernelConstruction* construction) {
 
 }  // namespace
 
-// TensorFlow runs two calls of a function at the same time if it sees no reason against it: their ops need two names.
+// TensorFlow runs two calls of a function concurrently if nothing orders them: their ops need distinct names.
 std::string call_path(const std::string& node) {
   std::string path;
   std::size_t begin = 0;
@@ -113,8 +113,8 @@ void run_kernel(void* kernel, OpKernelContext* context, AsyncDoneCallback* callb
 
 void delete_kernel(void* kernel) { delete static_cast<CollectiveKernel*>(kernel); }
 
-// A graph that was traced while there was a runtime, and finds none, finds it shut down: UnknownError, like whatever
-// else ends a job. Not AbortedError, which sessions of tf.compat.v1 take for a reason to try again without end.
+// A graph that was traced with a runtime, and runs without one, finds it shut down: UnknownError, like every other end
+// of a job. Not AbortedError, after which sessions of tf.compat.v1 retry without limit.
 Code code_of(hvd_status status) {
   switch (status) {
     case HVD_INVALID_ARGUMENT: return Code::invalid_argument;

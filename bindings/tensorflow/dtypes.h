@@ -1,4 +1,4 @@
-// TensorFlow's element types and hvd's.
+// Conversion between the element types of TensorFlow and of hvd.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace hvd::tf {
 
-// As an op's attribute lists them: of ops that reduce, and of those that move.
+// Lists for the type attributes of ops: those that reduce, and those that only move data.
 inline constexpr const char* kReducibleTypes =
     "{uint8, int8, int16, int32, int64, half, bfloat16, float, double, bool}";
 inline constexpr const char* kMovableTypes =

@@ -46,7 +46,7 @@ class GpuWaiter {
 
   std::mutex mutex_;
   std::deque<Entry> queue_;  // guarded by mutex_
-  bool running_ = false;     // guarded by mutex_; whether there is the thread
+  bool running_ = false;     // guarded by mutex_; whether the thread exists
 };
 
 // Never destroyed: the thread may outlive main().

@@ -1,9 +1,10 @@
-// Waits for the ends of operations on GPUs.
+// Waits for the end of operations on GPUs.
 //
-// hvd calls back when such an operation is in a stream, and TensorFlow, whose streams the C API does not show, must not
-// go on before it is over. So a thread of this library waits in between, for one after the other: what is in a stream
-// here has been submitted by all ranks, and ends without anybody's being called. The thread is there as long as
-// there is something to wait for; every operation ends, as hvd gives up those that do not, and all at hvd_shutdown().
+// hvd calls back when such an operation is enqueued in a stream, and TensorFlow, whose streams the C API does not
+// expose, must not continue before it has ended. A thread of this library therefore waits in between, for one operation
+// after the other: an operation in a stream was submitted by all ranks, and ends without further calls. The thread
+// exists while there are operations to wait for; every operation ends, because hvd aborts those that do not, and all at
+// hvd_shutdown().
 #pragma once
 
 #include <functional>
@@ -12,7 +13,7 @@
 
 namespace hvd::tf {
 
-// Calls `then` on that thread when the work is over, well or badly.
+// Calls `then` on that thread when the operation has ended, successfully or not.
 void when_over(hvd_work* work, std::function<void()> then);
 
 }  // namespace hvd::tf

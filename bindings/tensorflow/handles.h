@@ -1,4 +1,4 @@
-// Owners of what the C API makes.
+// RAII owners of objects that the C API creates.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace hvd::tf {
 
-// TensorFlow's functions, found when this library was loaded.
+// TensorFlow's functions, looked up when this library was loaded.
 const CApi& api();
 
 struct DeleteTensor {

@@ -1,16 +1,16 @@
 // libhvd_tensorflow.so: hvd's ops, registered while tf.load_op_library() loads this library.
 //
-// Each collective is two ops on the same kernels. A stateful op is one that TensorFlow neither folds, merges, prunes
-// nor reorders: tf.function runs all of them one after another, in the order in which they were made. That is right for
-// what users call (`...Ordered`), and would keep gradients from overlapping, and make ranks wait for each other for
-// ever where they are made in different orders. Gradients go through the op without state.
+// Each collective is two ops on the same kernels. TensorFlow neither folds, merges, prunes nor reorders a stateful op:
+// tf.function runs all of them one after another, in the order in which they were created. That is right for the ops
+// that users call (`...Ordered`). For gradients it would prevent overlap, and cause a deadlock between ranks that
+// create them in different orders. Gradients use the stateless op.
 //
-// That op has one more input, `unforeseen`, which is to come from an op that TensorFlow cannot compute beforehand. A
-// gradient may be a constant, and what follows from constants is computed while a graph is optimised: if only one rank
-// traces anew, it would wait there for the others.
+// The stateless op has one more input, `unforeseen`, which must come from an op that TensorFlow cannot evaluate in
+// advance. A gradient may be a constant, and TensorFlow folds constants while it optimises a graph: if only one rank
+// traces again, it would wait there for the others.
 //
 // Each op has a kernel for CPUs and one for GPUs: the latter on tensors in the GPU's memory or, if
-// HVD_GPU_THROUGH_HOST=1 is set by now, on the host's.
+// HVD_GPU_THROUGH_HOST=1 is set when the library is loaded, in the host's.
 #include <cstdlib>
 #include <set>
 #include <string>
@@ -37,7 +37,7 @@ std::string& problem() {
   return *text;
 }
 
-// Outputs have the shapes of the inputs, the last ones excepted.
+// Outputs have the shapes of the inputs, except for the last kExcepted.
 template <int kExcepted>
 void keep_shapes(ShapeInferenceContext* context, Status* status) {
   ShapeHandle* const shape = api().NewShapeHandle();
@@ -49,7 +49,7 @@ void keep_shapes(ShapeInferenceContext* context, Status* status) {
   api().DeleteShapeHandle(shape);
 }
 
-// The Python wrapper knows more: the first dimension is open.
+// The Python wrapper sets a more precise shape: only the first dimension is unknown.
 void leave_shapes_open(ShapeInferenceContext* context, Status* status) {
   api().ShapeInferenceContextSetUnknownShape(context, status);
 }
@@ -77,7 +77,7 @@ void define(const Definition& definition) {
   for (const std::string& attribute : definition.attributes) {
     api().OpDefinitionBuilderAddAttr(builder, attribute.c_str());
   }
-  // Whatever the argument, the op is stateful after this call.
+  // The call makes the op stateful whatever its argument is.
   if (definition.stateful) api().OpDefinitionBuilderSetIsStateful(builder, true);
   api().OpDefinitionBuilderSetShapeInferenceFunction(builder, definition.shape);
   const OwnedStatus status;
@@ -91,7 +91,7 @@ void register_kernel(const std::string& op, KernelBuilder* builder) {
   if (!status.ok()) problem() = op + ": " + api().Message(status.get());
 }
 
-// For a GPU. TensorFlow brings arguments in the host's memory there and back, in the right order.
+// For a GPU. TensorFlow copies arguments to host memory and back, in the right order.
 void register_gpu_kernel(const Definition& definition, KernelBuilder* builder, bool all_on_host) {
   for (const auto& arguments : {definition.inputs, definition.outputs}) {
     for (const std::string& argument : arguments) {
@@ -199,14 +199,14 @@ const CApi& api() { return found_api(); }
 
 }  // namespace hvd::tf
 
-// What kept the ops from being registered; empty if nothing did.
+// Returns why the ops could not be registered; empty if they were.
 extern "C" __attribute__((visibility("default"))) const char* hvd_tensorflow_problem() {
   return hvd::tf::problem().c_str();
 }
 
 namespace hvd::tf {
 
-// Last in the file: all that it needs is initialised by then.
+// Last in the file, so that everything it needs is initialised.
 [[maybe_unused]] static const bool kLoaded = load();
 
 }  // namespace hvd::tf

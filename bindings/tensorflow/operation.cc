@@ -13,7 +13,7 @@ namespace {
 
 bool has_tensors(hvd_collective collective) { return collective != HVD_BARRIER && collective != HVD_JOIN; }
 
-// An empty tensor's is somewhere.
+// An empty tensor may have an arbitrary address.
 void* memory_of(const Tensor* tensor) { return api().TensorByteSize(tensor) == 0 ? nullptr : api().TensorData(tensor); }
 
 void free_memory(void* data, std::size_t, void*) { hvd_free(data); }
@@ -32,7 +32,7 @@ Operation::~Operation() { hvd_work_free(work_); }
 void Operation::start(const CollectiveKernel& kernel, OpKernelContext* context, Done done) {
   auto* const operation = new Operation(kernel, context, std::move(done));
   if (!operation->take_tensors() || !operation->submit()) return operation->finish();
-  // From here on the operation may be gone at any time.
+  // The operation may be deleted at any time from here on.
   const hvd_status status = hvd_work_on_done(operation->work_, on_done, operation);
   if (status == HVD_OK) return;
   operation->fail(status);
@@ -76,7 +76,7 @@ bool Operation::take_tensor(int i) {
     held_.push_back(std::move(input));
     return true;
   }
-  // TensorFlow gives the input's memory away only if nobody but the context has it; which has it as long as we need it.
+  // TensorFlow forwards memory of which the context has the only reference; the context keeps it as long as we need it.
   input.reset();
   int forwarded = -1;
   OwnedTensor output(
@@ -115,7 +115,7 @@ bool Operation::submit() {
   call.outputs = in_place_ ? outputs_.data() : nullptr;
   call.splits = splits_.empty() ? nullptr : splits_.data();
   call.splits_count = splits_.size();
-  // Which stream TensorFlow has put the inputs' makers into, and earlier users of the outputs' memory, it does not say.
+  // TensorFlow does not expose the streams of the inputs' producers and of earlier users of the outputs' memory.
   call.stream = kernel_.on_gpu ? HVD_ALL_STREAMS : nullptr;
   const hvd_status status = hvd_submit(&call, &work_);
   return status == HVD_OK || fail(status);
@@ -197,13 +197,13 @@ bool Operation::fail(Code code, const std::string& message) {
   return false;
 }
 
-// The text tells where it comes from: TensorFlow adds the node that it was, and raises the same type for other things.
+// The prefix names the source: TensorFlow adds the node, and raises the same type for other errors.
 bool Operation::fail(hvd_status status) { return fail(code_of(status), std::string("hvd: ") + hvd_last_error()); }
 
 void Operation::finish() {
   if (!status_.ok()) api().OpKernelContext_Failure(context_, status_.get());
   const Done done = done_;
-  delete this;  // first: with `done` the context and what TensorFlow has lent go, too
+  delete this;  // before `done`, which releases the context and memory that TensorFlow owns
   done();
 }
 

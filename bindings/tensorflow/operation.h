@@ -1,10 +1,10 @@
-// One run of a collective's kernel, from TensorFlow's call to its callback: takes the inputs and makes the outputs out
-// of what the context has, starts the operation, and finishes on whichever thread hears of its end.
+// One run of a collective's kernel, from TensorFlow's call to its callback: takes the inputs from the context and
+// creates the outputs, starts the operation, and finishes on the thread that completes it.
 //
-// Allreduces and broadcasts have their results in the memory of their inputs, where TensorFlow needs those no longer:
-// memory that the kernel did not get before costs a page fault for every 4 KiB. Outputs whose shapes only the operation
-// itself finds out are made by hvd, and given to TensorFlow as they are: also in a GPU's memory, as TensorFlow does
-// with tensors that come by DLPack.
+// Allreduces and broadcasts write their results into their inputs' memory if TensorFlow does not need the inputs any
+// longer: memory that is new to the process costs a page fault for every 4 KiB. Outputs whose shapes are known only
+// after the operation are allocated by hvd and passed to TensorFlow without a copy, in a GPU's memory, too, as
+// TensorFlow does with tensors that it receives by DLPack.
 #pragma once
 
 #include <memory>
@@ -18,14 +18,14 @@ namespace hvd::tf {
 
 class Operation {
  public:
-  // Whatever comes of it, `done` is called once, and the operation deletes itself.
+  // In all cases `done` is called once, and the operation deletes itself.
   static void start(const CollectiveKernel& kernel, OpKernelContext* context, Done done);
 
  private:
   Operation(const CollectiveKernel& kernel, OpKernelContext* context, Done done);
   ~Operation();
 
-  // False: the context knows why.
+  // Each returns false after it has set the error on the context.
   bool take_tensors();
   bool take_splits();
   bool take_tensor(int i);
@@ -41,13 +41,13 @@ class Operation {
   bool fail(hvd_status status);
   void finish();
 
-  const CollectiveKernel& kernel_;  // TensorFlow keeps it until done
+  const CollectiveKernel& kernel_;  // owned by TensorFlow, valid until done
   OpKernelContext* const context_;
   const Done done_;
   const std::int32_t device_;
   const bool in_place_;  // as many outputs as inputs, of the same shapes
   OwnedStatus status_;
-  std::vector<OwnedTensor> held_;                  // as long as hvd reads or writes them
+  std::vector<OwnedTensor> held_;                  // kept while hvd reads or writes them
   std::vector<std::vector<std::int64_t>> shapes_;  // by tensor
   std::vector<hvd_tensor> inputs_;
   std::vector<hvd_tensor> outputs_;

@@ -1,4 +1,4 @@
-// The kernels that say where this process stands, when they run: a saved graph may run in another job.
+// The kernels that return rank and size of this process. Evaluated at run time: a saved graph may run in another job.
 #pragma once
 
 #include "bindings/tensorflow/c_api.h"

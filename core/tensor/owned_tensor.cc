@@ -6,7 +6,7 @@
 namespace hvd {
 
 void* allocate_tensor_memory(std::size_t bytes) {
-  constexpr std::size_t kAlignment = 64;
+  constexpr std::size_t kAlignment = 128;  // as in the arena
   if (bytes == 0) return nullptr;
   if (bytes > SIZE_MAX - kAlignment) throw std::bad_alloc();
   void* memory = std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);

@@ -17,7 +17,7 @@ using Bounds = std::vector<std::int64_t>;
 
 static_assert(std::is_trivially_copyable_v<DotProducts>, "dot products travel as they are");
 
-// Where blocks of so many bytes begin, and where the last one ends.
+// The beginnings of blocks of `block_bytes`, and the end of the last one.
 Bounds equal_bounds(std::size_t blocks, std::size_t block_bytes) {
   Bounds bounds;
   for (std::size_t i = 0; i <= blocks; ++i) bounds.push_back(static_cast<std::int64_t>(i * block_bytes));
@@ -32,12 +32,12 @@ Bounds byte_bounds(const SliceLayout& layout, DType dtype) {
   return bounds;
 }
 
-// A tensor that is alone lies slice by slice as it is: null if there are several, or this one is not there.
+// A single tensor is already in the order of slices; null if there are several, or the input is missing.
 const std::byte* only_input(const CollectiveCall& call) {
   return call.pieces.size() == 1 ? static_cast<const std::byte*>(call.pieces.front().input) : nullptr;
 }
 
-// All tensors slice by slice in their own type: unscaled, and zeros for a joined rank's, as for a sum.
+// Packs all tensors slice by slice in their own type, unscaled; zeros for those of a joined rank, as for a sum.
 void pack_inputs(const CollectiveCall& call, const SliceLayout& layout, std::byte* packed,
                  InstructionSet instruction_set) {
   CollectiveCall sum = call;
@@ -46,7 +46,7 @@ void pack_inputs(const CollectiveCall& call, const SliceLayout& layout, std::byt
   pack(sum, layout, 0, layout.total_elements(), call.dtype, packed, instruction_set);
 }
 
-// What one rank adds up: its slice of every rank's tensors, as accumulators, in rank order.
+// The vectors that one rank adds: its slice of every rank's tensors, as accumulators, in rank order.
 class LocalSlices {
  public:
   LocalSlices(const CollectiveCall& call, const SliceLayout& layout, int position, InstructionSet instruction_set)
@@ -58,12 +58,12 @@ class LocalSlices {
         first_(layout.slice_bounds()[static_cast<std::size_t>(position)]),
         elements_(layout.slice_bounds()[static_cast<std::size_t>(position) + 1] - first_) {}
 
-  // Of the slices, and behind them of what is received, if that is another type.
+  // The size of the slices, followed by the received data if that is of another type.
   std::size_t bytes() const {
     return bytes_of(total(), type_) + (type_ == call_.dtype ? 0 : bytes_of(total(), call_.dtype));
   }
 
-  // All ranks' slices, out of what each has packed.
+  // Receives all ranks' slices from their packed tensors.
   void receive(const std::byte* packed, const Bounds& bounds, SliceExchange& exchange, std::byte* memory) {
     slices_ = memory;
     std::byte* received = type_ == call_.dtype ? memory : memory + bytes_of(total(), type_);
@@ -73,7 +73,7 @@ class LocalSlices {
            type_, slices_, static_cast<std::size_t>(total()));
   }
 
-  // One level of the tree, on which partners are `distance` ranks apart: the sum is where the first one was.
+  // Adds the pairs of one level of the tree, whose partners are `distance` ranks apart; the sum replaces the first.
   void add_pairs(int distance, SliceExchange& exchange) {
     std::vector<DotProducts> own;
     for_each_pair(distance, [&](std::byte* a, const std::byte* b, std::size_t elements) {
@@ -94,7 +94,7 @@ class LocalSlices {
     });
   }
 
-  // The result, when only one vector is left, to its place among the results.
+  // Writes the result to its place among the results, once only one vector is left.
   void finish(std::byte* results) const {
     const void* const input[] = {slices_};
     reduce({.dtype = call_.dtype, .postscale = call_.postscale, .instruction_set = instruction_set_}, type_, input,
@@ -121,8 +121,8 @@ class LocalSlices {
   const int position_;
   const InstructionSet instruction_set_;
   const DType type_;
-  const std::int64_t first_;     // of the own slice in a packed buffer
-  const std::int64_t elements_;  // in the own slice
+  const std::int64_t first_;     // of this rank's slice in a packed buffer
+  const std::int64_t elements_;  // in this rank's slice
   std::byte* slices_ = nullptr;
 };
 

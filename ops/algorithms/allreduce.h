@@ -1,4 +1,4 @@
-// Runs an allreduce by the algorithm of a given name.
+// Runs an allreduce by a given algorithm.
 #pragma once
 
 #include "ops/algorithms/allreduce_algorithm.h"
@@ -6,7 +6,7 @@
 
 namespace hvd {
 
-// Values are of value_type_of(algorithm), or accumulators.
+// Values have the type value_type_of(algorithm), or are accumulators.
 void run_allreduce(AllreduceAlgorithm algorithm, const SlicedReduction& work);
 
 }  // namespace hvd

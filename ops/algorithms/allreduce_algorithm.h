@@ -1,4 +1,4 @@
-// The ways of an allreduce over a transport. Which of them is taken, ops/choice says.
+// The algorithms of an allreduce over a transport. ops/choice chooses between them.
 #pragma once
 
 #include <cstddef>
@@ -19,22 +19,21 @@ static_assert(std::size(kAllreduceAlgorithms) == static_cast<std::size_t>(Allred
 
 const char* algorithm_name(AllreduceAlgorithm algorithm);
 
-// The type in which a rank's values of tensors of `dtype` go into the algorithm: their own where they are sent to
-// whoever reduces them, else, where partial sums travel, the accumulators'.
+// The type of the values with which a rank enters the algorithm, for tensors of `dtype`: their own type if values are
+// sent directly to the ranks that reduce them; the accumulator type if partial sums are sent.
 DType value_type_of(AllreduceAlgorithm algorithm, DType dtype);
 
-// Whether sums are taken in the canonical order (sliced_reduction.h), which all such algorithms have the same bits
-// from.
+// Whether sums are taken in the canonical order (sliced_reduction.h): all such algorithms produce the same bits.
 bool keeps_order(AllreduceAlgorithm algorithm);
 
 struct AllreduceSize {
   std::size_t bytes = 0;  // of all tensors together
   int ranks = 1;
-  // How many times longer partial sums are than the values that ranks send otherwise.
+  // The size of partial sums divided by the size of the values that ranks send otherwise.
   int widening = 1;
 };
 
-// Reads only what the ranks have agreed on, so that all of them choose alike.
+// Must depend only on values that the ranks have agreed on, so that all of them choose the same algorithm.
 using ChooseAllreduce = std::function<AllreduceAlgorithm(const AllreduceSize& size)>;
 
 }  // namespace hvd

@@ -12,7 +12,7 @@ void bruck_allreduce(const SlicedReduction& work) {
   const auto own = work.values_in(0, work.elements());
   if (own.empty()) return;
   const std::size_t block = own.size();
-  // Block i is what position + i gave.
+  // Block i contains the values of position + i.
   const auto memory = std::make_unique_for_overwrite<std::byte[]>(block * static_cast<std::size_t>(n));
   const std::span<std::byte> gathered(memory.get(), block * static_cast<std::size_t>(n));
   std::copy(own.begin(), own.end(), gathered.begin());

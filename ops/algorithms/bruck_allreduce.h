@@ -1,11 +1,11 @@
-// Allreduce by passing everything on: every rank collects the values of all ranks in log2 N rounds, then reduces
+// Allreduce by gathering all values: every rank collects the values of all ranks in log2 N rounds, then reduces
 // everything, as in one shot.
 //
 // Rounds: ceil(log2 N). In round k, with d = 2^k, position p sends what it has collected, the values of p, ..., p+d-1,
-// to p-d, and so gets those of p+d, ..., p+2d-1 from p+d; the last round carries what is missing. Bytes sent and
+// to p-d, and receives those of p+d, ..., p+2d-1 from p+d; the last round sends only what is missing. Bytes sent and
 // received per rank: (N-1) S, in the tensors' own type, as in one shot; but log2 N messages in as many latencies, where
-// that has N-1 messages in one. So it is for short messages where ranks are many, or where a message costs the
-// processor more than the network takes to carry it. Slices are folded in the canonical order.
+// one shot has N-1 messages in one. Suited to short messages between many ranks, or where a message costs the processor
+// more than its transmission takes. Slices are folded in the canonical order.
 // Source: J. Bruck, C.-T. Ho, S. Kipnis, E. Upfal and D. Weathersby, "Efficient algorithms for all-to-all
 // communications in multiport message-passing systems", 1997 (concatenation).
 #pragma once
@@ -14,7 +14,7 @@
 
 namespace hvd {
 
-// Values of either type. Messages have the step of tag, or in later rounds the next ones.
+// Values of either type. Messages of the first round have the step of tag, later rounds the following ones.
 void bruck_allreduce(const SlicedReduction& work);
 
 }  // namespace hvd

@@ -21,7 +21,7 @@ class DirectExchange {
   };
 
   void exchange(int source, std::span<std::byte> incoming, int target, std::span<const std::byte> outgoing);
-  // Until so many steps are left.
+  // Waits until at most `steps` steps are in flight.
   void wait(int steps);
 
   void scatter_values();
@@ -31,7 +31,7 @@ class DirectExchange {
   const SlicedReduction& work_;
   const int n_, own_;
   std::unique_ptr<std::byte[]> contributions_;
-  std::vector<const std::byte*> from_;  // by position: what it gave to the own slice
+  std::vector<const std::byte*> from_;  // by position: its contribution to this rank's slice
   std::deque<Step> steps_;              // in flight
   bool gathering_ = false;
 };

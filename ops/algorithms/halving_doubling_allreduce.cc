@@ -9,7 +9,7 @@ namespace hvd {
 
 namespace {
 
-// What comes in is folded in such pieces, while the next ones are coming.
+// Received values are folded in pieces of this size, while the next ones arrive.
 constexpr std::int64_t kFoldedBytes = 64 << 10;
 
 struct Range {
@@ -22,7 +22,7 @@ class HalvingDoubling {
   void run();
 
  private:
-  // Among the P ranks that take part to the end, and back.
+  // Converts between positions and the numbers of the P ranks that take part to the end.
   int number_of(int position) const { return position < 2 * extra_ ? position / 2 : position - extra_; }
   int position_of(int number) const { return number < extra_ ? 2 * number + 1 : number + extra_; }
 
@@ -30,7 +30,7 @@ class HalvingDoubling {
   void send_values(int to, Range range);
   void send_results(int to, Range range);
   void receive_results(int from, Range range);
-  // Folds what the position gives, while it comes in.
+  // Folds the values of a position while they arrive.
   void fold_values(int from, Range range);
 
   void halve(int distance);
@@ -42,7 +42,7 @@ class HalvingDoubling {
   const int extra_;                     // N - P
   const Tag values_tag_, results_tag_;  // two ranks exchange values at most once, then results at most once
   std::unique_ptr<std::byte[]> incoming_;
-  std::vector<Range> ranges_;  // from everything down to what is reduced here
+  std::vector<Range> ranges_;  // from everything down to what this rank reduces
   std::vector<Transport::RequestId> sends_;
 };
 
@@ -103,7 +103,7 @@ void HalvingDoubling::fold_values(int from, Range range) {
   }
 }
 
-// Of two partners the lower keeps the lower half.
+// Of two partners the lower one keeps the lower half.
 void HalvingDoubling::halve(int distance) {
   const int partner = position_of(number_of(work_.position) ^ distance);
   const Range whole = ranges_.back();

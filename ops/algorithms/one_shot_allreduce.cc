@@ -19,7 +19,7 @@ void one_shot_allreduce(const SlicedReduction& work) {
     requests.push_back(work.transport.post_send(work.member(target), work.tag, own));
     requests.push_back(work.transport.post_receive(work.member(source), work.tag, {place, own.size()}));
   }
-  // The sends too: results may be the values' memory.
+  // Waits for the sends, too: results may be in the values' memory.
   for (const auto request : requests) work.transport.wait(request, work.deadline);
   work.fold_all(from);
   work.make_all_complete();

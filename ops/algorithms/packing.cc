@@ -10,9 +10,9 @@ namespace hvd {
 
 namespace {
 
-// Joined ranks stand for prescaled values in sums only (core/negotiation/request_check.h). Times a negative number zero
-// becomes negative zero, which is less of an identity: two of them add up to it. So where the scaling is still to come
-// the twin is stored that will become zero.
+// Joined ranks replace prescaled values in sums only (core/negotiation/request_check.h). A negative prescale turns zero
+// into negative zero, which is not the identity: two of them add up to it. So if the scaling is still to come, the
+// value stored is negative zero, which becomes zero.
 void fill_packed_identity(const CollectiveCall& call, DType value_type, bool scaled, std::byte* target,
                           std::size_t elements) {
   fill_identity(value_type, call.op, target, elements);

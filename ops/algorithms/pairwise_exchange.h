@@ -1,8 +1,7 @@
-// What the pairwise algorithms share: in step r every rank sends to the r-th rank after it and receives from the r-th
-// before.
+// The exchange that the pairwise algorithms share: in step r every rank sends to the r-th rank after it and receives
+// from the r-th before it.
 //
-// Steps: N-1, of which a few run at a time. Because the ranks are staggered, no rank is the target of two others in the
-// same step.
+// Steps: N-1, of which a few run at a time. The ranks are staggered, so that no rank is the target of two in a step.
 #pragma once
 
 #include <cstddef>
@@ -25,9 +24,9 @@ std::vector<std::span<Byte>> blocks_of(Byte* buffer, std::span<const std::int64_
   return blocks;
 }
 
-// outgoing[d] goes to position d, incoming[s] comes from position s; the own ones are left alone. What one rank sends
-// another must be as long as what that one expects; empty blocks cost no message. Messages take steps from tag.step
-// upwards.
+// outgoing[d] goes to position d, incoming[s] comes from position s; this rank's own entries are ignored. The block
+// that one rank sends to another must be as long as the other expects; empty blocks need no message. Messages take
+// steps from tag.step upwards.
 void pairwise_exchange(Transport& transport, std::span<const int> members, int position,
                        std::span<const std::span<const std::byte>> outgoing,
                        std::span<const std::span<std::byte>> incoming, Tag tag, Deadline deadline);

@@ -17,7 +17,7 @@ struct Segment {
   std::int64_t end() const { return begin + count; }
 };
 
-// The segments of the slices of the steps [first, last), one after the other.
+// Iterates over the segments of the slices of the steps [first, last), in order.
 class SegmentCursor {
  public:
   // `shift` 0: the slices that this position sends in these steps; 1: those that it receives.
@@ -72,12 +72,12 @@ class Ring {
   const int n_, first_step_, last_step_;
   const int to_, from_;
 
-  SegmentCursor own_;               // the slice that begins its journey here
-  SegmentCursor expected_;          // what will come in
-  std::deque<Segment> to_be_sent_;  // what came in and goes on
+  SegmentCursor own_;               // the slice that starts here
+  SegmentCursor expected_;          // segments to be received
+  std::deque<Segment> to_be_sent_;  // received segments to be forwarded
   std::deque<Incoming> incoming_;   // posted
   std::vector<Transport::RequestId> sends_;
-  std::uint32_t posted_ = 0;  // receives
+  std::uint32_t posted_ = 0;  // number of receives
 
   std::unique_ptr<std::byte[]> scratch_;
   std::size_t scratch_slot_bytes_ = 0;
@@ -115,7 +115,7 @@ bool Ring::post_receive() {
   return true;
 }
 
-// Messages leave in the order of steps, so whatever came in goes on when all of the own slice has left.
+// Messages are sent in the order of steps, so received segments are forwarded after all of this rank's slice.
 std::optional<Segment> Ring::next_to_send() {
   if (const auto own = own_.next()) {
     if (reduces()) work_.make_ready(own->begin, own->end());
@@ -139,7 +139,7 @@ void Ring::post_sends(std::size_t limit) {
   }
 }
 
-// What came from the left holds the ranks before this one: it goes first.
+// The segment from the left contains the ranks before this one, so it is the first operand.
 void Ring::fold(const Incoming& incoming) const {
   const Segment& segment = incoming.segment;
   const bool completes = segment.step == n_ - 2;
@@ -154,7 +154,8 @@ void Ring::fold(const Incoming& incoming) const {
          static_cast<std::size_t>(segment.count));
 }
 
-// The next segment. Own values are made ready while it is on the wire, results handed out when it has gone on.
+// Receives the next segment. This rank's values are made ready while it is in transit; results are completed after it
+// was forwarded.
 void Ring::receive() {
   const Incoming incoming = incoming_.front();
   const Segment& segment = incoming.segment;

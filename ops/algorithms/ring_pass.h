@@ -1,23 +1,23 @@
-// What the ring algorithms share: slices that travel round a ring of ranks in segments.
+// The pass that the ring algorithms share: slices are sent around a ring of ranks in segments.
 //
-// Idea. Position p sends only to p+1 and receives only from p-1. The values have N slices. In step t (0 <= t < 2N-2),
-// p sends slice p-1-t and receives slice p-2-t (mod N), which is what it sends in step t+1. In the first N-1 steps
-// partial sums come in, as accumulators, and the own values are folded into them; the last of these steps completes
-// slice p, which is scaled and rounded here and nowhere else. In the last N-1 steps results come in, in the tensors'
-// own type, and replace what is there.
+// Idea. Position p sends only to p+1 and receives only from p-1. The values have N slices. In step t (0 <= t < 2N-2), p
+// sends slice p-1-t and receives slice p-2-t (mod N), which is what it sends in step t+1. In the first N-1 steps
+// partial sums arrive, as accumulators, and this rank's values are folded into them; the last of these steps completes
+// slice p, which is scaled and rounded here and nowhere else. In the last N-1 steps results arrive, in the tensors' own
+// type, and replace what is there.
 //
-// Pipeline. A slice moves in segments of kRingSegmentBytes of accumulators. A segment is sent on as soon as it was
-// folded, while the next ones are still on their way, so that the arithmetic hides behind the wire and both directions
-// stay busy. kReceivesAhead receives are always posted; those that will be folded land in scratch memory that stays in
-// cache. Own values are made ready segment by segment. Of those that begin the journey kSendsAhead leave before
-// anything has come in and then two for each segment that comes, so that filling them delays nothing, and soon as much
-// is under way as there is: a rank that is held up shall not stop the others at once.
+// Pipeline. A slice is sent in segments of kRingSegmentBytes of accumulators. A segment is forwarded as soon as it was
+// folded, while the next ones are still in transit, so that arithmetic overlaps with transmission and both directions
+// stay busy. kReceivesAhead receives are always posted; those that will be folded use scratch memory that stays in
+// cache. This rank's values are made ready segment by segment. Of the segments that start here kSendsAhead are sent
+// before any has arrived and then two for each segment that arrives, so that filling them delays nothing, and soon as
+// many as possible are in transit: a delayed rank must not stop the others at once.
 //
 // Order. The value of an element of slice h is folded at h+1, h+2, ..., h in this order, whatever the timing: the same
 // bits in every run, and one result that is copied, not recomputed, on every rank.
 //
-// A result may be received into memory whose partial value was sent before: that it comes proves that the partial
-// value has left, since it went into the sum.
+// A result may be received into memory whose partial value was sent before: its arrival proves that the partial value
+// has been sent, since it is part of the sum.
 #pragma once
 
 #include <cstddef>
@@ -33,8 +33,8 @@ inline constexpr std::size_t kSendsAhead = 16;
 
 enum class RingSteps { reduce_scatter, allgather, all };  // the first N-1 steps, the last N-1 steps, both
 
-// Runs the steps; with one member, what is left of them: to scale and to round. Values are accumulators. An allgather
-// knows results only, and calls no hooks.
+// Runs the steps; with one member it only scales and rounds. Values are accumulators. An allgather has results only,
+// and calls no hooks.
 void run_ring(const SlicedReduction& work, RingSteps steps);
 
 }  // namespace hvd

@@ -1,6 +1,6 @@
 // Reduce-scatter on a ring: the first half of the ring allreduce (ring_pass.h).
 //
-// Steps: N-1. Bytes sent per rank: all slices but the own one, (N-1)/N of the buffer if they are equal.
+// Steps: N-1. Bytes sent per rank: all slices but its own, (N-1)/N of the buffer if they are equal.
 // Source: as ring_allreduce.h.
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace hvd {
 
-// As ring_allreduce, but only the slice at this rank's position gets results and is made complete.
+// Like ring_allreduce, but only the slice at this rank's position gets results and is made complete.
 void ring_reducescatter(const SlicedReduction& work);
 
 }  // namespace hvd

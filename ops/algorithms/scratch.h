@@ -1,5 +1,4 @@
-// Memory that a backend keeps from call to call, for one use at a time: fresh pages cost more than what is done in
-// them.
+// Memory that a backend keeps between calls, for one use at a time: new pages cost more than the work in them.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +8,7 @@ namespace hvd {
 
 class Scratch {
  public:
-  // At least so many bytes, for any type; their content is undefined, and what was taken before is gone.
+  // Returns at least `bytes`, aligned for any type, with undefined content; invalidates earlier results.
   std::byte* take(std::size_t bytes) {
     if (bytes > bytes_) {
       memory_.reset();
@@ -20,7 +19,7 @@ class Scratch {
     return memory_.get();
   }
 
-  // After a call: a buffer beyond this was for one huge tensor and is given back.
+  // Called after a call: frees a buffer above the limit, which was needed for one huge tensor.
   void release_large() {
     if (bytes_ <= kKeptBytes) return;
     memory_.reset();

@@ -1,4 +1,4 @@
-// How the tensors of a bucket are cut into slices and packed for an algorithm that works slice by slice. Pure.
+// Defines how the tensors of a bucket are cut into slices and packed for an algorithm that works slice by slice. Pure.
 //
 // Each piece is cut by its own size, and slice h of the packed buffer is the concatenation over the pieces of their
 // slices h:
@@ -6,8 +6,8 @@
 //   pieces  A = a0 a1 a2 a3 a4   B = b0 b1        two slices
 //   packed  | a0 a1 a2 b0 | a3 a4 b1 |
 //
-// So the slice that an element belongs to, and with it the order in which its sum is taken, follows from its own
-// tensor and never from what else is in the bucket: the same tensor has the same result fused or alone.
+// So the slice of an element, and with it the order of its sum, depends only on its own tensor and never on the rest of
+// the bucket: the same tensor has the same result fused or alone.
 #pragma once
 
 #include <algorithm>
@@ -26,14 +26,14 @@ class SliceLayout {
     std::int64_t packed_offset = 0;  // in the packed buffer
   };
 
-  // Some elements of one part.
+  // Consecutive elements of one part.
   struct Run {
     int slice = 0;
     std::size_t piece = 0;
     Part elements;
   };
 
-  // Every piece in slices of equal size, the first ones with one element more where it does not divide.
+  // Cuts every piece into slices of equal size; the first ones have one element more if it is not divisible.
   static SliceLayout balanced(std::span<const std::int64_t> elements, int slices);
 
   // counts[piece][slice]: given sizes, for instance what each rank receives.
@@ -55,7 +55,7 @@ class SliceLayout {
 
  private:
   SliceLayout(std::size_t pieces, int slices);
-  // Parts have offset and count; this adds where they lie in the packed buffer.
+  // Sets the parts' offsets in the packed buffer from their counts.
   void pack();
   // The last part that begins at or before this element.
   std::size_t part_at(std::int64_t packed_offset) const;

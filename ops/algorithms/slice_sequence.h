@@ -1,6 +1,6 @@
-// The elements of a packed buffer (slice_layout.h) in another order: slice `first`, then first-1, first-2, ..., going
-// round, each of them forwards. It is the order in which an algorithm uses values and has results
-// (sliced_reduction.h). Pure.
+// The elements of a packed buffer (slice_layout.h) in another order: slice `first`, then first-1, first-2, ...,
+// cyclically, each of them forwards. The order in which an algorithm uses values and has results (sliced_reduction.h).
+// Pure.
 #pragma once
 
 #include <algorithm>
@@ -12,12 +12,12 @@ namespace hvd {
 
 class SliceSequence {
  public:
-  // Bounds as SliceLayout gives them.
+  // Bounds as returned by SliceLayout.
   SliceSequence(std::span<const std::int64_t> slice_bounds, int first);
 
   std::int64_t elements() const { return starts_.back(); }
 
-  // How many elements of the sequence there are up to the end of [begin, end), which is a part of one slice.
+  // The number of elements of the sequence up to the end of [begin, end), which is a part of one slice.
   std::int64_t up_to(std::int64_t begin, std::int64_t end) const;
 
   // Calls body(begin, end) with the parts of the packed buffer that are elements [from, to) of the sequence.

@@ -28,7 +28,7 @@ bool reduces(Collective collective) {
   return collective == Collective::allreduce || collective == Collective::reducescatter;
 }
 
-// Where blocks of these many elements begin, in bytes, and where the last one ends.
+// The beginnings, in bytes, of blocks with these numbers of elements, and the end of the last one.
 std::vector<std::int64_t> byte_bounds(const std::vector<std::int64_t>& counts, DType dtype) {
   std::vector<std::int64_t> bounds{0};
   for (const std::int64_t count : counts) {
@@ -37,12 +37,12 @@ std::vector<std::int64_t> byte_bounds(const std::vector<std::int64_t>& counts, D
   return bounds;
 }
 
-// memmove that allows null for nothing.
+// memmove that allows null pointers for zero bytes.
 void move_bytes(void* target, const void* source, std::size_t bytes) {
   if (bytes > 0 && target != source) std::memmove(target, source, bytes);
 }
 
-// Could all values be in the notes? Where messages would carry them whole, anyway: the sums are the same then.
+// Whether all values fit into the notes, and messages would carry them unreduced anyway: the sums are the same then.
 bool fits_notes(const CollectiveCall& call, const SliceLayout& layout, AllreduceAlgorithm algorithm,
                 WordExchange& words) {
   const bool whole = algorithm == AllreduceAlgorithm::one_shot || algorithm == AllreduceAlgorithm::bruck;
@@ -61,7 +61,7 @@ struct TransportBackend::Party {
   std::size_t index() const { return static_cast<std::size_t>(position); }
 };
 
-// One exchange after the other, each with steps of its own in the tags.
+// Performs one exchange after the other, each with separate steps in the tags.
 class TransportBackend::SliceMessages final : public SliceExchange {
  public:
   SliceMessages(Transport& transport, const Party& party) : transport_(transport), party_(party), tag_(party.tag) {}
@@ -136,7 +136,7 @@ void TransportBackend::run(const CollectiveCall& call) {
     case Collective::broadcast: broadcast(call, party); break;
     case Collective::alltoall: alltoall(call, party); break;
     case Collective::barrier:
-      if (call.entry == Entry::asking) break;  // all have asked: they are all here
+      if (call.entry == Entry::asking) break;  // all ranks have asked, so all have arrived
       dissemination_barrier(*transport_, party.members, party.position, party.tag, party.deadline);
       break;
     case Collective::join: throw Unsupported("join moves no data");
@@ -212,7 +212,7 @@ void TransportBackend::allgather(const CollectiveCall& call, const Party& party)
   for (std::size_t i = 0; i < call.pieces.size(); ++i) {
     const Piece& piece = call.pieces[i];
     const auto bounds = byte_bounds(call.counts[i], call.dtype);
-    // A joined rank passes on what it does not keep.
+    // A joined rank forwards data that it does not keep.
     std::byte* gathered = piece.output != nullptr ? static_cast<std::byte*>(piece.output)
                                                   : scratch_.take(static_cast<std::size_t>(bounds.back()));
     move_bytes(gathered + bounds[party.index()], piece.input, bytes_of(call.counts[i][party.index()], call.dtype));

@@ -1,10 +1,10 @@
-// Every collective over a transport, without anything shared between ranks: what is left when ranks are on different
-// hosts or must not share memory.
+// The backend that performs every collective over a transport, without memory shared between ranks: used if ranks are
+// on different hosts or must not share memory.
 //
 // Reductions run on packed buffers, sliced by the tensors' own sizes: an algorithm (allreduce_algorithm.h) has them
-// filled and emptied range by range as it goes (packing.h). One tensor is its own packed buffer; what it needs beside
-// itself is accumulators, if its type has others. Adasum has an algorithm of its own (adasum.h). The other collectives
-// move bytes straight between the tensors. Owned by the executor, used on the engine thread.
+// filled and emptied range by range (packing.h). One tensor is its own packed buffer; it needs additional memory only
+// for accumulators of another type. Adasum has a separate algorithm (adasum.h). The other collectives move bytes
+// directly between the tensors. Owned by the executor, used on the engine thread.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,7 @@ namespace hvd {
 
 class TransportBackend final : public Backend {
  public:
-  // The transport reaches all ranks from 0 to size() - 1. A run() ends with a Timeout after `timeout`. `words`: of all
+  // The transport connects all ranks from 0 to size() - 1. A run() ends with a Timeout after `timeout`. `words`: of all
   // these ranks; without it the backend cannot be asked.
   TransportBackend(std::string name, std::shared_ptr<Transport> transport, Duration timeout,
                    ChooseAllreduce choose_allreduce, InstructionSet instruction_set = InstructionSet::automatic,
@@ -40,21 +40,21 @@ class TransportBackend final : public Backend {
   void set_late_callback(Duration timeout, const std::function<bool()>& late) override;
 
  private:
-  // Who takes part in a call, and until when.
+  // The members of a call, and its deadline.
   struct Party;
   class SliceMessages;
 
-  // Asks for the call, if that is still to be done.
+  // Asks for the call, unless the ranks have agreed on it.
   void ask(const CollectiveCall& call);
   void allreduce(const CollectiveCall& call, const Party& party);
-  // The values go with the words of those who ask.
+  // Sends the values with the words of an asking call.
   void allreduce_asking(const CollectiveCall& call, const Party& party, const SliceLayout& layout);
   void reducescatter(const CollectiveCall& call, const Party& party);
   void allgather(const CollectiveCall& call, const Party& party);
   void broadcast(const CollectiveCall& call, const Party& party);
   void alltoall(const CollectiveCall& call, const Party& party);
 
-  // The call's tensors as an algorithm takes them; valid as long as the call and the layout are.
+  // The call's tensors as the argument of an algorithm; valid as long as the call and the layout.
   SlicedReduction packed_reduction(const CollectiveCall& call, const Party& party, const SliceLayout& layout,
                                    DType value_type, UnpackTo place);
 

@@ -13,10 +13,10 @@ namespace hvd {
 
 namespace {
 
-// Apart from the steps of the collective itself.
+// Distinct from the steps of the collective itself.
 constexpr std::uint32_t kFirstStep = 0x80000000;
 
-// In one wait: who is told so often that others are late, and does nothing about it, is not told again.
+// The maximum number of late callbacks in one wait; a callback without effect is not repeated further.
 constexpr int kMostCalls = 100;
 
 std::vector<int> all_ranks(const Transport& transport) {

@@ -1,16 +1,16 @@
-// The question before a collective that ranks have not agreed on (Entry::asking): do all of them want it?
+// The vote before a collective that ranks have not agreed on (Entry::asking): whether all of them are ready for it.
 //
-// Every rank of the set gives a word, that it asks or that it declines; none goes on before it has heard, directly or
-// not, from all. A word says nothing of the collective, so that a rank can decline what it does not know: the backends
-// of a set share one exchange, whichever of them would perform it.
+// Every rank of the set gives a word, that it asks or that it declines; none continues before it has received, directly
+// or indirectly, the words of all. A word does not depend on the collective, so that a rank can decline one that it
+// does not know: the backends of a set share one exchange, whichever of them would perform it.
 //
-// A few ranks tell each other directly, in one latency, and each may add a note: a small collective needs no messages
-// of its own then. Among many the words are disseminated: in round k every rank tells the rank 2^k after it what it has
-// heard so far, and hears from the rank 2^k before it. After ceil(log2 N) rounds each has heard from all; messages of
-// one byte, one sent and one received per round.
-// Source: D. Hensgen, R. Finkel and U. Manber, "Two algorithms for barrier synchronization", 1988.
+// A few ranks exchange their words directly, in one latency, and each may add a note: a small collective then needs no
+// separate messages. Between many ranks the words are disseminated: in round k every rank sends the words that it has
+// received so far to the rank 2^k after it, and receives from the rank 2^k before it. After ceil(log2 N) rounds each
+// has those of all; messages of one byte, one sent and one received per round. Source: D. Hensgen, R. Finkel and U.
+// Manber, "Two algorithms for barrier synchronization", 1988.
 //
-// Used on the thread that drives the engine. Throws what the transport throws; then it may only be destroyed.
+// Used on the thread that drives the engine. Throws the transport's errors; afterwards it may only be destroyed.
 #pragma once
 
 #include <array>
@@ -28,20 +28,19 @@ namespace hvd {
 
 class WordExchange {
  public:
-  // A wait ends with a Timeout after `timeout`, not counting the time in which others are merely late.
+  // A wait ends with a Timeout after `timeout`, not counting the time in which other ranks are merely late.
   explicit WordExchange(Duration timeout) : timeout_(timeout) {}
   virtual ~WordExchange() = default;
   WordExchange(const WordExchange&) = delete;
   WordExchange& operator=(const WordExchange&) = delete;
 
-  // What goes with this rank's word, to be written before ask(), and then what each rank has given; null where there
-  // are only words.
+  // This rank's note, to be written before ask(), and afterwards those of all ranks; null if there are only words.
   static constexpr std::size_t kNoteBytes = 112;
   virtual std::byte* local_note() { return nullptr; }
   virtual const std::byte* note(int /*rank*/) const { return nullptr; }
 
-  // Returns once all ranks are known to ask; throws Declined if one has declined. The set has all ranks of the
-  // exchange; `call_id` numbers its collectives, as CollectiveCall::call_id does.
+  // Returns once all ranks are known to ask; throws Declined if one has declined. The set must have all ranks of the
+  // exchange; `call_id` numbers its collectives, like CollectiveCall::call_id.
   void ask(const ProcessSet& set, std::uint32_t call_id);
   // Returns once all ranks know.
   void decline(const ProcessSet& set, std::uint32_t call_id);
@@ -51,15 +50,15 @@ class WordExchange {
 
  protected:
   enum class Word : std::uint8_t { asks, declines };
-  // Whether anybody declines.
+  // Returns whether any rank declines.
   virtual Word exchange(Word own, const Tag& tag) = 0;
 
   Word disseminate(Transport& transport, std::span<const int> members, int position, Word own, const Tag& tag);
-  // Transport::wait(), in which this rank says that it has waited for long.
+  // Like Transport::wait(), but calls the late callback if it takes long.
   void await(Transport& transport, Transport::RequestId call_id);
-  // Of what has come from there.
+  // Throws if a word received from `rank` is invalid.
   static void check(Word word, int rank);
-  // This rank has waited for so long for another one's word. False: it is not to be said again in this exchange.
+  // Calls the late callback. Returns false if it must not be called again in this exchange.
   bool say_late();
 
  private:
@@ -68,10 +67,10 @@ class WordExchange {
   const Duration timeout_;
   Duration wait_timeout_{};
   std::function<bool()> late_;
-  bool says_late_ = false;  // in the exchange under way
+  bool says_late_ = false;  // in the current exchange
 };
 
-// Among all ranks of a transport.
+// The exchange between all ranks of a transport.
 class TransportWords final : public WordExchange {
  public:
   TransportWords(std::shared_ptr<Transport> transport, Duration timeout);
@@ -80,7 +79,7 @@ class TransportWords final : public WordExchange {
   const std::byte* note(int rank) const override { return said_[static_cast<std::size_t>(rank)].note.data(); }
 
  private:
-  // Beyond, a message to each costs more than the rounds of a dissemination.
+  // With more ranks, a message to each costs more than the rounds of a dissemination.
   static constexpr std::size_t kMostDirect = 8;
   struct Said {
     Word word = Word::asks;

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kBuffersPerCall = 64;
 
-// Adds what is left of `bytes` behind the first `skip`, which are counted down.
+// Appends the part of `bytes` behind the first `skip`, and decrements `skip`.
 void add_rest(std::span<const std::byte> bytes, std::size_t& skip, std::span<std::span<const std::byte>> buffers,
               std::size_t& count) {
   const std::size_t skipped = std::min(skip, bytes.size());

@@ -1,4 +1,4 @@
-// A connection for messages, at either end: what is to go out, and what has come in. The channel's thread.
+// A connection for messages, at either end: queued output and unread input. Used on the channel's thread.
 #pragma once
 
 #include <array>
@@ -16,26 +16,26 @@ namespace hvd {
 
 class Connection {
  public:
-  // Reads at most `buffer_bytes` ahead.
+  // Reads ahead at most `buffer_bytes`.
   Connection(Socket socket, std::size_t buffer_bytes) : socket_(std::move(socket)), buffer_(buffer_bytes) {}
 
   int fd() const { return socket_.fd(); }
 
-  // Queues a frame; with the payload of a send that is done when it has left.
+  // Queues a frame, or a frame with the payload of a send, which is done once it is sent.
   void push(const MessageFrame& frame);
   void push(const MessageFrame& frame, Transfer send);
   bool has_output() const { return !output_.empty(); }
-  // Gives the kernel what it takes. False: the connection is gone.
+  // Passes output to the kernel. Returns false if the connection is closed.
   bool flush();
-  // Nothing more will be sent.
+  // Closes the sending direction.
   void finish_output();
-  // The sends that have not left, as their memory is not to be read any more.
+  // Returns the unsent sends, whose memory must not be read any more.
   std::vector<Transfer> give_up_output();
 
-  // What has come and was not consumed yet.
+  // Input that was received and not consumed yet.
   std::span<const std::byte> input() const { return std::span(buffer_).subspan(begin_, end_ - begin_); }
   void consume(std::size_t bytes) { begin_ += bytes; }
-  // Reads into the buffer, or, which must be empty then, past it. Empty: the connection is gone; 0: nothing has come.
+  // Reads into the buffer, or, if it is empty, past it. Returns empty if it is closed, 0 if nothing arrived.
   std::optional<std::size_t> fill();
   std::optional<std::size_t> read_into(std::span<std::byte> memory) { return socket_.receive_some(memory); }
 
@@ -49,9 +49,9 @@ class Connection {
 
   Socket socket_;
   std::deque<Outgoing> output_;
-  std::size_t front_sent_ = 0;  // bytes of the first one that have left
+  std::size_t front_sent_ = 0;  // sent bytes of the first entry
   std::vector<std::byte> buffer_;
-  std::size_t begin_ = 0, end_ = 0;  // of the input in buffer_
+  std::size_t begin_ = 0, end_ = 0;  // unread input in buffer_
 };
 
 }  // namespace hvd

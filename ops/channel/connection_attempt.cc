@@ -43,7 +43,7 @@ bool ConnectionAttempt::advance() {
   }
   if (step_ == Step::awaiting_challenge) {
     if (!read(challenge_)) return false;
-    // A fresh connection has room for these few bytes.
+    // A new connection has buffer space for these few bytes.
     if (socket_.send_some(handshake_.prove(challenge_)) != kProofBytes) throw PeerLost(where_ + " takes nothing");
     step_ = Step::awaiting_reply;
   }

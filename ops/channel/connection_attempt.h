@@ -1,5 +1,5 @@
-// A connection that is being made and proves that both ends know the job's key (core/net/handshake.h), step by step as
-// bytes come, so that a peer which is slow to answer holds nobody up. The channel's thread.
+// A connection that is being established, with proof at both ends of the job's key (core/net/handshake.h). Advances as
+// bytes arrive, so that a slow peer delays no other. Used on the channel's thread.
 #pragma once
 
 #include <array>
@@ -12,19 +12,19 @@ namespace hvd {
 
 class ConnectionAttempt {
  public:
-  // Throws PeerLost if there is nobody.
+  // Throws PeerLost if the address refuses the connection.
   ConnectionAttempt(const Address& address, const JobKey& key, int this_rank);
 
   int fd() const { return socket_.fd(); }
 
-  // As far as it goes now; true when both have proved themselves. Throws PeerLost.
+  // Advances without blocking; returns true when both ends are authenticated. Throws PeerLost.
   bool advance();
   Socket take() { return std::move(socket_); }
 
  private:
   enum class Step { connecting, awaiting_challenge, awaiting_reply };
 
-  // False: not all of it is there yet.
+  // Returns false if some bytes have not arrived yet.
   bool read(std::span<std::byte> bytes);
 
   const std::string where_;

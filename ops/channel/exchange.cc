@@ -15,18 +15,18 @@ namespace hvd {
 
 namespace {
 
-// Between two looks whether a rank is ready for messages.
+// Delays between two checks whether a rank is ready for messages.
 constexpr Duration kFirstPause = std::chrono::milliseconds(1);
 constexpr Duration kLongestPause = std::chrono::milliseconds(100);
 constexpr int kMaxFailures = 50;
-// A rank that is ready has put its addresses into the store before.
+// Timeout for the addresses of a ready rank, which are in the store before it reports that it is ready.
 constexpr Duration kAddressTime = std::chrono::seconds(10);
-// In which the control plane tells what became of a rank whose connection is gone.
+// How long the control plane has to report the cause of a closed connection.
 constexpr Duration kVerdictTime = std::chrono::seconds(3);
 constexpr Duration kCloseTime = std::chrono::seconds(1);
 constexpr int kMaxNamed = 3;
 
-// What an event is about: a kind, and a listener's or a rank's number.
+// The source of an event: a kind, and the number of a listener or rank.
 enum class About : std::uint32_t { bell, listener, attempt, outgoing, incoming };
 constexpr std::uint64_t event_of(About about, int number = 0) {
   return std::uint64_t{static_cast<std::uint32_t>(about)} << 32 | static_cast<std::uint32_t>(number);
@@ -37,7 +37,7 @@ std::string address_key(int rank, Address::Kind kind) {
   return ready_key(rank) + (kind == Address::Kind::tcp ? "/tcp" : "/unix");
 }
 
-// How a rank is reached. Its host's ranks use a socket of the host's, if they may share anything.
+// The address kind for a rank. Ranks of the same host use a Unix socket, if they may share anything.
 Address::Kind way_to(int rank, const Topology& topology, const Config& config) {
   const bool same_host = topology.host_of[static_cast<std::size_t>(rank)] == topology.host();
   return same_host && config.shared_memory ? Address::Kind::unix_abstract : Address::Kind::tcp;
@@ -69,7 +69,7 @@ Exchange::Neighbour& Exchange::neighbour_of(int rank) {
       .first->second;
 }
 
-// ---- What the program wants
+// ---- Requests of the program
 
 void Exchange::send(Transfer message) {
   Neighbour& neighbour = neighbour_of(message.message.peer);
@@ -98,7 +98,7 @@ void Exchange::end(const Status& reason) {
   for (Transfer& receive : matcher_.take_receives([](const Transfer&) { return true; })) complete(receive, reason);
   for (auto& [rank, neighbour] : neighbours_) {
     neighbour.attempt.reset();
-    // What is not under way leaves the link as it is: others may still read what it has sent.
+    // A link without a partly sent frame stays open: the receiver may still read what was sent.
     const bool unfinished = !neighbour.outgoing.is_open() || neighbour.outgoing.has_output();
     std::vector<Transfer> open = unfinished ? neighbour.outgoing.give_up() : neighbour.outgoing.give_up_unsent();
     if (neighbour.incoming && neighbour.incoming->is_fetching()) {
@@ -128,7 +128,7 @@ void Exchange::close() {
   while (!std::all_of(neighbours_.begin(), neighbours_.end(), is_read) && Clock::now() < deadline) turn(deadline);
 }
 
-// ---- The wait
+// ---- The event loop
 
 void Exchange::turn(Deadline deadline) {
   try {
@@ -234,7 +234,7 @@ void Exchange::take_peers() {
   }
 }
 
-// What can go, goes; and what is to be heard of is watched.
+// Sends what it can, and updates the watched events.
 void Exchange::settle(Neighbour& neighbour) {
   if (ended_.ok() && Clock::now() >= neighbour.verdict) give_up(neighbour);
   OutgoingLink& outgoing = neighbour.outgoing;
@@ -249,7 +249,7 @@ void Exchange::settle(Neighbour& neighbour) {
   }
 }
 
-// False: the connection is gone.
+// Returns false if the connection is closed.
 bool Exchange::settle_link(Neighbour& neighbour, auto& link, std::uint64_t event, std::uint32_t& watched) {
   if (!link.flush()) {
     suspect(neighbour,
@@ -309,9 +309,9 @@ void Exchange::advance_attempt(Neighbour& neighbour) {
                                               .address = own.address});
 }
 
-// ---- What goes wrong
+// ---- Failures
 
-// The control plane is to say first what became of the rank.
+// Gives the control plane time to report the cause first.
 void Exchange::suspect(Neighbour& neighbour, const Status& why, Duration timeout) {
   if (neighbour.verdict != Deadline::max() && timeout > Duration::zero()) return;
   neighbour.suspicion = why;

@@ -1,10 +1,10 @@
-// All of a rank's messages: the links to the other ranks, made when there is something to send, and the one wait for
-// everything that happens on them. Driven by the channel's thread (socket_channel.h), which alone uses it.
+// All messages of a rank: the links to the other ranks, created when there is a message to send, and the event loop for
+// all of them. Used only by the channel's thread (socket_channel.h).
 //
-// A rank that is ready for messages listens, and says so in the store: "channel/<rank>" counts to 1 when its addresses
-// are there. Who wants to send to it asks for that count from time to time. A link that breaks is not the news: the
-// job's control plane hears, too, that a rank is gone, and knows why (end()); only if it says nothing, the messages of
-// that rank fail by themselves.
+// A rank that is ready for messages listens and reports this in the store: the counter "channel/<rank>" is 1 when its
+// addresses are there. A rank that wants to send to it polls that counter. A broken link alone is not reported: the
+// job's control plane also detects a lost rank, and knows the cause (end()); only without such a report the messages of
+// that rank fail with the link's error.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ namespace hvd {
 
 class Exchange {
  public:
-  // References outlive the exchange.
+  // The references outlive the exchange.
   struct Parts {
     const Topology& topology;
     Store& store;
@@ -38,36 +38,36 @@ class Exchange {
     std::string local_host;
   };
 
-  // `bell`: an eventfd that ends a wait.
+  // `bell`: an eventfd that interrupts a wait.
   Exchange(const Parts& parts, int bell);
-  // Ends what is left.
+  // Ends the remaining transfers.
   ~Exchange();
 
   void send(Transfer message);
   void receive(Transfer receive);
-  // What is under way, and later sends, end with the reason. The first one counts.
+  // Ends all pending transfers and later sends with the reason. The first call counts.
   void end(const Status& reason);
-  // Lets the others have what they can still read, for a second at most.
+  // Lets the other ranks read what was sent to them, for at most a second.
   void close();
 
-  // Waits until something happens, moves what can be moved. What fails ends the exchange.
+  // Waits for an event and makes progress on all links. An error ends the exchange.
   void turn() { turn(Deadline::max()); }
 
  private:
-  // Another rank that there is something with.
+  // Another rank with which this rank exchanges messages.
   struct Neighbour {
     int rank;
     OutgoingLink outgoing;
     std::unique_ptr<IncomingLink> incoming = nullptr;
     std::unique_ptr<ConnectionAttempt> attempt = nullptr;
-    TimePoint next_try{};                                    // to reach it
-    Duration pause{};                                        // until the one after that
-    int failures = 0;                                        // to connect, in a row
-    std::uint32_t outgoing_events = 0, incoming_events = 0;  // that are watched
-    Status suspicion{};                                      // why it may be gone; counts
-    Deadline verdict = Deadline::max();                      // from then on
-    std::vector<Transfer> stranded{};                        // what was under way on connections that are gone
-    Status broken{};                                         // why nothing goes to it or comes from it
+    TimePoint next_try{};                                    // to connect to it
+    Duration pause{};                                        // until the attempt after that
+    int failures = 0;                                        // consecutive failures to connect
+    std::uint32_t outgoing_events = 0, incoming_events = 0;  // watched events
+    Status suspicion{};                                      // why it may be lost; takes effect
+    Deadline verdict = Deadline::max();                      // at this time
+    std::vector<Transfer> stranded{};                        // pending transfers of closed connections
+    Status broken{};                                         // why transfers with this rank fail
   };
 
   void turn(Deadline deadline);

@@ -11,12 +11,12 @@ namespace {
 
 using Kind = MessageFrame::Kind;
 
-// No memory is larger.
+// An upper bound for the size of memory.
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 48;
 
 std::uint64_t longest(Kind kind) {
   switch (kind) {
-    case Kind::hello: return UINT64_MAX;  // a word, of which nothing is known
+    case Kind::hello: return UINT64_MAX;  // an arbitrary word
     case Kind::message: return kEagerBytes;
     case Kind::credit: return kMessageCredit;
     case Kind::offer:

@@ -1,5 +1,5 @@
-// What stands before each message between two ranks, and all that they say about messages: 48 bytes, little endian.
-// docs/wire-format.md describes the protocol. Pure: bytes in, a checked frame out.
+// The frame of the message protocol between two ranks: 48 bytes, little endian. docs/wire-format.md describes the
+// protocol. Pure: parses bytes into a checked frame.
 #pragma once
 
 #include <array>
@@ -16,14 +16,14 @@ struct MessageFrame {
 
   enum class Kind : std::uint32_t {
     // From the sender of messages.
-    hello = 1,    // first: where a word of its memory lies. id: process, address, length: the word
+    hello = 1,    // first frame: the location of a word in the sender's memory. id: process, address, length: the word
     message = 2,  // `length` bytes of payload follow
-    offer = 3,    // `length` bytes lie at `address`, to be had under the number `id`
+    offer = 3,    // `length` bytes are available at `address`, under the number `id`
     data = 4,     // the `length` bytes of payload of an offer that was fetched
     // From the receiver.
-    credit = 5,   // `length` more may be sent unasked
+    credit = 5,   // `length` more bytes may be sent eagerly
     fetch = 6,    // send the offer `id`
-    taken = 7,    // the offer `id` was read where it lies
+    taken = 7,    // the offer `id` was read directly from memory
     refused = 8,  // the receive for the offer `id` has `length` bytes
   };
 
@@ -42,17 +42,17 @@ inline constexpr std::size_t kMessageFrameBytes = 48;
 static_assert(sizeof(MessageFrame) == kMessageFrameBytes && std::is_trivially_copyable_v<MessageFrame>);
 static_assert(std::endian::native == std::endian::little, "the wire format is little endian");
 
-// A message of up to so many bytes may be sent before the receiver has asked for it,
+// The size up to which a message may be sent before the receiver has requested it,
 inline constexpr std::size_t kEagerBytes = std::size_t{64} << 10;
-// as long as no more than so many are on their way or wait there for a receive; each counts as cost_of() bytes.
+// and the limit for the sum of such messages that are in transit or waiting for a receive; each counts as cost_of().
 inline constexpr std::uint64_t kMessageCredit = std::uint64_t{1} << 20;
 constexpr std::uint64_t cost_of(std::uint64_t length) { return 64 + length; }
-// Offers to a rank that it has not answered yet.
+// The maximum number of unanswered offers to a rank.
 inline constexpr std::size_t kMaxOffers = std::size_t{1} << 16;
 
 enum class Direction { to_receiver, to_sender };
 
-// Throws Internal on what nobody may send in this direction.
+// Throws Internal for a frame that is invalid in this direction.
 MessageFrame parse_message_frame(std::span<const std::byte, kMessageFrameBytes> bytes, Direction direction);
 
 std::array<std::byte, kMessageFrameBytes> to_bytes(const MessageFrame& frame);

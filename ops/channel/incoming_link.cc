@@ -12,11 +12,11 @@ namespace {
 
 using Kind = MessageFrame::Kind;
 
-// Room for the largest message that comes unasked.
+// Room for the largest eager message.
 constexpr std::size_t kInputBytes = 2 * (kMessageFrameBytes + kEagerBytes);
-// Given back together: the sender still has three quarters of its credit.
+// Credit is returned in portions of this size: the sender still has three quarters of it.
 constexpr std::uint64_t kCreditPortion = kMessageCredit / 4;
-// Of reads in a row, so that other ranks get their turn.
+// Limit of consecutive reads, so that other ranks get their turn.
 constexpr int kReads = 32;
 
 Status wrong_size(std::uint64_t sent, const Transfer& receive, const std::string& who) {
@@ -50,14 +50,14 @@ bool IncomingLink::advance() {
     if (!count) return false;
     if (*count == 0) return true;
     if (into_place) take_data(*count);
-    // All of it: nothing tells later that there is something in the buffer.
+    // Processes the whole buffer: no later event reports its rest.
     while (hear_input()) {
     }
   }
   return true;
 }
 
-// The next thing that is there as a whole; false: there is none.
+// Processes the next complete frame; returns false if there is none.
 bool IncomingLink::hear_input() {
   const auto input = connection_.input();
   if (arriving_ != fetching_.end()) {
@@ -152,7 +152,7 @@ bool IncomingLink::read_directly(Transfer& receive, const MessageFrame& offer) {
   const auto room = receive.message.memory;
   try {
     memory_.read(0, offer.address, room.data(), room.size(), [this](int) { return sender_.description; });
-  } catch (const Error&) {  // not every kind of memory can be read so; if the rank is gone, the connection tells
+  } catch (const Error&) {  // not all kinds of memory are readable; a lost rank is detected on the connection
     return false;
   }
   return true;

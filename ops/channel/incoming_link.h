@@ -1,5 +1,5 @@
-// One other rank's messages to this one. What was sent unasked is received, or kept for a later receive; what was
-// offered is read where it lies, if the sender's memory can be read, else fetched. The channel's thread.
+// Receives the messages of one other rank. Eager messages are delivered, or kept for a later receive; offered ones are
+// read directly from the sender's memory if that is possible, otherwise fetched. Used on the channel's thread.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace hvd {
 
 class IncomingLink {
  public:
-  // Which rank sends; `same_host`: its memory may be readable.
+  // The sending rank; `same_host`: its memory may be readable.
   struct Sender {
     int rank;
     std::string description;
@@ -28,15 +28,15 @@ class IncomingLink {
   int fd() const { return connection_.fd(); }
   bool has_output() const { return connection_.has_output(); }
 
-  // False: the connection is gone.
+  // Returns false if the connection is closed.
   bool flush() { return connection_.flush(); }
-  // Takes what has come, up to a limit. False: the connection is gone. Throws Internal.
+  // Processes input, up to a limit. Returns false if the connection is closed. Throws Internal.
   bool advance();
 
-  // For a receive that the matcher had a message for, which came over this link.
+  // Completes a receive for which the matcher had a message from this link.
   void deliver(Transfer receive, const Arrival& arrival);
 
-  // The receives whose messages have come in part at most.
+  // Returns the receives whose messages have arrived in part or not at all.
   std::vector<Transfer> give_up();
   bool is_fetching() const { return !fetching_.empty(); }
 
@@ -57,11 +57,11 @@ class IncomingLink {
   PeerMemory memory_;
   bool greeted_ = false;
   bool memory_is_readable_ = false;
-  std::uint64_t kept_ = 0;  // cost of the messages that the matcher has
+  std::uint64_t kept_ = 0;  // cost of the messages that the matcher keeps
   std::uint64_t owed_credit_ = 0;
-  std::size_t open_offers_ = 0;                           // that this rank has not answered
+  std::size_t open_offers_ = 0;                           // not answered by this rank
   std::map<std::uint64_t, Transfer> fetching_;            // by offer
-  std::map<std::uint64_t, Transfer>::iterator arriving_;  // whose data comes now; end(): none
+  std::map<std::uint64_t, Transfer>::iterator arriving_;  // the one whose data is arriving; end(): none
   std::size_t arrived_ = 0;                               // bytes of it
 };
 

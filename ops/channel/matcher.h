@@ -1,8 +1,8 @@
-// Which message goes to which receive: those of the same channel and tag, from the rank that the receive names or from
-// any, in the order in which they came. Pure; the channel's thread.
+// Matches messages and receives: those of the same channel and tag, from the rank that the receive names or from any
+// rank, in order of arrival. Pure; used on the channel's thread.
 //
-// Whoever has a message asks for its receive first, and keeps the message here if there is none; and the other way
-// round. So never are both here that belong together.
+// A caller with a message first looks for its receive, and keeps the message here only if there is none; and vice
+// versa. Therefore a message and its receive are never both here.
 #pragma once
 
 #include <compare>
@@ -17,32 +17,32 @@
 
 namespace hvd {
 
-// A message that nobody receives yet.
+// A message without a receive.
 struct Arrival {
   int source = 0;
   std::uint64_t channel = 0;
   std::int64_t tag = 0;
   std::uint64_t length = 0;
-  std::optional<std::uint64_t> offer{};  // still lies with its sender, under this number,
-  std::uint64_t address = 0;             // and there
-  std::vector<std::byte> content{};      // else
+  std::optional<std::uint64_t> offer{};  // still in the sender's memory, under this number
+  std::uint64_t address = 0;             // and at this address;
+  std::vector<std::byte> content{};      // otherwise its content
 };
 
 class Matcher {
  public:
-  // The first receive that this message is for, which is then no longer here.
+  // Removes and returns the first receive that matches this message.
   std::optional<Transfer> take_receive(int source, std::uint64_t channel, std::int64_t tag);
   void keep(Arrival arrival);
 
-  // The first message that this receive is for; any source: the first of all of them.
+  // Removes and returns the first message that matches this receive; for any source, the first of all ranks.
   std::optional<Arrival> take_arrival(int source, std::uint64_t channel, std::int64_t tag);
   void keep(Transfer receive);
 
-  // The receives that wait, in no particular order.
+  // Visits the waiting receives, in no particular order.
   void for_each_receive(const std::function<void(Transfer&)>& visit);
-  // Those that `wanted` picks leave.
+  // Removes and returns the receives for which `wanted` is true.
   std::vector<Transfer> take_receives(const std::function<bool(const Transfer&)>& wanted);
-  // Offers of a rank that is gone lead nowhere.
+  // Drops the offers of a lost rank, which cannot be fetched.
   void drop_offers_from(int source);
 
   bool has_receives() const { return !receives_.empty(); }
@@ -61,7 +61,7 @@ class Matcher {
     T value;
   };
   template <typename T>
-  using Queues = std::map<Key, std::deque<Numbered<T>>>;  // none is empty
+  using Queues = std::map<Key, std::deque<Numbered<T>>>;  // no queue is empty
 
   template <typename T>
   static T take_front(Queues<T>& queues, typename Queues<T>::iterator queue);

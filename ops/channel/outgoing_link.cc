@@ -11,7 +11,7 @@ namespace {
 
 using Kind = MessageFrame::Kind;
 
-// Answers that are read at once.
+// Room for answers that are read at once.
 constexpr std::size_t kAnswerBytes = 64 * kMessageFrameBytes;
 
 }  // namespace

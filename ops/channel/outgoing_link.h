@@ -1,8 +1,8 @@
-// This rank's messages to one other rank: sent at once as far as the credit goes, else offered until they are taken.
-// The channel's thread.
+// Sends this rank's messages to one other rank: eagerly up to the credit, otherwise as offers that the receiver
+// answers. Used on the channel's thread.
 //
-// A message beyond the credit is offered whatever its size. So nobody has to keep more than the credit for messages
-// that are not received yet, and a message that is not received holds up no other one.
+// A message beyond the credit is offered whatever its size. A receiver thus keeps at most the credit for messages
+// without a receive, and a message without a receive blocks no other one.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class OutgoingLink {
  public:
   explicit OutgoingLink(std::string peer) : peer_(std::move(peer)) {}
 
-  // Goes out when the link is open.
+  // Queues a message; it is sent when the link is open.
   void send(Transfer message) { waiting_.push_back(std::move(message)); }
   void open(Socket socket, const MessageFrame& hello);
   bool is_open() const { return connection_ != nullptr; }
@@ -30,15 +30,15 @@ class OutgoingLink {
   bool has_output() const { return connection_ && connection_->has_output(); }
   void finish_output() { connection_->finish_output(); }
 
-  // Of an open link: what can go, goes. False: the connection is gone.
+  // For an open link: sends what it can. Returns false if the connection is closed.
   bool flush();
-  // Of an open link: hears what the receiver says. False: the connection is gone. Throws Internal.
+  // For an open link: processes the receiver's frames. Returns false if the connection is closed. Throws Internal.
   bool advance();
 
   void for_each_waiting(const std::function<void(Transfer&)>& visit);
-  // What has not been sent; the connection stays.
+  // Returns the unsent messages; the connection stays open.
   std::vector<Transfer> give_up_unsent();
-  // Everything that is under way; the connection is closed.
+  // Closes the connection and returns all pending messages.
   std::vector<Transfer> give_up();
 
  private:

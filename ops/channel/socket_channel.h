@@ -1,7 +1,7 @@
-// The channel over sockets: what callers want goes into a list, and a thread, "hvd-channel", does it (exchange.h). The
-// thread is there from the first message on, and sleeps while nothing is under way.
+// The channel over sockets: callers put their transfers into a list, and a thread, "hvd-channel", performs them
+// (exchange.h). The thread is started with the first message, and sleeps while no transfer is pending.
 //
-// Locks nothing while it moves messages; callers and thread meet at the list only.
+// No lock is held while messages are transferred; callers and thread share only the list.
 #pragma once
 
 #include <memory>
@@ -17,7 +17,7 @@ namespace hvd {
 
 class SocketChannel final : public Channel {
  public:
-  // The context's references outlive the channel, the store included.
+  // The context's references, including the store, outlive the channel.
   explicit SocketChannel(const BackendContext& context);
   ~SocketChannel() override;
   SocketChannel(const SocketChannel&) = delete;
@@ -29,7 +29,7 @@ class SocketChannel final : public Channel {
   void close() override;
 
  private:
-  // What the thread is to do, in this order.
+  // Requests to the thread, performed in this order.
   struct Orders {
     struct Order {
       bool is_send;
@@ -50,7 +50,7 @@ class SocketChannel final : public Channel {
   std::mutex mutex_;
   Orders orders_;        // guarded by mutex_
   bool closed_ = false;  // guarded by mutex_
-  std::thread thread_;   // started once, with mutex_
+  std::thread thread_;   // started once, under mutex_
 };
 
 }  // namespace hvd

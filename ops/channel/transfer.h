@@ -1,4 +1,4 @@
-// One send or receive that is under way, and its end. Moves through the channel's thread.
+// A pending send or receive. Moved to the channel's thread, which completes it.
 #pragma once
 
 #include <utility>
@@ -12,10 +12,10 @@ struct Transfer {
   Message message;
   EnginesSubmission submission;
   TimePoint since{};
-  bool told_of = false;  // that it takes long
+  bool told_of = false;  // whether its delay was logged
 };
 
-// Once for each. `source`: of a receive that has its message.
+// Called once for each transfer. `source`: the sender, for a receive that has its message.
 inline void complete(Transfer& transfer, const Status& status, int source = kAnyRank) {
   const EnginesSubmission submission = std::move(transfer.submission);
   submission->work.source = source;

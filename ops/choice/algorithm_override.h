@@ -1,10 +1,10 @@
-// What the user wants: HVD_ALGORITHM, as data. Pure.
+// The user's choice of algorithms: HVD_ALGORITHM, parsed. Pure.
 //
 //   HVD_ALGORITHM="allreduce:0-64k=direct;1m-=ring"
 //
-// Messages of the first size and more, but below the second, take the algorithm. Sizes are of all tensors of the
-// message together, in bytes or with k, m or g (1024 bytes, and so on); a size left out is no limit. What no range
-// covers is chosen as always.
+// Messages from the first size up to, but not including, the second use the algorithm. Sizes are the sum over the
+// tensors of a message, in bytes or with k, m or g (1024 bytes, and so on); a missing size is no limit. The default
+// choice applies outside the ranges.
 #pragma once
 
 #include <cstddef>
@@ -20,14 +20,14 @@ struct AlgorithmOverride {
     std::size_t from, to;
     AllreduceAlgorithm algorithm;
   };
-  std::vector<Range> allreduce;  // ascending; none overlaps another
+  std::vector<Range> allreduce;  // ascending, without overlap
 
-  // The range that has so many bytes, or null.
+  // Returns the range that contains `bytes`, or null.
   const Range* find(std::size_t bytes) const;
 };
 
-// Throws InvalidArgument that quotes the text and says what is allowed: for what cannot be read, an unknown name, an
-// empty range, ranges that overlap, or, where determinism is asked for, an algorithm that cannot keep it.
+// Throws InvalidArgument that quotes the text and lists what is allowed: for a syntax error, an unknown name, an empty
+// range, overlapping ranges, or an algorithm that is not deterministic where determinism is required.
 AlgorithmOverride parse_algorithm_override(std::string_view text, bool deterministic);
 
 }  // namespace hvd

@@ -8,7 +8,7 @@ namespace hvd {
 
 namespace {
 
-// Where the choice may change: 0, and from here to there four sizes an octave.
+// Sizes at which the choice may change: 0, and between these limits four sizes an octave.
 constexpr std::size_t kSmallestLimit = 64;
 constexpr std::size_t kLargestLimit = std::size_t{1} << 32;
 
@@ -18,7 +18,7 @@ class Builder {
   std::vector<AlgorithmTable::Range> build() const;
 
  private:
-  // What serves messages of so many bytes: the user's range, or the model's choice.
+  // The algorithm for a size: from the user's range, or chosen by the model.
   struct Choice {
     AllreduceAlgorithm algorithm;
     bool wanted_by_user;
@@ -28,7 +28,7 @@ class Builder {
   double seconds(AllreduceAlgorithm algorithm, std::size_t bytes) const {
     return predicted_seconds(algorithm, facts_.costs, {.bytes = bytes, .ranks = ranks_, .widening = widening_});
   }
-  // Null if there is none but `except`.
+  // Null if there is no algorithm other than `except`.
   std::optional<AllreduceAlgorithm> fastest(std::size_t bytes, std::optional<AllreduceAlgorithm> except) const;
   std::vector<std::size_t> limits() const;
   std::string reason(const Choice& choice, std::size_t from, std::size_t to) const;
@@ -66,7 +66,7 @@ std::vector<std::size_t> Builder::limits() const {
   return limits;
 }
 
-// A size that stands for the range: a power of two in the middle of it, if there is one.
+// A representative size of the range: a power of two inside it, if there is one.
 std::size_t typical_size(std::size_t from, std::size_t to) {
   if (to == kNoLimit) return std::max(from * 4, std::size_t{1} << 20);
   const int octave = (std::bit_width(std::max(from, std::size_t{1})) + std::bit_width(to)) / 2 - 1;

@@ -1,10 +1,10 @@
-// Which algorithm serves an allreduce of which size between N ranks, and why. Pure.
+// The choice of algorithm for an allreduce by size and number of ranks, with reasons. Pure.
 //
-// The user's ranges come first (algorithm_override.h); everything else goes to the algorithm that the cost model
+// The user's ranges take precedence (algorithm_override.h); all other sizes use the algorithm that the cost model
 // (cost_model.h) finds fastest at the lower end of a quarter of an octave, so that limits are round numbers. Where
-// results must not depend on which algorithm ran, those that would show in the bits are left out.
+// results must not depend on the chosen algorithm, algorithms that change the bits are excluded.
 //
-// Made from nothing but what all ranks agree on, so it is the same on every rank.
+// Depends only on values that all ranks agree on, so it is the same on every rank.
 #pragma once
 
 #include <map>
@@ -18,7 +18,7 @@
 
 namespace hvd {
 
-// What the choice is made from; equal on all ranks.
+// The inputs of the choice; equal on all ranks.
 struct SelectionInput {
   LinkCosts costs;
   bool deterministic = true;
@@ -33,12 +33,12 @@ class AlgorithmTable {
     std::string reason;
   };
 
-  // `widening` is AllreduceSize's.
+  // `widening` as in AllreduceSize.
   AlgorithmTable(const SelectionInput& facts, int ranks, int widening);
 
   AllreduceAlgorithm lookup(std::size_t bytes) const;
 
-  // From 0 to kNoLimit without a hole.
+  // From 0 to kNoLimit without gaps.
   const std::vector<Range>& ranges() const { return ranges_; }
   std::string text() const;
 
@@ -47,7 +47,7 @@ class AlgorithmTable {
   const std::vector<Range> ranges_;
 };
 
-// The tables of a job, each made when it is first needed: what a backend asks (ChooseAllreduce). One thread.
+// The tables of a job, each created at its first use; the ChooseAllreduce of backends. One thread.
 class AllreduceChoice {
  public:
   explicit AllreduceChoice(SelectionInput facts) : facts_(std::move(facts)) {}
@@ -56,13 +56,13 @@ class AllreduceChoice {
     return table(size.ranks, size.widening).lookup(size.bytes);
   }
   const AlgorithmTable& table(int ranks, int widening);
-  // How long what serves an allreduce takes.
+  // The time of the chosen algorithm.
   double predicted_seconds(const AllreduceSize& size) {
     return hvd::predicted_seconds((*this)(size), facts_.costs, size);
   }
 
-  // For people, without a newline at the end: what serves allreduces between so many hosts, or ranks, and what was
-  // measured.
+  // For display, without a newline at the end: the algorithms of allreduces between this number of hosts, or ranks, and
+  // the measured costs.
   std::string text(int ranks, bool between_hosts);
 
  private:

@@ -5,7 +5,7 @@ namespace hvd {
 namespace {
 
 constexpr std::int64_t kMinBucketBytes = std::int64_t{1} << 20;
-constexpr double kGain = 1.05;  // not worth waiting for
+constexpr double kGain = 1.05;  // a smaller gain is not worth waiting for
 
 }  // namespace
 

@@ -10,7 +10,7 @@ namespace hvd {
 
 namespace {
 
-// By so much messages of several senders to one receiver take longer than those of one.
+// The factor by which messages of several senders to one receiver are slower than those of one.
 constexpr double kCrowding = 1.05;
 
 struct Model {
@@ -40,7 +40,7 @@ struct Model {
     return 2 * std::max(rounds * (costs.latency + on_wire), exchange) + (n - 1) * slice * costs.reduce_per_byte;
   }
 
-  // A message that takes so long on the wire.
+  // Messages with this transmission time.
   double to_each_other_rank(double on_wire) const { return on_wire + (n - 2) * std::max(costs.per_message, on_wire); }
 
   double halving_doubling() const {

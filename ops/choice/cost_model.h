@@ -1,9 +1,9 @@
-// How long an allreduce between hosts takes, as a formula for each algorithm. Pure.
+// Predicts the time of an allreduce between hosts, by a formula for each algorithm. Pure.
 //
 // The model. A message of b bytes takes latency + b * per_byte (R. W. Hockney, "The communication challenge for MPP:
-// Intel Paragon and Meiko CS-2", 1994); links carry both directions at once; a rank spends per_message on each message
-// that it handles beside another one, and reduce_per_byte on each byte that it folds into a sum. Below: N ranks, S
-// bytes, m = S/N, a = latency, o = per_message, B = per_byte, G = reduce_per_byte.
+// Intel Paragon and Meiko CS-2", 1994); links transmit in both directions at once; a rank spends per_message on each
+// further message of a step, and reduce_per_byte on each byte that it adds to a sum. Below: N ranks, S bytes, m = S/N,
+// a = latency, o = per_message, B = per_byte, G = reduce_per_byte.
 //
 //   one_shot           a + S B + (N-2) max(o, S B) + (N-1) S G
 //   bruck              ceil(log2 N) a + (N-1) S (B + G)
@@ -14,13 +14,13 @@
 //
 // These are the usual formulas (R. Thakur, R. Rabenseifner and W. Gropp, "Optimization of collective communication
 // operations in MPICH", 2005; E. Chan, M. Heimlich, A. Purkayastha and R. van de Geijn, "Collective communication:
-// theory, practice, and experience", 2007), true to what the algorithms do here:
-// - Handling a message goes on beside the wire: the slower of the two counts. So it is with arithmetic where segments
-//   are folded while the next ones come in; else it comes on top.
+// theory, practice, and experience", 2007), adapted to the algorithms here:
+// - Handling a message overlaps with transmission: the slower of the two counts. The same holds for arithmetic where
+//   segments are reduced while the next ones arrive; otherwise it is added.
 // - A ring's slice of several segments hides the latency of the next step behind its own bytes.
-// - A direct exchange has f messages under way, from one to four by their length, and several senders to one
-//   receiver are in each other's way: B' is a little more than B (kCrowding, measured).
-// - Where sums have a longer type than the tensors (float16, bfloat16), partial sums that travel are longer too: S and
+// - A direct exchange has f messages in transit, from one to four by their length, and several senders to one
+//   receiver slow each other down: B' is a little more than B (kCrowding, measured).
+// - Where sums have a longer type than the tensors (float16, bfloat16), transmitted partial sums are longer too: S and
 //   m count `widening` times in the first half of a ring and of halving and doubling.
 //
 // Only operations that IEEE 754 rounds exactly are used, and none are contracted: the same numbers on every machine.
@@ -30,12 +30,12 @@
 
 namespace hvd {
 
-// In seconds. The slowest link counts, since the ranks wait for each other.
+// In seconds. Those of the slowest link, since the ranks wait for each other.
 struct LinkCosts {
-  double latency = 0;          // of a message, from posting it to having received it, in a step that all ranks take
+  double latency = 0;          // of a message, from posting to reception, in a step that all ranks take
   double per_byte = 0;         // of a long message
-  double per_message = 0;      // what a further message in the same step adds
-  double reduce_per_byte = 0;  // to fold a byte into a sum, in cache
+  double per_message = 0;      // of each further message in the same step
+  double reduce_per_byte = 0;  // to add a byte to a sum, in cache
 };
 
 double predicted_seconds(AllreduceAlgorithm algorithm, const LinkCosts& costs, const AllreduceSize& size);

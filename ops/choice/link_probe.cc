@@ -13,26 +13,26 @@ namespace hvd {
 
 namespace {
 
-// What counts is tried so often, whatever time it takes, or so often if there is time: a process that did not run for a
-// while must not pass for a slow link.
+// Attempts per measurement: at least the first number, whatever time it takes, and up to the second if time permits. A
+// process that was descheduled must not look like a slow link.
 constexpr int kSureAttempts = 2, kAttempts = 3;
 // Steps of one empty message, in batches: the first one short, to warm up.
 constexpr int kFirstSteps = 4, kSteps = 16, kBatches = 4;
 constexpr double kLatencyBudget = 5e-3;  // seconds
-// Messages in a step of many.
+// Number of messages in a step of many.
 constexpr int kBurst = 16;
 constexpr std::size_t kFirstMessage = 64 << 10, kLongestMessage = 4 << 20, kGrowth = 4;
 constexpr double kMessageBudget = 25e-3;  // seconds, for all messages that grow
 constexpr std::size_t kReducedElements = 16 << 10;
 constexpr int kReductions = 4;
 
-// Up to so many ranks, everybody tells everybody; beyond, fewer messages count for more than their latencies.
+// Up to this many ranks, all ranks exchange messages directly; beyond, fewer messages matter more than latency.
 constexpr int kOneShotRanks = 16;
 
-// Tags: where those of agreements begin, and how many an algorithm may count up.
+// Tags: the first one of agreements, and how many tags an algorithm may use.
 constexpr std::uint32_t kAgreements = 1 << 20, kTagsOfOne = 64;
 
-// What the model is given, whatever a clock says or a peer sends.
+// Bounds of the values for the model, independent of clocks and received data.
 constexpr double kShortest = 1e-12, kLongest = 1e3;
 
 std::vector<int> ranks_up_to(int size) {
@@ -42,11 +42,11 @@ std::vector<int> ranks_up_to(int size) {
 }
 
 double plausible(double measured) {
-  if (!(measured > kShortest)) return kShortest;  // not a number, neither
+  if (!(measured > kShortest)) return kShortest;  // also handles NaN
   return std::min(measured, kLongest);
 }
 
-// Seconds to fold a byte in.
+// Returns the seconds to add a byte to a sum.
 double measure_reduction() {
   const std::vector<float> first(kReducedElements, 1.0f), second(kReducedElements, 2.0f);
   std::vector<float> out(kReducedElements);
@@ -66,10 +66,10 @@ class Prober {
   LinkCosts measure();
 
  private:
-  // The largest of all ranks' numbers, on all ranks.
+  // Returns the maximum of all ranks' numbers, on all ranks.
   double agree(double own);
-  // Takes steps of so many messages of so many bytes. What one takes at best on the slowest rank, those before that
-  // own_best knows of included.
+  // Takes `count` steps of `messages` messages of `bytes` bytes. Returns the best time of a step on the slowest rank,
+  // including the earlier steps that own_best covers.
   double time_steps(int count, int messages, std::size_t bytes, double& own_best);
   void step(int messages, std::size_t bytes);
 
@@ -77,14 +77,14 @@ class Prober {
   double measure_per_message(double latency);
   double measure_per_byte(double latency);
 
-  // Collectives count their calls from 1. Members take steps that others do not see.
+  // Collectives number their calls from 1. Other ranks do not take part in the steps of members.
   Tag step_tag() { return {.process_set = 0, .step = steps_++, .sequence = 0}; }
   Tag agreement_tag() { return {.process_set = 0, .step = kAgreements + kTagsOfOne * agreements_++, .sequence = 0}; }
 
   const LinkProbe& probe_;
   const std::vector<int> everyone_;
   const std::size_t members_;
-  const std::size_t position_;  // among them; members_: this rank is none
+  const std::size_t position_;  // among them; equal to members_ if this rank is not a member
   std::uint32_t steps_ = 0, agreements_ = 0;
   std::vector<std::byte> outgoing_, incoming_;
 };

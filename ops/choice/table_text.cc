@@ -13,7 +13,7 @@ std::string padded(std::string text, std::size_t width) {
   return text;
 }
 
-// In the first unit, of which each is a thousand of the one before, that makes it less than a thousand.
+// Uses the first unit, each a thousand times the previous one, in which the value is less than a thousand.
 std::string scaled(double value, const std::array<const char*, 3>& units) {
   std::size_t unit = 0;
   for (; unit + 1 < units.size() && value >= 999.5; ++unit) value /= 1000;

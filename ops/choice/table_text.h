@@ -1,4 +1,4 @@
-// How a table of algorithms is written for people: sizes, times, lines in columns. Pure.
+// Formats a table of algorithms for display: sizes, times, lines in columns. Pure.
 #pragma once
 
 #include <cstddef>
@@ -10,14 +10,14 @@ namespace hvd {
 
 inline constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
 
-// A line: messages of `from` bytes and more, but below `to`, are served by `name`.
+// A line: `name` performs messages of `from` or more, but fewer than `to`, bytes.
 struct TableLine {
   std::size_t from = 0, to = kNoLimit;
   std::string name;
   std::string reason;
 };
 
-// "112", "64k", "3m": as HVD_ALGORITHM reads it.
+// "112", "64k", "3m": in the format of HVD_ALGORITHM.
 std::string size_text(std::size_t bytes);
 // "0-64k", "64k-"
 std::string range_text(std::size_t from, std::size_t to);

@@ -11,12 +11,12 @@ namespace hvd::cuda {
 
 namespace {
 
-// Enough blocks for a tensor to fill a GPU, few enough for small ones not to be all overhead.
+// Enough blocks per tensor to fill a GPU, few enough to limit the overhead of small tensors.
 constexpr std::int64_t kThreads = 256, kElementsPerThread = 16, kMostBlocks = 256;
 
 bool moves_bytes(DType dtype, double factor) { return factor == 1.0 && packed_size_of(dtype) == size_of(dtype); }
 
-// What integers are divided by, where that says exactly what the factor only comes near to.
+// Returns the exact divisor of integers if the factor only approximates its reciprocal.
 double divisor_of(double factor) {
   const double divisor = std::nearbyint(1.0 / factor);
   return std::fabs(factor) < 1.0 && 1.0 / divisor == factor ? divisor : 0.0;

@@ -1,8 +1,8 @@
-// The kernels of kernels/bucket.cu on one device: tensors into a packed buffer, and out of it, in stream order, each
-// number multiplied by a factor on its way. The packed buffer has the tensors' type, but for 16-bit integers, which are
+// The kernels of kernels/bucket.cu on one device: copy tensors into a packed buffer, and out of it, in stream order,
+// and multiply each number by a factor. The packed buffer has the tensors' type, except for 16-bit integers, which are
 // 32 bits wide in it.
 //
-// A launch takes up to 128 tensors. The device's context is to be current in all functions, the end included.
+// A launch takes up to 128 tensors. The device's context must be current in all functions, including the destructor.
 #pragma once
 
 #include <memory>
@@ -15,19 +15,19 @@
 
 namespace hvd::cuda {
 
-// Of a packed buffer's elements, in bytes.
+// The size of a packed buffer's elements, in bytes.
 std::size_t packed_size_of(DType dtype);
 
 class BucketKernels {
  public:
-  // Throws Unsupported if this build has none, what Driver::check throws if the driver does not take them.
+  // Throws Unsupported if this build has no kernels, or the error of Driver::check if the driver rejects them.
   explicit BucketKernels(std::shared_ptr<const Driver> driver);
   ~BucketKernels();
   BucketKernels(const BucketKernels&) = delete;
   BucketKernels& operator=(const BucketKernels&) = delete;
 
-  // Offsets and elements of the pieces are of the buffer's type. A factor of 1 moves bytes as they are. Booleans have
-  // no factors.
+  // Offsets and elements of the pieces are in units of the buffer's type. A factor of 1 copies bytes unchanged.
+  // Booleans have no factors.
   void pack(DType dtype, std::span<const BucketPiece> pieces, void* packed, double factor, Stream stream) const;
   void unpack(DType dtype, std::span<const BucketPiece> pieces, void* packed, double factor, Stream stream) const;
 

@@ -22,7 +22,7 @@ std::shared_ptr<void> CudaDevices::allocate(int device, std::size_t bytes) {
             try {
               const ContextScope context(*own, device);
               own->call().free(address);
-            } catch (...) {  // a driver that fails has nothing to give back
+            } catch (...) {  // a failed driver has nothing to release
             }
           }};
 }

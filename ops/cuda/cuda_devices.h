@@ -1,5 +1,5 @@
-// The devices of a process as core sees them, through the CUDA driver, which is opened when somebody first asks for a
-// device: a job without GPU tensors never touches it. Any thread.
+// The DeviceRuntime of core for CUDA devices. Opens the CUDA driver at the first use of a device: a job without GPU
+// tensors never loads it. Any thread.
 #pragma once
 
 #include <memory>
@@ -13,13 +13,13 @@ namespace hvd::cuda {
 
 class CudaDevices final : public DeviceRuntime {
  public:
-  // `library`: as Driver's.
+  // `library`: as for Driver.
   explicit CudaDevices(std::string library) : library_(std::move(library)) {}
 
   std::shared_ptr<const DeviceEvent> record(int device, void* stream) override;
   std::shared_ptr<void> allocate(int device, std::size_t bytes) override;
 
-  // Throws Unsupported that says what is missing, each time anew.
+  // Throws Unsupported with the reason, at each call.
   std::shared_ptr<Driver> driver();
 
  private:

@@ -40,12 +40,12 @@ void RecordedEvent::record_all_streams() const {
   driver_->check(result, "cuCtxRecordEvent");
 }
 
-// The driver keeps what the event stands for until it has happened.
+// The driver keeps a destroyed event's state until it has happened.
 RecordedEvent::~RecordedEvent() {
   try {
     const ContextScope context(*driver_, device_);
     driver_->call().destroy_event(event_);
-  } catch (...) {  // a driver that fails has nothing to give back
+  } catch (...) {  // a failed driver has nothing to release
   }
 }
 

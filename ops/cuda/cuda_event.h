@@ -1,4 +1,4 @@
-// A CUDA event that was recorded once. Holds the driver; any thread.
+// A CUDA event that is recorded once, in the constructor. Shares ownership of the driver. Any thread.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@ namespace hvd::cuda {
 
 class RecordedEvent final : public DeviceEvent {
  public:
-  // Of what is in `stream`, or in kAllStreams of the device's primary context, by now. Throws Error.
+  // Records what is in `stream`, or in all streams of the device's primary context (kAllStreams). Throws Error.
   RecordedEvent(std::shared_ptr<Driver> driver, int device, Stream stream);
   ~RecordedEvent() override;
   RecordedEvent(const RecordedEvent&) = delete;

@@ -52,7 +52,7 @@ DynamicLibrary open_driver(const std::string& library) {
 }  // namespace
 
 Driver::Driver(const std::string& library) : library_(open_driver(library)), table_(functions_of(library_)) {
-  // An error here is the usual state of a machine whose driver was installed, and which has no GPU.
+  // The usual error on a machine with an installed driver but without a GPU.
   if (const Result result = table_.init(0); result != kSuccess) {
     throw Unsupported("the CUDA driver does not start (cuInit: " + std::to_string(result) + "): is there a GPU?");
   }

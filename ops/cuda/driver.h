@@ -1,7 +1,7 @@
-// The CUDA driver, opened at run time: its functions, its devices' contexts, its errors as ours.
+// The CUDA driver, loaded at run time: its functions, its devices' contexts, and its errors as exceptions.
 //
-// One for each DataPlane, shared by all that uses it and what comes from it. Any thread. Devices' primary contexts,
-// which are the ones that frameworks use, are retained as long as the driver lives.
+// One per DataPlane, shared by all its users and by objects created from it. Any thread. The devices' primary contexts,
+// which frameworks also use, are retained until the driver is destroyed.
 #pragma once
 
 #include <map>
@@ -16,7 +16,7 @@ namespace hvd::cuda {
 
 class Driver {
  public:
-  // `library`: a name or path; empty: libcuda.so.1. Throws Unsupported that says what is missing.
+  // `library`: a name or path; empty: libcuda.so.1. Throws Unsupported with the reason.
   explicit Driver(const std::string& library);
   ~Driver();
   Driver(const Driver&) = delete;
@@ -28,10 +28,10 @@ class Driver {
   void check(Result result, const char* what) const;
 
   int devices() const { return devices_; }
-  // "libcuda.so.1, CUDA 12.4, 8 devices"
+  // Returns, for example, "libcuda.so.1, CUDA 12.4, 8 devices".
   std::string describe() const;
 
-  // Throws InvalidArgument if there is no such device.
+  // Throws InvalidArgument if the device does not exist.
   Context context(int device);
 
  private:
@@ -43,8 +43,8 @@ class Driver {
   std::map<int, Context> contexts_;  // retained; guarded by mutex_
 };
 
-// Makes a device's context the calling thread's, and the one it had before again at the end of the scope: the thread
-// may be the program's own.
+// Makes a device's context current on the calling thread, and restores the previous one at the end of the scope: the
+// thread may be the program's.
 class ContextScope {
  public:
   ContextScope(Driver& driver, int device);

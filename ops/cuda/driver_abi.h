@@ -1,6 +1,6 @@
-// As much of the CUDA driver's binary interface as hvd calls, declared anew: no CUDA header is needed to build hvd, and
-// nothing of CUDA to start it. Names are those of the symbols without "cu"; numbers are those of CUDA 11 and later,
-// which do not change.
+// The part of the CUDA driver's binary interface that hvd calls, declared independently: hvd builds without CUDA
+// headers, and starts without CUDA. Names are those of the symbols without "cu"; numbers are those of CUDA 11 and
+// later, which do not change.
 #pragma once
 
 #include <cstddef>

@@ -20,7 +20,7 @@ std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlig
 
 Address address_of(const void* memory) { return reinterpret_cast<Address>(memory); }
 
-// Of each piece that this rank has: its input and its output, which may be one.
+// Space for each piece of this rank: its input and its output, which may be the same.
 struct Room {
   std::size_t input = 0, output = 0;
 };
@@ -47,7 +47,7 @@ ThroughHost::~ThroughHost() {
     const ContextScope context(*driver_, device_);
     if (stream_ != nullptr) driver_->call().destroy_stream(stream_);
     if (memory_ != nullptr) driver_->call().free_host(memory_);
-  } catch (...) {  // a driver that fails has nothing to give back
+  } catch (...) {  // a failed driver has nothing to release
   }
 }
 
@@ -57,7 +57,7 @@ void ThroughHost::run(const CollectiveCall& call, int position) {
   on_host.device = kCpuDevice;
   on_host.ordinal = kCpuDevice;
   for (Piece& piece : on_host.pieces) piece.ready = nullptr;
-  // A rank that has joined has nothing on a device.
+  // A joined rank has no tensors on a device.
   if (call.ordinal < 0) return choose_(on_host).run(on_host);
 
   make_stream(call.ordinal);

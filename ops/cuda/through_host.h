@@ -1,8 +1,8 @@
-// A collective of GPU tensors by way of the CPU's memory: out of the device, through a backend for that, and back.
+// Performs a collective of GPU tensors through host memory: copies them out, calls a CPU backend, and copies them back.
 //
-// Only where somebody has asked for it (HVD_GPU_THROUGH_HOST=1), because NCCL is missing or cannot do the call. It
-// costs two copies over the bus, and whoever drives the engine waits for both. Memory for the copies is pinned, and
-// kept for the next call. Owned by a backend; whoever drives the engine.
+// Used only on request (HVD_GPU_THROUGH_HOST=1), if NCCL is missing or does not support the call. It costs two copies
+// over the bus, and the thread that drives the engine waits for both. Memory for the copies is pinned, and kept for the
+// next call. Owned by a backend; used on the thread that drives the engine.
 #pragma once
 
 #include <cstddef>
@@ -18,14 +18,14 @@ namespace hvd::cuda {
 
 class ThroughHost {
  public:
-  // `choose`: the backend for a call on the CPU. A wait for the device ends with a Timeout after `timeout`.
+  // `choose`: returns the backend for a call on the CPU. A wait for the device ends with a Timeout after `timeout`.
   ThroughHost(std::shared_ptr<CudaDevices> devices, std::function<Backend&(const CollectiveCall&)> choose,
               Duration timeout, const AbortFlag& abort);
   ~ThroughHost();
   ThroughHost(const ThroughHost&) = delete;
   ThroughHost& operator=(const ThroughHost&) = delete;
 
-  // Returns when outputs are complete. `position`: of this rank in the call's set.
+  // Returns when the outputs are complete. `position`: of this rank in the call's set.
   void run(const CollectiveCall& call, int position);
 
  private:

@@ -1,12 +1,12 @@
-// Allreduce of ranks in groups (domains.h): what is far is read once a group, not once a rank.
+// Allreduce of ranks in domains (domains.h): distant memory is read once per domain, not once per rank.
 //
-// For each chunk, with D groups and m ranks in this one:
+// For each chunk, with D domains and m ranks in this one:
 //   1. Step: every rank publishes its chunk in its slot.
-//   2. Round: each rank reduces one of m slices of its group's chunks into the group's area, as accumulators.
-//   3. Round: each rank makes one of m slices of the result from all D groups' areas, in an area of its group.
-//   4. Everyone copies the result from its group's area.
-// Each group's ranks together read D - 1 chunks from far away, where n ranks without groups would read m (n - m) / n.
-// Steps 1 and 4 are those of sliced_allreduce (host_allreduce.cc).
+//   2. Reduction: each rank reduces one of m slices of its domain's chunks into the domain's area, as accumulators.
+//   3. Reduction: each rank computes one of m slices of the result from all D domains' areas, in an area of its domain.
+//   4. Every rank copies the result from its domain's area.
+// The ranks of a domain together read D - 1 chunks from far away, where n ranks without domains would read m (n - m) /
+// n. Steps 1 and 4 are those of sliced_allreduce (host_allreduce.cc).
 #include <algorithm>
 #include <vector>
 

@@ -17,7 +17,7 @@ Domains all_in_one(std::size_t ranks) {
   return groups;
 }
 
-// By how much less crosses the domains' borders; at most 1: nothing is gained.
+// The factor by which less data crosses the domains' borders; no gain if it is at most 1.
 double saving(const Domains& groups) {
   std::size_t smallest = groups[0].size();
   for (const auto& group : groups) smallest = std::min(smallest, group.size());

@@ -1,12 +1,12 @@
-// Which of two ways to do an allreduce is faster for messages of a size, found by using both: through shared memory in
+// Chooses the faster of two forms of a collective for messages of a size, by trying both: through shared memory in
 // chunks, or by reading the other ranks' memory directly. On machines where memory is the bottleneck the second moves
-// fewer bytes; where caches carry the chunks the first one wins.
+// fewer bytes; where the chunks stay in caches the first is faster.
 //
-// For each power of two the first calls take the two ways by turns, then the ranks add up what they cost everyone and
-// keep to the cheaper one. Both give the same bits. All ranks ask in the same order and agree on the costs, so all of
-// them choose alike.
+// For each power of two the first calls alternate between the forms, then the ranks add up their costs and use the
+// cheaper form. Both produce the same bits. All ranks call in the same order and agree on the costs, so all of them
+// choose the same form.
 //
-// Pure; the clock is the caller's.
+// Pure; the caller measures the time.
 #pragma once
 
 #include <array>
@@ -22,21 +22,21 @@ class FormTrials {
 
   struct Choice {
     Form form;
-    bool is_trial;         // to be timed
-    bool is_last = false;  // and afterwards costs() to be agreed on
+    bool is_trial;         // to be measured
+    bool is_last = false;  // afterwards the ranks must agree on costs()
   };
 
-  // The form of the next call of so many bytes.
+  // Returns the form of the next call of that many bytes.
   Choice choose(std::int64_t bytes);
-  // The call that choose() was asked for does not take place.
+  // Undoes choose() for a call that does not take place.
   void take_back(std::int64_t bytes);
   void took(std::int64_t bytes, Form form, double seconds);
-  // This rank's.
+  // The costs on this rank.
   Costs costs(std::int64_t bytes) const;
   void agree(std::int64_t bytes, const Costs& of_all_ranks);
 
  private:
-  static constexpr int kTrials = 4;  // of each form, of which the first, into cold memory, does not count
+  static constexpr int kTrials = 4;  // per form, of which the first, into cold memory, is ignored
 
   struct Size {
     int calls = 0;

@@ -73,7 +73,7 @@ void HostCommunicator::note_allreduce(std::span<const Piece> pieces, const Reduc
   reduce_from_sources(out, total, reduction);
 }
 
-// Where ranks take turns on a CPU, their work adds up: it is done once, and not by each for itself.
+// If ranks share CPUs, their work adds up: one rank does it once, instead of each rank separately.
 void HostCommunicator::allreduce_by_last(std::span<const Piece> pieces, const Reduction& reduction,
                                          std::int64_t total) {
   const bool in_note =
@@ -107,7 +107,7 @@ void HostCommunicator::one_step_allreduce(Publication publication, std::span<con
   }
 }
 
-// The next chunk is published before the result of this one is awaited: while some still reduce, others pack.
+// Publishes the next chunk before awaiting the result of this one: some ranks pack while others still reduce.
 void HostCommunicator::sliced_allreduce(Publication publication, std::span<const Piece> outputs,
                                         const Reduction& reduction, DType result_type, std::int64_t total) {
   PieceCursor out(outputs);

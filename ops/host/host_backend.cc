@@ -11,7 +11,7 @@ namespace hvd {
 
 namespace {
 
-// Adasum's exchanges, through the window like any other.
+// Adasum's exchanges through the window.
 class SliceWindow final : public SliceExchange {
  public:
   explicit SliceWindow(HostCommunicator& group) : group_(group) {}
@@ -37,7 +37,7 @@ class SliceWindow final : public SliceExchange {
   HostCommunicator& group_;
 };
 
-// Does anybody have anything for anybody? What a rank has for itself in an alltoall takes no step.
+// Whether any rank has data for another one. A rank's data for itself in an alltoall takes no step.
 bool moves_anything(const CollectiveCall& call) {
   if (call.counts.empty()) return call.total_elements() > 0;
   for (std::size_t row = 0; row < call.counts.size(); ++row) {

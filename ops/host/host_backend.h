@@ -1,4 +1,4 @@
-// The backend for process sets that are all the ranks of one host: HostCommunicator behind the executor's interface.
+// The backend for process sets of all the ranks of one host: adapts HostCommunicator to the executor's interface.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@ namespace hvd {
 
 class HostBackend final : public Backend {
  public:
-  // `group` is that of this rank's host.
+  // `group` belongs to this rank's host.
   HostBackend(std::shared_ptr<HostCommunicator> group, const Topology& topology,
               InstructionSet instruction_set = InstructionSet::automatic);
 
@@ -29,9 +29,9 @@ class HostBackend final : public Backend {
   void move(const CollectiveCall& call);
 
   const std::shared_ptr<HostCommunicator> group_;
-  const std::vector<std::vector<int>> hosts_;  // their ranks
+  const std::vector<std::vector<int>> hosts_;  // ranks by host
   const InstructionSet instruction_set_;
-  Scratch scratch_;  // of Adasum, which is done in ordinary memory
+  Scratch scratch_;  // of Adasum, which runs in ordinary memory
 };
 
 }  // namespace hvd

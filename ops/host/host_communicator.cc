@@ -1,4 +1,4 @@
-// What the collectives share, and those that only copy from one to all. See host_allreduce.cc, host_exchange.cc.
+// The shared parts of the collectives, and broadcast. See host_allreduce.cc, host_exchange.cc.
 #include "ops/host/host_communicator.h"
 
 #include <cstring>
@@ -11,7 +11,7 @@ namespace hvd {
 
 namespace {
 
-// More than this does not stay in a CPU's share of the last cache until it is read again.
+// Larger outputs leave a CPU's share of the last-level cache before they are read again.
 constexpr std::int64_t kStreamedOutputBytes = 8 << 20;
 // Shorter pieces are mostly unaligned ends.
 constexpr std::size_t kStreamedPieceBytes = 1 << 10;
@@ -77,7 +77,7 @@ std::int64_t HostCommunicator::elements_in(std::size_t bytes, std::size_t elemen
   return static_cast<std::int64_t>(bytes / 64 * 64 / element_size);
 }
 
-// A chunk of tensors fits into a slot, and, where groups have areas for them, its accumulators into such an area.
+// A chunk of tensors fits into a slot, and, with domains, its accumulators fit into a domain's area.
 std::int64_t HostCommunicator::chunk_elements(DType dtype) const {
   return elements_in(window_.chunk_bytes(), size_of(window_.groups().size() > 1 ? accumulator_of(dtype) : dtype));
 }
@@ -92,7 +92,7 @@ HostCommunicator::SliceBounds HostCommunicator::slice_bounds(std::int64_t count,
 void HostCommunicator::pack(PieceCursor& cursor, std::int64_t count, const Reduction& reduction,
                             std::byte* destination) {
   const std::size_t size = size_of(reduction.dtype);
-  // A negative factor turns the order around, and with it the end that min and max never choose.
+  // A negative prescale reverses the order, and thereby exchanges the identities of min and max.
   ReduceOp identity_op = reduction.op;
   if (reduction.prescale < 0 && identity_op == ReduceOp::min) {
     identity_op = ReduceOp::max;
@@ -155,7 +155,7 @@ void HostCommunicator::reduce_from_sources(PieceCursor& cursor, std::int64_t cou
   while (count > 0) {
     const PieceCursor::Run run = cursor.next(count);
     if (std::byte* output = run.output(size)) {
-      // What this rank gave is nearer where it came from.
+      // This rank's input is closer than its published copy.
       const void* const published = sources_[self];
       if (const std::byte* own = run.input(size)) sources_[self] = own;
       reduce_to_output(output, run.count, reduction);
@@ -172,7 +172,7 @@ void HostCommunicator::reduce_to_output(std::byte* output, std::int64_t count, c
     fold(reduction, dtype, output, static_cast<std::size_t>(count));
     return;
   }
-  // By way of the first-level cache.
+  // Goes through the first-level cache.
   const std::vector<const void*> begins = sources_;
   const std::int64_t block = elements_in(kScratchBytes, size_of(dtype));
   for (std::int64_t first = 0; first < count; first += block) {
@@ -211,8 +211,8 @@ void HostCommunicator::broadcast_from(int root, std::span<const Piece> pieces, D
 }
 
 void HostCommunicator::publish_chunks(std::span<const Piece> pieces, DType dtype, int root) {
-  // Smaller than others' chunks: only while the root packs one and the others unpack another do all have something to
-  // do. If they share CPUs, they have it anyway.
+  // Smaller than others' chunks: all ranks are busy only while the root packs one chunk and the others unpack another.
+  // If they share CPUs, they are busy anyway.
   const std::size_t chunk_bytes = window_.oversubscribed() ? window_.chunk_bytes() : window_.chunk_bytes() / 4;
   const std::size_t size = size_of(dtype);
   const bool is_root = rank() == root;
@@ -222,7 +222,7 @@ void HostCommunicator::publish_chunks(std::span<const Piece> pieces, DType dtype
   for (std::int64_t left = ranks() == 1 ? 0 : elements_of(pieces); left > 0;) {
     const std::int64_t count = std::min(chunk, left);
     std::byte* slot = window_.open_step();
-    // The sum's identity is zero: what a root without input would stand for.
+    // The sum's identity is zero, the value for a root without input.
     if (is_root) pack(cursor, count, {.dtype = dtype}, slot);
     window_.publish();
     window_.await_entry();

@@ -1,14 +1,14 @@
 // The collectives of one host's ranks through shared memory.
 //
-// Each has its own form over the window (window.h), and each walks the tensors as one sequence of elements: copying a
-// chunk of it into the own slot is packing and publishing at once, and results go from shared memory straight to the
-// outputs. There is no fusion buffer, and a chunk stays in the second-level cache from the first copy to the last.
+// Each has its own form over the window (window.h), and processes the tensors as one sequence of elements: copying a
+// chunk of it into this rank's slot packs and publishes it at once, and results are copied directly to the outputs.
+// There is no fusion buffer, and a chunk stays in the second-level cache from the first copy to the last.
 //
-//   allreduce, up to 112 bytes          one step, the data beside the step's number: everyone reduces everything.
-//   allreduce, little, ranks > CPUs     one step: the last to publish reduces for all before it lets them go on.
-//   allreduce, 2 ranks or little data   one step a chunk: publish, everyone reduces everything.     S + nS read
-//   allreduce, all tensors in the arena each reduces a slice straight from and to all tensors.           S + S moved
-//   allreduce, ranks in groups          each group reduces its own, then all groups'; see domains.h.
+//   allreduce, up to 112 bytes          one step, the data beside the step's number: every rank reduces everything.
+//   allreduce, little, ranks > CPUs     one step: the last rank to publish reduces for all before it releases them.
+//   allreduce, 2 ranks or little data   one step a chunk: publish, every rank reduces everything.   S + nS read
+//   allreduce, all tensors in the arena each reduces a slice directly from and to all tensors.           S + S moved
+//   allreduce, ranks in domains         each domain reduces its chunks, then all domains'; see domains.h.
 //   allreduce, where that is faster     read the others' memory directly; see form_trials.h.    S + S (n-1)/n moved
 //   allreduce otherwise                 publish; each reduces a slice for all; gather the result.   S + S + S read
 //   reducescatter                       publish in one block for each rank; each reduces its own.   S + S read
@@ -17,12 +17,12 @@
 //   these, where that is faster         read the others' memory directly.
 // (S: bytes of all tensors. Bytes read per rank; an allreduce through pairwise messages reads about twice as much.)
 //
-// Sums are taken in rank order, element by element, so that a result depends neither on who reduces nor on how tensors
-// are fused or cut; where ranks are in groups, each group's in rank order and then the groups'.
+// Sums are taken in rank order, element by element, so that a result depends neither on which rank reduces nor on how
+// tensors are fused or split; with domains, each domain's in rank order and then the domains'.
 //
-// Engine thread only. Inputs may be outputs, or lie in an allgather's output where they belong. A joined rank (null
-// input) takes part as if it had the operation's identity in its tensors. Lists of counts are those of CollectiveCall.
-// Throws what Window throws; then the group may only be destroyed.
+// Engine thread only. Inputs may be outputs, or be in place in an allgather's output. A joined rank (null input) takes
+// part as if its tensors contained the operation's identity. Lists of counts are those of CollectiveCall. Throws what
+// Window throws; afterwards the communicator may only be destroyed.
 #pragma once
 
 #include <algorithm>
@@ -51,15 +51,15 @@ class HostCommunicator {
     return Window::region_bytes(ranks, chunk_bytes);
   }
 
-  // As Window's constructor, whose parameters these are but for the arena, which all ranks of the host have or none
-  // (null), and which outlives the group. Returns when all ranks of the host are here.
+  // The parameters are those of Window's constructor, except for the arena, which exists on all ranks of the host or on
+  // none (null), and which outlives the communicator. Returns when all ranks of the host have called.
   HostCommunicator(std::span<std::byte> region, TensorArena* arena, int rank, int ranks, const WindowOptions& options,
                    const AbortFlag* abort, Window::Describe describe);
 
   int rank() const { return window_.rank(); }
   int ranks() const { return window_.ranks(); }
 
-  // What its allreduces take which form from, for people (host_form.h).
+  // The facts by which allreduces choose their form, for display (host_form.h).
   HostShape facts() const {
     return {.ranks = ranks(),
             .oversubscribed = window_.oversubscribed(),
@@ -68,7 +68,7 @@ class HostCommunicator {
             .groups = window_.groups().size() > 1};
   }
 
-  // As Window's. All collectives may be asked for; those without a byte to move take no step, and are not declined.
+  // As Window's. Any collective may be entered as asking; those without bytes take no step, and cannot be declined.
   void enter(Entry entry, std::uint32_t call_id) { window_.enter(entry, call_id); }
   void use_chunks(std::size_t bytes) { window_.use_chunks(bytes); }
   void decline(std::uint32_t call_id) { window_.decline(call_id); }
@@ -82,11 +82,11 @@ class HostCommunicator {
   void reducescatter(std::span<const Piece> pieces, const Counts& counts, const Reduction& reduction);
   void alltoall(const Piece& piece, const Counts& counts, DType dtype);
   void barrier();
-  // Everyone's word, by rank.
+  // Returns the words of all ranks, by rank.
   std::vector<std::byte> exchange_words(std::byte own);
 
-  // First half of an allreduce over several hosts: the reduction of all pieces, as accumulators without postscale, in
-  // the pieces' outputs at the leader (local rank 0). The other ranks have none.
+  // First half of an allreduce over several hosts: reduces all pieces, as accumulators without postscale, to the
+  // pieces' outputs at the leader (local rank 0). The other ranks have no outputs.
   void reduce_to_leader(std::span<const Piece> pieces, const Reduction& reduction);
   // Second half: a broadcast from the leader.
   void broadcast_from_leader(std::span<const Piece> pieces, DType dtype);
@@ -97,15 +97,15 @@ class HostCommunicator {
 
   void broadcast_from(int root, std::span<const Piece> pieces, DType dtype);
   void publish_chunks(std::span<const Piece> pieces, DType dtype, int root);
-  // Inputs to where they belong among the own outputs.
+  // Copies inputs to their places in this rank's outputs.
   static void keep_own(std::span<const Piece> pieces, std::size_t element_size);
-  // What comes from each rank, piece by piece, with inputs in the own part only.
+  // The data of each rank, piece by piece; only this rank's part has inputs.
   using Parts = std::vector<std::vector<Piece>>;
   void allgather_in_chunks(const Parts& parts, DType dtype);
   void alltoall_in_chunks(std::span<const void* const> to, std::span<void* const> from, const Counts& counts,
                           std::size_t element_size);
 
-  // What is still to be published of a collective's elements, chunk by chunk.
+  // The elements of a collective that are still to be published, chunk by chunk.
   struct Publication {
     PieceCursor cursor;
     std::int64_t left;
@@ -123,11 +123,11 @@ class HostCommunicator {
                           std::int64_t total);
   void sliced_allreduce(Publication publication, std::span<const Piece> outputs, const Reduction& reduction,
                         DType result_type, std::int64_t total);
-  // The result, for which the round is still to be awaited.
+  // Returns the result, whose reduction must still be awaited.
   const std::byte* reduce_slices(const Reduction& reduction, DType result_type, std::int64_t count);
 
-  // a chunk's reduction in groups (domain_allreduce.cc)
-  struct LocalSlice {  // who this rank is in its group
+  // a chunk's reduction by domains (domain_allreduce.cc)
+  struct LocalSlice {  // this rank's position in its domain
     std::size_t group;
     int index;
     int size;
@@ -138,7 +138,7 @@ class HostCommunicator {
   void reduce_domains(const Reduction& reduction, DType result_type, std::int64_t count);
 
   // the choice of a form (large_allreduce.cc)
-  enum class Published : unsigned char { chunk, residence, addresses };  // a step's note begins with it
+  enum class Published : unsigned char { chunk, residence, addresses };  // first byte of a step's note
   struct Place {  // of a piece: offsets in the rank's part of the arena, or addresses in its memory
     std::uint64_t input;
     std::uint64_t output;
@@ -147,15 +147,15 @@ class HostCommunicator {
   void large_allreduce(std::span<const Piece> pieces, const Reduction& reduction, std::int64_t total);
   void place_and_reduce(std::span<const Piece> pieces, const Reduction& reduction, std::int64_t total,
                         FormTrials::Form form);
-  // Publishes where the pieces lie instead of what is in them, if they all lie where others can reach them.
+  // Publishes the places of the pieces instead of their content, if the other ranks can access all of them.
   bool publish_places(std::span<const Piece> pieces, std::size_t element_size, FormTrials::Form form);
   bool find_residence(std::span<const Piece> pieces, std::size_t element_size, std::span<Place> places) const;
   static bool find_addresses(std::span<const Piece> pieces, std::span<Place> places);
-  // Ranks that published so in the current step, and what: piece by piece, within a piece rank by rank.
+  // The number of ranks that published this kind in the current step, and the places: by piece, within a piece by rank.
   int count_ranks(Published kind) const;
   std::vector<Place> published_places(std::size_t pieces) const;
   Place published_place(int rank, std::size_t piece) const;
-  // A step of its own: everyone's note, rank by rank.
+  // Exchanges notes in a separate step; returns them by rank.
   template <typename Note>
   std::vector<Note> exchange_notes(const Note& own);
   FormTrials::Costs sum_of(const FormTrials::Costs& own);
@@ -166,15 +166,15 @@ class HostCommunicator {
   void find_tensors(std::span<const Piece> pieces, std::size_t element_size);
   void reduce_resident(std::size_t piece, std::int64_t first, std::int64_t end, const Reduction& reduction);
 
-  // the choice of a form, measured: form_trials.h
-  // run(form) in the form for so many bytes, timed while forms are tried. The same bytes on all ranks.
+  // form selection by measurement: form_trials.h
+  // Calls run(form) with the form for that many bytes, and times it during trials. All ranks pass the same bytes.
   template <typename Run>
   void in_better_form(FormTrials& trials, std::int64_t bytes, const Run& run) {
     if (!reads_ || !reach_matters(bytes)) return run(FormTrials::Form::chunks);
     const FormTrials::Choice choice = trials.choose(bytes);
     if (!choice.is_trial) return run(choice.form);
     try {
-      meet();  // so that nobody times others' lateness
+      meet();  // so that the time of late ranks is not measured
     } catch (const Declined&) {
       trials.take_back(bytes);
       throw;
@@ -185,16 +185,16 @@ class HostCommunicator {
     if (choice.is_last) trials.agree(bytes, sum_of(trials.costs(bytes)));
   }
 
-  // movements by reading (reading_exchange.cc)
-  struct Move {  // what this rank takes from another one's input
+  // data movement by reading (reading_exchange.cc)
+  struct Move {  // data that this rank reads from another rank's input
     int source;
     std::size_t piece;
     std::int64_t first;
     void* output;
     std::int64_t elements;
   };
-  // False, on all ranks, if somebody has inputs that cannot be read: then nothing has been moved. `inputs` are what
-  // others may read.
+  // `inputs` are those that other ranks may read. Returns false, on all ranks, if some rank has inputs that cannot be
+  // read; nothing has been moved then.
   bool move_by_reading(std::span<const Piece> inputs, std::span<const Move> moves, std::size_t element_size);
 
   // allreduce by reading (reading_allreduce.cc)
@@ -203,12 +203,12 @@ class HostCommunicator {
   void reduce_reading(const Piece& piece, const Place* places, std::int64_t first, std::int64_t end,
                       const Reduction& reduction);
 
-  // Slice `slice` of `count` elements: whole cache lines but for the end.
+  // The bounds of slice `slice` of `count` elements: whole cache lines except at the end.
   struct SliceBounds {
     std::int64_t begin, end;
   };
   static SliceBounds slice_bounds(std::int64_t count, int slice, int slices, std::size_t element_size);
-  // visit(piece, first, end) for each piece that has elements in the slice.
+  // Calls visit(piece, first, end) for each piece that has elements in the slice.
   template <typename Visit>
   static void for_pieces(std::span<const Piece> pieces, const SliceBounds& slice, const Visit& visit) {
     std::int64_t begin = 0;  // of the piece
@@ -219,7 +219,7 @@ class HostCommunicator {
     }
   }
 
-  // For its scope: outputs of so many bytes in all go past the caches if they would only flush them.
+  // In its scope, outputs of `bytes` in total bypass the caches if they are too large for them.
   class OutputScope {
    public:
     OutputScope(HostCommunicator& group, std::int64_t bytes);
@@ -231,12 +231,12 @@ class HostCommunicator {
     HostCommunicator& group_;
   };
 
-  // Makes sources_ what all ranks have published in the current step, from this byte of it on.
+  // Sets sources_ to the ranks' published slots of the current step, from this offset on.
   void find_published(std::size_t offset);
-  // Their notes.
+  // Sets sources_ to the ranks' notes.
   void find_notes();
   // Fills elements [bounds) of `target`, which others have read: fill(first, elements) writes a block to scratch_, in
-  // the first-level cache, and it is copied from there. Reducing straight into lines of far CPUs is much slower.
+  // the first-level cache, and it is copied from there. Reducing directly into lines of distant CPUs is much slower.
   template <typename Fill>
   void publish_blocks(const SliceBounds& bounds, std::size_t element_size, std::byte* target, const Fill& fill) {
     const std::int64_t block = elements_in(kScratchBytes, element_size);
@@ -247,21 +247,21 @@ class HostCommunicator {
       publishing_results_.copy_chunk(target + first * element_size, scratch_, elements * element_size);
     }
   }
-  // sources_ of the tensors' type, one for each rank, into `out`: in rank order, or where ranks are in groups, each
-  // group's in rank order and then the groups' partial results.
+  // Reduces sources_, one per rank and of the tensors' type, into `out`: in rank order or, with domains, each domain's
+  // in rank order and then the domains' partial results.
   void fold(const Reduction& reduction, DType out_type, void* out, std::size_t elements);
-  // The sources of one group, from element `first` on, without postscale into accumulators.
+  // Reduces the sources of one domain, from element `first` on, into accumulators without postscale.
   void fold_domain(std::size_t group, const Reduction& reduction, std::size_t first, void* out, std::size_t elements);
 
   std::int64_t chunk_elements(DType dtype) const;
-  // Whole cache lines of elements that fit into `bytes`.
+  // The number of elements in the whole cache lines that fit into `bytes`.
   static std::int64_t elements_in(std::size_t bytes, std::size_t element_size);
-  // The next `count` elements into the own slot at `destination`, joined ranks' as identity.
+  // Copies the next `count` elements into this rank's slot at `destination`; joined ranks write the identity.
   void pack(PieceCursor& cursor, std::int64_t count, const Reduction& reduction, std::byte* destination);
-  // The next `count` elements from `source` to where they are wanted.
+  // Copies the next `count` elements from `source` to the outputs that are wanted.
   void unpack(PieceCursor& cursor, std::int64_t count, std::size_t element_size, const std::byte* source) const;
   void write_output(std::byte* output, const std::byte* source, std::size_t bytes) const;
-  // The next `count` elements, reduced from sources_ straight into the outputs. Moves the sources on.
+  // Reduces the next `count` elements from sources_ directly into the outputs, and advances the sources.
   void reduce_from_sources(PieceCursor& cursor, std::int64_t count, const Reduction& reduction);
   void reduce_to_output(std::byte* output, std::int64_t count, const Reduction& reduction);
 
@@ -271,14 +271,14 @@ class HostCommunicator {
   PeerMemory peers_;
   bool reads_ = false;  // all ranks can read each other's memory
   FormTrials allreduce_trials_, allgather_trials_, broadcast_trials_, alltoall_trials_;
-  std::vector<std::byte> read_;  // kReadBytes for each rank
+  std::vector<std::byte> read_;  // kReadBytes per rank
   std::vector<const void*> domain_sources_;
-  std::vector<std::byte> domain_partials_;         // of kDomainBlock elements, if there are several groups
-  bool streams_outputs_ = false;                   // in an OutputScope
-  PublishingCopy publishing_;                      // into own slots
+  std::vector<std::byte> domain_partials_;         // of kDomainBlock elements, if there are several domains
+  bool streams_outputs_ = false;                   // inside an OutputScope
+  PublishingCopy publishing_;                      // into this rank's slots
   PublishingCopy publishing_results_;              // from scratch_, in the first-level cache
-  std::vector<const void*> sources_;               // one for each rank
-  std::vector<const std::byte*> resident_inputs_;  // of all ranks: piece by piece, within a piece rank by rank
+  std::vector<const void*> sources_;               // one per rank
+  std::vector<const std::byte*> resident_inputs_;  // of all ranks: by piece, within a piece by rank
   std::vector<std::byte*> resident_outputs_;
   alignas(64) std::byte scratch_[kScratchBytes];
 };

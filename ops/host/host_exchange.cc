@@ -1,4 +1,4 @@
-// The collectives in which every rank has something of its own for the others.
+// The collectives in which every rank has different data for the others.
 #include <cstring>
 #include <memory>
 #include <numeric>
@@ -31,13 +31,13 @@ std::int64_t steps_for(std::int64_t elements, std::int64_t elements_per_step) {
   return (elements + elements_per_step - 1) / elements_per_step;
 }
 
-// Elements of step `step` out of `total`; none when they are used up.
+// The number of elements in step `step` out of `total`; 0 after the last.
 std::int64_t count_in_step(std::int64_t total, std::int64_t step, std::int64_t elements_per_step) {
   return std::clamp(total - step * elements_per_step, std::int64_t{0}, elements_per_step);
 }
 
-// Here outputs are written while inputs are still to be read, at other places: an input that is its output's memory is
-// copied aside first. Returns the copies, and has `pieces` point to them.
+// Outputs are written while inputs are still to be read, at other places: an input in the same memory as its output is
+// copied first. Returns the copies, and redirects `pieces` to them.
 std::unique_ptr<std::byte[]> set_aside(std::vector<Piece>& pieces, std::size_t size) {
   const auto in_place = [](const Piece& piece) { return piece.input != nullptr && piece.input == piece.output; };
   std::size_t bytes = 0;
@@ -65,10 +65,10 @@ void HostCommunicator::allgather(std::span<const Piece> pieces, const Counts& co
   check_counts(counts, pieces.size(), ranks(), "allgather");
   const std::size_t size = size_of(dtype);
   std::vector<Piece> own(pieces.begin(), pieces.end());
-  // The first rank's part begins the output: if that is the input's memory too, it lies where it belongs.
+  // The first rank's part begins the output: an in-place input is already at its place.
   const auto copies = rank() == 0 ? nullptr : set_aside(own, size);
 
-  // What comes from each rank: its part of every piece.
+  // The data of each rank: its part of every piece.
   std::vector<std::vector<Piece>> parts(static_cast<std::size_t>(ranks()));
   for (std::size_t p = 0; p < own.size(); ++p) {
     std::int64_t first = 0;
@@ -86,7 +86,7 @@ void HostCommunicator::allgather(std::span<const Piece> pieces, const Counts& co
 
   std::int64_t bytes = 0;
   std::vector<Move> moves;
-  for (int distance = 0; distance < ranks(); ++distance) {  // each begins with another one
+  for (int distance = 0; distance < ranks(); ++distance) {  // each rank starts with a different source
     const int source = (rank() + distance) % ranks();
     const auto& from = parts[static_cast<std::size_t>(source)];
     bytes += elements_of(from) * static_cast<std::int64_t>(size);
@@ -139,7 +139,7 @@ void HostCommunicator::reducescatter(std::span<const Piece> pieces, const Counts
   std::vector<Piece> own(pieces.begin(), pieces.end());
   const auto copies = set_aside(own, size);
 
-  // What goes to each rank: its part of every piece. Outputs matter in the own part only.
+  // The data for each rank: its part of every piece. Only this rank's part needs outputs.
   std::vector<std::vector<Piece>> parts(static_cast<std::size_t>(ranks()));
   for (std::size_t p = 0; p < own.size(); ++p) {
     std::int64_t first = 0;
@@ -151,8 +151,8 @@ void HostCommunicator::reducescatter(std::span<const Piece> pieces, const Counts
     }
   }
 
-  // A slot holds a block for each rank, so that all of them have something to reduce in every step. The own one stays
-  // empty: it is reduced from where it is, unless there is nothing.
+  // A slot holds a block for each rank, so that all of them have data to reduce in every step. This rank's block stays
+  // empty: it is reduced from the input, unless there is none.
   const bool joined =
       std::any_of(pieces.begin(), pieces.end(), [](const Piece& piece) { return piece.input == nullptr; });
   window_.begin("reducescatter");
@@ -189,8 +189,8 @@ void HostCommunicator::alltoall(const Piece& piece, const Counts& counts, DType 
   std::vector<Piece> own{piece};
   const auto copies = set_aside(own, size);
 
-  std::vector<const void*> to(count);  // what goes to each rank
-  std::vector<void*> from(count);      // where it goes that comes from each rank
+  std::vector<const void*> to(count);  // data for each rank
+  std::vector<void*> from(count);      // destinations of the data from each rank
   std::vector<Move> moves;
   std::int64_t sent = 0, received = 0, all = 0;
   for (std::size_t peer = 0; peer < count; ++peer) {
@@ -200,7 +200,7 @@ void HostCommunicator::alltoall(const Piece& piece, const Counts& counts, DType 
     received += counts[peer][self];
     all = std::accumulate(counts[peer].begin(), counts[peer].end(), all);
   }
-  for (std::size_t distance = 1; distance < count; ++distance) {  // each begins with another one
+  for (std::size_t distance = 1; distance < count; ++distance) {  // each rank starts with a different source
     const std::size_t peer = (self + distance) % count;
     const std::vector<std::int64_t>& row = counts[peer];
     const auto local_place = row.begin() + static_cast<std::ptrdiff_t>(self);
@@ -242,7 +242,7 @@ void HostCommunicator::alltoall_in_chunks(std::span<const void* const> to, std::
     }
     window_.publish();
     window_.await_all();
-    for (std::size_t distance = 1; distance < count; ++distance) {  // each begins with another one
+    for (std::size_t distance = 1; distance < count; ++distance) {  // each rank starts with a different source
       const std::size_t peer = (self + distance) % count;
       if (from[peer] == nullptr) continue;
       write_output(static_cast<std::byte*>(advance(from[peer], step * block, size)),

@@ -4,7 +4,7 @@ namespace hvd {
 
 namespace {
 
-// No message is as long.
+// Longer than any message.
 constexpr std::int64_t kFarAway = std::int64_t{1} << 40;
 
 const char* form_name(HostForm form) {
@@ -33,8 +33,7 @@ const char* form_reason(HostForm form, const HostShape& host) {
   return "";
 }
 
-// The first size above `bytes` that takes another form, or kFarAway. Forms follow each other with the size; none comes
-// back.
+// The first size above `bytes` that takes another form, or kFarAway. Each form covers one range of sizes.
 std::int64_t next_change(const HostShape& host, std::int64_t bytes, Reach reach) {
   const HostForm form = choose_host_form(host, bytes, reach);
   if (choose_host_form(host, kFarAway, reach) == form) return kFarAway;
@@ -46,7 +45,7 @@ std::int64_t next_change(const HostShape& host, std::int64_t bytes, Reach reach)
   return other;
 }
 
-// The sizes that are served otherwise than if tensors could be reached in chunks only; all, if that is how.
+// Adds the sizes whose form differs from that of Reach::chunks; for Reach::chunks, all sizes.
 void add_lines(std::vector<TableLine>& lines, const HostShape& host, Reach reach) {
   for (std::int64_t bytes = 1; bytes < kFarAway;) {
     const HostForm form = choose_host_form(host, bytes, reach);

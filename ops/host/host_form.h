@@ -1,5 +1,5 @@
-// The forms of an allreduce inside a host (host_communicator.h), and which messages take which. Pure: HostCommunicator
-// asks it, and the lines for people are found by asking it too, so that the two cannot differ.
+// The forms of an allreduce inside a host (host_communicator.h), and the choice between them. Pure. HostCommunicator
+// and the table for users both call it, so that they cannot differ.
 #pragma once
 
 #include <cstdint>
@@ -12,29 +12,29 @@ namespace hvd {
 
 enum class HostForm { note, by_last, one_step, sliced, resident, reading };
 
-// How every rank can reach all others' tensors: chunk by chunk in the window only; in the arena; or in their memory,
-// and doing so has proved faster (form_trials.h).
+// How every rank can access all others' tensors: chunk by chunk in the window only; in the arena; or in their memory,
+// where that proved faster (form_trials.h).
 enum class Reach { chunks, arena, memory };
 
-// Below this, copies that stay in cache are as fast as a second barrier, and nobody need ask how tensors can be
-// reached.
+// Below this size, copies that stay in cache are as fast as a second barrier, and the ranks need not exchange how their
+// tensors can be accessed.
 constexpr bool reach_matters(std::int64_t bytes) { return bytes >= 128 << 10; }
 
-// A host's ranks.
+// The properties of a host's ranks.
 struct HostShape {
   int ranks = 1;
-  bool oversubscribed = false;  // there are fewer CPUs
-  bool arena = false;           // there is one
+  bool oversubscribed = false;  // fewer CPUs than ranks
+  bool arena = false;           // there is an arena
   bool reading = false;         // ranks can read each other's memory
-  bool groups = false;          // ranks near each other reduce first (domains.h)
+  bool groups = false;          // ranks close to each other reduce first (domains.h)
 };
 
-// `bytes` of all tensors together, more than none, between two ranks or more. Inline, since the smallest allreduce
-// takes less than 100 ns.
+// `bytes`: of all tensors together, more than 0, with at least two ranks. Inline, since the smallest allreduce takes
+// less than 100 ns.
 constexpr HostForm choose_host_form(const HostShape& host, std::int64_t bytes, Reach reach = Reach::chunks) {
-  // Up to this, one rank is done before all have had another turn on a CPU.
+  // Up to this size, one rank is done before all others have been scheduled again.
   constexpr std::int64_t kByLastBytes = 32 << 10;
-  // Up to these, waiting for each other once more costs more than reducing everything everywhere.
+  // Up to these limits, one more wait for each other costs more than reducing everything on every rank.
   constexpr std::int64_t kOneStepBytes = 16 << 10;
   constexpr int kOneStepRanks = 8;
 
@@ -46,7 +46,7 @@ constexpr HostForm choose_host_form(const HostShape& host, std::int64_t bytes, R
   return HostForm::sliced;
 }
 
-// All sizes, and which form takes them.
+// All sizes with their forms.
 std::vector<TableLine> host_form_lines(const HostShape& host);
 
 }  // namespace hvd

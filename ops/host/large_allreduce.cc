@@ -1,9 +1,9 @@
-// Which form an allreduce of much data takes.
+// Chooses the form of an allreduce of much data.
 //
-// Everyone's first step says how the others can reach its tensors: as a chunk in the window, like always; by their
-// places in the arena; or, while reading from each other is tried or has proved faster (form_trials.h), by their
-// addresses. If all ranks can be reached in the better way it is taken. If none has given places, the first chunks are
-// there already. If only some have, everybody begins anew with chunks.
+// In the first step every rank publishes how the others can access its tensors: as a chunk in the window, as usual; by
+// their places in the arena; or, while reading from each other is tried or has proved faster (form_trials.h), by their
+// addresses. If the better way works for all ranks it is taken. If no rank has published places, the first chunks are
+// already there. If only some have, all ranks start again with chunks.
 #include <algorithm>
 #include <cstring>
 
@@ -58,7 +58,7 @@ bool HostCommunicator::find_residence(std::span<const Piece> pieces, std::size_t
   return true;
 }
 
-// A rank that has joined has no tensors.
+// A joined rank has no tensors.
 bool HostCommunicator::find_addresses(std::span<const Piece> pieces, std::span<Place> places) {
   for (std::size_t p = 0; p < pieces.size(); ++p) {
     if (pieces[p].elements > 0 && (pieces[p].input == nullptr || pieces[p].output == nullptr)) return false;
@@ -113,7 +113,7 @@ FormTrials::Costs HostCommunicator::sum_of(const FormTrials::Costs& own) {
 }
 
 void HostCommunicator::introduce() {
-  // With fewer CPUs than ranks the clock says more about who had one than about a form.
+  // With fewer CPUs than ranks, measured times depend more on scheduling than on the form.
   if (ranks() == 1 || window_.oversubscribed()) return;
   const std::byte readable{peers_.meet(exchange_notes(peers_.introduction()))};
   const std::vector<std::byte> answers = exchange_notes(readable);

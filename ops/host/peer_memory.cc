@@ -16,11 +16,11 @@ namespace {
 
 std::uint64_t random_word() {
   std::uint64_t word = 0;
-  // Without it nobody is recognised, and nothing is read.
+  // Without a random word no rank is recognised, and no memory is read.
   return getrandom(&word, sizeof word, GRND_NONBLOCK) == sizeof word ? word : 0;
 }
 
-// Bytes read, or -1 and errno.
+// Returns the number of bytes read, or -1 and errno.
 ssize_t read_some(pid_t process, std::uint64_t address, void* destination, std::size_t bytes) {
   const iovec here{.iov_base = destination, .iov_len = bytes};
   const iovec there{.iov_base = std::bit_cast<void*>(address), .iov_len = bytes};

@@ -1,4 +1,4 @@
-// Walks the elements of a list of pieces as one sequence, run by run: what stands where a fusion buffer would.
+// Iterates over the elements of a list of pieces as one sequence, run by run; replaces a fusion buffer.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ inline std::int64_t elements_of(std::span<const Piece> pieces) {
   return total;
 }
 
-// So many elements further on; null stays null.
+// Advances a pointer by `elements`; null stays null.
 inline void* advance(void* base, std::int64_t elements, std::size_t size) {
   return base == nullptr ? nullptr : static_cast<std::byte*>(base) + static_cast<std::size_t>(elements) * size;
 }
@@ -31,7 +31,7 @@ class PieceCursor {
     std::int64_t first;
     std::int64_t count;
 
-    // Null where the piece has none.
+    // Null if the piece has no input.
     const std::byte* input(std::size_t element_size) const {
       return piece->input == nullptr ? nullptr : static_cast<const std::byte*>(piece->input) + offset(element_size);
     }
@@ -45,7 +45,7 @@ class PieceCursor {
 
   explicit PieceCursor(std::span<const Piece> pieces) : next_(pieces.data()) {}
 
-  // The next elements, as many as one piece has of the `limit` that are wanted. At least that many are left.
+  // Returns the next elements of one piece, at most `limit`. At least `limit` elements must be left.
   Run next(std::int64_t limit) {
     while (next_->elements == first_) {
       ++next_;

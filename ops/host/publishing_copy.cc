@@ -8,7 +8,7 @@
 namespace hvd {
 
 PublishingCopy::Way PublishingCopy::better() const {
-  // Twice as fast: what is streamed costs those more who read it.
+  // Requires a factor of two: streamed data is more expensive to read.
   return cost_[1] > 0 && 2 * cost_[1] < cost_[0] ? Way::streaming : Way::plain;
 }
 
@@ -34,7 +34,7 @@ void PublishingCopy::close() {
   if (bytes_ == 0) return;
   double& cost = cost_[static_cast<std::size_t>(way_)];
   const double latest = seconds(Clock::now() - started_) / static_cast<double>(bytes_);
-  // An interrupted copy says nothing about the way: it counts as twice the usual at most.
+  // An interrupted copy is not representative: a cost counts as twice the usual at most.
   cost = cost > 0 ? (cost + std::min(latest, 2 * cost)) / 2 : latest;
 }
 

@@ -1,13 +1,12 @@
-// Copying into memory that other CPUs have just read, the faster of two ways.
+// Copies into memory that other CPUs have just read, by the faster of two ways.
 //
 // A plain store must first take the line away from the CPU that read it last. Where CPUs are far from each other (on
-// other dies, or a virtual machine's idea of neighbours) that is most of an allreduce's time, and a streaming store,
-// which sends whole lines to memory without asking for them first, is up to fifteen times as fast. Where they are near
-// it is as often slower. Virtual machines change from one to the other within seconds, so this is measured all along:
-// the way that was not chosen is tried on one chunk in kTrial. Each rank chooses for itself; results are the same
-// bytes.
+// other dies, or as a virtual machine places them) that is most of an allreduce's time, and a streaming store, which
+// sends whole lines to memory without requesting them first, is up to fifteen times as fast. Where CPUs are near it is
+// often slower by the same factor. Virtual machines change between the two within seconds, so this is measured
+// continuously: the other way is tried on one chunk in kTrial. Each rank chooses independently; the bytes are the same.
 //
-// Engine thread.
+// Engine thread only.
 #pragma once
 
 #include <array>
@@ -19,12 +18,12 @@ namespace hvd {
 
 class PublishingCopy {
  public:
-  // A chunk of so many bytes begins, in one or more calls of copy(); close() before it is published.
+  // Starts a chunk of that many bytes; followed by one or more calls of copy(), and close() before it is published.
   void open(std::size_t bytes);
   void copy(std::byte* destination, const std::byte* source, std::size_t bytes);
   void close();
 
-  // A chunk that is one part.
+  // Copies a chunk that has one part.
   void copy_chunk(std::byte* destination, const std::byte* source, std::size_t bytes) {
     open(bytes);
     copy(destination, source, bytes);
@@ -37,14 +36,14 @@ class PublishingCopy {
   Way better() const;
 
   static constexpr unsigned kTrial = 64;
-  static constexpr std::size_t kMeasuredBytes = 16 << 10;  // smaller chunks are copied plainly
-  static constexpr std::size_t kStreamedBytes = 1 << 10;   // smaller parts of them too
+  static constexpr std::size_t kMeasuredBytes = 16 << 10;  // smaller chunks use plain stores
+  static constexpr std::size_t kStreamedBytes = 1 << 10;   // and so do smaller parts of a chunk
 
   Way way_ = Way::plain;
   std::size_t bytes_ = 0;  // of the chunk, if it is measured
   TimePoint started_;
   unsigned chunks_ = 0;
-  std::array<double, 2> cost_{};  // seconds per byte, smoothed; 0: not known yet
+  std::array<double, 2> cost_{};  // seconds per byte, smoothed; 0: unknown
 };
 
 }  // namespace hvd

@@ -1,12 +1,12 @@
 // Allreduce by reading the other ranks' memory (peer_memory.h), for tensors in ordinary memory.
 //
 //   1. Step: every rank publishes the addresses of its tensors.
-//   2. Round: each rank reads its slice of everyone's inputs, block by block, and reduces it into its own outputs.
-//   3. Each reads the other slices from the outputs of those who made them.
-//   4. Step: nobody goes on, and changes its outputs, before everyone has read them.
+//   2. Reduction: each rank reads its slice of all inputs, block by block, and reduces it into its own outputs.
+//   3. Each rank reads the other slices from the outputs of the ranks that reduced them.
+//   4. Step: no rank continues, and changes its outputs, before all ranks have read them.
 //
 // Bytes per rank, the kernel's copies included: S + S (n-1)/n read and as much written, where publishing in chunks
-// takes 3S read and 2S + S/n written; but the kernel looks up every page. Sums are taken in the order of all forms.
+// takes 3S read and 2S + S/n written; but the kernel looks up every page. All forms sum in the same order.
 #include <algorithm>
 
 #include "ops/host/host_communicator.h"
@@ -26,7 +26,7 @@ void HostCommunicator::reading_allreduce(std::span<const Piece> pieces, const Re
   });
   window_.finish_slice();
   window_.await_reduction();
-  for (int distance = 1; distance < ranks(); ++distance) {  // each begins with another one
+  for (int distance = 1; distance < ranks(); ++distance) {  // each rank starts with a different source
     const int owner = (rank() + distance) % ranks();
     for_slice(owner, [&](std::size_t piece, std::int64_t first, std::int64_t end) {
       const Place& place = places[piece * sources_.size() + static_cast<std::size_t>(owner)];

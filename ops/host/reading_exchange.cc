@@ -1,11 +1,11 @@
-// Collectives that only move data, by reading it where it lies in the other ranks' memory (peer_memory.h).
+// Collectives that only move data, by reading it directly from the other ranks' memory (peer_memory.h).
 //
 //   1. Step: every rank publishes the addresses of its inputs.
-//   2. Each reads what is for it.
-//   3. Step: nobody goes on, and changes its inputs, before everyone has read them.
+//   2. Each rank reads its data.
+//   3. Step: no rank continues, and changes its inputs, before all ranks have read them.
 //
-// Bytes per rank: what it receives, read and written once, where chunks take it into the window and out of it again;
-// but the kernel looks up every page. Two meetings, whatever the size.
+// Bytes per rank: those that it receives, read and written once, where chunks copy them into the window and out of it;
+// but the kernel looks up every page. Two barriers, whatever the size.
 #include <cstring>
 
 #include "ops/host/host_communicator.h"

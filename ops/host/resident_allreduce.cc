@@ -1,11 +1,11 @@
-// Allreduce of tensors that all lie in the arena, in two passes over the data: each rank takes slices, reduces them
-// straight from all ranks' tensors, and writes the result straight into all of them.
+// Allreduce of tensors that are all in the arena, in two passes over the data: each rank takes slices, reduces them
+// directly from all ranks' tensors, and writes the result directly into all of them.
 //
-//   1. Step: every rank publishes where its tensors lie in its part of the arena, which also says that they are ready.
-//   2. Round: slice by slice, through the first-level cache, to all ranks. When it is finished, so is everything.
+//   1. Step: every rank publishes the places of its tensors in its part of the arena, and thereby that they are ready.
+//   2. Reduction: slice by slice, through the first-level cache, to all ranks. The allreduce ends with it.
 //
 // Bytes per rank: S read (1/n of each rank's tensors) and S written (1/n into each rank's), where publishing in chunks
-// takes 3S read and 2S + S/n written. Sums are taken in rank order, as everywhere.
+// takes 3S read and 2S + S/n written. Sums are taken in rank order, as in all forms.
 #include <algorithm>
 
 #include "ops/host/host_communicator.h"
@@ -26,8 +26,8 @@ void HostCommunicator::resident_allreduce(std::span<const Piece> pieces, const R
   window_.await_reduction();
 }
 
-// What others wrote is checked, and read once only. All of it is reached before any address is taken, since that may
-// move what has been reached.
+// Data from other ranks is checked, and read only once. All memory is mapped before any address is taken, since mapping
+// may move earlier mappings.
 void HostCommunicator::find_tensors(std::span<const Piece> pieces, std::size_t element_size) {
   const std::vector<Place> places = published_places(pieces.size());
   const auto for_places = [&](const auto& body) {

@@ -1,19 +1,18 @@
-// Copying past the caches, for memory that nobody on this CPU reads soon.
+// Copies that bypass the caches, for memory that this CPU will not read soon.
 //
-// A plain store first fetches the line that it is about to overwrite. A streaming store sends whole lines to memory
-// without asking for them: half the traffic for what does not fit into the caches anyway, and no line taken away from
-// the CPU that read it last. For what does fit it is several times slower.
+// A plain store first fetches the line that it overwrites. A streaming store sends whole lines to memory without
+// requesting them: half the traffic for data that does not fit into the caches, and no line is taken away from the CPU
+// that read it last. For data that fits it is several times slower.
 #pragma once
 
 #include <cstddef>
 
 namespace hvd {
 
-// False where the instruction set has no such stores; stream() is a plain copy then.
+// False if the instruction set has no such stores; stream() is a plain copy then.
 extern const bool kCanStream;
 
-// Any alignment. Followed by finish_streaming() before others are told that the bytes are there: such stores are not
-// ordered by a release store.
+// Any alignment. Call finish_streaming() before publishing the bytes: a release store does not order such stores.
 void stream(std::byte* destination, const std::byte* source, std::size_t bytes);
 void finish_streaming();
 

@@ -1,14 +1,13 @@
-// Allreduce over several hosts, some with more than one rank: through shared memory inside a host, and between the
-// hosts' leaders (lowest ranks) over the network, so that each byte crosses a host's network once instead of once a
-// rank.
+// Allreduce over several hosts, some with more than one rank: through shared memory inside a host, and over the network
+// between the hosts' leaders (lowest ranks), so that each byte crosses a host's network once instead of once per rank.
 //
 //   1. The ranks of a host reduce their tensors into accumulators at the leader.
 //   2. The leaders allreduce the accumulators; each slice is scaled and rounded, once, by the leader that completes it.
 //   3. The leader broadcasts inside the host.
 //
 // The three overlap, portion by portion (two_level_pass.h). A tensor is cut into slices by its own size
-// (slice_layout.h): its result does not depend on the bucket. Adasum is left to the backend that reaches all ranks
-// alike.
+// (slice_layout.h): its result does not depend on the bucket. Adasum is left to the backend that treats all ranks
+// equally.
 #pragma once
 
 #include <cstddef>
@@ -28,8 +27,8 @@ namespace hvd {
 
 class TwoLevelBackend final : public Backend {
  public:
-  // `group` is that of this rank's host; `transport` reaches all ranks, whose words are exchanged by `words`. The
-  // timeout is for a leader's part and for each wait inside the host.
+  // `group` belongs to this rank's host; `transport` connects all ranks; `words` exchanges their words. The timeout
+  // applies to a leader's part and to each wait inside the host.
   TwoLevelBackend(std::shared_ptr<HostCommunicator> group, std::shared_ptr<Transport> transport,
                   const Topology& topology, std::shared_ptr<WordExchange> words, Duration timeout,
                   ChooseAllreduce choose_allreduce, InstructionSet instruction_set = InstructionSet::automatic);
@@ -54,9 +53,9 @@ class TwoLevelBackend final : public Backend {
   const InstructionSet instruction_set_;
   const int ranks_;
   const int host_;
-  const bool worthwhile_;     // several hosts, and not only one rank on each
+  const bool worthwhile_;     // several hosts, at least one of them with several ranks
   std::vector<int> leaders_;  // by host
-  Scratch scratch_;           // the leader's
+  Scratch scratch_;           // used by the leader
 };
 
 }  // namespace hvd

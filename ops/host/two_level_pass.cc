@@ -6,7 +6,7 @@ namespace hvd {
 
 namespace {
 
-// Several of a window's chunks, so that their copies overlap; few enough that little of them is not hidden.
+// Several of a window's chunks, so that their copies overlap; small, so that little of the first and last is exposed.
 constexpr std::int64_t kPortionBytes = 512 << 10;
 
 }  // namespace
@@ -68,7 +68,7 @@ void TwoLevelPass::make_ready(std::int64_t begin, std::int64_t end) {
   reduce_until(reduction_order_.up_to(begin, end));
 }
 
-// The first results come while values are still needed: they have to wait, for the others know one sequence only.
+// The first results arrive while values are still needed: they are held back, because the others know only one order.
 void TwoLevelPass::complete(std::int64_t begin, std::int64_t end) {
   if (reduced_ == reduction_order_.elements()) broadcast_until(broadcast_order_.up_to(begin, end));
 }

@@ -1,9 +1,9 @@
-// An exchange of words over several hosts, some with more than one rank: through shared memory inside a host, and
-// between the hosts' leaders (lowest ranks) over the network.
+// A word exchange over several hosts, some with more than one rank: through shared memory inside a host, and over the
+// network between the hosts' leaders (lowest ranks).
 //
-//   1. The ranks of a host tell one another their words.
-//   2. The leaders disseminate whether anybody on their hosts declines.
-//   3. The leader tells its host.
+//   1. The ranks of a host exchange their words.
+//   2. The leaders disseminate whether any rank of their hosts declines.
+//   3. The leader sends the result to its host.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@ namespace hvd {
 
 class TwoLevelWords final : public WordExchange {
  public:
-  // `group` is that of this rank's host; `transport` reaches all ranks.
+  // `group` belongs to this rank's host; `transport` connects all ranks.
   TwoLevelWords(std::shared_ptr<HostCommunicator> group, std::shared_ptr<Transport> transport, const Topology& topology,
                 Duration timeout);
 
@@ -26,7 +26,7 @@ class TwoLevelWords final : public WordExchange {
 
  private:
   Word exchange(Word own, const Tag& tag) override;
-  // By local rank.
+  // Exchanges words inside the host; returns them by local rank.
   std::vector<Word> tell_host(Word word, const Tag& tag);
 
   const std::shared_ptr<HostCommunicator> group_;

@@ -21,32 +21,32 @@ std::size_t round_up(std::size_t bytes) { return (bytes + kAlignment - 1) / kAli
 
 }  // namespace
 
-// All zero when fresh. Each signal has one writer, its rank.
+// Initially zero. Each signal has one writer, its rank.
 struct Window::RankState {
   std::array<Signal, 2> published;  // by the step's parity
   Signal reduced;
   alignas(128) std::array<std::atomic<std::uint64_t>, kCpuWords> cpus;  // this rank's affinity mask
 };
 
-// What is used if ranks outnumber CPUs. The writer of all_published is the last rank to publish the step, the writer
-// of all_reduced the one that finishes the last slice.
+// Used if ranks outnumber CPUs. The writer of all_published is the last rank to publish the step, the writer of
+// all_reduced the one that finishes the last slice.
 struct Window::Shared {
   Signal all_published;
   Signal all_reduced;
   alignas(128) std::atomic<std::uint32_t> published;  // sum of all ranks' steps: ranks * t when the last publishes t
-  std::atomic<std::uint32_t> declined;                // 1: by somebody in the step that is being published
-  alignas(128) std::atomic<std::uint32_t> claimed;    // slices of the round, by those who reduce
+  std::atomic<std::uint32_t> declined;                // 1: by some rank in the step that is being published
+  alignas(128) std::atomic<std::uint32_t> claimed;    // slices of the reduction, by the ranks that reduce
   alignas(128) std::atomic<std::uint32_t> finished;
 };
 
 std::size_t Window::region_bytes(int ranks, std::size_t chunk_bytes) {
   const auto count = static_cast<std::size_t>(ranks);
-  const std::size_t most_domains = count / 2;  // untouched if there are fewer
+  const std::size_t most_domains = count / 2;  // unused memory is never touched
   return round_up(sizeof(Shared)) + round_up(count * sizeof(RankState)) +
          (count * 2 + 2 + most_domains * 3) * chunk_bytes;
 }
 
-// Zero bytes are what constructors would store, and another rank may have begun already: nothing is constructed.
+// Zero bytes equal constructed objects, and another rank may have begun already: nothing is constructed.
 Window::Shared* Window::shared_in(std::span<std::byte> region) {
   return std::launder(reinterpret_cast<Shared*>(region.data()));
 }
@@ -100,8 +100,8 @@ void Window::use_chunks(std::size_t bytes) {
   chunk_bytes_ = std::clamp(bytes / kLine * kLine, kLine * static_cast<std::size_t>(ranks_), room_);
 }
 
-// All ranks must choose alike between own and claimed slices, but each sees its own affinity mask only: a launcher may
-// have bound every rank to a core of its own. So the masks are shared, and counted together.
+// All ranks must agree whether slices are claimed, but each sees only its own affinity mask: a launcher may have bound
+// every rank to a different core. Therefore the masks are shared and counted together.
 void Window::meet(const WindowOptions& options) {
   const std::vector<std::uint64_t> own = allowed_cpus();
   for (std::size_t word = 0; word < std::min(own.size(), kCpuWords); ++word)
@@ -199,7 +199,7 @@ bool Window::announce() {
 }
 
 void Window::release() {
-  // Everyone has left the round before, or it would not have announced this step.
+  // All ranks have left the previous reduction, or they would not have announced this step.
   shared_->claimed.store(0, std::memory_order_relaxed);
   shared_->finished.store(0, std::memory_order_relaxed);
   shared_->all_published.tag = (tag_ & ~kDeclined) | (declined() ? kDeclined : 0);
@@ -209,7 +209,7 @@ void Window::release() {
 
 bool Window::declined() const { return shared_->declined.load(std::memory_order_relaxed) != 0; }
 
-// Returns what is in anybody's tag and not in this rank's.
+// Returns the bits in which any rank's tag differs from this rank's.
 std::uint32_t Window::await_step() {
   std::uint32_t differences = 0;
   if (claimed_) {
@@ -295,7 +295,7 @@ void Window::await_value(Signal& signal, std::uint32_t target, Milestone milesto
   if (seen - target > 1) throw Internal(std::string(what_) + ": the ranks of this host are out of step");
 }
 
-// The others may never come by themselves: they have to be asked to decline.
+// The others may never arrive unless they are asked to decline.
 std::uint32_t Window::wait_late(Signal& signal, std::uint32_t seen) {
   for (;;) {
     const std::uint32_t now = signal.wait_change(seen, deadline_after(std::min(late_timeout_, wait_timeout_)), abort_);

@@ -30,8 +30,8 @@ std::vector<std::string> loaded_libraries() {
   return paths;
 }
 
-// The interface of the standard is asked for by the function that tells its version: MPICH 5 has that in both of its
-// libraries, and says in the one with its own interface that there is none. May be called before MPI is initialised.
+// Detects the standard's interface by the function that returns its version: MPICH 5 has that in both of its libraries,
+// and reports in the one with its own interface that there is none. May be called before MPI is initialised.
 bool has_standard_interface(void* library) {
   using GetVersion = int (*)(int* major, int* minor);
   const auto get = reinterpret_cast<GetVersion>(dlsym(library, "MPI_Abi_get_version"));
@@ -44,7 +44,7 @@ struct Opened {
   std::string path;
 };
 
-// Its functions are then found by what is opened later.
+// Makes its functions visible to libraries opened later.
 Opened open_first(const std::vector<std::string>& candidates) {
   std::string tried;
   for (const std::string& path : candidates) {
@@ -71,7 +71,7 @@ void check_launcher(MpiKind kind, const Launch& launch, const std::string& path)
                     ", or set HVD_MPI_LIB to the launcher's own libmpi.so");
 }
 
-// MPI is one for the process, whoever asks, and so is this. Never destroyed.
+// MPI is shared by the whole process, and so is this. Never destroyed.
 struct ProcessMpi {
   std::mutex mutex;
   std::shared_ptr<const PluginLibrary> opened;  // guarded by mutex
@@ -82,7 +82,7 @@ ProcessMpi& process_mpi() {
   return *mpi;
 }
 
-// Without those of the own folder that are not there, which need not be told to anybody.
+// Without missing files of hvd's own folder, which need not be reported.
 std::vector<std::string> candidates_here(const std::string& wanted, const Launch& launch) {
   const std::string folder = std::filesystem::path(installed_plugin_folder()).parent_path().string();
   auto candidates = mpi_candidates(wanted, loaded_libraries(), launch.mpi, folder);

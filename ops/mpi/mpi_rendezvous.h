@@ -1,4 +1,4 @@
-// Ranks that MPI's launcher has started find each other through MPI.
+// The rendezvous of ranks that MPI's launcher has started, through MPI.
 #pragma once
 
 #include "core/rendezvous/launch_environment.h"
@@ -6,8 +6,8 @@
 
 namespace hvd {
 
-// `mpi_library`: HVD_MPI_LIB, may be empty. All ranks of the job call. Throws Unsupported if MPI cannot be used, which
-// says why; Mismatch if it knows of other ranks than the launcher has promised.
+// `mpi_library`: HVD_MPI_LIB, may be empty. All ranks of the job call. Throws Unsupported with the reason if MPI cannot
+// be used; Mismatch if its rank or size differs from the launcher's.
 Rendezvous mpi_rendezvous(const Launch& launch, const std::string& mpi_library);
 
 }  // namespace hvd

@@ -23,7 +23,7 @@ bool all_equal(const std::vector<std::int64_t>& counts) {
   return std::adjacent_find(counts.begin(), counts.end(), std::not_equal_to<>()) == counts.end();
 }
 
-// One number of a type, as NCCL reads it.
+// One number of a type, in NCCL's representation.
 class Scalar {
  public:
   Scalar(double value, Type type) { store(value, type); }
@@ -53,7 +53,7 @@ class Scalar {
   alignas(8) std::byte bytes_[8]{};
 };
 
-// The calls between the begin and the end of a group. NCCL wants the end also where one of them has failed.
+// The scope of an NCCL group. NCCL requires the group's end even if a call in it has failed.
 class Group {
  public:
   explicit Group(const NcclCommunicator& communicator) : communicator_(communicator) {
@@ -107,7 +107,7 @@ class Writer {
  private:
   std::size_t at() const { return static_cast<std::size_t>(place_.rank); }
 
-  // The call's pieces; what a joined rank does not have is taken from the device.
+  // The call's pieces; missing tensors of a joined rank are replaced by device memory.
   std::vector<Piece> whole_pieces() {
     std::vector<Piece> pieces = call_.pieces;
     for (std::size_t i = 0; i < pieces.size(); ++i) {
@@ -148,8 +148,8 @@ class Writer {
     op_is_own_ = true;
   }
 
-  // Puts what is to be packed into the buffer, in stream order. In `pieces` the buffer stands for it then, in place;
-  // for an allreduce nothing does, because the whole buffer is reduced at once.
+  // Packs tensors into the buffer, in stream order. In `pieces` the buffer then replaces them, in place; for an
+  // allreduce the pieces become empty, because the whole buffer is reduced at once.
   void pack(std::vector<Piece>& pieces) {
     if (!reduces(call_)) return;
     packing_ = plan_packing(call_, plan_, place_.kernels != nullptr);
@@ -175,7 +175,7 @@ class Writer {
     if (!outputs_.empty()) place_.kernels->unpack(call_.dtype, outputs_, packed_, plan_.after, place_.stream);
   }
 
-  // Where this rank's part of a result begins in the tensor that it is a part of, in elements.
+  // The offset of this rank's part of a result in its tensor, in elements.
   std::int64_t offset_of_local(std::size_t piece) const {
     if (call_.collective != Collective::reducescatter) return 0;
     const auto& counts = call_.counts[piece];
@@ -266,8 +266,8 @@ class Writer {
   ReductionPlan plan_;
   Packing packing_;
   std::byte* packed_ = nullptr;
-  std::vector<cuda::BucketPiece> outputs_;  // of what is packed
-  std::size_t element_bytes_;               // of what NCCL gets
+  std::vector<cuda::BucketPiece> outputs_;  // of packed tensors
+  std::size_t element_bytes_;               // of the data that NCCL receives
   Type type_ = Type::uint8;
   Op op_ = Op::sum;
   bool op_is_own_ = false;

@@ -1,17 +1,17 @@
-// hvd's collectives as calls of NCCL's, put into a stream.
+// Performs hvd's collectives as calls of NCCL's that are enqueued in a stream.
 //
 //   allreduce      ncclAllReduce of each tensor
-//   reducescatter  ncclReduceScatter if all ranks get equally much, else an ncclReduce to each
-//   allgather      ncclAllGather if all ranks give equally much, else an ncclBroadcast from each
+//   reducescatter  ncclReduceScatter if all ranks receive the same amount, otherwise an ncclReduce to each
+//   allgather      ncclAllGather if all ranks contribute the same amount, otherwise an ncclBroadcast from each
 //   broadcast      ncclBroadcast of each tensor
-//   alltoall       ncclSend and ncclRecv to and from each rank that there is something for
+//   alltoall       ncclSend and ncclRecv to and from each rank with which data is exchanged
 //
-// All tensors of a call are one group, so that NCCL starts them together. Small ones of an allreduce, and what NCCL
-// cannot scale, go through one packed buffer (packing.h), if there are kernels. What is only moved, is moved as bytes,
-// so that NCCL need not know its type.
+// All tensors of a call are one NCCL group, so that NCCL starts them together. Small tensors of an allreduce, and those
+// that NCCL cannot scale, go through one packed buffer (packing.h), if there are kernels. Data that is only moved is
+// moved as bytes, so that NCCL need not support its type.
 //
-// A rank that has joined takes part with neutral elements, in scratch memory. Whoever drives the engine; the device's
-// context is to be current.
+// A joined rank takes part with neutral elements, in scratch memory. Used on the thread that drives the engine; the
+// device's context must be current.
 #pragma once
 
 #include <memory>
@@ -35,16 +35,16 @@ struct Place {
   const cuda::BucketKernels* kernels;  // null: not all ranks have them
   cuda::Stream stream;
   int device;
-  int rank;  // in the call's set, as in the communicator
+  int rank;  // in the call's set, and in the communicator
 };
 
-// Memory of the host that must stay as long as the call is under way.
+// Host memory that must stay valid until the call has ended.
 using RetainedMemory = std::vector<std::shared_ptr<const void>>;
 
-// Throws Unsupported, before anything has happened, where NCCL cannot do it.
+// Throws Unsupported, before anything has happened, if NCCL cannot perform the call.
 void check_supported(const CollectiveCall& call, bool kernels);
 
-// Returns when the call is in the stream. Throws what NcclCommunicator throws, Timeout at the deadline.
+// Returns when the call is in the stream. Throws the errors of NcclCommunicator, and Timeout at the deadline.
 RetainedMemory put(const CollectiveCall& call, const Place& place, Deadline deadline);
 
 }  // namespace hvd::nccl

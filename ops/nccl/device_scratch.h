@@ -1,7 +1,7 @@
-// Memory of a device for what a joined rank has no tensors for: taken piece by piece within a call, and from the start
-// again for the next one. That is safe without waiting, since all calls are in one stream. Nothing is given back before
-// the end: the driver would wait for the whole device then, and with it whoever drives the engine, who has to notice if
-// the device is stuck.
+// Device memory that replaces the tensors of a joined rank: taken piece by piece within a call, and reused from the
+// start by the next one. That is safe without waiting, since all calls are in one stream. Nothing is freed before the
+// end, because the driver would then wait for the whole device, and block the thread that drives the engine, which has
+// to detect a stuck device.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace hvd::nccl {
 
 class DeviceScratch {
  public:
-  // A call begins.
+  // Called at the beginning of a call.
   void restart() { used_ = 0; }
 
   void* take(DeviceRuntime& devices, int device, std::size_t bytes) {

@@ -16,7 +16,7 @@ void Introduction::say(const std::string& what) {
   text[length] = '\0';
 }
 
-// Whatever came, there is an end.
+// Received texts need not be zero-terminated.
 std::string Introduction::said() const { return {text, strnlen(text, sizeof text)}; }
 
 std::vector<Introduction> introduce(Backend& host, const CollectiveCall& about, const Introduction& own) {

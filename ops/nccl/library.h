@@ -1,4 +1,4 @@
-// NCCL, opened at run time: its functions, and its errors as ours. Any thread, but for what NCCL itself forbids.
+// NCCL, loaded at run time: its functions, and its errors as exceptions. Any thread, except as NCCL forbids.
 #pragma once
 
 #include <string>
@@ -10,18 +10,18 @@ namespace hvd::nccl {
 
 class Library {
  public:
-  // `wanted`: a name or path; empty: the copy that is in this process already, which a framework brought along, else
-  // libnccl.so.2. To be called when frameworks have been loaded: they would else get our copy under their own's name.
-  // Throws Unsupported that says what is missing.
+  // `wanted`: a name or path; empty: the copy that is already in this process, loaded by a framework, otherwise
+  // libnccl.so.2. Must be called after frameworks have been loaded: they would otherwise get our copy under the name of
+  // theirs. Throws Unsupported with the reason.
   explicit Library(const std::string& wanted);
 
   const Table& call() const { return table_; }
   int version() const { return version_; }
-  // "NCCL 2.27.3, /usr/lib/libnccl.so.2"
+  // Returns, for example, "NCCL 2.27.3, /usr/lib/libnccl.so.2".
   std::string describe() const;
 
-  // Throws, unless the result is a success or `in_progress`: PeerLost where NCCL says that it was another rank,
-  // Internal where it says that hvd has called it wrongly, else Aborted. `communicator` may be null.
+  // Throws unless the result is a success or `in_progress`: PeerLost if NCCL reports another rank's failure, Internal
+  // if it reports incorrect use by hvd, otherwise Aborted. `communicator` may be null.
   void check(Result result, const char* what, Handle communicator = nullptr) const;
 
  private:

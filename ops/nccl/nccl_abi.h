@@ -1,5 +1,5 @@
-// As much of NCCL's binary interface as hvd calls, declared anew, in the layout of version 2.18: what is newer knows
-// the older layout by its size and version, so one build serves all. Numbers are NCCL's and do not change.
+// The part of NCCL's binary interface that hvd calls, declared here, in the layout of version 2.18: newer versions
+// recognise the older layout by its size and version, so one build serves all. Numbers are NCCL's and do not change.
 #pragma once
 
 #include <climits>
@@ -31,7 +31,7 @@ enum class Type : int {
   bfloat16 = 9,
 };
 
-// Beyond these are numbers that create_scaled_sum gives out.
+// create_scaled_sum returns numbers beyond these.
 enum class Op : int { sum = 0, product = 1, max = 2, min = 3, average = 4 };
 
 using Handle = struct OpaqueCommunicator*;

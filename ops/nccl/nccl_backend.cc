@@ -18,7 +18,7 @@ std::string describe(const CollectiveCall& call, std::uint64_t number, int devic
          std::to_string(bytes_of(call.total_elements(), call.dtype)) + " bytes)";
 }
 
-// For the last operations, when the job ends well.
+// Timeout for the last operations, when the job ends without failure.
 Duration end_timeout(const Config& config) {
   return std::min<Duration>(std::chrono::seconds(5), config.collective_timeout);
 }
@@ -33,7 +33,7 @@ std::string seconds_text(Duration duration) {
 
 NcclBackend::NcclBackend(Parts parts) : parts_(std::move(parts)), watchdog_(parts_.config.collective_timeout) {}
 
-// The stream goes last: breaking the communicator off is what empties it.
+// The stream is destroyed last: aborting the communicator empties it.
 NcclBackend::~NcclBackend() {
   if (!driver_) return;
   try {
@@ -45,7 +45,7 @@ NcclBackend::~NcclBackend() {
     }
     if (stream_ != nullptr) driver_->call().destroy_stream(stream_);
     kernels_.reset();
-  } catch (...) {  // a driver that fails has nothing to give back
+  } catch (...) {  // a failed driver has nothing to release
   }
 }
 
@@ -91,11 +91,11 @@ void NcclBackend::run_through_host(const CollectiveCall& call, const Error& why)
                        why.what());
   }
   CollectiveCall settled = call;
-  settled.entry = Entry::settled;  // the others have been heard
+  settled.entry = Entry::settled;  // the other ranks have already asked
   parts_.through_host->run(settled, parts_.topology.rank);
 }
 
-// All or nothing: either all ranks make the communicator, or the job ends.
+// Atomic: either all ranks create the communicator, or the job ends.
 void NcclBackend::meet(const CollectiveCall& call) {
   const auto ranks = nccl::introduce(parts_.host, call, introduce_this_rank(call));
   verdict_ = nccl::verdict_on(ranks, [this](int rank) { return parts_.topology.describe(rank); });
@@ -111,7 +111,7 @@ void NcclBackend::meet(const CollectiveCall& call) {
   parts_.log.info("GPU " + std::to_string(device_) + " of " + driver_->describe() + "; " + library_->describe());
 }
 
-// A rank that has joined, and never had a GPU tensor, takes part with the device that is most likely its own.
+// A joined rank that never had a GPU tensor takes part with the device that is most likely assigned to it.
 nccl::Introduction NcclBackend::introduce_this_rank(const CollectiveCall& call) {
   nccl::Introduction own;
   try {
@@ -131,7 +131,7 @@ nccl::Introduction NcclBackend::introduce_this_rank(const CollectiveCall& call) 
   return own;
 }
 
-// Without them there is less that can be done, but what is done is the same.
+// Without kernels fewer calls are supported, with the same results.
 void NcclBackend::load_kernels() {
   const cuda::ContextScope context(*driver_, device_);
   try {
@@ -141,7 +141,8 @@ void NcclBackend::load_kernels() {
   }
 }
 
-// Beside the default stream, which would else wait for it, and ahead of others: communication is what they wait for.
+// Independent of the default stream, which would otherwise wait for it, and of high priority: others wait for
+// communication.
 void NcclBackend::make_stream() {
   int least = 0, greatest = 0;
   driver_->check(driver_->call().priority_range(&least, &greatest), "cuCtxGetStreamPriorityRange");
@@ -201,7 +202,7 @@ Deadline NcclBackend::watch(TimePoint now) {
   return now + kAbortPollInterval;
 }
 
-// First those who wait: when the GPU stops, it is to be known that its results are void.
+// Completions fail first: when the GPU stops, waiting threads must know that its results are invalid.
 void NcclBackend::give_up(const Status& reason) noexcept {
   for (const Running& running : running_) running.completion->give_up(reason);
   if (!communicator_) return;

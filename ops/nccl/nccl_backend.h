@@ -1,18 +1,18 @@
 // The backend for tensors on GPUs: NCCL, in stream order.
 //
-// run() puts a call into a stream of its own, which waits for the tensors' ready events before and gets an event
-// afterwards, and returns; whoever drives goes on, and callers wait for the event, themselves or with their streams.
-// Nothing waits for the GPU but those. Meanwhile watch() looks after what is in the stream: a failure, or an operation
-// that takes longer than the job's collective timeout, ends the job as it would on the CPU, and the communicator is
-// broken off, so that the GPU stops and nobody hangs behind it.
+// run() enqueues a call in the backend's stream, which waits for the tensors' ready events before it and records an
+// event after it, and returns; the thread that drives the engine continues, and callers, or their streams, wait for the
+// event. Nothing else waits for the GPU. Meanwhile watch() monitors the operations in the stream: a failure, or an
+// operation that takes longer than the job's collective timeout, ends the job as on the CPU, and the communicator is
+// aborted, so that the GPU stops and no rank hangs.
 //
-// NCCL is opened at the first call, which all ranks reach at the same point of their common order. They then tell one
-// another what they have (introduction.h), through a backend for the CPU's memory, and make a communicator: one for the
-// process set, each rank with the device of its first tensor. Through the same backend they hear one another before a
-// call of a locked schedule: NCCL knows no way of declining.
+// NCCL is loaded at the first call, which all ranks reach at the same point of their common order. They then exchange
+// introductions (introduction.h), through a CPU backend, and create a communicator: one per process set, each rank with
+// the device of its first tensor. The same backend performs the exchange before a call of a locked schedule, because
+// NCCL has no way to decline.
 //
-// What NCCL cannot do is an error, or goes through the host's memory if somebody has asked for that. Owned by the
-// executor; whoever drives the engine.
+// A call that NCCL cannot perform is an error, or goes through host memory if that was requested. Owned by the
+// executor; used on the thread that drives the engine.
 #pragma once
 
 #include <cstdint>
@@ -39,14 +39,14 @@ namespace hvd {
 
 class NcclBackend final : public Backend {
  public:
-  struct Parts {  // references outlive the backend, but for `host`, which it does not use when it is destroyed
+  struct Parts {  // references outlive the backend, except `host`, which the destructor does not use
     const Topology& topology;
     const Config& config;
     AbortFlag& abort;
     const Log& log;
     std::shared_ptr<cuda::CudaDevices> devices;
-    Backend& host;                                    // for tensors in the CPU's memory; serves the same ranks
-    std::unique_ptr<cuda::ThroughHost> through_host;  // for what NCCL cannot do; null: that is an error
+    Backend& host;                                    // for CPU tensors; serves the same ranks
+    std::unique_ptr<cuda::ThroughHost> through_host;  // for calls that NCCL cannot perform; null: such calls are errors
   };
 
   explicit NcclBackend(Parts parts);
@@ -64,7 +64,7 @@ class NcclBackend final : public Backend {
   struct Running {
     std::uint64_t number;
     std::string text;
-    std::shared_ptr<const DeviceEvent> begun;  // its inputs are there, and all before it is over
+    std::shared_ptr<const DeviceEvent> begun;  // its inputs are ready, and all earlier operations have ended
     std::shared_ptr<DeviceCompletion> completion;
     nccl::RetainedMemory retained;
   };
@@ -78,7 +78,7 @@ class NcclBackend final : public Backend {
   void forget_over();
 
   Parts parts_;
-  std::optional<Status> verdict_;  // empty: the ranks have not met yet
+  std::optional<Status> verdict_;  // empty: no introductions were exchanged yet
   std::shared_ptr<const nccl::Library> library_;
   std::shared_ptr<cuda::Driver> driver_;
   std::unique_ptr<nccl::NcclCommunicator> communicator_;

@@ -11,8 +11,8 @@ namespace hvd::nccl {
 
 namespace {
 
-// How often to look before sleeping in between, and for how long then: a group of calls is through after some tens of
-// microseconds, a new communicator after some hundred milliseconds.
+// The number of polls before sleeping in between, and the length of a sleep: a group of calls completes after some tens
+// of microseconds, a new communicator after some hundred milliseconds.
 constexpr int kLooks = 200;
 constexpr Duration kNap = std::chrono::microseconds(100);
 

@@ -1,9 +1,9 @@
-// Which tensors of a call go through one packed buffer. Pure; the same on every rank, since it reads only what was
-// negotiated, and whether all ranks have kernels for it.
+// Chooses the tensors of a call that go through one packed buffer. Pure; the same on every rank, since it depends only
+// on negotiated values, and on whether all ranks have the kernels.
 //
-// NCCL starts all tensors of a group together, but does something for each: many small ones cost more than one of the
-// same size, and packing costs a copy at the speed of the device's memory, twice. So small ones are packed, large ones
-// go by themselves; and all are packed that only a kernel can scale or widen.
+// NCCL starts all tensors of a group together, but has a cost for each: many small ones cost more than one of the same
+// size, and packing costs a copy at the speed of the device's memory, twice. Therefore small ones are packed, and large
+// ones are passed separately; all are packed if only a kernel can scale or widen them.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,11 @@
 
 namespace hvd::nccl {
 
-// Below this many bytes a tensor is small. Not measured on a GPU yet: a copy of 256 KB there and back takes half a
-// microsecond of a memory that moves 2 TB/s, NCCL's work on one more tensor a microsecond or more.
+// Tensors below this many bytes are small. Not measured on a GPU yet: a copy of 256 KB there and back takes half a
+// microsecond of a memory with 2 TB/s, NCCL's work on one more tensor a microsecond or more.
 inline constexpr std::int64_t kSmallBytes = 256 << 10;
 
-// Where tensors begin in a packed buffer: on a multiple of so many elements, which is one of 16 bytes for each type.
+// Alignment of tensors in a packed buffer, in elements: a multiple of 16 bytes for each type.
 inline constexpr std::int64_t kPackedAlignment = 128;
 
 struct Packing {

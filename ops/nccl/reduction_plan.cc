@@ -42,7 +42,7 @@ Op op_for(const CollectiveCall& call) {
     case ReduceOp::min: return Op::min;
     case ReduceOp::max: return Op::max;
     case ReduceOp::product: return Op::product;
-    case ReduceOp::average:  // the engine has made a sum of it
+    case ReduceOp::average:  // converted to a sum by the engine
     case ReduceOp::adasum: break;
   }
   refuse(call, "it has no such operation");
@@ -50,7 +50,7 @@ Op op_for(const CollectiveCall& call) {
 
 bool is_whole(double value) { return std::trunc(value) == value && std::fabs(value) <= 0x1p53; }
 
-// But for what rounding both factors in the type they are applied in leaves.
+// Up to the rounding of both factors in the type in which they are applied.
 bool is_reciprocal_of(double factor, double number, DType dtype) {
   const double rounding = accumulator_of(dtype) == DType::float32 ? 0x1p-22 : 1e-14;
   return std::fabs(factor * number - 1.0) < rounding;
@@ -61,7 +61,7 @@ bool is_reciprocal(double factor, DType dtype) {
   return factor > 0 && factor <= 1 && is_reciprocal_of(factor, number, dtype);
 }
 
-// A normal number with so many significant bits, its exponent (of a fraction from 0.5 to 1) within bounds.
+// A normal number with at most `bits` significant bits, its exponent (of a fraction from 0.5 to 1) within the bounds.
 bool has_bits(double value, int bits, int lowest, int highest) {
   int exponent = 0;
   const double fraction = std::frexp(value, &exponent);
@@ -74,7 +74,7 @@ bool is_exact(double value, DType dtype) {
   return true;
 }
 
-// The factors as NCCL's own; otherwise why that cannot be.
+// Maps the factors to NCCL's; otherwise returns why that is impossible.
 std::string scale_by_nccl(const CollectiveCall& call, ReductionPlan& plan) {
   const double factor = call.prescale * call.postscale;
   if (plan.op != Op::sum) return "it can scale sums only; scale the tensors yourself";

@@ -1,7 +1,7 @@
-// Has the device been at one operation for too long? Pure: time is an argument.
+// Detects whether the device has been busy with one operation for too long. Pure: time is an argument.
 //
-// A stream performs one operation after the other, and waits for inputs before each: for how long, is the program's
-// affair. So only the oldest one counts, and only from when it was seen to have begun.
+// A stream performs one operation after the other, and waits for inputs before each, for a time that the program
+// determines. Therefore only the oldest operation counts, from when it was observed to have begun.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ class Watchdog {
  public:
   explicit Watchdog(Duration limit) : limit_(limit) {}
 
-  // `oldest`: the number of the oldest operation that is not over; `begun`: whether its inputs are there, and all
-  // before it is over. True if it has been under way for the limit.
+  // `oldest`: the number of the oldest pending operation; `begun`: whether its inputs are ready, and all earlier
+  // operations have ended. Returns true if it has been running for the limit.
   bool expired(TimePoint now, std::uint64_t oldest, bool begun) {
     if (oldest != oldest_) {
       oldest_ = oldest;

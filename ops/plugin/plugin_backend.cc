@@ -10,7 +10,7 @@ namespace hvd {
 
 namespace {
 
-// A call as hvd_plugin.h has it; refers to the CollectiveCall.
+// A call in the form of hvd_plugin.h; refers to the CollectiveCall.
 struct PlainCall {
   explicit PlainCall(const CollectiveCall& call) {
     pieces.reserve(call.pieces.size());
@@ -53,14 +53,14 @@ PluginBackend::~PluginBackend() {
   if (thread_.lost()) PluginCommunicator::abandon(group_);
 }
 
-// Streams and events of accelerators are not in hvd_plugin.h.
+// hvd_plugin.h has no streams and events of accelerators.
 int PluginBackend::score(const CollectiveCall& call) const {
   if (call.device != kCpuDevice) return 0;
   const PlainCall plain(call);
   return group_->library().table().score(group_->opened(), &plain.plain);
 }
 
-// The thread gets copies: it may still be in the call when nobody waits for it any more.
+// The thread gets copies: it may still be in the call after the caller has stopped waiting.
 void PluginBackend::run(const CollectiveCall& call) {
   const auto plain = std::make_shared<PlainCall>(call);
   running_ = &call;
@@ -75,7 +75,7 @@ void PluginBackend::run(const CollectiveCall& call) {
   }
 }
 
-// The plugin may have changed memory and factors, but nothing else.
+// The plugin may have changed memory and factors only.
 void PluginBackend::hand_on(const hvd_plugin_call& plain) const {
   CollectiveCall call = *running_;
   if (plain.count != call.pieces.size()) throw InvalidArgument(std::string(name()) + " has handed on another call");

@@ -1,5 +1,5 @@
-// A plugin's group as a backend. What the plugin is called for happens on a thread of its own, one for each group, so
-// that a library which waits for ever holds up nobody: the job then ends with a Timeout like any other.
+// The backend for a plugin's group. The plugin's functions are called on a separate thread, one per group, so that a
+// library that never returns blocks no other thread: the job then ends with a Timeout.
 #pragma once
 
 #include <memory>
@@ -17,8 +17,8 @@ namespace hvd {
 
 class PluginBackend final : public Backend {
  public:
-  // `others`: the backends to which the plugin may hand calls on; they outlive this one. A run() ends with a Timeout
-  // after `timeout`.
+  // `others`: the backends to which the plugin may pass calls on; they outlive this one. run() throws Timeout after
+  // `timeout`.
   PluginBackend(std::shared_ptr<PluginCommunicator> group, std::vector<Backend*> others, const WaitPolicy& policy,
                 const AbortFlag& abort, Duration timeout);
   ~PluginBackend() override;

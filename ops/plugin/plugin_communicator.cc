@@ -48,7 +48,7 @@ void PluginCommunicator::run(const hvd_plugin_call& call) {
   library_->check(status);
 }
 
-// Called through C, which no exception may cross.
+// Called through C, which exceptions must not cross.
 hvd_status PluginCommunicator::hand_on(const hvd_plugin_call& call) noexcept {
   const std::lock_guard lock(handing_on_);
   if (!hand_on_) return HVD_UNSUPPORTED;

@@ -1,4 +1,4 @@
-// The ranks of a topology in a plugin: opened once, for its backend and its transport alike.
+// The communicator of a topology's ranks in a plugin: opened once, for both its backend and its transport.
 #pragma once
 
 #include <functional>
@@ -16,7 +16,7 @@ namespace hvd {
 
 class PluginCommunicator {
  public:
-  // All ranks of the topology construct together. Throws the plugin's error. References outlive this object.
+  // All ranks of the topology must construct it together. Throws the plugin's error. References outlive this object.
   PluginCommunicator(std::shared_ptr<const PluginLibrary> library, const Topology& topology, const AbortFlag& abort,
                      const Log& log);
   ~PluginCommunicator();
@@ -29,18 +29,18 @@ class PluginCommunicator {
   int size() const { return group_.size; }
   bool has_transport() const { return library_->table().transport != nullptr; }
 
-  // Who performs what the plugin hands on, while it runs a call.
-  // May throw; null: nobody any more. Waits for one that is under way.
+  // The function that performs calls which the plugin passes on while it runs a call. May throw. Null: none any more;
+  // waits until a call in progress has ended.
   using HandOn = std::function<void(const hvd_plugin_call&)>;
   void set_hand_on(HandOn hand_on);
 
-  // Has the plugin perform a call. Throws its error, or that of whoever has performed it for the plugin.
+  // Performs a call with the plugin. Throws the error of the plugin or of the backend to which it passed the call on.
   void run(const hvd_plugin_call& call);
 
-  // Not all that was begun has ended: the plugin is told when the group is closed.
+  // Some started operations have not ended: passed to the plugin when the group is closed.
   void set_failed() { failed_ = true; }
-  // A call is still in the plugin, and may be for ever: the group, and this object, are never closed. What it asks its
-  // host for from here on is in vain, for the host may be gone.
+  // A call may stay in the plugin forever: the group, and this object, are never closed. Later requests of the plugin
+  // to its host have no effect, because the host may no longer exist.
   static void abandon(std::shared_ptr<PluginCommunicator> group);
 
  private:
@@ -55,7 +55,7 @@ class PluginCommunicator {
   bool abandoned_ = false;  // guarded by asking_host_
   std::mutex handing_on_;
   HandOn hand_on_;    // guarded by handing_on_
-  Status handed_on_;  // how that has ended, in the call under way
+  Status handed_on_;  // result of that in the current call
   bool failed_ = false;
   hvd_plugin_host host_{};
   std::vector<std::int32_t> job_ranks_;

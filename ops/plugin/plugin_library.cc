@@ -16,7 +16,7 @@ std::string not_available(const std::string& path, const std::string& why) {
   return "the plugin " + path + " is not available: " + why;
 }
 
-// The table as far as this version of hvd reads it, or why it cannot be used.
+// Returns why the part of the table that this version of hvd reads cannot be used, or null.
 const char* what_is_missing(const hvd_plugin* table) {
   if (table == nullptr) return "it does not know version 1 of hvd_plugin.h";
   if (table->struct_size < sizeof(hvd_plugin) || table->abi_version != HVD_PLUGIN_ABI_VERSION) {

@@ -14,13 +14,13 @@ namespace hvd {
 
 namespace {
 
-// What a rank that leaves still waits for, so that its peers get what it has sent.
+// How long a rank that leaves waits, so that its peers receive what it has sent.
 constexpr Duration kFlushTimeout = std::chrono::seconds(2);
-// Libraries that have no descriptor to sleep on are asked again after so long.
+// Polling interval for libraries without a descriptor to sleep on.
 constexpr Duration kNap = std::chrono::microseconds(50);
 constexpr int kLooksPerClock = 16;
 
-// Different messages between two ranks have different labels, for as long as both can be under way.
+// Different messages between two ranks have different labels, for as long as both can be pending.
 std::uint64_t label_of(const Tag& tag) {
   return (tag.sequence * 0x9e3779b97f4a7c15U) ^ (std::uint64_t{tag.process_set} << 40) ^ tag.step;
 }

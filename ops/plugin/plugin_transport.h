@@ -1,5 +1,5 @@
-// A plugin's messages as a transport for hvd's own algorithms, so that a network which only the plugin can drive serves
-// the two-level forms, too. See ops/transport/transport.h for the contract.
+// A transport over a plugin's messages, for hvd's own algorithms, so that a network which only the plugin supports also
+// serves the two-level forms. See ops/transport/transport.h for the contract.
 #pragma once
 
 #include <memory>
@@ -37,7 +37,7 @@ class PluginTransport final : public Transport {
   };
 
   RequestId keep(const Posted& posted);
-  // True once the request's operation is complete, which is then forgotten.
+  // Returns true once the request's operation is complete; the request is then released.
   bool test(RequestId request);
   std::string describe(const Posted& posted) const;
 

@@ -11,7 +11,7 @@ namespace hvd {
 
 namespace {
 
-// For a call to end once the job was given up.
+// How long a call may take to end after the job was aborted.
 constexpr Duration kStopTimeout = std::chrono::seconds(1);
 
 }  // namespace
@@ -19,12 +19,12 @@ constexpr Duration kStopTimeout = std::chrono::seconds(1);
 struct WatchedThread::Shared {
   explicit Shared(const WaitPolicy& policy) : waiting(policy), serving(policy) {}
 
-  Signal begun;  // calls so far
+  Signal begun;  // number of calls so far
   Signal ended;
-  std::function<void()> work;  // of the last call; empty: the thread is to end
+  std::function<void()> work;  // of the last call; empty: the thread must end
   Status result;
-  AdaptiveWait waiting;  // the caller's
-  AdaptiveWait serving;  // the thread's
+  AdaptiveWait waiting;  // of the caller
+  AdaptiveWait serving;  // of the thread
   std::thread thread;
 };
 

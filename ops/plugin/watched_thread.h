@@ -1,5 +1,5 @@
-// A thread for calls that may never return: into libraries that know no deadline. Whoever waits for a call stops
-// waiting at the deadline, or soon after the job was given up; the thread is then left to itself.
+// A thread for calls that may never return: into libraries without deadlines. The caller stops waiting at the deadline,
+// or soon after the job was aborted; the thread is then abandoned.
 #pragma once
 
 #include <functional>
@@ -17,14 +17,14 @@ class WatchedThread {
  public:
   // `policy`: how run() waits before it sleeps.
   WatchedThread(std::string_view name, const WaitPolicy& policy);
-  // Waits for the thread, unless it is lost.
+  // Joins the thread, unless it is lost.
   ~WatchedThread();
   WatchedThread(const WatchedThread&) = delete;
   WatchedThread& operator=(const WatchedThread&) = delete;
 
-  // Has the thread do it, and returns when it is done. Throws what it has thrown; Timeout with `what` at the deadline;
-  // the flag's reason when it was raised and the call has not ended soon after. The last two lose the thread: what
-  // `work` refers to is then in use for ever. One caller at a time; not after a loss.
+  // Runs `work` on the thread and returns when it has ended. Throws its exception; Timeout with `what` at the deadline;
+  // the flag's reason when it is raised and the call has not ended soon after. After the last two the thread is lost,
+  // and objects that `work` refers to stay in use forever. One caller at a time; not after a loss.
   void run(const std::function<void()>& work, Deadline deadline, const AbortFlag& abort, const std::string& what);
 
   bool lost() const { return lost_; }
@@ -33,7 +33,7 @@ class WatchedThread {
   struct Shared;
   static void serve(const std::shared_ptr<Shared>& shared);
 
-  const std::shared_ptr<Shared> shared_;  // the thread has it too: it may outlive this object
+  const std::shared_ptr<Shared> shared_;  // shared with the thread, which may outlive this object
   bool lost_ = false;
 };
 

@@ -7,7 +7,7 @@ namespace hvd {
 
 namespace {
 
-// Sums side by side, so that they do not wait for each other and can share a register.
+// Independent partial sums, so that they do not wait for each other and can share a register.
 constexpr std::size_t kLanes = 4;
 
 // Element i goes to lane i % kLanes; the lanes are added up in order.
@@ -34,8 +34,7 @@ DotProducts multiply(const void* first, const void* second, std::size_t elements
   return sum;
 }
 
-// In double: a factor may be as large as one norm is against the other, beyond a float's range, though the product is
-// not.
+// In double: a factor may be as large as the ratio of the norms, beyond a float's range, though the product is not.
 template <typename T>
 void add(double of_a, double of_b, void* target, const void* other, std::size_t elements) {
   T* a = static_cast<T*>(target);
@@ -46,7 +45,7 @@ void add(double of_a, double of_b, void* target, const void* other, std::size_t 
   }
 }
 
-// Halved last: twice a norm may be infinite where the norm is not.
+// Halves the quotient last: twice a norm may be infinite where the norm is not.
 double share(double product, double norm) { return norm == 0.0 ? 1.0 : 1.0 - product / norm / 2.0; }
 
 }  // namespace

@@ -1,8 +1,8 @@
-// The two 16-bit float formats, converted bit by bit: rounded to nearest, ties to even; infinities kept; every NaN
-// becomes the one of reduce.h. The reference for every instruction set: all of them give these bits.
+// Bitwise conversion of the two 16-bit float formats: rounds to nearest, ties to even; keeps infinities; converts every
+// NaN to the one of reduce.h. The reference for every instruction set: all of them produce these bits.
 //
-// Always inlined: these are compiled for several instruction sets in one program, and a copy made for one of them must
-// not end up in another's code (kernels.h).
+// Always inlined: these are compiled for several instruction sets in one program, and a copy compiled for one of them
+// must not be linked into another's code (kernels.h).
 #pragma once
 
 #include <cstdint>
@@ -35,8 +35,8 @@ using Bfloat16Bits = std::uint16_t;  // the upper half of a float32
   return static_cast<HalfBits>(magnitude > 0x7f800000u ? 0x7e00u : sign | half);
 }
 
-// For the bits of a float, or of a vector of them, that is no NaN but the one: the nearest bfloat16 in the upper half,
-// anything in the lower.
+// For the bits of a float, or of a vector of them, that is not a NaN other than the one of reduce.h: returns the
+// nearest bfloat16 in the upper half, with an undefined lower half.
 template <typename Words>
 [[gnu::always_inline]] constexpr Words round_to_bfloat16(Words bits) {
   return bits + 0x7fffu + ((bits >> 16) & 1u);

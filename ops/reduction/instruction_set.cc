@@ -15,13 +15,13 @@ namespace hvd {
 namespace {
 
 #if HVD_KERNELS_X86
-// Clang 16 cannot ask __builtin_cpu_supports for it. Where AVX2 can be used its registers can, which are all it needs.
+// Clang 16 has no F16C in __builtin_cpu_supports. It needs only the registers of AVX2, which must be usable as well.
 bool has_f16c() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
 }
 
-// The built-in function knows whether the operating system keeps the registers, too.
+// The built-in function also checks whether the operating system saves the registers.
 bool has_avx2() { return __builtin_cpu_supports("avx2") && has_f16c(); }
 bool has_avx512() {
   return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -37,7 +37,7 @@ struct Entry {
   bool (*is_available)();
 };
 
-// Better ones later.
+// In ascending order of preference.
 constexpr Entry kEntries[] = {
     {InstructionSet::scalar, kKernelsScalar, always},
 #if HVD_KERNELS_X86
@@ -72,8 +72,8 @@ const char* instruction_set_name(InstructionSet set) {
   return "unknown";
 }
 
-// Asked once: in a virtual machine the question goes to the host and takes tens of microseconds. Nothing is left to be
-// destroyed while a thread still reduces.
+// Detected once: in a virtual machine the query goes to the host and takes tens of microseconds. Trivially
+// destructible, because a thread may still reduce at exit.
 std::span<const InstructionSet> available_instruction_sets() {
   static const Available available;
   return {available.sets, available.count};

@@ -1,5 +1,4 @@
-// What is done with the elements while they are in vectors: operations, factors, the one NaN. Included by one source
-// file per instruction set (kernels.h).
+// Arithmetic on vectors: operations, factors, the one NaN. Included by one source file per instruction set (kernels.h).
 #pragma once
 
 #include <cstdint>
@@ -12,7 +11,7 @@
 namespace hvd {
 namespace {
 
-// Integers wrap around, as unsigned ones do; single numbers in at least 32 bits, where promotion leaves them unsigned.
+// Integers wrap around, like unsigned ones; scalars in at least 32 bits, where promotion leaves them unsigned.
 template <typename T, typename Operation>
 Vector<T> wrapping(Vector<T> a, Vector<T> b, Operation operation) {
   if constexpr (kRegisterBytes == 0) {
@@ -46,7 +45,7 @@ struct Product {
   }
 };
 
-// Of equal numbers (+0 and -0) the last; of a number and a NaN the NaN.
+// Of equal numbers (+0 and -0) returns the last; of a number and a NaN, the NaN.
 struct Min {
   template <typename T>
   static Vector<T> of(Vector<T> a, Vector<T> b) {
@@ -63,7 +62,7 @@ struct Max {
   }
 };
 
-// Which NaN an operation gives depends on the processor, and on which operand a compiler puts first.
+// The NaN that an operation returns depends on the processor, and on the compiler's order of operands.
 template <typename T>
 Vector<T> with_one_nan(Vector<T> values) {
   if constexpr (std::is_floating_point_v<T>) {
@@ -82,7 +81,7 @@ struct Unscaled {
   void apply(V*) const {}
 };
 
-// In the floats' own type, which holds the factor exactly: the product is rounded once, as if it were taken in double.
+// In the floats' own type, which represents the factor exactly: the product is rounded once, as if computed in double.
 template <typename T>
 class InOwnType {
  public:
@@ -96,7 +95,7 @@ class InOwnType {
   T factor_;
 };
 
-// Floats by a factor that only a double holds.
+// Floats by a factor that only a double represents.
 class InDouble {
  public:
   explicit InDouble(double factor) : factor_(factor) {}

@@ -1,12 +1,12 @@
-// Vectors, and the formats that elements have in memory. Included by one source file per instruction set (kernels.h),
-// after it has defined
+// Vectors, and the formats of elements in memory. Included by one source file per instruction set (kernels.h), after it
+// has defined
 //
 //   kRegisterBytes                                      the length of a vector; 0: no vectors, a number at a time
 //   load_float16(from), store_float16(to, values)       a vector of float32 from float16 and back
 //   multiply_in_double(values, factor)                  a vector of float32 by a double, rounded once
 //
-// A format fills kVectors vectors of the type that carries it, and empties them. Lanes may stand in another order than
-// in memory as long as both ways agree.
+// A format loads kVectors vectors of its carrier type, and stores them. Lanes may be in a different order than in
+// memory if load and store agree.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,7 @@ using Vector = typename Register<T, kRegisterBytes>::Type;
 template <typename T>
 constexpr std::size_t kLanes = kRegisterBytes == 0 ? 1 : kRegisterBytes / sizeof(T);
 
-// Through a copy, so that neither alignment nor the pointer's type matters.
+// Copies, so that neither alignment nor the pointer's type matters.
 template <typename V>
 [[gnu::always_inline]] inline V load_as(const void* from) {
   V values;
@@ -43,7 +43,7 @@ template <typename V>
   __builtin_memcpy(to, &values, sizeof values);
 }
 
-// Carried as they are.
+// Elements in their own type.
 template <typename T>
 struct Plain {
   using Memory = T;
@@ -63,20 +63,20 @@ struct Float16 {
 
 using Words = Vector<std::uint32_t>;
 
-// A bfloat16 is the upper half of a float32: two neighbours, as one 32-bit word, become floats and bfloat16 again by
+// A bfloat16 is the upper half of a float32: two neighbours, as one 32-bit word, are converted to floats and back by
 // shifts, masks and two additions.
 //
-// The instruction that AVX-512 has for the way back (VCVTNEPS2BF16) is not used. It takes denormals for zero, which
-// would have to be found and mended; and it needs the elements in the order of memory, which costs more than it saves:
-// sums are 1.2 to 1.5 times as fast without it (Zen 4). Only bare conversions would gain, by a factor of 1.2, which is
-// not worth a set of its own.
+// AVX-512's instruction for the conversion back (VCVTNEPS2BF16) is not used. It treats denormals as zero, which would
+// have to be detected and corrected; and it needs the elements in memory order, which costs more than it saves: sums
+// are 1.2 to 1.5 times as fast without it (Zen 4). Only pure conversions would gain, by a factor of 1.2, which is not
+// worth another instruction set.
 struct Bfloat16 {
   using Memory = Bfloat16Bits;
   using Carrier = float;
   static constexpr int kVectors = 2;
   static constexpr std::uint32_t kUpper = 0xffff0000u;
 
-  // The neighbour in the lower half goes into the first vector, that in the upper half into the second.
+  // The element in the lower half goes into the first vector, the one in the upper half into the second.
   static void load(const Memory* from, Vector<float>* to) {
     const auto words = load_as<Words>(from);
     to[0] = __builtin_bit_cast(Vector<float>, words << 16);
@@ -89,7 +89,7 @@ struct Bfloat16 {
   }
 };
 
-// Where bfloat16 meet float32, both have to come in the order of memory.
+// For conversions between bfloat16 and float32, both of which must be in memory order.
 struct Bfloat16InOrder {
   using Memory = Bfloat16Bits;
   using Carrier = float;

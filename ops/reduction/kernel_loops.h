@@ -1,12 +1,13 @@
 // The loop of every reduction. Included by one source file per instruction set (kernels.h), which defines HVD_KERNELS
 // as the name of its table.
 //
-// One pass: a few vectors of elements at a time are taken from the first source, folded with those of the second, the
-// third and so on, scaled, rounded and stored. Nothing is written but results, whatever the number of sources, and a
-// destination that is also a source is written where it has been read.
+// One pass: a few vectors of elements at a time are loaded from the first source, folded with those of the second, the
+// third and so on, scaled, rounded and stored. Only results are written, whatever the number of sources, and a
+// destination that is also a source is written after it has been read.
 //
-// Beyond kAtOnce sources, which mostly lie at the same offsets in pages, the first-level cache has no room for what is
-// prefetched for all of them. Then a block of folds is carried in that cache past kGroup sources after another.
+// With more than kAtOnce sources, which mostly have the same offsets in pages, the first-level cache has no room for
+// the data that is prefetched for all of them. Then a block of partial results stays in that cache while kGroup sources
+// after another are folded into it.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +20,8 @@
 namespace hvd {
 namespace {
 
-// Vectors at a time: so many additions at once that none has to wait for the one before. Without vectors as many
-// numbers as a format needs.
+// Vectors at a time: enough for independent additions that do not wait for each other. Without vectors, the numbers
+// that a format needs.
 constexpr int kVectors = kRegisterBytes == 0 ? 2 : 4;
 constexpr std::size_t kAtOnce = 16;
 constexpr std::size_t kGroup = 8;
@@ -38,7 +39,7 @@ class Folding {
 
   void run(std::size_t elements) const {
     std::size_t done = 0;
-    // The other operations are rare, and this code is long.
+    // Only for sums: the other operations are rare, and this code is long.
     if constexpr (std::is_same_v<Op, Sum>) done = count_ > kAtOnce ? by_groups(elements) : 0;
     done = at_once(done, elements);
     if (done < elements) rest(done, elements - done);
@@ -51,9 +52,9 @@ class Folding {
 
   static constexpr std::size_t kStep = kVectors * kLanes<T>;
 
-  // From element `first` as far as whole steps go; returns where that is.
+  // Processes whole steps from element `first` on; returns the first element that is left.
   std::size_t at_once(std::size_t first, std::size_t elements) const {
-    // Locals: for all that a compiler knows, a result might be stored over a member.
+    // Locals, because the compiler must assume that storing a result may change a member.
     const void* const* const sources = sources_;
     const std::size_t count = count_;
     Result* const out = out_;
@@ -68,7 +69,7 @@ class Folding {
     return first;
   }
 
-  // As far as whole blocks go.
+  // Processes whole blocks.
   [[gnu::noinline]] std::size_t by_groups(std::size_t elements) const {
     constexpr std::size_t kSteps = kCarriedBytes / sizeof(Vector<T>) / kVectors;
     Vector<T> carried[kSteps][kVectors];
@@ -89,7 +90,7 @@ class Folding {
     return block;
   }
 
-  // Less than a step, through copies that are a step long.
+  // Processes less than a step, through copies of the length of a step.
   void rest(std::size_t first, std::size_t elements) const {
     Source padded[kStep]{};
     const void* const source = padded;
@@ -137,14 +138,14 @@ class Folding {
   const Postscale postscale_;
 };
 
-// NaN counts as held: its products are NaN in any type.
+// NaN counts as representable: its products are NaN in any type.
 template <typename T>
 bool holds(double factor) {
   return static_cast<double>(static_cast<T>(factor)) == factor || factor != factor;
 }
 
 // Multiplying each result by 1 costs less than another copy of the code, and most sums are averages; multiplying every
-// source too would show.
+// source, too, would be measurable.
 template <typename In, typename Out, typename Op, typename Scale>
 void fold_scaled(const Operands& operands) {
   if (operands.prescale == 1.0) {

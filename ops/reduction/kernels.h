@@ -1,14 +1,14 @@
 // The loops of a reduction, once per instruction set, each as a table of functions. Internal to reduce().
 //
-//   kernels_scalar.cc, kernels_avx2.cc, ...   one set each: its few lines that are its own, and the table
-//   kernel_formats.h                          how elements come from memory into vectors and go back
+//   kernels_scalar.cc, kernels_avx2.cc, ...   one set each: its few specific lines, and the table
+//   kernel_formats.h                          loads and stores elements between memory and vectors
 //   kernel_arithmetic.h                       operations, factors, the one NaN
 //   kernel_loops.h                            the loop around them, and the table's contents
 //
-// All sets are the same templates over vectors of another length. These are the compilers' own (attribute vector_size),
-// on which +, *, < and ?: mean the same as on numbers: nothing counts on an optimiser to find vectors in a loop.
+// All sets are the same templates over vectors of different length. These are the compilers' vector types (attribute
+// vector_size), on which +, *, < and ?: mean the same as on numbers: vectorisation does not depend on an optimiser.
 //
-// A source file compiled for a newer processor must leave nothing behind that the linker could take for its twin
+// A source file compiled for a newer processor must not emit functions that the linker could substitute for those
 // compiled for an older one. So everything in these headers has internal linkage, or is always inlined (half.h), and
 // calls no inline function of the standard library.
 #pragma once
@@ -24,17 +24,17 @@ namespace hvd {
 struct Operands {
   void* destination;  // may be one of the sources
   const void* const* sources;
-  std::size_t count;  // of sources, at least one
+  std::size_t count;  // number of sources, at least one
   std::size_t elements;
-  double prescale;  // both factors are exact in float32 where either type is a 16-bit float
+  double prescale;  // both factors are exact in float32 if either type is a 16-bit float
   double postscale;
 };
 
 struct Kernels {
   using Fold = void (*)(const Operands& operands);
 
-  // For sources of type `in` and a destination of type `out`, the same or the one the other's accumulator. Null where
-  // the operation does not exist. Truth values are not scaled.
+  // For sources of type `in` and a destination of type `out`: the same type, or one is the other's accumulator type.
+  // Null if the operation does not exist. Booleans are not scaled.
   Fold (*fold)(DType in, DType out, ReduceOp op);
 };
 

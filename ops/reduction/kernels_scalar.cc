@@ -1,5 +1,5 @@
-// Plain loops, one number at a time, for any processor. The floor, and the reference for the other sets; CMake keeps
-// the compiler from making vectors of them.
+// Plain loops, one number at a time, for any processor. The fallback, and the reference for the other sets; CMake
+// prevents the compiler from vectorising them.
 #define HVD_KERNELS kKernelsScalar
 #include <cstddef>
 

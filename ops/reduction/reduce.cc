@@ -13,7 +13,7 @@ namespace hvd {
 
 namespace {
 
-// As the kernels take it.
+// The factor as the kernels apply it.
 double factor_for(DType dtype, double factor) {
   if (dtype == DType::boolean) return 1.0;
   return accumulator_of(dtype) == dtype ? factor : static_cast<double>(static_cast<float>(factor));
@@ -24,7 +24,7 @@ void fill(void* out, T value, std::size_t elements) {
   std::fill_n(static_cast<T*>(out), elements, value);
 }
 
-// Floats have infinities for the ends of the order, integers their limits.
+// The limits of the order are infinities for floats, the limits of the type for integers.
 template <typename T>
 void fill_number(ReduceOp op, void* out, std::size_t elements) {
   using Limits = std::numeric_limits<T>;

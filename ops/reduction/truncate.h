@@ -1,6 +1,6 @@
-// From a double to an integer: toward zero; values that do not fit become the nearest that does, NaN becomes 0.
+// Converts a double to an integer: toward zero; values out of range become the nearest limit, NaN becomes 0.
 //
-// Always inlined, as half.h and for the same reason; constexpr, so that code for GPUs may use it too.
+// Always inlined for the same reason as half.h; constexpr, so that code for GPUs may use it too.
 #pragma once
 
 #include <limits>
@@ -10,7 +10,7 @@ namespace hvd {
 template <typename T>
 [[gnu::always_inline]] constexpr T truncate(double value) {
   constexpr double kLowest = static_cast<double>(std::numeric_limits<T>::lowest());
-  // 2^63 - 1 is no double: the limit is the first value that does not fit.
+  // 2^63 - 1 is not a double: the limit is the first value that is out of range.
   constexpr T kHalf = std::numeric_limits<T>::max() / 2 + 1;
   constexpr double kBeyond = 2.0 * static_cast<double>(kHalf);
   constexpr T kHighest = std::numeric_limits<T>::max();

@@ -1,7 +1,7 @@
-// A posted send or receive, as every transport keeps it, and the sentences that errors are made of.
+// A posted send or receive, as every transport keeps it, and the texts of the transports' errors.
 //
-// Private to the transports. An OperationWindow belongs to one transport and is used on its thread; the operations in
-// it stay where they are until they are waited for, so that queues may point to them.
+// Private to the transports. An OperationWindow belongs to one transport and is used on its thread; operations in it
+// keep their addresses until they are waited for, so that queues may point to them.
 #pragma once
 
 #include <cstddef>
@@ -35,23 +35,23 @@ struct Operation {
 // "process set 0, call 17, step 3, 4096 bytes"
 std::string describe_message(const Tag& tag, std::uint64_t bytes);
 
-// What a Timeout says: "waited 5.0 s for rank 2 on host-b (pid 1234) to send process set 0, ...".
+// The message of a Timeout: "waited 5.0 s for rank 2 on host-b (pid 1234) to send process set 0, ...".
 std::string describe_timeout(const Operation& operation, const std::string& peer_name, Duration waited);
 
-// What the receiver says of a message that is not the one it posted for.
+// The receiver's error if a message differs from the posted receive.
 std::string describe_mismatch(const Operation& expected, const std::string& peer_name, const Tag& tag,
                               std::uint64_t bytes);
 
-// What is said when the peer's end is gone.
+// The error if the peer has closed its end.
 std::string describe_loss(const Operation& operation, const std::string& peer_name);
 
-// Tickets are numbers in order of posting; the window runs from the oldest operation not yet waited for to the newest.
+// Operations by RequestId, numbered in order of posting, from the oldest that was not waited for to the newest.
 class OperationWindow {
  public:
   Operation& add(Operation operation);
   Transport::RequestId newest() const { return first_ + operations_.size() - 1; }
 
-  // Throws InvalidArgument for a request that was never given out or was waited for already.
+  // Throws InvalidArgument for a request that was never returned or was already waited for.
   Operation& find(Transport::RequestId request);
   void retire(Operation& operation);
 

@@ -25,7 +25,7 @@ Examples:
 `hvd bench` has one more option: --plot FILE (.png, .pdf, .svg) draws the results with matplotlib.
 docs/benchmark.md says what the columns mean. The exit code is 1 if a result was wrong, 2 if these arguments are.)";
 
-// What was typed, before it is known to be right.
+// The unchecked text of the options.
 struct Texts {
   std::string collective = "allreduce";
   std::string dtype = "float32";
@@ -90,7 +90,7 @@ void add_other_options(CLI::App& app, Settings& settings, Texts& texts) {
   app.add_flag("--version", texts.version, "Print its version")->group("About hvd bench");
 }
 
-// Lets CLI11 write the table of options, without what it derives from the positional.
+// CLI11's table of options, without the text that it derives from the positional argument.
 std::string help_text(const CLI::App& app) {
   CLI::Formatter formatter;
   formatter.column_width(28);
@@ -111,7 +111,7 @@ void check(const CLI::App& app, const Settings& settings) {
   if (settings.ranks && *settings.ranks < 1) {
     throw std::invalid_argument("-np " + std::to_string(*settings.ranks) + ": at least one rank");
   }
-  if (!(settings.seconds >= 0 && settings.seconds <= kMaxSeconds)) {  // nor NaN
+  if (!(settings.seconds >= 0 && settings.seconds <= kMaxSeconds)) {  // also rejects NaN
     throw std::invalid_argument("--seconds: a number of seconds, 0 or more");
   }
   if (collective == Collective::barrier) {
@@ -146,7 +146,7 @@ std::vector<TensorSet> rows(const Settings& settings, const Texts& texts) {
 
 void parse(CLI::App& app, std::vector<std::string> arguments) {
   for (std::string& argument : arguments) {
-    if (argument == "-np" || argument.starts_with("-np=")) argument.insert(0, "-");  // as mpirun's users write it
+    if (argument == "-np" || argument.starts_with("-np=")) argument.insert(0, "-");  // the spelling of mpirun
   }
   std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
   app.parse(arguments);

@@ -12,26 +12,26 @@
 namespace hvd::bench {
 
 struct Settings {
-  std::optional<int> ranks;  // of -np
+  std::optional<int> ranks;  // -np
 
   Collective collective = Collective::allreduce;
   hvd_dtype dtype = HVD_FLOAT32;
-  std::optional<ReduceOp> op;  // where the collective reduces
+  std::optional<ReduceOp> op;  // if the collective reduces
   bool in_place = false;
-  std::vector<TensorSet> rows;  // as asked for; a barrier has one row without tensors
-  bool grouped = false;         // all tensors of a row as one operation
+  std::vector<TensorSet> rows;  // as requested; a barrier has one row without tensors
+  bool grouped = false;         // all tensors of a row as one grouped operation
   bool arena = false;
 
-  double seconds = 0.5;  // for each row, about
+  double seconds = 0.5;  // per row, approximately
   int warmup = 2;        // rounds
 
   std::string json;  // empty: no file
 
-  // Set by --help and --version: to be printed, and that is all.
+  // Set by --help and --version: the text to print instead of measuring.
   std::optional<std::string> information;
 };
 
-// Arguments without the program's own name. Throws std::invalid_argument, with one line for whoever typed them.
+// Parses the arguments, without the program's name. Throws std::invalid_argument with a one-line message for the user.
 Settings parse_command_line(const std::vector<std::string>& arguments);
 
 }  // namespace hvd::bench

@@ -1,4 +1,4 @@
-// From the element type that the command line names to the one that the compiler knows.
+// Maps the element type named on the command line to a C++ type.
 #pragma once
 
 #include <concepts>
@@ -30,7 +30,7 @@ auto with_type(hvd_dtype dtype, const Body& body) {
   throw std::invalid_argument("no such element type");
 }
 
-// How T counts: whole numbers up to 2^kDigits are exact, and numbers below 2^kExponent are finite.
+// The precision of T: integers up to 2^kDigits are exact, and numbers below 2^kExponent are finite.
 template <typename T>
 struct FloatFormat;
 template <>

@@ -1,4 +1,4 @@
-// hvd-bench: times hvd's collectives as programs use them. `hvd bench` starts it; docs/benchmark.md describes it.
+// hvd-bench: measures the time of hvd's collectives in use. Started by `hvd bench`; described in docs/benchmark.md.
 #include <cstdio>
 #include <fstream>
 #include <hvd.hpp>
@@ -22,7 +22,7 @@ void show(const std::string& text) {
   std::fflush(stdout);
 }
 
-// Opened before anything is measured, so that a wrong name is told at once.
+// Called before measuring, so that an invalid name is reported at once.
 std::ofstream open_json(const std::string& path) {
   std::ofstream file;
   if (path.empty() || !is_first_rank()) return file;
@@ -31,7 +31,7 @@ std::ofstream open_json(const std::string& path) {
   return file;
 }
 
-// Whether the ranks of every host share memory for tensors; all ranks get the same answer.
+// Whether the ranks of every host share memory for tensors; the same on all ranks.
 bool has_arena() {
   hvd_arena_usage usage = HVD_ARENA_USAGE_INIT;
   hvd_get_arena_usage(&usage);
@@ -52,7 +52,7 @@ void check_job(const Settings& settings) {
   }
 }
 
-// As asked for, with tensors that can be divided among the ranks; sizes that come out alike once.
+// The requested rows, with tensors that can be divided among the ranks; without duplicates.
 std::vector<TensorSet> rows_for(const Settings& settings, int ranks) {
   std::vector<TensorSet> rows;
   for (const TensorSet& wanted : settings.rows) {
@@ -80,11 +80,11 @@ int run(const Settings& settings) {
     file << to_json(settings, job, results).dump(1) << '\n';
     if (!file.flush()) throw std::runtime_error("--json " + settings.json + ": writing failed");
   }
-  barrier();  // nobody leaves while others still work
+  barrier();  // no rank leaves while others still work
   return right ? 0 : kWrongResults;
 }
 
-// What is wrong for all ranks is told once.
+// Reports an error that concerns all ranks once.
 int usage_error(const std::exception& error) {
   if (is_first_rank()) std::fprintf(stderr, "hvd bench: %s (--help shows the options)\n", error.what());
   return kUsageError;

@@ -17,13 +17,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double kRoundSeconds = 0.005;  // many calls in a row take about so long
+constexpr double kRoundSeconds = 0.005;  // approximate duration of consecutive calls
 constexpr double kMinRounds = 5;
 constexpr double kMaxRounds = 100'000;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// The largest of what the ranks say, for all of them.
+// The maximum of `value` over the ranks.
 template <typename T>
 T largest(T value) {
   allreduce(std::span(&value, 1), max);
@@ -34,14 +34,14 @@ class Rounds {
  public:
   explicit Rounds(Workload& workload) : workload_(workload) {}
 
-  // Seconds per call on this rank.
+  // Returns the seconds per call on this rank.
   double time(int calls) {
     workload_.rewrite(round_);
     barrier({.name = "bench.begin"});
     const Clock::time_point start = Clock::now();
     for (int call = 0; call < calls; ++call) workload_.run();
     const double time = seconds_since(start) / calls;
-    barrier({.name = "bench.end"});  // checking takes CPUs from those who still work
+    barrier({.name = "bench.end"});  // checking takes CPUs from ranks that still work
     errors_ += workload_.count_errors(round_++, calls);
     return time;
   }
@@ -54,8 +54,8 @@ class Rounds {
   std::int64_t errors_ = 0;
 };
 
-// The first call makes memory present and names known, and says nothing. Calls in a row may be much faster than a
-// single one, as no more is said between ranks once they repeat: so the number is found in several steps.
+// The first call, which maps memory and registers names, is not representative. Consecutive calls may be much faster
+// than a single one, because ranks need not negotiate repeated calls: the number is therefore found in several steps.
 int choose_calls(Rounds& rounds, int max_calls) {
   rounds.time(1);
   int calls = 1;

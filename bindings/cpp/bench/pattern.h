@@ -1,5 +1,5 @@
-// Values that repeat for ever: written into tensors and looked for in results, in blocks, because that is most of a
-// benchmark's work. The period is prime, in step with no chunk, slice or tensor. Pure.
+// A periodic sequence of values: written to tensors and compared with results, in blocks, because that is most of a
+// benchmark's work. The period is prime, so that it is aligned with no chunk, slice or tensor. Pure.
 #pragma once
 
 #include <algorithm>
@@ -16,18 +16,18 @@ inline constexpr std::size_t kPeriod = 1021;
 template <typename T>
 class Pattern {
  public:
-  // A value is right if it differs by at most `tolerance` times the expected one.
+  // A value is correct if it differs by at most `tolerance` times the expected one.
   explicit Pattern(const std::array<T, kPeriod>& values, double tolerance = 0)
       : values_(values), tolerance_(tolerance) {}
 
-  // The values from number `first` on.
+  // Writes the values from index `first` on.
   void write(std::span<T> target, std::int64_t first) const {
     for_blocks(target.size(), first, [&](std::size_t done, std::span<const T> block) {
       std::memcpy(target.data() + done, block.data(), block.size_bytes());
     });
   }
 
-  // How many are not the values from number `first` on.
+  // Counts the values that differ from those from index `first` on.
   std::int64_t count_errors(std::span<const T> values, std::int64_t first) const {
     std::int64_t errors = 0;
     for_blocks(values.size(), first, [&](std::size_t done, std::span<const T> block) {
@@ -52,7 +52,7 @@ class Pattern {
   bool is_right(T actual, T expected) const {
     if (tolerance_ == 0) return actual == expected;
     const auto wanted = static_cast<double>(expected);
-    return std::abs(static_cast<double>(actual) - wanted) <= tolerance_ * std::abs(wanted);  // never of NaN
+    return std::abs(static_cast<double>(actual) - wanted) <= tolerance_ * std::abs(wanted);  // false for NaN
   }
 
   std::array<T, kPeriod> values_;

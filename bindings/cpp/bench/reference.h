@@ -1,13 +1,13 @@
-// What the ranks put into a collective and what must come out of it, worked out without hvd. Pure.
+// The ranks' contributions to a collective and its expected results, computed without hvd. Pure.
 //
-// An element of a contribution is a pseudo-random whole number; rank and round shift them. They are such that every
-// element type holds every result exactly:
+// An element of a contribution is a pseudo-random integer, shifted by rank and round, such that every element type
+// represents every result exactly:
 //   moved, min, max   0 to 126 (bool: 0 or 1)
-//   sum, average      0 to 3 from at most 42 ranks to an element, 0 from the others: up to 126 in all
+//   sum, average      0 to 3 from at most 42 ranks per element, 0 from the others: up to 126 in total
 //   product           1 or -1
-// What comes out of calls in place, each of the result of the one before, follows: a sum is multiplied by the number of
-// ranks each time, so that integers wrap round, and max_calls() says how long floats stay exact. Only an average may be
-// a fraction, and has a tolerance.
+// Each call in place takes the result of the previous one: a sum is then multiplied by the number of ranks each time,
+// so that integers wrap around; max_calls() returns how long floats stay exact. Only an average may be a fraction, and
+// has a tolerance.
 #pragma once
 
 #include <algorithm>
@@ -23,16 +23,16 @@
 
 namespace hvd::bench {
 
-// For memory that a collective must overwrite: in no result but of bool, which has no third value.
+// Fills memory that a collective must overwrite: occurs in no result except of bool, which has no third value.
 inline constexpr int kStale = 127;
 
 inline constexpr int kMaxCalls = 20'000;
 
-// One round of one collective. Results are worked out in double or modulo 2^64, and are exact in both.
+// One round of one collective. Results are computed in double or modulo 2^64, and are exact in both.
 template <typename T>
 class Reference {
  public:
-  // No op: the collective only moves.
+  // Without op: the collective only moves data.
   Reference(std::optional<ReduceOp> op, int ranks, int round) : op_(op), ranks_(ranks), round_(round) {}
 
   Pattern<T> contribution(int rank) const { return Pattern<T>(narrow(numbers(rank))); }
@@ -74,7 +74,7 @@ class Reference {
   }
 
   Wide number(std::size_t place, bool adds) const {
-    const std::uint64_t random = (place + 1) * 0x9e37'79b9'7f4a'7c15u >> 32;  // 2^64 over the golden ratio
+    const std::uint64_t random = (place + 1) * 0x9e37'79b9'7f4a'7c15u >> 32;  // 2^64 divided by the golden ratio
     if (op_ == sum || op_ == average) return static_cast<Wide>(adds ? random % 4 : 0);
     if (op_ == product) return random % 2 == 0 ? Wide{1} : Wide{0} - 1;
     return static_cast<Wide>(random % (std::same_as<T, boolean> ? 2 : kStale));
@@ -86,14 +86,14 @@ class Reference {
     return op_ == product ? a * b : a + b;
   }
 
-  // All calls but the first add the same from each rank.
+  // In all calls but the first, each rank contributes the same values.
   Wide growth(int calls) const {
     Wide growth = 1;
     for (int call = 1; op_ == sum && call < calls; ++call) growth *= static_cast<Wide>(ranks_);
     return growth;
   }
 
-  // Of a fraction: it is rounded to T, and before that, in each call and with each rank, to float or double.
+  // For fractions: they are rounded to T and, in each call and with each rank, to float or double.
   double tolerance(int calls) const {
     if constexpr (Float<T>) {
       using Accumulator = std::conditional_t<std::same_as<T, double>, double, float>;
@@ -126,12 +126,12 @@ class Reference {
   int round_;
 };
 
-// How many calls in a row have a result that reduced() knows.
+// The number of consecutive calls whose result reduced() can compute.
 template <typename T>
 int max_calls(std::optional<ReduceOp> op, int ranks, bool in_place) {
   if constexpr (Float<T>) {
     if (op == sum && in_place && ranks > 1) {
-      // By a power of two only the exponent grows, else the digits do.
+      // A power of two increases only the exponent, other factors also the number of digits.
       const bool shifts = std::has_single_bit(static_cast<unsigned>(ranks));
       const int bits = shifts ? FloatFormat<T>::kExponent - 1 : FloatFormat<T>::kDigits;
       const double growth = (bits - std::log2(std::min(3 * ranks, kStale - 1))) / std::log2(ranks);

@@ -12,7 +12,7 @@ std::string counted(int number, const char* noun) {
   return std::to_string(number) + " " + noun + (number == 1 ? "" : "s");
 }
 
-// A barrier has neither.
+// A barrier has neither type nor reduction.
 const char* dtype_text(const Settings& settings) {
   return settings.collective == Collective::barrier ? "none" : text_of(kDTypes, settings.dtype);
 }

@@ -1,4 +1,4 @@
-// How results are shown: as a table for people and as JSON for programs. Pure.
+// Formats results: as a table for people and as JSON for programs. Pure.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -15,7 +15,7 @@ struct Job {
   std::string version;  // of hvd
 };
 
-// Lines that begin with #: what is measured where, and the names of the columns.
+// Lines that begin with #: what is measured, where, and the names of the columns.
 std::string heading(const Settings& settings, const Job& job);
 std::string table_row(const Settings& settings, const Measured& row);
 nlohmann::json to_json(const Settings& settings, const Job& job, const std::vector<Measured>& rows);

@@ -1,11 +1,11 @@
-// What a row says about its times. Pure.
+// Statistics of a row's times. Pure.
 #pragma once
 
 #include <vector>
 
 namespace hvd::bench {
 
-// The smallest of `values` that a share of them (more than 0, at most 1) does not exceed. `values` must not be empty.
+// Returns the smallest value that at least `share` (in (0, 1]) of the values do not exceed. `values` must not be empty.
 double quantile(std::vector<double> values, double share);
 
 }  // namespace hvd::bench

@@ -14,7 +14,7 @@ namespace {
 constexpr std::uint64_t kMaxTensors = 100'000;
 constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 48;
 
-// A whole number from 1 on, and what stands behind it.
+// A positive integer, and the text that follows it.
 struct Count {
   std::uint64_t value;
   std::string rest;
@@ -28,7 +28,7 @@ std::optional<Count> parse_count(const std::string& text) {
   return Count{value, std::string(rest, end)};
 }
 
-// 0 if there is no such unit.
+// Returns 0 if the unit is unknown.
 std::uint64_t parse_unit(std::string unit) {
   for (char& letter : unit) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
   if (unit.empty() || unit == "b") return 1;
@@ -74,7 +74,7 @@ TensorSet resnet50() {
   TensorSet set;
   const auto add_convolution = [&set](std::int64_t inputs, std::int64_t outputs, std::int64_t kernel) {
     set.push_back(inputs * outputs * kernel * kernel);
-    set.insert(set.end(), 2, outputs);  // scale and shift of the batch normalisation behind it
+    set.insert(set.end(), 2, outputs);  // scale and shift of the batch normalisation that follows
   };
   add_convolution(3, 64, 7);
   std::int64_t channels = 64;

@@ -1,5 +1,5 @@
-// The words of the command line and what they stand for: collectives, element types, reductions; and what follows from
-// which collective it is. Pure.
+// The keywords of the command line and their values: collectives, element types, reductions; and the collectives'
+// properties. Pure.
 #pragma once
 
 #include <hvd.hpp>
@@ -59,13 +59,13 @@ std::vector<std::string> all_texts(const Word<Value> (&words)[kSize]) {
 
 std::size_t size_of(hvd_dtype dtype);
 
-// Has a reduction.
+// Whether the collective reduces.
 bool reduces(Collective collective);
-// Gives each rank, or takes from each rank, an equal part of the tensor.
+// Whether each rank receives or contributes an equal part of the tensor.
 bool divides(Collective collective);
 
-// What the bandwidth of the algorithm is multiplied by, to compare with that of a link whatever the number of ranks:
-// the share of the bytes that must leave or reach each rank, as NCCL's tests define it (doc/PERFORMANCE.md there).
+// The factor from algbw to busbw, which is comparable to a link's bandwidth for any number of ranks: the share of the
+// bytes that must leave or reach each rank, as defined by NCCL's tests (doc/PERFORMANCE.md there).
 double busbw_factor(Collective collective, int ranks);
 
 }  // namespace hvd::bench

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kRoot = 0;
 
-// A tensor where the user wants it.
+// Memory of a tensor, of the kind that the user requested.
 template <typename T>
 class Buffer {
  public:
@@ -34,13 +34,13 @@ class Buffer {
   std::variant<std::vector<T>, std::vector<T, allocator<T>>> memory_;
 };
 
-// All tensors lie in one long sequence of elements, of which the patterns say what is where.
+// All tensors are consecutive parts of one long sequence of elements, whose values the patterns define.
 template <typename T>
 struct Tensor {
   Buffer<T> input;
-  Buffer<T> separate_output;  // empty: the result is in the input, or is returned
-  std::int64_t first;         // element of the sequence
-  hvd::Options call;          // with a name of its own, always the same, as a gradient has
+  Buffer<T> separate_output;  // empty: the result is in the input or is returned
+  std::int64_t first;         // its index in the sequence
+  hvd::Options call;          // with a fixed name, like a gradient
 
   std::span<T> output() { return separate_output.values().empty() ? input.values() : separate_output.values(); }
 };
@@ -131,7 +131,7 @@ class TensorWorkload : public Workload {
     return allreduce_async(input, tensor.separate_output.values(), *settings_.op, tensor.call);
   }
 
-  // What is returned, and not written to an output.
+  // Returns the result unless it is written to an output.
   std::optional<std::vector<T>> perform(Tensor<T>& tensor) {
     const std::span<T> input = tensor.input.values();
     switch (settings_.collective) {
@@ -153,7 +153,7 @@ class TensorWorkload : public Workload {
   static std::vector<T> result(Tensor<T>&, Future<std::vector<T>>& future) { return future.get(); }
   static std::vector<T> result(Tensor<T>&, Future<Received<T>>& future) { return future.get().values; }
 
-  // What must stand in the equal parts of a result, of which there may be one.
+  // The expected values of the equal parts of a result, of which there may be one.
   std::vector<Pattern<T>> expected(int round, int calls) const {
     const Reference<T> reference(settings_.op, ranks_, round);
     if (settings_.op) return {reference.reduced(calls)};
@@ -167,7 +167,7 @@ class TensorWorkload : public Workload {
     const std::int64_t elements = result_elements(tensor);
     if (static_cast<std::int64_t>(result.size()) != elements) return elements;
     const std::size_t length = result.size() / parts.size();
-    // reducescatter and alltoall give each rank another part of the inputs.
+    // reducescatter and alltoall give each rank a different part of the inputs.
     const bool scatters =
         settings_.collective == Collective::reducescatter || settings_.collective == Collective::alltoall;
     const std::int64_t first = tensor.first + (scatters ? rank_ * static_cast<std::int64_t>(length) : 0);
@@ -188,8 +188,8 @@ class TensorWorkload : public Workload {
   const int ranks_;
   const int rank_;
   std::vector<Tensor<T>> tensors_;
-  std::vector<std::span<T>> group_;  // all inputs, if they are submitted as one operation
-  // Of the last run: of several tensors, or of one, which is waited for where it is called, as programs do.
+  std::vector<std::span<T>> group_;  // all inputs, if they are one grouped operation
+  // Of the last run: futures of several tensors, or the result of one, returned by a synchronous call.
   std::vector<Pending> pending_;
   std::optional<std::vector<T>> returned_;
 };

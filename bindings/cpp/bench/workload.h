@@ -1,5 +1,4 @@
-// The tensors of one row and the operations on them, as a program of a user would have them: called from one thread,
-// owns the tensors.
+// The tensors of one row and the operations on them, as in a user's program. Called from one thread; owns the tensors.
 #pragma once
 
 #include <cstdint>
@@ -16,18 +15,18 @@ class Workload {
   Workload(const Workload&) = delete;
   Workload& operator=(const Workload&) = delete;
 
-  // How often run() may be called after one rewrite().
+  // The maximum number of calls of run() after one rewrite().
   virtual int max_calls() const = 0;
 
-  // Fresh inputs, different in each round, and outputs that no collective can have left.
+  // Writes new inputs, different in each round, and outputs that no collective can have produced.
   virtual void rewrite(int round) = 0;
   // Submits all operations and waits for them.
   virtual void run() = 0;
-  // How many elements of this rank's results are not those of `calls` calls of run() after rewrite(round).
+  // Counts the elements of this rank's results that differ from those of `calls` calls of run() after rewrite(round).
   virtual std::int64_t count_errors(int round, int calls) = 0;
 };
 
-// For a row that fits the ranks. Needs an initialised runtime.
+// `row` must be divisible by the number of ranks if the collective requires it. Needs an initialised runtime.
 std::unique_ptr<Workload> make_workload(const Settings& settings, const TensorSet& row);
 
 }  // namespace hvd::bench

@@ -1,5 +1,5 @@
-// An allocator for the containers of tensors: memory of the arena that a host's ranks share (hvd_alloc in hvd.h), where
-// they reduce it without copying it first. Included by hvd.hpp.
+// A standard allocator for the containers of tensors: allocates in the arena that the ranks of a host share (hvd_alloc
+// in hvd.h), where they are reduced without a copy. Included by hvd.hpp.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 namespace hvd {
 inline namespace v1 {
 
-// std::vector<float, hvd::allocator<float>>. Needs an initialised runtime when it allocates, none when it gives back.
+// Used as std::vector<float, hvd::allocator<float>>. allocate() needs an initialised runtime; deallocate() does not.
 template <typename T>
 struct allocator {
   using value_type = T;
@@ -28,7 +28,7 @@ struct allocator {
   }
   void deallocate(T* memory, std::size_t) noexcept { hvd_free(memory); }
 
-  // Any instance frees what another has allocated.
+  // Memory may be freed through any instance.
   bool operator==(const allocator&) const = default;
 };
 

@@ -1,4 +1,4 @@
-// What a tensor can be made of: the 16-bit floats, a storable bool, and the concept Element. Included by hvd.hpp.
+// The element types of tensors: 16-bit floats, a bool stored as a byte, and the concept Element. Included by hvd.hpp.
 #pragma once
 
 #include <bit>
@@ -12,7 +12,7 @@
 namespace hvd {
 inline namespace v1 {
 
-// The 16-bit floats: storage and conversion only. Arithmetic happens in float, and so do hvd's sums, rounded once.
+// The 16-bit floats: storage and conversion only. Arithmetic, like hvd's sums, is in float; sums are rounded once.
 struct float16 {
   std::uint16_t bits = 0;
 
@@ -29,7 +29,7 @@ struct bfloat16 {
   constexpr operator float() const { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
 };
 
-// A bool that std::vector stores like anything else, one byte each. Minimum and maximum are "and" and "or".
+// A bool that std::vector stores like other types, one byte each. Minimum and maximum are "and" and "or".
 struct boolean {
   bool value = false;
 
@@ -42,7 +42,7 @@ static_assert(sizeof(float16) == 2 && sizeof(bfloat16) == 2 && sizeof(boolean) =
 
 namespace detail {
 
-// The hvd_dtype of T, or -1. Integers count by size and sign, so that long and long long both are int64.
+// The hvd_dtype of T, or -1. Integers are mapped by size and sign, so that long and long long are both int64.
 template <typename T>
 consteval int dtype_of() {
   if constexpr (std::same_as<T, bool> || std::same_as<T, boolean>) return HVD_BOOL;
@@ -67,7 +67,7 @@ consteval int dtype_of() {
 template <typename T>
 concept Element = detail::dtype_of<std::remove_cv_t<T>>() >= 0;
 
-// To the nearest, ties to even; NaN stays NaN.
+// Rounds to nearest, ties to even; NaN stays NaN.
 constexpr bfloat16::bfloat16(float value) {
   const auto word = std::bit_cast<std::uint32_t>(value);
   const bool nan = (word & 0x7fff'ffffu) > 0x7f80'0000u;
@@ -86,7 +86,7 @@ constexpr float16::float16(float value) {
     half = 0x7c00u;
   } else if (magnitude >= 0x3880'0000u) {  // normal numbers: exponent bias 127 becomes 15, 13 bits are rounded away
     half = (magnitude - 0x3800'0000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
-  } else {  // below 2^-14: a multiple of 2^-24. Adding 0.5, whose last place is 2^-24, does the rounding.
+  } else {  // below 2^-14: a multiple of 2^-24. Adding 0.5, whose ulp is 2^-24, does the rounding.
     half = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f00'0000u;
   }
   bits = static_cast<std::uint16_t>(sign | half);

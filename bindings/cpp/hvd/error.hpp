@@ -1,4 +1,4 @@
-// Failures of hvd as exceptions: one class for each hvd_status. Included by hvd.hpp.
+// The exceptions of hvd: one class per hvd_status. Included by hvd.hpp.
 #pragma once
 
 #include <stdexcept>

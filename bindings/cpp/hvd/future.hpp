@@ -1,4 +1,4 @@
-// Future: an operation under way, its end and its result. Included by hvd.hpp.
+// Future: a pending operation and its result. Included by hvd.hpp.
 #pragma once
 
 #include <chrono>
@@ -10,11 +10,11 @@
 namespace hvd {
 inline namespace v1 {
 
-// An operation under way. Movable; one thread at a time. get() may be called once.
+// A pending operation. Movable; used by one thread at a time. get() may be called once. The destructor waits.
 template <typename Result>
 class [[nodiscard]] Future {
  public:
-  using Collect = Result (*)(hvd_work*);  // makes the result out of the work that is done
+  using Collect = Result (*)(hvd_work*);  // creates the result from the completed work
 
   Future(hvd_work* work, Collect collect) : work_(work), collect_(collect) {}
   Future(Future&& other) noexcept : work_(std::exchange(other.work_, nullptr)), collect_(other.collect_) {}
@@ -29,16 +29,16 @@ class [[nodiscard]] Future {
     hvd_work_free(work_);
   }
 
-  // False once get() has been called, or after a move from here.
+  // False after get(), or after a move from this object.
   bool valid() const { return work_ != nullptr; }
 
-  // Done, well or badly.
+  // Returns whether the operation has ended, successfully or not.
   bool ready() const { return hvd_work_poll(work()) != 0; }
 
-  // Waits until it is done; throws what went wrong.
+  // Waits until the operation has ended; throws its error.
   void wait() const { detail::check(hvd_work_wait(work(), -1)); }
 
-  // The same for a limited time; false: not done yet.
+  // Waits for at most `limit`; returns false if the operation has not ended by then.
   bool wait_for(std::chrono::microseconds limit) const {
     const hvd_status status = hvd_work_wait(work(), limit.count() > 0 ? limit.count() : 0);
     if (status == HVD_TIMEOUT && hvd_work_poll(work()) == 0) return false;
@@ -46,9 +46,9 @@ class [[nodiscard]] Future {
     return true;
   }
 
-  // Waits, and hands the result over.
+  // Waits and returns the result.
   Result get() {
-    const Future done = std::move(*this);  // gives the work back, whatever happens
+    const Future done = std::move(*this);  // releases the work in any case
     done.wait();
     return done.collect_(done.work_);
   }

@@ -1,5 +1,4 @@
-// How the caller's ranges become the tensors of the C interface, and what a wrong argument is told at compile time.
-// Included by hvd.hpp.
+// Converts ranges to tensors of the C interface, and rejects unsuitable ones at compile time. Included by hvd.hpp.
 #pragma once
 
 #include <concepts>
@@ -18,11 +17,11 @@ namespace detail {
 template <typename R>
 using Value = std::ranges::range_value_t<R>;
 
-// What std::vector can hold one byte each: bool comes back as hvd::boolean.
+// The element type of results in a std::vector: hvd::boolean instead of bool, one byte each.
 template <typename R>
 using Stored = std::conditional_t<std::same_as<Value<R>, bool>, boolean, Value<R>>;
 
-// A one-dimensional hvd_tensor over a range, with its shape beside it: pinned to the stack of the call.
+// A one-dimensional hvd_tensor over a range. Holds the shape, so it must live until the call returns.
 class Tensor {
  public:
   template <std::ranges::range R>
@@ -33,7 +32,7 @@ class Tensor {
     static_assert(Element<Value<R>>,
                   "hvd: not an element type; these are: std::uint8_t, signed integers of 8 to 64 bits, hvd::float16, "
                   "hvd::bfloat16, float, double, bool, hvd::boolean");
-    // The C structure serves inputs and outputs alike; inputs are only read.
+    // The C structure is shared by inputs and outputs; inputs are only read.
     tensor_.data = const_cast<std::remove_cv_t<Value<R>>*>(std::ranges::data(values));
     tensor_.dtype = dtype_of<std::remove_cv_t<Value<R>>>();
     length_ = static_cast<std::int64_t>(std::ranges::size(values));

@@ -1,7 +1,7 @@
 """Where in the script this process is, for hvdrun: on a signal, Python writes the stacks of all threads into a file of
 hvdrun's (HVD_FLIGHT_STACKS), wherever the script hangs.
 
-The file begins with a line that says which signal; launcher/rank_memory.h reads it.
+The file begins with a line that says which signal; launcher/job/rank_memory.h reads it.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ namespace hvd::python {
 
 namespace {
 
-// Whether it is an int of this range, which it is but where somebody has made a mistake, or uses NumPy's.
+// Whether the value is an int in this range: the usual case, other than mistakes and NumPy integers.
 bool is_plain(py::handle value, long lowest, long highest, int& number) {
   if (!PyLong_CheckExact(value.ptr())) return false;
   int overflow = 0;
@@ -56,7 +56,7 @@ const char* to_name(py::handle name) {
     if (text == nullptr) throw py::error_already_set();
     if (std::strlen(text) == static_cast<std::size_t>(size)) return text;
   }
-  ask("operation_name", name);  // which refuses it
+  ask("operation_name", name);  // refuses it
   throw py::value_error("a name that cannot be used");
 }
 

@@ -11,7 +11,7 @@ namespace hvd::python {
 
 namespace {
 
-// What DLPack calls a capsule with a DLManagedTensor.
+// DLPack's name for a capsule with a DLManagedTensor.
 constexpr const char* kCapsuleName = "dltensor";
 
 struct Result {
@@ -41,7 +41,7 @@ DLDataType dlpack_type(std::int32_t dtype) {
 
 void free_result(DLManagedTensor* managed) { delete static_cast<Result*>(managed->manager_ctx); }
 
-// Whoever takes the tensor over renames the capsule.
+// The consumer of a tensor renames the capsule.
 void free_if_not_taken(PyObject* capsule) {
   if (PyCapsule_IsValid(capsule, kCapsuleName) == 0) return;
   free_result(static_cast<DLManagedTensor*>(PyCapsule_GetPointer(capsule, kCapsuleName)));

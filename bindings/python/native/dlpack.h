@@ -1,5 +1,5 @@
-// Results as DLPack capsules, through which every framework takes over memory without copying and without hvd being
-// compiled against it. The capsules are those without a version ("dltensor"), which all of them read.
+// Converts results to DLPack capsules, through which every framework takes over memory without a copy, while hvd is not
+// compiled against it. The capsules are the unversioned ones ("dltensor"), which all frameworks read.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -8,8 +8,8 @@
 
 namespace hvd::python {
 
-// Owns `tensor.data`, which came from hvd_work_take_output(). Whoever takes the capsule gives the memory back, on any
-// thread and without the GIL; a capsule that nobody took does so when it is collected.
+// The capsule owns `tensor.data`, which came from hvd_work_take_output(). The consumer of the capsule frees the memory,
+// on any thread and without the GIL; a capsule without a consumer frees it when it is garbage collected.
 pybind11::capsule to_dlpack(const hvd_tensor& tensor);
 
 }  // namespace hvd::python

@@ -1,5 +1,5 @@
-// hvd._native: the C interface (hvd.h) for Python, and nothing more: pointers, shapes and type codes go in, DLPack
-// capsules come out. What a tensor is, the packages of the frameworks know.
+// hvd._native: the C interface (hvd.h) for Python: takes pointers, shapes and type codes, returns DLPack capsules. The
+// packages of the frameworks convert their tensors.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -66,7 +66,7 @@ hvd_call make_call(int collective, py::handle name, int process_set, py::handle 
   return call;
 }
 
-// A call on one tensor whose result, if the caller gives memory for it, has the same shape. Valid while it is in scope.
+// A call on one tensor whose result has the same shape if the caller provides memory for it. Valid within its scope.
 struct SingleCall {
   SingleCall(int collective, py::handle name, int process_set, py::handle op, py::handle root, py::handle prescale,
              py::handle postscale, Address input, const py::tuple& shape, int dtype, std::optional<Address> output,
@@ -101,7 +101,7 @@ std::unique_ptr<Work> submit_one(int collective, py::handle name, int process_se
   return std::make_unique<Work>(single.call, std::move(owners));
 }
 
-// The hot path of synchronous calls: no Python object stands for the operation.
+// The hot path of synchronous calls: creates no Python object for the operation.
 void run_one(int collective, py::handle name, int process_set, py::handle op, py::handle root, py::handle prescale,
              py::handle postscale, Address input, const py::tuple& shape, int dtype, Address output, py::object owners,
              int device, Address stream) {
@@ -149,7 +149,7 @@ std::unique_ptr<Work> start_message(int peer, std::uint64_t channel, std::int64_
   return std::make_unique<Work>(kStart, message, std::move(owners));
 }
 
-// Uninitialised memory of the shared arena as a DLPack capsule.
+// Allocates uninitialised memory of the shared arena as a DLPack capsule.
 py::capsule empty(const py::tuple& shape, int dtype, std::size_t bytes) {
   refuse_in_forked_child();
   void* memory = nullptr;

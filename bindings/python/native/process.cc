@@ -16,7 +16,7 @@ namespace hvd::python {
 
 namespace {
 
-// Written by init() and shutdown() under the GIL, and by the child of a fork() while it has one thread.
+// Written by init() and shutdown() under the GIL, and by the single thread of a forked child.
 bool started = false;
 bool forked_child = false;
 hvd_topology last_topology = HVD_TOPOLOGY_INIT;
@@ -53,7 +53,7 @@ class IgnoredInterrupts {
   struct sigaction previous_ {};
 };
 
-// A function of Python's that hvd calls without the GIL.
+// A Python function that hvd calls without the GIL.
 struct Broadcast {
   const py::function& function;
   int rank = 0;

@@ -1,5 +1,5 @@
-// The runtime of this process, as Python sees it: start, end, identity, and what is left of it in a forked child.
-// To be called with the GIL, which is dropped while waiting.
+// The runtime of this process for Python: start, end, identity, and behaviour in a forked child. All functions require
+// the GIL, and release it while they wait.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -10,38 +10,38 @@
 
 namespace hvd::python {
 
-// Called once, when the module is loaded: from then on a fork() is noticed.
+// Called once, when the module is loaded: detects fork() from then on.
 void watch_forks();
 
 // True in a child forked from a process in which the runtime ran. The child has a copy of the runtime's memory, locks
-// as they happened to be, and none of its threads: nothing but the identity may be asked there.
+// in an arbitrary state, and none of its threads: only the identity may be queried there.
 bool in_forked_child();
 
-// Throws ValueError in such a child.
+// Throws ValueError in a forked child.
 void refuse_in_forked_child();
 
 void init();
 
-// In a job of which Python knows: `broadcast`, called once on every rank, takes rank 0's bytes, None on the others, and
-// returns rank 0's. What it raises is raised here.
+// Joins a job that Python describes. `broadcast`, called once on every rank, takes rank 0's bytes (None on the other
+// ranks) and returns rank 0's bytes. Its exceptions are raised here.
 void init_with(int rank, int size, int local_size, const pybind11::function& broadcast);
 
-// Who has started this process, and this host's number of ranks: hvd_get_launch().
+// Returns the launcher of this process, and the number of ranks on this host: hvd_get_launch().
 pybind11::tuple launch();
 
-// Does nothing in a forked child, so that its exit leaves the parent's job alone.
+// Does nothing in a forked child, so that its exit does not affect the parent's job.
 void shutdown();
 
-// Ends the job as a failure of this rank: hvd_fail(). Does nothing in a forked child.
+// Aborts the job because this rank failed: hvd_fail(). Does nothing in a forked child.
 void fail(const std::string& cause);
 
-// Calls a function that Ctrl-C must not interrupt, not even where it begins: what has come until then is forgotten, and
-// the process ignores SIGINT until the function returns. On the main thread.
+// Calls a function that Ctrl-C must not interrupt: discards a SIGINT that is pending at its beginning, and ignores
+// SIGINT until the function returns. Main thread only.
 pybind11::object call_uninterrupted(const pybind11::function& function, const pybind11::args& arguments);
 
 bool is_initialized();
 
-// Where this process stands; in a forked child, where its parent stands.
+// The position of this process in the job; in a forked child, that of its parent.
 hvd_topology topology();
 
 }  // namespace hvd::python

@@ -6,7 +6,7 @@ namespace hvd::python {
 
 namespace {
 
-// Never released: a thread may still raise while the interpreter is torn down.
+// Never released: a thread may still raise during interpreter shutdown.
 PyObject* internal_error = nullptr;
 
 }  // namespace

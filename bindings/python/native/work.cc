@@ -14,9 +14,9 @@ namespace py = pybind11;
 
 namespace hvd::python {
 
-// The interpreter ends daemon threads that come back after it has begun to finish: by unwinding their stacks, which a
-// destructor may not let through, and which would run others without the GIL. Such a thread stops here until the
-// process ends, as it does from CPython 3.14 on.
+// When the interpreter finalizes, it ends daemon threads that take the GIL again by unwinding their stacks. A
+// destructor may not let that pass, and other destructors would run without the GIL. Such a thread blocks here until
+// the process ends, as it does from CPython 3.14 on.
 GilRelease::~GilRelease() {
   try {
     PyEval_RestoreThread(state_);
@@ -29,7 +29,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How long a signal, Ctrl-C among them, may go unnoticed by a waiting thread.
+// The longest delay before a waiting thread handles a signal such as Ctrl-C.
 constexpr std::int64_t kSliceUs = 100'000;
 
 struct Dropped {
@@ -37,7 +37,7 @@ struct Dropped {
   py::object owners;
 };
 
-// Guarded by the GIL. Lives as long as the process: at exit there is no interpreter to give the references back to.
+// Guarded by the GIL. Never destroyed: at exit there is no interpreter to release the references to.
 std::vector<Dropped>& dropped_works() {
   static auto* works = new std::vector<Dropped>;
   return *works;
@@ -50,7 +50,7 @@ void release_finished_works() {
   if (works.empty()) return;
   const auto ended = std::stable_partition(works.begin(), works.end(),
                                            [](const Dropped& dropped) { return hvd_work_poll(dropped.work) == 0; });
-  // Out of the list first: letting go of an owner may run Python code, which may come back here.
+  // Removed from the list before release: releasing an owner may run Python code, which may call this function again.
   const std::vector<Dropped> released(std::make_move_iterator(ended), std::make_move_iterator(works.end()));
   works.erase(ended, works.end());
   for (const Dropped& dropped : released) hvd_work_free(dropped.work);
@@ -85,7 +85,7 @@ void Work::run(const hvd_call& call, py::object owners) {
 
 Work::~Work() {
   if (work_ == nullptr) return;
-  // A forked child cannot know who held the runtime's locks; its copy of the work is left alone.
+  // In a forked child the runtime's locks are in an unknown state; its copy of the work is not released.
   if (in_forked_child() || hvd_work_poll(work_) == 0) {
     dropped_works().push_back({work_, std::move(owners_)});
   } else {
@@ -124,7 +124,7 @@ bool Work::wait_in_slices(std::optional<double> timeout_seconds,
       GilRelease released;
       status = wait_for(slice_us);
     }
-    // The operation itself may have ended with HVD_TIMEOUT: then asking again tells so.
+    // HVD_TIMEOUT may be the operation's own result: a second call then returns it.
     if (status == HVD_TIMEOUT && hvd_work_poll(work_) != 0) {
       check(hvd_work_wait(work_, 0));
       return true;

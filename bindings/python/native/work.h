@@ -1,8 +1,8 @@
-// An operation under way, held by Python. All functions are to be called with the GIL, which is dropped while waiting.
+// Work: a Python object's reference to an operation. All functions require the GIL, and release it while they wait.
 //
-// Ownership: a Work owns its hvd_work and references to the Python objects whose memory the operation reads and writes.
-// If Python drops a Work that is not done (an exception, a Ctrl-C, a forgotten handle), both are kept in a list until
-// the operation has ended, so that no rank ever writes into freed memory.
+// Ownership: a Work owns its hvd_work and references to the Python objects whose memory the operation accesses. If
+// Python drops a Work that is not done (an exception, a Ctrl-C, a forgotten handle), both are kept in a list until the
+// operation has ended, so that hvd never writes into freed memory.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -18,7 +18,7 @@
 
 namespace hvd::python {
 
-// Drops the GIL for a scope. Cheaper than pybind11's, which also serves interpreters that call back.
+// Releases the GIL for a scope. Cheaper than pybind11's, which also supports interpreters that call back.
 class GilRelease {
  public:
   GilRelease() : state_(PyEval_SaveThread()) {}
@@ -34,10 +34,10 @@ class Work {
  public:
   // Starts the operation. `owners`: any object that keeps the call's memory alive.
   Work(const hvd_call& call, pybind11::object owners);
-  // Starts a message, by hvd_send or hvd_receive.
+  // Starts a message, with hvd_send or hvd_receive.
   using StartMessage = hvd_status (*)(const hvd_message* message, hvd_work** work);
   Work(StartMessage start, const hvd_message& message, pybind11::object owners);
-  // Starts it and waits for its end, as wait() does; for calls that have outputs.
+  // Starts an operation and waits for it, like wait(); for calls that have outputs.
   static void run(const hvd_call& call, pybind11::object owners);
   ~Work();
   Work(const Work&) = delete;
@@ -45,15 +45,14 @@ class Work {
 
   bool poll() const;
 
-  // True when done, false when the time was up before; throws what the operation ended with, or KeyboardInterrupt.
-  // No timeout: waits without end.
+  // Returns true if the operation has ended, false after the timeout; throws its error, or KeyboardInterrupt. Without a
+  // timeout, waits without limit.
   bool wait(std::optional<double> timeout_seconds);
 
-  // For tensors on a GPU: returns when the operation is in a stream there, and has this stream go on only when it is
-  // over. Throws as wait().
+  // For tensors on a GPU: returns once the operation is enqueued, and makes `stream` wait for it. Throws like wait().
   void wait_on_stream(std::uintptr_t stream);
 
-  // Where the tensors lie: HVD_CPU, or a GPU's ordinal.
+  // HVD_CPU, or the ordinal of the GPU that holds the tensors.
   int device() const { return device_; }
 
   // Result i as a DLPack capsule that owns the memory; can be taken once.
@@ -61,7 +60,7 @@ class Work {
 
   std::vector<std::int64_t> received_splits() const;
   int last_joined() const;
-  // Of a receive: the rank of the job that the message came from.
+  // For a receive: the rank of the job that sent the message.
   int source() const;
 
  private:
@@ -77,7 +76,7 @@ class Work {
   pybind11::object owners_;
 };
 
-// Releases dropped works that have ended since. Called at each submission and after shutdown.
+// Releases dropped works that have ended. Called at each submission and after shutdown.
 void release_finished_works();
 
 }  // namespace hvd::python

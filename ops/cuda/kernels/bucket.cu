@@ -1,9 +1,9 @@
-// Kernels that gather the tensors of a bucket into one buffer and take them out again: as bytes, or number by number
-// with a factor. A row of blocks for each tensor; neighbouring threads take neighbouring elements, and whole words of
-// 16 bytes where both sides are aligned. They are bound by memory: each reads and writes a byte once.
+// Kernels that pack the tensors of a bucket into one buffer and unpack them again: as bytes, or number by number with a
+// factor. A row of blocks per tensor; neighbouring threads process neighbouring elements, and whole words of 16 bytes
+// where both sides are aligned. They are limited by memory bandwidth: each reads and writes a byte once.
 //
-// Factors are applied as on the CPU (ops/reduction/reduce.h): in double; to 16-bit floats in float32. Numbers of 16
-// bits that are no floats are widened to 32 in the buffer: NCCL does not have them.
+// Factors are applied as on the CPU (ops/reduction/reduce.h): in double; to 16-bit floats in float32. 16-bit integers
+// are widened to 32 bits in the buffer, because NCCL does not support them.
 #include "ops/cuda/kernels/bucket_table.h"
 #include "ops/cuda/kernels/device_words.h"
 #include "ops/reduction/half.h"
@@ -39,7 +39,7 @@ HVD_DEVICE Bfloat16 scaled(Bfloat16 value, const BucketTable& table) {
   return {float_to_bfloat16(bfloat16_to_float(value.bits) * static_cast<float>(table.factor))};
 }
 
-// `T`: of the tensors; `Packed`: of the buffer.
+// `T`: type of the tensors; `Packed`: type of the buffer.
 template <typename T, typename Packed>
 HVD_DEVICE void pack(const BucketTable& table) {
   const Share share = own_share();
@@ -76,7 +76,7 @@ HVD_DEVICE void copy(std::uint8_t* to, const std::uint8_t* from, std::int64_t by
 
 }  // namespace
 
-// Elements and offsets of the table are bytes.
+// Elements and offsets of the table are in bytes.
 HVD_KERNEL void hvd_pack_bytes(BucketTable table) {
   const Share share = own_share();
   const BucketPiece& piece = table.pieces[share.piece];

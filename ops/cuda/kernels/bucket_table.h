@@ -1,5 +1,5 @@
-// What a kernel of bucket.cu is told: tensors, and where they lie in the packed buffer. Passed by value as the kernel's
-// one parameter, of which a driver takes 4 KB: nothing has to be copied to the device before.
+// The parameter of the kernels in bucket.cu: tensors, and their places in the packed buffer. Passed by value; a driver
+// accepts 4 KB of parameters, so that nothing has to be copied to the device first.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,15 @@ namespace hvd::cuda {
 struct BucketPiece {
   void* memory;
   std::int64_t elements;
-  std::int64_t offset;  // in the packed buffer, in elements of that
+  std::int64_t offset;  // in the packed buffer, in its elements
 };
 
 struct BucketTable {
   static constexpr int kPieces = 128;
 
   void* packed;
-  double factor;   // of each element, where a kernel scales;
-  double divisor;  // 0, or what integers are divided by instead: 49 * (1.0 / 49) is less than 1
+  double factor;   // for each element, if the kernel scales;
+  double divisor;  // 0, or the exact divisor of integers: 49 * (1.0 / 49) is less than 1
   BucketPiece pieces[kPieces];
 };
 

@@ -1,12 +1,12 @@
-// The words of CUDA that bucket.cu uses, for the two compilers that may build it: nvcc knows them, clang without the
-// CUDA Toolkit has them as builtins. (The tests' fake driver compiles bucket.cu for the host, with words of its own.)
+// The CUDA keywords that bucket.cu uses, for both compilers that may build it: nvcc defines them, clang without the
+// CUDA Toolkit has them as builtins. (The tests' fake driver compiles bucket.cu for the host, with other definitions.)
 #pragma once
 
 #include <cstdint>
 
 namespace hvd::cuda {
 
-// Which part of a table is a thread's: every `stride`th element of a piece, from `first` on.
+// The part of a table that a thread processes: every `stride`th element of a piece, from `first` on.
 struct Share {
   int piece;
   std::int64_t first, stride;

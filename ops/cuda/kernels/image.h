@@ -1,4 +1,4 @@
-// bucket.cu, compiled for GPUs: for cuModuleLoadData. Null if this build was made without a compiler for them.
+// The GPU image of bucket.cu, for cuModuleLoadData. Null if this build was made without a compiler for GPUs.
 #pragma once
 
 namespace hvd::cuda {

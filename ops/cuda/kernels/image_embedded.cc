@@ -1,6 +1,6 @@
 #include "ops/cuda/kernels/image.h"
 
-// The file as it is, and a zero, with which PTX ends.
+// The unchanged file, followed by the zero that terminates PTX.
 asm(".section .rodata\n"
     ".balign 64\n"
     "hvd_bucket_kernel_image:\n"

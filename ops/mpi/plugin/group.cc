@@ -14,7 +14,7 @@ namespace hvd::mpi {
 
 namespace {
 
-// MPI counts in int: what is larger goes by portions.
+// MPI counts in int: larger data is sent in portions.
 constexpr std::int64_t kPortion = std::int64_t{1} << 30;
 
 template <typename Work>
@@ -38,7 +38,7 @@ std::int64_t total_of(std::span<const std::int64_t> counts) {
   return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
 }
 
-// Tells groups that are opened at the same time apart: the same on all ranks of one.
+// Distinguishes groups that are opened concurrently: the same on all ranks of one.
 int tag_of(std::span<const std::int32_t> job_ranks) {
   std::uint32_t hash = 17;
   for (const std::int32_t rank : job_ranks) hash = hash * 31 + static_cast<std::uint32_t>(rank);
@@ -75,7 +75,7 @@ struct Group::Values {
   std::size_t bytes(std::int64_t elements) const { return bytes_of(elements, dtype); }
   std::span<const std::int64_t> row(std::size_t at) const { return {counts + at * ranks, ranks}; }
 
-  // The input, multiplied; the operation's identity where there is none.
+  // Writes the scaled input; the operation's identity if there is none.
   void fill(std::byte* to, const hvd_plugin_piece& piece) const {
     const auto elements = static_cast<std::size_t>(piece.elements);
     if (piece.input == nullptr) {
@@ -170,7 +170,7 @@ void Group::allreduce(const Values& values) {
   }
 }
 
-// A rank without an output has joined, and takes part all the same.
+// A rank without an output has joined, and still takes part.
 void Group::allgather(const Values& values) {
   for (std::size_t i = 0; i < values.pieces.size(); ++i) {
     const hvd_plugin_piece& piece = values.pieces[i];
@@ -217,7 +217,7 @@ void Group::alltoall(const Values& values) {
   bool small = true;
   for (std::size_t source = 0; source < values.ranks; ++source) {
     received[source] = values.row(source)[static_cast<std::size_t>(rank_)];
-    std::int64_t to_one = 0;  // all ranks decide alike: by everyone's counts
+    std::int64_t to_one = 0;  // all ranks decide equally: by the counts of all ranks
     for (std::size_t other = 0; other < values.ranks; ++other) to_one += values.row(other)[source];
     small = small && fits(total_of(values.row(source))) && fits(to_one);
   }
@@ -254,7 +254,7 @@ void Group::reducescatter(const Values& values) {
     std::byte* const scratch = scratch_.take(filled + values.bytes(own));
     if (!as_it_is) values.fill(scratch, piece);
     const std::byte* const in = as_it_is ? static_cast<const std::byte*>(piece.input) : scratch;
-    // An output that lies in the input may not be written while that is read.
+    // An output that overlaps the input must not be written while the input is read.
     std::byte* const result = scratch + filled;
     if (fits(piece.elements)) {
       check(MPI_Reduce_scatter(in, result, as_ints(counts).data(), type_of(values.dtype),

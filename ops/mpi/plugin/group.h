@@ -1,8 +1,7 @@
-// Ranks in a communicator of their own, and the collectives that they do: MPI's, on the tensors themselves where there
-// is one, else on a packed buffer.
+// An MPI communicator of a group's ranks, and their collectives: MPI's, on a single tensor or a packed buffer.
 //
-// MPI adds in whatever order it likes. A result is the same on every rank, but its last bits may depend on which
-// tensors are reduced together, and 16-bit floats are rounded after each addition.
+// MPI adds in an arbitrary order. A result is the same on every rank, but its last bits may depend on which tensors are
+// reduced together, and 16-bit floats are rounded after each addition.
 #pragma once
 
 #include <cstddef>
@@ -26,18 +25,18 @@ class Group {
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
 
-  // Whether MPI's collectives are for this call.
+  // Whether MPI's collectives support this call.
   static bool can_do(const hvd_plugin_call& call);
   void run(const hvd_plugin_call& call);
 
   MPI_Comm comm() const { return comm_; }
   // The largest tag of a message.
   int highest_tag() const { return highest_tag_; }
-  // Is left open when it is destroyed: messages are still under way.
+  // Does not free the communicator in the destructor: messages are still pending.
   void leave_open() { left_open_ = true; }
 
  private:
-  struct Values;  // what the call is about, in C++
+  struct Values;  // the call's arguments in C++
 
   void allreduce(const Values& values);
   void allgather(const Values& values);

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kPart = std::size_t{1} << 30;
 
-// Work(offset, length of the part, request to be set). A message without bytes is a message too.
+// Calls post(offset, length of the part, tag, request to set). A message without bytes also has a part.
 template <typename Post>
 Message* in_parts(const Group& group, std::uint64_t label, std::size_t size, bool received, const Post& post) {
   auto message = std::make_unique<Message>();
@@ -61,7 +61,7 @@ bool test(Message* message) {
     MPI_Status status{};
     const int code = MPI_Test(&message->requests[part], &done, &status);
     if (code == MPI_SUCCESS && done == 0) return false;
-    // Parts that are not complete are still in MPI's hands: what is thrown here ends the job.
+    // Incomplete parts still belong to MPI: this exception ends the job.
     try {
       check(code, message->received ? "receiving a message" : "sending a message");
       if (message->received) check_part(*message, part, status);

@@ -1,8 +1,7 @@
-// Messages between the ranks of a communicator, as hvd_plugin_transport has them: MPI's non-blocking sends and
-// receives.
+// Messages between the ranks of a communicator, for hvd_plugin_transport: MPI's non-blocking sends and receives.
 //
-// The label travels as MPI's tag, as far as that reaches; a receive takes whatever comes next from its peer, and
-// compares. What is longer than an int can say goes in several parts, in order.
+// The label is sent as MPI's tag, modulo the range of tags; a receive takes the next message from its peer, and
+// compares the tags. Messages longer than an int can represent are sent in several parts, in order.
 #pragma once
 
 #include <cstddef>
@@ -23,11 +22,11 @@ struct Message {
   bool received = false;
 };
 
-// Memory is MPI's until test() has said true, or thrown. Throw Failure.
+// The memory belongs to MPI until test() has returned true or thrown. Throw Failure.
 Message* post_send(const Group& group, int peer, std::uint64_t label, const void* bytes, std::size_t size);
 Message* post_receive(const Group& group, int peer, std::uint64_t label, void* bytes, std::size_t size);
 
-// True if it is complete. It is gone then, and also if this throws.
+// Returns true if the message is complete; it is deleted then, and also if this throws.
 bool test(Message* message);
 
 }  // namespace hvd::mpi

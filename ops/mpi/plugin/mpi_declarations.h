@@ -1,10 +1,10 @@
-// As much of MPI as hvd calls, declared anew: no MPI is needed to build hvd. Functions are the same in all binary
-// interfaces, but for their types; types and constants are in mpi_types.h, of which there is one for each interface, in
-// a folder of its own: the sources of this folder are compiled once with each.
+// The part of MPI that hvd calls, declared independently: hvd builds without MPI. Functions are the same in all binary
+// interfaces, except for their types; types and constants are in mpi_types.h, one per interface, in separate folders:
+// the sources of this folder are compiled once with each.
 //
-// Names are MPI's, in a namespace of ours, so that they do not get in the way of the vendors' own headers:
-// tests/ops/mpi/declarations_test.cc compares with those. Whatever is declared here is in one of the lists, which that
-// test goes through.
+// Names are MPI's, in a namespace of hvd, so that they do not conflict with the vendors' headers:
+// tests/ops/mpi/declarations_test.cc compares with those. Everything declared here is in a list that this test iterates
+// over.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// MPI behind hvd_plugin.h. The sources of this folder are compiled once for each binary interface that MPIs have, from
-// declarations of our own (mpi_declarations.h), and linked with no MPI: the one that the process has, or would load, is
-// opened before them (ops/mpi/mpi_library.h).
+// MPI as a plugin (hvd_plugin.h). The sources of this folder are compiled once for each binary interface of MPI,
+// against independent declarations (mpi_declarations.h), and linked with no MPI: the one that the process has, or would
+// load, is opened before them (ops/mpi/mpi_library.h).
 #include <exception>
 #include <string>
 
@@ -14,7 +14,7 @@ namespace hvd::mpi {
 
 namespace {
 
-// MPI's own collectives serve a CPU tensor if HVD_CPU_BACKEND says so, which is when hvd opens them as a backend.
+// MPI's own collectives serve CPU tensors if HVD_CPU_BACKEND requires it, in which case hvd opens them as a backend.
 constexpr std::int32_t kScore = 200;
 
 std::string& last_text() {
@@ -22,7 +22,7 @@ std::string& last_text() {
   return text;
 }
 
-// What no exception may leave.
+// Runs `work`, and converts exceptions to a status.
 template <typename Work>
 hvd_status guarded(const Work& work) {
   try {
@@ -39,7 +39,7 @@ hvd_status guarded(const Work& work) {
 
 Group& group_of(void* opened) { return *static_cast<Group*>(opened); }
 
-// That all but HVD's own threads may do: without it MPI can start a job, but move no data.
+// hvd calls MPI from threads that did not initialise it: without MPI_THREAD_SERIALIZED it can only start a job.
 void check_threads() {
   if (thread_level() >= MPI_THREAD_SERIALIZED) return;
   throw Failure(
@@ -51,7 +51,7 @@ hvd_status open_group(const hvd_plugin_host* host, const hvd_plugin_group* group
   return guarded([&] {
     join();
     check_threads();
-    // Groups of some ranks work at the same time as others do.
+    // Groups of some ranks operate concurrently with others.
     int world = 0;
     check(MPI_Comm_size(MPI_COMM_WORLD, &world), "asking for MPI's size");
     if (group->size < world && thread_level() < MPI_THREAD_MULTIPLE) {
@@ -104,7 +104,7 @@ hvd_status test_message(void* /*opened*/, void* operation, int* done) {
   return guarded([&] { *done = test(static_cast<Message*>(operation)) ? 1 : 0; });
 }
 
-// Of the library: a job cannot be made up to try it in.
+// Checks the library only: no job can be created to test it.
 hvd_status self_test() {
   return guarded([] {
     int version = 0, subversion = 0;

@@ -15,7 +15,8 @@ std::atomic<bool> given_up{false};
 std::atomic<int> calls_under_way{0};
 pid_t initialised_in = 0;  // a forked child is not in MPI
 
-// MPI_Finalize waits for the other processes. One that fails leaves without: they may not come before it has ended.
+// MPI_Finalize waits for the other processes. A process that fails exits without it: the others may not reach it before
+// this process has ended.
 void finalize_at_exit(int status, void*) {
   int finalized = 0;
   if (status != 0 || given_up || calls_under_way > 0 || getpid() != initialised_in ||

@@ -1,5 +1,4 @@
-// This process in MPI: initialised by us or by somebody before us (mpi4py), and finalised, at exit, by whoever has
-// initialised it.
+// This process in MPI: initialised by this plugin or earlier by other code (mpi4py), which also finalises it at exit.
 //
 // MPI cannot be initialised twice, while hvd can: once joined, a process stays in MPI.
 #pragma once
@@ -24,23 +23,23 @@ class Failure : public std::runtime_error {
 // Throws Failure with MPI's text unless `code` is MPI_SUCCESS.
 void check(int code, const char* what);
 
-// "Open MPI v4.1.4": the first line of what the library says of itself. Needs no initialisation.
+// "Open MPI v4.1.4": the first line of the library's version text. Needs no initialisation.
 std::string library_version();
 
-// Initialises MPI if nobody has. Throws Failure: MPI is over already, or cannot be initialised.
+// Initialises MPI unless it is initialised. Throws Failure: MPI was already finalised, or cannot be initialised.
 void join();
 
-// What MPI allows threads to do: MPI_THREAD_SINGLE and so on. After join().
+// The level of thread support of MPI: MPI_THREAD_SINGLE and so on. After join().
 int thread_level();
 
-// Has it called before MPI is finalised, by whomever: what was made in MPI is to be given back then.
+// Registers a function that is called before MPI is finalised, by any code, to free MPI objects.
 void at_finalize(void (*give_back)());
 
-// At exit MPI is not finalised, which might wait for ever, and the launcher sees that: something went wrong in the
-// middle of communication, or
+// Prevents MPI_Finalize at exit, which might block forever; the launcher detects that. Called after an error in the
+// middle of communication.
 void give_up();
 
-// a thread is still in one of MPI's calls, and may be for ever. Is counted as such while this exists.
+// Marks a call of MPI, which may never return: MPI is not finalised at exit while such an object exists.
 class InMpi {
  public:
   InMpi();

@@ -16,8 +16,8 @@ void reduce_pair(void* in, void* inout, int* count, MPI_Datatype* /*type*/) {
   reduce({.dtype = kDType, .op = kOp}, kDType, inputs, kDType, inout, static_cast<std::size_t>(*count));
 }
 
-// Made at first use, and until MPI ends. Of equal values, and of NaNs, the last counts (reduce.h): the order of ranks
-// has to be kept for the lowest and the highest, so that all ranks get the same.
+// Created at first use, until MPI ends. Of equal values, and of NaNs, the last one is taken (reduce.h): min and max
+// must keep the order of ranks, so that all ranks get the same result.
 template <DType kDType, ReduceOp kOp>
 MPI_Op own_op() {
   constexpr int kCommutes = kOp == ReduceOp::sum || kOp == ReduceOp::product ? 1 : 0;
@@ -59,7 +59,7 @@ MPI_Datatype type_of(DType dtype) {
     case DType::uint8:
     case DType::boolean: return MPI_UINT8_T;
     case DType::int8: return MPI_INT8_T;
-    case DType::uint16:  // which only moves, as the following
+    case DType::uint16:  // only moved, like the following
     case DType::int16: return MPI_INT16_T;
     case DType::uint32:
     case DType::int32: return MPI_INT32_T;
@@ -76,7 +76,7 @@ MPI_Datatype type_of(DType dtype) {
 MPI_Op op_of(DType dtype, ReduceOp op) {
   if (dtype == DType::float16) return own_op_of<DType::float16>(op);
   if (dtype == DType::bfloat16) return own_op_of<DType::bfloat16>(op);
-  // MPI's own lowest and highest of NaNs and of zeros with signs differ from rank to rank in some libraries.
+  // MPI's own min and max of NaNs and of signed zeros differ from rank to rank in some libraries.
   const bool is_extreme = op == ReduceOp::min || op == ReduceOp::max;
   if (is_extreme && dtype == DType::float32) return own_op_of<DType::float32>(op);
   if (is_extreme && dtype == DType::float64) return own_op_of<DType::float64>(op);

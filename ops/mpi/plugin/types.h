@@ -1,4 +1,4 @@
-// hvd's element types and operations as MPI's.
+// Converts hvd's element types and operations to MPI's.
 #pragma once
 
 #include "core/collective/collective.h"
@@ -7,7 +7,7 @@
 
 namespace hvd::mpi {
 
-// MPI has no 16-bit floats: they are two bytes, with operations of our own. Throws Failure.
+// MPI has no 16-bit floats: they are two bytes, with user-defined operations. Throws Failure.
 MPI_Datatype type_of(DType dtype);
 // Sum, min, max or product.
 MPI_Op op_of(DType dtype, ReduceOp op);

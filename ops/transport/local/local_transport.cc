@@ -95,7 +95,7 @@ bool LocalTransport::wait_until(RequestId request, TimePoint until) {
 
 void LocalTransport::fail() {
   leave();
-  // The reason of the job's end explains more than the connection that broke because of it.
+  // The reason of the abort is more informative than the connection that broke because of it.
   abort_.check();
   throw;
 }

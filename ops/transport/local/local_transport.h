@@ -1,9 +1,9 @@
-// A transport between ranks that are threads of one process: what tests run on, and the shortest complete
-// implementation of transport.h.
+// A transport between ranks that are threads of one process: for tests, and the shortest complete implementation of
+// transport.h.
 //
-// Each ordered pair of ranks has a channel with two queues, posted sends and posted receives. Whoever completes a pair
-// of heads copies the bytes, under the channel's lock. The LocalNetwork outlives its transports; a transport belongs
-// to its rank's thread.
+// Each ordered pair of ranks has a channel with two queues, posted sends and posted receives. The thread that completes
+// a pair of heads copies the bytes, under the channel's lock. The LocalNetwork outlives its transports; a transport is
+// used by its rank's thread only.
 #pragma once
 
 #include <condition_variable>
@@ -36,7 +36,7 @@ class LocalNetwork {
     bool sender_gone = false;
     bool receiver_gone = false;
 
-    // Delivers as long as the heads of both queues agree. Heads that disagree stay, for the receiver to see.
+    // Delivers messages while the heads of both queues match. Heads that differ stay, so that the receiver finds them.
     void match();
   };
 
@@ -65,12 +65,12 @@ class LocalTransport final : public Transport {
  private:
   RequestId post(Operation operation);
   LocalNetwork::Channel& channel_of(const Operation& operation);
-  // Whether the operation is complete; false only from then on.
+  // Returns whether the operation is complete; false only after `until`.
   bool await_completion(const Operation& operation, TimePoint until);
-  // Ends a call that failed, as TcpTransport does.
+  // Handles a failed call, as TcpTransport does.
   [[noreturn]] void fail();
   void flush_sends();
-  // Withdraws everything posted: from here on no peer touches this rank's memory.
+  // Withdraws all posted operations: no peer accesses this rank's memory afterwards.
   void leave();
 
   LocalNetwork& network_;

@@ -1,4 +1,4 @@
-// What stands before each message on a data connection: 32 bytes, little endian, then `length` bytes of payload.
+// The header of each message on a data connection: 32 bytes, little endian, followed by `length` bytes of payload.
 #pragma once
 
 #include <bit>

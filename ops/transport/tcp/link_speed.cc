@@ -43,7 +43,7 @@ int sockets_for_speed(std::optional<int> megabits_per_second) {
 std::optional<int> link_speed(const std::string& local_host) {
   const std::string interface = interface_with(local_host);
   if (interface.empty()) return std::nullopt;
-  int speed = -1;  // what the kernel writes, too, where it does not know
+  int speed = -1;  // also written by the kernel if unknown
   std::ifstream("/sys/class/net/" + interface + "/speed") >> speed;
   return speed > 0 ? std::optional(speed) : std::nullopt;
 }

@@ -26,7 +26,7 @@ std::string list_ranks(const std::vector<int>& ranks, const DescribeRank& descri
   return text;
 }
 
-// What a rank publishes.
+// The published entry of a rank.
 struct Offer {
   Address address;
   int sockets;
@@ -53,13 +53,13 @@ std::vector<Socket> connect_to(int peer, const MeshSetup& setup) {
   try {
     const Offer offer = offer_of(peer, setup);
     std::vector<Socket> sockets;
-    // One after the other: so the other end has them in the same order.
+    // Connected sequentially, so that the other end has them in the same order.
     for (int i = 0; i < std::min(offer.sockets, setup.sockets_per_peer); ++i) {
       sockets.push_back(connect_authenticated(offer.address, setup.job_key, Purpose::data, setup.rank, setup.deadline,
                                               alarm_of(setup.store)));
     }
     return sockets;
-  } catch (const Timeout& error) {  // other errors say of whom they are: what an alarm throws is not about this peer
+  } catch (const Timeout& error) {  // other errors name their subject: an abort's error is not about this peer
     throw Timeout(with_name(error));
   } catch (const PeerLost& error) {
     throw PeerLost(with_name(error));
@@ -68,9 +68,9 @@ std::vector<Socket> connect_to(int peer, const MeshSetup& setup) {
   }
 }
 
-// Takes connections until none of `missing` is missing any more.
+// Accepts connections until `missing` is empty.
 void accept_all(Acceptor& acceptor, std::vector<int> missing, const MeshSetup& setup, Sockets& sockets) {
-  std::map<int, std::size_t> expected;  // sockets, of ranks that have begun to connect
+  std::map<int, std::size_t> expected;  // number of sockets, of ranks that have begun to connect
   while (!missing.empty()) {
     Peer peer = acceptor.accept(setup.deadline, "data connections of " + list_ranks(missing, setup.describe),
                                 alarm_of(setup.store));

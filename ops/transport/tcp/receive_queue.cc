@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t kMessagesPerReceive = 8;
 
-// Appends buffers one after the other, without the first `skip` bytes of all of them together.
+// Appends buffers in order, without the first `skip` bytes of the whole.
 class ScatterList {
  public:
   explicit ScatterList(std::size_t skip) : skip_(skip) {}
@@ -31,7 +31,7 @@ class ScatterList {
     buffers_[count_++] = {.iov_base = bytes.data() + skipped, .iov_len = bytes.size() - skipped};
   }
 
-  // Bytes read; 0: none there now; empty: closed or broken.
+  // Returns the number of bytes read; 0 if none are available; empty if the connection is closed or broken.
   std::optional<std::size_t> receive(int fd) {
     msghdr message{};
     message.msg_iov = buffers_.data();

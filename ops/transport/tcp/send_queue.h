@@ -1,4 +1,4 @@
-// One direction of a connection: messages on their way out. Used by TcpTransport, on its thread.
+// The queue of outgoing messages of one connection. Used by TcpTransport, on its thread.
 #pragma once
 
 #include <cstddef>
@@ -15,18 +15,18 @@ namespace hvd {
 class SendQueue {
  public:
   bool empty() const { return queue_.empty(); }
-  // The message that leaves next; the queue is not empty.
+  // The next message to be sent; the queue must not be empty.
   const Operation& front() const { return *queue_.front().operation; }
 
   void push(Operation& operation, int this_rank);
 
-  // Gives the kernel what it takes without blocking, several messages with one call, and marks as done those that left
-  // entirely. The queue is not empty. False: the peer has closed or reset the connection.
+  // Passes to the kernel what it accepts without blocking, several messages with one call, and marks completely sent
+  // messages as done. The queue must not be empty. Returns false if the peer has closed or reset the connection.
   bool advance(Socket& socket);
 
   void clear() { queue_.clear(); }
 
-  // Bytes so far.
+  // Bytes sent so far.
   std::uint64_t moved() const { return moved_; }
 
  private:
@@ -41,7 +41,7 @@ class SendQueue {
 
   std::deque<Outgoing> queue_;
   std::uint64_t moved_ = 0;
-  std::size_t front_sent_ = 0;  // bytes of the front message, header included, that have left
+  std::size_t front_sent_ = 0;  // sent bytes of the front message, header included
 };
 
 }  // namespace hvd

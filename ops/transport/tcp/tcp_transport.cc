@@ -62,7 +62,7 @@ TcpTransport::~TcpTransport() {
   try {
     flush_sends();
   } catch (const Error&) {
-    // A connection in a state that sending cannot explain: there is nobody left to tell.
+    // An error that sending does not explain; no caller is left to report it to.
   }
 }
 
@@ -156,7 +156,7 @@ bool TcpTransport::await_completion(const Operation& operation, TimePoint until,
   return true;
 }
 
-// Reads only where the awaited message is: what has come from others meanwhile is taken when it is their turn.
+// Reads only from the awaited peer; messages of others are read when they are waited for.
 bool TcpTransport::look_busily(const Operation& operation) {
   const Peer& awaited = peer_of(operation.peer);
   const TimePoint end = Clock::now() + policy_.spin;
@@ -208,7 +208,7 @@ void TcpTransport::flush_sends() {
   const Deadline deadline = deadline_after(kTransportFlushTime);
   for (Connection* connection : active_) connection->receives.clear();
   for (;;) {
-    // A peer that is gone waits for nothing.
+    // A lost peer waits for nothing.
     std::erase_if(active_, [](Connection* connection) {
       return connection->sends.empty() || !connection->sends.advance(connection->socket) || connection->sends.empty();
     });

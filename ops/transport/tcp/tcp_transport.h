@@ -1,16 +1,16 @@
 // A transport over TCP connections between every two ranks.
 //
 // A message is a 32-byte header (frame_header.h) and the payload, sent from and received into the poster's memory.
-// There is no thread: posting a send tries to send at once, everything else moves inside wait(). A wait looks for a
-// while with non-blocking reads, since a poll() costs more than a short message takes, and yields the CPU between two
-// looks, since whoever is to send may need it. Then, or if looking has not paid lately, it sleeps in poll() on all
-// connections with posted work, waking every kAbortPollInterval to look at the abort flag.
+// There is no thread: posting a send tries to send at once, everything else happens inside wait(). A wait first polls
+// with non-blocking reads, since a poll() costs more than a short message takes, and yields the CPU in between, since
+// the sender may need it. Then, or if polling was recently unsuccessful, it sleeps in poll() on all connections with
+// posted operations, and wakes every kAbortPollInterval to check the abort flag.
 //
-// Fast networks take several connections to fill. Of K connections to a peer, message i to it goes over number i mod K,
-// and message i from it is read from number i mod K: each connection keeps the order, and so do all of them together.
+// Fast networks take several connections to fill. Of K connections to a peer, message i to it is sent on number i mod
+// K, and message i from it is read from number i mod K: as each connection keeps the order, so do all together.
 //
-// size() counts the ranks of the mesh. A connection that nothing is posted on is not watched: a peer that left after
-// it had done its part is no error.
+// size() is the number of ranks of the mesh. A connection without posted operations is not watched: a peer that left
+// after it had done its part is no error.
 #pragma once
 
 #include <map>
@@ -27,8 +27,8 @@ namespace hvd {
 
 class TcpTransport final : public Transport {
  public:
-  // Connects; returns when all connections stand. Throws as connect_mesh does. `abort` outlives the transport.
-  // `silence`: a wait() goes on beyond its deadline while the peer's bytes have moved within this time.
+  // Returns when all connections are established. Throws as connect_mesh does. `abort` outlives the transport.
+  // `silence`: a wait() continues beyond its deadline while the peer's bytes have moved within this time.
   TcpTransport(const MeshSetup& setup, WaitPolicy policy, const AbortFlag& abort, Duration silence = {});
   ~TcpTransport() override;
   TcpTransport(const TcpTransport&) = delete;
@@ -48,19 +48,19 @@ class TcpTransport final : public Transport {
 
   Peer& peer_of(int rank);
   void activate(Connection& connection);
-  // Moves what can be moved on every active connection.
+  // Makes progress on every active connection.
   void progress();
   void advance_sends(Connection& connection);
   void advance_receives(Connection& connection);
-  // Whether the operation is complete; false only from then on.
+  // Returns whether the operation is complete; false only after `until`.
   bool await_completion(const Operation& operation, TimePoint until, SpinCredit& credit, Duration silence = {});
-  // As long as the policy says; whether the operation is complete now.
+  // Polls for as long as the policy allows; returns whether the operation is complete.
   bool look_busily(const Operation& operation);
   // Sleeps until an active connection is ready, at most until `until`.
   void poll_active(TimePoint until);
   void flush_sends();
-  // Ends a call that failed: forgets everything posted, since its memory is the caller's again, and throws the reason
-  // of the abort flag where there is one (it knows why the peer went), else what is being handled.
+  // Handles a failed call: forgets all posted operations, since their memory belongs to the caller again, and throws
+  // the abort flag's reason if it is raised (it explains why the peer left), otherwise the current exception.
   [[noreturn]] void fail();
 
   const int rank_;
@@ -69,10 +69,10 @@ class TcpTransport final : public Transport {
   const AbortFlag& abort_;
   const Duration silence_;
   std::map<int, std::unique_ptr<Peer>> peers_;  // by global rank
-  std::vector<Connection*> active_;             // those with posted work
+  std::vector<Connection*> active_;             // those with posted operations
   OperationWindow operations_;
   SpinCredit credit_;          // of wait()
-  SpinCredit arrival_credit_;  // of wait_until(): peers who may be busy with something else
+  SpinCredit arrival_credit_;  // of wait_until(): for peers that may be busy with something else
   bool failed_ = false;
 };
 

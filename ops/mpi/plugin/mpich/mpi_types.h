@@ -1,5 +1,5 @@
-// MPICH's types and constants, as far as hvd uses them: those of libmpi.so.12, which MPICH since 3.1, Intel MPI,
-// MVAPICH and Cray MPI have in common. A handle is an int.
+// The types and constants of MPICH that hvd uses: those of libmpi.so.12, which MPICH since 3.1, Intel MPI, MVAPICH and
+// Cray MPI have in common. A handle is an int.
 #pragma once
 
 #include <cstdint>

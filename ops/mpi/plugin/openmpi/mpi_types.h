@@ -1,5 +1,5 @@
-// Open MPI's types and constants, as far as hvd uses them: those of libmpi.so.40, which versions 2 to 5 have. A handle
-// is an address; those that the library brings along are the addresses of objects that it exports.
+// The types and constants of Open MPI that hvd uses: those of libmpi.so.40, which versions 2 to 5 have. A handle is an
+// address; predefined ones are the addresses of objects that the library exports.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// Types and constants of the interface that the MPI 5.0 standard sets down (chapter 20), as far as hvd uses them: those
-// of libmpi_abi.so, of whichever MPI. A handle is as wide as a pointer.
+// The types and constants that hvd uses of the binary interface in the MPI 5.0 standard (chapter 20): those of
+// libmpi_abi.so, of any MPI. A handle is as wide as a pointer.
 #pragma once
 
 #include <cstdint>
