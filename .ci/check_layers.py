@@ -64,8 +64,8 @@ ALLOWED = {
     ],  # a library of its own
     "ops": ["core", "ops"],  # registry
     "bindings/c": ["core", "ops/registry.h", "hvd.h"],
-    "bindings/cpp": ["hvd.h", "hvd"],
-    "bindings/cpp/bench": [],  # <hvd.hpp>, as its users' programs do
+    "include": ["hvd.h", "hvd"],
+    "tools/bench": [],  # <hvd.hpp>, as its users' programs do
     "bindings/python": ["hvd.h"],
     "bindings/tensorflow": ["hvd.h"],
     "simulation": [
@@ -87,12 +87,12 @@ ALLOWED = {
     "launcher/cli": [*BASE, "core/net", *[f"launcher/{room}" for room in ("loop", "plan", "output", "job")]],
     "launcher/remote": [
         *[*BASE, "core/net", "launcher"],
-        *[f"core/rendezvous/{part}.h" for part in ("job_failure", "parked_gets", "store_origin", "store_sessions")],
-        *[f"core/rendezvous/{part}.h" for part in ("store_source", "store_table")],
+        *[f"core/rendezvous/{part}.h" for part in ("job_failure", "store_origin", "store_sessions", "store_table")],
     ],
     "launcher": [*BASE, "core/net", "core/rendezvous/job_failure.h", "launcher"],  # main
 }
 
+PUBLIC = ("hvd.h", "hvd_plugin.h", "hvd.hpp")
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 # What may be absent where hvd is built: it is declared anew.
 VENDORS = re.compile(r'^\s*#\s*include\s*[<"]((?:mpi|mpi_abi|cuda|nccl)\.h|tensorflow/[^>"]+)[>"]', re.MULTILINE)
@@ -132,7 +132,7 @@ def find_circle(edges):
 def main():
     faults = []
     edges = {}
-    for top in ("core", "ops", "bindings", "launcher", "simulation"):
+    for top in ("include", "core", "ops", "bindings", "launcher", "simulation", "tools"):
         for file in sorted(path for path in (ROOT / top).rglob("*") if path.suffix in {".h", ".hpp", ".cc"}):
             path = file.relative_to(ROOT).as_posix()
             text = file.read_text(encoding="utf-8")
@@ -145,6 +145,8 @@ def main():
                     continue
                 if not is_allowed(home, target):
                     faults.append(f'{path}: {home} may not include "{target}"')
+                elif target in PUBLIC:
+                    edges.setdefault(file.parent.relative_to(ROOT).as_posix(), set()).add("include")
                 elif "/" in target:
                     edges.setdefault(file.parent.relative_to(ROOT).as_posix(), set()).add(target.rpartition("/")[0])
             for header in VENDORS.findall(text):

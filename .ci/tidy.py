@@ -17,7 +17,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-FOLDERS = ("core/", "ops/", "bindings/", "launcher/", "simulation/")
+FOLDERS = ("include/", "core/", "ops/", "bindings/", "launcher/", "simulation/", "tools/")
 GCC_ONLY = {"-fno-gnu-unique", "-Wno-restrict", "-Wno-maybe-uninitialized", "-Wno-subobject-linkage"}
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache", "hvd-tidy")
 INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]', re.MULTILINE)
@@ -26,7 +26,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]', re.MULTILINE)
 @functools.cache
 def included(path):
     """The files of ours that a file includes, in its own words."""
-    places = [path.parent, ROOT, ROOT / "bindings/c", ROOT / "bindings/cpp"]
+    places = [path.parent, ROOT, ROOT / "include"]
     found = [place / name for name in INCLUDE.findall(path.read_text()) for place in places]
     found = [file for file in found if file.is_file()]
     return tuple(file.resolve() for file in found)

@@ -6,10 +6,10 @@
 #include <utility>
 #include <vector>
 
-#include "bindings/c/hvd.h"
 #include "bindings/c/instance.h"
 #include "core/base/error.h"
 #include "core/rendezvous/launch_environment.h"
+#include "hvd.h"
 #include "ops/registry.h"
 
 namespace {

@@ -10,9 +10,8 @@
 #include "core/rendezvous/job_failure.h"
 #include "core/rendezvous/launch_environment.h"
 #include "core/rendezvous/memory_store.h"
-#include "core/rendezvous/prefix_store.h"
+#include "core/rendezvous/store_views.h"
 #include "core/rendezvous/tcp_store.h"
-#include "core/rendezvous/watchful_store.h"
 #include "ops/registry.h"
 
 namespace hvd {

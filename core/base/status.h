@@ -10,7 +10,7 @@
 
 namespace hvd {
 
-// Wire and ABI values: append only; bindings/c/hvd.h repeats them.
+// Wire and ABI values: append only; include/hvd.h repeats them.
 enum class StatusCode : std::uint8_t {
   ok = 0,
   invalid_argument = 1,  // the call itself is wrong; nothing was sent

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "core/rendezvous/store.h"
-#include "core/rendezvous/store_source.h"
+#include "core/rendezvous/store_origin.h"
 
 namespace hvd {
 

@@ -10,7 +10,7 @@
 
 #include "core/base/log.h"
 #include "core/net/authentication.h"
-#include "core/rendezvous/store_source.h"
+#include "core/rendezvous/store_origin.h"
 
 namespace hvd {
 

@@ -10,7 +10,7 @@
 
 #include "core/base/error.h"
 #include "core/rendezvous/exchange_identities.h"
-#include "core/rendezvous/prefix_store.h"
+#include "core/rendezvous/store_views.h"
 
 namespace hvd {
 

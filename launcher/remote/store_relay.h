@@ -14,8 +14,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "core/rendezvous/parked_gets.h"
-#include "core/rendezvous/store_source.h"
+#include "core/rendezvous/store_origin.h"
 #include "core/rendezvous/store_table.h"
 
 namespace hvd::launcher {

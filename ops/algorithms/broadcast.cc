@@ -10,7 +10,7 @@ namespace hvd {
 namespace {
 
 constexpr std::size_t kSegmentBytes = 64 << 10;
-constexpr std::size_t kReceivesAhead = 8;
+constexpr std::size_t kBroadcastReceivesAhead = 8;
 
 }  // namespace
 
@@ -36,7 +36,7 @@ void chain_broadcast(Transport& transport, std::span<const int> members, int pos
   std::vector<Transport::RequestId> outgoing;
   for (std::size_t i = 0; i < segments; ++i) {
     if (receives) {
-      for (; posted < std::min(i + kReceivesAhead, segments); ++posted) {
+      for (; posted < std::min(i + kBroadcastReceivesAhead, segments); ++posted) {
         incoming.push_back(transport.post_receive(from, tag_of(posted), segment(posted)));
       }
       transport.wait(incoming.front(), deadline);

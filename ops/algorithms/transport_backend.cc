@@ -12,10 +12,8 @@
 #include "ops/algorithms/barrier.h"
 #include "ops/algorithms/broadcast.h"
 #include "ops/algorithms/packing.h"
-#include "ops/algorithms/pairwise_allgather.h"
-#include "ops/algorithms/pairwise_alltoall.h"
-#include "ops/algorithms/ring_allgather.h"
-#include "ops/algorithms/ring_reducescatter.h"
+#include "ops/algorithms/pairwise.h"
+#include "ops/algorithms/ring.h"
 #include "ops/reduction/reduce.h"
 
 namespace hvd {

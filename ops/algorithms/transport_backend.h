@@ -14,7 +14,7 @@
 
 #include "core/base/clock.h"
 #include "core/execution/backend.h"
-#include "ops/algorithms/allreduce_algorithm.h"
+#include "ops/algorithms/allreduce.h"
 #include "ops/algorithms/packing.h"
 #include "ops/algorithms/scratch.h"
 #include "ops/algorithms/slice_layout.h"

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ops/algorithms/allreduce_algorithm.h"
+#include "ops/algorithms/allreduce.h"
 
 namespace hvd {
 

@@ -4,7 +4,7 @@
 #include <bit>
 
 #include "ops/algorithms/direct_allreduce.h"
-#include "ops/algorithms/ring_pass.h"
+#include "ops/algorithms/ring.h"
 
 namespace hvd {
 

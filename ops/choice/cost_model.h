@@ -26,7 +26,7 @@
 // Only operations that IEEE 754 rounds exactly are used, and none are contracted: the same numbers on every machine.
 #pragma once
 
-#include "ops/algorithms/allreduce_algorithm.h"
+#include "ops/algorithms/allreduce.h"
 
 namespace hvd {
 

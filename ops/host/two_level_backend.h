@@ -16,7 +16,7 @@
 
 #include "core/execution/backend.h"
 #include "core/rendezvous/topology.h"
-#include "ops/algorithms/allreduce_algorithm.h"
+#include "ops/algorithms/allreduce.h"
 #include "ops/algorithms/scratch.h"
 #include "ops/algorithms/slice_layout.h"
 #include "ops/algorithms/word_exchange.h"

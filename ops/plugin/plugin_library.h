@@ -1,4 +1,4 @@
-// A plugin's shared library, opened and checked. bindings/c/hvd_plugin.h defines what a plugin must export. Stays open
+// A plugin's shared library, opened and checked. include/hvd_plugin.h defines what a plugin must export. Stays open
 // until the process ends: threads and handlers of libraries such as MPI outlive this object.
 #pragma once
 

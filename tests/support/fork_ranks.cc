@@ -9,7 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/rendezvous/host_identity.h"
-#include "core/rendezvous/prefix_store.h"
+#include "core/rendezvous/store_views.h"
 #include "core/rendezvous/tcp_store.h"
 #include "ops/registry.h"
 

@@ -6,8 +6,8 @@
 
 #include "core/base/error.h"
 #include "core/rendezvous/memory_store.h"
-#include "ops/transport/local/local_transport.h"
 #include "ops/transport/tcp/tcp_transport.h"
+#include "tests/support/local_transport.h"
 
 namespace hvd::testing {
 

@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[3]
 PYTHON = ROOT / ".venv/bin/python"
 HVD_PROGRAM = ROOT / "build/release/tests/bench/bench_collectives"
-BENCH_PROGRAM = ROOT / "build/release/bindings/cpp/bench/hvd-bench"
+BENCH_PROGRAM = ROOT / "build/release/tools/bench/hvd-bench"
 MPI_SOURCE = ROOT / "tests/bench/mpi_collectives.c"
 MPI_PROGRAM = ROOT / "build/bench/mpi_collectives"
 

@@ -1,6 +1,6 @@
 // The C interface as a job of one sees it: arguments, status codes, ownership. Jobs of several: tests/processes,
 // tests/python.
-#include "bindings/c/hvd.h"
+#include "include/hvd.h"
 
 #include <sys/wait.h>
 #include <unistd.h>

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "bindings/c/hvd.h"
+#include "include/hvd.h"
 #include "tests/support/catch.h"
 #include "tests/support/fake_tensorflow/fake_tensorflow.h"
 

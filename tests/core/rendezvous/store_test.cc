@@ -7,8 +7,8 @@
 
 #include "core/base/error.h"
 #include "core/rendezvous/memory_store.h"
-#include "core/rendezvous/prefix_store.h"
 #include "core/rendezvous/store_server.h"
+#include "core/rendezvous/store_views.h"
 #include "core/rendezvous/tcp_store.h"
 #include "tests/support/catch.h"
 

@@ -75,7 +75,7 @@ struct SharedCommunicator {
     int left = 0;
     bool over = false;
   };
-  std::map<std::uint64_t, Collective> in_flight;  // by batch
+  std::map<std::uint64_t, Collective> in_flight;                           // by batch
   std::map<std::pair<int, int>, std::deque<std::vector<std::byte>>> mail;  // (from, to)
 
   // In a stream.

@@ -1,0 +1,221 @@
+#include "ops/algorithms/ring.h"
+
+#include <algorithm>
+#include <deque>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace hvd {
+
+namespace {
+
+enum class RingSteps { reduce_scatter, allgather, all };  // the first N-1 steps, the last N-1 steps, both
+
+struct Segment {
+  int step = 0;                       // of the ring, in which it is sent or received
+  std::int64_t begin = 0, count = 0;  // elements
+  std::int64_t end() const { return begin + count; }
+};
+
+// Iterates over the segments of the slices of the steps [first, last), in order.
+class SegmentCursor {
+ public:
+  // `shift` 0: the slices that this position sends in these steps; 1: those that it receives.
+  SegmentCursor(const SlicedReduction& work, int first_step, int last_step, int shift, std::int64_t limit)
+      : work_(work), step_(first_step), last_step_(last_step), shift_(shift), limit_(limit) {}
+
+  std::optional<Segment> next() {
+    for (; step_ < last_step_; ++step_, offset_ = 0) {
+      const int slice = work_.around(work_.position - 1 - step_ - shift_);
+      const std::int64_t begin = work_.begin_of(slice) + offset_;
+      const std::int64_t left = work_.end_of(slice) - begin;
+      if (left == 0) continue;
+      const std::int64_t count = std::min(left, limit_);
+      offset_ += count;
+      return Segment{.step = step_, .begin = begin, .count = count};
+    }
+    return std::nullopt;
+  }
+
+ private:
+  const SlicedReduction& work_;
+  int step_;
+  const int last_step_;
+  const int shift_;
+  const std::int64_t limit_;  // elements
+  std::int64_t offset_ = 0;   // in the slice
+};
+
+class Ring {
+ public:
+  Ring(const SlicedReduction& work, int first_step, int last_step, std::int64_t segment_elements);
+  void run();
+
+ private:
+  struct Incoming {
+    Segment segment;
+    std::span<std::byte> memory;
+    Transport::RequestId request;
+  };
+
+  bool carries_values(int step) const { return step < n_ - 1; }
+  bool reduces() const { return carries_values(first_step_); }
+
+  void allocate_scratch(std::int64_t segment_elements);
+  bool post_receive();
+  std::optional<Segment> next_to_send();
+  void post_sends(std::size_t limit);
+  void receive();
+  void fold(const Incoming& incoming) const;
+
+  const SlicedReduction& work_;
+  const int n_, first_step_, last_step_;
+  const int to_, from_;
+
+  SegmentCursor own_;               // the slice that starts here
+  SegmentCursor expected_;          // segments to be received
+  std::deque<Segment> to_be_sent_;  // received segments to be forwarded
+  std::deque<Incoming> incoming_;   // posted
+  std::vector<Transport::RequestId> sends_;
+  std::uint32_t posted_ = 0;  // number of receives
+
+  std::unique_ptr<std::byte[]> scratch_;
+  std::size_t scratch_slot_bytes_ = 0;
+};
+
+Ring::Ring(const SlicedReduction& work, int first_step, int last_step, std::int64_t segment_elements)
+    : work_(work),
+      n_(work.ranks()),
+      first_step_(first_step),
+      last_step_(last_step),
+      to_(work.member(work.around(work.position + 1))),
+      from_(work.member(work.around(work.position - 1))),
+      own_(work, first_step, first_step + 1, 0, segment_elements),
+      expected_(work, first_step, last_step, 1, segment_elements) {
+  if (reduces()) allocate_scratch(segment_elements);
+}
+
+void Ring::allocate_scratch(std::int64_t segment_elements) {
+  std::int64_t longest = 0;
+  for (int slice = 0; slice < n_; ++slice) longest = std::max(longest, work_.end_of(slice) - work_.begin_of(slice));
+  scratch_slot_bytes_ = static_cast<std::size_t>(std::min(longest, segment_elements)) * size_of(work_.value_type);
+  scratch_ = std::make_unique_for_overwrite<std::byte[]>(scratch_slot_bytes_ * kReceivesAhead);
+}
+
+bool Ring::post_receive() {
+  const auto segment = expected_.next();
+  if (!segment) return false;
+  const std::span<std::byte> memory =
+      carries_values(segment->step) ? std::span(scratch_.get() + posted_ % kReceivesAhead * scratch_slot_bytes_,
+                                                static_cast<std::size_t>(segment->count) * size_of(work_.value_type))
+                                    : work_.results_in(segment->begin, segment->end());
+  Tag tag = work_.tag;
+  tag.step += posted_++;
+  incoming_.push_back({*segment, memory, work_.transport.post_receive(from_, tag, memory)});
+  return true;
+}
+
+// Messages are sent in the order of steps, so received segments are forwarded after all of this rank's slice.
+std::optional<Segment> Ring::next_to_send() {
+  if (const auto own = own_.next()) {
+    if (reduces()) work_.make_ready(own->begin, own->end());
+    return own;
+  }
+  if (to_be_sent_.empty()) return std::nullopt;
+  const Segment next = to_be_sent_.front();
+  to_be_sent_.pop_front();
+  return next;
+}
+
+void Ring::post_sends(std::size_t limit) {
+  while (sends_.size() < limit) {
+    const auto segment = next_to_send();
+    if (!segment) return;
+    Tag tag = work_.tag;
+    tag.step += static_cast<std::uint32_t>(sends_.size());
+    const auto bytes = carries_values(segment->step) ? work_.values_in(segment->begin, segment->end())
+                                                     : work_.results_in(segment->begin, segment->end());
+    sends_.push_back(work_.transport.post_send(to_, tag, bytes));
+  }
+}
+
+// The segment from the left contains the ranks before this one, so it is the first operand.
+void Ring::fold(const Incoming& incoming) const {
+  const Segment& segment = incoming.segment;
+  const bool completes = segment.step == n_ - 2;
+  const auto own = work_.values_in(segment.begin, segment.end());
+  const void* inputs[] = {incoming.memory.data(), own.data()};
+  const Reduction reduction{.dtype = work_.reduction.dtype,
+                            .op = work_.reduction.op,
+                            .postscale = completes ? work_.reduction.postscale : 1.0,
+                            .instruction_set = work_.reduction.instruction_set};
+  reduce(reduction, work_.value_type, inputs, completes ? reduction.dtype : work_.value_type,
+         completes ? work_.results_in(segment.begin, segment.end()).data() : own.data(),
+         static_cast<std::size_t>(segment.count));
+}
+
+// Receives the next segment. This rank's values are made ready while it is in transit; results are completed after it
+// was forwarded.
+void Ring::receive() {
+  const Incoming incoming = incoming_.front();
+  const Segment& segment = incoming.segment;
+  if (carries_values(segment.step)) work_.make_ready(segment.begin, segment.end());
+  work_.transport.wait(incoming.request, work_.deadline);
+  incoming_.pop_front();
+  if (carries_values(segment.step)) fold(incoming);
+  if (segment.step + 1 < last_step_) {
+    to_be_sent_.push_back({.step = segment.step + 1, .begin = segment.begin, .count = segment.count});
+  }
+  post_receive();
+}
+
+void Ring::run() {
+  while (incoming_.size() < kReceivesAhead && post_receive()) {
+  }
+  post_sends(kSendsAhead);
+  for (std::size_t received = 1; !incoming_.empty(); ++received) {
+    const Segment segment = incoming_.front().segment;
+    receive();
+    post_sends(2 * received + kSendsAhead);
+    if (reduces() && segment.step >= n_ - 2) work_.make_complete(segment.begin, segment.end());
+  }
+  post_sends(std::numeric_limits<std::size_t>::max());
+  for (const auto request : sends_) work_.transport.wait(request, work_.deadline);
+}
+
+// With one member it only scales and rounds. An allgather has results only, and calls no hooks.
+void run_ring(const SlicedReduction& work, RingSteps steps) {
+  const int n = work.ranks();
+  if (n == 1) {
+    if (steps != RingSteps::allgather) work.reduce_alone();
+    return;
+  }
+  const int first = steps == RingSteps::allgather ? n - 1 : 0;
+  const int last = steps == RingSteps::reduce_scatter ? n - 1 : 2 * (n - 1);
+  const auto element_bytes = static_cast<std::int64_t>(size_of(work.value_type));
+  Ring(work, first, last, kRingSegmentBytes / element_bytes).run();
+}
+
+}  // namespace
+
+void ring_allreduce(const SlicedReduction& work) { run_ring(work, RingSteps::all); }
+
+void ring_reducescatter(const SlicedReduction& work) { run_ring(work, RingSteps::reduce_scatter); }
+
+void ring_allgather(Transport& transport, std::span<const int> members, int position, std::byte* buffer,
+                    std::span<const std::int64_t> block_bounds, Tag tag, Deadline deadline) {
+  const SlicedReduction bytes{.transport = transport,
+                              .members = members,
+                              .position = position,
+                              .reduction = {.dtype = DType::uint8},
+                              .value_type = DType::uint8,
+                              .results = buffer,
+                              .slice_bounds = block_bounds,
+                              .tag = tag,
+                              .deadline = deadline};
+  run_ring(bytes, RingSteps::allgather);
+}
+
+}  // namespace hvd
