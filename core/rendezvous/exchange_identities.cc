@@ -91,7 +91,7 @@ Timeout missing_ranks(Store& store, int size, Duration waited) {
     if (store.add(arrival_key(rank), 0) == 0) missing.push_back(rank);
   }
   const std::string limit = " within " + as_seconds(waited);
-  if (missing.empty()) return Timeout("not all of " + std::to_string(size) + " ranks have initialized" + limit);
+  if (missing.empty()) return Timeout("not all of " + std::to_string(size) + " ranks have met" + limit);
   return Timeout((missing.size() == 1 ? "rank " : "ranks ") + list_ranks(missing) + " did not start" + limit);
 }
 

@@ -43,9 +43,6 @@ class UnnamedTurn {
     }
     free_.notify_one();
   }
-  // For std::unique_lock.
-  void lock() { try_lock_until(Deadline::max()); }
-  bool try_lock() { return try_lock_until(Deadline::min()); }
 
  private:
   std::mutex mutex_;

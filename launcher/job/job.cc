@@ -234,7 +234,7 @@ void Job::statuses(int host, std::uint64_t question, std::vector<RankStatus> sta
 
 void Job::initialized(int host) {
   const bool is_new = met_hosts_.insert(host).second;
-  if (is_new && met_hosts_.size() == hosts_.hosts.size()) say_age("all ranks have initialized in init");
+  if (is_new && met_hosts_.size() == hosts_.hosts.size()) say_age("all ranks have met in init");
 }
 
 // As long as any host is stalled it is the same stall: reported once, and again if its stable part changes. A warning

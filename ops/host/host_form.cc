@@ -23,10 +23,10 @@ const char* form_reason(HostForm form, const HostShape& host) {
   switch (form) {
     case HostForm::note: return "fits beside the step's number, into the cache line that everyone waits for anyway";
     case HostForm::by_last: return "fewer CPUs than ranks: the last to come reduces everything for all";
-    case HostForm::one_step: return "one rendezvous a chunk: everyone reduces everything";
+    case HostForm::one_step: return "one barrier a chunk: everyone reduces everything";
     case HostForm::sliced:
       return host.groups ? "ranks near each other reduce slices first, then all: little is read from far away"
-                         : "each rank reduces a slice for all: one more rendezvous a chunk, but fewer bytes read";
+                         : "each rank reduces a slice for all: one more barrier a chunk, but fewer bytes read";
     case HostForm::resident: return "if all tensors lie in the arena: two passes over the data instead of five";
     case HostForm::reading: return "if the first few of a size show that reading the others' memory is faster";
   }

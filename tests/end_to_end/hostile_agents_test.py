@@ -8,7 +8,7 @@ import subprocess
 import time
 
 import pytest
-from status_lab import StandingLab, descendants, find_hvdrun, words_of
+from standing_lab import StandingLab, descendants, find_hvdrun, words_of
 from under_attack import (
     RATE,
     Stranger,
@@ -27,9 +27,9 @@ RANKS = 4
 
 @pytest.fixture(scope="module")
 def hosts(lab):
-    status = StandingLab(lab, 2)
-    yield status
-    status.close()
+    standing = StandingLab(lab, 2)
+    yield standing
+    standing.close()
 
 
 @pytest.fixture(scope="module")

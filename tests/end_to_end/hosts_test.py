@@ -13,7 +13,7 @@ import sys
 import time
 
 import pytest
-from status_lab import StandingLab, descendants, resident_mb, stat_of, words_of
+from standing_lab import StandingLab, descendants, resident_mb, stat_of, words_of
 
 from timeouts import at_most
 
@@ -35,16 +35,16 @@ def hvdrun():
 
 @pytest.fixture(scope="module")
 def four_hosts(lab):
-    status = StandingLab(lab, 4)
-    yield status
-    status.close()
+    standing = StandingLab(lab, 4)
+    yield standing
+    standing.close()
 
 
 @pytest.fixture(scope="module")
 def two_networks(lab):
-    status = StandingLab(lab, 3, networks=2)
-    yield status
-    status.close()
+    standing = StandingLab(lab, 3, networks=2)
+    yield standing
+    standing.close()
 
 
 @pytest.fixture
@@ -413,17 +413,17 @@ def test_an_interface_is_chosen_by_its_name(hvdrun, two_networks):
 
 @pytest.mark.parametrize("number", [2, 4, pytest.param(8, marks=LONG)])
 def test_sums_are_right_over_hosts_with_slow_links(lab, hvdrun, number):
-    status = StandingLab(lab, number, rate="1gbit")
+    standing = StandingLab(lab, number, rate="1gbit")
     try:
         names = ",".join(f"h{host}:2" for host in range(1, number + 1))
         for size in (64, 1 << 20):
             command = (LOOP, "--steps", 20, "--bytes", size)
-            done = status.run(hvdrun, "--rsh", status.rsh, "-np", 2 * number, "-H", names, *command)
+            done = standing.run(hvdrun, "--rsh", standing.rsh, "-np", 2 * number, "-H", names, *command)
             assert done.returncode == 0, done.stdout + done.stderr
             assert done.stdout.count("done 20") == 2 * number
-        status.await_nothing_left()
+        standing.await_nothing_left()
     finally:
-        status.close()
+        standing.close()
 
 
 def test_process_sets_span_hosts(run):
@@ -492,7 +492,7 @@ def test_where_the_time_of_sixty_four_ranks_goes(run):
     found = ages(done)
     print(f"init and one allreduce: {found}, {took_ms:.0f} ms in all")
     assert [event for event, _ in found] == [
-        *("hosts have come", "ranks are started", "ranks have initialized in init", "ranks have ended"),
+        *("hosts have come", "ranks are started", "ranks have met in init", "ranks have ended"),
     ]
     hosts, started, initialized, ended = (age for _, age in found)
     assert started <= initialized <= ended and hosts + ended < took_ms
@@ -501,28 +501,28 @@ def test_where_the_time_of_sixty_four_ranks_goes(run):
 def test_ranks_have_met_when_the_last_one_has_come(run):
     line = f'test "$HVD_RANK" != 3 || sleep 1; exec {LOOP} --steps 1'
     found = dict(ages(run("--verbose", "-np", 4, "-H", "h1:2,h2:2", *shell(line))))
-    assert found["ranks are started"] < 1000 <= found["ranks have initialized in init"]
-    assert "ranks have initialized in init" not in dict(ages(run("--verbose", "-np", 2, "-H", "h1,h2", "true")))
+    assert found["ranks are started"] < 1000 <= found["ranks have met in init"]
+    assert "ranks have met in init" not in dict(ages(run("--verbose", "-np", 2, "-H", "h1,h2", "true")))
     # One of them does not come, and the others give up.
     line = f'test "$HVD_RANK" != 3 || exit 3; exec {LOOP} --steps 1'
     done = run("--verbose", "-np", 4, "-H", "h1:2,h2:2", *shell(line))
-    assert done.returncode == 3 and "have initialized" not in done.stderr
+    assert done.returncode == 3 and "have met" not in done.stderr
 
 
 @LONG
 def test_more_hosts_than_hvdrun_has_agents_of_its_own(lab, hvdrun):
-    status = StandingLab(lab, 70)
+    standing = StandingLab(lab, 70)
     try:
         names = ",".join(f"h{host}" for host in range(1, 71))
-        done = status.run(hvdrun, "--rsh", status.rsh, "-np", 70, "-H", names, *PLACE)
+        done = standing.run(hvdrun, "--rsh", standing.rsh, "-np", 70, "-H", names, *PLACE)
         assert [place[7] for place in places(done)] == [f"h{host}" for host in range(1, 71)]
         assert done.stderr == ""
-        done = status.run(hvdrun, "--rsh", status.rsh, "-np", 70, "-H", names, LOOP, "--steps", 20, timeout=360)
+        done = standing.run(hvdrun, "--rsh", standing.rsh, "-np", 70, "-H", names, LOOP, "--steps", 20, timeout=360)
         assert done.returncode == 0 and done.stderr == "", done.stderr
         assert done.stdout.count("done 20") == 70
-        status.await_nothing_left()
+        standing.await_nothing_left()
     finally:
-        status.close()
+        standing.close()
 
 
 # --- training ---

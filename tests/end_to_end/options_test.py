@@ -76,8 +76,8 @@ def test_settings_come_from_options_before_the_file_before_the_environment(tmp_p
     config = tmp_path / "config.yaml"
     config.write_text("params: {fusion_threshold_mb: 2, cycle_time_ms: 3}\nautotune: {enabled: true, pace: 7}\n")
     show = ["sh", "-c", "echo $HVD_FUSION_THRESHOLD $HVD_CYCLE_TIME $HVD_AUTOTUNE"]
-    dependencies = {**os.environ, "HVD_FUSION_THRESHOLD": "1", "HVD_AUTOTUNE": "0"}
-    done = run("--config-file", config, "--cycle-time-ms", 4, "-np", 1, *show, env=dependencies)
+    surroundings = {**os.environ, "HVD_FUSION_THRESHOLD": "1", "HVD_AUTOTUNE": "0"}
+    done = run("--config-file", config, "--cycle-time-ms", 4, "-np", 1, *show, env=surroundings)
     assert lines(done) == ["2097152 4 1"]
     assert done.stderr == f"hvdrun: {config}: autotune.pace means nothing\n"
     missing = run("--config-file", tmp_path / "none.yaml", "true")

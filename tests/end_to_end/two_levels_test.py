@@ -8,7 +8,7 @@ import re
 import time
 
 import pytest
-from status_lab import PATIENCE_S, StandingLab, descendants, find_hvdrun, read, words_of
+from standing_lab import PATIENCE_S, StandingLab, descendants, find_hvdrun, read, words_of
 
 PROGRAM = pathlib.Path(__file__).parents[2] / "build/release/tests/end_to_end/allreduce_loop"
 EACH = 3  # ranks of a host
@@ -22,11 +22,11 @@ def hvdrun():
 
 @pytest.fixture(scope="module", params=[2, 4, 8])
 def hosts(lab, request):
-    status = StandingLab(lab, request.param)
-    status.number = request.param
-    yield status
-    status.await_nothing_left()
-    status.close()
+    standing = StandingLab(lab, request.param)
+    standing.number = request.param
+    yield standing
+    standing.await_nothing_left()
+    standing.close()
 
 
 @pytest.fixture

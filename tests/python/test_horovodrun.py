@@ -183,8 +183,8 @@ def test_several_at_once():
 
 
 def test_an_option_counts_more_than_hvds_own_variable():
-    dependencies = {"HVD_FUSION_THRESHOLD": "1", "HVD_CYCLE_TIME": "1", "HOROVOD_CACHE_CAPACITY": "7"}
-    ranks = translation.environment_of_ranks(parse("--fusion-threshold-mb 1 --cache-capacity 8"), dependencies)
+    surroundings = {"HVD_FUSION_THRESHOLD": "1", "HVD_CYCLE_TIME": "1", "HOROVOD_CACHE_CAPACITY": "7"}
+    ranks = translation.environment_of_ranks(parse("--fusion-threshold-mb 1 --cache-capacity 8"), surroundings)
     assert ranks == {"HOROVOD_FUSION_THRESHOLD": "1048576", "HVD_CYCLE_TIME": "1", "HOROVOD_CACHE_CAPACITY": "8"}
 
 
@@ -305,9 +305,9 @@ def test_configuration_file(config):
 
 def test_the_command_line_counts_more_than_the_file_and_that_more_than_the_environment(config):
     options = f"--cycle-time-ms 1 --stall-check --mpi {config(CONFIG)}"
-    dependencies = {"HOROVOD_CYCLE_TIME": "3", "HOROVOD_CACHE_CAPACITY": "4", "HOROVOD_OTHER": "5"}
+    surroundings = {"HOROVOD_CYCLE_TIME": "3", "HOROVOD_CACHE_CAPACITY": "4", "HOROVOD_OTHER": "5"}
     args = parse(options)
-    ranks = translation.environment_of_ranks(args, dependencies)
+    ranks = translation.environment_of_ranks(args, surroundings)
     changed = {"HOROVOD_CYCLE_TIME": "1.0", "HOROVOD_STALL_CHECK_DISABLE": "0", "HOROVOD_OTHER": "5"}
     assert ranks == {**FROM_CONFIG, **changed}
     assert args.use_mpi and not args.use_gloo

@@ -77,7 +77,7 @@ TEST_CASE("a wrong key and a wrong purpose are refused on both ends") {
   CHECK(captured.count("dropped a connection") == 1);  // once, though two were refused
 }
 
-TEST_CASE("pending_connections delay nobody", "[timed]") {
+TEST_CASE("unauthenticated connections delay nobody", "[timed]") {
   const CapturedStderr captured;
   Port port;
   std::vector<Socket> pending_connections;
@@ -97,7 +97,7 @@ TEST_CASE("pending_connections delay nobody", "[timed]") {
   CHECK(captured.count("dropped a connection") <= 1);
 }
 
-TEST_CASE("a silent pending is dropped after two seconds") {
+TEST_CASE("a silent connection is dropped after two seconds") {
   const CapturedStderr captured;
   Port port;
   CHECK(port.acceptor.next_deadline() == Deadline::max());
@@ -113,7 +113,7 @@ TEST_CASE("a silent pending is dropped after two seconds") {
   CHECK(captured.count("did not prove itself in time") == 1);
 }
 
-TEST_CASE("a flood of pending_connections is bounded, and the honest come through") {
+TEST_CASE("a flood of connections is bounded, and the honest come through") {
   const CapturedStderr captured;
   Port port(false);
   std::vector<Socket> pending_connections;
@@ -127,7 +127,7 @@ TEST_CASE("a flood of pending_connections is bounded, and the honest come throug
   CHECK_NOTHROW(client.get());
 }
 
-TEST_CASE("pending_connections leave a process the most of its descriptors") {
+TEST_CASE("unauthenticated connections leave a process the most of its descriptors") {
   const CapturedStderr captured;
   Port port(false);
   rlimit before{};
@@ -168,7 +168,7 @@ TEST_CASE("accept names what it waited for") {
   CHECK_THROWS_WITH(port.acceptor.accept(deadline_after(5ms), "ranks 2, 5"), "waiting for ranks 2, 5");
 }
 
-TEST_CASE("a silent server is a timeout, a pending's server is told apart") {
+TEST_CASE("a silent server is a timeout, a server of another job is told apart") {
   Listener silent = Listener::tcp("127.0.0.1");
   const auto connect = [&](Duration timeout) {
     return connect_authenticated(silent.address(), JobKey::random(), Purpose::store, 0, deadline_after(timeout));

@@ -170,7 +170,7 @@ TEST_CASE("stalls are told when they begin, ever more seldom while they last, an
   CHECK(machine.listener.stalls == told);
 }
 
-TEST_CASE("that all ranks have initialized is told once, to who wants to know; not if one has ended without") {
+TEST_CASE("that all ranks have met is told once, to who wants to know; not if one has ended without") {
   const bool ends = GENERATE(true, false);
   Machine machine;
   const RankMemory* const first = machine.memories.make(0, true);

@@ -151,7 +151,7 @@ TEST_CASE("a rank that is stopped, and one that is dead, still tell what they we
   CHECK_FALSE(status.stopped);
 }
 
-TEST_CASE("a rank is stalled while an operation takes longer than it has stall_time") {
+TEST_CASE("a rank is stalled while an operation takes longer than its stall time") {
   RankMemory memory;
   TimePoint now = Clock::now();
   CHECK_FALSE(memory.is_stalled(now));
@@ -175,7 +175,7 @@ TEST_CASE("a rank is stalled while an operation takes longer than it has stall_t
   CHECK(memory.is_stalled(now));
 }
 
-TEST_CASE("a rank is stalled while it waits in init for longer than it has stall_time") {
+TEST_CASE("a rank is stalled while it waits in init for longer than its stall time") {
   RankMemory memory;
   FlightRecorder recorder(memory.descriptors()[0], 3, 2s);
   const TimePoint now = Clock::now();
@@ -187,7 +187,7 @@ TEST_CASE("a rank is stalled while it waits in init for longer than it has stall
   CHECK_FALSE(memory.status(false, getpgrp(), now + 3s).initializing);
 }
 
-TEST_CASE("a rank has initialized the others when it has been in init and left it") {
+TEST_CASE("a rank has met the others when it has been in init and left it") {
   const RankMemory memory;
   CHECK_FALSE(memory.has_initialized());
   FlightRecorder recorder(memory.descriptors()[0], 0);
@@ -196,7 +196,7 @@ TEST_CASE("a rank has initialized the others when it has been in init and left i
   CHECK(memory.has_initialized());
 }
 
-TEST_CASE("a rank without stall_time is never stalled by the clock") {
+TEST_CASE("a rank without a stall time is never stalled by the clock") {
   RankMemory memory;
   FlightRecorder recorder(memory.descriptors()[0], 3);
   const TimePoint now = Clock::now();

@@ -57,7 +57,7 @@ RankStatus of(int rank) {
   return status;
 }
 
-TEST_CASE("an query is over when all hosts have answered") {
+TEST_CASE("a query is over when all hosts have answered") {
   TwoHosts job;
   StatusQueries status_queries(job.loop, job.plans, job.hosts);
   status_queries.ask(true, job.remember());

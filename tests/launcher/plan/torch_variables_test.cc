@@ -43,7 +43,7 @@ TEST_CASE("ranks of a host share its CPUs among their OpenMP threads, unless som
   CHECK(threads({{"OMP_NUM_THREADS", "7"}}, 4, 16) == "7");
 }
 
-TEST_CASE("where rank 0 is to be initialized is the user's to choose") {
+TEST_CASE("where rank 0 is to be met is the user's to choose") {
   Environment environment;
   set_torch_variables(environment, kPlace, rendezvous_on_second_host());
   keep_chosen_master(environment, {{"MASTER_PORT", "29500"}, {"RANK", "3"}});
