@@ -14,9 +14,11 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Folder -> what it may include besides itself: folders (with those below them) or single headers. The longest folder
 # that a file lies in counts.
 BASE = ["core/base"]
-VALUES = [*BASE, "core/device", "core/tensor", "core/collective"]
-OPS = [*VALUES, "core/net", "core/rendezvous", "core/config.h"]
+VALUES = [*BASE, "core/device", "core/tensor"]
+OPS = [*VALUES, "core/net", "core/bootstrap", "core/config.h", "core/operation/collective_call.h"]
 OPS += ["core/execution/backend.h", "core/execution/backend_context.h", "core/execution/tensor_arena.h"]
+SPECS = ["core/operation/request.h"]
+CONTROL = [*VALUES, *SPECS, "core/net", "core/bootstrap", "core/config.h"]
 ALLOWED = {
     "core/base": [],
     "core": BASE,  # config.h
@@ -24,22 +26,22 @@ ALLOWED = {
     "core/tensor": BASE,
     "core/net": BASE,
     "core/timeline": BASE,
-    "core/flight": [*BASE, "core/net/shared_memory.h", "core/net/endpoint.h", "core/tensor", "core/collective"],
+    "core/flight": [*BASE, "core/net/shared_memory.h", "core/net/endpoint.h", "core/tensor"],
     "core/tuning": BASE,
-    "core/collective": [*BASE, "core/device", "core/tensor"],
-    "core/rendezvous": [*BASE, "core/net", "core/config.h"],
-    # The pipeline: a stage knows its own product and those of the stages before it.
-    "core/submission": [*VALUES, "core/flight"],
-    "core/negotiation": [
-        *VALUES,
-        *["core/net", "core/rendezvous", "core/config.h", "core/timeline/timeline.h", "core/tuning/knobs.h"],
-        *[f"core/submission/{header}.h" for header in ("request", "made_up_names", "name_map", "operation_key")],
+    "core/bootstrap": [*BASE, "core/net", "core/config.h"],
+    # In the order of time: a stage knows its own product and those of the stages before it.
+    "core/operation": [*VALUES, "core/flight"],
+    "core/control/protocol": [*CONTROL, "core/operation/operation_key.h", "core/tuning/knobs.h"],
+    "core/control/schedule": [*VALUES, "core/control/protocol"],
+    "core/control/coordinator": [
+        *[*CONTROL, "core/control/protocol", "core/control/schedule"],
+        *[f"core/operation/{header}.h" for header in ("made_up_names", "name_map")],
     ],
-    "core/fusion": [*VALUES, "core/submission/request.h", "core/negotiation/response.h"],
+    "core/control/tree": [*CONTROL, "core/control/protocol", "core/operation/name_map.h"],
+    "core/control": [*CONTROL, "core/control", "core/timeline/timeline.h"],
     "core/execution": [
-        *[*VALUES, "core/tuning/knobs.h"],
-        *["core/net", "core/rendezvous", "core/submission", "core/config.h", "core/timeline/timeline.h"],
-        *["core/negotiation/response.h", "core/fusion/bucket.h", "core/flight/flight_layout.h"],
+        *[*VALUES, "core/tuning/knobs.h", "core/net", "core/bootstrap", "core/operation", "core/config.h"],
+        *["core/timeline/timeline.h", "core/control/protocol/response.h", "core/flight/flight_layout.h"],
     ],
     "core/engine": ["core"],
     "core/runtime": ["core"],
@@ -48,14 +50,14 @@ ALLOWED = {
     "ops/algorithms": [*OPS, "ops/transport", "ops/reduction"],
     "ops/choice": [*OPS, "ops/transport", "ops/reduction", "ops/algorithms"],
     "ops/host": [*OPS, "ops/transport", "ops/reduction", "ops/algorithms", "ops/choice"],
-    "ops/channel": [*OPS, "core/submission/submission.h", "core/execution/channel.h", "ops/host/peer_memory.h"],
+    "ops/channel": [*OPS, "core/operation/submission.h", "core/execution/channel.h", "ops/host/peer_memory.h"],
     "ops/cuda": [*OPS, "ops/cuda/kernels"],
     "ops/cuda/kernels": ["ops/reduction/half.h", "ops/reduction/truncate.h"],
     "ops/nccl": [*OPS, "ops/cuda", "ops/reduction"],
     "ops/plugin": [*OPS, "ops/transport/transport.h", "core/execution/backend_selector.h", "hvd_plugin.h"],
     "ops/mpi": [*OPS, "ops/plugin"],
     "ops/mpi/plugin": [
-        "core/collective",
+        "core/operation/collective_call.h",
         "core/tensor",
         "ops/algorithms/scratch.h",
         "ops/reduction/reduce.h",
@@ -69,8 +71,8 @@ ALLOWED = {
     "bindings/python": ["hvd.h"],
     "bindings/tensorflow": ["hvd.h"],
     "simulation": [
-        *["core/base", "core/net", "core/rendezvous", "core/submission/request.h", "core/submission/name_map.h"],
-        *["core/negotiation", "core/fusion"],
+        *["core/base", "core/net", "core/bootstrap", "core/operation/request.h", "core/operation/name_map.h"],
+        *["core/control", "core/execution/bucket_planner.h", "core/execution/stage_planner.h"],
     ],
     # hvdrun, in the order in which a room may know another: those above it in this list.
     "launcher/loop": [*BASE, "core/net"],
@@ -81,15 +83,15 @@ ALLOWED = {
     "launcher/job": [
         *[*VALUES, "core/net", "core/flight"],
         # The job's store: how it is served, not how ranks use it.
-        *[f"core/rendezvous/{part}.h" for part in ("job_failure", "store_origin", "store_sessions")],
+        *[f"core/bootstrap/{part}.h" for part in ("job_failure", "store_origin", "store_sessions")],
         *[f"launcher/{room}" for room in ("loop", "processes", "plan", "watch", "output")],
     ],
     "launcher/cli": [*BASE, "core/net", *[f"launcher/{room}" for room in ("loop", "plan", "output", "job")]],
     "launcher/remote": [
         *[*BASE, "core/net", "launcher"],
-        *[f"core/rendezvous/{part}.h" for part in ("job_failure", "store_origin", "store_sessions", "store_table")],
+        *[f"core/bootstrap/{part}.h" for part in ("job_failure", "store_origin", "store_sessions", "store_table")],
     ],
-    "launcher": [*BASE, "core/net", "core/rendezvous/job_failure.h", "launcher"],  # main
+    "launcher": [*BASE, "core/net", "core/bootstrap/job_failure.h", "launcher"],  # main
 }
 
 PUBLIC = ("hvd.h", "hvd_plugin.h", "hvd.hpp")

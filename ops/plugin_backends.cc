@@ -6,7 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/wait_policy.h"
-#include "core/rendezvous/first_objection.h"
+#include "core/bootstrap/first_objection.h"
 #include "ops/mpi/mpi_library.h"
 #include "ops/plugin/plugin_backend.h"
 

@@ -7,8 +7,8 @@
 
 #include "core/base/error.h"
 #include "core/base/wait_policy.h"
+#include "core/bootstrap/share_with_host.h"
 #include "core/execution/backend_selector.h"
-#include "core/rendezvous/share_with_host.h"
 #include "ops/algorithms/transport_backend.h"
 #include "ops/channel/socket_channel.h"
 #include "ops/choice/algorithm_table.h"

@@ -2,10 +2,10 @@
 // HVD_WITH_*.
 #pragma once
 
+#include "core/bootstrap/launch_environment.h"
+#include "core/bootstrap/rendezvous.h"
 #include "core/execution/backend_context.h"
 #include "core/execution/channel.h"
-#include "core/rendezvous/launch_environment.h"
-#include "core/rendezvous/rendezvous.h"
 #include "ops/choice/cost_model.h"
 
 namespace hvd {

@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/fusion/bucket_planner.h"
-#include "core/fusion/stage_planner.h"
-#include "core/negotiation/schedule_lock.h"
-#include "core/negotiation/wire.h"
+#include "core/control/protocol/wire.h"
+#include "core/control/schedule/schedule_lock.h"
+#include "core/execution/bucket_planner.h"
+#include "core/execution/stage_planner.h"
 
 namespace hvd::simulation {
 

@@ -18,15 +18,15 @@
 #include <optional>
 #include <vector>
 
-#include "core/negotiation/control_tree.h"
-#include "core/negotiation/coordinator.h"
-#include "core/negotiation/message_combiner.h"
-#include "core/negotiation/request_aggregator.h"
-#include "core/negotiation/response_cache.h"
-#include "core/negotiation/schedule_lock.h"
+#include "core/bootstrap/topology.h"
+#include "core/control/coordinator/coordinator.h"
+#include "core/control/protocol/response_cache.h"
+#include "core/control/schedule/schedule_lock.h"
+#include "core/control/tree/control_tree.h"
+#include "core/control/tree/message_combiner.h"
+#include "core/control/tree/request_aggregator.h"
 #include "core/net/frame.h"
-#include "core/rendezvous/topology.h"
-#include "core/submission/name_map.h"
+#include "core/operation/name_map.h"
 #include "simulation/event_queue.h"
 #include "simulation/network.h"
 #include "simulation/processor.h"

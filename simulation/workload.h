@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "core/submission/request.h"
+#include "core/operation/request.h"
 
 namespace hvd::simulation {
 

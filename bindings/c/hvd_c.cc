@@ -8,7 +8,7 @@
 
 #include "bindings/c/instance.h"
 #include "core/base/error.h"
-#include "core/rendezvous/launch_environment.h"
+#include "core/bootstrap/launch_environment.h"
 #include "hvd.h"
 #include "ops/registry.h"
 

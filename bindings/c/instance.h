@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "core/rendezvous/rendezvous.h"
+#include "core/bootstrap/rendezvous.h"
 #include "core/runtime/runtime.h"
 
 namespace hvd {

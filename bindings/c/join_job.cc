@@ -5,13 +5,13 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/rendezvous/ancestry.h"
-#include "core/rendezvous/host_identity.h"
-#include "core/rendezvous/job_failure.h"
-#include "core/rendezvous/launch_environment.h"
-#include "core/rendezvous/memory_store.h"
-#include "core/rendezvous/store_views.h"
-#include "core/rendezvous/tcp_store.h"
+#include "core/bootstrap/ancestry.h"
+#include "core/bootstrap/host_identity.h"
+#include "core/bootstrap/job_failure.h"
+#include "core/bootstrap/launch_environment.h"
+#include "core/bootstrap/memory_store.h"
+#include "core/bootstrap/store_views.h"
+#include "core/bootstrap/tcp_store.h"
 #include "ops/registry.h"
 
 namespace hvd {

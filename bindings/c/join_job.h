@@ -5,8 +5,8 @@
 #include <memory>
 #include <optional>
 
+#include "core/bootstrap/rendezvous.h"
 #include "core/config.h"
-#include "core/rendezvous/rendezvous.h"
 #include "core/runtime/runtime.h"
 
 namespace hvd {

@@ -43,7 +43,7 @@ struct Metrics {
   Counter cache_hits;        // submissions announced as one bit
   Counter cache_misses;      // submissions announced as a whole request
 
-  // the schedule lock (core/negotiation/schedule_lock.h)
+  // the schedule lock (core/control/schedule/schedule_lock.h)
   Gauge lock_state;
   Gauge locked_steps;             // complete steps of schedules so far
   Counter locked_buckets;         // performed without negotiation

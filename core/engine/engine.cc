@@ -6,7 +6,7 @@
 #include "core/base/floating_point.h"
 #include "core/base/futex.h"
 #include "core/base/thread.h"
-#include "core/fusion/bucket_planner.h"
+#include "core/execution/bucket_planner.h"
 
 namespace hvd {
 

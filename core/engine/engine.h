@@ -20,16 +20,16 @@
 #include "core/base/log.h"
 #include "core/base/metrics.h"
 #include "core/config.h"
+#include "core/control/negotiator.h"
+#include "core/control/schedule/schedule_lock.h"
+#include "core/control/tree/control_channel.h"
 #include "core/engine/tuner.h"
 #include "core/execution/executor.h"
+#include "core/execution/stage_planner.h"
 #include "core/flight/flight_recorder.h"
-#include "core/fusion/stage_planner.h"
-#include "core/negotiation/control_channel.h"
-#include "core/negotiation/negotiator.h"
-#include "core/negotiation/schedule_lock.h"
-#include "core/submission/named_submissions.h"
-#include "core/submission/pending_table.h"
-#include "core/submission/submission_queue.h"
+#include "core/operation/named_submissions.h"
+#include "core/operation/pending_table.h"
+#include "core/operation/submission_queue.h"
 
 namespace hvd {
 

@@ -7,7 +7,7 @@
 
 #include "core/base/log.h"
 #include "core/config.h"
-#include "core/negotiation/response.h"
+#include "core/control/protocol/response.h"
 #include "core/tuning/autotuner.h"
 #include "core/tuning/step_timer.h"
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "core/base/clock.h"
-#include "core/collective/collective_call.h"
 #include "core/device/device_completion.h"
+#include "core/operation/collective_call.h"
 #include "core/tuning/knobs.h"
 
 namespace hvd {

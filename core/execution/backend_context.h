@@ -8,13 +8,13 @@
 
 #include "core/base/abort_flag.h"
 #include "core/base/log.h"
+#include "core/bootstrap/store.h"
+#include "core/bootstrap/topology.h"
 #include "core/config.h"
 #include "core/device/device_runtime.h"
 #include "core/execution/backend.h"
 #include "core/execution/tensor_arena.h"
 #include "core/net/authentication.h"
-#include "core/rendezvous/store.h"
-#include "core/rendezvous/topology.h"
 
 namespace hvd {
 

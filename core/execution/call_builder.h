@@ -6,11 +6,11 @@
 #include <span>
 #include <vector>
 
-#include "core/collective/collective_call.h"
 #include "core/config.h"
 #include "core/device/device_runtime.h"
-#include "core/fusion/bucket.h"
-#include "core/submission/submission.h"
+#include "core/execution/bucket.h"
+#include "core/operation/collective_call.h"
+#include "core/operation/submission.h"
 
 namespace hvd {
 

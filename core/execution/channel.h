@@ -15,7 +15,7 @@
 
 #include "core/base/status.h"
 #include "core/execution/backend_context.h"
-#include "core/submission/submission.h"
+#include "core/operation/submission.h"
 
 namespace hvd {
 

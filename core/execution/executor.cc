@@ -5,7 +5,7 @@
 #include "core/base/error.h"
 #include "core/execution/backend_selector.h"
 #include "core/execution/call_builder.h"
-#include "core/submission/describe.h"
+#include "core/operation/describe.h"
 
 namespace hvd {
 

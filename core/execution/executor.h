@@ -11,10 +11,10 @@
 #include "core/config.h"
 #include "core/device/device_runtime.h"
 #include "core/execution/backend.h"
+#include "core/execution/bucket.h"
 #include "core/execution/prepared_call.h"
 #include "core/execution/timeline_rows.h"
-#include "core/fusion/bucket.h"
-#include "core/submission/pending_table.h"
+#include "core/operation/pending_table.h"
 
 namespace hvd {
 

@@ -4,10 +4,10 @@
 
 #include <cstdint>
 
-#include "core/collective/collective_call.h"
 #include "core/execution/backend.h"
 #include "core/flight/flight_layout.h"
-#include "core/submission/direct_call.h"
+#include "core/operation/collective_call.h"
+#include "core/operation/direct_call.h"
 
 namespace hvd {
 

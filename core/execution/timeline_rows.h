@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "core/fusion/bucket.h"
-#include "core/submission/submission.h"
+#include "core/execution/bucket.h"
+#include "core/operation/submission.h"
 #include "core/timeline/timeline.h"
 
 namespace hvd {

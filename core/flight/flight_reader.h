@@ -13,8 +13,8 @@
 
 #include "core/base/clock.h"
 #include "core/base/status.h"
-#include "core/collective/collective.h"
 #include "core/flight/flight_layout.h"
+#include "core/tensor/collective.h"
 #include "core/tensor/dtype.h"
 
 namespace hvd {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/negotiation/tree_channel.h"
+#include "core/control/tree/tree_channel.h"
 
 namespace hvd {
 

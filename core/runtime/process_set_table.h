@@ -7,8 +7,8 @@
 #include <mutex>
 #include <vector>
 
-#include "core/collective/process_set.h"
 #include "core/runtime/communicator.h"
+#include "core/tensor/process_set.h"
 
 namespace hvd {
 

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/rendezvous/exchange_identities.h"
-#include "core/rendezvous/store_views.h"
+#include "core/bootstrap/exchange_identities.h"
+#include "core/bootstrap/store_views.h"
 
 namespace hvd {
 

@@ -4,8 +4,8 @@
 #include <numeric>
 
 #include "core/base/error.h"
+#include "core/control/protocol/wire.h"
 #include "core/execution/call_builder.h"
-#include "core/negotiation/wire.h"
 
 namespace hvd {
 

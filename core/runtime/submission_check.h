@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "core/collective/process_set.h"
-#include "core/submission/request.h"
+#include "core/operation/request.h"
+#include "core/tensor/process_set.h"
 #include "core/tensor/tensor_view.h"
 
 namespace hvd {

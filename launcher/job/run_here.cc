@@ -7,10 +7,10 @@
 #include <cerrno>
 
 #include "core/base/log.h"
+#include "core/bootstrap/job_failure.h"
+#include "core/bootstrap/store_origin.h"
+#include "core/bootstrap/store_sessions.h"
 #include "core/net/authentication.h"
-#include "core/rendezvous/job_failure.h"
-#include "core/rendezvous/store_origin.h"
-#include "core/rendezvous/store_sessions.h"
 #include "launcher/job/local_host.h"
 #include "launcher/loop/throw_errno.h"
 #include "launcher/plan/reserved_port.h"

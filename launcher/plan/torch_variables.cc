@@ -7,7 +7,7 @@
 namespace hvd::launcher {
 namespace {
 
-constexpr const char* kOurs = "HVD_TORCH_VARIABLES";  // read by core/rendezvous/launch_environment.cc
+constexpr const char* kOurs = "HVD_TORCH_VARIABLES";  // read by core/bootstrap/launch_environment.cc
 constexpr const char* kAgents = "TORCHELASTIC_";
 constexpr const char* kMaster[] = {"MASTER_ADDR", "MASTER_PORT"};
 

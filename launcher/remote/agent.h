@@ -11,7 +11,7 @@
 #include <string>
 
 #include "core/base/log.h"
-#include "core/rendezvous/store_sessions.h"
+#include "core/bootstrap/store_sessions.h"
 #include "launcher/job/host.h"
 #include "launcher/job/local_host.h"
 #include "launcher/loop/event_loop.h"

@@ -26,7 +26,7 @@
 #include <cstdint>
 #include <span>
 
-#include "core/collective/collective_call.h"
+#include "core/operation/collective_call.h"
 #include "ops/algorithms/scratch.h"
 #include "ops/reduction/instruction_set.h"
 

@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-#include "core/collective/collective_call.h"
+#include "core/operation/collective_call.h"
 #include "ops/algorithms/scratch.h"
 #include "ops/algorithms/slice_layout.h"
 #include "ops/reduction/instruction_set.h"

@@ -21,7 +21,7 @@
 #include <span>
 #include <vector>
 
-#include "core/collective/process_set.h"
+#include "core/tensor/process_set.h"
 #include "ops/transport/transport.h"
 
 namespace hvd {

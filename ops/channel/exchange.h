@@ -15,10 +15,10 @@
 #include <vector>
 
 #include "core/base/log.h"
+#include "core/bootstrap/store.h"
+#include "core/bootstrap/topology.h"
 #include "core/config.h"
 #include "core/net/authentication.h"
-#include "core/rendezvous/store.h"
-#include "core/rendezvous/topology.h"
 #include "ops/channel/connection_attempt.h"
 #include "ops/channel/incoming_link.h"
 #include "ops/channel/matcher.h"

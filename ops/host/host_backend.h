@@ -3,8 +3,8 @@
 
 #include <memory>
 
+#include "core/bootstrap/topology.h"
 #include "core/execution/backend.h"
-#include "core/rendezvous/topology.h"
 #include "ops/algorithms/scratch.h"
 #include "ops/host/host_communicator.h"
 

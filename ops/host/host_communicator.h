@@ -31,8 +31,8 @@
 #include <span>
 #include <vector>
 
-#include "core/collective/collective_call.h"
 #include "core/execution/tensor_arena.h"
+#include "core/operation/collective_call.h"
 #include "ops/host/form_trials.h"
 #include "ops/host/host_form.h"
 #include "ops/host/peer_memory.h"

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "core/collective/collective_call.h"
+#include "core/operation/collective_call.h"
 
 namespace hvd {
 

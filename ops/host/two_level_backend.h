@@ -14,8 +14,8 @@
 #include <memory>
 #include <vector>
 
+#include "core/bootstrap/topology.h"
 #include "core/execution/backend.h"
-#include "core/rendezvous/topology.h"
 #include "ops/algorithms/allreduce.h"
 #include "ops/algorithms/scratch.h"
 #include "ops/algorithms/slice_layout.h"

@@ -14,7 +14,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/collective/collective_call.h"
+#include "core/operation/collective_call.h"
 #include "ops/algorithms/packing.h"
 #include "ops/algorithms/slice_layout.h"
 #include "ops/algorithms/slice_sequence.h"

@@ -9,7 +9,7 @@
 #include <memory>
 #include <vector>
 
-#include "core/rendezvous/topology.h"
+#include "core/bootstrap/topology.h"
 #include "ops/algorithms/word_exchange.h"
 #include "ops/host/host_communicator.h"
 #include "ops/transport/transport.h"

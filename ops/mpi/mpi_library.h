@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/rendezvous/launch_environment.h"
+#include "core/bootstrap/launch_environment.h"
 #include "ops/plugin/plugin_library.h"
 
 namespace hvd {

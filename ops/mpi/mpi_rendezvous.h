@@ -1,8 +1,8 @@
 // The rendezvous of ranks that MPI's launcher has started, through MPI.
 #pragma once
 
-#include "core/rendezvous/launch_environment.h"
-#include "core/rendezvous/rendezvous.h"
+#include "core/bootstrap/launch_environment.h"
+#include "core/bootstrap/rendezvous.h"
 
 namespace hvd {
 

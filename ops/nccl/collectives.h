@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "core/base/clock.h"
-#include "core/collective/collective_call.h"
 #include "core/device/device_runtime.h"
+#include "core/operation/collective_call.h"
 #include "ops/cuda/bucket_kernels.h"
 #include "ops/cuda/driver.h"
 #include "ops/nccl/device_scratch.h"

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/collective/collective_call.h"
+#include "core/operation/collective_call.h"
 #include "ops/nccl/reduction_plan.h"
 
 namespace hvd::nccl {

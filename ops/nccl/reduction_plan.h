@@ -15,7 +15,7 @@
 
 #include <optional>
 
-#include "core/collective/collective_call.h"
+#include "core/operation/collective_call.h"
 #include "ops/nccl/nccl_abi.h"
 
 namespace hvd::nccl {

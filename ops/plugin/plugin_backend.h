@@ -8,8 +8,8 @@
 
 #include "core/base/abort_flag.h"
 #include "core/base/log.h"
+#include "core/bootstrap/topology.h"
 #include "core/execution/backend.h"
-#include "core/rendezvous/topology.h"
 #include "ops/plugin/plugin_communicator.h"
 #include "ops/plugin/watched_thread.h"
 

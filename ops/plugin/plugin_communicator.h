@@ -9,7 +9,7 @@
 #include "core/base/abort_flag.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
-#include "core/rendezvous/topology.h"
+#include "core/bootstrap/topology.h"
 #include "ops/plugin/plugin_library.h"
 
 namespace hvd {

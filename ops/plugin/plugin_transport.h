@@ -8,7 +8,7 @@
 
 #include "core/base/abort_flag.h"
 #include "core/base/wait_policy.h"
-#include "core/rendezvous/topology.h"
+#include "core/bootstrap/topology.h"
 #include "ops/plugin/plugin_communicator.h"
 #include "ops/transport/transport.h"
 

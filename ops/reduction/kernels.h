@@ -15,7 +15,7 @@
 
 #include <cstddef>
 
-#include "core/collective/collective.h"
+#include "core/tensor/collective.h"
 #include "core/tensor/dtype.h"
 
 namespace hvd {

@@ -21,7 +21,7 @@
 #include <cstddef>
 #include <span>
 
-#include "core/collective/collective.h"
+#include "core/tensor/collective.h"
 #include "core/tensor/dtype.h"
 #include "ops/reduction/instruction_set.h"
 

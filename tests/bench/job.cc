@@ -15,11 +15,11 @@
 #include <thread>
 
 #include "core/base/error.h"
+#include "core/bootstrap/exchange_identities.h"
+#include "core/bootstrap/host_identity.h"
+#include "core/bootstrap/store_server.h"
+#include "core/bootstrap/tcp_store.h"
 #include "core/execution/backend_selector.h"
-#include "core/rendezvous/exchange_identities.h"
-#include "core/rendezvous/host_identity.h"
-#include "core/rendezvous/store_server.h"
-#include "core/rendezvous/tcp_store.h"
 #include "ops/registry.h"
 
 namespace hvd::bench {

@@ -10,8 +10,8 @@
 #include <memory>
 #include <vector>
 
-#include "core/collective/collective_call.h"
 #include "core/execution/tensor_arena.h"
+#include "core/operation/collective_call.h"
 
 namespace hvd::bench {
 

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <vector>
 
-#include "core/collective/collective.h"
+#include "core/tensor/collective.h"
 #include "core/tensor/dtype.h"
 
 namespace hvd::testing {

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/fusion/bucket_planner.h"
-#include "core/negotiation/response_cache.h"
-#include "core/negotiation/wire.h"
+#include "core/control/protocol/response_cache.h"
+#include "core/control/protocol/wire.h"
+#include "core/execution/bucket_planner.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const auto bytes = std::as_bytes(std::span(data, size));

@@ -5,10 +5,10 @@
 #include <string>
 
 #include "core/base/error.h"
-#include "core/negotiation/coordinator.h"
-#include "core/negotiation/message_combiner.h"
-#include "core/negotiation/request_aggregator.h"
-#include "core/negotiation/wire.h"
+#include "core/control/coordinator/coordinator.h"
+#include "core/control/protocol/wire.h"
+#include "core/control/tree/message_combiner.h"
+#include "core/control/tree/request_aggregator.h"
 
 namespace {
 

@@ -8,9 +8,9 @@
 #include <cstdio>
 
 #include "core/base/error.h"
-#include "core/rendezvous/host_identity.h"
-#include "core/rendezvous/store_views.h"
-#include "core/rendezvous/tcp_store.h"
+#include "core/bootstrap/host_identity.h"
+#include "core/bootstrap/store_views.h"
+#include "core/bootstrap/tcp_store.h"
 #include "ops/registry.h"
 
 namespace hvd::testing {

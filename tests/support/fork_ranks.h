@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/base/log.h"
-#include "core/rendezvous/store_server.h"
+#include "core/bootstrap/store_server.h"
 #include "core/runtime/runtime.h"
 
 namespace hvd::testing {

@@ -6,7 +6,7 @@
 
 #include "core/base/cpus.h"
 #include "core/base/error.h"
-#include "core/rendezvous/memory_store.h"
+#include "core/bootstrap/memory_store.h"
 #include "ops/registry.h"
 #include "tests/support/link_costs.h"
 

@@ -27,8 +27,8 @@ SANITIZERS = {
 }
 # Searches on one thread, through millions of states and through thousands: nothing in them is about threads, and the
 # longest is too long for AddressSanitizer, too.
-LONGEST_SEARCH = "^core_negotiation:schedule lock: every interleaving"
-SEARCHES = f"{LONGEST_SEARCH}|^core_negotiation:However messages|^ops_choice:the model"
+LONGEST_SEARCH = "^core_control:schedule lock: every interleaving"
+SEARCHES = f"{LONGEST_SEARCH}|^core_control:However messages|^ops_choice:the model"
 FUZZED = sorted(path.name.removesuffix("_fuzzer.cc") for path in (ROOT / "tests/fuzz").glob("*_fuzzer.cc"))
 OTHER_TENSORFLOWS = ("2.13.1", "2.18.1")
 BENCHMARKS = ("collectives", "control_plane", "reduction")

@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "core/base/error.h"
-#include "core/rendezvous/memory_store.h"
+#include "core/bootstrap/memory_store.h"
 #include "ops/transport/tcp/tcp_transport.h"
 #include "tests/support/local_transport.h"
 

@@ -5,8 +5,8 @@
 #include <numeric>
 #include <vector>
 
-#include "core/collective/process_set.h"
 #include "core/execution/backend.h"
+#include "core/tensor/process_set.h"
 #include "ops/algorithms/word_exchange.h"
 
 namespace hvd::testing {

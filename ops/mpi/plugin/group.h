@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "core/collective/collective.h"
+#include "core/tensor/collective.h"
 #include "core/tensor/dtype.h"
 #include "hvd_plugin.h"
 #include "ops/algorithms/scratch.h"

@@ -1,7 +1,7 @@
 // Converts hvd's element types and operations to MPI's.
 #pragma once
 
-#include "core/collective/collective.h"
+#include "core/tensor/collective.h"
 #include "core/tensor/dtype.h"
 #include "ops/mpi/plugin/mpi_declarations.h"
 

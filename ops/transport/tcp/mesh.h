@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "core/base/log.h"
+#include "core/bootstrap/store.h"
 #include "core/net/authentication.h"
-#include "core/rendezvous/store.h"
 #include "ops/transport/operation.h"
 
 namespace hvd {

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "core/base/error.h"
-#include "tests/core/negotiation/requests.h"
+#include "tests/core/control/requests.h"
 #include "tests/support/catch.h"
 
 using namespace hvd;

@@ -1,7 +1,7 @@
 // How the timeline calls what happens: as Horovod does, where it has the thing.
 #include "core/execution/timeline_rows.h"
 
-#include "tests/core/negotiation/requests.h"
+#include "tests/core/control/requests.h"
 #include "tests/support/catch.h"
 
 using namespace hvd;

@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "core/flight/flight_reader.h"
-#include "core/submission/describe.h"
+#include "core/operation/describe.h"
 #include "tests/support/catch.h"
 
 namespace hvd {

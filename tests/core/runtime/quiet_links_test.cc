@@ -14,7 +14,7 @@
 #include <sstream>
 #include <thread>
 
-#include "core/negotiation/mailbox.h"
+#include "core/control/tree/mailbox.h"
 #include "core/net/socket.h"
 #include "tests/support/catch.h"
 #include "tests/support/run_ranks.h"

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/bootstrap/memory_store.h"
 #include "core/flight/flight_reader.h"
-#include "core/rendezvous/memory_store.h"
 #include "ops/registry.h"
 #include "tests/support/catch.h"
 #include "tests/support/run_ranks.h"

@@ -8,9 +8,9 @@
 #include <thread>
 
 #include "core/base/error.h"
-#include "core/rendezvous/store_origin.h"
-#include "core/rendezvous/store_sessions.h"
-#include "core/rendezvous/tcp_store.h"
+#include "core/bootstrap/store_origin.h"
+#include "core/bootstrap/store_sessions.h"
+#include "core/bootstrap/tcp_store.h"
 #include "launcher/loop/event_loop.h"
 #include "launcher/remote/store_relay.h"
 #include "tests/support/catch.h"

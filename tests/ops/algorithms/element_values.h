@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "core/collective/collective.h"
+#include "core/tensor/collective.h"
 #include "core/tensor/dtype.h"
 #include "tests/support/sanitized.h"
 

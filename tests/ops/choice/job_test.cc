@@ -4,7 +4,7 @@
 #include <string>
 
 #include "core/base/error.h"
-#include "core/rendezvous/memory_store.h"
+#include "core/bootstrap/memory_store.h"
 #include "ops/registry.h"
 #include "tests/support/catch.h"
 #include "tests/support/link_costs.h"

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/rendezvous/topology.h"
+#include "core/bootstrap/topology.h"
 #include "ops/host/host_communicator.h"
 #include "ops/transport/transport.h"
 

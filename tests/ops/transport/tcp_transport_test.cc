@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/rendezvous/memory_store.h"
+#include "core/bootstrap/memory_store.h"
 #include "ops/transport/tcp/frame_header.h"
 #include "ops/transport/tcp/tcp_transport.h"
 #include "tests/support/catch.h"

@@ -1,0 +1,209 @@
+#include "core/bootstrap/launch_environment.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <initializer_list>
+#include <sstream>
+
+#include "core/base/error.h"
+#include "core/bootstrap/tf_config.h"
+
+namespace hvd {
+
+namespace {
+
+constexpr int kMostRanks = 1'000'000;
+
+const std::string* find(const Environment& environment, const char* name) {
+  const auto found = environment.find(name);
+  return found == environment.end() ? nullptr : &found->second;
+}
+
+bool has(const Environment& environment, const char* name) { return find(environment, name) != nullptr; }
+
+bool has_all(const Environment& environment, std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    if (!has(environment, name)) return false;
+  }
+  return true;
+}
+
+int number(const Environment& environment, const char* name, int lowest) {
+  const std::string& text = environment.at(name);
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < lowest || value > kMostRanks) {
+    throw InvalidArgument(std::string(name) + "='" + text +
+                          "', which a launcher should have set: expected a number from " + std::to_string(lowest) +
+                          " to " + std::to_string(kMostRanks));
+  }
+  return value;
+}
+
+Launch launch_of(const Environment& environment, Launcher launcher, const char* rank, const char* size,
+                 const char* local_size) {
+  Launch launch{.launcher = launcher, .rank = number(environment, rank, 0), .size = number(environment, size, 1)};
+  if (launch.rank >= launch.size) {
+    throw InvalidArgument(std::string(rank) + "=" + std::to_string(launch.rank) + " is not below " + size + "=" +
+                          std::to_string(launch.size) + ", as " + launcher_name(launcher) + " should have set them");
+  }
+  if (has(environment, local_size)) launch.local_size = number(environment, local_size, 1);
+  if (launcher == Launcher::open_mpi) launch.mpi = MpiKind::open_mpi;
+  if (launcher == Launcher::mpich) launch.mpi = MpiKind::mpich;
+  return launch;
+}
+
+// Ports below the default ephemeral range, on which few services listen.
+constexpr int kFirstPort = 20'000, kPorts = 12'000;
+
+std::uint16_t port_of_step(const Environment& environment) {
+  std::uint64_t hash = 14'695'981'039'346'656'037U;  // FNV-1a
+  for (const char* name : {"SLURM_JOB_ID", "SLURM_STEP_ID"}) {
+    const std::string* text = find(environment, name);
+    for (const char c : text == nullptr ? std::string() : *text + ".") {
+      hash = (hash ^ static_cast<unsigned char>(c)) * 1'099'511'628'211U;
+    }
+  }
+  return static_cast<std::uint16_t>(kFirstPort + hash % kPorts);
+}
+
+Launch slurm_launch(const Environment& environment) {
+  Launch launch = launch_of(environment, Launcher::slurm, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "");
+  // As built by Debian and most sites: Open MPI uses PMIx, MPICH uses PMI2, and each fails with the other.
+  if (has(environment, "PMIX_RANK")) {
+    launch.mpi = MpiKind::open_mpi;
+  } else if (has(environment, "PMI_FD")) {
+    launch.mpi = MpiKind::mpich;
+  }
+  if (const std::string* nodes = find(environment, "SLURM_STEP_NODELIST"))
+    launch.store.host = first_of_nodelist(*nodes);
+  launch.store.port = port_of_step(environment);
+  return launch;
+}
+
+// Removes those of torchrun's variables that hvdrun or init() has set for PyTorch (HVD_TORCH_VARIABLES lists them as
+// "NAME=value NAME=value"). torchrun, started by a rank, replaces them all, some perhaps with the same value.
+Environment without_our_own(Environment environment) {
+  const std::string* ours = find(environment, "HVD_TORCH_VARIABLES");
+  if (ours == nullptr || has(environment, "TORCHELASTIC_RUN_ID")) return environment;
+  std::istringstream entries(*ours);
+  for (std::string entry; entries >> entry;) {
+    const auto equals = std::min(entry.find('='), entry.size());
+    const std::string* value = find(environment, entry.substr(0, equals).c_str());
+    if (value != nullptr && entry.substr(0, equals) + "=" + *value == entry) environment.erase(entry.substr(0, equals));
+  }
+  return environment;
+}
+
+bool is_torchrun(const Environment& environment, bool by_its_agent) {
+  return has_all(environment, {"RANK", "WORLD_SIZE"}) &&
+         (by_its_agent ? has(environment, "TORCHELASTIC_RUN_ID")
+                       : has_all(environment, {"MASTER_ADDR", "MASTER_PORT"}));
+}
+
+Launch torchrun_launch(const Environment& environment) {
+  return launch_of(environment, Launcher::torchrun, "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE");
+}
+
+// If several libraries in one process take it for a rank of different jobs, they train different models. HVD_SIZE=1
+// without a rank is what a user sets to let each process work alone.
+void refuse_other_world_size(const Environment& environment, const std::string& prefix, int size) {
+  if (!has(environment, "WORLD_SIZE") || !has(environment, (prefix + "_RANK").c_str())) return;
+  const int world_size = number(environment, "WORLD_SIZE", 1);
+  if (world_size == size) return;
+  throw InvalidArgument("this process is one of " + std::to_string(size) + " by " + prefix +
+                        "_SIZE=" + std::to_string(size) + ", and one of " + std::to_string(world_size) +
+                        " by WORLD_SIZE=" + std::to_string(world_size) +
+                        ": start it with one launcher, and without variables that are left from another");
+}
+
+// A launcher that has started a single process may have started another launcher, so the search goes on.
+Launch any_launch(const Environment& environment) {
+  for (const std::string prefix : {"HVD", "HOROVOD"}) {
+    if (!has(environment, (prefix + "_SIZE").c_str())) continue;
+    Launch launch{.launcher = Launcher::hvdrun};
+    if (has(environment, (prefix + "_RANK").c_str())) launch.rank = number(environment, (prefix + "_RANK").c_str(), 0);
+    launch.size = number(environment, (prefix + "_SIZE").c_str(), 1);
+    refuse_other_world_size(environment, prefix, launch.size);
+    return launch;
+  }
+  Launch found;
+  if (is_torchrun(environment, true)) found = torchrun_launch(environment);
+  if (found.size > 1) return found;
+  if (has_all(environment, {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"})) {
+    found = launch_of(environment, Launcher::open_mpi, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+                      "OMPI_COMM_WORLD_LOCAL_SIZE");
+  }
+  if (found.size > 1) return found;
+  if (is_torchrun(environment, false)) found = torchrun_launch(environment);
+  if (found.size > 1) return found;
+  const bool step = has_all(environment, {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_ID"});
+  if (has_all(environment, {"PMI_RANK", "PMI_SIZE"}) && (!step || has(environment, "MPI_LOCALNRANKS"))) {
+    found = launch_of(environment, Launcher::mpich, "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS");
+  }
+  if (found.size > 1) return found;
+  const std::string* cluster = find(environment, "TF_CONFIG");
+  if (cluster != nullptr && !cluster->empty()) found = read_tf_config(*cluster);
+  return found.launcher != Launcher::tf_config && step ? slurm_launch(environment) : found;
+}
+
+// Each of several processes would assume that it is alone, train alone and overwrite the others' files.
+void refuse_unknown_launcher(const Environment& environment) {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "WORLD_SIZE"}) {
+    const std::string* size = find(environment, name);
+    if (size == nullptr || *size == "1") continue;
+    throw InvalidArgument("this is one of several processes (" + std::string(name) + "=" + *size +
+                          "), but not all variables are there by which a launcher says which one: start them with "
+                          "hvdrun, mpirun, srun or torchrun, or set HVD_SIZE=1 to let each work alone");
+  }
+}
+
+}  // namespace
+
+const char* launcher_name(Launcher launcher) {
+  switch (launcher) {
+    case Launcher::none: return "nobody";
+    case Launcher::hvdrun: return "hvdrun";
+    case Launcher::open_mpi: return "mpirun (Open MPI)";
+    case Launcher::mpich: return "mpiexec (MPICH)";
+    case Launcher::slurm: return "srun";
+    case Launcher::tf_config: return "TF_CONFIG";
+    case Launcher::torchrun: return "torchrun";
+  }
+  return "?";
+}
+
+Launch read_launch(const Environment& given) {
+  const Environment environment = without_our_own(given);
+  Launch launch = any_launch(environment);
+  const bool alone_on_purpose = launch.launcher == Launcher::hvdrun || launch.launcher == Launcher::tf_config;
+  if (alone_on_purpose || launch.size > 1) return launch;
+  refuse_unknown_launcher(environment);
+  return {};
+}
+
+Address store_address(const Launch& launch, int epoch) {
+  Address address = launch.store;
+  if (epoch > 1) address.port = static_cast<std::uint16_t>(kFirstPort + (address.port + epoch) % kPorts);
+  return address;
+}
+
+std::string first_of_nodelist(const std::string& nodelist) {
+  const std::size_t end = nodelist.find_first_of(",[");
+  std::string prefix = nodelist.substr(0, end);
+  if (end == std::string::npos || nodelist[end] == ',') {
+    if (prefix.empty()) throw InvalidArgument("SLURM_STEP_NODELIST='" + nodelist + "' names no node");
+    return prefix;
+  }
+  const std::size_t closed = nodelist.find(']', end);
+  const std::size_t number_end = nodelist.find_first_of("-,]", end + 1);
+  if (closed == std::string::npos || number_end == end + 1) {
+    throw InvalidArgument("SLURM_STEP_NODELIST='" + nodelist + "' is no list of nodes");
+  }
+  const std::size_t suffix_end = nodelist.find_first_of(",[", closed);
+  return prefix + nodelist.substr(end + 1, number_end - end - 1) +
+         nodelist.substr(closed + 1, suffix_end == std::string::npos ? suffix_end : suffix_end - closed - 1);
+}
+
+}  // namespace hvd

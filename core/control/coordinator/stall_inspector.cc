@@ -1,0 +1,126 @@
+#include "core/control/coordinator/stall_inspector.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+namespace hvd {
+namespace {
+
+constexpr std::size_t kMaxNamesInNotice = 6;
+constexpr std::size_t kMaxRanksDescribed = 3;
+
+TimePoint later(TimePoint time, Duration duration) {
+  return time > TimePoint::max() - duration ? TimePoint::max() : time + duration;
+}
+
+std::string age_text(Duration age) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f s", seconds(age));
+  return text;
+}
+
+std::string ranges_text(const std::vector<int>& ranks) {
+  std::string text = "ranks ";
+  for (std::size_t begin = 0; begin < ranks.size();) {
+    std::size_t end = begin + 1;
+    while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
+    if (begin > 0) text += ", ";
+    text += std::to_string(ranks[begin]);
+    if (end - begin > 1) text += (end - begin == 2 ? ", " : "-") + std::to_string(ranks[end - 1]);
+    begin = end;
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string describe_ranks(const std::vector<int>& ranks, const DescribeRank& describe_rank) {
+  if (ranks.size() > kMaxRanksDescribed) return ranges_text(ranks);
+  std::string text;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (i > 0) text += i + 1 == ranks.size() ? " and " : ", ";
+    text += describe_rank(ranks[i]);
+  }
+  return text;
+}
+
+Status stall_status(const WaitingOperation& operation, TimePoint now, const DescribeRank& describe_rank) {
+  return Status(StatusCode::timeout, operation_text(operation.collective, operation.name) + ": given up after " +
+                                         age_text(now - operation.since) + " of waiting for " +
+                                         describe_ranks(operation.missing, describe_rank) + " to submit it");
+}
+
+StallInspector::Findings StallInspector::inspect(std::span<const WaitingOperation> operations, TimePoint now,
+                                                 const DescribeRank& describe_rank) {
+  Findings findings;
+  if (operations.empty()) return findings;
+  const bool overdue = warning_ > Duration::zero() && now - operations.front().since >= warning_;
+  if (!overdue) told_.clear();
+  if (overdue && now >= quiet_until_) {
+    const bool is_first = told_.empty();
+    Stalled found = stalled(operations, now);
+    if (found != told_) {
+      findings.notice = notice(operations, now, describe_rank);
+      pause_ = is_first ? warning_ : pause_ * 2;
+      told_ = std::move(found);
+    }
+    quiet_until_ = later(now, pause_);
+  }
+  std::size_t remaining = 0;
+  if (limit_ > Duration::zero()) {
+    while (remaining < operations.size() && now - operations[remaining].since >= limit_) {
+      findings.expired.push_back(remaining++);
+    }
+  }
+  if (remaining < operations.size()) plan_check(operations[remaining].since);
+  return findings;
+}
+
+// quiet_until_ stays: repeated stalls are not reported each time.
+void StallInspector::forget() {
+  next_check_ = Deadline::max();
+  told_.clear();
+}
+
+StallInspector::Stalled StallInspector::stalled(std::span<const WaitingOperation> operations, TimePoint now) const {
+  Stalled result;
+  for (const WaitingOperation& operation : operations) {
+    if (now - operation.since >= warning_ / 2) result.emplace_back(operation.name, operation.missing);
+  }
+  return result;
+}
+
+void StallInspector::plan_check(TimePoint oldest) {
+  next_check_ = Deadline::max();
+  if (warning_ > Duration::zero()) next_check_ = std::max(later(oldest, warning_), quiet_until_);
+  if (limit_ > Duration::zero()) next_check_ = std::min(next_check_, later(oldest, limit_));
+}
+
+// Lists names with the same missing ranks together.
+std::string StallInspector::notice(std::span<const WaitingOperation> operations, TimePoint now,
+                                   const DescribeRank& describe_rank) const {
+  std::vector<std::pair<const std::vector<int>*, std::string>> groups;
+  std::size_t listed = 0;
+  std::size_t stalled = 0;
+  for (const WaitingOperation& operation : operations) {
+    if (now - operation.since < warning_ / 2) continue;
+    if (++stalled > kMaxNamesInNotice) continue;
+    ++listed;
+    auto group = std::find_if(groups.begin(), groups.end(),
+                              [&](const auto& known) { return *known.first == operation.missing; });
+    if (group == groups.end()) group = groups.insert(group, {&operation.missing, std::string()});
+    if (!group->second.empty()) group->second += ", ";
+    group->second +=
+        operation_text(operation.collective, operation.name) + " (" + age_text(now - operation.since) + ")";
+  }
+  std::string text = "stalled: ";
+  for (const auto& [missing, names] : groups) {
+    if (text.back() != ' ') text += "; ";
+    text += "waiting for " + describe_ranks(*missing, describe_rank) + " to submit " + names;
+  }
+  if (stalled > listed) text += "; and " + std::to_string(stalled - listed) + " more";
+  return text;
+}
+
+}  // namespace hvd

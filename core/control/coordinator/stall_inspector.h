@@ -1,0 +1,80 @@
+// Finds the ranks that the others wait for: decides when to check, what to report, and what to give up.
+//
+// Pure; owned by the Coordinator. Costs nothing while operations come and go: it checks them only when the oldest one
+// may have waited for too long.
+//
+// A notice is issued when an operation has waited for a whole warning interval. It lists everything that has waited for
+// at least half of one, so that a burst of submissions causes one notice. The next one is issued when that has changed,
+// an interval later at the earliest, then two, four, ... until nothing has waited that long.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/clock.h"
+#include "core/base/status.h"
+#include "core/control/protocol/request_check.h"
+#include "core/tensor/collective.h"
+
+namespace hvd {
+
+struct WaitingOperation {
+  std::string name;
+  Collective collective = Collective::allreduce;
+  TimePoint since{};
+  std::vector<int> missing;  // global ranks that have not asked for it, ascending
+};
+
+// "rank 2 on host-b (pid 1234) and rank 5 on ..."; more than a few as ranges: "ranks 1-15, 20".
+std::string describe_ranks(const std::vector<int>& ranks, const DescribeRank& describe_rank);
+
+// The error of an operation that has reached the limit.
+Status stall_status(const WaitingOperation& operation, TimePoint now, const DescribeRank& describe_rank);
+
+class StallInspector {
+ public:
+  // Zero disables warnings or the limit.
+  StallInspector(Duration warning, Duration limit) : warning_(warning), limit_(limit) {}
+
+  void started(TimePoint now) {
+    if (waiting_++ == 0) plan_check(now);
+  }
+  void ended() {
+    if (--waiting_ == 0) forget();
+  }
+
+  bool nothing_waits() const { return waiting_ == 0; }
+
+  // When inspect() must be called; Deadline::max() while nothing waits.
+  Deadline next_check() const { return next_check_; }
+
+  struct Findings {
+    std::string notice;                // empty: nothing to report
+    std::vector<std::size_t> expired;  // indices of the operations that have reached the limit
+  };
+  // `operations`: all waiting operations, oldest first.
+  Findings inspect(std::span<const WaitingOperation> operations, TimePoint now, const DescribeRank& describe_rank);
+
+ private:
+  // An operation, and its missing ranks.
+  using Stalled = std::vector<std::pair<std::string, std::vector<int>>>;
+
+  void plan_check(TimePoint oldest);
+  void forget();
+  Stalled stalled(std::span<const WaitingOperation> operations, TimePoint now) const;
+  std::string notice(std::span<const WaitingOperation> operations, TimePoint now,
+                     const DescribeRank& describe_rank) const;
+
+  Duration warning_;
+  Duration limit_;
+  std::size_t waiting_ = 0;
+  Stalled told_;      // the content of the last notice
+  Duration pause_{};  // after that notice
+  TimePoint quiet_until_ = TimePoint::min();
+  Deadline next_check_ = Deadline::max();
+};
+
+}  // namespace hvd

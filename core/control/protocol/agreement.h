@@ -1,0 +1,64 @@
+// The state of one name in a negotiation: the request that the asking ranks share and, for each rank, what may differ.
+//
+// Pure value of the coordinator. Grows while requests arrive; once all ranks have asked, it yields the response and
+// stays in the coordinator's cache, so that a hit can be converted back into the request that it stands for.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/control/protocol/rank_message.h"
+#include "core/control/protocol/response.h"
+#include "core/operation/request.h"
+
+namespace hvd {
+
+// Whether ranks may submit different first dimensions (and splits).
+bool differs_by_rank(Collective collective);
+
+// The part of a request whose collective differs by rank.
+RankPart part_of(const Request& request);
+void put_part(const RankPart& part, Request& request);
+
+// The request of `some` (at least one) of the ranks that share a request.
+SharedRequest request_of(const RankSet& some, const RankSet& ranks, const SharedRequest& shared);
+
+class Agreement {
+ public:
+  Agreement(int size, Request first) : size_(static_cast<std::size_t>(size)), common_(std::move(first)) {}
+
+  // Records that these ranks ask for `shared`, which agrees with the other requests.
+  void add(const RankSet& ranks, const SharedRequest& shared);
+  // Copies from an earlier agreement what these ranks asked for then.
+  void add_from(const Agreement& earlier, const RankSet& ranks) { add(ranks, earlier.request_of(ranks)); }
+
+  const Request& first() const { return common_; }  // as given to the constructor
+  const RankSet& asked() const { return asked_; }
+  // The request of these ranks, which must have asked.
+  SharedRequest request_of(const RankSet& ranks) const;
+  // alltoall: the splits of one rank.
+  std::span<const std::int64_t> splits_of(int rank) const { return parts_[static_cast<std::size_t>(rank)].splits; }
+
+  // The execute response: the request of the lowest rank, how many ranks have asked, and rows. Ranks that have not
+  // asked have 0 rows.
+  Response response() const;
+
+ private:
+  std::vector<std::vector<std::int64_t>> rows() const;
+
+  std::size_t size_;  // of the process set
+  Request common_;
+  RankSet asked_;
+  std::vector<RankPart> parts_;  // by rank; empty unless differs_by_rank
+};
+
+using AgreementPtr = std::shared_ptr<const Agreement>;
+
+// Empty, or why a result would exceed a 63-bit size in bytes. For a complete execute response.
+std::string find_overflow(const Response& response);
+
+}  // namespace hvd

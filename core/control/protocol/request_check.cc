@@ -1,0 +1,172 @@
+#include "core/control/protocol/request_check.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdio>
+#include <optional>
+
+namespace hvd {
+namespace {
+
+std::string number_text(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.17g", value);
+  return text;
+}
+
+std::string device_text(std::int32_t device) { return device < 0 ? "the CPU" : "an accelerator"; }
+
+bool reduces(Collective collective) {
+  return collective == Collective::allreduce || collective == Collective::reducescatter;
+}
+
+bool needs_rows(Collective collective) {
+  return differs_by_rank(collective) || collective == Collective::reducescatter;
+}
+
+bool same_shape(const Shape& a, const Shape& b, bool but_first) {
+  if (!but_first) return a == b;
+  return a.size() == b.size() && std::equal(a.begin() + 1, a.end(), b.begin() + 1);
+}
+
+// Two values of one property.
+struct Difference {
+  std::string first;
+  std::string other;
+};
+
+std::optional<Difference> tensor_difference(const Request& a, const Request& b) {
+  if (a.tensors.size() != b.tensors.size()) {
+    return Difference{"has " + std::to_string(a.tensors.size()) + " tensors",
+                      std::to_string(b.tensors.size()) + " tensors"};
+  }
+  for (std::size_t i = 0; i < a.tensors.size(); ++i) {
+    const TensorSpec& x = a.tensors[i];
+    const TensorSpec& y = b.tensors[i];
+    const std::string which = a.tensors.size() == 1 ? "has " : "has as tensor " + std::to_string(i) + " of the group ";
+    if (x.dtype != y.dtype) {
+      return Difference{which + "dtype " + dtype_name(x.dtype), std::string("dtype ") + dtype_name(y.dtype)};
+    }
+    if (!same_shape(x.shape, y.shape, differs_by_rank(a.collective))) {
+      return Difference{which + "shape " + to_string(x.shape), "shape " + to_string(y.shape)};
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<Difference> difference(const Request& a, const Request& b, const DescribeRank& describe_rank) {
+  if (a.collective != b.collective) {
+    return Difference{std::string("asks for ") + collective_name(a.collective), collective_name(b.collective)};
+  }
+  if (auto found = tensor_difference(a, b)) return found;
+  if (a.collective == Collective::broadcast && a.root != b.root) {
+    return Difference{"has root " + describe_rank(a.root), "root " + describe_rank(b.root)};
+  }
+  if (reduces(a.collective)) {
+    if (a.op != b.op) {
+      return Difference{std::string("has reduce op ") + reduce_op_name(a.op), reduce_op_name(b.op)};
+    }
+    const auto differ = [](double x, double y) {
+      return std::bit_cast<std::uint64_t>(x) != std::bit_cast<std::uint64_t>(y);
+    };
+    if (differ(a.prescale, b.prescale)) {
+      return Difference{"has prescale factor " + number_text(a.prescale), number_text(b.prescale)};
+    }
+    if (differ(a.postscale, b.postscale)) {
+      return Difference{"has postscale factor " + number_text(a.postscale), number_text(b.postscale)};
+    }
+  }
+  if (a.collective != Collective::barrier && a.device != b.device) {
+    return Difference{"has its tensors on " + device_text(a.device), device_text(b.device)};
+  }
+  return std::nullopt;
+}
+
+std::string split_fault(const Request& request, int set_size) {
+  if (request.splits.size() != static_cast<std::size_t>(set_size)) {
+    return "gives " + std::to_string(request.splits.size()) + " splits for " + std::to_string(set_size) + " ranks";
+  }
+  std::int64_t sum = 0;
+  for (const std::int64_t rows : request.splits) {
+    if (rows < 0) return "gives a negative split";
+    if (__builtin_add_overflow(sum, rows, &sum)) return "gives splits whose sum overflows";
+  }
+  const std::int64_t first = request.tensors.front().shape.front();
+  if (sum == first) return {};
+  return "gives splits whose sum is " + std::to_string(sum) + " for a first dimension of " + std::to_string(first);
+}
+
+std::string fault(const Request& request, int set_size) {
+  const std::size_t count = request.tensors.size();
+  if (request.collective == Collective::barrier) return count == 0 ? std::string() : "brings a tensor to a barrier";
+  if (count == 0) return "brings no tensor";
+  if (request.collective == Collective::broadcast && (request.root < 0 || request.root >= set_size)) {
+    return "names root rank " + std::to_string(request.root) + ", which is not in the process set";
+  }
+  if (needs_rows(request.collective)) {
+    for (const TensorSpec& tensor : request.tensors) {
+      if (tensor.shape.empty()) return "brings a tensor of no dimensions, and at least one is needed";
+    }
+  }
+  if (request.collective != Collective::alltoall) return {};
+  if (count != 1) return "brings " + std::to_string(count) + " tensors to an alltoall";
+  return split_fault(request, set_size);
+}
+
+}  // namespace
+
+std::string operation_text(Collective collective, const std::string& name) {
+  if (collective == Collective::join) return collective_name(collective);  // a set has one
+  return std::string(collective_name(collective)) + " '" + name + "'";
+}
+
+bool tolerates_joined(const Request& request) {
+  if (!reduces(request.collective)) return true;
+  // Zeros stay zeros when prescaled; other neutral elements do not stay neutral.
+  const bool neutral_is_zero =
+      request.op == ReduceOp::sum || request.op == ReduceOp::average || request.op == ReduceOp::adasum;
+  return request.prescale == 1.0 || neutral_is_zero;
+}
+
+std::string find_need(const Agreement& agreement, const RankSet& asked, int joined, JoinScope scope,
+                      const DescribeRank& describe_rank) {
+  const Request& request = agreement.first();
+  const std::string text = operation_text(request.collective, request.name) + ": ";
+  const bool in_scope = request.collective == Collective::allreduce || request.collective == Collective::barrier;
+  if (scope == JoinScope::allreduce && !in_scope) {
+    return text + describe_rank(joined) + " has joined, and HVD_JOIN_SCOPE=allreduce has only allreduces go on without";
+  }
+  if (!tolerates_joined(request)) return text + "needs every rank, but " + describe_rank(joined) + " has joined";
+  if (request.collective == Collective::broadcast && request.root == joined) {
+    return text + "its root, " + describe_rank(joined) + ", has joined";
+  }
+  if (request.collective != Collective::alltoall) return {};
+  std::string need;
+  asked.for_each([&](int source) {
+    const std::int64_t rows = agreement.splits_of(source)[static_cast<std::size_t>(joined)];
+    if (rows == 0 || !need.empty()) return;
+    need = text + describe_rank(source) + " sends " + std::to_string(rows) + " rows to " + describe_rank(joined) +
+           ", which has joined";
+  });
+  return need;
+}
+
+std::string find_fault(const Request& request, int set_size, int rank, const DescribeRank& describe_rank) {
+  const std::string what = fault(request, set_size);
+  if (what.empty()) return {};
+  return operation_text(request.collective, request.name) + ": " + describe_rank(rank) + " " + what;
+}
+
+std::string find_disagreement(const Request& first, int first_rank, const Request& other, int other_rank,
+                              const DescribeRank& describe_rank) {
+  const auto found = difference(first, other, describe_rank);
+  if (!found) return {};
+  return operation_text(first.collective, first.name) + ": the ranks disagree: " + describe_rank(first_rank) + " " +
+         found->first + ", but " + describe_rank(other_rank) + " " + found->other;
+}
+
+bool agree(const Request& a, const Request& b) {
+  return !difference(a, b, [](int rank) { return std::to_string(rank); });
+}
+
+}  // namespace hvd

@@ -1,0 +1,42 @@
+// A rank's cache of responses by slot, so that a repeated operation costs one bit to request and one number to answer.
+//
+// Pure; owned by the engine and used on its thread. The coordinator alone assigns slots: a rank stores what the
+// messages say, in their order, so every rank holds the same response in the same slot. Only the rank's own request
+// (first dimensions, splits) differs; it is kept here to recognise a repetition.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "core/control/protocol/response.h"
+#include "core/operation/operation_key.h"
+#include "core/operation/request.h"
+
+namespace hvd {
+
+class ResponseCache {
+ public:
+  // The slot whose operation this rank has requested with exactly this request, if any.
+  std::optional<std::uint32_t> find(const Request& own) const;
+
+  // Stores an execute response that came with a slot; replaces the slot's content. `own` is this rank's submission of
+  // that name, null if it had none: find() then does not return the slot, at() does. Throws Internal for a slot beyond
+  // kMaxCacheSlots.
+  void store(std::uint32_t slot, std::shared_ptr<const Response> response, const Request* own);
+
+  // Throws Internal if the slot is empty. Shared, since a later entry of the same message may replace the slot's
+  // content while the response is still being performed.
+  std::shared_ptr<const Response> at(std::uint32_t slot) const;
+
+ private:
+  struct Slot {
+    std::shared_ptr<const Response> response;
+    std::optional<Request> own;
+  };
+  std::vector<Slot> slots_;
+  OperationMap<std::uint32_t> by_key_;  // slots with a request of this rank
+};
+
+}  // namespace hvd

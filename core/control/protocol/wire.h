@@ -1,0 +1,52 @@
+// Encoding and decoding of the control plane's messages; docs/wire-format.md describes the format.
+//
+// Pure. The decoders trust nothing: they check each value (ranges of enums, counts, dimensions and their product) and
+// throw Internal("malformed message: ...") on the first invalid one. What a value means to a cache or to the operations
+// in flight is checked by their owners (Coordinator, ResponseCache).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "core/control/protocol/rank_message.h"
+#include "core/control/protocol/response.h"
+#include "core/net/frame.h"
+
+namespace hvd {
+
+// Longest name of an operation. Longer ones must be refused at submission: no rank would decode them.
+inline constexpr std::size_t kMaxNameBytes = 4096;
+// Longest text of an error or a notice; longer ones are truncated by the encoder.
+inline constexpr std::size_t kMaxTextBytes = std::size_t{64} << 10;
+// Upper bound of cache slots, whatever the configured capacity; bounds the bit vector of hits.
+inline constexpr std::uint32_t kMaxCacheSlots = 1u << 20;
+
+// Entries in one message; bounds what a rank allocates for a short message.
+inline constexpr std::uint32_t kMaxEntries = 1u << 20;
+
+// Upper bound of rank numbers.
+inline constexpr int kMaxRanks = 1 << 24;
+
+// Throws InvalidArgument if a name, a slot or a count exceeds its limit.
+Bytes encode(const SubtreeMessage& message);
+Bytes encode(const CoordinatorMessage& message);
+
+// A SubtreeMessage of one part in which no rank leaves, decoded only as far as its senders: the content is left as
+// bytes. Ranks that send the same content send the same bytes.
+struct OpaqueMessage {
+  std::uint64_t applied_by_all = 0;
+  RankSet ranks;
+  std::uint64_t applied = 0;
+  std::uint64_t latest = 0;
+  std::span<const std::byte> said;
+};
+// Null if it is another kind of message. Throws Internal if what it reads is malformed.
+std::optional<OpaqueMessage> peek(std::span<const std::byte> bytes);
+Bytes encode(const OpaqueMessage& message);
+
+SubtreeMessage decode_subtree_message(std::span<const std::byte> bytes);
+CoordinatorMessage decode_coordinator_message(std::span<const std::byte> bytes);
+
+}  // namespace hvd

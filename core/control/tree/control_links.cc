@@ -1,0 +1,364 @@
+#include "core/control/tree/control_links.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "core/base/error.h"
+#include "core/base/thread.h"
+#include "core/control/tree/control_channel.h"
+#include "core/net/byte_codec.h"
+
+namespace hvd {
+
+namespace {
+
+constexpr std::size_t kReadBytes = 64 * 1024;
+constexpr std::uint64_t kStopToken = ~std::uint64_t{0};
+constexpr std::uint64_t kTimerToken = kStopToken - 1;
+constexpr Duration kTick = std::chrono::milliseconds(200);
+
+std::string address_key(int rank) { return "control/address/" + std::to_string(rank); }
+
+Status decode_status(ByteReader& reader) {
+  const auto code = reader.get<std::uint8_t>();
+  const auto culprit = reader.get<std::int32_t>();
+  std::string message = reader.get_string();
+  reader.expect_end();
+  const bool known = code > 0 && code <= static_cast<std::uint8_t>(StatusCode::internal);
+  if (!known || culprit < kNobody) throw Internal("malformed message: status");
+  return Status(static_cast<StatusCode>(code), std::move(message), culprit);
+}
+
+Bytes encode_status(const Status& status) {
+  ByteWriter writer;
+  writer.put(static_cast<std::uint8_t>(status.code()));
+  writer.put(static_cast<std::int32_t>(status.culprit()));
+  writer.put_string(status.message());
+  return writer.take();
+}
+
+}  // namespace
+
+struct ControlLinks::Link {
+  Link(int r, Socket s) : rank(r), socket(std::move(s)) {}
+
+  const int rank;
+  Socket socket;
+  // Set before the thread starts.
+  int epoll = -1;
+  std::uint64_t token = 0;
+  // Links thread only.
+  FrameReader reader;
+  SilenceWatch silence;
+  bool departed = false;  // the peer has sent a goodbye
+  bool lost = false;
+  // Guarded by mutex.
+  std::mutex mutex;
+  Bytes outbox;
+  std::size_t sent = 0;          // bytes of the outbox that have been sent
+  bool watching_writes = false;  // epoll reports when the socket has room again
+  bool broken = false;           // nothing more can be sent
+};
+
+ControlLinks::ControlLinks(const Topology& topology, const ControlTree& tree, Store& store, const JobKey& key,
+                           const std::string& local_host, Duration lease, AbortFlag& abort, const Log& log,
+                           OnMessage on_message, OnBreak on_break, OnAbort on_abort, Deadline deadline)
+    : topology_(topology),
+      lease_(lease),
+      abort_(abort),
+      log_(log),
+      on_message_(std::move(on_message)),
+      on_break_(std::move(on_break)),
+      on_abort_(std::move(on_abort)) {
+  if (topology.size == 1) return;
+  try {
+    meet(tree, store, key, local_host, deadline);
+    watch_links();
+    thread_ = start_thread("hvd-links", [this] { run(); });
+  } catch (...) {
+    // Otherwise ranks that have connected to this one would take the closing of their connections for its death.
+    tell(as_told(current_exception_status(), topology), -1);
+    throw;
+  }
+}
+
+ControlLinks::~ControlLinks() { stop(); }
+
+void ControlLinks::meet(const ControlTree& tree, Store& store, const JobKey& key, const std::string& local_host,
+                        Deadline deadline) {
+  // The listener first: children need not wait until this rank has connected to its parent.
+  std::optional<Acceptor> acceptor;
+  if (!tree.is_leaf()) {
+    acceptor.emplace(Listener::tcp(local_host), key, Purpose::control, log_);
+    store.set(address_key(topology_.rank), acceptor->address().to_string());
+  }
+  if (!tree.is_root()) connect_to_parent(tree.parent, store, key, deadline);
+  if (acceptor) accept_children(tree, *acceptor, store, deadline);
+}
+
+void ControlLinks::watch_links() {
+  epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
+  stop_event_.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  timer_.reset(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  const auto watch = [this](const FileDescriptor& fd, std::uint64_t token) {
+    epoll_event event{.events = EPOLLIN, .data = {.u64 = token}};
+    return fd && epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd.get(), &event) == 0;
+  };
+  if (!epoll_ || !watch(stop_event_, kStopToken) || !watch(timer_, kTimerToken)) {
+    throw Internal("cannot watch the control connections: out of file descriptors?");
+  }
+  for (std::size_t i = 0; i < links_.size(); ++i) {
+    links_[i]->socket.grant_lease(lease_);
+    epoll_event event{.events = EPOLLIN | EPOLLRDHUP, .data = {.u64 = i}};
+    links_[i]->epoll = epoll_.get();
+    links_[i]->token = i;
+    if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, links_[i]->socket.fd(), &event) != 0) {
+      throw Internal("cannot watch the control connection to " + topology_.describe(links_[i]->rank));
+    }
+  }
+}
+
+void ControlLinks::connect_to_parent(int parent, Store& store, const JobKey& key, Deadline deadline) {
+  const Address address = Address::parse(store.get(address_key(parent), deadline));
+  links_.push_back(std::make_unique<Link>(
+      parent, connect_authenticated(address, key, Purpose::control, topology_.rank, deadline, alarm_of(store))));
+}
+
+void ControlLinks::accept_children(const ControlTree& tree, Acceptor& acceptor, Store& store, Deadline deadline) {
+  std::set<int> missing;
+  for (const auto& [child, ranks] : tree.children) missing.insert(child);
+  while (!missing.empty()) {
+    Peer peer =
+        acceptor.accept(deadline, "the control connection of " + topology_.describe(*missing.begin()), alarm_of(store));
+    if (missing.erase(peer.rank) == 0) {
+      log_.warning("a second or impossible control connection for rank " + std::to_string(peer.rank) + " was refused");
+      continue;
+    }
+    links_.push_back(std::make_unique<Link>(peer.rank, std::move(peer.socket)));
+  }
+}
+
+void ControlLinks::run() {
+  std::array<epoll_event, 64> events;
+  for (;;) {
+    const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), -1);
+    for (int i = 0; i < count; ++i) {
+      const auto& event = events[static_cast<std::size_t>(i)];
+      if (event.data.u64 == kStopToken) return;
+      try {
+        if (event.data.u64 == kTimerToken) {
+          look_for_silence();
+        } else {
+          serve(*links_[event.data.u64], event.events);
+        }
+      } catch (...) {
+        raise_and_tell(current_exception_status(), -1);
+      }
+    }
+  }
+}
+
+void ControlLinks::serve(Link& link, std::uint32_t events) {
+  if ((events & EPOLLOUT) != 0) {
+    std::lock_guard lock(link.mutex);
+    flush(link);
+  }
+  if ((events & ~std::uint32_t{EPOLLOUT}) != 0) read(link);
+}
+
+void ControlLinks::read(Link& link) {
+  std::array<std::byte, kReadBytes> buffer;
+  try {
+    const auto count = link.socket.receive_some(buffer);
+    if (!count) {
+      const Duration silence = link.socket.delivery().since_answer;
+      return lose(link, silence < lease_ ? "its connection closed without a goodbye" : silent_for(silence));
+    }
+    link.reader.feed(std::span(buffer).first(*count));
+    while (auto frame = link.reader.next()) handle_frame(link, *frame);
+  } catch (const Error& error) {
+    lose(link, std::string("its control connection carried nonsense (") + error.what() + ")");
+  }
+}
+
+void ControlLinks::look_for_silence() {
+  std::uint64_t expirations;
+  [[maybe_unused]] const auto count = ::read(timer_.get(), &expirations, sizeof expirations);
+  timing_ = false;  // what is sent from now on starts it again
+  for (auto& link : links_) {
+    if (link->departed || link->lost) continue;
+    const Delivery delivery = link->socket.delivery();
+    if (!delivery.complete) start_timer();
+    const Duration silence = link->silence.look(delivery, Clock::now());
+    if (silence >= lease_) lose(*link, silent_for(silence));
+  }
+}
+
+// No effect if it is running. Any thread.
+void ControlLinks::start_timer() {
+  if (timing_.exchange(true)) return;
+  itimerspec once{};
+  once.it_value.tv_nsec = std::chrono::nanoseconds(kTick).count();
+  timerfd_settime(timer_.get(), 0, &once, nullptr);
+}
+
+void ControlLinks::handle_frame(Link& link, const Bytes& frame) {
+  ByteReader reader(frame);
+  switch (static_cast<FrameKind>(reader.get<std::uint8_t>())) {
+    case FrameKind::message: on_message_(link.rank, Bytes(frame.begin() + 1, frame.end())); return;
+    case FrameKind::goodbye: link.departed = true; return;
+    case FrameKind::abort: raise_and_tell(decode_status(reader), link.rank); return;
+    case FrameKind::break_up: {
+      const auto epoch = reader.get<std::uint64_t>();
+      reader.expect_end();
+      if (tell_break(epoch, link.rank)) on_break_(epoch);
+      return;
+    }
+  }
+  throw Internal("malformed message: unknown kind of frame");
+}
+
+std::string ControlLinks::silent_for(Duration silence) {
+  const auto tenths = std::chrono::duration_cast<std::chrono::milliseconds>(silence).count() / 100;
+  return "its host has not answered for " + std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
+}
+
+void ControlLinks::lose(Link& link, const std::string& how) {
+  link.lost = true;
+  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, link.socket.fd(), nullptr);
+  {
+    std::lock_guard lock(link.mutex);
+    link.broken = true;
+    link.outbox.clear();
+    link.sent = 0;
+  }
+  if (link.departed) return;
+  const int lost = topology_.job_ranks[static_cast<std::size_t>(link.rank)];
+  raise_and_tell(Status(StatusCode::peer_lost, topology_.describe(link.rank) + " is lost: " + how, lost), link.rank);
+}
+
+// The flag may have been raised by another process set's links, which have other neighbours: these notify their
+// neighbours in any case.
+void ControlLinks::raise_and_tell(const Status& reason, int except_rank) {
+  if (abort_.raise(reason, [&](const Status& first) { tell(first, except_rank); })) {
+    log_.debug("aborting: " + reason.message());
+  } else {
+    tell(abort_.reason(), except_rank);
+  }
+}
+
+void ControlLinks::tell(const Status& reason, int except_rank) {
+  if (told_.exchange(true)) return;
+  if (on_abort_) return on_abort_(reason);
+  const Bytes payload = encode_status(reason);
+  for (auto& link : links_) {
+    if (link->rank != except_rank) enqueue(*link, FrameKind::abort, payload);
+  }
+}
+
+void ControlLinks::send(int to, const Bytes& payload) {
+  const auto it = std::find_if(links_.begin(), links_.end(), [&](const auto& link) { return link->rank == to; });
+  if (it != links_.end()) enqueue(**it, FrameKind::message, payload);
+}
+
+void ControlLinks::broadcast_abort(const Status& reason) { tell(reason, -1); }
+
+void ControlLinks::request_break(std::uint64_t epoch) { tell_break(epoch, -1); }
+
+// Sends to the neighbours of this rank. False if the epoch is already known.
+bool ControlLinks::tell_break(std::uint64_t epoch, int except_rank) {
+  std::uint64_t known = broken_.load();
+  do {
+    if (epoch <= known) return false;
+  } while (!broken_.compare_exchange_weak(known, epoch));
+  ByteWriter writer;
+  writer.put(epoch);
+  const Bytes payload = writer.take();
+  for (auto& link : links_) {
+    if (link->rank != except_rank) enqueue(*link, FrameKind::break_up, payload);
+  }
+  return true;
+}
+
+void ControlLinks::enqueue(Link& link, FrameKind kind, std::span<const std::byte> payload) {
+  Bytes tagged;
+  tagged.reserve(payload.size() + 1);
+  tagged.push_back(static_cast<std::byte>(kind));
+  tagged.insert(tagged.end(), payload.begin(), payload.end());
+  const Bytes frame = make_frame(tagged);
+
+  std::lock_guard lock(link.mutex);
+  if (link.broken) return;
+  link.outbox.insert(link.outbox.end(), frame.begin(), frame.end());
+  flush(link);
+  start_timer();
+}
+
+// As Socket::send_some; any failure makes the connection unusable.
+std::optional<std::size_t> ControlLinks::send_some(Link& link) {
+  try {
+    return link.socket.send_some(std::span<const std::byte>(link.outbox).subspan(link.sent));
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+// Requires link.mutex.
+void ControlLinks::flush(Link& link) {
+  while (!link.broken && link.sent < link.outbox.size()) {
+    const auto count = send_some(link);
+    if (!count) {
+      link.broken = true;  // the reading side will report who and why
+    } else if (*count == 0) {
+      break;
+    } else {
+      link.sent += *count;
+    }
+  }
+  const bool pending = !link.broken && link.sent < link.outbox.size();
+  if (!pending) {
+    link.outbox.clear();
+    link.sent = 0;
+  }
+  if (link.epoll < 0) return;
+  epoll_event event{};
+  event.events = pending ? EPOLLIN | EPOLLRDHUP | EPOLLOUT : EPOLLIN | EPOLLRDHUP;
+  event.data.u64 = link.token;
+  if (pending != link.watching_writes && epoll_ctl(link.epoll, EPOLL_CTL_MOD, link.socket.fd(), &event) == 0) {
+    link.watching_writes = pending;
+  }
+}
+
+void ControlLinks::close(Deadline deadline) {
+  if (!thread_.joinable()) return;
+  for (auto& link : links_) enqueue(*link, FrameKind::goodbye, {});
+  for (auto& link : links_) {
+    std::unique_lock lock(link->mutex);
+    while (!link->broken && link->sent < link->outbox.size() && wait_ready(link->socket.fd(), true, deadline)) {
+      flush(*link);
+    }
+  }
+  stop();
+}
+
+void ControlLinks::stop() {
+  if (!thread_.joinable()) return;
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto written = write(stop_event_.get(), &one, sizeof one);
+  thread_.join();
+  for (auto& link : links_) link->socket.close();
+}
+
+void ControlLinks::abandon_in_child() noexcept {
+  for (const auto& link : links_) link->socket.close();
+}
+
+}  // namespace hvd

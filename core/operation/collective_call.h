@@ -1,0 +1,85 @@
+// One collective on a list of tensors, the input of a backend. Built from negotiated facts, so that every field except
+// the pointers is the same on every rank of the set.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <vector>
+
+#include "core/device/device_event.h"
+#include "core/tensor/collective.h"
+#include "core/tensor/dtype.h"
+#include "core/tensor/process_set.h"
+
+namespace hvd {
+
+// Whether the ranks have agreed on a collective when they enter it.
+enum class Entry : std::uint8_t {
+  settled,  // all ranks have agreed on it before
+  asking,   // it is performed if all ranks ask for it: see Backend::run
+};
+
+// One tensor of a call. Input and output may be the same memory, and do not overlap otherwise.
+struct Piece {
+  const void* input = nullptr;         // null although elements > 0: a joined rank, contributes the neutral element
+  void* output = nullptr;              // null: the result is not wanted on this rank (it has joined)
+  std::int64_t elements = 0;           // of the input: same on every rank for allreduce, broadcast and reducescatter
+  const DeviceEvent* ready = nullptr;  // on a device: when the memory may be accessed; null: now
+};
+
+struct CollectiveCall {
+  Collective collective = Collective::allreduce;
+  DType dtype = DType::float32;
+  ReduceOp op = ReduceOp::sum;  // never average: the engine has converted that to sum and postscale
+  // Prescale is applied to each input before the reduction, postscale to the result. Both are rounded to float32 for
+  // float32 and the 16-bit floats, except an average's 1/n; otherwise double, and integers are truncated.
+  double prescale = 1.0;
+  double postscale = 1.0;
+  int root = 0;  // broadcast: position in the set
+  const ProcessSet* set = nullptr;
+  int device = -1;             // where the tensors are: kCpuDevice, or kAccelerator
+  int ordinal = -1;            // of this rank's accelerator; -1: this rank has none of the tensors
+  std::uint64_t sequence = 0;  // number of this call in the set, the same on every rank
+  Entry entry = Entry::settled;
+  std::uint32_t call_id = 0;  // identifies what must be equal on all ranks that enter, to detect ranks elsewhere
+
+  std::vector<Piece> pieces;
+
+  // Elements by rank of the set.
+  //   allgather:     counts[piece][rank] = what the rank contributes; the output holds them in rank order
+  //   reducescatter: counts[piece][rank] = what the rank receives, in rank order out of the input
+  //   alltoall:      counts[source][destination]; the one piece's output holds them in source order
+  //   otherwise empty
+  std::vector<std::vector<std::int64_t>> counts;
+
+  std::int64_t total_elements() const {
+    std::int64_t total = 0;
+    for (const Piece& piece : pieces) total += piece.elements;
+    return total;
+  }
+
+  // What the rank at `position` contributes to a piece, and what it receives, in elements.
+  std::int64_t given(std::size_t piece, std::size_t position) const {
+    switch (collective) {
+      case Collective::allgather: return counts[piece][position];
+      case Collective::alltoall:
+        return std::accumulate(counts[position].begin(), counts[position].end(), std::int64_t{0});
+      default: return pieces[piece].elements;
+    }
+  }
+  std::int64_t received(std::size_t piece, std::size_t position) const {
+    switch (collective) {
+      case Collective::allgather: return std::accumulate(counts[piece].begin(), counts[piece].end(), std::int64_t{0});
+      case Collective::reducescatter: return counts[piece][position];
+      case Collective::alltoall: {
+        std::int64_t total = 0;
+        for (const auto& from : counts) total += from[position];
+        return total;
+      }
+      default: return pieces[piece].elements;
+    }
+  }
+};
+
+}  // namespace hvd

@@ -1,0 +1,103 @@
+#include "core/bootstrap/exchange_identities.h"
+
+#include <unistd.h>
+
+#include <future>
+
+#include "core/base/error.h"
+#include "core/bootstrap/memory_store.h"
+#include "tests/support/catch.h"
+
+using namespace hvd;
+
+namespace {
+
+RankIdentity identity_of(int rank) {
+  return {.host_key = "key-" + std::to_string(rank / 2),
+          .hostname = "host-" + std::to_string(rank / 2),
+          .pid = rank,
+          .settings = {"A=" + std::to_string(rank), "B="},
+          .cpus = std::vector<std::uint64_t>(static_cast<std::size_t>(rank), 7)};
+}
+
+using Identities = std::vector<RankIdentity>;
+
+std::future<Identities> start(Store& store, int rank, int size, Duration timeout) {
+  return std::async(std::launch::async, [=, &store] {
+    return exchange_identities(store, rank, size, identity_of(rank), deadline_after(timeout));
+  });
+}
+
+}  // namespace
+
+TEST_CASE("all ranks learn of all") {
+  const int size = GENERATE(1, 2, 5);
+  MemoryStore store;
+  std::vector<std::future<Identities>> ranks;
+  for (int rank = 0; rank < size; ++rank) ranks.push_back(start(store, rank, size, 10s));
+  for (auto& rank : ranks) {
+    const Identities identities = rank.get();
+    REQUIRE(identities.size() == static_cast<std::size_t>(size));
+    for (int other = 0; other < size; ++other) {
+      const RankIdentity& seen = identities[static_cast<std::size_t>(other)];
+      CHECK(seen.host_key == identity_of(other).host_key);
+      CHECK(seen.hostname == identity_of(other).hostname);
+      CHECK(seen.pid == other);
+      CHECK(seen.settings == identity_of(other).settings);
+      CHECK(seen.cpus == identity_of(other).cpus);
+    }
+  }
+}
+
+TEST_CASE("who comes as a rank that has come is told whose child it is") {
+  MemoryStore store;
+  const RankIdentity parent{.host_key = "here", .hostname = "h", .pid = getppid()};
+  const RankIdentity impostor{.host_key = "there", .hostname = "h2", .pid = getppid()};
+  const RankIdentity own{.host_key = "here", .hostname = "h", .pid = getpid()};
+  const std::string pid = std::to_string(getpid()), first = std::to_string(getppid());
+  const bool is_child = GENERATE(true, false);
+  CHECK(exchange_identities(store, 0, 1, is_child ? parent : impostor, deadline_after(10s)).size() == 1);
+  CHECK_THROWS_WITH(
+      exchange_identities(store, 0, 1, own, deadline_after(10s)),
+      Catch::Matchers::StartsWith("this process (pid " + pid + ") is " +
+                                  (is_child ? "a child of rank 0 (pid " + first + " on h), and cannot join"
+                                            : "not rank 0 (pid " + first + " on h2), which has joined the job, and")));
+}
+
+TEST_CASE("the ranks that did not come are named, by all who did") {
+  MemoryStore store;
+  std::vector<std::future<Identities>> present;
+  for (const int rank : {0, 1, 3}) present.push_back(start(store, rank, 6, 500ms));
+  for (auto& rank : present)
+    CHECK_THROWS_WITH(rank.get(), Catch::Matchers::Contains("ranks 2, 4, 5 did not start within "));
+}
+
+TEST_CASE("rank 0 may be the missing one") {
+  MemoryStore store;
+  auto one = start(store, 1, 3, 500ms);
+  auto two = start(store, 2, 3, 500ms);
+  CHECK_THROWS_WITH(one.get(), Catch::Matchers::StartsWith("rank 0 did not start within "));
+  CHECK_THROWS_AS(two.get(), Timeout);
+}
+
+TEST_CASE("ranks that were told different sizes notice") {
+  MemoryStore store;
+  auto zero = start(store, 0, 2, 10s);
+  auto one = start(store, 1, 3, 10s);
+  CHECK_NOTHROW(zero.get());
+  CHECK_THROWS_AS(one.get(), Mismatch);
+}
+
+TEST_CASE("nonsense in the store is an error") {
+  MemoryStore store;
+  store.set("identities", "nonsense");
+  CHECK_THROWS_AS(exchange_identities(store, 1, 2, identity_of(1), deadline_after(1s)), Error);
+}
+
+TEST_CASE("lists of ranks stay short") {
+  CHECK(list_ranks({}) == "");
+  CHECK(list_ranks({3}) == "3");
+  CHECK(list_ranks({2, 5}) == "2, 5");
+  std::vector<int> many(100, 7);
+  CHECK(list_ranks(many).ends_with("7 and 84 more"));
+}

@@ -1,0 +1,182 @@
+#include "core/bootstrap/store_server.h"
+
+#include <future>
+#include <memory>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/bootstrap/tcp_store.h"
+#include "tests/core/bootstrap/expect_closed.h"
+#include "tests/support/captured_stderr.h"
+#include "tests/support/catch.h"
+#include "tests/support/timeouts.h"
+
+using namespace hvd;
+
+namespace {
+
+struct Served {
+  Log log{"test", LogLevel::warning};
+  JobKey key = JobKey::random();
+  std::unique_ptr<StoreServer> server = std::make_unique<StoreServer>(key, "127.0.0.1", log);
+
+  TcpStore client(int rank = 0) const { return {server->address(), key, rank, deadline_after(10s)}; }
+  Socket raw_client(int rank = 0) const {
+    return connect_authenticated(server->address(), key, Purpose::store, rank, deadline_after(10s));
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a server that goes away is PeerLost, at once and from then on", "[timed]") {
+  Served served;
+  auto store = served.client();
+  store.set("key", "value");
+  auto waiter = std::async(std::launch::async, [&] { return store.get("never", deadline_after(30s)); });
+  CHECK(waiter.wait_for(20ms) == std::future_status::timeout);
+  const TimePoint start = Clock::now();
+  served.server.reset();
+  CHECK_THROWS_AS(waiter.get(), PeerLost);
+  CHECK(Clock::now() - start < testing::at_most(2s));
+  CHECK_THROWS_AS(store.get("key", deadline_after(30s)), PeerLost);
+  CHECK_THROWS_AS(store.set("key", "other"), PeerLost);
+  CHECK_THROWS_AS(store.add("n", 1), PeerLost);
+}
+
+TEST_CASE("a wrong key gets nowhere") {
+  const CapturedStderr captured;
+  Served served;
+  auto store = served.client();
+  for (int i = 0; i < 3; ++i) {
+    CHECK_THROWS_AS(TcpStore(served.server->address(), JobKey::random(), 1, deadline_after(10s)), PeerLost);
+  }
+  store.set("key", "value");
+  CHECK(store.get("key", deadline_after(10s)) == "value");
+  served.server.reset();
+  CHECK(captured.count("does not know the job's key") == 1);
+}
+
+TEST_CASE("garbage before the proof changes nothing") {
+  const CapturedStderr captured;
+  Served served;
+  auto store = served.client();
+  store.set("key", "value");
+  const Bytes garbage(200'000, std::byte{'G'});
+  std::vector<Socket> strangers;
+  for (int i = 0; i < 10; ++i) {
+    strangers.push_back(Socket::connect(served.server->address(), deadline_after(10s)));
+    strangers.back().send_some(garbage);
+  }
+  CHECK(store.get("key", deadline_after(10s)) == "value");
+  CHECK(served.client(1).add("n", 1) == 1);
+  served.server.reset();
+  CHECK(captured.count("dropped a connection") == 1);
+}
+
+TEST_CASE("a client that breaks the protocol is dropped alone") {
+  const CapturedStderr captured;
+  Served served;
+  auto store = served.client();
+  Socket broken = served.raw_client(3);
+  SECTION("no frame") { broken.send_all(Bytes(100, std::byte{'G'}), deadline_after(10s), "the store"); }
+  SECTION("a frame with nonsense") {
+    broken.send_all(make_frame(Bytes(100, std::byte{'G'})), deadline_after(10s), "the store");
+  }
+  SECTION("an empty frame") { broken.send_all(make_frame({}), deadline_after(10s), "the store"); }
+  SECTION("a frame longer than allowed") {
+    ByteWriter header;
+    header.put(kFrameMagic);
+    header.put(static_cast<std::uint32_t>(kMaxStoreFrameBytes + 1));
+    broken.send_all(header.take(), deadline_after(10s), "the store");
+  }
+  expect_closed(broken);
+  store.set("key", "value");
+  CHECK(store.get("key", deadline_after(10s)) == "value");
+  served.server.reset();
+  CHECK(captured.count("drops rank 3") == 1);
+}
+
+TEST_CASE("a refused request leaves the client connected") {
+  Served served;
+  Socket raw = served.raw_client();
+  const StoreRequest too_long{
+      .id = 9, .operation = StoreOperation::get, .key = std::string(kMaxStoreKeyBytes + 1, 'k')};
+  raw.send_all(make_frame(encode_store_request(too_long)), deadline_after(10s), "the store");
+  FrameReader reader;
+  std::optional<Bytes> message;
+  while (!(message = reader.next())) {
+    Bytes one(1);
+    raw.receive_all(one, deadline_after(10s), "the store");
+    reader.feed(one);
+  }
+  const StoreAnswer answer = parse_store_answer(*message);
+  CHECK(answer.id == 9);
+  CHECK(answer.code == StatusCode::invalid_argument);
+}
+
+TEST_CASE("requests in pieces and in a heap are served alike") {
+  Served served;
+  Socket raw = served.raw_client();
+  Bytes stream;
+  for (std::uint32_t id = 1; id <= 20; ++id) {
+    const Bytes frame =
+        make_frame(encode_store_request({.id = id, .operation = StoreOperation::add, .key = "n", .amount = 1}));
+    stream.insert(stream.end(), frame.begin(), frame.end());
+  }
+  const std::size_t piece = GENERATE(std::size_t{1}, std::size_t{1000});
+  for (std::size_t at = 0; at < stream.size(); at += piece) {
+    raw.send_all(std::span(stream).subspan(at, std::min(piece, stream.size() - at)), deadline_after(10s), "the store");
+  }
+  CHECK([&] {
+    auto store = served.client(1);
+    std::int64_t seen = 0;
+    const Deadline deadline = deadline_after(10s);
+    while (seen < 20 && Clock::now() < deadline) seen = store.add("n", 0);
+    return seen;
+  }() == 20);
+}
+
+TEST_CASE("a client that does not read is not served further, and delays nobody") {
+  Served served;
+  auto store = served.client();
+  store.set("large", std::string(1 << 20, 'x'));
+  Socket lazy = served.raw_client(1);
+  Bytes requests;
+  for (std::uint32_t id = 1; id <= 24; ++id) {
+    const Bytes frame = make_frame(encode_store_request({.id = id, .operation = StoreOperation::get, .key = "large"}));
+    requests.insert(requests.end(), frame.begin(), frame.end());
+  }
+  lazy.send_all(requests, deadline_after(10s), "the store");
+  CHECK(store.add("n", 1) == 1);
+
+  // Once it reads, all its answers come.
+  FrameReader reader;
+  Bytes piece(1 << 16);
+  for (std::uint32_t answers = 0; answers < 24;) {
+    REQUIRE(wait_ready(lazy.fd(), false, deadline_after(10s)));
+    const auto count = lazy.receive_some(piece);
+    REQUIRE(count);
+    reader.feed(std::span(piece).first(*count));
+    while (auto message = reader.next()) CHECK(parse_store_answer(*message).id == ++answers);
+  }
+}
+
+TEST_CASE("clients that leave while they wait are forgotten") {
+  Served served;
+  auto store = served.client();
+  for (int i = 0; i < 10; ++i) {
+    auto leaver = served.client(1);
+    CHECK_THROWS_AS(leaver.get("late", deadline_after(2ms)), Timeout);
+  }
+  store.set("late", "value");
+  CHECK(store.get("late", deadline_after(10s)) == "value");
+}
+
+TEST_CASE("servers come and go") {
+  for (int i = 0; i < 20; ++i) {
+    Served served;
+    CHECK(served.client().add("n", 1) == 1);
+  }
+  const Log log("test", LogLevel::warning);
+  CHECK_THROWS_AS(StoreServer(JobKey::random(), "203.0.113.1", log), InvalidArgument);
+}

@@ -1,0 +1,132 @@
+#include "core/control/coordinator/stall_inspector.h"
+
+#include "tests/core/control/requests.h"
+#include "tests/core/control/times.h"
+#include "tests/support/catch.h"
+
+using namespace hvd;
+
+namespace {
+
+WaitingOperation waiting(std::string name, Duration since, std::vector<int> missing) {
+  return {std::move(name), Collective::allreduce, kStart + since, std::move(missing)};
+}
+
+}  // namespace
+
+TEST_CASE("Ranks are described, and many of them as ranges") {
+  CHECK(describe_ranks({2}, describe_test_rank) == "rank 2 on host-c");
+  CHECK(describe_ranks({1, 2}, describe_test_rank) == "rank 1 on host-b and rank 2 on host-c");
+  CHECK(describe_ranks({0, 1, 2}, describe_test_rank) == "rank 0 on host-a, rank 1 on host-b and rank 2 on host-c");
+  CHECK(describe_ranks({1, 2, 3, 7, 8, 10}, describe_test_rank) == "ranks 1-3, 7, 8, 10");
+  CHECK(describe_ranks({4, 5, 6, 7}, describe_test_rank) == "ranks 4-7");
+}
+
+TEST_CASE("The deadline follows the oldest operation and is gone when nothing waits") {
+  StallInspector inspector(10s, 25s);
+  CHECK(inspector.next_check() == Deadline::max());
+  inspector.started(kStart);
+  inspector.started(kStart + 3s);
+  CHECK(inspector.next_check() == kStart + 10s);
+  inspector.ended();
+  CHECK(inspector.next_check() == kStart + 10s);
+  inspector.ended();
+  CHECK(inspector.next_check() == Deadline::max());
+}
+
+TEST_CASE("Zero turns warnings and limit off, and a huge setting does not wrap around") {
+  StallInspector off(0s, 0s);
+  off.started(kStart);
+  CHECK(off.next_check() == Deadline::max());
+  StallInspector limit_only(0s, 5s);
+  limit_only.started(kStart);
+  CHECK(limit_only.next_check() == kStart + 5s);
+  StallInspector huge(Duration::max(), Duration::max());
+  huge.started(kStart);
+  CHECK(huge.next_check() == Deadline::max());
+}
+
+TEST_CASE("A burst gives one notice per interval") {
+  StallInspector inspector(10s, 0s);
+  inspector.started(kStart);
+  inspector.started(kStart + 2s);
+  inspector.started(kStart + 9s);
+  const std::vector<WaitingOperation> operations = {waiting("a", 0s, {1}), waiting("b", 2s, {1}),
+                                                    waiting("c", 9s, {2})};
+  auto found = inspector.inspect(operations, kStart + 10s, describe_test_rank);
+  CHECK(found.notice ==
+        "stalled: waiting for rank 1 on host-b to submit allreduce 'a' (10.0 s), allreduce 'b' (8.0 s)");
+  CHECK(inspector.next_check() == kStart + 20s);
+
+  CHECK(inspector.inspect(operations, kStart + 15s, describe_test_rank).notice.empty());
+  CHECK(inspector.next_check() == kStart + 20s);
+
+  found = inspector.inspect(operations, kStart + 20s, describe_test_rank);
+  CHECK(found.notice ==
+        "stalled: waiting for rank 1 on host-b to submit allreduce 'a' (20.0 s), allreduce 'b' (18.0 s); "
+        "waiting for rank 2 on host-c to submit allreduce 'c' (11.0 s)");
+  CHECK(found.expired.empty());
+}
+
+TEST_CASE("What has not changed is told once, what changes ever more seldom") {
+  StallInspector inspector(10s, 0s);
+  inspector.started(kStart);
+  std::vector<WaitingOperation> operations = {waiting("a", 0s, {1, 2})};
+  const auto told_at = [&](Duration age) {
+    return !inspector.inspect(operations, kStart + age, describe_test_rank).notice.empty();
+  };
+  CHECK(told_at(10s));
+  CHECK_FALSE(told_at(20s));
+  operations[0].missing = {1};
+  CHECK_FALSE(told_at(25s));
+  CHECK(told_at(30s));
+  operations[0].missing = {2};
+  CHECK_FALSE(told_at(40s));
+  CHECK(told_at(50s));
+  operations[0].missing = {3};
+  CHECK_FALSE(told_at(89s));
+  CHECK(told_at(90s));
+  inspector.ended();
+
+  inspector.started(kStart + 300s);  // another stall
+  operations = {waiting("a", 300s, {3})};
+  CHECK(told_at(310s));
+  operations[0].missing = {1};
+  CHECK(told_at(320s));
+}
+
+TEST_CASE("A check that comes too early says nothing and is made again") {
+  StallInspector inspector(10s, 0s);
+  inspector.started(kStart);
+  inspector.started(kStart + 6s);
+  inspector.ended();  // the first one
+  const std::vector<WaitingOperation> left = {waiting("b", 6s, {1})};
+  CHECK(inspector.inspect(left, kStart + 10s, describe_test_rank).notice.empty());
+  CHECK(inspector.next_check() == kStart + 16s);
+}
+
+TEST_CASE("At most six names") {
+  StallInspector inspector(10s, 0s);
+  std::vector<WaitingOperation> operations;
+  for (int i = 0; i < 9; ++i) {
+    inspector.started(kStart);
+    operations.push_back(waiting("t" + std::to_string(i), 0s, {1}));
+  }
+  const std::string notice = inspector.inspect(operations, kStart + 10s, describe_test_rank).notice;
+  CHECK_THAT(notice, Catch::Matchers::Contains("'t5'") && !Catch::Matchers::Contains("'t6'") &&
+                         Catch::Matchers::EndsWith("; and 3 more"));
+}
+
+TEST_CASE("What reaches the limit expires, the rest is checked later") {
+  StallInspector inspector(0s, 30s);
+  inspector.started(kStart);
+  inspector.started(kStart + 5s);
+  const std::vector<WaitingOperation> operations = {waiting("a", 0s, {1}), waiting("b", 5s, {1})};
+  CHECK(inspector.inspect(operations, kStart + 29s, describe_test_rank).expired.empty());
+  CHECK(inspector.next_check() == kStart + 30s);
+  CHECK(inspector.inspect(operations, kStart + 30s, describe_test_rank).expired == std::vector<std::size_t>{0});
+  CHECK(inspector.next_check() == kStart + 35s);
+  CHECK(
+      stall_status(operations[0], kStart + 30s, describe_test_rank) ==
+      Status(StatusCode::timeout, "allreduce 'a': given up after 30.0 s of waiting for rank 1 on host-b to submit it"));
+}
