@@ -1,5 +1,4 @@
-// Creates the data plane and the channel of a job. The only file that knows all backends, and the only one with #if
-// HVD_WITH_*.
+// Creates the data plane and the channel of a job. The only file that knows all backends.
 #pragma once
 
 #include "core/bootstrap/launch_environment.h"
