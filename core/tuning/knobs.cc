@@ -21,7 +21,6 @@ const Spread kSpreads[] = {
     {&Knobs::fusion_threshold_bytes, {-4, -2, 0, 2}, 1 << 20, 1},
     {&Knobs::coalescing_us, {-2, -1, 0, 1}, 32, 1},
     {&Knobs::chunk_bytes, {-2, -1, 0, 1}, 64 << 10, 4096},
-    {&Knobs::one_shot_bytes, {-2, 0, 1, 2}, 4 << 10, 1},
 };
 
 std::int64_t shifted(std::int64_t value, int shift) { return shift < 0 ? value >> -shift : value << shift; }

@@ -10,7 +10,6 @@ struct Knobs {
   std::int64_t fusion_threshold_bytes = 0;
   std::int64_t coalescing_us = 0;  // microseconds for which an answer may wait for more tensors
   std::int64_t chunk_bytes = 0;
-  std::int64_t one_shot_bytes = 0;  // messages up to this long go in one shot
 
   friend bool operator==(const Knobs&, const Knobs&) = default;
 };

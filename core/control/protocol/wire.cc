@@ -55,8 +55,7 @@ constexpr std::size_t kMinEntryBytes = 5;
 
 const Request kUsual{};
 
-constexpr std::int64_t Knobs::*kKnobs[] = {&Knobs::fusion_threshold_bytes, &Knobs::coalescing_us, &Knobs::chunk_bytes,
-                                           &Knobs::one_shot_bytes};
+constexpr std::int64_t Knobs::*kKnobs[] = {&Knobs::fusion_threshold_bytes, &Knobs::coalescing_us, &Knobs::chunk_bytes};
 
 [[noreturn]] void malformed(const std::string& what) { throw Internal("malformed message: " + what); }
 

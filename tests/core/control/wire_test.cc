@@ -54,7 +54,7 @@ CoordinatorMessage rich_coordinator_message() {
   message.number = 0x123456789abcdef0;
   message.entries = {{3, std::nullopt}, {kNoSlot, execute}, {kNoSlot, gather}, {kNoSlot, error}, {kNoSlot, left}};
   message.notices = {"", "stalled"};
-  message.knobs = Knobs{.fusion_threshold_bytes = 1, .coalescing_us = 2, .chunk_bytes = 3, .one_shot_bytes = 4};
+  message.knobs = Knobs{.fusion_threshold_bytes = 1, .coalescing_us = 2, .chunk_bytes = 3};
   return message;
 }
 

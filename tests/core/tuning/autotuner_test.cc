@@ -23,14 +23,14 @@ AutotunerOptions options_for(const std::vector<std::int64_t Knobs::*>& knobs) {
 }
 
 const AutotunerOptions kTwoKnobs = options_for({&Knobs::fusion_threshold_bytes, &Knobs::chunk_bytes});
-const AutotunerOptions kFourKnobs =
-    options_for({&Knobs::fusion_threshold_bytes, &Knobs::chunk_bytes, &Knobs::coalescing_us, &Knobs::one_shot_bytes});
+const AutotunerOptions kThreeKnobs =
+    options_for({&Knobs::fusion_threshold_bytes, &Knobs::chunk_bytes, &Knobs::coalescing_us});
 
 double flat(const Knobs&) { return 0.01; }
 
 double best_by_default(const Knobs& k) {
   return 0.01 * (1 + 0.05 * octaves(k.fusion_threshold_bytes, 64 << 20) + 0.1 * octaves(k.chunk_bytes, 256 << 10) +
-                 0.002 * k.coalescing_us + 0.05 * octaves(k.one_shot_bytes, 32 << 10));
+                 0.002 * k.coalescing_us);
 }
 
 // Where a wrong choice is hardest to see: everything else costs 3.5 % more.
@@ -39,8 +39,7 @@ double barely_best_by_default(const Knobs& k) { return k == kDefaults ? 0.01 : 0
 double best_elsewhere(const Knobs& k) {
   return 0.01 * (1 + 0.1 * octaves(k.fusion_threshold_bytes, 4 << 20) + 0.15 * octaves(k.chunk_bytes, 128 << 10));
 }
-const Knobs kElsewhere{
-    .fusion_threshold_bytes = 4 << 20, .coalescing_us = 0, .chunk_bytes = 128 << 10, .one_shot_bytes = 32 << 10};
+const Knobs kElsewhere{.fusion_threshold_bytes = 4 << 20, .coalescing_us = 0, .chunk_bytes = 128 << 10};
 
 // Large chunks are a disaster; little fusion is a gain.
 double cliff(const Knobs& k) {
@@ -65,7 +64,7 @@ double relative(const CostSurface& surface, const Knobs& knobs) {
 }  // namespace
 
 TEST_CASE("Without noise the best knobs are found, and the defaults stay where nothing is better") {
-  for (const AutotunerOptions& options : {kTwoKnobs, kFourKnobs}) {
+  for (const AutotunerOptions& options : {kTwoKnobs, kThreeKnobs}) {
     CAPTURE(options.ranges.size());
     CHECK(tune(options, {flat, {}, 0}).knobs == kDefaults);
     CHECK(tune(options, {best_by_default, {}, 0}).knobs == kDefaults);
@@ -94,7 +93,7 @@ TEST_CASE("Whatever the noise, it ends in time and the job is not slower than wi
     unsigned most_slower;  // by more than 3 %, of all seeds: noise alone wins a comparison once in 315 times
   };
   const Row rows[] = {{kQuiet, 0}, {kLoud, kSeeds / 1000}};
-  for (const AutotunerOptions& options : {kTwoKnobs, kFourKnobs}) {
+  for (const AutotunerOptions& options : {kTwoKnobs, kThreeKnobs}) {
     for (const CostSurface& surface : kSurfaces) {
       for (const Row& row : rows) {
         CAPTURE(options.ranges.size(), surface.name, row.noise.amplitude);
@@ -124,7 +123,7 @@ TEST_CASE("What is clearly better is found in noise") {
       {{"cliff", cliff}, kQuiet, 0.71},
       {{"cliff", cliff}, kLoud, 0.72},
   };
-  for (const AutotunerOptions& options : {kTwoKnobs, kFourKnobs}) {
+  for (const AutotunerOptions& options : {kTwoKnobs, kThreeKnobs}) {
     for (const Row& row : rows) {
       CAPTURE(options.ranges.size(), row.surface.name, row.noise.amplitude);
       double total = 0;
@@ -138,7 +137,7 @@ TEST_CASE("What is clearly better is found in noise") {
 
 TEST_CASE("A machine that becomes slower meanwhile does not make the defaults look bad") {
   // Each step takes 1 % more than the one before, whatever the knobs.
-  Autotuner autotuner(kFourKnobs);
+  Autotuner autotuner(kThreeKnobs);
   double taken = 0.01;
   for (int step = 0; step < kMostSteps && !autotuner.finished(); ++step, taken *= 1.01) {
     autotuner.step(kStepBytes, std::chrono::duration_cast<Duration>(std::chrono::duration<double>(taken)));
@@ -148,8 +147,8 @@ TEST_CASE("A machine that becomes slower meanwhile does not make the defaults lo
 }
 
 TEST_CASE("The same steps give the same samples and the same knobs") {
-  const Tuned first = tune(kFourKnobs, {best_elsewhere, kLoud, 42});
-  const Tuned second = tune(kFourKnobs, {best_elsewhere, kLoud, 42});
+  const Tuned first = tune(kThreeKnobs, {best_elsewhere, kLoud, 42});
+  const Tuned second = tune(kThreeKnobs, {best_elsewhere, kLoud, 42});
   CHECK(first.knobs == second.knobs);
   CHECK(first.steps == second.steps);
   REQUIRE(first.samples.size() == second.samples.size());
@@ -163,7 +162,6 @@ TEST_CASE("A knob without a range keeps its default in all samples") {
   for (const TuningSample& sample : tuned.samples) {
     CHECK(sample.knobs.fusion_threshold_bytes == kDefaults.fusion_threshold_bytes);
     CHECK(sample.knobs.coalescing_us == kDefaults.coalescing_us);
-    CHECK(sample.knobs.one_shot_bytes == kDefaults.one_shot_bytes);
   }
   CHECK(tuned.knobs.chunk_bytes == 128 << 10);
 }

@@ -22,7 +22,6 @@ TEST_CASE("What is tried for a knob: powers of two times its default") {
       {"chunks", &Knobs::chunk_bytes, 256 * kKilo, {64 * kKilo, 128 * kKilo, 256 * kKilo, 512 * kKilo}},
       {"pages are not divided", &Knobs::chunk_bytes, 12 * kKilo, {4 * kKilo, 12 * kKilo, 24 * kKilo}},
       {"the smallest chunk", &Knobs::chunk_bytes, 4 * kKilo, {4 * kKilo, 8 * kKilo}},
-      {"one shot", &Knobs::one_shot_bytes, 32 * kKilo, {8 * kKilo, 32 * kKilo, 64 * kKilo, 128 * kKilo}},
       {"tiny", &Knobs::fusion_threshold_bytes, 1, {1, 4}},
   };
   for (const Row& row : rows) {

@@ -11,8 +11,7 @@
 
 namespace hvd {
 
-inline const Knobs kDefaults{
-    .fusion_threshold_bytes = 64 << 20, .coalescing_us = 0, .chunk_bytes = 256 << 10, .one_shot_bytes = 32 << 10};
+inline const Knobs kDefaults{.fusion_threshold_bytes = 64 << 20, .coalescing_us = 0, .chunk_bytes = 256 << 10};
 
 // Seconds of a step without noise.
 using Landscape = std::function<double(const Knobs&)>;
