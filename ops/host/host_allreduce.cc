@@ -115,8 +115,7 @@ void HostCommunicator::sliced_allreduce(Publication publication, std::span<const
   for (std::int64_t left = total; left > 0;) {
     const std::int64_t count = std::min(publication.chunk, left);
     window_.await_all();
-    const std::byte* result = window_.groups().size() == 1 ? reduce_slices(reduction, result_type, count)
-                                                           : reduce_by_domains(reduction, result_type, count);
+    const std::byte* result = reduce_slices(reduction, result_type, count);
     publish_next(publication, reduction);
     window_.await_reduction();
     unpack(out, count, size_of(result_type), result);

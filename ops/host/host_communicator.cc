@@ -30,56 +30,17 @@ HostCommunicator::OutputScope::~OutputScope() {
 HostCommunicator::HostCommunicator(std::span<std::byte> region, TensorArena* arena, int rank, int ranks,
                                    const WindowOptions& options, const AbortFlag* abort, Window::Describe describe)
     : window_(region, rank, ranks, options, abort, std::move(describe)),
-      local_slice_(find_local_slice()),
       arena_(arena),
       sources_(static_cast<std::size_t>(ranks)) {
-  const std::size_t groups = window_.groups().size();
-  constexpr std::size_t kLargestAccumulator = 8;
-  if (groups > 1) domain_partials_.resize(groups * kDomainBlock * kLargestAccumulator);
   introduce();
-}
-
-void HostCommunicator::fold(const Reduction& reduction, DType out_type, void* out, std::size_t elements) {
-  const std::size_t groups = window_.groups().size();
-  if (groups == 1) {
-    reduce(reduction, reduction.dtype, sources_, out_type, out, elements);
-    return;
-  }
-  const DType accumulator = accumulator_of(reduction.dtype);
-  const std::size_t partial_bytes = kDomainBlock * size_of(accumulator);
-  std::vector<const void*> partials(groups);
-  for (std::size_t first = 0; first < elements; first += kDomainBlock) {
-    const std::size_t count = std::min(kDomainBlock, elements - first);
-    for (std::size_t group = 0; group < groups; ++group) {
-      void* partial = domain_partials_.data() + group * partial_bytes;
-      fold_domain(group, reduction, first, partial, count);
-      partials[group] = partial;
-    }
-    Reduction rest = reduction;
-    rest.prescale = 1.0;
-    reduce(rest, accumulator, partials, out_type, static_cast<std::byte*>(out) + first * size_of(out_type), count);
-  }
-}
-
-void HostCommunicator::fold_domain(std::size_t group, const Reduction& reduction, std::size_t first, void* out,
-                                   std::size_t elements) {
-  domain_sources_.clear();
-  for (const int rank : window_.groups()[group]) {
-    const void* source = sources_[static_cast<std::size_t>(rank)];
-    domain_sources_.push_back(advance(source, static_cast<std::int64_t>(first), size_of(reduction.dtype)));
-  }
-  Reduction unfinished = reduction;
-  unfinished.postscale = 1.0;
-  reduce(unfinished, reduction.dtype, domain_sources_, accumulator_of(reduction.dtype), out, elements);
 }
 
 std::int64_t HostCommunicator::elements_in(std::size_t bytes, std::size_t element_size) {
   return static_cast<std::int64_t>(bytes / 64 * 64 / element_size);
 }
 
-// A chunk of tensors fits into a slot, and, with domains, its accumulators fit into a domain's area.
 std::int64_t HostCommunicator::chunk_elements(DType dtype) const {
-  return elements_in(window_.chunk_bytes(), size_of(window_.groups().size() > 1 ? accumulator_of(dtype) : dtype));
+  return elements_in(window_.chunk_bytes(), size_of(dtype));
 }
 
 HostCommunicator::SliceBounds HostCommunicator::slice_bounds(std::int64_t count, int slice, int slices,

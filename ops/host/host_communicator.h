@@ -8,7 +8,6 @@
 //   allreduce, little, ranks > CPUs     one step: the last rank to publish reduces for all before it releases them.
 //   allreduce, 2 ranks or little data   one step a chunk: publish, every rank reduces everything.   S + nS read
 //   allreduce, all tensors in the arena each reduces a slice directly from and to all tensors.           S + S moved
-//   allreduce, ranks in domains         each domain reduces its chunks, then all domains'; see domains.h.
 //   allreduce, where that is faster     read the others' memory directly; see form_trials.h.    S + S (n-1)/n moved
 //   allreduce otherwise                 publish; each reduces a slice for all; gather the result.   S + S + S read
 //   reducescatter                       publish in one block for each rank; each reduces its own.   S + S read
@@ -18,7 +17,7 @@
 // (S: bytes of all tensors. Bytes read per rank; an allreduce through pairwise messages reads about twice as much.)
 //
 // Sums are taken in rank order, element by element, so that a result depends neither on which rank reduces nor on how
-// tensors are fused or split; with domains, each domain's in rank order and then the domains'.
+// tensors are fused or split.
 //
 // Engine thread only. Inputs may be outputs, or be in place in an allgather's output. A joined rank (null input) takes
 // part as if its tensors contained the operation's identity. Lists of counts are those of CollectiveCall. Throws what
@@ -61,11 +60,8 @@ class HostCommunicator {
 
   // The facts by which allreduces choose their form, for display (host_form.h).
   HostShape facts() const {
-    return {.ranks = ranks(),
-            .oversubscribed = window_.oversubscribed(),
-            .arena = arena_ != nullptr,
-            .reading = reads_,
-            .groups = window_.groups().size() > 1};
+    return {
+        .ranks = ranks(), .oversubscribed = window_.oversubscribed(), .arena = arena_ != nullptr, .reading = reads_};
   }
 
   // As Window's. Any collective may be entered as asking; those without bytes take no step, and cannot be declined.
@@ -93,7 +89,6 @@ class HostCommunicator {
 
  private:
   static constexpr std::size_t kScratchBytes = 16 << 10;
-  static constexpr std::size_t kDomainBlock = 1 << 10;
 
   void broadcast_from(int root, std::span<const Piece> pieces, DType dtype);
   void publish_chunks(std::span<const Piece> pieces, DType dtype, int root);
@@ -125,17 +120,6 @@ class HostCommunicator {
                         DType result_type, std::int64_t total);
   // Returns the result, whose reduction must still be awaited.
   const std::byte* reduce_slices(const Reduction& reduction, DType result_type, std::int64_t count);
-
-  // a chunk's reduction by domains (domain_allreduce.cc)
-  struct LocalSlice {  // this rank's position in its domain
-    std::size_t group;
-    int index;
-    int size;
-  };
-  LocalSlice find_local_slice() const;
-  const std::byte* reduce_by_domains(const Reduction& reduction, DType result_type, std::int64_t count);
-  void reduce_in_domain(const Reduction& reduction, std::int64_t count);
-  void reduce_domains(const Reduction& reduction, DType result_type, std::int64_t count);
 
   // the choice of a form (large_allreduce.cc)
   enum class Published : unsigned char { chunk, residence, addresses };  // first byte of a step's note
@@ -247,11 +231,10 @@ class HostCommunicator {
       publishing_results_.copy_chunk(target + first * element_size, scratch_, elements * element_size);
     }
   }
-  // Reduces sources_, one per rank and of the tensors' type, into `out`: in rank order or, with domains, each domain's
-  // in rank order and then the domains' partial results.
-  void fold(const Reduction& reduction, DType out_type, void* out, std::size_t elements);
-  // Reduces the sources of one domain, from element `first` on, into accumulators without postscale.
-  void fold_domain(std::size_t group, const Reduction& reduction, std::size_t first, void* out, std::size_t elements);
+  // Reduces sources_, one per rank and of the tensors' type, into `out`, in rank order.
+  void fold(const Reduction& reduction, DType out_type, void* out, std::size_t elements) {
+    reduce(reduction, reduction.dtype, sources_, out_type, out, elements);
+  }
 
   std::int64_t chunk_elements(DType dtype) const;
   // The number of elements in the whole cache lines that fit into `bytes`.
@@ -266,14 +249,11 @@ class HostCommunicator {
   void reduce_to_output(std::byte* output, std::int64_t count, const Reduction& reduction);
 
   Window window_;
-  const LocalSlice local_slice_;
   TensorArena* const arena_;
   PeerMemory peers_;
   bool reads_ = false;  // all ranks can read each other's memory
   FormTrials allreduce_trials_, allgather_trials_, broadcast_trials_, alltoall_trials_;
-  std::vector<std::byte> read_;  // kReadBytes per rank
-  std::vector<const void*> domain_sources_;
-  std::vector<std::byte> domain_partials_;         // of kDomainBlock elements, if there are several domains
+  std::vector<std::byte> read_;                    // kReadBytes per rank
   bool streams_outputs_ = false;                   // inside an OutputScope
   PublishingCopy publishing_;                      // into this rank's slots
   PublishingCopy publishing_results_;              // from scratch_, in the first-level cache

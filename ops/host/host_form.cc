@@ -19,14 +19,12 @@ const char* form_name(HostForm form) {
   return "unknown";
 }
 
-const char* form_reason(HostForm form, const HostShape& host) {
+const char* form_reason(HostForm form) {
   switch (form) {
     case HostForm::note: return "fits beside the step's number, into the cache line that everyone waits for anyway";
     case HostForm::by_last: return "fewer CPUs than ranks: the last to come reduces everything for all";
     case HostForm::one_step: return "one barrier a chunk: everyone reduces everything";
-    case HostForm::sliced:
-      return host.groups ? "ranks near each other reduce slices first, then all: little is read from far away"
-                         : "each rank reduces a slice for all: one more barrier a chunk, but fewer bytes read";
+    case HostForm::sliced: return "each rank reduces a slice for all: one more barrier a chunk, but fewer bytes read";
     case HostForm::resident: return "if all tensors lie in the arena: two passes over the data instead of five";
     case HostForm::reading: return "if the first few of a size show that reading the others' memory is faster";
   }
@@ -54,7 +52,7 @@ void add_lines(std::vector<TableLine>& lines, const HostShape& host, Reach reach
       lines.push_back({.from = bytes == 1 ? 0 : static_cast<std::size_t>(bytes),
                        .to = change == kFarAway ? kNoLimit : static_cast<std::size_t>(change),
                        .name = form_name(form),
-                       .reason = form_reason(form, host)});
+                       .reason = form_reason(form)});
     }
     bytes = change;
   }

@@ -26,7 +26,6 @@ struct HostShape {
   bool oversubscribed = false;  // fewer CPUs than ranks
   bool arena = false;           // there is an arena
   bool reading = false;         // ranks can read each other's memory
-  bool groups = false;          // ranks close to each other reduce first (domains.h)
 };
 
 // `bytes`: of all tensors together, more than 0, with at least two ranks. Inline, since the smallest allreduce takes

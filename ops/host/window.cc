@@ -1,9 +1,13 @@
 #include "ops/host/window.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <new>
 #include <utility>
+#include <vector>
 
 #include "core/base/cpus.h"
 #include "core/base/error.h"
@@ -14,8 +18,7 @@ namespace hvd {
 namespace {
 
 constexpr std::size_t kAlignment = 4096;
-constexpr std::size_t kCpuWords = kMaxCpus / 64;
-static_assert(kMaxCpus == CPU_SETSIZE);
+constexpr std::size_t kCpuWords = CPU_SETSIZE / 64;
 
 std::size_t round_up(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -41,9 +44,7 @@ struct Window::Shared {
 
 std::size_t Window::region_bytes(int ranks, std::size_t chunk_bytes) {
   const auto count = static_cast<std::size_t>(ranks);
-  const std::size_t most_domains = count / 2;  // unused memory is never touched
-  return round_up(sizeof(Shared)) + round_up(count * sizeof(RankState)) +
-         (count * 2 + 2 + most_domains * 3) * chunk_bytes;
+  return round_up(sizeof(Shared)) + round_up(count * sizeof(RankState)) + (count * 2 + 2) * chunk_bytes;
 }
 
 // Zero bytes equal constructed objects, and another rank may have begun already: nothing is constructed.
@@ -87,7 +88,6 @@ Window::Window(std::span<std::byte> region, int rank, int ranks, const WindowOpt
   rank_states_ = rank_states_in(region);
   slots_ = region.data() + round_up(sizeof(Shared)) + round_up(static_cast<std::size_t>(ranks) * sizeof(RankState));
   results_ = slots_ + static_cast<std::size_t>(ranks) * 2 * room_;
-  domain_areas_ = results_ + 2 * room_;
   const RankState& own = rank_states_[rank_];
   const std::uint32_t even = own.published[0].value, odd = own.published[1].value;
   step_ = settled_ = sequence_reached(even, odd) ? even : odd;
@@ -113,31 +113,21 @@ void Window::meet(const WindowOptions& options) {
   await_all();
   wait_timeout_ = timeout_;
 
-  const std::vector<CpuSet> cpus_of = cpus_of_ranks();
-  CpuSet together;
-  for (const CpuSet& local_cpus : cpus_of) together |= local_cpus;
-  const int cpus = options.cpus > 0 ? options.cpus : static_cast<int>(together.count());
+  const int cpus = options.cpus > 0 ? options.cpus : count_cpus();
   const WaitPolicy policy = wait_policy_for(ranks_, cpus);
   arrival_wait_ = AdaptiveWait(policy);
   progress_wait_ = AdaptiveWait(policy);
   claimed_ = ranks_ > cpus;
-
-  domains_ = options.groups;
-  if (!domains_.empty()) return;
-  constexpr int kFewestGroupedRanks = 6;  // three on each of two sockets
-  const bool may_gain = !claimed_ && ranks_ >= kFewestGroupedRanks;
-  domains_ = choose_domains(cpus_of, may_gain ? read_divisions(together) : std::vector<std::vector<CpuSet>>{});
 }
 
-std::vector<CpuSet> Window::cpus_of_ranks() const {
-  std::vector<CpuSet> cpus_of(static_cast<std::size_t>(ranks_));
-  for (int rank = 0; rank < ranks_; ++rank) {
-    for (std::size_t word = 0; word < kCpuWords; ++word) {
-      const CpuSet bits(rank_states_[rank].cpus[word].load(std::memory_order_relaxed));
-      cpus_of[static_cast<std::size_t>(rank)] |= bits << (word * 64);
-    }
+int Window::count_cpus() const {
+  int count = 0;
+  for (std::size_t word = 0; word < kCpuWords; ++word) {
+    std::uint64_t together = 0;
+    for (int rank = 0; rank < ranks_; ++rank) together |= rank_states_[rank].cpus[word].load(std::memory_order_relaxed);
+    count += std::popcount(together);
   }
-  return cpus_of;
+  return count;
 }
 
 void Window::enter(Entry entry, std::uint32_t call_id) {

@@ -24,12 +24,6 @@
 // to arrive changes, instead of on each rank's. Before it does, it may write data that all others then read. The result
 // is the same: a slice is reduced in rank order by any rank.
 //
-// If ranks are in domains (domains.h), a step is followed by two reductions: each domain reduces its own chunks into
-// its area, then each computes the result of all domains' areas.
-//   6. A rank publishes step t + 1 after it has computed its part of the results of step t: the domains' areas are free
-//      when all ranks have published step t + 1.
-//   7. Results, which are read later, are in an area by the step's parity, free again when step t + 2 is published.
-//
 // With its number every rank publishes a call id, equal on all ranks that are in the same collective, and whether it
 // declines. If all ask (Entry::asking) and one declines, all ranks take the first step, detect that at its end
 // (await_all() throws Declined), and have done nothing else.
@@ -43,20 +37,17 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "core/base/abort_flag.h"
 #include "core/base/clock.h"
 #include "core/base/futex.h"
 #include "core/execution/backend.h"
-#include "ops/host/domains.h"
 
 namespace hvd {
 
 struct WindowOptions {
   std::size_t chunk_bytes = 256 << 10;
   int cpus = 0;                  // available to the ranks of this host; 0: determined by the ranks together
-  Domains groups{};              // of ranks close to each other; empty: determined by the ranks together
   Duration timeout = 300s;       // of one collective
   Duration start_timeout = 30s;  // for all ranks to arrive in the constructor
 };
@@ -125,11 +116,6 @@ class Window {
   void await_reduction();
   std::byte* result() const { return results_ + (reduction_ & 1) * room_; }
 
-  // At least one domain; several only if each rank has a CPU.
-  const Domains& groups() const { return domains_; }
-  std::byte* domain_partial(std::size_t group) const { return domain_areas_ + group * 3 * room_; }
-  std::byte* domain_result(std::size_t group) const { return domain_partial(group) + (1 + (step_ & 1)) * room_; }
-
  private:
   struct RankState;
   struct Shared;
@@ -142,7 +128,7 @@ class Window {
     return slots_ + (static_cast<std::size_t>(rank) * 2 + (step & 1)) * room_;
   }
   void meet(const WindowOptions& options);
-  std::vector<CpuSet> cpus_of_ranks() const;
+  int count_cpus() const;
   enum class Milestone { published, reduced };
   static constexpr std::uint32_t kDeclined = std::uint32_t{1} << 31;  // in a tag, beside the call id
   std::uint32_t await_step();
@@ -162,8 +148,6 @@ class Window {
   RankState* rank_states_;  // by rank
   std::byte* slots_;
   std::byte* results_;
-  std::byte* domain_areas_;
-  Domains domains_;
 
   // Other ranks may not have entered this collective at all; those that have will progress soon.
   AdaptiveWait arrival_wait_{kOversubscribedPolicy};

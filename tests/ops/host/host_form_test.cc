@@ -53,6 +53,4 @@ TEST_CASE("its lines say what the decision does") {
   CHECK(names({.ranks = 9}) == "0-113=note 113-=sliced");
   CHECK(names({.ranks = 4, .arena = true, .reading = true}) ==
         "0-113=note 113-16385=one_step 16385-=sliced 128k-=resident 128k-=reading");
-  const auto reason = [](bool groups) { return host_form_lines({.ranks = 9, .groups = groups}).back().reason; };
-  CHECK(reason(true) != reason(false));
 }

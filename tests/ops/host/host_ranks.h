@@ -20,7 +20,6 @@ struct HostRun {
   std::vector<int> ranks_by_host{1};  // {2, 1}: ranks 0 and 1 on one host, rank 2 on another
   int cpus = 64;                      // a CPU for each rank, or fewer: then slices are claimed
   std::size_t chunk_bytes = 4096;     // small, so that little data spans several
-  Domains groups{};                   // on every host; none: one of all
   std::size_t arena_bytes = 0;        // of each rank; 0: none
   std::uint32_t first_step = 0;
   Duration timeout = 30s;
