@@ -50,6 +50,7 @@ ALLOWED = {
     "ops/algorithms": [*OPS, "ops/transport", "ops/reduction"],
     "ops/choice": [*OPS, "ops/transport", "ops/reduction", "ops/algorithms"],
     "ops/host": [*OPS, "ops/transport", "ops/reduction", "ops/algorithms", "ops/choice"],
+    "ops/hosts": [*OPS, "ops/transport", "ops/reduction", "ops/algorithms", "ops/choice", "ops/host"],
     "ops/channel": [*OPS, "core/operation/submission.h", "core/execution/channel.h", "ops/host/peer_memory.h"],
     "ops/cuda": [*OPS, "ops/cuda/kernels"],
     "ops/cuda/kernels": ["ops/reduction/half.h", "ops/reduction/truncate.h"],

@@ -13,12 +13,12 @@
 #include "ops/channel/socket_channel.h"
 #include "ops/choice/algorithm_table.h"
 #include "ops/choice/bucket_size.h"
+#include "ops/choice/host_form.h"
 #include "ops/choice/link_probe.h"
 #include "ops/cuda/cuda_devices.h"
 #include "ops/host/host_backend.h"
-#include "ops/host/host_form.h"
-#include "ops/host/two_level_backend.h"
-#include "ops/host/two_level_words.h"
+#include "ops/host/host_context.h"
+#include "ops/hosts/two_level.h"
 #include "ops/mpi/mpi_rendezvous.h"
 #include "ops/nccl/nccl_backend.h"
 #include "ops/plugin/plugin_transport.h"
@@ -82,8 +82,8 @@ LimitsOfSilence limits_of_silence(const BackendContext& context) {
 // The memory that the ranks of a host share: one file with the window, which all ranks map, followed by the arena.
 struct SharedHost {
   static std::size_t window_bytes(const BackendContext& context) {
-    return whole_pages(HostCommunicator::region_bytes(context.topology.local_size,
-                                                      static_cast<std::size_t>(context.config.chunk_bytes)));
+    return whole_pages(
+        WindowMemory::region_bytes(context.topology.local_size, static_cast<std::size_t>(context.config.chunk_bytes)));
   }
   static ArenaLayout arena_layout(const BackendContext& context) {
     const std::size_t limit = whole_pages(static_cast<std::size_t>(context.config.arena_limit_bytes));
@@ -96,19 +96,19 @@ struct SharedHost {
         arena(arena_layout(context).part_bytes == 0
                   ? nullptr
                   : std::make_shared<TensorArena>(memory, arena_layout(context), context.topology.local_rank)),
-        group({memory->data(), window_bytes(context)}, arena.get(), context.topology.local_rank,
-              context.topology.local_size,
-              {.chunk_bytes = static_cast<std::size_t>(context.config.chunk_bytes),
-               .timeout = limits_of_silence(context).inside_host,
-               .start_timeout = context.config.start_timeout},
-              &context.abort, [&topology = context.topology](int local) {
-                return topology.describe(
-                    topology.hosts[static_cast<std::size_t>(topology.host())][static_cast<std::size_t>(local)]);
-              }) {}
+        collectives({memory->data(), window_bytes(context)}, arena.get(), context.topology.local_rank,
+                    context.topology.local_size,
+                    {.chunk_bytes = static_cast<std::size_t>(context.config.chunk_bytes),
+                     .timeout = limits_of_silence(context).inside_host,
+                     .start_timeout = context.config.start_timeout},
+                    &context.abort, [&topology = context.topology](int local) {
+                      return topology.describe(
+                          topology.hosts[static_cast<std::size_t>(topology.host())][static_cast<std::size_t>(local)]);
+                    }) {}
 
   const std::shared_ptr<SharedMemory> memory;
   const std::shared_ptr<TensorArena> arena;
-  HostCommunicator group;
+  HostContext collectives;
 };
 
 std::shared_ptr<SharedHost> share_host(const BackendContext& context) {
@@ -189,16 +189,16 @@ DataPlane make_own(const BackendContext& context, const std::shared_ptr<PluginCo
   const bool several_on_a_host = topology.hosts.size() < static_cast<std::size_t>(topology.size);
   const bool shares = topology.size == 1 || (config.shared_memory && several_on_a_host);
   DataPlane plane;
-  std::shared_ptr<HostCommunicator> group;
+  std::shared_ptr<HostContext> host_context;
   if (shares) {
     const auto host = share_host(context);
-    group = {host, &host->group};
+    host_context = {host, &host->collectives};
     plane.arena = host->arena;
   }
   if (shares && one_host) {
-    plane.algorithms = describe_host(group->facts(), !wanted.allreduce.empty());
+    plane.algorithms = describe_host(host_context->shape(), !wanted.allreduce.empty());
     plane.bucket_bytes = kHostBucketBytes;
-    plane.backends.push_back(std::make_unique<HostBackend>(group, topology, instruction_set));
+    plane.backends.push_back(std::make_unique<HostBackend>(host_context, topology, instruction_set));
     return plane;
   }
   // The ranks between which an allreduce of all ranks uses the transport.
@@ -213,9 +213,9 @@ DataPlane make_own(const BackendContext& context, const std::shared_ptr<PluginCo
   const Duration timeout = std::string_view(links.name) == kTcp ? between_hosts : config.collective_timeout;
   std::shared_ptr<WordExchange> words;
   if (shares) {
-    words = std::make_shared<TwoLevelWords>(group, transport, topology, between_hosts);
+    words = std::make_shared<TwoLevelWords>(host_context, transport, topology, between_hosts);
     plane.backends.push_back(
-        std::make_unique<TwoLevelBackend>(group, transport, topology, words, timeout, choice, instruction_set));
+        std::make_unique<TwoLevelBackend>(host_context, transport, topology, words, timeout, choice, instruction_set));
   } else {
     words = std::make_shared<TransportWords>(transport, between_hosts);
   }

@@ -1,4 +1,14 @@
-#include "ops/host/host_communicator.h"
+// Allreduce inside a host: chooses among its forms (ops/choice/host_form.h), and runs one.
+//
+// From reach_matters() on, the first step of the collective tells which forms are possible: every rank publishes how
+// the others can access its tensors: as a chunk in the window, as usual; by their places in the arena; or, while
+// reading from each other is tried or has proved faster, by their addresses. If the better way works for all ranks it
+// is taken. If no rank has published places, the first chunks are already there. If only some have, all ranks start
+// again with chunks.
+#include "ops/host/allreduce_forms.h"
+#include "ops/host/chunks.h"
+#include "ops/host/collectives.h"
+#include "ops/host/places.h"
 
 namespace hvd {
 
@@ -16,125 +26,76 @@ void reduce_alone(const Piece& piece, const Reduction& reduction, DType result_t
   reduce(reduction, reduction.dtype, input, result_type, out, elements);
 }
 
+void allreduce_in_chunks(HostContext& context, const Publication& publication, std::span<const Piece> pieces,
+                         const Reduction& reduction, std::int64_t total) {
+  const std::int64_t bytes = total * static_cast<std::int64_t>(size_of(reduction.dtype));
+  if (choose_host_form(context.shape(), bytes) == HostForm::one_step) {
+    one_step_allreduce(context, publication, pieces, reduction, total);
+  } else {
+    sliced_allreduce(context, publication, pieces, reduction, reduction.dtype, total);
+  }
+}
+
+void allreduce_by_reach(HostContext& context, std::span<const Piece> pieces, const Reduction& reduction,
+                        std::int64_t total, FormTrials::Form form) {
+  const std::size_t size = size_of(reduction.dtype);
+  Publication publication{PieceCursor(pieces), total, elements_in(context.window.chunk_bytes(), size)};
+  const Publication from_start = publication;
+  if (!publish_places(context, pieces, size, form)) publish_next(context, publication, reduction);
+  context.window.await_all();
+  const int resident = count_ranks(context, Published::residence);
+  const int readable = count_ranks(context, Published::addresses);
+  const Reach reach = resident == context.ranks()   ? Reach::arena
+                      : readable == context.ranks() ? Reach::memory
+                                                    : Reach::chunks;
+  const HostForm chosen = choose_host_form(context.shape(), total * static_cast<std::int64_t>(size), reach);
+  if (chosen == HostForm::resident) return resident_allreduce(context, pieces, reduction, total);
+  if (chosen == HostForm::reading) return reading_allreduce(context, pieces, reduction, total);
+  if (resident + readable > 0) publication = from_start;
+  allreduce_in_chunks(context, publication, pieces, reduction, total);
+}
+
 }  // namespace
 
-void HostCommunicator::allreduce(std::span<const Piece> pieces, const Reduction& reduction) {
+void host_allreduce(HostContext& context, std::span<const Piece> pieces, const Reduction& reduction) {
   check_reduction(reduction.dtype, reduction.op);
-  if (ranks() == 1) {
+  if (context.ranks() == 1) {
     for (const Piece& piece : pieces) reduce_alone(piece, reduction, reduction.dtype, piece.output);
     return;
   }
   const std::int64_t total = elements_of(pieces);
   const std::int64_t bytes = total * static_cast<std::int64_t>(size_of(reduction.dtype));
   if (total == 0) return;
-  window_.begin("allreduce");
-  const HostForm form = choose_host_form(facts(), bytes);
-  if (form == HostForm::note && !window_.oversubscribed()) return note_allreduce(pieces, reduction, total);
-  if (form == HostForm::note || (form == HostForm::by_last && total <= chunk_elements(reduction.dtype))) {
-    return allreduce_by_last(pieces, reduction, total);
+  context.window.begin("allreduce");
+  const std::int64_t chunk = elements_in(context.window.chunk_bytes(), size_of(reduction.dtype));
+  const HostForm form = choose_host_form(context.shape(), bytes);
+  if (form == HostForm::note && !context.window.oversubscribed()) {
+    return note_allreduce(context, pieces, reduction, total);
   }
-  const OutputScope scope(*this, bytes);
-  if (reach_matters(bytes)) return large_allreduce(pieces, reduction, total);
-  chunked_allreduce({PieceCursor(pieces), total, chunk_elements(reduction.dtype)}, pieces, reduction, total);
+  if (form == HostForm::note || (form == HostForm::by_last && total <= chunk)) {
+    return by_last_allreduce(context, pieces, reduction, total);
+  }
+  const OutputScope scope(context, bytes);
+  if (!reach_matters(bytes)) {
+    return allreduce_in_chunks(context, {PieceCursor(pieces), total, chunk}, pieces, reduction, total);
+  }
+  in_better_form(context, context.allreduce_trials, bytes,
+                 [&](FormTrials::Form trial) { allreduce_by_reach(context, pieces, reduction, total, trial); });
 }
 
-void HostCommunicator::chunked_allreduce(const Publication& publication, std::span<const Piece> pieces,
-                                         const Reduction& reduction, std::int64_t total) {
-  const std::int64_t bytes = total * static_cast<std::int64_t>(size_of(reduction.dtype));
-  if (choose_host_form(facts(), bytes) == HostForm::one_step) {
-    one_step_allreduce(publication, pieces, reduction, total);
-  } else {
-    sliced_allreduce(publication, pieces, reduction, reduction.dtype, total);
-  }
-}
-
-void HostCommunicator::reduce_to_leader(std::span<const Piece> pieces, const Reduction& reduction) {
+void reduce_to_leader(HostContext& context, std::span<const Piece> pieces, const Reduction& reduction) {
   check_reduction(reduction.dtype, reduction.op);
   const DType accumulator = accumulator_of(reduction.dtype);
   Reduction unfinished = reduction;
   unfinished.postscale = 1.0;
-  if (ranks() == 1) {
+  if (context.ranks() == 1) {
     for (const Piece& piece : pieces) reduce_alone(piece, unfinished, accumulator, piece.output);
     return;
   }
-  window_.begin("allreduce");
+  context.window.begin("allreduce");
   const std::int64_t total = elements_of(pieces);
-  sliced_allreduce({PieceCursor(pieces), total, elements_in(window_.chunk_bytes(), size_of(accumulator))}, pieces,
-                   unfinished, accumulator, total);
-}
-
-void HostCommunicator::note_allreduce(std::span<const Piece> pieces, const Reduction& reduction, std::int64_t total) {
-  PieceCursor in(pieces), out(pieces);
-  window_.open_step();
-  pack(in, total, reduction, window_.local_note());
-  window_.publish();
-  window_.await_all();
-  find_notes();
-  reduce_from_sources(out, total, reduction);
-}
-
-// If ranks share CPUs, their work adds up: one rank does it once, instead of each rank separately.
-void HostCommunicator::allreduce_by_last(std::span<const Piece> pieces, const Reduction& reduction,
-                                         std::int64_t total) {
-  const bool in_note =
-      total * static_cast<std::int64_t>(size_of(reduction.dtype)) <= static_cast<std::int64_t>(Window::kNoteBytes);
-  PieceCursor in(pieces), out(pieces);
-  std::byte* slot = window_.open_step();
-  pack(in, total, reduction, in_note ? window_.local_note() : slot);
-  std::byte* result = in_note ? window_.common_note() : window_.result();
-  if (window_.announce()) {
-    if (!window_.declined()) {
-      in_note ? find_notes() : find_published(0);
-      fold(reduction, reduction.dtype, result, static_cast<std::size_t>(total));
-    }
-    window_.release();
-  }
-  window_.await_all();
-  unpack(out, total, size_of(reduction.dtype), result);
-}
-
-void HostCommunicator::one_step_allreduce(Publication publication, std::span<const Piece> pieces,
-                                          const Reduction& reduction, std::int64_t total) {
-  PieceCursor out(pieces);
-  if (publication.left == total) publish_next(publication, reduction);
-  for (std::int64_t left = total; left > 0;) {
-    const std::int64_t count = std::min(publication.chunk, left);
-    window_.await_all();
-    find_published(0);
-    reduce_from_sources(out, count, reduction);
-    publish_next(publication, reduction);
-    left -= count;
-  }
-}
-
-// Publishes the next chunk before awaiting the result of this one: some ranks pack while others still reduce.
-void HostCommunicator::sliced_allreduce(Publication publication, std::span<const Piece> outputs,
-                                        const Reduction& reduction, DType result_type, std::int64_t total) {
-  PieceCursor out(outputs);
-  if (publication.left == total) publish_next(publication, reduction);
-  for (std::int64_t left = total; left > 0;) {
-    const std::int64_t count = std::min(publication.chunk, left);
-    window_.await_all();
-    const std::byte* result = reduce_slices(reduction, result_type, count);
-    publish_next(publication, reduction);
-    window_.await_reduction();
-    unpack(out, count, size_of(result_type), result);
-    left -= count;
-  }
-}
-
-const std::byte* HostCommunicator::reduce_slices(const Reduction& reduction, DType result_type, std::int64_t count) {
-  const std::size_t in_size = size_of(reduction.dtype), out_size = size_of(result_type);
-  window_.open_reduction();
-  while (const auto slice = window_.take_slice()) {
-    const SliceBounds bounds = slice_bounds(count, *slice, window_.slices(), out_size);
-    publish_blocks(bounds, out_size, window_.result(), [&](std::size_t first, std::size_t elements) {
-      find_published(first * in_size);
-      fold(reduction, result_type, scratch_, elements);
-    });
-    window_.finish_slice();
-  }
-  return window_.result();
+  const std::int64_t chunk = elements_in(context.window.chunk_bytes(), size_of(accumulator));
+  sliced_allreduce(context, {PieceCursor(pieces), total, chunk}, pieces, unfinished, accumulator, total);
 }
 
 }  // namespace hvd

@@ -6,6 +6,7 @@
 #include "core/base/error.h"
 #include "core/tensor/tensor_view.h"
 #include "ops/algorithms/adasum.h"
+#include "ops/host/collectives.h"
 
 namespace hvd {
 
@@ -14,17 +15,17 @@ namespace {
 // Adasum's exchanges through the window.
 class SliceWindow final : public SliceExchange {
  public:
-  explicit SliceWindow(HostCommunicator& group) : group_(group) {}
+  explicit SliceWindow(HostContext& context) : context_(context) {}
 
   void scatter(const std::byte* blocks, std::span<const std::int64_t> bounds, std::byte* own) override {
-    const HostCommunicator::Counts from_each(static_cast<std::size_t>(group_.ranks()), sizes(bounds));
-    group_.alltoall({.input = blocks, .output = own, .elements = bounds.back()}, from_each, DType::uint8);
+    const HostCounts from_each(static_cast<std::size_t>(context_.ranks()), sizes(bounds));
+    host_alltoall(context_, {.input = blocks, .output = own, .elements = bounds.back()}, from_each, DType::uint8);
   }
 
   void gather(std::byte* blocks, std::span<const std::int64_t> bounds) override {
-    const auto own = static_cast<std::size_t>(group_.rank());
+    const auto own = static_cast<std::size_t>(context_.rank());
     const Piece piece{.input = blocks + bounds[own], .output = blocks, .elements = bounds[own + 1] - bounds[own]};
-    group_.allgather({&piece, 1}, {sizes(bounds)}, DType::uint8);
+    host_allgather(context_, {&piece, 1}, {sizes(bounds)}, DType::uint8);
   }
 
  private:
@@ -34,7 +35,7 @@ class SliceWindow final : public SliceExchange {
     return sizes;
   }
 
-  HostCommunicator& group_;
+  HostContext& context_;
 };
 
 // Whether any rank has data for another one. A rank's data for itself in an alltoall takes no step.
@@ -51,9 +52,8 @@ bool moves_anything(const CollectiveCall& call) {
 
 }  // namespace
 
-HostBackend::HostBackend(std::shared_ptr<HostCommunicator> group, const Topology& topology,
-                         InstructionSet instruction_set)
-    : group_(std::move(group)), hosts_(topology.hosts), instruction_set_(instruction_set) {}
+HostBackend::HostBackend(std::shared_ptr<HostContext> context, const Topology& topology, InstructionSet instruction_set)
+    : context_(std::move(context)), hosts_(topology.hosts), instruction_set_(instruction_set) {}
 
 int HostBackend::score(const CollectiveCall& call) const {
   if (call.device != kCpuDevice || call.collective == Collective::join) return 0;
@@ -69,26 +69,26 @@ bool HostBackend::is_host(const ProcessSet& set) const {
 bool HostBackend::can_be_asked(const ProcessSet& set) const { return is_host(set); }
 
 void HostBackend::decline(const ProcessSet&, std::uint32_t call_id) {
-  if (group_->ranks() > 1) group_->decline(call_id);
+  if (context_->ranks() > 1) context_->window.decline(call_id);
 }
 
-void HostBackend::tune(const Knobs& knobs) { group_->use_chunks(static_cast<std::size_t>(knobs.chunk_bytes)); }
+void HostBackend::tune(const Knobs& knobs) { context_->window.use_chunks(static_cast<std::size_t>(knobs.chunk_bytes)); }
 
 void HostBackend::set_late_callback(Duration timeout, const std::function<bool()>& late) {
-  group_->set_late_callback(timeout, late);
+  context_->window.set_late_callback(timeout, late);
 }
 
 void HostBackend::run(const CollectiveCall& call) {
-  group_->enter(call.entry, call.call_id);
+  context_->window.enter(call.entry, call.call_id);
   const bool takes_steps = call.collective == Collective::barrier || moves_anything(call);
-  if (call.entry == Entry::asking && !takes_steps) group_->barrier();
+  if (call.entry == Entry::asking && !takes_steps) host_barrier(*context_);
   move(call);
 }
 
 void HostBackend::move(const CollectiveCall& call) {
   if (is_adasum(call)) {
-    SliceWindow exchange(*group_);
-    adasum(call, group_->rank(), exchange, scratch_, instruction_set_);
+    SliceWindow exchange(*context_);
+    adasum(call, context_->rank(), exchange, scratch_, instruction_set_);
     return scratch_.release_large();
   }
   const Reduction reduction{.dtype = call.dtype,
@@ -97,14 +97,14 @@ void HostBackend::move(const CollectiveCall& call) {
                             .postscale = call.postscale,
                             .instruction_set = instruction_set_};
   switch (call.collective) {
-    case Collective::allreduce: return group_->allreduce(call.pieces, reduction);
-    case Collective::allgather: return group_->allgather(call.pieces, call.counts, call.dtype);
-    case Collective::broadcast: return group_->broadcast(call.pieces, call.dtype, call.root);
-    case Collective::reducescatter: return group_->reducescatter(call.pieces, call.counts, reduction);
-    case Collective::barrier: return group_->barrier();
+    case Collective::allreduce: return host_allreduce(*context_, call.pieces, reduction);
+    case Collective::allgather: return host_allgather(*context_, call.pieces, call.counts, call.dtype);
+    case Collective::broadcast: return host_broadcast(*context_, call.pieces, call.dtype, call.root);
+    case Collective::reducescatter: return host_reducescatter(*context_, call.pieces, call.counts, reduction);
+    case Collective::barrier: return host_barrier(*context_);
     case Collective::alltoall:
       if (call.pieces.size() != 1) throw Internal("alltoall of several tensors in one call");
-      return group_->alltoall(call.pieces[0], call.counts, call.dtype);
+      return host_alltoall(*context_, call.pieces[0], call.counts, call.dtype);
     case Collective::join: throw Internal("join moves no data");
   }
 }

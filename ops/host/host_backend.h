@@ -1,4 +1,5 @@
-// The backend for process sets of all the ranks of one host: adapts HostCommunicator to the executor's interface.
+// The backend for process sets of all the ranks of one host: adapts host_allreduce() and the others (collectives.h) to
+// the executor's interface.
 #pragma once
 
 #include <memory>
@@ -6,14 +7,14 @@
 #include "core/bootstrap/topology.h"
 #include "core/execution/backend.h"
 #include "ops/algorithms/scratch.h"
-#include "ops/host/host_communicator.h"
+#include "ops/host/host_context.h"
 
 namespace hvd {
 
 class HostBackend final : public Backend {
  public:
-  // `group` belongs to this rank's host.
-  HostBackend(std::shared_ptr<HostCommunicator> group, const Topology& topology,
+  // `context` belongs to this rank's host.
+  HostBackend(std::shared_ptr<HostContext> context, const Topology& topology,
               InstructionSet instruction_set = InstructionSet::automatic);
 
   const char* name() const override { return "shared-memory"; }
@@ -28,7 +29,7 @@ class HostBackend final : public Backend {
   bool is_host(const ProcessSet& set) const;
   void move(const CollectiveCall& call);
 
-  const std::shared_ptr<HostCommunicator> group_;
+  const std::shared_ptr<HostContext> context_;
   const std::vector<std::vector<int>> hosts_;  // ranks by host
   const InstructionSet instruction_set_;
   Scratch scratch_;  // of Adasum, which runs in ordinary memory

@@ -7,56 +7,67 @@
 //
 // Bytes per rank, the kernel's copies included: S + S (n-1)/n read and as much written, where publishing in chunks
 // takes 3S read and 2S + S/n written; but the kernel looks up every page. All forms sum in the same order.
-#include <algorithm>
-
-#include "ops/host/host_communicator.h"
+#include "ops/host/allreduce_forms.h"
+#include "ops/host/places.h"
 
 namespace hvd {
 
-void HostCommunicator::reading_allreduce(std::span<const Piece> pieces, const Reduction& reduction,
-                                         std::int64_t total) {
-  const std::size_t size = size_of(reduction.dtype);
-  const std::vector<Place> places = published_places(pieces.size());
-  const auto for_slice = [&](int slice, const auto& visit) {
-    for_pieces(pieces, slice_bounds(total, slice, ranks(), size), visit);
-  };
-  window_.open_reduction();
-  for_slice(rank(), [&](std::size_t piece, std::int64_t first, std::int64_t end) {
-    reduce_reading(pieces[piece], &places[piece * sources_.size()], first, end, reduction);
-  });
-  window_.finish_slice();
-  window_.await_reduction();
-  for (int distance = 1; distance < ranks(); ++distance) {  // each rank starts with a different source
-    const int owner = (rank() + distance) % ranks();
-    for_slice(owner, [&](std::size_t piece, std::int64_t first, std::int64_t end) {
-      const Place& place = places[piece * sources_.size() + static_cast<std::size_t>(owner)];
-      peers_.read(owner, place.output + static_cast<std::uint64_t>(first) * size,
-                  advance(pieces[piece].output, first, size), static_cast<std::size_t>(end - first) * size,
-                  window_.describe());
-    });
-  }
-  meet();
+namespace {
+
+constexpr std::size_t kReadBytes = 64 << 10;
+
+void read_from(HostContext& context, int rank, std::uint64_t address, std::int64_t first, void* target,
+               std::int64_t count, std::size_t size) {
+  context.peers.read(rank, address + static_cast<std::uint64_t>(first) * size, target,
+                     static_cast<std::size_t>(count) * size, context.describe);
 }
 
-void HostCommunicator::reduce_reading(const Piece& piece, const Place* places, std::int64_t first, std::int64_t end,
-                                      const Reduction& reduction) {
-  const std::size_t size = size_of(reduction.dtype), self = static_cast<std::size_t>(rank());
+void reduce_reading(HostContext& context, const Piece& piece, const Place* places, std::int64_t first, std::int64_t end,
+                    const Reduction& reduction) {
+  std::vector<const void*>& sources = context.sources;
+  const std::size_t size = size_of(reduction.dtype), self = static_cast<std::size_t>(context.rank());
   const std::int64_t block = elements_in(kReadBytes, size);
-  read_.resize(sources_.size() * kReadBytes);
+  context.read_blocks.resize(sources.size() * kReadBytes);
   for (; first < end; first += block) {
     const std::int64_t count = std::min(block, end - first);
-    for (std::size_t source = 0; source < sources_.size(); ++source) {
+    for (std::size_t source = 0; source < sources.size(); ++source) {
       if (source == self) {
-        sources_[source] = advance(piece.input, first, size);
+        sources[source] = advance(piece.input, first, size);
         continue;
       }
-      std::byte* memory = read_.data() + source * kReadBytes;
-      peers_.read(static_cast<int>(source), places[source].input + static_cast<std::uint64_t>(first) * size, memory,
-                  static_cast<std::size_t>(count) * size, window_.describe());
-      sources_[source] = memory;
+      std::byte* memory = context.read_blocks.data() + source * kReadBytes;
+      read_from(context, static_cast<int>(source), places[source].input, first, memory, count, size);
+      sources[source] = memory;
     }
-    fold(reduction, reduction.dtype, advance(piece.output, first, size), static_cast<std::size_t>(count));
+    fold(context, reduction, reduction.dtype, advance(piece.output, first, size), static_cast<std::size_t>(count));
   }
+}
+
+}  // namespace
+
+void reading_allreduce(HostContext& context, std::span<const Piece> pieces, const Reduction& reduction,
+                       std::int64_t total) {
+  const int ranks = context.ranks();
+  const std::size_t size = size_of(reduction.dtype), row = context.sources.size();
+  const std::vector<Place> places = published_places(context, pieces.size());
+  const auto for_slice = [&](int slice, const auto& visit) {
+    for_pieces(pieces, slice_bounds(total, slice, ranks, size), visit);
+  };
+  WindowReduction& slices = context.window.reduction();
+  slices.open();
+  for_slice(context.rank(), [&](std::size_t piece, std::int64_t first, std::int64_t end) {
+    reduce_reading(context, pieces[piece], &places[piece * row], first, end, reduction);
+  });
+  slices.finish_slice();
+  slices.await();
+  for (int distance = 1; distance < ranks; ++distance) {  // each rank starts with a different source
+    const int owner = (context.rank() + distance) % ranks;
+    for_slice(owner, [&](std::size_t piece, std::int64_t first, std::int64_t end) {
+      const std::uint64_t output = places[piece * row + static_cast<std::size_t>(owner)].output;
+      read_from(context, owner, output, first, advance(pieces[piece].output, first, size), end - first, size);
+    });
+  }
+  rendezvous(context);
 }
 
 }  // namespace hvd

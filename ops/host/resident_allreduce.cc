@@ -6,62 +6,71 @@
 //
 // Bytes per rank: S read (1/n of each rank's tensors) and S written (1/n into each rank's), where publishing in chunks
 // takes 3S read and 2S + S/n written. Sums are taken in rank order, as in all forms.
-#include <algorithm>
-
-#include "ops/host/host_communicator.h"
+#include "ops/host/allreduce_forms.h"
+#include "ops/host/places.h"
 
 namespace hvd {
 
-void HostCommunicator::resident_allreduce(std::span<const Piece> pieces, const Reduction& reduction,
-                                          std::int64_t total) {
-  find_tensors(pieces, size_of(reduction.dtype));
-  window_.open_reduction();
-  while (const auto slice = window_.take_slice()) {
-    const SliceBounds bounds = slice_bounds(total, *slice, window_.slices(), size_of(reduction.dtype));
-    for_pieces(pieces, bounds, [&](std::size_t piece, std::int64_t first, std::int64_t end) {
-      reduce_resident(piece, first, end, reduction);
-    });
-    window_.finish_slice();
-  }
-  window_.await_reduction();
-}
+namespace {
 
 // Data from other ranks is checked, and read only once. All memory is mapped before any address is taken, since mapping
 // may move earlier mappings.
-void HostCommunicator::find_tensors(std::span<const Piece> pieces, std::size_t element_size) {
-  const std::vector<Place> places = published_places(pieces.size());
+void find_tensors(HostContext& context, std::span<const Piece> pieces, std::size_t element_size) {
+  const std::vector<Place> places = published_places(context, pieces.size());
+  const auto ranks = static_cast<std::size_t>(context.ranks());
   const auto for_places = [&](const auto& body) {
-    for (std::size_t i = 0; i < places.size(); ++i)
-      body(pieces[i / sources_.size()], static_cast<int>(i % sources_.size()), places[i]);
+    for (std::size_t i = 0; i < places.size(); ++i) body(pieces[i / ranks], static_cast<int>(i % ranks), places[i]);
   };
   for_places([&](const Piece& piece, int rank, const Place& place) {
-    if (rank == this->rank()) return;
+    if (rank == context.rank()) return;
     const std::size_t bytes = static_cast<std::size_t>(piece.elements) * element_size;
-    arena_->reach(rank, place.input, bytes);
-    arena_->reach(rank, place.output, bytes);
+    context.arena->reach(rank, place.input, bytes);
+    context.arena->reach(rank, place.output, bytes);
   });
-  resident_inputs_.clear();
-  resident_outputs_.clear();
+  context.resident_inputs.clear();
+  context.resident_outputs.clear();
   for_places([&](const Piece& piece, int rank, const Place& place) {
-    const bool own = rank == this->rank();
-    resident_inputs_.push_back(own ? static_cast<const std::byte*>(piece.input) : arena_->at(rank, place.input));
-    resident_outputs_.push_back(own ? static_cast<std::byte*>(piece.output) : arena_->at(rank, place.output));
+    const bool own = rank == context.rank();
+    context.resident_inputs.push_back(own ? static_cast<const std::byte*>(piece.input)
+                                          : context.arena->at(rank, place.input));
+    context.resident_outputs.push_back(own ? static_cast<std::byte*>(piece.output)
+                                           : context.arena->at(rank, place.output));
   });
 }
 
-void HostCommunicator::reduce_resident(std::size_t piece, std::int64_t first, std::int64_t end,
-                                       const Reduction& reduction) {
-  const std::size_t size = size_of(reduction.dtype), row = piece * static_cast<std::size_t>(ranks());
-  const std::int64_t block = elements_in(kScratchBytes, size);
+void reduce_resident(HostContext& context, std::size_t piece, std::int64_t first, std::int64_t end,
+                     const Reduction& reduction) {
+  std::vector<const void*>& sources = context.sources;
+  const std::size_t size = size_of(reduction.dtype), row = piece * sources.size();
+  const std::int64_t block = elements_in(HostContext::kScratchBytes, size);
   for (; first < end; first += block) {
     const auto elements = static_cast<std::size_t>(std::min(block, end - first));
     const std::size_t at = static_cast<std::size_t>(first) * size;
-    for (std::size_t rank = 0; rank < sources_.size(); ++rank) sources_[rank] = resident_inputs_[row + rank] + at;
-    fold(reduction, reduction.dtype, scratch_, elements);
-    for (std::size_t rank = 0; rank < sources_.size(); ++rank) {
-      publishing_results_.copy_chunk(resident_outputs_[row + rank] + at, scratch_, elements * size);
+    for (std::size_t rank = 0; rank < sources.size(); ++rank) sources[rank] = context.resident_inputs[row + rank] + at;
+    fold(context, reduction, reduction.dtype, context.scratch, elements);
+    for (std::size_t rank = 0; rank < sources.size(); ++rank) {
+      context.publishing_results.copy_chunk(context.resident_outputs[row + rank] + at, context.scratch,
+                                            elements * size);
     }
   }
+}
+
+}  // namespace
+
+void resident_allreduce(HostContext& context, std::span<const Piece> pieces, const Reduction& reduction,
+                        std::int64_t total) {
+  const std::size_t size = size_of(reduction.dtype);
+  find_tensors(context, pieces, size);
+  WindowReduction& slices = context.window.reduction();
+  slices.open();
+  while (const auto slice = slices.take_slice()) {
+    for_pieces(pieces, slice_bounds(total, *slice, slices.slices(), size),
+               [&](std::size_t piece, std::int64_t first, std::int64_t end) {
+                 reduce_resident(context, piece, first, end, reduction);
+               });
+    slices.finish_slice();
+  }
+  slices.await();
 }
 
 }  // namespace hvd

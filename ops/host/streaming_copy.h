@@ -5,7 +5,10 @@
 // that read it last. For data that fits it is several times slower.
 #pragma once
 
+#include <array>
 #include <cstddef>
+
+#include "core/base/clock.h"
 
 namespace hvd {
 
@@ -15,5 +18,44 @@ extern const bool kCanStream;
 // Any alignment. Call finish_streaming() before publishing the bytes: a release store does not order such stores.
 void stream(std::byte* destination, const std::byte* source, std::size_t bytes);
 void finish_streaming();
+
+// Copies into memory that other CPUs have just read, by the faster of two ways.
+//
+// A plain store must first take the line away from the CPU that read it last. Where CPUs are far from each other (on
+// other dies, or as a virtual machine places them) that is most of an allreduce's time, and a streaming store, which
+// sends whole lines to memory without requesting them first, is up to fifteen times as fast. Where CPUs are near it is
+// often slower by the same factor. Virtual machines change between the two within seconds, so this is measured
+// continuously: the other way is tried on one chunk in kTrial. Each rank chooses independently; the bytes are the same.
+//
+// Engine thread only.
+class PublishingCopy {
+ public:
+  // Starts a chunk of that many bytes; followed by one or more calls of copy(), and close() before it is published.
+  void open(std::size_t bytes);
+  void copy(std::byte* destination, const std::byte* source, std::size_t bytes);
+  void close();
+
+  // Copies a chunk that has one part.
+  void copy_chunk(std::byte* destination, const std::byte* source, std::size_t bytes) {
+    open(bytes);
+    copy(destination, source, bytes);
+    close();
+  }
+
+ private:
+  enum class Way { plain, streaming };
+
+  Way better() const;
+
+  static constexpr unsigned kTrial = 64;
+  static constexpr std::size_t kMeasuredBytes = 16 << 10;  // smaller chunks use plain stores
+  static constexpr std::size_t kStreamedBytes = 1 << 10;   // and so do smaller parts of a chunk
+
+  Way way_ = Way::plain;
+  std::size_t bytes_ = 0;  // of the chunk, if it is measured
+  TimePoint started_;
+  unsigned chunks_ = 0;
+  std::array<double, 2> cost_{};  // seconds per byte, smoothed; 0: unknown
+};
 
 }  // namespace hvd

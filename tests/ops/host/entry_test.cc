@@ -95,7 +95,7 @@ TEST_CASE("entry: if one rank declines nobody has done anything, and the next co
   const std::int64_t elements = 60 * GENERATE(0, 1, 300, 3000);  // of 4 bytes; the last is read from memory
   INFO(cpus << " CPUs, " << ranks << " ranks, " << elements << " elements");
   on_host_ranks({.ranks_by_host = {ranks}, .cpus = cpus, .first_step = 0xfffffff0}, [&](HostRank& self) {
-    HostBackend backend(self.group, self.topology);
+    HostBackend backend(self.context, self.topology);
     std::uint32_t call_id = 0;
     const int rounds = cpus > ranks && ranks > 2 ? 1 : 3;
     for (int round = 0; round < rounds; ++round) {
@@ -124,7 +124,7 @@ TEST_CASE("entry: if one rank declines nobody has done anything, and the next co
 TEST_CASE("entry: an alltoall in which everyone keeps its own can be declined too") {
   const int cpus = GENERATE(64, 1);
   on_host_ranks({.ranks_by_host = {3}, .cpus = cpus}, [&](HostRank& self) {
-    HostBackend backend(self.group, self.topology);
+    HostBackend backend(self.context, self.topology);
     Asked asked(self, Collective::alltoall, 3);
     for (std::size_t rank = 0; rank < 3; ++rank) {
       asked.call().counts[rank] = {0, 0, 0};
@@ -142,7 +142,7 @@ TEST_CASE("entry: an alltoall in which everyone keeps its own can be declined to
 
 TEST_CASE("entry: no step looks declined that nobody has declined, not even where numbers wrap") {
   on_host_ranks({.ranks_by_host = {3}, .cpus = 1, .first_step = 0xffffffe0}, [&](HostRank& self) {
-    HostBackend backend(self.group, self.topology);
+    HostBackend backend(self.context, self.topology);
     for (std::uint32_t i = 0; i < 80; ++i) {
       Asked asked(self, Collective::allreduce, 2);
       asked.call().call_id = i;
@@ -155,7 +155,7 @@ TEST_CASE("entry: no step looks declined that nobody has declined, not even wher
 
 TEST_CASE("entry: adasum can be asked for too") {
   on_host_ranks({.ranks_by_host = {4}}, [&](HostRank& self) {
-    HostBackend backend(self.group, self.topology);
+    HostBackend backend(self.context, self.topology);
     Asked asked(self, Collective::allreduce, 1000, ReduceOp::adasum);
     asked.call().call_id = 1;
     if (self.rank == 2) {
@@ -172,7 +172,7 @@ TEST_CASE("entry: ranks in different collectives are found out") {
   const int cpus = GENERATE(64, 1);
   std::atomic<int> found{0};
   on_host_ranks({.ranks_by_host = {3}, .cpus = cpus, .timeout = 500ms}, [&](HostRank& self) {
-    HostBackend backend(self.group, self.topology);
+    HostBackend backend(self.context, self.topology);
     Asked asked(self, Collective::allreduce, 100);
     asked.call().call_id = self.rank == 1 ? 8 : 7;
     try {
@@ -190,7 +190,7 @@ TEST_CASE("entry: who asks and waits for long has its callback called") {
   const int cpus = GENERATE(64, 1);
   std::atomic<bool> asked_to_decline{false};
   on_host_ranks({.ranks_by_host = {2}, .cpus = cpus}, [&](HostRank& self) {
-    HostBackend backend(self.group, self.topology);
+    HostBackend backend(self.context, self.topology);
     backend.set_late_callback(20ms, [&] {
       asked_to_decline = true;
       asked_to_decline.notify_all();

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "core/base/error.h"
+#include "ops/host/collectives.h"
 #include "tests/ops/algorithms/element_values.h"
 #include "tests/ops/host/host_ranks.h"
 #include "tests/support/catch.h"
@@ -21,7 +22,7 @@ const Counts kSizes{0, 1, 3, 1000, 5003};  // the last spans chunks for every ty
 
 // One rank with a backend; makes calls and compares.
 struct Side {
-  explicit Side(HostRank& host_rank) : self(host_rank), backend(self.group, self.topology) {
+  explicit Side(HostRank& host_rank) : self(host_rank), backend(self.context, self.topology) {
     for (int rank = 0; rank < self.size; ++rank) set.ranks.push_back(rank);
   }
 
@@ -262,7 +263,7 @@ TEST_CASE("host: a joined root has no memory to read, and stands for zeros") {
       Buffer data = tensor(DType::float32, 100'000, self.rank, 0);
       const bool away = self.rank == 1;
       const Piece piece{away ? nullptr : data.data(), away ? nullptr : data.data(), 100'000};
-      self.group->broadcast(std::span(&piece, 1), DType::float32, 1);
+      host_broadcast(*self.context, std::span(&piece, 1), DType::float32, 1);
       require(away || data == Buffer(data.size()), "call " + std::to_string(call));
     }
   });
@@ -299,9 +300,9 @@ TEST_CASE("host: nobody leaves a barrier before all have come") {
     on_host_ranks({.ranks_by_host = {4}, .cpus = cpus}, [&](HostRank& self) {
       for (int round = 1; round <= 200; ++round) {
         ++arrived;
-        self.group->barrier();
+        host_barrier(*self.context);
         require(arrived >= round * self.size, "left the barrier too early");
-        self.group->barrier();
+        host_barrier(*self.context);
       }
     });
   }
@@ -334,7 +335,7 @@ TEST_CASE("host: reductions are done with the instruction set that the backend i
   const bool on_arm = available_instruction_sets().back() == InstructionSet::neon;
   on_host_ranks({}, [&](HostRank& self) {
     Side side(self);
-    HostBackend backend(self.group, self.topology, on_arm ? InstructionSet::avx2 : InstructionSet::neon);
+    HostBackend backend(self.context, self.topology, on_arm ? InstructionSet::avx2 : InstructionSet::neon);
     auto call = side.call(Collective::allreduce, {.postscale = 0.5});
     std::vector<float> values(10);
     call.pieces.push_back({values.data(), values.data(), 10});

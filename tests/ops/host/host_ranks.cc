@@ -15,7 +15,7 @@ namespace {
 // What one host's ranks share: the window, and the arena behind it.
 struct Region {
   explicit Region(const HostRun& run, int ranks)
-      : arena{.first = whole_pages(HostCommunicator::region_bytes(ranks, run.chunk_bytes)),
+      : arena{.first = whole_pages(WindowMemory::region_bytes(ranks, run.chunk_bytes)),
               .part_bytes = run.arena_bytes,
               .ranks = ranks},
         memory(std::make_shared<SharedMemory>(SharedMemory::create(arena.end(), "test", arena.first))) {}
@@ -34,7 +34,7 @@ void on_host_ranks(const HostRun& run, const std::function<void(HostRank&)>& bod
     const std::string name = "host-" + std::to_string(host);
     for (int i = 0; i < ranks; ++i) identities.push_back({.host_key = name, .hostname = name, .pid = 100 + i});
     regions.emplace_back(run, ranks);
-    Window::seed(regions.back().window(), ranks, run.first_step);
+    WindowMemory::seed(regions.back().window(), ranks, run.first_step);
   }
   const auto size = static_cast<int>(identities.size());
   run_all_well({.kind = TransportKind::local, .size = size, .abort = run.abort},
@@ -51,8 +51,8 @@ void on_host_ranks(const HostRun& run, const std::function<void(HostRank&)>& bod
                  if (run.arena_bytes > 0) {
                    self.arena = std::make_shared<TensorArena>(region.memory, region.arena, topology.local_rank);
                  }
-                 self.group = std::make_shared<HostCommunicator>(region.window(), self.arena.get(), topology.local_rank,
-                                                                 topology.local_size, options, run.abort, describe);
+                 self.context = std::make_shared<HostContext>(region.window(), self.arena.get(), topology.local_rank,
+                                                              topology.local_size, options, run.abort, describe);
                  body(self);
                });
 }

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/bootstrap/topology.h"
-#include "ops/host/host_communicator.h"
+#include "ops/host/host_context.h"
 #include "ops/transport/transport.h"
 
 namespace hvd::testing {
@@ -32,7 +32,7 @@ struct HostRank {
   int size;
   Topology topology;
   std::shared_ptr<TensorArena> arena;
-  std::shared_ptr<HostCommunicator> group;
+  std::shared_ptr<HostContext> context;
   std::shared_ptr<Transport> transport;
 };
 

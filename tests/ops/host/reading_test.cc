@@ -7,7 +7,8 @@
 #include <string>
 
 #include "core/base/error.h"
-#include "ops/host/form_trials.h"
+#include "ops/choice/host_form.h"
+#include "ops/host/collectives.h"
 #include "ops/host/peer_memory.h"
 #include "tests/ops/host/host_ranks.h"
 #include "tests/support/catch.h"
@@ -121,7 +122,7 @@ TEST_CASE("host: chunks and reading give the same bits, while they are tried and
           pieces.push_back({inputs[p].data(), in_place ? inputs[p].data() : outputs[p].data(), sizes[p]});
         }
         const Reduction reduction{.dtype = dtype, .postscale = 1.0 / 3};
-        self.group->allreduce(pieces, reduction);
+        host_allreduce(*self.context, pieces, reduction);
         for (std::size_t p = 0; p < sizes.size(); ++p) {
           const Buffer expected = reduced(reduction, sizes[p], self.size, p);
           require(has_bytes(pieces[p].output, expected),
@@ -138,7 +139,7 @@ TEST_CASE("host: a joined rank has no memory to read") {
       Buffer data = tensor(DType::float32, 100'000, self.rank, 0);
       const bool away = self.rank == 2;
       const Piece piece{away ? nullptr : data.data(), away ? nullptr : data.data(), 100'000};
-      self.group->allreduce(std::span(&piece, 1), {});
+      host_allreduce(*self.context, std::span(&piece, 1), {});
       require(away || data == reduced({}, 100'000, 2, 0), "two of three, call " + std::to_string(call));
     }
   });

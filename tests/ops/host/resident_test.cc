@@ -3,6 +3,7 @@
 #include <string>
 
 #include "core/base/error.h"
+#include "ops/host/collectives.h"
 #include "tests/ops/host/host_ranks.h"
 #include "tests/support/catch.h"
 #include "tests/support/sanitized.h"
@@ -72,7 +73,7 @@ TEST_CASE("host: tensors in the arena are reduced to the same bits") {
           for (const bool in_place : {true, false}) {
             const Reduction reduction{.dtype = dtype, .postscale = dtype == DType::int8 ? 1.0 : 1.0 / 3};
             Tensors tensors(self, dtype, sizes, true, in_place);
-            self.group->allreduce(tensors.pieces, reduction);
+            host_allreduce(*self.context, tensors.pieces, reduction);
             tensors.expect_sums(reduction, in_place ? "in place" : "out of place");
           }
         }
@@ -86,7 +87,7 @@ TEST_CASE("host: some ranks have their tensors in the arena and some have not") 
     on_host_ranks({.ranks_by_host = {4}, .cpus = cpus, .arena_bytes = kArena}, [](HostRank& self) {
       for (int who = 0; who < 16; ++who) {  // a bit for each rank
         Tensors tensors(self, DType::float32, kSeveral, (who >> self.rank & 1) != 0, who % 2 == 0);
-        self.group->allreduce(tensors.pieces, {});
+        host_allreduce(*self.context, tensors.pieces, {});
         tensors.expect_sums({}, "mixed " + std::to_string(who));
       }
     });
@@ -97,7 +98,7 @@ TEST_CASE("host: inputs in the arena and outputs elsewhere count as elsewhere") 
   on_host_ranks({.ranks_by_host = {2}, .arena_bytes = kArena}, [](HostRank& self) {
     Tensors tensors(self, DType::float32, kOne, true, true), elsewhere(self, DType::float32, kOne, false, true);
     tensors.pieces[0].output = elsewhere.pieces[0].output;
-    self.group->allreduce(tensors.pieces, {});
+    host_allreduce(*self.context, tensors.pieces, {});
     tensors.expect_sums({}, "outputs elsewhere");
   });
 }
@@ -108,7 +109,7 @@ TEST_CASE("host: a joined rank has nothing in the arena") {
     const bool away = self.rank == 2;
     std::vector<Piece> pieces = tensors.pieces;
     if (away) pieces[0] = {nullptr, nullptr, kOne[0]};
-    self.group->allreduce(pieces, {});
+    host_allreduce(*self.context, pieces, {});
     if (away) return;
     const Buffer expected = reduced({}, kOne[0], 2, 0);
     require(has_bytes(pieces[0].output, expected), "two of three");

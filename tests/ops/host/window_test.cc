@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "core/base/error.h"
+#include "ops/host/collectives.h"
 #include "tests/ops/host/host_ranks.h"
 #include "tests/support/catch.h"
 #include "tests/support/timeouts.h"
@@ -32,7 +33,7 @@ TEST_CASE("window: a timeout names the ranks that did not come, the collective a
   const int cpus = GENERATE(64, 1);
   on_host_ranks({.ranks_by_host = {3}, .cpus = cpus, .timeout = 150ms}, [](HostRank& self) {
     if (self.rank == 1) return;
-    const std::string message = message_of([&] { self.group->barrier(); });
+    const std::string message = message_of([&] { host_barrier(*self.context); });
     require(contains(message, "rank 1 on host-0 (pid 101)"), message);
     require(!contains(message, "rank 0") && !contains(message, "rank 2"), message);
     require(contains(message, "barrier") && contains(message, "0.1 s"), message);
@@ -41,7 +42,7 @@ TEST_CASE("window: a timeout names the ranks that did not come, the collective a
 
 TEST_CASE("window: a rank that stops in the middle is named") {
   const int cpus = GENERATE(64, 1);
-  Buffer region(HostCommunicator::region_bytes(3, 4096) + 4096);
+  Buffer region(WindowMemory::region_bytes(3, 4096) + 4096);
   void* start = region.data();
   std::size_t space = region.size();
   std::align(4096, region.size() - 4096, start, space);
@@ -56,15 +57,15 @@ TEST_CASE("window: a rank that stops in the middle is named") {
       window.open_step();
       window.publish();
       window.await_all();
-      window.open_reduction();
+      window.reduction().open();
       if (rank == 2 && cpus == 64) return;  // has the third slice to itself
       if (rank == 2) {
-        window.take_slice();  // a slice that nobody else can take any more
+        window.reduction().take_slice();  // a slice that nobody else can take any more
         return;
       }
       messages[rank] = message_of([&] {
-        while (window.take_slice()) window.finish_slice();
-        window.await_reduction();
+        while (window.reduction().take_slice()) window.reduction().finish_slice();
+        window.reduction().await();
       });
     });
   }
@@ -93,7 +94,7 @@ double seconds_until_all_know(int cpus) {
   on_host_ranks({.ranks_by_host = {4}, .cpus = cpus, .abort = &abort}, [&](HostRank& self) {
     if (self.rank == 3) return;
     try {
-      self.group->barrier();
+      host_barrier(*self.context);
     } catch (const Error& error) {
       require(error.code() == StatusCode::peer_lost && std::string(error.what()) == "rank 3 on host-0 is gone",
               error.what());

@@ -1,12 +1,12 @@
 // Allreduce over several hosts whose ranks are threads: host windows inside, a local transport between.
-#include "ops/host/two_level_backend.h"
+#include "ops/hosts/two_level.h"
 
 #include <mutex>
 #include <string>
 
 #include "ops/algorithms/transport_backend.h"
 #include "ops/choice/algorithm_table.h"
-#include "ops/host/two_level_words.h"
+#include "ops/hosts/two_level.h"
 #include "tests/ops/algorithms/element_values.h"
 #include "tests/ops/host/host_ranks.h"
 #include "tests/support/catch.h"
@@ -23,8 +23,8 @@ const std::vector<int> kLayouts[] = {{2, 2}, {1, 3}, {2, 1, 3}, {3, 1}};
 struct TwoLevelSide {
   explicit TwoLevelSide(HostRank& host_rank, ChooseAllreduce choose_allreduce = AllreduceChoice({kTenGigabit}))
       : self(host_rank),
-        words(std::make_shared<TwoLevelWords>(self.group, self.transport, self.topology, 20s)),
-        backend(self.group, self.transport, self.topology, words, 20s, std::move(choose_allreduce)) {
+        words(std::make_shared<TwoLevelWords>(self.context, self.transport, self.topology, 20s)),
+        backend(self.context, self.transport, self.topology, words, 20s, std::move(choose_allreduce)) {
     for (int rank = 0; rank < self.size; ++rank) set.ranks.push_back(rank);
   }
 

@@ -1,10 +1,11 @@
 // The exchange of words where some hosts have several ranks.
-#include "ops/host/two_level_words.h"
+#include "ops/hosts/two_level.h"
 
 #include <atomic>
 #include <thread>
 
 #include "core/base/error.h"
+#include "ops/host/collectives.h"
 #include "tests/ops/host/host_ranks.h"
 #include "tests/support/catch.h"
 #include "tests/support/words.h"
@@ -19,11 +20,11 @@ TEST_CASE("two-level words: every subset of ranks declines, one exchange after t
   CAPTURE(cpus, layout);
   on_host_ranks({.ranks_by_host = layout, .cpus = cpus, .first_step = 0xfffffff0}, [](HostRank& self) {
     const ProcessSet set = everyone(self.size);
-    TwoLevelWords words(self.group, self.transport, self.topology, 20s);
+    TwoLevelWords words(self.context, self.transport, self.topology, 20s);
     for (std::uint32_t decliners = 0; decliners < 1U << self.size; ++decliners) {
       const bool declined = give_word(words, set, decliners, (decliners >> self.rank & 1) != 0);
       require(declined == (decliners != 0), "wrong answer to call_id " + std::to_string(decliners));
-      if (decliners % 8 == 0) self.group->barrier();
+      if (decliners % 8 == 0) host_barrier(*self.context);
     }
   });
 }
@@ -37,7 +38,7 @@ TEST_CASE("two-level words: who asks says so when another rank is late, on whate
   std::atomic<int> enough{0};
   on_host_ranks({.ranks_by_host = {2, 2}, .cpus = cpus}, [&](HostRank& self) {
     const ProcessSet set = everyone(self.size);
-    TwoLevelWords words(self.group, self.transport, self.topology, 20s);
+    TwoLevelWords words(self.context, self.transport, self.topology, 20s);
     words.set_late_callback(5ms, [&, rank = self.rank] {
       const bool again = ++calls[static_cast<std::size_t>(rank)] < 3;
       enough += again ? 0 : 1;
@@ -59,7 +60,7 @@ TEST_CASE("two-level words: a rank that never comes is a timeout, on its own hos
       while (ended < 3) std::this_thread::yield();
       return;
     }
-    TwoLevelWords words(self.group, self.transport, self.topology, 100ms);
+    TwoLevelWords words(self.context, self.transport, self.topology, 100ms);
     try {
       words.ask(everyone(self.size), 1);
     } catch (const Timeout& error) {

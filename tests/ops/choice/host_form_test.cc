@@ -1,4 +1,4 @@
-#include "ops/host/host_form.h"
+#include "ops/choice/host_form.h"
 
 #include <string>
 

@@ -1,0 +1,56 @@
+// The collectives of one host's ranks through shared memory.
+//
+// Each has its own form over the window (window.h), and processes the tensors as one sequence of elements: copying a
+// chunk of it into this rank's slot packs and publishes it at once, and results are copied directly to the outputs.
+// There is no fusion buffer, and a chunk stays in the second-level cache from the first copy to the last.
+//
+//   allreduce, up to 112 bytes          one step, the data beside the step's number: every rank reduces everything.
+//   allreduce, little, ranks > CPUs     one step: the last rank to publish reduces for all before it releases them.
+//   allreduce, 2 ranks or little data   one step a chunk: publish, every rank reduces everything.   S + nS read
+//   allreduce, all tensors in the arena each reduces a slice directly from and to all tensors.           S + S moved
+//   allreduce, where that is faster     read the others' memory directly.                       S + S (n-1)/n moved
+//   allreduce otherwise                 publish; each reduces a slice for all; gather the result.   S + S + S read
+//   reducescatter                       publish in one block for each rank; each reduces its own.   S + S read
+//   allgather, alltoall                 publish; copy what is for this rank.
+//   broadcast                           the root publishes; the others copy.
+//   these, where that is faster         read the others' memory directly.
+// (S: bytes of all tensors. Bytes read per rank; an allreduce through pairwise messages reads about twice as much.)
+//
+// Sums are taken in rank order, element by element, so that a result depends neither on which rank reduces nor on how
+// tensors are fused or split.
+//
+// Inputs may be outputs, or be in place in an allgather's output. A joined rank (null input) takes part as if its
+// tensors contained the operation's identity. Lists of counts are those of CollectiveCall. A collective may be entered
+// as asking (Window::enter); those without bytes take no step, and cannot be declined.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/operation/collective_call.h"
+#include "ops/host/host_context.h"
+#include "ops/reduction/reduce.h"
+
+namespace hvd {
+
+using HostCounts = std::vector<std::vector<std::int64_t>>;
+
+void host_allreduce(HostContext& context, std::span<const Piece> pieces, const Reduction& reduction);
+void host_allgather(HostContext& context, std::span<const Piece> pieces, const HostCounts& counts, DType dtype);
+void host_broadcast(HostContext& context, std::span<const Piece> pieces, DType dtype, int root);
+void host_reducescatter(HostContext& context, std::span<const Piece> pieces, const HostCounts& counts,
+                        const Reduction& reduction);
+void host_alltoall(HostContext& context, const Piece& piece, const HostCounts& counts, DType dtype);
+void host_barrier(HostContext& context);
+// Returns the words of all ranks, by rank.
+std::vector<std::byte> exchange_host_words(HostContext& context, std::byte own);
+
+// First half of an allreduce over several hosts: reduces all pieces, as accumulators without postscale, to the pieces'
+// outputs at the leader (local rank 0). The other ranks have no outputs.
+void reduce_to_leader(HostContext& context, std::span<const Piece> pieces, const Reduction& reduction);
+// Second half: a broadcast from the leader.
+void broadcast_from_leader(HostContext& context, std::span<const Piece> pieces, DType dtype);
+
+}  // namespace hvd

@@ -1,0 +1,260 @@
+// The collectives in which every rank has different data for the others.
+//
+// allgather: every rank publishes its part chunk by chunk, and copies the parts of the others. reducescatter, alltoall:
+// a slot holds a block for each rank, so that all of them have data to reduce or to copy in every step. Each rank
+// starts with a different source. Where that is faster, allgather and alltoall read the others' memory directly
+// (places.h).
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <string>
+
+#include "core/base/error.h"
+#include "ops/host/chunks.h"
+#include "ops/host/collectives.h"
+#include "ops/host/places.h"
+
+namespace hvd {
+
+namespace {
+
+void copy(void* output, const void* input, std::int64_t elements, std::size_t size) {
+  if (output == nullptr || input == nullptr || output == input || elements == 0) return;
+  std::memcpy(output, input, static_cast<std::size_t>(elements) * size);
+}
+
+void check_counts(const HostCounts& counts, std::size_t rows, int ranks, const char* collective) {
+  bool right = counts.size() == rows;
+  for (const auto& row : counts) {
+    right = right && row.size() == static_cast<std::size_t>(ranks);
+    for (const std::int64_t count : row) right = right && count >= 0;
+  }
+  if (!right) throw Internal(std::string(collective) + ": the counts do not fit the tensors and the ranks");
+}
+
+std::int64_t steps_for(std::int64_t elements, std::int64_t elements_per_step) {
+  return (elements + elements_per_step - 1) / elements_per_step;
+}
+
+// The number of elements in step `step` out of `total`; 0 after the last.
+std::int64_t count_in_step(std::int64_t total, std::int64_t step, std::int64_t elements_per_step) {
+  return std::clamp(total - step * elements_per_step, std::int64_t{0}, elements_per_step);
+}
+
+// Outputs are written while inputs are still to be read, at other places: an input in the same memory as its output is
+// copied first. Returns the copies, and redirects `pieces` to them.
+std::unique_ptr<std::byte[]> set_aside(std::vector<Piece>& pieces, std::size_t size) {
+  const auto in_place = [](const Piece& piece) { return piece.input != nullptr && piece.input == piece.output; };
+  std::size_t bytes = 0;
+  for (const Piece& piece : pieces) {
+    if (in_place(piece)) bytes += static_cast<std::size_t>(piece.elements) * size;
+  }
+  auto copies = std::make_unique_for_overwrite<std::byte[]>(bytes);
+  std::byte* next = copies.get();
+  for (Piece& piece : pieces) {
+    if (!in_place(piece)) continue;
+    copy(next, piece.input, piece.elements, size);
+    piece.input = next;
+    next += static_cast<std::size_t>(piece.elements) * size;
+  }
+  return copies;
+}
+
+// The data of each rank, piece by piece; only this rank's part has inputs.
+using Parts = std::vector<std::vector<Piece>>;
+
+void allgather_in_chunks(HostContext& context, const Parts& parts, DType dtype) {
+  const std::size_t size = size_of(dtype), self = static_cast<std::size_t>(context.rank());
+  const std::int64_t chunk = elements_in(context.window.chunk_bytes(), size);
+  std::vector<PieceCursor> cursors;
+  std::vector<std::int64_t> totals;
+  for (const auto& part : parts) {
+    cursors.emplace_back(part);
+    totals.push_back(elements_of(part));
+  }
+  const std::int64_t steps = steps_for(*std::max_element(totals.begin(), totals.end()), chunk);
+  const OutputScope scope(
+      context, std::accumulate(totals.begin(), totals.end(), std::int64_t{0}) * static_cast<std::int64_t>(size));
+  PieceCursor local_outputs(parts[self]);
+  for (std::int64_t step = 0; step < steps; ++step) {
+    const std::int64_t count = count_in_step(totals[self], step, chunk);
+    std::byte* slot = context.window.open_step();
+    pack(context, cursors[self], count, {.dtype = dtype}, slot);
+    context.window.publish();
+    context.window.await_entry();
+    unpack(context, local_outputs, count, size, slot);  // while the others still publish
+    context.window.await_all();
+    for (int distance = 1; distance < context.ranks(); ++distance) {
+      const int source = (context.rank() + distance) % context.ranks();
+      const auto s = static_cast<std::size_t>(source);
+      unpack(context, cursors[s], count_in_step(totals[s], step, chunk), size, context.window.slot(source));
+    }
+  }
+}
+
+void alltoall_in_chunks(HostContext& context, std::span<const void* const> to, std::span<void* const> from,
+                        const HostCounts& counts, std::size_t size) {
+  const std::size_t count = to.size(), self = static_cast<std::size_t>(context.rank());
+  std::int64_t received = 0, largest = 0;
+  for (std::size_t source = 0; source < count; ++source) {
+    received += counts[source][self];
+    for (std::size_t peer = 0; peer < count; ++peer) {
+      if (peer != source) largest = std::max(largest, counts[source][peer]);
+    }
+  }
+  // A slot holds a block for each rank.
+  const OutputScope scope(context, received * static_cast<std::int64_t>(size));
+  const std::size_t block_bytes = context.window.chunk_bytes() / count / 64 * 64;
+  const std::int64_t block = elements_in(block_bytes, size);
+  for (std::int64_t step = 0; step < steps_for(largest, block); ++step) {
+    std::byte* slot = context.window.open_step();
+    for (std::size_t peer = 0; peer < count; ++peer) {
+      const std::int64_t elements = count_in_step(counts[self][peer], step, block);
+      if (peer == self || elements == 0) continue;
+      context.publishing.copy_chunk(slot + peer * block_bytes,
+                                    static_cast<const std::byte*>(advance(to[peer], step * block, size)),
+                                    static_cast<std::size_t>(elements) * size);
+    }
+    context.window.publish();
+    context.window.await_all();
+    for (std::size_t distance = 1; distance < count; ++distance) {  // each rank starts with a different source
+      const std::size_t peer = (self + distance) % count;
+      if (from[peer] == nullptr) continue;
+      write_output(context, static_cast<std::byte*>(advance(from[peer], step * block, size)),
+                   context.window.slot(static_cast<int>(peer)) + self * block_bytes,
+                   static_cast<std::size_t>(count_in_step(counts[peer][self], step, block)) * size);
+    }
+  }
+}
+
+}  // namespace
+
+void host_allgather(HostContext& context, std::span<const Piece> pieces, const HostCounts& counts, DType dtype) {
+  check_counts(counts, pieces.size(), context.ranks(), "allgather");
+  const std::size_t size = size_of(dtype);
+  std::vector<Piece> own(pieces.begin(), pieces.end());
+  // The first rank's part begins the output: an in-place input is already at its place.
+  const auto copies = context.rank() == 0 ? nullptr : set_aside(own, size);
+
+  // The data of each rank: its part of every piece.
+  Parts parts(static_cast<std::size_t>(context.ranks()));
+  for (std::size_t p = 0; p < own.size(); ++p) {
+    std::int64_t first = 0;
+    for (std::size_t source = 0; source < parts.size(); ++source) {
+      const std::int64_t count = counts[p][source];
+      const bool is_local = static_cast<int>(source) == context.rank();
+      parts[source].push_back({.input = is_local ? own[p].input : nullptr,
+                               .output = advance(own[p].output, first, size),
+                               .elements = count});
+      first += count;
+    }
+  }
+  const std::vector<Piece>& kept = parts[static_cast<std::size_t>(context.rank())];
+  if (context.ranks() == 1) return keep_own(kept, size);
+
+  std::int64_t bytes = 0;
+  std::vector<Move> moves;
+  for (int distance = 0; distance < context.ranks(); ++distance) {  // each rank starts with a different source
+    const int source = (context.rank() + distance) % context.ranks();
+    const auto& from = parts[static_cast<std::size_t>(source)];
+    bytes += elements_of(from) * static_cast<std::int64_t>(size);
+    for (std::size_t p = 0; distance > 0 && p < from.size(); ++p) {
+      moves.push_back({source, p, 0, from[p].output, from[p].elements});
+    }
+  }
+  context.window.begin("allgather");
+  in_better_form(context, context.allgather_trials, bytes, [&](FormTrials::Form form) {
+    if (form != FormTrials::Form::reading || !move_by_reading(context, kept, moves, size)) {
+      return allgather_in_chunks(context, parts, dtype);
+    }
+    keep_own(kept, size);
+  });
+}
+
+void host_reducescatter(HostContext& context, std::span<const Piece> pieces, const HostCounts& counts,
+                        const Reduction& reduction) {
+  check_reduction(reduction.dtype, reduction.op);
+  check_counts(counts, pieces.size(), context.ranks(), "reducescatter");
+  const std::size_t size = size_of(reduction.dtype);
+  std::vector<Piece> own(pieces.begin(), pieces.end());
+  const auto copies = set_aside(own, size);
+
+  // The data for each rank: its part of every piece. Only this rank's part needs outputs.
+  Parts parts(static_cast<std::size_t>(context.ranks()));
+  for (std::size_t p = 0; p < own.size(); ++p) {
+    std::int64_t first = 0;
+    for (std::size_t destination = 0; destination < parts.size(); ++destination) {
+      const std::int64_t count = counts[p][destination];
+      parts[destination].push_back(
+          {.input = advance(own[p].input, first, size), .output = own[p].output, .elements = count});
+      first += count;
+    }
+  }
+
+  // A slot holds a block for each rank, so that all of them have data to reduce in every step. This rank's block stays
+  // empty: it is reduced from the input, unless there is none.
+  const bool joined =
+      std::any_of(pieces.begin(), pieces.end(), [](const Piece& piece) { return piece.input == nullptr; });
+  context.window.begin("reducescatter");
+  const std::size_t block_bytes = context.window.chunk_bytes() / static_cast<std::size_t>(context.ranks()) / 64 * 64;
+  const std::int64_t block = elements_in(block_bytes, size);
+  std::vector<PieceCursor> cursors;
+  std::vector<std::int64_t> totals;
+  for (const auto& part : parts) {
+    cursors.emplace_back(part);
+    totals.push_back(elements_of(part));
+  }
+  const auto self = static_cast<std::size_t>(context.rank());
+  PieceCursor results(parts[self]);
+  const std::int64_t steps = steps_for(*std::max_element(totals.begin(), totals.end()), block);
+  const OutputScope scope(context, totals[self] * static_cast<std::int64_t>(size));
+  for (std::int64_t step = 0; step < steps; ++step) {
+    std::byte* slot = context.window.open_step();
+    for (std::size_t destination = 0; destination < parts.size(); ++destination) {
+      if (destination == self && !joined) continue;
+      pack(context, cursors[destination], count_in_step(totals[destination], step, block), reduction,
+           slot + destination * block_bytes);
+    }
+    context.window.publish();
+    context.window.await_all();
+    find_published(context, self * block_bytes);
+    reduce_from_sources(context, results, count_in_step(totals[self], step, block), reduction);
+  }
+}
+
+void host_alltoall(HostContext& context, const Piece& piece, const HostCounts& counts, DType dtype) {
+  const auto count = static_cast<std::size_t>(context.ranks());
+  check_counts(counts, count, context.ranks(), "alltoall");
+  const std::size_t size = size_of(dtype), self = static_cast<std::size_t>(context.rank());
+  std::vector<Piece> own{piece};
+  const auto copies = set_aside(own, size);
+
+  std::vector<const void*> to(count);  // data for each rank
+  std::vector<void*> from(count);      // destinations of the data from each rank
+  std::vector<Move> moves;
+  std::int64_t sent = 0, received = 0, all = 0;
+  for (std::size_t peer = 0; peer < count; ++peer) {
+    to[peer] = advance(own[0].input, sent, size);
+    from[peer] = advance(piece.output, received, size);
+    sent += counts[self][peer];
+    received += counts[peer][self];
+    all = std::accumulate(counts[peer].begin(), counts[peer].end(), all);
+  }
+  for (std::size_t distance = 1; distance < count; ++distance) {  // each rank starts with a different source
+    const std::size_t peer = (self + distance) % count;
+    const std::vector<std::int64_t>& row = counts[peer];
+    const auto local_place = row.begin() + static_cast<std::ptrdiff_t>(self);
+    moves.push_back({static_cast<int>(peer), 0, std::accumulate(row.begin(), local_place, std::int64_t{0}), from[peer],
+                     *local_place});
+  }
+  copy(from[self], to[self], counts[self][self], size);
+  own[0].elements = sent;
+
+  context.window.begin("alltoall");
+  in_better_form(context, context.alltoall_trials, all * static_cast<std::int64_t>(size), [&](FormTrials::Form form) {
+    if (form == FormTrials::Form::reading && move_by_reading(context, own, moves, size)) return;
+    alltoall_in_chunks(context, to, from, counts, size);
+  });
+}
+
+}  // namespace hvd

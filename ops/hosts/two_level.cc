@@ -1,0 +1,212 @@
+#include "ops/hosts/two_level.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/tensor/tensor_view.h"
+#include "ops/algorithms/packing.h"
+#include "ops/algorithms/slice_sequence.h"
+#include "ops/host/chunks.h"
+#include "ops/host/collectives.h"
+
+namespace hvd {
+
+namespace {
+
+// Several of a window's chunks, so that their copies overlap; small, so that little of the first and last is exposed.
+constexpr std::int64_t kPortionBytes = 512 << 10;
+
+// One allreduce of the two-level backend on one host's ranks, portion by portion.
+//
+// The elements are divided into portions twice: for the reduction to the leader in the order in which the algorithm
+// between the hosts uses the leader's values, and for the broadcast from the leader in the order in which it has
+// results (sliced_reduction.h). All ranks of the host know both orders and the size of a portion, and therefore process
+// the same portions in the same order without communication: all of the reduction, then all of the broadcast. The
+// leader continues when the network needs values or has results; the others follow.
+//
+// Both halves take one core's memory bandwidth for a short time, while the network takes long: only the reduction of
+// the first portion and the broadcast of the last are not hidden behind it.
+class TwoLevelPass {
+ public:
+  // The layout has a slice per host; `host` is the number of this one. The memory is the leader's: accumulators of the
+  // host's values, and the results. References outlive the pass.
+  TwoLevelPass(HostContext& context, const CollectiveCall& call, const SliceLayout& layout, int host,
+               PackedMemory memory, InstructionSet instruction_set);
+
+  // For the leader: values of this part of a slice are needed; results of it are available. As SlicedReduction's hooks.
+  void make_ready(std::int64_t begin, std::int64_t end);
+  void complete(std::int64_t begin, std::int64_t end);
+
+  // For the other ranks: performs all portions.
+  void follow();
+
+ private:
+  void reduce_until(std::int64_t element);
+  void broadcast_until(std::int64_t element);
+  // Portions end at multiples of their size, in both sequences.
+  std::int64_t portion_end(std::int64_t from) const;
+
+  HostContext& context_;
+  const CollectiveCall& call_;
+  const SliceLayout& layout_;
+  const PackedMemory memory_;
+  const InstructionSet instruction_set_;
+  const std::int64_t portion_;
+  const SliceSequence reduction_order_, broadcast_order_;
+  std::int64_t reduced_ = 0, broadcast_ = 0;  // elements of the sequences
+};
+
+TwoLevelPass::TwoLevelPass(HostContext& context, const CollectiveCall& call, const SliceLayout& layout, int host,
+                           PackedMemory memory, InstructionSet instruction_set)
+    : context_(context),
+      call_(call),
+      layout_(layout),
+      memory_(memory),
+      instruction_set_(instruction_set),
+      portion_(kPortionBytes / static_cast<std::int64_t>(size_of(accumulator_of(call.dtype)))),
+      reduction_order_(layout.slice_bounds(), host - 1 + layout.slices()),
+      broadcast_order_(layout.slice_bounds(), host) {}
+
+std::int64_t TwoLevelPass::portion_end(std::int64_t from) const {
+  return std::min(from + portion_, reduction_order_.elements());
+}
+
+void TwoLevelPass::reduce_until(std::int64_t element) {
+  const std::size_t size = size_of(call_.dtype), value_size = size_of(accumulator_of(call_.dtype));
+  while (reduced_ < element) {
+    const std::int64_t end = portion_end(reduced_);
+    std::vector<Piece> pieces;
+    reduction_order_.for_each_part(reduced_, end, [&](std::int64_t first, std::int64_t last) {
+      layout_.for_each_run(first, last, [&](const SliceLayout::Run& run) {
+        const Piece& piece = call_.pieces[run.piece];
+        pieces.push_back({.input = advance(piece.input, run.elements.offset, size),
+                          .output = advance(memory_.values, run.elements.packed_offset, value_size),
+                          .elements = run.elements.count});
+      });
+    });
+    reduce_to_leader(
+        context_, pieces,
+        {.dtype = call_.dtype, .op = call_.op, .prescale = call_.prescale, .instruction_set = instruction_set_});
+    reduced_ = end;
+  }
+}
+
+void TwoLevelPass::broadcast_until(std::int64_t element) {
+  const std::size_t size = size_of(call_.dtype);
+  while (broadcast_ < element && portion_end(broadcast_) <= element) {
+    const std::int64_t end = portion_end(broadcast_);
+    std::vector<Piece> pieces;
+    broadcast_order_.for_each_part(broadcast_, end, [&](std::int64_t first, std::int64_t last) {
+      layout_.for_each_run(first, last, [&](const SliceLayout::Run& run) {
+        const Piece& piece = call_.pieces[run.piece];
+        pieces.push_back({.input = advance(memory_.results, run.elements.packed_offset, size),
+                          .output = advance(piece.output, run.elements.offset, size),
+                          .elements = run.elements.count});
+      });
+    });
+    broadcast_from_leader(context_, pieces, call_.dtype);
+    broadcast_ = end;
+  }
+}
+
+void TwoLevelPass::make_ready(std::int64_t begin, std::int64_t end) {
+  reduce_until(reduction_order_.up_to(begin, end));
+}
+
+// The first results arrive while values are still needed: they are held back, because the others know only one order.
+void TwoLevelPass::complete(std::int64_t begin, std::int64_t end) {
+  if (reduced_ == reduction_order_.elements()) broadcast_until(broadcast_order_.up_to(begin, end));
+}
+
+void TwoLevelPass::follow() {
+  reduce_until(reduction_order_.elements());
+  broadcast_until(broadcast_order_.elements());
+}
+
+}  // namespace
+
+TwoLevelBackend::TwoLevelBackend(std::shared_ptr<HostContext> context, std::shared_ptr<Transport> transport,
+                                 const Topology& topology, std::shared_ptr<WordExchange> words, Duration timeout,
+                                 ChooseAllreduce choose_allreduce, InstructionSet instruction_set)
+    : context_(std::move(context)),
+      transport_(std::move(transport)),
+      words_(std::move(words)),
+      timeout_(timeout),
+      choose_allreduce_(std::move(choose_allreduce)),
+      instruction_set_(instruction_set),
+      ranks_(topology.size),
+      host_(topology.host()),
+      worthwhile_(topology.hosts.size() > 1 && topology.hosts.size() < static_cast<std::size_t>(topology.size)) {
+  for (const auto& ranks : topology.hosts) leaders_.push_back(ranks.front());
+}
+
+int TwoLevelBackend::score(const CollectiveCall& call) const {
+  const bool suits = worthwhile_ && call.collective == Collective::allreduce && call.device == kCpuDevice &&
+                     call.set->size() == ranks_ && reduction_exists(call.dtype, call.op);
+  return suits ? 50 : 0;
+}
+
+void TwoLevelBackend::run(const CollectiveCall& call) {
+  if (call.entry == Entry::asking) words_->ask(*call.set, call.call_id);
+  const SliceLayout layout = balanced_layout(call, static_cast<int>(leaders_.size()));
+  if (context_->rank() == 0) {
+    lead(call, layout);
+  } else {
+    TwoLevelPass(*context_, call, layout, host_, {}, instruction_set_).follow();
+  }
+  scratch_.release_large();
+}
+
+void TwoLevelBackend::lead(const CollectiveCall& call, const SliceLayout& layout) {
+  const DType accumulator = accumulator_of(call.dtype);
+  const PackedMemory memory = packed_memory(layout, accumulator, call.dtype, only_output(call), scratch_);
+  TwoLevelPass pass(*context_, call, layout, host_, memory, instruction_set_);
+  const SlicedReduction between_hosts{
+      .transport = *transport_,
+      .members = leaders_,
+      .position = host_,
+      .reduction = {.dtype = call.dtype,
+                    .op = call.op,
+                    .postscale = call.postscale,
+                    .instruction_set = instruction_set_},
+      .value_type = accumulator,
+      .values = memory.values,
+      .results = memory.results,
+      .slice_bounds = layout.slice_bounds(),
+      .tag = {.process_set = static_cast<std::uint32_t>(call.set->id), .sequence = call.sequence},
+      .deadline = deadline_after(timeout_),
+      .ready = [&pass](std::int64_t begin, std::int64_t end) { pass.make_ready(begin, end); },
+      .complete = [&pass](std::int64_t begin, std::int64_t end) { pass.complete(begin, end); }};
+  const AllreduceSize size{.bytes = static_cast<std::size_t>(layout.total_elements()) * size_of(call.dtype),
+                           .ranks = static_cast<int>(leaders_.size())};
+  run_allreduce(choose_allreduce_(size), between_hosts);
+}
+
+TwoLevelWords::TwoLevelWords(std::shared_ptr<HostContext> context, std::shared_ptr<Transport> transport,
+                             const Topology& topology, Duration timeout)
+    : WordExchange(timeout), context_(std::move(context)), transport_(std::move(transport)), host_(topology.host()) {
+  for (const auto& ranks : topology.hosts) leaders_.push_back(ranks.front());
+}
+
+void TwoLevelWords::set_late_callback(Duration timeout, const std::function<bool()>& late) {
+  WordExchange::set_late_callback(timeout, late);
+  context_->window.set_late_callback(timeout, [this] { return say_late(); });
+}
+
+WordExchange::Word TwoLevelWords::exchange(Word own, const Tag& tag) {
+  const std::vector<Word> words = tell_host(own, tag);
+  Word word = *std::max_element(words.begin(), words.end());
+  if (context_->rank() == 0) word = disseminate(*transport_, leaders_, host_, word, tag);
+  return tell_host(word, tag).front();
+}
+
+std::vector<WordExchange::Word> TwoLevelWords::tell_host(Word word, const Tag& tag) {
+  std::vector<Word> words;
+  context_->window.enter(Entry::asking, static_cast<std::uint32_t>(tag.sequence));
+  for (const std::byte told : exchange_host_words(*context_, static_cast<std::byte>(word))) {
+    words.push_back(told == std::byte{} ? Word::asks : Word::declines);
+  }
+  return words;
+}
+
+}  // namespace hvd
