@@ -1,11 +1,5 @@
 #include "ops/algorithms/allreduce.h"
 
-#include "ops/algorithms/bruck_allreduce.h"
-#include "ops/algorithms/direct_allreduce.h"
-#include "ops/algorithms/halving_doubling_allreduce.h"
-#include "ops/algorithms/one_shot_allreduce.h"
-#include "ops/algorithms/ring.h"
-
 namespace hvd {
 
 void run_allreduce(AllreduceAlgorithm algorithm, const SlicedReduction& work) {

@@ -1,6 +1,7 @@
 // The algorithms of an allreduce over a transport, by name, and a call of one. ops/choice chooses between them.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -39,5 +40,35 @@ using ChooseAllreduce = std::function<AllreduceAlgorithm(const AllreduceSize& si
 
 // Values have the type value_type_of(algorithm), or are accumulators.
 void run_allreduce(AllreduceAlgorithm algorithm, const SlicedReduction& work);
+
+// The algorithms, a file each. Values of either type, unless it says otherwise. Messages have the step of the tag, and
+// the following ones.
+void one_shot_allreduce(const SlicedReduction& work);
+void bruck_allreduce(const SlicedReduction& work);
+
+// The number of concurrent steps of a direct exchange with slices of `slice_bytes`.
+constexpr std::size_t direct_steps_in_flight(std::size_t slice_bytes) {
+  constexpr std::size_t kMost = 4, kBytes = 64 << 10;
+  return std::clamp<std::size_t>(kBytes / std::max<std::size_t>(slice_bytes, 1), 1, kMost);
+}
+void direct_allreduce(const SlicedReduction& work);
+
+// Values are accumulators; all of them are made ready before the exchange, and complete after it.
+void halving_doubling_allreduce(const SlicedReduction& work);
+
+inline constexpr std::int64_t kRingSegmentBytes = 64 << 10;
+
+// Allreduce: reduce-scatter, then allgather, as one pipeline. Values are accumulators. Slices may be of any size.
+// Messages take steps from tag.step upwards.
+//
+// Steps: 2(N-1), each waiting for a neighbour only. Bytes sent and received per rank: 2(N-1)/N of the buffer, the
+// minimum of any allreduce; 16-bit floats are sent as float32 in the first half and in 16 bits in the second. Time:
+// 2(N-1) latencies + 2(N-1)/N * S / bandwidth; best for large buffers.
+// Source: P. Patarasuk and X. Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009.
+void ring_allreduce(const SlicedReduction& work);
+
+// The first half: only the slice at this rank's position gets results and is made complete. Steps: N-1. Bytes sent per
+// rank: all slices but its own, (N-1)/N of the buffer if they are equal.
+void ring_reducescatter(const SlicedReduction& work);
 
 }  // namespace hvd

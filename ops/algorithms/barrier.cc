@@ -1,4 +1,9 @@
-#include "ops/algorithms/barrier.h"
+// Dissemination barrier.
+//
+// In round k every rank sends to the rank 2^k after it and receives from the rank 2^k before it; after ceil(log2 N)
+// rounds each has received, directly or indirectly, from all. Empty messages, one sent and one received per round.
+// Source: D. Hensgen, R. Finkel and U. Manber, "Two algorithms for barrier synchronization", 1988.
+#include "ops/algorithms/exchanges.h"
 
 #include <cstddef>
 

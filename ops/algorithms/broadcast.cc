@@ -1,4 +1,9 @@
-#include "ops/algorithms/broadcast.h"
+// Broadcast along a chain: root, root+1, ..., root-1.
+//
+// A segment is forwarded as soon as it has arrived. With S bytes in c segments and N ranks: (N-2+c) segment times, so S
+// / bandwidth for large S, which is optimal; every rank but the last sends S bytes. Small messages take N-1 latencies
+// where a binomial tree would take log2 N, but several consecutive ones overlap along the chain.
+#include "ops/algorithms/exchanges.h"
 
 #include <algorithm>
 #include <cstdint>

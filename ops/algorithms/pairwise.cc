@@ -1,4 +1,9 @@
-#include "ops/algorithms/pairwise.h"
+// Collectives by direct exchange: in step r every rank sends to the r-th rank after it and receives from the r-th
+// before it.
+//
+// Steps: N-1, of which a few run at a time and none waits for another's data. The ranks are staggered, so that no rank
+// is the target of two in a step.
+#include "ops/algorithms/exchanges.h"
 
 #include <algorithm>
 #include <deque>

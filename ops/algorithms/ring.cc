@@ -1,4 +1,24 @@
-#include "ops/algorithms/ring.h"
+// The ring algorithms: slices are sent around a ring of ranks in segments.
+//
+// Idea. Position p sends only to p+1 and receives only from p-1. The values have N slices. In step t (0 <= t < 2N-2), p
+// sends slice p-1-t and receives slice p-2-t (mod N), which is what it sends in step t+1. In the first N-1 steps
+// partial sums arrive, as accumulators, and this rank's values are folded into them; the last of these steps completes
+// slice p, which is scaled and rounded here and nowhere else. In the last N-1 steps results arrive, in the tensors' own
+// type, and replace what is there.
+//
+// Pipeline. A slice is sent in segments of kRingSegmentBytes of accumulators. A segment is forwarded as soon as it was
+// folded, while the next ones are still in transit, so that arithmetic overlaps with transmission and both directions
+// stay busy. kReceivesAhead receives are always posted; those that will be folded use scratch memory that stays in
+// cache. This rank's values are made ready segment by segment. Of the segments that start here kSendsAhead are sent
+// before any has arrived and then two for each segment that arrives, so that filling them delays nothing, and soon as
+// many as possible are in transit: a delayed rank must not stop the others at once.
+//
+// Order. The value of an element of slice h is folded at h+1, h+2, ..., h in this order, whatever the timing: the same
+// bits in every run, and one result that is copied, not recomputed, on every rank.
+//
+// A result may be received into memory whose partial value was sent before: its arrival proves that the partial value
+// has been sent, since it is part of the sum.
+#include "ops/algorithms/allreduce.h"
 
 #include <algorithm>
 #include <deque>
@@ -7,9 +27,14 @@
 #include <optional>
 #include <vector>
 
+#include "ops/algorithms/exchanges.h"
+
 namespace hvd {
 
 namespace {
+
+constexpr std::size_t kReceivesAhead = 8;
+constexpr std::size_t kSendsAhead = 16;
 
 enum class RingSteps { reduce_scatter, allgather, all };  // the first N-1 steps, the last N-1 steps, both
 

@@ -2,7 +2,7 @@
 // are called as values are needed and results are available.
 //
 // The canonical order. The values of slice h are folded at the positions h+1, h+2, ..., h (mod N), in accumulators, and
-// then scaled and rounded once. It is the order of a ring (ring.h), and every algorithm that keeps to it produces
+// then scaled and rounded once. It is the order of a ring (ring.cc), and every algorithm that keeps to it produces
 // the same bits as the ring: the choice of algorithm may depend on size and fusion without affecting the result.
 //
 // The order of use. Position p begins to use its own values in the order of slices p-1, p-2, ..., p, and has results in

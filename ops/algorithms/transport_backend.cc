@@ -9,11 +9,8 @@
 #include "core/tensor/tensor_view.h"
 #include "ops/algorithms/adasum.h"
 #include "ops/algorithms/allreduce.h"
-#include "ops/algorithms/barrier.h"
-#include "ops/algorithms/broadcast.h"
+#include "ops/algorithms/exchanges.h"
 #include "ops/algorithms/packing.h"
-#include "ops/algorithms/pairwise.h"
-#include "ops/algorithms/ring.h"
 #include "ops/reduction/reduce.h"
 
 namespace hvd {

@@ -1,7 +1,7 @@
 // The backend that performs every collective over a transport, without memory shared between ranks: used if ranks are
 // on different hosts or must not share memory.
 //
-// Reductions run on packed buffers, sliced by the tensors' own sizes: an algorithm (allreduce_algorithm.h) has them
+// Reductions run on packed buffers, sliced by the tensors' own sizes: an algorithm (allreduce.h) has them
 // filled and emptied range by range (packing.h). One tensor is its own packed buffer; it needs additional memory only
 // for accumulators of another type. Adasum has a separate algorithm (adasum.h). The other collectives move bytes
 // directly between the tensors. Owned by the executor, used on the engine thread.

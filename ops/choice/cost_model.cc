@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "ops/algorithms/direct_allreduce.h"
-#include "ops/algorithms/ring.h"
+#include "ops/algorithms/allreduce.h"
 
 namespace hvd {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "ops/algorithms/allreduce.h"
-#include "ops/algorithms/barrier.h"
+#include "ops/algorithms/exchanges.h"
 
 namespace hvd {
 

@@ -5,7 +5,7 @@
 
 #include "core/tensor/tensor_view.h"
 #include "ops/algorithms/packing.h"
-#include "ops/algorithms/slice_sequence.h"
+#include "ops/algorithms/slice_layout.h"
 #include "ops/host/chunks.h"
 #include "ops/host/collectives.h"
 

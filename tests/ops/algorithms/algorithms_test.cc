@@ -4,10 +4,8 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "ops/algorithms/barrier.h"
-#include "ops/algorithms/broadcast.h"
-#include "ops/algorithms/pairwise.h"
-#include "ops/algorithms/ring.h"
+#include "ops/algorithms/allreduce.h"
+#include "ops/algorithms/exchanges.h"
 #include "tests/ops/algorithms/require.h"
 #include "tests/support/catch.h"
 #include "tests/support/transport_ranks.h"

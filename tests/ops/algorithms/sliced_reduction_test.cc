@@ -9,7 +9,6 @@
 
 #include "core/base/error.h"
 #include "ops/algorithms/allreduce.h"
-#include "ops/algorithms/ring.h"
 #include "tests/ops/algorithms/require.h"
 #include "tests/support/catch.h"
 #include "tests/support/transport_ranks.h"
