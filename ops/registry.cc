@@ -12,7 +12,6 @@
 #include "ops/algorithms/transport_backend.h"
 #include "ops/channel/socket_channel.h"
 #include "ops/choice/algorithm_table.h"
-#include "ops/choice/bucket_size.h"
 #include "ops/choice/host_form.h"
 #include "ops/choice/link_probe.h"
 #include "ops/cuda/cuda_devices.h"
@@ -125,15 +124,6 @@ std::vector<int> leaders(const Topology& topology) {
   return leaders;
 }
 
-std::string describe_host(const HostShape& host, bool wanted) {
-  const std::string who =
-      host.ranks == 1 ? "one rank" : std::to_string(host.ranks) + " ranks of a host, through shared memory";
-  std::string text = "allreduce by size in bytes, " + who + ":\n" + table_text(host_form_lines(host));
-  text += wanted ? "  HVD_ALGORITHM is about what goes over TCP: nothing here" : "";
-  if (text.back() == '\n') text.pop_back();
-  return text;
-}
-
 constexpr const char* kTcp = "tcp";
 
 // The transport between the hosts, and its costs.
@@ -149,12 +139,6 @@ Links links_over(std::shared_ptr<Transport> transport, const char* name, const B
   return {std::move(transport), costs, name};
 }
 
-// The predicted time of a gradient of a megabyte on the ring.
-double typical_seconds(const Links& links, std::size_t members) {
-  return predicted_seconds(AllreduceAlgorithm::ring, links.costs,
-                           {.bytes = 1 << 20, .ranks = static_cast<int>(members), .widening = 1});
-}
-
 // MPI's messages, if MPI is required, or if it is permitted and faster; otherwise TCP.
 Links links_between(const BackendContext& context, const std::shared_ptr<PluginCommunicator>& mpi,
                     const std::vector<int>& members, const std::optional<LinkCosts>& given_costs) {
@@ -168,15 +152,10 @@ Links links_between(const BackendContext& context, const std::shared_ptr<PluginC
   }
   Links through_tcp = links_over(connect_all(context), kTcp, context, members, given_costs);
   if (!through_mpi) return through_tcp;
-  const double mpi_seconds = typical_seconds(*through_mpi, members.size());
-  const double tcp_seconds = typical_seconds(through_tcp, members.size());
-  const bool better = mpi_seconds < tcp_seconds;
-  if (topology.job_rank() == 0) {
-    context.log.info(std::string("between hosts ") + (better ? "MPI's messages" : "TCP") +
-                     " carry the data: a megabyte on the ring takes " + std::to_string(mpi_seconds * 1e3) +
-                     " ms through MPI, " + std::to_string(tcp_seconds * 1e3) + " ms through TCP");
-  }
-  return better ? *through_mpi : through_tcp;
+  const TransportChoice choice =
+      choose_transport(through_mpi->costs, through_tcp.costs, static_cast<int>(members.size()));
+  if (topology.job_rank() == 0) context.log.info(choice.reason);
+  return choice.mpi ? *through_mpi : through_tcp;
 }
 
 DataPlane make_own(const BackendContext& context, const std::shared_ptr<PluginCommunicator>& mpi,
@@ -193,10 +172,13 @@ DataPlane make_own(const BackendContext& context, const std::shared_ptr<PluginCo
   if (shares) {
     const auto host = share_host(context);
     host_context = {host, &host->collectives};
+    host_context->wanted = wanted.inside_host;
+    if (topology.job_rank() == 0)
+      host_context->report = [&log = context.log](const std::string& text) { log.info(text); };
     plane.arena = host->arena;
   }
   if (shares && one_host) {
-    plane.algorithms = describe_host(host_context->shape(), !wanted.allreduce.empty());
+    plane.algorithms = host_form_text(host_context->shape(), !wanted.allreduce.empty());
     plane.bucket_bytes = kHostBucketBytes;
     plane.backends.push_back(std::make_unique<HostBackend>(host_context, topology, instruction_set));
     return plane;

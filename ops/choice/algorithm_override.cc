@@ -14,11 +14,12 @@ namespace {
 constexpr std::string_view kCollective = "allreduce:";
 
 std::string algorithm_names() {
-  std::string names;
+  std::string between, inside;
   for (const AllreduceAlgorithm algorithm : kAllreduceAlgorithms) {
-    names += (names.empty() ? "" : ", ") + std::string(algorithm_name(algorithm));
+    between += (between.empty() ? "" : ", ") + std::string(algorithm_name(algorithm));
   }
-  return names;
+  for (const HostForm form : kNamedForms) inside += (inside.empty() ? "" : ", ") + std::string(form_name(form));
+  return between + " between hosts, and " + inside + " inside a host";
 }
 
 class Parser {
@@ -30,10 +31,11 @@ class Parser {
   [[noreturn]] void refuse(const std::string& why) const;
   static std::string quoted(std::string_view part) { return "'" + std::string(part) + "'"; }
 
-  AlgorithmOverride::Range parse_range(std::string_view part) const;
+  void parse_range(std::string_view part, AlgorithmOverride& result) const;
   std::size_t parse_size(std::string_view size, std::size_t if_empty) const;
   AllreduceAlgorithm parse_name(std::string_view name) const;
-  void check_overlaps(const std::vector<AlgorithmOverride::Range>& ranges) const;
+  template <typename Algorithm>
+  void sort_ranges(std::vector<SizeRange<Algorithm>>& ranges) const;
 
   const std::string_view text_;
   const bool deterministic_;
@@ -69,20 +71,28 @@ AllreduceAlgorithm Parser::parse_name(std::string_view name) const {
   return *found;
 }
 
-AlgorithmOverride::Range Parser::parse_range(std::string_view part) const {
+void Parser::parse_range(std::string_view part, AlgorithmOverride& result) const {
   const auto equals = part.find('=');
   const auto dash = part.substr(0, equals).find('-');
   if (equals == std::string_view::npos || dash == std::string_view::npos) {
     refuse(quoted(part) + " is not FROM-TO=ALGORITHM");
   }
-  const AlgorithmOverride::Range range{.from = parse_size(part.substr(0, dash), 0),
-                                       .to = parse_size(part.substr(dash + 1, equals - dash - 1), kNoLimit),
-                                       .algorithm = parse_name(part.substr(equals + 1))};
-  if (range.from >= range.to) refuse(quoted(part) + " has no sizes");
-  return range;
+  const std::size_t from = parse_size(part.substr(0, dash), 0);
+  const std::size_t to = parse_size(part.substr(dash + 1, equals - dash - 1), kNoLimit);
+  const std::string_view name = part.substr(equals + 1);
+  const auto* const form =
+      std::find_if(std::begin(kNamedForms), std::end(kNamedForms), [name](HostForm f) { return name == form_name(f); });
+  if (form != std::end(kNamedForms)) {
+    result.inside_host.push_back({from, to, *form});
+  } else {
+    result.allreduce.push_back({from, to, parse_name(name)});
+  }
+  if (from >= to) refuse(quoted(part) + " has no sizes");
 }
 
-void Parser::check_overlaps(const std::vector<AlgorithmOverride::Range>& ranges) const {
+template <typename Algorithm>
+void Parser::sort_ranges(std::vector<SizeRange<Algorithm>>& ranges) const {
+  std::ranges::sort(ranges, {}, &SizeRange<Algorithm>::from);
   for (std::size_t i = 1; i < ranges.size(); ++i) {
     const auto& before = ranges[i - 1];
     if (before.to <= ranges[i].from) continue;
@@ -97,22 +107,16 @@ AlgorithmOverride Parser::parse() {
   if (!text_.starts_with(kCollective)) refuse("it does not begin with 'allreduce:', the one collective with a choice");
   for (std::string_view rest = text_.substr(kCollective.size());;) {
     const auto end = rest.find(';');
-    result.allreduce.push_back(parse_range(rest.substr(0, end)));
+    parse_range(rest.substr(0, end), result);
     if (end == std::string_view::npos) break;
     rest.remove_prefix(end + 1);
   }
-  std::ranges::sort(result.allreduce, {}, &AlgorithmOverride::Range::from);
-  check_overlaps(result.allreduce);
+  sort_ranges(result.allreduce);
+  sort_ranges(result.inside_host);
   return result;
 }
 
 }  // namespace
-
-const AlgorithmOverride::Range* AlgorithmOverride::find(std::size_t bytes) const {
-  const auto found = std::find_if(allreduce.begin(), allreduce.end(),
-                                  [bytes](const Range& range) { return range.from <= bytes && bytes < range.to; });
-  return found == allreduce.end() ? nullptr : &*found;
-}
 
 AlgorithmOverride parse_algorithm_override(std::string_view text, bool deterministic) {
   return Parser(text, deterministic).parse();

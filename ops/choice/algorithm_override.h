@@ -1,10 +1,11 @@
 // The user's choice of algorithms: HVD_ALGORITHM, parsed. Pure.
 //
-//   HVD_ALGORITHM="allreduce:0-64k=direct;1m-=ring"
+//   HVD_ALGORITHM="allreduce:0-64k=direct;1m-=ring;0-=sliced"
 //
 // Messages from the first size up to, but not including, the second use the algorithm. Sizes are the sum over the
-// tensors of a message, in bytes or with k, m or g (1024 bytes, and so on); a missing size is no limit. The default
-// choice applies outside the ranges.
+// tensors of a message, in bytes or with k, m or g (1024 bytes, and so on); a missing size is no limit. The name of an
+// algorithm tells whether the range is about messages between hosts or about shared memory inside a host (host_form.h).
+// The default choice applies outside the ranges.
 #pragma once
 
 #include <cstddef>
@@ -12,18 +13,20 @@
 #include <vector>
 
 #include "ops/algorithms/allreduce.h"
+#include "ops/choice/host_form.h"
+#include "ops/choice/table_text.h"
 
 namespace hvd {
 
 struct AlgorithmOverride {
-  struct Range {
-    std::size_t from, to;
-    AllreduceAlgorithm algorithm;
-  };
-  std::vector<Range> allreduce;  // ascending, without overlap
+  // Ascending, without overlap.
+  std::vector<SizeRange<AllreduceAlgorithm>> allreduce;
+  std::vector<SizeRange<HostForm>> inside_host;
 
-  // Returns the range that contains `bytes`, or null.
-  const Range* find(std::size_t bytes) const;
+  // Returns the range between hosts that contains `bytes`, or null.
+  const SizeRange<AllreduceAlgorithm>* find(std::size_t bytes) const {
+    return find_range<AllreduceAlgorithm>(allreduce, bytes);
+  }
 };
 
 // Throws InvalidArgument that quotes the text and lists what is allowed: for a syntax error, an unknown name, an empty

@@ -12,6 +12,9 @@ namespace {
 constexpr std::size_t kSmallestLimit = 64;
 constexpr std::size_t kLargestLimit = std::size_t{1} << 32;
 
+constexpr std::int64_t kMinBucketBytes = std::int64_t{1} << 20;
+constexpr double kGain = 1.05;  // a smaller gain is not worth waiting for
+
 class Builder {
  public:
   Builder(const SelectionInput& facts, int ranks, int widening) : facts_(facts), ranks_(ranks), widening_(widening) {}
@@ -74,7 +77,7 @@ std::size_t typical_size(std::size_t from, std::size_t to) {
 }
 
 std::string Builder::reason(const Choice& choice, std::size_t from, std::size_t to) const {
-  if (choice.wanted_by_user) return "HVD_ALGORITHM says so";
+  if (choice.wanted_by_user) return kWantedReason;
   if (ranks_ == 1) return "one rank: nothing is sent";
   const std::size_t size = typical_size(from, to);
   const AllreduceAlgorithm second = fastest(size, choice.algorithm).value();
@@ -140,6 +143,17 @@ std::string AllreduceChoice::text(int ranks, bool between_hosts) {
     text += "the same for float16 and bfloat16, whose partial sums are float32:\n" + widened;
   }
   return text + links_text(facts_.costs);
+}
+
+std::int64_t bucket_bytes(AllreduceChoice& choice, int ranks) {
+  const auto seconds_per_byte = [&](std::int64_t bytes) {
+    return choice.predicted_seconds({.bytes = static_cast<std::size_t>(bytes), .ranks = ranks}) /
+           static_cast<double>(bytes);
+  };
+  const double least = seconds_per_byte(kMaxBucketBytes);
+  std::int64_t bytes = kMinBucketBytes;
+  while (bytes < kMaxBucketBytes && seconds_per_byte(bytes) > kGain * least) bytes *= 2;
+  return bytes;
 }
 
 }  // namespace hvd

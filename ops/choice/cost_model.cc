@@ -83,4 +83,14 @@ double predicted_seconds(AllreduceAlgorithm algorithm, const LinkCosts& costs, c
   return 0;
 }
 
+TransportChoice choose_transport(const LinkCosts& mpi, const LinkCosts& tcp, int ranks) {
+  const AllreduceSize typical{.bytes = 1 << 20, .ranks = ranks, .widening = 1};
+  const double mpi_seconds = predicted_seconds(AllreduceAlgorithm::ring, mpi, typical);
+  const double tcp_seconds = predicted_seconds(AllreduceAlgorithm::ring, tcp, typical);
+  const bool better = mpi_seconds < tcp_seconds;
+  return {better, std::string("between hosts ") + (better ? "MPI's messages" : "TCP") +
+                      " carry the data: a megabyte on the ring takes " + std::to_string(mpi_seconds * 1e3) +
+                      " ms through MPI, " + std::to_string(tcp_seconds * 1e3) + " ms through TCP"};
+}
+
 }  // namespace hvd

@@ -26,6 +26,8 @@
 // Only operations that IEEE 754 rounds exactly are used, and none are contracted: the same numbers on every machine.
 #pragma once
 
+#include <string>
+
 #include "ops/algorithms/allreduce.h"
 
 namespace hvd {
@@ -39,5 +41,12 @@ struct LinkCosts {
 };
 
 double predicted_seconds(AllreduceAlgorithm algorithm, const LinkCosts& costs, const AllreduceSize& size);
+
+// Chooses what carries messages between hosts, by the time of a gradient of a megabyte on the ring.
+struct TransportChoice {
+  bool mpi;            // MPI's messages; otherwise TCP
+  std::string reason;  // for display
+};
+TransportChoice choose_transport(const LinkCosts& mpi, const LinkCosts& tcp, int ranks);
 
 }  // namespace hvd

@@ -1,26 +1,10 @@
 #include "ops/choice/host_form.h"
 
 #include <algorithm>
-#include <bit>
 
 namespace hvd {
 
 namespace {
-
-// Longer than any message.
-constexpr std::int64_t kFarAway = std::int64_t{1} << 40;
-
-const char* form_name(HostForm form) {
-  switch (form) {
-    case HostForm::note: return "note";
-    case HostForm::by_last: return "by_last";
-    case HostForm::one_step: return "one_step";
-    case HostForm::sliced: return "sliced";
-    case HostForm::resident: return "resident";
-    case HostForm::reading: return "reading";
-  }
-  return "unknown";
-}
 
 const char* form_reason(HostForm form) {
   switch (form) {
@@ -34,34 +18,51 @@ const char* form_reason(HostForm form) {
   return "";
 }
 
-// The first size above `bytes` that takes another form, or kFarAway. Each form covers one range of sizes.
-std::int64_t next_change(const HostShape& host, std::int64_t bytes, Reach reach) {
-  const HostForm form = choose_host_form(host, bytes, reach);
-  if (choose_host_form(host, kFarAway, reach) == form) return kFarAway;
-  std::int64_t same = bytes, other = kFarAway;
-  while (other - same > 1) {
-    const std::int64_t middle = same + (other - same) / 2;
-    (choose_host_form(host, middle, reach) == form ? same : other) = middle;
+// The sizes from which the form may be another one, ascending, from 1 on.
+std::vector<std::size_t> form_limits(const HostShape& host) {
+  std::vector<std::size_t> limits{1, kHostNoteBytes + 1, kOneStepBytes + 1, kByLastBytes + 1, kReachBytes};
+  for (const auto& range : host.wanted) {
+    limits.push_back(std::max(range.from, std::size_t{1}));
+    if (range.to != kNoLimit) limits.push_back(range.to);
   }
-  return other;
+  std::ranges::sort(limits);
+  const auto repeated = std::ranges::unique(limits);
+  limits.erase(repeated.begin(), repeated.end());
+  return limits;
 }
 
 // Adds the sizes whose form differs from that of Reach::chunks; for Reach::chunks, all sizes.
 void add_lines(std::vector<TableLine>& lines, const HostShape& host, Reach reach) {
-  for (std::int64_t bytes = 1; bytes < kFarAway;) {
-    const HostForm form = choose_host_form(host, bytes, reach);
-    const std::int64_t change = next_change(host, bytes, reach);
-    if (reach == Reach::chunks || form != choose_host_form(host, bytes)) {
-      lines.push_back({.from = bytes == 1 ? 0 : static_cast<std::size_t>(bytes),
-                       .to = change == kFarAway ? kNoLimit : static_cast<std::size_t>(change),
-                       .name = form_name(form),
-                       .reason = form_reason(form)});
+  bool continues = false;  // the last line, if its name and reason are the same
+  for (const std::size_t bytes : form_limits(host)) {
+    const HostForm form = choose_host_form(host, static_cast<std::int64_t>(bytes), reach);
+    const auto* wanted = find_range(host.wanted, bytes);
+    const std::string reason = wanted != nullptr && wanted->algorithm == form ? kWantedReason : form_reason(form);
+    const std::size_t from = bytes == 1 ? 0 : bytes;
+    if (continues) lines.back().to = from;
+    continues = continues && lines.back().name == form_name(form) && lines.back().reason == reason;
+    if (continues) {
+      lines.back().to = kNoLimit;
+    } else if (reach == Reach::chunks || form != choose_host_form(host, static_cast<std::int64_t>(bytes))) {
+      lines.push_back({.from = from, .to = kNoLimit, .name = form_name(form), .reason = reason});
+      continues = true;
     }
-    bytes = change;
   }
 }
 
 }  // namespace
+
+const char* form_name(HostForm form) {
+  switch (form) {
+    case HostForm::note: return "note";
+    case HostForm::by_last: return "by_last";
+    case HostForm::one_step: return "one_step";
+    case HostForm::sliced: return "sliced";
+    case HostForm::resident: return "resident";
+    case HostForm::reading: return "reading";
+  }
+  return "unknown";
+}
 
 std::vector<TableLine> host_form_lines(const HostShape& host) {
   if (host.ranks == 1) return {{.name = "alone", .reason = "one rank: scaled and rounded where it is"}};
@@ -72,30 +73,13 @@ std::vector<TableLine> host_form_lines(const HostShape& host) {
   return lines;
 }
 
-std::size_t FormTrials::index_of(std::int64_t bytes) {
-  return static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(bytes)));
-}
-
-FormTrials::Choice FormTrials::choose(std::int64_t bytes) {
-  Size& size = sizes_[index_of(bytes)];
-  if (size.calls >= 2 * kTrials) return {.form = size.chosen, .is_trial = false};
-  const int call = size.calls++;
-  return {.form = call % 2 == 0 ? Form::chunks : Form::reading, .is_trial = true, .is_last = size.calls == 2 * kTrials};
-}
-
-void FormTrials::take_back(std::int64_t bytes) { --sizes_[index_of(bytes)].calls; }
-
-void FormTrials::took(std::int64_t bytes, Form form, double seconds) {
-  Size& size = sizes_[index_of(bytes)];
-  if (size.calls <= 2) return;
-  double& best = size.best[static_cast<std::size_t>(form)];
-  best = std::min(best, seconds);
-}
-
-FormTrials::Costs FormTrials::costs(std::int64_t bytes) const { return sizes_[index_of(bytes)].best; }
-
-void FormTrials::agree(std::int64_t bytes, const Costs& of_all_ranks) {
-  sizes_[index_of(bytes)].chosen = of_all_ranks[1] < of_all_ranks[0] ? Form::reading : Form::chunks;
+std::string host_form_text(const HostShape& host, bool others_wanted) {
+  const std::string ranks =
+      host.ranks == 1 ? "one rank" : std::to_string(host.ranks) + " ranks of a host, through shared memory";
+  std::string text = "allreduce by size in bytes, " + ranks + ":\n" + table_text(host_form_lines(host));
+  if (others_wanted) return text + "  HVD_ALGORITHM also names algorithms between hosts, which are not used here";
+  text.pop_back();
+  return text;
 }
 
 }  // namespace hvd

@@ -1,4 +1,4 @@
-// Formats a table of algorithms for display: sizes, times, lines in columns. Pure.
+// A table of algorithms by size: its ranges, and how it is displayed: sizes, times, lines in columns. Pure.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +9,25 @@
 namespace hvd {
 
 inline constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
+
+// Messages of `from` or more, but fewer than `to`, bytes use the algorithm.
+template <typename Algorithm>
+struct SizeRange {
+  std::size_t from, to;
+  Algorithm algorithm;
+};
+
+// Returns the range that contains `bytes`, or null.
+template <typename Algorithm>
+const SizeRange<Algorithm>* find_range(std::span<const SizeRange<Algorithm>> ranges, std::size_t bytes) {
+  for (const SizeRange<Algorithm>& range : ranges) {
+    if (range.from <= bytes && bytes < range.to) return &range;
+  }
+  return nullptr;
+}
+
+// Why a range has the algorithm that the user has named.
+inline constexpr const char* kWantedReason = "HVD_ALGORITHM says so";
 
 // A line: `name` performs messages of `from` or more, but fewer than `to`, bytes.
 struct TableLine {

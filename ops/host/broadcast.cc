@@ -40,7 +40,7 @@ void broadcast_from(HostContext& context, int root, std::span<const Piece> piece
   const std::size_t size = size_of(dtype);
   const bool is_root = context.rank() == root;
   const std::int64_t bytes = elements_of(pieces) * static_cast<std::int64_t>(size);
-  in_better_form(context, context.broadcast_trials, bytes, [&](FormTrials::Form form) {
+  in_better_form(context, "broadcast", context.broadcast_trials, bytes, [&](FormTrials::Form form) {
     std::vector<Move> moves;
     for (std::size_t p = 0; !is_root && p < pieces.size(); ++p) {
       moves.push_back({root, p, 0, pieces[p].output, pieces[p].elements});

@@ -163,7 +163,7 @@ void host_allgather(HostContext& context, std::span<const Piece> pieces, const H
     }
   }
   context.window.begin("allgather");
-  in_better_form(context, context.allgather_trials, bytes, [&](FormTrials::Form form) {
+  in_better_form(context, "allgather", context.allgather_trials, bytes, [&](FormTrials::Form form) {
     if (form != FormTrials::Form::reading || !move_by_reading(context, kept, moves, size)) {
       return allgather_in_chunks(context, parts, dtype);
     }
@@ -251,10 +251,11 @@ void host_alltoall(HostContext& context, const Piece& piece, const HostCounts& c
   own[0].elements = sent;
 
   context.window.begin("alltoall");
-  in_better_form(context, context.alltoall_trials, all * static_cast<std::int64_t>(size), [&](FormTrials::Form form) {
-    if (form == FormTrials::Form::reading && move_by_reading(context, own, moves, size)) return;
-    alltoall_in_chunks(context, to, from, counts, size);
-  });
+  in_better_form(context, "alltoall", context.alltoall_trials, all * static_cast<std::int64_t>(size),
+                 [&](FormTrials::Form form) {
+                   if (form == FormTrials::Form::reading && move_by_reading(context, own, moves, size)) return;
+                   alltoall_in_chunks(context, to, from, counts, size);
+                 });
 }
 
 }  // namespace hvd

@@ -76,10 +76,16 @@ void host_allreduce(HostContext& context, std::span<const Piece> pieces, const R
     return by_last_allreduce(context, pieces, reduction, total);
   }
   const OutputScope scope(context, bytes);
-  if (!reach_matters(bytes)) {
+  const auto* const wanted = find_range<HostForm>(context.wanted, static_cast<std::size_t>(bytes));
+  if (!reach_matters(bytes) || (wanted != nullptr && wanted->algorithm == form)) {
     return allreduce_in_chunks(context, {PieceCursor(pieces), total, chunk}, pieces, reduction, total);
   }
-  in_better_form(context, context.allreduce_trials, bytes,
+  if (wanted != nullptr) {
+    const bool reading = wanted->algorithm == HostForm::reading && context.reads;
+    return allreduce_by_reach(context, pieces, reduction, total,
+                              reading ? FormTrials::Form::reading : FormTrials::Form::chunks);
+  }
+  in_better_form(context, "allreduce", context.allreduce_trials, bytes,
                  [&](FormTrials::Form trial) { allreduce_by_reach(context, pieces, reduction, total, trial); });
 }
 

@@ -5,11 +5,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "core/execution/tensor_arena.h"
 #include "ops/choice/host_form.h"
+#include "ops/choice/trials.h"
 #include "ops/host/peer_memory.h"
 #include "ops/host/streaming_copy.h"
 #include "ops/host/window.h"
@@ -32,7 +35,11 @@ struct HostContext {
 
   // What the form of an allreduce depends on (host_form.h).
   HostShape shape() const {
-    return {.ranks = ranks(), .oversubscribed = window.oversubscribed(), .arena = arena != nullptr, .reading = reads};
+    return {.ranks = ranks(),
+            .oversubscribed = window.oversubscribed(),
+            .arena = arena != nullptr,
+            .reading = reads,
+            .wanted = wanted};
   }
 
   Window window;
@@ -40,6 +47,9 @@ struct HostContext {
   const WindowWait::Describe describe;
   PeerMemory peers;
   bool reads = false;  // all ranks can read each other's memory
+  // Set before the first collective: the user's forms, equal on all ranks; and what logs a decision, on one rank.
+  std::vector<SizeRange<HostForm>> wanted;
+  std::function<void(const std::string&)> report;
   FormTrials allreduce_trials, allgather_trials, broadcast_trials, alltoall_trials;
   PublishingCopy publishing;                      // into this rank's slots
   PublishingCopy publishing_results;              // from scratch

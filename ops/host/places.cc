@@ -99,12 +99,13 @@ void rendezvous(HostContext& context) {
   context.window.await_all();
 }
 
-void agree_on_form(HostContext& context, FormTrials& trials, std::int64_t bytes) {
+void agree_on_form(HostContext& context, const char* collective, FormTrials& trials, std::int64_t bytes) {
   FormTrials::Costs sum{};
   for (const FormTrials::Costs& costs : exchange_notes(context, trials.costs(bytes))) {
     for (std::size_t form = 0; form < sum.size(); ++form) sum[form] += costs[form];
   }
-  trials.agree(bytes, sum);
+  const std::string decision = trials.agree(collective, bytes, sum);
+  if (context.report) context.report(decision);
 }
 
 }  // namespace hvd

@@ -1,6 +1,6 @@
 // How the ranks of a host reach each other's tensors without a copy in the window: they publish the places of their
 // tensors, in the arena or in their own memory, instead of the content; and the choice, by trial, whether a collective
-// of a size does (FormTrials, ops/choice/host_form.h).
+// of a size does (FormTrials, ops/choice/trials.h).
 #pragma once
 
 #include <cstddef>
@@ -74,11 +74,13 @@ std::vector<Note> exchange_notes(HostContext& context, const Note& own) {
 }
 
 // Ends the trials of a size: the ranks add up their costs.
-void agree_on_form(HostContext& context, FormTrials& trials, std::int64_t bytes);
+void agree_on_form(HostContext& context, const char* collective, FormTrials& trials, std::int64_t bytes);
 
-// Calls run(form) with the form for that many bytes, and times it during trials. All ranks pass the same bytes.
+// Calls run(form) with the form for that many bytes, and times it during trials. All ranks pass the same bytes. The
+// decision is reported under the name of the collective.
 template <typename Run>
-void in_better_form(HostContext& context, FormTrials& trials, std::int64_t bytes, const Run& run) {
+void in_better_form(HostContext& context, const char* collective, FormTrials& trials, std::int64_t bytes,
+                    const Run& run) {
   if (!context.reads || !reach_matters(bytes)) return run(FormTrials::Form::chunks);
   const FormTrials::Choice choice = trials.choose(bytes);
   if (!choice.is_trial) return run(choice.form);
@@ -91,7 +93,7 @@ void in_better_form(HostContext& context, FormTrials& trials, std::int64_t bytes
   const TimePoint started = Clock::now();
   run(choice.form);
   trials.took(bytes, choice.form, seconds(Clock::now() - started));
-  if (choice.is_last) agree_on_form(context, trials, bytes);
+  if (choice.is_last) agree_on_form(context, collective, trials, bytes);
 }
 
 }  // namespace hvd

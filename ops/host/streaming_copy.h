@@ -5,10 +5,10 @@
 // that read it last. For data that fits it is several times slower.
 #pragma once
 
-#include <array>
 #include <cstddef>
 
 #include "core/base/clock.h"
+#include "ops/choice/trials.h"
 
 namespace hvd {
 
@@ -19,15 +19,7 @@ extern const bool kCanStream;
 void stream(std::byte* destination, const std::byte* source, std::size_t bytes);
 void finish_streaming();
 
-// Copies into memory that other CPUs have just read, by the faster of two ways.
-//
-// A plain store must first take the line away from the CPU that read it last. Where CPUs are far from each other (on
-// other dies, or as a virtual machine places them) that is most of an allreduce's time, and a streaming store, which
-// sends whole lines to memory without requesting them first, is up to fifteen times as fast. Where CPUs are near it is
-// often slower by the same factor. Virtual machines change between the two within seconds, so this is measured
-// continuously: the other way is tried on one chunk in kTrial. Each rank chooses independently; the bytes are the same.
-//
-// Engine thread only.
+// Copies into memory that other CPUs have just read, by plain or by streaming stores (CopyTrials). Engine thread only.
 class PublishingCopy {
  public:
   // Starts a chunk of that many bytes; followed by one or more calls of copy(), and close() before it is published.
@@ -43,19 +35,13 @@ class PublishingCopy {
   }
 
  private:
-  enum class Way { plain, streaming };
-
-  Way better() const;
-
-  static constexpr unsigned kTrial = 64;
   static constexpr std::size_t kMeasuredBytes = 16 << 10;  // smaller chunks use plain stores
   static constexpr std::size_t kStreamedBytes = 1 << 10;   // and so do smaller parts of a chunk
 
-  Way way_ = Way::plain;
+  CopyTrials trials_;
+  CopyTrials::Way way_ = CopyTrials::Way::plain;
   std::size_t bytes_ = 0;  // of the chunk, if it is measured
   TimePoint started_;
-  unsigned chunks_ = 0;
-  std::array<double, 2> cost_{};  // seconds per byte, smoothed; 0: unknown
 };
 
 }  // namespace hvd

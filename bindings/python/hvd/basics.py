@@ -250,7 +250,7 @@ def ccl_built() -> bool:
 def algorithm_table() -> str:
     """Which algorithm serves an allreduce of which size in this job, and why: lines to be read by people.
 
-    `HVD_LOG_LEVEL=info` writes them at start, too; `HVD_ALGORITHM` changes what happens between hosts.
+    `HVD_LOG_LEVEL=info` writes them at start, too; `HVD_ALGORITHM` changes the choice.
     """
     return _native.algorithm_table()
 

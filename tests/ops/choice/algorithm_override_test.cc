@@ -16,6 +16,9 @@ std::string written(const AlgorithmOverride& wanted) {
   for (const auto& range : wanted.allreduce) {
     text += (text.empty() ? "" : " ") + range_text(range.from, range.to) + "=" + algorithm_name(range.algorithm);
   }
+  for (const auto& range : wanted.inside_host) {
+    text += (text.empty() ? "" : " ") + range_text(range.from, range.to) + "=" + form_name(range.algorithm);
+  }
   return text;
 }
 
@@ -33,6 +36,7 @@ TEST_CASE("what HVD_ALGORITHM may say") {
       {"allreduce:-1k=one_shot", "0-1k=one_shot"},
       {"allreduce:1m-2m=halving_doubling;3g-4g=direct", "1m-2m=halving_doubling 3g-4g=direct"},  // with holes
       {"allreduce:0-1=ring;1-2=direct", "0-1=ring 1-2=direct"},
+      {"allreduce:1m-=reading;-1m=sliced;-=ring", "0-=ring 0-1m=sliced 1m-=reading"},  // shared memory by itself
   }));
   CAPTURE(c.text);
   CHECK(written(parse_algorithm_override(c.text, false)) == c.ranges);
@@ -77,6 +81,8 @@ TEST_CASE("what HVD_ALGORITHM may not say is quoted, with what is wrong and what
       {"allreduce:0-64k=direct;32k-=ring", "'0-64k' and '32k-' overlap"},
       {"allreduce:32k-=ring;0-64k=direct", "'0-64k' and '32k-' overlap"},
       {"allreduce:-=direct;-=ring", "'0-' and '0-' overlap"},
+      {"allreduce:-=sliced;1k-=reading", "'0-' and '1k-' overlap"},
+      {"allreduce:0-64=note", "'note' is no algorithm"},
       {"allreduce:0-1m=halving_doubling", "HVD_DETERMINISTIC=0"},
   }));
   CAPTURE(c.text);
@@ -89,6 +95,7 @@ TEST_CASE("what HVD_ALGORITHM may not say is quoted, with what is wrong and what
     CHECK(message.find("HVD_ALGORITHM='" + std::string(c.text) + "': ") == 0);
     CHECK(message.find(c.wrong) != std::string::npos);
     CHECK(message.find("'allreduce:0-64k=direct;64k-=ring'") != std::string::npos);
-    CHECK(message.find("one_shot, bruck, direct, halving_doubling, ring") != std::string::npos);
+    CHECK(message.find("one_shot, bruck, direct, halving_doubling, ring between hosts, and one_step, sliced, "
+                       "resident, reading inside a host") != std::string::npos);
   }
 }

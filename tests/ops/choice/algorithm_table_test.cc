@@ -23,6 +23,13 @@ std::string order(const AlgorithmTable& table) {
 
 AlgorithmOverride override_of(const char* text) { return parse_algorithm_override(text, false); }
 
+std::int64_t bucket_with(double latency_factor, int ranks) {
+  LinkCosts costs = kTenGigabit;
+  costs.latency *= latency_factor;
+  AllreduceChoice choice({.costs = costs});
+  return bucket_bytes(choice, ranks);
+}
+
 }  // namespace
 
 TEST_CASE("a table covers all sizes, each once, and lookup finds the range") {
@@ -129,4 +136,12 @@ TEST_CASE("a choice's text says between whom, what was measured, and where other
 
   AllreduceChoice wanted({kTenGigabit, true, override_of("allreduce:-=ring")});
   CHECK(wanted.text(4, false).find("bfloat16") == std::string::npos);
+}
+
+TEST_CASE("buckets are larger where messages are slow beside bytes, and where there are more ranks, within limits") {
+  CHECK(bucket_with(1, 4) <= bucket_with(10, 4));
+  CHECK(bucket_with(1, 4) <= bucket_with(1, 64));
+  CHECK(bucket_with(1, 4) < bucket_with(100, 64));
+  CHECK(bucket_with(0, 2) == 1 << 20);
+  CHECK(bucket_with(1e6, 4) == kMaxBucketBytes);
 }

@@ -112,3 +112,13 @@ TEST_CASE("algorithms take turns at sane sizes") {
   CHECK(at > c.lowest);
   CHECK(at < c.highest);
 }
+
+TEST_CASE("what carries messages between hosts is what takes a megabyte round the ring faster, and it says why") {
+  const LinkCosts slow{.latency = 1e-3, .per_byte = 1e-8, .per_message = 0, .reduce_per_byte = 0};
+  const LinkCosts fast{.latency = 1e-6, .per_byte = 1e-9, .per_message = 0, .reduce_per_byte = 0};
+  const TransportChoice tcp = choose_transport(slow, fast, 2), mpi = choose_transport(fast, slow, 2);
+  CHECK_FALSE(tcp.mpi);
+  CHECK(tcp.reason.find("between hosts TCP carry the data: a megabyte on the ring takes ") == 0);
+  CHECK(mpi.mpi);
+  CHECK(mpi.reason.find("between hosts MPI's messages carry the data: a megabyte on the ring takes ") == 0);
+}

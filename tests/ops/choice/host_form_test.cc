@@ -54,3 +54,28 @@ TEST_CASE("its lines say what the decision does") {
   CHECK(names({.ranks = 4, .arena = true, .reading = true}) ==
         "0-113=note 113-16385=one_step 16385-=sliced 128k-=resident 128k-=reading");
 }
+
+TEST_CASE("the user's form is taken where it is possible, and the lines say so") {
+  const SizeRange<HostForm> ranges[] = {{0, 64 << 10, HostForm::sliced}, {256 << 10, kNoLimit, HostForm::one_step}};
+  const HostShape host{.ranks = 4, .arena = true, .wanted = ranges};
+  CHECK(choose_host_form(host, 8) == HostForm::note);
+  CHECK(choose_host_form(host, 113) == HostForm::sliced);
+  CHECK(choose_host_form(host, 64 << 10) == HostForm::sliced);
+  CHECK(choose_host_form(host, 128 << 10, Reach::arena) == HostForm::resident);
+  CHECK(choose_host_form(host, 256 << 10, Reach::arena) == HostForm::one_step);
+  CHECK(host_form_text(host, true) ==
+        "allreduce by size in bytes, 4 ranks of a host, through shared memory:\n"
+        "  0-113      note      fits beside the step's number, into the cache line that everyone waits for anyway\n"
+        "  113-64k    sliced    HVD_ALGORITHM says so\n"
+        "  64k-256k   sliced    each rank reduces a slice for all: one more barrier a chunk, but fewer bytes read\n"
+        "  256k-      one_step  HVD_ALGORITHM says so\n"
+        "  128k-256k  resident  if all tensors lie in the arena: two passes over the data instead of five\n"
+        "  HVD_ALGORITHM also names algorithms between hosts, which are not used here");
+}
+
+TEST_CASE("a form that is not possible for the ranks' memory is not taken") {
+  const SizeRange<HostForm> ranges[] = {{0, kNoLimit, HostForm::reading}};
+  const HostShape host{.ranks = 4, .wanted = ranges};
+  CHECK(choose_host_form(host, 1 << 20) == HostForm::sliced);
+  CHECK(choose_host_form(host, 1 << 20, Reach::memory) == HostForm::reading);
+}

@@ -77,3 +77,13 @@ TEST_CASE("host: a sum has one result, whatever the fusion, the timing and the d
   }
   CHECK(jitter.interruptions() > 0);
 }
+
+TEST_CASE("host: a sum has the same bits with every form that the user may name") {
+  const HostForm form = GENERATE(from_range(std::begin(kNamedForms), std::end(kNamedForms)));
+  const int cpus = GENERATE(64, 1);
+  CAPTURE(form_name(form), cpus);
+  on_host_ranks({.ranks_by_host = {3}, .cpus = cpus, .arena_bytes = 8 << 20}, [&](HostRank& self) {
+    self.context->wanted = {{0, kNoLimit, form}};
+    for (unsigned repeat = 0; repeat < 3; ++repeat) reduce_in_buckets(self, DType::float32, repeat);
+  });
+}

@@ -3,11 +3,9 @@
 #include <unistd.h>
 
 #include <cstring>
-#include <functional>
 #include <string>
 
 #include "core/base/error.h"
-#include "ops/choice/host_form.h"
 #include "ops/host/collectives.h"
 #include "ops/host/peer_memory.h"
 #include "tests/ops/host/host_ranks.h"
@@ -20,19 +18,6 @@ namespace {
 
 std::string describe(int rank) { return "rank " + std::to_string(rank); }
 
-using Form = FormTrials::Form;
-
-// Calls of one size until the choice is made.
-Form choice_after(FormTrials& trials, std::int64_t bytes, const std::function<double(Form, int call)>& seconds) {
-  for (int call = 0;; ++call) {
-    const FormTrials::Choice choice = trials.choose(bytes);
-    if (!choice.is_trial) return choice.form;
-    trials.took(bytes, choice.form, seconds(choice.form, call));
-    if (choice.is_last) trials.agree(bytes, trials.costs(bytes));
-    if (call > 100) throw Internal("endless trials");
-  }
-}
-
 // The process that `fork` returned has ended and been waited for.
 pid_t ended_process() {
   const pid_t child = fork();
@@ -42,35 +27,6 @@ pid_t ended_process() {
 }
 
 }  // namespace
-
-TEST_CASE("trials: the cheaper form is chosen, for each size by itself") {
-  FormTrials trials;
-  const auto reading_is = [](double cost) {
-    return [cost](Form form, int) { return form == Form::reading ? cost : 1.0; };
-  };
-  CHECK(choice_after(trials, 1 << 20, reading_is(0.5)) == Form::reading);
-  CHECK(choice_after(trials, 1 << 22, reading_is(2.0)) == Form::chunks);
-  CHECK(choice_after(trials, 1 << 24, reading_is(1.0)) == Form::chunks);
-  CHECK(trials.choose((1 << 20) + 5).form == Form::reading);  // the same power of two
-  CHECK(trials.choose(1 << 22).form == Form::chunks);
-}
-
-TEST_CASE("trials: the first call of each form does not count, and of the others the fastest") {
-  FormTrials trials;
-  const auto seconds = [](Form form, int call) {
-    if (call < 2) return form == Form::chunks ? 0.001 : 100.0;
-    return form == Form::chunks ? 2.0 : (call == 5 ? 1.0 : 50.0);
-  };
-  CHECK(choice_after(trials, 1 << 20, seconds) == Form::reading);
-}
-
-TEST_CASE("trials: what counts is the cost of all ranks") {
-  FormTrials trials;
-  while (trials.choose(1 << 20).is_trial) {
-  }
-  trials.agree(1 << 20, {3.0, 2.5});
-  CHECK(trials.choose(1 << 20).form == Form::reading);
-}
 
 TEST_CASE("peer memory: ranks recognise each other by a word") {
   PeerMemory own;
