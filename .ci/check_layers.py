@@ -53,7 +53,7 @@ ALLOWED = {
     "ops/hosts": [*OPS, "ops/transport", "ops/reduction", "ops/algorithms", "ops/choice", "ops/host"],
     "ops/channel": [*OPS, "core/operation/submission.h", "core/execution/channel.h", "ops/host/peer_memory.h"],
     "ops/cuda": [*OPS, "ops/cuda/kernels"],
-    "ops/cuda/kernels": ["ops/reduction/half.h", "ops/reduction/truncate.h"],
+    "ops/cuda/kernels": ["ops/reduction/half.h"],
     "ops/nccl": [*OPS, "ops/cuda", "ops/reduction"],
     "ops/plugin": [*OPS, "ops/transport/transport.h", "core/execution/backend_selector.h", "hvd_plugin.h"],
     "ops/mpi": [*OPS, "ops/plugin"],

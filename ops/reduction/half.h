@@ -1,11 +1,13 @@
-// Bitwise conversion of the two 16-bit float formats: rounds to nearest, ties to even; keeps infinities; converts every
-// NaN to the one of reduce.h. The reference for every instruction set: all of them produce these bits.
+// Conversions of numbers: bitwise, of the two 16-bit float formats, and of doubles to integers. The former rounds to
+// nearest, ties to even; keeps infinities; converts every NaN to the one of reduce.h. The reference for every
+// instruction set: all of them produce these bits.
 //
 // Always inlined: these are compiled for several instruction sets in one program, and a copy compiled for one of them
 // must not be linked into another's code (kernels.h).
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 namespace hvd {
 
@@ -50,6 +52,21 @@ template <typename Words>
 [[gnu::always_inline]] constexpr Bfloat16Bits float_to_bfloat16(float value) {
   const auto bits = __builtin_bit_cast(std::uint32_t, value);
   return static_cast<Bfloat16Bits>((bits & 0x7fffffffu) > 0x7f800000u ? 0x7fc0u : round_to_bfloat16(bits) >> 16);
+}
+
+// Converts a double to an integer: toward zero; values out of range become the nearest limit, NaN becomes 0. Code for
+// GPUs uses it, too.
+template <typename T>
+[[gnu::always_inline]] constexpr T truncate(double value) {
+  constexpr double kLowest = static_cast<double>(std::numeric_limits<T>::lowest());
+  // 2^63 - 1 is not a double: the limit is the first value that is out of range.
+  constexpr T kHalf = std::numeric_limits<T>::max() / 2 + 1;
+  constexpr double kBeyond = 2.0 * static_cast<double>(kHalf);
+  constexpr T kHighest = std::numeric_limits<T>::max();
+  if (value != value) return T{0};
+  if (value <= kLowest) return static_cast<T>(kLowest);
+  if (value >= kBeyond) return kHighest;
+  return static_cast<T>(value);
 }
 
 }  // namespace hvd

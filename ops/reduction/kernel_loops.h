@@ -13,8 +13,7 @@
 #include <cstddef>
 #include <type_traits>
 
-#include "ops/reduction/kernel_arithmetic.h"
-#include "ops/reduction/kernel_formats.h"
+#include "ops/reduction/kernel_vectors.h"
 #include "ops/reduction/kernels.h"
 
 namespace hvd {

@@ -1,8 +1,7 @@
 // The loops of a reduction, once per instruction set, each as a table of functions. Internal to reduce().
 //
 //   kernels_scalar.cc, kernels_avx2.cc, ...   one set each: its few specific lines, and the table
-//   kernel_formats.h                          loads and stores elements between memory and vectors
-//   kernel_arithmetic.h                       operations, factors, the one NaN
+//   kernel_vectors.h                          loads and stores elements; operations, factors, the one NaN
 //   kernel_loops.h                            the loop around them, and the table's contents
 //
 // All sets are the same templates over vectors of different length. These are the compilers' vector types (attribute

@@ -7,7 +7,6 @@
 #include "ops/cuda/kernels/bucket_table.h"
 #include "ops/cuda/kernels/device_words.h"
 #include "ops/reduction/half.h"
-#include "ops/reduction/truncate.h"
 
 namespace hvd::cuda {
 namespace {
