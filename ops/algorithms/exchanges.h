@@ -9,11 +9,11 @@
 
 namespace hvd {
 
-// Dissemination (barrier.cc). Returns on no member before all have called.
+// Dissemination. Returns on no member before all have called.
 void dissemination_barrier(Transport& transport, std::span<const int> members, int position, Tag tag,
                            Deadline deadline);
 
-// Along a chain (broadcast.cc). `members[root]` has the data, all others receive it. The size is the same on all
+// Along a chain. `members[root]` has the data, all others receive it. The size is the same on all
 // members.
 void chain_broadcast(Transport& transport, std::span<const int> members, int position, int root,
                      std::span<std::byte> data, Tag tag, Deadline deadline);
@@ -26,7 +26,7 @@ void chain_broadcast(Transport& transport, std::span<const int> members, int pos
 void ring_allgather(Transport& transport, std::span<const int> members, int position, std::byte* buffer,
                     std::span<const std::int64_t> block_bounds, Tag tag, Deadline deadline);
 
-// By direct exchange (pairwise.cc): every rank sends its block to every other rank: N-1 times its own block sent, all
+// By direct exchange: every rank sends its block to every other rank: N-1 times its own block sent, all
 // others' received.
 //
 // Block r of the buffer, the bytes [block_bounds[r], block_bounds[r + 1]), belongs to position r. On return every block
