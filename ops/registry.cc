@@ -12,7 +12,7 @@
 #include "ops/algorithms/transport_backend.h"
 #include "ops/channel/socket_channel.h"
 #include "ops/choice/algorithm_table.h"
-#include "ops/choice/host_form.h"
+#include "ops/choice/host_choice.h"
 #include "ops/choice/link_probe.h"
 #include "ops/cuda/cuda_devices.h"
 #include "ops/host/host_backend.h"

@@ -4,8 +4,8 @@
 //
 // Messages from the first size up to, but not including, the second use the algorithm. Sizes are the sum over the
 // tensors of a message, in bytes or with k, m or g (1024 bytes, and so on); a missing size is no limit. The name of an
-// algorithm tells whether the range is about messages between hosts or about shared memory inside a host (host_form.h).
-// The default choice applies outside the ranges.
+// algorithm tells whether the range is about messages between hosts or about shared memory inside a host
+// (host_choice.h). The default choice applies outside the ranges.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "ops/algorithms/allreduce.h"
-#include "ops/choice/host_form.h"
+#include "ops/choice/host_choice.h"
 #include "ops/choice/table_text.h"
 
 namespace hvd {

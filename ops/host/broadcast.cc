@@ -5,7 +5,6 @@
 // Here are also the collectives without data: a barrier is one step, and the words of an exchange are beside its
 // number.
 #include "core/base/error.h"
-#include "ops/host/chunks.h"
 #include "ops/host/collectives.h"
 #include "ops/host/places.h"
 

@@ -8,7 +8,7 @@
 // first-level cache: reducing directly into lines that distant CPUs have read is much slower.
 //
 // Both publish the next chunk before they await the result of this one: some ranks pack while others still reduce.
-#include "ops/host/allreduce_forms.h"
+#include "ops/host/collectives.h"
 
 namespace hvd {
 

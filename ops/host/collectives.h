@@ -30,6 +30,7 @@
 #include <vector>
 
 #include "core/operation/collective_call.h"
+#include "ops/host/chunks.h"
 #include "ops/host/host_context.h"
 #include "ops/reduction/reduce.h"
 
@@ -52,5 +53,25 @@ std::vector<std::byte> exchange_host_words(HostContext& context, std::byte own);
 void reduce_to_leader(HostContext& context, std::span<const Piece> pieces, const Reduction& reduction);
 // Second half: a broadcast from the leader.
 void broadcast_from_leader(HostContext& context, std::span<const Piece> pieces, DType dtype);
+
+// The forms of an allreduce, a file each; host_allreduce() chooses among them (ops/choice/host_choice.h). All produce
+// the same bits. `total`: the elements of all pieces, more than 0, with at least two ranks.
+
+// Up to Window::kNoteBytes.
+void note_allreduce(HostContext& context, std::span<const Piece> pieces, const Reduction& reduction,
+                    std::int64_t total);
+// Up to one chunk, if ranks outnumber CPUs.
+void by_last_allreduce(HostContext& context, std::span<const Piece> pieces, const Reduction& reduction,
+                       std::int64_t total);
+// In chunks. The first one may have been published before. Results of another type than the tensors' are accumulators.
+void one_step_allreduce(HostContext& context, Publication publication, std::span<const Piece> pieces,
+                        const Reduction& reduction, std::int64_t total);
+void sliced_allreduce(HostContext& context, Publication publication, std::span<const Piece> outputs,
+                      const Reduction& reduction, DType result_type, std::int64_t total);
+// After a step in which all ranks have published places (places.h): in the arena, or addresses.
+void resident_allreduce(HostContext& context, std::span<const Piece> pieces, const Reduction& reduction,
+                        std::int64_t total);
+void reading_allreduce(HostContext& context, std::span<const Piece> pieces, const Reduction& reduction,
+                       std::int64_t total);
 
 }  // namespace hvd

@@ -10,7 +10,6 @@
 #include <string>
 
 #include "core/base/error.h"
-#include "ops/host/chunks.h"
 #include "ops/host/collectives.h"
 #include "ops/host/places.h"
 

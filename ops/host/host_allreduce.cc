@@ -1,12 +1,10 @@
-// Allreduce inside a host: chooses among its forms (ops/choice/host_form.h), and runs one.
+// Allreduce inside a host: chooses among its forms (ops/choice/host_choice.h), and runs one.
 //
 // From reach_matters() on, the first step of the collective tells which forms are possible: every rank publishes how
 // the others can access its tensors: as a chunk in the window, as usual; by their places in the arena; or, while
 // reading from each other is tried or has proved faster, by their addresses. If the better way works for all ranks it
 // is taken. If no rank has published places, the first chunks are already there. If only some have, all ranks start
 // again with chunks.
-#include "ops/host/allreduce_forms.h"
-#include "ops/host/chunks.h"
 #include "ops/host/collectives.h"
 #include "ops/host/places.h"
 

@@ -11,8 +11,7 @@
 #include <vector>
 
 #include "core/execution/tensor_arena.h"
-#include "ops/choice/host_form.h"
-#include "ops/choice/trials.h"
+#include "ops/choice/host_choice.h"
 #include "ops/host/peer_memory.h"
 #include "ops/host/streaming_copy.h"
 #include "ops/host/window.h"
@@ -33,7 +32,7 @@ struct HostContext {
   int rank() const { return window.rank(); }
   int ranks() const { return window.ranks(); }
 
-  // What the form of an allreduce depends on (host_form.h).
+  // What the form of an allreduce depends on (host_choice.h).
   HostShape shape() const {
     return {.ranks = ranks(),
             .oversubscribed = window.oversubscribed(),

@@ -1,6 +1,6 @@
 // How the ranks of a host reach each other's tensors without a copy in the window: they publish the places of their
 // tensors, in the arena or in their own memory, instead of the content; and the choice, by trial, whether a collective
-// of a size does (FormTrials, ops/choice/trials.h).
+// of a size does (FormTrials, ops/choice/host_choice.h).
 #pragma once
 
 #include <cstddef>

@@ -5,7 +5,7 @@
 //
 // by_last: if ranks share CPUs, their work adds up: one rank does it once, instead of each rank separately. The last to
 // publish reduces the data of all before it releases them, so that a rank is scheduled once, after everything is done.
-#include "ops/host/allreduce_forms.h"
+#include "ops/host/collectives.h"
 
 namespace hvd {
 

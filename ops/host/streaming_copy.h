@@ -8,7 +8,7 @@
 #include <cstddef>
 
 #include "core/base/clock.h"
-#include "ops/choice/trials.h"
+#include "ops/choice/host_choice.h"
 
 namespace hvd {
 
