@@ -242,9 +242,9 @@ const Knob kKnobs[] = {
      [](Config& c, std::string_view t) { c.deterministic = parse_flag(t); }},
     {"HVD_ALGORITHM", "", "",
      "Which algorithm serves an allreduce of which size: `allreduce:0-64k=direct;64k-=ring`. Sizes in bytes or with k, "
-     "m, g; algorithms between hosts: one_shot, bruck, direct, ring, and with HVD_DETERMINISTIC=0 halving_doubling; "
-     "inside a host, where the ranks' memory allows it: one_step, sliced, resident, reading. Sizes left out, or empty: "
-     "what measurements suggest.",
+     "m, g; algorithms between hosts: one_shot, bruck, direct, ring, and with HVD_DETERMINISTIC=0 halving_doubling; in "
+     "jobs on one host, where the ranks' memory allows it: one_step, sliced, resident, reading. Sizes left out, or "
+     "empty: what measurements suggest.",
      [](Config& c, std::string_view t) { c.algorithm = t; }},
     {"HVD_SOCKETS_PER_PEER", "", "0",
      "TCP connections between two ranks, up to 64; of two ranks the smaller number counts. 0: 1, from 25 Gb/s 2, from "

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "ops/algorithms/packing.h"
-#include "ops/algorithms/slice_layout.h"
 #include "ops/reduction/adaptive_sum.h"
 #include "ops/reduction/reduce.h"
 

@@ -4,7 +4,7 @@
 // The sum of N vectors is a tree over the ranks: (0, 1), (2, 3), ... are added in pairs, then the sums of neighbouring
 // pairs, until one is left; a vector without a partner moves up unchanged. Each tensor of a bucket has its own sum.
 //
-//   1. Every tensor is cut into N slices by its own size (slice_layout.h), and each rank gets its slice of all ranks'
+//   1. Every tensor is cut into N slices by its own size (packing.h), and each rank gets its slice of all ranks'
 //      tensors, which it widens to accumulators and prescales.
 //   2. For each level of the tree the ranks compute the dot products of all pairs over their slices, send them to each
 //      other, and add them up in rank order; with the sums each adds its slices of all pairs.

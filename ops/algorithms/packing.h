@@ -1,15 +1,123 @@
-// Copies between tensors and the packed buffers that an algorithm works on (slice_layout.h): scales, converts to the
-// accumulator type, replaces the tensors of joined ranks; and chooses the memory of such buffers.
+// Defines how the tensors of a bucket are cut into slices and packed for an algorithm that works slice by slice
+// (SliceLayout, pure).
+//
+// Each piece is cut by its own size, and slice h of the packed buffer is the concatenation over the pieces of their
+// slices h:
+//
+//   pieces  A = a0 a1 a2 a3 a4   B = b0 b1        two slices
+//   packed  | a0 a1 a2 b0 | a3 a4 b1 |
+//
+// So the slice of an element, and with it the order of its sum, depends only on its own tensor and never on the rest of
+// the bucket: the same tensor has the same result fused or alone.
+//
+// And copies between tensors and the packed buffers that an algorithm works on: scales, converts to the accumulator
+// type, replaces the tensors of joined ranks; and chooses the memory of such buffers.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
 
 #include "core/operation/collective_call.h"
 #include "ops/algorithms/scratch.h"
-#include "ops/algorithms/slice_layout.h"
 #include "ops/reduction/instruction_set.h"
 
 namespace hvd {
+
+class SliceLayout {
+ public:
+  struct Part {
+    std::int64_t offset = 0;         // in the piece
+    std::int64_t count = 0;          // elements
+    std::int64_t packed_offset = 0;  // in the packed buffer
+  };
+
+  // Consecutive elements of one part.
+  struct Run {
+    int slice = 0;
+    std::size_t piece = 0;
+    Part elements;
+  };
+
+  // Cuts every piece into slices of equal size; the first ones have one element more if it is not divisible.
+  static SliceLayout balanced(std::span<const std::int64_t> elements, int slices);
+
+  // counts[piece][slice]: given sizes, for instance what each rank receives.
+  static SliceLayout with_counts(std::span<const std::vector<std::int64_t>> counts, int slices);
+
+  int slices() const { return slices_; }
+  std::size_t pieces() const { return pieces_; }
+  const Part& part(int slice, std::size_t piece) const {
+    return parts_[static_cast<std::size_t>(slice) * pieces_ + piece];
+  }
+
+  // Calls body(Run) for the elements [begin, end) of the packed buffer, part by part.
+  template <typename Body>
+  void for_each_run(std::int64_t begin, std::int64_t end, const Body& body) const;
+
+  // slices() + 1 offsets in the packed buffer: slice h is [bounds[h], bounds[h + 1]).
+  std::span<const std::int64_t> slice_bounds() const { return bounds_; }
+  std::int64_t total_elements() const { return bounds_.back(); }
+
+ private:
+  SliceLayout(std::size_t pieces, int slices);
+  // Sets the parts' offsets in the packed buffer from their counts.
+  void pack();
+  // The last part that begins at or before this element.
+  std::size_t part_at(std::int64_t packed_offset) const;
+
+  std::size_t pieces_;
+  int slices_;
+  std::vector<Part> parts_;  // slice-major
+  std::vector<std::int64_t> bounds_;
+};
+
+template <typename Body>
+void SliceLayout::for_each_run(std::int64_t begin, std::int64_t end, const Body& body) const {
+  for (std::size_t at = begin < end ? part_at(begin) : 0; begin < end; ++at) {
+    const Part& part = parts_[at];
+    const std::int64_t skipped = begin - part.packed_offset;
+    const std::int64_t count = std::min(end, part.packed_offset + part.count) - begin;
+    if (count <= 0) continue;
+    body(Run{.slice = static_cast<int>(at / pieces_),
+             .piece = at % pieces_,
+             .elements = {.offset = part.offset + skipped, .count = count, .packed_offset = begin}});
+    begin += count;
+  }
+}
+
+// The elements of a packed buffer in another order: slice `first`, then first-1, first-2, ...,
+// cyclically, each of them forwards. The order in which an algorithm uses values and has results (allreduce.h).
+// Pure.
+class SliceSequence {
+ public:
+  // Bounds as returned by SliceLayout.
+  SliceSequence(std::span<const std::int64_t> slice_bounds, int first);
+
+  std::int64_t elements() const { return starts_.back(); }
+
+  // The number of elements of the sequence up to the end of [begin, end), which is a part of one slice.
+  std::int64_t up_to(std::int64_t begin, std::int64_t end) const;
+
+  // Calls body(begin, end) with the parts of the packed buffer that are elements [from, to) of the sequence.
+  template <typename Body>
+  void for_each_part(std::int64_t from, std::int64_t to, const Body& body) const {
+    for (std::size_t i = 0; i < slices_.size(); ++i) {
+      const std::int64_t first = std::max(from, starts_[i]), last = std::min(to, starts_[i + 1]);
+      if (first < last) body(slices_[i].begin + first - starts_[i], slices_[i].begin + last - starts_[i]);
+    }
+  }
+
+ private:
+  struct Slice {
+    std::int64_t begin, end;  // in the packed buffer
+  };
+
+  std::vector<Slice> slices_;         // in the order of the sequence
+  std::vector<std::int64_t> starts_;  // in the sequence; one more than slices
+};
 
 // The packed values and results of a reduction. Results may be in `tensor`, the memory of the call's only output (null:
 // none), since one tensor is its own packed buffer; values are in the same memory if of the same type. The rest is

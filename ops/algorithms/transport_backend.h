@@ -17,8 +17,6 @@
 #include "ops/algorithms/allreduce.h"
 #include "ops/algorithms/packing.h"
 #include "ops/algorithms/scratch.h"
-#include "ops/algorithms/slice_layout.h"
-#include "ops/algorithms/sliced_reduction.h"
 #include "ops/algorithms/word_exchange.h"
 #include "ops/transport/transport.h"
 

@@ -133,16 +133,18 @@ const AlgorithmTable& AllreduceChoice::table(int ranks, int widening) {
 }
 
 std::string AllreduceChoice::text(int ranks, bool between_hosts) {
+  const std::string unused =
+      facts_.override.inside_host.empty() ? "" : "  HVD_ALGORITHM names forms inside a host, which are not used here\n";
   const std::string heading = "allreduce by size in bytes, " + std::to_string(ranks);
   if (between_hosts) {
     return heading + " hosts over TCP (inside each, ranks reduce in shared memory):\n" + table(ranks, 1).text() +
-           links_text(facts_.costs);
+           unused + links_text(facts_.costs);
   }
   std::string text = heading + " ranks over TCP:\n" + table(ranks, 1).text();
   if (const std::string widened = table(ranks, 2).text(); widened != table(ranks, 1).text()) {
     text += "the same for float16 and bfloat16, whose partial sums are float32:\n" + widened;
   }
-  return text + links_text(facts_.costs);
+  return text + unused + links_text(facts_.costs);
 }
 
 std::int64_t bucket_bytes(AllreduceChoice& choice, int ranks) {

@@ -5,7 +5,6 @@
 
 #include "core/tensor/tensor_view.h"
 #include "ops/algorithms/packing.h"
-#include "ops/algorithms/slice_layout.h"
 #include "ops/host/chunks.h"
 #include "ops/host/collectives.h"
 
@@ -20,7 +19,7 @@ constexpr std::int64_t kPortionBytes = 512 << 10;
 //
 // The elements are divided into portions twice: for the reduction to the leader in the order in which the algorithm
 // between the hosts uses the leader's values, and for the broadcast from the leader in the order in which it has
-// results (sliced_reduction.h). All ranks of the host know both orders and the size of a portion, and therefore process
+// results (allreduce.h). All ranks of the host know both orders and the size of a portion, and therefore process
 // the same portions in the same order without communication: all of the reduction, then all of the broadcast. The
 // leader continues when the network needs values or has results; the others follow.
 //

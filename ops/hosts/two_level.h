@@ -11,8 +11,8 @@
 #include "core/bootstrap/topology.h"
 #include "core/execution/backend.h"
 #include "ops/algorithms/allreduce.h"
+#include "ops/algorithms/packing.h"
 #include "ops/algorithms/scratch.h"
-#include "ops/algorithms/slice_layout.h"
 #include "ops/algorithms/word_exchange.h"
 #include "ops/host/host_context.h"
 #include "ops/transport/transport.h"
@@ -25,7 +25,7 @@ namespace hvd {
 //   2. The leaders allreduce the accumulators; each slice is scaled and rounded, once, by the leader that completes it.
 //   3. The leader broadcasts inside the host.
 //
-// The three overlap, portion by portion. A tensor is cut into slices by its own size (slice_layout.h): its result does
+// The three overlap, portion by portion. A tensor is cut into slices by its own size (packing.h): its result does
 // not depend on the bucket. Adasum is left to the backend that treats all ranks equally.
 class TwoLevelBackend final : public Backend {
  public:

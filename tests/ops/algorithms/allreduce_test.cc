@@ -1,4 +1,4 @@
-// The promise of sliced_reduction.h: ring, direct exchange, Bruck and one-shot have the same bits, those of the
+// The promise of allreduce.h: ring, direct exchange, Bruck and one-shot have the same bits, those of the
 // canonical order, for every type, operation, number of ranks and bucket; halving-doubling has the right sums.
 #include "ops/algorithms/allreduce.h"
 

@@ -1,6 +1,6 @@
-// What sliced_reduction.h and the algorithms' essays say beyond the results: the order of use, and the bytes on the
+// What allreduce.h and the algorithms' essays say beyond the results: the order of use, and the bytes on the
 // wire.
-#include "ops/algorithms/sliced_reduction.h"
+#include "ops/algorithms/allreduce.h"
 
 #include <algorithm>
 #include <map>
@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "ops/algorithms/allreduce.h"
 #include "tests/ops/algorithms/require.h"
 #include "tests/support/catch.h"
 #include "tests/support/transport_ranks.h"

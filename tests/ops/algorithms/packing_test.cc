@@ -1,4 +1,4 @@
-#include "ops/algorithms/slice_layout.h"
+#include "ops/algorithms/packing.h"
 
 #include <utility>
 #include <vector>
