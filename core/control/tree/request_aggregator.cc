@@ -23,34 +23,28 @@ bool is_like(const Request& a, const Request& b) {
 
 }  // namespace
 
-RequestAggregator::RequestAggregator(const std::map<int, RankSet>& sources, Duration delay) : delay_(delay) {
-  for (const auto& [source, ranks] : sources) {
-    sources_[source].ranks = ranks;
-    subtree_.add(ranks);
-  }
+RequestAggregator::RequestAggregator(const std::map<int, RankSet>& sources, Duration delay)
+    : delay_(delay), sources_(sources) {
+  for (const auto& [source, ranks] : sources) subtree_.add(ranks);
 }
 
 void RequestAggregator::receive(int source, const SubtreeMessage& message, TimePoint now) {
-  const auto found = sources_.find(source);
+  Sources::Source* const found = sources_.find(source);
   const auto speaks_for = [&](const RankMessage& part) {
-    return !part.ranks.empty() && found->second.ranks.contains(part.ranks);
+    return !part.ranks.empty() && found->ranks.contains(part.ranks);
   };
   const auto is_possible = [&](const RankMessage& part) {
     return part.latest <= part.applied && part.applied <= passed_;
   };
-  if (found == sources_.end() || !std::ranges::all_of(message.messages, speaks_for)) {
+  if (found == nullptr || !std::ranges::all_of(message.messages, speaks_for)) {
     throw Internal("rank " + std::to_string(source) + " breaks the protocol: it speaks for others");
   }
   if (message.applied_by_all > passed_ || !std::ranges::all_of(message.messages, is_possible)) {
     throw Internal("rank " + std::to_string(source) + " breaks the protocol: it says it has applied what there is not");
   }
   // A rank that leaves while its join ends may not have applied what is assumed.
-  found->second.applied = std::max(found->second.applied, message.applied_by_all);
+  found->applied = std::max(found->applied, message.applied_by_all);
   for (const RankMessage& part : message.messages) hear(part, now);
-}
-
-void RequestAggregator::let_pass(std::uint64_t applied_by_all) {
-  for (auto& [rank, source] : sources_) source.applied = std::max(source.applied, applied_by_all);
 }
 
 void RequestAggregator::hear(const RankMessage& message, TimePoint now) {
@@ -76,7 +70,7 @@ void RequestAggregator::hear_hit(const RankMessage& message, std::uint32_t slot,
     return hear_late_hit(message, slot, now);
   }
   const std::string& name = slots_[slot].name;
-  statement_like(enter(name, message.ranks, now), slot).add(message);
+  enter(name, message.ranks, now).said_alike(slot).add(message);
   settle(name, message.ranks);
 }
 
@@ -90,7 +84,7 @@ void RequestAggregator::hear_late_hit(const RankMessage& message, std::uint32_t 
 
 void RequestAggregator::hear_request(const RankMessage& message, const SharedRequest& request, TimePoint now) {
   const std::string& name = request.request.name;
-  Statement& statement = statement_like(enter(name, message.ranks, now), request.request);
+  Statement& statement = enter(name, message.ranks, now).said_alike(request.request);
   if (differs_by_rank(request.request.collective) && can_be_shared(request.request)) {
     auto part = request.parts.begin();
     message.ranks.for_each([&](int rank) {
@@ -123,22 +117,20 @@ RequestAggregator::Round& RequestAggregator::enter(const std::string& name, cons
   return round;
 }
 
-RequestAggregator::Statement& RequestAggregator::statement_like(Round& round, std::uint32_t slot) {
-  for (Statement& statement : round.statements) {
+RequestAggregator::Statement& RequestAggregator::Round::said_alike(std::uint32_t slot) {
+  for (Statement& statement : statements) {
     if (statement.slot == slot) return statement;
   }
-  round.statements.emplace_back();
-  round.statements.back().slot = slot;
-  return round.statements.back();
+  statements.emplace_back().slot = slot;
+  return statements.back();
 }
 
-RequestAggregator::Statement& RequestAggregator::statement_like(Round& round, const Request& request) {
-  for (Statement& statement : round.statements) {
+RequestAggregator::Statement& RequestAggregator::Round::said_alike(const Request& request) {
+  for (Statement& statement : statements) {
     if (statement.request && is_like(*statement.request, request)) return statement;
   }
-  round.statements.emplace_back();
-  round.statements.back().request = request;
-  return round.statements.back();
+  statements.emplace_back().request = request;
+  return statements.back();
 }
 
 // Whether every rank has asked or joined.
@@ -199,11 +191,8 @@ void RequestAggregator::end_join_as_told(const Response& response, std::uint64_t
   end_join(ranks, number);
 }
 
-// The next messages of ranks that had joined are sent after they have applied this message.
 void RequestAggregator::end_join(const RankSet& ranks, std::uint64_t number) {
-  for (auto& [rank, source] : sources_) {
-    if (joined_.contains(source.ranks) && ranks.intersects(source.ranks)) source.applied = number;
-  }
+  sources_.end_join(joined_, ranks, number);
   joined_.remove(ranks);
 }
 
@@ -268,16 +257,8 @@ std::optional<SubtreeMessage> RequestAggregator::take(TimePoint now) {
   }
   if (outgoing_.empty()) return std::nullopt;
   for (RankMessage& message : outgoing_) std::sort(message.hits.begin(), message.hits.end());
-  return SubtreeMessage{.applied_by_all = applied_by_all(), .messages = std::exchange(outgoing_, {})};
-}
-
-// A rank that has joined sends nothing before it has applied everything up to the join's end.
-std::uint64_t RequestAggregator::applied_by_all() const {
-  std::uint64_t lowest = passed_;
-  for (const auto& [rank, source] : sources_) {
-    if (!joined_.contains(source.ranks)) lowest = std::min(lowest, source.applied);
-  }
-  return lowest;
+  return SubtreeMessage{.applied_by_all = sources_.applied_by_all(passed_, joined_),
+                        .messages = std::exchange(outgoing_, {})};
 }
 
 }  // namespace hvd

@@ -20,6 +20,7 @@
 #include "core/base/clock.h"
 #include "core/control/protocol/rank_message.h"
 #include "core/control/protocol/response.h"
+#include "core/control/protocol/sources.h"
 #include "core/operation/name_map.h"
 
 namespace hvd {
@@ -34,7 +35,7 @@ class RequestAggregator {
 
   // A message that all sources have sent alike goes up past this object, while it is idle: they have applied at least
   // so many messages.
-  void let_pass(std::uint64_t applied_by_all);
+  void let_pass(std::uint64_t applied_by_all) { sources_.have_applied(applied_by_all); }
 
   // Whether it waits for no rank and has nothing to send.
   bool idle() const { return rounds_.empty() && joined_.empty() && outgoing_.empty(); }
@@ -49,11 +50,6 @@ class RequestAggregator {
   Deadline next_deadline() const { return next_release_; }
 
  private:
-  struct Source {
-    RankSet ranks;
-    std::uint64_t applied = 0;
-  };
-
   // The common request of some ranks for a name: a hit on the name's slot, or a full request.
   struct Statement {
     RankSet ranks;
@@ -73,6 +69,10 @@ class RequestAggregator {
     TimePoint since{};
     RankSet heard;                      // the ranks that have asked
     std::vector<Statement> statements;  // the part of that which has not gone up yet
+
+    // The statement of ranks that ask alike: the one that there is, or a new one.
+    Statement& said_alike(std::uint32_t slot);
+    Statement& said_alike(const Request& request);
   };
 
   void hear(const RankMessage& message, TimePoint now);
@@ -83,8 +83,6 @@ class RequestAggregator {
   bool complete(const Round& round) const;
   void settle(const std::string& name, const RankSet& ranks);
   Round& enter(const std::string& name, const RankSet& ranks, TimePoint now);
-  static Statement& statement_like(Round& round, std::uint32_t slot);
-  static Statement& statement_like(Round& round, const Request& request);
 
   void release(Round& round);
   void release_all();
@@ -94,11 +92,10 @@ class RequestAggregator {
   void end_join(const RankSet& ranks, std::uint64_t number);
   void end_join_as_told(const Response& response, std::uint64_t number);
   void forget_asked(std::uint64_t number);
-  std::uint64_t applied_by_all() const;
 
   const Duration delay_;
   RankSet subtree_;
-  std::map<int, Source> sources_;
+  Sources sources_;
   RankSet joined_;
   std::string join_name_;
   NameMap<Round> rounds_;

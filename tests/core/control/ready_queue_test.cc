@@ -1,4 +1,4 @@
-#include "core/control/coordinator/answer_policy.h"
+#include "core/control/coordinator/ready_queue.h"
 
 #include <limits>
 

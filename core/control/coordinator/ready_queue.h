@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "core/base/clock.h"
@@ -30,6 +31,34 @@ struct AnswerPolicy {
 
   // The operations of the next answer, in order: indices.
   std::vector<std::size_t> choose(const std::vector<Ready>& ready) const;
+};
+
+struct Negotiation;
+
+// The negotiations that are ready, until the policy has them answered. Owned by the Coordinator.
+class ReadyQueue {
+ public:
+  explicit ReadyQueue(const AnswerPolicy& policy) : policy_(policy) {}
+
+  void set_policy(const AnswerPolicy& policy) { policy_ = policy; }
+  void add(Negotiation& negotiation, TimePoint now);
+
+  // Removes those to be answered now, and returns them in order; valid until the next call. `open`: how many
+  // negotiations are in progress, the ready ones included.
+  std::span<Negotiation* const> take(std::size_t open, TimePoint now);
+  std::span<Negotiation* const> take_all();
+
+  // When to call take() again; Deadline::max() while nothing is ready.
+  Deadline due() const { return due_; }
+
+ private:
+  std::span<Negotiation* const> take_chosen(const std::vector<std::size_t>& chosen);
+
+  AnswerPolicy policy_;
+  std::vector<Negotiation*> ready_;           // in the order in which they became ready
+  std::vector<AnswerPolicy::Ready> waiting_;  // the policy's input, for each of them
+  std::vector<Negotiation*> taken_;
+  Deadline due_ = Deadline::max();
 };
 
 }  // namespace hvd

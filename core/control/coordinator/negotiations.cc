@@ -1,0 +1,223 @@
+#include "core/control/coordinator/negotiations.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "core/base/error.h"
+
+namespace hvd {
+namespace {
+
+// The most names with pending failures. Without a limit the memory would grow without bound if ranks generate new names
+// and wait for a rank that never comes back.
+constexpr std::size_t kMaxPendingFailures = 1 << 16;
+
+bool is_scheduled(const Negotiation& negotiation, const ScheduleLearner& learner) {
+  return negotiation.slot != kNoSlot && learner.has(negotiation.slot);
+}
+
+}  // namespace
+
+void report_violation(const RankSet& ranks, const std::string& what, const DescribeRank& describe_rank) {
+  throw Internal(describe_rank(ranks.lowest()) + " breaks the protocol: it " + what);
+}
+
+Negotiations::Negotiations(const Options& options, const Joins& joins, StallInspector& stalls,
+                           DescribeRank describe_rank)
+    : all_(0, options.size),
+      join_scope_(options.join_scope),
+      joins_(joins),
+      stalls_(stalls),
+      describe_rank_(std::move(describe_rank)),
+      cache_(options.cache_capacity) {}
+
+Negotiation& Negotiations::of(const std::string& name) {
+  auto found = names_.find(name);
+  if (found == names_.end()) {
+    found = names_.try_emplace(name).first;
+    found->second.name = &found->first;
+  }
+  return found->second;
+}
+
+// ---- Who has asked
+
+Negotiations::Outcome Negotiations::add_hit(Negotiation& negotiation, const RankMessage& message,
+                                            const AgreementPtr& meant, TimePoint now) {
+  if (!negotiation.open) {
+    open(negotiation, message.ranks.lowest(), now);
+    negotiation.cached = meant;
+  }
+  mark_asked(negotiation, message.ranks, message.latest);
+  return settle(negotiation);
+}
+
+Negotiations::Outcome Negotiations::add_request(Negotiation& negotiation, const RankMessage& message,
+                                                const SharedRequest& request, TimePoint now) {
+  if (!negotiation.open) open(negotiation, message.ranks.lowest(), now);
+  collect_requests(negotiation);
+  std::string fault = find_fault_in(negotiation, message.ranks, request);
+  mark_asked(negotiation, message.ranks, message.latest);
+  if (!fault.empty()) return {.fault = std::move(fault)};
+  if (!negotiation.draft) negotiation.draft.emplace(all_.count(), request.request);
+  negotiation.draft->add(message.ranks, request);
+  return settle(negotiation);
+}
+
+Negotiations::Outcome Negotiations::settle(Negotiation& negotiation) const {
+  if (negotiation.ready) return {};
+  const RankSet absent = difference(joins_.ranks, negotiation.asked);
+  std::string need;
+  absent.for_each([&](int rank) {
+    if (need.empty()) {
+      need = find_need(negotiation.agreement(), negotiation.asked, rank, join_scope_, describe_rank_);
+    }
+  });
+  if (!need.empty()) return {.fault = std::move(need)};
+  negotiation.ready = negotiation.asked.count() + absent.count() == all_.count();
+  return {.ready = negotiation.ready};
+}
+
+void Negotiations::open(Negotiation& negotiation, int first, TimePoint now) {
+  ++open_count_;
+  negotiation.open = true;
+  negotiation.ready = false;
+  negotiation.since = now;
+  negotiation.order = next_order();
+  negotiation.first = first;
+  negotiation.applied = 0;
+  negotiation.asked.clear();
+  if (negotiation.slot != kNoSlot) cache_.hold(negotiation.slot);
+  stalls_.started(now);
+}
+
+void Negotiations::collect_requests(Negotiation& negotiation) const {
+  if (!negotiation.cached) return;
+  const AgreementPtr cached = std::exchange(negotiation.cached, nullptr);
+  negotiation.draft.emplace(all_.count(), cached->request_of(RankSet(negotiation.first)).request);
+  negotiation.draft->add_from(*cached, negotiation.asked);
+}
+
+// What is wrong with the request, alone or compared with the other requests of this negotiation.
+std::string Negotiations::find_fault_in(const Negotiation& negotiation, const RankSet& ranks,
+                                        const SharedRequest& request) const {
+  std::string fault = find_fault(request.request, all_.count(), ranks.lowest(), describe_rank_);
+  Request own = request.request;
+  auto part = request.parts.begin();
+  ranks.for_each([&](int rank) {
+    if (!fault.empty() || part == request.parts.end()) return;
+    put_part(*part++, own);
+    fault = find_fault(own, all_.count(), rank, describe_rank_);
+  });
+  if (!fault.empty() || !negotiation.draft) return fault;
+  return find_disagreement(negotiation.draft->first(), negotiation.first, request.request, ranks.lowest(),
+                           describe_rank_);
+}
+
+void Negotiations::mark_asked(Negotiation& negotiation, const RankSet& ranks, std::uint64_t applied) const {
+  if (joins_.ranks.intersects(ranks)) {
+    report_violation(intersection(joins_.ranks, ranks), "submits '" + *negotiation.name + "' after a join",
+                     describe_rank_);
+  }
+  if (negotiation.asked.intersects(ranks)) {
+    report_violation(intersection(negotiation.asked, ranks), "submits '" + *negotiation.name + "' twice",
+                     describe_rank_);
+  }
+  negotiation.asked.add(ranks);
+  negotiation.applied = std::max(negotiation.applied, applied);
+}
+
+// ---- Cache slots
+
+std::uint32_t Negotiations::slot_for(Negotiation& negotiation) {
+  if (negotiation.slot != kNoSlot) return negotiation.slot;
+  const std::uint32_t slot = cache_.take();
+  if (slot == kNoSlot) return slot;
+  if (slot >= by_slot_.size()) by_slot_.resize(slot + std::size_t{1});
+  if (Negotiation* evicted = by_slot_[slot]) {
+    evicted->slot = kNoSlot;
+    forget_if_idle(*evicted);
+  }
+  by_slot_[slot] = &negotiation;
+  return negotiation.slot = slot;
+}
+
+void Negotiations::store(Negotiation& negotiation, std::uint64_t number, std::uint64_t applied_by_all) {
+  auto content = std::make_shared<const Agreement>(std::move(*negotiation.draft));
+  cache_.store(negotiation.slot, std::move(content), number, applied_by_all);
+}
+
+// ---- The end of negotiations
+
+void Negotiations::close(Negotiation& negotiation) {
+  --open_count_;
+  negotiation.open = false;
+  negotiation.cached.reset();
+  negotiation.draft.reset();
+  if (negotiation.slot != kNoSlot) cache_.release(negotiation.slot);
+  stalls_.ended();
+  forget_if_idle(negotiation);
+}
+
+void Negotiations::fail(Negotiation& negotiation, const Status& status) {
+  const RankSet owing = difference(difference(all_, negotiation.asked), joins_.ranks);
+  if (!owing.empty()) {
+    negotiation.failed.add(status, owing, next_order());
+    limit_failures(negotiation);
+  }
+  close(negotiation);
+}
+
+void Negotiations::forget_if_idle(Negotiation& negotiation) {
+  if (negotiation.open || negotiation.slot != kNoSlot || !negotiation.failed.empty()) return;
+  names_.erase(names_.find(*negotiation.name));
+}
+
+void Negotiations::forgive(const RankSet& ranks, std::uint64_t order) {
+  std::vector<Negotiation*> indebted;
+  for (auto& [name, negotiation] : names_) {
+    if (!negotiation.failed.empty()) indebted.push_back(&negotiation);
+  }
+  for (Negotiation* negotiation : indebted) {
+    negotiation->failed.forgive(ranks, order);
+    forget_if_idle(*negotiation);
+  }
+}
+
+// The oldest are dropped: a rank that is so late waits until its own operation reaches the stall limit.
+void Negotiations::limit_failures(const Negotiation& newest) {
+  indebted_.emplace_back(*newest.name, newest.failed.newest());
+  while (!indebted_.empty()) {
+    const auto& [name, order] = indebted_.front();
+    const auto found = names_.find(name);
+    const bool owed = found != names_.end() && !found->second.failed.empty() && found->second.failed.newest() == order;
+    if (owed && indebted_.size() <= kMaxPendingFailures) return;
+    if (owed) {
+      found->second.failed.clear();
+      forget_if_idle(found->second);
+    }
+    indebted_.pop_front();
+  }
+}
+
+// ---- All at once
+
+std::vector<Negotiation*> Negotiations::open() {
+  std::vector<Negotiation*> open;
+  for (auto& [name, negotiation] : names_) {
+    if (negotiation.open) open.push_back(&negotiation);
+  }
+  std::sort(open.begin(), open.end(), [](const Negotiation* a, const Negotiation* b) { return a->order < b->order; });
+  return open;
+}
+
+bool Negotiations::agree_with(const ScheduleLearner& learner) const {
+  return std::all_of(names_.begin(), names_.end(), [&](const auto& entry) {
+    const Negotiation& negotiation = entry.second;
+    const bool as_scheduled = !negotiation.open || (negotiation.cached && is_scheduled(negotiation, learner));
+    // An owed submission outside the schedule breaks the lock when it comes.
+    return as_scheduled && (negotiation.failed.empty() || !is_scheduled(negotiation, learner));
+  });
+}
+
+}  // namespace hvd
