@@ -51,6 +51,12 @@ def run_job(
     return run_command([*launcher(), "-np", str(ranks), sys.executable, *arguments], environment, limit_s, cwd)
 
 
+def in_turn(*programs: str) -> list[str]:
+    """What `python` is given to run programs of PROGRAMS, each with its arguments, one after the other."""
+    words = " -- ".join(programs).split()
+    return [str(PROGRAMS / "in_turn.py"), *words]
+
+
 def run_command(
     command: list[str], environment: dict[str, str] | None = None, limit_s: float = 600, cwd: Path | None = None
 ) -> Job:

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 import horovod
-from launching import PROGRAMS, hvdrun, run_command, run_job
+from launching import PROGRAMS, hvdrun, run_command
 
 LAUNCHERS = {
     "horovodrun": [sys.executable, "-m", "horovod.runner.launch"],
@@ -97,9 +97,3 @@ def test_run_raises_what_the_function_raises():
 def test_run_refuses_what_it_cannot_do():
     with pytest.raises(ValueError, match="host-discovery-script"):
         horovod.run(place, (0,), num_proc=2, host_discovery_script="hosts.sh")
-
-
-def test_only_allreduces_go_on_without_ranks_that_have_joined():
-    job = run_job(2, [str(PROGRAMS / "horovod_joined.py")])
-    assert job.returncode == 0, job.output
-    assert all(f"rank {rank} is done" in job.output for rank in range(2))

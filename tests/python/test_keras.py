@@ -1,13 +1,14 @@
-"""hvd.keras on every Keras there is: the programs say what is checked. Importing TensorFlow takes seconds, so that each
-is one job."""
+"""hvd.keras on every Keras there is: the programs say what is checked. Importing TensorFlow takes seconds, so that one
+job for each Keras runs all programs, the one that loses a rank at its end."""
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 
 import pytest
 
-from launching import PROGRAMS, run_job
+from launching import Job, in_turn, run_job
 
 # What must be installed, and the environment.
 KERASES = {
@@ -16,6 +17,17 @@ KERASES = {
     "tf_keras": (["tf_keras", "tensorflow"], {"TF_USE_LEGACY_KERAS": "1"}),
 }
 QUIETLY = {"TF_CPP_MIN_LOG_LEVEL": "3", "HVD_STALL_SHUTDOWN_TIME_SECONDS": "20"}
+
+TRAINING = "keras_training.py"
+# PyTorch takes longer to import its compiler than for all other checks.
+TRAINING_WITH_TORCH = "keras_training.py --without check_jit_compile"
+KILLED = "keras_loses_a_rank.py"
+OF_BOTH = ["keras_of_both.py"] if importlib.util.find_spec("tf_keras") else []
+PROGRAMS_OF = {
+    "tensorflow": ["sync_batch_norm.py", *OF_BOTH, TRAINING, KILLED],
+    "torch": [TRAINING_WITH_TORCH],
+    "tf_keras": ["sync_batch_norm.py", TRAINING],
+}
 
 
 def environment_of(keras: str) -> dict[str, str]:
@@ -26,31 +38,55 @@ def environment_of(keras: str) -> dict[str, str]:
     return variables | QUIETLY
 
 
-@pytest.mark.parametrize("ranks", [2, pytest.param(1, marks=pytest.mark.long), pytest.param(4, marks=pytest.mark.long)])
+@functools.cache
+def job_of(keras: str) -> Job:
+    return run_job(2, in_turn(*PROGRAMS_OF[keras]), environment_of(keras), limit_s=1200)
+
+
+def of_each_keras(*programs: str):
+    pairs = [(keras, program) for keras in KERASES for program in PROGRAMS_OF[keras] if program in programs]
+    marked = [pytest.param(*pair, marks=pytest.mark.xdist_group(f"keras {pair[0]}")) for pair in pairs]
+    return pytest.mark.parametrize(("keras", "program"), marked)
+
+
+@of_each_keras(TRAINING, TRAINING_WITH_TORCH, "sync_batch_norm.py", *OF_BOTH)
+def test_two_ranks(keras: str, program: str):
+    job = job_of(keras)
+    assert job.output.count(f"{program} has ended") == 2, job.output[-6000:]
+    if program == "sync_batch_norm.py":
+        package = KERASES[keras][0][0]
+        assert all(f"rank {rank} of 2 is fine with {package}" in job.output for rank in range(2)), job.output
+
+
+@of_each_keras(KILLED)
+def test_a_rank_is_killed_during_fit(keras: str, program: str):
+    job = job_of(keras)
+    assert job.returncode != 0 and "rank 0 noticed after" in job.output, job.output[-6000:]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("ranks", [1, 4])
 @pytest.mark.parametrize("keras", KERASES)
-def test_training(ranks: int, keras: str):
-    # PyTorch takes longer to import its compiler than for all other checks.
-    without = ["--without", "check_jit_compile"] if keras == "torch" else []
-    job = run_job(ranks, [str(PROGRAMS / "keras_training.py"), *without], environment_of(keras), limit_s=1200)
+def test_training_on_other_numbers_of_ranks(ranks: int, keras: str):
+    program = TRAINING_WITH_TORCH if keras == "torch" else TRAINING
+    job = run_job(ranks, in_turn(program), environment_of(keras), limit_s=1200)
+    assert job.returncode == 0 and job.output.count(f"{program} has ended") == ranks, job.output[-6000:]
+
+
+@pytest.mark.long
+def test_sync_batch_norm_of_one_rank():
+    job = run_job(1, in_turn("sync_batch_norm.py"), environment_of("tensorflow"))
     assert job.returncode == 0, job.output[-6000:]
-    assert f"passed: {'check_alone' if without else 'check_jit_compile'}" in job.output  # the last one
 
 
 @pytest.mark.long
 def test_a_training_step_that_pytorch_compiles():
-    job = run_job(2, [str(PROGRAMS / "keras_training.py"), "check_jit_compile"], environment_of("torch"))
+    job = run_job(2, in_turn("keras_training.py check_jit_compile"), environment_of("torch"))
     assert job.returncode == 0 and "passed: check_jit_compile" in job.output, job.output[-6000:]
 
 
-@pytest.mark.parametrize(
-    "keras", ["tensorflow", *(pytest.param(other, marks=pytest.mark.long) for other in ("torch", "tf_keras"))]
-)
-def test_a_rank_is_killed_during_fit(keras: str):
-    job = run_job(2, [str(PROGRAMS / "keras_loses_a_rank.py")], environment_of(keras))
+@pytest.mark.long
+@pytest.mark.parametrize("keras", ["torch", "tf_keras"])
+def test_a_rank_is_killed_during_fit_on_the_others(keras: str):
+    job = run_job(2, in_turn(KILLED), environment_of(keras))
     assert job.returncode != 0 and "rank 0 noticed after" in job.output, job.output[-6000:]
-
-
-@pytest.mark.skipif(not importlib.util.find_spec("tf_keras"), reason="tf_keras is not installed")
-def test_models_of_both():
-    job = run_job(2, [str(PROGRAMS / "keras_of_both.py")], QUIETLY | {"KERAS_BACKEND": "tensorflow"})
-    assert job.returncode == 0 and job.output.count("both work") == 2, job.output[-6000:]

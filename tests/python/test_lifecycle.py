@@ -8,16 +8,21 @@ import sys
 
 import pytest
 
-from launching import PROGRAMS, hvdrun, run_command, run_job
+from launching import PROGRAMS, hvdrun, in_turn, run_command, run_job
+
+ALONE_TOO = ["lifecycle.py", "forks.py", "leaves_with_work.py"]  # the last one's end is the process's
+JOINED = [f"HVD_JOIN_DIVISOR={divisor} joins_early.py {divisor}" for divisor in ("all", "contributing")]
+JOINED_OF_TWO = ["horovod_joined.py"]
 
 
+# Importing PyTorch takes longer than each of these.
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.long)])
-@pytest.mark.parametrize("program", ["lifecycle", "forks", "leaves_with_work"])
-def test_program(program, ranks):
-    job = run_job(ranks, [str(PROGRAMS / f"{program}.py")])
+def test_programs(ranks):
+    programs = [*ALONE_TOO[:-1], *JOINED, *(JOINED_OF_TWO if ranks == 2 else []), ALONE_TOO[-1]]
+    job = run_job(ranks, in_turn(*programs))
     assert job.returncode == 0, job.output
-    for rank in range(ranks):
-        assert f"rank {rank} is fine" in job.output
+    for program in programs:
+        assert job.output.count(f"{program} has ended") == ranks, job.output
 
 
 def test_a_job_needs_little_address_space():
@@ -44,17 +49,15 @@ def test_a_killed_rank_is_named(ranks):
         assert f"rank {rank} heard of it" in job.output, job.output
 
 
-@pytest.mark.parametrize("program", ["lifecycle", "forks", "leaves_with_work"])
-def test_without_a_launcher_a_process_is_a_job_of_one(program):
+def test_without_a_launcher_a_process_is_a_job_of_one():
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("HVD_", "HOROVOD_"))}
-    done = subprocess.run(
-        [sys.executable, str(PROGRAMS / f"{program}.py")], env=environment, capture_output=True, text=True, timeout=300
-    )
+    command = [sys.executable, *in_turn(*ALONE_TOO)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "rank 0 is fine\n"
+    assert done.stdout == "".join(f"rank 0 is fine\n{program} has ended\n" for program in ALONE_TOO)
 
 
-@pytest.mark.parametrize("attempt", range(5))
+@pytest.mark.parametrize("attempt", [0, *(pytest.param(again, marks=pytest.mark.long) for again in range(1, 5))])
 def test_a_daemon_thread_inside_hvd_does_not_spoil_the_exit(attempt):
     done = subprocess.run(
         [sys.executable, str(PROGRAMS / "daemon_thread.py")], capture_output=True, text=True, timeout=300

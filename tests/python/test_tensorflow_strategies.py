@@ -107,6 +107,8 @@ def test_a_divided_table_is_a_table():
     assert gradient.numpy().any()
 
 
+# Where TF_CONFIG starts a job is tested without TensorFlow, and the program as a job of hvdrun.
+@pytest.mark.long
 def test_the_environment_of_multi_worker_mirrored():
     with socket.socket() as one, socket.socket() as other:
         one.bind(("127.0.0.1", 0))

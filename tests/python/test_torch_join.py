@@ -6,7 +6,6 @@ import pytest
 import torch
 
 import hvd.torch as hvd
-from launching import PROGRAMS, run_job
 
 
 def rows(rank: int, number: int) -> torch.Tensor:
@@ -122,12 +121,3 @@ def test_gradient_of_a_reducescatter():
         expected = [torch.full((2 + (rank == 0), 3), rank + 1.0 if rank > 0 else 0.0) for rank in range(size)]
         torch.testing.assert_close(tensor.grad, torch.cat(expected))
     hvd.join()
-
-
-@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.long)])
-@pytest.mark.parametrize("divisor", ["all", "contributing"])
-def test_divisor_of_averages(divisor, ranks):
-    job = run_job(ranks, [str(PROGRAMS / "joins_early.py"), divisor], {"HVD_JOIN_DIVISOR": divisor})
-    assert job.returncode == 0, job.output
-    for rank in range(ranks):
-        assert f"rank {rank} is fine" in job.output

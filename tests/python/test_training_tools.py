@@ -18,16 +18,18 @@ BY = {
 }
 
 
-@pytest.mark.parametrize("launcher", BY)
-@pytest.mark.parametrize(
-    "page, specially, compared",
-    [
-        ("lightning.md", {"torchrun": ["pytorch_lightning"]}, ("HvdStrategy", "DDPStrategy")),
-        ("huggingface.md", {"python": ["starts"]}, ("Accelerate", "Trainer")),
-    ],
-    ids=["lightning", "huggingface"],
-)
-def test_two_ranks_train_as_over_gloo(page, specially, compared, launcher, tmp_path):
+PAGES = {
+    "lightning": ("lightning.md", {"torchrun": ["pytorch_lightning"]}, ("HvdStrategy", "DDPStrategy")),
+    "huggingface": ("huggingface.md", {"python": ["starts"]}, ("Accelerate", "Trainer")),
+}
+# Importing a tool takes seconds. Each launcher starts one of them, and the tools that start ranks themselves do.
+ONCE = [("lightning", "hvdrun"), ("huggingface", "torchrun"), ("lightning", "python"), ("huggingface", "python")]
+AGAIN = [pytest.param(*pair, marks=pytest.mark.long) for pair in [("lightning", "torchrun"), ("huggingface", "hvdrun")]]
+
+
+@pytest.mark.parametrize(("tool", "launcher"), [*ONCE, *AGAIN])
+def test_two_ranks_train_as_over_gloo(tool, launcher, tmp_path):
+    page, specially, compared = PAGES[tool]
     command = [*BY[launcher], PROGRAM, page, *specially.get(launcher, [])]
     job = run_command(command, {"HF_HUB_OFFLINE": "1"}, cwd=tmp_path)
     assert job.returncode == 0, job.output

@@ -568,6 +568,7 @@ def check_jit_compile() -> None:
         return
     import tensorflow as tf
 
+    devices = tf.config.list_physical_devices
     if KERAS_3:
         tf.config.list_physical_devices = lambda *_: [types.SimpleNamespace(device_type="GPU")]
         before = make_model()
@@ -614,6 +615,7 @@ def check_jit_compile() -> None:
     model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)))
     fit(model, epochs=1)
     require_alike(model.inner)
+    tf.config.list_physical_devices = devices
 
 
 def compile_for_torch() -> None:
