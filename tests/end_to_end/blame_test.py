@@ -89,7 +89,7 @@ def check_blame(code, output, rank, how):
     check_names(output, rank, TOLD[how])
 
 
-@trials(few=20)
+@trials(few=RANKS)
 @pytest.mark.parametrize("how", CODES)
 def test_hvdrun_names_the_rank_that_failed_first(how, trials, burners):
     with busy_cpus(burners):
@@ -99,7 +99,7 @@ def test_hvdrun_names_the_rank_that_failed_first(how, trials, burners):
             check_blame(code, output, rank, how)
 
 
-@trials(few=20)
+@trials(few=RANKS)
 def test_an_exception_of_cpp_is_told_by_type_and_message(trials, burners):
     with busy_cpus(burners):
         for trial in range(trials):
@@ -127,7 +127,7 @@ while True:
 """
 
 
-@pytest.mark.parametrize("trials", [10, pytest.param(200, marks=pytest.mark.long)])
+@pytest.mark.parametrize("trials", [3, pytest.param(200, marks=pytest.mark.long)])
 def test_ctrl_c_shows_where_the_ranks_were_and_nothing_else(trials):
     for _ in range(trials):
         job = subprocess.Popen(

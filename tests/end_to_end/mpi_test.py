@@ -139,7 +139,7 @@ def rank_tests(launcher, ranks, backend, *files):
 
 @pytest.mark.parametrize(("launcher", "ranks"), [("mpirun", 2), pytest.param("mpiexec", 2, marks=pytest.mark.long)])
 def test_torch_collectives(launcher, ranks):
-    rank_tests(launcher, ranks, "mpi", "tests/python/test_torch_collectives.py", "tests/python/test_torch_optimizer.py")
+    rank_tests(launcher, ranks, "mpi", "tests/python/test_torch_collectives.py")
 
 
 @pytest.mark.long
