@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+from importlib.metadata import version
 
 import pytest
 
@@ -22,10 +23,12 @@ TRAINING = "keras_training.py"
 # PyTorch takes longer to import its compiler than for all other checks.
 TRAINING_WITH_TORCH = "keras_training.py --without check_jit_compile"
 KILLED = "keras_loses_a_rank.py"
+# What Keras 2 does not have.
+SCHEDULE = ["keras_schedule.py"] if importlib.util.find_spec("keras") and version("keras")[0] != "2" else []
 OF_BOTH = ["keras_of_both.py"] if importlib.util.find_spec("tf_keras") else []
 PROGRAMS_OF = {
-    "tensorflow": ["sync_batch_norm.py", *OF_BOTH, TRAINING, KILLED],
-    "torch": [TRAINING_WITH_TORCH],
+    "tensorflow": ["sync_batch_norm.py", *OF_BOTH, *SCHEDULE, TRAINING, KILLED],
+    "torch": [*SCHEDULE, TRAINING_WITH_TORCH],
     "tf_keras": ["sync_batch_norm.py", TRAINING],
 }
 
@@ -49,7 +52,7 @@ def of_each_keras(*programs: str):
     return pytest.mark.parametrize(("keras", "program"), marked)
 
 
-@of_each_keras(TRAINING, TRAINING_WITH_TORCH, "sync_batch_norm.py", *OF_BOTH)
+@of_each_keras(TRAINING, TRAINING_WITH_TORCH, "sync_batch_norm.py", *SCHEDULE, *OF_BOTH)
 def test_two_ranks(keras: str, program: str):
     job = job_of(keras)
     assert job.output.count(f"{program} has ended") == 2, job.output[-6000:]

@@ -12,7 +12,6 @@ import torch
 
 import hvd.torch as hvd
 from hvd.learning_rate import LinearScaling
-from launching import ROOT, run_job
 
 
 def halved_every_ten(step):
@@ -165,15 +164,3 @@ def test_the_factor_is_the_number_of_ranks():
         rates.append(before - weight.item())
     scale = hvd.size()
     assert rates == pytest.approx([0.1, 0.1 * (1 + scale) / 2, 0.1 * scale, 0.1 * scale], abs=1e-6)
-
-
-# Keras: a process of its own for each backend, which Keras chooses when it is imported
-
-
-@pytest.mark.parametrize("backend", ["torch", "tensorflow"])
-def test_schedule_of_keras(backend):
-    pytest.importorskip("keras", reason="Keras is not installed")
-    program = str(ROOT / "tests" / "python" / "programs" / "keras_schedule.py")
-    environment = {"KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "2"}
-    job = run_job(1, [program], environment)
-    assert job.returncode == 0 and "every rate is as it should be" in job.output, job.output

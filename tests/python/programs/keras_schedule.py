@@ -50,9 +50,9 @@ def main():
         loaded = keras.saving.load_model(path)
     check(train(loaded, 5), [0.25, 0.3, 0.3, 0.03, 0.03])
 
-    alone = LinearScaling(0.1)  # on one rank
-    check([float(alone(0)), float(alone(7))], [0.1, 0.1])
-    assert LinearScaling.from_config(alone.get_config()).get_config() == alone.get_config()
+    schedule = LinearScaling(0.1)  # of this job
+    check([float(schedule(0)), float(schedule(7))], [0.1 * hvd.size()] * 2)
+    assert LinearScaling.from_config(schedule.get_config()).get_config() == schedule.get_config()
 
     if keras.backend.backend() == "tensorflow":
         import tensorflow
