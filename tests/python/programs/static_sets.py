@@ -5,7 +5,6 @@ import os
 import arrays
 import hvd
 from hvd.exceptions import HorovodInternalError
-from hvd.process_set import add_process_set
 
 try:
     hvd.init(process_sets=[[int(os.environ["HVD_RANK"]) % 2]])
@@ -25,6 +24,6 @@ assert total.item() == (2, 4)[hvd.rank() % 2]
 hvd.shutdown()
 assert own.process_set_id is None and own.included() is None and own.size() is None
 hvd.init(process_sets="dynamic")
-assert add_process_set(own.ranks if own is evens else [0, 2]).process_set_id == 1
+assert hvd.add_process_set(own.ranks if own is evens else [0, 2]).process_set_id == 1
 print("sets are right")
 hvd.shutdown()
