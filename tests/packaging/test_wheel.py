@@ -13,7 +13,9 @@ import pytest
 @pytest.fixture(scope="module")
 def wheel(root, tmp_path_factory, succeed):
     folder = tmp_path_factory.mktemp("wheel")
-    succeed(sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "-w", folder, root)
+    # With the options of setup.sh, which has compiled the same.
+    options = ("--config-settings", "cmake.define.HVD_WARNINGS_AS_ERRORS=ON")
+    succeed(sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", *options, "-w", folder, root)
     (path,) = folder.glob("hvd-*.whl")
     return path
 
