@@ -4,7 +4,7 @@
 //
 // Messages from the first size up to, but not including, the second use the algorithm. Sizes are the sum over the
 // tensors of a message, in bytes or with k, m or g (1024 bytes, and so on); a missing size is no limit. The name of an
-// algorithm tells whether the range is about messages between hosts or about shared memory inside a host
+// algorithm tells whether the range is about messages between hosts or about shared memory, in a job on one host
 // (host_choice.h). The default choice applies outside the ranges.
 #pragma once
 

@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "core/base/error.h"
 #include "ops/host/collectives.h"
@@ -99,4 +100,16 @@ TEST_CASE("host: a joined rank has no memory to read") {
       require(away || data == reduced({}, 100'000, 2, 0), "two of three, call " + std::to_string(call));
     }
   });
+}
+
+TEST_CASE("reading: what the trials of a size have decided is reported once") {
+  std::vector<std::string> decisions;
+  on_host_ranks({.ranks_by_host = {2}}, [&](HostRank& self) {
+    if (self.rank == 0) self.context->report = [&](const std::string& text) { decisions.push_back(text); };
+    Buffer data = tensor(DType::float32, 100'000, self.rank, 0);
+    const Piece piece{data.data(), data.data(), 100'000};
+    for (int call = 0; call < 20; ++call) host_allreduce(*self.context, std::span(&piece, 1), {});
+  });
+  REQUIRE(decisions.size() == 1);
+  CHECK(decisions[0].find("allreduce of 256k-512k bytes in shared memory: ") == 0);
 }
