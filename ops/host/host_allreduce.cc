@@ -4,7 +4,7 @@
 // the others can access its tensors: as a chunk in the window, as usual; by their places in the arena; or, while
 // reading from each other is tried or has proved faster, by their addresses. If the better way works for all ranks it
 // is taken. If no rank has published places, the first chunks are already there. If only some have, all ranks start
-// again with chunks.
+// again with chunks. A form that the user has named (HVD_ALGORITHM) is taken without trials.
 #include "ops/host/collectives.h"
 #include "ops/host/places.h"
 
