@@ -8,6 +8,7 @@
 #include "core/execution/backend.h"
 #include "ops/algorithms/scratch.h"
 #include "ops/host/host_context.h"
+#include "ops/reduction/instruction_set.h"
 
 namespace hvd {
 

@@ -10,6 +10,7 @@
 
 #include "core/bootstrap/topology.h"
 #include "ops/host/host_context.h"
+#include "ops/reduction/reduce.h"
 #include "ops/transport/transport.h"
 
 namespace hvd::testing {
