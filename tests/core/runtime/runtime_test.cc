@@ -287,16 +287,20 @@ TEST_CASE("averages are divided by the ranks that contribute, if that is wanted"
 }
 
 TEST_CASE("a rank that has joined submits nothing until the join has ended") {
-  REQUIRE_NOTHROW(run_ranks({{{2}}, {}}, [](Runtime& runtime) {
+  std::atomic<bool> refused{false};
+  REQUIRE_NOTHROW(run_ranks({{{2}}, {}}, [&](Runtime& runtime) {
     Vector vector(4);
     if (runtime.topology().rank == 0) {
       Handle join = runtime.submit({.collective = Collective::join});
       require_status(outcome(runtime, allreduce_of(vector)), StatusCode::invalid_argument, {"joined"});
       require_status(outcome(runtime, {.collective = Collective::join}), StatusCode::invalid_argument, {"joined"});
+      refused = true;
+      refused.notify_all();
       require(join.wait(deadline_after(std::chrono::minutes(1))), "join is not done");
     } else {
       perform(runtime, allreduce_of(vector, "alone"));
       require(vector.data[0] == 1, "a joined rank gives zero");
+      refused.wait(false);  // rank 0's join ends with this rank's
       perform(runtime, {.collective = Collective::join});
     }
     require_usable(runtime);
