@@ -13,7 +13,7 @@ mkdir -p "$folder/include"
 ln -sfn /usr/include/catch2 "$folder/include/catch2"
 sources=(
   ops/reduction/{adaptive_sum,instruction_set,kernels_scalar,kernels_neon,reduce}.cc
-  core/base/{error,status}.cc core/tensor/collective.cc core/tensor/dtype.cc
+  core/base/error.cc
   tests/ops/reduction/*.cc tests/support/main.cc
 )
 compile() {

@@ -14,7 +14,7 @@
 
 #include "core/base/error.h"
 #include "core/net/authentication.h"
-#include "core/net/local_addresses.h"
+#include "core/net/endpoint.h"
 #include "launcher/cli/command_line.h"
 #include "launcher/cli/config_file.h"
 #include "launcher/cli/job_layout.h"

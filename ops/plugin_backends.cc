@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/base/wait_policy.h"
-#include "core/bootstrap/first_objection.h"
+#include "core/base/futex.h"
+#include "core/bootstrap/rank_exchange.h"
 #include "ops/mpi/mpi_library.h"
 #include "ops/plugin/plugin_backend.h"
 

@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "core/base/error.h"
-#include "core/base/wait_policy.h"
-#include "core/bootstrap/share_with_host.h"
+#include "core/base/futex.h"
+#include "core/bootstrap/rank_exchange.h"
 #include "core/execution/backend_selector.h"
 #include "ops/algorithms/transport_backend.h"
 #include "ops/channel/socket_channel.h"

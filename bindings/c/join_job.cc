@@ -5,11 +5,10 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/bootstrap/ancestry.h"
-#include "core/bootstrap/host_identity.h"
 #include "core/bootstrap/job_failure.h"
 #include "core/bootstrap/launch_environment.h"
 #include "core/bootstrap/memory_store.h"
+#include "core/bootstrap/rank_exchange.h"
 #include "core/bootstrap/store_views.h"
 #include "core/bootstrap/tcp_store.h"
 #include "ops/registry.h"

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <ctime>
+#include <functional>
 #include <optional>
 
 namespace hvd {
@@ -41,5 +42,30 @@ inline Duration thread_cpu_time() {
 }
 
 inline double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+// A callback that ends a wait for another process before its deadline: the waiting thread calls it a few times a
+// second, and it throws the reason. An empty alarm never does.
+
+using Alarm = std::function<void()>;
+
+inline constexpr Duration kAlarmPeriod = std::chrono::milliseconds(250);
+
+// Schedules the calls of an alarm during one wait, which begins with the construction. The alarm outlives this object.
+class AlarmClock {
+ public:
+  explicit AlarmClock(const Alarm& alarm) : alarm_(alarm) {}
+
+  Deadline next() const { return alarm_ ? next_ : Deadline::max(); }
+  // Calls the alarm if a call is due; throws what it throws.
+  void look() {
+    if (Clock::now() < next()) return;
+    alarm_();
+    next_ = deadline_after(kAlarmPeriod);
+  }
+
+ private:
+  const Alarm& alarm_;
+  Deadline next_ = deadline_after(kAlarmPeriod);
+};
 
 }  // namespace hvd

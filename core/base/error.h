@@ -40,4 +40,11 @@ using Internal = ErrorOf<StatusCode::internal>;
 // The Status of the exception being handled; call only inside a catch block.
 Status current_exception_status();
 
+// The text of an errno value, for messages of failed system calls. If a limit of this process is the reason, it names
+// the limit and the option of ulimit that changes it: "Too many open files (this process may have 64: ulimit -n)".
+std::string error_text(int error_number);
+
+// "2000000 bytes of address space: ulimit -v", if this process's address space is limited; else empty.
+std::string address_space_limit();
+
 }  // namespace hvd

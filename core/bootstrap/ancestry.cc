@@ -1,4 +1,4 @@
-#include "core/bootstrap/ancestry.h"
+#include "core/bootstrap/launch_environment.h"
 
 #include <unistd.h>
 
@@ -8,8 +8,7 @@
 #include <system_error>
 #include <vector>
 
-#include "core/base/process_stat.h"
-#include "core/base/thread.h"
+#include "core/base/process.h"
 
 namespace hvd {
 

@@ -7,7 +7,6 @@
 #include <sstream>
 
 #include "core/base/error.h"
-#include "core/bootstrap/tf_config.h"
 
 namespace hvd {
 

@@ -6,7 +6,7 @@
 //   mpirun (Open MPI)  OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_SIZE
 //   by hand            as torchrun, with MASTER_ADDR and MASTER_PORT
 //   mpiexec (MPICH)    PMI_RANK, PMI_SIZE, MPI_LOCALNRANKS
-//   Kubeflow, by hand  TF_CONFIG with a cluster of several (tf_config.h)
+//   Kubeflow, by hand  TF_CONFIG with a cluster of several (read_tf_config)
 //   srun               SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_STEP_NODELIST; PMIx or PMI2 variables, if Slurm was
 //                      asked for them
 //
@@ -56,5 +56,34 @@ Launch read_launch(const Environment& environment);
 
 // The first node of Slurm's host list: "gpu[03-05,9],login" gives "gpu03". Throws InvalidArgument.
 std::string first_of_nodelist(const std::string& nodelist);
+
+// Reads the cluster that TF_CONFIG describes to TensorFlow's MultiWorkerMirroredStrategy, as a job. Pure.
+//
+//   {"cluster": {"chief": ["host0:2222"], "worker": ["host1:2222", "host2:2222"]},
+//    "task": {"type": "worker", "index": 0}}
+//
+// The chief, if there is one, is rank 0, and the workers follow in their order. An evaluator works alone, outside the
+// job. Parameter servers have no function, and are refused.
+//
+// Launcher::none if there is no cluster, or it has only one member of the job. Throws InvalidArgument.
+Launch read_tf_config(const std::string& text);
+
+// Children of a rank inherit the variables that make a process a rank (ancestry.cc).
+
+// Whether `pid`, in this process's pid namespace, is an ancestor of this process, through processes that still live.
+bool is_started_by(int pid);
+
+// The ancestor of this process, through processes that still live, that is in a job as the rank that this process's
+// variables describe. Called before this process joins: MPI and torchrun's store do not tolerate a rank that comes
+// twice. Empty if there is none that this process may inspect. `launcher` is that of `own`, this process's environment.
+std::optional<int> rank_that_started_this(Launcher launcher, const Environment& own);
+
+// Whether two environments are of the same rank of the same job of that launcher. Pure.
+bool is_same_rank(Launcher launcher, const Environment& one, const Environment& other);
+
+// What the user can do about it.
+inline constexpr const char* kAdviceForChildren =
+    "let the rank itself call hvd, or start this process with HVD_SIZE=1, and without HVD_RANK and HOROVOD_RANK, "
+    "to let it work alone";
 
 }  // namespace hvd

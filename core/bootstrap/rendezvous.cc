@@ -6,7 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/net/byte_codec.h"
-#include "core/net/local_addresses.h"
+#include "core/net/endpoint.h"
 
 namespace hvd {
 

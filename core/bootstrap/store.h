@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <string>
 
-#include "core/base/alarm.h"
 #include "core/base/clock.h"
 
 namespace hvd {

@@ -8,7 +8,7 @@
 #include <iterator>
 
 #include "core/base/error.h"
-#include "core/base/thread.h"
+#include "core/base/process.h"
 
 namespace hvd {
 

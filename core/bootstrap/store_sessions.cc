@@ -9,7 +9,6 @@
 #include <unordered_map>
 
 #include "core/base/error.h"
-#include "core/base/error_text.h"
 #include "core/net/frame.h"
 
 namespace hvd {

@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "core/base/alarm.h"
+#include "core/base/clock.h"
 #include "core/bootstrap/store.h"
 
 namespace hvd {

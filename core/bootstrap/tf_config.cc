@@ -1,4 +1,4 @@
-#include "core/bootstrap/tf_config.h"
+#include "core/bootstrap/launch_environment.h"
 
 #include <charconv>
 #include <nlohmann/json.hpp>

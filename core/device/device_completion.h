@@ -10,7 +10,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/status.h"
-#include "core/device/device_event.h"
+#include "core/device/device_runtime.h"
 
 namespace hvd {
 

@@ -3,7 +3,7 @@
 #include <limits>
 #include <utility>
 
-#include "core/tuning/tuning_log.h"
+#include "core/tuning/autotuner.h"
 
 namespace hvd {
 

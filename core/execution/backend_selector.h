@@ -7,7 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/execution/backend.h"
-#include "core/tensor/tensor_view.h"
+#include "core/tensor/tensor.h"
 
 namespace hvd {
 

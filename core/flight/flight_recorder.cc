@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/base/error_text.h"
 
 namespace hvd {
 

@@ -1,8 +1,16 @@
 #include "core/net/authentication.h"
 
+#include <sys/epoll.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <map>
+
 #include "core/base/error.h"
 #include "core/net/handshake.h"
-#include "core/net/random_bytes.h"
 
 namespace hvd {
 
@@ -15,7 +23,69 @@ int hex_digit(char c) {
   throw InvalidArgument("the job's key has a character that is not a hexadecimal digit");
 }
 
+void prove(Socket& socket, ClientHandshake handshake, const std::string& where, Deadline deadline) {
+  Challenge challenge;
+  socket.receive_all(challenge, deadline, where);
+  try {
+    const Proof proof = handshake.prove(challenge);
+    socket.send_all(proof, deadline, where);
+    Reply reply;
+    socket.receive_all(reply, deadline, where);
+    handshake.check(reply);
+  } catch (const PeerLost& error) {
+    // A server does not tell a client why it rejects it.
+    throw PeerLost(
+        "not accepted by " + where +
+        " (it is another job's, or has no room for one more connection; its own output says which): " + error.what());
+  }
+}
+
+constexpr std::size_t kMaxUnproven = 1024;
+// The share of the process's descriptors: what else it opens, a data file for instance, must not fail because of
+// connections that have not authenticated.
+constexpr std::size_t kPart = 4;
+// New connections accepted and answers read per call: handshakes progress even during a flood of new connections.
+constexpr std::size_t kBatch = 64;
+
+std::size_t most_unproven() {
+  rlimit descriptors{};
+  if (getrlimit(RLIMIT_NOFILE, &descriptors) != 0) return kMaxUnproven;
+  return std::clamp<std::size_t>(descriptors.rlim_cur / kPart, 1, kMaxUnproven);
+}
+
+// A connection that has not authenticated yet.
+struct PendingConnection {
+  PendingConnection(Socket connection, const JobKey& key, Purpose purpose, Deadline last_moment)
+      : socket(std::move(connection)), handshake(key, purpose, fresh_nonce()), deadline(last_moment) {}
+
+  Socket socket;
+  ServerHandshake handshake;
+  Proof proof;
+  std::size_t received = 0;
+  Deadline deadline;
+};
+
 }  // namespace
+
+void fill_random(std::span<std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t count = getrandom(bytes.data(), bytes.size(), 0);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw Internal("the kernel gives no random bytes (getrandom)");
+    bytes = bytes.subspan(static_cast<std::size_t>(count));
+  }
+}
+
+std::string to_hex(std::span<const std::byte> bytes) {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  text.reserve(2 * bytes.size());
+  for (const std::byte byte : bytes) {
+    text += kDigits[std::to_integer<unsigned>(byte) >> 4];
+    text += kDigits[std::to_integer<unsigned>(byte) & 15];
+  }
+  return text;
+}
 
 JobKey JobKey::random() {
   JobKey key;
@@ -48,27 +118,6 @@ const char* purpose_name(Purpose purpose) {
   return "unknown";
 }
 
-namespace {
-
-void prove(Socket& socket, ClientHandshake handshake, const std::string& where, Deadline deadline) {
-  Challenge challenge;
-  socket.receive_all(challenge, deadline, where);
-  try {
-    const Proof proof = handshake.prove(challenge);
-    socket.send_all(proof, deadline, where);
-    Reply reply;
-    socket.receive_all(reply, deadline, where);
-    handshake.check(reply);
-  } catch (const PeerLost& error) {
-    // A server does not tell a client why it rejects it.
-    throw PeerLost(
-        "not accepted by " + where +
-        " (it is another job's, or has no room for one more connection; its own output says which): " + error.what());
-  }
-}
-
-}  // namespace
-
 Socket connect_authenticated(const Address& address, const JobKey& key, Purpose purpose, int this_rank,
                              Deadline deadline, const Alarm& alarm) {
   const std::string where = std::string("the ") + purpose_name(purpose) + " port at " + address.to_string();
@@ -81,6 +130,152 @@ Socket connect_authenticated(const Address& address, const JobKey& key, Purpose 
     } catch (const PeerLost&) {
       if (Clock::now() - began < kProofTime) throw;
     }
+  }
+}
+
+struct Acceptor::State {
+  State(Listener l, const JobKey& k, Purpose p, const Log& g)
+      : listener(std::move(l)), key(k), purpose(p), log(g), epoll(epoll_create1(EPOLL_CLOEXEC)) {
+    if (!epoll) throw Internal("epoll_create: " + error_text(errno));
+    watch(listener.fd(), kListenerId);
+  }
+
+  static constexpr std::uint64_t kListenerId = 0;
+
+  void watch(int fd, std::uint64_t id) {
+    epoll_event event{.events = EPOLLIN, .data = {.u64 = id}};
+    if (epoll_ctl(epoll.get(), EPOLL_CTL_ADD, fd, &event) != 0) throw Internal("epoll_ctl: " + error_text(errno));
+  }
+
+  // In the order of arrival, which is also the order of deadlines.
+  using PendingConnections = std::map<std::uint64_t, PendingConnection>;
+
+  void drop(PendingConnections::iterator pending, const std::string& objection) {
+    if (!warned) {
+      const std::string from = pending->second.socket.peer_host();
+      log.warning("dropped a connection to the " + std::string(purpose_name(purpose)) + " port " +
+                  listener.address().to_string() + (from.empty() ? "" : " from " + from) + ": " + objection +
+                  "; further ones are dropped without a word");
+      warned = true;
+    }
+    pending_connections.erase(pending);
+  }
+
+  void drop_oldest(const std::string& objection) { drop(pending_connections.begin(), objection); }
+
+  void drop_late() {
+    const TimePoint now = Clock::now();
+    while (!pending_connections.empty() && pending_connections.begin()->second.deadline <= now) {
+      drop_oldest("it did not prove itself in time");
+    }
+  }
+
+  void greet(Socket socket) {
+    if (pending_connections.size() >= most_unproven())
+      drop_oldest("too many connections that have not proved themselves");
+    const std::uint64_t id = next_id++;
+    const auto added =
+        pending_connections.try_emplace(id, std::move(socket), key, purpose, deadline_after(kProofTime)).first;
+    PendingConnection& pending = added->second;
+    // A fresh connection's buffer has room for these few bytes.
+    const auto sent = pending.socket.send_some(pending.handshake.challenge());
+    if (sent != kChallengeBytes) return drop(added, "it closed at once");
+    watch(pending.socket.fd(), id);
+  }
+
+  void take_new_connections() {
+    for (std::size_t i = 0; i < kBatch; ++i) {
+      std::optional<Socket> socket;
+      try {
+        socket = listener.accept_now();
+      } catch (const Internal&) {
+        // Out of descriptors: pending connections must not be what uses them up.
+        if (pending_connections.empty()) throw;
+        drop_oldest("this process has no more file descriptors");
+        continue;
+      }
+      if (!socket) return;
+      greet(std::move(*socket));
+    }
+  }
+
+  std::optional<Peer> hear(std::uint64_t id) {
+    const auto found = pending_connections.find(id);
+    if (found == pending_connections.end()) return std::nullopt;
+    PendingConnection& pending = found->second;
+    const auto count = pending.socket.receive_some(std::span(pending.proof).subspan(pending.received));
+    if (!count) {
+      drop(found, "it closed before it proved itself");
+      return std::nullopt;
+    }
+    pending.received += *count;
+    if (pending.received < kProofBytes) return std::nullopt;
+
+    const auto verdict = pending.handshake.judge(pending.proof);
+    if (verdict.objection != nullptr) {
+      drop(found, verdict.objection);
+      return std::nullopt;
+    }
+    const auto sent = pending.socket.send_some(verdict.reply);
+    if (sent != kReplyBytes) {
+      drop(found, "it closed before it heard the answer");
+      return std::nullopt;
+    }
+    epoll_ctl(epoll.get(), EPOLL_CTL_DEL, pending.socket.fd(), nullptr);
+    Peer peer{.socket = std::move(pending.socket), .rank = verdict.rank};
+    pending_connections.erase(found);
+    return peer;
+  }
+
+  std::optional<Peer> accept_now() {
+    std::array<epoll_event, kBatch> events;
+    const int count = epoll_wait(epoll.get(), events.data(), static_cast<int>(events.size()), 0);
+    if (count < 0 && errno != EINTR) throw Internal("epoll_wait: " + error_text(errno));
+    for (int i = 0; i < count; ++i) {
+      const std::uint64_t id = events[static_cast<std::size_t>(i)].data.u64;
+      if (id == kListenerId) {
+        take_new_connections();
+      } else if (auto peer = hear(id)) {
+        return peer;  // the remaining events will be reported again
+      }
+    }
+    drop_late();  // last: if this process was stopped, a proof that came in time has been read above
+    return std::nullopt;
+  }
+
+  Listener listener;
+  const JobKey key;
+  const Purpose purpose;
+  const Log& log;
+  FileDescriptor epoll;
+  PendingConnections pending_connections;
+  std::uint64_t next_id = kListenerId + 1;
+  bool warned = false;
+};
+
+Acceptor::Acceptor(Listener listener, const JobKey& key, Purpose purpose, const Log& log)
+    : state_(std::make_unique<State>(std::move(listener), key, purpose, log)) {}
+Acceptor::~Acceptor() = default;
+Acceptor::Acceptor(Acceptor&&) noexcept = default;
+
+const Address& Acceptor::address() const { return state_->listener.address(); }
+
+std::vector<int> Acceptor::descriptors() const { return {state_->epoll.get()}; }
+
+std::optional<Peer> Acceptor::accept_now() { return state_->accept_now(); }
+
+Deadline Acceptor::next_deadline() const {
+  return state_->pending_connections.empty() ? Deadline::max() : state_->pending_connections.begin()->second.deadline;
+}
+
+Peer Acceptor::accept(Deadline deadline, std::string_view what, const Alarm& alarm) {
+  AlarmClock alarm_clock(alarm);
+  for (;;) {
+    if (auto peer = accept_now()) return std::move(*peer);
+    const bool ready =
+        wait_ready(state_->epoll.get(), false, std::min({deadline, next_deadline(), alarm_clock.next()}));
+    if (!ready && Clock::now() >= deadline) throw Timeout("waiting for " + std::string(what));
+    alarm_clock.look();
   }
 }
 

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -80,5 +81,11 @@ class Acceptor {
   struct State;
   std::unique_ptr<State> state_;
 };
+
+// Unpredictable bytes from the kernel, for keys, challenges and names that must not be guessed. Any thread.
+void fill_random(std::span<std::byte> bytes);
+
+// Two lower-case hexadecimal digits per byte.
+std::string to_hex(std::span<const std::byte> bytes);
 
 }  // namespace hvd

@@ -1,25 +1,54 @@
 #include "core/net/endpoint.h"
 
 #include <arpa/inet.h>
+#include <ifaddrs.h>
 #include <linux/sockios.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/ioctl.h>
 #include <sys/un.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <system_error>
 
 #include "core/base/error.h"
-#include "core/base/error_text.h"
+#include "core/net/socket.h"
 
 namespace hvd {
 
 namespace {
+
+constexpr std::string_view kTcp = "tcp:";
+constexpr std::string_view kUnix = "unix:";
+constexpr std::size_t kMaxHostBytes = 255;
+constexpr std::size_t kMaxAbstractNameBytes = sizeof(sockaddr_un::sun_path) - 1;
+
+Address parse_tcp(std::string_view text, const InvalidArgument& malformed) {
+  const auto colon = text.rfind(':');
+  if (colon == std::string_view::npos) throw malformed;
+  std::string_view host = text.substr(0, colon);
+  const std::string_view port_text = text.substr(colon + 1);
+
+  if (host.starts_with('[') && host.ends_with(']')) {
+    host = host.substr(1, host.size() - 2);
+  } else if (host.find(':') != std::string_view::npos) {
+    throw malformed;
+  }
+  std::uint16_t port = 0;
+  const auto [end, error] = std::from_chars(port_text.data(), port_text.data() + port_text.size(), port);
+  const bool whole = error == std::errc() && end == port_text.data() + port_text.size();
+  if (!whole || port == 0 || host.empty() || host.size() > kMaxHostBytes) throw malformed;
+  return {.kind = Address::Kind::tcp, .host = std::string(host), .port = port};
+}
 
 constexpr Duration kUnhurriedLease = std::chrono::seconds(10);
 
@@ -48,7 +77,30 @@ Endpoint unix_endpoint(const std::string& name) {
   return endpoint;
 }
 
+constexpr std::size_t kMostAddresses = 16;
+constexpr std::uint32_t kLinkLocal = 169 << 8 | 254;  // 169.254.0.0/16: self-assigned without a network
+
+// At least so many if the lease is long enough: one lost packet must not end a connection.
+constexpr int kProbes = 4;
+
 }  // namespace
+
+std::string Address::to_string() const {
+  if (kind == Kind::unix_abstract) return std::string(kUnix) + host;
+  const bool is_ipv6 = host.find(':') != std::string::npos;
+  return std::string(kTcp) + (is_ipv6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
+}
+
+Address Address::parse(std::string_view text) {
+  const InvalidArgument malformed("'" + std::string(text.substr(0, kMaxHostBytes)) +
+                                  "' is not an address like tcp:10.0.0.7:4711, tcp:[::1]:4711 or unix:name");
+  if (text.find('\0') != std::string_view::npos) throw malformed;
+  if (text.starts_with(kTcp)) return parse_tcp(text.substr(kTcp.size()), malformed);
+  if (!text.starts_with(kUnix)) throw malformed;
+  text.remove_prefix(kUnix.size());
+  if (text.empty() || text.size() > kMaxAbstractNameBytes) throw malformed;
+  return {.kind = Kind::unix_abstract, .host = std::string(text), .port = 0};
+}
 
 std::string Endpoint::host() const {
   char text[INET6_ADDRSTRLEN] = "";
@@ -115,6 +167,42 @@ Delivery delivery_of(int fd) {
   return {.complete = unconfirmed == 0 && info.tcpi_probes == 0,
           .awaits_answer = info.tcpi_unacked > 0 || info.tcpi_probes > 0,
           .since_answer = std::chrono::milliseconds(info.tcpi_last_ack_recv)};
+}
+
+std::vector<LocalAddress> local_addresses() {
+  std::vector<LocalAddress> addresses;
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return addresses;
+  for (const ifaddrs* entry = list; entry != nullptr && addresses.size() < kMostAddresses; entry = entry->ifa_next) {
+    const bool usable = (entry->ifa_flags & IFF_UP) != 0 && (entry->ifa_flags & IFF_LOOPBACK) == 0;
+    if (!usable || entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET) continue;
+    sockaddr_in address{};
+    std::memcpy(&address, entry->ifa_addr, sizeof address);
+    if ((ntohl(address.sin_addr.s_addr) >> 16) == kLinkLocal) continue;
+    std::array<char, INET_ADDRSTRLEN> text{};
+    inet_ntop(AF_INET, &address.sin_addr, text.data(), text.size());
+    addresses.push_back({.interface = entry->ifa_name, .address = text.data()});
+  }
+  freeifaddrs(list);
+  return addresses;
+}
+
+KeepAlive keep_alive(Duration lease) {
+  const auto seconds = static_cast<int>(std::chrono::ceil<std::chrono::seconds>(lease).count());
+  KeepAlive result;
+  result.interval_s = std::max(1, seconds / (kProbes + 1));
+  result.probes = std::max(1, (seconds - 1) / result.interval_s);
+  result.idle_s = std::max(1, seconds - result.interval_s * result.probes);
+  return result;
+}
+
+Duration SilenceWatch::look(const Delivery& delivery, TimePoint now) {
+  if (!delivery.awaits_answer) {
+    since_.reset();
+    return Duration::zero();
+  }
+  since_ = std::max(since_.value_or(now), now - delivery.since_answer);
+  return now - *since_;
 }
 
 }  // namespace hvd

@@ -1,4 +1,5 @@
-// An Address as the kernel represents it, and sockets with hvd's options. For core/net and others that resolve names.
+// An Address as the kernel represents it, sockets with hvd's options, and this host's own addresses. For core/net and
+// others that resolve names.
 #pragma once
 
 #include <sys/socket.h>
@@ -40,5 +41,14 @@ int end_connect(int fd);  // 0, or the errno value of the failure
 // See Socket; TCP only.
 void grant_lease(int fd, Duration lease);
 Delivery delivery_of(int fd);
+
+struct LocalAddress {
+  std::string interface;  // "eth0"
+  std::string address;    // numeric IPv4
+};
+
+// The addresses at which other hosts may reach this one, in the system's order: of interfaces that are up, without
+// loopback and 169.254.0.0/16, at most 16. Empty without a network.
+std::vector<LocalAddress> local_addresses();
 
 }  // namespace hvd

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "core/base/error.h"
-#include "core/net/random_bytes.h"
+#include "core/net/authentication.h"
 
 namespace hvd {
 

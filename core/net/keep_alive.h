@@ -1,4 +1,4 @@
-// How long a host may be silent before it counts as dead. Pure.
+// How long a host may be silent before it counts as dead. Pure; implemented in endpoint.cc.
 //
 // A host that loses power or its network sends neither a close nor a reset. On an idle connection the kernel detects
 // that by keep-alive probes, without waking a thread. It sends no probes while bytes are in flight, and its limit for

@@ -7,24 +7,58 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <string>
+#include <utility>
 
 #include "core/base/error.h"
-#include "core/base/error_text.h"
 
 namespace hvd {
 
 namespace {
+
+Internal failure(std::size_t bytes, const std::string& operation) {
+  return Internal("shared memory of " + std::to_string(bytes) + " bytes: " + operation + ": " + error_text(errno));
+}
+
+std::byte* address_or_throw(void* address, std::size_t bytes) {
+  if (address != MAP_FAILED) return static_cast<std::byte*>(address);
+  throw failure(bytes, "mmap");
+}
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 // At least one: an empty range cannot be mapped.
 std::size_t pages_for(std::size_t bytes) { return whole_pages(std::max<std::size_t>(bytes, 1)); }
 
-Internal failure(std::size_t bytes, const std::string& operation) {
-  return Internal("shared memory of " + std::to_string(bytes) + " bytes: " + operation + ": " + error_text(errno));
+}  // namespace
+
+std::size_t whole_pages(std::size_t bytes) {
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  return (bytes + page - 1) / page * page;
 }
 
-}  // namespace
+MappedRange::MappedRange(int fd, std::size_t begin, std::size_t bytes)
+    : data_(address_or_throw(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, static_cast<off_t>(begin)),
+                             bytes)),
+      size_(bytes) {}
+
+MappedRange::MappedRange(MappedRange&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+MappedRange& MappedRange::operator=(MappedRange&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+MappedRange::~MappedRange() {
+  if (data_ != nullptr) munmap(data_, size_);
+}
+
+void MappedRange::grow(std::size_t bytes) {
+  data_ = address_or_throw(mremap(data_, size_, bytes, MREMAP_MAYMOVE), bytes);
+  size_ = bytes;
+}
 
 SharedMemory SharedMemory::create(std::size_t bytes, const std::string& label, std::size_t mapped) {
   bytes = pages_for(bytes);

@@ -1,17 +1,46 @@
-// Memory that several processes map: an anonymous file (memfd) whose descriptor is passed over a Unix socket.
-//
-// It has no name in a file system: no /dev/shm limit, and nothing is left behind after a crash. Fresh memory is zero.
-// It may be larger than its mapped part: the rest uses neither memory nor address space until it is mapped.
+// Memory that several processes map: an anonymous file (memfd) whose descriptor is passed over a Unix socket,
+// and the ranges of it that this process maps.
 #pragma once
 
 #include <cstddef>
 #include <limits>
 #include <string>
 
-#include "core/net/mapped_range.h"
 #include "core/net/socket.h"
 
 namespace hvd {
+
+// `bytes` rounded up to whole pages, the unit of all ranges.
+std::size_t whole_pages(std::size_t bytes);
+
+// A range of a file mapped into this process's address space, shared with other processes; unmapped on destruction.
+class MappedRange {
+ public:
+  MappedRange() = default;  // maps nothing
+  // Maps from `begin` on; both in whole pages. Throws Internal, which says whether the address space is limited.
+  MappedRange(int fd, std::size_t begin, std::size_t bytes);
+
+  MappedRange(MappedRange&& other) noexcept;
+  MappedRange& operator=(MappedRange&& other) noexcept;
+  ~MappedRange();
+
+  // Extends the range, perhaps at another address. Throws as the constructor does, and is unchanged then.
+  void grow(std::size_t bytes);
+
+  std::byte* data() const { return data_; }
+  std::size_t size() const { return size_; }
+  bool contains(const void* memory) const {
+    const auto* byte = static_cast<const std::byte*>(memory);
+    return byte >= data_ && byte < data_ + size_;
+  }
+
+ private:
+  std::byte* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+// It has no name in a file system: no /dev/shm limit, and nothing is left behind after a crash. Fresh memory is zero.
+// It may be larger than its mapped part: the rest uses neither memory nor address space until it is mapped.
 
 class SharedMemory {
  public:

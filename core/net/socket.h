@@ -11,7 +11,6 @@
 #include <string_view>
 #include <utility>
 
-#include "core/base/alarm.h"
 #include "core/base/clock.h"
 #include "core/net/keep_alive.h"
 

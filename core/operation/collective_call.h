@@ -7,7 +7,7 @@
 #include <numeric>
 #include <vector>
 
-#include "core/device/device_event.h"
+#include "core/device/device_runtime.h"
 #include "core/tensor/collective.h"
 #include "core/tensor/dtype.h"
 #include "core/tensor/process_set.h"

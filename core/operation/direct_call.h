@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "core/operation/request.h"
-#include "core/tensor/tensor_view.h"
+#include "core/tensor/tensor.h"
 
 namespace hvd {
 

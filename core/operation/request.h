@@ -12,7 +12,7 @@
 #include "core/tensor/collective.h"
 #include "core/tensor/dtype.h"
 #include "core/tensor/process_set.h"
-#include "core/tensor/shape.h"
+#include "core/tensor/tensor.h"
 
 namespace hvd {
 

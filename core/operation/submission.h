@@ -13,11 +13,11 @@
 
 #include "core/base/clock.h"
 #include "core/base/metrics.h"
-#include "core/device/device_event.h"
-#include "core/flight/flight_entry.h"
+#include "core/device/device_runtime.h"
+#include "core/flight/flight_recorder.h"
 #include "core/operation/request.h"
 #include "core/operation/work.h"
-#include "core/tensor/tensor_view.h"
+#include "core/tensor/tensor.h"
 
 namespace hvd {
 

@@ -12,7 +12,7 @@
 #include "core/base/clock.h"
 #include "core/base/status.h"
 #include "core/device/device_completion.h"
-#include "core/tensor/owned_tensor.h"
+#include "core/tensor/tensor.h"
 
 namespace hvd {
 

@@ -21,7 +21,7 @@
 #include "core/execution/backend_context.h"
 #include "core/flight/flight_recorder.h"
 #include "core/operation/named_submissions.h"
-#include "core/tensor/tensor_view.h"
+#include "core/tensor/tensor.h"
 #include "core/timeline/timeline.h"
 
 namespace hvd {

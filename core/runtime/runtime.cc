@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/bootstrap/exchange_identities.h"
+#include "core/bootstrap/rank_exchange.h"
 #include "core/bootstrap/store_views.h"
 
 namespace hvd {

@@ -7,7 +7,7 @@
 
 #include "core/operation/request.h"
 #include "core/tensor/process_set.h"
-#include "core/tensor/tensor_view.h"
+#include "core/tensor/tensor.h"
 
 namespace hvd {
 

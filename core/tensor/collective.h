@@ -16,7 +16,18 @@ enum class Collective : std::uint8_t {
   join = 6,
 };
 
-const char* collective_name(Collective collective);
+constexpr const char* collective_name(Collective collective) {
+  switch (collective) {
+    case Collective::allreduce: return "allreduce";
+    case Collective::allgather: return "allgather";
+    case Collective::broadcast: return "broadcast";
+    case Collective::alltoall: return "alltoall";
+    case Collective::reducescatter: return "reducescatter";
+    case Collective::barrier: return "barrier";
+    case Collective::join: return "join";
+  }
+  return "unknown";
+}
 
 // Converts a value from the wire or a caller: empty if out of range.
 constexpr std::optional<Collective> collective_from(std::int64_t value) {
@@ -27,7 +38,17 @@ constexpr std::optional<Collective> collective_from(std::int64_t value) {
 // Values are Horovod's: scripts pass them as plain integers.
 enum class ReduceOp : std::uint8_t { average = 0, sum = 1, adasum = 2, min = 3, max = 4, product = 5 };
 
-const char* reduce_op_name(ReduceOp op);
+constexpr const char* reduce_op_name(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::average: return "average";
+    case ReduceOp::sum: return "sum";
+    case ReduceOp::adasum: return "adasum";
+    case ReduceOp::min: return "min";
+    case ReduceOp::max: return "max";
+    case ReduceOp::product: return "product";
+  }
+  return "unknown";
+}
 
 // As collective_from().
 constexpr std::optional<ReduceOp> reduce_op_from(std::int64_t value) {

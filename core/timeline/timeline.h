@@ -25,9 +25,18 @@
 #include "core/base/clock.h"
 #include "core/base/futex.h"
 #include "core/base/log.h"
-#include "core/timeline/trace_file.h"
 
 namespace hvd {
+
+struct TraceEvent {
+  enum class Kind : char { begin = 'B', end = 'E', rank = 'X', round = 'i' };
+  Kind kind;
+  std::string name{};      // of the tensor; selects the row
+  std::string activity{};  // begin: the activity; rank: its number
+  std::string dtype{};     // end: only at the end of an operation
+  std::string shape{};
+  TimePoint time = Clock::now();
+};
 
 class Timeline {
  public:
@@ -56,6 +65,8 @@ class Timeline {
  private:
   // Events beyond this are dropped, with a warning: the disk is too slow.
   static constexpr std::size_t kMostEvents = 1 << 20;
+
+  class TraceFile;
 
   void record(TraceEvent event);
   void write(TraceFile& file);  // until stop()

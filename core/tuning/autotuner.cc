@@ -1,14 +1,25 @@
 #include "core/tuning/autotuner.h"
 
 #include <algorithm>
+#include <cinttypes>
+#include <cstdio>
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/tuning/median.h"
+#include "core/tuning/comparison.h"
 
 namespace hvd {
 
 namespace {
+
+const char* name_of(TuningSample::Phase phase) {
+  switch (phase) {
+    case TuningSample::Phase::warm_up: return "warm_up";
+    case TuningSample::Phase::search: return "search";
+    case TuningSample::Phase::comparison: return "comparison";
+  }
+  return "";
+}
 
 std::size_t place_in(const KnobRange& range, const Knobs& knobs) {
   const auto place = std::find(range.values.begin(), range.values.end(), knobs.*range.knob);
@@ -17,6 +28,19 @@ std::size_t place_in(const KnobRange& range, const Knobs& knobs) {
 }
 
 }  // namespace
+
+std::string tuning_log_header() {
+  return "sample,phase,chunk_bytes,step_ms,cycle_time_ms,tensor_fusion_threshold,score";
+}
+
+std::string tuning_log_row(const TuningSample& sample) {
+  const Knobs& knobs = sample.knobs;
+  char text[256];
+  std::snprintf(text, sizeof text, "%d,%s,%" PRId64 ",%.6g,%.6g,%.6g,%.6g", sample.number, name_of(sample.phase),
+                knobs.chunk_bytes, sample.seconds_per_step * 1e3, static_cast<double>(knobs.coalescing_us) / 1e3,
+                static_cast<double>(knobs.fusion_threshold_bytes) / (1 << 20), 1e-6 / sample.seconds_per_byte);
+  return text;
+}
 
 Autotuner::Autotuner(AutotunerOptions options)
     : options_(std::move(options)), knobs_(options_.defaults), best_(options_.defaults) {

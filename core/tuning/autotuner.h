@@ -1,8 +1,8 @@
 // Searches for faster knobs while a job trains: takes steps, returns knobs.
 //
-// Three phases. The samples of the warm-up do not count. The search is a coordinate descent: a race (race.h) among the
+// Three phases. The samples of the warm-up do not count. The search is a coordinate descent: a Race among the
 // values of one knob while the others stay, then of the next knob, repeatedly until no race changes anything or no
-// further race fits into `max_samples`. Then the result is compared with the defaults in alternation (comparison.h): it
+// further race fits into `max_samples`. Then the result is compared with the defaults in alternation (Comparison): it
 // is kept only if it is clearly faster. The search may be wrong where step times vary by 20 %; the comparison detects
 // that. Of simulated jobs with such noise and outliers fewer than one in a thousand kept knobs that made it slower by
 // more than 3 %.
@@ -24,15 +24,30 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "core/base/clock.h"
 #include "core/tuning/comparison.h"
 #include "core/tuning/knobs.h"
-#include "core/tuning/race.h"
-#include "core/tuning/tuning_log.h"
 
 namespace hvd {
+
+// A sequence of steps with the same knobs.
+struct TuningSample {
+  enum class Phase { warm_up, search, comparison };
+
+  int number = 0;  // from 1
+  Phase phase = Phase::warm_up;
+  Knobs knobs;
+  double seconds_per_step = 0;  // medians over its steps
+  double seconds_per_byte = 0;
+};
+
+// Lines without line ends. cycle_time_ms, tensor_fusion_threshold and score have the names and units of Horovod's log,
+// so that scripts for it work: the coalescing time, megabytes, bytes per microsecond.
+std::string tuning_log_header();
+std::string tuning_log_row(const TuningSample& sample);
 
 struct AutotunerOptions {
   Knobs defaults;

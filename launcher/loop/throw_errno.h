@@ -5,7 +5,6 @@
 #include <string>
 
 #include "core/base/error.h"
-#include "core/base/error_text.h"
 
 namespace hvd::launcher {
 

@@ -6,7 +6,6 @@
 #include <system_error>
 
 #include "core/base/error.h"
-#include "core/base/error_text.h"
 
 namespace hvd::launcher {
 

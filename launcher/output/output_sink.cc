@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <cstdlib>
 
-#include "core/base/error_text.h"
+#include "core/base/error.h"
 
 namespace hvd::launcher {
 namespace {

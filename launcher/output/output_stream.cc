@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "core/base/error_text.h"
+#include "core/base/error.h"
 
 namespace hvd::launcher {
 namespace {

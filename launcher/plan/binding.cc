@@ -7,8 +7,8 @@
 #include <set>
 #include <utility>
 
-#include "core/base/cpus.h"
 #include "core/base/error.h"
+#include "core/base/process.h"
 
 namespace hvd::launcher {
 namespace {

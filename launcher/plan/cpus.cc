@@ -10,7 +10,7 @@
 #include <tuple>
 #include <utility>
 
-#include "core/base/cpus.h"
+#include "core/base/process.h"
 
 namespace hvd::launcher {
 namespace {

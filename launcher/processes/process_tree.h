@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/base/clock.h"
-#include "core/base/process_stat.h"
+#include "core/base/process.h"
 
 namespace hvd::launcher {
 

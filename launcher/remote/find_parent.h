@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/base/clock.h"
-#include "core/net/local_addresses.h"
+#include "core/net/endpoint.h"
 #include "core/net/socket.h"
 
 namespace hvd::launcher {

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/base/error_text.h"
 #include "core/net/socket.h"
 
 namespace hvd::launcher {

@@ -12,7 +12,7 @@
 #include "core/base/error.h"
 #include "core/bootstrap/job_failure.h"
 #include "core/bootstrap/store_origin.h"
-#include "core/net/local_addresses.h"
+#include "core/net/endpoint.h"
 #include "launcher/processes/child_process.h"
 #include "launcher/processes/keeper.h"
 #include "launcher/remote/agent.h"

@@ -4,7 +4,7 @@
 #include <map>
 
 #include "core/net/byte_codec.h"
-#include "core/tensor/shape.h"
+#include "core/tensor/tensor.h"
 
 namespace hvd::launcher {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/tensor/tensor_view.h"
+#include "core/tensor/tensor.h"
 #include "ops/algorithms/adasum.h"
 #include "ops/algorithms/allreduce.h"
 #include "ops/algorithms/exchanges.h"

@@ -3,7 +3,6 @@
 #include <cerrno>
 
 #include "core/base/error.h"
-#include "core/base/error_text.h"
 #include "core/net/endpoint.h"
 
 namespace hvd {

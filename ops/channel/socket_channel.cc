@@ -7,8 +7,7 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/base/error_text.h"
-#include "core/base/thread.h"
+#include "core/base/process.h"
 
 namespace hvd {
 

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "core/device/device_event.h"
+#include "core/device/device_runtime.h"
 #include "ops/cuda/driver.h"
 
 namespace hvd::cuda {

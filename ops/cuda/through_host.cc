@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/tensor/tensor_view.h"
+#include "core/tensor/tensor.h"
 
 namespace hvd::cuda {
 

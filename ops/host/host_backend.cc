@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/tensor/tensor_view.h"
+#include "core/tensor/tensor.h"
 #include "ops/algorithms/adasum.h"
 #include "ops/host/collectives.h"
 

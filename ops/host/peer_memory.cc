@@ -8,7 +8,6 @@
 #include <cerrno>
 
 #include "core/base/error.h"
-#include "core/base/error_text.h"
 
 namespace hvd {
 

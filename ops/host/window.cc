@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/cpus.h"
 #include "core/base/error.h"
-#include "core/base/wait_policy.h"
+#include "core/base/futex.h"
+#include "core/base/process.h"
 
 namespace hvd {
 

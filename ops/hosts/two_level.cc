@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/tensor/tensor_view.h"
+#include "core/tensor/tensor.h"
 #include "ops/algorithms/packing.h"
 #include "ops/host/chunks.h"
 #include "ops/host/collectives.h"

@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <utility>
 
-#include "core/tensor/tensor_view.h"
+#include "core/tensor/tensor.h"
 #include "ops/cuda/cuda_event.h"
 
 namespace hvd {

@@ -4,7 +4,7 @@
 
 #include "core/base/error.h"
 #include "core/execution/backend_selector.h"
-#include "core/tensor/tensor_view.h"
+#include "core/tensor/tensor.h"
 
 namespace hvd {
 

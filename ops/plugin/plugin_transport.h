@@ -7,7 +7,7 @@
 #include <unordered_map>
 
 #include "core/base/abort_flag.h"
-#include "core/base/wait_policy.h"
+#include "core/base/futex.h"
 #include "core/bootstrap/topology.h"
 #include "ops/plugin/plugin_communicator.h"
 #include "ops/transport/transport.h"

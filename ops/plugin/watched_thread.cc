@@ -5,7 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/base/futex.h"
-#include "core/base/thread.h"
+#include "core/base/process.h"
 
 namespace hvd {
 

@@ -9,7 +9,7 @@
 
 #include "core/base/abort_flag.h"
 #include "core/base/clock.h"
-#include "core/base/wait_policy.h"
+#include "core/base/futex.h"
 
 namespace hvd {
 

@@ -15,8 +15,7 @@
 #include <thread>
 
 #include "core/base/error.h"
-#include "core/bootstrap/exchange_identities.h"
-#include "core/bootstrap/host_identity.h"
+#include "core/bootstrap/rank_exchange.h"
 #include "core/bootstrap/store_server.h"
 #include "core/bootstrap/tcp_store.h"
 #include "core/execution/backend_selector.h"

@@ -1,7 +1,7 @@
 // Where the calling rank's tensors lie: in the CPU's memory, or on its fake GPU.
 #pragma once
 
-#include "core/tensor/tensor_view.h"
+#include "core/tensor/tensor.h"
 #include "tests/support/fake_gpu.h"
 #include "tests/support/run_ranks.h"
 

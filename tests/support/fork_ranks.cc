@@ -8,7 +8,7 @@
 #include <cstdio>
 
 #include "core/base/error.h"
-#include "core/bootstrap/host_identity.h"
+#include "core/bootstrap/rank_exchange.h"
 #include "core/bootstrap/store_views.h"
 #include "core/bootstrap/tcp_store.h"
 #include "ops/registry.h"

@@ -4,8 +4,8 @@
 #include <stdexcept>
 #include <thread>
 
-#include "core/base/cpus.h"
 #include "core/base/error.h"
+#include "core/base/process.h"
 #include "core/bootstrap/memory_store.h"
 #include "ops/registry.h"
 #include "tests/support/link_costs.h"

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "core/base/abort_flag.h"
+#include "core/base/futex.h"
 #include "core/base/status.h"
-#include "core/base/wait_policy.h"
 #include "ops/transport/transport.h"
 
 namespace hvd::testing {

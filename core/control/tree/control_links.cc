@@ -12,7 +12,7 @@
 #include <string>
 
 #include "core/base/error.h"
-#include "core/base/thread.h"
+#include "core/base/process.h"
 #include "core/control/tree/control_channel.h"
 #include "core/net/byte_codec.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
-#include "core/bootstrap/share_with_host.h"
+#include "core/bootstrap/rank_exchange.h"
 
 namespace hvd {
 

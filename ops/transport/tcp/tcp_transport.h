@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "core/base/abort_flag.h"
-#include "core/base/wait_policy.h"
+#include "core/base/futex.h"
 #include "ops/transport/operation.h"
 #include "ops/transport/tcp/mesh.h"
 #include "ops/transport/transport.h"

@@ -1,5 +1,8 @@
 #include "core/base/error.h"
 
+#include <sys/resource.h>
+
+#include <cerrno>
 #include <new>
 
 #include "tests/support/catch.h"
@@ -38,3 +41,14 @@ TEST_CASE("status codes have names of their own") {
     CHECK(std::string(status_code_name(static_cast<StatusCode>(code))) != "unknown");
   }
 }
+
+namespace hvd {
+
+TEST_CASE("a limit of this process is named with its number") {
+  rlimit files{};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &files) == 0);
+  CHECK(error_text(EMFILE).ends_with(" (this process may have " + std::to_string(files.rlim_cur) + ": ulimit -n)"));
+  CHECK(error_text(ENOENT) == "No such file or directory");
+}
+
+}  // namespace hvd

@@ -1,4 +1,4 @@
-#include "core/bootstrap/ancestry.h"
+#include "core/bootstrap/launch_environment.h"
 
 #include <sys/wait.h>
 #include <unistd.h>

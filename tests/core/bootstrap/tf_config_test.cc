@@ -1,4 +1,4 @@
-#include "core/bootstrap/tf_config.h"
+#include "core/bootstrap/launch_environment.h"
 
 #include "core/base/error.h"
 #include "tests/support/catch.h"

@@ -1,11 +1,15 @@
 #include "core/timeline/timeline.h"
 
+#include <pthread.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <new>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -15,6 +19,28 @@
 
 using namespace hvd;
 using nlohmann::json;
+
+namespace {
+
+// While it is set, every allocation on a timeline's thread fails.
+std::atomic<bool> out_of_memory{false};
+
+bool is_writer() {
+  char name[16] = "";
+  pthread_getname_np(pthread_self(), name, sizeof name);
+  return std::string_view(name) == "hvd-timeline";
+}
+
+}  // namespace
+
+// Not inlined: GCC 12 would take a free() of its result for a mismatch.
+[[gnu::noinline]] void* operator new(std::size_t bytes) {
+  void* const memory = out_of_memory && is_writer() ? nullptr : std::malloc(std::max<std::size_t>(bytes, 1));
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace {
 
@@ -142,4 +168,23 @@ TEST_CASE("timeline: a file that cannot be made is an error, a disk that fills u
   limit_file_size(RLIM_INFINITY);
   CHECK(captured.count("cannot write the timeline " + path.text() + ": ") == 1);
   CHECK_NOTHROW(path.read());
+}
+
+TEST_CASE("a timeline without memory ends, and nothing else does") {
+  const Path path;
+  Timeline timeline(kSilent);
+  timeline.start(path.text(), false);
+  out_of_memory = true;
+  timeline.begin("a", "ALLREDUCE");
+  const Deadline deadline = deadline_after(10s);
+  while (timeline.active() && Clock::now() < deadline) std::this_thread::sleep_for(1ms);
+  timeline.stop();
+  out_of_memory = false;
+  CHECK(!timeline.active());
+  CHECK_NOTHROW(path.read());
+
+  timeline.start(path.text(), false);
+  timeline.begin("a", "ALLREDUCE");
+  timeline.stop();
+  CHECK(path.read().size() > 1);
 }

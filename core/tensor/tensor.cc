@@ -1,9 +1,15 @@
-#include "core/tensor/owned_tensor.h"
+#include "core/tensor/tensor.h"
 
 #include <cstdint>
 #include <new>
 
 namespace hvd {
+
+std::string to_string(const Shape& shape) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
+  return text + "]";
+}
 
 void* allocate_tensor_memory(std::size_t bytes) {
   constexpr std::size_t kAlignment = 128;  // as in the arena

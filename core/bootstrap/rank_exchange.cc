@@ -1,16 +1,41 @@
-#include "core/bootstrap/exchange_identities.h"
+#include "core/bootstrap/rank_exchange.h"
+
+#include <sys/utsname.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
+#include <fstream>
 #include <string_view>
 
 #include "core/base/error.h"
-#include "core/bootstrap/ancestry.h"
+#include "core/base/process.h"
+#include "core/bootstrap/launch_environment.h"
 #include "core/net/byte_codec.h"
 
 namespace hvd {
 
 namespace {
+
+std::string system_hostname() {
+  utsname names{};
+  return uname(&names) == 0 ? names.nodename : "unknown";
+}
+
+// Empty if /proc is not mounted; then the host name must suffice.
+std::string boot_id() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  std::getline(file, id);
+  return id;
+}
+
+std::string network_namespace() {
+  std::array<char, 64> target{};
+  const ssize_t length = readlink("/proc/self/ns/net", target.data(), target.size());
+  return length > 0 ? std::string(target.data(), static_cast<std::size_t>(length)) : "";
+}
 
 constexpr const char* kListKey = "identities";
 constexpr std::size_t kMaxListed = 16;
@@ -115,7 +140,42 @@ void arrive(Store& store, int rank, const RankIdentity& own, Deadline deadline) 
   store.set(identity_key(rank), as_text(writer.take()));
 }
 
+SharedMemory hand_out(const Topology& topology, Store& store, const JobKey& job_key, const std::string& store_key,
+                      const SharedBytes& bytes, const Log& log, Deadline deadline) {
+  SharedMemory memory = SharedMemory::create(bytes.all, "hvd-" + store_key, bytes.mapped);
+  if (topology.local_size == 1) return memory;
+
+  Acceptor acceptor(Listener::unix_abstract(), job_key, Purpose::shared_memory, log);
+  store.set(store_key, acceptor.address().to_string());
+  std::vector<int> missing = topology.hosts[static_cast<std::size_t>(topology.host())];
+  std::erase(missing, topology.rank);
+  while (!missing.empty()) {
+    Peer peer = acceptor.accept(deadline,
+                                (missing.size() == 1 ? "rank " : "ranks ") + list_ranks(missing) +
+                                    " of this host to map the shared memory '" + store_key + "'",
+                                alarm_of(store));
+    if (std::erase(missing, peer.rank) == 0) {
+      log.warning("rank " + std::to_string(peer.rank) + " asked for the shared memory '" + store_key +
+                  "' out of turn; refused");
+      continue;
+    }
+    peer.socket.send_descriptor(memory.fd(), deadline, topology.describe(peer.rank));
+  }
+  return memory;
+}
+
 }  // namespace
+
+RankIdentity identify_this_process(const std::string& host_id, const std::string& hostname) {
+  RankIdentity identity;
+  identity.pid = static_cast<int>(getpid());
+  identity.hostname = hostname.empty() ? system_hostname() : hostname;
+  identity.host_key = host_id.empty() ? boot_id() + "/" + network_namespace() + "/" + system_hostname() +
+                                            "/uid:" + std::to_string(geteuid())
+                                      : host_id;
+  identity.cpus = allowed_cpus();
+  return identity;
+}
 
 std::string list_ranks(const std::vector<int>& ranks) {
   std::string text;
@@ -134,6 +194,34 @@ std::vector<RankIdentity> exchange_identities(Store& store, int rank, int size, 
   } catch (const Timeout&) {
     throw missing_ranks(store, size, Clock::now() - start);
   }
+}
+
+std::string first_objection(Store& store, const Topology& topology, const std::string& key,
+                            const std::string& objection, Deadline deadline) {
+  const std::string answer_key = key + "/all";
+  if (topology.rank != 0) {
+    store.set(key + "/" + std::to_string(topology.rank), objection);
+    return store.get(answer_key, deadline);
+  }
+  std::string first = objection.empty() ? "" : topology.describe(0) + ": " + objection;
+  for (int rank = 1; rank < topology.size; ++rank) {
+    const std::string other = store.get(key + "/" + std::to_string(rank), deadline);
+    if (first.empty() && !other.empty()) first = topology.describe(rank) + ": " + other;
+  }
+  store.set(answer_key, first);
+  return first;
+}
+
+SharedMemory share_with_host(const Topology& topology, Store& store, const JobKey& job_key, const std::string& key,
+                             const SharedBytes& bytes, const Log& log, Deadline deadline) {
+  const std::string store_key = "shared_memory/" + key + "/" + std::to_string(topology.host());
+  if (topology.local_rank == 0) return hand_out(topology, store, job_key, store_key, bytes, log, deadline);
+
+  const int owner = topology.hosts[static_cast<std::size_t>(topology.host())].front();
+  const Address address = Address::parse(store.get(store_key, deadline));
+  Socket socket =
+      connect_authenticated(address, job_key, Purpose::shared_memory, topology.rank, deadline, alarm_of(store));
+  return SharedMemory::map(socket.receive_descriptor(deadline, topology.describe(owner)), bytes.all, bytes.mapped);
 }
 
 }  // namespace hvd

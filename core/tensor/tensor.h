@@ -1,0 +1,70 @@
+// Tensors: their shapes, views of memory that belongs to others, and results that own their memory. Contiguous,
+// row-major.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "core/tensor/dtype.h"
+
+namespace hvd {
+
+// Dimensions of a tensor. A zero-dimensional tensor has one element.
+using Shape = std::vector<std::int64_t>;
+
+inline constexpr int kMaxDimensions = 64;
+
+inline std::int64_t elements_of(const Shape& shape) {
+  return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+// Elements in one row, that is, in all dimensions but the first; 1 for a vector. Requires at least one dimension.
+inline std::int64_t row_elements_of(const Shape& shape) {
+  return std::accumulate(shape.begin() + 1, shape.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+std::string to_string(const Shape& shape);  // "[3, 4]"
+
+inline constexpr int kCpuDevice = -1;
+// In requests, for a tensor on any device: which accelerator it is on may differ by rank.
+inline constexpr int kAccelerator = 0;
+
+// A tensor's memory, type and shape; owns nothing.
+struct TensorView {
+  void* data = nullptr;  // may be null if there are no elements
+  DType dtype = DType::float32;
+  Shape shape;
+  int device = kCpuDevice;  // kCpuDevice, or the ordinal of an accelerator
+
+  std::int64_t elements() const { return elements_of(shape); }
+  std::size_t bytes() const { return static_cast<std::size_t>(elements()) * size_of(dtype); }
+};
+
+struct FreeMemory {
+  void operator()(void* memory) const { std::free(memory); }
+};
+
+// 64-byte aligned, uninitialised; null if there are no bytes. Throws std::bad_alloc.
+void* allocate_tensor_memory(std::size_t bytes);
+
+// A result whose size only the runtime knows (allgather, alltoall): the runtime allocates its memory and the caller
+// takes ownership.
+struct OwnedTensor {
+  std::unique_ptr<void, FreeMemory> memory;  // null if there are no elements, or they are on a device
+  DType dtype = DType::float32;
+  Shape shape;
+  int device = kCpuDevice;          // or the ordinal of an accelerator
+  std::shared_ptr<void> on_device;  // the memory on that accelerator
+
+  void* data() const { return device == kCpuDevice ? memory.get() : on_device.get(); }
+
+  // As allocate_tensor_memory().
+  static OwnedTensor allocate(DType dtype, Shape shape);
+};
+
+}  // namespace hvd
