@@ -17,7 +17,7 @@ BASE = ["core/base"]
 VALUES = [*BASE, "core/device", "core/tensor"]
 OPS = [*VALUES, "core/net", "core/bootstrap", "core/config.h", "core/operation/collective_call.h"]
 OPS += ["core/execution/backend.h", "core/execution/backend_context.h", "core/execution/tensor_arena.h"]
-SPECS = ["core/operation/request.h"]
+SPECS = ["core/operation/request.h", "core/operation/operation_name.h"]
 CONTROL = [*VALUES, *SPECS, "core/net", "core/bootstrap", "core/config.h"]
 ALLOWED = {
     "core/base": [],
@@ -31,13 +31,10 @@ ALLOWED = {
     "core/bootstrap": [*BASE, "core/net", "core/config.h"],
     # In the order of time: a stage knows its own product and those of the stages before it.
     "core/operation": [*VALUES, "core/flight"],
-    "core/control/protocol": [*CONTROL, "core/operation/operation_key.h", "core/tuning/knobs.h"],
+    "core/control/protocol": [*CONTROL, "core/tuning/knobs.h"],
     "core/control/schedule": [*VALUES, "core/control/protocol"],
-    "core/control/coordinator": [
-        *[*CONTROL, "core/control/protocol", "core/control/schedule"],
-        *[f"core/operation/{header}.h" for header in ("made_up_names", "name_map")],
-    ],
-    "core/control/tree": [*CONTROL, "core/control/protocol", "core/operation/name_map.h"],
+    "core/control/coordinator": [*CONTROL, "core/control/protocol", "core/control/schedule"],
+    "core/control/tree": [*CONTROL, "core/control/protocol"],
     "core/control": [*CONTROL, "core/control", "core/timeline/timeline.h"],
     "core/execution": [
         *[*VALUES, "core/tuning/knobs.h", "core/net", "core/bootstrap", "core/operation", "core/config.h"],
@@ -51,11 +48,11 @@ ALLOWED = {
     "ops/choice": [*OPS, "ops/transport", "ops/reduction", "ops/algorithms"],
     "ops/host": [*OPS, "ops/transport", "ops/reduction", "ops/algorithms", "ops/choice"],
     "ops/hosts": [*OPS, "ops/transport", "ops/reduction", "ops/algorithms", "ops/choice", "ops/host"],
-    "ops/channel": [*OPS, "core/operation/submission.h", "core/execution/channel.h", "ops/host/peer_memory.h"],
+    "ops/channel": [*OPS, "core/operation/operation.h", "core/execution/channel.h", "ops/host/peer_memory.h"],
     "ops/cuda": [*OPS, "ops/cuda/kernels"],
     "ops/cuda/kernels": ["ops/reduction/half.h"],
     "ops/nccl": [*OPS, "ops/cuda", "ops/reduction"],
-    "ops/plugin": [*OPS, "ops/transport/transport.h", "core/execution/backend_selector.h", "hvd_plugin.h"],
+    "ops/plugin": [*OPS, "ops/transport/transport.h", "hvd_plugin.h"],
     "ops/mpi": [*OPS, "ops/plugin"],
     "ops/mpi/plugin": [
         "core/operation/collective_call.h",
@@ -72,8 +69,7 @@ ALLOWED = {
     "bindings/python": ["hvd.h"],
     "bindings/tensorflow": ["hvd.h"],
     "simulation": [
-        *["core/base", "core/net", "core/bootstrap", "core/operation/request.h", "core/operation/name_map.h"],
-        *["core/control", "core/execution/bucket_planner.h", "core/execution/stage_planner.h"],
+        *["core/base", "core/net", "core/bootstrap", *SPECS, "core/control", "core/execution/bucket_planner.h"],
     ],
     # hvdrun, in the order in which a room may know another: those above it in this list.
     "launcher/loop": [*BASE, "core/net"],

@@ -8,7 +8,7 @@
 #include "core/base/error.h"
 #include "core/base/futex.h"
 #include "core/bootstrap/rank_exchange.h"
-#include "core/execution/backend_selector.h"
+#include "core/execution/backend.h"
 #include "ops/algorithms/transport_backend.h"
 #include "ops/channel/socket_channel.h"
 #include "ops/choice/algorithm_table.h"

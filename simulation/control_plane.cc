@@ -8,7 +8,6 @@
 #include "core/control/protocol/wire.h"
 #include "core/control/schedule/schedule_lock.h"
 #include "core/execution/bucket_planner.h"
-#include "core/execution/stage_planner.h"
 
 namespace hvd::simulation {
 

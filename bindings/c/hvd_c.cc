@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
-#include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -78,40 +78,67 @@ TensorView to_view(const hvd_tensor& tensor) {
   }
   return {.data = tensor.data,
           .dtype = *dtype,
-          .shape = Shape(tensor.shape, tensor.shape + tensor.dimensions),
+          .shape = {tensor.shape, static_cast<std::size_t>(tensor.dimensions)},
           .device = tensor.device};
 }
 
-std::vector<TensorView> to_views(const hvd_tensor* tensors, std::size_t count) {
-  std::vector<TensorView> views;
-  if (tensors == nullptr) return views;
-  views.reserve(count);
-  for (std::size_t i = 0; i < count; ++i) views.push_back(to_view(tensors[i]));
-  return views;
-}
+// A caller's array of tensors as views; that of one tensor needs no allocation.
+class TensorViews {
+ public:
+  std::span<const TensorView> of(const hvd_tensor* tensors, std::size_t count) {
+    if (tensors == nullptr || count == 0) return {};
+    if (count == 1) {
+      one_ = to_view(*tensors);
+      return {&one_, 1};
+    }
+    many_.reserve(count);
+    for (std::size_t i = 0; i < count; ++i) many_.push_back(to_view(tensors[i]));
+    return many_;
+  }
 
-Call to_call(const hvd_call& caller) {
-  const hvd_call c = copy_versioned(caller, hvd_call HVD_CALL_INIT, "hvd_call");
-  const auto collective = collective_from(c.collective);
-  const auto op = reduce_op_from(c.reduce_op);
-  if (!collective) throw InvalidArgument("collective " + std::to_string(c.collective) + " is unknown");
-  if (!op) throw InvalidArgument("reduce_op " + std::to_string(c.reduce_op) + " is unknown");
-  if (c.count > 0 && c.inputs == nullptr) throw InvalidArgument("inputs is NULL");
-  Call call{.collective = *collective,
-            .process_set = c.process_set,
-            .name = c.name != nullptr ? c.name : "",
-            .op = *op,
-            .root = c.root_rank,
-            .priority = c.priority,
-            .prescale = c.prescale,
-            .postscale = c.postscale,
-            .inputs = to_views(c.inputs, c.count),
-            .outputs = to_views(c.outputs, c.count),
-            .splits = {},
-            .stream = c.stream == HVD_ALL_STREAMS ? kAllStreams : c.stream};
-  if (c.splits != nullptr) call.splits.assign(c.splits, c.splits + c.splits_count);
-  return call;
-}
+ private:
+  TensorView one_;
+  std::vector<TensorView> many_;
+};
+
+// What a caller passes, checked for what has no meaning at all, and the call that refers to it.
+class CallersCall {
+ public:
+  explicit CallersCall(const hvd_call* caller) {
+    const hvd_call& c = current(required(caller, "call"));
+    const auto collective = collective_from(c.collective);
+    const auto op = reduce_op_from(c.reduce_op);
+    if (!collective) throw InvalidArgument("collective " + std::to_string(c.collective) + " is unknown");
+    if (!op) throw InvalidArgument("reduce_op " + std::to_string(c.reduce_op) + " is unknown");
+    if (c.count > 0 && c.inputs == nullptr) throw InvalidArgument("inputs is NULL");
+    call_.collective = *collective;
+    call_.process_set = c.process_set;
+    if (c.name != nullptr) call_.name = c.name;
+    call_.op = *op;
+    call_.root = c.root_rank;
+    call_.priority = c.priority;
+    call_.prescale = c.prescale;
+    call_.postscale = c.postscale;
+    call_.inputs = inputs_.of(c.inputs, c.count);
+    call_.outputs = c.outputs == c.inputs ? call_.inputs : outputs_.of(c.outputs, c.count);
+    if (c.splits != nullptr) call_.splits = {c.splits, c.splits_count};
+    call_.stream = c.stream == HVD_ALL_STREAMS ? kAllStreams : c.stream;
+  }
+  CallersCall(const CallersCall&) = delete;
+  CallersCall& operator=(const CallersCall&) = delete;
+
+  operator const Call&() const { return call_; }
+
+ private:
+  const hvd_call& current(const hvd_call& caller) {
+    if (caller.struct_size == sizeof(hvd_call)) return caller;
+    return older_ = copy_versioned(caller, hvd_call HVD_CALL_INIT, "hvd_call");
+  }
+
+  hvd_call older_;  // completed, if the caller's is that of an older hvd.h
+  TensorViews inputs_, outputs_;
+  Call call_;
+};
 
 Message to_message(const hvd_message& caller) {
   const hvd_message m = copy_versioned(caller, hvd_message HVD_MESSAGE_INIT, "hvd_message");
@@ -145,52 +172,20 @@ const char* launcher_id(Launcher launcher) {
   return "none";
 }
 
-bool same_kind(const hvd_tensor& a, const hvd_tensor& b) {
-  return a.dtype == b.dtype && a.device == b.device && a.dimensions == b.dimensions &&
-         (a.dimensions == 0 || std::equal(a.shape, a.shape + a.dimensions, b.shape));
-}
-
-// Returns the call without copies if it may be eligible for direct execution; errors in other calls are found later.
-std::optional<DirectCall> to_direct_call(const hvd_call* call) {
-  if (call == nullptr || call->struct_size != sizeof(hvd_call) || call->count != 1) return std::nullopt;
-  if (call->collective != HVD_ALLREDUCE && call->collective != HVD_BROADCAST) return std::nullopt;
-  if (call->inputs == nullptr || call->outputs == nullptr || call->splits != nullptr) return std::nullopt;
-  const hvd_tensor& input = *call->inputs;
-  const hvd_tensor& output = *call->outputs;
-  const bool sound = input.device == HVD_CPU && input.data != nullptr && output.data != nullptr &&
-                     input.dimensions >= 0 && input.dimensions <= kMaxDimensions &&
-                     (input.dimensions == 0 || (input.shape != nullptr && output.shape != nullptr));
-  const auto dtype = dtype_from(input.dtype);
-  const auto op = reduce_op_from(call->reduce_op);
-  if (!sound || !dtype || !op || (&input != &output && !same_kind(input, output))) return std::nullopt;
-  return DirectCall{.collective = static_cast<Collective>(call->collective),
-                    .process_set = call->process_set,
-                    .name = call->name != nullptr ? std::string_view(call->name) : std::string_view(),
-                    .op = *op,
-                    .root = call->root_rank,
-                    .priority = call->priority,
-                    .prescale = call->prescale,
-                    .postscale = call->postscale,
-                    .dtype = *dtype,
-                    .shape = {input.shape, static_cast<std::size_t>(input.dimensions)},
-                    .input = input.data,
-                    .output = output.data};
-}
-
 // The pointer is the caller's reference to the operation, so that nothing else must be allocated.
-hvd_work* to_pointer(CallersSubmission submission) { return reinterpret_cast<hvd_work*>(submission.release()); }
+hvd_work* to_pointer(CallerReference operation) { return reinterpret_cast<hvd_work*>(operation.release()); }
 
-Submission& held(hvd_work* work) { return reinterpret_cast<Submission&>(required(work, "work")); }
+Operation& held(hvd_work* work) { return reinterpret_cast<Operation&>(required(work, "work")); }
 
 // For functions that wait: throws in a forked child, where no operation ends.
-Submission& held_here(hvd_work* work) {
-  Submission& submission = held(work);
+Operation& held_here(hvd_work* work) {
+  Operation& operation = held(work);
   if (Instance::get().forked()) throw Error(StatusCode::not_initialized, "a forked child cannot wait for this work");
-  return submission;
+  return operation;
 }
 
-const Work& finished(hvd_work* work) {
-  const Work& state = held(work).work;
+const Completion& finished(hvd_work* work) {
+  const Completion& state = held(work).completion;
   if (!state.done()) throw InvalidArgument("the work is not done yet: wait for it first");
   if (const Status end = state.outcome(); !end.ok()) throw Error(end);
   return state;
@@ -198,7 +193,7 @@ const Work& finished(hvd_work* work) {
 
 OwnedTensor& output_of(hvd_work* work, std::size_t i) {
   finished(work);
-  auto& outputs = held(work).work.outputs;
+  auto& outputs = held(work).memory.outputs;
   if (i >= outputs.size()) throw InvalidArgument("the work has no output " + std::to_string(i));
   return outputs[i];
 }
@@ -210,16 +205,16 @@ Deadline deadline_in(std::int64_t timeout_us) {
   return endless ? Deadline::max() : deadline_after(std::chrono::microseconds(timeout_us));
 }
 
-void check_end(Submission& submission) {
-  if (!submission.poll()) throw Timeout("the work is not done yet");
-  if (const Status end = submission.work.outcome(); !end.ok()) throw Error(end);
+void check_end(Operation& operation) {
+  if (!operation.poll()) throw Timeout("the work is not done yet");
+  if (const Status end = operation.completion.outcome(); !end.ok()) throw Error(end);
 }
 
-void wait_on_stream(Submission& submission, void* stream, Deadline deadline) {
+void wait_on_stream(Operation& operation, void* stream, Deadline deadline) {
   if (stream == HVD_ALL_STREAMS) throw InvalidArgument("an operation can hold up one stream, not all");
-  if (!submission.wait_until_enqueued(deadline)) throw Timeout("the work is not done yet");
-  if (!submission.work.status().ok()) throw Error(submission.work.status());
-  if (submission.work.on_device) submission.work.on_device->hold_up(stream);
+  if (!operation.wait_until_enqueued(deadline)) throw Timeout("the work is not done yet");
+  if (!operation.completion.status().ok()) throw Error(operation.completion.status());
+  if (operation.completion.on_device) operation.completion.on_device->hold_up(stream);
 }
 
 // ---- Callbacks of hvd_work_on_done()
@@ -247,12 +242,13 @@ void refuse_in_callback(const char* function) {
       "() was called by a callback of hvd_work_on_done(), which must not wait: let another thread do it");
 }
 
-hvd_status start_message(const hvd_message* message, hvd_work** work, Handle (Runtime::*start)(const Message&)) {
+hvd_status start_message(const hvd_message* message, hvd_work** work,
+                         CallerReference (Runtime::*start)(const Message&)) {
   return guarded([&] {
     hvd_work*& out = required(work, "work");
     out = nullptr;
     const Message what = to_message(required(message, "message"));
-    out = to_pointer((*Instance::get().runtime().*start)(what).release());
+    out = to_pointer((*Instance::get().runtime().*start)(what));
   });
 }
 
@@ -363,14 +359,7 @@ hvd_status hvd_submit(const hvd_call* call, hvd_work** work) {
   return guarded([&] {
     hvd_work*& out = required(work, "work");
     out = nullptr;
-    const auto runtime = Instance::get().runtime();
-    if (const auto direct = to_direct_call(call)) {
-      if (auto handle = runtime->submit_again(*direct)) {
-        out = to_pointer(handle->release());
-        return;
-      }
-    }
-    out = to_pointer(runtime->submit(to_call(required(call, "call"))).release());
+    out = to_pointer(Instance::get().runtime()->submit(CallersCall(call)));
   });
 }
 
@@ -391,27 +380,27 @@ int hvd_work_poll(hvd_work* work) { return work != nullptr && (Instance::get().f
 
 hvd_status hvd_work_wait(hvd_work* work, int64_t timeout_us) {
   return guarded([&] {
-    Submission& submission = held_here(work);
-    if (timeout_us != 0 && !submission.poll()) refuse_in_callback("hvd_work_wait");
-    submission.wait(deadline_in(timeout_us));
-    check_end(submission);
+    Operation& operation = held_here(work);
+    if (timeout_us != 0 && !operation.poll()) refuse_in_callback("hvd_work_wait");
+    operation.wait(deadline_in(timeout_us));
+    check_end(operation);
   });
 }
 
 hvd_status hvd_work_wait_on_stream(hvd_work* work, void* stream, int64_t timeout_us) {
   return guarded([&] {
-    Submission& submission = held_here(work);
-    if (timeout_us != 0 && !submission.work.done()) refuse_in_callback("hvd_work_wait_on_stream");
-    wait_on_stream(submission, stream, deadline_in(timeout_us));
+    Operation& operation = held_here(work);
+    if (timeout_us != 0 && !operation.completion.done()) refuse_in_callback("hvd_work_wait_on_stream");
+    wait_on_stream(operation, stream, deadline_in(timeout_us));
   });
 }
 
 hvd_status hvd_work_on_done(hvd_work* work, void (*done)(void* context), void* context) {
   return guarded([&] {
     if (done == nullptr) throw InvalidArgument("done is NULL");
-    Submission& submission = held_here(work);
+    Operation& operation = held_here(work);
     auto callback = std::make_unique<DoneCallback>(DoneCallback{done, context});
-    submission.work.call_when_done(call_back, callback.release());
+    operation.completion.call_when_done(call_back, callback.release());
   });
 }
 
@@ -421,10 +410,10 @@ hvd_status hvd_run(const hvd_call* call, int64_t timeout_us, hvd_work** work) {
     if (work != nullptr) *work = nullptr;
     if (work == nullptr && timeout_us >= 0) throw InvalidArgument("work is NULL, but the operation may go on");
     const auto runtime = Instance::get().runtime();
-    if (const auto direct = to_direct_call(call); direct && runtime->run(*direct)) return;
-    CallersSubmission submission = runtime->run(to_call(required(call, "call")), deadline_in(timeout_us)).release();
-    Submission& same = *submission;
-    if (work != nullptr) *work = to_pointer(std::move(submission));
+    CallerReference operation = runtime->run(CallersCall(call), deadline_in(timeout_us));
+    if (operation == nullptr) return;  // performed already
+    Operation& same = *operation;
+    if (work != nullptr) *work = to_pointer(std::move(operation));
     check_end(same);
   });
 }
@@ -475,7 +464,7 @@ hvd_status hvd_work_last_joined(hvd_work* work, int32_t* rank) {
 }
 
 void hvd_work_free(hvd_work* work) {
-  if (work != nullptr) static_cast<void>(CallersSubmission(&held(work)));
+  if (work != nullptr) static_cast<void>(CallerReference(&held(work)));
 }
 
 hvd_status hvd_get_algorithm_table(const char** text) {

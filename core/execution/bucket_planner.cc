@@ -1,6 +1,8 @@
 #include "core/execution/bucket_planner.h"
 
 #include <algorithm>
+#include <unordered_map>
+#include <utility>
 
 namespace hvd {
 namespace {
@@ -30,17 +32,19 @@ class Planner {
  public:
   explicit Planner(std::int64_t threshold) : threshold_(threshold) {}
 
-  void add_alone(const Response* response, std::size_t tensor) { plan_.push_back({{{response, tensor}}}); }
+  void add_alone(const ReadyOperation& operation, std::size_t tensor) {
+    plan_.push_back({{{operation.response, tensor, operation.own}}});
+  }
 
-  void add_fused(const Response* response, std::size_t tensor) {
-    const TensorSpec& spec = response->request.tensors[tensor];
+  void add_fused(const ReadyOperation& operation, std::size_t tensor) {
+    const TensorSpec& spec = operation.response->request.tensors[tensor];
     const std::int64_t bytes = bytes_of(spec);
-    if (threshold_ <= 0 || bytes > threshold_) return add_alone(response, tensor);
+    if (threshold_ <= 0 || bytes > threshold_) return add_alone(operation, tensor);
     const auto open = std::find_if(open_.begin(), open_.end(), [&](const OpenBucket& bucket) {
-      return bucket.dtype == spec.dtype && same_kind(plan_[bucket.index].response(), *response);
+      return bucket.dtype == spec.dtype && same_kind(plan_[bucket.index].response(), *operation.response);
     });
     if (open != open_.end() && bytes <= threshold_ - open->bytes) {
-      plan_[open->index].items.push_back({response, tensor});
+      plan_[open->index].items.push_back({operation.response, tensor, operation.own});
       open->bytes += bytes;
       return;
     }
@@ -50,7 +54,7 @@ class Planner {
       open_.erase(open_.begin());
     }
     open_.push_back({plan_.size(), spec.dtype, bytes});
-    add_alone(response, tensor);
+    add_alone(operation, tensor);
   }
 
   std::vector<Bucket> take() { return std::move(plan_); }
@@ -61,22 +65,64 @@ class Planner {
   std::vector<OpenBucket> open_;  // in the order in which they were opened
 };
 
+// For each response the last bucket that has a tensor of it.
+std::unordered_map<const Response*, std::size_t> last_buckets(const std::vector<Bucket>& buckets) {
+  std::unordered_map<const Response*, std::size_t> last;
+  for (std::size_t i = 0; i < buckets.size(); ++i) {
+    for (const Bucket::Item& item : buckets[i].items) last[item.response] = i;
+  }
+  return last;
+}
+
+void append_stages(std::vector<Bucket> buckets, std::vector<Stage>& stages) {
+  const auto last = last_buckets(buckets);
+  std::size_t end = 0;  // of the stage
+  for (std::size_t i = 0; i < buckets.size(); ++i) {
+    if (i >= end) stages.emplace_back();
+    for (const Bucket::Item& item : buckets[i].items) end = std::max(end, last.at(item.response) + 1);
+    stages.back().push_back(std::move(buckets[i]));
+  }
+}
+
 }  // namespace
 
-std::vector<Bucket> plan_buckets(const std::vector<const Response*>& executes, std::int64_t threshold_bytes) {
+std::vector<Bucket> plan_buckets(const std::vector<ReadyOperation>& operations, std::int64_t threshold_bytes) {
   Planner planner(threshold_bytes);
-  for (const Response* response : executes) {
-    const Request& request = response->request;
-    if (request.collective == Collective::barrier) planner.add_alone(response, 0);
+  for (const ReadyOperation& operation : operations) {
+    const Request& request = operation.response->request;
+    if (request.collective == Collective::barrier) planner.add_alone(operation, 0);
     for (std::size_t tensor = 0; tensor < request.tensors.size(); ++tensor) {
       if (request.collective == Collective::allreduce) {
-        planner.add_fused(response, tensor);
+        planner.add_fused(operation, tensor);
       } else {
-        planner.add_alone(response, tensor);
+        planner.add_alone(operation, tensor);
       }
     }
   }
   return planner.take();
+}
+
+std::vector<Bucket> plan_buckets(const std::vector<const Response*>& responses, std::int64_t threshold_bytes) {
+  std::vector<ReadyOperation> operations;
+  operations.reserve(responses.size());
+  for (const Response* response : responses) operations.push_back({.response = response});
+  return plan_buckets(operations, threshold_bytes);
+}
+
+std::vector<Stage> plan_stages(const std::vector<std::vector<const Response*>>& groups, std::int64_t threshold_bytes) {
+  std::vector<Stage> stages;
+  for (const auto& responses : groups) append_stages(plan_buckets(responses, threshold_bytes), stages);
+  return stages;
+}
+
+std::vector<const Response*> responses_of(const Stage& stage) {
+  std::vector<const Response*> responses;
+  for (const Bucket& bucket : stage) {
+    for (const Bucket::Item& item : bucket.items) responses.push_back(item.response);
+  }
+  std::sort(responses.begin(), responses.end());
+  responses.erase(std::unique(responses.begin(), responses.end()), responses.end());
+  return responses;
 }
 
 }  // namespace hvd

@@ -3,33 +3,33 @@
 #include <numeric>
 
 #include "core/base/error.h"
+#include "core/operation/operation.h"
 
 namespace hvd {
 
 namespace {
 
 // The coordinator has compared all ranks' requests; this protects the memory of this rank from a response that does not
-// match its submission.
-void check_fits(const Submission& own, const Response& response, std::size_t tensor, int position) {
+// match its operation.
+void check_fits(const Operation& own, const Response& response, std::size_t tensor, int position) {
   const Request& agreed = response.request;
-  const TensorSpec& mine = own.request.tensors.at(tensor);
+  const TensorSpec& mine = own.spec.tensors.at(tensor);
   const TensorSpec& theirs = agreed.tensors[tensor];
-  bool fits = own.request.collective == agreed.collective && mine.dtype == theirs.dtype &&
-              mine.shape.size() == theirs.shape.size() && own.request.tensors.size() == agreed.tensors.size();
+  bool fits = own.spec.collective == agreed.collective && mine.dtype == theirs.dtype &&
+              mine.shape.size() == theirs.shape.size() && own.spec.tensors.size() == agreed.tensors.size();
   const auto at = static_cast<std::size_t>(position);
   if (agreed.collective == Collective::allgather) {
     fits = fits && response.rows[tensor][at] == mine.shape[0] &&
            row_elements_of(mine.shape) == row_elements_of(theirs.shape);
   } else if (agreed.collective == Collective::alltoall) {
-    fits =
-        fits && response.rows[at] == own.request.splits && row_elements_of(mine.shape) == row_elements_of(theirs.shape);
+    fits = fits && response.rows[at] == own.spec.splits && row_elements_of(mine.shape) == row_elements_of(theirs.shape);
   } else {
     fits = fits && mine.shape == theirs.shape;
   }
   if (!fits) throw Internal("the coordinator's answer for '" + agreed.name + "' does not fit this rank's request");
 }
 
-// A rank without the submission contributes no rows, and has no memory for those of others.
+// A rank without the operation contributes no rows, and has no memory for those of others.
 void check_absent(const Response& response, std::size_t tensor, const ProcessSet& set, int position) {
   const auto at = static_cast<std::size_t>(position);
   bool fits = true;
@@ -69,30 +69,30 @@ std::vector<std::int64_t> scaled(std::vector<std::int64_t> rows, std::int64_t ro
   return rows;
 }
 
-// Also for a rank without a submission.
-std::int64_t input_elements(const Response& response, std::size_t tensor, const Submission* own) {
+// Also for a rank without the operation.
+std::int64_t input_elements(const Response& response, std::size_t tensor, const Operation* own) {
   const Request& agreed = response.request;
-  if (own != nullptr) return elements_of(own->request.tensors[tensor].shape);
+  if (own != nullptr) return elements_of(own->spec.tensors[tensor].shape);
   const bool by_rank = agreed.collective == Collective::allgather || agreed.collective == Collective::alltoall;
   return by_rank ? 0 : elements_of(agreed.tensors[tensor].shape);
 }
 
-void* allocate_output(Submission& own, std::size_t tensor, const TensorSpec& spec, std::int64_t rows,
+void* allocate_output(Operation& own, std::size_t tensor, const TensorSpec& spec, std::int64_t rows,
                       DeviceRuntime* devices) {
-  auto& outputs = own.work.outputs;
-  if (outputs.empty()) outputs.resize(own.tensors.size());
+  auto& outputs = own.memory.outputs;
+  if (outputs.empty()) outputs.resize(own.memory.tensors.size());
   Shape shape = spec.shape;
   shape[0] = rows;
   OwnedTensor& output = outputs[tensor];
-  if (own.device == kCpuDevice) {
+  if (own.memory.device == kCpuDevice) {
     output = OwnedTensor::allocate(spec.dtype, std::move(shape));
   } else {
     if (devices == nullptr) throw Internal("a result for a device that nobody knows");
-    auto memory = devices->allocate(own.device, bytes_of(elements_of(shape), spec.dtype));
+    auto memory = devices->allocate(own.memory.device, bytes_of(elements_of(shape), spec.dtype));
     output = {.memory = nullptr,
               .dtype = spec.dtype,
               .shape = std::move(shape),
-              .device = own.device,
+              .device = own.memory.device,
               .on_device = std::move(memory)};
   }
   return output.data();
@@ -142,20 +142,13 @@ CollectiveCall call_without_pieces(const Bucket& bucket, const ProcessSet& set, 
 
 }  // namespace
 
-std::vector<std::int64_t> even_split(std::int64_t rows, int size) {
-  std::vector<std::int64_t> parts(static_cast<std::size_t>(size), rows / size);
-  for (std::int64_t i = 0; i < rows % size; ++i) ++parts[static_cast<std::size_t>(i)];
-  return parts;
-}
-
-CollectiveCall build_call(const Bucket& bucket, const ProcessSet& set, int position, std::span<Submission* const> owns,
-                          JoinDivisor divisor, DeviceRuntime* devices) {
+CollectiveCall build_call(const Bucket& bucket, const ProcessSet& set, int position, JoinDivisor divisor,
+                          DeviceRuntime* devices) {
   CollectiveCall call = call_without_pieces(bucket, set, divisor);
   if (call.collective == Collective::barrier) return call;
   call.pieces.reserve(bucket.items.size());
-  for (std::size_t i = 0; i < bucket.items.size(); ++i) {
-    const Bucket::Item& item = bucket.items[i];
-    Submission* const own = owns[i];
+  for (const Bucket::Item& item : bucket.items) {
+    Operation* const own = item.own;
     const Response& response = *item.response;
     const TensorSpec& spec = response.request.tensors[item.tensor];
     check_ranks(response, set);
@@ -177,18 +170,18 @@ CollectiveCall build_call(const Bucket& bucket, const ProcessSet& set, int posit
 
     Piece piece{.elements = input_elements(response, item.tensor, own)};
     if (own != nullptr) {
-      const TensorMemory& memory = own->tensors[item.tensor];
+      const TensorMemory& memory = own->memory.tensors[item.tensor];
       piece.input = memory.input;
-      piece.output = !own->allocates_outputs
+      piece.output = !own->memory.allocates_outputs
                          ? memory.output
                          : allocate_output(*own, item.tensor, spec,
                                            output_rows(response, item.tensor, position, scatter_rows), devices);
-      piece.ready = own->ready.get();
-      call.ordinal = own->device;
+      piece.ready = own->memory.ready.get();
+      call.ordinal = own->memory.device;
     }
     if (own != nullptr && call.collective == Collective::alltoall) {
       for (const auto& rows : response.rows)
-        own->work.received_splits.push_back(rows[static_cast<std::size_t>(position)]);
+        own->completion.received_splits.push_back(rows[static_cast<std::size_t>(position)]);
     }
     call.pieces.push_back(piece);
   }

@@ -15,7 +15,7 @@
 
 #include "core/base/status.h"
 #include "core/execution/backend_context.h"
-#include "core/operation/submission.h"
+#include "core/operation/operation.h"
 
 namespace hvd {
 
@@ -34,10 +34,10 @@ class Channel {
 
   // The work is done when the memory may be reused, which does not imply that the message was received; it fails with
   // Mismatch if the receiver has already reported that its memory has another size.
-  virtual void send(const Message& message, EnginesSubmission submission) = 0;
-  // The work is done when the message has arrived; Work::source is its sender. A message whose size differs from the
-  // memory's fails with Mismatch and is discarded.
-  virtual void receive(const Message& message, EnginesSubmission submission) = 0;
+  virtual void send(const Message& message, EngineReference operation) = 0;
+  // The work is done when the message has arrived; Completion::source is its sender. A message whose size differs from
+  // the memory's fails with Mismatch and is discarded.
+  virtual void receive(const Message& message, EngineReference operation) = 0;
 
   // The job is over: operations in progress end with the reason. Messages that have arrived may still be received.
   virtual void end(const Status& reason) = 0;

@@ -3,9 +3,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
-#include "core/execution/backend_selector.h"
 #include "core/execution/call_builder.h"
-#include "core/operation/describe.h"
 
 namespace hvd {
 
@@ -24,22 +22,23 @@ Duration cost_of_measuring() {
   return least;
 }
 
+void mark_performing(const Bucket& bucket) {
+  const std::int64_t now = flight_time();
+  for (const Bucket::Item& item : bucket.items) {
+    if (item.own != nullptr) item.own->flight.performing(now);
+  }
+}
+
+Bucket without(const std::vector<const Response*>& failed, const Bucket& bucket) {
+  Bucket rest = bucket;
+  std::erase_if(rest.items,
+                [&](const Bucket::Item& item) { return std::ranges::find(failed, item.response) != failed.end(); });
+  return rest;
+}
+
 std::uint32_t call_id_of(std::uint64_t sequence) { return static_cast<std::uint32_t>(sequence) & 0x7fffffff; }
 
 }  // namespace
-
-void complete_pending(PendingTable& pending, const std::string& name, const Status& status) {
-  Submission* const found = pending.find(name);
-  if (found == nullptr) return;
-  const EnginesSubmission submission = pending.remove(*found);
-  if (end_operation(*submission, status)) submission->work.wake();
-}
-
-bool end_operation(Submission& submission, const Status& status) {
-  submission.flight.ended(status.code());
-  submission.free_name();
-  return submission.work.complete(status);
-}
 
 Executor::Executor(std::vector<std::unique_ptr<Backend>> backends, const ProcessSet& set, int rank,
                    const Config& config, Metrics& metrics, Timeline& timeline, std::shared_ptr<DeviceRuntime> devices)
@@ -80,15 +79,33 @@ void Executor::run_on(Backend& backend, const CollectiveCall& call) {
   metrics_.collective_cpu.add(std::max(spent, Duration::zero()) * kCpuMeasured);
 }
 
-bool Executor::run(const Bucket& bucket, PendingTable& pending, Entry entry) {
-  find_local(bucket, pending);
+bool Executor::run(std::span<Bucket> buckets, PendingOperations& pending, Entry first) {
+  std::vector<const Response*> failed;
+  Entry entry = first;
+  for (Bucket& bucket : buckets) {
+    Status status;
+    if (failed.empty()) {
+      if (!run(bucket, pending, entry, status)) return false;
+    } else if (Bucket rest = without(failed, bucket); !rest.items.empty()) {
+      run(rest, pending, entry, status);
+    }
+    if (!status.ok()) {
+      for (const Bucket::Item& item : bucket.items) failed.push_back(item.response);
+    }
+    for (Bucket::Item& item : bucket.items) item.own = nullptr;
+    entry = Entry::settled;
+  }
+  return true;
+}
+
+bool Executor::run(Bucket& bucket, PendingOperations& pending, Entry entry, Status& status) {
+  mark_performing(bucket);
   enqueued_.reset();
-  Status status;
   try {
-    TimelineRows rows(timeline_, bucket, own_);
+    TimelineRows rows(timeline_, bucket);
     // A negotiated barrier is over: all ranks have asked for it.
     if (bucket.request().collective != Collective::barrier || entry == Entry::asking) {
-      CollectiveCall call = build_call(bucket, set_, rank_, own_, join_divisor_, devices_.get());
+      CollectiveCall call = build_call(bucket, set_, rank_, join_divisor_, devices_.get());
       call.sequence = sequence_ + 1;
       call.entry = entry;
       call.call_id = call_id_of(call.sequence);
@@ -96,51 +113,42 @@ bool Executor::run(const Bucket& bucket, PendingTable& pending, Entry entry) {
       ++sequence_;
     }
   } catch (const Declined&) {
-    take_back();
+    take_back(bucket);
     return false;
   }
-  complete(pending, status);
+  complete(bucket, pending, status);
   return true;
 }
 
-void Executor::find_local(const Bucket& bucket, const PendingTable& pending) {
-  own_.clear();
-  const std::int64_t now = flight_time();
-  for (const Bucket::Item& item : bucket.items) {
-    Submission* const own = pending.find(item.response->request.name);
-    if (own != nullptr) own->flight.performing(now);
-    own_.push_back(own);
-  }
-}
-
 // The operations will be negotiated again.
-void Executor::take_back() {
-  for (Submission* const own : own_) {
+void Executor::take_back(const Bucket& bucket) {
+  for (const Bucket::Item& item : bucket.items) {
+    Operation* const own = item.own;
     if (own == nullptr) continue;
-    own->work.outputs.clear();
-    own->work.received_splits.clear();
-    own->work.on_device.reset();
+    own->memory.outputs.clear();
+    own->completion.received_splits.clear();
+    own->completion.on_device.reset();
     own->flight.waits_again();
-    if (timeline_.active()) timeline_.begin(own->request.name, negotiation_activity(own->request));
+    if (timeline_.active()) timeline_.begin(own->spec.name, negotiation_activity(own->spec));
   }
 }
 
-// Completes the operations of which no tensor is left, or which have failed. Sleepers are woken when all are done: a
-// thread that waits for one usually waits for the next one, too. The tensors of a grouped operation are adjacent.
-void Executor::complete(PendingTable& pending, const Status& status) {
-  slept_on_.reserve(own_.size());  // no allocation between the end of an operation and waking its caller
-  for (std::size_t i = 0; i < own_.size(); ++i) {
-    Submission* const own = own_[i];
+// Ends the operations of which no tensor is left, or which have failed. Sleepers are woken when all are done: a thread
+// that waits for one usually waits for the next one, too. The tensors of a grouped operation are adjacent.
+void Executor::complete(Bucket& bucket, PendingOperations& pending, const Status& status) {
+  slept_on_.reserve(bucket.items.size());  // no allocation between the end of an operation and waking its caller
+  for (std::size_t i = 0; i < bucket.items.size(); ++i) {
+    Operation* const own = bucket.items[i].own;
     if (own == nullptr) continue;
     if (own->tensors_left > 0) --own->tensors_left;
     // Of a grouped operation's buckets the one enqueued last ends last: a backend uses one stream.
-    if (enqueued_) own->work.on_device = enqueued_;
-    const bool last_here = i + 1 == own_.size() || own_[i + 1] != own;
+    if (enqueued_) own->completion.on_device = enqueued_;
+    const bool last_here = i + 1 == bucket.items.size() || bucket.items[i + 1].own != own;
     if (!last_here || (status.ok() && own->tensors_left > 0)) continue;
-    EnginesSubmission ended = pending.remove(*own);
-    if (end_operation(*ended, status)) slept_on_.push_back(std::move(ended));
+    EngineReference ended = pending.remove(*own);
+    if (ended->end(status)) slept_on_.push_back(std::move(ended));
   }
-  for (const EnginesSubmission& submission : slept_on_) submission->work.wake();
+  for (const EngineReference& operation : slept_on_) operation->completion.wake();
   slept_on_.clear();
 }
 
@@ -158,21 +166,25 @@ PreparedCall Executor::prepare(const Bucket& bucket) const {
     return {};
   }
   prepared.bytes = static_cast<std::int64_t>(bytes_of(prepared.call.total_elements(), prepared.call.dtype));
-  prepared.request = &request;
+  prepared.spec = &request;
   prepared.described = describe(request);
   return prepared;
 }
 
-bool Executor::run(PreparedCall& prepared, const DirectCall& direct) {
+bool Executor::run(PreparedCall& prepared, const Call& asked) {
   CollectiveCall& call = prepared.call;
-  call.pieces.front().input = direct.input;
-  call.pieces.front().output = direct.output;
+  call.pieces.front().input = asked.inputs.front().data;
+  call.pieces.front().output = asked.outputs.front().data;
   call.sequence = sequence_ + 1;
   call.call_id = call_id_of(call.sequence);
   try {
     prepared.backend->run(call);
   } catch (const Declined&) {
     return false;
+  } catch (...) {
+    ++sequence_;  // as on every rank; what else is broken after other errors does not matter
+    metrics_.direct_calls.add();
+    throw;
   }
   ++sequence_;
   metrics_.direct_calls.add();

@@ -1,22 +1,36 @@
-// Performs the buckets of one process set: builds the call, selects the backend, completes the works. Called only by
-// the thread that drives the engine.
+// Performs the buckets of one process set: builds the call, selects the backend, completes the operations. Called only
+// by the thread that drives the engine.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "core/base/metrics.h"
 #include "core/config.h"
 #include "core/device/device_runtime.h"
 #include "core/execution/backend.h"
-#include "core/execution/bucket.h"
-#include "core/execution/prepared_call.h"
+#include "core/execution/bucket_planner.h"
 #include "core/execution/timeline_rows.h"
-#include "core/operation/pending_table.h"
+#include "core/operation/call.h"
+#include "core/operation/pending_operations.h"
 
 namespace hvd {
+
+// A call that a locked schedule has prepared for an operation on one tensor whose caller waits for it: only the
+// addresses are to be filled in.
+struct PreparedCall {
+  const Request* spec = nullptr;  // null: this stage cannot be performed directly
+  Backend* backend = nullptr;
+  CollectiveCall call;
+  std::int64_t bytes = 0;
+  FlightWords described{};
+
+  // Compares everything except the name.
+  bool fits(const Call& asked) const { return spec != nullptr && asked.repeats(*spec); }
+};
 
 class Executor {
  public:
@@ -25,16 +39,21 @@ class Executor {
   Executor(std::vector<std::unique_ptr<Backend>> backends, const ProcessSet& set, int rank, const Config& config,
            Metrics& metrics, Timeline& timeline, std::shared_ptr<DeviceRuntime> devices = nullptr);
 
+  // Performs the buckets in order, and ends those of their operations of which no tensor is left, or which have failed:
+  // `pending` has them. Then the buckets refer to no operation any more.
+  //
   // Throws what the backend throws: the data plane is broken then, and the job with it. A call that no backend can
-  // perform ends with an error on its works only, on every rank alike. False, without effect, if the bucket was asked
-  // for and another rank has declined it.
-  bool run(const Bucket& bucket, PendingTable& pending, Entry entry = Entry::settled);
+  // perform (Unsupported, Mismatch) ends with an error on its operations only, on every rank alike; the other tensors
+  // of a grouped operation that has failed are left out. False, without effect, if the first bucket was asked for and
+  // another rank has declined it.
+  bool run(std::span<Bucket> buckets, PendingOperations& pending, Entry first = Entry::settled);
 
-  // Prepares a direct call for a bucket of one tensor whose memory the caller passes; without a request if the bucket
-  // does not qualify.
+  // Prepares a direct call for a bucket of one tensor whose memory the caller passes; without a spec if the bucket does
+  // not qualify.
   PreparedCall prepare(const Bucket& bucket) const;
-  // Performs it, Entry::asking. False if another rank has declined.
-  bool run(PreparedCall& prepared, const DirectCall& direct);
+  // Performs it, Entry::asking. False if another rank has declined. Throws Unsupported and Mismatch, too: then the
+  // operation has ended with that error on every rank alike, and the data plane remains usable.
+  bool run(PreparedCall& prepared, const Call& asked);
 
   // As in Backend, for all backends.
   Deadline watch(TimePoint now);
@@ -45,12 +64,12 @@ class Executor {
   void set_late_callback(Duration timeout, const std::function<bool()>& late);
 
  private:
+  bool run(Bucket& bucket, PendingOperations& pending, Entry entry, Status& status);
   // Returns Unsupported if no backend can perform the call. Throws Declined.
   Status run(const CollectiveCall& call, TimelineRows& rows);
   void run_on(Backend& backend, const CollectiveCall& call);
-  void find_local(const Bucket& bucket, const PendingTable& pending);
-  void take_back();
-  void complete(PendingTable& pending, const Status& status);
+  void take_back(const Bucket& bucket);
+  void complete(Bucket& bucket, PendingOperations& pending, const Status& status);
 
   std::vector<std::unique_ptr<Backend>> backends_;
   const ProcessSet& set_;
@@ -63,14 +82,7 @@ class Executor {
   const Duration cost_of_measuring_;            // CPU time that the clock itself takes of a measured interval
   std::uint64_t sequence_ = 0;                  // calls so far
   unsigned calls_ = 0;                          // of run_on()
-  std::vector<Submission*> own_;                // of the current bucket, by item; null: this rank has none
-  std::vector<EnginesSubmission> slept_on_;     // those of them whose callers are to be woken
+  std::vector<EngineReference> slept_on_;       // operations of the current bucket whose callers are to be woken
 };
-
-// Removes the submission from the table and completes its work, if this rank has it.
-void complete_pending(PendingTable& pending, const std::string& name, const Status& status);
-
-// Frees the name, then completes the work. True if the caller is to be woken (Work::wake).
-[[nodiscard]] bool end_operation(Submission& submission, const Status& status);
 
 }  // namespace hvd

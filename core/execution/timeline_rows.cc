@@ -2,6 +2,8 @@
 
 #include <cctype>
 
+#include "core/operation/operation.h"
+
 namespace hvd {
 
 namespace {
@@ -26,16 +28,14 @@ std::string backend_activity(const std::string& backend, const Request& request)
   return in_capitals(backend) + "_" + (broadcasts ? "BCAST" : operation_activity(request));
 }
 
-TimelineRows::TimelineRows(Timeline& timeline, const Bucket& bucket, std::span<Submission* const> owns)
-    : timeline_(timeline) {
+TimelineRows::TimelineRows(Timeline& timeline, const Bucket& bucket) : timeline_(timeline) {
   if (!timeline.active()) return;
-  for (std::size_t i = 0; i < bucket.items.size(); ++i) {
-    const Request& request = bucket.items[i].response->request;
+  for (const Bucket::Item& item : bucket.items) {
+    const Request& request = item.response->request;
     if (!requests_.empty() && requests_.back() == &request) continue;  // the next tensor of a grouped operation
     requests_.push_back(&request);
     // Tensors of a grouped operation may be in several buckets.
-    const Submission* const own = owns[i];
-    const bool first = own != nullptr && own->tensors_left == own->tensors.size();
+    const bool first = item.own != nullptr && item.own->tensors_left == item.own->spec.tensors.size();
     if (first) timeline.end(request.name);
     timeline.begin(request.name, operation_activity(request));
   }

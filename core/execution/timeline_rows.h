@@ -2,21 +2,18 @@
 // Allocates nothing while no timeline is written. Engine thread.
 #pragma once
 
-#include <span>
 #include <string>
 #include <vector>
 
-#include "core/execution/bucket.h"
-#include "core/operation/submission.h"
+#include "core/execution/bucket_planner.h"
 #include "core/timeline/timeline.h"
 
 namespace hvd {
 
 class TimelineRows {
  public:
-  // Ends the negotiation of the operations that this rank has submitted (`owns`, by item, else null), and begins all
-  // operations.
-  TimelineRows(Timeline& timeline, const Bucket& bucket, std::span<Submission* const> owns);
+  // Ends the negotiation of the operations that this rank has submitted, and begins all operations.
+  TimelineRows(Timeline& timeline, const Bucket& bucket);
   ~TimelineRows();
   TimelineRows(const TimelineRows&) = delete;
   TimelineRows& operator=(const TimelineRows&) = delete;

@@ -28,6 +28,13 @@ struct Piece {
   const DeviceEvent* ready = nullptr;  // on a device: when the memory may be accessed; null: now
 };
 
+// The rows of each of `size` ranks in a reducescatter of `rows`: the remainder goes to the first ranks.
+inline std::vector<std::int64_t> even_split(std::int64_t rows, int size) {
+  std::vector<std::int64_t> parts(static_cast<std::size_t>(size), rows / size);
+  for (std::int64_t i = 0; i < rows % size; ++i) ++parts[static_cast<std::size_t>(i)];
+  return parts;
+}
+
 struct CollectiveCall {
   Collective collective = Collective::allreduce;
   DType dtype = DType::float32;

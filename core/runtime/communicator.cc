@@ -32,7 +32,8 @@ Communicator::Communicator(const Common& common, std::int32_t set_id, Topology t
     : topology_(std::move(topology)),
       set_(everyone(set_id, topology_.size)),
       config_(config_of(common.config, job)),
-      submissions_(common.metrics) {
+      metrics_(common.metrics),
+      operations_(common.metrics) {
   const Deadline deadline = deadline_after(config_.start_timeout);
   channel_ = std::make_unique<TreeChannel>(TreeChannel::Options{.topology = topology_,
                                                                 .store = store,
@@ -68,21 +69,83 @@ void Communicator::connect_data_plane(const Common& common, Store& store, Deadli
   arena_ = std::move(data_plane.arena);
   devices_ = std::move(data_plane.devices);
   algorithms_ = std::move(data_plane.algorithms);
-  engine_ = std::make_unique<Engine>(Engine::Parts{.topology = topology_,
-                                                   .config = config_,
-                                                   .log = common.log,
-                                                   .abort = common.abort,
-                                                   .channel = *channel_,
-                                                   .names = submissions_,
-                                                   .metrics = *common.metrics,
-                                                   .timeline = common.timeline,
-                                                   .flight = common.flight,
-                                                   .set = set_,
-                                                   .on_end = on_end},
+  engine_ = std::make_unique<Engine>(EngineParts{.topology = topology_,
+                                                 .config = config_,
+                                                 .log = common.log,
+                                                 .abort = common.abort,
+                                                 .channel = *channel_,
+                                                 .names = operations_,
+                                                 .metrics = *common.metrics,
+                                                 .timeline = common.timeline,
+                                                 .flight = common.flight,
+                                                 .set = set_,
+                                                 .on_end = on_end},
                                      std::make_unique<Executor>(std::move(data_plane.backends), set_, topology_.rank,
                                                                 config_, *common.metrics, common.timeline, devices_));
 }
 
+// ---- Operations
+
+CallerReference Communicator::submit(const Call& call) {
+  const std::lock_guard submitting(submitting_);
+  BegunOperation begun = begin(call);
+  if (Status status = engine_->submit(begun.engine); !status.ok()) throw Error(status);
+  return std::move(begun.caller);
+}
+
+CallerReference Communicator::run(const Call& call, Deadline deadline) {
+  if (engine_->run(call)) return nullptr;
+  Call named = call;
+  std::string name;
+  std::unique_lock one_unnamed(unnamed_turn_, std::defer_lock);
+  if (call.name.empty() && !one_unnamed.try_lock_until(deadline)) {
+    throw Timeout(
+        "the operation was not started: another one without a name, of another thread, has not ended in time");
+  }
+  std::unique_lock submitting(submitting_);
+  if (call.name.empty() && !operations_.is_taken(name = operations_.name_of_synchronous())) named.name = name;
+  BegunOperation begun = begin(named);
+  const TimePoint started = Clock::now();
+  if (engine_->run(begun.engine, submitting, deadline)) {
+    metrics_->exposed_time.add(Clock::now() - started);
+  } else {
+    if (Status status = engine_->submit(begun.engine); !status.ok()) throw Error(status);
+    submitting.unlock();
+  }
+  begun.caller->wait(deadline);
+  return std::move(begun.caller);
+}
+
+BegunOperation Communicator::begin(const Call& call) {
+  if (auto again = operations_.take_again(call)) return std::move(*again);
+  Request spec = check_call(call, set_, topology_.rank);
+  spec.name = call.collective == Collective::join ? kJoinName : call.name;
+  OperationMemory memory{.allocates_outputs = call.outputs.empty()};
+  if (!call.inputs.empty()) memory.device = call.inputs.front().device;
+  memory.ready = ready_event(call);
+  for (std::size_t i = 0; i < call.inputs.size(); ++i) {
+    memory.tensors.push_back(
+        {.input = call.inputs[i].data, .output = call.outputs.empty() ? nullptr : call.outputs[i].data});
+  }
+  return operations_.take(std::move(spec), std::move(memory));
+}
+
+// The event after which the call's tensors may be accessed, if they are on a device.
+std::shared_ptr<const DeviceEvent> Communicator::ready_event(const Call& call) {
+  if (call.inputs.empty() || call.inputs.front().device == kCpuDevice) return nullptr;
+  if (!devices_) throw Unsupported("the tensors lie on an accelerator, which this hvd knows nothing of");
+  const int device = call.inputs.front().device;
+  try {
+    auto ready = devices_->record(device, call.stream);
+    settle_device(device);
+    return ready;
+  } catch (const Unsupported& error) {
+    throw Unsupported(std::string("the tensors lie on an accelerator, but ") + error.what());
+  }
+}
+
+// All tensors of a rank in one set are on one device, since a communicator is made for a device: the first tensor
+// determines it.
 void Communicator::settle_device(int device) {
   int settled = kCpuDevice;
   if (device_.compare_exchange_strong(settled, device) || settled == device) return;
@@ -90,6 +153,8 @@ void Communicator::settle_device(int device) {
                         std::to_string(set_.id) + " have been on GPU " + std::to_string(settled) +
                         " so far: a rank has one GPU in a process set");
 }
+
+// ---- The end
 
 Communicator::~Communicator() { shut_down(); }
 

@@ -1,6 +1,6 @@
-// The parts that one process set has on this rank: control channel, backends and engine, with the same code for the set
-// of all ranks as for others. Communicators share nothing by which one could delay another: sets negotiate and work
-// concurrently, also where a rank is in several.
+// The parts that one process set has on this rank: control channel, backends and engine, and the way of an operation to
+// the engine; the same code for the set of all ranks as for others. Communicators share nothing by which one could
+// delay another: sets negotiate and work concurrently, also where a rank is in several.
 //
 // Inside a communicator ranks are renumbered from 0 in the order of the set (Topology::job_ranks).
 #pragma once
@@ -20,7 +20,8 @@
 #include "core/engine/engine.h"
 #include "core/execution/backend_context.h"
 #include "core/flight/flight_recorder.h"
-#include "core/operation/named_submissions.h"
+#include "core/operation/call.h"
+#include "core/operation/operation_table.h"
 #include "core/tensor/tensor.h"
 #include "core/timeline/timeline.h"
 
@@ -76,18 +77,20 @@ class Communicator {
   const Topology& topology() const { return topology_; }
   const std::shared_ptr<TensorArena>& arena() const { return arena_; }
   const std::string& algorithms() const { return algorithms_; }
-  NamedSubmissions& submissions() { return submissions_; }
-  Engine& engine() { return *engine_; }
-  // Null: tensors on devices are not supported.
-  DeviceRuntime* devices() const { return devices_.get(); }
 
-  // All tensors of a rank in one set are on one device, since a communicator is made for a device: the first tensor
-  // determines it. Throws InvalidArgument for another device. Any thread.
-  void settle_device(int device);
+  // Any thread. `call` is numbered as the communicator is (in_numbering_of()). Throws InvalidArgument or Unsupported
+  // (the call is wrong; nothing happened), or an Error with the reason for which the run has ended.
+  //
+  // Checks the call and hands the operation to the engine; one that repeats the last one of its name is not checked
+  // again, and nothing is allocated for it.
+  CallerReference submit(const Call& call);
+  // Submits and waits: on this thread if the engine is idle, without a handover. Returns when the operation is done, or
+  // soon after the deadline. Null: the locked schedule expected this call, and it has been performed on the caller's
+  // memory without an operation; if it failed (Unsupported, Mismatch), throws that.
+  CallerReference run(const Call& call, Deadline deadline);
 
-  // For callers. Lock order: as declared.
-  UnnamedTurn running_unnamed;  // held while a synchronous operation without a name is in progress
-  std::mutex submitting;        // makes taking a name and submitting atomic: nothing is submitted behind a join
+  // Whether an operation of this rank is in flight. Any thread.
+  bool any_in_flight() const { return operations_.any(); }
 
   // Ends the job with `reason` on every rank, with the same text. Any thread.
   void fail(const Status& reason, AbortFlag& abort);
@@ -101,15 +104,21 @@ class Communicator {
  private:
   void connect_data_plane(const Common& common, Store& store, Deadline deadline,
                           const std::function<void(const Status&)>& on_end);
+  BegunOperation begin(const Call& call);
+  std::shared_ptr<const DeviceEvent> ready_event(const Call& call);
+  void settle_device(int device);
 
   const Topology topology_;
   const ProcessSet set_;  // in the communicator's numbering
   Config config_;
+  const std::shared_ptr<Metrics> metrics_;
   std::shared_ptr<TensorArena> arena_;
-  std::shared_ptr<DeviceRuntime> devices_;
+  std::shared_ptr<DeviceRuntime> devices_;  // null: tensors on devices are not supported
   std::atomic<int> device_{kCpuDevice};
   std::string algorithms_;
-  NamedSubmissions submissions_;
+  OperationTable operations_;
+  UnnamedTurn unnamed_turn_;  // held while a synchronous operation without a name is in progress; before submitting_
+  std::mutex submitting_;     // makes taking a name and submitting atomic: nothing is submitted behind a join
   std::unique_ptr<ControlChannel> channel_;
   std::unique_ptr<Engine> engine_;
   std::mutex shut_down_mutex_;

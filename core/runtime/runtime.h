@@ -6,8 +6,9 @@
 
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "core/base/abort_flag.h"
 #include "core/base/log.h"
@@ -18,30 +19,11 @@
 #include "core/execution/backend_context.h"
 #include "core/execution/channel.h"
 #include "core/flight/flight_recorder.h"
-#include "core/operation/named_submissions.h"
 #include "core/runtime/communicator.h"
-#include "core/runtime/process_set_table.h"
-#include "core/runtime/submission_check.h"
+#include "core/runtime/process_sets.h"
 #include "core/timeline/timeline.h"
 
 namespace hvd {
-
-// The result of submit(): the caller's reference to an operation and its results.
-class Handle {
- public:
-  explicit Handle(CallersSubmission submission) : submission_(std::move(submission)) {}
-
-  // Any thread.
-  bool poll() { return submission_->poll(); }
-  bool wait(Deadline deadline) { return submission_->wait(deadline); }
-  bool wait_until_enqueued(Deadline deadline) { return submission_->wait_until_enqueued(deadline); }
-  Work& work() { return submission_->work; }
-
-  CallersSubmission release() { return std::move(submission_); }
-
- private:
-  CallersSubmission submission_;
-};
 
 class Runtime {
  public:
@@ -79,36 +61,30 @@ class Runtime {
 
   // Throws InvalidArgument or Unsupported (the call is wrong; nothing happened), or an Error with the reason for which
   // the run has ended. Any thread.
-  Handle submit(Call call);
-  // The same for an operation on one tensor that equals the last one submitted under its name, if the name is free;
-  // else nothing. Skips the checks that the earlier submission has passed.
-  std::optional<Handle> submit_again(const DirectCall& direct);
-
-  // submit() and wait in one: on this thread if the engine is idle, without a handover. Returns when the work is done,
-  // or soon after the deadline.
-  Handle run(Call call, Deadline deadline);
-
-  // run() of an operation on one tensor, if the locked schedule expects it next; else false.
-  bool run(const DirectCall& direct);
+  CallerReference submit(const Call& call);
+  // submit() and wait in one: on this thread if the engine is idle, without a handover. Returns when the operation is
+  // done, or soon after the deadline. Null: it has been performed already, on the caller's memory alone (see
+  // Communicator::run); an error that it ended with is thrown.
+  CallerReference run(const Call& call, Deadline deadline);
 
   // Messages between two ranks (core/execution/channel.h): to `message.peer`, or from it, or from any rank. Independent
   // of the operations of all ranks. The job's end ends them; messages that have arrived before may still be received.
   // Throws InvalidArgument if no such rank exists, or it is this one. Any thread.
-  Handle send(const Message& message);
-  Handle receive(const Message& message);
+  CallerReference send(const Message& message);
+  CallerReference receive(const Message& message);
 
   // Process sets: ordered subsets of the ranks. All ranks of the job must call these two in the same order, members or
   // not; they return when all have. Any thread, one at a time.
   //
   // Adds a set of these ranks, in any order; returns its number, the same on every rank. Throws InvalidArgument (a rank
   // that does not exist, or such a set exists already), Mismatch if the ranks of the job ask for different sets.
-  std::int32_t add_process_set(std::vector<int> ranks);
+  std::int32_t add_process_set(std::vector<int> ranks) { return sets_->add(std::move(ranks)); }
   // The number may be reused. Throws InvalidArgument if no such set exists, if it is that of all ranks, or if
   // operations of this rank are in flight in it; Mismatch.
-  void remove_process_set(std::int32_t id);
+  void remove_process_set(std::int32_t id) { sets_->remove(id); }
   // All sets, by number; or one set, InvalidArgument if it does not exist. Any thread.
-  std::vector<ProcessSet> process_sets() const { return sets_.all(); }
-  ProcessSet process_set(std::int32_t id) const { return *sets_.find(id).set; }
+  std::vector<ProcessSet> process_sets() const { return sets_->all(); }
+  ProcessSet process_set(std::int32_t id) const { return *sets_->find(id).set; }
 
   // Ends the job as a failure of this rank: pending and later operations of all ranks end with StatusCode::aborted and
   // "rank 2 on h2 <cause>". No effect if the job has ended. Any thread.
@@ -126,18 +102,7 @@ class Runtime {
   void abandon_in_child() noexcept;
 
  private:
-  // Throws InvalidArgument if no such set exists, or this rank is not in it.
-  ProcessSetTable::Entry find_local(std::int32_t process_set) const;
-  NamedSubmissions::Taken take(Call call, const ProcessSetTable::Entry& target);
-  static std::optional<Handle> repeat(const DirectCall& direct, Communicator& communicator);
-  static Handle hand_over(NamedSubmissions::Taken taken, Communicator& communicator);
   void start_wanted_timeline();
-  void check_peer(int peer) const;
-  Communicator::Common common();
-  // The answers of all ranks to the same question, by rank.
-  std::vector<std::vector<std::int64_t>> ask_all(const std::vector<std::int64_t>& own);
-  void agree(const std::vector<std::int64_t>& change);
-  std::shared_ptr<Communicator> make_communicator(const ProcessSet& set);
 
   const Config config_;
   FlightRecorder flight_;  // begins before the rendezvous
@@ -153,9 +118,7 @@ class Runtime {
   const std::unique_ptr<Channel> channel_;
   const std::function<void(const Status&)> on_end_ = [this](const Status& reason) { channel_->end(reason); };
   std::shared_ptr<Communicator> global_;  // null after shut_down()
-  ProcessSetTable sets_;
-  std::mutex changes_mutex_;       // held while a process set is added or removed; locked before all others
-  std::uint64_t sets_so_far_ = 0;  // number of sets ever added; guarded by changes_mutex_
+  std::unique_ptr<ProcessSets> sets_;     // after global_: the communicators of other sets use it
   std::mutex shut_down_mutex_;
 };
 

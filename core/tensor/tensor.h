@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <memory>
 #include <numeric>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -38,11 +39,8 @@ inline constexpr int kAccelerator = 0;
 struct TensorView {
   void* data = nullptr;  // may be null if there are no elements
   DType dtype = DType::float32;
-  Shape shape;
+  std::span<const std::int64_t> shape;
   int device = kCpuDevice;  // kCpuDevice, or the ordinal of an accelerator
-
-  std::int64_t elements() const { return elements_of(shape); }
-  std::size_t bytes() const { return static_cast<std::size_t>(elements()) * size_of(dtype); }
 };
 
 struct FreeMemory {

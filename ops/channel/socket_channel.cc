@@ -21,16 +21,16 @@ SocketChannel::SocketChannel(const BackendContext& context)
 
 SocketChannel::~SocketChannel() { close(); }
 
-void SocketChannel::send(const Message& message, EnginesSubmission submission) {
-  hand_over(true, message, std::move(submission));
+void SocketChannel::send(const Message& message, EngineReference operation) {
+  hand_over(true, message, std::move(operation));
 }
 
-void SocketChannel::receive(const Message& message, EnginesSubmission submission) {
-  hand_over(false, message, std::move(submission));
+void SocketChannel::receive(const Message& message, EngineReference operation) {
+  hand_over(false, message, std::move(operation));
 }
 
-void SocketChannel::hand_over(bool is_send, const Message& message, EnginesSubmission submission) {
-  Transfer transfer{.message = message, .submission = std::move(submission), .since = Clock::now()};
+void SocketChannel::hand_over(bool is_send, const Message& message, EngineReference operation) {
+  Transfer transfer{.message = message, .operation = std::move(operation), .since = Clock::now()};
   std::unique_lock lock(mutex_);
   if (closed_) {
     lock.unlock();

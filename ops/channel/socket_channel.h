@@ -23,8 +23,8 @@ class SocketChannel final : public Channel {
   SocketChannel(const SocketChannel&) = delete;
   SocketChannel& operator=(const SocketChannel&) = delete;
 
-  void send(const Message& message, EnginesSubmission submission) override;
-  void receive(const Message& message, EnginesSubmission submission) override;
+  void send(const Message& message, EngineReference operation) override;
+  void receive(const Message& message, EngineReference operation) override;
   void end(const Status& reason) override;
   void close() override;
 
@@ -40,7 +40,7 @@ class SocketChannel final : public Channel {
     bool close = false;
   };
 
-  void hand_over(bool is_send, const Message& message, EnginesSubmission submission);
+  void hand_over(bool is_send, const Message& message, EngineReference operation);
   void ring() const;
   void run_thread();
   Orders take_orders();

@@ -10,16 +10,16 @@ namespace hvd {
 
 struct Transfer {
   Message message;
-  EnginesSubmission submission;
+  EngineReference operation;
   TimePoint since{};
   bool told_of = false;  // whether its delay was logged
 };
 
 // Called once for each transfer. `source`: the sender, for a receive that has its message.
 inline void complete(Transfer& transfer, const Status& status, int source = kAnyRank) {
-  const EnginesSubmission submission = std::move(transfer.submission);
-  submission->work.source = source;
-  if (submission->work.complete(status)) submission->work.wake();
+  const EngineReference operation = std::move(transfer.operation);
+  operation->completion.source = source;
+  if (operation->completion.complete(status)) operation->completion.wake();
 }
 
 }  // namespace hvd

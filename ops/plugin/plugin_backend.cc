@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/execution/backend_selector.h"
+#include "core/execution/backend.h"
 #include "core/tensor/tensor.h"
 
 namespace hvd {

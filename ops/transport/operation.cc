@@ -12,39 +12,39 @@ std::string describe_message(const Tag& tag, std::uint64_t bytes) {
          std::to_string(tag.step) + ", " + std::to_string(bytes) + " bytes";
 }
 
-std::string describe_timeout(const Operation& operation, const std::string& peer_name, Duration waited) {
+std::string describe_timeout(const PostedMessage& operation, const std::string& peer_name, Duration waited) {
   char duration[32];
   std::snprintf(duration, sizeof duration, "%.1f s", seconds(waited));
   return "waited " + std::string(duration) + " for " + peer_name +
-         (operation.kind == Operation::Kind::send ? " to take " : " to send ") +
+         (operation.kind == PostedMessage::Kind::send ? " to take " : " to send ") +
          describe_message(operation.tag, operation.size());
 }
 
-std::string describe_mismatch(const Operation& expected, const std::string& peer_name, const Tag& tag,
+std::string describe_mismatch(const PostedMessage& expected, const std::string& peer_name, const Tag& tag,
                               std::uint64_t bytes) {
   return peer_name + " is out of step: it sent (" + describe_message(tag, bytes) + ") where (" +
          describe_message(expected.tag, expected.size()) + ") was expected";
 }
 
-std::string describe_loss(const Operation& operation, const std::string& peer_name) {
+std::string describe_loss(const PostedMessage& operation, const std::string& peer_name) {
   return "lost the connection to " + peer_name +
-         (operation.kind == Operation::Kind::send ? " while sending " : " while receiving ") +
+         (operation.kind == PostedMessage::Kind::send ? " while sending " : " while receiving ") +
          describe_message(operation.tag, operation.size());
 }
 
-Operation& OperationWindow::add(Operation operation) {
+PostedMessage& OperationWindow::add(PostedMessage operation) {
   operations_.push_back(operation);
   return operations_.back();
 }
 
-Operation& OperationWindow::find(Transport::RequestId request) {
+PostedMessage& OperationWindow::find(Transport::RequestId request) {
   if (request < first_ || request - first_ >= operations_.size() || operations_[request - first_].waited) {
     throw InvalidArgument("waited for request " + std::to_string(request) + ", which is not outstanding");
   }
   return operations_[request - first_];
 }
 
-void OperationWindow::retire(Operation& operation) {
+void OperationWindow::retire(PostedMessage& operation) {
   operation.waited = true;
   while (!operations_.empty() && operations_.front().waited) {
     operations_.pop_front();

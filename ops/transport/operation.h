@@ -18,7 +18,7 @@ namespace hvd {
 // A rank's name in messages: "rank 2 on host-b (pid 1234)".
 using DescribeRank = std::function<std::string(int)>;
 
-struct Operation {
+struct PostedMessage {
   enum class Kind { send, receive };
 
   Kind kind = Kind::send;
@@ -36,27 +36,27 @@ struct Operation {
 std::string describe_message(const Tag& tag, std::uint64_t bytes);
 
 // The message of a Timeout: "waited 5.0 s for rank 2 on host-b (pid 1234) to send process set 0, ...".
-std::string describe_timeout(const Operation& operation, const std::string& peer_name, Duration waited);
+std::string describe_timeout(const PostedMessage& operation, const std::string& peer_name, Duration waited);
 
 // The receiver's error if a message differs from the posted receive.
-std::string describe_mismatch(const Operation& expected, const std::string& peer_name, const Tag& tag,
+std::string describe_mismatch(const PostedMessage& expected, const std::string& peer_name, const Tag& tag,
                               std::uint64_t bytes);
 
 // The error if the peer has closed its end.
-std::string describe_loss(const Operation& operation, const std::string& peer_name);
+std::string describe_loss(const PostedMessage& operation, const std::string& peer_name);
 
 // Operations by RequestId, numbered in order of posting, from the oldest that was not waited for to the newest.
 class OperationWindow {
  public:
-  Operation& add(Operation operation);
+  PostedMessage& add(PostedMessage operation);
   Transport::RequestId newest() const { return first_ + operations_.size() - 1; }
 
   // Throws InvalidArgument for a request that was never returned or was already waited for.
-  Operation& find(Transport::RequestId request);
-  void retire(Operation& operation);
+  PostedMessage& find(Transport::RequestId request);
+  void retire(PostedMessage& operation);
 
  private:
-  std::deque<Operation> operations_;
+  std::deque<PostedMessage> operations_;
   Transport::RequestId first_ = 0;
 };
 

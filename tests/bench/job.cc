@@ -18,7 +18,7 @@
 #include "core/bootstrap/rank_exchange.h"
 #include "core/bootstrap/store_server.h"
 #include "core/bootstrap/tcp_store.h"
-#include "core/execution/backend_selector.h"
+#include "core/execution/backend.h"
 #include "ops/registry.h"
 
 namespace hvd::bench {

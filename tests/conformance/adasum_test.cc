@@ -31,7 +31,7 @@ std::vector<Layout> layouts_of(int ranks) {
 struct Tensor {
   Tensor(DType type, std::int64_t length)
       : dtype(type), elements(length), bytes(static_cast<std::size_t>(length) * size_of(type) + 1) {}
-  TensorView view() { return {.data = bytes.data(), .dtype = dtype, .shape = {elements}}; }
+  TensorArgument view() { return {.data = bytes.data(), .dtype = dtype, .shape = {elements}}; }
   std::vector<double> values() const {
     std::vector<double> all;
     for (std::int64_t i = 0; i < elements; ++i) all.push_back(get_element(dtype, bytes.data(), i));
@@ -77,8 +77,8 @@ void require_close(const Tensor& result, Vectors inputs, double scale) {
   }
 }
 
-Call adasum_of(std::vector<Tensor*> tensors, std::string name = "") {
-  Call call{.name = std::move(name), .op = ReduceOp::adasum};
+CallArguments adasum_of(std::vector<Tensor*> tensors, std::string name = "") {
+  CallArguments call{.name = std::move(name), .op = ReduceOp::adasum};
   for (Tensor* tensor : tensors) call.inputs.push_back(tensor->view());
   call.outputs = call.inputs;
   return call;
@@ -106,7 +106,7 @@ std::vector<Bytes> results_on(Runtime& runtime) {
 
     const Tensor input = tensor_of(t.rank, dtype, 1000);
     Tensor given = input, scaled(dtype, 1000);
-    Call call = adasum_of({&given});
+    CallArguments call = adasum_of({&given});
     call.outputs = {scaled.view()};
     call.prescale = kPrescale;
     call.postscale = kPostscale;
@@ -156,7 +156,7 @@ TEST_CASE("adasum: a joined rank stands for zeros, also when scaled") {
     for (int given = t.size; given > t.rank; --given) {
       for (const DType dtype : {DType::float32, DType::bfloat16}) {
         Tensor single = tensor_of(t.rank, dtype, 1000), other = tensor_of(t.rank, dtype, 9001);
-        Call call = adasum_of({&single}, "single");
+        CallArguments call = adasum_of({&single}, "single");
         call.prescale = kPrescale;
         perform(runtime, call);
         require_close(single, vectors_of(given, t.size, dtype, 1000), kPrescale);

@@ -37,16 +37,16 @@ Tensors reduce_all(Runtime& runtime, unsigned seed) {
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::minstd_rand random(seed + static_cast<unsigned>(runtime.topology().rank));
   std::shuffle(order.begin(), order.end(), random);
-  std::vector<Handle> handles;
+  std::vector<CallerReference> handles;
   for (const std::size_t t : order) {
-    Call call{.name = "tensor " + std::to_string(t)};
+    CallArguments call{.name = "tensor " + std::to_string(t)};
     call.inputs = call.outputs = {{.data = tensors[t].data(), .shape = {kBitwiseSizes[t]}}};
     handles.push_back(runtime.submit(call));
     if (random() % 2 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 500));
   }
-  for (Handle& handle : handles) {
-    require(handle.wait(deadline_after(60s)), "an allreduce does not end");
-    require(handle.work().status().ok(), handle.work().status().message());
+  for (CallerReference& handle : handles) {
+    require(handle->wait(deadline_after(60s)), "an allreduce does not end");
+    require(handle->completion.status().ok(), handle->completion.status().message());
   }
   return tensors;
 }

@@ -34,7 +34,7 @@ struct Buffer {
     device = place.device;
     if (place.gpu != nullptr) on_gpu.emplace(*place.gpu, device, bytes.size());
   }
-  TensorView view() { return {.data = data(), .dtype = dtype, .shape = shape, .device = device}; }
+  TensorArgument view() { return {.data = data(), .dtype = dtype, .shape = shape, .device = device}; }
   std::int64_t elements() const { return elements_of(shape); }
   void put(std::int64_t i, double value) { put_element(dtype, data(), i, value); }
   double get(std::int64_t i) const { return get_element(dtype, data(), i); }
@@ -88,10 +88,10 @@ std::vector<ReduceOp> ops_for(DType dtype) {
   return {ReduceOp::average, ReduceOp::sum, ReduceOp::min, ReduceOp::max, ReduceOp::product};
 }
 
-Work& finish(Handle& handle) {
-  require(handle.wait(deadline_after(std::chrono::minutes(5))), "not done in five minutes");
-  if (const Status end = handle.work().outcome(); !end.ok()) throw std::runtime_error(end.message());
-  return handle.work();
+Operation& finish(CallerReference& handle) {
+  require(handle->wait(deadline_after(std::chrono::minutes(5))), "not done in five minutes");
+  if (const Status end = handle->completion.outcome(); !end.ok()) throw std::runtime_error(end.message());
+  return *handle;
 }
 
 void check_allreduce(Runtime& runtime, DType dtype, ReduceOp op, std::int64_t elements, bool in_place, double prescale,
@@ -99,7 +99,7 @@ void check_allreduce(Runtime& runtime, DType dtype, ReduceOp op, std::int64_t el
   const Topology& t = runtime.topology();
   Buffer input = filled(t.rank, dtype, {elements}, op);
   Buffer output(dtype, {elements});
-  Call call{.collective = Collective::allreduce, .op = op, .prescale = prescale, .postscale = postscale};
+  CallArguments call{.collective = Collective::allreduce, .op = op, .prescale = prescale, .postscale = postscale};
   call.inputs = {input.view()};
   call.outputs = {in_place ? input.view() : output.view()};
   perform(runtime, call);
@@ -113,10 +113,10 @@ void check_allreduce(Runtime& runtime, DType dtype, ReduceOp op, std::int64_t el
 void check_reducescatter(Runtime& runtime, DType dtype, ReduceOp op, std::int64_t rows) {
   const Topology& t = runtime.topology();
   Buffer input = filled(t.rank, dtype, {rows, 3}, op);
-  Call call{.collective = Collective::reducescatter, .op = op};
+  CallArguments call{.collective = Collective::reducescatter, .op = op};
   call.inputs = {input.view()};
-  Handle handle = runtime.submit(call);
-  const OwnedTensor& output = finish(handle).outputs.at(0);
+  CallerReference handle = runtime.submit(call);
+  const OwnedTensor& output = finish(handle).memory.outputs.at(0);
   const std::int64_t mine = rows / t.size + (t.rank < rows % t.size ? 1 : 0);
   const std::int64_t first = t.rank * (rows / t.size) + std::min<std::int64_t>(t.rank, rows % t.size);
   require(output.shape == Shape{mine, 3}, "reducescatter gave shape " + to_string(output.shape));
@@ -132,10 +132,10 @@ void check_allgather(Runtime& runtime, DType dtype, std::int64_t base) {
   const Topology& t = runtime.topology();
   const auto rows_of = [&](int rank) { return base == 0 ? rank % 2 : base + rank; };
   Buffer input = filled(t.rank, dtype, {rows_of(t.rank), 2});
-  Call call{.collective = Collective::allgather};
+  CallArguments call{.collective = Collective::allgather};
   call.inputs = {input.view()};
-  Handle handle = runtime.submit(call);
-  const OwnedTensor& output = finish(handle).outputs.at(0);
+  CallerReference handle = runtime.submit(call);
+  const OwnedTensor& output = finish(handle).memory.outputs.at(0);
   std::int64_t at = 0;
   for (int rank = 0; rank < t.size; ++rank) {
     for (std::int64_t i = 0; i < rows_of(rank) * 2; ++i, ++at) {
@@ -150,7 +150,7 @@ void check_broadcast(Runtime& runtime, DType dtype, std::int64_t elements) {
   const Topology& t = runtime.topology();
   const int root = t.size - 1;
   Buffer buffer = filled(t.rank, dtype, {elements});
-  Call call{.collective = Collective::broadcast, .root = root};
+  CallArguments call{.collective = Collective::broadcast, .root = root};
   call.inputs = call.outputs = {buffer.view()};
   perform(runtime, call);
   for (std::int64_t i = 0; i < elements; ++i) {
@@ -164,22 +164,23 @@ void check_alltoall(Runtime& runtime, DType dtype, std::int64_t scale) {
   const Topology& t = runtime.topology();
   const auto rows = [&](int s, int d) { return std::int64_t{(s + d) % 3} * scale; };
   std::int64_t total = 0;
-  Call call{.collective = Collective::alltoall};
+  CallArguments call{.collective = Collective::alltoall};
   for (int d = 0; d < t.size; ++d) {
     call.splits.push_back(rows(t.rank, d));
     total += rows(t.rank, d);
   }
   Buffer input = filled(t.rank, dtype, {total});
   call.inputs = {input.view()};
-  Handle handle = runtime.submit(call);
-  const Work& work = finish(handle);
+  CallerReference handle = runtime.submit(call);
+  const Operation& operation = finish(handle);
   std::int64_t at = 0;
   for (int s = 0; s < t.size; ++s) {
-    require(work.received_splits.at(static_cast<std::size_t>(s)) == rows(s, t.rank), "received splits are wrong");
+    require(operation.completion.received_splits.at(static_cast<std::size_t>(s)) == rows(s, t.rank),
+            "received splits are wrong");
     std::int64_t offset = 0;
     for (int d = 0; d < t.rank; ++d) offset += rows(s, d);
     for (std::int64_t i = 0; i < rows(s, t.rank); ++i, ++at) {
-      expect(get_element(dtype, static_cast<const std::byte*>(work.outputs.at(0).data()), at),
+      expect(get_element(dtype, static_cast<const std::byte*>(operation.memory.outputs.at(0).data()), at),
              value_of(s, offset + i, dtype, ReduceOp::sum), label("alltoall", dtype, ReduceOp::sum, total), at);
     }
   }
@@ -222,19 +223,19 @@ TEST_CASE("a hundred tensors at once are fused and come out as if each were alon
     const Topology& t = runtime.topology();
     for (int step = 0; step < 5; ++step) {  // the first step negotiates, the others hit the cache
       std::vector<Buffer> buffers;
-      std::vector<Handle> handles;
+      std::vector<CallerReference> handles;
       buffers.reserve(100);
       for (int i = 0; i < 100; ++i)
         buffers.push_back(filled(t.rank, i % 3 == 0 ? DType::bfloat16 : DType::float32, {i * 17 % 300}));
       for (int i = 0; i < 100; ++i) {
         // Each rank submits in an order of its own.
         const int index = (i * 7 + t.rank * 13 + step) % 100;
-        Call call{.name = "gradient." + std::to_string(index)};
+        CallArguments call{.name = "gradient." + std::to_string(index)};
         auto& buffer = buffers[static_cast<std::size_t>(index)];
         call.inputs = call.outputs = {buffer.view()};
         handles.push_back(runtime.submit(call));
       }
-      for (Handle& handle : handles) finish(handle);
+      for (CallerReference& handle : handles) finish(handle);
       for (const Buffer& buffer : buffers) {
         for (std::int64_t i = 0; i < buffer.elements(); ++i) {
           expect(
@@ -253,7 +254,7 @@ TEST_CASE("a group is reduced as one, whatever its dtypes") {
     const Topology& t = runtime.topology();
     Buffer a = filled(t.rank, DType::float32, {5}), b = filled(t.rank, DType::int64, {2, 2}),
            c = filled(t.rank, DType::float32, {0});
-    Call call{.name = "group"};
+    CallArguments call{.name = "group"};
     call.inputs = call.outputs = {a.view(), b.view(), c.view()};
     perform(runtime, call);
     for (std::int64_t i = 0; i < 5; ++i) {
@@ -282,7 +283,7 @@ TEST_CASE("sums have the same bits on every rank, alone or fused") {
     for (const DType dtype : {DType::float32, DType::bfloat16, DType::float16}) {
       Buffer alone(dtype, {3001});
       fill(alone, 1);
-      Call call{.name = "alone"};
+      CallArguments call{.name = "alone"};
       call.inputs = call.outputs = {alone.view()};
       perform(runtime, call);
 
@@ -290,7 +291,7 @@ TEST_CASE("sums have the same bits on every rank, alone or fused") {
       fill(before, 2);
       fill(fused, 1);
       fill(after, 3);
-      Call group{.name = "fused"};
+      CallArguments group{.name = "fused"};
       group.inputs = group.outputs = {before.view(), fused.view(), after.view()};
       perform(runtime, group);
       require(alone.bytes == fused.bytes, std::string("fusion changed the bits of ") + dtype_name(dtype));
@@ -298,10 +299,10 @@ TEST_CASE("sums have the same bits on every rank, alone or fused") {
       Buffer mine(DType::uint8, {static_cast<std::int64_t>(alone.bytes.size())});
       mine.bytes = alone.bytes;
       mine.bytes.resize(alone.bytes.size() + 1);
-      Call gather{.collective = Collective::allgather};
+      CallArguments gather{.collective = Collective::allgather};
       gather.inputs = {mine.view()};
-      Handle handle = runtime.submit(gather);
-      const auto* all = static_cast<const std::byte*>(finish(handle).outputs.at(0).memory.get());
+      CallerReference handle = runtime.submit(gather);
+      const auto* all = static_cast<const std::byte*>(finish(handle).memory.outputs.at(0).memory.get());
       for (int rank = 0; rank < t.size; ++rank) {
         require(std::memcmp(all + static_cast<std::size_t>(rank) * alone.bytes.size(), alone.bytes.data(),
                             alone.bytes.size()) == 0,

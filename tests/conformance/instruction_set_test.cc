@@ -21,7 +21,7 @@ std::vector<float> average_with(const Layout& layout, const std::string& instruc
     std::vector<float> tensor(10'007);
     std::minstd_rand random(static_cast<unsigned>(runtime.topology().rank) + 1);
     for (float& value : tensor) value = static_cast<float>(random()) / 1000.0f;
-    Call call{.name = "tensor", .postscale = 1.0 / runtime.topology().size};
+    CallArguments call{.name = "tensor", .postscale = 1.0 / runtime.topology().size};
     call.inputs = call.outputs = {{.data = tensor.data(), .shape = {static_cast<std::int64_t>(tensor.size())}}};
     perform(runtime, call);
     if (runtime.topology().rank == 0) result = tensor;

@@ -31,7 +31,7 @@ struct FilledTensor {
     bytes.resize(static_cast<std::size_t>(elements_of(shape)) * size_of(dtype) + 1);
     for (std::int64_t i = 0; i < elements_of(shape); ++i) put_element(dtype, bytes.data(), i, held_by(rank, i, op));
   }
-  TensorView view() { return {.data = bytes.data(), .dtype = dtype, .shape = shape}; }
+  TensorArgument view() { return {.data = bytes.data(), .dtype = dtype, .shape = shape}; }
 
   DType dtype;
   Shape shape;
@@ -52,7 +52,7 @@ class Present {
 
   void allreduce(DType dtype, ReduceOp op, std::int64_t elements) {
     FilledTensor tensor(dtype, {elements}, rank_, op);
-    Call call{.op = op};
+    CallArguments call{.op = op};
     call.inputs = call.outputs = {tensor.view()};
     perform(runtime_, call);
     for (std::int64_t i = 0; i < elements; ++i) expect(dtype, tensor.bytes.data(), i, reduced(dtype, op, i));
@@ -60,32 +60,32 @@ class Present {
 
   void reducescatter(DType dtype, ReduceOp op, std::int64_t rows) {
     FilledTensor tensor(dtype, {rows, 3}, rank_, op);
-    Call call{.collective = Collective::reducescatter, .op = op};
+    CallArguments call{.collective = Collective::reducescatter, .op = op};
     call.inputs = {tensor.view()};
     const std::int64_t longer = rows % size();
     const std::int64_t first = rank_ * (rows / size()) + std::min<std::int64_t>(rank_, longer);
     const std::int64_t mine = rows / size() + (rank_ < longer ? 1 : 0);
-    Handle handle = finished(call);
+    CallerReference handle = finished(call);
     expect_output(handle, dtype, {mine, 3}, [&](std::int64_t i) { return reduced(dtype, op, first * 3 + i); });
   }
 
   // Rank r has base + r rows.
   void allgather(DType dtype, std::int64_t base) {
     FilledTensor tensor(dtype, {base + rank_, 2}, rank_);
-    Call call{.collective = Collective::allgather};
+    CallArguments call{.collective = Collective::allgather};
     call.inputs = {tensor.view()};
     std::vector<double> expected;
     for (const int rank : others_) {
       for (std::int64_t i = 0; i < (base + rank) * 2; ++i) expected.push_back(held_by(rank, i));
     }
-    Handle handle = finished(call);
+    CallerReference handle = finished(call);
     expect_output(handle, dtype, {static_cast<std::int64_t>(expected.size()) / 2, 2},
                   [&](std::int64_t i) { return expected[static_cast<std::size_t>(i)]; });
   }
 
   void broadcast(DType dtype, int root, std::int64_t elements) {
     FilledTensor tensor(dtype, {elements}, rank_);
-    Call call{.collective = Collective::broadcast, .root = root};
+    CallArguments call{.collective = Collective::broadcast, .root = root};
     call.inputs = call.outputs = {tensor.view()};
     if (root == joined_) {
       const Status status = outcome(runtime_, call);
@@ -100,7 +100,7 @@ class Present {
   // Rank s sends (s + d) % 3 * scale rows to rank d, and none to the joined one.
   void alltoall(DType dtype, std::int64_t scale) {
     const auto rows = [&](int s, int d) { return d == joined_ ? 0 : std::int64_t{(s + d) % 3} * scale; };
-    Call call{.collective = Collective::alltoall};
+    CallArguments call{.collective = Collective::alltoall};
     for (int d = 0; d < size(); ++d) call.splits.push_back(rows(rank_, d));
     FilledTensor tensor(dtype, {std::accumulate(call.splits.begin(), call.splits.end(), std::int64_t{0})}, rank_);
     call.inputs = {tensor.view()};
@@ -112,15 +112,15 @@ class Present {
       received[static_cast<std::size_t>(s)] = rows(s, rank_);
       for (std::int64_t i = 0; i < rows(s, rank_); ++i) expected.push_back(held_by(s, offset + i));
     }
-    Handle handle = finished(call);
-    require(handle.work().received_splits == received, "received splits");
+    CallerReference handle = finished(call);
+    require(handle->completion.received_splits == received, "received splits");
     expect_output(handle, dtype, {static_cast<std::int64_t>(expected.size())},
                   [&](std::int64_t i) { return expected[static_cast<std::size_t>(i)]; });
   }
 
   void alltoall_to_the_joined() {
     FilledTensor tensor(DType::float32, {size()}, rank_);
-    Call call{.collective = Collective::alltoall};
+    CallArguments call{.collective = Collective::alltoall};
     call.inputs = {tensor.view()};
     const Status status = outcome(runtime_, call);
     require(status.code() == StatusCode::mismatch, "rows for a joined rank: " + status.message());
@@ -128,10 +128,10 @@ class Present {
   }
 
  private:
-  Handle finished(const Call& call) {
-    Handle handle = runtime_.submit(call);
-    require(handle.wait(deadline_after(std::chrono::minutes(5))), "not done in five minutes");
-    require(handle.work().status().ok(), handle.work().status().message());
+  CallerReference finished(const CallArguments& call) {
+    CallerReference handle = runtime_.submit(call);
+    require(handle->wait(deadline_after(std::chrono::minutes(5))), "not done in five minutes");
+    require(handle->completion.status().ok(), handle->completion.status().message());
     return handle;
   }
 
@@ -143,8 +143,8 @@ class Present {
   }
 
   template <typename Expected>
-  void expect_output(Handle& handle, DType dtype, const Shape& shape, const Expected& expected) const {
-    const OwnedTensor& output = handle.work().outputs.at(0);
+  void expect_output(CallerReference& handle, DType dtype, const Shape& shape, const Expected& expected) const {
+    const OwnedTensor& output = handle->memory.outputs.at(0);
     require(output.shape == shape, "shape " + to_string(output.shape) + " where " + to_string(shape) + " is right");
     const auto* data = static_cast<const std::byte*>(output.memory.get());
     for (std::int64_t i = 0; i < elements_of(shape); ++i) expect(dtype, data, i, expected(i));
@@ -164,10 +164,11 @@ class Present {
 };
 
 void join(Runtime& runtime, int not_last) {
-  Handle handle = runtime.submit({.collective = Collective::join});
-  require(handle.wait(deadline_after(std::chrono::minutes(5))), "join is not done in five minutes");
-  require(handle.work().status().ok(), handle.work().status().message());
-  require(handle.work().last_joined != not_last && handle.work().last_joined >= 0, "another rank joined last");
+  CallerReference handle = runtime.submit({.collective = Collective::join});
+  require(handle->wait(deadline_after(std::chrono::minutes(5))), "join is not done in five minutes");
+  require(handle->completion.status().ok(), handle->completion.status().message());
+  require(handle->completion.last_joined != not_last && handle->completion.last_joined >= 0,
+          "another rank joined last");
 }
 
 // Each rank in its turn joins before the others, who do `body`.

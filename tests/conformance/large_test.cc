@@ -24,8 +24,8 @@ TEST_CASE("tensors beyond 2^31 bytes", "[.long]") {
     for (std::size_t i = 0; i < std::size(kMarks); ++i) {
       data[static_cast<std::size_t>(kMarks[i])] = static_cast<std::uint8_t>(10 * i + static_cast<std::size_t>(t.rank));
     }
-    const TensorView view{.data = data.data(), .dtype = DType::uint8, .shape = {kElements}};
-    Call sum{.name = "sum"};
+    const TensorArgument view{.data = data.data(), .dtype = DType::uint8, .shape = {kElements}};
+    CallArguments sum{.name = "sum"};
     sum.inputs = sum.outputs = {view};
     perform(runtime, sum);
     for (std::size_t i = 0; i < std::size(kMarks); ++i) {
@@ -34,7 +34,7 @@ TEST_CASE("tensors beyond 2^31 bytes", "[.long]") {
     require(data[12345] == 3 && data[static_cast<std::size_t>(kElements - 2)] == 3, "sum between the marks");
 
     data.back() = static_cast<std::uint8_t>(100 + t.rank);
-    Call broadcast{.collective = Collective::broadcast, .name = "broadcast", .root = 1};
+    CallArguments broadcast{.collective = Collective::broadcast, .name = "broadcast", .root = 1};
     broadcast.inputs = broadcast.outputs = {view};
     perform(runtime, broadcast);
     require(data.back() == 101, "the last element of a broadcast");

@@ -67,7 +67,7 @@ void leave_arenas_out() { mallopt(M_ARENA_MAX, 1); }
 
 bool use_once(Runtime& runtime) {
   float value = 1;
-  Call call{.name = "one"};
+  CallArguments call{.name = "one"};
   call.inputs = call.outputs = {{.data = &value, .shape = {1}}};
   perform(runtime, call);
   perform(runtime, {.collective = Collective::barrier});

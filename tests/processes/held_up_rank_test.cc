@@ -42,7 +42,7 @@ int keep_reducing(Runtime& runtime, Progress& progress, const std::function<void
     const std::int64_t elements = round % 2 == 0 ? 4 : static_cast<std::int64_t>(data.size());
     std::fill(data.begin(), data.end(), static_cast<float>(round % 1000 + rank));
     data[0] = progress.enough ? 1.0f : 0.0f;
-    Call call{.name = "round"};
+    CallArguments call{.name = "round"};
     call.inputs = call.outputs = {{.data = data.data(), .shape = {elements}}};
     const Status status = outcome(runtime, call);
     if (!status.ok()) {
@@ -114,11 +114,9 @@ int reduce_until_given_up(Runtime& runtime, Ends& ends, int stopped) {
   std::vector<float> data(1000);
   Status status;
   while (status.ok()) {
-    Call call{.name = "x"};
+    CallArguments call{.name = "x"};
     call.inputs = call.outputs = {{.data = data.data(), .shape = {1000}}};
-    Handle handle = runtime.run(call, deadline_after(120s));
-    if (!handle.poll()) return 1;
-    status = handle.work().status();
+    status = outcome_of_run(runtime, call, 120s);
     if (status.ok()) ++ends.operations[rank];
   }
   ++ends.ended;

@@ -40,23 +40,16 @@ enum class Loop {
   synchronous,  // on the callers' threads
 };
 
-Status take_turn(Runtime& runtime, Call& call, Loop loop, int turn) {
-  if (loop == Loop::synchronous) {
-    try {
-      Handle handle = runtime.run(call, deadline_after(std::chrono::minutes(1)));
-      return handle.poll() ? handle.work().status() : Status(StatusCode::timeout, "the test's timeout is over");
-    } catch (const Error& error) {
-      return error.status();
-    }
-  }
+Status take_turn(Runtime& runtime, CallArguments& call, Loop loop, int turn) {
+  if (loop == Loop::synchronous) return outcome_of_run(runtime, call);
   call.name = loop == Loop::changing && turn % 16 == 15 ? "other." + std::to_string(turn % 7) : "loop";
   return outcome(runtime, call);
 }
 
 int survive(Runtime& runtime, Stage& stage, std::int64_t elements, Loop loop, const std::string& victim) {
   std::vector<float> data(static_cast<std::size_t>(elements), 1);
-  const TensorView view{.data = data.data(), .shape = {elements}};
-  Call call{.name = "loop"};
+  const TensorArgument view{.data = data.data(), .shape = {elements}};
+  CallArguments call{.name = "loop"};
   call.inputs = call.outputs = {view};
   for (int i = 0; i < 1'000'000'000; ++i) {
     const Status status = take_turn(runtime, call, loop, i);
@@ -138,7 +131,7 @@ TEST_CASE("SIGKILL of a rank of a process set is heard by a rank outside of it",
     const auto body = [&](int rank, const ForkedRanks::Start& start) {
       const auto runtime = start();
       const std::int32_t set = runtime->add_process_set({0, 2, kVictim});
-      Call waits{.collective = Collective::barrier, .name = "nobody else comes"};
+      CallArguments waits{.collective = Collective::barrier, .name = "nobody else comes"};
       if (rank != kOutside) waits.process_set = set;
       stage->looping.fetch_add(1);
       if (rank == kVictim) pause();

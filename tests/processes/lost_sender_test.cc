@@ -29,12 +29,12 @@ int exchange(Runtime& runtime, Doing doing, Count& count) {
   const bool sends = doing == Doing::both || (doing == Doing::sending) == (runtime.topology().rank == 0);
   const bool receives = doing == Doing::both || !sends;
   for (int i = 0; i < 1'000'000; ++i) {
-    std::vector<Handle> handles;
+    std::vector<CallerReference> handles;
     if (sends) handles.push_back(runtime.send({.peer = other, .memory = sent}));
     if (receives) handles.push_back(runtime.receive({.peer = other, .memory = received}));
-    for (Handle& handle : handles) {
-      handle.wait(Deadline::max());
-      const Status& end = handle.work().status();
+    for (CallerReference& handle : handles) {
+      handle->wait(Deadline::max());
+      const Status& end = handle->completion.status();
       if (end.ok()) continue;
       if (end.code() == StatusCode::peer_lost && end.message().find("rank 1 on test-host") != std::string::npos) {
         return kHeardOfIt;
@@ -80,17 +80,17 @@ TEST_CASE("who leaves ends receives, but takes nothing back that it has sent") {
         const auto runtime = start();
         std::vector<std::byte> value(size, std::byte{5}), other(8), third(size);
         if (rank == 0) {
-          Handle sent = runtime->send({.peer = 1, .tag = 1, .memory = value});
-          sent.wait(Deadline::max());
-          return sent.work().status().ok() ? int{kHeardOfIt} : int{kHeardWrong};
+          CallerReference sent = runtime->send({.peer = 1, .tag = 1, .memory = value});
+          sent->wait(Deadline::max());
+          return sent->completion.status().ok() ? int{kHeardOfIt} : int{kHeardWrong};
         }
-        Handle never_sent = runtime->receive({.peer = 0, .tag = 2, .memory = other});
-        never_sent.wait(Deadline::max());
-        Handle arrived = runtime->receive({.peer = 0, .tag = 1, .memory = third});
-        arrived.wait(Deadline::max());
-        if (never_sent.work().status().code() != StatusCode::shut_down || !arrived.work().status().ok()) {
-          std::fprintf(stderr, "unexpected: %s; %s\n", never_sent.work().status().message().c_str(),
-                       arrived.work().status().message().c_str());
+        CallerReference never_sent = runtime->receive({.peer = 0, .tag = 2, .memory = other});
+        never_sent->wait(Deadline::max());
+        CallerReference arrived = runtime->receive({.peer = 0, .tag = 1, .memory = third});
+        arrived->wait(Deadline::max());
+        if (never_sent->completion.status().code() != StatusCode::shut_down || !arrived->completion.status().ok()) {
+          std::fprintf(stderr, "unexpected: %s; %s\n", never_sent->completion.status().message().c_str(),
+                       arrived->completion.status().message().c_str());
           return int{kHeardWrong};
         }
         return third == value ? int{kHeardOfIt} : int{kHeardNothing};

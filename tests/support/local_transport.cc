@@ -20,8 +20,8 @@ LocalNetwork::LocalNetwork(int size) : size_(size) {
 void LocalNetwork::Channel::match() {
   bool delivered = false;
   while (!sends.empty() && !receives.empty()) {
-    Operation& send = *sends.front();
-    Operation& receive = *receives.front();
+    PostedMessage& send = *sends.front();
+    PostedMessage& receive = *receives.front();
     if (send.tag != receive.tag || send.size() != receive.size()) break;
     std::copy(send.outgoing.begin(), send.outgoing.end(), receive.incoming.begin());
     send.done = receive.done = true;
@@ -42,34 +42,34 @@ LocalTransport::~LocalTransport() {
 }
 
 Transport::RequestId LocalTransport::post_send(int peer, Tag tag, std::span<const std::byte> bytes) {
-  return post({.kind = Operation::Kind::send, .peer = peer, .tag = tag, .outgoing = bytes});
+  return post({.kind = PostedMessage::Kind::send, .peer = peer, .tag = tag, .outgoing = bytes});
 }
 
 Transport::RequestId LocalTransport::post_receive(int peer, Tag tag, std::span<std::byte> bytes) {
-  return post({.kind = Operation::Kind::receive, .peer = peer, .tag = tag, .incoming = bytes});
+  return post({.kind = PostedMessage::Kind::receive, .peer = peer, .tag = tag, .incoming = bytes});
 }
 
-Transport::RequestId LocalTransport::post(Operation operation) {
+Transport::RequestId LocalTransport::post(PostedMessage operation) {
   if (left_) throw Internal("the transport is used after it failed");
   if (operation.peer < 0 || operation.peer >= size() || operation.peer == rank_) {
     throw InvalidArgument(name_of(rank_) + " has no connection to " + name_of(operation.peer));
   }
-  Operation& posted = operations_.add(operation);
+  PostedMessage& posted = operations_.add(operation);
   LocalNetwork::Channel& channel = channel_of(posted);
   const std::lock_guard lock(channel.mutex);
-  (posted.kind == Operation::Kind::send ? channel.sends : channel.receives).push_back(&posted);
+  (posted.kind == PostedMessage::Kind::send ? channel.sends : channel.receives).push_back(&posted);
   channel.match();
   return operations_.newest();
 }
 
-LocalNetwork::Channel& LocalTransport::channel_of(const Operation& operation) {
-  return operation.kind == Operation::Kind::send ? network_.channel(rank_, operation.peer)
-                                                 : network_.channel(operation.peer, rank_);
+LocalNetwork::Channel& LocalTransport::channel_of(const PostedMessage& operation) {
+  return operation.kind == PostedMessage::Kind::send ? network_.channel(rank_, operation.peer)
+                                                     : network_.channel(operation.peer, rank_);
 }
 
 void LocalTransport::wait(RequestId request, Deadline deadline) {
   if (left_) throw Internal("the transport is used after it failed");
-  Operation& operation = operations_.find(request);
+  PostedMessage& operation = operations_.find(request);
   const TimePoint started = Clock::now();
   try {
     if (!await_completion(operation, deadline)) {
@@ -83,7 +83,7 @@ void LocalTransport::wait(RequestId request, Deadline deadline) {
 
 bool LocalTransport::wait_until(RequestId request, TimePoint until) {
   if (left_) throw Internal("the transport is used after it failed");
-  Operation& operation = operations_.find(request);
+  PostedMessage& operation = operations_.find(request);
   try {
     if (!await_completion(operation, until)) return false;
   } catch (...) {
@@ -100,14 +100,14 @@ void LocalTransport::fail() {
   throw;
 }
 
-bool LocalTransport::await_completion(const Operation& operation, TimePoint until) {
+bool LocalTransport::await_completion(const PostedMessage& operation, TimePoint until) {
   LocalNetwork::Channel& channel = channel_of(operation);
-  const bool sending = operation.kind == Operation::Kind::send;
+  const bool sending = operation.kind == PostedMessage::Kind::send;
   std::unique_lock lock(channel.mutex);
   while (!operation.done) {
     abort_.check();
     if (!sending && !channel.sends.empty()) {
-      const Operation& sent = *channel.sends.front();
+      const PostedMessage& sent = *channel.sends.front();
       throw Internal(describe_mismatch(*channel.receives.front(), name_of(operation.peer), sent.tag, sent.size()));
     }
     if (sending ? channel.receiver_gone : channel.sender_gone) {

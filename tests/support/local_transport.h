@@ -31,8 +31,8 @@ class LocalNetwork {
   struct Channel {
     std::mutex mutex;
     std::condition_variable changed;
-    std::deque<Operation*> sends;
-    std::deque<Operation*> receives;
+    std::deque<PostedMessage*> sends;
+    std::deque<PostedMessage*> receives;
     bool sender_gone = false;
     bool receiver_gone = false;
 
@@ -63,10 +63,10 @@ class LocalTransport final : public Transport {
   bool wait_until(RequestId request, TimePoint until) override;
 
  private:
-  RequestId post(Operation operation);
-  LocalNetwork::Channel& channel_of(const Operation& operation);
+  RequestId post(PostedMessage operation);
+  LocalNetwork::Channel& channel_of(const PostedMessage& operation);
   // Returns whether the operation is complete; false only after `until`.
-  bool await_completion(const Operation& operation, TimePoint until);
+  bool await_completion(const PostedMessage& operation, TimePoint until);
   // Handles a failed call, as TcpTransport does.
   [[noreturn]] void fail();
   void flush_sends();

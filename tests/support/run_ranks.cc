@@ -107,9 +107,20 @@ void perform(Runtime& runtime, const Call& call) {
 
 Status outcome(Runtime& runtime, const Call& call) {
   try {
-    Handle handle = runtime.submit(call);
-    if (!handle.wait(deadline_after(kTimeout))) return Status(StatusCode::timeout, "the test's timeout is over");
-    return handle.work().outcome();
+    CallerReference handle = runtime.submit(call);
+    if (!handle->wait(deadline_after(kTimeout))) return Status(StatusCode::timeout, "the test's timeout is over");
+    return handle->completion.outcome();
+  } catch (const Error& error) {
+    return error.status();
+  }
+}
+
+Status outcome_of_run(Runtime& runtime, const Call& call, Duration timeout) {
+  try {
+    const CallerReference operation = runtime.run(call, deadline_after(timeout));
+    if (operation == nullptr) return {};
+    if (!operation->poll()) return Status(StatusCode::timeout, "the test's timeout is over");
+    return operation->completion.outcome();
   } catch (const Error& error) {
     return error.status();
   }

@@ -10,6 +10,7 @@
 
 #include "core/config.h"
 #include "core/runtime/runtime.h"
+#include "tests/support/call_arguments.h"
 
 namespace hvd::testing {
 
@@ -45,5 +46,8 @@ void perform(Runtime& runtime, const Call& call);
 
 // The Status with which the call ends, at submission or later.
 Status outcome(Runtime& runtime, const Call& call);
+
+// The same of a synchronous call, which may be performed directly; Timeout if it is not done in time.
+Status outcome_of_run(Runtime& runtime, const Call& call, Duration timeout = std::chrono::minutes(1));
 
 }  // namespace hvd::testing

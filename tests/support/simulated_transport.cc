@@ -18,7 +18,7 @@ Transport::RequestId SimulatedTransport::post_send(int peer, Tag tag, std::span<
   std::memcpy(message.data(), &arrival, sizeof arrival);
   std::copy(bytes.begin(), bytes.end(), message.begin() + sizeof arrival);
   const RequestId call_id = inner_->post_send(peer, tag, message);
-  operations_.emplace(call_id, Operation{.message = std::move(message), .target = {}, .departure = departure});
+  operations_.emplace(call_id, PostedMessage{.message = std::move(message), .target = {}, .departure = departure});
   return call_id;
 }
 
@@ -29,7 +29,7 @@ Duration SimulatedTransport::on_the_link(double bytes) const {
 Transport::RequestId SimulatedTransport::post_receive(int peer, Tag tag, std::span<std::byte> bytes) {
   std::vector<std::byte> message(sizeof(TimePoint) + bytes.size());
   const RequestId call_id = inner_->post_receive(peer, tag, message);
-  operations_.emplace(call_id, Operation{.message = std::move(message), .target = bytes, .departure = {}});
+  operations_.emplace(call_id, PostedMessage{.message = std::move(message), .target = bytes, .departure = {}});
   return call_id;
 }
 
@@ -46,7 +46,7 @@ bool SimulatedTransport::wait_until(RequestId call_id, TimePoint until) {
 }
 
 void SimulatedTransport::complete(RequestId call_id) {
-  const Operation operation = operations_.extract(call_id).mapped();
+  const PostedMessage operation = operations_.extract(call_id).mapped();
   TimePoint done = operation.departure;
   if (done == TimePoint{}) {
     std::memcpy(&done, operation.message.data(), sizeof done);

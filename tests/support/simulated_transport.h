@@ -39,7 +39,7 @@ class SimulatedTransport final : public Transport {
   bool wait_until(RequestId call_id, TimePoint until) override;
 
  private:
-  struct Operation {
+  struct PostedMessage {
     std::vector<std::byte> message;  // with the time in front
     std::span<std::byte> target;     // of a receive
     TimePoint departure;             // of a send
@@ -52,7 +52,7 @@ class SimulatedTransport final : public Transport {
   const LinkSpeed speed_;
   TimePoint now_{};
   TimePoint link_free_{};  // in the past by no more than a burst
-  std::map<RequestId, Operation> operations_;
+  std::map<RequestId, PostedMessage> operations_;
 };
 
 }  // namespace hvd::testing

@@ -15,7 +15,7 @@
 //   a name belongs to the n-th negotiation, and gets exactly one answer.
 //
 // A join that is given up is likewise owed by the ranks that have not joined: their join ends at once with the same
-// error, and then each rank restarts the numbering of its unnamed operations (named_submissions.h). Until then an
+// error, and then each rank restarts the numbering of its unnamed operations (operation_table.h). Until then an
 // unnamed operation of such a rank has a number that the others no longer use, and ends with that error, too.
 #pragma once
 
@@ -35,6 +35,7 @@
 #include "core/control/protocol/response.h"
 #include "core/control/protocol/sources.h"
 #include "core/control/schedule/schedule_learner.h"
+#include "core/operation/operation_name.h"
 #include "core/tensor/process_set.h"
 
 namespace hvd {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/control/protocol/response.h"
-#include "core/operation/operation_key.h"
+#include "core/operation/operation_name.h"
 #include "core/operation/request.h"
 
 namespace hvd {

@@ -13,11 +13,10 @@
 #include "core/control/protocol/rank_message.h"
 #include "core/control/protocol/response.h"
 #include "core/net/frame.h"
+#include "core/operation/operation_name.h"
 
 namespace hvd {
 
-// Longest name of an operation. Longer ones must be refused at submission: no rank would decode them.
-inline constexpr std::size_t kMaxNameBytes = 4096;
 // Longest text of an error or a notice; longer ones are truncated by the encoder.
 inline constexpr std::size_t kMaxTextBytes = std::size_t{64} << 10;
 // Upper bound of cache slots, whatever the configured capacity; bounds the bit vector of hits.

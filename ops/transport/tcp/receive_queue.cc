@@ -51,7 +51,7 @@ class ScatterList {
   std::size_t skip_;
 };
 
-void check_header(const DataFrameHeader& header, const Operation& expected, const std::string& peer_name) {
+void check_header(const DataFrameHeader& header, const PostedMessage& expected, const std::string& peer_name) {
   if (header.magic != DataFrameHeader::kMagic) {
     throw Internal(peer_name + " sent bytes that are no message where (" +
                    describe_message(expected.tag, expected.size()) + ") was expected");

@@ -20,9 +20,9 @@ class ReceiveQueue {
  public:
   bool empty() const { return queue_.empty(); }
   // The next expected message; the queue must not be empty.
-  const Operation& front() const { return *queue_.front().operation; }
+  const PostedMessage& front() const { return *queue_.front().operation; }
 
-  void push(Operation& operation) { queue_.push_back({.header = {}, .operation = &operation}); }
+  void push(PostedMessage& operation) { queue_.push_back({.header = {}, .operation = &operation}); }
 
   // Reads what has arrived without blocking, with one call, and marks complete operations as done. The queue must not
   // be empty. Returns false if the peer has closed or reset the connection. Throws Internal on a wrong header.
@@ -36,7 +36,7 @@ class ReceiveQueue {
  private:
   struct Incoming {
     DataFrameHeader header;
-    Operation* operation;
+    PostedMessage* operation;
     std::size_t size() const { return sizeof header + operation->size(); }
   };
 

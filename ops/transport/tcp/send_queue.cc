@@ -11,7 +11,7 @@ constexpr std::size_t kMessagesPerSend = 16;
 
 }  // namespace
 
-void SendQueue::push(Operation& operation, int this_rank) {
+void SendQueue::push(PostedMessage& operation, int this_rank) {
   const DataFrameHeader header{.sender = static_cast<std::uint32_t>(this_rank),
                                .process_set = operation.tag.process_set,
                                .step = operation.tag.step,

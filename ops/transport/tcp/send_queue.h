@@ -16,9 +16,9 @@ class SendQueue {
  public:
   bool empty() const { return queue_.empty(); }
   // The next message to be sent; the queue must not be empty.
-  const Operation& front() const { return *queue_.front().operation; }
+  const PostedMessage& front() const { return *queue_.front().operation; }
 
-  void push(Operation& operation, int this_rank);
+  void push(PostedMessage& operation, int this_rank);
 
   // Passes to the kernel what it accepts without blocking, several messages with one call, and marks completely sent
   // messages as done. The queue must not be empty. Returns false if the peer has closed or reset the connection.
@@ -32,7 +32,7 @@ class SendQueue {
  private:
   struct Outgoing {
     DataFrameHeader header;
-    Operation* operation;
+    PostedMessage* operation;
     std::size_t size() const { return sizeof header + operation->size(); }
   };
 

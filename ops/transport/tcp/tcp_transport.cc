@@ -69,7 +69,8 @@ TcpTransport::~TcpTransport() {
 Transport::RequestId TcpTransport::post_send(int peer, Tag tag, std::span<const std::byte> bytes) {
   Peer& receiver = peer_of(peer);
   Connection& connection = receiver.of_next(receiver.sends);
-  Operation& operation = operations_.add({.kind = Operation::Kind::send, .peer = peer, .tag = tag, .outgoing = bytes});
+  PostedMessage& operation =
+      operations_.add({.kind = PostedMessage::Kind::send, .peer = peer, .tag = tag, .outgoing = bytes});
   const bool first = connection.sends.empty();
   connection.sends.push(operation, rank_);
   activate(connection);
@@ -87,7 +88,7 @@ Transport::RequestId TcpTransport::post_receive(int peer, Tag tag, std::span<std
   Peer& sender = peer_of(peer);
   Connection& connection = sender.of_next(sender.receives);
   connection.receives.push(
-      operations_.add({.kind = Operation::Kind::receive, .peer = peer, .tag = tag, .incoming = bytes}));
+      operations_.add({.kind = PostedMessage::Kind::receive, .peer = peer, .tag = tag, .incoming = bytes}));
   activate(connection);
   return operations_.newest();
 }
@@ -107,7 +108,7 @@ void TcpTransport::activate(Connection& connection) {
 
 void TcpTransport::wait(RequestId request, Deadline deadline) {
   if (failed_) throw Internal("the transport is used after it failed");
-  Operation& operation = operations_.find(request);
+  PostedMessage& operation = operations_.find(request);
   const TimePoint started = Clock::now();
   try {
     if (!await_completion(operation, deadline, credit_, silence_)) {
@@ -121,7 +122,7 @@ void TcpTransport::wait(RequestId request, Deadline deadline) {
 
 bool TcpTransport::wait_until(RequestId request, TimePoint until) {
   if (failed_) throw Internal("the transport is used after it failed");
-  Operation& operation = operations_.find(request);
+  PostedMessage& operation = operations_.find(request);
   try {
     if (!await_completion(operation, until, arrival_credit_)) return false;
   } catch (...) {
@@ -131,7 +132,8 @@ bool TcpTransport::wait_until(RequestId request, TimePoint until) {
   return true;
 }
 
-bool TcpTransport::await_completion(const Operation& operation, TimePoint until, SpinCredit& credit, Duration silence) {
+bool TcpTransport::await_completion(const PostedMessage& operation, TimePoint until, SpinCredit& credit,
+                                    Duration silence) {
   if (operation.done) return true;
   if (credit.worth_spinning()) {
     credit.spun(look_busily(operation));
@@ -157,7 +159,7 @@ bool TcpTransport::await_completion(const Operation& operation, TimePoint until,
 }
 
 // Reads only from the awaited peer; messages of others are read when they are waited for.
-bool TcpTransport::look_busily(const Operation& operation) {
+bool TcpTransport::look_busily(const PostedMessage& operation) {
   const Peer& awaited = peer_of(operation.peer);
   const TimePoint end = Clock::now() + policy_.spin;
   for (int looks = 0; looks <= policy_.yields || Clock::now() < end; ++looks) {

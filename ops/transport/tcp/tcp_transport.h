@@ -53,9 +53,9 @@ class TcpTransport final : public Transport {
   void advance_sends(Connection& connection);
   void advance_receives(Connection& connection);
   // Returns whether the operation is complete; false only after `until`.
-  bool await_completion(const Operation& operation, TimePoint until, SpinCredit& credit, Duration silence = {});
+  bool await_completion(const PostedMessage& operation, TimePoint until, SpinCredit& credit, Duration silence = {});
   // Polls for as long as the policy allows; returns whether the operation is complete.
-  bool look_busily(const Operation& operation);
+  bool look_busily(const PostedMessage& operation);
   // Sleeps until an active connection is ready, at most until `until`.
   void poll_active(TimePoint until);
   void flush_sends();

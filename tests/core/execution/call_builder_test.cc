@@ -1,10 +1,10 @@
-// What becomes of negotiated responses at a rank that has the submission, and at one that has joined.
+// What becomes of negotiated responses at a rank that has the operation, and at one that has joined.
 #include "core/execution/call_builder.h"
 
-#include <array>
 #include <memory>
 
 #include "core/base/error.h"
+#include "core/operation/operation.h"
 #include "tests/core/control/requests.h"
 #include "tests/support/catch.h"
 
@@ -27,19 +27,19 @@ Response response_to(Request request, std::int32_t contributing, Rows rows = {})
 // What rank 2 is to do. With a request of its own it has submitted it.
 struct Rank {
   CollectiveCall build(const Response& response, JoinDivisor divisor = JoinDivisor::all) const {
-    return build_call({.items = {{&response, 0}}}, kThree, 2, std::array{own.get()}, divisor);
+    return build_call({.items = {{&response, 0, own.get()}}}, kThree, 2, divisor);
   }
   void submit(Request request) {
-    own = std::make_unique<Submission>(nullptr);
-    own->tensors = {{.input = memory.data(), .output = memory.data()}};
-    own->allocates_outputs = has_outputs_of_its_own(request.collective);
-    own->request = std::move(request);
+    own = std::make_unique<Operation>(nullptr);
+    own->memory.tensors = {{.input = memory.data(), .output = memory.data()}};
+    own->memory.allocates_outputs = has_outputs_of_its_own(request.collective);
+    own->spec = std::move(request);
   }
   static bool has_outputs_of_its_own(Collective collective) {
     return collective != Collective::allreduce && collective != Collective::broadcast;
   }
 
-  std::unique_ptr<Submission> own;
+  std::unique_ptr<Operation> own;
   std::vector<float> memory = std::vector<float>(100);
 };
 
@@ -102,19 +102,18 @@ TEST_CASE("Outputs leave out the rows of ranks that have joined") {
   gathers.submit(allgather("x", {4, 2}));
   const CollectiveCall gather = gathers.build(response_to(allgather("x", {5, 2}), 2, {{5, 0, 4}}));
   CHECK(gather.pieces[0].elements == 8);
-  CHECK(gathers.own->work.outputs.at(0).shape == Shape{9, 2});
+  CHECK(gathers.own->memory.outputs.at(0).shape == Shape{9, 2});
 
   Rank exchanges;
   exchanges.submit(alltoall("x", {0, 2, 1}));
   exchanges.build(response_to(alltoall("x", {0, 2, 1}), 2, {{0, 0, 0}, {0, 1, 6}, {0, 2, 1}}));
-  const Work& work = exchanges.own->work;
-  CHECK(work.outputs.at(0).shape == Shape{7, 4});
-  CHECK(work.received_splits == std::vector<std::int64_t>{0, 6, 1});
+  CHECK(exchanges.own->memory.outputs.at(0).shape == Shape{7, 4});
+  CHECK(exchanges.own->completion.received_splits == std::vector<std::int64_t>{0, 6, 1});
 
   Rank scatters;
   scatters.submit(reducescatter("x", {7, 2}));
   scatters.build(response_to(reducescatter("x", {7, 2}), 1));
-  CHECK(scatters.own->work.outputs.at(0).shape == Shape{2, 2});
+  CHECK(scatters.own->memory.outputs.at(0).shape == Shape{2, 2});
 }
 
 TEST_CASE("What an average is divided by") {

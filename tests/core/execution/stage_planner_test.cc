@@ -1,4 +1,4 @@
-#include "core/execution/stage_planner.h"
+#include "core/execution/bucket_planner.h"
 
 #include <string>
 #include <vector>

@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "core/flight/flight_reader.h"
-#include "core/operation/describe.h"
+#include "core/operation/operation.h"
 #include "tests/support/catch.h"
 
 namespace hvd {

@@ -40,18 +40,18 @@ struct MixedStep {
 
   void take() {
     const auto own = static_cast<float>(runtime.topology().rank + 1);
-    std::vector<Handle> handles;
+    std::vector<CallerReference> handles;
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       tensors[i].assign(tensors[i].size(), own * static_cast<float>(i + 1));
-      Call call{.name = "tensor." + std::to_string(i)};
+      CallArguments call{.name = "tensor." + std::to_string(i)};
       call.inputs =
           call.outputs = {{.data = tensors[i].data(), .shape = {static_cast<std::int64_t>(tensors[i].size())}}};
       handles.push_back(runtime.submit(call));
     }
     const int size = runtime.topology().size;
     for (std::size_t i = 0; i < tensors.size(); ++i) {
-      require(handles[i].wait(deadline_after(60s)), "not done");
-      if (!handles[i].work().status().ok()) throw Error(handles[i].work().status());
+      require(handles[i]->wait(deadline_after(60s)), "not done");
+      if (!handles[i]->completion.status().ok()) throw Error(handles[i]->completion.status());
       const float sum = static_cast<float>(size * (size + 1) / 2) * static_cast<float>(i + 1);
       for (const float value : tensors[i]) require(value == sum, "wrong sum");
     }

@@ -26,8 +26,8 @@ std::vector<RecordedOperation> recorded(const Runtime& runtime) { return read_fl
 
 bool stalled(const Runtime& runtime) { return !read_flight_snapshot(memory_of(runtime)).value().stall.empty(); }
 
-Call call_of(std::vector<float>& values, const std::string& name) {
-  Call call{.name = name};
+CallArguments call_of(std::vector<float>& values, const std::string& name) {
+  CallArguments call{.name = name};
   call.inputs = call.outputs = {{.data = values.data(), .shape = {static_cast<std::int64_t>(values.size())}}};
   return call;
 }
@@ -59,16 +59,11 @@ TEST_CASE("operations are recorded in their order, with their ends") {
 TEST_CASE("what a locked schedule performs on the caller's thread is recorded, once") {
   run_ranks(pair(), [](Runtime& runtime) {
     float input = 1, output = 0;
-    const std::int64_t shape[] = {1};
-    const DirectCall direct{.name = "x", .shape = shape, .input = &input, .output = &output};
+    CallArguments call{.name = "x"};
+    call.inputs = {{.data = &input, .shape = {1}}};
+    call.outputs = {{.data = &output, .shape = {1}}};
     constexpr std::uint64_t kCalls = 6000;  // more than there is room for; the same on both ranks
-    for (std::uint64_t i = 0; i < kCalls; ++i) {
-      if (runtime.run(direct)) continue;
-      Call call{.name = "x"};
-      call.inputs = {{.data = &input, .shape = {1}}};
-      call.outputs = {{.data = &output, .shape = {1}}};
-      perform(runtime, call);
-    }
+    for (std::uint64_t i = 0; i < kCalls; ++i) require(outcome_of_run(runtime, call).ok(), "it failed");
     const auto operations = recorded(runtime);
     require(runtime.metrics().direct_calls.value() > 0, "nothing was performed directly");
     require(operations.size() == kFlightRecords, "not as many records as there is room for");
@@ -85,7 +80,7 @@ TEST_CASE("a stall shows on every rank, and who is behind does not have the oper
   std::atomic<bool> was_seen_waiting{false};
   run_ranks(pair({{"HVD_STALL_CHECK_TIME_SECONDS", "0.2"}, {"HVD_LOG_LEVEL", "off"}}), [&](Runtime& runtime) {
     std::vector<float> values(3);
-    std::optional<Handle> handle;
+    CallerReference handle;
     if (runtime.topology().rank == 0) handle = runtime.submit(call_of(values, "late"));
     wait_until([&] { return stalled(runtime); }, "a warning");
     const auto operations = recorded(runtime);

@@ -15,7 +15,7 @@ namespace {
 const std::vector<Layout> kLayoutsOfFour = {{{4}}, {{2, 2}}, {{1, 3}}, {{4}, false}};
 
 float sum_in(Runtime& runtime, std::int32_t set, float own, const std::string& name = "") {
-  Call call{.process_set = set, .name = name};
+  CallArguments call{.process_set = set, .name = name};
   call.inputs = call.outputs = {{.data = &own, .shape = {}}};
   perform(runtime, call);
   return own;
@@ -67,7 +67,7 @@ TEST_CASE("in a process set ranks are called by their numbers in the job") {
     const int rank = runtime.topology().rank;
     if (rank == 0) return;
     auto value = static_cast<float>(rank);
-    Call call{.collective = Collective::broadcast, .process_set = set, .name = "root"};
+    CallArguments call{.collective = Collective::broadcast, .process_set = set, .name = "root"};
     call.root = 2;
     call.inputs = call.outputs = {{.data = &value, .shape = {}}};
     perform(runtime, call);
@@ -77,9 +77,9 @@ TEST_CASE("in a process set ranks are called by their numbers in the job") {
     call.root = rank == 3 ? 1 : 2;
     require_refused([&] { perform(runtime, call); }, StatusCode::mismatch, "has root rank ");
 
-    Handle join = runtime.submit({.collective = Collective::join, .process_set = set});
-    require(join.wait(deadline_after(60s)), "join is not done");
-    require(join.work().last_joined >= 1, "last joined is " + std::to_string(join.work().last_joined));
+    CallerReference join = runtime.submit({.collective = Collective::join, .process_set = set});
+    require(join->wait(deadline_after(60s)), "join is not done");
+    require(join->completion.last_joined >= 1, "last joined is " + std::to_string(join->completion.last_joined));
   }));
 }
 
@@ -146,14 +146,14 @@ TEST_CASE("a set in which operations are under way is not removed") {
     if (rank == 2) return runtime.remove_process_set(set);
     if (rank == 1) refused.wait();  // until then rank 0's operation is under way
     float one = 1;
-    Call call{.process_set = set, .name = "open"};
+    CallArguments call{.process_set = set, .name = "open"};
     call.inputs = call.outputs = {{.data = &one, .shape = {}}};
-    Handle handle = runtime.submit(call);
+    CallerReference handle = runtime.submit(call);
     if (rank == 0) {
       require_refused([&] { runtime.remove_process_set(set); }, StatusCode::invalid_argument, "under way");
       refused.count_down();
     }
-    require(handle.wait(deadline_after(60s)), "not done");
+    require(handle->wait(deadline_after(60s)), "not done");
     runtime.remove_process_set(set);
   }));
 }
@@ -166,16 +166,16 @@ TEST_CASE("a set that waits for a rank holds nobody up, not even in another set 
     const std::int32_t slow = runtime.add_process_set({0, 1}), quick = runtime.add_process_set({0, 1, 2});
     const int rank = runtime.topology().rank;
     float one = 1;
-    Call call{.process_set = slow, .name = "waits"};
+    CallArguments call{.process_set = slow, .name = "waits"};
     call.inputs = call.outputs = {{.data = &one, .shape = {}}};
-    std::optional<Handle> waiting;
-    if (rank == 0) waiting.emplace(runtime.submit(call));
+    CallerReference waiting;
+    if (rank == 0) waiting = runtime.submit(call);
     for (int i = 0; i < 30; ++i) {
       if (rank < 3) require(sum_in(runtime, quick, 1, "goes on") == 3, "wrong sum");
       require(sum_in(runtime, 0, 1) == 4, "wrong sum of all");
     }
     others_done.arrive_and_wait();
-    if (rank == 1) waiting.emplace(runtime.submit(call));
+    if (rank == 1) waiting = runtime.submit(call);
     if (waiting) require(waiting->wait(deadline_after(60s)) && one == 2, "the waiting operation is wrong");
   }));
 }

@@ -90,13 +90,13 @@ std::vector<int> grown(const Sent& before, const Sent& after) {
 void run_steps(Runtime& runtime, int steps) {
   std::vector<std::vector<float>> tensors(5, std::vector<float>(1000, 1));
   for (int step = 0; step < steps; ++step) {
-    std::vector<Handle> handles;
+    std::vector<CallerReference> handles;
     for (std::size_t i = 0; i < tensors.size(); ++i) {
-      Call call{.name = "tensor." + std::to_string(i), .op = ReduceOp::max};
+      CallArguments call{.name = "tensor." + std::to_string(i), .op = ReduceOp::max};
       call.inputs = call.outputs = {{.data = tensors[i].data(), .shape = {1000}}};
       handles.push_back(runtime.submit(call));
     }
-    for (Handle& handle : handles) require(handle.wait(deadline_after(60s)), "a tensor is not done");
+    for (CallerReference& handle : handles) require(handle->wait(deadline_after(60s)), "a tensor is not done");
   }
 }
 

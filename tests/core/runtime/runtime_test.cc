@@ -21,12 +21,12 @@ const std::vector<Layout> kLayouts = {{{2}}, {{3}}, {{1, 2}}, {{3}, false}};
 
 struct Vector {
   explicit Vector(std::int64_t elements, float value = 1) : data(static_cast<std::size_t>(elements), value) {}
-  TensorView view() { return {.data = data.data(), .shape = {static_cast<std::int64_t>(data.size())}}; }
+  TensorArgument view() { return {.data = data.data(), .shape = {static_cast<std::int64_t>(data.size())}}; }
   std::vector<float> data;
 };
 
-Call allreduce_of(Vector& vector, std::string name = "") {
-  Call call{.name = std::move(name)};
+CallArguments allreduce_of(Vector& vector, std::string name = "") {
+  CallArguments call{.name = std::move(name)};
   call.inputs = call.outputs = {vector.view()};
   return call;
 }
@@ -58,20 +58,20 @@ TEST_CASE("ranks that disagree all get the error with both values, and the runti
                      {"shapes", "[3]", "[4]", "rank"});
 
       Vector same(3);
-      Call ops = allreduce_of(same, "ops");
+      CallArguments ops = allreduce_of(same, "ops");
       ops.op = odd_one ? ReduceOp::max : ReduceOp::sum;
       require_status(outcome(runtime, ops), StatusCode::mismatch, {"ops", "max", "sum"});
 
-      Call scales = allreduce_of(same, "scales");
+      CallArguments scales = allreduce_of(same, "scales");
       scales.prescale = odd_one ? 0.5 : 1.0;
       require_status(outcome(runtime, scales), StatusCode::mismatch, {"scales", "0.5"});
 
-      Call roots = allreduce_of(same, "roots");
+      CallArguments roots = allreduce_of(same, "roots");
       roots.collective = Collective::broadcast;
       roots.root = odd_one ? 1 : 0;
       require_status(outcome(runtime, roots), StatusCode::mismatch, {"roots", "root"});
 
-      Call kinds = allreduce_of(same, "kinds");
+      CallArguments kinds = allreduce_of(same, "kinds");
       if (odd_one) kinds.collective = Collective::broadcast;
       require_status(outcome(runtime, kinds), StatusCode::mismatch, {"kinds", "allreduce", "broadcast"});
       require_usable(runtime);
@@ -82,10 +82,10 @@ TEST_CASE("ranks that disagree all get the error with both values, and the runti
 TEST_CASE("wrong calls are refused at once and change nothing") {
   REQUIRE_NOTHROW(run_ranks({{{2}}, {}}, [](Runtime& runtime) {
     Vector vector(4);
-    const auto refused = [&](Call call, StatusCode code, const std::string& word) {
+    const auto refused = [&](CallArguments call, StatusCode code, const std::string& word) {
       require_status(outcome(runtime, call), code, {word});
     };
-    Call call = allreduce_of(vector);
+    CallArguments call = allreduce_of(vector);
     call.inputs.clear();
     call.outputs.clear();
     refused(call, StatusCode::invalid_argument, "at least one tensor");
@@ -146,7 +146,7 @@ TEST_CASE("wrong calls are refused at once and change nothing") {
 TEST_CASE("a name is in flight until the operation has ended, whether or not the caller has looked") {
   REQUIRE_NOTHROW(run_ranks({{{2}}, {}}, [](Runtime& runtime) {
     Vector a(4), b(4);
-    std::optional<Handle> first;
+    CallerReference first;
     if (runtime.topology().rank == 0) {
       first = runtime.submit(allreduce_of(a, "name"));
       require_status(outcome(runtime, allreduce_of(b, "name")), StatusCode::invalid_argument, {"name", "in flight"});
@@ -157,7 +157,7 @@ TEST_CASE("a name is in flight until the operation has ended, whether or not the
     perform(runtime, allreduce_of(b, "name"));
     require(first->poll() && a.data[0] == 2 && b.data[0] == 2, "the two operations are mixed up");
 
-    { const Handle dropped = runtime.submit(allreduce_of(a, "dropped")); }
+    { const CallerReference dropped = runtime.submit(allreduce_of(a, "dropped")); }
     perform(runtime, {.collective = Collective::barrier});
     perform(runtime, allreduce_of(b, "dropped"));
   }));
@@ -165,18 +165,19 @@ TEST_CASE("a name is in flight until the operation has ended, whether or not the
 
 TEST_CASE("numbers that start anew after a join do not meet operations that nobody has waited for") {
   REQUIRE_NOTHROW(run_ranks({{{3}}, {}}, [](Runtime& runtime) {
-    std::vector<Handle> abandoned;
+    std::vector<CallerReference> abandoned;
     Vector before(4);
     for (int epoch = 0; epoch < 3; ++epoch) {
       for (int i = 0; i <= runtime.topology().rank; ++i) {
-        Call call = allreduce_of(before);
+        CallArguments call = allreduce_of(before);
         call.outputs.clear();
         call.collective = Collective::allgather;  // the result is hvd's, and as long there as the handle
         abandoned.push_back(runtime.submit(std::move(call)));
       }
       perform(runtime, {.collective = Collective::join});
     }
-    for (Handle& handle : abandoned) require(handle.poll(), "what was submitted before a join is not done after it");
+    for (CallerReference& handle : abandoned)
+      require(handle->poll(), "what was submitted before a join is not done after it");
     require_usable(runtime);
   }));
 }
@@ -242,19 +243,20 @@ TEST_CASE("joined ranks contribute neutral elements until all have joined") {
         perform(runtime, allreduce_of(sum, "sum"));
         require(sum.data[0] == static_cast<float>(t.size - batch),
                 "sum with joined ranks is " + std::to_string(sum.data[0]));
-        Call min = allreduce_of(low, "min");
+        CallArguments min = allreduce_of(low, "min");
         min.op = ReduceOp::min;
         perform(runtime, min);
         require(low.data[2] == 5, "min with joined ranks is " + std::to_string(low.data[2]));
-        Call mean = allreduce_of(average, "average");
+        CallArguments mean = allreduce_of(average, "average");
         mean.op = ReduceOp::average;
         perform(runtime, mean);
         require(average.data[1] == static_cast<float>(t.size - batch) * (1.0F / static_cast<float>(t.size)),
                 "average divides by all ranks, joined or not");
       }
-      Handle join = runtime.submit({.collective = Collective::join, .name = "join"});
-      require(join.wait(deadline_after(std::chrono::minutes(1))), "join is not done");
-      require(join.work().last_joined == t.size - 1, "last joined is " + std::to_string(join.work().last_joined));
+      CallerReference join = runtime.submit({.collective = Collective::join, .name = "join"});
+      require(join->wait(deadline_after(std::chrono::minutes(1))), "join is not done");
+      require(join->completion.last_joined == t.size - 1,
+              "last joined is " + std::to_string(join->completion.last_joined));
     }
     require_usable(runtime);
   }));
@@ -268,7 +270,7 @@ TEST_CASE("averages are divided by the ranks that contribute, if that is wanted"
     const Topology& t = runtime.topology();
     const auto average = [&](const std::string& name) {
       Vector vector(3, static_cast<float>(12 * (t.rank + 1)));
-      Call call = allreduce_of(vector, name);
+      CallArguments call = allreduce_of(vector, name);
       call.op = ReduceOp::average;
       perform(runtime, call);
       return vector.data[2];
@@ -291,12 +293,12 @@ TEST_CASE("a rank that has joined submits nothing until the join has ended") {
   REQUIRE_NOTHROW(run_ranks({{{2}}, {}}, [&](Runtime& runtime) {
     Vector vector(4);
     if (runtime.topology().rank == 0) {
-      Handle join = runtime.submit({.collective = Collective::join});
+      CallerReference join = runtime.submit({.collective = Collective::join});
       require_status(outcome(runtime, allreduce_of(vector)), StatusCode::invalid_argument, {"joined"});
       require_status(outcome(runtime, {.collective = Collective::join}), StatusCode::invalid_argument, {"joined"});
       refused = true;
       refused.notify_all();
-      require(join.wait(deadline_after(std::chrono::minutes(1))), "join is not done");
+      require(join->wait(deadline_after(std::chrono::minutes(1))), "join is not done");
     } else {
       perform(runtime, allreduce_of(vector, "alone"));
       require(vector.data[0] == 1, "a joined rank gives zero");
@@ -363,28 +365,23 @@ void let_rank_1_be_last(const Runtime& runtime, int ranks, std::atomic<int>& arr
   }
 }
 
-Call unnamed_in(std::int32_t process_set, Vector& vector) {
-  Call call = allreduce_of(vector);
+CallArguments unnamed_in(std::int32_t process_set, Vector& vector) {
+  CallArguments call = allreduce_of(vector);
   call.process_set = process_set;
   call.op = ReduceOp::max;
   return call;
 }
 
-Status outcome_of(Handle& handle) {
-  require(handle.wait(deadline_after(60s)), "an operation is not done");
-  return handle.work().status();
-}
-
-// As a synchronous call: these have names of their own.
-Status outcome_of_run(Runtime& runtime, const Call& call) {
-  Handle handle = runtime.run(call, deadline_after(60s));
-  return outcome_of(handle);
+Status outcome_of(CallerReference& handle) {
+  require(handle->wait(deadline_after(60s)), "an operation is not done");
+  return handle->completion.status();
 }
 
 // Two operations at once and one by itself, which rank 1 comes to when the others have had their errors.
 void give_up_three(Runtime& runtime, std::int32_t process_set, const std::vector<std::string>& words) {
   Vector a(3), b(4), c(5);
-  Handle first = runtime.submit(unnamed_in(process_set, a)), second = runtime.submit(unnamed_in(process_set, b));
+  CallerReference first = runtime.submit(unnamed_in(process_set, a)),
+                  second = runtime.submit(unnamed_in(process_set, b));
   require_status(outcome_of(first), StatusCode::timeout, words);
   require_status(outcome_of(second), StatusCode::timeout, words);
   require_status(outcome_of_run(runtime, unnamed_in(process_set, c)), StatusCode::timeout, words);
@@ -394,7 +391,8 @@ void give_up_three(Runtime& runtime, std::int32_t process_set, const std::vector
 void require_in_step(Runtime& runtime, std::int32_t process_set) {
   for (int step = 0; step < 4; ++step) {
     Vector a(3, static_cast<float>(step)), b(3, static_cast<float>(step) + 100), c(3, static_cast<float>(step) + 200);
-    Handle first = runtime.submit(unnamed_in(process_set, a)), second = runtime.submit(unnamed_in(process_set, b));
+    CallerReference first = runtime.submit(unnamed_in(process_set, a)),
+                    second = runtime.submit(unnamed_in(process_set, b));
     require_status(outcome_of_run(runtime, unnamed_in(process_set, c)), StatusCode::ok, {});
     require_status(outcome_of(first), StatusCode::ok, {});
     require_status(outcome_of(second), StatusCode::ok, {});
@@ -429,7 +427,7 @@ TEST_CASE("operations without a name match again when a rank comes late to a joi
   INFO(layout.name());
   std::atomic<int> arrived{0};
   REQUIRE_NOTHROW(run_ranks({layout, kQuickLimit}, [&](Runtime& runtime) {
-    const Call join{.collective = Collective::join};
+    const CallArguments join{.collective = Collective::join};
     const std::vector<std::string> words{"join: given up", "rank 1"};
     require_in_step(runtime, kGlobalProcessSet);
     if (runtime.topology().rank == 1) {
@@ -453,26 +451,26 @@ TEST_CASE("what was submitted before a join has ended when the join does, and th
     for (int epoch = 0; epoch < 6; ++epoch) {
       const int last = epoch % t.size;
       std::vector<Vector> vectors(20, Vector(5));
-      std::vector<Handle> handles;
+      std::vector<CallerReference> handles;
       for (std::size_t i = t.rank == last ? 1 : 0; i < vectors.size(); i += t.rank == last ? 2 : 1) {
         handles.push_back(runtime.submit(allreduce_of(vectors[i], "tensor." + std::to_string(i))));
       }
       Vector alone(2);
-      Call from_last = allreduce_of(alone, "from the last");
+      CallArguments from_last = allreduce_of(alone, "from the last");
       from_last.collective = Collective::broadcast;
       from_last.root = last;
       if (t.rank == last) perform(runtime, allreduce_of(alone, "needs all or their joins"));
       if (t.rank != last) handles.push_back(runtime.submit(from_last));
-      Handle join = runtime.submit({.collective = Collective::join});
-      require(join.wait(deadline_after(60s)), "join is not done");
-      require(join.work().last_joined == last, "last joined is " + std::to_string(join.work().last_joined));
-      for (Handle& handle : handles) require(handle.poll(), "an operation is not done when its join is");
+      CallerReference join = runtime.submit({.collective = Collective::join});
+      require(join->wait(deadline_after(60s)), "join is not done");
+      require(join->completion.last_joined == last, "last joined is " + std::to_string(join->completion.last_joined));
+      for (CallerReference& handle : handles) require(handle->poll(), "an operation is not done when its join is");
       if (t.rank != last) {
-        require_status(handles.back().work().status(), StatusCode::mismatch,
+        require_status(handles.back()->completion.status(), StatusCode::mismatch,
                        {"from the last", "its root, rank " + std::to_string(last), "has joined"});
         handles.pop_back();
       }
-      for (Handle& handle : handles) require_status(handle.work().status(), StatusCode::ok, {});
+      for (CallerReference& handle : handles) require_status(handle->completion.status(), StatusCode::ok, {});
       for (std::size_t i = 0; i < vectors.size(); ++i) {
         const int summed = t.rank == last && i % 2 == 0 ? 1 : t.size - (i % 2 == 0 ? 1 : 0);
         require(vectors[i].data[4] == static_cast<float>(summed), "tensor " + std::to_string(i));
@@ -495,7 +493,7 @@ TEST_CASE("a message larger than the control channel's ring arrives before the c
     constexpr std::size_t kTensors = 20'000;
     for (int round = 0; round < 3; ++round) {
       Vector values(kTensors);
-      Call call{.name = "large." + std::to_string(round)};
+      CallArguments call{.name = "large." + std::to_string(round)};
       for (float& value : values.data) call.inputs.push_back({.data = &value, .shape = {1}});
       call.outputs = call.inputs;
       perform(runtime, call);
@@ -544,16 +542,16 @@ namespace {
 bool overtakes(Runtime& runtime) {
   constexpr std::int64_t kLarge = 1 << 20;  // floats: a bucket of its own
   std::vector<Vector> slow(8, Vector(kLarge));
-  std::vector<Handle> handles;
+  std::vector<CallerReference> handles;
   for (std::size_t i = 0; i < slow.size(); ++i) {
-    Call call = allreduce_of(slow[i], "slow." + std::to_string(i));
+    CallArguments call = allreduce_of(slow[i], "slow." + std::to_string(i));
     call.priority = -1;
     handles.push_back(runtime.submit(call));
   }
   Vector urgent(2);
   perform(runtime, allreduce_of(urgent, "urgent"));
-  const bool overtaken = !handles.back().poll();
-  for (Handle& handle : handles) require(handle.wait(deadline_after(60s)), "not done");
+  const bool overtaken = !handles.back()->poll();
+  for (CallerReference& handle : handles) require(handle->wait(deadline_after(60s)), "not done");
   require(urgent.data[0] == 2 && slow.back().data[kLarge - 1] == 2, "wrong sum");
   return overtaken;
 }
@@ -581,17 +579,17 @@ TEST_CASE("a rank that has joined cannot stand for a prescaled factor") {
   REQUIRE_NOTHROW(run_ranks({layout, {}}, [](Runtime& runtime) {
     if (runtime.topology().rank > 0) {
       Vector vector(3, 2);
-      Call call = allreduce_of(vector, "product");
+      CallArguments call = allreduce_of(vector, "product");
       call.op = ReduceOp::product;
-      perform(runtime, Call{.collective = Collective::barrier});
+      perform(runtime, CallArguments{.collective = Collective::barrier});
       call.prescale = 0.5;
       require_status(outcome(runtime, call), StatusCode::mismatch, {"product", "rank 0", "has joined"});
       call.prescale = 1;
       perform(runtime, call);
     } else {
-      perform(runtime, Call{.collective = Collective::barrier});
+      perform(runtime, CallArguments{.collective = Collective::barrier});
     }
-    perform(runtime, Call{.collective = Collective::join});
+    perform(runtime, CallArguments{.collective = Collective::join});
   }));
 }
 
@@ -599,9 +597,9 @@ TEST_CASE("two threads may look at one operation") {
   REQUIRE_NOTHROW(run_ranks({{{2}}, {}}, [](Runtime& runtime) {
     for (int round = 0; round < 200; ++round) {
       Vector vector(10);
-      Handle handle = runtime.submit(allreduce_of(vector, "seen twice"));
-      std::thread other([&] { handle.wait(deadline_after(60s)); });
-      handle.wait(deadline_after(60s));
+      CallerReference handle = runtime.submit(allreduce_of(vector, "seen twice"));
+      std::thread other([&] { handle->wait(deadline_after(60s)); });
+      handle->wait(deadline_after(60s));
       other.join();
     }
   }));

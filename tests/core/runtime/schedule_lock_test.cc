@@ -32,8 +32,8 @@ class Step {
   explicit Step(Runtime& runtime, std::size_t tensors = 5, std::size_t elements = 100)
       : runtime_(runtime), tensors_(tensors, std::vector<float>(elements)) {}
 
-  Call call(std::size_t tensor) {
-    Call call{.name = "tensor." + std::to_string(tensor)};
+  CallArguments call(std::size_t tensor) {
+    CallArguments call{.name = "tensor." + std::to_string(tensor)};
     std::vector<float>& values = tensors_[tensor];
     values.assign(values.size(), static_cast<float>(runtime_.topology().rank + 1) * static_cast<float>(tensor + 1));
     call.inputs = call.outputs = {{.data = values.data(), .shape = {static_cast<std::int64_t>(values.size())}}};
@@ -43,8 +43,8 @@ class Step {
   void submit(std::size_t tensor) { handles_.emplace_back(tensor, runtime_.submit(call(tensor))); }
   void finish() {
     for (auto& [tensor, handle] : handles_) {
-      require(handle.wait(deadline_after(60s)), "tensor " + std::to_string(tensor) + " is not done");
-      if (!handle.work().status().ok()) throw Error(handle.work().status());
+      require(handle->wait(deadline_after(60s)), "tensor " + std::to_string(tensor) + " is not done");
+      if (!handle->completion.status().ok()) throw Error(handle->completion.status());
       check(tensor);
     }
     handles_.clear();
@@ -66,7 +66,7 @@ class Step {
  private:
   Runtime& runtime_;
   std::vector<std::vector<float>> tensors_;
-  std::vector<std::pair<std::size_t, Handle>> handles_;
+  std::vector<std::pair<std::size_t, CallerReference>> handles_;
 };
 
 // Runs steps enough for any lock to come, and returns when all ranks have looked whether they are locked.
@@ -148,12 +148,12 @@ TEST_CASE("a new operation ends the lock, and it comes again") {
     for (int i = 0; i < 3; ++i) {
       lock_all(runtime, step);
       float one = 1;
-      Call call{.name = "new." + std::to_string(i)};
+      CallArguments call{.name = "new." + std::to_string(i)};
       call.inputs = call.outputs = {{.data = &one, .shape = {}}};
       if (!before) step.run();
-      Handle added = runtime.submit(call);
+      CallerReference added = runtime.submit(call);
       if (before) step.run();
-      require(added.wait(deadline_after(60s)), "the new operation is not done");
+      require(added->wait(deadline_after(60s)), "the new operation is not done");
       require(one == static_cast<float>(runtime.topology().size), "the new operation is wrong");
       require(breaks(runtime) >= 1, "nothing was broken");
     }
@@ -177,7 +177,7 @@ TEST_CASE("a shape that changes on one rank only is an error on all, and everyth
     for (int i = 0; i < 5; ++i) {
       lock_all(runtime, step);
       std::vector<float> values(runtime.topology().rank == 1 ? 99 : 100, 1);
-      Call call{.name = "tensor.0"};
+      CallArguments call{.name = "tensor.0"};
       call.inputs = call.outputs = {{.data = values.data(), .shape = {static_cast<std::int64_t>(values.size())}}};
       const Status status = outcome(runtime, call);
       require(status.code() == StatusCode::mismatch, "got " + status.message());
@@ -221,8 +221,8 @@ TEST_CASE("a program that polls in another order than before is not blocked") {
       step.submit(1);
       step.finish();
     }
-    Handle handle = runtime.submit(step.call(1));
-    while (!handle.poll()) std::this_thread::sleep_for(1ms);
+    CallerReference handle = runtime.submit(step.call(1));
+    while (!handle->poll()) std::this_thread::sleep_for(1ms);
     step.check(1);
     step.submit(0);
     step.finish();
@@ -256,12 +256,10 @@ TEST_CASE("schedule lock: a rank that comes late to an operation without a name 
   std::barrier<> rendezvous(3);
   REQUIRE_NOTHROW(run_ranks(on_any_hosts(3, quick), [&](Runtime& runtime) {
     float value = 0;
-    Call call{.op = ReduceOp::max};
+    CallArguments call{.op = ReduceOp::max};
     call.inputs = call.outputs = {{.data = &value, .shape = {}}};
     const auto run = [&] {  // as a synchronous call: a loop of them has one name
-      Handle handle = runtime.run(call, deadline_after(60s));
-      require(handle.poll(), "not done");
-      return handle.work().status();
+      return outcome_of_run(runtime, call);
     };
     const auto lock_all = [&] {
       for (int i = 0; i < 100; ++i) {
@@ -311,7 +309,7 @@ TEST_CASE("a join ends the lock, and joined ranks are left out") {
       lock_all(runtime, step);
       for (int i = 0; i < runtime.topology().rank * 5; ++i) {
         float one = 1;
-        Call call{.name = "with joined"};
+        CallArguments call{.name = "with joined"};
         call.inputs = call.outputs = {{.data = &one, .shape = {}}};
         perform(runtime, call);
         require(one == static_cast<float>(3 - (i < 5 ? 1 : 2)), "the sum of those left is " + std::to_string(one));
@@ -327,32 +325,32 @@ TEST_CASE("every collective can be locked") {
     const float own = static_cast<float>(runtime.topology().rank + 1);
     for (int i = 0; i < 60; ++i) {
       std::vector<float> values(6, own), slice(2), empty;
-      Call call;
+      CallArguments call;
       call.inputs = {{.data = values.data(), .shape = {6}}};
       const auto done = [&](Collective collective, auto check) {
         call.collective = collective;
         call.name = collective_name(collective);
-        Handle handle = runtime.submit(call);
-        require(handle.wait(deadline_after(60s)) && handle.work().status().ok(), "failed");
-        require(check(handle.work()), call.name + " is wrong in step " + std::to_string(i));
+        CallerReference handle = runtime.submit(call);
+        require(handle->wait(deadline_after(60s)) && handle->completion.status().ok(), "failed");
+        require(check(*handle), call.name + " is wrong in step " + std::to_string(i));
       };
-      done(Collective::allgather, [](const Work& work) {
-        const auto* all = static_cast<const float*>(work.outputs.front().memory.get());
-        return work.outputs.front().shape == Shape{18} && all[0] == 1 && all[6] == 2 && all[17] == 3;
+      done(Collective::allgather, [](const Operation& ended) {
+        const auto* all = static_cast<const float*>(ended.memory.outputs.front().memory.get());
+        return ended.memory.outputs.front().shape == Shape{18} && all[0] == 1 && all[6] == 2 && all[17] == 3;
       });
-      done(Collective::alltoall, [](const Work& work) {
-        const auto* all = static_cast<const float*>(work.outputs.front().memory.get());
-        return work.received_splits == std::vector<std::int64_t>{2, 2, 2} && all[0] == 1 && all[5] == 3;
+      done(Collective::alltoall, [](const Operation& ended) {
+        const auto* all = static_cast<const float*>(ended.memory.outputs.front().memory.get());
+        return ended.completion.received_splits == std::vector<std::int64_t>{2, 2, 2} && all[0] == 1 && all[5] == 3;
       });
       call.outputs = {{.data = slice.data(), .shape = {2}}};
-      done(Collective::reducescatter, [&](const Work&) { return slice[0] == 6 && slice[1] == 6; });
+      done(Collective::reducescatter, [&](const Operation&) { return slice[0] == 6 && slice[1] == 6; });
       call.outputs = call.inputs;
-      done(Collective::broadcast, [&](const Work&) { return values[5] == 1; });
+      done(Collective::broadcast, [&](const Operation&) { return values[5] == 1; });
       call.inputs = call.outputs = {{.data = empty.data(), .shape = {0}}};
-      done(Collective::allreduce, [](const Work&) { return true; });
+      done(Collective::allreduce, [](const Operation&) { return true; });
       call.inputs.clear();
       call.outputs.clear();
-      done(Collective::barrier, [](const Work&) { return true; });
+      done(Collective::barrier, [](const Operation&) { return true; });
     }
     const bool locked = locked_soon(runtime);
     rendezvous.arrive_and_wait();
@@ -371,11 +369,11 @@ TEST_CASE("process sets are locked each for itself") {
     const auto run_all = [&](int times) {
       for (int i = 0; i < times; ++i) {
         float one = 1;
-        Call call{.process_set = own, .name = "in a set"};
+        CallArguments call{.process_set = own, .name = "in a set"};
         call.inputs = call.outputs = {{.data = &one, .shape = {}}};
-        Handle handle = runtime.submit(call);
+        CallerReference handle = runtime.submit(call);
         step.run();
-        require(handle.wait(deadline_after(60s)), "the sum of a set is not done");
+        require(handle->wait(deadline_after(60s)), "the sum of a set is not done");
         require(one == 2, "the sum of a set is " + std::to_string(one));
       }
     };
@@ -399,15 +397,15 @@ TEST_CASE("a group of several buckets is performed as one stage") {
     for (int i = 0; i < 60; ++i) {
       std::vector<float> values(300, 1);
       std::vector<double> doubles(3, 2);
-      Call group{.name = "group"};
+      CallArguments group{.name = "group"};
       for (int part = 0; part < 3; ++part) {
         group.inputs.push_back({.data = values.data() + part * 100, .shape = {100}});
       }
       group.inputs.push_back({.data = doubles.data(), .dtype = DType::float64, .shape = {3}});
       group.outputs = group.inputs;
-      Handle handle = runtime.submit(group);
+      CallerReference handle = runtime.submit(group);
       other.run();
-      require(handle.wait(deadline_after(60s)), "not done");
+      require(handle->wait(deadline_after(60s)), "not done");
       require(values.front() == 2 && values.back() == 2 && doubles[1] == 4, "wrong sum");
       if (i % 20 == 19) perform(runtime, {.collective = Collective::barrier, .name = "other"});
     }
@@ -422,8 +420,8 @@ TEST_CASE("a call may be performed on its caller's thread") {
     Step step(runtime, 3);
     for (int i = 0; i < 300; ++i) {
       for (const std::size_t tensor : {0, 1}) {
-        Handle handle = runtime.run(step.call(tensor), deadline_after(60s));
-        require(handle.poll() && handle.work().status().ok(), "not done: " + handle.work().status().message());
+        const Status status = outcome_of_run(runtime, step.call(tensor));
+        require(status.ok(), "not done: " + status.message());
         step.check(tensor);
       }
       if (i % 3 == 0) step.submit(2);
@@ -436,15 +434,13 @@ TEST_CASE("a call may be performed on its caller's thread") {
 TEST_CASE("a call that is performed directly does not read the CPU's clock") {
   REQUIRE_NOTHROW(run_ranks(on_any_hosts(2), [](Runtime& runtime) {
     float value = 0;
-    Call call{.name = "x"};
+    CallArguments call{.name = "x"};
     call.inputs = call.outputs = {{.data = &value, .shape = {}}};
     std::uint64_t direct_calls = 0;
     for (int i = 0; i < 2000; ++i) {
       value = 1;
       const std::uint64_t cpu = runtime.metrics().collective_cpu.value();
-      if (!runtime.run({.name = "x", .shape = {}, .input = &value, .output = &value})) {
-        runtime.run(call, deadline_after(60s)).poll();
-      } else {
+      if (runtime.run(call, deadline_after(60s)) == nullptr) {
         ++direct_calls;
         require(runtime.metrics().collective_cpu.value() == cpu, "CPU time was taken");
       }
@@ -463,8 +459,7 @@ TEST_CASE("threads of a program may call at once") {
         try {
           Step step(runtime, 3);
           for (int i = 0; i < 300; ++i) {
-            Handle handle = runtime.run(step.call(thread), deadline_after(60s));
-            require(handle.poll() && handle.work().status().ok(), "not done");
+            require(outcome_of_run(runtime, step.call(thread)).ok(), "not done");
             step.check(thread);
           }
         } catch (const std::exception& error) {

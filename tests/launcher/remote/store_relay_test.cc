@@ -12,7 +12,6 @@
 #include "core/bootstrap/store_sessions.h"
 #include "core/bootstrap/tcp_store.h"
 #include "launcher/loop/event_loop.h"
-#include "launcher/remote/store_relay.h"
 #include "tests/support/catch.h"
 
 namespace hvd::launcher {

@@ -27,12 +27,12 @@ Message message(Numbers& values, int peer, std::int64_t tag = 0, std::uint64_t c
   return {.peer = peer, .channel = channel, .tag = tag, .memory = std::as_writable_bytes(std::span(values))};
 }
 
-Status end_of(Handle handle) {
-  if (!handle.wait(deadline_after(kTimeout))) return Status(StatusCode::timeout, "the test's timeout is over");
-  return handle.work().status();
+Status end_of(CallerReference handle) {
+  if (!handle->wait(deadline_after(kTimeout))) return Status(StatusCode::timeout, "the test's timeout is over");
+  return handle->completion.status();
 }
 
-void await(Handle handle) {
+void await(CallerReference handle) {
   const Status end = end_of(std::move(handle));
   require(end.ok(), end.message());
 }
@@ -53,14 +53,14 @@ TEST_CASE("messages of any size go both ways at once, and keep their order") {
     const int other = 1 - rank;
     const std::vector<std::size_t> sizes{0, 1, 1000, kEager, kEager + 1, 0, std::size_t{4} << 20, 7};
     std::vector<Numbers> sent, received;
-    std::vector<Handle> handles;
+    std::vector<CallerReference> handles;
     for (const std::size_t size : sizes) {
       sent.push_back(numbers(size, rank));
       received.emplace_back(size);
     }
     for (std::size_t i = 0; i < sizes.size(); ++i) handles.push_back(runtime.send(message(sent[i], other)));
     for (std::size_t i = 0; i < sizes.size(); ++i) handles.push_back(runtime.receive(message(received[i], other)));
-    for (Handle& handle : handles) await(std::move(handle));
+    for (CallerReference& handle : handles) await(std::move(handle));
     for (std::size_t i = 0; i < sizes.size(); ++i) {
       require(received[i] == numbers(sizes[i], other), "message " + std::to_string(i) + " came otherwise");
     }
@@ -71,9 +71,9 @@ TEST_CASE("tags and channels keep messages apart, whatever was sent first") {
   run_ranks({.layout = {.ranks_by_host = {2}}, .environment = {}}, [](Runtime& runtime) {
     Numbers a = numbers(10, 1), b = numbers(10, 2), c = numbers(std::size_t{1} << 18, 3);
     if (runtime.topology().rank == 0) {
-      Handle first = runtime.send(message(a, 1, 7)), second = runtime.send(message(b, 1, 7, 5)),
-             third = runtime.send(message(c, 1, -1));
-      for (Handle* handle : {&first, &second, &third}) await(std::move(*handle));
+      CallerReference first = runtime.send(message(a, 1, 7)), second = runtime.send(message(b, 1, 7, 5)),
+                      third = runtime.send(message(c, 1, -1));
+      for (CallerReference* handle : {&first, &second, &third}) await(std::move(*handle));
     } else {
       Numbers in_a(a.size()), in_b(b.size()), in_c(c.size());
       await(runtime.receive(message(in_c, 0, -1)));
@@ -91,9 +91,9 @@ TEST_CASE("a receive from any rank says which it was") {
     if (rank != 0) return await(runtime.send(message(value, 0, 4)));
     std::vector<bool> heard(4);
     for (int i = 1; i < 4; ++i) {
-      Handle handle = runtime.receive(message(value, kAnyRank, 4));
-      require(handle.wait(deadline_after(kTimeout)) && handle.work().status().ok(), "no message");
-      require(handle.work().source == value.front(), "the source is not the sender");
+      CallerReference handle = runtime.receive(message(value, kAnyRank, 4));
+      require(handle->wait(deadline_after(kTimeout)) && handle->completion.status().ok(), "no message");
+      require(handle->completion.source == value.front(), "the source is not the sender");
       heard.at(static_cast<std::size_t>(value.front())) = true;
     }
     require(heard == std::vector<bool>{false, true, true, true}, "not one message of each rank");
@@ -106,7 +106,7 @@ TEST_CASE("thousands of messages may wait for their receives, in whatever order 
   run_ranks({.layout = layout, .environment = {}}, [](Runtime& runtime) {
     constexpr int kMessages = 3000;
     std::vector<Numbers> all;  // 12 MB: a dozen times the credit
-    std::vector<Handle> handles;
+    std::vector<CallerReference> handles;
     const int rank = runtime.topology().rank;
     for (int i = 0; i < kMessages; ++i) all.push_back(rank == 0 ? numbers(1000, i) : Numbers(1000));
     for (int i = 0; i < kMessages; ++i) {
@@ -114,7 +114,7 @@ TEST_CASE("thousands of messages may wait for their receives, in whatever order 
       if (rank == 0) handles.push_back(runtime.send(message(all[static_cast<std::size_t>(i)], 1, i)));
       if (rank == 1) handles.push_back(runtime.receive(message(all[n], 0, static_cast<std::int64_t>(n))));
     }
-    for (Handle& handle : handles) await(std::move(handle));
+    for (CallerReference& handle : handles) await(std::move(handle));
     for (int i = 0; i < kMessages; ++i) require(all[static_cast<std::size_t>(i)].front() == i, "mixed up");
   });
 }

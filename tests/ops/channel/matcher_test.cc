@@ -13,7 +13,7 @@ Arrival arrival(int source, std::int64_t tag, std::uint64_t number, std::uint64_
 
 Transfer wanted(int source, std::int64_t tag, std::size_t number, std::uint64_t channel = 0) {
   static std::byte anything[16];
-  return {.message = {.peer = source, .channel = channel, .tag = tag, .memory = {anything, number}}, .submission = {}};
+  return {.message = {.peer = source, .channel = channel, .tag = tag, .memory = {anything, number}}, .operation = {}};
 }
 
 // The receive's number; -1: there is none.

@@ -52,7 +52,7 @@ std::vector<Status> start(const Layout& layout, const std::vector<std::string>& 
 }
 
 std::vector<float> allreduce(Runtime& runtime, std::vector<float> values) {
-  Call call;
+  CallArguments call;
   call.inputs = call.outputs = {{.data = values.data(), .shape = {static_cast<std::int64_t>(values.size())}}};
   perform(runtime, call);
   return values;

@@ -6,7 +6,6 @@
 
 #include "ops/algorithms/transport_backend.h"
 #include "ops/choice/algorithm_table.h"
-#include "ops/hosts/two_level.h"
 #include "tests/ops/algorithms/element_values.h"
 #include "tests/ops/host/host_ranks.h"
 #include "tests/support/catch.h"

@@ -50,7 +50,7 @@ Ends run_into_fault(const FakeGpu& gpu, int ranks, const Environment& environmen
     const int rank = runtime.topology().rank;
     for (int step = 0; step < 200; ++step) {
       const GpuTensor tensor(gpu, runtime, {1, 2, 3});
-      Call call = allreduce_of(tensor, "gradient");
+      CallArguments call = allreduce_of(tensor, "gradient");
       call.op = op;
       call.prescale = 0.75;
       const Status status = outcome(runtime, call);
@@ -110,7 +110,7 @@ TEST_CASE("where one rank has no kernels, no rank uses them") {
   gpu.cuda().inject("cuModuleLoadData", 1, 0, 222);
   REQUIRE_NOTHROW(run_gpu_ranks(3, [&](Runtime& runtime) {
     const GpuTensor tensor(gpu, runtime, {1, 2, 3});
-    Call call = allreduce_of(tensor, "scaled");
+    CallArguments call = allreduce_of(tensor, "scaled");
     call.op = ReduceOp::min;
     call.prescale = 0.75;
     require(has(outcome(runtime, call).message(), "it can scale sums only"), "a rank alone has scaled");
@@ -135,22 +135,23 @@ TEST_CASE("a collective that never ends is given up after the job's timeout, and
   gpu.nccl().inject("hang", 1, 3, 1);
   const int ranks = 3;
   Ends ends(static_cast<std::size_t>(ranks));
-  CHECK_THROWS(run_gpu_ranks(ranks,
-                             [&](Runtime& runtime) {
-                               FakeGpu::Stream stream(gpu, runtime.topology().rank);
-                               for (int step = 0; step < 100; ++step) {
-                                 const GpuTensor tensor(gpu, runtime, {1, 2, 3});
-                                 Handle handle = runtime.submit(allreduce_of(tensor, "gradient", stream.handle()));
-                                 if (handle.wait_until_enqueued(deadline_after(1min)) && handle.work().status().ok()) {
-                                   handle.work().on_device->hold_up(stream.handle());
-                                 }
-                                 require(handle.wait(deadline_after(1min)), "not over in a minute");
-                                 ends[static_cast<std::size_t>(runtime.topology().rank)] = handle.work().outcome();
-                                 if (!handle.work().outcome().ok()) break;
-                               }
-                               stream.drain();
-                             },
-                             {{"HVD_COLLECTIVE_TIMEOUT_SECONDS", "0.4"}}));
+  CHECK_THROWS(
+      run_gpu_ranks(ranks,
+                    [&](Runtime& runtime) {
+                      FakeGpu::Stream stream(gpu, runtime.topology().rank);
+                      for (int step = 0; step < 100; ++step) {
+                        const GpuTensor tensor(gpu, runtime, {1, 2, 3});
+                        CallerReference handle = runtime.submit(allreduce_of(tensor, "gradient", stream.handle()));
+                        if (handle->wait_until_enqueued(deadline_after(1min)) && handle->completion.status().ok()) {
+                          handle->completion.on_device->hold_up(stream.handle());
+                        }
+                        require(handle->wait(deadline_after(1min)), "not over in a minute");
+                        ends[static_cast<std::size_t>(runtime.topology().rank)] = handle->completion.outcome();
+                        if (!handle->completion.outcome().ok()) break;
+                      }
+                      stream.drain();
+                    },
+                    {{"HVD_COLLECTIVE_TIMEOUT_SECONDS", "0.4"}}));
   int timeouts = 0;
   for (const Status& end : ends) {
     INFO(end.message());
@@ -167,7 +168,7 @@ TEST_CASE("a collective that never ends is given up after the job's timeout, and
 TEST_CASE("who shuts down while an operation is stuck on the GPU learns that it has failed") {
   const FakeGpu gpu;
   gpu.nccl().inject("hang", 1, 0, 1);
-  std::vector<std::optional<Handle>> handles(2);
+  std::vector<CallerReference> handles(2);
   std::vector<std::optional<GpuTensor>> tensors(2);
   REQUIRE_NOTHROW(run_gpu_ranks(2,
                                 [&](Runtime& runtime) {
@@ -180,7 +181,7 @@ TEST_CASE("who shuts down while an operation is stuck on the GPU learns that it 
                                 {{"HVD_COLLECTIVE_TIMEOUT_SECONDS", "2"}}));
   for (auto& handle : handles) {
     REQUIRE(handle->wait(deadline_after(1min)));
-    CHECK(handle->work().outcome().code() == StatusCode::shut_down);
+    CHECK(handle->completion.outcome().code() == StatusCode::shut_down);
   }
   CHECK(gpu.nccl().aborted_communicators() == 2);
 }
@@ -253,7 +254,7 @@ TEST_CASE("what NCCL cannot do is an error that says why, on every rank, and the
   const FakeGpu gpu;
   REQUIRE_NOTHROW(run_gpu_ranks(2, [&](Runtime& runtime) {
     const GpuTensor tensor(gpu, runtime, {1, 2});
-    Call call = allreduce_of(tensor, "x");
+    CallArguments call = allreduce_of(tensor, "x");
     call.op = ReduceOp::adasum;
     const Status status = outcome(runtime, call);
     require(status.code() == StatusCode::unsupported, status.message());
@@ -268,7 +269,7 @@ TEST_CASE("tensors on two devices are refused") {
   REQUIRE_NOTHROW(run_gpu_ranks(1, [&](Runtime& runtime) {
     const GpuTensor tensor(gpu, runtime, {1, 2});
     perform(runtime, allreduce_of(tensor, "x"));
-    Call call = allreduce_of(tensor, "y");
+    CallArguments call = allreduce_of(tensor, "y");
     call.inputs[0].device = call.outputs[0].device = 3;
     const Status elsewhere = outcome(runtime, call);
     require(elsewhere.code() == StatusCode::invalid_argument, elsewhere.message());
@@ -287,7 +288,7 @@ TEST_CASE("ranks that disagree about where a tensor lies are told so") {
   REQUIRE_NOTHROW(run_gpu_ranks(2, [&](Runtime& runtime) {
     const GpuTensor tensor(gpu, runtime, {1});
     float on_cpu = 1;
-    Call call = allreduce_of(tensor, "x");
+    CallArguments call = allreduce_of(tensor, "x");
     if (runtime.topology().rank == 1) {
       call.inputs = call.outputs = {{.data = &on_cpu, .dtype = DType::float32, .shape = {1}}};
     }

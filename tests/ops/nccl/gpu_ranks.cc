@@ -11,13 +11,13 @@ GpuTensor::GpuTensor(const FakeGpu& gpu, const Runtime& runtime, std::vector<flo
   std::copy(values.begin(), values.end(), data());
 }
 
-TensorView GpuTensor::view() const {
+TensorArgument GpuTensor::view() const {
   return {
       .data = block_.data(), .dtype = DType::float32, .shape = {static_cast<std::int64_t>(count_)}, .device = device_};
 }
 
-Call allreduce_of(const GpuTensor& tensor, const std::string& name, void* stream) {
-  Call call{.name = name, .stream = stream};
+CallArguments allreduce_of(const GpuTensor& tensor, const std::string& name, void* stream) {
+  CallArguments call{.name = name, .stream = stream};
   call.inputs = call.outputs = {tensor.view()};
   return call;
 }

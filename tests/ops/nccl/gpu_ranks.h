@@ -16,7 +16,7 @@ class GpuTensor {
  public:
   GpuTensor(const FakeGpu& gpu, const Runtime& runtime, std::vector<float> values);
 
-  TensorView view() const;
+  TensorArgument view() const;
   float* data() const { return reinterpret_cast<float*>(block_.data()); }
   std::vector<float> values() const { return {data(), data() + count_}; }
 
@@ -27,7 +27,7 @@ class GpuTensor {
 };
 
 // An allreduce in place.
-Call allreduce_of(const GpuTensor& tensor, const std::string& name, void* stream = nullptr);
+CallArguments allreduce_of(const GpuTensor& tensor, const std::string& name, void* stream = nullptr);
 
 // On one host, with the fakes; rank r has device r.
 // `environment` goes before the fakes' own; `change_for`: as RunOptions'.

@@ -25,11 +25,11 @@ TEST_CASE("an input that a stream has still to write is not read before") {
         while (!may_write) std::this_thread::yield();
         std::fill_n(tensor.data(), 100, value);
       });
-      Handle handle = runtime.submit(allreduce_of(tensor, "gradient", stream.handle()));
-      require(handle.wait_until_enqueued(kTimeout), "not in the stream");
-      require(!handle.wait(deadline_after(3ms)), "over before there was an input");
+      CallerReference handle = runtime.submit(allreduce_of(tensor, "gradient", stream.handle()));
+      require(handle->wait_until_enqueued(kTimeout), "not in the stream");
+      require(!handle->wait(deadline_after(3ms)), "over before there was an input");
       may_write = true;
-      require(handle.wait(deadline_after(1min)), "not over in a minute");
+      require(handle->wait(deadline_after(1min)), "not over in a minute");
       require(tensor.values() == std::vector<float>(100, 3.0f * static_cast<float>(step) + 3), "read too early");
       stream.drain();
     }
@@ -43,10 +43,10 @@ TEST_CASE("a stream that waits for an operation does not read its output before"
     for (int step = 0; step < 20; ++step) {
       const GpuTensor tensor(gpu, runtime, std::vector<float>(100, -1000));
       producer.put([&] { std::fill_n(tensor.data(), 100, 1.0f); });
-      Handle handle = runtime.submit(allreduce_of(tensor, "gradient", producer.handle()));
-      require(handle.wait_until_enqueued(kTimeout), "not in the stream");
-      require(handle.work().status().ok(), handle.work().status().message());
-      handle.work().on_device->hold_up(consumer.handle());
+      CallerReference handle = runtime.submit(allreduce_of(tensor, "gradient", producer.handle()));
+      require(handle->wait_until_enqueued(kTimeout), "not in the stream");
+      require(handle->completion.status().ok(), handle->completion.status().message());
+      handle->completion.on_device->hold_up(consumer.handle());
       std::vector<float> seen;
       consumer.put([&] { seen = tensor.values(); });
       consumer.drain();
@@ -63,17 +63,17 @@ TEST_CASE("steps follow one another in stream order alone") {
     std::vector<GpuTensor> tensors;
     for (int i = 0; i < 5; ++i) tensors.emplace_back(gpu, runtime, std::vector<float>(10, 1));
     for (int step = 0; step < 30; ++step) {
-      std::vector<Handle> handles;
+      std::vector<CallerReference> handles;
       for (std::size_t i = 0; i < tensors.size(); ++i) {
         stream.put([&, i] {
           for (std::size_t k = 0; k < 10; ++k) tensors[i].data()[k] *= 0.5f;
         });
         handles.push_back(runtime.submit(allreduce_of(tensors[i], "gradient." + std::to_string(i), stream.handle())));
       }
-      for (Handle& handle : handles) {
-        require(handle.wait_until_enqueued(kTimeout), "not in the stream");
-        require(handle.work().status().ok(), handle.work().status().message());
-        handle.work().on_device->hold_up(stream.handle());
+      for (CallerReference& handle : handles) {
+        require(handle->wait_until_enqueued(kTimeout), "not in the stream");
+        require(handle->completion.status().ok(), handle->completion.status().message());
+        handle->completion.on_device->hold_up(stream.handle());
       }
     }
     stream.drain();
@@ -92,7 +92,7 @@ TEST_CASE("a name may be used for a GPU tensor and for one on the CPU in turns")
         require(tensor.values() == std::vector<float>{2, 4}, "on the GPU");
       } else {
         std::vector<float> values{1, 2};
-        Call call{.name = "x"};
+        CallArguments call{.name = "x"};
         call.inputs = call.outputs = {{.data = values.data(), .dtype = DType::float32, .shape = {2}}};
         perform(runtime, call);
         require(values == std::vector<float>{2, 4}, "on the CPU");
@@ -106,8 +106,8 @@ TEST_CASE("a synchronous operation waits for the GPU") {
   REQUIRE_NOTHROW(run_gpu_ranks(2, [&](Runtime& runtime) {
     for (int step = 0; step < 20; ++step) {
       const GpuTensor tensor(gpu, runtime, {1, 2});
-      Handle handle = runtime.run(allreduce_of(tensor, ""), deadline_after(1min));
-      require(handle.work().outcome().ok(), handle.work().outcome().message());
+      const Status status = outcome_of_run(runtime, allreduce_of(tensor, ""));
+      require(status.ok(), status.message());
       require(tensor.values() == std::vector<float>{2, 4}, "not over");
     }
   }));
@@ -121,7 +121,7 @@ TEST_CASE("a rank that has joined takes part with neutral elements") {
     if (rank != 1) {
       for (int step = 0; step < 3; ++step) {
         const GpuTensor tensor(gpu, runtime, {2, 3, 5});
-        Call call = allreduce_of(tensor, "last " + std::to_string(step));
+        CallArguments call = allreduce_of(tensor, "last " + std::to_string(step));
         call.op = op;
         perform(runtime, call);
         const std::vector<float> expected = op == ReduceOp::sum   ? std::vector<float>{4, 6, 10}
@@ -142,20 +142,20 @@ TEST_CASE("a rank that has joined has nothing to give, and gets nothing") {
       const auto own = static_cast<float>(rank);
       const GpuTensor tensor(gpu, runtime, {own, own, own, own});
       const auto result_of = [&](Collective collective) {
-        Call call = allreduce_of(tensor, "");
+        CallArguments call = allreduce_of(tensor, "");
         call.collective = collective;
         call.outputs.clear();
-        Handle handle = runtime.submit(call);
-        require(handle.wait(deadline_after(1min)), "not over in a minute");
-        require(handle.work().outcome().ok(), handle.work().outcome().message());
-        const OwnedTensor& output = handle.work().outputs.at(0);
+        CallerReference handle = runtime.submit(call);
+        require(handle->wait(deadline_after(1min)), "not over in a minute");
+        require(handle->completion.outcome().ok(), handle->completion.outcome().message());
+        const OwnedTensor& output = handle->memory.outputs.at(0);
         const auto* const values = static_cast<const float*>(output.data());
         return std::vector<float>(values, values + output.shape[0]);
       };
       require(result_of(Collective::allgather) == std::vector<float>{0, 0, 0, 0, 2, 2, 2, 2}, "allgather");
       const std::vector<float> slice = rank == 0 ? std::vector<float>{2, 2} : std::vector<float>{2};
       require(result_of(Collective::reducescatter) == slice, "reducescatter");
-      Call call = allreduce_of(tensor, "");
+      CallArguments call = allreduce_of(tensor, "");
       call.collective = Collective::broadcast;
       call.root = 2;
       perform(runtime, call);
@@ -171,7 +171,7 @@ TEST_CASE("process sets have communicators of their own") {
     const int rank = runtime.topology().rank;
     const std::int32_t even = runtime.add_process_set({0, 2}), odd = runtime.add_process_set({1, 3});
     const GpuTensor tensor(gpu, runtime, {static_cast<float>(rank)});
-    Call call = allreduce_of(tensor, "x");
+    CallArguments call = allreduce_of(tensor, "x");
     call.process_set = rank % 2 == 0 ? even : odd;
     perform(runtime, call);
     require(tensor.values() == std::vector<float>{rank % 2 == 0 ? 2.0f : 4.0f}, "of the wrong ranks");

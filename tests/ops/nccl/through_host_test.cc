@@ -22,7 +22,7 @@ TEST_CASE("what NCCL cannot do goes through the host, with one warning") {
       [&](Runtime& runtime) {
         for (int step = 0; step < 5; ++step) {
           const GpuTensor tensor(gpu, runtime, {1, 2});
-          Call call = allreduce_of(tensor, "x");
+          CallArguments call = allreduce_of(tensor, "x");
           call.op = ReduceOp::max;
           call.prescale = 3;
           perform(runtime, call);
@@ -49,13 +49,13 @@ TEST_CASE("without NCCL every collective goes through the host") {
           stream.put([&] { std::fill_n(tensor.data(), 2, 1.0f); });
           perform(runtime, allreduce_of(tensor, "x", stream.handle()));
           require(tensor.values() == std::vector<float>{3, 3}, "allreduce");
-          Call call = allreduce_of(tensor, "y");
+          CallArguments call = allreduce_of(tensor, "y");
           call.outputs.clear();
           call.collective = Collective::allgather;
           tensor.data()[0] = static_cast<float>(rank);
-          Handle handle = runtime.submit(call);
-          require(handle.wait(deadline_after(1min)) && handle.work().outcome().ok(), "allgather");
-          const OwnedTensor& all = handle.work().outputs.at(0);
+          CallerReference handle = runtime.submit(call);
+          require(handle->wait(deadline_after(1min)) && handle->completion.outcome().ok(), "allgather");
+          const OwnedTensor& all = handle->memory.outputs.at(0);
           require(all.device == rank, "the result lies elsewhere");
           const auto* const values = static_cast<const float*>(all.data());
           require(std::vector<float>(values, values + 6) == std::vector<float>{0, 3, 1, 3, 2, 3}, "allgather");

@@ -19,87 +19,72 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/operation/describe.h"
-#include "core/operation/direct_call.h"
-#include "core/operation/made_up_names.h"
-#include "core/operation/submission_index.h"
+#include "core/operation/call.h"
+#include "core/operation/operation_index.h"
 
 namespace hvd {
 
-// The name of a join: a set has one at a time, and ranks that join early have counted fewer operations. No other name
-// can be taken while it is in flight.
-inline constexpr const char* kJoinName = "<join>";
-
-class NamedSubmissions {
+class OperationTable {
  public:
-  // A submission that begins, with its two references.
-  struct Taken {
-    explicit Taken(Submission& submission) : callers(&submission), engines(&submission) { submission.begin(); }
-
-    CallersSubmission callers;
-    EnginesSubmission engines;
-  };
-
-  explicit NamedSubmissions(std::shared_ptr<Metrics> metrics) : metrics_(std::move(metrics)) {}
-  ~NamedSubmissions() {
-    index_.for_each([](Submission& submission) { submission.forget(); });
+  explicit OperationTable(std::shared_ptr<Metrics> metrics) : metrics_(std::move(metrics)) {}
+  ~OperationTable() {
+    index_.for_each([](Operation& operation) { operation.forget(); });
   }
-  NamedSubmissions(const NamedSubmissions&) = delete;
-  NamedSubmissions& operator=(const NamedSubmissions&) = delete;
+  OperationTable(const OperationTable&) = delete;
+  OperationTable& operator=(const OperationTable&) = delete;
 
-  // Takes the request's name; generates one if it is empty. The caller fills in the tensors. Throws InvalidArgument if
-  // the name is taken, or while the set's join is in flight.
-  Taken take(Request request) {
+  // Takes the spec's name; generates one if it is empty. Throws InvalidArgument if the name is taken, or while the
+  // set's join is in flight.
+  BegunOperation take(Request spec, OperationMemory memory) {
     std::lock_guard lock(mutex_);
     if (joining()) {
       throw InvalidArgument("this rank has joined: wait for the join to end before anything else is submitted");
     }
-    const bool made_up = request.name.empty();
+    const bool made_up = spec.name.empty();
     if (made_up) {
-      request.name = counted_name(++unnamed_, failed_joins_);
+      spec.name = counted_name(++unnamed_, failed_joins_);
       ++changes_;
     }
-    const std::size_t hash = hash_of(request.name);
-    Submission* const known = index_.find(hash, request.name);
+    const std::size_t hash = hash_of(spec.name);
+    Operation* const known = index_.find(hash, spec.name);
     if (known != nullptr && known->name_taken()) {
-      throw InvalidArgument("'" + request.name +
+      throw InvalidArgument("'" + spec.name +
                             "' is already in flight: wait for it before the name is used again, or give another name");
     }
-    Submission& submission = known != nullptr && !known->in_use() ? *known : replace(known, hash);
-    submission.request = std::move(request);
-    submission.described = describe(submission.request);
-    submission.scheduled_in = 0;
-    submission.used_lately = !made_up;  // generated names seldom repeat
-    if (submission.request.collective == Collective::join) join_ = &submission;
-    return Taken(submission);
+    Operation& operation = known != nullptr && !known->in_use() ? *known : replace(known, hash);
+    operation.spec = std::move(spec);
+    operation.memory = std::move(memory);
+    operation.described = describe(operation.spec);
+    operation.scheduled_in = 0;
+    operation.used_lately = !made_up;  // generated names seldom repeat
+    if (operation.spec.collective == Collective::join) join_ = &operation;
+    return BegunOperation(operation);
   }
 
   // Takes the name for the same operation as the last time, which was checked then; only the tensor's addresses may
   // differ. Nothing if the operation differs, or take() would throw.
-  std::optional<Taken> take_again(const DirectCall& direct) {
-    if (direct.name.empty()) return std::nullopt;
-    const std::size_t hash = hash_of(direct.name);
+  std::optional<BegunOperation> take_again(const Call& call) {
+    if (call.name.empty()) return std::nullopt;
+    const std::size_t hash = hash_of(call.name);
     std::lock_guard lock(mutex_);
-    Submission* const known = index_.find(hash, direct.name);
-    const bool same = known != nullptr && !known->in_use() && !joining() && direct.asks_for(known->request) &&
-                      known->tensors.size() == 1;  // unless memory ran out when it was taken
-    if (!same) return std::nullopt;
+    Operation* const known = index_.find(hash, call.name);
+    if (known == nullptr || known->in_use() || joining() || !call.repeats(known->spec)) return std::nullopt;
     known->used_lately = true;
-    known->tensors.front() = {.input = const_cast<void*>(direct.input), .output = direct.output};
-    return std::optional<Taken>(std::in_place, *known);
+    known->memory.tensors.front() = {.input = call.inputs.front().data, .output = call.outputs.front().data};
+    return std::optional<BegunOperation>(std::in_place, *known);
   }
 
   // Whether any name is taken.
   bool any() const {
     std::lock_guard lock(mutex_);
     bool any = false;
-    index_.for_each([&any](const Submission& submission) { any = any || submission.name_taken(); });
+    index_.for_each([&any](const Operation& operation) { any = any || operation.name_taken(); });
     return any;
   }
 
   bool is_taken(const std::string& name) const {
     std::lock_guard lock(mutex_);
-    const Submission* const known = index_.find(hash_of(name), name);
+    const Operation* const known = index_.find(hash_of(name), name);
     return known != nullptr && known->name_taken();
   }
 
@@ -129,34 +114,34 @@ class NamedSubmissions {
 
   bool joining() const { return join_ != nullptr && join_->name_taken(); }
 
-  // Creates a submission, in place of `former`, if any, which is still referenced.
-  Submission& replace(Submission* former, std::size_t hash) {
+  // Creates an operation, in place of `former`, if any, which is still referenced.
+  Operation& replace(Operation* former, std::size_t hash) {
     if (former != nullptr) forget(*former);
     if (index_.size() >= limit_) forget_idle();
-    auto made = std::make_unique<Submission>(metrics_);
+    auto made = std::make_unique<Operation>(metrics_);
     made->hash = hash;
     index_.insert(*made);
     return *made.release();
   }
 
-  void forget(Submission& submission) {
-    if (join_ == &submission) join_ = nullptr;
-    index_.remove(submission);
-    submission.forget();
+  void forget(Operation& operation) {
+    if (join_ == &operation) join_ = nullptr;
+    index_.remove(operation);
+    operation.forget();
   }
 
   void forget_idle() {
-    index_.for_each([this](Submission& submission) {
-      if (!std::exchange(submission.used_lately, false) && !submission.in_use()) forget(submission);
+    index_.for_each([this](Operation& operation) {
+      if (!std::exchange(operation.used_lately, false) && !operation.in_use()) forget(operation);
     });
     limit_ = index_.size() + std::max(kNewNames, index_.size() / 2);
   }
 
   const std::shared_ptr<Metrics> metrics_;
   mutable std::mutex mutex_;
-  SubmissionIndex<&Submission::next_named> index_;  // guarded by mutex_, like all but changes_
+  OperationIndex<&Operation::next_named> index_;  // guarded by mutex_, like all but changes_
   std::size_t limit_ = kNewNames;
-  Submission* join_ = nullptr;  // the set's last join, if it is in the index
+  Operation* join_ = nullptr;  // the set's last join, if it is in the index
   std::uint64_t unnamed_ = 0;
   std::uint64_t failed_joins_ = 0;
   std::atomic<std::uint64_t> changes_{0};  // of unnamed_

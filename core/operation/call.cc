@@ -1,15 +1,19 @@
-#include "core/runtime/submission_check.h"
+#include "core/operation/call.h"
 
-#include <limits>
+#include <algorithm>
 #include <numeric>
+#include <string>
+#include <vector>
 
 #include "core/base/error.h"
-#include "core/control/protocol/wire.h"
-#include "core/execution/call_builder.h"
+#include "core/operation/collective_call.h"
+#include "core/operation/operation_name.h"
 
 namespace hvd {
 
 namespace {
+
+std::string text_of(std::span<const std::int64_t> numbers) { return to_string(Shape(numbers.begin(), numbers.end())); }
 
 void check_tensor(const TensorView& tensor, const char* role) {
   if (tensor.device < kCpuDevice) {
@@ -22,10 +26,9 @@ void check_tensor(const TensorView& tensor, const char* role) {
   }
   std::int64_t bytes = static_cast<std::int64_t>(size_of(tensor.dtype));
   for (const std::int64_t dimension : tensor.shape) {
-    if (dimension < 0)
-      throw InvalidArgument(std::string(role) + " has a negative dimension " + to_string(tensor.shape));
+    if (dimension < 0) throw InvalidArgument(std::string(role) + " has a negative dimension " + text_of(tensor.shape));
     if (__builtin_mul_overflow(bytes, dimension, &bytes)) {
-      throw InvalidArgument(std::string(role) + " of shape " + to_string(tensor.shape) + " is larger than memory");
+      throw InvalidArgument(std::string(role) + " of shape " + text_of(tensor.shape) + " is larger than memory");
     }
   }
   if (tensor.data == nullptr && bytes != 0) throw InvalidArgument(std::string(role) + " has elements but no memory");
@@ -57,7 +60,7 @@ void check_reduce_op(const Call& call) {
 
 // Rows for each rank of the set, as given by the caller or in equal parts.
 std::vector<std::int64_t> alltoall_splits(const Call& call, const ProcessSet& set) {
-  const Shape& shape = call.inputs.front().shape;
+  const std::span<const std::int64_t> shape = call.inputs.front().shape;
   if (call.splits.empty()) {
     if (shape[0] % set.size() != 0) {
       throw InvalidArgument("alltoall without splits needs a first dimension that is a multiple of the " +
@@ -72,12 +75,12 @@ std::vector<std::int64_t> alltoall_splits(const Call& call, const ProcessSet& se
   std::int64_t rows = 0;
   for (const std::int64_t split : call.splits) {
     if (split < 0 || split > shape[0] - rows) {
-      throw InvalidArgument("alltoall splits " + to_string(call.splits) + " do not fit a first dimension of " +
+      throw InvalidArgument("alltoall splits " + text_of(call.splits) + " do not fit a first dimension of " +
                             std::to_string(shape[0]));
     }
     rows += split;
   }
-  return call.splits;
+  return {call.splits.begin(), call.splits.end()};
 }
 
 void check_outputs(const Call& call, const ProcessSet& set, int rank) {
@@ -93,21 +96,21 @@ void check_outputs(const Call& call, const ProcessSet& set, int rank) {
   }
   for (std::size_t i = 0; i < call.inputs.size(); ++i) {
     check_tensor(call.outputs[i], "an output");
-    Shape expected = call.inputs[i].shape;
+    Shape expected(call.inputs[i].shape.begin(), call.inputs[i].shape.end());
     if (call.collective == Collective::reducescatter && !expected.empty()) {
-      expected[0] = even_split(expected[0], set.size())[static_cast<std::size_t>(set.rank_of(rank).value())];
+      expected[0] = even_split(expected[0], set.size())[static_cast<std::size_t>(rank)];
     }
-    if (call.outputs[i].shape != expected || call.outputs[i].dtype != call.inputs[i].dtype) {
+    if (!std::ranges::equal(call.outputs[i].shape, expected) || call.outputs[i].dtype != call.inputs[i].dtype) {
       throw InvalidArgument("an output has " + std::string(dtype_name(call.outputs[i].dtype)) +
-                            to_string(call.outputs[i].shape) + " where " + dtype_name(call.inputs[i].dtype) +
+                            text_of(call.outputs[i].shape) + " where " + dtype_name(call.inputs[i].dtype) +
                             to_string(expected) + " is needed");
     }
   }
 }
 
 void check_devices(const Call& call) {
-  for (const auto* tensors : {&call.inputs, &call.outputs}) {
-    for (const TensorView& tensor : *tensors) {
+  for (const auto tensors : {call.inputs, call.outputs}) {
+    for (const TensorView& tensor : tensors) {
       if (tensor.device == call.inputs.front().device) continue;
       throw InvalidArgument("the tensors of an operation all lie on the CPU or all on one accelerator");
     }
@@ -136,12 +139,22 @@ void check_rows(const Call& call) {
   }
 }
 
+void check_root(const Call& call, const ProcessSet& set) {
+  if (set.rank_of(call.root)) return;
+  throw InvalidArgument("root rank " + std::to_string(call.root) + " is not in process set " + std::to_string(set.id) +
+                        " of " + std::to_string(set.size()) + " ranks");
+}
+
 }  // namespace
 
+Call in_numbering_of(const ProcessSet& set, Call call) {
+  if (call.collective != Collective::broadcast) return call;
+  check_root(call, set);
+  call.root = set.rank_of(call.root).value();
+  return call;
+}
+
 Request check_call(const Call& call, const ProcessSet& set, int rank) {
-  if (!set.rank_of(rank)) {
-    throw InvalidArgument("rank " + std::to_string(rank) + " is not in process set " + std::to_string(set.id));
-  }
   if (call.name.size() > kMaxNameBytes) {
     throw InvalidArgument("a name of " + std::to_string(call.name.size()) + " bytes; at most " +
                           std::to_string(kMaxNameBytes) + " are possible");
@@ -150,31 +163,29 @@ Request check_call(const Call& call, const ProcessSet& set, int rank) {
   for (const TensorView& tensor : call.inputs) check_tensor(tensor, "an input");
   check_rows(call);
   check_reduce_op(call);
-  if (call.collective == Collective::broadcast && !set.rank_of(call.root)) {
-    throw InvalidArgument("root rank " + std::to_string(call.root) + " is not in process set " +
-                          std::to_string(set.id) + " of " + std::to_string(set.size()) + " ranks");
-  }
+  if (call.collective == Collective::broadcast) check_root(call, set);
 
-  Request request{.process_set = set.id,
-                  .name = {},
-                  .collective = call.collective,
-                  .op = call.op,
-                  .root = call.root,
-                  .prescale = call.prescale,
-                  .postscale = call.postscale,
-                  .priority = call.priority,
-                  .device = call.inputs.empty() || call.inputs.front().device == kCpuDevice ? kCpuDevice : kAccelerator,
-                  .tensors = {},
-                  .splits = {}};
-  for (const TensorView& tensor : call.inputs) request.tensors.push_back({tensor.dtype, tensor.shape});
+  Request spec{.process_set = set.id,
+               .name = {},
+               .collective = call.collective,
+               .op = call.op,
+               .root = call.root,
+               .prescale = call.prescale,
+               .postscale = call.postscale,
+               .priority = call.priority,
+               .device = call.inputs.empty() || call.inputs.front().device == kCpuDevice ? kCpuDevice : kAccelerator,
+               .tensors = {},
+               .splits = {}};
+  for (const TensorView& tensor : call.inputs)
+    spec.tensors.push_back({tensor.dtype, Shape(tensor.shape.begin(), tensor.shape.end())});
   if (call.collective == Collective::alltoall) {
-    request.splits = alltoall_splits(call, set);
+    spec.splits = alltoall_splits(call, set);
     // Rows beyond the last split are not sent.
-    request.tensors.front().shape[0] = std::accumulate(request.splits.begin(), request.splits.end(), std::int64_t{0});
+    spec.tensors.front().shape[0] = std::accumulate(spec.splits.begin(), spec.splits.end(), std::int64_t{0});
   }
   check_outputs(call, set, rank);
   check_devices(call);
-  return request;
+  return spec;
 }
 
 }  // namespace hvd

@@ -1,0 +1,217 @@
+#include "core/engine/schedule_runner.h"
+
+#include <algorithm>
+
+#include "core/base/error.h"
+
+namespace hvd {
+
+namespace {
+
+// How long a caller that has begun a collective waits for the other ranks before it breaks the lock, and how many times
+// as long the engine thread does; and how long a rank waits for an operation that the schedule expects first while a
+// caller, or no thread yet, waits for a later one.
+constexpr Duration kLateTimeout = std::chrono::milliseconds(100);
+constexpr int kThreadGracePeriod = 50;
+constexpr Duration kCallerGracePeriod = std::chrono::microseconds(50);
+constexpr Duration kProgramGracePeriod = std::chrono::seconds(1);
+constexpr Duration kLongestLook = std::chrono::milliseconds(10);
+
+// One direct call in so many is timed, and represents the others: reading the clock costs as much as the rest of the
+// call. A prime number: the length of repeating steps is seldom a multiple of it.
+constexpr unsigned kTimed = 17;
+
+const char* cause_text(ScheduleLock::Cause cause) {
+  switch (cause) {
+    case ScheduleLock::Cause::none: break;
+    case ScheduleLock::Cause::new_operation: return "an operation that is not in it, or not like this, was submitted";
+    case ScheduleLock::Cause::order: return "a caller waits for an operation while an earlier one was not submitted";
+    case ScheduleLock::Cause::late: return "other ranks did not come";
+    case ScheduleLock::Cause::leaving: return "this rank leaves";
+    case ScheduleLock::Cause::other_rank: return "another rank has asked for it";
+  }
+  return "no cause";
+}
+
+// The stall limit counts only once the schedule has been given up, so this leaves most of it.
+int most_late_calls(const Config& config) {
+  if (!config.gives_up_stalls()) return kThreadGracePeriod;
+  return static_cast<int>(std::clamp<Duration::rep>(config.stall_limit / 4 / kLateTimeout, 1, kThreadGracePeriod));
+}
+
+}  // namespace
+
+ScheduleRunner::ScheduleRunner(EngineContext& context)
+    : context_(context), most_late_calls_(most_late_calls(context.parts.config)) {
+  context_.executor->set_late_callback(kLateTimeout, [this] { return wait_on(); });
+}
+
+void ScheduleRunner::lock(const Schedule& schedule, std::uint64_t epoch) {
+  context_.negotiator.settle(context_.parts.config.silence_limit());
+  scheduled_.clear();
+  std::vector<std::vector<const Response*>> groups;
+  for (const auto& slots : schedule) {
+    groups.emplace_back();
+    for (const std::uint32_t slot : slots) {
+      groups.back().push_back(scheduled_.emplace_back(context_.negotiator.cached(slot)).get());
+    }
+  }
+  plan(groups, epoch);
+  unnamed_since_ = context_.parts.names.changes_of_numbers();
+  unnamed_ = context_.parts.names.name_of_synchronous();
+  context_.pending.for_each([this](Operation& operation) { file(operation); });
+  if (context_.leaves) break_up(ScheduleLock::Cause::leaving);
+  show_state();
+}
+
+void ScheduleRunner::plan(const std::vector<std::vector<const Response*>>& groups, std::uint64_t epoch) {
+  stages_ = plan_stages(groups, context_.knobs.fusion_threshold_bytes);
+  std::vector<std::vector<std::uint32_t>> stage_slots;
+  items_.clear();
+  prepared_.clear();
+  for (Stage& stage : stages_) {
+    stage_slots.emplace_back();
+    for (const Response* response : responses_of(stage)) stage_slots.back().push_back(response->slot);
+    for (Bucket& bucket : stage) {
+      for (Bucket::Item& item : bucket.items) {
+        if (item.response->slot >= items_.size()) items_.resize(item.response->slot + std::size_t{1});
+        items_[item.response->slot].push_back(&item);
+      }
+    }
+    prepared_.push_back(stage.size() == 1 ? context_.executor->prepare(stage.front()) : PreparedCall());
+  }
+  lock_.propose(epoch, stage_slots);
+}
+
+// For the set of all ranks; other sets have their own locks.
+void ScheduleRunner::show_state() {
+  if (context_.parts.set.id != kGlobalProcessSet) return;
+  context_.parts.metrics.lock_state.set(static_cast<std::uint64_t>(lock_.state()));
+  context_.parts.metrics.locked_steps.set(lock_.steps_of_all_locks());
+}
+
+// A slot's content is fixed as long as the lock lasts: a repeated operation is not looked up again.
+void ScheduleRunner::file(Operation& operation) {
+  if (operation.scheduled_in != lock_.epoch()) {
+    const auto slot = context_.negotiator.slot_of(operation.spec);
+    if (!slot) return break_up(ScheduleLock::Cause::new_operation);
+    operation.schedule_slot = *slot;
+    operation.scheduled_in = lock_.epoch();
+  }
+  if (!lock_.submitted(operation.schedule_slot)) return break_up(ScheduleLock::Cause::new_operation);
+  for (Bucket::Item* item : items_[operation.schedule_slot]) item->own = &operation;
+}
+
+bool ScheduleRunner::follow(const Completion* awaited) {
+  bool progressed = false;
+  while (lock_.active() && (awaited == nullptr || !awaited->done())) {
+    const ScheduleLock::Step step = lock_.next(asked_to_break());
+    if (step.kind == ScheduleLock::Step::Kind::wait) break;
+    progressed = true;
+    if (step.kind == ScheduleLock::Step::Kind::perform && perform(stages_[step.stage])) {
+      lock_.performed();
+      show_state();
+    } else {
+      if (step.kind == ScheduleLock::Step::Kind::decline) context_.executor->decline();
+      leave();
+    }
+  }
+  return progressed;
+}
+
+// False if another rank has declined. Ranks that have entered the first bucket have all operations of the others.
+bool ScheduleRunner::perform(Stage& stage) {
+  late_calls_ = 0;
+  return context_.executor->run(stage, context_.pending, Entry::asking);
+}
+
+bool ScheduleRunner::means(const Call& asked, const PreparedCall& prepared) const {
+  if (!prepared.fits(asked)) return false;
+  if (!asked.name.empty()) return prepared.spec->name == asked.name;
+  return prepared.spec->name == unnamed_ && context_.parts.names.changes_of_numbers() == unnamed_since_;
+}
+
+bool ScheduleRunner::perform_directly(PreparedCall& prepared, const Call& asked, std::exception_ptr& failure) {
+  const bool timed = ++direct_calls_ % kTimed == 0;
+  const TimePoint started = timed ? Clock::now() : TimePoint();
+  FlightEntry recorded = context_.recorder.performing(prepared.described);
+  try {
+    if (!context_.executor->run(prepared, asked)) {
+      recorded.forget();
+      leave();
+      return false;
+    }
+    recorded.done();
+  } catch (...) {
+    const StatusCode code = current_exception_status().code();
+    recorded.ended(code);
+    if (code != StatusCode::unsupported && code != StatusCode::mismatch) throw;
+    failure = std::current_exception();
+  }
+  context_.recorder.performed_directly();
+  lock_.performed();
+  show_state();
+  blocked_since_.reset();
+  if (!timed) return true;
+  const Duration time = (Clock::now() - started) * kTimed;
+  Metrics& metrics = context_.parts.metrics;
+  for (Counter* counter : {&metrics.collective_time, &metrics.communication_time, &metrics.exposed_time}) {
+    counter->add(time);
+  }
+  return true;
+}
+
+// The other ranks have not come to the current stage. A caller has a deadline, and must handle signals.
+bool ScheduleRunner::wait_on() {
+  if (!context_.caller_drives && ++late_calls_ < most_late_calls_) return true;
+  break_up(ScheduleLock::Cause::late);
+  return false;
+}
+
+// The other ranks may be idle, and must be notified that they are to decline.
+void ScheduleRunner::break_up(ScheduleLock::Cause cause) {
+  if (lock_.state() == ScheduleLock::State::breaking) return;
+  lock_.break_up(cause);
+  context_.parts.channel.request_break(lock_.epoch());
+}
+
+// Everything pending is negotiated again.
+void ScheduleRunner::leave() {
+  const auto cause = lock_.cause() == ScheduleLock::Cause::none ? ScheduleLock::Cause::other_rank : lock_.cause();
+  context_.parts.metrics.breaks[static_cast<std::size_t>(cause)].add();
+  context_.parts.log.debug("the schedule is given up after " + std::to_string(lock_.steps()) +
+                           " steps: " + cause_text(cause));
+  lock_.ended();
+  show_state();
+  context_.negotiator.unlock(lock_.steps());
+  std::vector<const Request*> specs;
+  context_.pending.for_each([&](const Operation& operation) { specs.push_back(&operation.spec); });
+  context_.announce(specs);
+}
+
+void ScheduleRunner::end() {
+  if (!lock_.active()) return;
+  context_.executor->decline();
+  lock_.ended();
+}
+
+bool ScheduleRunner::awaited() const {
+  if (!blocked_since_) return false;
+  bool any = false;
+  context_.pending.for_each([&](const Operation& operation) { any = any || operation.completion.awaited(); });
+  return any;
+}
+
+Deadline ScheduleRunner::look_for_blocked_callers(bool awaited) {
+  if (!lock_.active() || context_.pending.empty()) return Deadline::max();
+  const TimePoint now = Clock::now();
+  if (!blocked_since_) blocked_since_ = now;
+  const Duration blocked = now - *blocked_since_;
+  if (blocked >= (awaited ? kCallerGracePeriod : kProgramGracePeriod)) {
+    break_up(ScheduleLock::Cause::order);
+    return now;
+  }
+  return now + std::clamp(blocked, kCallerGracePeriod, kLongestLook);
+}
+
+}  // namespace hvd

@@ -1,0 +1,84 @@
+// Performs the locked schedule (core/control/schedule/schedule_lock.h) while steps repeat, and gives it up when this
+// rank or another one cannot follow it. Called by the thread that drives the engine.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/control/schedule/schedule_lock.h"
+#include "core/engine/engine_context.h"
+
+namespace hvd {
+
+class ScheduleRunner {
+ public:
+  // The context outlives this object.
+  explicit ScheduleRunner(EngineContext& context);
+
+  bool active() const { return lock_.active(); }
+  // The number of submitted operations that the next stage waits for. Requires active().
+  std::size_t missing() const { return lock_.missing(); }
+
+  // The coordinator's message of number `epoch` has locked this schedule.
+  void lock(const Schedule& schedule, std::uint64_t epoch);
+
+  // Enters a pending operation into the schedule, or breaks the lock.
+  void file(Operation& operation);
+
+  // Performs the stages whose operations are there, until `awaited`, if any, is done: a caller whose operation is done
+  // leaves the rest to the engine thread. True if something has been performed or declined.
+  bool follow(const Completion* awaited);
+
+  // The prepared call of the next stage if `asked` is exactly the operation that it waits for; else null. Costs a few
+  // comparisons; nothing is allocated or looked up.
+  PreparedCall* prepared_for(const Call& asked) {
+    const auto stage = lock_.single(asked_to_break());
+    return stage && means(asked, prepared_[*stage]) ? &prepared_[*stage] : nullptr;
+  }
+  // Performs it on the memory of `asked`. False if it was declined, and all ranks negotiate again. An Unsupported or a
+  // Mismatch ends the operation only, and is stored in `failure`.
+  bool perform_directly(PreparedCall& prepared, const Call& asked, std::exception_ptr& failure);
+
+  // This rank wants the lock to end.
+  void break_up(ScheduleLock::Cause cause);
+  // The run has ended by agreement: a leaving rank may have announced that before it knew of the schedule, and waits
+  // now for all to decline.
+  void end();
+
+  // Breaks the lock if a thread waits for an operation while the schedule waits for an earlier one that this rank has
+  // not submitted: then the program has changed its order, and would block forever. `awaited`: see awaited(). Returns
+  // when to check again.
+  Deadline look_for_blocked_callers(bool awaited);
+  // Whether a thread waits for an operation while nothing can be performed. Called before the queue is checked.
+  bool awaited() const;
+  // Something was performed, or has arrived.
+  void made_progress() { blocked_since_.reset(); }
+
+ private:
+  bool asked_to_break() const { return context_.parts.channel.break_requested() >= lock_.epoch(); }
+  bool means(const Call& asked, const PreparedCall& prepared) const;
+  bool perform(Stage& stage);
+  bool wait_on();
+  void leave();
+  void show_state();
+  void plan(const std::vector<std::vector<const Response*>>& groups, std::uint64_t epoch);
+
+  EngineContext& context_;
+  ScheduleLock lock_;
+  std::vector<std::shared_ptr<const Response>> scheduled_;  // the responses that stages_ refers to
+  std::vector<Stage> stages_;                               // with this rank's operations, once submitted
+  std::vector<std::vector<Bucket::Item*>> items_;           // of stages_, by slot
+  std::vector<PreparedCall> prepared_;                      // for each stage
+  std::uint64_t unnamed_since_ = 0;                         // OperationTable::changes_of_numbers() at the lock
+  std::string unnamed_;                                     // name_of_synchronous() then
+  unsigned direct_calls_ = 0;
+  int late_calls_ = 0;                      // of the stage in progress
+  const int most_late_calls_;               // for the engine thread
+  std::optional<TimePoint> blocked_since_;  // while locked, with something pending and nothing to perform
+};
+
+}  // namespace hvd

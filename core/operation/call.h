@@ -1,0 +1,64 @@
+// A call of a collective as the caller makes it: views of the caller's memory, valid until the call returns. What it
+// asks for becomes an operation, or repeats one that is known.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "core/operation/request.h"
+#include "core/tensor/process_set.h"
+#include "core/tensor/tensor.h"
+
+namespace hvd {
+
+struct Call {
+  Collective collective = Collective::allreduce;
+  std::int32_t process_set = kGlobalProcessSet;
+  std::string_view name{};  // empty: the runtime generates one
+  ReduceOp op = ReduceOp::sum;
+  std::int32_t root = 0;  // broadcast: rank of the job
+  std::int32_t priority = 0;
+  double prescale = 1.0;
+  double postscale = 1.0;
+  std::span<const TensorView> inputs{};
+  std::span<const TensorView> outputs{};   // empty: the runtime allocates them, if the collective allows it
+  std::span<const std::int64_t> splits{};  // alltoall; empty: even
+  void* stream = nullptr;  // of the tensors' device: its current work precedes the operation. Null: the default stream
+
+  // Whether it asks for an operation on one tensor in CPU memory that is `spec`, except for the name. Such an operation
+  // has been checked before, and needs only the addresses.
+  bool repeats(const Request& spec) const {
+    if (inputs.size() != 1 || outputs.size() != 1 || !splits.empty()) return false;
+    if (spec.collective != collective || spec.tensors.size() != 1 || spec.priority != priority) return false;
+    const TensorView& input = inputs.front();
+    const TensorView& output = outputs.front();
+    if (spec.device != kCpuDevice || input.data == nullptr || output.data == nullptr) return false;
+    if (!is_like(input, spec.tensors.front())) return false;
+    if (&input != &output && !is_like(output, spec.tensors.front())) return false;
+    if (collective == Collective::broadcast) return spec.root == root;
+    return collective == Collective::allreduce && spec.op == op && spec.prescale == prescale &&
+           spec.postscale == postscale;
+  }
+
+ private:
+  // A loop: shapes are too short for memcmp to pay off.
+  static bool is_like(const TensorView& tensor, const TensorSpec& spec) {
+    if (tensor.device != kCpuDevice || tensor.dtype != spec.dtype || tensor.shape.size() != spec.shape.size()) {
+      return false;
+    }
+    for (std::size_t i = 0; i < tensor.shape.size(); ++i) {
+      if (tensor.shape[i] != spec.shape[i]) return false;
+    }
+    return true;
+  }
+};
+
+// The same call in the numbering of the set's ranks. Throws InvalidArgument if its root is not in the set.
+Call in_numbering_of(const ProcessSet& set, Call call);
+
+// What the call asks for, without a name. `set` and `rank` are numbered as the call's root is. Throws InvalidArgument
+// or Unsupported that says how to fix a call that this rank alone knows to be wrong. Pure.
+Request check_call(const Call& call, const ProcessSet& set, int rank);
+
+}  // namespace hvd

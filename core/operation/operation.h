@@ -1,0 +1,186 @@
+// One operation on this rank, from its submission to its end: what is to be done (the spec), the memory of its tensors,
+// and its completion.
+//
+// Reference counted by the caller (CallerReference), the engine (EngineReference) and the OperationTable, which makes
+// it and keeps it for the next operation of the same name, so that a repetition costs no allocation; the last one
+// deletes it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "core/base/clock.h"
+#include "core/base/metrics.h"
+#include "core/base/status.h"
+#include "core/device/device_completion.h"
+#include "core/device/device_runtime.h"
+#include "core/flight/flight_recorder.h"
+#include "core/operation/request.h"
+#include "core/tensor/tensor.h"
+
+namespace hvd {
+
+struct TensorMemory {
+  void* input = nullptr;
+  void* output = nullptr;  // null: no output, or the runtime allocates it
+};
+
+// Where an operation's tensors are. The caller's memory stays valid until the operation is done.
+struct OperationMemory {
+  std::vector<TensorMemory> tensors{};
+  bool allocates_outputs = false;
+  int device = kCpuDevice;                     // or the ordinal of this rank's accelerator that has the tensors
+  std::shared_ptr<const DeviceEvent> ready{};  // on a device: when they may be accessed
+  std::vector<OwnedTensor> outputs{};          // those that the runtime has allocated; readable once done
+};
+
+// The completion of an operation: whether it is done, its status and its results.
+//
+// Completed once by the engine thread; any thread may wait for it. Results may be read after done() has returned true;
+// on a device done() means that the operation has been enqueued in a stream, and on_device reports its end.
+class Completion {
+ public:
+  bool done() const { return state_.load(std::memory_order_acquire) == kDone; }
+
+  // True once done; false at the deadline. Sleeps at once: the engine that it waits for may need this very core.
+  bool wait(Deadline deadline);
+  // Whether a thread has begun to wait. What that thread has submitted before is in the queue then. Any thread.
+  bool awaited() const { return awaited_.load(std::memory_order_acquire); }
+  void set_awaited() { awaited_.store(true, std::memory_order_release); }
+
+  // Instead of waiting: calls `callback(context)` once when done, on the engine thread after its last change to this
+  // object, or at once on this thread if it is done already. The callback must not block. At most one call.
+  void call_when_done(void (*callback)(void*), void* context);
+
+  // The outcome. Requires done().
+  const Status& status() const { return status_; }
+
+  // The same including work on a device. Any thread.
+  bool over() const { return done() && (!on_device || on_device->done()); }
+  bool wait_until_over(Deadline deadline) { return wait(deadline) && (!on_device || on_device->wait(deadline)); }
+  Status outcome() const { return status_.ok() && on_device ? on_device->status() : status_; }
+
+  // Engine thread, once, after the results below are in place. True if a thread sleeps or a callback is set, and wake()
+  // must be called: so a thread that waits for many works is woken when all are done.
+  [[nodiscard]] bool complete(const Status& status);
+  void wake();
+
+  // Resets to the initial state. No thread may be waiting.
+  void reset();
+
+  std::vector<std::int64_t> received_splits;    // alltoall: rows by source
+  int last_joined = -1;                         // join
+  int source = -1;                              // of a receive: the job rank that sent the message
+  std::shared_ptr<DeviceCompletion> on_device;  // null: nothing is on a device
+
+ private:
+  static constexpr std::uint32_t kOpen = 0, kSleptOn = 1, kDone = 2, kToCall = 3;
+
+  std::atomic<std::uint32_t> state_{kOpen};
+  std::atomic<bool> awaited_{false};
+  void (*callback_)(void*) = nullptr;  // set before state_ is kToCall
+  void* callback_context_ = nullptr;
+  bool is_to_call_ = false;  // owned by the engine thread, from complete() to wake()
+  Status status_;
+};
+
+class Operation {
+ public:
+  enum class Holder { engine, caller };
+
+  // `metrics` is shared because the runtime may be destroyed before the caller's reference.
+  explicit Operation(std::shared_ptr<Metrics> metrics) : metrics_(std::move(metrics)) {}
+  Operation(const Operation&) = delete;
+  Operation& operator=(const Operation&) = delete;
+
+  // Set before submission.
+  Request spec;
+  std::size_t hash = 0;  // of spec.name
+  OperationMemory memory;
+
+  // For the flight recorder: the description of `spec`, and the record of this operation.
+  FlightWords described{};
+  FlightEntry flight;
+
+  // Owned by OperationTable: taken since the last cleanup of idle names.
+  bool used_lately = false;
+
+  // Owned by the engine thread.
+  bool agreed = false;              // the ranks have agreed to perform it: a bucket refers to it
+  std::size_t tensors_left = 0;     // of the grouped operation, that no bucket has finished yet
+  std::uint64_t scheduled_in = 0;   // the locked schedule that has exactly this spec, as
+  std::uint32_t schedule_slot = 0;  // the operation in this slot
+
+  Completion completion;
+
+  // For the caller. Any thread.
+  bool poll() const { return completion.over(); }
+  bool wait(Deadline deadline);
+  // Waits only until the operation is enqueued in a device's stream, if it has one; the caller orders streams from then
+  // on.
+  bool wait_until_enqueued(Deadline deadline) { return completion.wait(deadline); }
+
+  // From now on caller and engine hold a reference, and the name is taken. Requires !in_use(); submitters are
+  // serialized.
+  void begin() {
+    agreed = false;
+    tensors_left = spec.tensors.size();
+    state_.store(kKept | kInUse | kEngineHolds | kCallerHolds | kNameTaken, std::memory_order_relaxed);
+  }
+  bool in_use() const { return (state_.load(std::memory_order_acquire) & kInUse) != 0; }
+
+  // The name is taken until the operation has ended: the engine frees it before the end becomes visible.
+  bool name_taken() const { return (state_.load(std::memory_order_acquire) & kNameTaken) != 0; }
+
+  // Engine thread, once: frees the name, then completes the operation. True if Completion::wake() must be called.
+  [[nodiscard]] bool end(const Status& status);
+
+  // Once for each holder. The last one resets the operation, including results.
+  void release(Holder holder);
+  // The OperationTable drops its reference.
+  void forget() {
+    if ((state_.fetch_and(~std::uint32_t{kKept}, std::memory_order_acq_rel) & kInUse) == 0) delete this;
+  }
+
+  // Links of the tables that contain it: operation_index.h.
+  Operation* next_named = nullptr;
+  Operation* next_pending = nullptr;
+
+ private:
+  enum State : std::uint32_t {
+    kEngineHolds = 1,  // until its release()
+    kCallerHolds = 2,  // until its release()
+    kNameTaken = 4,    // until the operation has ended, or the engine releases it
+    kInUse = 8,        // from begin() until the last release() has reset it
+    kKept = 16,        // by the OperationTable, until forget()
+  };
+
+  const std::shared_ptr<Metrics> metrics_;
+  std::atomic<std::uint32_t> state_{kKept};
+};
+
+template <Operation::Holder kHolder>
+struct Releaser {
+  void operator()(Operation* operation) const { operation->release(kHolder); }
+};
+using EngineReference = std::unique_ptr<Operation, Releaser<Operation::Holder::engine>>;
+using CallerReference = std::unique_ptr<Operation, Releaser<Operation::Holder::caller>>;
+
+// An operation that begins, with its two references.
+struct BegunOperation {
+  explicit BegunOperation(Operation& operation) : caller(&operation), engine(&operation) { operation.begin(); }
+
+  CallerReference caller;
+  EngineReference engine;
+};
+
+// Begins an operation that is in no table: it is deleted with its last reference.
+BegunOperation begin_message(const std::shared_ptr<Metrics>& metrics);
+
+// Converts a spec to the flight recorder's format.
+FlightWords describe(const Request& spec);
+
+}  // namespace hvd
