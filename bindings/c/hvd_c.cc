@@ -1,6 +1,7 @@
 // The C interface: checks and converts arguments, calls the runtime, converts exceptions to status codes.
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <span>
 #include <utility>
@@ -69,74 +70,90 @@ void store_versioned(T& caller, const T& full, const char* what) {
   caller.struct_size = size;
 }
 
-TensorView to_view(const hvd_tensor& tensor) {
-  const auto dtype = dtype_from(tensor.dtype);
-  if (!dtype) throw InvalidArgument("dtype " + std::to_string(tensor.dtype) + " is unknown");
-  if (tensor.dimensions < 0 || tensor.dimensions > kMaxDimensions ||
-      (tensor.dimensions > 0 && tensor.shape == nullptr)) {
+DType to_dtype(std::int32_t number) {
+  if (const auto dtype = dtype_from(number)) return *dtype;
+  throw InvalidArgument("dtype " + std::to_string(number) + " is unknown");
+}
+
+// Inline, like what follows: a call of one tensor is converted in a few tens of instructions.
+[[gnu::always_inline]] inline TensorView to_view(const hvd_tensor& tensor) {
+  if (tensor.dimensions < 0 || tensor.dimensions > kMaxDimensions || (tensor.dimensions > 0 && tensor.shape == nullptr))
+      [[unlikely]] {
     throw InvalidArgument("a tensor with " + std::to_string(tensor.dimensions) + " dimensions");
   }
   return {.data = tensor.data,
-          .dtype = *dtype,
+          .dtype = to_dtype(tensor.dtype),
           .shape = {tensor.shape, static_cast<std::size_t>(tensor.dimensions)},
           .device = tensor.device};
 }
 
-// A caller's array of tensors as views; that of one tensor needs no allocation.
-class TensorViews {
- public:
-  std::span<const TensorView> of(const hvd_tensor* tensors, std::size_t count) {
-    if (tensors == nullptr || count == 0) return {};
-    if (count == 1) {
-      one_ = to_view(*tensors);
-      return {&one_, 1};
-    }
-    many_.reserve(count);
-    for (std::size_t i = 0; i < count; ++i) many_.push_back(to_view(tensors[i]));
-    return many_;
-  }
+Collective to_collective(std::int32_t number) {
+  if (const auto collective = collective_from(number)) return *collective;
+  throw InvalidArgument("collective " + std::to_string(number) + " is unknown");
+}
 
- private:
-  TensorView one_;
-  std::vector<TensorView> many_;
-};
+ReduceOp to_reduce_op(std::int32_t number) {
+  if (const auto op = reduce_op_from(number)) return *op;
+  throw InvalidArgument("reduce_op " + std::to_string(number) + " is unknown");
+}
 
-// What a caller passes, checked for what has no meaning at all, and the call that refers to it.
+// What a caller passes, checked for what has no meaning at all, and the call that refers to it. Of one tensor nothing
+// is allocated.
 class CallersCall {
  public:
-  explicit CallersCall(const hvd_call* caller) {
-    const hvd_call& c = current(required(caller, "call"));
-    const auto collective = collective_from(c.collective);
-    const auto op = reduce_op_from(c.reduce_op);
-    if (!collective) throw InvalidArgument("collective " + std::to_string(c.collective) + " is unknown");
-    if (!op) throw InvalidArgument("reduce_op " + std::to_string(c.reduce_op) + " is unknown");
-    if (c.count > 0 && c.inputs == nullptr) throw InvalidArgument("inputs is NULL");
-    call_.collective = *collective;
-    call_.process_set = c.process_set;
-    if (c.name != nullptr) call_.name = c.name;
-    call_.op = *op;
-    call_.root = c.root_rank;
-    call_.priority = c.priority;
-    call_.prescale = c.prescale;
-    call_.postscale = c.postscale;
-    call_.inputs = inputs_.of(c.inputs, c.count);
-    call_.outputs = c.outputs == c.inputs ? call_.inputs : outputs_.of(c.outputs, c.count);
-    if (c.splits != nullptr) call_.splits = {c.splits, c.splits_count};
-    call_.stream = c.stream == HVD_ALL_STREAMS ? kAllStreams : c.stream;
-  }
+  explicit CallersCall(const hvd_call* caller) : CallersCall(current(required(caller, "call"))) {}
   CallersCall(const CallersCall&) = delete;
   CallersCall& operator=(const CallersCall&) = delete;
 
   operator const Call&() const { return call_; }
 
  private:
-  const hvd_call& current(const hvd_call& caller) {
-    if (caller.struct_size == sizeof(hvd_call)) return caller;
-    return older_ = copy_versioned(caller, hvd_call HVD_CALL_INIT, "hvd_call");
+  explicit CallersCall(const hvd_call& c)
+      : call_{.collective = to_collective(c.collective),
+              .process_set = c.process_set,
+              .name = c.name != nullptr ? std::string_view(c.name) : std::string_view(),
+              .op = to_reduce_op(c.reduce_op),
+              .root = c.root_rank,
+              .priority = c.priority,
+              .prescale = c.prescale,
+              .postscale = c.postscale,
+              .splits = {c.splits, c.splits != nullptr ? c.splits_count : 0},
+              .stream = c.stream == HVD_ALL_STREAMS ? kAllStreams : c.stream} {
+    if (c.count > 0 && c.inputs == nullptr) throw InvalidArgument("inputs is NULL");
+    if (c.count == 1) {
+      one_[0] = to_view(*c.inputs);
+      call_.inputs = {&one_[0], 1};
+      if (c.outputs == nullptr) return;
+      one_[1] = is_like(*c.outputs, *c.inputs) ? one_[0] : to_view(*c.outputs);
+      one_[1].data = c.outputs->data;
+      call_.outputs = {&one_[1], 1};
+    } else if (c.count > 1) {
+      refer_to_many(c);
+    }
   }
 
-  hvd_call older_;  // completed, if the caller's is that of an older hvd.h
-  TensorViews inputs_, outputs_;
+  static bool is_like(const hvd_tensor& a, const hvd_tensor& b) {
+    return a.shape == b.shape && a.dimensions == b.dimensions && a.dtype == b.dtype && a.device == b.device;
+  }
+
+  void refer_to_many(const hvd_call& c) {
+    for (const hvd_tensor* tensors : {c.inputs, c.outputs}) {
+      if (tensors != nullptr) std::transform(tensors, tensors + c.count, std::back_inserter(many_), to_view);
+    }
+    const std::span<const TensorView> all = many_;
+    call_.inputs = all.first(c.count);
+    call_.outputs = all.subspan(c.count);
+  }
+
+  // That of an older hvd.h is completed; what it refers to is the caller's, as before.
+  static const hvd_call& current(const hvd_call& caller) {
+    if (caller.struct_size == sizeof(hvd_call)) return caller;
+    thread_local hvd_call completed;
+    return completed = copy_versioned(caller, hvd_call HVD_CALL_INIT, "hvd_call");
+  }
+
+  TensorView one_[2];  // input and output, if there is one of each
+  std::vector<TensorView> many_;
   Call call_;
 };
 

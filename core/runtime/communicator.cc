@@ -93,8 +93,7 @@ CallerReference Communicator::submit(const Call& call) {
   return std::move(begun.caller);
 }
 
-CallerReference Communicator::run(const Call& call, Deadline deadline) {
-  if (engine_->run(call)) return nullptr;
+CallerReference Communicator::submit_and_wait(const Call& call, Deadline deadline) {
   Call named = call;
   std::string name;
   std::unique_lock one_unnamed(unnamed_turn_, std::defer_lock);

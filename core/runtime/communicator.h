@@ -87,7 +87,9 @@ class Communicator {
   // Submits and waits: on this thread if the engine is idle, without a handover. Returns when the operation is done, or
   // soon after the deadline. Null: the locked schedule expected this call, and it has been performed on the caller's
   // memory without an operation; if it failed (Unsupported, Mismatch), throws that.
-  CallerReference run(const Call& call, Deadline deadline);
+  CallerReference run(const Call& call, Deadline deadline) {
+    return engine_->run(call) ? nullptr : submit_and_wait(call, deadline);
+  }
 
   // Whether an operation of this rank is in flight. Any thread.
   bool any_in_flight() const { return operations_.any(); }
@@ -104,6 +106,7 @@ class Communicator {
  private:
   void connect_data_plane(const Common& common, Store& store, Deadline deadline,
                           const std::function<void(const Status&)>& on_end);
+  CallerReference submit_and_wait(const Call& call, Deadline deadline);
   BegunOperation begin(const Call& call);
   std::shared_ptr<const DeviceEvent> ready_event(const Call& call);
   void settle_device(int device);

@@ -81,8 +81,7 @@ CallerReference Runtime::submit(const Call& call) {
   return target.communicator->submit(in_numbering_of(*target.set, call));
 }
 
-CallerReference Runtime::run(const Call& call, Deadline deadline) {
-  if (call.process_set == kGlobalProcessSet) return global_->run(call, deadline);
+CallerReference Runtime::run_in_set(const Call& call, Deadline deadline) {
   const ProcessSets::Entry target = sets_->find_local(call.process_set);
   return target.communicator->run(in_numbering_of(*target.set, call), deadline);
 }

@@ -65,7 +65,9 @@ class Runtime {
   // submit() and wait in one: on this thread if the engine is idle, without a handover. Returns when the operation is
   // done, or soon after the deadline. Null: it has been performed already, on the caller's memory alone (see
   // Communicator::run); an error that it ended with is thrown.
-  CallerReference run(const Call& call, Deadline deadline);
+  CallerReference run(const Call& call, Deadline deadline) {
+    return call.process_set == kGlobalProcessSet ? global_->run(call, deadline) : run_in_set(call, deadline);
+  }
 
   // Messages between two ranks (core/execution/channel.h): to `message.peer`, or from it, or from any rank. Independent
   // of the operations of all ranks. The job's end ends them; messages that have arrived before may still be received.
@@ -102,6 +104,7 @@ class Runtime {
   void abandon_in_child() noexcept;
 
  private:
+  CallerReference run_in_set(const Call& call, Deadline deadline);
   void start_wanted_timeline();
 
   const Config config_;
