@@ -72,23 +72,25 @@ ALLOWED = {
         *["core/base", "core/net", "core/bootstrap", *SPECS, "core/control", "core/execution/bucket_planner.h"],
     ],
     # hvdrun, in the order in which a room may know another: those above it in this list.
-    "launcher/loop": [*BASE, "core/net"],
-    "launcher/processes": [*BASE, "core/net", "launcher/loop"],
-    "launcher/plan": [*BASE, "core/net", "launcher/loop"],
+    "launcher/processes": [*BASE, "core/net"],
+    "launcher/plan": BASE,
     "launcher/watch": [*VALUES, "core/net", "core/flight", "launcher/processes"],
-    "launcher/output": [*BASE, "core/net", "launcher/loop"],
+    "launcher/output": [*BASE, "core/net", "launcher/processes"],
     "launcher/job": [
         *[*VALUES, "core/net", "core/flight"],
         # The job's store: how it is served, not how ranks use it.
         *[f"core/bootstrap/{part}.h" for part in ("job_failure", "store_origin", "store_sessions")],
-        *[f"launcher/{room}" for room in ("loop", "processes", "plan", "watch", "output")],
+        *[f"launcher/{room}" for room in ("processes", "plan", "watch", "output")],
     ],
-    "launcher/cli": [*BASE, "core/net", *[f"launcher/{room}" for room in ("loop", "plan", "output", "job")]],
+    "launcher/cli": [*BASE, "core/net", *[f"launcher/{room}" for room in ("processes", "plan", "output", "job")]],
     "launcher/remote": [
         *[*BASE, "core/net", "launcher"],
         *[f"core/bootstrap/{part}.h" for part in ("job_failure", "store_origin", "store_sessions", "store_table")],
     ],
-    "launcher": [*BASE, "core/net", "core/bootstrap/job_failure.h", "launcher"],  # main
+    "launcher": [  # main
+        *[*BASE, "core/net", "launcher"],
+        *[f"core/bootstrap/{part}.h" for part in ("job_failure", "store_origin", "store_sessions")],
+    ],
 }
 
 PUBLIC = ("hvd.h", "hvd_plugin.h", "hvd.hpp")

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <charconv>
-#include <numeric>
 #include <string_view>
 
+#include "core/base/edit_distance.h"
 #include "core/base/error.h"
 
 namespace hvd {
@@ -287,22 +287,6 @@ const Knob kKnobs[] = {
 const Knob* find_knob(std::string_view name) {
   const auto* it = std::find_if(std::begin(kKnobs), std::end(kKnobs), [&](const Knob& k) { return name == k.name; });
   return it == std::end(kKnobs) ? nullptr : it;
-}
-
-// Levenshtein's edit distance, by rows.
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t substituted = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substituted});
-    }
-  }
-  return row[b.size()];
 }
 
 const char* nearest_knob(std::string_view name) {

@@ -8,27 +8,30 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/log.h"
+#include "core/bootstrap/job_failure.h"
+#include "core/bootstrap/store_origin.h"
+#include "core/bootstrap/store_sessions.h"
 #include "core/net/authentication.h"
 #include "core/net/endpoint.h"
 #include "launcher/cli/command_line.h"
-#include "launcher/cli/config_file.h"
 #include "launcher/cli/job_layout.h"
+#include "launcher/job/job.h"
+#include "launcher/job/local_host.h"
 #include "launcher/job/output_tag.h"
-#include "launcher/job/run_here.h"
-#include "launcher/loop/signal_source.h"
-#include "launcher/plan/describe_local_host.h"
+#include "launcher/plan/host_plan.h"
+#include "launcher/plan/host_resources.h"
 #include "launcher/plan/hosts.h"
 #include "launcher/plan/job_environment.h"
-#include "launcher/plan/plan_text.h"
-#include "launcher/plan/program.h"
-#include "launcher/plan/resolve_host.h"
 #include "launcher/plan/start_command.h"
-#include "launcher/plan/torch_variables.h"
+#include "launcher/processes/event_loop.h"
 #include "launcher/processes/keeper.h"
 #include "launcher/remote/run_on_hosts.h"
 
@@ -184,6 +187,41 @@ std::vector<ProgramPlan> make_programs(const CommandLine& line, bool runs_here) 
   return programs;
 }
 
+FileDescriptor local_input() {
+  FileDescriptor twin(fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0));
+  if (!twin) throw_errno("cannot pass standard input on");
+  return twin;
+}
+
+// Runs a job whose ranks are all on this machine, and serves its store with the job key of the plan. Returns hvdrun's
+// exit code when no process of the job is left.
+int run_here(JobPlan plan, HostPlan host, SignalSource& signals, Keeper& keeper) {
+  EventLoop loop;
+  const Log log("hvdrun", plan.verbose ? LogLevel::info : LogLevel::warning);
+  StoreOrigin store;
+  StoreSessions sessions(JobKey::from_hex(host.rendezvous.job_key_hex), "127.0.0.1", store, log);
+  loop.watch(sessions.fd(), EPOLLIN, [&] { sessions.serve_now(); });
+  host.rendezvous.store = sessions.address().to_string();
+  const ReservedPort master;
+  host.rendezvous.master_address = "127.0.0.1";
+  host.rendezvous.master_port = std::to_string(master.number());
+  const auto readers =
+      std::count_if(host.ranks.begin(), host.ranks.end(), [](const RankPlan& rank) { return rank.reads_input; });
+  plan.feeds_input = readers > 1 || (readers == 1 && isatty(STDIN_FILENO) == 1);
+  FileDescriptor input;
+  if (readers == 1 && !plan.feeds_input) input = local_input();
+  Job job(std::move(plan), loop, signals);
+  JobHosts hosts;
+  auto here = std::make_unique<LocalHost>(loop, signals, keeper, job.listener(), 0, std::move(input));
+  LocalHost& local = *here;
+  hosts.plans.push_back(std::move(host));
+  hosts.hosts.push_back(std::move(here));
+  hosts.collect_children = [&] { local.collect([](pid_t, ExitStatus) {}); };
+  hosts.pause = [](bool) {};
+  hosts.set_failure = [&](const std::string& cause) { set_job_failure(store, cause); };
+  return job.run(std::move(hosts));
+}
+
 int run_on_this_machine(const CommandLine& line, const JobLayout& layout, SignalSource& signals) {
   const HostDescription facts = describe_local_host();
   HostPlan host = plan_hosts(layout, line, {facts}, make_programs(line, true)).front();
@@ -217,31 +255,20 @@ std::vector<std::string> start_commands(const JobLayout& layout, StartedBy by, c
 // Does not contact the hosts: assumes that all have the resources of this machine.
 void print_plan(const CommandLine& line, const JobLayout& layout, const std::vector<std::string>& commands) {
   const HostDescription facts = describe_local_host();
-  PlannedJob job{.hosts_from = layout.hosts_from, .programs = {}, .hosts = {}};
-  for (const ProgramLine& program : line.programs) job.programs.push_back(program.command);
   const std::vector<HostDescription> all(layout.hosts.size(), facts);
-  const std::vector<HostPlan> plans = plan_hosts(layout, line, all, make_programs(line, false));
+  std::vector<HostPlan> plans = plan_hosts(layout, line, all, make_programs(line, false));
+  std::vector<PlannedHost> hosts;
   for (std::size_t i = 0; i < plans.size(); ++i) {
-    PlannedHost host{.name = plans[i].name,
-                     .start_command = commands.empty() ? "" : commands[i],
-                     .slots = slots_of(layout.hosts[i], slots_rule(line), facts.resources)};
-    for (const RankPlan& rank : plans[i].ranks) {
-      HostRendezvous rendezvous{.hostname = plans[i].name, .store = "tcp:127.0.0.1:PORT", .job_key_hex = "(secret)"};
-      rendezvous.group_rank = static_cast<int>(i);
-      rendezvous.master_address = commands.empty() ? "127.0.0.1" : plans.front().name;
-      rendezvous.master_port = "PORT";
-      Environment environment = environment_of_rank({}, rank.place, rendezvous);
-      set_torch_variables(environment, rank.place, rendezvous);
-      keep_chosen_master(environment, plans[i].programs[rank.program].exports);
-      host.ranks.push_back({.program = static_cast<int>(rank.program),
-                            .place = rank.place,
-                            .cpus = rank.cpus,
-                            .gpus = rank.visible_gpus,
-                            .environment = std::move(environment)});
-    }
-    job.hosts.push_back(std::move(host));
+    HostRendezvous& rendezvous = plans[i].rendezvous;
+    rendezvous.store = "tcp:127.0.0.1:PORT";
+    rendezvous.group_rank = static_cast<int>(i);
+    rendezvous.master_address = commands.empty() ? "127.0.0.1" : plans.front().name;
+    rendezvous.master_port = "PORT";
+    hosts.push_back({.plan = plans[i],
+                     .slots = slots_of(layout.hosts[i], slots_rule(line), facts.resources),
+                     .start_command = commands.empty() ? "" : commands[i]});
   }
-  std::fputs(plan_text(job).c_str(), stdout);
+  std::fputs(plan_text(layout.hosts_from, hosts).c_str(), stdout);
   std::fflush(stdout);
 }
 

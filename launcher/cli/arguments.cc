@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cctype>
 
+#include "core/base/edit_distance.h"
 #include "core/base/error.h"
-#include "launcher/cli/nearest_name.h"
 #include "launcher/cli/other_options.h"
 
 namespace hvd::launcher {
@@ -65,6 +65,18 @@ bool may_repeat(const CLI::Option& option) {
 }
 
 }  // namespace
+
+std::optional<std::string> nearest_name(std::string_view typed, const std::vector<std::string>& names) {
+  std::optional<std::string> nearest;
+  std::size_t least = std::max<std::size_t>(1, typed.size() / 3) + 1;
+  for (const std::string& name : names) {
+    const std::size_t edits = edit_distance(typed, name);
+    if (edits >= least) continue;
+    least = edits;
+    nearest = name;
+  }
+  return nearest;
+}
 
 void ArgumentReader::refuse(const CLI::App& app, const std::string& argument) const {
   if (first_app_.get_option_no_throw(name_of(with_two_dashes(first_app_, argument))) != nullptr) {

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace CLI {  // NOLINT(readability-identifier-naming): CLI11's
@@ -52,5 +54,9 @@ class ArgumentReader {
   Argument next_, end_;
   std::map<const void*, std::string> given_;  // by option that may be given once: as it was typed
 };
+
+// Returns the name with the least edit distance to `typed`; the first of several. Empty if all distances exceed a third
+// of the length of `typed`.
+std::optional<std::string> nearest_name(std::string_view typed, const std::vector<std::string>& names);
 
 }  // namespace hvd::launcher

@@ -9,7 +9,6 @@
 #include "core/base/error.h"
 #include "launcher/cli/arguments.h"
 #include "launcher/cli/command_options.h"
-#include "launcher/cli/completion.h"
 #include "launcher/cli/other_options.h"
 
 namespace hvd::launcher {

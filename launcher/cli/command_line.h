@@ -13,7 +13,7 @@
 
 #include "core/base/clock.h"
 #include "launcher/plan/binding.h"
-#include "launcher/plan/gpus.h"
+#include "launcher/plan/host_resources.h"
 #include "launcher/plan/slots.h"
 #include "launcher/plan/start_command.h"
 
@@ -80,5 +80,15 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments);
 // The arguments for mpirun, without its own name. It gets the variables of the whole job in its environment; if there
 // may be other hosts, they are also named with -x, since Open MPI exports its environment only on its own host.
 std::vector<std::string> mpirun_arguments(const CommandLine& line);
+
+// Horovod's configuration file (--config-file): YAML whose keys correspond to options of horovodrun.
+struct ConfigOptions {
+  std::vector<std::string> options;       // as they would be typed
+  std::vector<std::string> unknown_keys;  // "section.key"
+};
+
+// If `with_controller` is false, the key `controller` is ignored, because the command line has chosen one. `name` is
+// the file's name in messages. Throws InvalidArgument if it is not YAML, has no sections, or has invalid values.
+ConfigOptions read_config(const std::string& yaml, bool with_controller, const std::string& name);
 
 }  // namespace hvd::launcher

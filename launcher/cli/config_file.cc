@@ -1,4 +1,4 @@
-#include "launcher/cli/config_file.h"
+#include "launcher/cli/command_line.h"
 
 #include <yaml.h>
 

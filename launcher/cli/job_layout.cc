@@ -6,7 +6,7 @@
 #include "core/base/error.h"
 #include "launcher/plan/allocation.h"
 #include "launcher/plan/binding.h"
-#include "launcher/plan/gpus.h"
+#include "launcher/plan/host_resources.h"
 
 namespace hvd::launcher {
 namespace {

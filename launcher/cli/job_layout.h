@@ -9,7 +9,7 @@
 
 #include "launcher/cli/command_line.h"
 #include "launcher/job/host.h"
-#include "launcher/plan/describe_local_host.h"
+#include "launcher/plan/host_resources.h"
 #include "launcher/plan/hosts.h"
 #include "launcher/plan/slots.h"
 

@@ -13,45 +13,12 @@
 #include <vector>
 
 #include "core/flight/flight_reader.h"
-#include "launcher/plan/job_environment.h"
-#include "launcher/processes/exit_status.h"
+#include "launcher/output/output_stream.h"
+#include "launcher/plan/host_plan.h"
+#include "launcher/processes/child_process.h"
 #include "launcher/watch/rank_status.h"
 
 namespace hvd::launcher {
-
-enum class Stream { output, errors };
-
-struct ProgramPlan {
-  std::string file;                    // empty: the host looks it up
-  std::vector<std::string> arguments;  // argv, beginning with the name as typed
-  Environment environment;             // hvdrun's
-  Environment exports;                 // of -x and -mca; override `environment`
-  std::string working_directory;       // empty: hvdrun's
-};
-
-// The program's environment without the variables of the rank's place.
-inline Environment with_exports(const ProgramPlan& program) {
-  Environment environment = program.environment;
-  for (const auto& [name, value] : program.exports) environment[name] = value;
-  return environment;
-}
-
-struct RankPlan {
-  RankPlace place;
-  std::size_t program = 0;     // index in HostPlan::programs
-  std::vector<int> cpus{};     // the CPUs that it is bound to; empty: not bound
-  std::string visible_gpus{};  // for CUDA_VISIBLE_DEVICES; empty: unchanged
-  bool reads_input = false;    // hvdrun's standard input
-};
-
-struct HostPlan {
-  std::string name;
-  std::vector<ProgramPlan> programs;
-  std::vector<RankPlan> ranks;  // ascending
-  HostRendezvous rendezvous;
-  bool merge_errors = false;  // standard error goes where standard output goes
-  bool verbose = false;
-};
 
 // Receives the events of a host, in this order for each rank. Implemented by the job, and by an agent for its parent.
 class HostListener {

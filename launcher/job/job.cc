@@ -10,9 +10,9 @@
 
 #include "core/base/error.h"
 #include "launcher/job/output_tag.h"
-#include "launcher/plan/cpus.h"
+#include "launcher/plan/host_resources.h"
 #include "launcher/watch/failure_report.h"
-#include "launcher/watch/status_table.h"
+#include "launcher/watch/rank_status.h"
 
 namespace hvd::launcher {
 namespace {

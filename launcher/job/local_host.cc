@@ -1,24 +1,44 @@
 #include "launcher/job/local_host.h"
 
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 
 #include "core/base/error.h"
-#include "launcher/plan/cpus.h"
-#include "launcher/plan/program.h"
-#include "launcher/plan/torch_variables.h"
-#include "launcher/processes/keeper_process.h"
-#include "launcher/processes/open_files.h"
+#include "launcher/plan/host_plan.h"
+#include "launcher/plan/host_resources.h"
+#include "launcher/plan/job_environment.h"
+#include "launcher/processes/child_process.h"
+#include "launcher/processes/event_loop.h"
+#include "launcher/processes/keeper.h"
 
 namespace hvd::launcher {
 namespace {
 
+// Binds for both families if the host has IPv6, else for IPv4.
+FileDescriptor bind_any_port() {
+  const int on = 1;
+  FileDescriptor both(socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const sockaddr_in6 any6{
+      .sin6_family = AF_INET6, .sin6_port = 0, .sin6_flowinfo = 0, .sin6_addr = {}, .sin6_scope_id = 0};
+  if (both && setsockopt(both.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
+      bind(both.get(), reinterpret_cast<const sockaddr*>(&any6), sizeof any6) == 0) {
+    return both;
+  }
+  FileDescriptor ipv4(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const sockaddr_in any4{.sin_family = AF_INET, .sin_port = 0, .sin_addr = {}, .sin_zero = {}};
+  if (!ipv4 || setsockopt(ipv4.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
+      bind(ipv4.get(), reinterpret_cast<const sockaddr*>(&any4), sizeof any4) != 0) {
+    throw_errno("cannot reserve a port");
+  }
+  return ipv4;
+}
+
 Environment environment_of(const HostPlan& plan, const RankPlan& rank, const RankMemory* memory) {
   const ProgramPlan& program = plan.programs[rank.program];
-  Environment environment = environment_of_rank(with_exports(program), rank.place, plan.rendezvous);
-  set_torch_variables(environment, rank.place, plan.rendezvous);
-  keep_chosen_master(environment, program.exports);
+  Environment environment = environment_of_rank(plan, rank, with_exports(program));
   if (rank.cpus.empty()) share_openmp_threads(environment, rank.place.local_size, allowed_cpu_numbers().size());
   if (!rank.visible_gpus.empty()) environment["CUDA_VISIBLE_DEVICES"] = rank.visible_gpus;
   environment.erase("HVD_FLIGHT_RECORDER");  // set if hvdrun was itself started by an hvdrun
@@ -34,6 +54,16 @@ RankFiles files_of(const HostPlan& plan) {
 }
 
 }  // namespace
+
+ReservedPort::ReservedPort() : socket_(bind_any_port()) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  if (getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0) {
+    throw_errno("cannot reserve a port");
+  }
+  number_ = ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
+                                                : reinterpret_cast<const sockaddr_in&>(address).sin_port);
+}
 
 LocalHost::LocalHost(EventLoop& loop, const SignalSource& signals, Keeper& keeper, HostListener& listener, int number,
                      FileDescriptor input)

@@ -2,6 +2,7 @@
 // leave behind. Main thread only.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -9,15 +10,28 @@
 
 #include "core/net/socket.h"
 #include "launcher/job/host.h"
-#include "launcher/job/rank_memories.h"
-#include "launcher/loop/event_loop.h"
-#include "launcher/loop/signal_source.h"
-#include "launcher/output/input_pipe.h"
-#include "launcher/output/output_pipe.h"
+#include "launcher/job/rank_memory.h"
+#include "launcher/output/rank_pipes.h"
 #include "launcher/processes/child_process.h"
+#include "launcher/processes/event_loop.h"
 #include "launcher/processes/keeper.h"
 
 namespace hvd::launcher {
+
+// Reserves a TCP port of this host for a server that a rank starts later, so that no other process gets it by chance.
+//
+// The port is bound with SO_REUSEADDR, without listen(): the kernel skips it when it chooses ports, connections to it
+// are refused, and a server that binds it by number with SO_REUSEADDR, as servers do, gets it.
+class ReservedPort {
+ public:
+  // Throws Error if no port can be bound.
+  ReservedPort();
+  std::uint16_t number() const { return number_; }
+
+ private:
+  FileDescriptor socket_;
+  std::uint16_t number_ = 0;
+};
 
 class LocalHost : public Host {
  public:

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "launcher/job/host.h"
-#include "launcher/loop/event_loop.h"
+#include "launcher/processes/event_loop.h"
 #include "launcher/watch/stragglers.h"
 
 namespace hvd::launcher {

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <utility>
 
-#include "launcher/loop/throw_errno.h"
+#include "launcher/processes/event_loop.h"
 
 namespace hvd::launcher {
 namespace {

@@ -13,7 +13,7 @@
 #include <string>
 
 #include "core/net/socket.h"
-#include "launcher/loop/event_loop.h"
+#include "launcher/processes/event_loop.h"
 
 namespace hvd::launcher {
 

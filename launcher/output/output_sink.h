@@ -1,19 +1,43 @@
-// Writes to hvdrun's standard output or standard error without blocking: output that the reader does not take yet is
-// buffered in memory, and while congested() the sources stop reading. On a terminal, progress bars are drawn below the
-// output. Main thread only.
+// Writes the output of all ranks to hvdrun's standard output or standard error, with progress bars below it.
 #pragma once
 
 #include <cstddef>
 #include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 
 #include "core/net/socket.h"
-#include "launcher/loop/event_loop.h"
-#include "launcher/output/bars.h"
+#include "launcher/processes/event_loop.h"
 
 namespace hvd::launcher {
 
+// The progress bars of the ranks at the bottom of a terminal: lines that are still being overwritten, one below the
+// other in the order of their places, below all complete lines. Pure; the owner writes the returned text.
+class Bars {
+ public:
+  struct Terminal {
+    std::size_t columns, rows;
+  };
+
+  // Takes effect at the next draw(). An empty text removes the bar.
+  void set(int place, std::string text);
+  bool empty() const { return bars_.empty(); }
+
+  // Erases the bars that are drawn; the cursor is then at the beginning of the first one.
+  std::string erase();
+  // Draws the bars at the cursor, which must be at the beginning of a line, each cut to the terminal's width. Of bars
+  // that do not fit, only the number is shown.
+  std::string draw(Terminal terminal);
+
+ private:
+  std::map<int, std::string> bars_;
+  std::size_t drawn_ = 0;  // lines
+};
+
+// Writes to hvdrun's standard output or standard error without blocking: output that the reader does not take yet is
+// buffered in memory, and while congested() the sources stop reading. On a terminal, progress bars are drawn below the
+// output. Main thread only.
 class OutputSink {
  public:
   static constexpr std::size_t kCongested = std::size_t{1} << 20;

@@ -2,18 +2,34 @@
 // bytes to a file, if there is one, and to the tail that failure reports quote. Main thread only.
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "core/base/clock.h"
+#include "core/net/socket.h"
 #include "launcher/output/line_splitter.h"
-#include "launcher/output/output_file.h"
 #include "launcher/output/output_sink.h"
-#include "launcher/output/output_tail.h"
 
 namespace hvd::launcher {
+
+enum class Stream { output, errors };
+
+// The files that --output-filename writes: DIR/rank.<N>/stdout and stderr, with N padded with zeros to the width of the
+// largest, like horovodrun.
+struct OutputFile {
+  FileDescriptor fd;
+  std::string path;
+};
+
+// Pure.
+std::filesystem::path output_path(const std::filesystem::path& directory, int rank, int size,
+                                  const std::string& stream);
+
+// Creates the folders, and creates or truncates the file. Throws Error that names the path.
+OutputFile open_output_file(const std::filesystem::path& path);
 
 class OutputStream {
  public:

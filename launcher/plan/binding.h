@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/plan/cpus.h"
+#include "launcher/plan/host_resources.h"
 
 namespace hvd::launcher {
 

@@ -6,7 +6,6 @@
 #include <set>
 
 #include "core/base/error.h"
-#include "launcher/plan/several.h"
 
 namespace hvd::launcher {
 namespace {

@@ -6,6 +6,7 @@
 // node). If oversubscription is allowed, the excess ranks go to the hosts in turn.
 #pragma once
 
+#include <concepts>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,6 +16,11 @@
 #include "launcher/plan/job_environment.h"
 
 namespace hvd::launcher {
+
+// Formats a count for messages: "1 rank", "2 ranks".
+std::string several(std::integral auto count, const char* noun) {
+  return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
+}
 
 // --slots-per-host: the slots of hosts for which no number is given.
 struct SlotsRule {
@@ -26,12 +32,6 @@ struct SlotsRule {
 
 // "core", "hwthread", "gpu" or a number; throws InvalidArgument.
 SlotsRule parse_slots_rule(const std::string& text);
-
-// The CPUs and GPUs that a host reports.
-struct HostResources {
-  std::vector<Cpu> cpus;  // that ranks may use
-  int gpus = 0;
-};
 
 // Throws InvalidArgument if the rule is `gpu` and the host has none.
 int slots_of(const HostSlots& host, const SlotsRule& rule, const HostResources& resources);

@@ -10,9 +10,14 @@
 #include <csignal>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
+#include <iterator>
+#include <string>
+#include <system_error>
 #include <utility>
 
-#include "launcher/loop/throw_errno.h"
+#include "core/base/error.h"
+#include "launcher/processes/event_loop.h"
 
 namespace hvd::launcher {
 namespace {
@@ -102,7 +107,30 @@ void place_inherited(InheritedDescriptor* entries, std::size_t count) {
   give_up(error);
 }
 
+// Two shared memory files, the pipe of standard output, and the connection to the store.
+constexpr std::size_t kPerRank = 4;
+// Temporary descriptors: the write ends of pipes, status connections.
+constexpr std::size_t kSpare = 8;
+
+std::size_t count_open() {
+  std::error_code error;
+  const std::filesystem::directory_iterator all("/proc/self/fd", error);
+  return error ? 0 : static_cast<std::size_t>(std::distance(begin(all), end(all)));
+}
+
 }  // namespace
+
+ExitStatus ExitStatus::from_wait(int wait_status) {
+  if (WIFSIGNALED(wait_status)) {
+    return {.by_signal = true, .value = WTERMSIG(wait_status), .core_dumped = WCOREDUMP(wait_status) != 0};
+  }
+  return {.by_signal = false, .value = WEXITSTATUS(wait_status), .core_dumped = false};
+}
+
+std::string signal_name(int signal) {
+  const char* abbreviation = sigabbrev_np(signal);
+  return abbreviation != nullptr ? std::string("SIG") + abbreviation : "signal " + std::to_string(signal);
+}
 
 std::pair<FileDescriptor, FileDescriptor> make_pipe() {
   int ends[2];
@@ -147,6 +175,28 @@ std::vector<std::pair<pid_t, ExitStatus>> reap_children() {
 bool has_children() {
   siginfo_t info{};
   return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+}
+
+rlimit raise_open_files() {
+  rlimit original{};
+  getrlimit(RLIMIT_NOFILE, &original);
+  rlimit raised = original;
+  raised.rlim_cur = raised.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &raised);
+  return original;
+}
+
+std::size_t open_files_of(const RankFiles& files) {
+  return files.ranks * (files.merge_errors ? kPerRank : kPerRank + 1) + files.readers + kSpare;
+}
+
+void check_open_files(const RankFiles& files) {
+  rlimit limit{};
+  const std::size_t needed = count_open() + open_files_of(files);
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || needed <= limit.rlim_cur) return;
+  throw Internal(std::to_string(files.ranks) + " ranks on this host take " + std::to_string(needed) +
+                 " open files of hvdrun, which may have " + std::to_string(limit.rlim_cur) +
+                 ": raise the limit (ulimit -n), or start fewer ranks here");
 }
 
 }  // namespace hvd::launcher

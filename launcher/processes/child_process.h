@@ -1,23 +1,42 @@
-// Starts a child process: a rank (in the keeper, keeper.h), or the command that starts an agent on another host.
-//
-// Each child leads its own process group, so that Ctrl-C at the terminal reaches it once, through hvdrun, and that its
-// children can be signalled with it. It stays in hvdrun's session (sched_yield does not cross sessions where
-// sched_autogroup is on). It is killed when the process that started it ends, even by SIGKILL.
+// Starts a child process, a rank (in the keeper, keeper.h) or the command that starts an agent on another host, and
+// says how it ended. Also the open-file limit of the process that starts them.
 #pragma once
 
 #include <sys/resource.h>
 #include <sys/types.h>
 
+#include <cstddef>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/net/socket.h"
-#include "launcher/loop/signal_source.h"
-#include "launcher/processes/exit_status.h"
+#include "launcher/processes/event_loop.h"
 
 namespace hvd::launcher {
 
+// How a process ended: with an exit code or by a signal. Pure.
+struct ExitStatus {
+  bool by_signal = false;
+  int value = 0;  // the exit code, or the signal's number
+  bool core_dumped = false;
+
+  static ExitStatus from_wait(int wait_status);
+
+  bool ok() const { return !by_signal && value == 0; }
+  // As shells report it: 128 + signal for a process that was killed.
+  int exit_code() const { return by_signal ? 128 + value : value; }
+  bool operator==(const ExitStatus&) const = default;
+};
+
+// "SIGSEGV"; "signal 41" for one without a name.
+std::string signal_name(int signal);
+
+// Starts a child process: a rank (in the keeper, keeper.h), or the command that starts an agent on another host.
+//
+// Each child leads its own process group, so that Ctrl-C at the terminal reaches it once, through hvdrun, and that its
+// children can be signalled with it. It stays in hvdrun's session (sched_yield does not cross sessions where
+// sched_autogroup is on). It is killed when the process that started it ends, even by SIGKILL.
 struct InheritedDescriptor {
   int fd = -1;      // borrowed; close-on-exec in this process
   int number = -1;  // its number in the child: above standard error, unique
@@ -49,5 +68,23 @@ std::vector<std::pair<pid_t, ExitStatus>> reap_children();
 
 // Whether this process has any children, zombies included.
 bool has_children();
+
+// The open-file limit of hvdrun or an agent, and the number of descriptors that the ranks of its host need.
+// Raises the soft limit to the hard limit. Returns the previous limit, which the ranks get: some programs misbehave
+// with a high one.
+rlimit raise_open_files();
+
+// What the number of descriptors depends on.
+struct RankFiles {
+  std::size_t ranks = 0;
+  std::size_t readers = 0;    // ranks that read hvdrun's standard input
+  bool merge_errors = false;  // standard error shares the pipe of standard output
+};
+
+// The number of descriptors that hvdrun needs for these ranks while they run.
+std::size_t open_files_of(const RankFiles& files);
+
+// Throws Internal, with the number needed and the limit, if the limit is too low: ranks would else fail during init.
+void check_open_files(const RankFiles& files);
 
 }  // namespace hvd::launcher

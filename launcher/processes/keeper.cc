@@ -11,9 +11,8 @@
 #include <string>
 
 #include "core/base/error.h"
-#include "launcher/loop/packet_socket.h"
-#include "launcher/loop/throw_errno.h"
-#include "launcher/processes/keeper_process.h"
+#include "launcher/processes/event_loop.h"
+#include "launcher/processes/keeper_messages.h"
 #include "launcher/processes/process_tree.h"
 
 namespace hvd::launcher {

@@ -19,12 +19,13 @@
 
 #include "core/base/clock.h"
 #include "core/net/socket.h"
-#include "launcher/loop/signal_source.h"
 #include "launcher/processes/child_process.h"
-#include "launcher/processes/exit_status.h"
+#include "launcher/processes/event_loop.h"
 #include "launcher/processes/keeper_messages.h"
 
 namespace hvd::launcher {
+
+inline constexpr const char* kKeeperName = "hvd-keeper";  // as ps shows it
 
 class Keeper {
  public:
@@ -86,5 +87,11 @@ class Keeper {
   bool any_left_ = false;
   std::vector<pid_t> others_;  // children that do not belong to the job
 };
+
+// The main loop of the keeper process: starts the processes that hvdrun requests, reports those that have ended, and
+// kills what is left once hvdrun is gone. Single-threaded. Called in a process just forked from hvdrun, whose pid is
+// `hvdrun`, with the keeper's end of the socket pair. Takes over the process and ends it with _exit(): no destructors
+// or at-exit handlers of hvdrun run.
+[[noreturn]] void run_keeper(FileDescriptor socket, const SignalSource& signals, pid_t hvdrun);
 
 }  // namespace hvd::launcher

@@ -1,22 +1,49 @@
+// What hvdrun and its keeper (keeper.h) say to each other: messages of one packet each, with file descriptors, and the
+// lease that hvdrun renews by them.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/base/clock.h"
+#include "core/net/socket.h"
+#include "launcher/processes/child_process.h"
+
+namespace hvd::launcher {
+
+// Sends packets with file descriptors between two processes, over a pair of SOCK_SEQPACKET sockets. Never blocks.
+inline constexpr std::size_t kMaxPacketBytes = 8192;
+inline constexpr std::size_t kMaxPacketDescriptors = 253;  // the kernel's limit
+
+struct Packet {
+  std::string bytes;  // empty: the other end is closed
+  std::vector<FileDescriptor> descriptors;
+  bool truncated = false;  // bytes or descriptors are missing: too many, or this process is at its open-file limit
+};
+
+// Both descriptors are close-on-exec. Throws Internal.
+std::pair<FileDescriptor, FileDescriptor> make_packet_sockets();
+
+// Returns whether the packet was sent; if not, errno is set (EAGAIN: the other end reads too slowly). `bytes` must not
+// be empty; the descriptors stay open in this process.
+bool send_packet(int socket, std::string_view bytes, std::span<const int> descriptors = {});
+
+// Returns nothing if no packet is available. The received descriptors are close-on-exec.
+std::optional<Packet> receive_packet(int socket);
+
 // The messages between hvdrun and its keeper (keeper.h), one packet each. Pure.
 //
 // An environment may be larger than a packet: the encoded ChildStart is sent in as many `start_part` messages as
 // needed. The `start` message that follows carries the descriptors: standard input, output and error, and those of
 // ChildStart::inherited. Decoding throws Internal if a message is malformed.
-#pragma once
-
-#include <sys/types.h>
-
-#include <cstdint>
-#include <string>
-#include <string_view>
-#include <vector>
-
-#include "launcher/processes/child_process.h"
-#include "launcher/processes/exit_status.h"
-
-namespace hvd::launcher {
-
 // From hvdrun to the keeper.
 struct KeeperRequest {
   enum class Kind : std::uint8_t { start_part, start, signal_ranks, signal_all, list_left, set_lease, renew_lease };
@@ -57,5 +84,23 @@ KeeperReport decode_keeper_report(std::string_view bytes);
 // knows.
 std::string encode_start(const ChildStart& start);
 ChildStart decode_start(std::string_view bytes);
+
+// The lease that hvdrun's heartbeats renew; decides in the keeper whether hvdrun has been silent for too long. Pure.
+class KeeperLease {
+ public:
+  // Starts the lease at `now`. A length of zero or less removes it.
+  void set(Duration length, TimePoint now);
+  void renew(TimePoint now) { renewed_ = now; }
+
+  // When the lease expires; empty if there is no lease.
+  std::optional<Deadline> deadline() const;
+  // Whether the lease has expired. A keeper that asks more than half a lease late was not running itself, perhaps with
+  // the whole machine: then the lease starts again.
+  bool has_expired(TimePoint now);
+
+ private:
+  std::optional<Duration> length_;
+  TimePoint renewed_{};
+};
 
 }  // namespace hvd::launcher

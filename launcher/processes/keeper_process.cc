@@ -1,4 +1,4 @@
-#include "launcher/processes/keeper_process.h"
+#include "launcher/processes/keeper.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -23,13 +23,9 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "launcher/loop/packet_socket.h"
-#include "launcher/loop/throw_errno.h"
 #include "launcher/processes/child_process.h"
-#include "launcher/processes/job_processes.h"
-#include "launcher/processes/keeper_lease.h"
+#include "launcher/processes/event_loop.h"
 #include "launcher/processes/keeper_messages.h"
-#include "launcher/processes/open_files.h"
 #include "launcher/processes/process_tree.h"
 
 namespace hvd::launcher {

@@ -8,12 +8,12 @@
 
 #include "core/base/error.h"
 #include "core/net/authentication.h"
-#include "launcher/plan/host_environment.h"
-#include "launcher/plan/program.h"
+#include "launcher/plan/host_plan.h"
+#include "launcher/plan/job_environment.h"
 #include "launcher/remote/agent_host.h"
-#include "launcher/remote/connect_to_parent.h"
-#include "launcher/remote/find_parent.h"
-#include "launcher/remote/plan_message.h"
+#include "launcher/remote/bootstrap.h"
+#include "launcher/remote/grpc_link.h"
+#include "launcher/remote/messages.h"
 
 namespace hvd::launcher {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
-#include "launcher/remote/plan_message.h"
+#include "launcher/remote/messages.h"
 
 namespace hvd::launcher {
 namespace {

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 
@@ -44,6 +45,8 @@ std::size_t read_length(int fd, Deadline deadline) {
   return length;
 }
 
+constexpr Duration kTry = 1s;
+
 }  // namespace
 
 std::string encode_bootstrap(const proto::Bootstrap& bootstrap) {
@@ -58,6 +61,41 @@ proto::Bootstrap read_bootstrap(int fd, Deadline deadline) {
   proto::Bootstrap bootstrap;
   if (!bootstrap.ParseFromString(bytes)) throw_foreign();
   return bootstrap;
+}
+
+Way find_parent(const std::vector<Address>& addresses, Deadline deadline) {
+  while (true) {
+    std::string failures;
+    for (const Address& address : addresses) {
+      try {
+        const Socket probe = Socket::connect(address, std::min(deadline, deadline_after(kTry)));
+        return {.parent = address, .local_address = probe.local_host()};
+      } catch (const Error& error) {
+        failures += (failures.empty() ? "" : "; ") + std::string(error.what());
+      }
+    }
+    if (Clock::now() >= deadline) throw Timeout("cannot reach hvdrun: " + failures);
+  }
+}
+
+std::vector<std::string> addresses_of(const std::vector<LocalAddress>& own,
+                                      const std::vector<std::string>& interfaces) {
+  std::vector<std::string> result;
+  std::string there;
+  for (const LocalAddress& entry : own) {
+    there += (there.empty() ? "" : ", ") + entry.interface + " (" + entry.address + ")";
+    if (interfaces.empty()) result.push_back(entry.address);
+  }
+  for (const std::string& interface : interfaces) {
+    for (const LocalAddress& entry : own) {
+      if (entry.interface == interface) result.push_back(entry.address);
+    }
+  }
+  if (!interfaces.empty() && result.empty()) {
+    throw InvalidArgument("--network-interface: none of those is here; there " +
+                          (there.empty() ? "is no network" : "are " + there));
+  }
+  return result;
 }
 
 }  // namespace hvd::launcher

@@ -1,16 +1,19 @@
-// One end of the connection between an agent and its parent. Event loop's thread only; nothing here blocks.
-//
-// Both ends are authenticated before a Link exists. Messages arrive whole, in order and once.
+// One end of the connection between an agent and its parent, and its lease. Event loop's thread only; nothing here
+// blocks.
 #pragma once
 
 #include <cstddef>
 #include <functional>
 #include <string>
 
+#include "core/base/clock.h"
 #include "launcher/remote/agent.pb.h"
 
 namespace hvd::launcher {
 
+// One end of the connection between an agent and its parent. Event loop's thread only; nothing here blocks.
+//
+// Both ends are authenticated before a Link exists. Messages arrive whole, in order and once.
 template <typename Outgoing, typename Incoming>
 class Link {
  public:
@@ -35,5 +38,29 @@ class Link {
 
 using LinkToParent = Link<proto::FromAgent, proto::ToAgent>;
 using LinkToAgent = Link<proto::ToAgent, proto::FromAgent>;
+
+// The lease of a link: decides whether the other end is still alive, and when to send the next beat. Both ends send
+// five beats per lease. Pure.
+class LinkLease {
+ public:
+  LinkLease(Duration length, TimePoint now) : length_(length), heard_(now), looked_(now), beat_(now) {}
+
+  void heard(TimePoint now) { heard_ = now; }
+  // While paused (Ctrl-Z has stopped the job), the lease does not expire.
+  void pause(bool on, TimePoint now);
+  // Whether it is time to send a beat; if so, the next one is due a fifth of the lease later.
+  bool beat_is_due(TimePoint now);
+  // A process that checks very late, because it was stopped itself, first gives the other end a fifth of the lease.
+  bool has_expired(TimePoint now);
+  // When the result of beat_is_due() or has_expired() changes next.
+  Deadline next_deadline() const;
+
+  Duration length() const { return length_; }
+
+ private:
+  Duration length_;
+  TimePoint heard_, looked_, beat_;
+  bool paused_ = false;
+};
 
 }  // namespace hvd::launcher

@@ -1,24 +1,72 @@
+// Implements Link with a stream of gRPC.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+#include <sys/eventfd.h>
+
+#include <cerrno>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/net/socket.h"
+#include "launcher/processes/event_loop.h"
+#include "launcher/remote/link.h"
+
+namespace hvd::launcher {
+
+// A queue from other threads to the event loop's thread: they put() items, the descriptor becomes readable, and the
+// loop take()s them.
+template <typename Item>
+class Inbox {
+ public:
+  Inbox() : fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+    if (!fd_) throw Internal("eventfd: " + error_text(errno));
+  }
+
+  // Readable while there are items to take; the loop watches it.
+  int fd() const { return fd_.get(); }
+
+  // Any thread.
+  void put(Item item) {
+    {
+      const std::lock_guard lock(mutex_);
+      items_.push_back(std::move(item));
+      if (items_.size() > 1) return;  // the loop has been woken for the first
+    }
+    wake();
+  }
+
+  // Makes the descriptor readable even if there is nothing to take. Any thread.
+  void wake() { eventfd_write(fd_.get(), 1); }
+
+  // Returns all items, in order. The loop's thread.
+  std::vector<Item> take() {
+    eventfd_t count = 0;
+    eventfd_read(fd_.get(), &count);
+    const std::lock_guard lock(mutex_);
+    return std::exchange(items_, {});
+  }
+
+ private:
+  const FileDescriptor fd_;
+  std::mutex mutex_;
+  std::vector<Item> items_;
+};
+
 // One end of the stream between an agent and its parent. It is shared by a link, on the event loop's thread, and gRPC's
 // reactor, on gRPC's threads. `Reactor` is grpc::ClientBidiReactor or grpc::ServerBidiReactor.
 //
 // The stream holds a reference to itself until gRPC is done with it; its link holds another, and may be destroyed
 // first. gRPC calls OnDone() when no operation is pending and conclude() has been called. conclude() is called once:
 // when nothing more can be read or the link is gone, and no thread is about to start or cancel an operation.
-#pragma once
-
-#include <grpcpp/grpcpp.h>
-
-#include <deque>
-#include <memory>
-#include <mutex>
-#include <string>
-#include <utility>
-#include <variant>
-
-#include "launcher/remote/inbox.h"
-
-namespace hvd::launcher {
-
 template <typename Reactor, typename OutgoingMessage, typename IncomingMessage>
 class RpcStream : public Reactor {
  public:
@@ -153,6 +201,61 @@ class RpcStream : public Reactor {
   bool read_all_ = false;
   bool closed_ = false;  // the link is destroyed
   bool concluded_ = false;
+};
+
+// Implements Link with an RpcStream, on the event loop's thread.
+// Converts gRPC's name of a peer, "ipv6:%5B::1%5D:41822", to the usual form, "[::1]:41822" or "10.9.0.2:41822". Pure.
+inline std::string peer_name(std::string_view of_grpc) {
+  std::string name(of_grpc.substr(of_grpc.starts_with("ipv") ? of_grpc.find(':') + 1 : 0));
+  for (const auto& [code, bracket] : {std::pair{"%5B", '['}, {"%5D", ']'}}) {
+    if (const std::size_t at = name.find(code); at != std::string::npos) name.replace(at, 3, 1, bracket);
+  }
+  return name;
+}
+
+template <typename Rpc>
+class StreamLink : public Link<typename Rpc::Outgoing, typename Rpc::Incoming> {
+ public:
+  using Outgoing = typename Rpc::Outgoing;
+  using Incoming = typename Rpc::Incoming;
+  using Listener = typename Link<Outgoing, Incoming>::Listener;
+
+  StreamLink(EventLoop& loop, std::shared_ptr<Rpc> stream)
+      : loop_(loop), stream_(std::move(stream)), peer_(peer_name(stream_->peer())) {}
+  ~StreamLink() override {
+    loop_.forget(stream_->inbox().fd());
+    stream_->close();
+  }
+  StreamLink(const StreamLink&) = delete;
+  StreamLink& operator=(const StreamLink&) = delete;
+
+  void listen(Listener listener) override {
+    listener_ = std::make_shared<const Listener>(std::move(listener));
+    loop_.watch(stream_->inbox().fd(), EPOLLIN, [this] { deliver(); });
+  }
+  void send(Outgoing message) override { stream_->send(std::move(message)); }
+  bool all_sent() const override { return stream_->all_sent(); }
+  std::string peer() const override { return peer_; }
+
+ private:
+  // If a callback destroys the link, and listener_ with it, nothing more is delivered.
+  void deliver() {
+    const std::shared_ptr<const Listener> listener = listener_;
+    const std::weak_ptr<const Listener> still_there = listener_;
+    for (const auto& item : stream_->inbox().take()) {
+      if (listener.use_count() == 1) return;
+      if (const Incoming* message = std::get_if<Incoming>(&item)) {
+        listener->received(*message);
+      } else {
+        listener->lost(std::get<typename Rpc::Ended>(item).cause);
+      }
+    }
+  }
+
+  EventLoop& loop_;
+  const std::shared_ptr<Rpc> stream_;
+  const std::string peer_;
+  std::shared_ptr<const Listener> listener_;
 };
 
 }  // namespace hvd::launcher

@@ -17,9 +17,8 @@
 #include "launcher/processes/keeper.h"
 #include "launcher/remote/agent.h"
 #include "launcher/remote/agent_host.h"
-#include "launcher/remote/agent_tree.h"
 #include "launcher/remote/bootstrap.h"
-#include "launcher/remote/find_parent.h"
+#include "launcher/remote/subtree.h"
 
 namespace hvd::launcher {
 namespace {

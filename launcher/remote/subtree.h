@@ -1,9 +1,5 @@
 // The parent's side of its agents: starts them, accepts their connections, keeps their leases, and routes messages
-// between them and its owner. hvdrun has one for its agents; in a job of many hosts, agents have one for theirs. Main
-// thread only.
-//
-// A message names its source or target host. The route to a host is learnt from the first message of that host, which
-// arrives through the agent that the host is behind.
+// between them and its owner. Main thread only.
 #pragma once
 
 #include <functional>
@@ -12,15 +8,64 @@
 #include <string>
 #include <vector>
 
-#include "launcher/loop/event_loop.h"
-#include "launcher/remote/agent_listener.h"
-#include "launcher/remote/agent_starter.h"
+#include "launcher/output/line_splitter.h"
+#include "launcher/output/rank_pipes.h"
+#include "launcher/processes/child_process.h"
+#include "launcher/processes/event_loop.h"
+#include "launcher/remote/grpc_link.h"
 #include "launcher/remote/link.h"
-#include "launcher/remote/link_lease.h"
 #include "launcher/remote/store_relay.h"
 
 namespace hvd::launcher {
 
+// The tree in which agents start each other. Pure.
+// Up to this number of hosts, hvdrun starts all agents itself.
+inline constexpr int kMostChildren = 64;
+
+// Returns for each host the host whose agent starts its agent; -1: hvdrun does. In a larger job each starts 32 agents
+// at most, so that starting takes log32(hosts) sequential steps.
+std::vector<int> agent_tree(int hosts);
+
+// Runs the commands that start agents: ssh, srun, or hvdrun itself for this machine. Main thread only.
+class AgentStarter {
+ public:
+  struct Listener {
+    // A line of a command's output, most likely an error of ssh.
+    std::function<void(int host, const std::string& line)> wrote;
+    std::function<void(int host, ExitStatus status)> ended;
+  };
+
+  AgentStarter(EventLoop& loop, const SignalSource& signals, Listener listener);
+  ~AgentStarter();  // kills the commands that still run
+
+  // Runs `command` in a shell, with `input` as its standard input. Throws Error if no process can be started.
+  pid_t start(int host, const std::string& command, const std::string& input);
+  // Called after SIGCHLD; returns whether the process was one of these commands.
+  bool child_ended(pid_t pid, ExitStatus status);
+  bool empty() const { return commands_.empty(); }
+  void signal(int host, int signal);
+
+ private:
+  struct Command {
+    int host;
+    std::unique_ptr<OutputPipe> output;
+    LineSplitter lines{nullptr};
+  };
+
+  void on_output(pid_t pid, std::string_view bytes);
+
+  EventLoop& loop_;
+  const SignalSource& signals_;
+  const Listener listener_;
+  std::map<pid_t, Command> commands_;
+};
+
+// The parent's side of its agents: starts them, accepts their connections, keeps their leases, and routes messages
+// between them and its owner. hvdrun has one for its agents; in a job of many hosts, agents have one for theirs. Main
+// thread only.
+//
+// A message names its source or target host. The route to a host is learnt from the first message of that host, which
+// arrives through the agent that the host is behind.
 class Subtree {
  public:
   struct Options {

@@ -15,7 +15,7 @@
 
 #include "core/base/clock.h"
 #include "core/flight/flight_reader.h"
-#include "launcher/processes/exit_status.h"
+#include "launcher/processes/child_process.h"
 
 namespace hvd::launcher {
 

@@ -1,13 +1,74 @@
 #include "launcher/watch/rank_status.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cstdint>
 #include <map>
+#include <utility>
+#include <vector>
 
+#include "core/flight/flight_reader.h"
 #include "core/net/byte_codec.h"
 #include "core/tensor/tensor.h"
 
 namespace hvd::launcher {
 namespace {
+
+constexpr std::string_view kThread = "hread 0x";  // "Thread 0x..." and "Current thread 0x..."
+constexpr std::string_view kCurrent = "Current thread";
+constexpr std::string_view kFile = "  File \"", kLine = "\", line ", kIn = " in ";
+
+std::vector<std::string_view> lines_of(std::string_view text) {
+  std::vector<std::string_view> lines;
+  while (!text.empty()) {
+    const std::size_t end = text.find('\n');
+    lines.push_back(text.substr(0, end));
+    text = end == std::string_view::npos ? std::string_view() : text.substr(end + 1);
+  }
+  return lines;
+}
+
+// Parses `  File "train.py", line 48 in load_batch`.
+std::optional<PythonFrame> parse_frame(std::string_view text) {
+  if (!text.starts_with(kFile)) return std::nullopt;
+  text.remove_prefix(kFile.size());
+  const std::size_t line = text.rfind(kLine);
+  if (line == std::string_view::npos) return std::nullopt;
+  PythonFrame frame{.file = printable(text.substr(0, line)), .line = 0, .function = {}};
+  text.remove_prefix(line + kLine.size());
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), frame.line);
+  if (error != std::errc()) return std::nullopt;
+  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+  if (text.starts_with(kIn)) frame.function = printable(text.substr(kIn.size()));
+  return frame;
+}
+
+// The frames of the thread marked as current, else of the last thread, which is the oldest.
+std::vector<PythonFrame> frames_of_main_thread(std::string_view stack) {
+  std::vector<PythonFrame> frames;
+  bool current = false;
+  for (const std::string_view line : lines_of(stack)) {
+    if (line.substr(0, kCurrent.size() + kThread.size()).find(kThread) != std::string_view::npos) {
+      if (current) break;
+      frames.clear();
+      current = line.starts_with(kCurrent);
+    } else if (auto frame = parse_frame(line)) {
+      frames.push_back(std::move(*frame));
+    }
+  }
+  return frames;
+}
+
+bool is_in(std::string_view file, std::string_view folder) {
+  return !folder.empty() && file.size() > folder.size() && file.starts_with(folder) && file[folder.size()] == '/';
+}
+
+bool is_of_library(std::string_view file) {
+  for (const std::string_view part : {"/site-packages/", "/dist-packages/", "/lib/python3", "<frozen "}) {
+    if (file.find(part) != std::string_view::npos) return true;
+  }
+  return false;
+}
 
 constexpr std::size_t kMostOpen = 8;
 constexpr std::size_t kMostSets = 64;
@@ -127,7 +188,51 @@ constexpr std::uint64_t RankStatus::*kCounters[] = {&RankStatus::operations, &Ra
                                                     &RankStatus::locked_steps, &RankStatus::rounds,
                                                     &RankStatus::lock_state};
 
+// In process set 0, so that ranks can be compared; 0 if none of the last operations is in it.
+std::uint64_t submitted_by(const RankStatus& status) {
+  for (const ProcessSetStatus& set : status.sets) {
+    if (set.process_set == 0) return set.submitted;
+  }
+  return 0;
+}
+
+using Number = std::int64_t (*)(const RankStatus&);
+
+constexpr std::pair<const char*, Number> kColumns[] = {
+    {"pid", [](const RankStatus& status) -> std::int64_t { return status.pid; }},
+    {"stopped", [](const RankStatus& status) -> std::int64_t { return status.stopped ? 1 : 0; }},
+    {"operations", [](const RankStatus& status) { return static_cast<std::int64_t>(status.operations); }},
+    {"bytes", [](const RankStatus& status) { return static_cast<std::int64_t>(status.bytes); }},
+    {"locked_steps", [](const RankStatus& status) { return static_cast<std::int64_t>(status.locked_steps); }},
+    {"rounds", [](const RankStatus& status) { return static_cast<std::int64_t>(status.rounds); }},
+    {"lock_state", [](const RankStatus& status) { return static_cast<std::int64_t>(status.lock_state); }},
+    {"exposed_ns", [](const RankStatus& status) -> std::int64_t { return status.exposed_time.count(); }},
+    {"since_progress_ns",
+     [](const RankStatus& status) -> std::int64_t { return status.since_progress.value_or(Duration::zero()).count(); }},
+    {"submitted", [](const RankStatus& status) { return static_cast<std::int64_t>(submitted_by(status)); }},
+    {"in_flight",
+     [](const RankStatus& status) { return static_cast<std::int64_t>(status.open.size() + status.more_open); }},
+    {"stalled", [](const RankStatus& status) -> std::int64_t { return status.stall.empty() ? 0 : 1; }},
+};
+
 }  // namespace
+
+std::string to_string(const PythonFrame& frame) {
+  const std::size_t slash = frame.file.rfind('/');
+  std::string text = slash == std::string::npos ? frame.file : frame.file.substr(slash + 1);
+  text += ":" + std::to_string(frame.line);
+  return frame.function.empty() ? text : text + " in " + frame.function;
+}
+
+std::optional<PythonFrame> frame_of_script(std::string_view stack, std::string_view package) {
+  std::optional<PythonFrame> innermost;
+  for (PythonFrame& frame : frames_of_main_thread(stack)) {
+    if (is_in(frame.file, package)) continue;
+    if (!is_of_library(frame.file)) return std::move(frame);
+    if (!innermost) innermost = std::move(frame);
+  }
+  return innermost;
+}
 
 RankStatus make_rank_status(const FlightSnapshot& facts, const std::vector<RecordedOperation>& operations,
                             const StackAnswer& stack, TimePoint now) {
@@ -210,6 +315,20 @@ RankStatus decode_rank_status(std::string_view bytes) {
   status.stack = reader.get_string();
   reader.expect_end();
   return status;
+}
+
+std::string status_table(const std::vector<StatusOfRank>& ranks) {
+  std::string text = "rank\thost";
+  for (const auto& [name, number] : kColumns) text += std::string("\t") + name;
+  text += "\n";
+  for (const StatusOfRank& rank : ranks) {
+    text += std::to_string(rank.rank) + "\t" + printable(rank.host);
+    for (const auto& [name, number] : kColumns) {
+      text += "\t" + (rank.status ? std::to_string(number(*rank.status)) : "-");
+    }
+    text += "\n";
+  }
+  return text;
 }
 
 }  // namespace hvd::launcher

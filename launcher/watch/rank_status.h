@@ -1,5 +1,5 @@
-// What a rank is doing: a small value, built on the rank's host from its flight recorder, serialized, sent to hvdrun,
-// and reported to the user there (stragglers.h). Pure.
+// What a rank is doing: a small value, built on the rank's host from its flight recorder, sent to hvdrun, and reported
+// to the user there (stragglers.h). Pure.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,26 @@
 
 #include "core/base/clock.h"
 #include "core/flight/flight_reader.h"
-#include "launcher/watch/python_stack.h"
 
 namespace hvd::launcher {
 
+// Parses the stack traces that Python's faulthandler writes of a process's threads. Pure.
+struct PythonFrame {
+  std::string file;  // as Python reports it
+  int line = 0;
+  std::string function;
+  bool operator==(const PythonFrame&) const = default;
+};
+
+// "train.py:48 in load_batch"
+std::string to_string(const PythonFrame& frame);
+
+// Where the user's script is: in the thread that handled the signal, usually the main thread, the innermost frame that
+// is neither in `package` (hvd's folder) nor in a library's folder; if there is none, the innermost outside `package`.
+std::optional<PythonFrame> frame_of_script(std::string_view stack, std::string_view package);
+
+// What a rank is doing: a small value, built on the rank's host from its flight recorder, serialized, sent to hvdrun,
+// and reported to the user there (stragglers.h). Pure.
 struct OperationStatus {
   enum class State : std::uint8_t {
     waits,     // submitted
@@ -58,6 +74,12 @@ struct RankStatus {
   bool operator==(const RankStatus&) const = default;
 };
 
+struct StatusOfRank {
+  int rank = 0;
+  std::string host;
+  std::optional<RankStatus> status;  // empty: no answer
+};
+
 // The answer of a process to a request for its stacks.
 struct StackAnswer {
   std::string text;
@@ -70,5 +92,10 @@ RankStatus make_rank_status(const FlightSnapshot& facts, const std::vector<Recor
 std::string encode(const RankStatus& status);
 // Throws Internal if the bytes are malformed.
 RankStatus decode_rank_status(std::string_view bytes);
+
+// Formats the status of all ranks for programs such as `hvd top`: a line of names, then a line per rank, with fields
+// separated by tabs. Pure.
+// A rank that has not answered has only the first two fields, and "-" for the others.
+std::string status_table(const std::vector<StatusOfRank>& ranks);
 
 }  // namespace hvd::launcher

@@ -10,12 +10,6 @@
 
 namespace hvd::launcher {
 
-struct StatusOfRank {
-  int rank = 0;
-  std::string host;
-  std::optional<RankStatus> status;  // empty: no answer
-};
-
 // "rank 3 (host h2) has not submitted allreduce 'layer3.weight' (operation 118 of set 0), for which ranks 0-2 have
 // waited 12.4 s; it is at train.py:48 in load_batch". Empty if no rank has waited for `stall_time` (in init: for
 // 0.5 s), or all ranks do the same.

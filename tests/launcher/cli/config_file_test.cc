@@ -1,4 +1,3 @@
-#include "launcher/cli/config_file.h"
 
 #include "core/base/error.h"
 #include "launcher/cli/command_line.h"

@@ -1,7 +1,9 @@
 // A rank, here a child of the test, and what is read of it from outside.
+// Ranks as their recorders and their answers alone: what they would write, the test writes.
 #include "launcher/job/rank_memory.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -9,10 +11,12 @@
 #include <cstring>
 #include <functional>
 #include <thread>
+#include <vector>
 
 #include "core/flight/flight_recorder.h"
 #include "tests/launcher/written_stack.h"
 #include "tests/support/catch.h"
+#include "tests/support/sanitized.h"
 
 namespace hvd::launcher {
 namespace {
@@ -205,6 +209,200 @@ TEST_CASE("a rank without a stall time is never stalled by the clock") {
   recorder.submitted(FlightWords{}, 1);
   CHECK_FALSE(memory.is_stalled(now));
   CHECK_FALSE(memory.is_stalled(now + 1000s));
+}
+
+class Listener : public HostListener {
+ public:
+  struct Answer {
+    int host;
+    std::uint64_t question;
+    std::vector<RankStatus> statuses;
+  };
+
+  void rank_started(int, pid_t) override {}
+  void rank_not_started(int, const std::string&, int) override {}
+  void rank_wrote(int, Stream, std::string_view) override {}
+  void input_taken(int) override {}
+  void rank_ended(int, ExitStatus, const JobEnding&) override {}
+  void nothing_left(int) override {}
+  void host_lost(int, const std::string&) override {}
+  void complaint(const std::string& line) override { complaints.push_back(line); }
+  void statuses(int host, std::uint64_t question, std::vector<RankStatus> statuses) override {
+    answers.push_back({host, question, std::move(statuses)});
+  }
+  void initialized(int host) override { met_hosts.push_back(host); }
+  void stalled(int host, bool on) override { stalls.emplace_back(host, on); }
+
+  std::vector<std::string> complaints;
+  std::vector<Answer> answers;
+  std::vector<int> met_hosts;
+  std::vector<std::pair<int, bool>> stalls;
+};
+
+constexpr int kHost = 7;
+
+struct Machine {
+  EventLoop loop;
+  Listener listener;
+  RankMemories memories{loop, listener, kHost};
+
+  bool run_until(const std::function<bool()>& condition) {
+    for (const Deadline deadline = deadline_after(10s); Clock::now() < deadline; loop.run_once(deadline)) {
+      if (condition()) return true;
+    }
+    return condition();
+  }
+};
+
+// This process as a rank that says how it is to be asked; `answer` is what it then does.
+class AnnouncedRank {
+ public:
+  AnnouncedRank(const RankMemory& memory, void (*answer)(int)) {
+    stacks_file = memory.descriptors()[1];
+    std::signal(signal_, answer);
+    const std::string line =
+        "hvd-stacks 1 " + std::to_string(signal_) + " " + std::to_string(getpid()) + " /a folder/hvd\n";
+    REQUIRE(pwrite(stacks_file, line.data(), line.size(), 0) == static_cast<ssize_t>(line.size()));
+  }
+  ~AnnouncedRank() { std::signal(signal_, SIG_DFL); }
+  AnnouncedRank(const AnnouncedRank&) = delete;
+  AnnouncedRank& operator=(const AnnouncedRank&) = delete;
+
+ private:
+  const int signal_ = SIGRTMAX - 3;
+};
+
+TEST_CASE("all ranks that were started are told of at once, the dead ones too") {
+  Machine machine;
+  const RankMemory* const memory = machine.memories.make(4, false);
+  REQUIRE(memory != nullptr);
+  machine.memories.make(2, false);
+  machine.memories.make(9, false);             // never starts
+  machine.memories.started(4, 1'000'000'004);  // no such process
+  machine.memories.started(2, getpgrp());
+  machine.memories.started(3, getpgrp());  // has no memory
+  FlightRecorder recorder(memory->descriptors()[0], 1);
+  recorder.initialized();
+  recorder.submitted(FlightWords{}, 118);
+  machine.memories.ended(4);
+  machine.memories.ask(31, false);
+  REQUIRE(machine.listener.answers.size() == 1);
+  const Listener::Answer& answer = machine.listener.answers[0];
+  CHECK(answer.host == kHost);
+  CHECK(answer.question == 31);
+  REQUIRE(answer.statuses.size() == 2);
+  CHECK(answer.statuses[0].rank == 2);
+  CHECK(answer.statuses[0].open.empty());
+  CHECK(answer.statuses[1].rank == 4);  // who started it knows, whatever it says itself
+  REQUIRE(answer.statuses[1].open.size() == 1);
+  CHECK(answer.statuses[1].open[0].sequence == 118);
+}
+
+TEST_CASE("stacks come as soon as all that were asked have answered, for everybody who has asked meanwhile") {
+  Machine machine;
+  const RankMemory* const memory = machine.memories.make(0, false);
+  machine.memories.make(1, false);  // cannot be asked, and is not waited for
+  const AnnouncedRank rank(*memory, write_stack);
+  machine.memories.started(0, getpgrp());
+  machine.memories.started(1, getpgrp());
+  for (std::uint64_t time = 0; time < 2; ++time) {
+    machine.listener.answers.clear();
+    machine.memories.ask(10 + time, true);
+    machine.memories.ask(20 + time, true);
+    machine.memories.ask(30 + time, false);  // waits for nobody
+    REQUIRE(machine.listener.answers.size() == 1);
+    CHECK(machine.listener.answers[0].question == 30 + time);
+    CHECK_FALSE(machine.listener.answers[0].statuses[0].frame);
+    REQUIRE(machine.run_until([&] { return machine.listener.answers.size() >= 3; }));
+    REQUIRE(machine.listener.answers.size() == 3);
+    for (const std::size_t i : {1, 2}) {
+      const Listener::Answer& answer = machine.listener.answers[i];
+      CHECK(answer.question == (i == 1 ? 10 : 20) + time);
+      REQUIRE(answer.statuses.size() == 2);
+      CHECK(answer.statuses[0].frame == PythonFrame{"train.py", 48, "load"});
+      CHECK_FALSE(answer.statuses[1].frame);
+    }
+  }
+}
+
+TEST_CASE("a rank that does not answer is waited for half a second") {
+  Machine machine;
+  const AnnouncedRank rank(*machine.memories.make(0, false), [](int) {});
+  machine.memories.started(0, getpgrp());
+  const TimePoint begin = Clock::now();
+  machine.memories.ask(1, true);
+  CHECK(machine.listener.answers.empty());
+  REQUIRE(machine.run_until([&] { return !machine.listener.answers.empty(); }));
+  CHECK(Clock::now() - begin >= 500ms);
+  CHECK(machine.listener.answers.size() == 1);
+  CHECK_FALSE(machine.listener.answers[0].statuses[0].frame);
+}
+
+TEST_CASE("stalls are told when they begin, ever more seldom while they last, and when they are over") {
+  Machine machine;
+  const RankMemory* const first = machine.memories.make(0, false);
+  const RankMemory* const second = machine.memories.make(1, false);
+  FlightRecorder recorder(first->descriptors()[0], 0), other(second->descriptors()[0], 1);
+  recorder.initialized();
+  other.initialized();
+  machine.memories.watch_for_stalls();
+  CHECK(machine.listener.stalls.empty());
+  recorder.submitted(FlightWords{}, 1);
+  other.submitted(FlightWords{}, 1);
+  recorder.stalled("waiting for rank 1");
+  other.stalled("waiting for rank 0");
+  using Stalls = std::vector<std::pair<int, bool>>;
+  for (int look = 0; look < 8; ++look) machine.memories.watch_for_stalls();
+  Stalls told(4, {kHost, true});  // at looks 0, 1, 3 and 7, once for both ranks
+  CHECK(machine.listener.stalls == told);
+  machine.memories.ended(0);
+  machine.memories.watch_for_stalls();
+  CHECK(machine.listener.stalls == told);  // the other one waits on
+  machine.memories.ended(1);
+  REQUIRE(machine.run_until([&] { return machine.listener.stalls.size() > told.size(); }));
+  told.emplace_back(kHost, false);
+  CHECK(machine.listener.stalls == told);
+}
+
+TEST_CASE("that all ranks have met is told once, to who wants to know; not if one has ended without") {
+  const bool ends = GENERATE(true, false);
+  Machine machine;
+  const RankMemory* const first = machine.memories.make(0, true);
+  const RankMemory* const second = machine.memories.make(1, true);
+  machine.memories.watch_initialization();
+  FlightRecorder recorder(first->descriptors()[0], 0);
+  recorder.initialized();
+  machine.memories.watch_initialization();
+  CHECK(machine.listener.met_hosts.empty());
+  if (ends) machine.memories.ended(1);
+  FlightRecorder other(second->descriptors()[0], 1);
+  other.initialized();
+  const bool told = machine.run_until([&] { return ends || !machine.listener.met_hosts.empty(); });
+  CHECK(told);
+  machine.loop.run_once(deadline_after(50ms));
+  CHECK(machine.listener.met_hosts == (ends ? std::vector<int>() : std::vector<int>{kHost}));
+}
+
+TEST_CASE("a rank for which there is no memory starts without, and the user hears of the first one at most") {
+  if (testing::kSanitized) return;  // sanitizers need descriptors of their own
+  const bool verbose = GENERATE(true, false);
+  Machine machine;
+  rlimit before{};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const rlimit none{.rlim_cur = 0, .rlim_max = before.rlim_max};
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
+  const RankMemory* const memory = machine.memories.make(0, verbose);
+  const RankMemory* const next = machine.memories.make(1, verbose);
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
+  CHECK(memory == nullptr);
+  CHECK(next == nullptr);
+  REQUIRE(machine.listener.complaints.size() == (verbose ? 1 : 0));
+  if (verbose) CHECK(machine.listener.complaints[0].starts_with("rank 0 has no flight recorder: "));
+  machine.memories.started(0, getpgrp());
+  machine.memories.ended(0);
+  machine.memories.ask(1, true);
+  REQUIRE(machine.listener.answers.size() == 1);
+  CHECK(machine.listener.answers[0].statuses.empty());
 }
 
 }  // namespace

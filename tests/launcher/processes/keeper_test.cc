@@ -17,8 +17,7 @@
 #include <string>
 
 #include "core/base/error.h"
-#include "launcher/loop/packet_socket.h"
-#include "launcher/processes/keeper_process.h"
+#include "launcher/processes/keeper_messages.h"
 #include "launcher/processes/process_tree.h"
 #include "tests/support/catch.h"
 

@@ -6,8 +6,7 @@
 #include <vector>
 
 #include "core/base/clock.h"
-#include "launcher/remote/agent_listener.h"
-#include "launcher/remote/connect_to_parent.h"
+#include "launcher/remote/grpc_link.h"
 
 namespace hvd::launcher {
 

@@ -2,7 +2,9 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "launcher/remote/start_grpc.h"
+#include "launcher/remote/grpc_link.h"
+#include "launcher/remote/link.h"
+#include "launcher/remote/rpc_stream.h"
 #include "tests/launcher/remote/link_fixture.h"
 #include "tests/support/catch.h"
 
@@ -19,6 +21,40 @@ std::string descriptors_of_a_child() {
   for (int c = std::fgetc(child); c != EOF; c = std::fgetc(child)) text += static_cast<char>(c);
   pclose(child);
   return text;
+}
+
+constexpr TimePoint kStart{};
+
+TEST_CASE("a lease is five beats long") {
+  LinkLease lease(5s, kStart);
+  CHECK(lease.beat_is_due(kStart));
+  CHECK_FALSE(lease.beat_is_due(kStart + 999ms));
+  CHECK(lease.next_deadline() == kStart + 1s);
+  CHECK(lease.beat_is_due(kStart + 1s));
+}
+
+TEST_CASE("who is silent for a lease is gone") {
+  LinkLease lease(5s, kStart);
+  lease.heard(kStart + 2s);
+  for (const Duration since : {2s, 4s, 6s}) CHECK_FALSE(lease.has_expired(kStart + since));
+  CHECK_FALSE(lease.has_expired(kStart + 6999ms));
+  CHECK(lease.has_expired(kStart + 7s));
+}
+
+TEST_CASE("silence means nothing while the job is stopped on purpose") {
+  LinkLease lease(5s, kStart);
+  lease.pause(true, kStart + 1s);
+  CHECK_FALSE(lease.has_expired(kStart + 100s));
+  lease.pause(false, kStart + 100s);
+  for (const Duration since : {102s, 104s}) CHECK_FALSE(lease.has_expired(kStart + since));
+  CHECK(lease.has_expired(kStart + 105s));
+}
+
+TEST_CASE("who was stopped itself first gives the other end a moment") {
+  LinkLease lease(5s, kStart);
+  CHECK_FALSE(lease.has_expired(kStart + 60s));
+  CHECK_FALSE(lease.has_expired(kStart + 60s + 999ms));
+  CHECK(lease.has_expired(kStart + 61s));
 }
 
 }  // namespace
@@ -184,6 +220,14 @@ TEST_CASE("a program that is started has nothing of the connections open") {
   CHECK(descriptors_of_a_child() == before);
   agent->link->send(started(1));
   CHECK(job.run_until([&] { return !job.parents[0]->received.empty(); }));
+}
+
+TEST_CASE("names of peers") {
+  CHECK(peer_name("ipv4:10.9.0.2:41822") == "10.9.0.2:41822");
+  CHECK(peer_name("ipv6:%5Bfe80::1%5D:41822") == "[fe80::1]:41822");
+  CHECK(peer_name("unix:/a") == "unix:/a");
+  CHECK(peer_name("ipv4") == "ipv4");
+  CHECK(peer_name("").empty());
 }
 
 }  // namespace hvd::launcher

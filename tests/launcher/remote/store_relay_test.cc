@@ -11,7 +11,7 @@
 #include "core/bootstrap/store_origin.h"
 #include "core/bootstrap/store_sessions.h"
 #include "core/bootstrap/tcp_store.h"
-#include "launcher/loop/event_loop.h"
+#include "launcher/processes/event_loop.h"
 #include "tests/support/catch.h"
 
 namespace hvd::launcher {

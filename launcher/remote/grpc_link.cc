@@ -1,0 +1,273 @@
+#include "launcher/remote/grpc_link.h"
+
+#include <grpc/grpc.h>
+#include <grpc/support/log.h>
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/security/credentials.h>
+#include <grpcpp/security/server_credentials.h>
+#include <openssl/crypto.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/net/endpoint.h"
+#include "launcher/remote/agent.grpc.pb.h"
+#include "launcher/remote/rpc_stream.h"
+
+namespace hvd::launcher {
+namespace {
+
+// Overrides the variable while gRPC is initialized, which is when gRPC reads it. The ranks get the user's value.
+class ForkSupportOff {
+ public:
+  ForkSupportOff() {
+    if (const char* users = std::getenv(kName)) users_ = users;
+    setenv(kName, "0", 1);
+  }
+  ~ForkSupportOff() {
+    if (users_.empty()) {
+      unsetenv(kName);
+    } else {
+      setenv(kName, users_.c_str(), 1);
+    }
+  }
+  ForkSupportOff(const ForkSupportOff&) = delete;
+  ForkSupportOff& operator=(const ForkSupportOff&) = delete;
+
+ private:
+  static constexpr const char* kName = "GRPC_ENABLE_FORK_SUPPORT";
+  std::string users_;
+};
+
+// gRPC stops and joins its callback threads when the last server or channel that uses them is destroyed: a thread would
+// join itself if that is the channel of a stream whose link is gone. A server without clients keeps the threads alive.
+void keep_callback_threads() {
+  static auto* const service = new proto::Parent::CallbackService;  // outlives the threads, as the server does
+  grpc::ServerBuilder builder;
+  builder.RegisterService(service);
+  [[maybe_unused]] static const grpc::Server* const kept = builder.BuildAndStart().release();
+}
+
+bool start() {
+  gpr_set_log_function([](gpr_log_func_args*) {});
+  // openssl.cnf may load modules that are built for the system's OpenSSL and not for the one in hvdrun.
+  OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG, nullptr);
+  const ForkSupportOff off;
+  grpc_init();
+  keep_callback_threads();
+  return true;
+}
+
+constexpr int kHandshakeTimeoutMs = 5000;  // a silent, unauthenticated peer holds a descriptor for so long
+
+constexpr auto kLongestShutdown = std::chrono::seconds(1);
+
+using ServerReactor = grpc::ServerBidiReactor<proto::FromAgent, proto::ToAgent>;
+
+class ServerStream : public RpcStream<ServerReactor, proto::ToAgent, proto::FromAgent> {
+ public:
+  static std::shared_ptr<ServerStream> start(grpc::CallbackServerContext* context) {
+    auto stream = std::make_shared<ServerStream>(context);
+    stream->StartSendInitialMetadata();  // confirms to the agent that it is attached
+    stream->keep(stream);
+    return stream;
+  }
+  // Call start().
+  explicit ServerStream(grpc::CallbackServerContext* context) : context_(context), peer_(context->peer()) {}
+
+  std::string peer() const override { return peer_; }
+
+ private:
+  void cancel() override { context_->TryCancel(); }
+  void conclude() override { Finish(grpc::Status::OK); }
+  void OnDone() override { end(context_->IsCancelled() ? "the connection broke off" : "it has ended the connection"); }
+
+  grpc::CallbackServerContext* const context_;  // until OnDone()
+  const std::string peer_;
+};
+
+std::shared_ptr<grpc::ServerCredentials> credentials(const Certificate& certificate) {
+  grpc::SslServerCredentialsOptions options(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+  options.pem_root_certs = certificate.certificate;
+  options.pem_key_cert_pairs.push_back({certificate.key, certificate.certificate});
+  return grpc::SslServerCredentials(options);
+}
+
+std::string with_port(const std::string& host) {
+  return host.find(':') == std::string::npos ? host + ":0" : "[" + host + "]:0";
+}
+
+using ClientReactor = grpc::ClientBidiReactor<proto::FromAgent, proto::ToAgent>;
+
+class ClientStream : public RpcStream<ClientReactor, proto::FromAgent, proto::ToAgent> {
+ public:
+  static std::shared_ptr<ClientStream> start(const std::shared_ptr<grpc::Channel>& channel) {
+    auto stream = std::make_shared<ClientStream>();
+    proto::Parent::Stub(channel).async()->Attach(&stream->context_, stream.get());
+    stream->AddHold();  // until conclude()
+    stream->keep(stream);
+    stream->StartCall();
+    return stream;
+  }
+
+  std::string peer() const override { return context_.peer(); }
+
+  // Waits for the parent's answer: OK, or the error. Empty if the deadline passes first.
+  std::optional<grpc::Status> wait(Deadline deadline) {
+    std::unique_lock lock(mutex_);
+    answered_.wait_until(lock, deadline, [this] { return answer_.has_value(); });
+    return answer_;
+  }
+
+  void give_up() {
+    cancel();
+    close();
+  }
+
+ private:
+  void cancel() override { context_.TryCancel(); }
+  void conclude() override {
+    StartWritesDone();
+    RemoveHold();
+  }
+  void OnReadInitialMetadataDone(bool ok) override {
+    if (ok) answer(grpc::Status::OK);
+  }
+  void OnDone(const grpc::Status& status) override {
+    answer(status.ok() ? grpc::Status(grpc::StatusCode::UNAVAILABLE, "it has ended the connection") : status);
+    end(status.ok() ? "it has ended the connection" : status.error_message());
+  }
+
+  // Only the first answer counts.
+  void answer(const grpc::Status& status) {
+    const std::lock_guard lock(mutex_);
+    if (!answer_) answer_ = status;
+    answered_.notify_one();
+  }
+
+  grpc::ClientContext context_;
+  std::mutex mutex_;
+  std::condition_variable answered_;
+  std::optional<grpc::Status> answer_;
+};
+
+// Names are resolved by the system's resolver and not by gRPC, which would only use DNS.
+std::string target(const Address& parent) {
+  std::string cause;
+  std::string list;
+  std::string family;
+  for (const Endpoint& endpoint : resolve(parent, false, cause)) {
+    const bool is_v6 = endpoint.storage.ss_family == AF_INET6;
+    const std::string scheme = is_v6 ? "ipv6:" : "ipv4:";
+    if (family.empty()) family = scheme;
+    if (scheme != family) continue;  // a target has one family; the system sorts the better one first
+    const std::string host = is_v6 ? "[" + endpoint.host() + "]" : endpoint.host();
+    list += (list.empty() ? family : ",") + host + ":" + std::to_string(endpoint.port());
+  }
+  if (list.empty()) throw PeerLost("cannot find hvdrun's address " + parent.host + ": " + cause);
+  return list;
+}
+
+std::shared_ptr<grpc::Channel> make_channel(const Certificate& certificate, const Address& parent) {
+  grpc::SslCredentialsOptions options;
+  options.pem_root_certs = options.pem_cert_chain = certificate.certificate;
+  options.pem_private_key = certificate.key;
+  grpc::ChannelArguments arguments;
+  arguments.SetSslTargetNameOverride(kCertificateName);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  arguments.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
+                   3'600'000);  // the timeout of one attempt; the caller has a deadline
+  arguments.SetMaxReceiveMessageSize(static_cast<int>(kLongestMessage));
+  arguments.SetMaxSendMessageSize(static_cast<int>(kLongestMessage));
+  return grpc::CreateCustomChannel(target(parent), grpc::SslCredentials(options), arguments);
+}
+
+}  // namespace
+
+void start_grpc() { [[maybe_unused]] static const bool started = start(); }
+
+class AgentListener::Service : public proto::Parent::CallbackService {
+ public:
+  Service(EventLoop& loop, Attached attached) : loop_(loop), attached_(std::move(attached)) {
+    loop_.watch(arrivals_.fd(), EPOLLIN, [this] { greet(); });
+  }
+  ~Service() override {
+    loop_.forget(arrivals_.fd());
+    for (const auto& stream : arrivals_.take()) stream->close();
+    if (server_) server_->Shutdown(std::chrono::system_clock::now() + kLongestShutdown);
+  }
+
+  std::uint16_t serve(const Certificate& certificate, const std::string& bind_host) {
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort(with_port(bind_host), credentials(certificate), &port);
+    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
+    builder.SetMaxReceiveMessageSize(static_cast<int>(kLongestMessage));
+    builder.SetMaxSendMessageSize(static_cast<int>(kLongestMessage));
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+    if (!server_ || port <= 0) throw Internal("cannot listen for agents on " + bind_host);
+    return static_cast<std::uint16_t>(port);
+  }
+
+ private:
+  // On a gRPC thread. Without a stream, the agent is refused.
+  ServerReactor* Attach(grpc::CallbackServerContext* context) override {
+    try {
+      const std::shared_ptr<ServerStream> stream = ServerStream::start(context);
+      arrivals_.put(stream);
+      return stream.get();
+    } catch (const std::exception&) {  // out of descriptors or memory
+      return nullptr;
+    }
+  }
+
+  void greet() {
+    for (auto& stream : arrivals_.take()) {
+      attached_(std::make_unique<StreamLink<ServerStream>>(loop_, std::move(stream)));
+    }
+  }
+
+  EventLoop& loop_;
+  const Attached attached_;
+  Inbox<std::shared_ptr<ServerStream>> arrivals_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+AgentListener::AgentListener(EventLoop& loop, const Certificate& certificate, const std::string& bind_host,
+                             Attached attached) {
+  start_grpc();
+  service_ = std::make_unique<Service>(loop, std::move(attached));
+  port_ = service_->serve(certificate, bind_host);
+}
+
+AgentListener::~AgentListener() = default;
+
+std::unique_ptr<LinkToParent> connect_to_parent(EventLoop& loop, const Certificate& certificate, const Address& parent,
+                                                Deadline deadline) {
+  start_grpc();
+  const std::string where = parent.host + ":" + std::to_string(parent.port);
+  const auto stream = ClientStream::start(make_channel(certificate, parent));
+  const std::optional<grpc::Status> answer = stream->wait(deadline);
+  if (!answer) {
+    stream->give_up();
+    throw Timeout("no answer from " + where + ", where this host's hvdrun was to connect to its parent");
+  }
+  if (!answer->ok()) {
+    stream->close();
+    throw PeerLost("cannot connect to hvdrun at " + where + ": " + answer->error_message());
+  }
+  return std::make_unique<StreamLink<ClientStream>>(loop, stream);
+}
+
+}  // namespace hvd::launcher

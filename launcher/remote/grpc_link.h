@@ -1,0 +1,59 @@
+// Makes the links between agents and their parents, over gRPC and TLS: the parent listens, the agent connects.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "core/base/clock.h"
+#include "core/net/socket.h"
+#include "launcher/processes/event_loop.h"
+#include "launcher/remote/certificate.h"
+#include "launcher/remote/link.h"
+
+namespace hvd::launcher {
+
+// Initializes gRPC with the settings of the launcher. Call it before creating a server or a channel.
+inline constexpr std::size_t kLongestMessage = std::size_t{20} << 20;  // a value of the store is 16 MB at most
+
+// The first call must not run concurrently with a thread that reads the environment; later calls do nothing.
+//
+// Turns off gRPC's logging, because standard error belongs to the user, and its fork handlers, whatever the user's
+// environment sets for gRPC in the ranks.
+void start_grpc();
+
+// The server of a parent: accepts the connections of agents and passes them to the event loop's thread as links.
+//
+// A peer without the job's certificate gets no link, and is dropped silently.
+class AgentListener {
+ public:
+  using Attached = std::function<void(std::unique_ptr<LinkToAgent> agent)>;
+
+  // `bind_host` is numeric: "0.0.0.0" for all interfaces. Throws Error. `attached` is called by the loop and may
+  // destroy links, but not the listener.
+  AgentListener(EventLoop& loop, const Certificate& certificate, const std::string& bind_host, Attached attached);
+  // The remaining links are lost. Blocks, one second at most, until links that were destroyed before have been closed
+  // at their agents.
+  ~AgentListener();
+  AgentListener(const AgentListener&) = delete;
+  AgentListener& operator=(const AgentListener&) = delete;
+
+  // Chosen by the kernel.
+  std::uint16_t port() const { return port_; }
+
+ private:
+  class Service;
+
+  std::unique_ptr<Service> service_;
+  std::uint16_t port_ = 0;
+};
+
+// Connects an agent to the parent that has started it.
+// Blocks until both ends have authenticated. Tries once: a parent listens before it starts agents. Throws PeerLost or
+// Timeout, with the address and the cause.
+std::unique_ptr<LinkToParent> connect_to_parent(EventLoop& loop, const Certificate& certificate, const Address& parent,
+                                                Deadline deadline);
+
+}  // namespace hvd::launcher
