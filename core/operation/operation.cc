@@ -69,7 +69,7 @@ bool Operation::wait(Deadline deadline) {
 
 bool Operation::end(const Status& status) {
   flight.ended(status.code());
-  state_.fetch_and(~std::uint32_t{kNameTaken}, std::memory_order_release);
+  state_.fetch_and(~kNameTaken, std::memory_order_release);
   return completion.complete(status);
 }
 
@@ -86,7 +86,7 @@ void Operation::release(Holder holder) {
     std::vector<std::int64_t>().swap(spec.splits);
     std::vector<TensorMemory>().swap(memory.tensors);
   }
-  if ((state_.fetch_and(~std::uint32_t{kInUse}, std::memory_order_acq_rel) & kKept) == 0) delete this;
+  if ((state_.fetch_and(~kInUse, std::memory_order_acq_rel) & kKept) == 0) delete this;
 }
 
 BegunOperation begin_message(const std::shared_ptr<Metrics>& metrics) {

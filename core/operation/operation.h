@@ -142,7 +142,7 @@ class Operation {
   void release(Holder holder);
   // The OperationTable drops its reference.
   void forget() {
-    if ((state_.fetch_and(~std::uint32_t{kKept}, std::memory_order_acq_rel) & kInUse) == 0) delete this;
+    if ((state_.fetch_and(~kKept, std::memory_order_acq_rel) & kInUse) == 0) delete this;
   }
 
   // Links of the tables that contain it: operation_index.h.
@@ -150,13 +150,12 @@ class Operation {
   Operation* next_pending = nullptr;
 
  private:
-  enum State : std::uint32_t {
-    kEngineHolds = 1,  // until its release()
-    kCallerHolds = 2,  // until its release()
-    kNameTaken = 4,    // until the operation has ended, or the engine releases it
-    kInUse = 8,        // from begin() until the last release() has reset it
-    kKept = 16,        // by the OperationTable, until forget()
-  };
+  // Bits of state_.
+  static constexpr std::uint32_t kEngineHolds = 1;  // until its release()
+  static constexpr std::uint32_t kCallerHolds = 2;  // until its release()
+  static constexpr std::uint32_t kNameTaken = 4;    // until the operation has ended, or the engine releases it
+  static constexpr std::uint32_t kInUse = 8;        // from begin() until the last release() has reset it
+  static constexpr std::uint32_t kKept = 16;        // by the OperationTable, until forget()
 
   const std::shared_ptr<Metrics> metrics_;
   std::atomic<std::uint32_t> state_{kKept};

@@ -102,7 +102,10 @@ CallerReference Communicator::submit_and_wait(const Call& call, Deadline deadlin
         "the operation was not started: another one without a name, of another thread, has not ended in time");
   }
   std::unique_lock submitting(submitting_);
-  if (call.name.empty() && !operations_.is_taken(name = operations_.name_of_synchronous())) named.name = name;
+  if (call.name.empty()) {
+    name = operations_.name_of_synchronous();
+    if (!operations_.is_taken(name)) named.name = name;
+  }
   BegunOperation begun = begin(named);
   const TimePoint started = Clock::now();
   if (engine_->run(begun.engine, submitting, deadline)) {
