@@ -21,7 +21,9 @@ MOST_METHODS, MOST_FIELDS = 25, 20
 NOISE = re.compile(
     r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])'|^\s*#(?:[^\n]*\\\n)*[^\n]*", re.S | re.M
 )
-CLASS = re.compile(r"(?:class|struct)\s+(?:alignas\([^)]*\)\s*)?(\w+)\s*(?:final\s*)?(?::[^;{]*)?$")
+CLASS = re.compile(
+    r"(?:class|struct)\s+(?:alignas\([^)]*\)\s*|CAPABILITY\([^)]*\)\s*|SCOPED_CAPABILITY\s*)?(\w+)\s*(?:final\s*)?(?::[^;{]*)?$"
+)
 NOT_MEMBERS = re.compile(
     r"(?:using|friend|static_assert|typedef|enum|template\s*<.*>\s*(?:class|struct)|class|struct)\b"
 )
@@ -68,7 +70,10 @@ def is_function(statement: str) -> bool:
         return False
     head = re.split(r"=(?!=)", re.sub(r"operator\s*\W+?\(", "operator(", without_angles(statement)))[0]
     return (
-        re.search(r"[\w)]\s*\(", re.sub(r"\b(?:alignas|decltype|noexcept|GUARDED_BY)\([^)]*\)", "", head)) is not None
+        re.search(
+            r"[\w)]\s*\(", re.sub(r"\b(?:alignas|decltype|noexcept|GUARDED_BY|ACQUIRED_AFTER)\([^)]*\)", "", head)
+        )
+        is not None
     )
 
 

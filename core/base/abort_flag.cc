@@ -5,7 +5,7 @@
 namespace hvd {
 
 bool AbortFlag::raise(Status reason, const Tell& tell) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (raised_.load(std::memory_order_relaxed)) return false;
   reason_ = std::move(reason);
   try {
@@ -18,19 +18,19 @@ bool AbortFlag::raise(Status reason, const Tell& tell) {
 }
 
 AbortFlag::ListenerId AbortFlag::add_listener(std::function<void()> listener) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (raised()) listener();
   listeners_.emplace(++next_listener_, std::move(listener));
   return next_listener_;
 }
 
 void AbortFlag::remove_listener(ListenerId id) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   listeners_.erase(id);
 }
 
 Status AbortFlag::reason() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return reason_;
 }
 

@@ -8,9 +8,9 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <mutex>
 
 #include "core/base/clock.h"
+#include "core/base/mutex.h"
 #include "core/base/status.h"
 
 namespace hvd {
@@ -42,10 +42,10 @@ class AbortFlag {
 
  private:
   std::atomic<bool> raised_{false};
-  mutable std::mutex mutex_;
-  Status reason_;  // guarded by mutex_
-  ListenerId next_listener_ = 0;
-  std::map<ListenerId, std::function<void()>> listeners_;  // guarded by mutex_, also while they are called
+  mutable Mutex mutex_;  // held while the reason is told and listeners are called
+  Status reason_ GUARDED_BY(mutex_);
+  ListenerId next_listener_ GUARDED_BY(mutex_) = 0;
+  std::map<ListenerId, std::function<void()>> listeners_ GUARDED_BY(mutex_);
 };
 
 }  // namespace hvd

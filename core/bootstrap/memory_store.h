@@ -1,9 +1,7 @@
 // A store for ranks that are threads of one process.
 #pragma once
 
-#include <condition_variable>
-#include <mutex>
-
+#include "core/base/mutex.h"
 #include "core/bootstrap/store.h"
 #include "core/bootstrap/store_table.h"
 
@@ -16,9 +14,9 @@ class MemoryStore : public Store {
   std::int64_t add(const std::string& key, std::int64_t amount) override;
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  StoreTable table_;  // guarded by mutex_
+  Mutex mutex_;
+  CondVar changed_;
+  StoreTable table_ GUARDED_BY(mutex_);
 };
 
 }  // namespace hvd

@@ -54,15 +54,16 @@ std::int64_t TcpStore::add(const std::string& key, std::int64_t amount) {
 
 std::string TcpStore::ask(StoreRequest request, Deadline deadline) {
   {
-    std::unique_lock lock(mutex_);
-    if (!free_.wait_until(lock, deadline, [&] { return !busy_; })) throw Timeout(describe(request));
+    const MutexLock lock(mutex_);
+    const auto is_free = [this]() REQUIRES(mutex_) { return !busy_; };
+    if (!free_.wait_until(mutex_, deadline, is_free)) throw Timeout(describe(request));
     busy_ = true;
   }
   struct Release {
     TcpStore& store;
     ~Release() {
       {
-        std::lock_guard lock(store.mutex_);
+        const MutexLock lock(store.mutex_);
         store.busy_ = false;
       }
       store.free_.notify_one();

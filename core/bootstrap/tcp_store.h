@@ -3,9 +3,7 @@
 // One request at a time; calls from several threads queue up. After PeerLost every later call fails with it too.
 #pragma once
 
-#include <condition_variable>
-#include <mutex>
-
+#include "core/base/mutex.h"
 #include "core/bootstrap/store.h"
 #include "core/bootstrap/store_protocol.h"
 #include "core/net/authentication.h"
@@ -34,9 +32,9 @@ class TcpStore : public Store {
   const std::string name_;
   std::string local_host_;
 
-  std::mutex mutex_;
-  std::condition_variable free_;
-  bool busy_ = false;  // guarded by mutex_; the thread that set it owns what follows
+  Mutex mutex_;
+  CondVar free_;
+  bool busy_ GUARDED_BY(mutex_) = false;  // the thread that set it owns what follows
   Socket socket_;
   FrameReader reader_;
   std::uint32_t last_id_ = 0;

@@ -27,7 +27,7 @@ bool DeviceCompletion::done() {
     return true;
   }
   if (!happened) return false;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   State expected = State::open;  // if it was given up before, the device's result is void
   state_.compare_exchange_strong(expected, State::happened, std::memory_order_acq_rel);
   return true;
@@ -49,7 +49,7 @@ bool DeviceCompletion::wait(Deadline deadline) {
 }
 
 Status DeviceCompletion::status() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return reason_;
 }
 
@@ -59,7 +59,7 @@ void DeviceCompletion::hold_up(void* stream) {
 }
 
 void DeviceCompletion::give_up(const Status& reason) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (state_.load(std::memory_order_relaxed) != State::open) return;
   reason_ = reason;
   state_.store(State::given_up, std::memory_order_release);

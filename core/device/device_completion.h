@@ -6,9 +6,9 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 
 #include "core/base/clock.h"
+#include "core/base/mutex.h"
 #include "core/base/status.h"
 #include "core/device/device_runtime.h"
 
@@ -40,8 +40,8 @@ class DeviceCompletion {
 
   const std::shared_ptr<const DeviceEvent> end_;
   std::atomic<State> state_{State::open};
-  mutable std::mutex mutex_;  // held while state_ changes
-  Status reason_;             // guarded by mutex_
+  mutable Mutex mutex_;  // held while state_ changes
+  Status reason_ GUARDED_BY(mutex_);
 };
 
 }  // namespace hvd
