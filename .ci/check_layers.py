@@ -79,17 +79,17 @@ ALLOWED = {
     "launcher/job": [
         *[*VALUES, "core/net", "core/flight"],
         # The job's store: how it is served, not how ranks use it.
-        *[f"core/bootstrap/{part}.h" for part in ("job_failure", "store_origin", "store_sessions")],
+        *[f"core/bootstrap/{part}.h" for part in ("store_origin", "store_server")],
         *[f"launcher/{room}" for room in ("processes", "plan", "watch", "output")],
     ],
     "launcher/cli": [*BASE, "core/net", *[f"launcher/{room}" for room in ("processes", "plan", "output", "job")]],
     "launcher/remote": [
         *[*BASE, "core/net", "launcher"],
-        *[f"core/bootstrap/{part}.h" for part in ("job_failure", "store_origin", "store_sessions", "store_table")],
+        *[f"core/bootstrap/{part}.h" for part in ("store_origin", "store_server")],
     ],
     "launcher": [  # main
         *[*BASE, "core/net", "launcher"],
-        *[f"core/bootstrap/{part}.h" for part in ("job_failure", "store_origin", "store_sessions")],
+        *[f"core/bootstrap/{part}.h" for part in ("store_origin", "store_server")],
     ],
 }
 

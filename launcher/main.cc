@@ -16,9 +16,7 @@
 
 #include "core/base/error.h"
 #include "core/base/log.h"
-#include "core/bootstrap/job_failure.h"
-#include "core/bootstrap/store_origin.h"
-#include "core/bootstrap/store_sessions.h"
+#include "core/bootstrap/store_server.h"
 #include "core/net/authentication.h"
 #include "core/net/endpoint.h"
 #include "launcher/cli/command_line.h"
@@ -199,9 +197,9 @@ int run_here(JobPlan plan, HostPlan host, SignalSource& signals, Keeper& keeper)
   EventLoop loop;
   const Log log("hvdrun", plan.verbose ? LogLevel::info : LogLevel::warning);
   StoreOrigin store;
-  StoreSessions sessions(JobKey::from_hex(host.rendezvous.job_key_hex), "127.0.0.1", store, log);
-  loop.watch(sessions.fd(), EPOLLIN, [&] { sessions.serve_now(); });
-  host.rendezvous.store = sessions.address().to_string();
+  StoreServer server(JobKey::from_hex(host.rendezvous.job_key_hex), "127.0.0.1", store, log);
+  loop.watch(server.fd(), EPOLLIN, [&] { server.serve_now(); });
+  host.rendezvous.store = server.address().to_string();
   const ReservedPort master;
   host.rendezvous.master_address = "127.0.0.1";
   host.rendezvous.master_port = std::to_string(master.number());

@@ -5,12 +5,9 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/bootstrap/job_failure.h"
 #include "core/bootstrap/launch_environment.h"
-#include "core/bootstrap/memory_store.h"
 #include "core/bootstrap/rank_exchange.h"
-#include "core/bootstrap/store_views.h"
-#include "core/bootstrap/tcp_store.h"
+#include "core/bootstrap/store.h"
 #include "ops/registry.h"
 
 namespace hvd {
@@ -24,10 +21,7 @@ constexpr Duration kCauseTimeout = std::chrono::milliseconds(300);
 // A runtime and its dependencies, destroyed in the opposite order.
 struct Job {
   std::unique_ptr<Log> log;  // of the store server
-  std::unique_ptr<StoreServer> server;
-  std::unique_ptr<Store> store;
-  std::unique_ptr<Store> watchful_store;
-  std::unique_ptr<Store> epoch_store;
+  std::unique_ptr<StoreServerThread> server;
   std::unique_ptr<Runtime> runtime;
 };
 
@@ -36,7 +30,7 @@ std::shared_ptr<Runtime> runtime_of(std::shared_ptr<Job> job) {
   return {std::move(job), runtime};
 }
 
-std::unique_ptr<Runtime> make_runtime(const Config& config, Store& store, const JobKey& key,
+std::unique_ptr<Runtime> make_runtime(const Config& config, const Store& store, const JobKey& key,
                                       const std::string& local_host) {
   return std::make_unique<Runtime>(
       config, Runtime::Dependencies{.store = store,
@@ -49,8 +43,7 @@ std::unique_ptr<Runtime> make_runtime(const Config& config, Store& store, const 
 
 std::shared_ptr<Runtime> start_alone(const Config& config) {
   const auto job = std::make_shared<Job>();
-  job->store = std::make_unique<MemoryStore>();
-  job->runtime = make_runtime(config, *job->store, JobKey::random(), "127.0.0.1");
+  job->runtime = make_runtime(config, Store(), JobKey::random(), "127.0.0.1");
   return runtime_of(job);
 }
 
@@ -62,9 +55,8 @@ JobStore place_of_hvdrun(const Config& config, Deadline deadline) {
                           " is not set: start the processes with hvdrun");
   }
   const JobKey key = JobKey::from_hex(config.job_key);
-  return {.key = key,
-          .server = nullptr,
-          .store = std::make_unique<TcpStore>(Address::parse(config.store), key, config.rank, deadline)};
+  return {
+      .key = key, .server = nullptr, .store = Store::connect(Address::parse(config.store), key, config.rank, deadline)};
 }
 
 // For launchers by which all ranks know the address of rank 0's store, while the user provides the job key.
@@ -128,20 +120,18 @@ std::shared_ptr<Runtime> start_together(const Config& config, const Launch& laun
   const Deadline deadline = deadline_after(config.start_timeout);
   JobStore place =
       rendezvous ? meet(*rendezvous, *job->log, deadline) : place_of(launch, config, epoch, *job->log, deadline);
-  const std::string local_host = config.address.empty() ? place.store->local_host() : config.address;
+  const std::string local_host = config.address.empty() ? place.store.local_host() : config.address;
   // Rank 0's store is new in each epoch, that of hvdrun is not.
   const int in_store = launch.launcher == Launcher::hvdrun ? epoch : 0;
   job->server = std::move(place.server);
-  job->store = std::move(place.store);
-  Store& store = *job->store;
   const bool is_told_of_failures = launch.launcher == Launcher::hvdrun;
-  const auto check = [&store, is_told_of_failures](Duration timeout) {
+  const auto check = [store = place.store, is_told_of_failures](Duration timeout) {
     if (is_told_of_failures) check_job_failure(store, deadline_after(timeout));
   };
-  job->watchful_store = std::make_unique<WatchfulStore>(store, [check] { check(kAnswerTimeout); });
-  job->epoch_store = std::make_unique<PrefixStore>(*job->watchful_store, "epoch/" + std::to_string(in_store) + "/");
+  const Store store =
+      place.store.with_prefix("epoch/" + std::to_string(in_store) + "/").with_alarm([check] { check(kAnswerTimeout); });
   try {
-    job->runtime = make_runtime(config, *job->epoch_store, place.key, local_host);
+    job->runtime = make_runtime(config, store, place.key, local_host);
   } catch (const Error& error) {
     // The lost rank may have left because of another rank, whose failure the launcher has reported in the store.
     if (error.code() == StatusCode::peer_lost) check(kCauseTimeout);

@@ -77,7 +77,7 @@ RankIdentity identity_in(const std::string& value) {
   return identity;
 }
 
-std::vector<RankIdentity> collect(Store& store, int size, Deadline deadline) {
+std::vector<RankIdentity> collect(const Store& store, int size, Deadline deadline) {
   std::vector<RankIdentity> identities;
   ByteWriter list;
   list.put(static_cast<std::uint32_t>(size));
@@ -89,7 +89,7 @@ std::vector<RankIdentity> collect(Store& store, int size, Deadline deadline) {
   return identities;
 }
 
-std::vector<RankIdentity> receive_list(Store& store, int size, Deadline deadline) {
+std::vector<RankIdentity> receive_list(const Store& store, int size, Deadline deadline) {
   const std::string value = store.get(kListKey, deadline);
   ByteReader reader(std::as_bytes(std::span(value)));
   const auto count = reader.get_count(kSmallestIdentity);
@@ -110,7 +110,7 @@ std::string as_seconds(Duration duration) {
 }
 
 // Runs after the deadline: one request per rank, none of which waits.
-Timeout missing_ranks(Store& store, int size, Duration waited) {
+Timeout missing_ranks(const Store& store, int size, Duration waited) {
   std::vector<int> missing;
   for (int rank = 0; rank < size; ++rank) {
     if (store.add(arrival_key(rank), 0) == 0) missing.push_back(rank);
@@ -132,7 +132,7 @@ InvalidArgument second_arrival(int rank, const RankIdentity& first, const RankId
 }
 
 // If several processes come as the same rank, the first one is that rank.
-void arrive(Store& store, int rank, const RankIdentity& own, Deadline deadline) {
+void arrive(const Store& store, int rank, const RankIdentity& own, Deadline deadline) {
   const bool is_first = store.add(arrival_key(rank), 1) == 1;
   if (!is_first) throw second_arrival(rank, identity_in(store.get(identity_key(rank), deadline)), own);
   ByteWriter writer;
@@ -140,7 +140,7 @@ void arrive(Store& store, int rank, const RankIdentity& own, Deadline deadline) 
   store.set(identity_key(rank), as_text(writer.take()));
 }
 
-SharedMemory hand_out(const Topology& topology, Store& store, const JobKey& job_key, const std::string& store_key,
+SharedMemory hand_out(const Topology& topology, const Store& store, const JobKey& job_key, const std::string& store_key,
                       const SharedBytes& bytes, const Log& log, Deadline deadline) {
   SharedMemory memory = SharedMemory::create(bytes.all, "hvd-" + store_key, bytes.mapped);
   if (topology.local_size == 1) return memory;
@@ -153,7 +153,7 @@ SharedMemory hand_out(const Topology& topology, Store& store, const JobKey& job_
     Peer peer = acceptor.accept(deadline,
                                 (missing.size() == 1 ? "rank " : "ranks ") + list_ranks(missing) +
                                     " of this host to map the shared memory '" + store_key + "'",
-                                alarm_of(store));
+                                store.alarm());
     if (std::erase(missing, peer.rank) == 0) {
       log.warning("rank " + std::to_string(peer.rank) + " asked for the shared memory '" + store_key +
                   "' out of turn; refused");
@@ -185,7 +185,7 @@ std::string list_ranks(const std::vector<int>& ranks) {
   return text;
 }
 
-std::vector<RankIdentity> exchange_identities(Store& store, int rank, int size, const RankIdentity& own,
+std::vector<RankIdentity> exchange_identities(const Store& store, int rank, int size, const RankIdentity& own,
                                               Deadline deadline) {
   const TimePoint start = Clock::now();
   arrive(store, rank, own, deadline);
@@ -196,7 +196,7 @@ std::vector<RankIdentity> exchange_identities(Store& store, int rank, int size, 
   }
 }
 
-std::string first_objection(Store& store, const Topology& topology, const std::string& key,
+std::string first_objection(const Store& store, const Topology& topology, const std::string& key,
                             const std::string& objection, Deadline deadline) {
   const std::string answer_key = key + "/all";
   if (topology.rank != 0) {
@@ -212,15 +212,15 @@ std::string first_objection(Store& store, const Topology& topology, const std::s
   return first;
 }
 
-SharedMemory share_with_host(const Topology& topology, Store& store, const JobKey& job_key, const std::string& key,
-                             const SharedBytes& bytes, const Log& log, Deadline deadline) {
+SharedMemory share_with_host(const Topology& topology, const Store& store, const JobKey& job_key,
+                             const std::string& key, const SharedBytes& bytes, const Log& log, Deadline deadline) {
   const std::string store_key = "shared_memory/" + key + "/" + std::to_string(topology.host());
   if (topology.local_rank == 0) return hand_out(topology, store, job_key, store_key, bytes, log, deadline);
 
   const int owner = topology.hosts[static_cast<std::size_t>(topology.host())].front();
   const Address address = Address::parse(store.get(store_key, deadline));
   Socket socket =
-      connect_authenticated(address, job_key, Purpose::shared_memory, topology.rank, deadline, alarm_of(store));
+      connect_authenticated(address, job_key, Purpose::shared_memory, topology.rank, deadline, store.alarm());
   return SharedMemory::map(socket.receive_descriptor(deadline, topology.describe(owner)), bytes.all, bytes.mapped);
 }
 

@@ -22,7 +22,7 @@ RankIdentity identify_this_process(const std::string& host_id, const std::string
 // Rank 0 collects them and publishes the list, so that the store answers 3 * size requests, not size * size. Throws
 // Timeout that names the ranks that did not come; InvalidArgument if another process has come as this rank, usually
 // this one's parent.
-std::vector<RankIdentity> exchange_identities(Store& store, int rank, int size, const RankIdentity& own,
+std::vector<RankIdentity> exchange_identities(const Store& store, int rank, int size, const RankIdentity& own,
                                               Deadline deadline);
 
 // "2, 5, 7 and 12 more"; pure.
@@ -31,7 +31,7 @@ std::string list_ranks(const std::vector<int>& ranks);
 // Checks whether all ranks support an optional feature, before any of them uses it. All ranks call with the same key,
 // unique within the store. `objection`: why this rank cannot; empty if it can. Returns the same on every rank: empty if
 // all can, else the lowest objecting rank and its reason. Throws Timeout.
-std::string first_objection(Store& store, const Topology& topology, const std::string& key,
+std::string first_objection(const Store& store, const Topology& topology, const std::string& key,
                             const std::string& objection, Deadline deadline);
 
 struct SharedBytes {
@@ -42,7 +42,7 @@ struct SharedBytes {
 // Creates shared memory for all ranks of a host: the lowest makes it and passes it to the others over a Unix socket.
 // All ranks of the host must call with the same key and sizes; returns when this rank has the memory. `key` is unique
 // within the membership epoch, e.g. "control" or "data".
-SharedMemory share_with_host(const Topology& topology, Store& store, const JobKey& job_key, const std::string& key,
-                             const SharedBytes& bytes, const Log& log, Deadline deadline);
+SharedMemory share_with_host(const Topology& topology, const Store& store, const JobKey& job_key,
+                             const std::string& key, const SharedBytes& bytes, const Log& log, Deadline deadline);
 
 }  // namespace hvd

@@ -56,13 +56,13 @@ Word parse(std::span<const std::byte> bytes) {
 }
 
 // Tries one after the other: an address may belong to a network that this host is not on.
-std::unique_ptr<TcpStore> connect_to_any(const Word& word, int rank, Deadline deadline) {
+Store connect_to_any(const Word& word, int rank, Deadline deadline) {
   std::string tried;
   for (std::size_t i = 0; i < word.hosts.size(); ++i) {
     const Address address{.host = word.hosts[i], .port = word.port};
     const auto share = (deadline - Clock::now()) / static_cast<int>(word.hosts.size() - i);
     try {
-      return std::make_unique<TcpStore>(address, word.key, rank, deadline_after(share));
+      return Store::connect(address, word.key, rank, deadline_after(share));
     } catch (const Error& error) {
       tried += std::string(tried.empty() ? "" : "; ") + error.what();
     }
@@ -74,12 +74,12 @@ std::unique_ptr<TcpStore> connect_to_any(const Word& word, int rank, Deadline de
 
 JobStore meet(const Rendezvous& rendezvous, const Log& log, Deadline deadline) {
   Word word;
-  std::unique_ptr<StoreServer> server;
+  std::unique_ptr<StoreServerThread> server;
   Bytes bytes(kWordBytes);
   if (rendezvous.rank == 0) {
     word.key = JobKey::random();
     try {
-      server = std::make_unique<StoreServer>(word.key, rendezvous.one_host() ? kLoopback : "0.0.0.0", log);
+      server = std::make_unique<StoreServerThread>(word.key, rendezvous.one_host() ? kLoopback : "0.0.0.0", log);
       word.port = server->address().port;
       word.hosts = rendezvous.one_host() ? std::vector<std::string>{kLoopback} : addresses_or_loopback();
     } catch (const std::exception& error) {
@@ -89,15 +89,14 @@ JobStore meet(const Rendezvous& rendezvous, const Log& log, Deadline deadline) {
   }
   rendezvous.broadcast(bytes);
   word = parse(bytes);
-  auto store = connect_to_any(word, rendezvous.rank, deadline);
+  Store store = connect_to_any(word, rendezvous.rank, deadline);
   return {.key = word.key, .server = std::move(server), .store = std::move(store)};
 }
 
 JobStore rendezvous_at(const Address& address, const JobKey& key, int rank, const Log& log, Deadline deadline) {
-  std::unique_ptr<StoreServer> server;
-  if (rank == 0) server = std::make_unique<StoreServer>(key, "0.0.0.0", log, address.port);
-  auto store = std::make_unique<TcpStore>(address, key, rank, deadline);
-  return {.key = key, .server = std::move(server), .store = std::move(store)};
+  std::unique_ptr<StoreServerThread> server;
+  if (rank == 0) server = std::make_unique<StoreServerThread>(key, "0.0.0.0", log, address.port);
+  return {.key = key, .server = std::move(server), .store = Store::connect(address, key, rank, deadline)};
 }
 
 }  // namespace hvd

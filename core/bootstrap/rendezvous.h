@@ -8,8 +8,8 @@
 #include <span>
 
 #include "core/base/log.h"
+#include "core/bootstrap/store.h"
 #include "core/bootstrap/store_server.h"
-#include "core/bootstrap/tcp_store.h"
 #include "core/net/authentication.h"
 
 namespace hvd {
@@ -27,8 +27,8 @@ struct Rendezvous {
 // A store that all ranks are connected to; on rank 0, also its server.
 struct JobStore {
   JobKey key;
-  std::unique_ptr<StoreServer> server;
-  std::unique_ptr<TcpStore> store;
+  std::unique_ptr<StoreServerThread> server;
+  Store store;
 };
 
 // All ranks of the rendezvous call together. Throws what broadcast() throws; rank 0's reason, on every rank, if it

@@ -2,35 +2,59 @@
 //
 // Keys are set once per membership epoch: hosts cache the values that they have fetched
 // (launcher/remote/store_relay.h), so that a key that is set again may have either value. Counters are never cached.
-// Implementations: MemoryStore (ranks that are threads), TcpStore (processes). Any thread.
+//
+// A Store is a handle: copies, and those with a prefix or an alarm, refer to the same map. Any thread.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "core/base/clock.h"
+#include "core/net/authentication.h"
 
 namespace hvd {
 
 class Store {
  public:
-  virtual ~Store() = default;
+  // A new map in this process, for ranks that are its threads.
+  Store();
+  // Connects to the StoreServer of a job whose ranks are processes. One request at a time is in progress; calls from
+  // several threads queue up. After PeerLost every later call fails with it too. Throws as connect_authenticated.
+  static Store connect(const Address& address, const JobKey& key, int rank, Deadline deadline);
 
-  virtual void set(const std::string& key, const std::string& value) = 0;
+  // With a prefix before each key: each membership epoch has its own.
+  Store with_prefix(const std::string& prefix) const;
+  // With an alarm, besides those it has already, that ends waits. The alarm may use the store.
+  Store with_alarm(Alarm alarm) const;
 
-  // Waits until the key exists. Throws Timeout that names the key, PeerLost if the store is gone.
-  virtual std::string get(const std::string& key, Deadline deadline) = 0;
-
+  void set(const std::string& key, std::string value) const;
+  // Waits until the key exists. Throws Timeout that names the key, PeerLost if the store is gone, what an alarm throws.
+  std::string get(const std::string& key, Deadline deadline) const;
   // Adds to a counter that starts at 0, and returns the new value.
-  virtual std::int64_t add(const std::string& key, std::int64_t amount) = 0;
+  std::int64_t add(const std::string& key, std::int64_t amount) const;
 
-  // Throws the reason if the job has failed, as far as the store knows.
-  virtual void check() {}
+  // For waits for another rank outside the store: calls all alarms. Valid as long as this object.
+  const Alarm& alarm() const { return alarm_; }
+  // The numeric address at which the store's host reaches this host: a good one to listen on.
+  const std::string& local_host() const { return local_host_; }
+
+ private:
+  class Map;
+  class LocalMap;
+  class RemoteMap;
+
+  Store(std::shared_ptr<Map> map, std::string local_host) : map_(std::move(map)), local_host_(std::move(local_host)) {}
+
+  std::shared_ptr<Map> map_;
+  std::string local_host_;
+  std::string prefix_;
+  Alarm alarm_;
 };
 
-// An alarm for waits for another rank outside the store. The store outlives it.
-inline Alarm alarm_of(Store& store) {
-  return [&store] { store.check(); };
-}
+// Throws Aborted with the cause if the job has failed (set_job_failure()), or fails by the deadline. Does nothing if
+// the store cannot answer. `store` has no prefix.
+void check_job_failure(const Store& store, Deadline deadline);
 
 }  // namespace hvd

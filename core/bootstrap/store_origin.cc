@@ -6,6 +6,53 @@
 
 namespace hvd {
 
+namespace {
+
+// The approximate cost of an entry in addition to its text.
+constexpr std::size_t kEntryBytes = 128;
+
+}  // namespace
+
+void StoreTable::reserve(const std::string& key, std::size_t freed, std::size_t needed) {
+  if (used_bytes_ - freed + needed > capacity_bytes_) {
+    throw InvalidArgument("the store is full (" + std::to_string(capacity_bytes_) + " bytes): no room for '" + key +
+                          "'");
+  }
+  used_bytes_ += needed - freed;
+}
+
+void StoreTable::set(const std::string& key, std::string value) {
+  check_store_key(key);
+  check_store_value(key, value);
+  const auto found = values_.find(key);
+  if (found != values_.end()) {
+    reserve(key, found->second.size(), value.size());
+    found->second = std::move(value);
+  } else {
+    reserve(key, 0, kEntryBytes + key.size() + value.size());
+    values_.emplace(key, std::move(value));
+  }
+}
+
+std::int64_t StoreTable::add(const std::string& key, std::int64_t amount) {
+  check_store_key(key);
+  auto found = counters_.find(key);
+  if (found == counters_.end()) {
+    reserve(key, 0, kEntryBytes + key.size());
+    found = counters_.emplace(key, 0).first;
+  }
+  std::int64_t sum = 0;
+  if (__builtin_add_overflow(found->second, amount, &sum)) {
+    throw InvalidArgument("the store's counter '" + key + "' would overflow");
+  }
+  return found->second = sum;
+}
+
+const std::string* StoreTable::find(const std::string& key) const {
+  const auto found = values_.find(key);
+  return found == values_.end() ? nullptr : &found->second;
+}
+
 void ParkedGets::park(RequestId request_id, const std::string& key, Answer answer) {
   waiting_.emplace(request_id, Get{.key = key, .answer = std::move(answer)});
   by_key_[key].push_back(request_id);
@@ -60,6 +107,11 @@ StoreSource::RequestId StoreOrigin::get(const std::string& key, Answer& answer) 
   }
   parked_.park(++last_request_id_, key, std::move(answer));
   return last_request_id_;
+}
+
+void set_job_failure(StoreSource& store, const std::string& cause) {
+  store.ask({.operation = StoreOperation::set, .key = kJobFailureKey, .value = cause},
+            [](StatusCode, std::string_view) {});
 }
 
 }  // namespace hvd

@@ -1,6 +1,6 @@
 // Serves key-value requests of ranks. StoreOrigin owns the data of the job's one store, and parks gets until their key
-// is set; launcher/remote/store_relay.h forwards what it does not know. Pure. Used on the thread of its owner's event
-// loop only.
+// is set; launcher/remote/store_relay.h forwards what it does not know. Pure. Thread-compatible: each is used by its
+// owner's event loop.
 #pragma once
 
 #include <cstddef>
@@ -13,9 +13,33 @@
 #include <vector>
 
 #include "core/bootstrap/store_protocol.h"
-#include "core/bootstrap/store_table.h"
 
 namespace hvd {
+
+inline constexpr std::size_t kMaxStoreBytes = std::size_t{1} << 30;
+
+// The map behind every store: values that are set, counters that are added to, and bounds on both.
+//
+// Values and counters have separate name spaces. A value may be set again; earlier readers keep what they got.
+class StoreTable {
+ public:
+  explicit StoreTable(std::size_t capacity_bytes = kMaxStoreBytes) : capacity_bytes_(capacity_bytes) {}
+
+  // Throw InvalidArgument: key or value too long, store full, counter overflow. The table is unchanged then.
+  void set(const std::string& key, std::string value);
+  std::int64_t add(const std::string& key, std::int64_t amount);
+
+  // Null while the key was not set. Valid until the next call.
+  const std::string* find(const std::string& key) const;
+
+ private:
+  void reserve(const std::string& key, std::size_t freed, std::size_t needed);
+
+  std::size_t capacity_bytes_;
+  std::size_t used_bytes_ = 0;
+  std::unordered_map<std::string, std::string> values_;
+  std::unordered_map<std::string, std::int64_t> counters_;
+};
 
 class StoreSource {
  public:
@@ -78,5 +102,9 @@ class StoreOrigin : public StoreSource {
   ParkedGets parked_;
   RequestId last_request_id_ = 0;
 };
+
+// Tells ranks in the rendezvous, which have no connections yet that could break, that the job has failed: which rank,
+// and how. Called by the owner of the store; see check_job_failure().
+void set_job_failure(StoreSource& store, const std::string& cause);
 
 }  // namespace hvd

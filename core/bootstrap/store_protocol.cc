@@ -1,5 +1,7 @@
 #include "core/bootstrap/store_protocol.h"
 
+#include "core/base/error.h"
+
 namespace hvd {
 
 Bytes encode_store_request(const StoreRequest& request) {
@@ -48,6 +50,18 @@ StoreAnswer parse_store_answer(std::span<const std::byte> message) {
   answer.text = reader.get_string();
   reader.expect_end();
   return answer;
+}
+
+void check_store_key(const std::string& key) {
+  if (key.size() <= kMaxStoreKeyBytes) return;
+  throw InvalidArgument("a store key of " + std::to_string(key.size()) + " bytes; at most " +
+                        std::to_string(kMaxStoreKeyBytes) + " are allowed");
+}
+
+void check_store_value(const std::string& key, const std::string& value) {
+  if (value.size() <= kMaxStoreValueBytes) return;
+  throw InvalidArgument("the store's value for '" + key + "' has " + std::to_string(value.size()) + " bytes; at most " +
+                        std::to_string(kMaxStoreValueBytes) + " are allowed");
 }
 
 }  // namespace hvd

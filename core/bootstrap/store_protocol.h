@@ -1,4 +1,4 @@
-// The messages between TcpStore and StoreSessions, one per frame. Pure.
+// The messages between Store and StoreServer, one per frame, and the limits of keys and values. Pure.
 //
 //   request   id u32, operation u8, key string, then  set: value string   get: nothing   add: amount i64
 //   answer    id u32, status code u8, text string     (text: the value, the counter in decimal, or the error's message)
@@ -13,13 +13,17 @@
 #include <string_view>
 
 #include "core/base/status.h"
-#include "core/bootstrap/store_table.h"
 #include "core/net/byte_codec.h"
 
 namespace hvd {
 
+inline constexpr std::size_t kMaxStoreKeyBytes = 4096;
+inline constexpr std::size_t kMaxStoreValueBytes = std::size_t{16} << 20;
 // The largest set request, and thus the largest frame that either side accepts.
 inline constexpr std::size_t kMaxStoreFrameBytes = kMaxStoreKeyBytes + kMaxStoreValueBytes + 64;
+
+// The cause, once the job has failed. Without an epoch's prefix.
+inline constexpr const char* kJobFailureKey = "job/failure";
 
 enum class StoreOperation : std::uint8_t { set = 1, get = 2, add = 3 };
 
@@ -47,5 +51,9 @@ StoreRequest parse_store_request(std::span<const std::byte> message);
 
 Bytes encode_store_answer(std::uint32_t id, StatusCode code, std::string_view text);
 StoreAnswer parse_store_answer(std::span<const std::byte> message);
+
+// Throw InvalidArgument above the limits.
+void check_store_key(const std::string& key);
+void check_store_value(const std::string& key, const std::string& value);
 
 }  // namespace hvd

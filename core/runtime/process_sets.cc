@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/bootstrap/store_views.h"
+#include "core/bootstrap/store.h"
 
 namespace hvd {
 
@@ -120,7 +120,7 @@ void ProcessSets::remove(std::int32_t id) {
 
 std::shared_ptr<Communicator> ProcessSets::make_communicator(const ProcessSet& set) {
   if (!set.rank_of(topology_.rank)) return nullptr;
-  PrefixStore store(store_, "process_set/" + std::to_string(sets_so_far_) + "/");
+  Store store = store_.with_prefix("process_set/" + std::to_string(sets_so_far_) + "/");
   return std::make_shared<Communicator>(common_, set.id, make_subset(topology_, set.ranks), store, global_.get());
 }
 

@@ -7,7 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/bootstrap/rank_exchange.h"
-#include "core/bootstrap/store_views.h"
+#include "core/bootstrap/store.h"
 
 namespace hvd {
 
@@ -40,7 +40,7 @@ Runtime::Runtime(const Config& config, const Dependencies& around)
                                                                with_settings(around.identity, config),
                                                                deadline_after(config.start_timeout)))),
       log_("rank " + std::to_string(config.rank), config.log_level),
-      store_(around.store, [this] { abort_.check(); }),
+      store_(around.store.with_alarm([this] { abort_.check(); })),
       job_key_(around.job_key),
       local_host_address_(around.local_host_address),
       make_data_plane_(around.make_data_plane),

@@ -13,7 +13,7 @@
 #include "core/base/abort_flag.h"
 #include "core/base/log.h"
 #include "core/base/metrics.h"
-#include "core/bootstrap/store_views.h"
+#include "core/bootstrap/store.h"
 #include "core/bootstrap/topology.h"
 #include "core/config.h"
 #include "core/execution/backend_context.h"
@@ -27,9 +27,9 @@ namespace hvd {
 
 class Runtime {
  public:
-  // How ranks reach each other. The store outlives the runtime: process sets added later use it for their rendezvous.
+  // How ranks reach each other.
   struct Dependencies {
-    Store& store;
+    Store store;
     JobKey job_key;
     RankIdentity identity;
     std::string local_host_address;
@@ -112,7 +112,7 @@ class Runtime {
   const Topology topology_;
   const Log log_;
   AbortFlag abort_;
-  WatchfulStore store_;
+  Store store_;
   const JobKey job_key_;
   const std::string local_host_address_;
   const DataPlaneFactory make_data_plane_;

@@ -67,7 +67,7 @@ Agent::Agent(const proto::Bootstrap& bootstrap, SignalSource& signals, Keeper& k
 
 Agent::~Agent() {
   loop_.forget(signals_.fd());
-  if (sessions_ != nullptr) loop_.forget(sessions_->fd());
+  if (server_ != nullptr) loop_.forget(server_->fd());
 }
 
 int Agent::run() {
@@ -175,7 +175,7 @@ void Agent::start_ranks(const proto::Start& start) {
   try {
     plan = complete(from_message(start));
     open_store(plan.rendezvous.job_key_hex);
-    plan.rendezvous.store = sessions_->address().to_string();
+    plan.rendezvous.store = server_->address().to_string();
   } catch (const ProgramUnusable& error) {
     rank_not_started(start.ranks(0).rank(), error.what(), error.exit_code());
     return nothing_left(0);
@@ -188,8 +188,8 @@ void Agent::start_ranks(const proto::Start& start) {
 }
 
 void Agent::open_store(const std::string& job_key_hex) {
-  sessions_ = std::make_unique<StoreSessions>(JobKey::from_hex(job_key_hex), "127.0.0.1", store_, log_);
-  loop_.watch(sessions_->fd(), EPOLLIN, [this] { sessions_->serve_now(); });
+  server_ = std::make_unique<StoreServer>(JobKey::from_hex(job_key_hex), "127.0.0.1", store_, log_);
+  loop_.watch(server_->fd(), EPOLLIN, [this] { server_->serve_now(); });
 }
 
 void Agent::ask_parent(std::uint64_t id, const StoreRequest& request) {

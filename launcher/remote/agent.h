@@ -11,7 +11,7 @@
 #include <string>
 
 #include "core/base/log.h"
-#include "core/bootstrap/store_sessions.h"
+#include "core/bootstrap/store_server.h"
 #include "launcher/job/host.h"
 #include "launcher/job/local_host.h"
 #include "launcher/processes/event_loop.h"
@@ -75,8 +75,8 @@ class Agent : private HostListener {
   LinkLease lease_;
   Timer timer_;
   StoreRelay store_;
-  std::unique_ptr<Subtree> subtree_;         // the agents that this one has started; null: none
-  std::unique_ptr<StoreSessions> sessions_;  // the ranks' connections to the store
+  std::unique_ptr<Subtree> subtree_;     // the agents that this one has started; null: none
+  std::unique_ptr<StoreServer> server_;  // the ranks' connections to the store
   LocalHost host_;
   bool told_to_start_ = false;
   std::size_t in_flight_[2] = {0, 0};  // per stream: bytes sent to the parent and not yet acknowledged

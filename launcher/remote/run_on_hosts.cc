@@ -10,7 +10,6 @@
 #include <thread>
 
 #include "core/base/error.h"
-#include "core/bootstrap/job_failure.h"
 #include "core/bootstrap/store_origin.h"
 #include "core/net/endpoint.h"
 #include "launcher/processes/child_process.h"

@@ -17,7 +17,6 @@
 #include "core/base/error.h"
 #include "core/bootstrap/rank_exchange.h"
 #include "core/bootstrap/store_server.h"
-#include "core/bootstrap/tcp_store.h"
 #include "core/execution/backend.h"
 #include "ops/registry.h"
 
@@ -63,7 +62,7 @@ class StoreProcess {
     FileDescriptor to_parent(ends[1]);
     pid_ = fork_child([&] {
       const Log log("store", LogLevel::warning);
-      const StoreServer server(key, host, log);
+      const StoreServerThread server(key, host, log);
       const std::string address = server.address().to_string();
       if (write(to_parent.get(), address.data(), address.size()) < 0) throw Internal("nobody wants the store");
       to_parent.reset();
@@ -132,10 +131,9 @@ void run_rank(const JobOptions& options, int local_rank, const Rendezvous& rende
     environment["HVD_RANK"] = std::to_string(rank);
     environment["HVD_SIZE"] = std::to_string(options.size());
     const Config config = read_config(environment).config;
-    auto store =
-        std::make_unique<TcpStore>(rendezvous.store, rendezvous.key, rank, deadline_after(config.start_timeout));
-    Member member(config, *store, rendezvous.key, store->local_host());
-    store.reset();
+    Store store = Store::connect(rendezvous.store, rendezvous.key, rank, deadline_after(config.start_timeout));
+    Member member(config, store, rendezvous.key, store.local_host());
+    store = Store();  // disconnects
     body(member);
     // Nobody leaves while others still work.
     member.barrier();

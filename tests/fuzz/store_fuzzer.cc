@@ -4,8 +4,8 @@
 #include <span>
 
 #include "core/base/error.h"
+#include "core/bootstrap/store_origin.h"
 #include "core/bootstrap/store_protocol.h"
-#include "core/bootstrap/store_table.h"
 
 namespace {
 

@@ -9,8 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/bootstrap/rank_exchange.h"
-#include "core/bootstrap/store_views.h"
-#include "core/bootstrap/tcp_store.h"
+#include "core/bootstrap/store.h"
 #include "ops/registry.h"
 
 namespace hvd::testing {
@@ -32,16 +31,12 @@ int run_child(int rank, int size, const Environment& environment, const JobKey& 
   own["HVD_SIZE"] = std::to_string(size);
   own.emplace("HVD_LOG_LEVEL", "off");
   const Config config = read_config(own).config;
-  std::vector<std::unique_ptr<Store>> stores;  // of the runtime there is, which they outlive
   int epoch = 0;
   const auto start = [&] {
     const std::string prefix = std::to_string(++epoch) + "/";
-    stores.clear();
-    stores.push_back(
-        std::make_unique<TcpStore>(Address::parse(address), key, rank, deadline_after(config.start_timeout)));
-    stores.push_back(std::make_unique<PrefixStore>(*stores.back(), prefix));
+    const Store store = Store::connect(Address::parse(address), key, rank, deadline_after(config.start_timeout));
     return std::make_unique<Runtime>(
-        config, Runtime::Dependencies{.store = *stores.back(),
+        config, Runtime::Dependencies{.store = store.with_prefix(prefix),
                                       .job_key = key,
                                       .identity = identify_this_process(config.host_id, "test-host"),
                                       .local_host_address = "127.0.0.1",
@@ -76,7 +71,7 @@ ForkedRanks::ForkedRanks(int size, const Environment& environment, const Body& b
     pids_.push_back(pid);
     close(to_child[0]);
   }
-  server_ = std::make_unique<StoreServer>(key, "127.0.0.1", log_);
+  server_ = std::make_unique<StoreServerThread>(key, "127.0.0.1", log_);
   const std::string address = server_->address().to_string() + "\n";
   for (const Pipe& to_child : pipes) {
     if (write(to_child[1], address.data(), address.size()) < 0) throw Internal("a rank is gone already");

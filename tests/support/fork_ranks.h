@@ -36,7 +36,7 @@ class ForkedRanks {
  private:
   std::vector<pid_t> pids_;
   Log log_;
-  std::unique_ptr<StoreServer> server_;
+  std::unique_ptr<StoreServerThread> server_;
 };
 
 }  // namespace hvd::testing

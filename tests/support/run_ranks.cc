@@ -6,7 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/process.h"
-#include "core/bootstrap/memory_store.h"
+#include "core/bootstrap/store.h"
 #include "ops/registry.h"
 #include "tests/support/link_costs.h"
 
@@ -34,7 +34,7 @@ int host_of(const Layout& layout, int rank) {
   return host;
 }
 
-Runtime::Dependencies dependencies_of(const RunOptions& options, int rank, Store& store, const JobKey& key) {
+Runtime::Dependencies dependencies_of(const RunOptions& options, int rank, const Store& store, const JobKey& key) {
   const std::string host = "host-" + std::to_string(host_of(options.layout, rank));
   return {.store = store,
           .job_key = key,
@@ -60,7 +60,7 @@ void run_in_job(const Launch& launch, RunOptions options, const std::function<vo
   const Config config = rank_config(options, launch.rank);
   const Log log("test", LogLevel::warning);
   const JobStore place = meet(launcher_rendezvous(launch, config), log, deadline_after(kTimeout));
-  Runtime runtime(config, dependencies_of(options, launch.rank, *place.store, place.key));
+  Runtime runtime(config, dependencies_of(options, launch.rank, place.store, place.key));
   run_as_rank(runtime, body);
 }
 
@@ -76,7 +76,7 @@ std::string Layout::name() const {
 void run_ranks(const RunOptions& options, const std::function<void(Runtime&)>& body) {
   const Launch launch = read_launch(process_environment());
   if (launch.size > 1) return run_in_job(launch, options, body);
-  MemoryStore store;
+  Store store;
   const JobKey key = JobKey::random();
   std::vector<std::string> failures(static_cast<std::size_t>(options.layout.size()));
   std::vector<std::thread> threads;

@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "core/base/error.h"
-#include "core/bootstrap/memory_store.h"
+#include "core/bootstrap/store.h"
 #include "ops/transport/tcp/tcp_transport.h"
 #include "tests/support/local_transport.h"
 
@@ -37,7 +37,7 @@ struct Dependencies {
   const TransportRun& run;
   const AbortFlag quiet;
   LocalNetwork network;
-  MemoryStore store;
+  Store store;
   const JobKey key = JobKey::random();
   const Log log{"test", LogLevel::off};
 };

@@ -129,7 +129,7 @@ void ControlLinks::watch_links() {
 void ControlLinks::connect_to_parent(int parent, Store& store, const JobKey& key, Deadline deadline) {
   const Address address = Address::parse(store.get(address_key(parent), deadline));
   links_.push_back(std::make_unique<Link>(
-      parent, connect_authenticated(address, key, Purpose::control, topology_.rank, deadline, alarm_of(store))));
+      parent, connect_authenticated(address, key, Purpose::control, topology_.rank, deadline, store.alarm())));
 }
 
 void ControlLinks::accept_children(const ControlTree& tree, Acceptor& acceptor, Store& store, Deadline deadline) {
@@ -137,7 +137,7 @@ void ControlLinks::accept_children(const ControlTree& tree, Acceptor& acceptor, 
   for (const auto& [child, ranks] : tree.children) missing.insert(child);
   while (!missing.empty()) {
     Peer peer =
-        acceptor.accept(deadline, "the control connection of " + topology_.describe(*missing.begin()), alarm_of(store));
+        acceptor.accept(deadline, "the control connection of " + topology_.describe(*missing.begin()), store.alarm());
     if (missing.erase(peer.rank) == 0) {
       log_.warning("a second or impossible control connection for rank " + std::to_string(peer.rank) + " was refused");
       continue;

@@ -56,7 +56,7 @@ std::vector<Socket> connect_to(int peer, const MeshSetup& setup) {
     // Connected sequentially, so that the other end has them in the same order.
     for (int i = 0; i < std::min(offer.sockets, setup.sockets_per_peer); ++i) {
       sockets.push_back(connect_authenticated(offer.address, setup.job_key, Purpose::data, setup.rank, setup.deadline,
-                                              alarm_of(setup.store)));
+                                              setup.store.alarm()));
     }
     return sockets;
   } catch (const Timeout& error) {  // other errors name their subject: an abort's error is not about this peer
@@ -73,7 +73,7 @@ void accept_all(Acceptor& acceptor, std::vector<int> missing, const MeshSetup& s
   std::map<int, std::size_t> expected;  // number of sockets, of ranks that have begun to connect
   while (!missing.empty()) {
     Peer peer = acceptor.accept(setup.deadline, "data connections of " + list_ranks(missing, setup.describe),
-                                alarm_of(setup.store));
+                                setup.store.alarm());
     const auto found = std::find(missing.begin(), missing.end(), peer.rank);
     if (found == missing.end()) {
       setup.log.warning("refused a data connection from rank " + std::to_string(peer.rank) + ", which is not awaited");

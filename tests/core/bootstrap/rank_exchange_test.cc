@@ -5,7 +5,7 @@
 #include <future>
 
 #include "core/base/error.h"
-#include "core/bootstrap/memory_store.h"
+#include "core/bootstrap/store.h"
 #include "tests/core/bootstrap/ranks_on.h"
 #include "tests/support/catch.h"
 
@@ -50,7 +50,7 @@ std::future<Identities> start(Store& store, int rank, int size, Duration timeout
 
 TEST_CASE("all ranks learn of all") {
   const int size = GENERATE(1, 2, 5);
-  MemoryStore store;
+  Store store;
   std::vector<std::future<Identities>> ranks;
   for (int rank = 0; rank < size; ++rank) ranks.push_back(start(store, rank, size, 10s));
   for (auto& rank : ranks) {
@@ -68,7 +68,7 @@ TEST_CASE("all ranks learn of all") {
 }
 
 TEST_CASE("who comes as a rank that has come is told whose child it is") {
-  MemoryStore store;
+  Store store;
   const RankIdentity parent{.host_key = "here", .hostname = "h", .pid = getppid()};
   const RankIdentity impostor{.host_key = "there", .hostname = "h2", .pid = getppid()};
   const RankIdentity own{.host_key = "here", .hostname = "h", .pid = getpid()};
@@ -83,7 +83,7 @@ TEST_CASE("who comes as a rank that has come is told whose child it is") {
 }
 
 TEST_CASE("the ranks that did not come are named, by all who did") {
-  MemoryStore store;
+  Store store;
   std::vector<std::future<Identities>> present;
   for (const int rank : {0, 1, 3}) present.push_back(start(store, rank, 6, 500ms));
   for (auto& rank : present)
@@ -91,7 +91,7 @@ TEST_CASE("the ranks that did not come are named, by all who did") {
 }
 
 TEST_CASE("rank 0 may be the missing one") {
-  MemoryStore store;
+  Store store;
   auto one = start(store, 1, 3, 500ms);
   auto two = start(store, 2, 3, 500ms);
   CHECK_THROWS_WITH(one.get(), Catch::Matchers::StartsWith("rank 0 did not start within "));
@@ -99,7 +99,7 @@ TEST_CASE("rank 0 may be the missing one") {
 }
 
 TEST_CASE("ranks that were told different sizes notice") {
-  MemoryStore store;
+  Store store;
   auto zero = start(store, 0, 2, 10s);
   auto one = start(store, 1, 3, 10s);
   CHECK_NOTHROW(zero.get());
@@ -107,7 +107,7 @@ TEST_CASE("ranks that were told different sizes notice") {
 }
 
 TEST_CASE("nonsense in the store is an error") {
-  MemoryStore store;
+  Store store;
   store.set("identities", "nonsense");
   CHECK_THROWS_AS(exchange_identities(store, 1, 2, identity_of(1), deadline_after(1s)), Error);
 }
@@ -135,7 +135,7 @@ struct Ranks {
   }
 
   std::string hosts;
-  MemoryStore store;
+  Store store;
   JobKey key = JobKey::random();
   Log log{"test", LogLevel::warning};
 };

@@ -55,8 +55,8 @@ TEST_CASE("rendezvous: all ranks find the store that rank 0 hosts") {
                            .local_size = one_host ? kRanks : 0,
                            .broadcast = [&, rank](std::span<std::byte> bytes) { word.broadcast(rank, bytes); }},
                           log, deadline_after(30s));
-        places[at].store->set("from/" + std::to_string(rank), std::to_string(rank));
-        heard[at] = places[at].store->get("from/" + std::to_string((rank + 1) % kRanks), deadline_after(30s));
+        places[at].store.set("from/" + std::to_string(rank), std::to_string(rank));
+        heard[at] = places[at].store.get("from/" + std::to_string((rank + 1) % kRanks), deadline_after(30s));
       });
     }
     for (std::thread& rank : ranks) rank.join();
@@ -116,14 +116,14 @@ TEST_CASE("rendezvous: at a given address, again and again") {
   const JobKey key = JobKey::random();
   std::uint16_t port = 0;
   {
-    const StoreServer any(key, "127.0.0.1", log);
+    const StoreServerThread any(key, "127.0.0.1", log);
     port = any.address().port;
   }
   for (int times = 0; times < 3; ++times) {
     const JobStore first = rendezvous_at({.host = "127.0.0.1", .port = port}, key, 0, log, deadline_after(30s));
     const JobStore second = rendezvous_at({.host = "127.0.0.1", .port = port}, key, 1, log, deadline_after(30s));
-    second.store->set("key", "value");
-    CHECK(first.store->get("key", deadline_after(30s)) == "value");
+    second.store.set("key", "value");
+    CHECK(first.store.get("key", deadline_after(30s)) == "value");
   }
 }
 

@@ -1,9 +1,9 @@
 #include "core/bootstrap/store_origin.h"
 
-#include <map>
-#include <optional>
+#include <limits>
 #include <vector>
 
+#include "core/base/error.h"
 #include "tests/support/catch.h"
 
 using namespace hvd;
@@ -32,6 +32,57 @@ struct Desk {
 using Answers = std::vector<std::string>;
 
 }  // namespace
+
+TEST_CASE("values and counters") {
+  StoreTable table;
+  CHECK(table.find("k") == nullptr);
+  table.set("k", "one");
+  CHECK(*table.find("k") == "one");
+  table.set("k", "two");
+  CHECK(*table.find("k") == "two");
+  CHECK(table.add("k", 5) == 5);  // a name space of its own
+  CHECK(table.add("k", -7) == -2);
+  CHECK(*table.find("k") == "two");
+}
+
+TEST_CASE("keys and values have limits") {
+  StoreTable table;
+  CHECK_NOTHROW(table.set(std::string(kMaxStoreKeyBytes, 'k'), std::string(kMaxStoreValueBytes, 'v')));
+  CHECK_THROWS_AS(table.set(std::string(kMaxStoreKeyBytes + 1, 'k'), ""), InvalidArgument);
+  CHECK_THROWS_AS(table.set("k", std::string(kMaxStoreValueBytes + 1, 'v')), InvalidArgument);
+  CHECK_THROWS_AS(table.add(std::string(kMaxStoreKeyBytes + 1, 'k'), 1), InvalidArgument);
+  CHECK(table.find("k") == nullptr);
+}
+
+TEST_CASE("a full store refuses what is new and keeps what it has") {
+  StoreTable table(10'000);
+  table.set("large", std::string(9'000, 'x'));
+  CHECK_THROWS_WITH(table.set("another", std::string(1'000, 'y')), Catch::Matchers::Contains("full"));
+  CHECK(table.find("another") == nullptr);
+  CHECK_THROWS_AS(table.set("large", std::string(12'000, 'x')), InvalidArgument);
+  CHECK(table.find("large")->size() == 9'000);
+  table.set("large", "");  // replaced, so there is room again
+  CHECK_NOTHROW(table.set("another", std::string(1'000, 'y')));
+}
+
+TEST_CASE("empty entries count too") {
+  StoreTable table(10'000);
+  const auto fill_with_values = [&] {
+    for (int i = 0; i < 1'000; ++i) table.set(std::to_string(i), "");
+  };
+  const auto fill_with_counters = [&] {
+    for (int i = 0; i < 1'000; ++i) table.add(std::to_string(i), 1);
+  };
+  CHECK_THROWS_AS(fill_with_values(), InvalidArgument);
+  CHECK_THROWS_AS(fill_with_counters(), InvalidArgument);
+}
+
+TEST_CASE("a counter does not wrap around") {
+  StoreTable table;
+  table.add("n", std::numeric_limits<std::int64_t>::max());
+  CHECK_THROWS_AS(table.add("n", 1), InvalidArgument);
+  CHECK(table.add("n", 0) == std::numeric_limits<std::int64_t>::max());
+}
 
 TEST_CASE("what is there is answered at once, what is not waits") {
   Desk desk;
@@ -95,4 +146,11 @@ TEST_CASE("an answer may ask and forget") {
   origin.ask({.operation = StoreOperation::set, .key = "k", .value = "v"}, [](StatusCode, std::string_view) {});
   CHECK(heard == std::vector<std::string>{"first", "v"});
   CHECK(origin.parked() == 0);
+}
+
+TEST_CASE("the job's failure is a key without an epoch") {
+  Desk desk;
+  set_job_failure(desk.origin, "rank 2 on h2 has failed: killed by SIGKILL");
+  desk.get("a", kJobFailureKey);
+  CHECK(desk.take() == Answers{"a: ok rank 2 on h2 has failed: killed by SIGKILL"});
 }

@@ -2,11 +2,13 @@
 
 #include <future>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/bootstrap/tcp_store.h"
-#include "tests/core/bootstrap/expect_closed.h"
+#include "core/bootstrap/store.h"
+#include "core/bootstrap/store_protocol.h"
+#include "core/net/frame.h"
 #include "tests/support/captured_stderr.h"
 #include "tests/support/catch.h"
 #include "tests/support/timeouts.h"
@@ -18,13 +20,71 @@ namespace {
 struct Served {
   Log log{"test", LogLevel::warning};
   JobKey key = JobKey::random();
-  std::unique_ptr<StoreServer> server = std::make_unique<StoreServer>(key, "127.0.0.1", log);
+  std::unique_ptr<StoreServerThread> server = std::make_unique<StoreServerThread>(key, "127.0.0.1", log);
 
-  TcpStore client(int rank = 0) const { return {server->address(), key, rank, deadline_after(10s)}; }
+  Store client(int rank = 0) const { return Store::connect(server->address(), key, rank, deadline_after(10s)); }
   Socket raw_client(int rank = 0) const {
     return connect_authenticated(server->address(), key, Purpose::store, rank, deadline_after(10s));
   }
 };
+
+// Answers when the test says so.
+struct SlowSource : StoreSource {
+  RequestId ask(StoreRequest, Answer answer) override {
+    answers.push_back(std::move(answer));
+    return answers.size();
+  }
+  void forget(RequestId id) override { forgotten.push_back(id); }
+
+  std::vector<Answer> answers;
+  std::vector<RequestId> forgotten;
+};
+
+struct SlowlyServed {
+  Log log{"test", LogLevel::warning};
+  JobKey key = JobKey::random();
+  SlowSource source;
+  std::unique_ptr<StoreServer> server = std::make_unique<StoreServer>(key, "127.0.0.1", source, log);
+
+  // As an event loop would; false if nothing happens for so long.
+  bool turn(Duration timeout = 10s) {
+    if (!wait_ready(server->fd(), false, deadline_after(timeout))) return false;
+    server->serve_now();
+    return true;
+  }
+  Socket client();
+  void ask(Socket& socket, const StoreRequest& request) {
+    socket.send_all(make_frame(encode_store_request(request)), deadline_after(10s), "the store");
+    const std::size_t asked = source.answers.size();
+    while (source.answers.size() == asked) REQUIRE(turn());
+  }
+};
+
+Socket SlowlyServed::client() {
+  Socket socket;
+  std::thread thread(
+      [&] { socket = connect_authenticated(server->address(), key, Purpose::store, 3, deadline_after(10s)); });
+  while (turn(200ms)) {
+  }
+  thread.join();
+  return socket;
+}
+
+StoreAnswer receive(Socket& socket) {
+  FrameReader reader;
+  Bytes one(1);
+  while (true) {
+    if (auto message = reader.next()) return parse_store_answer(*message);
+    socket.receive_all(one, deadline_after(10s), "the store");
+    reader.feed(one);
+  }
+}
+
+// Nothing more comes, not even one byte.
+void expect_closed(Socket& socket) {
+  Bytes one(1);
+  CHECK_THROWS_AS(socket.receive_all(one, deadline_after(10s), "the store"), PeerLost);
+}
 
 }  // namespace
 
@@ -48,7 +108,7 @@ TEST_CASE("a wrong key gets nowhere") {
   Served served;
   auto store = served.client();
   for (int i = 0; i < 3; ++i) {
-    CHECK_THROWS_AS(TcpStore(served.server->address(), JobKey::random(), 1, deadline_after(10s)), PeerLost);
+    CHECK_THROWS_AS(Store::connect(served.server->address(), JobKey::random(), 1, deadline_after(10s)), PeerLost);
   }
   store.set("key", "value");
   CHECK(store.get("key", deadline_after(10s)) == "value");
@@ -178,5 +238,65 @@ TEST_CASE("servers come and go") {
     CHECK(served.client().add("n", 1) == 1);
   }
   const Log log("test", LogLevel::warning);
-  CHECK_THROWS_AS(StoreServer(JobKey::random(), "203.0.113.1", log), InvalidArgument);
+  CHECK_THROWS_AS(StoreServerThread(JobKey::random(), "203.0.113.1", log), InvalidArgument);
+}
+
+TEST_CASE("an answer that comes later is sent in the client's next turn") {
+  SlowlyServed served;
+  Socket socket = served.client();
+  served.ask(socket, {.id = 7, .operation = StoreOperation::add, .key = "n", .amount = 1});
+  served.source.answers[0](StatusCode::ok, "1");
+  CHECK(served.turn());
+  CHECK(receive(socket) == StoreAnswer{.id = 7, .text = "1"});
+  CHECK_FALSE(served.turn(20ms));
+}
+
+TEST_CASE("who asks on forgets its get, but may not forget its set") {
+  const CapturedStderr captured;
+  {
+    SlowlyServed served;
+    Socket socket = served.client();
+    served.ask(socket, {.id = 1, .operation = StoreOperation::get, .key = "k"});
+    served.ask(socket, {.id = 2, .operation = StoreOperation::set, .key = "k"});
+    CHECK(served.source.forgotten.back() == 1);
+    socket.send_all(make_frame(encode_store_request({.id = 3, .key = "k"})), deadline_after(10s), "the store");
+    REQUIRE(served.turn());
+    expect_closed(socket);
+    CHECK(served.source.answers.size() == 2);
+    CHECK(served.source.forgotten.back() == 2);
+  }
+  CHECK(captured.count("drops rank 3: it asks on while its request is under way") == 1);
+}
+
+TEST_CASE("clients of a lost store lose their connections, without a word for each") {
+  const CapturedStderr captured;
+  {
+    SlowlyServed served;
+    Socket socket = served.client();
+    served.ask(socket, {.id = 1, .operation = StoreOperation::get, .key = "k"});
+    served.source.answers[0](StatusCode::peer_lost, "the parent is gone");
+    REQUIRE(served.turn());
+    expect_closed(socket);
+  }
+  CHECK(captured.count("drops") == 0);
+}
+
+TEST_CASE("a server that ends forgets what was asked") {
+  SlowlyServed served;
+  Socket socket = served.client();
+  served.ask(socket, {.id = 1, .operation = StoreOperation::get, .key = "k"});
+  served.server.reset();
+  CHECK(served.source.forgotten.back() == 1);
+  expect_closed(socket);
+}
+
+TEST_CASE("a impostor that says nothing is dropped in time, by the descriptor alone") {
+  const CapturedStderr captured;
+  SlowlyServed served;
+  Socket impostor = Socket::connect(served.server->address(), deadline_after(10s));
+  REQUIRE(served.turn());
+  const TimePoint start = Clock::now();
+  while (captured.count("did not prove itself in time") == 0 && Clock::now() < start + 5s) served.turn(5s);
+  CHECK(captured.count("did not prove itself in time") == 1);
+  CHECK_FALSE(served.turn(20ms));  // nothing more to wake up for
 }

@@ -1,18 +1,21 @@
-// What every Store does, whichever it is.
 #include "core/bootstrap/store.h"
 
+#include <array>
+#include <atomic>
 #include <future>
 #include <memory>
+#include <optional>
+#include <thread>
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/bootstrap/memory_store.h"
+#include "core/bootstrap/store_protocol.h"
 #include "core/bootstrap/store_server.h"
-#include "core/bootstrap/store_views.h"
-#include "core/bootstrap/tcp_store.h"
 #include "tests/support/catch.h"
+#include "tests/support/failure.h"
 
 using namespace hvd;
+using hvd::testing::failure;
 
 namespace {
 
@@ -24,34 +27,36 @@ class Job {
 };
 
 class ThreadsJob : public Job {
+ public:
+  explicit ThreadsJob(const Store& store = Store()) : store_(store) {}
   Store& rank(int) override { return store_; }
-  MemoryStore store_;
+
+ private:
+  Store store_;
 };
 
 class ProcessesJob : public Job {
+ public:
   Store& rank(int rank) override {
     auto& store = stores_[static_cast<std::size_t>(rank)];
-    if (!store) store = std::make_unique<TcpStore>(server_.address(), key_, rank, deadline_after(10s));
+    if (!store) store = Store::connect(server_.address(), key_, rank, deadline_after(10s));
     return *store;
   }
+
+ private:
   Log log_{"test", LogLevel::warning};
   JobKey key_ = JobKey::random();
-  StoreServer server_{key_, "127.0.0.1", log_};
-  std::array<std::unique_ptr<TcpStore>, 16> stores_;
-};
-
-class PrefixedJob : public Job {
-  Store& rank(int) override { return view_; }
-  MemoryStore store_;
-  PrefixStore view_{store_, "epoch 1/"};
+  StoreServerThread server_{key_, "127.0.0.1", log_};
+  std::array<std::optional<Store>, 16> stores_;
 };
 
 std::unique_ptr<Job> make_job() {
-  const int kind = GENERATE(0, 1, 2);
+  const int kind = GENERATE(0, 1, 2, 3);
   CAPTURE(kind);
   if (kind == 0) return std::make_unique<ThreadsJob>();
   if (kind == 1) return std::make_unique<ProcessesJob>();
-  return std::make_unique<PrefixedJob>();
+  if (kind == 2) return std::make_unique<ThreadsJob>(Store().with_prefix("epoch 1/"));
+  return std::make_unique<ThreadsJob>(Store().with_alarm([] {}));
 }
 
 }  // namespace
@@ -136,11 +141,68 @@ TEST_CASE("what is too long is refused, and the store stays usable") {
 }
 
 TEST_CASE("epochs do not see each other") {
-  MemoryStore store;
-  PrefixStore first(store, "1/"), second(store, "2/");
+  const Store store;
+  const Store first = store.with_prefix("1/"), second = store.with_prefix("2/");
   first.set("key", "old");
   CHECK(first.add("n", 1) == 1);
   CHECK_THROWS_AS(second.get("key", deadline_after(1ms)), Timeout);
   CHECK(second.add("n", 1) == 1);
   CHECK(store.get("1/key", deadline_after(1ms)) == "old");
+  CHECK(first.with_prefix("set 3/").add("n", 1) == 1);
+  CHECK(store.add("1/set 3/n", 0) == 1);
+}
+
+TEST_CASE("an alarm is asked while a get waits, and only then") {
+  int asked = 0;
+  const Store inner;
+  const Store store = inner.with_alarm([&] { ++asked; });
+  store.set("a", "1");
+  CHECK(inner.get("a", deadline_after(1s)) == "1");
+  CHECK(store.get("a", deadline_after(1s)) == "1");
+  CHECK(store.add("n", 5) == 5);
+  CHECK(asked == 0);
+  CHECK_FALSE(inner.alarm());
+  store.alarm()();
+  CHECK(asked == 1);
+  const TimePoint start = Clock::now();
+  CHECK(failure([&] { store.get("b", deadline_after(600ms)); }).starts_with("timeout: waiting for the key 'b'"));
+  CHECK(Clock::now() - start >= 600ms);
+  CHECK(asked >= 2);  // every 250 ms, or as often as a busy machine lets it
+  CHECK(asked <= 4);  // at 250, 500 and 600 ms at most
+}
+
+TEST_CASE("a wait ends with what comes, or with any of the alarms") {
+  std::atomic<bool> alarmed{false};
+  const Store inner;
+  const auto raise = [&] {
+    if (alarmed) throw Aborted("rank 2 has failed");
+  };
+  const Store store = GENERATE(0, 1) == 0 ? inner.with_alarm(raise).with_alarm([] {}).with_prefix("epoch/0/")
+                                          : inner.with_alarm([] {}).with_prefix("epoch/0/").with_alarm(raise);
+  auto waiting = std::async(std::launch::async, [&] { return store.get("late", deadline_after(30s)); });
+  std::this_thread::sleep_for(kAlarmPeriod + 50ms);
+  store.set("late", "it");
+  CHECK(waiting.get() == "it");
+  alarmed = true;
+  const TimePoint start = Clock::now();
+  CHECK(failure([&] { store.get("never", deadline_after(30s)); }) == "aborted: rank 2 has failed");
+  CHECK(Clock::now() - start < 10s);
+  CHECK(failure([&] { store.alarm()(); }) == "aborted: rank 2 has failed");
+}
+
+TEST_CASE("whoever asks hears that the job has failed") {
+  const Store store;
+  CHECK_NOTHROW(check_job_failure(store, deadline_after(10ms)));
+  store.set(kJobFailureKey, "rank 2 on h2 has failed: killed by SIGKILL");
+  CHECK(failure([&] { check_job_failure(store, deadline_after(10ms)); }) ==
+        "aborted: rank 2 on h2 has failed: killed by SIGKILL");
+}
+
+TEST_CASE("a store that is gone does not say that the job has failed") {
+  const Log log("test", LogLevel::off);
+  const JobKey key = JobKey::random();
+  auto server = std::make_unique<StoreServerThread>(key, "127.0.0.1", log);
+  const Store store = Store::connect(server->address(), key, 0, deadline_after(10s));
+  server.reset();
+  CHECK_NOTHROW(check_job_failure(store, deadline_after(10ms)));
 }

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/bootstrap/memory_store.h"
+#include "core/bootstrap/store.h"
 #include "tests/support/catch.h"
 
 using namespace hvd;
@@ -28,7 +28,7 @@ std::vector<RankIdentity> identities(const std::vector<int>& ranks_by_host) {
 // Runs the body on each rank, as a thread; returns what has failed.
 std::string on_channels(const std::vector<int>& ranks_by_host, bool shared_memory,
                         const std::function<void(int rank, ControlChannel& channel)>& body) {
-  MemoryStore store;
+  Store store;
   const JobKey key = JobKey::random();
   const Log log("test", LogLevel::off);
   const std::vector<RankIdentity> all = identities(ranks_by_host);

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/bootstrap/memory_store.h"
+#include "core/bootstrap/store.h"
 #include "core/flight/flight_reader.h"
 #include "ops/registry.h"
 #include "tests/support/catch.h"
@@ -635,7 +635,7 @@ TEST_CASE("ranks with other settings do not start") {
   };
   const Setting setting =
       GENERATE(Setting{"HVD_CHUNK_BYTES", "8192", "4096"}, Setting{"HVD_JOIN_DIVISOR", "all", "contributing"});
-  MemoryStore store;
+  Store store;
   const JobKey key = JobKey::random();
   std::vector<std::future<std::string>> ranks;
   for (int rank = 0; rank < 2; ++rank) {

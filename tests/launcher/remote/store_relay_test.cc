@@ -8,9 +8,8 @@
 #include <thread>
 
 #include "core/base/error.h"
-#include "core/bootstrap/store_origin.h"
-#include "core/bootstrap/store_sessions.h"
-#include "core/bootstrap/tcp_store.h"
+#include "core/bootstrap/store.h"
+#include "core/bootstrap/store_server.h"
 #include "launcher/processes/event_loop.h"
 #include "tests/support/catch.h"
 
@@ -274,10 +273,10 @@ TEST_CASE("ranks at three levels meet: one request per key and relay, and the lo
   const JobKey key = JobKey::random();
   StoreOrigin origin;
   Agent middle(origin), below(middle.relay);
-  std::vector<std::unique_ptr<StoreSessions>> sessions;
+  std::vector<std::unique_ptr<StoreServer>> servers;
   for (StoreSource* source : std::initializer_list<StoreSource*>{&origin, &middle.relay, &below.relay}) {
-    sessions.push_back(std::make_unique<StoreSessions>(key, "127.0.0.1", *source, log));
-    loop.watch(sessions.back()->fd(), EPOLLIN, [&serving = *sessions.back()] { serving.serve_now(); });
+    servers.push_back(std::make_unique<StoreServer>(key, "127.0.0.1", *source, log));
+    loop.watch(servers.back()->fd(), EPOLLIN, [&serving = *servers.back()] { serving.serve_now(); });
   }
   const auto step = [&] {
     loop.run_once(deadline_after(1ms));
@@ -295,7 +294,7 @@ TEST_CASE("ranks at three levels meet: one request per key and relay, and the lo
   std::vector<std::future<std::string>> gets;
   for (int rank = 0; rank < kRanks; ++rank) {
     gets.push_back(std::async(std::launch::async, [&, rank] {
-      TcpStore store(sessions[rank % 2 == 0 ? 1 : 2]->address(), key, rank, deadline_after(20s));
+      const Store store = Store::connect(servers[rank % 2 == 0 ? 1 : 2]->address(), key, rank, deadline_after(20s));
       store.add("n", 1);
       if (rank == 0) store.set("k", "value");
       return store.get("k", deadline_after(20s));
@@ -308,7 +307,8 @@ TEST_CASE("ranks at three levels meet: one request per key and relay, and the lo
 
   const auto never = [&](int place) {
     return std::async(std::launch::async, [&, place] {
-      TcpStore store(sessions[static_cast<std::size_t>(place)]->address(), key, place, deadline_after(20s));
+      const Address& address = servers[static_cast<std::size_t>(place)]->address();
+      const Store store = Store::connect(address, key, place, deadline_after(20s));
       store.get("never", deadline_after(20s));
     });
   };

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "core/base/error.h"
-#include "core/bootstrap/memory_store.h"
+#include "core/bootstrap/store.h"
 #include "ops/registry.h"
 #include "tests/support/catch.h"
 #include "tests/support/link_costs.h"
@@ -21,7 +21,7 @@ bool contains(const std::string& text, const std::string& part) { return text.fi
 
 // How starting ended on each rank, with HVD_ALGORITHM by rank.
 std::vector<Status> start(const Layout& layout, const std::vector<std::string>& algorithm) {
-  MemoryStore store;
+  Store store;
   const JobKey key = JobKey::random();
   std::vector<std::future<Status>> ranks;
   for (int rank = 0; rank < layout.size(); ++rank) {

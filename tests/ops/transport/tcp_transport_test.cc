@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/bootstrap/memory_store.h"
+#include "core/bootstrap/store.h"
 #include "ops/transport/tcp/frame_header.h"
 #include "ops/transport/tcp/tcp_transport.h"
 #include "tests/support/catch.h"
@@ -32,7 +32,7 @@ struct Job {
             .deadline = deadline_after(timeout)};
   }
 
-  MemoryStore store;
+  Store store;
   const JobKey key = JobKey::random();
   const Log log{"test", LogLevel::off};
   const AbortFlag abort;
