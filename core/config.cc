@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <initializer_list>
 #include <string_view>
+#include <utility>
 
 #include "core/base/edit_distance.h"
 #include "core/base/error.h"
@@ -40,20 +42,16 @@ std::int64_t parse_bytes(std::string_view text) {
 }
 
 constexpr std::chrono::seconds kLongestWait{10'000'000};
+using Seconds = std::chrono::duration<double>;
+using Milliseconds = std::chrono::duration<double, std::milli>;
+
+template <typename Unit>
+Duration parse_duration(std::string_view text, double shortest, double longest, const char* what) {
+  return std::chrono::duration_cast<Duration>(Unit(parse_number<double>(text, shortest, longest, what)));
+}
 
 Duration parse_seconds(std::string_view text) {
-  const auto value = parse_number<double>(text, 0.0, kLongestWait.count(), "a number of seconds, at most 10000000");
-  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(value));
-}
-
-Duration parse_lease(std::string_view text) {
-  const auto value = parse_number<double>(text, 1.0, 3600.0, "a number of seconds from 1 to 3600");
-  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(value));
-}
-
-Duration parse_milliseconds(std::string_view text) {
-  const auto value = parse_number<double>(text, 0.0, 1000.0, "a number of milliseconds, at most 1000");
-  return std::chrono::duration_cast<Duration>(std::chrono::duration<double, std::milli>(value));
+  return parse_duration<Seconds>(text, 0, kLongestWait.count(), "a number of seconds, at most 10000000");
 }
 
 bool parse_flag(std::string_view text) {
@@ -68,24 +66,12 @@ std::int64_t parse_chunk_bytes(std::string_view text) {
   return value;
 }
 
-JoinDivisor parse_join_divisor(std::string_view text) {
-  if (text == "all") return JoinDivisor::all;
-  if (text == "contributing") return JoinDivisor::contributing;
-  throw InvalidArgument("all or contributing");
-}
-
-JoinScope parse_join_scope(std::string_view text) {
-  if (text == "all") return JoinScope::all;
-  if (text == "allreduce") return JoinScope::allreduce;
-  throw InvalidArgument("all or allreduce");
-}
-
-CpuBackend parse_cpu_backend(std::string_view text) {
-  if (text == "auto") return CpuBackend::automatic;
-  if (text == "host" || text == "gloo" || text == "ccl") return CpuBackend::host;  // the latter two are Horovod's names
-  if (text == "mpi") return CpuBackend::mpi;
-  if (text == "mpi-messages") return CpuBackend::mpi_messages;
-  throw InvalidArgument("auto, host, mpi or mpi-messages");
+template <typename T>
+T parse_choice(std::string_view text, std::initializer_list<std::pair<std::string_view, T>> choices, const char* what) {
+  for (const auto& [name, value] : choices) {
+    if (text == name) return value;
+  }
+  throw InvalidArgument(what);
 }
 
 const char* cpu_backend_name(CpuBackend backend) {
@@ -103,10 +89,10 @@ void nothing(Config&, std::string_view) {}
 // Order is the order of docs/environment.md.
 const Knob kKnobs[] = {
     {"HVD_RANK", "HOROVOD_RANK", "0", "This process's number in the job. Set by hvdrun.",
-     [](Config& c, std::string_view t) { c.rank = parse_count(t); }},
+     [](Config& c, std::string_view t) { c.job.rank = parse_count(t); }},
     {"HVD_SIZE", "HOROVOD_SIZE", "1", "Number of processes in the job. Set by hvdrun.",
      [](Config& c, std::string_view t) {
-       c.size = parse_number<int>(t, 1, 1'000'000, "a whole number from 1 to 1000000");
+       c.job.size = parse_number<int>(t, 1, 1'000'000, "a whole number from 1 to 1000000");
      }},
     {"HVD_LOCAL_RANK", "HOROVOD_LOCAL_RANK", "0",
      "Number of this process on its host. Set by hvdrun for scripts that read it; the runtime finds it out itself.",
@@ -119,31 +105,33 @@ const Knob kKnobs[] = {
      nothing},
     {"HVD_STORE", "", "",
      "host:port of the job's store, where ranks find each other. Set by hvdrun. Empty: a job of one.",
-     [](Config& c, std::string_view t) { c.store = t; }},
+     [](Config& c, std::string_view t) { c.job.store = t; }},
     {"HVD_JOB_KEY", "", "",
      "The job's secret, 64 hexadecimal digits: every connection proves that it knows it. Set by hvdrun, fresh for each "
      "job; to be set for srun without MPI, and with TF_CONFIG.",
-     [](Config& c, std::string_view t) { c.job_key = t; }},
+     [](Config& c, std::string_view t) { c.job.key = t; }},
     {"HVD_HOST_ID", "", "",
      "Ranks with the same value share memory. Empty: found out from the kernel's boot id and the namespaces.",
-     [](Config& c, std::string_view t) { c.host_id = t; }},
+     [](Config& c, std::string_view t) { c.job.host_id = t; }},
     {"HVD_HOSTNAME", "HOROVOD_HOSTNAME", "", "The host's name in messages. Empty: as the system says.",
-     [](Config& c, std::string_view t) { c.hostname = t; }},
+     [](Config& c, std::string_view t) { c.job.hostname = t; }},
     {"HVD_ADDRESS", "", "",
      "The numeric address by which ranks on other hosts reach this one. Set by hvdrun. Empty: the one from which the "
      "job's store is reached.",
-     [](Config& c, std::string_view t) { c.address = t; }},
+     [](Config& c, std::string_view t) { c.job.address = t; }},
     {"HVD_START_TIMEOUT", "HOROVOD_START_TIMEOUT", "30", "Seconds that init waits for the other ranks.",
-     [](Config& c, std::string_view t) { c.start_timeout = parse_seconds(t); }},
+     [](Config& c, std::string_view t) { c.timeouts.start = parse_seconds(t); }},
     {"HVD_LEASE", "", "5",
      "Seconds after which a host that has gone silent, because it lost its network or its power, counts as dead: 1 to "
      "3600. A rank that is stopped does not, for its host still answers.",
-     [](Config& c, std::string_view t) { c.lease = parse_lease(t); }},
+     [](Config& c, std::string_view t) {
+       c.timeouts.lease = parse_duration<Seconds>(t, 1, 3600, "a number of seconds from 1 to 3600");
+     }},
     {"HVD_FLIGHT_RECORDER", "", "-1",
      "Descriptor of the memory in which this process records its last operations for hvdrun, which reads them when the "
      "job stalls or fails. Set by hvdrun. -1: the process has such memory of its own.",
      [](Config& c, std::string_view t) {
-       c.flight_recorder = parse_number<int>(t, -1, 1'000'000'000, "a descriptor, or -1");
+       c.diagnosis.flight_recorder = parse_number<int>(t, -1, 1'000'000'000, "a descriptor, or -1");
      }},
     {"HVD_FLIGHT_STACKS", "", "",
      "Descriptor of the file into which a Python process writes its stacks when hvdrun asks for them. Set by hvdrun.",
@@ -154,131 +142,143 @@ const Knob kKnobs[] = {
      nothing},
     {"HVD_TORCH_VARIABLES", "", "",
      "Those of PyTorch's variables (RANK, WORLD_SIZE, MASTER_ADDR, ...) that hvdrun or init has set, with their "
-     "values, "
-     "so that nobody takes them for another launcher's.",
+     "values, so that nobody takes them for another launcher's.",
      nothing},
     {"HVD_LOG_LEVEL", "HOROVOD_LOG_LEVEL", "warning",
      "Lines below this level are not written: trace, debug, info, warning, error, off.",
-     [](Config& c, std::string_view t) { c.log_level = parse_log_level(t); }},
+     [](Config& c, std::string_view t) { c.diagnosis.log_level = parse_log_level(t); }},
     {"HVD_TIMELINE", "HOROVOD_TIMELINE", "",
      "A file into which rank 0 writes what its operations did when, for chrome://tracing. Empty or DYNAMIC: none until "
      "start_timeline() is called.",
-     [](Config& c, std::string_view t) { c.timeline = t; }},
+     [](Config& c, std::string_view t) { c.diagnosis.timeline = t; }},
     {"HVD_TIMELINE_MARK_CYCLES", "HOROVOD_TIMELINE_MARK_CYCLES", "0",
      "1: the timeline marks each answer of the coordinator.",
-     [](Config& c, std::string_view t) { c.timeline_marks_rounds = parse_flag(t); }},
+     [](Config& c, std::string_view t) { c.diagnosis.timeline_marks_rounds = parse_flag(t); }},
     {"HVD_JOIN_DIVISOR", "", "all",
      "The divisor of an average while some ranks have joined: all, the number of all ranks; contributing, of those "
      "that have not joined.",
-     [](Config& c, std::string_view t) { c.join_divisor = parse_join_divisor(t); }},
+     [](Config& c, std::string_view t) {
+       c.negotiation.join_divisor = parse_choice<JoinDivisor>(
+           t, {{"all", JoinDivisor::all}, {"contributing", JoinDivisor::contributing}}, "all or contributing");
+     }},
     {"HVD_JOIN_SCOPE", "", "all",
      "Which collectives go on without ranks that have joined: all that can; allreduce, only that, and the others "
      "fail, as Horovod's do.",
-     [](Config& c, std::string_view t) { c.join_scope = parse_join_scope(t); }},
+     [](Config& c, std::string_view t) {
+       c.negotiation.join_scope = parse_choice<JoinScope>(
+           t, {{"all", JoinScope::all}, {"allreduce", JoinScope::allreduce}}, "all or allreduce");
+     }},
     {"HVD_FUSION_THRESHOLD", "HOROVOD_FUSION_THRESHOLD", "auto",
      "Bytes of small tensors that are reduced as one bucket. 0: each tensor by itself; auto: 8 MiB inside a host, "
      "between hosts up to 64 MiB, as the links' costs suggest.",
      [](Config& c, std::string_view t) {
-       c.fusion_threshold_bytes = t == "auto" ? kAutomaticThreshold : parse_bytes(t);
+       c.negotiation.fusion_threshold_bytes = t == "auto" ? kAutomaticThreshold : parse_bytes(t);
      }},
     {"HVD_CYCLE_TIME", "HOROVOD_CYCLE_TIME", "0.03",
      "Milliseconds for which small tensors that are ready may wait for others that only some ranks have submitted yet, "
      "to be reduced with them. Nothing waits while nothing else is under way. 0: never.",
-     [](Config& c, std::string_view t) { c.coalescing = parse_milliseconds(t); }},
+     [](Config& c, std::string_view t) {
+       c.negotiation.coalescing = parse_duration<Milliseconds>(t, 0, 1000, "a number of milliseconds, at most 1000");
+     }},
     {"HVD_AUTOTUNE", "HOROVOD_AUTOTUNE", "0",
      "1: rank 0 times steps with several values of HVD_FUSION_THRESHOLD and others, and the job keeps those with which "
      "it is clearly faster than with the defaults. What is set by hand is not tried.",
-     [](Config& c, std::string_view t) { c.autotune = parse_flag(t); }},
+     [](Config& c, std::string_view t) { c.autotune.enabled = parse_flag(t); }},
     {"HVD_AUTOTUNE_LOG", "HOROVOD_AUTOTUNE_LOG", "",
      "A file into which rank 0 then writes what it has timed, as comma-separated values. Empty: none.",
-     [](Config& c, std::string_view t) { c.autotune_log = t; }},
+     [](Config& c, std::string_view t) { c.autotune.log = t; }},
     {"HVD_AUTOTUNE_WARMUP_SAMPLES", "HOROVOD_AUTOTUNE_WARMUP_SAMPLES", "3", "Samples at the start that do not count.",
-     [](Config& c, std::string_view t) { c.autotune_warmup_samples = parse_count(t); }},
+     [](Config& c, std::string_view t) { c.autotune.warmup_samples = parse_count(t); }},
     {"HVD_AUTOTUNE_STEPS_PER_SAMPLE", "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE", "3",
      "Steps in a sample. Between samples with different values one more step goes by.",
      [](Config& c, std::string_view t) {
-       c.autotune_steps_per_sample = parse_number<int>(t, 1, 1'000'000, "a whole number from 1 to 1000000");
+       c.autotune.steps_per_sample = parse_number<int>(t, 1, 1'000'000, "a whole number from 1 to 1000000");
      }},
     {"HVD_AUTOTUNE_MAX_SAMPLES", "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES", "24",
      "Samples in which better values are looked for. Up to 24 more compare what was found with the defaults.",
-     [](Config& c, std::string_view t) { c.autotune_max_samples = parse_count(t); }},
+     [](Config& c, std::string_view t) { c.autotune.max_samples = parse_count(t); }},
     {"HVD_CACHE_CAPACITY", "HOROVOD_CACHE_CAPACITY", "1024",
      "Operations whose agreement is remembered, so that repeating one costs a bit. 0: none.",
-     [](Config& c, std::string_view t) { c.cache_capacity = parse_count(t); }},
+     [](Config& c, std::string_view t) { c.negotiation.cache_capacity = parse_count(t); }},
     {"HVD_SCHEDULE_LOCK", "", "1", "0: ranks negotiate in every step, also when steps repeat.",
-     [](Config& c, std::string_view t) { c.schedule_lock = parse_flag(t); }},
+     [](Config& c, std::string_view t) { c.negotiation.schedule_lock = parse_flag(t); }},
     {"HVD_STALL_CHECK_DISABLE", "HOROVOD_STALL_CHECK_DISABLE", "0",
      "1: say nothing when some ranks wait for an operation that others have not submitted.",
-     [](Config& c, std::string_view t) { c.stall_check = !parse_flag(t); }},
+     [](Config& c, std::string_view t) { c.timeouts.stall_check = !parse_flag(t); }},
     {"HVD_STALL_CHECK_TIME_SECONDS", "HOROVOD_STALL_CHECK_TIME_SECONDS", "10",
      "Seconds after which that is said, with the missing ranks and the operations' names.",
-     [](Config& c, std::string_view t) { c.stall_warning = parse_seconds(t); }},
+     [](Config& c, std::string_view t) { c.timeouts.stall_warning = parse_seconds(t); }},
     {"HVD_STALL_SHUTDOWN_TIME_SECONDS", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "0",
      "Seconds after which such an operation ends with an error on the ranks that wait, and after which a rank that is "
      "stopped or silent elsewhere, inside an operation or as the one that is to answer, ends the job. 0: never.",
-     [](Config& c, std::string_view t) { c.stall_limit = parse_seconds(t); }},
+     [](Config& c, std::string_view t) { c.timeouts.stall_limit = parse_seconds(t); }},
     {"HVD_COLLECTIVE_TIMEOUT_SECONDS", "HOROVOD_GLOO_TIMEOUT_SECONDS", "300",
      "Seconds that a rank waits for a live but silent peer in the middle of a collective before it gives up the job. "
      "0: as long as the peer lives.",
      [](Config& c, std::string_view t) {
-       c.collective_timeout = parse_seconds(t);
-       if (c.collective_timeout == Duration::zero()) c.collective_timeout = kLongestWait;
+       c.timeouts.collective = parse_seconds(t);
+       if (c.timeouts.collective == Duration::zero()) c.timeouts.collective = kLongestWait;
      }},
     {"HVD_CPU_BACKEND", "HOROVOD_CPU_OPERATIONS", "auto",
      "What moves tensors in ordinary memory. host: shared memory and TCP. mpi: MPI's collectives, if MPI has started "
      "the job. mpi-messages: shared memory inside a host, MPI's messages between hosts. auto: shared memory inside a "
-     "host, and between hosts TCP, or MPI's messages if MPI has started the job "
-     "and they are measured to be faster.",
-     [](Config& c, std::string_view t) { c.cpu_backend = parse_cpu_backend(t); }},
+     "host, and between hosts TCP, or MPI's messages if MPI has started the job and they are measured to be faster.",
+     [](Config& c, std::string_view t) {
+       c.data_plane.cpu_backend = parse_choice<CpuBackend>(t,
+                                                           {{"auto", CpuBackend::automatic},
+                                                            {"host", CpuBackend::host},
+                                                            {"gloo", CpuBackend::host},  // Horovod's names
+                                                            {"ccl", CpuBackend::host},
+                                                            {"mpi", CpuBackend::mpi},
+                                                            {"mpi-messages", CpuBackend::mpi_messages}},
+                                                           "auto, host, mpi or mpi-messages");
+     }},
     {"HVD_MPI_LIB", "", "",
      "Path of the MPI library (libmpi.so). Empty: the one that is loaded already, else that of the launcher, else any.",
-     [](Config& c, std::string_view t) { c.mpi_library = t; }},
+     [](Config& c, std::string_view t) { c.data_plane.mpi_library = t; }},
     {"HVD_PLUGINS", "", "",
      "Paths of plugins (hvd_plugin.h), separated by colons, that are asked for each collective before hvd's own "
      "backends.",
-     [](Config& c, std::string_view t) { c.plugins = t; }},
+     [](Config& c, std::string_view t) { c.data_plane.plugins = t; }},
     {"HVD_DETERMINISTIC", "", "1",
      "0: results may depend, in their last bits, on which tensors are reduced together, where that is faster.",
-     [](Config& c, std::string_view t) { c.deterministic = parse_flag(t); }},
+     [](Config& c, std::string_view t) { c.data_plane.deterministic = parse_flag(t); }},
     {"HVD_ALGORITHM", "", "",
      "Which algorithm serves an allreduce of which size: `allreduce:0-64k=direct;64k-=ring`. Sizes in bytes or with k, "
      "m, g; algorithms between hosts: one_shot, bruck, direct, ring, and with HVD_DETERMINISTIC=0 halving_doubling; in "
      "jobs on one host, where the ranks' memory allows it: one_step, sliced, resident, reading. Sizes left out, or "
      "empty: what measurements suggest.",
-     [](Config& c, std::string_view t) { c.algorithm = t; }},
+     [](Config& c, std::string_view t) { c.data_plane.algorithm = t; }},
     {"HVD_SOCKETS_PER_PEER", "", "0",
      "TCP connections between two ranks, up to 64; of two ranks the smaller number counts. 0: 1, from 25 Gb/s 2, from "
      "100 Gb/s 4, by the speed of the network interface.",
      [](Config& c, std::string_view t) {
-       c.sockets_per_peer = parse_number<int>(t, 0, 64, "a whole number from 0 to 64");
+       c.data_plane.sockets_per_peer = parse_number<int>(t, 0, 64, "a whole number from 0 to 64");
      }},
     {"HVD_SHARED_MEMORY", "", "1", "0: ranks of one host use TCP as if they were on different hosts.",
-     [](Config& c, std::string_view t) { c.shared_memory = parse_flag(t); }},
+     [](Config& c, std::string_view t) { c.data_plane.shared_memory = parse_flag(t); }},
     {"HVD_CHUNK_BYTES", "", "262144",
      "Bytes that a rank publishes in shared memory at a time; best if two fit into the L2 cache.",
-     [](Config& c, std::string_view t) { c.chunk_bytes = parse_chunk_bytes(t); }},
+     [](Config& c, std::string_view t) { c.data_plane.chunk_bytes = parse_chunk_bytes(t); }},
     {"HVD_INSTRUCTION_SET", "", "auto",
      "Instructions that reductions use: scalar, avx2, avx512 or neon, if the processor has them; auto: the best that "
-     "it "
-     "has. Results do not depend on it.",
-     [](Config& c, std::string_view t) { c.instruction_set = t; }},
+     "it has. Results do not depend on it.",
+     [](Config& c, std::string_view t) { c.data_plane.instruction_set = t; }},
     {"HVD_ARENA_LIMIT", "", "34359738368",
      "Bytes that a rank may take from the memory that the ranks of a host share for tensors (hvd_alloc, hvd.empty). "
      "Memory and address space are taken when they are asked for. 0: no such memory, ordinary one instead.",
-     [](Config& c, std::string_view t) { c.arena_limit_bytes = parse_bytes(t); }},
+     [](Config& c, std::string_view t) { c.data_plane.arena_limit_bytes = parse_bytes(t); }},
     {"HVD_CUDA_LIB", "", "",
      "The CUDA driver, a name or path, opened when there is the first GPU tensor. Empty: libcuda.so.1.",
-     [](Config& c, std::string_view t) { c.cuda_library = t; }},
+     [](Config& c, std::string_view t) { c.gpu.cuda_library = t; }},
     {"HVD_NCCL_LIB", "", "",
      "NCCL, a name or path, opened when there is the first GPU tensor. Empty: the copy that a framework has brought "
-     "into "
-     "the process, else libnccl.so.2.",
-     [](Config& c, std::string_view t) { c.nccl_library = t; }},
+     "into the process, else libnccl.so.2.",
+     [](Config& c, std::string_view t) { c.gpu.nccl_library = t; }},
     {"HVD_GPU_THROUGH_HOST", "", "0",
      "1: what NCCL cannot do with GPU tensors, everything if there is no NCCL, goes through the host's memory: two "
-     "more "
-     "copies, during which the engine waits. TensorFlow's GPU tensors all go that way then. 0: it is an error.",
-     [](Config& c, std::string_view t) { c.gpu_through_host = parse_flag(t); }},
+     "more copies, during which the engine waits. TensorFlow's GPU tensors all go that way then. 0: it is an error.",
+     [](Config& c, std::string_view t) { c.gpu.through_host = parse_flag(t); }},
     {"HVD_TENSORFLOW_UNTESTED", "", "0",
      "1: hvd.tensorflow is imported also with a TensorFlow newer than those that it was tried with.",
      [](Config&, std::string_view t) { parse_flag(t); }},  // read in Python
@@ -332,28 +332,29 @@ ConfigResult read_config(const Environment& environment) {
     if (!name.starts_with("HVD_") || find_knob(name) != nullptr) continue;
     result.warnings.push_back("unknown environment variable " + name + " (did you mean " + nearest_knob(name) + "?)");
   }
-  if (result.config.rank >= result.config.size) {
-    throw InvalidArgument("HVD_RANK=" + std::to_string(result.config.rank) +
-                          " is not below HVD_SIZE=" + std::to_string(result.config.size));
+  if (result.config.job.rank >= result.config.job.size) {
+    throw InvalidArgument("HVD_RANK=" + std::to_string(result.config.job.rank) +
+                          " is not below HVD_SIZE=" + std::to_string(result.config.job.size));
   }
   return result;
 }
 
 std::vector<std::string> shared_settings(const Config& config) {
-  return {std::string("HVD_JOIN_DIVISOR=") + (config.join_divisor == JoinDivisor::all ? "all" : "contributing"),
-          std::string("HVD_JOIN_SCOPE=") + (config.join_scope == JoinScope::all ? "all" : "allreduce"),
-          "HVD_FUSION_THRESHOLD=" + (config.fusion_threshold_bytes == kAutomaticThreshold
-                                         ? "auto"
-                                         : std::to_string(config.fusion_threshold_bytes)),
-          "HVD_CHUNK_BYTES=" + std::to_string(config.chunk_bytes),
-          std::string("HVD_SCHEDULE_LOCK=") + (config.schedule_lock ? "1" : "0"),
-          std::string("HVD_DETERMINISTIC=") + (config.deterministic ? "1" : "0"),
-          std::string("HVD_CPU_BACKEND=") + cpu_backend_name(config.cpu_backend),
-          "HVD_PLUGINS=" + config.plugins,
-          "HVD_ALGORITHM=" + config.algorithm,
-          "HVD_ARENA_LIMIT=" + std::to_string(config.arena_limit_bytes),
-          std::string("HVD_GPU_THROUGH_HOST=") + (config.gpu_through_host ? "1" : "0"),
-          std::string("HVD_SHARED_MEMORY=") + (config.shared_memory ? "1" : "0")};
+  return {
+      std::string("HVD_JOIN_DIVISOR=") + (config.negotiation.join_divisor == JoinDivisor::all ? "all" : "contributing"),
+      std::string("HVD_JOIN_SCOPE=") + (config.negotiation.join_scope == JoinScope::all ? "all" : "allreduce"),
+      "HVD_FUSION_THRESHOLD=" + (config.negotiation.fusion_threshold_bytes == kAutomaticThreshold
+                                     ? "auto"
+                                     : std::to_string(config.negotiation.fusion_threshold_bytes)),
+      "HVD_CHUNK_BYTES=" + std::to_string(config.data_plane.chunk_bytes),
+      std::string("HVD_SCHEDULE_LOCK=") + (config.negotiation.schedule_lock ? "1" : "0"),
+      std::string("HVD_DETERMINISTIC=") + (config.data_plane.deterministic ? "1" : "0"),
+      std::string("HVD_CPU_BACKEND=") + cpu_backend_name(config.data_plane.cpu_backend),
+      "HVD_PLUGINS=" + config.data_plane.plugins,
+      "HVD_ALGORITHM=" + config.data_plane.algorithm,
+      "HVD_ARENA_LIMIT=" + std::to_string(config.data_plane.arena_limit_bytes),
+      std::string("HVD_GPU_THROUGH_HOST=") + (config.gpu.through_host ? "1" : "0"),
+      std::string("HVD_SHARED_MEMORY=") + (config.data_plane.shared_memory ? "1" : "0")};
 }
 
 std::string environment_documentation() {
@@ -372,11 +373,11 @@ std::string environment_documentation() {
   return text;
 }
 
-Duration Config::silence_limit(int level) const {
+Duration Config::Timeouts::silence_limit(int level) const {
   constexpr Duration kShortest = 2s;  // a live rank may be without a CPU for this long
-  if (!gives_up_stalls() || stall_limit >= collective_timeout) return collective_timeout;
+  if (!gives_up_stalls() || stall_limit >= collective) return collective;
   const Duration margin = std::clamp<Duration>(stall_limit / 4, 1s, 10s);
-  return std::min(std::max<Duration>(stall_limit, kShortest) + level * margin, collective_timeout);
+  return std::min(std::max<Duration>(stall_limit, kShortest) + level * margin, collective);
 }
 
 }  // namespace hvd

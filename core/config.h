@@ -1,4 +1,5 @@
-// The configuration: one const struct, filled from one table (config.cc) of names, defaults and documentation.
+// The configuration: one const struct with a group per subject, filled from one table (config.cc) of names, defaults
+// and documentation.
 //
 // Read once, at init, from a copy of the environment. docs/environment.md is generated from the table.
 #pragma once
@@ -44,61 +45,85 @@ enum class CpuBackend {
 inline constexpr std::int64_t kAutomaticThreshold = -1;
 
 struct Config {
-  // Set by hvdrun; rendezvous/launch_environment.h reads the variables of the other launchers.
-  int rank = 0;
-  int size = 1;
-  std::string store;     // host:port of the job's store; empty: none, rank 0 of 1
-  std::string job_key;   // 64 hexadecimal digits
-  std::string host_id;   // empty: detected
-  std::string hostname;  // empty: gethostname()
-  std::string address;   // numeric, at which other hosts reach this one; empty: detected
-  Duration start_timeout{};
-  Duration lease{};
-  int flight_recorder = -1;  // a descriptor; -1: none
+  // Set by hvdrun; bootstrap/launch_environment.h reads the variables of the other launchers.
+  struct Job {
+    int rank = 0;
+    int size = 1;
+    std::string store;     // host:port of the job's store; empty: none, rank 0 of 1
+    std::string key;       // 64 hexadecimal digits
+    std::string host_id;   // empty: detected
+    std::string hostname;  // empty: gethostname()
+    std::string address;   // numeric, at which other hosts reach this one; empty: detected
+  };
 
-  LogLevel log_level = LogLevel::warning;
-  std::string timeline;  // a file; empty or DYNAMIC: none at start
-  bool timeline_marks_rounds = false;
+  struct Timeouts {
+    Duration start{};
+    Duration lease{};
+    bool stall_check = true;
+    Duration stall_warning{};
+    Duration stall_limit{};  // zero: never give up
+    Duration collective{};
 
-  JoinDivisor join_divisor = JoinDivisor::all;
-  JoinScope join_scope = JoinScope::all;
-  std::int64_t fusion_threshold_bytes = 0;
-  Duration coalescing{};  // how long an answer may wait for more operations
-  bool autotune = false;
-  std::string autotune_log;  // a file; empty: none
-  int autotune_warmup_samples = 0;
-  int autotune_steps_per_sample = 1;
-  int autotune_max_samples = 0;
-  int cache_capacity = 0;
-  bool schedule_lock = true;
-  bool stall_check = true;
-  Duration stall_warning{};
-  Duration stall_limit{};  // zero: never give up
-  Duration collective_timeout{};
+    // Whether operations that ranks do not submit, or do not answer, are given up after stall_limit.
+    bool gives_up_stalls() const { return stall_check && stall_limit > Duration::zero(); }
+    // How long a live peer may be silent inside an operation: `collective`, or the stall limit if that is shorter.
+    // Ranks that may only be waiting for ranks that wait themselves have a higher level and give up later, so that the
+    // error names the stopped rank.
+    Duration silence_limit(int level = 0) const;
+  };
 
-  CpuBackend cpu_backend = CpuBackend::automatic;
-  std::string mpi_library;  // a path; empty: detected
-  std::string plugins;      // paths, separated by ':'
+  struct Diagnosis {
+    LogLevel log_level = LogLevel::warning;
+    std::string timeline;  // a file; empty or DYNAMIC: none at start
+    bool timeline_marks_rounds = false;
+    int flight_recorder = -1;  // a descriptor that hvdrun has set; -1: none
+  };
 
-  bool deterministic = true;
-  std::string algorithm;     // as parsed by ops/choice; empty: chosen by measurement
-  int sockets_per_peer = 0;  // 0: chosen by the network's speed
-  bool shared_memory = true;
-  std::int64_t chunk_bytes = 0;
-  std::string instruction_set;         // as named by ops/reduction; the choices depend on the processor
-  std::int64_t arena_limit_bytes = 0;  // of one rank
+  // When operations are performed, and with which others.
+  struct Negotiation {
+    JoinDivisor join_divisor = JoinDivisor::all;
+    JoinScope join_scope = JoinScope::all;
+    std::int64_t fusion_threshold_bytes = 0;
+    Duration coalescing{};  // how long an answer may wait for more operations
+    int cache_capacity = 0;
+    bool schedule_lock = true;
+  };
 
-  std::string cuda_library;  // empty: the system's
-  std::string nccl_library;  // empty: the framework's or the system's
-  bool gpu_through_host = false;
+  struct Autotune {
+    bool enabled = false;
+    std::string log;  // a file; empty: none
+    int warmup_samples = 0;
+    int steps_per_sample = 1;
+    int max_samples = 0;
+  };
 
-  // Whether operations that ranks do not submit, or do not answer, are given up after stall_limit.
-  bool gives_up_stalls() const { return stall_check && stall_limit > Duration::zero(); }
-  // How long a live peer may be silent inside an operation: collective_timeout, or the stall limit if that is shorter.
-  // Ranks that may only be waiting for ranks that wait themselves have a higher level and give up later, so that the
-  // error names the stopped rank.
-  Duration silence_limit(int level = 0) const;
+  // How tensors in CPU memory are transmitted.
+  struct DataPlane {
+    CpuBackend cpu_backend = CpuBackend::automatic;
+    std::string mpi_library;  // a path; empty: detected
+    std::string plugins;      // paths, separated by ':'
+    bool deterministic = true;
+    std::string algorithm;     // as parsed by ops/choice; empty: chosen by measurement
+    int sockets_per_peer = 0;  // 0: chosen by the network's speed
+    bool shared_memory = true;
+    std::int64_t chunk_bytes = 0;
+    std::string instruction_set;         // as named by ops/reduction; the choices depend on the processor
+    std::int64_t arena_limit_bytes = 0;  // of one rank
+  };
 
+  struct Gpu {
+    std::string cuda_library;  // empty: the system's
+    std::string nccl_library;  // empty: the framework's or the system's
+    bool through_host = false;
+  };
+
+  Job job;
+  Timeouts timeouts;
+  Diagnosis diagnosis;
+  Negotiation negotiation;
+  Autotune autotune;
+  DataPlane data_plane;
+  Gpu gpu;
   // The HVD_X names of variables set in the environment, under either name, even if set to the default value.
   std::set<std::string, std::less<>> given;
 };

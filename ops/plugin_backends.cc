@@ -58,16 +58,17 @@ void say(const BackendContext& context, LogLevel level, const std::string& text)
 }  // namespace
 
 std::shared_ptr<PluginCommunicator> join_mpi_group(const BackendContext& context) {
-  const CpuBackend wanted = context.config.cpu_backend;
+  const CpuBackend wanted = context.config.data_plane.cpu_backend;
   if (wanted == CpuBackend::host || context.topology.size == 1) return nullptr;
   const bool automatic = wanted == CpuBackend::automatic;
   const bool one_host = context.topology.hosts.size() == 1;
-  if (one_host && (automatic || (wanted == CpuBackend::mpi_messages && context.config.shared_memory))) return nullptr;
+  if (one_host && (automatic || (wanted == CpuBackend::mpi_messages && context.config.data_plane.shared_memory)))
+    return nullptr;
   std::string objection;
   auto group = open_on_all(
       context, "mpi",
       [&] {
-        auto library = automatic ? mpi_of_this_job() : open_mpi(context.config.mpi_library, Launch{});
+        auto library = automatic ? mpi_of_this_job() : open_mpi(context.config.data_plane.mpi_library, Launch{});
         check_ranks(*library, context.topology);
         return library;
       },
@@ -86,11 +87,11 @@ void add_plugin_backend(DataPlane& plane, std::shared_ptr<PluginCommunicator> gr
   policy.yields = 0;
   // Destroyed before the backends that it passes calls on to.
   plane.backends.push_back(std::make_unique<PluginBackend>(std::move(group), std::move(others), policy, context.abort,
-                                                           context.config.collective_timeout));
+                                                           context.config.timeouts.collective));
 }
 
 void add_named_plugins(DataPlane& plane, const BackendContext& context) {
-  const std::vector<std::string> paths = plugin_paths(context.config.plugins);
+  const std::vector<std::string> paths = plugin_paths(context.config.data_plane.plugins);
   for (std::size_t i = 0; i < paths.size(); ++i) {
     const std::string& path = paths[i];
     std::string objection;

@@ -35,7 +35,7 @@ DescribeRank describer(const Topology& topology) {
 }
 
 int sockets_per_peer(const BackendContext& context) {
-  const int wanted = context.config.sockets_per_peer;
+  const int wanted = context.config.data_plane.sockets_per_peer;
   return wanted > 0 ? wanted : sockets_for_speed(link_speed(context.local_host_address));
 }
 
@@ -47,19 +47,19 @@ std::vector<int> all_ranks(const Topology& topology) {
 
 std::shared_ptr<Transport> connect_all(const BackendContext& context) {
   const Topology& topology = context.topology;
-  return std::make_shared<TcpTransport>(MeshSetup{.rank = topology.rank,
-                                                  .ranks = all_ranks(topology),
-                                                  .store = context.store,
-                                                  .job_key = context.job_key,
-                                                  .local_host = context.local_host_address,
-                                                  .sockets_per_peer = sockets_per_peer(context),
-                                                  .lease = context.config.lease,
-                                                  .describe = describer(topology),
-                                                  .log = context.log,
-                                                  .deadline = context.deadline},
-                                        network_wait_policy_for(topology.local_size, topology.local_cpus),
-                                        context.abort,
-                                        context.config.gives_up_stalls() ? context.config.silence_limit() : Duration());
+  return std::make_shared<TcpTransport>(
+      MeshSetup{.rank = topology.rank,
+                .ranks = all_ranks(topology),
+                .store = context.store,
+                .job_key = context.job_key,
+                .local_host = context.local_host_address,
+                .sockets_per_peer = sockets_per_peer(context),
+                .lease = context.config.timeouts.lease,
+                .describe = describer(topology),
+                .log = context.log,
+                .deadline = context.deadline},
+      network_wait_policy_for(topology.local_size, topology.local_cpus), context.abort,
+      context.config.timeouts.gives_up_stalls() ? context.config.timeouts.silence_limit() : Duration());
 }
 
 // A leader waits for the ranks of its host, leaders wait for each other, and the ranks of a host for the results that
@@ -72,20 +72,20 @@ struct LimitsOfSilence {
 LimitsOfSilence limits_of_silence(const BackendContext& context) {
   const Topology& topology = context.topology;
   const Config& config = context.config;
-  const bool by_two_levels = config.shared_memory && topology.hosts.size() > 1 &&
+  const bool by_two_levels = config.data_plane.shared_memory && topology.hosts.size() > 1 &&
                              topology.hosts.size() < static_cast<std::size_t>(topology.size);
-  return {.inside_host = config.silence_limit(by_two_levels && topology.local_rank != 0 ? 2 : 0),
-          .between_hosts = config.silence_limit(by_two_levels ? 1 : 0)};
+  return {.inside_host = config.timeouts.silence_limit(by_two_levels && topology.local_rank != 0 ? 2 : 0),
+          .between_hosts = config.timeouts.silence_limit(by_two_levels ? 1 : 0)};
 }
 
 // The memory that the ranks of a host share: one file with the window, which all ranks map, followed by the arena.
 struct SharedHost {
   static std::size_t window_bytes(const BackendContext& context) {
-    return whole_pages(
-        WindowMemory::region_bytes(context.topology.local_size, static_cast<std::size_t>(context.config.chunk_bytes)));
+    return whole_pages(WindowMemory::region_bytes(context.topology.local_size,
+                                                  static_cast<std::size_t>(context.config.data_plane.chunk_bytes)));
   }
   static ArenaLayout arena_layout(const BackendContext& context) {
-    const std::size_t limit = whole_pages(static_cast<std::size_t>(context.config.arena_limit_bytes));
+    const std::size_t limit = whole_pages(static_cast<std::size_t>(context.config.data_plane.arena_limit_bytes));
     const int ranks = context.topology.local_size;
     return {.first = window_bytes(context), .part_bytes = ranks == 1 ? 0 : limit, .ranks = ranks};
   }
@@ -97,9 +97,9 @@ struct SharedHost {
                   : std::make_shared<TensorArena>(memory, arena_layout(context), context.topology.local_rank)),
         collectives({memory->data(), window_bytes(context)}, arena.get(), context.topology.local_rank,
                     context.topology.local_size,
-                    {.chunk_bytes = static_cast<std::size_t>(context.config.chunk_bytes),
+                    {.chunk_bytes = static_cast<std::size_t>(context.config.data_plane.chunk_bytes),
                      .timeout = limits_of_silence(context).inside_host,
-                     .start_timeout = context.config.start_timeout},
+                     .start_timeout = context.config.timeouts.start},
                     &context.abort, [&topology = context.topology](int local) {
                       return topology.describe(
                           topology.hosts[static_cast<std::size_t>(topology.host())][static_cast<std::size_t>(local)]);
@@ -148,7 +148,7 @@ Links links_between(const BackendContext& context, const std::shared_ptr<PluginC
     const WaitPolicy policy = network_wait_policy_for(topology.local_size, topology.local_cpus);
     through_mpi = links_over(std::make_shared<PluginTransport>(mpi, topology, policy, context.abort), "mpi-messages",
                              context, members, given_costs);
-    if (context.config.cpu_backend != CpuBackend::automatic) return *through_mpi;
+    if (context.config.data_plane.cpu_backend != CpuBackend::automatic) return *through_mpi;
   }
   Links through_tcp = links_over(connect_all(context), kTcp, context, members, given_costs);
   if (!through_mpi) return through_tcp;
@@ -162,11 +162,11 @@ DataPlane make_own(const BackendContext& context, const std::shared_ptr<PluginCo
                    const std::optional<LinkCosts>& given_costs) {
   const Topology& topology = context.topology;
   const Config& config = context.config;
-  AlgorithmOverride wanted = parse_algorithm_override(config.algorithm, config.deterministic);
-  const InstructionSet instruction_set = instruction_set_from(config.instruction_set);
+  AlgorithmOverride wanted = parse_algorithm_override(config.data_plane.algorithm, config.data_plane.deterministic);
+  const InstructionSet instruction_set = instruction_set_from(config.data_plane.instruction_set);
   const bool one_host = topology.hosts.size() == 1;
   const bool several_on_a_host = topology.hosts.size() < static_cast<std::size_t>(topology.size);
-  const bool shares = topology.size == 1 || (config.shared_memory && several_on_a_host);
+  const bool shares = topology.size == 1 || (config.data_plane.shared_memory && several_on_a_host);
   DataPlane plane;
   std::shared_ptr<HostContext> host_context;
   if (shares) {
@@ -187,12 +187,13 @@ DataPlane make_own(const BackendContext& context, const std::shared_ptr<PluginCo
   const std::vector<int> members = shares ? leaders(topology) : all_ranks(topology);
   const Links links = links_between(context, mpi, members, given_costs);
   const auto& transport = links.transport;
-  AllreduceChoice choice({.costs = links.costs, .deterministic = config.deterministic, .override = std::move(wanted)});
+  AllreduceChoice choice(
+      {.costs = links.costs, .deterministic = config.data_plane.deterministic, .override = std::move(wanted)});
   plane.bucket_bytes = std::max(bucket_bytes(choice, static_cast<int>(members.size())), shares ? kHostBucketBytes : 0);
   plane.algorithms = choice.text(static_cast<int>(members.size()), shares);
   const auto [inside_host, between_hosts] = limits_of_silence(context);
   // MPI does not report whether bytes still move.
-  const Duration timeout = std::string_view(links.name) == kTcp ? between_hosts : config.collective_timeout;
+  const Duration timeout = std::string_view(links.name) == kTcp ? between_hosts : config.timeouts.collective;
   std::shared_ptr<WordExchange> words;
   if (shares) {
     words = std::make_shared<TwoLevelWords>(host_context, transport, topology, between_hosts);
@@ -209,7 +210,7 @@ DataPlane make_own(const BackendContext& context, const std::shared_ptr<PluginCo
 DataPlane make(const BackendContext& context, const std::optional<LinkCosts>& given_costs) {
   const auto mpi = join_mpi_group(context);
   DataPlane plane = make_own(context, mpi, given_costs);
-  if (mpi && context.config.cpu_backend == CpuBackend::mpi) add_plugin_backend(plane, mpi, context);
+  if (mpi && context.config.data_plane.cpu_backend == CpuBackend::mpi) add_plugin_backend(plane, mpi, context);
   add_named_plugins(plane, context);
   return plane;
 }
@@ -226,16 +227,16 @@ Backend& talking_backend(const DataPlane& plane, const Topology& topology) {
 // Performs collectives on GPU tensors through host memory, if enabled. Moving the plane keeps the backends' addresses.
 std::unique_ptr<cuda::ThroughHost> through_host(const DataPlane& plane, const BackendContext& context,
                                                 const std::shared_ptr<cuda::CudaDevices>& devices) {
-  if (!context.config.gpu_through_host) return nullptr;
+  if (!context.config.gpu.through_host) return nullptr;
   std::vector<Backend*> backends;
   for (const auto& backend : plane.backends) backends.push_back(backend.get());
   const auto choose = [backends](const CollectiveCall& call) -> Backend& { return select_backend(backends, call); };
-  return std::make_unique<cuda::ThroughHost>(devices, choose, context.config.collective_timeout, context.abort);
+  return std::make_unique<cuda::ThroughHost>(devices, choose, context.config.timeouts.collective, context.abort);
 }
 
 // Adds NCCL, which is loaded with the first GPU tensor.
 DataPlane with_gpus(DataPlane plane, const BackendContext& context) {
-  auto devices = std::make_shared<cuda::CudaDevices>(context.config.cuda_library);
+  auto devices = std::make_shared<cuda::CudaDevices>(context.config.gpu.cuda_library);
   plane.devices = devices;
   auto detour = through_host(plane, context, devices);
   plane.backends.push_back(
@@ -261,7 +262,7 @@ DataPlaneFactory data_plane_with(const LinkCosts& costs) {
   return [costs](const BackendContext& context) { return with_gpus(make(context, costs), context); };
 }
 
-std::string describe_gpu_libraries(const Config& config) {
+std::string describe_gpu_libraries(const Config::Gpu& gpu) {
   const auto line = [](const char* what, const auto& describe) {
     try {
       return std::string(what) + ": ok: " + describe() + "\n";
@@ -269,12 +270,12 @@ std::string describe_gpu_libraries(const Config& config) {
       return std::string(what) + ": missing: " + error.what() + "\n";
     }
   };
-  return line("CUDA driver", [&] { return cuda::Driver(config.cuda_library).describe(); }) +
-         line("NCCL", [&] { return nccl::Library(config.nccl_library).describe(); });
+  return line("CUDA driver", [&] { return cuda::Driver(gpu.cuda_library).describe(); }) +
+         line("NCCL", [&] { return nccl::Library(gpu.nccl_library).describe(); });
 }
 
 Rendezvous launcher_rendezvous(const Launch& launch, const Config& config) {
-  return mpi_rendezvous(launch, config.mpi_library);
+  return mpi_rendezvous(launch, config.data_plane.mpi_library);
 }
 
 }  // namespace hvd

@@ -30,7 +30,7 @@ DataPlaneFactory data_plane_with(const LinkCosts& costs);
 std::unique_ptr<Channel> make_channel(const BackendContext& context);
 
 // Describes the libraries that GPU tensors need, by line: "CUDA driver: ok: ..." or "NCCL: missing: ...". Loads them.
-std::string describe_gpu_libraries(const Config& config);
+std::string describe_gpu_libraries(const Config::Gpu& gpu);
 
 // Rendezvous through the library of the launcher that started the ranks: MPI. All ranks of the job call. Throws
 // Unsupported with the reason if MPI cannot be used; Mismatch if MPI's ranks differ from the launcher's.

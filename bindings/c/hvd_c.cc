@@ -526,7 +526,7 @@ hvd_status hvd_describe_gpu_libraries(const char** text) {
     for (const auto& [name, value] : process_environment()) {
       if (name == "HVD_CUDA_LIB" || name == "HVD_NCCL_LIB") libraries.emplace(name, value);
     }
-    copy = describe_gpu_libraries(read_config(libraries).config);
+    copy = describe_gpu_libraries(read_config(libraries).config.gpu);
     out = copy.c_str();
   });
 }

@@ -35,7 +35,7 @@ std::unique_ptr<Runtime> make_runtime(const Config& config, const Store& store, 
   return std::make_unique<Runtime>(
       config, Runtime::Dependencies{.store = store,
                                     .job_key = key,
-                                    .identity = identify_this_process(config.host_id, config.hostname),
+                                    .identity = identify_this_process(config.job.host_id, config.job.hostname),
                                     .local_host_address = local_host,
                                     .make_data_plane = make_data_plane,
                                     .make_channel = make_channel});
@@ -49,31 +49,32 @@ std::shared_ptr<Runtime> start_alone(const Config& config) {
 
 // The store whose address hvdrun has put into the environment.
 JobStore place_of_hvdrun(const Config& config, Deadline deadline) {
-  if (config.store.empty() || config.job_key.empty()) {
-    throw InvalidArgument("HVD_SIZE is " + std::to_string(config.size) + " but " +
-                          (config.store.empty() ? "HVD_STORE" : "HVD_JOB_KEY") +
+  if (config.job.store.empty() || config.job.key.empty()) {
+    throw InvalidArgument("HVD_SIZE is " + std::to_string(config.job.size) + " but " +
+                          (config.job.store.empty() ? "HVD_STORE" : "HVD_JOB_KEY") +
                           " is not set: start the processes with hvdrun");
   }
-  const JobKey key = JobKey::from_hex(config.job_key);
-  return {
-      .key = key, .server = nullptr, .store = Store::connect(Address::parse(config.store), key, config.rank, deadline)};
+  const JobKey key = JobKey::from_hex(config.job.key);
+  return {.key = key,
+          .server = nullptr,
+          .store = Store::connect(Address::parse(config.job.store), key, config.job.rank, deadline)};
 }
 
 // For launchers by which all ranks know the address of rank 0's store, while the user provides the job key.
 JobStore place_of_user(const Launch& launch, const Config& config, int epoch, const Log& log, Deadline deadline,
                        const std::string& without_key) {
-  if (config.job_key.empty()) {
+  if (config.job.key.empty()) {
     throw InvalidArgument(std::string("started by ") + launcher_name(launch.launcher) + " as rank " +
                           std::to_string(launch.rank) + " of " + std::to_string(launch.size) +
                           ", without a secret of the job: " + without_key);
   }
-  return rendezvous_at(store_address(launch, epoch), JobKey::from_hex(config.job_key), launch.rank, log, deadline);
+  return rendezvous_at(store_address(launch, epoch), JobKey::from_hex(config.job.key), launch.rank, log, deadline);
 }
 
 // Slurm distributes no secret: MPI does if srun supports it, otherwise the user must.
 JobStore place_of_slurm(const Launch& launch, const Config& config, int epoch, const Log& log, Deadline deadline) {
   std::string without_mpi = "srun was not asked to support MPI (--mpi=pmix or pmi2)";
-  if (launch.mpi && config.job_key.empty()) {
+  if (launch.mpi && config.job.key.empty()) {
     try {
       return meet(launcher_rendezvous(launch, config), log, deadline);
     } catch (const Unsupported& error) {
@@ -105,7 +106,7 @@ JobStore place_of(const Launch& launch, const Config& config, int epoch, const L
 
 // Checks that the ranks that share memory are those that the launcher placed on one host, unless HVD_HOST_ID is set.
 void check_promise(const Launch& launch, const Config& config, const Topology& topology) {
-  if (launch.local_size == 0 || !config.host_id.empty() || launch.local_size == topology.local_size) return;
+  if (launch.local_size == 0 || !config.job.host_id.empty() || launch.local_size == topology.local_size) return;
   throw Mismatch((launch.launcher == Launcher::none ? "the caller" : launcher_name(launch.launcher)) +
                  std::string(" has put ") + std::to_string(launch.local_size) + " ranks on this host, but " +
                  std::to_string(topology.local_size) +
@@ -116,11 +117,11 @@ void check_promise(const Launch& launch, const Config& config, const Topology& t
 std::shared_ptr<Runtime> start_together(const Config& config, const Launch& launch,
                                         const std::optional<Rendezvous>& rendezvous, int epoch) {
   const auto job = std::make_shared<Job>();
-  job->log = std::make_unique<Log>("rank " + std::to_string(config.rank), config.log_level);
-  const Deadline deadline = deadline_after(config.start_timeout);
+  job->log = std::make_unique<Log>("rank " + std::to_string(config.job.rank), config.diagnosis.log_level);
+  const Deadline deadline = deadline_after(config.timeouts.start);
   JobStore place =
       rendezvous ? meet(*rendezvous, *job->log, deadline) : place_of(launch, config, epoch, *job->log, deadline);
-  const std::string local_host = config.address.empty() ? place.store.local_host() : config.address;
+  const std::string local_host = config.job.address.empty() ? place.store.local_host() : config.job.address;
   // Rank 0's store is new in each epoch, that of hvdrun is not.
   const int in_store = launch.launcher == Launcher::hvdrun ? epoch : 0;
   job->server = std::move(place.server);
@@ -170,10 +171,10 @@ std::shared_ptr<Runtime> join_job(const Environment& environment, const std::opt
   const Launch launch =
       rendezvous ? Launch{.rank = rendezvous->rank, .size = rendezvous->size, .local_size = rendezvous->local_size}
                  : by_environment;
-  config.rank = launch.rank;
-  config.size = launch.size;
-  auto runtime = config.size == 1 ? start_alone(config) : start_together(config, launch, rendezvous, epoch);
-  if (config.rank == 0) {
+  config.job.rank = launch.rank;
+  config.job.size = launch.size;
+  auto runtime = config.job.size == 1 ? start_alone(config) : start_together(config, launch, rendezvous, epoch);
+  if (config.job.rank == 0) {
     for (const std::string& warning : warnings) runtime->log().warning(warning);
   }
   return runtime;

@@ -22,19 +22,20 @@ CoordinatorOptions coordinator_options(const Topology& topology, const ControlTr
   return {.process_set = process_set,
           .size = topology.size,
           .sources = tree.sources(0),
-          .cache_capacity = static_cast<std::size_t>(config.cache_capacity),
-          .stall_check = config.stall_check,
-          .stall_warning = config.stall_warning,
-          .stall_limit = config.stall_limit,
-          .join_scope = config.join_scope,
+          .cache_capacity = static_cast<std::size_t>(config.negotiation.cache_capacity),
+          .stall_check = config.timeouts.stall_check,
+          .stall_warning = config.timeouts.stall_warning,
+          .stall_limit = config.timeouts.stall_limit,
+          .join_scope = config.negotiation.join_scope,
           .locks = locks,
-          .answers = {.coalescing = config.coalescing, .bucket_bytes = config.fusion_threshold_bytes}};
+          .answers = {.coalescing = config.negotiation.coalescing,
+                      .bucket_bytes = config.negotiation.fusion_threshold_bytes}};
 }
 
 // Grows with the distance from rank 0, so that the stopped rank's neighbour reports first.
-AnswerLimit answer_limit(const ControlTree& tree, const Config& config) {
-  if (tree.is_root() || !config.gives_up_stalls()) return {};
-  return {config.stall_limit, config.silence_limit(tree.depth) - config.silence_limit(0) + kAnswerTime};
+AnswerLimit answer_limit(const ControlTree& tree, const Config::Timeouts& timeouts) {
+  if (tree.is_root() || !timeouts.gives_up_stalls()) return {};
+  return {timeouts.stall_limit, timeouts.silence_limit(tree.depth) - timeouts.silence_limit(0) + kAnswerTime};
 }
 
 }  // namespace
@@ -46,7 +47,7 @@ Negotiator::Negotiator(const Topology& topology, const Config& config, ControlCh
       channel_(channel),
       metrics_(metrics),
       timeline_(timeline),
-      answer_limit_(answer_limit(tree_, config)) {
+      answer_limit_(answer_limit(tree_, config.timeouts)) {
   if (tree_.is_root()) {
     coordinator_ = std::make_unique<Coordinator>(coordinator_options(topology, tree_, config, process_set, locks),
                                                  [&topology](int rank) { return topology.describe(rank); });

@@ -22,12 +22,12 @@ Status with_culprit(const Status& status, int leaving, const Topology& topology)
 }  // namespace
 
 bool tunes(const EngineParts& parts) {
-  return parts.config.autotune && parts.topology.rank == 0 && parts.topology.size > 1 &&
+  return parts.config.autotune.enabled && parts.topology.rank == 0 && parts.topology.size > 1 &&
          parts.set.id == kGlobalProcessSet;
 }
 
 bool can_lock(const EngineParts& parts, const Executor& executor) {
-  return parts.config.schedule_lock && executor.can_be_asked();
+  return parts.config.negotiation.schedule_lock && executor.can_be_asked();
 }
 
 NegotiatedRunner::NegotiatedRunner(EngineContext& context, ScheduleRunner& schedule)
@@ -103,7 +103,7 @@ void NegotiatedRunner::apply(CoordinatorMessage message) {
 }
 
 void NegotiatedRunner::show_stall(const std::string& notice) {
-  const bool is_said_by_hvdrun = context_.parts.config.flight_recorder >= 0;
+  const bool is_said_by_hvdrun = context_.parts.config.diagnosis.flight_recorder >= 0;
   const bool says = context_.parts.topology.rank == 0 && !is_said_by_hvdrun;
   context_.parts.log.write(says ? LogLevel::warning : LogLevel::debug, notice);
   context_.parts.flight.stalled(notice);
@@ -120,7 +120,7 @@ void NegotiatedRunner::show_recovery() {
 
 void NegotiatedRunner::perform(std::vector<std::shared_ptr<const Response>>& executes) {
   if (executes.empty()) return;
-  context_.negotiator.settle(context_.parts.config.silence_limit());
+  context_.negotiator.settle(context_.parts.config.timeouts.silence_limit());
   std::vector<ReadyOperation> ready;
   ready.reserve(executes.size());
   for (const auto& response : executes) {

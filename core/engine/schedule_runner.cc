@@ -34,20 +34,20 @@ const char* cause_text(ScheduleLock::Cause cause) {
 }
 
 // The stall limit counts only once the schedule has been given up, so this leaves most of it.
-int most_late_calls(const Config& config) {
-  if (!config.gives_up_stalls()) return kThreadGracePeriod;
-  return static_cast<int>(std::clamp<Duration::rep>(config.stall_limit / 4 / kLateTimeout, 1, kThreadGracePeriod));
+int most_late_calls(const Config::Timeouts& timeouts) {
+  if (!timeouts.gives_up_stalls()) return kThreadGracePeriod;
+  return static_cast<int>(std::clamp<Duration::rep>(timeouts.stall_limit / 4 / kLateTimeout, 1, kThreadGracePeriod));
 }
 
 }  // namespace
 
 ScheduleRunner::ScheduleRunner(EngineContext& context)
-    : context_(context), most_late_calls_(most_late_calls(context.parts.config)) {
+    : context_(context), most_late_calls_(most_late_calls(context.parts.config.timeouts)) {
   context_.executor->set_late_callback(kLateTimeout, [this] { return wait_on(); });
 }
 
 void ScheduleRunner::lock(const Schedule& schedule, std::uint64_t epoch) {
-  context_.negotiator.settle(context_.parts.config.silence_limit());
+  context_.negotiator.settle(context_.parts.config.timeouts.silence_limit());
   scheduled_.clear();
   std::vector<std::vector<const Response*>> groups;
   for (const auto& slots : schedule) {

@@ -11,9 +11,9 @@ namespace {
 
 AutotunerOptions autotuner_options(const Config& config) {
   AutotunerOptions options{.defaults = knobs_of(config),
-                           .warmup_samples = config.autotune_warmup_samples,
-                           .steps_per_sample = config.autotune_steps_per_sample,
-                           .max_samples = config.autotune_max_samples};
+                           .warmup_samples = config.autotune.warmup_samples,
+                           .steps_per_sample = config.autotune.steps_per_sample,
+                           .max_samples = config.autotune.max_samples};
   const auto tune = [&](const char* variable, std::int64_t Knobs::*knob,
                         std::int64_t most = std::numeric_limits<std::int64_t>::max()) {
     if (config.given.contains(variable)) return;
@@ -24,21 +24,21 @@ AutotunerOptions autotuner_options(const Config& config) {
   tune("HVD_FUSION_THRESHOLD", &Knobs::fusion_threshold_bytes);
   tune("HVD_CYCLE_TIME", &Knobs::coalescing_us);
   // The windows have no room for larger chunks.
-  if (config.shared_memory) tune("HVD_CHUNK_BYTES", &Knobs::chunk_bytes, config.chunk_bytes);
+  if (config.data_plane.shared_memory) tune("HVD_CHUNK_BYTES", &Knobs::chunk_bytes, config.data_plane.chunk_bytes);
   return options;
 }
 
 }  // namespace
 
 Knobs knobs_of(const Config& config) {
-  return {.fusion_threshold_bytes = config.fusion_threshold_bytes,
-          .coalescing_us = std::chrono::duration_cast<std::chrono::microseconds>(config.coalescing).count(),
-          .chunk_bytes = config.chunk_bytes};
+  return {.fusion_threshold_bytes = config.negotiation.fusion_threshold_bytes,
+          .coalescing_us = std::chrono::duration_cast<std::chrono::microseconds>(config.negotiation.coalescing).count(),
+          .chunk_bytes = config.data_plane.chunk_bytes};
 }
 
 Tuner::Tuner(const Config& config, const Log& log) : log_(log), autotuner_(autotuner_options(config)) {
-  if (config.autotune_log.empty()) return;
-  file_.open(config.autotune_log);
+  if (config.autotune.log.empty()) return;
+  file_.open(config.autotune.log);
   write(tuning_log_header());
 }
 

@@ -45,7 +45,7 @@ Executor::Executor(std::vector<std::unique_ptr<Backend>> backends, const Process
     : backends_(std::move(backends)),
       set_(set),
       rank_(rank),
-      join_divisor_(config.join_divisor),
+      join_divisor_(config.negotiation.join_divisor),
       metrics_(metrics),
       timeline_(timeline),
       devices_(std::move(devices)),

@@ -21,7 +21,7 @@ ProcessSet everyone(std::int32_t set_id, int size) {
 
 // All tensors are in one arena, that of the set of all ranks.
 Config config_of(Config config, const Communicator* job) {
-  if (job != nullptr) config.arena_limit_bytes = 0;
+  if (job != nullptr) config.data_plane.arena_limit_bytes = 0;
   return config;
 }
 
@@ -34,13 +34,13 @@ Communicator::Communicator(const Common& common, std::int32_t set_id, Topology t
       config_(config_of(common.config, job)),
       metrics_(common.metrics),
       operations_(common.metrics) {
-  const Deadline deadline = deadline_after(config_.start_timeout);
+  const Deadline deadline = deadline_after(config_.timeouts.start);
   channel_ = std::make_unique<TreeChannel>(TreeChannel::Options{.topology = topology_,
                                                                 .store = store,
                                                                 .key = common.job_key,
                                                                 .local_host = common.local_host_address,
-                                                                .lease = config_.lease,
-                                                                .shared_memory = config_.shared_memory,
+                                                                .lease = config_.timeouts.lease,
+                                                                .shared_memory = config_.data_plane.shared_memory,
                                                                 .abort = common.abort,
                                                                 .log = common.log,
                                                                 .metrics = *common.metrics,
@@ -65,7 +65,8 @@ void Communicator::connect_data_plane(const Common& common, Store& store, Deadli
                                                                .log = common.log,
                                                                .local_host_address = common.local_host_address,
                                                                .deadline = deadline});
-  if (config_.fusion_threshold_bytes == kAutomaticThreshold) config_.fusion_threshold_bytes = data_plane.bucket_bytes;
+  if (config_.negotiation.fusion_threshold_bytes == kAutomaticThreshold)
+    config_.negotiation.fusion_threshold_bytes = data_plane.bucket_bytes;
   arena_ = std::move(data_plane.arena);
   devices_ = std::move(data_plane.devices);
   algorithms_ = std::move(data_plane.algorithms);

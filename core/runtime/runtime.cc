@@ -35,11 +35,12 @@ void check_peer(int peer, const Topology& topology) {
 
 Runtime::Runtime(const Config& config, const Dependencies& around)
     : config_(config),
-      flight_(config.flight_recorder, config.rank, config.stall_check ? config.stall_warning : Duration::zero()),
-      topology_(make_topology(config.rank, exchange_identities(around.store, config.rank, config.size,
-                                                               with_settings(around.identity, config),
-                                                               deadline_after(config.start_timeout)))),
-      log_("rank " + std::to_string(config.rank), config.log_level),
+      flight_(config.diagnosis.flight_recorder, config.job.rank,
+              config.timeouts.stall_check ? config.timeouts.stall_warning : Duration::zero()),
+      topology_(make_topology(config.job.rank, exchange_identities(around.store, config.job.rank, config.job.size,
+                                                                   with_settings(around.identity, config),
+                                                                   deadline_after(config.timeouts.start)))),
+      log_("rank " + std::to_string(config.job.rank), config.diagnosis.log_level),
       store_(around.store.with_alarm([this] { abort_.check(); })),
       job_key_(around.job_key),
       local_host_address_(around.local_host_address),
@@ -108,9 +109,9 @@ void Runtime::start_timeline(const std::string& path, bool marks_rounds) {
 
 // A job must not fail because its timeline cannot be written.
 void Runtime::start_wanted_timeline() {
-  if (config_.timeline.empty() || config_.timeline == "DYNAMIC") return;
+  if (config_.diagnosis.timeline.empty() || config_.diagnosis.timeline == "DYNAMIC") return;
   try {
-    start_timeline(config_.timeline, config_.timeline_marks_rounds);
+    start_timeline(config_.diagnosis.timeline, config_.diagnosis.timeline_marks_rounds);
   } catch (const InvalidArgument& error) {
     log_.warning(std::string("HVD_TIMELINE: ") + error.what());
   }
@@ -125,7 +126,7 @@ void Runtime::fail(const std::string& cause) {
 
 void Runtime::let_cause_end_first() const {
   const auto end = flight_.ended_by_another();
-  const bool is_told_causes = config_.flight_recorder >= 0;
+  const bool is_told_causes = config_.diagnosis.flight_recorder >= 0;
   if (!end || is_told_causes) return;
   TimePoint gone = end->when;
   if (end->culprit >= 0 && end->culprit < topology_.size &&

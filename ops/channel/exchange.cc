@@ -39,7 +39,7 @@ std::string address_key(int rank, Address::Kind kind) {
 // The address kind for a rank. Ranks of the same host use a Unix socket, if they may share anything.
 Address::Kind way_to(int rank, const Topology& topology, const Config& config) {
   const bool same_host = topology.host_of[static_cast<std::size_t>(rank)] == topology.host();
-  return same_host && config.shared_memory ? Address::Kind::unix_abstract : Address::Kind::tcp;
+  return same_host && config.data_plane.shared_memory ? Address::Kind::unix_abstract : Address::Kind::tcp;
 }
 
 }  // namespace
@@ -74,7 +74,7 @@ void Exchange::send(Transfer message) {
   Neighbour& neighbour = neighbour_of(message.message.peer);
   const Status& why_not = ended_.ok() ? neighbour.broken : ended_;
   if (!why_not.ok()) return complete(message, why_not);
-  next_look_ = std::min(next_look_, message.since + parts_.config.stall_warning);
+  next_look_ = std::min(next_look_, message.since + parts_.config.timeouts.stall_warning);
   neighbour.outgoing.send(std::move(message));
 }
 
@@ -87,7 +87,7 @@ void Exchange::receive(Transfer receive) {
   }
   const Status& why_not = ended_.ok() && wanted.peer != kAnyRank ? neighbour_of(wanted.peer).broken : ended_;
   if (!why_not.ok()) return complete(receive, why_not);
-  next_look_ = std::min(next_look_, receive.since + parts_.config.stall_warning);
+  next_look_ = std::min(next_look_, receive.since + parts_.config.timeouts.stall_warning);
   matcher_.keep(std::move(receive));
 }
 
@@ -351,11 +351,11 @@ void Exchange::look_for_stalls() {
   const Config& config = parts_.config;
   const TimePoint now = Clock::now();
   next_look_ = Deadline::max();
-  if (!config.stall_check || config.stall_warning <= Duration::zero()) return;
+  if (!config.timeouts.stall_check || config.timeouts.stall_warning <= Duration::zero()) return;
   std::string told;
   int stalled = 0;
   const auto look = [&](Transfer& transfer, bool is_send) {
-    const TimePoint late = transfer.since + config.stall_warning;
+    const TimePoint late = transfer.since + config.timeouts.stall_warning;
     if (transfer.told_of) return;
     if (now < late) {
       next_look_ = std::min(next_look_, late);

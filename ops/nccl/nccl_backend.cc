@@ -19,8 +19,8 @@ std::string describe(const CollectiveCall& call, std::uint64_t number, int devic
 }
 
 // Timeout for the last operations, when the job ends without failure.
-Duration end_timeout(const Config& config) {
-  return std::min<Duration>(std::chrono::seconds(5), config.collective_timeout);
+Duration end_timeout(const Config::Timeouts& timeouts) {
+  return std::min<Duration>(std::chrono::seconds(5), timeouts.collective);
 }
 
 std::string seconds_text(Duration duration) {
@@ -31,7 +31,7 @@ std::string seconds_text(Duration duration) {
 
 }  // namespace
 
-NcclBackend::NcclBackend(Parts parts) : parts_(std::move(parts)), watchdog_(parts_.config.collective_timeout) {}
+NcclBackend::NcclBackend(Parts parts) : parts_(std::move(parts)), watchdog_(parts_.config.timeouts.collective) {}
 
 // The stream is destroyed last: aborting the communicator empties it.
 NcclBackend::~NcclBackend() {
@@ -40,7 +40,7 @@ NcclBackend::~NcclBackend() {
     const cuda::ContextScope context(*driver_, device_);
     if (parts_.abort.raised()) {
       give_up(parts_.abort.reason());
-    } else if (communicator_ && !communicator_->close(deadline_after(end_timeout(parts_.config)))) {
+    } else if (communicator_ && !communicator_->close(deadline_after(end_timeout(parts_.config.timeouts)))) {
       give_up({StatusCode::shut_down, "hvd was shut down while an operation was under way on the GPU"});
     }
     if (stream_ != nullptr) driver_->call().destroy_stream(stream_);
@@ -107,7 +107,7 @@ void NcclBackend::meet(const CollectiveCall& call) {
   make_stream();
   communicator_ =
       std::make_unique<nccl::NcclCommunicator>(library_, ranks.front().id, parts_.topology.rank, parts_.topology.size,
-                                               parts_.abort, deadline_after(parts_.config.collective_timeout));
+                                               parts_.abort, deadline_after(parts_.config.timeouts.collective));
   parts_.log.info("GPU " + std::to_string(device_) + " of " + driver_->describe() + "; " + library_->describe());
 }
 
@@ -118,7 +118,7 @@ nccl::Introduction NcclBackend::introduce_this_rank(const CollectiveCall& call) 
     driver_ = parts_.devices->driver();
     if (driver_->devices() == 0) throw Unsupported("there is no GPU");
     device_ = call.ordinal >= 0 ? call.ordinal : parts_.topology.local_rank % driver_->devices();
-    library_ = std::make_shared<nccl::Library>(parts_.config.nccl_library);
+    library_ = std::make_shared<nccl::Library>(parts_.config.gpu.nccl_library);
     if (parts_.topology.rank == 0) library_->check(library_->call().unique_id(&own.id), "ncclGetUniqueId");
     load_kernels();
     own.version = library_->version();
@@ -173,7 +173,7 @@ void NcclBackend::enqueue(const CollectiveCall& call) {
                           .stream = stream_,
                           .device = device_,
                           .rank = parts_.topology.rank};
-  running.retained = nccl::put(call, place, deadline_after(parts_.config.collective_timeout));
+  running.retained = nccl::put(call, place, deadline_after(parts_.config.timeouts.collective));
   running.completion =
       std::make_shared<DeviceCompletion>(std::make_shared<cuda::RecordedEvent>(driver_, device_, stream_));
   enqueued_ = running.completion;
@@ -196,7 +196,7 @@ Deadline NcclBackend::watch(TimePoint now) {
   communicator_->check();
   const Running& oldest = running_.front();
   if (watchdog_.expired(now, oldest.number, oldest.begun->happened())) {
-    throw Timeout(oldest.text + " has not ended within " + seconds_text(parts_.config.collective_timeout) +
+    throw Timeout(oldest.text + " has not ended within " + seconds_text(parts_.config.timeouts.collective) +
                   ": a rank is stuck, or does not take part");
   }
   return now + kAbortPollInterval;

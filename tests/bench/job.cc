@@ -131,7 +131,7 @@ void run_rank(const JobOptions& options, int local_rank, const Rendezvous& rende
     environment["HVD_RANK"] = std::to_string(rank);
     environment["HVD_SIZE"] = std::to_string(options.size());
     const Config config = read_config(environment).config;
-    Store store = Store::connect(rendezvous.store, rendezvous.key, rank, deadline_after(config.start_timeout));
+    Store store = Store::connect(rendezvous.store, rendezvous.key, rank, deadline_after(config.timeouts.start));
     Member member(config, store, rendezvous.key, store.local_host());
     store = Store();  // disconnects
     body(member);
@@ -166,7 +166,7 @@ ProcessSet all_ranks(int size) {
 }
 
 RankIdentity local_identity(const Config& config) {
-  RankIdentity identity = identify_this_process(config.host_id, config.hostname);
+  RankIdentity identity = identify_this_process(config.job.host_id, config.job.hostname);
   identity.settings = shared_settings(config);
   return identity;
 }
@@ -174,10 +174,11 @@ RankIdentity local_identity(const Config& config) {
 }  // namespace
 
 Member::Member(const Config& config, Store& store, const JobKey& key, const std::string& local_host_address)
-    : topology_(make_topology(config.rank, exchange_identities(store, config.rank, config.size, local_identity(config),
-                                                               deadline_after(config.start_timeout)))),
-      log_("rank " + std::to_string(config.rank), config.log_level),
-      everyone_(all_ranks(config.size)),
+    : topology_(make_topology(config.job.rank,
+                              exchange_identities(store, config.job.rank, config.job.size, local_identity(config),
+                                                  deadline_after(config.timeouts.start)))),
+      log_("rank " + std::to_string(config.job.rank), config.diagnosis.log_level),
+      everyone_(all_ranks(config.job.size)),
       data_plane_(make_data_plane(BackendContext{.topology = topology_,
                                                  .store = store,
                                                  .job_key = key,
@@ -185,7 +186,7 @@ Member::Member(const Config& config, Store& store, const JobKey& key, const std:
                                                  .abort = abort_,
                                                  .log = log_,
                                                  .local_host_address = local_host_address,
-                                                 .deadline = deadline_after(config.start_timeout)})) {
+                                                 .deadline = deadline_after(config.timeouts.start)})) {
   check_settings(topology_);
   if (rank() == 0) log_.info(data_plane_.algorithms);
 }

@@ -34,11 +34,11 @@ int run_child(int rank, int size, const Environment& environment, const JobKey& 
   int epoch = 0;
   const auto start = [&] {
     const std::string prefix = std::to_string(++epoch) + "/";
-    const Store store = Store::connect(Address::parse(address), key, rank, deadline_after(config.start_timeout));
+    const Store store = Store::connect(Address::parse(address), key, rank, deadline_after(config.timeouts.start));
     return std::make_unique<Runtime>(
         config, Runtime::Dependencies{.store = store.with_prefix(prefix),
                                       .job_key = key,
-                                      .identity = identify_this_process(config.host_id, "test-host"),
+                                      .identity = identify_this_process(config.job.host_id, "test-host"),
                                       .local_host_address = "127.0.0.1",
                                       .make_data_plane = make_data_plane,
                                       .make_channel = make_channel});

@@ -15,32 +15,32 @@ TEST_CASE("an empty environment gives the defaults") {
   const ConfigResult result = read_config({});
   const Config& config = result.config;
   CHECK(result.warnings.empty());
-  CHECK(config.rank == 0);
-  CHECK(config.size == 1);
-  CHECK(config.store.empty());
-  CHECK(config.job_key.empty());
-  CHECK(config.start_timeout == 30s);
-  CHECK(config.lease == 5s);
-  CHECK(config.log_level == LogLevel::warning);
-  CHECK(config.join_divisor == JoinDivisor::all);
-  CHECK(config.fusion_threshold_bytes == kAutomaticThreshold);
-  CHECK(config.coalescing == 30us);
-  CHECK_FALSE(config.autotune);
-  CHECK(config.autotune_log.empty());
-  CHECK(config.autotune_warmup_samples == 3);
-  CHECK(config.autotune_steps_per_sample == 3);
-  CHECK(config.autotune_max_samples == 24);
-  CHECK(config.cache_capacity == 1024);
-  CHECK(config.stall_check);
-  CHECK(config.stall_warning == 10s);
-  CHECK(config.stall_limit == Duration::zero());
-  CHECK(config.collective_timeout == 300s);
-  CHECK(config.deterministic);
-  CHECK(config.algorithm.empty());
-  CHECK(config.sockets_per_peer == 0);
-  CHECK(config.shared_memory);
-  CHECK(config.chunk_bytes == 256 << 10);
-  CHECK(config.instruction_set == "auto");
+  CHECK(config.job.rank == 0);
+  CHECK(config.job.size == 1);
+  CHECK(config.job.store.empty());
+  CHECK(config.job.key.empty());
+  CHECK(config.timeouts.start == 30s);
+  CHECK(config.timeouts.lease == 5s);
+  CHECK(config.diagnosis.log_level == LogLevel::warning);
+  CHECK(config.negotiation.join_divisor == JoinDivisor::all);
+  CHECK(config.negotiation.fusion_threshold_bytes == kAutomaticThreshold);
+  CHECK(config.negotiation.coalescing == 30us);
+  CHECK_FALSE(config.autotune.enabled);
+  CHECK(config.autotune.log.empty());
+  CHECK(config.autotune.warmup_samples == 3);
+  CHECK(config.autotune.steps_per_sample == 3);
+  CHECK(config.autotune.max_samples == 24);
+  CHECK(config.negotiation.cache_capacity == 1024);
+  CHECK(config.timeouts.stall_check);
+  CHECK(config.timeouts.stall_warning == 10s);
+  CHECK(config.timeouts.stall_limit == Duration::zero());
+  CHECK(config.timeouts.collective == 300s);
+  CHECK(config.data_plane.deterministic);
+  CHECK(config.data_plane.algorithm.empty());
+  CHECK(config.data_plane.sockets_per_peer == 0);
+  CHECK(config.data_plane.shared_memory);
+  CHECK(config.data_plane.chunk_bytes == 256 << 10);
+  CHECK(config.data_plane.instruction_set == "auto");
   CHECK(config.given.empty());
 }
 
@@ -58,56 +58,55 @@ TEST_CASE("values are read") {
                                    {"HVD_SHARED_MEMORY", "off"},
                                    {"HVD_CHUNK_BYTES", "131072"},
                                    {"HVD_INSTRUCTION_SET", "scalar"}});
-  CHECK(config.rank == 3);
-  CHECK(config.size == 8);
-  CHECK(config.store == "10.0.0.7:4711");
-  CHECK(config.log_level == LogLevel::debug);
-  CHECK_FALSE(config.stall_check);
-  CHECK(config.stall_warning == 500ms);
-  CHECK(config.join_divisor == JoinDivisor::contributing);
-  CHECK_FALSE(config.deterministic);
-  CHECK(config.algorithm == "allreduce:-=ring");
-  CHECK(config.sockets_per_peer == 4);
-  CHECK_FALSE(config.shared_memory);
-  CHECK(config.chunk_bytes == 131072);
-  CHECK(config.instruction_set == "scalar");
+  CHECK(config.job.rank == 3);
+  CHECK(config.job.size == 8);
+  CHECK(config.job.store == "10.0.0.7:4711");
+  CHECK(config.diagnosis.log_level == LogLevel::debug);
+  CHECK_FALSE(config.timeouts.stall_check);
+  CHECK(config.timeouts.stall_warning == 500ms);
+  CHECK(config.negotiation.join_divisor == JoinDivisor::contributing);
+  CHECK_FALSE(config.data_plane.deterministic);
+  CHECK(config.data_plane.algorithm == "allreduce:-=ring");
+  CHECK(config.data_plane.sockets_per_peer == 4);
+  CHECK_FALSE(config.data_plane.shared_memory);
+  CHECK(config.data_plane.chunk_bytes == 131072);
+  CHECK(config.data_plane.instruction_set == "scalar");
 }
 
 TEST_CASE("Horovod's names are read, and hvd's win") {
-  CHECK(config_of({{"HOROVOD_FUSION_THRESHOLD", "1000"}}).fusion_threshold_bytes == 1000);
-  CHECK(config_of({{"HOROVOD_CPU_OPERATIONS", "gloo"}}).cpu_backend == CpuBackend::host);
-  CHECK(config_of({{"HOROVOD_GLOO_TIMEOUT_SECONDS", "7"}}).collective_timeout == 7s);
-  CHECK(config_of({{"HOROVOD_RANK", "1"}, {"HOROVOD_SIZE", "2"}}).rank == 1);
-  CHECK(config_of({{"HOROVOD_FUSION_THRESHOLD", "1000"}, {"HVD_FUSION_THRESHOLD", "2000"}}).fusion_threshold_bytes ==
-        2000);
-  CHECK(config_of({{"HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES", "20"}}).autotune_max_samples == 20);
+  CHECK(config_of({{"HOROVOD_FUSION_THRESHOLD", "1000"}}).negotiation.fusion_threshold_bytes == 1000);
+  CHECK(config_of({{"HOROVOD_CPU_OPERATIONS", "gloo"}}).data_plane.cpu_backend == CpuBackend::host);
+  CHECK(config_of({{"HOROVOD_GLOO_TIMEOUT_SECONDS", "7"}}).timeouts.collective == 7s);
+  CHECK(config_of({{"HOROVOD_RANK", "1"}, {"HOROVOD_SIZE", "2"}}).job.rank == 1);
+  CHECK(config_of({{"HOROVOD_FUSION_THRESHOLD", "1000"}, {"HVD_FUSION_THRESHOLD", "2000"}})
+            .negotiation.fusion_threshold_bytes == 2000);
+  CHECK(config_of({{"HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES", "20"}}).autotune.max_samples == 20);
   // A value that is not used is not judged either.
-  CHECK(
-      config_of({{"HOROVOD_FUSION_THRESHOLD", "nonsense"}, {"HVD_FUSION_THRESHOLD", "2000"}}).fusion_threshold_bytes ==
-      2000);
+  CHECK(config_of({{"HOROVOD_FUSION_THRESHOLD", "nonsense"}, {"HVD_FUSION_THRESHOLD", "2000"}})
+            .negotiation.fusion_threshold_bytes == 2000);
 }
 
 TEST_CASE("A silent peer is given up at the stall limit, if one is set") {
-  CHECK(config_of({}).silence_limit() == 300s);
-  CHECK(config_of({}).silence_limit(3) == 300s);
-  CHECK_FALSE(config_of({}).gives_up_stalls());
+  CHECK(config_of({}).timeouts.silence_limit() == 300s);
+  CHECK(config_of({}).timeouts.silence_limit(3) == 300s);
+  CHECK_FALSE(config_of({}).timeouts.gives_up_stalls());
   const Environment limit{{"HVD_STALL_SHUTDOWN_TIME_SECONDS", "60"}};
-  CHECK(config_of(limit).gives_up_stalls());
-  CHECK(config_of(limit).silence_limit() == 60s);
-  CHECK(config_of(limit).silence_limit(2) == 80s);
-  CHECK(config_of({{"HVD_STALL_SHUTDOWN_TIME_SECONDS", "600"}}).silence_limit(2) == 300s);
-  CHECK(config_of({{"HVD_STALL_SHUTDOWN_TIME_SECONDS", "290"}}).silence_limit(2) == 300s);
-  CHECK(config_of({{"HVD_STALL_SHUTDOWN_TIME_SECONDS", "0.1"}}).silence_limit() == 2s);
+  CHECK(config_of(limit).timeouts.gives_up_stalls());
+  CHECK(config_of(limit).timeouts.silence_limit() == 60s);
+  CHECK(config_of(limit).timeouts.silence_limit(2) == 80s);
+  CHECK(config_of({{"HVD_STALL_SHUTDOWN_TIME_SECONDS", "600"}}).timeouts.silence_limit(2) == 300s);
+  CHECK(config_of({{"HVD_STALL_SHUTDOWN_TIME_SECONDS", "290"}}).timeouts.silence_limit(2) == 300s);
+  CHECK(config_of({{"HVD_STALL_SHUTDOWN_TIME_SECONDS", "0.1"}}).timeouts.silence_limit() == 2s);
   CHECK(config_of({{"HVD_STALL_SHUTDOWN_TIME_SECONDS", "0.1"}, {"HVD_COLLECTIVE_TIMEOUT_SECONDS", "0.5"}})
-            .silence_limit() == 500ms);
-  CHECK(config_of({{"HVD_STALL_SHUTDOWN_TIME_SECONDS", "60"}, {"HVD_STALL_CHECK_DISABLE", "1"}}).silence_limit() ==
-        300s);
+            .timeouts.silence_limit() == 500ms);
+  CHECK(config_of({{"HVD_STALL_SHUTDOWN_TIME_SECONDS", "60"}, {"HVD_STALL_CHECK_DISABLE", "1"}})
+            .timeouts.silence_limit() == 300s);
 }
 
 TEST_CASE("what the environment gives is known by hvd's name, be it the default's value or not") {
   const Config config = config_of({{"HOROVOD_FUSION_THRESHOLD", "67108864"}, {"HVD_AUTOTUNE", "1"}, {"PATH", "/bin"}});
   CHECK(config.given == std::set<std::string, std::less<>>{"HVD_AUTOTUNE", "HVD_FUSION_THRESHOLD"});
-  CHECK(config.autotune);
+  CHECK(config.autotune.enabled);
 }
 
 TEST_CASE("a bad value is refused with its variable, itself and what is allowed") {
@@ -177,7 +176,7 @@ TEST_CASE("the process's environment is copied") {
 }
 
 TEST_CASE("a lease is at least as long as the kernel can time it") {
-  CHECK(config_of({{"HVD_LEASE", "1.5"}}).lease == 1500ms);
+  CHECK(config_of({{"HVD_LEASE", "1.5"}}).timeouts.lease == 1500ms);
   const std::string wrong = GENERATE("0", "0.5", "-1", "nan", "4000", "soon");
   CHECK_THROWS_WITH(config_of({{"HVD_LEASE", wrong}}),
                     "HVD_LEASE='" + wrong + "': expected a number of seconds from 1 to 3600");
