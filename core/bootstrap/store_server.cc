@@ -60,7 +60,7 @@ class StoreServer::State {
         timer_(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)) {
     if (!epoll_ || !timer_) throw Internal("cannot open the store's event descriptors: " + error_text(errno));
     control(EPOLL_CTL_ADD, timer_.get(), EPOLLIN);
-    for (const int fd : acceptor_.descriptors()) control(EPOLL_CTL_ADD, fd, EPOLLIN);
+    control(EPOLL_CTL_ADD, acceptor_.fd(), EPOLLIN);
   }
 
   ~State() {

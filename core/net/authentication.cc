@@ -1,20 +1,73 @@
 #include "core/net/authentication.h"
 
+#include <sodium.h>
 #include <sys/epoll.h>
 #include <sys/random.h>
 #include <sys/resource.h>
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cerrno>
 #include <map>
 
 #include "core/base/error.h"
-#include "core/net/handshake.h"
+#include "core/net/byte_codec.h"
 
 namespace hvd {
 
 namespace {
+
+static_assert(crypto_auth_KEYBYTES == JobKey::kBytes && crypto_auth_BYTES == kHashBytes);
+
+constexpr std::uint32_t kMagic = 0x64766802;
+constexpr std::uint32_t kVersion = 1;
+constexpr std::string_view kClientSays = "hvd handshake: client";
+constexpr std::string_view kServerSays = "hvd handshake: server";
+
+// The messages as they are on the wire: little endian, and without padding.
+struct ChallengeFields {
+  std::uint32_t magic, version;
+  Nonce server_nonce;
+};
+struct ProofFields {
+  std::uint32_t magic, purpose;
+  std::int32_t rank;
+  Nonce client_nonce;
+  Reply hash;
+};
+static_assert(sizeof(ChallengeFields) == kChallengeBytes && sizeof(ProofFields) == kProofBytes);
+
+// The input of a hash. Its fields have fixed sizes, so that no two statements have the same bytes.
+Bytes statement(std::string_view direction, const Nonce& server, const Nonce& client, std::uint32_t purpose,
+                std::int32_t rank) {
+  ByteWriter writer;
+  writer.put_bytes(std::as_bytes(std::span(direction)));
+  writer.put_bytes(server);
+  writer.put_bytes(client);
+  writer.put(purpose);
+  writer.put(rank);
+  return writer.take();
+}
+
+const unsigned char* data_of(std::span<const std::byte> bytes) {
+  return reinterpret_cast<const unsigned char*>(bytes.data());
+}
+
+Reply keyed_hash(const Bytes& statement, const JobKey& key) {
+  Reply hash;
+  crypto_auth(reinterpret_cast<unsigned char*>(hash.data()), data_of(statement), statement.size(), key.bytes().data());
+  return hash;
+}
+
+// In constant time.
+bool hash_is_right(const Reply& hash, const Bytes& statement, const JobKey& key) {
+  return crypto_auth_verify(data_of(hash), data_of(statement), statement.size(), key.bytes().data()) == 0;
+}
+
+void initialize_sodium() {
+  if (sodium_init() < 0) throw Internal("libsodium cannot be initialized");
+}
 
 int hex_digit(char c) {
   if (c >= '0' && c <= '9') return c - '0';
@@ -116,6 +169,55 @@ const char* purpose_name(Purpose purpose) {
     case Purpose::messages: return "messages";
   }
   return "unknown";
+}
+
+Nonce fresh_nonce() {
+  Nonce nonce;
+  fill_random(nonce);
+  return nonce;
+}
+
+ClientHandshake::ClientHandshake(const JobKey& key, Purpose purpose, int rank, const Nonce& local_nonce)
+    : key_(key), purpose_(purpose), rank_(rank), local_nonce_(local_nonce) {
+  initialize_sodium();
+}
+
+Proof ClientHandshake::prove(const Challenge& challenge) {
+  const auto fields = std::bit_cast<ChallengeFields>(challenge);
+  if (fields.magic != kMagic) throw PeerLost("what answers there is not hvd");
+  if (fields.version != kVersion) throw PeerLost("another version of hvd answers there");
+  server_nonce_ = fields.server_nonce;
+  const auto purpose = static_cast<std::uint32_t>(purpose_);
+  return std::bit_cast<Proof>(
+      ProofFields{.magic = kMagic,
+                  .purpose = purpose,
+                  .rank = rank_,
+                  .client_nonce = local_nonce_,
+                  .hash = keyed_hash(statement(kClientSays, server_nonce_, local_nonce_, purpose, rank_), key_)});
+}
+
+void ClientHandshake::check(const Reply& reply) const {
+  const auto purpose = static_cast<std::uint32_t>(purpose_);
+  if (!hash_is_right(reply, statement(kServerSays, server_nonce_, local_nonce_, purpose, rank_), key_)) {
+    throw PeerLost("what answers there does not know the job's key");
+  }
+}
+
+ServerHandshake::ServerHandshake(const JobKey& key, Purpose purpose, const Nonce& local_nonce)
+    : key_(key), purpose_(purpose), local_nonce_(local_nonce) {
+  initialize_sodium();
+  challenge_ =
+      std::bit_cast<Challenge>(ChallengeFields{.magic = kMagic, .version = kVersion, .server_nonce = local_nonce_});
+}
+
+ServerHandshake::Verdict ServerHandshake::judge(const Proof& proof) const {
+  const auto [magic, purpose, rank, client_nonce, hash] = std::bit_cast<ProofFields>(proof);
+  if (magic != kMagic) return {.objection = "it does not speak hvd's protocol"};
+  if (!hash_is_right(hash, statement(kClientSays, local_nonce_, client_nonce, purpose, rank), key_)) {
+    return {.objection = "it does not know the job's key"};
+  }
+  if (purpose != static_cast<std::uint32_t>(purpose_)) return {.objection = "it wants another port of this job"};
+  return {.rank = rank, .reply = keyed_hash(statement(kServerSays, local_nonce_, client_nonce, purpose, rank), key_)};
 }
 
 Socket connect_authenticated(const Address& address, const JobKey& key, Purpose purpose, int this_rank,
@@ -260,7 +362,7 @@ Acceptor::Acceptor(Acceptor&&) noexcept = default;
 
 const Address& Acceptor::address() const { return state_->listener.address(); }
 
-std::vector<int> Acceptor::descriptors() const { return {state_->epoll.get()}; }
+int Acceptor::fd() const { return state_->epoll.get(); }
 
 std::optional<Peer> Acceptor::accept_now() { return state_->accept_now(); }
 

@@ -7,7 +7,9 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <sys/un.h>
 
 #include <algorithm>
@@ -21,7 +23,7 @@
 #include <system_error>
 
 #include "core/base/error.h"
-#include "core/net/socket.h"
+#include "core/net/authentication.h"
 
 namespace hvd {
 
@@ -78,10 +80,83 @@ Endpoint unix_endpoint(const std::string& name) {
 }
 
 constexpr std::size_t kMostAddresses = 16;
-constexpr std::uint32_t kLinkLocal = 169 << 8 | 254;  // 169.254.0.0/16: self-assigned without a network
+constexpr std::string_view kLinkLocal = "169.254.";  // self-assigned without a network
 
 // At least so many if the lease is long enough: one lost packet must not end a connection.
 constexpr int kProbes = 4;
+
+// Non-blocking, closed on exec; empty if the kernel does not support the family. Throws Internal (out of descriptors).
+FileDescriptor open_stream_socket(int family) {
+  FileDescriptor fd(socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd && errno != EAFNOSUPPORT) throw Internal("cannot open a socket: " + error_text(errno));
+  return fd;
+}
+
+// No delay; a host that is silent for ten seconds, or does not accept what it is sent, counts as dead. No effect on
+// Unix sockets.
+void tune_stream_socket(int fd, int family) {
+  if (family == AF_UNIX) return;
+  set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+  keep_alive_for(fd, kUnhurriedLease);
+  set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(kUnhurriedLease / 1ms));
+}
+
+// The kernel limits it to net.core.somaxconn.
+constexpr int kBacklog = 4096;
+
+FileDescriptor listen_on(const Endpoint& endpoint, const std::string& name) {
+  FileDescriptor fd = open_stream_socket(endpoint.storage.ss_family);
+  // Makes a given port available again as soon as its last listener is gone.
+  const int yes = 1;
+  if (fd && endpoint.port() != 0) setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  if (!fd || bind(fd.get(), endpoint.address(), endpoint.length) != 0 || listen(fd.get(), kBacklog) != 0) {
+    throw InvalidArgument("cannot listen on " + name + ": " + error_text(errno));
+  }
+  return fd;
+}
+
+constexpr Duration kFirstPause = std::chrono::milliseconds(2);
+constexpr Duration kLongestPause = std::chrono::milliseconds(200);
+
+// While there is no listener there is no event to wait for; only another attempt can tell.
+void pause_until(TimePoint when) { poll(nullptr, 0, poll_timeout(when)); }
+
+// A TCP connection to a free port of this host can connect to itself (simultaneous open): then there is no listener.
+bool connected_to_itself(int fd) {
+  const Endpoint own = local_endpoint(fd), other = peer_endpoint(fd);
+  return own.port() != 0 && own.port() == other.port() && own.host() == other.host();
+}
+
+// This host's address is unreachable only while its loopback interface is down: waiting does not help.
+void refuse_without_loopback(const Address& address, const Endpoint& endpoint, int failure) {
+  const std::string host = endpoint.host();
+  if (failure != ENETUNREACH || (!host.starts_with("127.") && host != "::1")) return;
+  throw Internal("cannot connect to " + address.to_string() + ": " + error_text(failure) +
+                 ": the loopback interface of this host is down, or of this container; ip link set lo up, as root, " +
+                 "brings it up");
+}
+
+bool wait_connected(int fd, Deadline deadline, AlarmClock& alarm) {
+  while (!wait_ready(fd, true, std::min(deadline, alarm.next()))) {
+    if (Clock::now() >= deadline) return false;
+    alarm.look();
+  }
+  return true;
+}
+
+// One attempt; 0 or the errno value of its failure.
+int try_connect(const Endpoint& endpoint, Deadline deadline, AlarmClock& alarm, FileDescriptor& result) {
+  FileDescriptor fd;
+  int failure = begin_connect(endpoint, fd);
+  if (failure == EINPROGRESS) {
+    if (!wait_connected(fd.get(), deadline, alarm)) return ETIMEDOUT;
+    failure = end_connect(fd.get());
+  }
+  if (failure != 0) return failure;
+  if (connected_to_itself(fd.get())) return ECONNREFUSED;
+  result = std::move(fd);
+  return 0;
+}
 
 }  // namespace
 
@@ -118,6 +193,17 @@ std::uint16_t Endpoint::port() const {
   return 0;
 }
 
+Endpoint local_endpoint(int fd) {
+  Endpoint endpoint{.length = sizeof(sockaddr_storage)};
+  if (getsockname(fd, endpoint.address(), &endpoint.length) == 0) return endpoint;
+  throw Internal("getsockname: " + error_text(errno));
+}
+
+Endpoint peer_endpoint(int fd) {
+  Endpoint endpoint{.length = sizeof(sockaddr_storage)};
+  return getpeername(fd, endpoint.address(), &endpoint.length) == 0 ? endpoint : Endpoint();
+}
+
 std::vector<Endpoint> resolve(const Address& address, bool for_listening, std::string& cause) {
   if (address.kind == Address::Kind::unix_abstract) return {unix_endpoint(address.host)};
 
@@ -141,34 +227,6 @@ std::vector<Endpoint> resolve(const Address& address, bool for_listening, std::s
   return endpoints;
 }
 
-FileDescriptor open_stream_socket(int family) {
-  FileDescriptor fd(socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!fd && errno != EAFNOSUPPORT) throw Internal("cannot open a socket: " + error_text(errno));
-  return fd;
-}
-
-void tune_stream_socket(int fd, int family) {
-  if (family == AF_UNIX) return;
-  set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-  keep_alive_for(fd, kUnhurriedLease);
-  set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(kUnhurriedLease / 1ms));
-}
-
-void grant_lease(int fd, Duration lease) {
-  keep_alive_for(fd, lease);
-  set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 0);
-}
-
-Delivery delivery_of(int fd) {
-  int unconfirmed = 0;
-  tcp_info info{};
-  socklen_t length = sizeof info;
-  if (ioctl(fd, SIOCOUTQ, &unconfirmed) != 0 || getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return {};
-  return {.complete = unconfirmed == 0 && info.tcpi_probes == 0,
-          .awaits_answer = info.tcpi_unacked > 0 || info.tcpi_probes > 0,
-          .since_answer = std::chrono::milliseconds(info.tcpi_last_ack_recv)};
-}
-
 std::vector<LocalAddress> local_addresses() {
   std::vector<LocalAddress> addresses;
   ifaddrs* list = nullptr;
@@ -176,12 +234,10 @@ std::vector<LocalAddress> local_addresses() {
   for (const ifaddrs* entry = list; entry != nullptr && addresses.size() < kMostAddresses; entry = entry->ifa_next) {
     const bool usable = (entry->ifa_flags & IFF_UP) != 0 && (entry->ifa_flags & IFF_LOOPBACK) == 0;
     if (!usable || entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET) continue;
-    sockaddr_in address{};
-    std::memcpy(&address, entry->ifa_addr, sizeof address);
-    if ((ntohl(address.sin_addr.s_addr) >> 16) == kLinkLocal) continue;
-    std::array<char, INET_ADDRSTRLEN> text{};
-    inet_ntop(AF_INET, &address.sin_addr, text.data(), text.size());
-    addresses.push_back({.interface = entry->ifa_name, .address = text.data()});
+    Endpoint endpoint;
+    std::memcpy(&endpoint.storage, entry->ifa_addr, sizeof(sockaddr_in));
+    const std::string address = endpoint.host();
+    if (!address.starts_with(kLinkLocal)) addresses.push_back({.interface = entry->ifa_name, .address = address});
   }
   freeifaddrs(list);
   return addresses;
@@ -203,6 +259,98 @@ Duration SilenceWatch::look(const Delivery& delivery, TimePoint now) {
   }
   since_ = std::max(since_.value_or(now), now - delivery.since_answer);
   return now - *since_;
+}
+
+Listener Listener::tcp(const std::string& host, std::uint16_t port) {
+  Address address{.kind = Address::Kind::tcp, .host = host, .port = port};
+  std::string cause;
+  const auto endpoints = resolve(address, true, cause);
+  if (endpoints.empty()) throw InvalidArgument("cannot listen on " + host + ": " + cause);
+  FileDescriptor fd = listen_on(endpoints.front(), port == 0 ? host : host + " port " + std::to_string(port));
+  address.port = local_endpoint(fd.get()).port();
+  return Listener(std::move(fd), std::move(address));
+}
+
+Listener Listener::unix_abstract() {
+  std::array<std::byte, 16> name;
+  fill_random(name);
+  Address address{.kind = Address::Kind::unix_abstract, .host = "hvd-" + to_hex(name), .port = 0};
+  std::string cause;
+  FileDescriptor fd = listen_on(resolve(address, true, cause).front(), address.to_string());
+  return Listener(std::move(fd), std::move(address));
+}
+
+std::optional<Socket> Listener::accept_now() {
+  for (;;) {
+    FileDescriptor fd(accept4(fd_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (fd) {
+      tune_stream_socket(fd.get(), address_.kind == Address::Kind::tcp ? AF_INET : AF_UNIX);
+      return Socket(std::move(fd));
+    }
+    switch (errno) {
+      case EAGAIN: return std::nullopt;
+      case EMFILE:
+      case ENFILE:
+      case ENOBUFS:
+      case ENOMEM: throw Internal("cannot accept a connection on " + address_.to_string() + ": " + error_text(errno));
+      case EBADF:
+      case EINVAL:
+      case ENOTSOCK: throw Internal("accept on " + address_.to_string() + ": " + error_text(errno));
+      default: continue;  // this connection broke before it was accepted; the next may be fine
+    }
+  }
+}
+
+int begin_connect(const Endpoint& endpoint, FileDescriptor& result) {
+  const int family = endpoint.storage.ss_family;
+  result = open_stream_socket(family);
+  if (!result) return EAFNOSUPPORT;
+  tune_stream_socket(result.get(), family);
+  return ::connect(result.get(), endpoint.address(), endpoint.length) == 0 ? 0 : errno;
+}
+
+int end_connect(int fd) {
+  int failure = 0;
+  socklen_t length = sizeof failure;
+  return getsockopt(fd, SOL_SOCKET, SO_ERROR, &failure, &length) == 0 ? failure : errno;
+}
+
+Socket Socket::connect(const Address& address, Deadline deadline, const Alarm& alarm) {
+  const TimePoint start = Clock::now();
+  AlarmClock alarm_clock(alarm);
+  std::string cause;
+  for (Duration pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
+    for (const Endpoint& endpoint : resolve(address, false, cause)) {
+      FileDescriptor fd;
+      const int failure = try_connect(endpoint, deadline, alarm_clock, fd);
+      if (failure == 0) return Socket(std::move(fd));
+      refuse_without_loopback(address, endpoint, failure);
+      cause = error_text(failure);
+    }
+    const TimePoint now = Clock::now();
+    if (now >= deadline) {
+      const auto waited = std::chrono::round<std::chrono::milliseconds>(now - start).count();
+      throw Timeout("could not connect to " + address.to_string() + " for " + std::to_string(waited) + " ms: " + cause);
+    }
+    alarm_clock.look();
+    pause_until(std::min(deadline, now + pause));
+  }
+}
+
+void Socket::grant_lease(Duration lease) {
+  keep_alive_for(fd(), lease);
+  set_option(fd(), IPPROTO_TCP, TCP_USER_TIMEOUT, 0);
+}
+
+Delivery Socket::delivery() const {
+  int unconfirmed = 0;
+  tcp_info info{};
+  socklen_t length = sizeof info;
+  if (ioctl(fd(), SIOCOUTQ, &unconfirmed) != 0 || getsockopt(fd(), IPPROTO_TCP, TCP_INFO, &info, &length) != 0)
+    return {};
+  return {.complete = unconfirmed == 0 && info.tcpi_probes == 0,
+          .awaits_answer = info.tcpi_unacked > 0 || info.tcpi_probes > 0,
+          .since_answer = std::chrono::milliseconds(info.tcpi_last_ack_recv)};
 }
 
 }  // namespace hvd

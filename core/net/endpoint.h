@@ -1,5 +1,5 @@
-// An Address as the kernel represents it, sockets with hvd's options, and this host's own addresses. For core/net and
-// others that resolve names.
+// An Address as the kernel represents it, how connections to it begin, and this host's own addresses. For core/net and
+// others that resolve names or connect in an event loop.
 #pragma once
 
 #include <sys/socket.h>
@@ -22,25 +22,32 @@ struct Endpoint {
   std::uint16_t port() const;
 };
 
+// The ends of a socket. The peer's is empty if there is none any more; the other throws Internal.
+Endpoint local_endpoint(int fd);
+Endpoint peer_endpoint(int fd);
+
 // All endpoints of the address, best first; empty, with `cause` set, if its name is unknown. Host names are looked up
 // by the system's resolver, which has its own timeouts and takes no deadline.
 std::vector<Endpoint> resolve(const Address& address, bool for_listening, std::string& cause);
 
-// Non-blocking, closed on exec; empty if the kernel does not support the family. Throws Internal (out of descriptors).
-FileDescriptor open_stream_socket(int family);
-
-// No delay; a host that is silent for ten seconds, or does not accept what it is sent, counts as dead. No effect on
-// Unix sockets.
-void tune_stream_socket(int fd, int family);
-
-// Starts connecting a new, tuned socket to the endpoint: 0 if it is connected already, EINPROGRESS if end_connect() is
-// to be called once it is writable, or the errno value of the failure. Throws Internal (out of descriptors).
+// Starts connecting a new socket to the endpoint, without delay and with keep_alive() of ten seconds: 0 if it is
+// connected already, EINPROGRESS if end_connect() is to be called once it is writable, or the errno value of the
+// failure. Throws Internal (out of descriptors).
 int begin_connect(const Endpoint& endpoint, FileDescriptor& result);
 int end_connect(int fd);  // 0, or the errno value of the failure
 
-// See Socket; TCP only.
-void grant_lease(int fd, Duration lease);
-Delivery delivery_of(int fd);
+// The kernel's settings of keep-alive, in whole seconds: the first probe after `idle_s` of silence, then one every
+// `interval_s`; the connection breaks after `probes` without an answer, that is after the lease, rounded up to seconds;
+// for a lease of up to one second after two.
+struct KeepAlive {
+  int idle_s = 1;
+  int interval_s = 1;
+  int probes = 1;
+
+  int limit_s() const { return idle_s + interval_s * probes; }
+};
+
+KeepAlive keep_alive(Duration lease);  // pure
 
 struct LocalAddress {
   std::string interface;  // "eth0"

@@ -46,17 +46,20 @@ Moved outcome(ssize_t result, const char* operation) {
   }
 }
 
-Moved send_once(int fd, std::span<const std::byte> bytes) {
+template <typename SystemCall>
+ssize_t uninterrupted(const SystemCall& call) {
   ssize_t result;
-  do result = send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  do result = call();
   while (result < 0 && errno == EINTR);
-  return outcome(result, "send");
+  return result;
+}
+
+Moved send_once(int fd, std::span<const std::byte> bytes) {
+  return outcome(uninterrupted([&] { return send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL); }), "send");
 }
 
 Moved receive_once(int fd, std::span<std::byte> bytes) {
-  ssize_t result;
-  do result = recv(fd, bytes.data(), bytes.size(), 0);
-  while (result < 0 && errno == EINTR);
+  const ssize_t result = uninterrupted([&] { return recv(fd, bytes.data(), bytes.size(), 0); });
   if (result == 0 && !bytes.empty()) return {.lost = EPIPE};
   return outcome(result, "recv");
 }
@@ -119,10 +122,6 @@ bool wait_ready(int fd, bool for_writing, Deadline deadline) {
   }
 }
 
-void Socket::grant_lease(Duration lease) { hvd::grant_lease(fd(), lease); }
-
-Delivery Socket::delivery() const { return delivery_of(fd()); }
-
 void Socket::send_all(std::span<const std::byte> bytes, Deadline deadline, std::string_view peer) {
   while (!bytes.empty()) {
     const Moved moved = send_once(fd(), bytes);
@@ -162,27 +161,12 @@ std::optional<std::size_t> Socket::send_some(std::span<const std::span<const std
   msghdr message{};
   message.msg_iov = pieces.data();
   message.msg_iovlen = count;
-  ssize_t result;
-  do result = sendmsg(fd(), &message, MSG_NOSIGNAL);
-  while (result < 0 && errno == EINTR);
-  return as_optional(outcome(result, "sendmsg"));
+  return as_optional(outcome(uninterrupted([&] { return sendmsg(fd(), &message, MSG_NOSIGNAL); }), "sendmsg"));
 }
 
-std::string Socket::local_host() const {
-  Endpoint endpoint;
-  endpoint.length = sizeof endpoint.storage;
-  if (getsockname(fd(), endpoint.address(), &endpoint.length) != 0) {
-    throw Internal("getsockname: " + error_text(errno));
-  }
-  return endpoint.host();
-}
+std::string Socket::local_host() const { return local_endpoint(fd()).host(); }
 
-std::string Socket::peer_host() const {
-  Endpoint endpoint;
-  endpoint.length = sizeof endpoint.storage;
-  if (getpeername(fd(), endpoint.address(), &endpoint.length) != 0) return "";
-  return endpoint.host();
-}
+std::string Socket::peer_host() const { return peer_endpoint(fd()).host(); }
 
 void Socket::send_descriptor(int passed, Deadline deadline, std::string_view peer) {
   DescriptorMessage message;

@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "core/base/clock.h"
-#include "core/net/keep_alive.h"
 
 namespace hvd {
 
@@ -45,6 +44,32 @@ class FileDescriptor {
 
  private:
   int fd_ = -1;
+};
+
+// How long a host may be silent before it counts as dead.
+//
+// A host that loses power or its network sends neither a close nor a reset. On an idle connection the kernel detects
+// that by keep-alive probes, without waking a thread. It sends no probes while bytes are in flight, and its limit for
+// these (TCP_USER_TIMEOUT) includes the time in which a live peer, stopped for instance, accepts nothing. So a sender
+// monitors what it has sent with a SilenceWatch.
+inline constexpr Duration kDefaultLease = std::chrono::seconds(5);
+
+// The kernel's state of the bytes sent on a connection.
+struct Delivery {
+  bool complete = true;        // the peer's host has acknowledged all of them
+  bool awaits_answer = false;  // some are in flight, or a probe whether the peer has room for more
+  Duration since_answer{};     // since the peer's host acknowledged anything
+};
+
+// Detects a silent host on one connection on which something was sent: call look() periodically until all is delivered.
+// A peer that accepts nothing, but whose host answers, is not silent.
+class SilenceWatch {
+ public:
+  // How long an answer of the host has been overdue.
+  Duration look(const Delivery& delivery, TimePoint now);
+
+ private:
+  std::optional<TimePoint> since_;
 };
 
 class Socket {

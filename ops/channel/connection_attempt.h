@@ -1,11 +1,11 @@
-// A connection that is being established, with proof at both ends of the job's key (core/net/handshake.h). Advances as
-// bytes arrive, so that a slow peer delays no other. Used on the channel's thread.
+// A connection that is being established, with proof at both ends of the job's key (core/net/authentication.h).
+// Advances as bytes arrive, so that a slow peer delays no other. Used on the channel's thread.
 #pragma once
 
 #include <array>
 #include <cstddef>
 
-#include "core/net/handshake.h"
+#include "core/net/authentication.h"
 #include "core/net/socket.h"
 
 namespace hvd {

@@ -211,7 +211,7 @@ void Exchange::open_listeners() {
     parts_.store.set(address_key(topology.rank, address.kind), address.to_string());
     listeners_.emplace_back(std::move(listener), parts_.job_key, Purpose::messages, parts_.log);
     std::uint32_t watched = 0;
-    watch(listeners_.back().descriptors().front(), event_of(About::listener), EPOLLIN, watched);
+    watch(listeners_.back().fd(), event_of(About::listener), EPOLLIN, watched);
   }
   parts_.store.add(ready_key(topology.rank), 1);
 }

@@ -21,7 +21,7 @@ import struct
 import sys
 import time
 
-# core/net/handshake.h.
+# core/net/authentication.h.
 MAGIC = 0x64766802
 CHALLENGE_BYTES = 40
 PURPOSES = {"store": 1, "control": 2, "data": 3, "shared_memory": 4}
