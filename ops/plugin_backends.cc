@@ -6,7 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/futex.h"
-#include "core/bootstrap/rank_exchange.h"
+#include "core/bootstrap/rendezvous.h"
 #include "ops/mpi/mpi_library.h"
 #include "ops/plugin/plugin_backend.h"
 

@@ -7,7 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/base/futex.h"
-#include "core/bootstrap/rank_exchange.h"
+#include "core/bootstrap/rendezvous.h"
 #include "core/execution/backend.h"
 #include "ops/algorithms/transport_backend.h"
 #include "ops/channel/socket_channel.h"

@@ -6,7 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/bootstrap/launch_environment.h"
-#include "core/bootstrap/rank_exchange.h"
+#include "core/bootstrap/rendezvous.h"
 #include "core/bootstrap/store.h"
 #include "ops/registry.h"
 

@@ -68,7 +68,7 @@ std::string first_of_nodelist(const std::string& nodelist);
 // Launcher::none if there is no cluster, or it has only one member of the job. Throws InvalidArgument.
 Launch read_tf_config(const std::string& text);
 
-// Children of a rank inherit the variables that make a process a rank (ancestry.cc).
+// Children of a rank inherit the variables that make a process a rank.
 
 // Whether `pid`, in this process's pid namespace, is an ancestor of this process, through processes that still live.
 bool is_started_by(int pid);

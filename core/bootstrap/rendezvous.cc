@@ -1,10 +1,18 @@
 #include "core/bootstrap/rendezvous.h"
 
-#include <string>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
 #include <string_view>
-#include <vector>
+#include <system_error>
 
 #include "core/base/error.h"
+#include "core/base/process.h"
+#include "core/bootstrap/launch_environment.h"
 #include "core/net/byte_codec.h"
 #include "core/net/endpoint.h"
 
@@ -70,6 +78,151 @@ Store connect_to_any(const Word& word, int rank, Deadline deadline) {
   throw Timeout("cannot reach the job's store, which rank 0 hosts: " + tried);
 }
 
+std::string system_hostname() {
+  utsname names{};
+  return uname(&names) == 0 ? names.nodename : "unknown";
+}
+
+// Empty if /proc is not mounted; then the host name must suffice.
+std::string boot_id() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  std::getline(file, id);
+  return id;
+}
+
+std::string network_namespace() {
+  std::error_code none;
+  return std::filesystem::read_symlink("/proc/self/ns/net", none).string();
+}
+
+constexpr const char* kListKey = "identities";
+constexpr std::size_t kMaxListed = 16;
+constexpr std::size_t kSmallestString = 4;
+constexpr std::size_t kSmallestIdentity = 5 * kSmallestString;
+
+std::string identity_key(int rank) { return "identity/" + std::to_string(rank); }
+// A counter beside the value: reading it does not wait.
+std::string arrival_key(int rank) { return "arrived/" + std::to_string(rank); }
+
+std::string as_text(const Bytes& bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
+
+void put_identity(ByteWriter& writer, const RankIdentity& identity) {
+  writer.put_string(identity.host_key);
+  writer.put_string(identity.hostname);
+  writer.put(static_cast<std::int32_t>(identity.pid));
+  writer.put(static_cast<std::uint32_t>(identity.settings.size()));
+  for (const std::string& setting : identity.settings) writer.put_string(setting);
+  writer.put(static_cast<std::uint32_t>(identity.cpus.size()));
+  for (const std::uint64_t word : identity.cpus) writer.put(word);
+}
+
+RankIdentity get_identity(ByteReader& reader) {
+  RankIdentity identity;
+  identity.host_key = reader.get_string();
+  identity.hostname = reader.get_string();
+  identity.pid = reader.get<std::int32_t>();
+  const auto settings = reader.get_count(kSmallestString);
+  for (std::uint32_t i = 0; i < settings; ++i) identity.settings.push_back(reader.get_string());
+  const auto cpu_words = reader.get_count(sizeof(std::uint64_t));
+  for (std::uint32_t i = 0; i < cpu_words; ++i) identity.cpus.push_back(reader.get<std::uint64_t>());
+  return identity;
+}
+
+RankIdentity identity_in(const std::string& value) {
+  ByteReader reader(std::as_bytes(std::span(value)));
+  RankIdentity identity = get_identity(reader);
+  reader.expect_end();
+  return identity;
+}
+
+std::vector<RankIdentity> collect(const Store& store, int size, Deadline deadline) {
+  std::vector<RankIdentity> identities;
+  ByteWriter list;
+  list.put(static_cast<std::uint32_t>(size));
+  for (int rank = 0; rank < size; ++rank) {
+    identities.push_back(identity_in(store.get(identity_key(rank), deadline)));
+    put_identity(list, identities.back());
+  }
+  store.set(kListKey, as_text(list.take()));
+  return identities;
+}
+
+std::vector<RankIdentity> receive_list(const Store& store, int size, Deadline deadline) {
+  const std::string value = store.get(kListKey, deadline);
+  ByteReader reader(std::as_bytes(std::span(value)));
+  const auto count = reader.get_count(kSmallestIdentity);
+  if (count != static_cast<std::uint32_t>(size)) {
+    throw Mismatch("this rank was started in a job of " + std::to_string(size) + ", rank 0 in a job of " +
+                   std::to_string(count));
+  }
+  std::vector<RankIdentity> identities;
+  for (int rank = 0; rank < size; ++rank) identities.push_back(get_identity(reader));
+  reader.expect_end();
+  return identities;
+}
+
+std::string as_seconds(Duration duration) {
+  char text[32];
+  std::snprintf(text, sizeof text, duration < 10s ? "%.1f s" : "%.0f s", seconds(duration));
+  return text;
+}
+
+// Runs after the deadline: one request per rank, none of which waits.
+Timeout missing_ranks(const Store& store, int size, Duration waited) {
+  std::vector<int> missing;
+  for (int rank = 0; rank < size; ++rank) {
+    if (store.add(arrival_key(rank), 0) == 0) missing.push_back(rank);
+  }
+  const std::string limit = " within " + as_seconds(waited);
+  if (missing.empty()) return Timeout("not all of " + std::to_string(size) + " ranks have met" + limit);
+  return Timeout((missing.size() == 1 ? "rank " : "ranks ") + list_ranks(missing) + " did not start" + limit);
+}
+
+// Children inherit the variables that make a process a rank.
+InvalidArgument second_arrival(int rank, const RankIdentity& first, const RankIdentity& own) {
+  const std::string name =
+      "rank " + std::to_string(rank) + " (pid " + std::to_string(first.pid) + " on " + first.hostname + ")";
+  const bool is_child = first.host_key == own.host_key && is_started_by(first.pid);
+  return InvalidArgument(
+      "this process (pid " + std::to_string(own.pid) + ") is " +
+      (is_child ? "a child of " + name + ", and" : "not " + name + ", which has joined the job, and") +
+      " cannot join as the same rank: " + kAdviceForChildren);
+}
+
+// If several processes come as the same rank, the first one is that rank.
+void arrive(const Store& store, int rank, const RankIdentity& own, Deadline deadline) {
+  const bool is_first = store.add(arrival_key(rank), 1) == 1;
+  if (!is_first) throw second_arrival(rank, identity_in(store.get(identity_key(rank), deadline)), own);
+  ByteWriter writer;
+  put_identity(writer, own);
+  store.set(identity_key(rank), as_text(writer.take()));
+}
+
+SharedMemory hand_out(const Topology& topology, const Store& store, const JobKey& job_key, const std::string& store_key,
+                      const SharedBytes& bytes, const Log& log, Deadline deadline) {
+  SharedMemory memory = SharedMemory::create(bytes.all, "hvd-" + store_key, bytes.mapped);
+  if (topology.local_size == 1) return memory;
+
+  Acceptor acceptor(Listener::unix_abstract(), job_key, Purpose::shared_memory, log);
+  store.set(store_key, acceptor.address().to_string());
+  std::vector<int> missing = topology.hosts[static_cast<std::size_t>(topology.host())];
+  std::erase(missing, topology.rank);
+  while (!missing.empty()) {
+    Peer peer = acceptor.accept(deadline,
+                                (missing.size() == 1 ? "rank " : "ranks ") + list_ranks(missing) +
+                                    " of this host to map the shared memory '" + store_key + "'",
+                                store.alarm());
+    if (std::erase(missing, peer.rank) == 0) {
+      log.warning("rank " + std::to_string(peer.rank) + " asked for the shared memory '" + store_key +
+                  "' out of turn; refused");
+      continue;
+    }
+    peer.socket.send_descriptor(memory.fd(), deadline, topology.describe(peer.rank));
+  }
+  return memory;
+}
+
 }  // namespace
 
 JobStore meet(const Rendezvous& rendezvous, const Log& log, Deadline deadline) {
@@ -97,6 +250,64 @@ JobStore rendezvous_at(const Address& address, const JobKey& key, int rank, cons
   std::unique_ptr<StoreServerThread> server;
   if (rank == 0) server = std::make_unique<StoreServerThread>(key, "0.0.0.0", log, address.port);
   return {.key = key, .server = std::move(server), .store = Store::connect(address, key, rank, deadline)};
+}
+
+RankIdentity identify_this_process(const std::string& host_id, const std::string& hostname) {
+  RankIdentity identity;
+  identity.pid = static_cast<int>(getpid());
+  identity.hostname = hostname.empty() ? system_hostname() : hostname;
+  identity.host_key = host_id.empty() ? boot_id() + "/" + network_namespace() + "/" + system_hostname() +
+                                            "/uid:" + std::to_string(geteuid())
+                                      : host_id;
+  identity.cpus = allowed_cpus();
+  return identity;
+}
+
+std::string list_ranks(const std::vector<int>& ranks) {
+  std::string text;
+  const std::size_t listed = std::min(ranks.size(), kMaxListed);
+  for (std::size_t i = 0; i < listed; ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  if (listed < ranks.size()) text += " and " + std::to_string(ranks.size() - listed) + " more";
+  return text;
+}
+
+std::vector<RankIdentity> exchange_identities(const Store& store, int rank, int size, const RankIdentity& own,
+                                              Deadline deadline) {
+  const TimePoint start = Clock::now();
+  arrive(store, rank, own, deadline);
+  try {
+    return rank == 0 ? collect(store, size, deadline) : receive_list(store, size, deadline);
+  } catch (const Timeout&) {
+    throw missing_ranks(store, size, Clock::now() - start);
+  }
+}
+
+std::string first_objection(const Store& store, const Topology& topology, const std::string& key,
+                            const std::string& objection, Deadline deadline) {
+  const std::string answer_key = key + "/all";
+  if (topology.rank != 0) {
+    store.set(key + "/" + std::to_string(topology.rank), objection);
+    return store.get(answer_key, deadline);
+  }
+  std::string first = objection.empty() ? "" : topology.describe(0) + ": " + objection;
+  for (int rank = 1; rank < topology.size; ++rank) {
+    const std::string other = store.get(key + "/" + std::to_string(rank), deadline);
+    if (first.empty() && !other.empty()) first = topology.describe(rank) + ": " + other;
+  }
+  store.set(answer_key, first);
+  return first;
+}
+
+SharedMemory share_with_host(const Topology& topology, const Store& store, const JobKey& job_key,
+                             const std::string& key, const SharedBytes& bytes, const Log& log, Deadline deadline) {
+  const std::string store_key = "shared_memory/" + key + "/" + std::to_string(topology.host());
+  if (topology.local_rank == 0) return hand_out(topology, store, job_key, store_key, bytes, log, deadline);
+
+  const int owner = topology.hosts[static_cast<std::size_t>(topology.host())].front();
+  const Address address = Address::parse(store.get(store_key, deadline));
+  Socket socket =
+      connect_authenticated(address, job_key, Purpose::shared_memory, topology.rank, deadline, store.alarm());
+  return SharedMemory::map(socket.receive_descriptor(deadline, topology.describe(owner)), bytes.all, bytes.mapped);
 }
 
 }  // namespace hvd

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/bootstrap/rank_exchange.h"
+#include "core/bootstrap/rendezvous.h"
 #include "core/bootstrap/store.h"
 
 namespace hvd {

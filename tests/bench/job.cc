@@ -15,7 +15,7 @@
 #include <thread>
 
 #include "core/base/error.h"
-#include "core/bootstrap/rank_exchange.h"
+#include "core/bootstrap/rendezvous.h"
 #include "core/bootstrap/store_server.h"
 #include "core/execution/backend.h"
 #include "ops/registry.h"

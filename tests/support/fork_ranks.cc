@@ -8,7 +8,7 @@
 #include <cstdio>
 
 #include "core/base/error.h"
-#include "core/bootstrap/rank_exchange.h"
+#include "core/bootstrap/rendezvous.h"
 #include "core/bootstrap/store.h"
 #include "ops/registry.h"
 

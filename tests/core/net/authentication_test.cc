@@ -1,6 +1,5 @@
 #include "core/net/authentication.h"
 
-#include <poll.h>
 #include <sys/resource.h>
 
 #include <cstring>
@@ -236,9 +235,7 @@ TEST_CASE("the acceptor serves event loops") {
   auto client = port.connect_later(port.key, Purpose::control, 4);
   std::optional<Peer> peer;
   while (!peer) {
-    std::vector<pollfd> entries;
-    for (const int fd : port.acceptor.descriptors()) entries.push_back({.fd = fd, .events = POLLIN, .revents = 0});
-    REQUIRE(poll(entries.data(), entries.size(), 5000) > 0);
+    REQUIRE(wait_ready(port.acceptor.fd(), false, deadline_after(5s)));
     peer = port.acceptor.accept_now();
   }
   CHECK(peer->rank == 4);
