@@ -8,10 +8,11 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <utility>
 
 #include "core/base/clock.h"
+#include "core/base/error.h"
 #include "core/base/mutex.h"
-#include "core/base/status.h"
 
 namespace hvd {
 
@@ -24,21 +25,45 @@ class AbortFlag {
   // visible, so that the other ranks are informed even if this process ends as a result. `tell` should not block; its
   // exceptions are discarded. Any thread.
   using Tell = std::function<void(const Status& reason)>;
-  bool raise(Status reason, const Tell& tell = {});
+  bool raise(Status reason, const Tell& tell = {}) {
+    const MutexLock lock(mutex_);
+    if (raised_.load(std::memory_order_relaxed)) return false;
+    reason_ = std::move(reason);
+    try {
+      if (tell) tell(reason_);
+    } catch (...) {  // other ranks may not learn of it, but here the job is over
+    }
+    raised_.store(true, std::memory_order_release);
+    for (const auto& [id, listener] : listeners_) listener();
+    return true;
+  }
 
   // Calls `listener` when the flag is raised, on the raising thread, or at once if it is raised already; never after
   // remove_listener() has returned. Listeners only wake threads. Any thread.
   using ListenerId = std::uint64_t;
-  ListenerId add_listener(std::function<void()> listener);
-  void remove_listener(ListenerId id);
+  ListenerId add_listener(std::function<void()> listener) {
+    const MutexLock lock(mutex_);
+    if (raised()) listener();
+    listeners_.emplace(++next_listener_, std::move(listener));
+    return next_listener_;
+  }
+  void remove_listener(ListenerId id) {
+    const MutexLock lock(mutex_);
+    listeners_.erase(id);
+  }
 
   bool raised() const { return raised_.load(std::memory_order_acquire); }
 
   // The reason, or an ok Status while the flag is not raised. Any thread.
-  Status reason() const;
+  Status reason() const {
+    const MutexLock lock(mutex_);
+    return reason_;
+  }
 
   // Throws the reason as an Error if raised.
-  void check() const;
+  void check() const {
+    if (raised()) throw Error(reason());
+  }
 
  private:
   std::atomic<bool> raised_{false};

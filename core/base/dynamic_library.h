@@ -3,30 +3,46 @@
 // Never closed: threads and exit handlers that the library has started may outlive this object.
 #pragma once
 
+#include <dlfcn.h>
+
 #include <string>
+#include <utility>
+
+#include "core/base/error.h"
 
 namespace hvd {
 
 class DynamicLibrary {
  public:
   // Throws Unsupported with the loader's message.
-  static DynamicLibrary open(const std::string& name);
+  static DynamicLibrary open(const std::string& name) {
+    void* const handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (handle != nullptr) return {name, handle};
+    const char* const why = dlerror();
+    throw Unsupported(why != nullptr ? why : name + " cannot be opened");
+  }
   // A library that is loaded in this process already; without a handle if it is not.
-  static DynamicLibrary loaded(const std::string& name);
+  static DynamicLibrary loaded(const std::string& name) {
+    return {name, dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD)};
+  }
 
   explicit operator bool() const { return handle_ != nullptr; }
   // The name as it was requested.
   const std::string& name() const { return name_; }
   // The file that contains `symbol`, if the loader knows it; else the name.
-  std::string file_of(const void* symbol) const;
+  std::string file_of(const void* symbol) const {
+    Dl_info info{};
+    return dladdr(symbol, &info) != 0 && info.dli_fname != nullptr ? info.dli_fname : name_;
+  }
 
   // Null if the library has no such symbol.
-  void* find(const char* symbol) const;
+  void* find(const char* symbol) const { return dlsym(handle_, symbol); }
 
   // Looks up the function `symbol`. Throws Unsupported that names it if it is missing.
   template <typename Function>
   void require(Function*& slot, const char* symbol) const {
-    slot = reinterpret_cast<Function*>(find_required(symbol));
+    accept(slot, symbol);
+    if (slot == nullptr) throw Unsupported(name_ + " has no " + symbol + "; it is too old, or something else");
   }
   // The same for a function that not every version has: null if it is missing.
   template <typename Function>
@@ -36,7 +52,6 @@ class DynamicLibrary {
 
  private:
   DynamicLibrary(std::string name, void* handle) : name_(std::move(name)), handle_(handle) {}
-  void* find_required(const char* symbol) const;
 
   std::string name_;
   void* handle_;

@@ -1,13 +1,30 @@
 // Compares names, to find the one that a user who mistyped it may have meant. Pure.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <string_view>
+#include <vector>
 
 namespace hvd {
 
 // The restricted Damerau-Levenshtein distance: the number of insertions, deletions, substitutions and transpositions of
 // adjacent letters that turn one name into the other.
-std::size_t edit_distance(std::string_view a, std::string_view b);
+inline std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::vector<std::size_t>> edits(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
+  for (std::size_t i = 0; i <= a.size(); ++i) {
+    for (std::size_t j = 0; j <= b.size(); ++j) {
+      if (i == 0 || j == 0) {
+        edits[i][j] = i + j;
+        continue;
+      }
+      const std::size_t replaced = edits[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+      edits[i][j] = std::min({replaced, edits[i - 1][j] + 1, edits[i][j - 1] + 1});
+      const bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+      if (swapped) edits[i][j] = std::min(edits[i][j], edits[i - 2][j - 2] + 1);
+    }
+  }
+  return edits[a.size()][b.size()];
+}
 
 }  // namespace hvd

@@ -14,17 +14,10 @@ namespace hvd {
 
 namespace {
 
-spdlog::level::level_enum to_spdlog(LogLevel level) {
-  switch (level) {
-    case LogLevel::trace: return spdlog::level::trace;
-    case LogLevel::debug: return spdlog::level::debug;
-    case LogLevel::info: return spdlog::level::info;
-    case LogLevel::warning: return spdlog::level::warn;
-    case LogLevel::error: return spdlog::level::err;
-    case LogLevel::off: return spdlog::level::off;
-  }
-  return spdlog::level::off;
-}
+spdlog::level::level_enum to_spdlog(LogLevel level) { return static_cast<spdlog::level::level_enum>(level); }
+static_assert(static_cast<int>(LogLevel::trace) == spdlog::level::trace &&
+              static_cast<int>(LogLevel::error) == spdlog::level::err &&
+              static_cast<int>(LogLevel::off) == spdlog::level::off);
 
 }  // namespace
 

@@ -10,7 +10,7 @@
 
 namespace hvd {
 
-enum class LogLevel { trace, debug, info, warning, error, off };
+enum class LogLevel { trace = 0, debug = 1, info = 2, warning = 3, error = 4, off = 6 };  // numbered as spdlog's
 
 // Accepts Horovod's names too (TRACE .. FATAL, any case); throws InvalidArgument on anything else.
 LogLevel parse_log_level(std::string_view text);
