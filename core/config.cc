@@ -3,13 +3,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <initializer_list>
 #include <string_view>
 #include <utility>
 
-#include "core/base/edit_distance.h"
 #include "core/base/error.h"
+#include "core/base/text.h"
 
 namespace hvd {
 
@@ -24,21 +23,18 @@ struct Knob {
 };
 
 template <typename T>
-T parse_number(std::string_view text, T lowest, T highest, const char* what) {
-  T value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || !(value >= lowest && value <= highest)) {
-    throw InvalidArgument(what);
-  }
-  return value;
+T parse_within(std::string_view text, T lowest, T highest, const char* what) {
+  const auto value = parse_number<T>(text);
+  if (!value || !(*value >= lowest && *value <= highest)) throw InvalidArgument(what);  // nan is neither
+  return *value;
 }
 
 int parse_count(std::string_view text) {
-  return parse_number<int>(text, 0, 1'000'000, "a whole number from 0 to 1000000");
+  return parse_within<int>(text, 0, 1'000'000, "a whole number from 0 to 1000000");
 }
 
 std::int64_t parse_bytes(std::string_view text) {
-  return parse_number<std::int64_t>(text, 0, std::int64_t{1} << 40, "a number of bytes, at most 2^40");
+  return parse_within<std::int64_t>(text, 0, std::int64_t{1} << 40, "a number of bytes, at most 2^40");
 }
 
 constexpr std::chrono::seconds kLongestWait{10'000'000};
@@ -47,7 +43,7 @@ using Milliseconds = std::chrono::duration<double, std::milli>;
 
 template <typename Unit>
 Duration parse_duration(std::string_view text, double shortest, double longest, const char* what) {
-  return std::chrono::duration_cast<Duration>(Unit(parse_number<double>(text, shortest, longest, what)));
+  return std::chrono::duration_cast<Duration>(Unit(parse_within<double>(text, shortest, longest, what)));
 }
 
 Duration parse_seconds(std::string_view text) {
@@ -61,7 +57,7 @@ bool parse_flag(std::string_view text) {
 }
 
 std::int64_t parse_chunk_bytes(std::string_view text) {
-  const auto value = parse_number<std::int64_t>(text, 4096, 1 << 24, "a multiple of 4096 bytes from 4096 to 16777216");
+  const auto value = parse_within<std::int64_t>(text, 4096, 1 << 24, "a multiple of 4096 bytes from 4096 to 16777216");
   if (value % 4096 != 0) throw InvalidArgument("a multiple of 4096 bytes from 4096 to 16777216");
   return value;
 }
@@ -92,7 +88,7 @@ const Knob kKnobs[] = {
      [](Config& c, std::string_view t) { c.job.rank = parse_count(t); }},
     {"HVD_SIZE", "HOROVOD_SIZE", "1", "Number of processes in the job. Set by hvdrun.",
      [](Config& c, std::string_view t) {
-       c.job.size = parse_number<int>(t, 1, 1'000'000, "a whole number from 1 to 1000000");
+       c.job.size = parse_within<int>(t, 1, 1'000'000, "a whole number from 1 to 1000000");
      }},
     {"HVD_LOCAL_RANK", "HOROVOD_LOCAL_RANK", "0",
      "Number of this process on its host. Set by hvdrun for scripts that read it; the runtime finds it out itself.",
@@ -131,7 +127,7 @@ const Knob kKnobs[] = {
      "Descriptor of the memory in which this process records its last operations for hvdrun, which reads them when the "
      "job stalls or fails. Set by hvdrun. -1: the process has such memory of its own.",
      [](Config& c, std::string_view t) {
-       c.diagnosis.flight_recorder = parse_number<int>(t, -1, 1'000'000'000, "a descriptor, or -1");
+       c.diagnosis.flight_recorder = parse_within<int>(t, -1, 1'000'000'000, "a descriptor, or -1");
      }},
     {"HVD_FLIGHT_STACKS", "", "",
      "Descriptor of the file into which a Python process writes its stacks when hvdrun asks for them. Set by hvdrun.",
@@ -192,7 +188,7 @@ const Knob kKnobs[] = {
     {"HVD_AUTOTUNE_STEPS_PER_SAMPLE", "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE", "3",
      "Steps in a sample. Between samples with different values one more step goes by.",
      [](Config& c, std::string_view t) {
-       c.autotune.steps_per_sample = parse_number<int>(t, 1, 1'000'000, "a whole number from 1 to 1000000");
+       c.autotune.steps_per_sample = parse_within<int>(t, 1, 1'000'000, "a whole number from 1 to 1000000");
      }},
     {"HVD_AUTOTUNE_MAX_SAMPLES", "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES", "24",
      "Samples in which better values are looked for. Up to 24 more compare what was found with the defaults.",
@@ -253,7 +249,7 @@ const Knob kKnobs[] = {
      "TCP connections between two ranks, up to 64; of two ranks the smaller number counts. 0: 1, from 25 Gb/s 2, from "
      "100 Gb/s 4, by the speed of the network interface.",
      [](Config& c, std::string_view t) {
-       c.data_plane.sockets_per_peer = parse_number<int>(t, 0, 64, "a whole number from 0 to 64");
+       c.data_plane.sockets_per_peer = parse_within<int>(t, 0, 64, "a whole number from 0 to 64");
      }},
     {"HVD_SHARED_MEMORY", "", "1", "0: ranks of one host use TCP as if they were on different hosts.",
      [](Config& c, std::string_view t) { c.data_plane.shared_memory = parse_flag(t); }},

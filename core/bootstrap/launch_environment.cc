@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -14,6 +13,7 @@
 
 #include "core/base/error.h"
 #include "core/base/process.h"
+#include "core/base/text.h"
 
 namespace hvd {
 
@@ -37,14 +37,11 @@ bool has_all(const Environment& environment, std::initializer_list<const char*> 
 
 int number(const Environment& environment, const char* name, int lowest) {
   const std::string& text = environment.at(name);
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < lowest || value > kMostRanks) {
-    throw InvalidArgument(std::string(name) + "='" + text +
-                          "', which a launcher should have set: expected a number from " + std::to_string(lowest) +
-                          " to " + std::to_string(kMostRanks));
-  }
-  return value;
+  const auto value = parse_number<int>(text);
+  if (value && *value >= lowest && *value <= kMostRanks) return *value;
+  throw InvalidArgument(std::string(name) + "='" + text +
+                        "', which a launcher should have set: expected a number from " + std::to_string(lowest) +
+                        " to " + std::to_string(kMostRanks));
 }
 
 Launch launch_of(const Environment& environment, Launcher launcher, const char* rank, const char* size,

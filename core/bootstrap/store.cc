@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 
 #include "core/base/error.h"
 #include "core/base/mutex.h"
+#include "core/base/text.h"
 #include "core/bootstrap/store_origin.h"
 #include "core/bootstrap/store_protocol.h"
 #include "core/net/frame.h"
@@ -186,13 +186,9 @@ std::string Store::get(const std::string& key, Deadline deadline) const {
 std::int64_t Store::add(const std::string& key, std::int64_t amount) const {
   StoreRequest request{.operation = StoreOperation::add, .key = prefix_ + key, .amount = amount};
   check_store_key(request.key);
-  const std::string text = map_->ask(std::move(request), deadline_after(kAnswerTime));
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) {
-    throw Internal("the job's store answered with no number");
-  }
-  return value;
+  const auto sum = parse_number<std::int64_t>(map_->ask(std::move(request), deadline_after(kAnswerTime)));
+  if (!sum) throw Internal("the job's store answered with no number");
+  return *sum;
 }
 
 void check_job_failure(const Store& store, Deadline deadline) {

@@ -1,11 +1,11 @@
 #include "core/bootstrap/launch_environment.h"
 
-#include <charconv>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/text.h"
 
 namespace hvd {
 
@@ -69,13 +69,10 @@ void refuse_duplicates(const std::vector<Address>& addresses) {
 int index_of(const json& task, const std::string& type, std::size_t count) {
   const json value = task.value("index", json());
   const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
-  std::size_t index = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), index);
-  if (error != std::errc() || end != text.data() + text.size() || index >= count) {
-    throw refusal("the task is " + type + " " + text + ", but the cluster has " + std::to_string(count) +
-                  " of that type, counted from 0");
-  }
-  return static_cast<int>(index);
+  const auto index = parse_number<std::size_t>(text);
+  if (index && *index < count) return static_cast<int>(*index);
+  throw refusal("the task is " + type + " " + text + ", but the cluster has " + std::to_string(count) +
+                " of that type, counted from 0");
 }
 
 }  // namespace

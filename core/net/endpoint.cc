@@ -15,14 +15,13 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <memory>
-#include <system_error>
 
 #include "core/base/error.h"
+#include "core/base/text.h"
 #include "core/net/authentication.h"
 
 namespace hvd {
@@ -38,18 +37,14 @@ Address parse_tcp(std::string_view text, const InvalidArgument& malformed) {
   const auto colon = text.rfind(':');
   if (colon == std::string_view::npos) throw malformed;
   std::string_view host = text.substr(0, colon);
-  const std::string_view port_text = text.substr(colon + 1);
-
+  const auto port = parse_number<std::uint16_t>(text.substr(colon + 1));
   if (host.starts_with('[') && host.ends_with(']')) {
     host = host.substr(1, host.size() - 2);
   } else if (host.find(':') != std::string_view::npos) {
     throw malformed;
   }
-  std::uint16_t port = 0;
-  const auto [end, error] = std::from_chars(port_text.data(), port_text.data() + port_text.size(), port);
-  const bool whole = error == std::errc() && end == port_text.data() + port_text.size();
-  if (!whole || port == 0 || host.empty() || host.size() > kMaxHostBytes) throw malformed;
-  return {.kind = Address::Kind::tcp, .host = std::string(host), .port = port};
+  if (!port || *port == 0 || host.empty() || host.size() > kMaxHostBytes) throw malformed;
+  return {.kind = Address::Kind::tcp, .host = std::string(host), .port = *port};
 }
 
 constexpr Duration kUnhurriedLease = std::chrono::seconds(10);

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cctype>
 
-#include "core/base/edit_distance.h"
 #include "core/base/error.h"
+#include "core/base/text.h"
 #include "launcher/cli/other_options.h"
 
 namespace hvd::launcher {

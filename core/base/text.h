@@ -1,12 +1,23 @@
-// Compares names, to find the one that a user who mistyped it may have meant. Pure.
+// Reads text that users or other programs have written: numbers, and names that may be mistyped. Pure.
 #pragma once
 
 #include <algorithm>
+#include <charconv>
 #include <cstddef>
+#include <optional>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 namespace hvd {
+
+// The number that is the whole text; empty if it is not one, or T does not have it.
+template <typename T>
+std::optional<T> parse_number(std::string_view text) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size() ? std::optional(value) : std::nullopt;
+}
 
 // The restricted Damerau-Levenshtein distance: the number of insertions, deletions, substitutions and transpositions of
 // adjacent letters that turn one name into the other.
