@@ -17,7 +17,7 @@ BASE = ["core/base"]
 VALUES = [*BASE, "core/device", "core/tensor"]
 OPS = [*VALUES, "core/net", "core/bootstrap", "core/config.h", "core/operation/collective_call.h"]
 OPS += ["core/execution/backend.h", "core/execution/backend_context.h", "core/execution/tensor_arena.h"]
-SPECS = ["core/operation/request.h", "core/operation/operation_name.h"]
+SPECS = ["core/operation/operation_spec.h", "core/operation/operation_name.h"]
 CONTROL = [*VALUES, *SPECS, "core/net", "core/bootstrap", "core/config.h"]
 ALLOWED = {
     "core/base": [],

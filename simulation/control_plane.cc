@@ -163,11 +163,11 @@ SubtreeMessage ControlPlane::statement_of(int rank) {
   RankMessage message{.ranks = RankSet(rank), .applied = node(rank).applied, .latest = node(rank).applied};
   const std::size_t first = rotated_ ? static_cast<std::size_t>(rank) : 0;
   for (std::size_t i = 0; i < operations_.size(); ++i) {
-    const Request& request = operations_[(first + i) % operations_.size()];
-    if (const auto slot = cache_of(rank).find(request)) {
+    const OperationSpec& spec = operations_[(first + i) % operations_.size()];
+    if (const auto slot = cache_of(rank).find(spec)) {
       message.hits.push_back(*slot);
     } else {
-      message.requests.emplace_back(request);
+      message.requests.emplace_back(spec);
     }
   }
   std::sort(message.hits.begin(), message.hits.end());
@@ -379,7 +379,7 @@ std::size_t ControlPlane::remember(ResponseCache& cache, CoordinatorMessage mess
       throw Internal("an operation fails: " + entry.response->status.message());
     executes.push_back(std::make_shared<const Response>(std::move(*entry.response)));
     if (executes.back()->slot == kNoSlot) continue;
-    const Request& own = operations_[by_name_.find(executes.back()->request.name)->second];
+    const OperationSpec& own = operations_[by_name_.find(executes.back()->spec.name)->second];
     cache.store(executes.back()->slot, executes.back(), &own);
   }
   std::vector<const Response*> pointers;
@@ -405,7 +405,7 @@ Round ControlPlane::follow_schedule() {
     for (const Response* response : responses_of(stage)) stages.back().push_back(response->slot);
   }
   std::vector<std::uint32_t> slots;
-  for (const Request& request : operations_) slots.push_back(cache_of(0).find(request).value());
+  for (const OperationSpec& spec : operations_) slots.push_back(cache_of(0).find(spec).value());
 
   began_ = finished_ = queue_.now();
   for (int rank = 0; rank < topology_.size; ++rank) {

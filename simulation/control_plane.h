@@ -36,7 +36,7 @@ namespace hvd::simulation {
 struct Job {
   int ranks = 8;
   int ranks_per_host = 8;
-  std::vector<Request> operations;  // submitted by every rank in each round
+  std::vector<OperationSpec> operations;  // submitted by every rank in each round
   NetworkParameters network;
   std::uint64_t seed = 1;
   bool alike = true;
@@ -143,7 +143,7 @@ class ControlPlane {
 
   const bool alike_;
   const bool rotated_;
-  const std::vector<Request> operations_;
+  const std::vector<OperationSpec> operations_;
   NameMap<std::size_t> by_name_;  // indices in operations_
   Topology topology_;
   Processor& processor_;

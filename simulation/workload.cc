@@ -32,20 +32,20 @@ std::array<Parameter, 12> layer() {
 
 }  // namespace
 
-std::vector<Request> gradients(int count) {
+std::vector<OperationSpec> gradients(int count) {
   const auto parameters = layer();
   const int per_layer = static_cast<int>(parameters.size());
-  std::vector<Request> requests;
+  std::vector<OperationSpec> specs;
   for (int i = 0; i < count; ++i) {
     const Parameter& parameter = parameters[static_cast<std::size_t>(i % per_layer)];
     const int number = (count - 1 - i) / per_layer;
-    Request request;
-    request.name = "optimizer0.transformer.h." + std::to_string(number) + "." + parameter.name;
-    request.op = ReduceOp::average;
-    request.tensors = {{DType::float32, parameter.shape}};
-    requests.push_back(std::move(request));
+    OperationSpec spec;
+    spec.name = "optimizer0.transformer.h." + std::to_string(number) + "." + parameter.name;
+    spec.op = ReduceOp::average;
+    spec.tensors = {{DType::float32, parameter.shape}};
+    specs.push_back(std::move(spec));
   }
-  return requests;
+  return specs;
 }
 
 }  // namespace hvd::simulation

@@ -3,10 +3,10 @@
 
 #include <vector>
 
-#include "core/operation/request.h"
+#include "core/operation/operation_spec.h"
 
 namespace hvd::simulation {
 
-std::vector<Request> gradients(int count);
+std::vector<OperationSpec> gradients(int count);
 
 }  // namespace hvd::simulation

@@ -61,17 +61,17 @@ Negotiator::Negotiator(const Topology& topology, const Config& config, ControlCh
     message_combiner_ = std::make_unique<MessageCombiner>(tree_.sources(topology.rank), kAggregationDelay);
 }
 
-void Negotiator::announce(const std::vector<const Request*>& requests, bool shut_down) {
+void Negotiator::announce(const std::vector<const OperationSpec*>& specs, bool shut_down) {
   RankMessage message{.ranks = RankSet(topology_.rank), .applied = applied_, .latest = applied_};
   message.shut_down = shut_down;
-  for (const Request* request : requests) {
-    if (const auto slot = cache_.find(*request)) {
+  for (const OperationSpec* spec : specs) {
+    if (const auto slot = cache_.find(*spec)) {
       message.hits.push_back(*slot);
     } else {
-      message.requests.emplace_back(*request);
+      message.requests.emplace_back(*spec);
     }
   }
-  if (limits_answers() && !requests.empty()) answer_limit_.asked(Clock::now());
+  if (limits_answers() && !specs.empty()) answer_limit_.asked(Clock::now());
   metrics_.cache_hits.add(message.hits.size());
   metrics_.cache_misses.add(message.requests.size());
   std::sort(message.hits.begin(), message.hits.end());
@@ -175,7 +175,7 @@ void Negotiator::mark(const SubtreeMessage& message) {
   if (!timeline_.active()) return;
   for (const RankMessage& part : message.messages) {
     for (const SharedRequest& shared : part.requests) {
-      part.ranks.for_each([&](int rank) { timeline_.mark_rank(shared.request.name, rank); });
+      part.ranks.for_each([&](int rank) { timeline_.mark_rank(shared.spec.name, rank); });
     }
   }
 }
@@ -184,7 +184,7 @@ std::shared_ptr<const Response> Negotiator::resolve(CoordinatorMessage::Entry en
   return entry.response ? std::make_shared<const Response>(std::move(*entry.response)) : cache_.at(entry.cached_slot);
 }
 
-void Negotiator::remember(const std::shared_ptr<const Response>& response, const Request* own) {
+void Negotiator::remember(const std::shared_ptr<const Response>& response, const OperationSpec* own) {
   if (response->slot != kNoSlot) cache_.store(response->slot, response, own);
 }
 

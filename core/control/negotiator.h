@@ -31,7 +31,7 @@ class Negotiator {
              Timeline& timeline, std::int32_t process_set, bool locks);
 
   // Sends to the coordinator what this rank is ready for, and whether it is leaving.
-  void announce(const std::vector<const Request*>& requests, bool shut_down);
+  void announce(const std::vector<const OperationSpec*>& specs, bool shut_down);
 
   // Processes what has arrived and returns the coordinator's next message, if any. The caller performs it (storing
   // responses with remember()) before it asks for the next. Throws Internal, naming the rank, if a peer breaks the
@@ -45,7 +45,7 @@ class Negotiator {
   }
 
   // The cache slot in which the coordinator knows exactly this request, if any.
-  std::optional<std::uint32_t> slot_of(const Request& request) const { return cache_.find(request); }
+  std::optional<std::uint32_t> slot_of(const OperationSpec& spec) const { return cache_.find(spec); }
   // The response that the slot holds.
   std::shared_ptr<const Response> cached(std::uint32_t slot) const { return cache_.at(slot); }
 
@@ -62,7 +62,7 @@ class Negotiator {
   // The response of an entry: contained in it, or cached.
   std::shared_ptr<const Response> resolve(CoordinatorMessage::Entry entry) const;
   // Stores a response in the slot that it names, if any; `own` is this rank's request, null if it has none.
-  void remember(const std::shared_ptr<const Response>& response, const Request* own);
+  void remember(const std::shared_ptr<const Response>& response, const OperationSpec* own);
 
   // When next() should be called even if nothing arrives.
   Deadline next_deadline() const;

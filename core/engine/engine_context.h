@@ -75,7 +75,7 @@ struct EngineContext {
   bool caller_drives = false;  // the driving thread is a caller's
 
   // Sends operations to the coordinator, and whether this rank leaves.
-  void announce(const std::vector<const Request*>& specs) {
+  void announce(const std::vector<const OperationSpec*>& specs) {
     if (!specs.empty() || leaves) negotiator.announce(specs, leaves);
   }
 };

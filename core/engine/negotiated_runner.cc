@@ -59,7 +59,7 @@ void NegotiatedRunner::file(const std::vector<Operation*>& operations) {
     for (Operation* operation : operations) schedule_.file(*operation);
     return;
   }
-  std::vector<const Request*> specs;
+  std::vector<const OperationSpec*> specs;
   specs.reserve(operations.size());
   for (const Operation* operation : operations) specs.push_back(&operation->spec);
   context_.announce(specs);
@@ -94,7 +94,7 @@ void NegotiatedRunner::apply(CoordinatorMessage message) {
       continue;
     }
     if (is_new) {
-      const Operation* own = context_.pending.find(response->request.name);
+      const Operation* own = context_.pending.find(response->spec.name);
       context_.negotiator.remember(response, own != nullptr ? &own->spec : nullptr);
     }
     executes.push_back(std::move(response));
@@ -124,7 +124,7 @@ void NegotiatedRunner::perform(std::vector<std::shared_ptr<const Response>>& exe
   std::vector<ReadyOperation> ready;
   ready.reserve(executes.size());
   for (const auto& response : executes) {
-    ready.push_back({.response = response.get(), .own = context_.pending.claim(response->request.name)});
+    ready.push_back({.response = response.get(), .own = context_.pending.claim(response->spec.name)});
   }
   std::vector<Bucket> buckets = plan_buckets(ready, context_.knobs.fusion_threshold_bytes);
   context_.executor->run(buckets, context_.pending);
@@ -149,7 +149,7 @@ void NegotiatedRunner::finish(const Response& response) {
     case Response::Kind::execute:
     case Response::Kind::lock: return;
     case Response::Kind::error: {
-      const std::string& name = response.request.name;
+      const std::string& name = response.spec.name;
       if (!std::ranges::binary_search(response.ranks, parts.topology.rank)) return;
       if (name == kJoinName) parts.names.join_ended(false);
       parts.timeline.end(name);

@@ -184,7 +184,7 @@ void ScheduleRunner::leave() {
   lock_.ended();
   show_state();
   context_.negotiator.unlock(lock_.steps());
-  std::vector<const Request*> specs;
+  std::vector<const OperationSpec*> specs;
   context_.pending.for_each([&](const Operation& operation) { specs.push_back(&operation.spec); });
   context_.announce(specs);
 }

@@ -43,8 +43,8 @@ Tuner::Tuner(const Config& config, const Log& log) : log_(log), autotuner_(autot
 }
 
 std::optional<Knobs> Tuner::performed(const Response& response, TimePoint now) {
-  if (finished() || response.request.collective != Collective::allreduce) return std::nullopt;
-  const auto step = steps_.performed(response.request.name, bytes_of(response.request), now);
+  if (finished() || response.spec.collective != Collective::allreduce) return std::nullopt;
+  const auto step = steps_.performed(response.spec.name, bytes_of(response.spec), now);
   if (!step) return std::nullopt;
   const Knobs before = autotuner_.knobs();
   if (const auto sample = autotuner_.step(step->bytes, step->duration)) {

@@ -22,8 +22,8 @@ std::int64_t bytes_of(const TensorSpec& tensor) {
 }
 
 bool same_kind(const Response& x, const Response& y) {
-  const Request& a = x.request;
-  const Request& b = y.request;
+  const OperationSpec& a = x.spec;
+  const OperationSpec& b = y.spec;
   return a.process_set == b.process_set && a.op == b.op && a.prescale == b.prescale && a.postscale == b.postscale &&
          a.device == b.device && x.contributing == y.contributing;
 }
@@ -37,7 +37,7 @@ class Planner {
   }
 
   void add_fused(const ReadyOperation& operation, std::size_t tensor) {
-    const TensorSpec& spec = operation.response->request.tensors[tensor];
+    const TensorSpec& spec = operation.response->spec.tensors[tensor];
     const std::int64_t bytes = bytes_of(spec);
     if (threshold_ <= 0 || bytes > threshold_) return add_alone(operation, tensor);
     const auto open = std::find_if(open_.begin(), open_.end(), [&](const OpenBucket& bucket) {
@@ -89,10 +89,10 @@ void append_stages(std::vector<Bucket> buckets, std::vector<Stage>& stages) {
 std::vector<Bucket> plan_buckets(const std::vector<ReadyOperation>& operations, std::int64_t threshold_bytes) {
   Planner planner(threshold_bytes);
   for (const ReadyOperation& operation : operations) {
-    const Request& request = operation.response->request;
-    if (request.collective == Collective::barrier) planner.add_alone(operation, 0);
-    for (std::size_t tensor = 0; tensor < request.tensors.size(); ++tensor) {
-      if (request.collective == Collective::allreduce) {
+    const OperationSpec& spec = operation.response->spec;
+    if (spec.collective == Collective::barrier) planner.add_alone(operation, 0);
+    for (std::size_t tensor = 0; tensor < spec.tensors.size(); ++tensor) {
+      if (spec.collective == Collective::allreduce) {
         planner.add_fused(operation, tensor);
       } else {
         planner.add_alone(operation, tensor);

@@ -25,7 +25,7 @@ struct ReadyOperation {
 struct Bucket {
   struct Item {
     const Response* response = nullptr;
-    std::size_t tensor = 0;  // index into response->request.tensors
+    std::size_t tensor = 0;  // index into response->spec.tensors
     Operation* own = nullptr;
   };
   // Same process set, collective, dtype, op, scales, device and number of contributing ranks; barrier: one item, no
@@ -33,7 +33,7 @@ struct Bucket {
   std::vector<Item> items;
 
   const Response& response() const { return *items.front().response; }
-  const Request& request() const { return response().request; }
+  const OperationSpec& spec() const { return response().spec; }
 };
 
 // Every tensor of every operation is in exactly one bucket; buckets are in the order of their first tensors.

@@ -12,7 +12,7 @@ namespace {
 // The coordinator has compared all ranks' requests; this protects the memory of this rank from a response that does not
 // match its operation.
 void check_fits(const Operation& own, const Response& response, std::size_t tensor, int position) {
-  const Request& agreed = response.request;
+  const OperationSpec& agreed = response.spec;
   const TensorSpec& mine = own.spec.tensors.at(tensor);
   const TensorSpec& theirs = agreed.tensors[tensor];
   bool fits = own.spec.collective == agreed.collective && mine.dtype == theirs.dtype &&
@@ -33,8 +33,8 @@ void check_fits(const Operation& own, const Response& response, std::size_t tens
 void check_absent(const Response& response, std::size_t tensor, const ProcessSet& set, int position) {
   const auto at = static_cast<std::size_t>(position);
   bool fits = true;
-  switch (response.request.collective) {
-    case Collective::broadcast: fits = response.request.root != set.ranks[at]; break;
+  switch (response.spec.collective) {
+    case Collective::broadcast: fits = response.spec.root != set.ranks[at]; break;
     case Collective::allgather: fits = response.rows[tensor][at] == 0; break;
     case Collective::alltoall:
       for (std::size_t rank = 0; rank < response.rows.size(); ++rank) {
@@ -44,22 +44,22 @@ void check_absent(const Response& response, std::size_t tensor, const ProcessSet
     default: break;
   }
   if (fits) return;
-  throw Internal("the coordinator's answer for '" + response.request.name + "' needs this rank, which has joined");
+  throw Internal("the coordinator's answer for '" + response.spec.name + "' needs this rank, which has joined");
 }
 
 // allgather and alltoall have rows by rank, whose dimensions must match the set's size. No more ranks take part than it
 // has.
 void check_ranks(const Response& response, const ProcessSet& set) {
   const auto size = static_cast<std::size_t>(set.size());
-  const Collective collective = response.request.collective;
+  const Collective collective = response.spec.collective;
   std::size_t expected = 0;
-  if (collective == Collective::allgather) expected = response.request.tensors.size();
+  if (collective == Collective::allgather) expected = response.spec.tensors.size();
   if (collective == Collective::alltoall) expected = size;
   bool right = response.rows.size() == expected;
   for (const auto& rows : response.rows) right = right && rows.size() == size;
-  if (!right) throw Internal("the coordinator's answer for '" + response.request.name + "' has a wrong number of rows");
+  if (!right) throw Internal("the coordinator's answer for '" + response.spec.name + "' has a wrong number of rows");
   if (response.contributing > set.size() || response.contributing < 1) {
-    throw Internal("the coordinator's answer for '" + response.request.name + "' is for " +
+    throw Internal("the coordinator's answer for '" + response.spec.name + "' is for " +
                    std::to_string(response.contributing) + " of " + std::to_string(set.size()) + " ranks");
   }
 }
@@ -71,7 +71,7 @@ std::vector<std::int64_t> scaled(std::vector<std::int64_t> rows, std::int64_t ro
 
 // Also for a rank without the operation.
 std::int64_t input_elements(const Response& response, std::size_t tensor, const Operation* own) {
-  const Request& agreed = response.request;
+  const OperationSpec& agreed = response.spec;
   if (own != nullptr) return elements_of(own->spec.tensors[tensor].shape);
   const bool by_rank = agreed.collective == Collective::allgather || agreed.collective == Collective::alltoall;
   return by_rank ? 0 : elements_of(agreed.tensors[tensor].shape);
@@ -102,7 +102,7 @@ void* allocate_output(Operation& own, std::size_t tensor, const TensorSpec& spec
 std::int64_t output_rows(const Response& response, std::size_t tensor, int position,
                          const std::vector<std::int64_t>& scatter_rows) {
   const auto at = static_cast<std::size_t>(position);
-  switch (response.request.collective) {
+  switch (response.spec.collective) {
     case Collective::allgather:
       return std::accumulate(response.rows[tensor].begin(), response.rows[tensor].end(), std::int64_t{0});
     case Collective::alltoall: {
@@ -121,7 +121,7 @@ double factor_for(DType dtype, double factor) {
 
 // The divisor of an average is not rounded to float32: with 1/41 rounded, an average of ones would be less than one.
 CollectiveCall call_without_pieces(const Bucket& bucket, const ProcessSet& set, JoinDivisor divisor) {
-  const Request& agreed = bucket.request();
+  const OperationSpec& agreed = bucket.spec();
   CollectiveCall call;
   call.collective = agreed.collective;
   call.op = agreed.op;
@@ -150,7 +150,7 @@ CollectiveCall build_call(const Bucket& bucket, const ProcessSet& set, int posit
   for (const Bucket::Item& item : bucket.items) {
     Operation* const own = item.own;
     const Response& response = *item.response;
-    const TensorSpec& spec = response.request.tensors[item.tensor];
+    const TensorSpec& spec = response.spec.tensors[item.tensor];
     check_ranks(response, set);
     if (own != nullptr) {
       check_fits(*own, response, item.tensor, position);
@@ -191,7 +191,7 @@ CollectiveCall build_call(const Bucket& bucket, const ProcessSet& set, int posit
 CollectiveCall build_call_without_memory(const Bucket& bucket, const ProcessSet& set, JoinDivisor divisor) {
   check_ranks(bucket.response(), set);
   CollectiveCall call = call_without_pieces(bucket, set, divisor);
-  call.pieces = {{.elements = elements_of(bucket.request().tensors.front().shape)}};
+  call.pieces = {{.elements = elements_of(bucket.spec().tensors.front().shape)}};
   return call;
 }
 

@@ -104,7 +104,7 @@ bool Executor::run(Bucket& bucket, PendingOperations& pending, Entry entry, Stat
   try {
     TimelineRows rows(timeline_, bucket);
     // A negotiated barrier is over: all ranks have asked for it.
-    if (bucket.request().collective != Collective::barrier || entry == Entry::asking) {
+    if (bucket.spec().collective != Collective::barrier || entry == Entry::asking) {
       CollectiveCall call = build_call(bucket, set_, rank_, join_divisor_, devices_.get());
       call.sequence = sequence_ + 1;
       call.entry = entry;
@@ -153,9 +153,9 @@ void Executor::complete(Bucket& bucket, PendingOperations& pending, const Status
 }
 
 PreparedCall Executor::prepare(const Bucket& bucket) const {
-  const Request& request = bucket.request();
-  const bool suits = bucket.items.size() == 1 && request.tensors.size() == 1 && request.device == kCpuDevice &&
-                     (request.collective == Collective::allreduce || request.collective == Collective::broadcast);
+  const OperationSpec& spec = bucket.spec();
+  const bool suits = bucket.items.size() == 1 && spec.tensors.size() == 1 && spec.device == kCpuDevice &&
+                     (spec.collective == Collective::allreduce || spec.collective == Collective::broadcast);
   PreparedCall prepared;
   if (!suits) return prepared;
   prepared.call = build_call_without_memory(bucket, set_, join_divisor_);
@@ -166,8 +166,8 @@ PreparedCall Executor::prepare(const Bucket& bucket) const {
     return {};
   }
   prepared.bytes = static_cast<std::int64_t>(bytes_of(prepared.call.total_elements(), prepared.call.dtype));
-  prepared.spec = &request;
-  prepared.described = describe(request);
+  prepared.spec = &spec;
+  prepared.described = describe(spec);
   return prepared;
 }
 

@@ -22,7 +22,7 @@ namespace hvd {
 // A call that a locked schedule has prepared for an operation on one tensor whose caller waits for it: only the
 // addresses are to be filled in.
 struct PreparedCall {
-  const Request* spec = nullptr;  // null: this stage cannot be performed directly
+  const OperationSpec* spec = nullptr;  // null: this stage cannot be performed directly
   Backend* backend = nullptr;
   CollectiveCall call;
   std::int64_t bytes = 0;

@@ -24,14 +24,14 @@ class TimelineRows {
 
  private:
   Timeline& timeline_;
-  std::vector<const Request*> requests_;  // of each operation that has a row
+  std::vector<const OperationSpec*> specs_;  // of each operation that has a row
   bool in_activity_ = false;
 };
 
 // Horovod's names: of the negotiation of an operation, of the operation, and of a backend's part in it, if Horovod has
 // that backend.
-std::string negotiation_activity(const Request& request);
-std::string operation_activity(const Request& request);
-std::string backend_activity(const std::string& backend, const Request& request);
+std::string negotiation_activity(const OperationSpec& spec);
+std::string operation_activity(const OperationSpec& spec);
+std::string backend_activity(const std::string& backend, const OperationSpec& spec);
 
 }  // namespace hvd

@@ -154,7 +154,7 @@ Call in_numbering_of(const ProcessSet& set, Call call) {
   return call;
 }
 
-Request check_call(const Call& call, const ProcessSet& set, int rank) {
+OperationSpec check_call(const Call& call, const ProcessSet& set, int rank) {
   if (call.name.size() > kMaxNameBytes) {
     throw InvalidArgument("a name of " + std::to_string(call.name.size()) + " bytes; at most " +
                           std::to_string(kMaxNameBytes) + " are possible");
@@ -165,17 +165,18 @@ Request check_call(const Call& call, const ProcessSet& set, int rank) {
   check_reduce_op(call);
   if (call.collective == Collective::broadcast) check_root(call, set);
 
-  Request spec{.process_set = set.id,
-               .name = {},
-               .collective = call.collective,
-               .op = call.op,
-               .root = call.root,
-               .prescale = call.prescale,
-               .postscale = call.postscale,
-               .priority = call.priority,
-               .device = call.inputs.empty() || call.inputs.front().device == kCpuDevice ? kCpuDevice : kAccelerator,
-               .tensors = {},
-               .splits = {}};
+  OperationSpec spec{
+      .process_set = set.id,
+      .name = {},
+      .collective = call.collective,
+      .op = call.op,
+      .root = call.root,
+      .prescale = call.prescale,
+      .postscale = call.postscale,
+      .priority = call.priority,
+      .device = call.inputs.empty() || call.inputs.front().device == kCpuDevice ? kCpuDevice : kAccelerator,
+      .tensors = {},
+      .splits = {}};
   for (const TensorView& tensor : call.inputs)
     spec.tensors.push_back({tensor.dtype, Shape(tensor.shape.begin(), tensor.shape.end())});
   if (call.collective == Collective::alltoall) {

@@ -6,7 +6,7 @@
 #include <span>
 #include <string_view>
 
-#include "core/operation/request.h"
+#include "core/operation/operation_spec.h"
 #include "core/tensor/process_set.h"
 #include "core/tensor/tensor.h"
 
@@ -28,7 +28,7 @@ struct Call {
 
   // Whether it asks for an operation on one tensor in CPU memory that is `spec`, except for the name. Such an operation
   // has been checked before, and needs only the addresses.
-  bool repeats(const Request& spec) const {
+  bool repeats(const OperationSpec& spec) const {
     if (inputs.size() != 1 || outputs.size() != 1 || !splits.empty()) return false;
     if (spec.collective != collective || spec.tensors.size() != 1 || spec.priority != priority) return false;
     const TensorView& input = inputs.front();
@@ -61,6 +61,6 @@ Call in_numbering_of(const ProcessSet& set, Call call);
 
 // What the call asks for, without a name. `set` and `rank` are numbered as the call's root is. Throws InvalidArgument
 // or Unsupported that says how to fix a call that this rank alone knows to be wrong. Pure.
-Request check_call(const Call& call, const ProcessSet& set, int rank);
+OperationSpec check_call(const Call& call, const ProcessSet& set, int rank);
 
 }  // namespace hvd

@@ -96,7 +96,7 @@ BegunOperation begin_message(const std::shared_ptr<Metrics>& metrics) {
   return begun;
 }
 
-FlightWords describe(const Request& spec) {
+FlightWords describe(const OperationSpec& spec) {
   constexpr std::size_t kMany = std::numeric_limits<std::uint8_t>::max();
   FlightOperation operation;
   operation.process_set = spec.process_set;

@@ -18,7 +18,7 @@
 #include "core/device/device_completion.h"
 #include "core/device/device_runtime.h"
 #include "core/flight/flight_recorder.h"
-#include "core/operation/request.h"
+#include "core/operation/operation_spec.h"
 #include "core/tensor/tensor.h"
 
 namespace hvd {
@@ -97,7 +97,7 @@ class Operation {
   Operation& operator=(const Operation&) = delete;
 
   // Set before submission.
-  Request spec;
+  OperationSpec spec;
   std::size_t hash = 0;  // of spec.name
   OperationMemory memory;
 
@@ -180,6 +180,6 @@ struct BegunOperation {
 BegunOperation begin_message(const std::shared_ptr<Metrics>& metrics);
 
 // Converts a spec to the flight recorder's format.
-FlightWords describe(const Request& spec);
+FlightWords describe(const OperationSpec& spec);
 
 }  // namespace hvd

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "core/operation/request.h"
+#include "core/operation/operation_spec.h"
 
 namespace hvd {
 
@@ -42,11 +42,11 @@ struct OperationKey {
   std::int32_t process_set;
   std::string name;
 
-  explicit OperationKey(const Request& request) : process_set(request.process_set), name(request.name) {}
+  explicit OperationKey(const OperationSpec& spec) : process_set(spec.process_set), name(spec.name) {}
   operator OperationKeyView() const { return {process_set, name}; }
 };
 
-inline OperationKeyView key_of(const Request& request) { return {request.process_set, request.name}; }
+inline OperationKeyView key_of(const OperationSpec& spec) { return {spec.process_set, spec.name}; }
 
 struct OperationKeyHash {
   using is_transparent = void;

@@ -35,7 +35,7 @@ class OperationTable {
 
   // Takes the spec's name; generates one if it is empty. Throws InvalidArgument if the name is taken, or while the
   // set's join is in flight.
-  BegunOperation take(Request spec, OperationMemory memory) {
+  BegunOperation take(OperationSpec spec, OperationMemory memory) {
     std::lock_guard lock(mutex_);
     if (joining()) {
       throw InvalidArgument("this rank has joined: wait for the join to end before anything else is submitted");

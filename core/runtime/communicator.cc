@@ -121,7 +121,7 @@ CallerReference Communicator::submit_and_wait(const Call& call, Deadline deadlin
 
 BegunOperation Communicator::begin(const Call& call) {
   if (auto again = operations_.take_again(call)) return std::move(*again);
-  Request spec = check_call(call, set_, topology_.rank);
+  OperationSpec spec = check_call(call, set_, topology_.rank);
   spec.name = call.collective == Collective::join ? kJoinName : call.name;
   OperationMemory memory{.allocates_outputs = call.outputs.empty()};
   if (!call.inputs.empty()) memory.device = call.inputs.front().device;

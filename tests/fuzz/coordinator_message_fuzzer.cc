@@ -28,14 +28,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     executes.push_back(&*entry.response);
     const std::uint32_t slot = entry.response->slot;
     if (slot == hvd::kNoSlot) continue;
-    cache.store(slot, std::make_shared<const hvd::Response>(*entry.response), &entry.response->request);
-    if (cache.at(slot)->request.name != entry.response->request.name) __builtin_trap();
+    cache.store(slot, std::make_shared<const hvd::Response>(*entry.response), &entry.response->spec);
+    if (cache.at(slot)->spec.name != entry.response->spec.name) __builtin_trap();
   }
   std::size_t items = 0;
   for (const hvd::Bucket& bucket : hvd::plan_buckets(executes, 1 << 20)) items += bucket.items.size();
   std::size_t tensors = 0;
   for (const hvd::Response* response : executes) {
-    tensors += response->request.collective == hvd::Collective::barrier ? 1 : response->request.tensors.size();
+    tensors += response->spec.collective == hvd::Collective::barrier ? 1 : response->spec.tensors.size();
   }
   if (items != tensors) __builtin_trap();
   return 0;

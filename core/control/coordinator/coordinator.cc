@@ -129,11 +129,11 @@ void Coordinator::receive_hit(const RankMessage& message, std::uint32_t slot, Ti
 }
 
 void Coordinator::receive_request(const RankMessage& message, const SharedRequest& request, TimePoint now) {
-  const std::string& name = request.request.name;
-  if (request.request.process_set != process_set_) {
-    violation(message.ranks, "names process set " + std::to_string(request.request.process_set));
+  const std::string& name = request.spec.name;
+  if (request.spec.process_set != process_set_) {
+    violation(message.ranks, "names process set " + std::to_string(request.spec.process_set));
   }
-  if (request.request.collective != Collective::join) return submit(negotiations_.of(name), message, request, now);
+  if (request.spec.collective != Collective::join) return submit(negotiations_.of(name), message, request, now);
   // A join that is owed to an earlier one ends with the error of that.
   const auto claims = joins_.failed.pay(message.ranks);
   for (const PendingFailures::Claim& claim : claims) negotiations_.forgive(claim.ranks, claim.order);
@@ -170,9 +170,9 @@ void Coordinator::join(const RankSet& ranks, const std::string& name, TimePoint 
 
   Response response;
   response.kind = Response::Kind::all_joined;
-  response.request.process_set = process_set_;
-  response.request.name = name;
-  response.request.collective = Collective::join;
+  response.spec.process_set = process_set_;
+  response.spec.name = name;
+  response.spec.collective = Collective::join;
   response.last_joined = ranks.highest();
   answer(std::move(response));
   joins_.ranks.clear();
@@ -202,7 +202,7 @@ void Coordinator::execute(Negotiation& negotiation) {
   Response response = negotiation.draft->response();
   const std::string overflow = find_overflow(response);
   if (!overflow.empty()) {
-    const std::string text = operation_text(response.request.collective, response.request.name);
+    const std::string text = operation_text(response.spec.collective, response.spec.name);
     return fail(negotiation, Status(StatusCode::mismatch, text + ": " + overflow));
   }
   // Responses that do not repeat would only evict those that do; and small long-lived allocations between large ones
@@ -234,8 +234,8 @@ void Coordinator::fail_join(const Status& status) {
 void Coordinator::answer_error(const std::string& name, const Status& status, const RankSet& ranks) {
   Response response;
   response.kind = Response::Kind::error;
-  response.request.process_set = process_set_;
-  response.request.name = name;
+  response.spec.process_set = process_set_;
+  response.spec.name = name;
   response.status = status;
   response.ranks = ranks.to_vector();
   learner_.disturbed();

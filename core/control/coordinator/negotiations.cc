@@ -59,7 +59,7 @@ Negotiations::Outcome Negotiations::add_request(Negotiation& negotiation, const 
   std::string fault = find_fault_in(negotiation, message.ranks, request);
   mark_asked(negotiation, message.ranks, message.latest);
   if (!fault.empty()) return {.fault = std::move(fault)};
-  if (!negotiation.draft) negotiation.draft.emplace(all_.count(), request.request);
+  if (!negotiation.draft) negotiation.draft.emplace(all_.count(), request.spec);
   negotiation.draft->add(message.ranks, request);
   return settle(negotiation);
 }
@@ -94,15 +94,15 @@ void Negotiations::open(Negotiation& negotiation, int first, TimePoint now) {
 void Negotiations::collect_requests(Negotiation& negotiation) const {
   if (!negotiation.cached) return;
   const AgreementPtr cached = std::exchange(negotiation.cached, nullptr);
-  negotiation.draft.emplace(all_.count(), cached->request_of(RankSet(negotiation.first)).request);
+  negotiation.draft.emplace(all_.count(), cached->request_of(RankSet(negotiation.first)).spec);
   negotiation.draft->add_from(*cached, negotiation.asked);
 }
 
 // What is wrong with the request, alone or compared with the other requests of this negotiation.
 std::string Negotiations::find_fault_in(const Negotiation& negotiation, const RankSet& ranks,
                                         const SharedRequest& request) const {
-  std::string fault = find_fault(request.request, all_.count(), ranks.lowest(), describe_rank_);
-  Request own = request.request;
+  std::string fault = find_fault(request.spec, all_.count(), ranks.lowest(), describe_rank_);
+  OperationSpec own = request.spec;
   auto part = request.parts.begin();
   ranks.for_each([&](int rank) {
     if (!fault.empty() || part == request.parts.end()) return;
@@ -110,8 +110,7 @@ std::string Negotiations::find_fault_in(const Negotiation& negotiation, const Ra
     fault = find_fault(own, all_.count(), rank, describe_rank_);
   });
   if (!fault.empty() || !negotiation.draft) return fault;
-  return find_disagreement(negotiation.draft->first(), negotiation.first, request.request, ranks.lowest(),
-                           describe_rank_);
+  return find_disagreement(negotiation.draft->first(), negotiation.first, request.spec, ranks.lowest(), describe_rank_);
 }
 
 void Negotiations::mark_asked(Negotiation& negotiation, const RankSet& ranks, std::uint64_t applied) const {

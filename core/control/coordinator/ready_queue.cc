@@ -39,9 +39,9 @@ std::vector<std::size_t> AnswerPolicy::choose(const std::vector<Ready>& ready) c
 }
 
 void ReadyQueue::add(Negotiation& negotiation, TimePoint now) {
-  const Request& request = negotiation.agreement().first();
+  const OperationSpec& spec = negotiation.agreement().first();
   ready_.push_back(&negotiation);
-  waiting_.push_back({.priority = request.priority, .bytes = bytes_of(request), .since = now});
+  waiting_.push_back({.priority = spec.priority, .bytes = bytes_of(spec), .since = now});
   due_ = TimePoint::min();
 }
 

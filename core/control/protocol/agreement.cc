@@ -24,27 +24,27 @@ bool differs_by_rank(Collective collective) {
   return collective == Collective::allgather || collective == Collective::alltoall;
 }
 
-RankPart part_of(const Request& request) {
+RankPart part_of(const OperationSpec& spec) {
   RankPart part;
-  for (const TensorSpec& tensor : request.tensors) part.first_dimensions.push_back(tensor.shape.front());
-  part.splits = request.splits;
+  for (const TensorSpec& tensor : spec.tensors) part.first_dimensions.push_back(tensor.shape.front());
+  part.splits = spec.splits;
   return part;
 }
 
-void put_part(const RankPart& part, Request& request) {
-  for (std::size_t i = 0; i < request.tensors.size(); ++i) request.tensors[i].shape.front() = part.first_dimensions[i];
-  request.splits = part.splits;
+void put_part(const RankPart& part, OperationSpec& spec) {
+  for (std::size_t i = 0; i < spec.tensors.size(); ++i) spec.tensors[i].shape.front() = part.first_dimensions[i];
+  spec.splits = part.splits;
 }
 
 SharedRequest request_of(const RankSet& some, const RankSet& ranks, const SharedRequest& shared) {
   if (shared.parts.empty()) return shared;
-  SharedRequest result(shared.request);
+  SharedRequest result(shared.spec);
   auto part = shared.parts.begin();
   ranks.for_each([&](int rank) {
     if (some.contains(rank)) result.parts.push_back(*part);
     ++part;
   });
-  put_part(result.parts.front(), result.request);
+  put_part(result.parts.front(), result.spec);
   return result;
 }
 
@@ -54,7 +54,7 @@ void Agreement::add(const RankSet& ranks, const SharedRequest& shared) {
   parts_.resize(size_);
   auto part = shared.parts.begin();
   ranks.for_each([&](int rank) {
-    parts_[static_cast<std::size_t>(rank)] = part != shared.parts.end() ? *part++ : part_of(shared.request);
+    parts_[static_cast<std::size_t>(rank)] = part != shared.parts.end() ? *part++ : part_of(shared.spec);
   });
 }
 
@@ -62,14 +62,14 @@ SharedRequest Agreement::request_of(const RankSet& ranks) const {
   SharedRequest shared(common_);
   if (parts_.empty()) return shared;
   ranks.for_each([&](int rank) { shared.parts.push_back(parts_[static_cast<std::size_t>(rank)]); });
-  put_part(shared.parts.front(), shared.request);
+  put_part(shared.parts.front(), shared.spec);
   return shared;
 }
 
 Response Agreement::response() const {
   Response response;
   response.kind = Response::Kind::execute;
-  response.request = request_of(RankSet(asked_.lowest())).request;
+  response.spec = request_of(RankSet(asked_.lowest())).spec;
   response.contributing = asked_.count();
   response.rows = rows();
   return response;
@@ -94,17 +94,17 @@ std::vector<std::vector<std::int64_t>> Agreement::rows() const {
 }
 
 std::string find_overflow(const Response& response) {
-  const Request& request = response.request;
+  const OperationSpec& spec = response.spec;
   bool good = true;
-  if (request.collective == Collective::allgather) {
-    for (std::size_t i = 0; i < request.tensors.size(); ++i) {
-      good = good && fits(response.rows[i], row_bytes_of(request.tensors[i]));
+  if (spec.collective == Collective::allgather) {
+    for (std::size_t i = 0; i < spec.tensors.size(); ++i) {
+      good = good && fits(response.rows[i], row_bytes_of(spec.tensors[i]));
     }
-  } else if (request.collective == Collective::alltoall) {
+  } else if (spec.collective == Collective::alltoall) {
     for (std::size_t destination = 0; destination < response.rows.size(); ++destination) {
       std::vector<std::int64_t> received;
       for (const auto& row : response.rows) received.push_back(row[destination]);
-      good = good && fits(received, row_bytes_of(request.tensors.front()));
+      good = good && fits(received, row_bytes_of(spec.tensors.front()));
     }
   }
   return good ? std::string() : "the result would have more than 2^63 bytes";

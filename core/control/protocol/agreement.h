@@ -13,7 +13,7 @@
 
 #include "core/control/protocol/rank_message.h"
 #include "core/control/protocol/response.h"
-#include "core/operation/request.h"
+#include "core/operation/operation_spec.h"
 
 namespace hvd {
 
@@ -21,22 +21,22 @@ namespace hvd {
 bool differs_by_rank(Collective collective);
 
 // The part of a request whose collective differs by rank.
-RankPart part_of(const Request& request);
-void put_part(const RankPart& part, Request& request);
+RankPart part_of(const OperationSpec& spec);
+void put_part(const RankPart& part, OperationSpec& spec);
 
 // The request of `some` (at least one) of the ranks that share a request.
 SharedRequest request_of(const RankSet& some, const RankSet& ranks, const SharedRequest& shared);
 
 class Agreement {
  public:
-  Agreement(int size, Request first) : size_(static_cast<std::size_t>(size)), common_(std::move(first)) {}
+  Agreement(int size, OperationSpec first) : size_(static_cast<std::size_t>(size)), common_(std::move(first)) {}
 
   // Records that these ranks ask for `shared`, which agrees with the other requests.
   void add(const RankSet& ranks, const SharedRequest& shared);
   // Copies from an earlier agreement what these ranks asked for then.
   void add_from(const Agreement& earlier, const RankSet& ranks) { add(ranks, earlier.request_of(ranks)); }
 
-  const Request& first() const { return common_; }  // as given to the constructor
+  const OperationSpec& first() const { return common_; }  // as given to the constructor
   const RankSet& asked() const { return asked_; }
   // The request of these ranks, which must have asked.
   SharedRequest request_of(const RankSet& ranks) const;
@@ -51,7 +51,7 @@ class Agreement {
   std::vector<std::vector<std::int64_t>> rows() const;
 
   std::size_t size_;  // of the process set
-  Request common_;
+  OperationSpec common_;
   RankSet asked_;
   std::vector<RankPart> parts_;  // by rank; empty unless differs_by_rank
 };

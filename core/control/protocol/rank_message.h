@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "core/control/protocol/rank_set.h"
-#include "core/operation/request.h"
+#include "core/operation/operation_spec.h"
 
 namespace hvd {
 
-// What may differ between the requests of ranks that agree: see request.h.
+// What may differ between the requests of ranks that agree: see operation_spec.h.
 struct RankPart {
   std::vector<std::int64_t> first_dimensions;  // by tensor
   std::vector<std::int64_t> splits;
@@ -23,9 +23,9 @@ struct RankPart {
 
 // One request of several ranks.
 struct SharedRequest {
-  SharedRequest(Request one) : request(std::move(one)) {}  // NOLINT(google-explicit-constructor): of one rank
+  SharedRequest(OperationSpec one) : spec(std::move(one)) {}  // NOLINT(google-explicit-constructor): of one rank
 
-  Request request;              // from one of the ranks, with the sizes of the lowest
+  OperationSpec spec;           // from one of the ranks, with the sizes of the lowest
   std::vector<RankPart> parts;  // by rank, ascending; may be omitted where nothing differs, and for a single rank
 
   bool operator==(const SharedRequest&) const = default;

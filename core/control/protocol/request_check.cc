@@ -35,7 +35,7 @@ struct Difference {
   std::string other;
 };
 
-std::optional<Difference> tensor_difference(const Request& a, const Request& b) {
+std::optional<Difference> tensor_difference(const OperationSpec& a, const OperationSpec& b) {
   if (a.tensors.size() != b.tensors.size()) {
     return Difference{"has " + std::to_string(a.tensors.size()) + " tensors",
                       std::to_string(b.tensors.size()) + " tensors"};
@@ -54,7 +54,8 @@ std::optional<Difference> tensor_difference(const Request& a, const Request& b) 
   return std::nullopt;
 }
 
-std::optional<Difference> difference(const Request& a, const Request& b, const DescribeRank& describe_rank) {
+std::optional<Difference> difference(const OperationSpec& a, const OperationSpec& b,
+                                     const DescribeRank& describe_rank) {
   if (a.collective != b.collective) {
     return Difference{std::string("asks for ") + collective_name(a.collective), collective_name(b.collective)};
   }
@@ -82,35 +83,35 @@ std::optional<Difference> difference(const Request& a, const Request& b, const D
   return std::nullopt;
 }
 
-std::string split_fault(const Request& request, int set_size) {
-  if (request.splits.size() != static_cast<std::size_t>(set_size)) {
-    return "gives " + std::to_string(request.splits.size()) + " splits for " + std::to_string(set_size) + " ranks";
+std::string split_fault(const OperationSpec& spec, int set_size) {
+  if (spec.splits.size() != static_cast<std::size_t>(set_size)) {
+    return "gives " + std::to_string(spec.splits.size()) + " splits for " + std::to_string(set_size) + " ranks";
   }
   std::int64_t sum = 0;
-  for (const std::int64_t rows : request.splits) {
+  for (const std::int64_t rows : spec.splits) {
     if (rows < 0) return "gives a negative split";
     if (__builtin_add_overflow(sum, rows, &sum)) return "gives splits whose sum overflows";
   }
-  const std::int64_t first = request.tensors.front().shape.front();
+  const std::int64_t first = spec.tensors.front().shape.front();
   if (sum == first) return {};
   return "gives splits whose sum is " + std::to_string(sum) + " for a first dimension of " + std::to_string(first);
 }
 
-std::string fault(const Request& request, int set_size) {
-  const std::size_t count = request.tensors.size();
-  if (request.collective == Collective::barrier) return count == 0 ? std::string() : "brings a tensor to a barrier";
+std::string fault(const OperationSpec& spec, int set_size) {
+  const std::size_t count = spec.tensors.size();
+  if (spec.collective == Collective::barrier) return count == 0 ? std::string() : "brings a tensor to a barrier";
   if (count == 0) return "brings no tensor";
-  if (request.collective == Collective::broadcast && (request.root < 0 || request.root >= set_size)) {
-    return "names root rank " + std::to_string(request.root) + ", which is not in the process set";
+  if (spec.collective == Collective::broadcast && (spec.root < 0 || spec.root >= set_size)) {
+    return "names root rank " + std::to_string(spec.root) + ", which is not in the process set";
   }
-  if (needs_rows(request.collective)) {
-    for (const TensorSpec& tensor : request.tensors) {
+  if (needs_rows(spec.collective)) {
+    for (const TensorSpec& tensor : spec.tensors) {
       if (tensor.shape.empty()) return "brings a tensor of no dimensions, and at least one is needed";
     }
   }
-  if (request.collective != Collective::alltoall) return {};
+  if (spec.collective != Collective::alltoall) return {};
   if (count != 1) return "brings " + std::to_string(count) + " tensors to an alltoall";
-  return split_fault(request, set_size);
+  return split_fault(spec, set_size);
 }
 
 }  // namespace
@@ -120,27 +121,26 @@ std::string operation_text(Collective collective, const std::string& name) {
   return std::string(collective_name(collective)) + " '" + name + "'";
 }
 
-bool tolerates_joined(const Request& request) {
-  if (!reduces(request.collective)) return true;
+bool tolerates_joined(const OperationSpec& spec) {
+  if (!reduces(spec.collective)) return true;
   // Zeros stay zeros when prescaled; other neutral elements do not stay neutral.
-  const bool neutral_is_zero =
-      request.op == ReduceOp::sum || request.op == ReduceOp::average || request.op == ReduceOp::adasum;
-  return request.prescale == 1.0 || neutral_is_zero;
+  const bool neutral_is_zero = spec.op == ReduceOp::sum || spec.op == ReduceOp::average || spec.op == ReduceOp::adasum;
+  return spec.prescale == 1.0 || neutral_is_zero;
 }
 
 std::string find_need(const Agreement& agreement, const RankSet& asked, int joined, JoinScope scope,
                       const DescribeRank& describe_rank) {
-  const Request& request = agreement.first();
-  const std::string text = operation_text(request.collective, request.name) + ": ";
-  const bool in_scope = request.collective == Collective::allreduce || request.collective == Collective::barrier;
+  const OperationSpec& spec = agreement.first();
+  const std::string text = operation_text(spec.collective, spec.name) + ": ";
+  const bool in_scope = spec.collective == Collective::allreduce || spec.collective == Collective::barrier;
   if (scope == JoinScope::allreduce && !in_scope) {
     return text + describe_rank(joined) + " has joined, and HVD_JOIN_SCOPE=allreduce has only allreduces go on without";
   }
-  if (!tolerates_joined(request)) return text + "needs every rank, but " + describe_rank(joined) + " has joined";
-  if (request.collective == Collective::broadcast && request.root == joined) {
+  if (!tolerates_joined(spec)) return text + "needs every rank, but " + describe_rank(joined) + " has joined";
+  if (spec.collective == Collective::broadcast && spec.root == joined) {
     return text + "its root, " + describe_rank(joined) + ", has joined";
   }
-  if (request.collective != Collective::alltoall) return {};
+  if (spec.collective != Collective::alltoall) return {};
   std::string need;
   asked.for_each([&](int source) {
     const std::int64_t rows = agreement.splits_of(source)[static_cast<std::size_t>(joined)];
@@ -151,13 +151,13 @@ std::string find_need(const Agreement& agreement, const RankSet& asked, int join
   return need;
 }
 
-std::string find_fault(const Request& request, int set_size, int rank, const DescribeRank& describe_rank) {
-  const std::string what = fault(request, set_size);
+std::string find_fault(const OperationSpec& spec, int set_size, int rank, const DescribeRank& describe_rank) {
+  const std::string what = fault(spec, set_size);
   if (what.empty()) return {};
-  return operation_text(request.collective, request.name) + ": " + describe_rank(rank) + " " + what;
+  return operation_text(spec.collective, spec.name) + ": " + describe_rank(rank) + " " + what;
 }
 
-std::string find_disagreement(const Request& first, int first_rank, const Request& other, int other_rank,
+std::string find_disagreement(const OperationSpec& first, int first_rank, const OperationSpec& other, int other_rank,
                               const DescribeRank& describe_rank) {
   const auto found = difference(first, other, describe_rank);
   if (!found) return {};
@@ -165,7 +165,7 @@ std::string find_disagreement(const Request& first, int first_rank, const Reques
          found->first + ", but " + describe_rank(other_rank) + " " + found->other;
 }
 
-bool agree(const Request& a, const Request& b) {
+bool agree(const OperationSpec& a, const OperationSpec& b) {
   return !difference(a, b, [](int rank) { return std::to_string(rank); });
 }
 

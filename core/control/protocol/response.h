@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/base/status.h"
-#include "core/operation/request.h"
+#include "core/operation/operation_spec.h"
 #include "core/tuning/knobs.h"
 
 namespace hvd {
@@ -19,14 +19,14 @@ using Schedule = std::vector<std::vector<std::uint32_t>>;
 
 struct Response {
   enum class Kind : std::uint8_t {
-    execute = 0,     // every rank of the set performs `request` now
-    error = 1,       // request.name ends with `status` on the ranks in `ranks`
+    execute = 0,     // every rank of the set performs `spec` now
+    error = 1,       // spec.name ends with `status` on the ranks in `ranks`
     all_joined = 2,  // every rank has joined; `last_joined` was the last
     shut_down = 3,   // rank `last_joined` leaves; everything pending ends with `status`
     lock = 4,        // from now on every rank follows `schedule`: schedule_lock.h. The last of its message
   };
   Kind kind = Kind::execute;
-  Request request;  // from one of the ranks, with the sizes of the lowest; error: process_set and name only
+  OperationSpec spec;  // from one of the ranks, with the sizes of the lowest; error: process_set and name only
   std::uint32_t slot = kNoSlot;  // cache slot in which every rank must store this (execute only)
   // execute: how many ranks of the set have asked; the others have joined. With a slot: all.
   std::int32_t contributing = 0;

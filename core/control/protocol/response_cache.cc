@@ -5,13 +5,13 @@
 
 namespace hvd {
 
-std::optional<std::uint32_t> ResponseCache::find(const Request& own) const {
+std::optional<std::uint32_t> ResponseCache::find(const OperationSpec& own) const {
   const auto found = by_key_.find(key_of(own));
   if (found == by_key_.end() || *slots_[found->second].own != own) return std::nullopt;
   return found->second;
 }
 
-void ResponseCache::store(std::uint32_t slot, std::shared_ptr<const Response> response, const Request* own) {
+void ResponseCache::store(std::uint32_t slot, std::shared_ptr<const Response> response, const OperationSpec* own) {
   if (slot >= kMaxCacheSlots) throw Internal("the coordinator named cache slot " + std::to_string(slot));
   if (slot >= slots_.size()) slots_.resize(slot + std::size_t{1});
   Slot& kept = slots_[slot];

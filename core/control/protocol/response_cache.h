@@ -12,19 +12,19 @@
 
 #include "core/control/protocol/response.h"
 #include "core/operation/operation_name.h"
-#include "core/operation/request.h"
+#include "core/operation/operation_spec.h"
 
 namespace hvd {
 
 class ResponseCache {
  public:
   // The slot whose operation this rank has requested with exactly this request, if any.
-  std::optional<std::uint32_t> find(const Request& own) const;
+  std::optional<std::uint32_t> find(const OperationSpec& own) const;
 
   // Stores an execute response that came with a slot; replaces the slot's content. `own` is this rank's submission of
   // that name, null if it had none: find() then does not return the slot, at() does. Throws Internal for a slot beyond
   // kMaxCacheSlots.
-  void store(std::uint32_t slot, std::shared_ptr<const Response> response, const Request* own);
+  void store(std::uint32_t slot, std::shared_ptr<const Response> response, const OperationSpec* own);
 
   // Throws Internal if the slot is empty. Shared, since a later entry of the same message may replace the slot's
   // content while the response is still being performed.
@@ -33,7 +33,7 @@ class ResponseCache {
  private:
   struct Slot {
     std::shared_ptr<const Response> response;
-    std::optional<Request> own;
+    std::optional<OperationSpec> own;
   };
   std::vector<Slot> slots_;
   OperationMap<std::uint32_t> by_key_;  // slots with a request of this rank

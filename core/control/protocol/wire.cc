@@ -29,7 +29,7 @@ constexpr std::uint8_t kHasDevice = 8;
 constexpr std::uint8_t kHasTensorCount = 16;  // other than one
 constexpr std::uint8_t kHasSplits = 32;
 constexpr std::uint8_t kHasPriority = 64;
-constexpr std::uint8_t kAllRequestFlags = 127;
+constexpr std::uint8_t kAllSpecFlags = 127;
 
 // Fields of a response in addition to kind and request.
 constexpr std::uint8_t kHasSlot = 1;
@@ -53,7 +53,7 @@ constexpr std::size_t kMinPartBytes = 8;
 constexpr std::size_t kMinTensorBytes = 2;
 constexpr std::size_t kMinEntryBytes = 5;
 
-const Request kUsual{};
+const OperationSpec kUsual{};
 
 constexpr std::int64_t Knobs::*kKnobs[] = {&Knobs::fusion_threshold_bytes, &Knobs::coalescing_us, &Knobs::chunk_bytes};
 
@@ -82,15 +82,15 @@ void put_hits(ByteWriter& writer, const std::vector<std::uint32_t>& hits) {
   put_list(writer, words);
 }
 
-std::uint8_t flags_of(const Request& request) {
+std::uint8_t flags_of(const OperationSpec& spec) {
   unsigned flags = 0;
-  if (request.process_set != kUsual.process_set) flags |= kHasProcessSet;
-  if (request.root != kUsual.root) flags |= kHasRoot;
-  if (!same_bits(request.prescale, 1.0) || !same_bits(request.postscale, 1.0)) flags |= kHasScales;
-  if (request.device != kUsual.device) flags |= kHasDevice;
-  if (request.tensors.size() != 1) flags |= kHasTensorCount;
-  if (!request.splits.empty()) flags |= kHasSplits;
-  if (request.priority != kUsual.priority) flags |= kHasPriority;
+  if (spec.process_set != kUsual.process_set) flags |= kHasProcessSet;
+  if (spec.root != kUsual.root) flags |= kHasRoot;
+  if (!same_bits(spec.prescale, 1.0) || !same_bits(spec.postscale, 1.0)) flags |= kHasScales;
+  if (spec.device != kUsual.device) flags |= kHasDevice;
+  if (spec.tensors.size() != 1) flags |= kHasTensorCount;
+  if (!spec.splits.empty()) flags |= kHasSplits;
+  if (spec.priority != kUsual.priority) flags |= kHasPriority;
   return static_cast<std::uint8_t>(flags);
 }
 
@@ -102,34 +102,33 @@ std::size_t shared_bytes(std::string_view a, std::string_view b) {
 }
 
 // `before`: the name of the previous request in the message.
-void put_request(ByteWriter& writer, const Request& request, std::string_view before) {
-  if (request.name.size() > kMaxNameBytes) {
+void put_spec(ByteWriter& writer, const OperationSpec& spec, std::string_view before) {
+  if (spec.name.size() > kMaxNameBytes) {
     throw InvalidArgument("an operation's name has more than " + std::to_string(kMaxNameBytes) + " bytes");
   }
-  const std::uint8_t flags = flags_of(request);
-  const std::string_view own = std::string_view(request.name).substr(shared_bytes(request.name, before));
+  const std::uint8_t flags = flags_of(spec);
+  const std::string_view own = std::string_view(spec.name).substr(shared_bytes(spec.name, before));
   writer.put(flags);
-  writer.put(static_cast<std::uint8_t>(request.name.size() - own.size()));
+  writer.put(static_cast<std::uint8_t>(spec.name.size() - own.size()));
   writer.put_varint(own.size());
   writer.put_bytes(std::as_bytes(std::span(own)));
-  writer.put(
-      static_cast<std::uint8_t>(static_cast<unsigned>(request.collective) << 4 | static_cast<unsigned>(request.op)));
-  if ((flags & kHasProcessSet) != 0) writer.put(request.process_set);
-  if ((flags & kHasRoot) != 0) writer.put(request.root);
+  writer.put(static_cast<std::uint8_t>(static_cast<unsigned>(spec.collective) << 4 | static_cast<unsigned>(spec.op)));
+  if ((flags & kHasProcessSet) != 0) writer.put(spec.process_set);
+  if ((flags & kHasRoot) != 0) writer.put(spec.root);
   if ((flags & kHasScales) != 0) {
-    writer.put(request.prescale);
-    writer.put(request.postscale);
+    writer.put(spec.prescale);
+    writer.put(spec.postscale);
   }
-  if ((flags & kHasDevice) != 0) writer.put(request.device);
-  if ((flags & kHasPriority) != 0) writer.put(request.priority);
-  if ((flags & kHasTensorCount) != 0) writer.put(static_cast<std::uint32_t>(request.tensors.size()));
-  for (const TensorSpec& tensor : request.tensors) {
+  if ((flags & kHasDevice) != 0) writer.put(spec.device);
+  if ((flags & kHasPriority) != 0) writer.put(spec.priority);
+  if ((flags & kHasTensorCount) != 0) writer.put(static_cast<std::uint32_t>(spec.tensors.size()));
+  for (const TensorSpec& tensor : spec.tensors) {
     if (tensor.shape.size() > kMaxDimensions) throw InvalidArgument("a tensor has too many dimensions");
     writer.put(static_cast<std::uint8_t>(tensor.dtype));
     writer.put(static_cast<std::uint8_t>(tensor.shape.size()));
     for (const std::int64_t dimension : tensor.shape) writer.put_varint(static_cast<std::uint64_t>(dimension));
   }
-  if ((flags & kHasSplits) != 0) put_list(writer, request.splits);
+  if ((flags & kHasSplits) != 0) put_list(writer, spec.splits);
 }
 
 void put_ranks(ByteWriter& writer, const RankSet& ranks) {
@@ -141,7 +140,7 @@ void put_ranks(ByteWriter& writer, const RankSet& ranks) {
 }
 
 void put_shared_request(ByteWriter& writer, const SharedRequest& shared, std::string_view before) {
-  put_request(writer, shared.request, before);
+  put_spec(writer, shared.spec, before);
   writer.put_varint(shared.parts.size());
   for (const RankPart& part : shared.parts) {
     put_list(writer, part.first_dimensions);
@@ -159,7 +158,7 @@ void put_rank_message(ByteWriter& writer, const RankMessage& message) {
   std::string_view before;
   for (const SharedRequest& shared : message.requests) {
     put_shared_request(writer, shared, before);
-    before = shared.request.name;
+    before = shared.spec.name;
   }
 }
 
@@ -184,7 +183,7 @@ void put_response(ByteWriter& writer, const Response& response, std::string_view
   const std::uint8_t flags = flags_of(response);
   writer.put(static_cast<std::uint8_t>(response.kind));
   writer.put(flags);
-  put_request(writer, response.request, before);
+  put_spec(writer, response.spec, before);
   if ((flags & kHasSlot) != 0) writer.put_varint(response.slot);
   if ((flags & kHasContributing) != 0) writer.put_varint(static_cast<std::uint32_t>(response.contributing));
   if ((flags & kHasRows) != 0) put_lists(writer, response.rows);
@@ -300,28 +299,28 @@ std::string get_name(ByteReader& reader, std::string_view before) {
   return name;
 }
 
-Request get_request(ByteReader& reader, std::string_view before) {
-  Request request;
-  const std::uint8_t flags = get_flags(reader, kAllRequestFlags);
-  request.name = get_name(reader, before);
+OperationSpec get_spec(ByteReader& reader, std::string_view before) {
+  OperationSpec spec;
+  const std::uint8_t flags = get_flags(reader, kAllSpecFlags);
+  spec.name = get_name(reader, before);
   const auto kind = reader.get<std::uint8_t>();
-  request.collective = checked_enum(kind >> 4, Collective::join, "collective");
-  request.op = checked_enum(kind & 15, ReduceOp::product, "reduce op");
-  if ((flags & kHasProcessSet) != 0) request.process_set = reader.get<std::int32_t>();
-  if (request.process_set < 0) malformed("process set " + std::to_string(request.process_set));
-  if ((flags & kHasRoot) != 0) request.root = reader.get<std::int32_t>();
+  spec.collective = checked_enum(kind >> 4, Collective::join, "collective");
+  spec.op = checked_enum(kind & 15, ReduceOp::product, "reduce op");
+  if ((flags & kHasProcessSet) != 0) spec.process_set = reader.get<std::int32_t>();
+  if (spec.process_set < 0) malformed("process set " + std::to_string(spec.process_set));
+  if ((flags & kHasRoot) != 0) spec.root = reader.get<std::int32_t>();
   if ((flags & kHasScales) != 0) {
-    request.prescale = reader.get<double>();
-    request.postscale = reader.get<double>();
+    spec.prescale = reader.get<double>();
+    spec.postscale = reader.get<double>();
   }
-  if ((flags & kHasDevice) != 0) request.device = reader.get<std::int32_t>();
-  if ((flags & kHasPriority) != 0) request.priority = reader.get<std::int32_t>();
+  if ((flags & kHasDevice) != 0) spec.device = reader.get<std::int32_t>();
+  if ((flags & kHasPriority) != 0) spec.priority = reader.get<std::int32_t>();
   const std::uint32_t tensors = (flags & kHasTensorCount) != 0 ? reader.get_count(kMinTensorBytes) : 1;
-  request.tensors.reserve(tensors);
-  for (std::uint32_t i = 0; i < tensors; ++i) request.tensors.push_back(get_tensor(reader));
-  if ((flags & kHasSplits) != 0) request.splits = get_row_counts(reader, "split");
-  if (flags_of(request) != flags) malformed("a request that is not written as it should be");
-  return request;
+  spec.tensors.reserve(tensors);
+  for (std::uint32_t i = 0; i < tensors; ++i) spec.tensors.push_back(get_tensor(reader));
+  if ((flags & kHasSplits) != 0) spec.splits = get_row_counts(reader, "split");
+  if (flags_of(spec) != flags) malformed("a request that is not written as it should be");
+  return spec;
 }
 
 // Ascending, with gaps between the ranges.
@@ -342,20 +341,20 @@ RankSet get_ranks(ByteReader& reader) {
 
 // Checks what a request of these ranks must have to be split by rank.
 SharedRequest get_shared_request(ByteReader& reader, const RankSet& ranks, std::string_view before) {
-  SharedRequest shared(get_request(reader, before));
-  const Request& request = shared.request;
+  SharedRequest shared(get_spec(reader, before));
+  const OperationSpec& spec = shared.spec;
   const std::uint64_t parts = reader.get_varint();
   if (parts > reader.remaining() / kMinPartBytes) malformed("a list longer than the message");
-  const bool needed = differs_by_rank(request.collective) && ranks.count() > 1;
+  const bool needed = differs_by_rank(spec.collective) && ranks.count() > 1;
   if (parts != (needed ? static_cast<std::uint64_t>(ranks.count()) : 0)) malformed("wrong number of parts");
   shared.parts.resize(parts);
   for (RankPart& part : shared.parts) {
     part.first_dimensions = get_row_counts(reader, "dimension");
     part.splits = get_row_counts(reader, "split");
-    if (part.first_dimensions.size() != request.tensors.size()) malformed("wrong number of dimensions");
+    if (part.first_dimensions.size() != spec.tensors.size()) malformed("wrong number of dimensions");
   }
-  for (std::size_t i = 0; needed && i < request.tensors.size(); ++i) {
-    TensorSpec tensor = request.tensors[i];
+  for (std::size_t i = 0; needed && i < spec.tensors.size(); ++i) {
+    TensorSpec tensor = spec.tensors[i];
     if (tensor.shape.empty()) malformed("a tensor without dimensions");
     for (const RankPart& part : shared.parts) {
       tensor.shape.front() = part.first_dimensions[i];
@@ -380,28 +379,28 @@ RankMessage get_rank_message(ByteReader& reader, std::uint32_t& left) {
   message.requests.reserve(requests);
   for (std::uint32_t i = 0; i < requests; ++i) {
     message.requests.push_back(get_shared_request(reader, message.ranks, before));
-    before = message.requests.back().request.name;
+    before = message.requests.back().spec.name;
   }
   return message;
 }
 
 // Checks what an execute response must have, so that its parts can be indexed when it is performed.
 void check_execute(const Response& response) {
-  const Request& request = response.request;
-  const std::size_t tensors = request.tensors.size();
+  const OperationSpec& spec = response.spec;
+  const std::size_t tensors = spec.tensors.size();
   const auto& rows = response.rows;
-  if (request.collective == Collective::join) malformed("a join to be executed");
+  if (spec.collective == Collective::join) malformed("a join to be executed");
   if (response.contributing == 0) malformed("an operation that no rank has asked for");
-  if ((request.collective == Collective::barrier) != (tensors == 0)) malformed("wrong number of tensors");
-  const bool by_rank = request.collective == Collective::allgather || request.collective == Collective::alltoall;
-  if (by_rank || request.collective == Collective::reducescatter) {
-    for (const TensorSpec& tensor : request.tensors) {
+  if ((spec.collective == Collective::barrier) != (tensors == 0)) malformed("wrong number of tensors");
+  const bool by_rank = spec.collective == Collective::allgather || spec.collective == Collective::alltoall;
+  if (by_rank || spec.collective == Collective::reducescatter) {
+    for (const TensorSpec& tensor : spec.tensors) {
       if (tensor.shape.empty()) malformed("a tensor without dimensions");
     }
   }
-  const bool alltoall = request.collective == Collective::alltoall;
+  const bool alltoall = spec.collective == Collective::alltoall;
   if (alltoall && tensors != 1) malformed("an alltoall of " + std::to_string(tensors) + " tensors");
-  if (rows.size() != (alltoall ? request.splits.size() : by_rank ? tensors : 0)) malformed("wrong number of row lists");
+  if (rows.size() != (alltoall ? spec.splits.size() : by_rank ? tensors : 0)) malformed("wrong number of row lists");
   for (const auto& list : rows) {
     if (list.size() != (alltoall ? rows.size() : rows.front().size())) malformed("row lists of different lengths");
     if (static_cast<std::size_t>(response.contributing) > list.size()) malformed("more contributing ranks than rows");
@@ -438,7 +437,7 @@ Response get_response(ByteReader& reader, std::string_view before) {
   Response response;
   response.kind = get_enum(reader, Response::Kind::lock, "kind of response");
   const std::uint8_t flags = get_flags(reader, kAllResponseFlags);
-  response.request = get_request(reader, before);
+  response.spec = get_spec(reader, before);
   if ((flags & kHasSlot) != 0) response.slot = get_small(reader, "cache slot");
   if (response.slot >= kMaxCacheSlots && response.slot != kNoSlot) malformed("cache slot");
   if ((flags & kHasContributing) != 0) {
@@ -535,7 +534,7 @@ Bytes encode(const CoordinatorMessage& message) {
     writer.put(entry.response ? kResponseEntry : kCachedEntry);
     if (entry.response) {
       put_response(writer, *entry.response, before);
-      before = entry.response->request.name;
+      before = entry.response->spec.name;
     } else if (entry.cached_slot < kMaxCacheSlots) {
       writer.put(entry.cached_slot);
     } else {
@@ -562,7 +561,7 @@ CoordinatorMessage decode_coordinator_message(std::span<const std::byte> bytes) 
   std::string_view before;
   for (std::uint32_t i = 0; i < entries; ++i) {
     message.entries.push_back(get_entry(reader, before));
-    if (message.entries.back().response) before = message.entries.back().response->request.name;
+    if (message.entries.back().response) before = message.entries.back().response->spec.name;
   }
   if (get_flag(reader)) {
     message.knobs.emplace();

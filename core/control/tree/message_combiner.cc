@@ -13,7 +13,7 @@ namespace {
 // differs by rank.
 bool can_be_common(const RankMessage& message) {
   return std::ranges::none_of(message.requests, [](const SharedRequest& shared) {
-    return shared.request.collective == Collective::join || differs_by_rank(shared.request.collective);
+    return shared.spec.collective == Collective::join || differs_by_rank(shared.spec.collective);
   });
 }
 

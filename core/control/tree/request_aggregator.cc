@@ -12,12 +12,12 @@ namespace hvd {
 namespace {
 
 // Requests with different sizes by rank are combined into one with parts, which needs a first dimension.
-bool can_be_shared(const Request& request) {
-  return !differs_by_rank(request.collective) ||
-         std::ranges::none_of(request.tensors, [](const TensorSpec& tensor) { return tensor.shape.empty(); });
+bool can_be_shared(const OperationSpec& spec) {
+  return !differs_by_rank(spec.collective) ||
+         std::ranges::none_of(spec.tensors, [](const TensorSpec& tensor) { return tensor.shape.empty(); });
 }
 
-bool is_like(const Request& a, const Request& b) {
+bool is_like(const OperationSpec& a, const OperationSpec& b) {
   return a.process_set == b.process_set && can_be_shared(b) && agree(a, b);
 }
 
@@ -55,7 +55,7 @@ void RequestAggregator::hear(const RankMessage& message, TimePoint now) {
   if (message.applied < locked_by_) return;
   for (const std::uint32_t slot : message.hits) hear_hit(message, slot, now);
   for (const SharedRequest& request : message.requests) {
-    if (request.request.collective == Collective::join) {
+    if (request.spec.collective == Collective::join) {
       hear_join(message, request);
     } else {
       hear_request(message, request, now);
@@ -83,12 +83,12 @@ void RequestAggregator::hear_late_hit(const RankMessage& message, std::uint32_t 
 }
 
 void RequestAggregator::hear_request(const RankMessage& message, const SharedRequest& request, TimePoint now) {
-  const std::string& name = request.request.name;
-  Statement& statement = enter(name, message.ranks, now).said_alike(request.request);
-  if (differs_by_rank(request.request.collective) && can_be_shared(request.request)) {
+  const std::string& name = request.spec.name;
+  Statement& statement = enter(name, message.ranks, now).said_alike(request.spec);
+  if (differs_by_rank(request.spec.collective) && can_be_shared(request.spec)) {
     auto part = request.parts.begin();
     message.ranks.for_each([&](int rank) {
-      statement.parts.emplace(rank, part != request.parts.end() ? *part++ : part_of(request.request));
+      statement.parts.emplace(rank, part != request.parts.end() ? *part++ : part_of(request.spec));
     });
   }
   statement.add(message);
@@ -99,7 +99,7 @@ void RequestAggregator::hear_request(const RankMessage& message, const SharedReq
 void RequestAggregator::hear_join(const RankMessage& message, const SharedRequest& request) {
   release_all();
   joined_.add(message.ranks);
-  join_name_ = request.request.name;
+  join_name_ = request.spec.name;
   on_behalf_of(message).requests.push_back(request);
   std::erase_if(rounds_, [this](const auto& entry) { return complete(entry.second); });
 }
@@ -125,11 +125,11 @@ RequestAggregator::Statement& RequestAggregator::Round::said_alike(std::uint32_t
   return statements.back();
 }
 
-RequestAggregator::Statement& RequestAggregator::Round::said_alike(const Request& request) {
+RequestAggregator::Statement& RequestAggregator::Round::said_alike(const OperationSpec& spec) {
   for (Statement& statement : statements) {
-    if (statement.request && is_like(*statement.request, request)) return statement;
+    if (statement.spec && is_like(*statement.spec, spec)) return statement;
   }
-  statements.emplace_back().request = request;
+  statements.emplace_back().spec = spec;
   return statements.back();
 }
 
@@ -162,14 +162,14 @@ void RequestAggregator::pass(const CoordinatorMessage& message) {
     if (response.kind == Response::Kind::lock) {
       forget_asked(message.number);
     } else {
-      end_negotiation(response.request.name);
+      end_negotiation(response.spec.name);
     }
     if (response.kind != Response::Kind::execute || response.slot == kNoSlot) continue;
     if (response.slot >= slots_.size()) slots_.resize(response.slot + std::size_t{1});
     Slot& slot = slots_[response.slot];
     const auto evicted = rounds_.find(slot.name);
     if (evicted != rounds_.end()) release(evicted->second);  // their hits mean the old content
-    slot = {response.request.name, message.number, std::move(slot.name), slot.filled_by};
+    slot = {response.spec.name, message.number, std::move(slot.name), slot.filled_by};
   }
   passed_ = message.number;
 }
@@ -185,7 +185,7 @@ void RequestAggregator::end_negotiation(const std::string& name) {
 // A join that is given up may end for some ranks before others have come to it.
 void RequestAggregator::end_join_as_told(const Response& response, std::uint64_t number) {
   if (response.kind == Response::Kind::all_joined) return end_join(RankSet(joined_), number);
-  if (response.kind != Response::Kind::error || response.request.name != join_name_) return;
+  if (response.kind != Response::Kind::error || response.spec.name != join_name_) return;
   RankSet ranks;
   for (const int rank : response.ranks) ranks.add(RankSet(rank));
   end_join(ranks, number);
@@ -209,15 +209,15 @@ void RequestAggregator::forget_asked(std::uint64_t number) {
 void RequestAggregator::release(Round& round) {
   for (Statement& statement : round.statements) {
     RankMessage& message = outgoing(statement.ranks, statement.latest);
-    if (!statement.request) {
+    if (!statement.spec) {
       message.hits.push_back(statement.slot);
       continue;
     }
-    SharedRequest shared(std::move(*statement.request));
-    if (statement.parts.size() == 1) put_part(statement.parts.begin()->second, shared.request);
+    SharedRequest shared(std::move(*statement.spec));
+    if (statement.parts.size() == 1) put_part(statement.parts.begin()->second, shared.spec);
     if (statement.parts.size() > 1) {
       for (auto& [rank, part] : statement.parts) shared.parts.push_back(std::move(part));
-      put_part(shared.parts.front(), shared.request);
+      put_part(shared.parts.front(), shared.spec);
     }
     message.requests.push_back(std::move(shared));
   }

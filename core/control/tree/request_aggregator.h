@@ -55,7 +55,7 @@ class RequestAggregator {
     RankSet ranks;
     std::uint64_t latest = 0;
     std::uint32_t slot = kNoSlot;
-    std::optional<Request> request;
+    std::optional<OperationSpec> spec;
     std::map<int, RankPart> parts;  // by rank, where the requests differ
 
     void add(const RankMessage& message) {
@@ -72,7 +72,7 @@ class RequestAggregator {
 
     // The statement of ranks that ask alike: the one that there is, or a new one.
     Statement& said_alike(std::uint32_t slot);
-    Statement& said_alike(const Request& request);
+    Statement& said_alike(const OperationSpec& spec);
   };
 
   void hear(const RankMessage& message, TimePoint now);

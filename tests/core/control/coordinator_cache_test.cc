@@ -1,6 +1,6 @@
 #include "core/control/coordinator/coordinator_cache.h"
 
-#include "tests/core/control/requests.h"
+#include "tests/core/control/specs.h"
 #include "tests/support/catch.h"
 
 using namespace hvd;

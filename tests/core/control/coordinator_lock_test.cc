@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "core/control/coordinator/coordinator.h"
-#include "tests/core/control/requests.h"
+#include "tests/core/control/specs.h"
 #include "tests/support/catch.h"
 
 using namespace hvd;
@@ -112,7 +112,7 @@ TEST_CASE("coordinator: no schedule while something else is under way") {
 TEST_CASE("coordinator: no schedule while a rank owes a submission, has joined or leaves") {
   SECTION("owes") {
     RepeatingJob job;
-    Request other = allreduce("d");
+    OperationSpec other = allreduce("d");
     other.op = ReduceOp::max;
     job.send(0, {.requests = {allreduce("d")}});
     job.send(0, {.requests = {allgather("e", {2})}});

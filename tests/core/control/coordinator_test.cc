@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "core/base/error.h"
-#include "tests/core/control/requests.h"
+#include "tests/core/control/specs.h"
 #include "tests/core/control/times.h"
 #include "tests/support/catch.h"
 
@@ -25,7 +25,7 @@ struct Job {
                      .answers = answers},
                     describe_test_rank) {}
 
-  void ask(int rank, Request request) { send(rank, {.applied = number, .hits = {}, .requests = {std::move(request)}}); }
+  void ask(int rank, OperationSpec spec) { send(rank, {.applied = number, .hits = {}, .requests = {std::move(spec)}}); }
   void hit(int rank, std::uint32_t slot) { send(rank, {.applied = number, .hits = {slot}, .requests = {}}); }
   void leave(int rank) { send(rank, {.applied = number, .hits = {}, .requests = {}, .shut_down = true}); }
   void send(int rank, const RankMessage& message) { coordinator.receive(rank, said_by(rank, message), now); }
@@ -53,15 +53,15 @@ struct Job {
   void expect_error(const std::string& name, const std::vector<std::int32_t>& ranks, const std::string& text) {
     const Response error = response();
     CHECK(error.kind == Response::Kind::error);
-    CHECK(error.request.name == name);
+    CHECK(error.spec.name == name);
     CHECK(error.ranks == ranks);
     CHECK(error.status.code() == StatusCode::mismatch);
     CHECK_THAT(error.status.message(), Contains(text));
   }
-  void expect_execute(const Request& request) {
+  void expect_execute(const OperationSpec& spec) {
     const Response execute = response();
     CHECK(execute.kind == Response::Kind::execute);
-    CHECK(execute.request == request);
+    CHECK(execute.spec == spec);
   }
 
   Coordinator coordinator;
@@ -84,8 +84,8 @@ TEST_CASE("An operation executes once the last rank has asked, in the order of r
   job.ask(2, allreduce("a"));
   const auto entries = job.answers();
   REQUIRE(entries.size() == 2);
-  CHECK(entries[0].response->request == allreduce("b"));
-  CHECK(entries[1].response->request == allreduce("a"));
+  CHECK(entries[0].response->spec == allreduce("b"));
+  CHECK(entries[1].response->spec == allreduce("a"));
   CHECK(entries[0].response->slot != entries[1].response->slot);
   CHECK(job.silent());
 }
@@ -113,7 +113,7 @@ TEST_CASE("A burst is answered as one, after tens of microseconds at most") {
     job.leave(1);
     const auto entries = job.answers();
     REQUIRE(entries.size() == 2);
-    CHECK(entries[0].response->request == allreduce("a"));
+    CHECK(entries[0].response->spec == allreduce("a"));
     CHECK(entries[1].response->kind == Response::Kind::shut_down);
   }
   SECTION("before a join ends") {
@@ -129,13 +129,13 @@ TEST_CASE("A burst is answered as one, after tens of microseconds at most") {
 TEST_CASE("What is urgent goes before what became ready earlier") {
   Job job(2, 16, 0s, {.bucket_bytes = 24});
   const auto urgent = [](const char* name, std::int32_t priority) {
-    Request request = allreduce(name);
-    request.priority = priority;
-    return request;
+    OperationSpec spec = allreduce(name);
+    spec.priority = priority;
+    return spec;
   };
-  for (const Request& request : {urgent("a", 1), urgent("b", 0), urgent("c", 2)}) {
-    job.ask(0, request);
-    job.ask(1, request);
+  for (const OperationSpec& spec : {urgent("a", 1), urgent("b", 0), urgent("c", 2)}) {
+    job.ask(0, spec);
+    job.ask(1, spec);
   }
   job.expect_execute(urgent("c", 2));
   CHECK(job.coordinator.next_deadline() == TimePoint::min());
@@ -163,7 +163,7 @@ TEST_CASE("Rows are by rank, and the request is the lowest rank's") {
   job.ask(1, allgather("g", {5, 2}));
   job.ask(0, allgather("g", {0, 2}));
   const Response gather = job.response();
-  CHECK(gather.request == allgather("g", {0, 2}));
+  CHECK(gather.spec == allgather("g", {0, 2}));
   CHECK(gather.rows == std::vector<std::vector<std::int64_t>>{{0, 5}});
 
   job.ask(0, alltoall("a", {1, 2}));
@@ -172,14 +172,14 @@ TEST_CASE("Rows are by rank, and the request is the lowest rank's") {
 }
 
 TEST_CASE("What all ranks repeat is answered with its slot, whatever the collective") {
-  const Request first[] = {allreduce("x"),        allgather("x", {1, 2}), broadcast("x", 1),
-                           alltoall("x", {1, 2}), barrier("x"),           reducescatter("x", {4, 2})};
-  for (Request request : first) {
-    CAPTURE(collective_name(request.collective));
+  const OperationSpec first[] = {allreduce("x"),        allgather("x", {1, 2}), broadcast("x", 1),
+                                 alltoall("x", {1, 2}), barrier("x"),           reducescatter("x", {4, 2})};
+  for (OperationSpec spec : first) {
+    CAPTURE(collective_name(spec.collective));
     Job job(2);
-    job.ask(0, request);
-    if (request.collective == Collective::allgather) request.tensors[0].shape[0] = 6;
-    job.ask(1, request);
+    job.ask(0, spec);
+    if (spec.collective == Collective::allgather) spec.tensors[0].shape[0] = 6;
+    job.ask(1, spec);
     const std::uint32_t slot = job.response().slot;
     for (int step = 0; step < 3; ++step) {
       job.hit(1, slot);
@@ -241,7 +241,7 @@ TEST_CASE("A hit in flight while its slot is given away still means the old oper
     other.ask(0, allreduce("x"));
     // One message: a request that gives the slot to y, and later a hit that was sent before the answer came.
     other.send(1, {.applied = old, .hits = {}, .requests = {allreduce("y", {9})}});
-    CHECK(other.response().request == allreduce("y", {9}));
+    CHECK(other.response().spec == allreduce("y", {9}));
     other.send(1, {.applied = old, .hits = {0}, .requests = {}});
     other.expect_execute(allreduce("x"));
   }
@@ -333,7 +333,7 @@ TEST_CASE("Hits take part in disagreements, and a debt is paid with a hit too") 
   job.hit(1, slot);
   CHECK(job.silent());
   job.hit(2, slot);
-  CHECK(job.answer().response->request == allreduce("x", {2}));  // not all came by hit alone
+  CHECK(job.answer().response->spec == allreduce("x", {2}));  // not all came by hit alone
   for (int rank = 0; rank < 3; ++rank) job.hit(rank, slot);
   CHECK(job.answer().cached_slot == slot);
 }
@@ -384,20 +384,20 @@ TEST_CASE("A joined rank counts as ready") {
 }
 
 TEST_CASE("What is done without a joined rank is answered whole, and leaves the cache as it is") {
-  const Request cached[] = {allreduce("x"),        allgather("x", {2, 2}), broadcast("x", 0),
-                            alltoall("x", {1, 0}), barrier("x"),           reducescatter("x", {4})};
-  for (const Request& request : cached) {
-    CAPTURE(collective_name(request.collective));
+  const OperationSpec cached[] = {allreduce("x"),        allgather("x", {2, 2}), broadcast("x", 0),
+                                  alltoall("x", {1, 0}), barrier("x"),           reducescatter("x", {4})};
+  for (const OperationSpec& spec : cached) {
+    CAPTURE(collective_name(spec.collective));
     Job job(2);
-    job.ask(0, request);
-    job.ask(1, request);
+    job.ask(0, spec);
+    job.ask(1, spec);
     const Response first = job.response();
     CHECK(first.contributing == 2);
     job.ask(1, join());
     for (int step = 0; step < 2; ++step) {
       job.hit(0, first.slot);
       const Response alone = job.response();
-      CHECK(alone.request == request);
+      CHECK(alone.spec == spec);
       CHECK(alone.slot == kNoSlot);
       CHECK(alone.contributing == 1);
     }
@@ -425,7 +425,7 @@ TEST_CASE("What all ranks have asked for has a slot, though some have joined sin
 TEST_CASE("A joined rank has no rows") {
   const bool join_first = GENERATE(true, false);
   struct Row {
-    Request request;  // of ranks 0 and 1
+    OperationSpec spec;  // of ranks 0 and 1
     std::vector<std::vector<std::int64_t>> rows;
   };
   const Row rows[] = {{allgather("x", {2, 5}), {{2, 2, 0}}},
@@ -433,13 +433,13 @@ TEST_CASE("A joined rank has no rows") {
                       {broadcast("x", 1), {}},
                       {reducescatter("x", {5}), {}}};
   for (const Row& row : rows) {
-    CAPTURE(collective_name(row.request.collective), join_first);
+    CAPTURE(collective_name(row.spec.collective), join_first);
     Job job(3);
     if (join_first) job.ask(2, join());
-    job.ask(0, row.request);
+    job.ask(0, row.spec);
     if (!join_first) job.ask(2, join());
     CHECK(job.silent());
-    job.ask(1, row.request);
+    job.ask(1, row.spec);
     const Response response = job.response();
     CHECK(response.kind == Response::Kind::execute);
     CHECK(response.rows == row.rows);
@@ -448,23 +448,23 @@ TEST_CASE("A joined rank has no rows") {
 }
 
 TEST_CASE("What needs a rank that has joined fails, whoever comes first") {
-  Request product = reducescatter("x", {3});
+  OperationSpec product = reducescatter("x", {3});
   product.op = ReduceOp::product;
   product.prescale = 0.5;
-  const std::pair<Request, const char*> needy[] = {
+  const std::pair<OperationSpec, const char*> needy[] = {
       {broadcast("x", 2), "its root, rank 2 on host-c, has joined"},
       {alltoall("x", {1, 1, 4}), "rank 0 on host-a sends 4 rows to rank 2 on host-c, which has joined"},
       {product, "needs every rank, but rank 2 on host-c has joined"}};
-  for (const auto& [request, text] : needy) {
+  for (const auto& [spec, text] : needy) {
     const bool join_first = GENERATE(true, false);
     const bool cached = GENERATE(true, false);
-    CAPTURE(collective_name(request.collective), join_first, cached);
+    CAPTURE(collective_name(spec.collective), join_first, cached);
     Job job(3);
     if (cached) {
-      for (int rank = 0; rank < 3; ++rank) job.ask(rank, request);
+      for (int rank = 0; rank < 3; ++rank) job.ask(rank, spec);
       CHECK(job.response().slot == 0);
     }
-    const auto ask = [&](int rank) { cached ? job.hit(rank, 0) : job.ask(rank, request); };
+    const auto ask = [&](int rank) { cached ? job.hit(rank, 0) : job.ask(rank, spec); };
     if (join_first) job.ask(2, join());
     ask(0);
     if (!join_first) job.ask(2, join());
@@ -481,17 +481,17 @@ TEST_CASE("What needs a rank that has joined fails, whoever comes first") {
 
 TEST_CASE("Where only allreduces go on without joined ranks, all else fails, whoever comes first") {
   const bool join_first = GENERATE(true, false);
-  for (const Request& request :
+  for (const OperationSpec& spec :
        {allgather("x", {3}), broadcast("x", 0), reducescatter("x", {3}), alltoall("x", {3, 3, 0})}) {
-    CAPTURE(collective_name(request.collective), join_first);
+    CAPTURE(collective_name(spec.collective), join_first);
     CoordinatorOptions options{.size = 3};
     options.join_scope = JoinScope::allreduce;
     Job job(options);
     if (join_first) job.ask(2, join());
-    job.ask(0, request);
+    job.ask(0, spec);
     if (!join_first) job.ask(2, join());
     job.expect_error("x", {0}, "rank 2 on host-c has joined, and HVD_JOIN_SCOPE=allreduce");
-    job.ask(1, request);
+    job.ask(1, spec);
     job.expect_error("x", {1}, "has joined");
     for (int rank = 0; rank < 2; ++rank) job.ask(rank, allreduce("sum", {3}));
     CHECK(job.response().contributing == 2);
@@ -530,9 +530,9 @@ TEST_CASE("What ranks wait for is finished before the join that completes it") {
   REQUIRE(entries.size() == 4);
   CHECK(entries[0].response->kind == Response::Kind::error);
   CHECK(entries[0].response->ranks == std::vector<std::int32_t>{0});
-  CHECK(entries[1].response->request.name == "y");
+  CHECK(entries[1].response->spec.name == "y");
   CHECK(entries[1].response->contributing == 2);
-  CHECK(entries[2].response->request.name == "x");
+  CHECK(entries[2].response->spec.name == "x");
   CHECK(entries[2].response->contributing == 1);
   CHECK(entries[3].response->kind == Response::Kind::all_joined);
   CHECK(entries[3].response->last_joined == 1);
@@ -635,7 +635,7 @@ TEST_CASE("Who does not come to a join is reported while nothing else is open, a
   job.now = kStart + 40s;
   const Response error = job.response();
   CHECK(error.kind == Response::Kind::error);
-  CHECK(error.request.name == join().name);
+  CHECK(error.spec.name == join().name);
   CHECK(error.ranks == std::vector<std::int32_t>{1, 2});
   CHECK(error.status.code() == StatusCode::timeout);
   CHECK_THAT(error.status.message(), Contains("join: given up after 25.0 s of waiting for rank 0 on host-a"));
@@ -693,14 +693,14 @@ TEST_CASE("Who comes late to a join that was given up gets the same error, as do
   job.ask(2, allreduce("unnamed.7"));
   Response late = job.response();
   CHECK(late.ranks == std::vector<std::int32_t>{2});
-  CHECK(late.request.name == "unnamed.7");
+  CHECK(late.spec.name == "unnamed.7");
   CHECK(late.status == first.status);
   for (const int rank : {0, 1, 2}) job.ask(rank, allreduce("named"));  // as if nobody had joined
   CHECK(job.response().contributing == 3);
 
   job.ask(2, join());
   late = job.response();
-  CHECK(late.request.name == join().name);
+  CHECK(late.spec.name == join().name);
   CHECK(late.ranks == std::vector<std::int32_t>{2});
   CHECK(late.status == first.status);
   job.ask(2, allreduce("unnamed.1.after.join.1"));
@@ -778,7 +778,7 @@ TEST_CASE("A message that breaks the protocol is refused with the rank's name") 
   job.ask(0, allreduce("x"));
   job.ask(1, allreduce("x"));
   job.answer();
-  Request foreign = allreduce("x");
+  OperationSpec foreign = allreduce("x");
   foreign.process_set = 5;
   const auto refused = [&](const RankMessage& message, const char* text) {
     CHECK_THROWS_WITH(job.send(1, message), Contains("rank 1 on host-b") && Contains(text));

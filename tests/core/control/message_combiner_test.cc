@@ -1,7 +1,7 @@
 #include "core/control/tree/message_combiner.h"
 
 #include "core/base/error.h"
-#include "tests/core/control/requests.h"
+#include "tests/core/control/specs.h"
 #include "tests/core/control/times.h"
 #include "tests/support/catch.h"
 

@@ -15,7 +15,7 @@
 #include "core/control/tree/control_tree.h"
 #include "core/control/tree/message_combiner.h"
 #include "core/control/tree/request_aggregator.h"
-#include "tests/core/control/requests.h"
+#include "tests/core/control/specs.h"
 #include "tests/support/catch.h"
 #include "tests/support/sanitized.h"
 
@@ -90,13 +90,13 @@ class Simulation {
   struct Rank {
     ResponseCache cache;
     std::uint64_t applied = 0;
-    std::vector<Request> unsent;
+    std::vector<OperationSpec> unsent;
     std::optional<RequestAggregator> request_aggregator;
     std::optional<MessageCombiner> message_combiner;
     std::deque<Bytes> to_parent;
     std::deque<Bytes> from_parent;
     std::deque<Bytes> to_apply;
-    std::map<std::string, Request> pending;
+    std::map<std::string, OperationSpec> pending;
     std::map<std::string, int> submitted;               // rounds of this epoch
     std::vector<std::string> executed;                  // in order: name and shape
     std::map<std::string, std::vector<bool>> outcomes;  // by name: did the round execute?
@@ -129,16 +129,16 @@ class Simulation {
     if (name % 3 == 0) return Collective::allreduce;
     return name % 3 == 1 ? Collective::allgather : Collective::barrier;
   }
-  Request request_of(int rank, int name, int round) const {
+  OperationSpec request_of(int rank, int name, int round) const {
     const bool changed = hash(name, round, 3000 + epoch_) % 100 < static_cast<unsigned>(scenario_.percent_changed);
     const std::int64_t shape = changed ? 100 + round : 1;
-    Request request = make_request(collective_of(name), name_of(name), {shape, 2});
-    if (request.collective == Collective::allgather) request.tensors[0].shape[0] += rank;
+    OperationSpec spec = make_spec(collective_of(name), name_of(name), {shape, 2});
+    if (spec.collective == Collective::allgather) spec.tensors[0].shape[0] += rank;
     const auto odd = static_cast<int>(hash(name, round, 4000 + epoch_) % static_cast<unsigned>(scenario_.size));
     if (is_bad(name, round) && rank == odd)
-      request = make_request(request.collective == Collective::barrier ? Collective::allreduce : request.collective,
-                             name_of(name), {1, 3});
-    return request;
+      spec = make_spec(spec.collective == Collective::barrier ? Collective::allreduce : spec.collective, name_of(name),
+                       {1, 3});
+    return spec;
   }
 
   // Ranks are spread over the hosts in turn, so that a subtree's are not one range.
@@ -187,9 +187,9 @@ class Simulation {
       rank.unsent.push_back(join());
     } else if (!possible.empty()) {
       const int name = possible[random_() % possible.size()];
-      Request request = request_of(index, name, rank.submitted[name_of(name)]++);
-      rank.unsent.push_back(request);
-      rank.pending.emplace(name_of(name), std::move(request));
+      OperationSpec spec = request_of(index, name, rank.submitted[name_of(name)]++);
+      rank.unsent.push_back(spec);
+      rank.pending.emplace(name_of(name), std::move(spec));
     }
   }
 
@@ -199,11 +199,11 @@ class Simulation {
     RankMessage message;
     message.applied = rank.applied;
     std::set<std::uint32_t> hits;
-    for (Request& request : rank.unsent) {
-      if (const auto slot = rank.cache.find(request)) {
+    for (OperationSpec& spec : rank.unsent) {
+      if (const auto slot = rank.cache.find(spec)) {
         hits.insert(*slot);
       } else {
-        message.requests.push_back(std::move(request));
+        message.requests.push_back(std::move(spec));
       }
     }
     rank.unsent.clear();
@@ -314,7 +314,7 @@ class Simulation {
       const Response& response = *entry.response;
       if (response.kind == Response::Kind::execute) {
         if (response.slot != kNoSlot) {
-          const auto own = rank.pending.find(response.request.name);
+          const auto own = rank.pending.find(response.spec.name);
           rank.cache.store(response.slot, std::make_shared<const Response>(response),
                            own == rank.pending.end() ? nullptr : &own->second);
         }
@@ -322,8 +322,8 @@ class Simulation {
       } else if (response.kind == Response::Kind::error) {
         for (const auto failed : response.ranks) {
           if (failed != index) continue;
-          REQUIRE(rank.pending.erase(response.request.name) == 1);
-          rank.outcomes[response.request.name].push_back(false);
+          REQUIRE(rank.pending.erase(response.spec.name) == 1);
+          rank.outcomes[response.spec.name].push_back(false);
         }
       } else {
         REQUIRE(response.kind == Response::Kind::all_joined);
@@ -338,12 +338,12 @@ class Simulation {
 
   void execute(int index, const Response& response) {
     Rank& rank = at(index);
-    const Request& request = response.request;
-    const auto own = rank.pending.find(request.name);
+    const OperationSpec& spec = response.spec;
+    const auto own = rank.pending.find(spec.name);
     Contributions& contributions = contributions_[rank.executed.size()];
     contributions.announced = response.contributing;
     if (own != rank.pending.end()) ++contributions.made;
-    const bool has_rows = request.collective == Collective::allgather;
+    const bool has_rows = spec.collective == Collective::allgather;
     const std::int64_t rows = has_rows ? response.rows.at(0).at(static_cast<std::size_t>(index)) : 0;
     if (own == rank.pending.end()) {
       REQUIRE(rank.joined);
@@ -353,12 +353,12 @@ class Simulation {
       if (has_rows) {
         REQUIRE(rows == own->second.tensors[0].shape[0]);
       } else {
-        REQUIRE(request == own->second);
+        REQUIRE(spec == own->second);
       }
       rank.pending.erase(own);
-      rank.outcomes[request.name].push_back(true);
+      rank.outcomes[spec.name].push_back(true);
     }
-    rank.executed.push_back(request.name + (request.tensors.empty() ? "" : to_string(request.tensors[0].shape)));
+    rank.executed.push_back(spec.name + (spec.tensors.empty() ? "" : to_string(spec.tensors[0].shape)));
   }
 
   // After message n every rank's cache holds the same.
@@ -402,12 +402,12 @@ class Simulation {
 
   // Do all ranks that take part in this round ask for the same?
   bool agrees(int name, int round) const {
-    std::optional<Request> first;
+    std::optional<OperationSpec> first;
     for (int rank = 0; rank < scenario_.size; ++rank) {
       if (rounds_of(rank) <= round) continue;
-      const Request request = request_of(rank, name, round);
-      if (!first) first = request;
-      if (!find_disagreement(*first, 0, request, 1, describe_test_rank).empty()) return false;
+      const OperationSpec spec = request_of(rank, name, round);
+      if (!first) first = spec;
+      if (!find_disagreement(*first, 0, spec, 1, describe_test_rank).empty()) return false;
     }
     return true;
   }

@@ -1,7 +1,7 @@
 #include "core/control/tree/request_aggregator.h"
 
 #include "core/base/error.h"
-#include "tests/core/control/requests.h"
+#include "tests/core/control/specs.h"
 #include "tests/core/control/times.h"
 #include "tests/support/catch.h"
 
@@ -13,7 +13,7 @@ namespace {
 struct Node {
   Node() : request_aggregator({{2, RankSet(2)}, {3, RankSet(3)}, {4, RankSet(4, 7)}}, kDelay) {}
 
-  void ask(int rank, Request request) { say(rank, {.applied = number, .requests = {std::move(request)}}); }
+  void ask(int rank, OperationSpec spec) { say(rank, {.applied = number, .requests = {std::move(spec)}}); }
   void hit(int rank, std::uint32_t slot) { say(rank, {.applied = number, .hits = {slot}}); }
   void say(int rank, const RankMessage& message) { request_aggregator.receive(rank, said_by(rank, message), now); }
 
@@ -28,7 +28,7 @@ struct Node {
 
   void executed(const std::string& name, std::uint32_t slot) {
     Response response;
-    response.request = allreduce(name);
+    response.spec = allreduce(name);
     response.slot = slot;
     pass({kNoSlot, response});
   }
@@ -77,7 +77,7 @@ TEST_CASE("Sizes that differ by rank go up as parts of one request") {
   REQUIRE(up.size() == 1);
   REQUIRE(up[0].requests.size() == 1);
   const SharedRequest& request = up[0].requests.front();
-  CHECK(request.request == allgather("g", {2, 2}));
+  CHECK(request.spec == allgather("g", {2, 2}));
   REQUIRE(request.parts.size() == 5);
   for (std::int64_t i = 0; i < 5; ++i)
     CHECK(request.parts[static_cast<std::size_t>(i)].first_dimensions.front() == i + 2);
@@ -153,7 +153,7 @@ TEST_CASE("Who asks again after an error opens a new round") {
   CHECK(node.up().size() == 1);
   Response error;
   error.kind = Response::Kind::error;
-  error.request.name = "x";
+  error.spec.name = "x";
   error.status = Status(StatusCode::mismatch, "no");
   error.ranks = {2};
   node.pass({kNoSlot, error});
@@ -243,7 +243,7 @@ TEST_CASE("A join that is given up ends for the ranks that are told so") {
   CHECK_FALSE(node.up().empty());
   Response given_up;
   given_up.kind = Response::Kind::error;
-  given_up.request.name = join().name;
+  given_up.spec.name = join().name;
   given_up.ranks = {0, 2};
   node.pass({kNoSlot, given_up});
   node.say_all_below({.requests = {allreduce("x")}});  // rank 3 has joined, and rank 2 not any more
@@ -270,7 +270,7 @@ TEST_CASE("A rank that leaves while its join ends takes nothing back") {
   CHECK_FALSE(node.up().empty());
   Response joined;
   joined.kind = Response::Kind::all_joined;
-  joined.request.name = "join";
+  joined.spec.name = "join";
   node.pass({kNoSlot, joined});
   node.ask(2, allreduce("x"));
   node.now += kDelay;

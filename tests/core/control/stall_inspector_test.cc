@@ -1,6 +1,6 @@
 #include "core/control/coordinator/stall_inspector.h"
 
-#include "tests/core/control/requests.h"
+#include "tests/core/control/specs.h"
 #include "tests/core/control/times.h"
 #include "tests/support/catch.h"
 

@@ -6,46 +6,42 @@
 
 #include "core/base/error.h"
 #include "core/net/byte_codec.h"
-#include "tests/core/control/requests.h"
+#include "tests/core/control/specs.h"
 #include "tests/support/catch.h"
 
 using namespace hvd;
 
 namespace {
 
-Request rich_request() {
-  Request request = alltoall("layer.weight", {1, 0, 2});
-  request.process_set = 3;
-  request.op = ReduceOp::max;
-  request.root = 2;
-  request.prescale = 0.5;
-  request.postscale = -1e300;
-  request.device = 0;
-  request.priority = -7;
-  request.tensors.front().dtype = DType::bfloat16;
-  return request;
+OperationSpec rich_request() {
+  OperationSpec spec = alltoall("layer.weight", {1, 0, 2});
+  spec.process_set = 3;
+  spec.op = ReduceOp::max;
+  spec.root = 2;
+  spec.prescale = 0.5;
+  spec.postscale = -1e300;
+  spec.device = 0;
+  spec.priority = -7;
+  spec.tensors.front().dtype = DType::bfloat16;
+  return spec;
 }
 
 CoordinatorMessage rich_coordinator_message() {
-  Response execute{.request = alltoall("a", {1, 2}),
-                   .slot = 7,
-                   .contributing = 2,
-                   .rows = {{1, 2}, {0, 0}},
-                   .status = {},
-                   .ranks = {}};
-  Response gather{.request = allgather("g", {2, 0, 5}),
+  Response execute{
+      .spec = alltoall("a", {1, 2}), .slot = 7, .contributing = 2, .rows = {{1, 2}, {0, 0}}, .status = {}, .ranks = {}};
+  Response gather{.spec = allgather("g", {2, 0, 5}),
                   .slot = kNoSlot,
                   .contributing = 2,
                   .rows = {{2, 4, 0}},
                   .status = {},
                   .ranks = {}};
   Response error{.kind = Response::Kind::error,
-                 .request = barrier("b"),
+                 .spec = barrier("b"),
                  .rows = {},
                  .status = Status(StatusCode::mismatch, "no"),
                  .ranks = {0, 5}};
   Response left{.kind = Response::Kind::shut_down,
-                .request = {},
+                .spec = {},
                 .rows = {},
                 .status = Status(StatusCode::shut_down, "gone"),
                 .ranks = {},
@@ -65,9 +61,9 @@ CoordinatorMessage message_of(Response response) {
   return message;
 }
 
-SubtreeMessage message_of(Request request) {
+SubtreeMessage message_of(OperationSpec spec) {
   RankMessage message;
-  message.requests.emplace_back(std::move(request));
+  message.requests.emplace_back(std::move(spec));
   return said_by(3, message);
 }
 
@@ -83,7 +79,7 @@ TEST_CASE("Rank messages survive the wire") {
   SECTION("requests and shutting down") {
     message.requests = {rich_request(), join(), allreduce("", {}), allreduce(std::string(kMaxNameBytes, 'x'), {0, 7})};
     message.requests.push_back(allreduce("group"));
-    message.requests.back().request.tensors.push_back({DType::boolean, Shape(kMaxDimensions, 1)});
+    message.requests.back().spec.tensors.push_back({DType::boolean, Shape(kMaxDimensions, 1)});
     message.shut_down = true;
   }
   const SubtreeMessage whole = said_by(7, message);
@@ -126,10 +122,10 @@ TEST_CASE("A thousand gradients take few bytes each, as requests and as response
   RankMessage message;
   CoordinatorMessage answer;
   for (int i = 0; i < 1000; ++i) {
-    const Request request = allreduce("transformer.layer." + std::to_string(i / 4) + ".attention." + "qkvo"[i % 4]);
-    message.requests.emplace_back(request);
+    const OperationSpec spec = allreduce("transformer.layer." + std::to_string(i / 4) + ".attention." + "qkvo"[i % 4]);
+    message.requests.emplace_back(spec);
     answer.entries.push_back(
-        {kNoSlot, Response{.request = request, .slot = 1, .contributing = 9, .rows = {}, .status = {}, .ranks = {}}});
+        {kNoSlot, Response{.spec = spec, .slot = 1, .contributing = 9, .rows = {}, .status = {}, .ranks = {}}});
   }
   CHECK(decode_subtree_message(encode(said_by(0, message))) == said_by(0, message));
   CHECK(encode(said_by(0, message)).size() < 14'000);
@@ -231,22 +227,22 @@ TEST_CASE("One kind of message is not taken for the other") {
 
 TEST_CASE("Requests with impossible values are refused") {
   const auto spoiled = [](auto change) {
-    Request request = alltoall("x", {1, 2});
-    change(request);
-    return message_of(request);
+    OperationSpec spec = alltoall("x", {1, 2});
+    change(spec);
+    return message_of(spec);
   };
   const std::vector<std::pair<const char*, SubtreeMessage>> cases = {
-      {"process set", spoiled([](Request& r) { r.process_set = -1; })},
-      {"collective", spoiled([](Request& r) { r.collective = static_cast<Collective>(7); })},
-      {"reduce op", spoiled([](Request& r) { r.op = static_cast<ReduceOp>(6); })},
-      {"dtype", spoiled([](Request& r) { r.tensors[0].dtype = static_cast<DType>(kDTypeCount); })},
-      {"dimension", spoiled([](Request& r) { r.tensors[0].shape = {-1}; })},
-      {"split", spoiled([](Request& r) { r.splits = {-1}; })},
-      {"2^63 bytes", spoiled([](Request& r) { r.tensors[0].shape = {std::int64_t{1} << 61}; })},
-      {"2^63 bytes", spoiled([](Request& r) {
+      {"process set", spoiled([](OperationSpec& r) { r.process_set = -1; })},
+      {"collective", spoiled([](OperationSpec& r) { r.collective = static_cast<Collective>(7); })},
+      {"reduce op", spoiled([](OperationSpec& r) { r.op = static_cast<ReduceOp>(6); })},
+      {"dtype", spoiled([](OperationSpec& r) { r.tensors[0].dtype = static_cast<DType>(kDTypeCount); })},
+      {"dimension", spoiled([](OperationSpec& r) { r.tensors[0].shape = {-1}; })},
+      {"split", spoiled([](OperationSpec& r) { r.splits = {-1}; })},
+      {"2^63 bytes", spoiled([](OperationSpec& r) { r.tensors[0].shape = {std::int64_t{1} << 61}; })},
+      {"2^63 bytes", spoiled([](OperationSpec& r) {
          r.tensors[0].shape = {std::int64_t{1} << 40, std::int64_t{1} << 40};
        })},
-      {"2^63 bytes", spoiled([](Request& r) {
+      {"2^63 bytes", spoiled([](OperationSpec& r) {
          r.tensors[0].shape = {0, std::int64_t{1} << 40, std::int64_t{1} << 40};
        })},
   };
@@ -255,23 +251,22 @@ TEST_CASE("Requests with impossible values are refused") {
     CHECK_THROWS_WITH(decode_subtree_message(encode(message)),
                       Catch::Matchers::Contains("malformed message") && Catch::Matchers::Contains(what));
   }
-  CHECK_NOTHROW(decode_subtree_message(encode(spoiled([](Request& r) {
+  CHECK_NOTHROW(decode_subtree_message(encode(spoiled([](OperationSpec& r) {
     r.tensors[0].shape = {0, std::int64_t{1} << 60};
   }))));
 }
 
 TEST_CASE("Responses that could not be carried out are refused") {
-  const auto execute = [](Request request, std::vector<std::vector<std::int64_t>> rows) {
-    return Response{
-        .request = std::move(request), .contributing = 1, .rows = std::move(rows), .status = {}, .ranks = {}};
+  const auto execute = [](OperationSpec spec, std::vector<std::vector<std::int64_t>> rows) {
+    return Response{.spec = std::move(spec), .contributing = 1, .rows = std::move(rows), .status = {}, .ranks = {}};
   };
-  Request pair = allgather("x", {2});
+  OperationSpec pair = allgather("x", {2});
   pair.tensors.push_back(pair.tensors.front());
-  Request two_alltoall = alltoall("x", {1});
+  OperationSpec two_alltoall = alltoall("x", {1});
   two_alltoall.tensors.push_back(two_alltoall.tensors.front());
-  Request tensor_barrier = allreduce("x");
+  OperationSpec tensor_barrier = allreduce("x");
   tensor_barrier.collective = Collective::barrier;
-  Request no_tensor = allreduce("x");
+  OperationSpec no_tensor = allreduce("x");
   no_tensor.tensors.clear();
   Response beyond = execute(allreduce("x"), {});
   beyond.slot = kMaxCacheSlots;
@@ -297,15 +292,14 @@ TEST_CASE("Responses that could not be carried out are refused") {
       {"asked for by nobody", asked_by(0, execute(allreduce("x"), {}))},
       {"asked for by fewer than nobody", asked_by(-1, execute(allreduce("x"), {}))},
       {"asked for by more ranks than there are rows", asked_by(3, execute(pair, {{1, 2}, {3, 0}}))},
-      {"error with an ok status",
-       {.kind = Response::Kind::error, .request = {}, .rows = {}, .status = {}, .ranks = {}}},
-      {"kind", {.kind = static_cast<Response::Kind>(4), .request = {}, .rows = {}, .status = {}, .ranks = {}}},
+      {"error with an ok status", {.kind = Response::Kind::error, .spec = {}, .rows = {}, .status = {}, .ranks = {}}},
+      {"kind", {.kind = static_cast<Response::Kind>(4), .spec = {}, .rows = {}, .status = {}, .ranks = {}}},
       {"last joined",
-       {.kind = Response::Kind::all_joined, .request = {}, .rows = {}, .status = {}, .ranks = {}, .last_joined = -2}},
-      {"ranks", {.kind = Response::Kind::all_joined, .request = {}, .rows = {}, .status = {}, .ranks = {-1}}},
+       {.kind = Response::Kind::all_joined, .spec = {}, .rows = {}, .status = {}, .ranks = {}, .last_joined = -2}},
+      {"ranks", {.kind = Response::Kind::all_joined, .spec = {}, .rows = {}, .status = {}, .ranks = {-1}}},
       {"status code",
        {.kind = Response::Kind::error,
-        .request = {},
+        .spec = {},
         .rows = {},
         .status = Status(static_cast<StatusCode>(10), "x"),
         .ranks = {}}},

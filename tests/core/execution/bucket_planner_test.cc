@@ -3,7 +3,7 @@
 #include <random>
 #include <set>
 
-#include "tests/core/control/requests.h"
+#include "tests/core/control/specs.h"
 #include "tests/support/catch.h"
 
 using namespace hvd;
@@ -11,11 +11,11 @@ using namespace hvd;
 namespace {
 
 // Plans for requests and writes the plan as the indices of the responses: "0 2|1" is {0, 2} and {1}.
-std::string plan(const std::vector<Request>& requests, std::int64_t threshold) {
-  std::vector<Response> responses(requests.size());
+std::string plan(const std::vector<OperationSpec>& specs, std::int64_t threshold) {
+  std::vector<Response> responses(specs.size());
   std::vector<const Response*> executes;
-  for (std::size_t i = 0; i < requests.size(); ++i) {
-    responses[i].request = requests[i];
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    responses[i].spec = specs[i];
     executes.push_back(&responses[i]);
   }
   std::string text;
@@ -24,33 +24,33 @@ std::string plan(const std::vector<Request>& requests, std::int64_t threshold) {
     std::string separator;
     for (const Bucket::Item& item : bucket.items) {
       text += separator + std::to_string(item.response - responses.data());
-      if (item.response->request.tensors.size() > 1) text += "." + std::to_string(item.tensor);
+      if (item.response->spec.tensors.size() > 1) text += "." + std::to_string(item.tensor);
       separator = " ";
     }
   }
   return text;
 }
 
-Request of(std::int64_t floats) { return allreduce("x", {floats}); }
+OperationSpec of(std::int64_t floats) { return allreduce("x", {floats}); }
 
-Request with(Request request, void (*change)(Request&)) {
-  change(request);
-  return request;
+OperationSpec with(OperationSpec spec, void (*change)(OperationSpec&)) {
+  change(spec);
+  return spec;
 }
 
-Request group(std::vector<TensorSpec> tensors) {
-  Request request = of(1);
-  request.tensors = std::move(tensors);
-  return request;
+OperationSpec group(std::vector<TensorSpec> tensors) {
+  OperationSpec spec = of(1);
+  spec.tensors = std::move(tensors);
+  return spec;
 }
 
 }  // namespace
 
 TEST_CASE("Buckets") {
-  const Request integer = with(of(1), [](Request& r) { r.tensors[0].dtype = DType::int32; });
+  const OperationSpec integer = with(of(1), [](OperationSpec& r) { r.tensors[0].dtype = DType::int32; });
   struct Row {
     const char* what;
-    std::vector<Request> requests;
+    std::vector<OperationSpec> specs;
     std::int64_t threshold;
     const char* plan;
   };
@@ -64,11 +64,11 @@ TEST_CASE("Buckets") {
       {"exactly the threshold", {of(2), of(1), of(1)}, 8, "0|1 2"},
       {"past another kind", {of(1), integer, of(1), integer}, 64, "0 2|1 3"},
       {"past another collective", {of(1), broadcast("b", 0), of(1)}, 64, "0 2|1"},
-      {"reduce op", {of(1), with(of(1), [](Request& r) { r.op = ReduceOp::max; })}, 64, "0|1"},
-      {"prescale", {of(1), with(of(1), [](Request& r) { r.prescale = 2; })}, 64, "0|1"},
-      {"postscale", {of(1), with(of(1), [](Request& r) { r.postscale = 2; })}, 64, "0|1"},
-      {"device", {of(1), with(of(1), [](Request& r) { r.device = 0; })}, 64, "0|1"},
-      {"process set", {of(1), with(of(1), [](Request& r) { r.process_set = 1; })}, 64, "0|1"},
+      {"reduce op", {of(1), with(of(1), [](OperationSpec& r) { r.op = ReduceOp::max; })}, 64, "0|1"},
+      {"prescale", {of(1), with(of(1), [](OperationSpec& r) { r.prescale = 2; })}, 64, "0|1"},
+      {"postscale", {of(1), with(of(1), [](OperationSpec& r) { r.postscale = 2; })}, 64, "0|1"},
+      {"device", {of(1), with(of(1), [](OperationSpec& r) { r.device = 0; })}, 64, "0|1"},
+      {"process set", {of(1), with(of(1), [](OperationSpec& r) { r.process_set = 1; })}, 64, "0|1"},
       {"a group and its neighbours",
        {of(1), group({{DType::float32, {1}}, {DType::int32, {1}}, {DType::float32, {}}}), of(1)},
        64,
@@ -79,13 +79,13 @@ TEST_CASE("Buckets") {
        64,
        "0|1|2|3|4"},
       {"a group of another collective",
-       {with(allgather("g", {1}), [](Request& r) { r.tensors.push_back(r.tensors[0]); })},
+       {with(allgather("g", {1}), [](OperationSpec& r) { r.tensors.push_back(r.tensors[0]); })},
        64,
        "0.0|0.1"},
   };
   for (const Row& row : rows) {
     CAPTURE(row.what);
-    CHECK(plan(row.requests, row.threshold) == row.plan);
+    CHECK(plan(row.specs, row.threshold) == row.plan);
   }
 }
 
@@ -93,7 +93,7 @@ TEST_CASE("What fewer ranks contribute to is another kind") {
   std::vector<Response> responses(3);
   std::vector<const Response*> executes;
   for (Response& response : responses) {
-    response.request = of(1);
+    response.spec = of(1);
     response.contributing = 4;
     executes.push_back(&response);
   }
@@ -105,22 +105,22 @@ TEST_CASE("What fewer ranks contribute to is another kind") {
 }
 
 TEST_CASE("More kinds than stay open are planned all the same") {
-  std::vector<Request> requests;
+  std::vector<OperationSpec> specs;
   for (int pass = 0; pass < 2; ++pass) {
     for (int kind = 0; kind < 20; ++kind) {
-      requests.push_back(of(1));
-      requests.back().prescale = kind;
+      specs.push_back(of(1));
+      specs.back().prescale = kind;
     }
   }
-  std::vector<Response> responses(requests.size());
+  std::vector<Response> responses(specs.size());
   std::vector<const Response*> executes;
-  for (std::size_t i = 0; i < requests.size(); ++i) {
-    responses[i].request = requests[i];
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    responses[i].spec = specs[i];
     executes.push_back(&responses[i]);
   }
   std::size_t items = 0;
   for (const Bucket& bucket : plan_buckets(executes, 1000)) items += bucket.items.size();
-  CHECK(items == requests.size());
+  CHECK(items == specs.size());
 }
 
 TEST_CASE("Every tensor lands in one bucket, buckets are uniform, within the threshold, in order, and repeatable") {
@@ -131,11 +131,11 @@ TEST_CASE("Every tensor lands in one bucket, buckets are uniform, within the thr
     std::vector<Response> responses(random() % 40);
     std::vector<const Response*> executes;
     for (Response& response : responses) {
-      response.request = make_request(kinds[random() % 6], "x", {static_cast<std::int64_t>(random() % 30)});
-      response.request.prescale = static_cast<double>(random() % 2);
-      for (TensorSpec& tensor : response.request.tensors) tensor.dtype = static_cast<DType>(random() % 3 + 5);
-      while (!response.request.tensors.empty() && random() % 3 == 0) {
-        response.request.tensors.push_back({DType::float32, {static_cast<std::int64_t>(random() % 30)}});
+      response.spec = make_spec(kinds[random() % 6], "x", {static_cast<std::int64_t>(random() % 30)});
+      response.spec.prescale = static_cast<double>(random() % 2);
+      for (TensorSpec& tensor : response.spec.tensors) tensor.dtype = static_cast<DType>(random() % 3 + 5);
+      while (!response.spec.tensors.empty() && random() % 3 == 0) {
+        response.spec.tensors.push_back({DType::float32, {static_cast<std::int64_t>(random() % 30)}});
       }
       executes.push_back(&response);
     }
@@ -151,22 +151,22 @@ TEST_CASE("Every tensor lands in one bucket, buckets are uniform, within the thr
       std::int64_t bytes = 0;
       for (const Bucket::Item& item : bucket.items) {
         CHECK(seen.insert({item.response, item.tensor}).second);
-        const Request& request = item.response->request;
-        CHECK(request.collective == bucket.request().collective);
-        CHECK(request.prescale == bucket.request().prescale);
-        if (request.collective == Collective::barrier) continue;
-        const TensorSpec& tensor = request.tensors[item.tensor];
-        CHECK(tensor.dtype == bucket.request().tensors[bucket.items.front().tensor].dtype);
+        const OperationSpec& spec = item.response->spec;
+        CHECK(spec.collective == bucket.spec().collective);
+        CHECK(spec.prescale == bucket.spec().prescale);
+        if (spec.collective == Collective::barrier) continue;
+        const TensorSpec& tensor = spec.tensors[item.tensor];
+        CHECK(tensor.dtype == bucket.spec().tensors[bucket.items.front().tensor].dtype);
         bytes += elements_of(tensor.shape) * static_cast<std::int64_t>(size_of(tensor.dtype));
       }
       if (bucket.items.size() > 1) {
         CHECK(bytes <= threshold);
-        CHECK(bucket.request().collective == Collective::allreduce);
+        CHECK(bucket.spec().collective == Collective::allreduce);
       }
     }
     std::size_t tensors = 0;
     for (const Response& response : responses) {
-      tensors += response.request.collective == Collective::barrier ? 1 : response.request.tensors.size();
+      tensors += response.spec.collective == Collective::barrier ? 1 : response.spec.tensors.size();
     }
     CHECK(seen.size() == tensors);
     const auto again = plan_buckets(executes, threshold);

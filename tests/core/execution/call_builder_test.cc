@@ -5,7 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/operation/operation.h"
-#include "tests/core/control/requests.h"
+#include "tests/core/control/specs.h"
 #include "tests/support/catch.h"
 
 using namespace hvd;
@@ -16,9 +16,9 @@ using Rows = std::vector<std::vector<std::int64_t>>;
 
 const ProcessSet kThree{.id = 0, .ranks = {0, 1, 2}};
 
-Response response_to(Request request, std::int32_t contributing, Rows rows = {}) {
+Response response_to(OperationSpec spec, std::int32_t contributing, Rows rows = {}) {
   Response response;
-  response.request = std::move(request);
+  response.spec = std::move(spec);
   response.contributing = contributing;
   response.rows = std::move(rows);
   return response;
@@ -29,11 +29,11 @@ struct Rank {
   CollectiveCall build(const Response& response, JoinDivisor divisor = JoinDivisor::all) const {
     return build_call({.items = {{&response, 0, own.get()}}}, kThree, 2, divisor);
   }
-  void submit(Request request) {
+  void submit(OperationSpec spec) {
     own = std::make_unique<Operation>(nullptr);
     own->memory.tensors = {{.input = memory.data(), .output = memory.data()}};
-    own->memory.allocates_outputs = has_outputs_of_its_own(request.collective);
-    own->spec = std::move(request);
+    own->memory.allocates_outputs = has_outputs_of_its_own(spec.collective);
+    own->spec = std::move(spec);
   }
   static bool has_outputs_of_its_own(Collective collective) {
     return collective != Collective::allreduce && collective != Collective::broadcast;
@@ -61,7 +61,7 @@ TEST_CASE("A rank that has joined has nothing to give and nowhere to put what co
        {{4, 8, 0}, {12, 16, 0}, {0, 0, 0}}},
   };
   for (const Row& row : rows) {
-    CAPTURE(collective_name(row.response.request.collective));
+    CAPTURE(collective_name(row.response.spec.collective));
     const CollectiveCall call = Rank().build(row.response);
     REQUIRE(call.pieces.size() == 1);
     CHECK(call.pieces[0].input == nullptr);
@@ -72,14 +72,14 @@ TEST_CASE("A rank that has joined has nothing to give and nowhere to put what co
 }
 
 TEST_CASE("A call without memory is the same as one with it, but for the addresses") {
-  Request average = allreduce("x", {2, 3});
+  OperationSpec average = allreduce("x", {2, 3});
   average.op = ReduceOp::average;
   average.prescale = 0.5;
-  for (const Request& request : {average, broadcast("x", 1)}) {
-    CAPTURE(collective_name(request.collective));
-    const Response response = response_to(request, 3);
+  for (const OperationSpec& spec : {average, broadcast("x", 1)}) {
+    CAPTURE(collective_name(spec.collective));
+    const Response response = response_to(spec, 3);
     Rank rank;
-    rank.submit(request);
+    rank.submit(spec);
     const CollectiveCall with = rank.build(response);
     const CollectiveCall without = build_call_without_memory({.items = {{&response, 0}}}, kThree, JoinDivisor::all);
     CHECK(without.collective == with.collective);
@@ -131,11 +131,11 @@ TEST_CASE("What an average is divided by") {
                       {ReduceOp::sum, JoinDivisor::contributing, 2, 2.0},
                       {ReduceOp::adasum, JoinDivisor::contributing, 2, 2.0}};
   for (const Row& row : rows) {
-    for (Request request : {allreduce("x"), reducescatter("x", {6})}) {
-      CAPTURE(reduce_op_name(row.op), row.contributing, collective_name(request.collective));
-      request.op = row.op;
-      request.postscale = 2.0;
-      const CollectiveCall call = Rank().build(response_to(request, row.contributing), row.divisor);
+    for (OperationSpec spec : {allreduce("x"), reducescatter("x", {6})}) {
+      CAPTURE(reduce_op_name(row.op), row.contributing, collective_name(spec.collective));
+      spec.op = row.op;
+      spec.postscale = 2.0;
+      const CollectiveCall call = Rank().build(response_to(spec, row.contributing), row.divisor);
       CHECK(call.postscale == row.postscale);
       CHECK(call.op == (row.op == ReduceOp::average ? ReduceOp::sum : row.op));
     }
@@ -150,15 +150,15 @@ TEST_CASE("Factors are taken in the type that numbers are computed in, the divis
   };
   for (const Row& row : {Row{DType::float32, kTenth}, Row{DType::float16, kTenth}, Row{DType::bfloat16, kTenth},
                          Row{DType::float64, 0.1}, Row{DType::int32, 0.1}, Row{DType::int64, 0.1}}) {
-    for (Request request : {allreduce("x"), reducescatter("x", {6})}) {
-      CAPTURE(dtype_name(row.dtype), collective_name(request.collective));
-      request.tensors[0].dtype = row.dtype;
-      request.prescale = request.postscale = 0.1;
-      const CollectiveCall sum = Rank().build(response_to(request, 3));
+    for (OperationSpec spec : {allreduce("x"), reducescatter("x", {6})}) {
+      CAPTURE(dtype_name(row.dtype), collective_name(spec.collective));
+      spec.tensors[0].dtype = row.dtype;
+      spec.prescale = spec.postscale = 0.1;
+      const CollectiveCall sum = Rank().build(response_to(spec, 3));
       CHECK(sum.prescale == row.factor);
       CHECK(sum.postscale == row.factor);
-      request.op = ReduceOp::average;
-      CHECK(Rank().build(response_to(request, 3)).postscale == row.factor / 3);
+      spec.op = ReduceOp::average;
+      CHECK(Rank().build(response_to(spec, 3)).postscale == row.factor / 3);
     }
   }
 }

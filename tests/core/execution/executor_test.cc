@@ -5,7 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/operation/operation_table.h"
-#include "tests/core/control/requests.h"
+#include "tests/core/control/specs.h"
 #include "tests/support/catch.h"
 
 using namespace hvd;
@@ -36,7 +36,7 @@ class FakeBackend : public Backend {
 class ExecutingRank {
  public:
   // An operation that this rank has submitted. The response to it is its own request.
-  Operation& submit(const Request& spec) {
+  Operation& submit(const OperationSpec& spec) {
     OperationMemory memory;
     memory.tensors.resize(spec.tensors.size(), {.input = memory_, .output = memory_});
     BegunOperation begun = names_.take(spec, std::move(memory));
@@ -44,9 +44,9 @@ class ExecutingRank {
     return pending_.insert(std::move(begun.engine));
   }
 
-  Response response_to(const Request& spec) const {
+  Response response_to(const OperationSpec& spec) const {
     Response response;
-    response.request = spec;
+    response.spec = spec;
     response.contributing = kSet.size();
     if (spec.collective == Collective::allgather) response.rows.resize(spec.tensors.size(), {2, 2});
     return response;
@@ -55,7 +55,7 @@ class ExecutingRank {
   // The buckets of what all ranks are ready for, with this rank's operations.
   std::vector<Bucket> plan(const std::vector<Response>& responses, std::int64_t threshold) const {
     std::vector<ReadyOperation> ready;
-    for (const Response& response : responses) ready.push_back({&response, pending_.claim(response.request.name)});
+    for (const Response& response : responses) ready.push_back({&response, pending_.claim(response.spec.name)});
     return plan_buckets(ready, threshold);
   }
 
@@ -85,8 +85,8 @@ class ExecutingRank {
   Executor executor_{backends(), kSet, 0, config_, *metrics_, timeline_};
 };
 
-Request group(const std::string& name, Collective collective, std::size_t tensors) {
-  Request group = make_request(collective, name);
+OperationSpec group(const std::string& name, Collective collective, std::size_t tensors) {
+  OperationSpec group = make_spec(collective, name);
   group.tensors.resize(tensors, group.tensors.front());
   return group;
 }
@@ -130,8 +130,8 @@ TEST_CASE("A grouped operation ends with its last tensor") {
 TEST_CASE("A grouped operation that fails ends once, and what is left of it is not performed") {
   const Collective collective = GENERATE(Collective::allreduce, Collective::allgather);
   ExecutingRank rank;
-  const Request spec = group("group", collective, 4);
-  const Request alone = make_request(collective, "alone");
+  const OperationSpec spec = group("group", collective, 4);
+  const OperationSpec alone = make_spec(collective, "alone");
   Operation& grouped = rank.submit(spec);
   Operation& other = rank.submit(alone);
   const std::vector<Response> responses{rank.response_to(spec), rank.response_to(alone)};
@@ -152,7 +152,7 @@ TEST_CASE("A grouped operation that fails ends once, and what is left of it is n
 
 TEST_CASE("Of a bucket with tensors of a failed group the others are performed") {
   ExecutingRank rank;
-  const Request spec = group("group", Collective::allreduce, 3);
+  const OperationSpec spec = group("group", Collective::allreduce, 3);
   Operation& grouped = rank.submit(spec);
   Operation& other = rank.submit(allreduce("other"));
   const std::vector<Response> responses{rank.response_to(spec), rank.response_to(other.spec)};
@@ -196,7 +196,7 @@ TEST_CASE("However often the coordinator answers, an operation is performed once
 
 TEST_CASE("A direct call ends like any other") {
   ExecutingRank rank;
-  const Request spec = allreduce("x");
+  const OperationSpec spec = allreduce("x");
   const std::vector<Response> responses{rank.response_to(spec)};
   const std::vector<Bucket> buckets = plan_buckets({&responses.front()}, 0);
   PreparedCall prepared = rank.executor().prepare(buckets.front());

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/core/control/requests.h"
+#include "tests/core/control/specs.h"
 #include "tests/support/catch.h"
 
 using namespace hvd;
@@ -20,9 +20,9 @@ std::string plan(const std::vector<std::vector<std::vector<std::int64_t>>>& grou
     for (const auto& tensors : group) {
       Response& response = made.emplace_back();
       response.slot = slot++;
-      response.request = allreduce("x");
-      response.request.tensors.clear();
-      for (const std::int64_t bytes : tensors) response.request.tensors.push_back({DType::uint8, {bytes}});
+      response.spec = allreduce("x");
+      response.spec.tensors.clear();
+      for (const std::int64_t bytes : tensors) response.spec.tensors.push_back({DType::uint8, {bytes}});
     }
   }
   for (const auto& group : responses) {

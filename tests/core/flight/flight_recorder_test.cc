@@ -25,9 +25,9 @@ std::vector<RecordedOperation> read(const FlightRecorder& recorder) {
 }
 
 FlightWords operation(const std::string& name, std::int64_t elements = 3) {
-  Request request{.process_set = 7, .name = name, .collective = Collective::broadcast, .tensors = {}, .splits = {}};
-  request.tensors = {{.dtype = DType::float64, .shape = {2, elements}}};
-  return describe(request);
+  OperationSpec spec{.process_set = 7, .name = name, .collective = Collective::broadcast, .tensors = {}, .splits = {}};
+  spec.tensors = {{.dtype = DType::float64, .shape = {2, elements}}};
+  return describe(spec);
 }
 
 FlightMemory& inside(const SharedMemory& memory) { return *reinterpret_cast<FlightMemory*>(memory.data()); }
@@ -126,10 +126,10 @@ TEST_CASE("names are shortened in the middle, and nothing in them is a command t
 }
 
 TEST_CASE("sizes beyond what a record holds are cut, not wrapped") {
-  Request request{.name = "large", .tensors = {}, .splits = {}};
-  request.tensors.assign(300, {.dtype = DType::uint8, .shape = {std::int64_t{1} << 40, 2, 3, 4, 5, 6}});
+  OperationSpec spec{.name = "large", .tensors = {}, .splits = {}};
+  spec.tensors.assign(300, {.dtype = DType::uint8, .shape = {std::int64_t{1} << 40, 2, 3, 4, 5, 6}});
   FlightRecorder recorder(-1, 0);
-  recorder.submitted(describe(request), 1);
+  recorder.submitted(describe(spec), 1);
   const auto recorded = read(recorder);
   CHECK(recorded[0].tensors == 255);
   CHECK(recorded[0].shape == std::vector<std::int64_t>{0xffffffff, 2, 3, 4});

@@ -5,7 +5,7 @@
 #include <thread>
 #include <vector>
 
-#include "tests/core/control/requests.h"
+#include "tests/core/control/specs.h"
 #include "tests/support/catch.h"
 
 using namespace hvd;
@@ -30,15 +30,15 @@ class Names : public OperationTable {
  public:
   Names() : OperationTable(std::make_shared<Metrics>()) {}
 
-  BegunOperation take(Request spec) {
+  BegunOperation take(OperationSpec spec) {
     OperationMemory memory;
     memory.tensors.resize(spec.tensors.size());
     return OperationTable::take(std::move(spec), std::move(memory));
   }
 };
 
-Request group(const std::string& name, std::size_t tensors) {
-  Request group = allreduce(name);
+OperationSpec group(const std::string& name, std::size_t tensors) {
+  OperationSpec group = allreduce(name);
   group.tensors.resize(tensors, group.tensors.front());
   return group;
 }
@@ -191,7 +191,7 @@ TEST_CASE("Operations outlive the table that made them") {
 
 TEST_CASE("Nothing is submitted behind a join") {
   Names names;
-  Request join;
+  OperationSpec join;
   join.name = kJoinName;
   join.collective = Collective::join;
   names.take(allreduce("x"));

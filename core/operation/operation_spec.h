@@ -1,7 +1,8 @@
-// What one rank sends to the coordinator for one submission.
+// What an operation is: a plain value, the same from the check of the caller's call (call.h) to the wire, by which ranks
+// tell each other what they have submitted.
 //
-// Plain values. Two ranks agree on an operation if their requests are equal except for what may differ by rank: the
-// first dimension in allgather and alltoall, and the splits of alltoall.
+// Two ranks agree on an operation if their specs are equal except for what may differ by rank: the first dimension in
+// allgather and alltoall, and the splits of alltoall.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,7 @@ struct TensorSpec {
   bool operator==(const TensorSpec&) const = default;
 };
 
-struct Request {
+struct OperationSpec {
   std::int32_t process_set = kGlobalProcessSet;
   std::string name;  // unique among a set's operations in flight
   Collective collective = Collective::allreduce;
@@ -35,13 +36,13 @@ struct Request {
   std::vector<TensorSpec> tensors;   // more than one: a grouped operation
   std::vector<std::int64_t> splits;  // alltoall: rows for each rank of the set; never empty
 
-  bool operator==(const Request&) const = default;
+  bool operator==(const OperationSpec&) const = default;
 };
 
 // Of all tensors, at most 2^63 - 1.
-inline std::int64_t bytes_of(const Request& request) {
+inline std::int64_t bytes_of(const OperationSpec& spec) {
   std::int64_t bytes = 0;
-  for (const TensorSpec& tensor : request.tensors) {
+  for (const TensorSpec& tensor : spec.tensors) {
     const auto size = static_cast<std::int64_t>(bytes_of(elements_of(tensor.shape), tensor.dtype));
     if (__builtin_add_overflow(bytes, size, &bytes)) return std::numeric_limits<std::int64_t>::max();
   }
