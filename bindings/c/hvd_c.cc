@@ -3,6 +3,7 @@
 #include <cstring>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -44,9 +45,20 @@ hvd_status guarded(Body&& body) noexcept {
   }
 }
 
+// Out of line, so that the way of a correct call stays short.
+[[noreturn, gnu::cold, gnu::noinline]] void throw_null(const char* what) {
+  throw InvalidArgument(std::string(what) + " is NULL");
+}
+[[noreturn, gnu::cold, gnu::noinline]] void throw_unknown(const char* what, std::int32_t number) {
+  throw InvalidArgument(std::string(what) + " " + std::to_string(number) + " is unknown");
+}
+[[noreturn, gnu::cold, gnu::noinline]] void throw_dimensions(std::int32_t dimensions) {
+  throw InvalidArgument("a tensor with " + std::to_string(dimensions) + " dimensions");
+}
+
 template <typename T>
 T& required(T* pointer, const char* what) {
-  if (pointer == nullptr) throw InvalidArgument(std::string(what) + " is NULL");
+  if (pointer == nullptr) throw_null(what);
   return *pointer;
 }
 
@@ -70,31 +82,23 @@ void store_versioned(T& caller, const T& full, const char* what) {
   caller.struct_size = size;
 }
 
-DType to_dtype(std::int32_t number) {
-  if (const auto dtype = dtype_from(number)) return *dtype;
-  throw InvalidArgument("dtype " + std::to_string(number) + " is unknown");
+// The enumerator that a caller's number stands for: `from` is the enumeration's conversion.
+template <typename T>
+T known(std::optional<T> (*from)(std::int64_t), std::int32_t number, const char* what) {
+  if (const auto value = from(number)) [[likely]] {
+    return *value;
+  }
+  throw_unknown(what, number);
 }
 
-// Inline, like what follows: a call of one tensor is converted in a few tens of instructions.
+// Inline: a call of one tensor is converted in a few tens of instructions.
 [[gnu::always_inline]] inline TensorView to_view(const hvd_tensor& tensor) {
-  if (tensor.dimensions < 0 || tensor.dimensions > kMaxDimensions || (tensor.dimensions > 0 && tensor.shape == nullptr))
-      [[unlikely]] {
-    throw InvalidArgument("a tensor with " + std::to_string(tensor.dimensions) + " dimensions");
-  }
+  const bool has_shape = tensor.shape != nullptr || tensor.dimensions == 0;
+  if (tensor.dimensions < 0 || tensor.dimensions > kMaxDimensions || !has_shape) throw_dimensions(tensor.dimensions);
   return {.data = tensor.data,
-          .dtype = to_dtype(tensor.dtype),
+          .dtype = known(dtype_from, tensor.dtype, "dtype"),
           .shape = {tensor.shape, static_cast<std::size_t>(tensor.dimensions)},
           .device = tensor.device};
-}
-
-Collective to_collective(std::int32_t number) {
-  if (const auto collective = collective_from(number)) return *collective;
-  throw InvalidArgument("collective " + std::to_string(number) + " is unknown");
-}
-
-ReduceOp to_reduce_op(std::int32_t number) {
-  if (const auto op = reduce_op_from(number)) return *op;
-  throw InvalidArgument("reduce_op " + std::to_string(number) + " is unknown");
 }
 
 // What a caller passes, checked for what has no meaning at all, and the call that refers to it. Of one tensor nothing
@@ -109,34 +113,31 @@ class CallersCall {
 
  private:
   explicit CallersCall(const hvd_call& c)
-      : call_{.collective = to_collective(c.collective),
+      : call_{.collective = known(collective_from, c.collective, "collective"),
               .process_set = c.process_set,
               .name = c.name != nullptr ? std::string_view(c.name) : std::string_view(),
-              .op = to_reduce_op(c.reduce_op),
+              .op = known(reduce_op_from, c.reduce_op, "reduce_op"),
               .root = c.root_rank,
               .priority = c.priority,
               .prescale = c.prescale,
               .postscale = c.postscale,
               .splits = {c.splits, c.splits != nullptr ? c.splits_count : 0},
               .stream = c.stream == HVD_ALL_STREAMS ? kAllStreams : c.stream} {
-    if (c.count > 0 && c.inputs == nullptr) throw InvalidArgument("inputs is NULL");
+    if (c.count > 0 && c.inputs == nullptr) throw_null("inputs");
     if (c.count == 1) {
       one_[0] = to_view(*c.inputs);
       call_.inputs = {&one_[0], 1};
       if (c.outputs == nullptr) return;
-      one_[1] = is_like(*c.outputs, *c.inputs) ? one_[0] : to_view(*c.outputs);
-      one_[1].data = c.outputs->data;
+      one_[1] = to_view(*c.outputs);
       call_.outputs = {&one_[1], 1};
+      call_.outputs_are_like_inputs = one_[1].dtype == one_[0].dtype && one_[1].device == one_[0].device &&
+                                      equal_shapes(one_[1].shape, one_[0].shape);
     } else if (c.count > 1) {
       refer_to_many(c);
     }
   }
 
-  static bool is_like(const hvd_tensor& a, const hvd_tensor& b) {
-    return a.shape == b.shape && a.dimensions == b.dimensions && a.dtype == b.dtype && a.device == b.device;
-  }
-
-  void refer_to_many(const hvd_call& c) {
+  [[gnu::noinline]] void refer_to_many(const hvd_call& c) {
     for (const hvd_tensor* tensors : {c.inputs, c.outputs}) {
       if (tensors != nullptr) std::transform(tensors, tensors + c.count, std::back_inserter(many_), to_view);
     }
@@ -145,11 +146,13 @@ class CallersCall {
     call_.outputs = all.subspan(c.count);
   }
 
-  // That of an older hvd.h is completed; what it refers to is the caller's, as before.
   static const hvd_call& current(const hvd_call& caller) {
-    if (caller.struct_size == sizeof(hvd_call)) return caller;
-    thread_local hvd_call completed;
-    return completed = copy_versioned(caller, hvd_call HVD_CALL_INIT, "hvd_call");
+    return caller.struct_size == sizeof(hvd_call) ? caller : completed(caller);
+  }
+  // That of an older hvd.h; what it refers to is the caller's, as before.
+  [[gnu::noinline]] static const hvd_call& completed(const hvd_call& caller) {
+    thread_local hvd_call copy;
+    return copy = copy_versioned(caller, hvd_call HVD_CALL_INIT, "hvd_call");
   }
 
   TensorView one_[2];  // input and output, if there is one of each

@@ -154,10 +154,8 @@ void Executor::complete(Bucket& bucket, PendingOperations& pending, const Status
 
 PreparedCall Executor::prepare(const Bucket& bucket) const {
   const OperationSpec& spec = bucket.spec();
-  const bool suits = bucket.items.size() == 1 && spec.tensors.size() == 1 && spec.device == kCpuDevice &&
-                     (spec.collective == Collective::allreduce || spec.collective == Collective::broadcast);
   PreparedCall prepared;
-  if (!suits) return prepared;
+  if (bucket.items.size() != 1 || !is_repeatable(spec)) return prepared;
   prepared.call = build_call_without_memory(bucket, set_, join_divisor_);
   prepared.call.entry = Entry::asking;
   try {

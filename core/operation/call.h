@@ -25,36 +25,33 @@ struct Call {
   std::span<const TensorView> outputs{};   // empty: the runtime allocates them, if the collective allows it
   std::span<const std::int64_t> splits{};  // alltoall; empty: even
   void* stream = nullptr;  // of the tensors' device: its current work precedes the operation. Null: the default stream
+  // The outputs are known to have the inputs' dtypes, shapes and device: so nobody needs to compare them again.
+  bool outputs_are_like_inputs = false;
 
-  // Whether it asks for an operation on one tensor in CPU memory that is `spec`, except for the name. Such an operation
-  // has been checked before, and needs only the addresses.
+  // Whether it asks for the operation that `spec` describes, except for the name. Such an operation has been checked
+  // before, and needs only the addresses. Requires is_repeatable(spec).
   bool repeats(const OperationSpec& spec) const {
     if (inputs.size() != 1 || outputs.size() != 1 || !splits.empty()) return false;
-    if (spec.collective != collective || spec.tensors.size() != 1 || spec.priority != priority) return false;
+    if (spec.collective != collective || spec.priority != priority) return false;
     const TensorView& input = inputs.front();
     const TensorView& output = outputs.front();
-    if (spec.device != kCpuDevice || input.data == nullptr || output.data == nullptr) return false;
-    if (!is_like(input, spec.tensors.front())) return false;
-    const bool alike = output.dtype == input.dtype && output.device == input.device &&
-                       output.shape.data() == input.shape.data() && output.shape.size() == input.shape.size();
-    if (!alike && !is_like(output, spec.tensors.front())) return false;
+    if (input.data == nullptr || output.data == nullptr || !is_like(input, spec.tensors.front())) return false;
+    if (!outputs_are_like_inputs && !is_like(output, spec.tensors.front())) return false;
     if (collective == Collective::broadcast) return spec.root == root;
-    return collective == Collective::allreduce && spec.op == op && spec.prescale == prescale &&
-           spec.postscale == postscale;
+    return spec.op == op && spec.prescale == prescale && spec.postscale == postscale;
   }
 
  private:
-  // A loop: shapes are too short for memcmp to pay off.
   static bool is_like(const TensorView& tensor, const TensorSpec& spec) {
-    if (tensor.device != kCpuDevice || tensor.dtype != spec.dtype || tensor.shape.size() != spec.shape.size()) {
-      return false;
-    }
-    for (std::size_t i = 0; i < tensor.shape.size(); ++i) {
-      if (tensor.shape[i] != spec.shape[i]) return false;
-    }
-    return true;
+    return tensor.device == kCpuDevice && tensor.dtype == spec.dtype && equal_shapes(tensor.shape, spec.shape);
   }
 };
+
+// Whether calls for this operation can be recognised by Call::repeats(): it is decided once, when the operation is new.
+inline bool is_repeatable(const OperationSpec& spec) {
+  return spec.tensors.size() == 1 && spec.device == kCpuDevice &&
+         (spec.collective == Collective::allreduce || spec.collective == Collective::broadcast);
+}
 
 // The same call in the numbering of the set's ranks. Throws InvalidArgument if its root is not in the set.
 Call in_numbering_of(const ProcessSet& set, Call call);

@@ -98,7 +98,8 @@ class Operation {
 
   // Set before submission.
   OperationSpec spec;
-  std::size_t hash = 0;  // of spec.name
+  std::size_t hash = 0;     // of spec.name
+  bool repeatable = false;  // is_repeatable(spec)
   OperationMemory memory;
 
   // For the flight recorder: the description of `spec`, and the record of this operation.

@@ -53,6 +53,7 @@ class OperationTable {
     }
     Operation& operation = known != nullptr && !known->in_use() ? *known : replace(known, hash);
     operation.spec = std::move(spec);
+    operation.repeatable = is_repeatable(operation.spec);
     operation.memory = std::move(memory);
     operation.described = describe(operation.spec);
     operation.scheduled_in = 0;
@@ -68,7 +69,8 @@ class OperationTable {
     const std::size_t hash = hash_of(call.name);
     std::lock_guard lock(mutex_);
     Operation* const known = index_.find(hash, call.name);
-    if (known == nullptr || known->in_use() || joining() || !call.repeats(known->spec)) return std::nullopt;
+    if (known == nullptr || !known->repeatable || known->in_use() || joining()) return std::nullopt;
+    if (!call.repeats(known->spec)) return std::nullopt;
     known->used_lately = true;
     known->memory.tensors.front() = {.input = call.inputs.front().data, .output = call.outputs.front().data};
     return std::optional<BegunOperation>(std::in_place, *known);

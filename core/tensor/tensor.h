@@ -29,6 +29,15 @@ inline std::int64_t row_elements_of(const Shape& shape) {
   return std::accumulate(shape.begin() + 1, shape.end(), std::int64_t{1}, std::multiplies<>());
 }
 
+// A loop: shapes are too short for memcmp to pay off.
+inline bool equal_shapes(std::span<const std::int64_t> a, std::span<const std::int64_t> b) {
+  if (a.size() != b.size()) return false;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (a[i] != b[i]) return false;
+  }
+  return true;
+}
+
 std::string to_string(const Shape& shape);  // "[3, 4]"
 
 inline constexpr int kCpuDevice = -1;

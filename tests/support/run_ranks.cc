@@ -34,13 +34,23 @@ int host_of(const Layout& layout, int rank) {
   return host;
 }
 
+DataPlaneFactory factory_of(const RunOptions& options) {
+  DataPlaneFactory make = options.measured_links ? make_data_plane : data_plane_with(kTenGigabit);
+  if (!options.change_data_plane) return make;
+  return [make, change = options.change_data_plane](const BackendContext& context) {
+    DataPlane made = make(context);
+    change(made);
+    return made;
+  };
+}
+
 Runtime::Dependencies dependencies_of(const RunOptions& options, int rank, const Store& store, const JobKey& key) {
   const std::string host = "host-" + std::to_string(host_of(options.layout, rank));
   return {.store = store,
           .job_key = key,
           .identity = {.host_key = host, .hostname = host, .pid = 1000 + rank, .cpus = allowed_cpus()},
           .local_host_address = "127.0.0.1",
-          .make_data_plane = options.measured_links ? make_data_plane : data_plane_with(kTenGigabit),
+          .make_data_plane = factory_of(options),
           .make_channel = make_channel};
 }
 

@@ -28,6 +28,7 @@ struct RunOptions {
   Environment environment;      // HVD_* settings beyond those of the layout
   bool measured_links = false;  // as in a job; else they are kTenGigabit (link_costs.h), whatever the machine
   std::function<void(int rank, Environment& environment)> change_for = nullptr;  // what one rank has differently
+  std::function<void(DataPlane&)> change_data_plane = nullptr;                   // after a rank's backends were made
 };
 
 // Where the test program itself is a rank of a job that mpirun or mpiexec has started, run_ranks() runs the body once,

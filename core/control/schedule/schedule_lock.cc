@@ -33,7 +33,6 @@ ScheduleLock::Step ScheduleLock::next(bool asked_to_break) const {
 
 void ScheduleLock::performed() {
   if (state_ == State::propose) state_ = State::locked;
-  ++performed_;
   stages_[next_].submitted = 0;
   if (++next_ < stages_.size()) return;
   next_ = 0;

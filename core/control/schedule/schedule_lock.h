@@ -74,8 +74,6 @@ class ScheduleLock {
 
   // All ranks have asked for the stage that next() returned, and it has been performed. -> LOCKED
   void performed();
-  // So far, not reset by the lock's end.
-  std::uint64_t performed_stages() const { return performed_; }
   // Complete steps so far: of this lock, and of all.
   std::uint64_t steps() const { return steps_; }
   std::uint64_t steps_of_all_locks() const { return earlier_steps_ + steps_; }
@@ -95,7 +93,6 @@ class ScheduleLock {
   State state_ = State::learn;
   Cause cause_ = Cause::none;
   std::uint64_t epoch_ = 0;
-  std::uint64_t performed_ = 0;
   std::uint64_t steps_ = 0;
   std::uint64_t earlier_steps_ = 0;
   std::size_t next_ = 0;

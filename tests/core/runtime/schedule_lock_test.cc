@@ -84,6 +84,32 @@ class Locking {
   std::barrier<> barrier_;
 };
 
+// A backend that finds the calls with a certain factor impossible, on every rank alike, and else does its work.
+class ParticularBackend : public Backend {
+ public:
+  static constexpr double kImpossible = 7;
+
+  ParticularBackend(std::unique_ptr<Backend> inner, bool by_mismatch)
+      : inner_(std::move(inner)), by_mismatch_(by_mismatch) {}
+
+  const char* name() const override { return inner_->name(); }
+  int score(const CollectiveCall& call) const override { return inner_->score(call); }
+  void run(const CollectiveCall& call) override {
+    if (call.prescale != kImpossible) return inner_->run(call);
+    if (by_mismatch_) throw Mismatch("not alike");
+    throw Unsupported("not this");
+  }
+  bool can_be_asked(const ProcessSet& set) const override { return inner_->can_be_asked(set); }
+  void decline(const ProcessSet& set, std::uint32_t call_id) override { inner_->decline(set, call_id); }
+  void set_late_callback(Duration timeout, const std::function<bool()>& late) override {
+    inner_->set_late_callback(timeout, late);
+  }
+
+ private:
+  const std::unique_ptr<Backend> inner_;
+  const bool by_mismatch_;
+};
+
 std::uint64_t breaks(const Runtime& runtime) {
   std::uint64_t sum = 0;
   for (const Counter& counter : runtime.metrics().breaks) sum += counter.value();
@@ -428,6 +454,39 @@ TEST_CASE("a call may be performed on its caller's thread") {
       if (i % 3 == 2) step.finish();
     }
     step.finish();
+  }));
+}
+
+TEST_CASE("a direct call that the backend finds impossible ends alone, and the job goes on") {
+  const bool by_mismatch = GENERATE(false, true);
+  RunOptions options = on_any_hosts(GENERATE(1, 2));
+  options.change_data_plane = [by_mismatch](DataPlane& plane) {
+    for (auto& backend : plane.backends) {
+      backend = std::make_unique<ParticularBackend>(std::move(backend), by_mismatch);
+    }
+  };
+  std::barrier<> rendezvous(options.layout.size());
+  REQUIRE_NOTHROW(run_ranks(options, [&](Runtime& runtime) {
+    Step step(runtime, 2);
+    const StatusCode expected = by_mismatch ? StatusCode::mismatch : StatusCode::unsupported;
+    const auto run_steps = [&] {
+      for (int i = 0; i < 200; ++i) {
+        CallArguments impossible = step.call(1);
+        impossible.prescale = ParticularBackend::kImpossible;
+        const Status status = outcome_of_run(runtime, impossible);
+        require(status.code() == expected, "got " + status.message());
+        const Status next = outcome_of_run(runtime, step.call(0));
+        require(next.ok(), "not done: " + next.message());
+        step.check(0);
+      }
+    };
+    run_steps();
+    const bool locked = locked_soon(runtime);
+    rendezvous.arrive_and_wait();
+    require(locked, "not locked");
+    const std::uint64_t direct_calls = runtime.metrics().direct_calls.value();
+    run_steps();
+    require(runtime.metrics().direct_calls.value() > direct_calls + 200, "not performed directly");
   }));
 }
 
