@@ -16,18 +16,18 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 BASE = ["core/base"]
 VALUES = [*BASE, "core/device", "core/tensor"]
 OPS = [*VALUES, "core/net", "core/bootstrap", "core/config.h", "core/operation/collective_call.h"]
-OPS += ["core/execution/backend.h", "core/execution/backend_context.h", "core/execution/tensor_arena.h"]
-SPECS = ["core/operation/operation_spec.h", "core/operation/operation_name.h"]
-CONTROL = [*VALUES, *SPECS, "core/net", "core/bootstrap", "core/config.h"]
+OPS += ["core/execution/backend.h", "core/execution/tensor_arena.h"]
+SPEC = ["core/operation/operation_spec.h"]
+CONTROL = [*VALUES, *SPEC, "core/net", "core/bootstrap", "core/config.h"]
 ALLOWED = {
     "core/base": [],
     "core": BASE,  # config.h
     "core/device": BASE,
     "core/tensor": BASE,
     "core/net": BASE,
-    "core/timeline": BASE,
+    "core/timeline": [*BASE, *SPEC],
     "core/flight": [*BASE, "core/net/shared_memory.h", "core/net/endpoint.h", "core/tensor"],
-    "core/tuning": BASE,
+    "core/tuning": [*BASE, *SPEC, "core/config.h"],
     "core/bootstrap": [*BASE, "core/net", "core/config.h"],
     # In the order of time: a stage knows its own product and those of the stages before it.
     "core/operation": [*VALUES, "core/flight"],
@@ -69,7 +69,7 @@ ALLOWED = {
     "bindings/python": ["hvd.h"],
     "bindings/tensorflow": ["hvd.h"],
     "simulation": [
-        *["core/base", "core/net", "core/bootstrap", *SPECS, "core/control", "core/execution/bucket_planner.h"],
+        *["core/base", "core/net", "core/bootstrap", *SPEC, "core/control", "core/execution/bucket.h"],
     ],
     # hvdrun, in the order in which a room may know another: those above it in this list.
     "launcher/processes": [*BASE, "core/net"],

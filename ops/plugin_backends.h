@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "core/execution/backend_context.h"
+#include "core/execution/backend.h"
 #include "ops/plugin/plugin_communicator.h"
 
 namespace hvd {

@@ -3,7 +3,7 @@
 
 #include "core/bootstrap/launch_environment.h"
 #include "core/bootstrap/rendezvous.h"
-#include "core/execution/backend_context.h"
+#include "core/execution/backend.h"
 #include "core/execution/channel.h"
 #include "ops/choice/cost_model.h"
 

@@ -7,7 +7,7 @@
 #include "core/base/error.h"
 #include "core/control/protocol/wire.h"
 #include "core/control/schedule/schedule_lock.h"
-#include "core/execution/bucket_planner.h"
+#include "core/execution/bucket.h"
 
 namespace hvd::simulation {
 

@@ -26,7 +26,7 @@
 #include "core/control/tree/message_combiner.h"
 #include "core/control/tree/request_aggregator.h"
 #include "core/net/frame.h"
-#include "core/operation/operation_name.h"
+#include "core/operation/operation_spec.h"
 #include "simulation/event_queue.h"
 #include "simulation/network.h"
 #include "simulation/processor.h"

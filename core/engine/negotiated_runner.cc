@@ -121,7 +121,7 @@ void NegotiatedRunner::show_recovery() {
 void NegotiatedRunner::perform(std::vector<std::shared_ptr<const Response>>& executes) {
   if (executes.empty()) return;
   context_.negotiator.settle(context_.parts.config.timeouts.silence_limit());
-  std::vector<ReadyOperation> ready;
+  std::vector<Bucket::Item> ready;
   ready.reserve(executes.size());
   for (const auto& response : executes) {
     ready.push_back({.response = response.get(), .own = context_.pending.claim(response->spec.name)});
@@ -136,7 +136,7 @@ void NegotiatedRunner::perform(std::vector<std::shared_ptr<const Response>>& exe
 void NegotiatedRunner::tune(const std::vector<std::shared_ptr<const Response>>& executed) {
   const TimePoint now = Clock::now();
   for (const auto& response : executed) {
-    if (const auto knobs = tuner_->performed(*response, now)) context_.negotiator.tune(*knobs);
+    if (const auto knobs = tuner_->performed(response->spec, now)) context_.negotiator.tune(*knobs);
   }
   if (!tuner_->finished()) return;
   tuner_.reset();

@@ -10,7 +10,7 @@
 
 #include "core/engine/engine_context.h"
 #include "core/engine/schedule_runner.h"
-#include "core/engine/tuner.h"
+#include "core/tuning/autotuner.h"
 
 namespace hvd {
 

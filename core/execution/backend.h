@@ -1,5 +1,5 @@
 // The interface of the implementations that perform collectives: shared memory, TCP, MPI and NCCL. ops/
-// implements it; the executor calls it, on the engine thread only.
+// implements it; the executor calls it, on the engine thread only. And the interface of the factory that makes them.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,17 @@
 #include <string>
 #include <vector>
 
+#include "core/base/abort_flag.h"
 #include "core/base/clock.h"
 #include "core/base/error.h"
+#include "core/base/log.h"
+#include "core/bootstrap/store.h"
+#include "core/bootstrap/topology.h"
+#include "core/config.h"
 #include "core/device/device_completion.h"
+#include "core/device/device_runtime.h"
+#include "core/execution/tensor_arena.h"
+#include "core/net/authentication.h"
 #include "core/operation/collective_call.h"
 #include "core/tensor/tensor.h"
 #include "core/tuning/knobs.h"
@@ -87,5 +95,30 @@ Backend& select_backend(const Backends& backends, const CollectiveCall& call) {
   }
   return *best;
 }
+
+// ---- The factory
+
+// References outlive the backends.
+struct BackendContext {
+  const Topology& topology;
+  Store& store;  // of this membership epoch; during construction only
+  const JobKey& job_key;
+  const Config& config;
+  AbortFlag& abort;
+  const Log& log;
+  std::string local_host_address;  // at which other hosts reach this one
+  Deadline deadline;               // for construction
+};
+
+struct DataPlane {
+  std::vector<std::unique_ptr<Backend>> backends;
+  std::shared_ptr<TensorArena> arena;           // null where no memory is shared; may outlive the backends
+  std::int64_t bucket_bytes = 0;                // of small tensors that are worth fusing
+  std::shared_ptr<DeviceRuntime> devices = {};  // null: no backend supports tensors on devices
+  std::string algorithms = {};                  // which algorithm serves what, and why: lines for people
+};
+
+// All ranks call it together. Core names no implementation: the code that makes the runtime passes the factory.
+using DataPlaneFactory = std::function<DataPlane(const BackendContext&)>;
 
 }  // namespace hvd

@@ -14,7 +14,7 @@
 #include <span>
 
 #include "core/base/status.h"
-#include "core/execution/backend_context.h"
+#include "core/execution/backend.h"
 #include "core/operation/operation.h"
 
 namespace hvd {

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "core/base/error.h"
-#include "core/execution/call_builder.h"
 
 namespace hvd {
 
@@ -39,6 +38,53 @@ Bucket without(const std::vector<const Response*>& failed, const Bucket& bucket)
 std::uint32_t call_id_of(std::uint64_t sequence) { return static_cast<std::uint32_t>(sequence) & 0x7fffffff; }
 
 }  // namespace
+
+// Records a bucket's operations in the timeline: they are performed from the construction to the end of the scope.
+// Allocates nothing while no timeline is written.
+class TimelineRows {
+ public:
+  // Ends the negotiation of the operations that this rank has submitted, and begins all operations.
+  TimelineRows(Timeline& timeline, const Bucket& bucket) : timeline_(timeline) {
+    if (!timeline.active()) return;
+    for (const Bucket::Item& item : bucket.items) {
+      const OperationSpec& spec = item.response->spec;
+      if (!specs_.empty() && specs_.back() == &spec) continue;  // the next tensor of a grouped operation
+      specs_.push_back(&spec);
+      // Tensors of a grouped operation may be in several buckets.
+      const bool first = item.own != nullptr && item.own->tensors_left == item.own->spec.tensors.size();
+      if (first) timeline.end(spec.name);
+      timeline.begin(spec.name, operation_activity(spec));
+    }
+  }
+  ~TimelineRows() {
+    if (in_activity_) end();
+    for (const OperationSpec* spec : specs_) {
+      if (spec->tensors.empty()) {
+        timeline_.end(spec->name);
+      } else {
+        const TensorSpec& tensor = spec->tensors.front();
+        timeline_.end(spec->name, dtype_name(tensor.dtype), to_string(tensor.shape));
+      }
+    }
+  }
+  TimelineRows(const TimelineRows&) = delete;
+  TimelineRows& operator=(const TimelineRows&) = delete;
+
+  // The backend's part of the operations.
+  void begin(const std::string& backend) {
+    in_activity_ = true;
+    for (const OperationSpec* spec : specs_) timeline_.begin(spec->name, backend_activity(backend, *spec));
+  }
+  void end() {
+    in_activity_ = false;
+    for (const OperationSpec* spec : specs_) timeline_.end(spec->name);
+  }
+
+ private:
+  Timeline& timeline_;
+  std::vector<const OperationSpec*> specs_;  // of each operation that has a row
+  bool in_activity_ = false;
+};
 
 Executor::Executor(std::vector<std::unique_ptr<Backend>> backends, const ProcessSet& set, int rank,
                    const Config& config, Metrics& metrics, Timeline& timeline, std::shared_ptr<DeviceRuntime> devices)

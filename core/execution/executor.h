@@ -12,12 +12,14 @@
 #include "core/config.h"
 #include "core/device/device_runtime.h"
 #include "core/execution/backend.h"
-#include "core/execution/bucket_planner.h"
-#include "core/execution/timeline_rows.h"
+#include "core/execution/bucket.h"
 #include "core/operation/call.h"
 #include "core/operation/pending_operations.h"
+#include "core/timeline/timeline.h"
 
 namespace hvd {
+
+class TimelineRows;
 
 // A call that a locked schedule has prepared for an operation on one tensor whose caller waits for it: only the
 // addresses are to be filled in.

@@ -7,7 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/operation/collective_call.h"
-#include "core/operation/operation_name.h"
+#include "core/operation/operation_spec.h"
 
 namespace hvd {
 

@@ -5,9 +5,13 @@
 // allgather and alltoall, and the splits of alltoall.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <string>
+#include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "core/tensor/collective.h"
@@ -47,6 +51,52 @@ inline std::int64_t bytes_of(const OperationSpec& spec) {
     if (__builtin_add_overflow(bytes, size, &bytes)) return std::numeric_limits<std::int64_t>::max();
   }
   return bytes;
+}
+
+// ---- Names
+
+// Longest name of an operation. Longer ones must be refused at submission: no rank would decode them.
+inline constexpr std::size_t kMaxNameBytes = 4096;
+
+// The name of a join: a set has one at a time, and ranks that join early have counted fewer operations. No other name
+// can be taken while it is in flight.
+inline constexpr const char* kJoinName = "<join>";
+
+inline std::size_t hash_of(std::string_view name) { return std::hash<std::string_view>{}(name); }
+
+struct NameHash {
+  using is_transparent = void;
+  std::size_t operator()(std::string_view name) const { return hash_of(name); }
+};
+
+// A map by name, with lookups that do not copy the name.
+template <typename T>
+using NameMap = std::unordered_map<std::string, T, NameHash, std::equal_to<>>;
+
+// Names that hvd generates for operations without one; the OperationTable assigns them.
+inline constexpr std::string_view kMadeUp = "unnamed.";
+
+// After joins that were given up, numbering restarts with a suffix that counts them: ranks that have not come to that
+// join yet still use the numbers before it.
+inline std::string suffix_after(std::uint64_t failed_joins) {
+  return failed_joins == 0 ? std::string() : ".after.join." + std::to_string(failed_joins);
+}
+
+// A name that does not repeat, or not before all ranks have joined.
+inline std::string counted_name(std::uint64_t number, std::uint64_t failed_joins = 0) {
+  return std::string(kMadeUp) + std::to_string(number) + suffix_after(failed_joins);
+}
+
+// The name of a synchronous operation after so many counted ones: all operations of a loop share it.
+inline std::string waited_name(std::uint64_t number, std::uint64_t failed_joins = 0) {
+  return std::string(kMadeUp) + "after." + std::to_string(number) + suffix_after(failed_joins);
+}
+
+inline bool is_made_up(std::string_view name) { return name.starts_with(kMadeUp); }
+
+inline bool is_counted(std::string_view name) {
+  return name.size() > kMadeUp.size() && name.starts_with(kMadeUp) && name[kMadeUp.size()] >= '0' &&
+         name[kMadeUp.size()] <= '9';
 }
 
 }  // namespace hvd

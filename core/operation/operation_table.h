@@ -20,7 +20,7 @@
 
 #include "core/base/error.h"
 #include "core/operation/call.h"
-#include "core/operation/operation_index.h"
+#include "core/operation/operation.h"
 
 namespace hvd {
 

@@ -10,7 +10,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/metrics.h"
-#include "core/operation/operation_index.h"
+#include "core/operation/operation.h"
 
 namespace hvd {
 

@@ -18,7 +18,7 @@
 #include "core/config.h"
 #include "core/control/tree/control_channel.h"
 #include "core/engine/engine.h"
-#include "core/execution/backend_context.h"
+#include "core/execution/backend.h"
 #include "core/flight/flight_recorder.h"
 #include "core/operation/call.h"
 #include "core/operation/operation_table.h"

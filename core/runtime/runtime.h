@@ -16,7 +16,7 @@
 #include "core/bootstrap/store.h"
 #include "core/bootstrap/topology.h"
 #include "core/config.h"
-#include "core/execution/backend_context.h"
+#include "core/execution/backend.h"
 #include "core/execution/channel.h"
 #include "core/flight/flight_recorder.h"
 #include "core/runtime/communicator.h"

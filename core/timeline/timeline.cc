@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <cctype>
 #include <cerrno>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -34,7 +35,25 @@ std::int64_t microseconds(Clock::duration time) {
   return std::chrono::duration_cast<std::chrono::microseconds>(time).count();
 }
 
+std::string in_capitals(std::string name) {
+  for (char& letter : name) letter = static_cast<char>(std::toupper(static_cast<unsigned char>(letter)));
+  return name;
+}
+
 }  // namespace
+
+std::string operation_activity(const OperationSpec& spec) {
+  if (spec.collective == Collective::allreduce && spec.op == ReduceOp::adasum) return "ADASUM";
+  return in_capitals(collective_name(spec.collective));
+}
+
+std::string negotiation_activity(const OperationSpec& spec) { return "NEGOTIATE_" + operation_activity(spec); }
+
+std::string backend_activity(const std::string& backend, const OperationSpec& spec) {
+  if (backend != "mpi" && backend != "nccl") return backend;
+  const bool broadcasts = spec.collective == Collective::broadcast;
+  return in_capitals(backend) + "_" + (broadcasts ? "BCAST" : operation_activity(spec));
+}
 
 // A file of trace events that is complete JSON after each write. One thread.
 class Timeline::TraceFile {

@@ -25,6 +25,7 @@
 #include "core/base/clock.h"
 #include "core/base/futex.h"
 #include "core/base/log.h"
+#include "core/operation/operation_spec.h"
 
 namespace hvd {
 
@@ -37,6 +38,12 @@ struct TraceEvent {
   std::string shape{};
   TimePoint time = Clock::now();
 };
+
+// Horovod's names: of the negotiation of an operation, of the operation, and of a backend's part in it, if Horovod has
+// that backend.
+std::string negotiation_activity(const OperationSpec& spec);
+std::string operation_activity(const OperationSpec& spec);
+std::string backend_activity(const std::string& backend, const OperationSpec& spec);
 
 class Timeline {
  public:

@@ -1,16 +1,39 @@
 #include "core/tuning/autotuner.h"
 
 #include <algorithm>
+#include <array>
 #include <cinttypes>
+#include <cmath>
 #include <cstdio>
+#include <limits>
+#include <numeric>
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/tuning/comparison.h"
 
 namespace hvd {
 
 namespace {
+
+constexpr std::size_t kTried = 4;  // values of a knob: a race among them takes six samples
+
+struct Spread {
+  std::int64_t Knobs::*knob;
+  std::array<int, kTried> shifts;
+  std::int64_t from_zero;  // the smallest nonzero value if the default is zero
+  std::int64_t granule;
+};
+
+// Larger chunks fall out of the L2 cache and cost much more than they can gain: one step upwards is enough.
+const Spread kSpreads[] = {
+    {&Knobs::fusion_threshold_bytes, {-4, -2, 0, 2}, 1 << 20, 1},
+    {&Knobs::coalescing_us, {-2, -1, 0, 1}, 32, 1},
+    {&Knobs::chunk_bytes, {-2, -1, 0, 1}, 64 << 10, 4096},
+};
+
+std::int64_t shifted(std::int64_t value, int shift) { return shift < 0 ? value >> -shift : value << shift; }
+
+constexpr double kLeastGain = 0.01;  // of a comparison
 
 const char* name_of(TuningSample::Phase phase) {
   switch (phase) {
@@ -28,6 +51,89 @@ std::size_t place_in(const KnobRange& range, const Knobs& knobs) {
 }
 
 }  // namespace
+
+KnobRange range_around(std::int64_t Knobs::*knob, const Knobs& defaults) {
+  const Spread& spread = *std::find_if(std::begin(kSpreads), std::end(kSpreads),
+                                       [&](const Spread& candidate) { return candidate.knob == knob; });
+  const std::int64_t middle = defaults.*knob;
+  KnobRange range{knob, {middle}};
+  for (std::size_t i = 0; i < kTried; ++i) {
+    if (middle == 0) {
+      if (i > 0) range.values.push_back(shifted(spread.from_zero, static_cast<int>(i) - 1));
+    } else {
+      const std::int64_t value = shifted(middle, spread.shifts[i]) / spread.granule * spread.granule;
+      if (value > 0) range.values.push_back(value);
+    }
+  }
+  std::sort(range.values.begin(), range.values.end());
+  range.values.erase(std::unique(range.values.begin(), range.values.end()), range.values.end());
+  return range;
+}
+
+// ---- Comparing
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  if (values.size() % 2 != 0) return *middle;
+  return (*std::max_element(values.begin(), middle) + *middle) / 2;
+}
+
+Race::Race(std::size_t entrants, std::size_t favourite) : remaining_(entrants), costs_(entrants) {
+  std::iota(remaining_.begin(), remaining_.end(), std::size_t{0});
+  const auto first = remaining_.begin() + static_cast<std::ptrdiff_t>(favourite);
+  std::rotate(remaining_.begin(), first, first + 1);
+}
+
+void Race::took(std::span<const double> costs) {
+  std::vector<double>& all = costs_[next()];
+  all.insert(all.end(), costs.begin(), costs.end());
+  if (++turn_ < remaining_.size()) return;
+  turn_ = 0;
+  std::stable_sort(remaining_.begin(), remaining_.end(),
+                   [&](std::size_t a, std::size_t b) { return median(costs_[a]) < median(costs_[b]); });
+  remaining_.resize(half(remaining_.size()));
+}
+
+int Race::samples(std::size_t entrants) {
+  int total = 0;
+  for (; entrants > 1; entrants = half(entrants)) total += static_cast<int>(entrants);
+  return total;
+}
+
+Comparison::Side Comparison::next() const {
+  const bool swapped = samples_ / 2 % 2 != 0;
+  const bool second = samples_ % 2 != 0;
+  return swapped == second ? Side::incumbent : Side::challenger;
+}
+
+void Comparison::took(std::span<const double> costs) {
+  Costs& side = of(next());
+  side.steps.insert(side.steps.end(), costs.begin(), costs.end());
+  side.samples.push_back(median({costs.begin(), costs.end()}));
+  if (++samples_ % 2 == 0) judge_pair();
+}
+
+void Comparison::judge_pair() {
+  if (of(Side::challenger).samples.back() >= of(Side::incumbent).samples.back()) ++lost_;
+  if (lost_ == kPairsToLose) {
+    verdict_ = Side::incumbent;
+  } else if (samples_ == 2 * kPairs) {
+    verdict_ = is_clearly_faster() ? Side::challenger : Side::incumbent;
+  }
+}
+
+bool Comparison::is_clearly_faster() const {
+  const std::vector<double>& samples = of(Side::incumbent).samples;
+  const double middle = median(samples);
+  std::vector<double> deviations;
+  for (const double sample : samples) deviations.push_back(std::abs(sample - middle));
+  const double noise = median(deviations) / std::sqrt(samples.size());
+  const double incumbent = median(of(Side::incumbent).steps);
+  return median(of(Side::challenger).steps) <= incumbent - std::max(noise, kLeastGain * incumbent);
+}
+
+// ---- The autotuner
 
 std::string tuning_log_header() {
   return "sample,phase,chunk_bytes,step_ms,cycle_time_ms,tensor_fusion_threshold,score";
@@ -126,6 +232,68 @@ const Knobs& Autotuner::knobs_of(Comparison::Side side) const {
 void Autotuner::finish(const Knobs& knobs) {
   knobs_ = knobs;
   finished_ = true;
+}
+
+// ---- The tuner
+
+namespace {
+
+AutotunerOptions autotuner_options(const Config& config) {
+  AutotunerOptions options{.defaults = knobs_of(config),
+                           .warmup_samples = config.autotune.warmup_samples,
+                           .steps_per_sample = config.autotune.steps_per_sample,
+                           .max_samples = config.autotune.max_samples};
+  const auto tune = [&](const char* variable, std::int64_t Knobs::*knob,
+                        std::int64_t most = std::numeric_limits<std::int64_t>::max()) {
+    if (config.given.contains(variable)) return;
+    KnobRange range = range_around(knob, options.defaults);
+    std::erase_if(range.values, [most](std::int64_t value) { return value > most; });
+    options.ranges.push_back(std::move(range));
+  };
+  tune("HVD_FUSION_THRESHOLD", &Knobs::fusion_threshold_bytes);
+  tune("HVD_CYCLE_TIME", &Knobs::coalescing_us);
+  // The windows have no room for larger chunks.
+  if (config.data_plane.shared_memory) tune("HVD_CHUNK_BYTES", &Knobs::chunk_bytes, config.data_plane.chunk_bytes);
+  return options;
+}
+
+}  // namespace
+
+Knobs knobs_of(const Config& config) {
+  return {.fusion_threshold_bytes = config.negotiation.fusion_threshold_bytes,
+          .coalescing_us = std::chrono::duration_cast<std::chrono::microseconds>(config.negotiation.coalescing).count(),
+          .chunk_bytes = config.data_plane.chunk_bytes};
+}
+
+Tuner::Tuner(const Config& config, const Log& log) : log_(log), autotuner_(autotuner_options(config)) {
+  if (config.autotune.log.empty()) return;
+  file_.open(config.autotune.log);
+  write(tuning_log_header());
+}
+
+std::optional<Knobs> Tuner::performed(const OperationSpec& spec, TimePoint now) {
+  if (finished() || spec.collective != Collective::allreduce) return std::nullopt;
+  const auto step = steps_.performed(spec.name, bytes_of(spec), now);
+  if (!step) return std::nullopt;
+  const Knobs before = autotuner_.knobs();
+  if (const auto sample = autotuner_.step(step->bytes, step->duration)) {
+    if (file_.is_open()) write(tuning_log_row(*sample));
+  }
+  if (finished()) {
+    const Knobs& kept = autotuner_.knobs();
+    log_.info("autotuning has ended: fusion threshold " + std::to_string(kept.fusion_threshold_bytes) +
+              " bytes, coalescing " + std::to_string(kept.coalescing_us) + " us, chunks of " +
+              std::to_string(kept.chunk_bytes) + " bytes");
+  }
+  return autotuner_.knobs() == before ? std::nullopt : std::optional(autotuner_.knobs());
+}
+
+// A failure to write the log must not end a job.
+void Tuner::write(const std::string& line) {
+  file_ << line << '\n' << std::flush;
+  if (file_) return;
+  log_.warning("HVD_AUTOTUNE_LOG cannot be written; tuning goes on without it");
+  file_.close();
 }
 
 }  // namespace hvd

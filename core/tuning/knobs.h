@@ -1,8 +1,7 @@
-// The settings that may change while a job runs without changing any result's bits, and the values to try. Values only.
+// The settings that may change while a job runs without changing any result's bits. Values only.
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 namespace hvd {
 
@@ -13,14 +12,5 @@ struct Knobs {
 
   friend bool operator==(const Knobs&, const Knobs&) = default;
 };
-
-struct KnobRange {
-  std::int64_t Knobs::*knob = nullptr;
-  std::vector<std::int64_t> values;  // ascending, each once
-};
-
-// The values to try: powers of two times the knob's default, which is among them; for a default of zero, zero and a few
-// small values. Chunks are multiples of 4096 bytes.
-KnobRange range_around(std::int64_t Knobs::*knob, const Knobs& defaults);
 
 }  // namespace hvd

@@ -8,7 +8,7 @@
 #include <functional>
 #include <string>
 
-#include "core/execution/backend_context.h"
+#include "core/execution/backend.h"
 
 namespace hvd::bench {
 

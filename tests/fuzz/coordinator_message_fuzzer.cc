@@ -8,7 +8,7 @@
 #include "core/base/error.h"
 #include "core/control/protocol/response_cache.h"
 #include "core/control/protocol/wire.h"
-#include "core/execution/bucket_planner.h"
+#include "core/execution/bucket.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const auto bytes = std::as_bytes(std::span(data, size));

@@ -5,7 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/control/protocol/request_check.h"
-#include "core/operation/operation_name.h"
+#include "core/operation/operation_spec.h"
 
 namespace hvd {
 namespace {

@@ -35,7 +35,7 @@
 #include "core/control/protocol/response.h"
 #include "core/control/protocol/sources.h"
 #include "core/control/schedule/schedule_learner.h"
-#include "core/operation/operation_name.h"
+#include "core/operation/operation_spec.h"
 #include "core/tensor/process_set.h"
 
 namespace hvd {

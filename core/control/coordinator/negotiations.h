@@ -21,7 +21,7 @@
 #include "core/control/protocol/rank_message.h"
 #include "core/control/protocol/request_check.h"
 #include "core/control/schedule/schedule_learner.h"
-#include "core/operation/operation_name.h"
+#include "core/operation/operation_spec.h"
 
 namespace hvd {
 

@@ -6,8 +6,8 @@
 namespace hvd {
 
 std::optional<std::uint32_t> ResponseCache::find(const OperationSpec& own) const {
-  const auto found = by_key_.find(key_of(own));
-  if (found == by_key_.end() || *slots_[found->second].own != own) return std::nullopt;
+  const auto found = by_name_.find(own.name);
+  if (found == by_name_.end() || *slots_[found->second].own != own) return std::nullopt;
   return found->second;
 }
 
@@ -16,14 +16,14 @@ void ResponseCache::store(std::uint32_t slot, std::shared_ptr<const Response> re
   if (slot >= slots_.size()) slots_.resize(slot + std::size_t{1});
   Slot& kept = slots_[slot];
   if (kept.own) {
-    const auto old = by_key_.find(key_of(*kept.own));
-    if (old != by_key_.end() && old->second == slot) by_key_.erase(old);
+    const auto old = by_name_.find(kept.own->name);
+    if (old != by_name_.end() && old->second == slot) by_name_.erase(old);
   }
   kept.response = std::move(response);
   kept.own.reset();
   if (!own) return;
   kept.own = *own;
-  by_key_.insert_or_assign(OperationKey(*own), slot);
+  by_name_.insert_or_assign(own->name, slot);
 }
 
 std::shared_ptr<const Response> ResponseCache::at(std::uint32_t slot) const {

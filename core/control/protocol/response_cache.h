@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "core/control/protocol/response.h"
-#include "core/operation/operation_name.h"
 #include "core/operation/operation_spec.h"
 
 namespace hvd {
@@ -36,7 +35,7 @@ class ResponseCache {
     std::optional<OperationSpec> own;
   };
   std::vector<Slot> slots_;
-  OperationMap<std::uint32_t> by_key_;  // slots with a request of this rank
+  NameMap<std::uint32_t> by_name_;  // slots with a request of this rank
 };
 
 }  // namespace hvd

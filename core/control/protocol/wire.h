@@ -13,7 +13,7 @@
 #include "core/control/protocol/rank_message.h"
 #include "core/control/protocol/response.h"
 #include "core/net/frame.h"
-#include "core/operation/operation_name.h"
+#include "core/operation/operation_spec.h"
 
 namespace hvd {
 

@@ -21,7 +21,7 @@
 #include "core/control/protocol/rank_message.h"
 #include "core/control/protocol/response.h"
 #include "core/control/protocol/sources.h"
-#include "core/operation/operation_name.h"
+#include "core/operation/operation_spec.h"
 
 namespace hvd {
 

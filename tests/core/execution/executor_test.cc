@@ -54,7 +54,7 @@ class ExecutingRank {
 
   // The buckets of what all ranks are ready for, with this rank's operations.
   std::vector<Bucket> plan(const std::vector<Response>& responses, std::int64_t threshold) const {
-    std::vector<ReadyOperation> ready;
+    std::vector<Bucket::Item> ready;
     for (const Response& response : responses) ready.push_back({&response, pending_.claim(response.spec.name)});
     return plan_buckets(ready, threshold);
   }

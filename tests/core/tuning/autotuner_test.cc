@@ -1,13 +1,247 @@
 #include "core/tuning/autotuner.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <random>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/error.h"
-#include "tests/core/tuning/simulated_job.h"
 #include "tests/support/catch.h"
 
 using namespace hvd;
+
+namespace {
+
+// ---- A job without ranks: how long a step takes follows from the knobs by a formula, with noise from a seeded generator
+
+const Knobs kDefaults{.fusion_threshold_bytes = 64 << 20, .coalescing_us = 0, .chunk_bytes = 256 << 10};
+
+// Seconds of a step without noise.
+using Landscape = std::function<double(const Knobs&)>;
+
+struct Noise {
+  double amplitude = 0;     // a step takes up to so much more or less of its time,
+  double outlier_odds = 0;  // and now and then five times as long
+};
+
+class SimulatedJob {
+ public:
+  SimulatedJob(Landscape landscape, Noise noise, unsigned seed)
+      : landscape_(std::move(landscape)), noise_(noise), random_(seed) {}
+
+  Duration step(const Knobs& knobs) {
+    double taken = landscape_(knobs) * (1 + noise_.amplitude * (2 * uniform() - 1));
+    if (uniform() < noise_.outlier_odds) taken *= 5;
+    return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(taken));
+  }
+
+ private:
+  // From 0 to 1, the same with every standard library.
+  double uniform() { return static_cast<double>(random_()) / static_cast<double>(std::mt19937::max()); }
+
+  Landscape landscape_;
+  Noise noise_;
+  std::mt19937 random_;
+};
+
+struct Tuned {
+  Knobs knobs;
+  int steps = 0;
+  std::vector<TuningSample> samples;
+};
+
+constexpr std::int64_t kStepBytes = 100 << 20;
+
+// Trains until the autotuner has finished.
+Tuned tune(const AutotunerOptions& options, SimulatedJob job) {
+  Autotuner autotuner(options);
+  Tuned tuned;
+  for (; !autotuner.finished() && tuned.steps < 10'000; ++tuned.steps) {
+    if (auto sample = autotuner.step(kStepBytes, job.step(autotuner.knobs()))) tuned.samples.push_back(*sample);
+  }
+  tuned.knobs = autotuner.knobs();
+  return tuned;
+}
+
+// How many factors of two lie between two values.
+double octaves(std::int64_t a, std::int64_t b) {
+  return std::abs(std::log2(static_cast<double>(a)) - std::log2(static_cast<double>(b)));
+}
+
+}  // namespace
+
+TEST_CASE("What is tried for a knob: powers of two times its default") {
+  constexpr std::int64_t kKilo = 1 << 10;
+  constexpr std::int64_t kMega = 1 << 20;
+  struct Row {
+    const char* what;
+    std::int64_t Knobs::*knob;
+    std::int64_t by_default;
+    std::vector<std::int64_t> values;
+  };
+  const Row rows[] = {
+      {"fusion", &Knobs::fusion_threshold_bytes, 64 * kMega, {4 * kMega, 16 * kMega, 64 * kMega, 256 * kMega}},
+      {"no fusion", &Knobs::fusion_threshold_bytes, 0, {0, kMega, 2 * kMega, 4 * kMega}},
+      {"coalescing", &Knobs::coalescing_us, 100, {25, 50, 100, 200}},
+      {"no coalescing", &Knobs::coalescing_us, 0, {0, 32, 64, 128}},
+      {"chunks", &Knobs::chunk_bytes, 256 * kKilo, {64 * kKilo, 128 * kKilo, 256 * kKilo, 512 * kKilo}},
+      {"pages are not divided", &Knobs::chunk_bytes, 12 * kKilo, {4 * kKilo, 12 * kKilo, 24 * kKilo}},
+      {"the smallest chunk", &Knobs::chunk_bytes, 4 * kKilo, {4 * kKilo, 8 * kKilo}},
+      {"tiny", &Knobs::fusion_threshold_bytes, 1, {1, 4}},
+  };
+  for (const Row& row : rows) {
+    CAPTURE(row.what);
+    Knobs defaults = kDefaults;
+    defaults.*row.knob = row.by_default;
+    const KnobRange range = range_around(row.knob, defaults);
+    CHECK(range.knob == row.knob);
+    CHECK(range.values == row.values);
+  }
+}
+
+TEST_CASE("A step ends when an operation comes again") {
+  StepTimer timer;
+  TimePoint now{1000s};
+  const auto perform = [&](const char* name) {
+    now += 1ms;
+    return timer.performed(name, 100, now);
+  };
+  CHECK_FALSE(perform("a"));
+  CHECK_FALSE(perform("b"));
+  CHECK_FALSE(perform("b"));  // the first step: when it began nobody knows
+  CHECK_FALSE(perform("a"));
+  CHECK_FALSE(perform("c"));
+  const auto step = perform("a");
+  REQUIRE(step);
+  CHECK(step->bytes == 300);
+  CHECK(step->duration == 3ms);
+}
+
+TEST_CASE("The median of odd and even numbers of values, in any order") {
+  CHECK(median({3}) == 3);
+  CHECK(median({4, 2}) == 3);
+  CHECK(median({9, 1, 5}) == 5);
+  CHECK(median({8, 1, 3, 4}) == 3.5);
+  CHECK(median({2, 2, 2, 1000}) == 2);
+}
+
+TEST_CASE("A race ends with the entrant that costs least, after as many samples as it says") {
+  struct Row {
+    std::vector<double> costs;  // by entrant
+    std::size_t favourite;
+    std::size_t winner;
+    int samples;
+  };
+  const Row rows[] = {
+      {{5}, 0, 0, 0},          {{2, 1}, 0, 1, 2},           {{3, 1, 2}, 0, 1, 5},    {{4, 3, 2, 1}, 0, 3, 6},
+      {{1, 2, 3, 4}, 3, 0, 6}, {{5, 4, 3, 1, 2}, 2, 3, 10}, {{1, 1, 1, 1}, 2, 2, 6},  // equals: the favourite
+      {{2, 1, 2, 1}, 0, 1, 6},
+  };
+  for (const Row& row : rows) {
+    CAPTURE(row.costs, row.favourite);
+    Race race(row.costs.size(), row.favourite);
+    int samples = 0;
+    for (; !race.decided(); ++samples) race.took(std::array{row.costs[race.next()], row.costs[race.next()]});
+    CHECK(race.winner() == row.winner);
+    CHECK(samples == row.samples);
+    CHECK(Race::samples(row.costs.size()) == row.samples);
+  }
+}
+
+TEST_CASE("Everyone runs once in a round, the favourite first, and those with the higher costs leave") {
+  const std::vector<double> costs = {4, 1, 3, 2};
+  Race race(4, 2);
+  std::vector<std::size_t> order;
+  while (!race.decided()) {
+    order.push_back(race.next());
+    race.took(std::array{costs[race.next()]});
+  }
+  CHECK(order == std::vector<std::size_t>{2, 0, 1, 3, 1, 3});
+}
+
+TEST_CASE("An entrant is judged by all the steps that it has had") {
+  Race race(4, 0);
+  for (const double cost : {1.0, 2.0, 8.0, 9.0}) race.took(std::array{cost, cost, cost});
+  // 0 has one slow step more than 1, which its median of six does not see.
+  race.took(std::array{1.0, 1.0, 50.0});
+  race.took(std::array{2.0, 2.0, 2.0});
+  CHECK(race.winner() == 0);
+}
+
+namespace {
+
+using Side = Comparison::Side;
+
+using Costs = std::function<double(std::size_t pair)>;
+
+struct Result {
+  Side verdict;
+  int samples;
+};
+
+// The challenger's samples cost `challenger[pair]`, the incumbent's `incumbent[pair]`, each in three steps of which
+// one is an outlier.
+Result compare(const Costs& incumbent, const Costs& challenger) {
+  Comparison comparison;
+  int samples = 0;
+  for (; !comparison.verdict(); ++samples) {
+    const auto pair = static_cast<std::size_t>(samples / 2);
+    const double cost = comparison.next() == Side::incumbent ? incumbent(pair) : challenger(pair);
+    comparison.took(std::array{cost, 100 * cost, cost});
+  }
+  return {*comparison.verdict(), samples};
+}
+
+}  // namespace
+
+TEST_CASE("The sides change places from pair to pair") {
+  Comparison comparison;
+  std::string order;
+  for (int i = 0; i < 8; ++i) {
+    order += comparison.next() == Side::incumbent ? 'i' : 'c';
+    comparison.took(std::array{comparison.next() == Side::incumbent ? 2.0 : 1.0});
+  }
+  CHECK(order == "icciicci");
+}
+
+TEST_CASE("Who wins a comparison") {
+  const auto always = [](double cost) { return [cost](std::size_t) { return cost; }; };
+  const auto except = [](double cost, std::vector<std::size_t> pairs, double there) {
+    return [=](std::size_t pair) { return std::find(pairs.begin(), pairs.end(), pair) == pairs.end() ? cost : there; };
+  };
+  // Steps become slower by a fifth from pair to pair.
+  const auto growing = [](double cost) { return [cost](std::size_t pair) { return cost * std::pow(1.2, pair); }; };
+  const auto restless = [](std::size_t pair) { return pair % 2 == 0 ? 1.0 : 1.4; };
+  const auto just_below = [](std::size_t pair) { return pair % 2 == 0 ? 0.985 : 1.385; };
+  const int all = 2 * Comparison::kPairs;
+  struct Row {
+    const char* what;
+    Costs incumbent, challenger;
+    Side verdict;
+    int samples;
+  };
+  const Row rows[] = {
+      {"faster", always(1), always(0.9), Side::challenger, all},
+      {"faster by 2 %", always(1), always(0.98), Side::challenger, all},
+      {"faster by less than is worth it", always(1), always(0.995), Side::incumbent, all},
+      {"equal", always(1), always(1), Side::incumbent, 4},
+      {"slower", always(1), always(1.5), Side::incumbent, 4},
+      {"one pair spoilt", always(1), except(0.9, {5}, 7), Side::challenger, all},
+      {"two pairs spoilt", always(1), except(0.9, {5, 7}, 7), Side::incumbent, 16},
+      {"everything becomes slower", growing(1), growing(0.9), Side::challenger, all},
+      {"less than the noise", restless, just_below, Side::incumbent, all},
+  };
+  for (const Row& row : rows) {
+    CAPTURE(row.what);
+    const Result result = compare(row.incumbent, row.challenger);
+    CHECK(result.verdict == row.verdict);
+    CHECK(result.samples == row.samples);
+  }
+}
 
 TEST_CASE("A sample is a line of the log, in the units of its columns") {
   CHECK(tuning_log_header() == "sample,phase,chunk_bytes,step_ms,cycle_time_ms,tensor_fusion_threshold,score");
