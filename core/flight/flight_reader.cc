@@ -18,19 +18,6 @@ const FlightMemory* as_flight(std::span<const std::byte> memory) {
 
 TimePoint time_of(std::int64_t nanoseconds) { return TimePoint(Duration(nanoseconds)); }
 
-std::optional<TimePoint> epoch_in(const FlightMemory& flight) {
-  const std::int64_t since = flight.epoch.load(kRelaxed);
-  return since > 0 ? std::optional(time_of(since)) : std::nullopt;
-}
-
-bool is_initializing(const FlightMemory& flight) {
-  return flight.epoch.load(kRelaxed) > 0 && flight.initializing.load(kRelaxed) != 0;
-}
-
-Duration stall_time_in(const FlightMemory& flight) {
-  return std::max(Duration(flight.stall_time.load(kRelaxed)), Duration::zero());
-}
-
 std::string text_of(const char* text, std::size_t size) {
   return printable(std::string_view(text, static_cast<std::size_t>(std::find(text, text + size, '\0') - text)));
 }
@@ -144,11 +131,9 @@ std::optional<FlightSnapshot> read_flight_snapshot(std::span<const std::byte> me
   if (flight == nullptr) return std::nullopt;
   const Metrics& metrics = flight->metrics;
   FlightSnapshot facts;
+  static_cast<FlightProgress&>(facts) = read_flight_progress(memory);
   facts.pid = flight->pid.load(std::memory_order_acquire);
   facts.rank = flight->rank.load(kRelaxed);
-  facts.epoch = epoch_in(*flight);
-  facts.initializing = is_initializing(*flight);
-  facts.stall_time = stall_time_in(*flight);
   facts.operations = metrics.operations.value() + metrics.direct_calls.value();
   facts.bytes = metrics.bytes.value() + metrics.direct_bytes.value();
   facts.locked_steps = metrics.locked_steps.value();
@@ -163,11 +148,13 @@ FlightProgress read_flight_progress(std::span<const std::byte> memory) {
   const FlightMemory* const flight = as_flight(memory);
   if (flight == nullptr) return {};
   const bool has_come = flight->pid.load(std::memory_order_acquire) != 0;  // written after `initializing`
-  return {.has_initialized = has_come && flight->initializing.load(kRelaxed) == 0,
+  const bool initializing = flight->initializing.load(kRelaxed) != 0;
+  const std::int64_t epoch = flight->epoch.load(kRelaxed);
+  return {.has_initialized = has_come && !initializing,
           .warned = flight->stall.since.load(kRelaxed) > 0,
-          .epoch = epoch_in(*flight),
-          .initializing = is_initializing(*flight),
-          .stall_time = stall_time_in(*flight),
+          .epoch = epoch > 0 ? std::optional(time_of(epoch)) : std::nullopt,
+          .initializing = epoch > 0 && initializing,
+          .stall_time = std::max(Duration(flight->stall_time.load(kRelaxed)), Duration::zero()),
           .begun = flight->begun.load(kRelaxed)};
 }
 

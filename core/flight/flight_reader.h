@@ -36,13 +36,22 @@ struct RecordedOperation {
   bool under_way() const { return state == FlightState::submitted || state == FlightState::performing; }
 };
 
-struct FlightSnapshot {
+// A cheap check whether a rank makes progress: only a few words are read.
+struct FlightProgress {
+  bool has_initialized = false;      // it has called init, and left it when all ranks had come
+  bool warned = false;               // the stall inspector has reported a missing operation
+  std::optional<TimePoint> epoch{};  // since when it is in a job, init included; nothing: it is in none
+  bool initializing = false;         // it waits in init for the other ranks
+  Duration stall_time{};             // an operation or init that takes as long is stalled; zero: never
+  std::uint64_t begun = 0;           // operations in this epoch
+};
+// As of a rank that is in no job if it is not a flight recorder's memory.
+FlightProgress read_flight_progress(std::span<const std::byte> memory);
+
+struct FlightSnapshot : FlightProgress {
   std::int32_t pid = 0;  // 0: the process has not called init
   std::int32_t rank = 0;
-  std::optional<TimePoint> epoch;  // since when it is in a job, init included; nothing: it is in none
-  bool initializing = false;       // it waits in init for the other ranks
-  Duration stall_time{};           // an operation or init that takes as long is stalled; zero: never
-  std::string stall;               // the stall inspector's warning; empty: none, or the stall is over
+  std::string stall;  // the stall inspector's warning; empty: none, or the stall is over
   TimePoint stalled_since;
   // Metrics, as in docs/metrics.md.
   std::uint64_t operations = 0, bytes = 0, locked_steps = 0, rounds = 0;
@@ -67,17 +76,6 @@ JobEnding read_job_ending(std::span<const std::byte> memory);
 
 // Nothing if it is not a flight recorder's memory, or has another version.
 std::optional<FlightSnapshot> read_flight_snapshot(std::span<const std::byte> memory);
-// A cheap check whether a rank makes progress: only a few words are read.
-struct FlightProgress {
-  bool has_initialized = false;      // it has called init, and left it when all ranks had come
-  bool warned = false;               // the stall inspector has reported a missing operation
-  std::optional<TimePoint> epoch{};  // as in FlightSnapshot, like the next two
-  bool initializing = false;
-  Duration stall_time{};
-  std::uint64_t begun = 0;  // operations in this epoch
-};
-// As of a rank that is in no job if it is not a flight recorder's memory.
-FlightProgress read_flight_progress(std::span<const std::byte> memory);
 // When the oldest operation in progress was submitted; nothing if none is. Joins wait for as long as other ranks have
 // work, and do not count. Reads all records.
 std::optional<TimePoint> oldest_under_way(std::span<const std::byte> memory);
