@@ -25,7 +25,7 @@ ALLOWED = {
     "core/device": BASE,
     "core/tensor": BASE,
     "core/net": BASE,
-    "core/timeline": [*BASE, *SPEC],
+    "core/timeline": [*BASE, *SPEC, "core/net/socket.h"],
     "core/flight": [*BASE, "core/net/shared_memory.h", "core/net/endpoint.h", "core/tensor"],
     "core/tuning": [*BASE, *SPEC, "core/config.h"],
     "core/bootstrap": [*BASE, "core/net", "core/config.h"],

@@ -1,7 +1,9 @@
 // The collectives and reduction operators. Wire and ABI values: append only.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 
 namespace hvd {
@@ -16,17 +18,13 @@ enum class Collective : std::uint8_t {
   join = 6,
 };
 
+// By value.
+inline constexpr const char* kCollectiveNames[] = {"allreduce",     "allgather", "broadcast", "alltoall",
+                                                   "reducescatter", "barrier",   "join"};
+
 constexpr const char* collective_name(Collective collective) {
-  switch (collective) {
-    case Collective::allreduce: return "allreduce";
-    case Collective::allgather: return "allgather";
-    case Collective::broadcast: return "broadcast";
-    case Collective::alltoall: return "alltoall";
-    case Collective::reducescatter: return "reducescatter";
-    case Collective::barrier: return "barrier";
-    case Collective::join: return "join";
-  }
-  return "unknown";
+  const auto value = static_cast<std::size_t>(collective);
+  return value < std::size(kCollectiveNames) ? kCollectiveNames[value] : "unknown";
 }
 
 // Converts a value from the wire or a caller: empty if out of range.
@@ -38,16 +36,12 @@ constexpr std::optional<Collective> collective_from(std::int64_t value) {
 // Values are Horovod's: scripts pass them as plain integers.
 enum class ReduceOp : std::uint8_t { average = 0, sum = 1, adasum = 2, min = 3, max = 4, product = 5 };
 
+// By value.
+inline constexpr const char* kReduceOpNames[] = {"average", "sum", "adasum", "min", "max", "product"};
+
 constexpr const char* reduce_op_name(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::average: return "average";
-    case ReduceOp::sum: return "sum";
-    case ReduceOp::adasum: return "adasum";
-    case ReduceOp::min: return "min";
-    case ReduceOp::max: return "max";
-    case ReduceOp::product: return "product";
-  }
-  return "unknown";
+  const auto value = static_cast<std::size_t>(op);
+  return value < std::size(kReduceOpNames) ? kReduceOpNames[value] : "unknown";
 }
 
 // As collective_from().

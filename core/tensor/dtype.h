@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 
 namespace hvd {
@@ -23,26 +24,24 @@ enum class DType : std::uint8_t {
   uint64 = 12,
 };
 
-inline constexpr int kDTypeCount = 13;
+struct DTypeInfo {
+  const char* name;
+  std::size_t size;  // of an element, in bytes
+};
+// By value.
+inline constexpr DTypeInfo kDTypes[] = {{"uint8", 1},   {"int8", 1},     {"int16", 2},   {"int32", 4},   {"int64", 8},
+                                        {"float16", 2}, {"bfloat16", 2}, {"float32", 4}, {"float64", 8}, {"bool", 1},
+                                        {"uint16", 2},  {"uint32", 4},   {"uint64", 8}};
+inline constexpr int kDTypeCount = std::size(kDTypes);
+static_assert(kDTypeCount == static_cast<int>(DType::uint64) + 1);
 
-constexpr std::size_t size_of(DType dtype) {
-  switch (dtype) {
-    case DType::uint8:
-    case DType::int8:
-    case DType::boolean: return 1;
-    case DType::int16:
-    case DType::uint16:
-    case DType::float16:
-    case DType::bfloat16: return 2;
-    case DType::int32:
-    case DType::uint32:
-    case DType::float32: return 4;
-    case DType::int64:
-    case DType::uint64:
-    case DType::float64: return 8;
-  }
-  return 0;
+// A value that is none has no bytes.
+constexpr DTypeInfo info_of(DType dtype) {
+  const auto value = static_cast<int>(dtype);
+  return value < kDTypeCount ? kDTypes[value] : DTypeInfo{"unknown", 0};
 }
+constexpr std::size_t size_of(DType dtype) { return info_of(dtype).size; }
+constexpr const char* dtype_name(DType dtype) { return info_of(dtype).name; }
 
 constexpr std::size_t bytes_of(std::int64_t elements, DType dtype) {
   return static_cast<std::size_t>(elements) * size_of(dtype);
@@ -60,25 +59,6 @@ constexpr bool only_moves(DType dtype) {
 // The type in which sums of `dtype` are accumulated: float32 for the 16-bit floats, so that a result is rounded once.
 constexpr DType accumulator_of(DType dtype) {
   return dtype == DType::float16 || dtype == DType::bfloat16 ? DType::float32 : dtype;
-}
-
-constexpr const char* dtype_name(DType dtype) {
-  switch (dtype) {
-    case DType::uint8: return "uint8";
-    case DType::int8: return "int8";
-    case DType::int16: return "int16";
-    case DType::int32: return "int32";
-    case DType::int64: return "int64";
-    case DType::float16: return "float16";
-    case DType::bfloat16: return "bfloat16";
-    case DType::float32: return "float32";
-    case DType::float64: return "float64";
-    case DType::boolean: return "bool";
-    case DType::uint16: return "uint16";
-    case DType::uint32: return "uint32";
-    case DType::uint64: return "uint64";
-  }
-  return "unknown";
 }
 
 // Converts a value from the wire or a caller: empty if out of range.
