@@ -65,7 +65,7 @@ std::string uncaught_text() {
 
 Instance::Instance() {
   // Data loaders fork. Reads without the lock: a child has one thread, and another thread may have held the lock.
-  pthread_atfork(nullptr, nullptr, [] {
+  pthread_atfork(nullptr, nullptr, []() NO_THREAD_SAFETY_ANALYSIS {
     Instance& instance = get();
     if (!instance.in_use_ || instance.forked_.exchange(true)) return;
     if (instance.runtime_) instance.runtime_->abandon_in_child();
@@ -91,12 +91,12 @@ std::string& Instance::last_error() {
 
 void Instance::init(const std::optional<Rendezvous>& rendezvous) {
   refuse_if_forked();
-  std::lock_guard lifecycle(lifecycle_);
+  const MutexLock lifecycle(lifecycle_);
   if (initialized()) return;
   in_use_ = true;
   try {
     auto runtime = join_job(process_environment(), rendezvous, ++epoch_);
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     runtime_ = std::move(runtime);
     ++changes_;
     watch_for_terminate();
@@ -108,10 +108,10 @@ void Instance::init(const std::optional<Rendezvous>& rendezvous) {
 
 void Instance::shut_down() {
   if (forked()) return;
-  std::lock_guard lifecycle(lifecycle_);
+  const MutexLock lifecycle(lifecycle_);
   std::shared_ptr<Runtime> runtime;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     runtime = std::move(runtime_);
     ++changes_;
   }
@@ -129,7 +129,7 @@ void Instance::fail(const std::string& cause) {
   if (forked()) return;
   std::shared_ptr<Runtime> runtime;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     runtime = runtime_;
   }
   if (runtime) runtime->fail(cause);
@@ -155,7 +155,7 @@ void* Instance::allocate(std::size_t bytes) {
   const std::shared_ptr<TensorArena> arena = runtime()->arena();
   if (!arena) return allocate_tensor_memory(bytes);
   void* memory = arena->allocate(bytes);
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (std::find(arenas_.begin(), arenas_.end(), arena) == arenas_.end()) arenas_.push_back(arena);
   return memory;
 }
@@ -170,7 +170,7 @@ void Instance::free(void* memory) {
 }
 
 void Instance::keep(std::shared_ptr<void> on_device) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   void* const address = on_device.get();
   on_devices_[address] = std::move(on_device);
 }
@@ -178,31 +178,34 @@ void Instance::keep(std::shared_ptr<void> on_device) {
 // A forked child has the addresses but no device: releases nothing there.
 bool Instance::free_on_device(void* memory) {
   if (forked()) return on_devices_.contains(memory);
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   auto found = on_devices_.extract(memory);
   lock.unlock();  // the driver may wait for the device
   return !found.empty();
 }
 
 std::shared_ptr<TensorArena> Instance::arena_of(const void* memory) const {
-  std::unique_lock lock(mutex_, std::defer_lock);
-  if (!forked()) lock.lock();
-  const auto found =
-      std::find_if(arenas_.begin(), arenas_.end(), [memory](const auto& arena) { return arena->contains(memory); });
-  return found == arenas_.end() ? nullptr : *found;
+  const auto find = [&]() NO_THREAD_SAFETY_ANALYSIS {
+    const auto found =
+        std::find_if(arenas_.begin(), arenas_.end(), [memory](const auto& arena) { return arena->contains(memory); });
+    return found == arenas_.end() ? nullptr : *found;
+  };
+  if (forked()) return find();
+  const MutexLock lock(mutex_);
+  return find();
 }
 
 void Instance::drop_unused_arenas() {
   if (forked()) return;
-  std::lock_guard lock(mutex_);
-  std::erase_if(arenas_, [this](const auto& arena) {
+  const MutexLock lock(mutex_);
+  std::erase_if(arenas_, [this](const auto& arena) REQUIRES(mutex_) {
     return (!runtime_ || runtime_->arena() != arena) && arena->usage().used == 0;
   });
 }
 
 bool Instance::initialized() const {
   if (forked()) return false;
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return runtime_ != nullptr;
 }
 
@@ -217,7 +220,7 @@ std::shared_ptr<Runtime> Instance::runtime() const {
 
 // Caches only a valid runtime; a thread without one asks again.
 std::shared_ptr<Runtime> Instance::ask_anew() const {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   const std::uint64_t changes = changes_;
   std::shared_ptr<Runtime> runtime = runtime_;
   lock.unlock();

@@ -9,11 +9,11 @@
 #include <exception>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "core/base/mutex.h"
 #include "core/bootstrap/rendezvous.h"
 #include "core/runtime/runtime.h"
 
@@ -52,24 +52,24 @@ class Instance {
  private:
   Instance();
   void refuse_if_forked() const;
-  void watch_for_terminate();
+  void watch_for_terminate() REQUIRES(lifecycle_);
   [[noreturn]] static void on_terminate();
   std::shared_ptr<TensorArena> arena_of(const void* memory) const;
   void drop_unused_arenas();
-  bool free_on_device(void* memory);
+  bool free_on_device(void* memory) NO_THREAD_SAFETY_ANALYSIS;
   std::shared_ptr<Runtime> ask_anew() const;
 
-  std::mutex lifecycle_;             // held throughout init() and shut_down()
-  int epoch_ = 0;                    // guarded by lifecycle_; number of initialisations of this process
-  std::atomic<bool> in_use_{false};  // from the start of init() to the end of shut_down()
+  Mutex lifecycle_;                       // held throughout init() and shut_down()
+  int epoch_ GUARDED_BY(lifecycle_) = 0;  // number of initialisations of this process
+  std::atomic<bool> in_use_{false};       // from the start of init() to the end of shut_down()
   std::atomic<bool> forked_{false};
   std::terminate_handler earlier_terminate_ = nullptr;  // replaced by on_terminate(); set once, by init()
   std::atomic<std::uint64_t> changes_{1};               // incremented when runtime_ changes
-  mutable std::mutex mutex_;                            // held only briefly
-  std::shared_ptr<Runtime> runtime_;                    // guarded by mutex_
-  // Guarded by mutex_: the current one once it was allocated from, and earlier ones with memory in use.
-  std::vector<std::shared_ptr<TensorArena>> arenas_;
-  std::map<void*, std::shared_ptr<void>> on_devices_;  // taken by callers, by address; guarded by mutex_
+  mutable Mutex mutex_ ACQUIRED_AFTER(lifecycle_);      // held only briefly
+  std::shared_ptr<Runtime> runtime_ GUARDED_BY(mutex_);
+  // The current one once it was allocated from, and earlier ones with memory in use.
+  std::vector<std::shared_ptr<TensorArena>> arenas_ GUARDED_BY(mutex_);
+  std::map<void*, std::shared_ptr<void>> on_devices_ GUARDED_BY(mutex_);  // taken by callers, by address
 };
 
 }  // namespace hvd

@@ -45,7 +45,7 @@ Engine::~Engine() {
 }
 
 Status Engine::submit(EngineReference& operation) {
-  context_.recorder.submitted(*operation);
+  recorder().submitted(*operation);
   FlightEntry recorded = operation->flight;
   const std::size_t waiting = queue_.push(operation);
   if (waiting == 0) {
@@ -90,22 +90,28 @@ void Engine::run_thread() {
   for (;;) {
     std::optional<Pause> pause;
     {
-      std::lock_guard driver(driver_);
-      if (!drive([&] { pause = run_iteration(); })) return;
+      const MutexLock driver(driver_);
+      if (!drive([&]() REQUIRES(driver_) { pause = run_iteration(); })) return;
     }
     if (pause) parts().channel.wait(pause->heard, pause->deadline, pause->eager ? &thread_wait_ : nullptr);
   }
 }
 
-bool Engine::run(EngineReference& operation, std::unique_lock<std::mutex>& submitting, Deadline deadline) {
-  const std::unique_lock driver(driver_, std::try_to_lock);
-  if (!driver || ended_) return false;
+Status Engine::run(EngineReference& operation, MutexLock& submitting, Deadline deadline) {
+  if (driver_.try_lock()) {
+    const MutexLock driver(driver_, std::adopt_lock);
+    if (!ended_) drive_until_done(operation, submitting, deadline);
+  }
+  return operation ? submit(operation) : Status();
+}
+
+void Engine::drive_until_done(EngineReference& operation, MutexLock& submitting, Deadline deadline) {
   const DefaultFloatingPoint floating_point;
   Completion& completion = operation->completion;  // the caller holds a reference
   completion.set_awaited();
   context_.caller_drives = true;
   awaited_ = &completion;
-  drive([&] {
+  drive([&]() REQUIRES(driver_) NO_THREAD_SAFETY_ANALYSIS {  // which does not see that `submitting` is locked
     take_operations();
     context_.recorder.submitted(*operation);
     Operation& inserted = negotiated_.insert(std::move(operation));
@@ -124,19 +130,19 @@ bool Engine::run(EngineReference& operation, std::unique_lock<std::mutex>& submi
   wake_at_.store(1, std::memory_order_seq_cst);
   const bool on_device = completion.done() && completion.on_device != nullptr;  // must be watched
   if (!context_.pending.empty() || queue_.size() > 0 || on_device) parts().channel.wake();
-  return !submitting.owns_lock();
 }
 
 bool Engine::run(const Call& call) {
-  const std::unique_lock driver(driver_, std::try_to_lock);
-  if (!driver || ended_ || !queue_.empty() || parts().timeline.active()) return false;
+  if (!driver_.try_lock()) return false;
+  const MutexLock driver(driver_, std::adopt_lock);
+  if (ended_ || !queue_.empty() || parts().timeline.active()) return false;
   PreparedCall* const prepared = schedule_.prepared_for(call);
   if (prepared == nullptr) return false;
   const DefaultFloatingPoint floating_point;
   bool performed = false;
   std::exception_ptr failure;
   context_.caller_drives = true;
-  drive([&] {
+  drive([&]() REQUIRES(driver_) {
     parts().abort.check();
     performed = schedule_.perform_directly(*prepared, call, failure);
   });
@@ -216,7 +222,7 @@ Status Engine::verdict(const Status& own) {
 void Engine::end(const Status& reason) {
   ended_ = true;
   {
-    std::lock_guard lock(reason_mutex_);
+    const MutexLock lock(reason_mutex_);
     reason_ = reason;
   }
   PendingOperations& pending = context_.pending;
@@ -241,7 +247,7 @@ void Engine::record_end(const Status& reason) {
 }
 
 Status Engine::reason() const {
-  std::lock_guard lock(reason_mutex_);
+  const MutexLock lock(reason_mutex_);
   return reason_;
 }
 

@@ -10,11 +10,11 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <vector>
 
+#include "core/base/mutex.h"
 #include "core/engine/engine_context.h"
 #include "core/engine/negotiated_runner.h"
 #include "core/engine/schedule_runner.h"
@@ -31,10 +31,10 @@ class Engine {
   // Any thread, one at a time (Communicator::submitting_). If the run has ended, returns the reason.
   Status submit(EngineReference& operation);
 
-  // Any thread: performs the operation on this thread, with whatever else becomes ready meanwhile; returns when it is
-  // done, or soon after the deadline. False, without effect, if another thread drives or the run has ended. Otherwise
-  // unlocks `submitting`, the lock that orders submissions, once this operation has its place in the order.
-  bool run(EngineReference& operation, std::unique_lock<std::mutex>& submitting, Deadline deadline);
+  // submit() for a caller that waits: if no other thread drives, performs the operation on this one, with whatever else
+  // becomes ready meanwhile, and returns when it is done, or soon after the deadline. Then it has unlocked
+  // `submitting`, the caller's lock that orders submissions, as soon as this operation had its place in the order.
+  Status run(EngineReference& operation, MutexLock& submitting, Deadline deadline);
 
   // Any thread: performs the call on the caller's memory without an operation, if the locked schedule expects exactly
   // this next; else false. Nothing is allocated or looked up: costs a few tens of nanoseconds in addition to the
@@ -47,7 +47,7 @@ class Engine {
   void join();
   // After join(): whether all ranks know that the run has ended, because they agreed to end it or because it was
   // aborted. False if the coordinator did not acknowledge this rank's leave.
-  bool all_know() const { return negotiated_.agreed_to_end() || parts().abort.raised(); }
+  bool all_know() const NO_THREAD_SAFETY_ANALYSIS { return negotiated_.agreed_to_end() || parts().abort.raised(); }
 
  private:
   // What to wait for before the next iteration.
@@ -57,36 +57,40 @@ class Engine {
     bool eager = false;
   };
 
-  const EngineParts& parts() const { return context_.parts; }
+  // Constant, and the recorder's counter of submissions, which is the submitters'.
+  const EngineParts& parts() const NO_THREAD_SAFETY_ANALYSIS { return context_.parts; }
+  OperationRecorder& recorder() NO_THREAD_SAFETY_ANALYSIS { return context_.recorder; }
+
   void run_thread();
-  bool drive(const auto& body);
-  std::optional<Pause> run_iteration();
-  bool ends();
-  bool may_pause();
-  bool take_operations();
+  bool drive(const auto& body) REQUIRES(driver_) NO_THREAD_SAFETY_ANALYSIS;
+  void drive_until_done(EngineReference& operation, MutexLock& submitting, Deadline deadline) REQUIRES(driver_);
+  std::optional<Pause> run_iteration() REQUIRES(driver_);
+  bool ends() REQUIRES(driver_);
+  bool may_pause() REQUIRES(driver_);
+  bool take_operations() REQUIRES(driver_);
   Status verdict(const Status& own);
-  void end(const Status& reason);
+  void end(const Status& reason) REQUIRES(driver_);
   void record_end(const Status& reason);
   Status reason() const;
 
-  std::mutex driver_;  // guards everything except the queue and members with a guard of their own
-  EngineContext context_;
-  ScheduleRunner schedule_;
-  NegotiatedRunner negotiated_;
-  const Completion* awaited_ = nullptr;  // what the driving caller waits for, if it is an operation
-  bool ended_ = false;
+  Mutex driver_;  // held by the thread that drives
+  EngineContext context_ GUARDED_BY(driver_);
+  ScheduleRunner schedule_ GUARDED_BY(driver_);
+  NegotiatedRunner negotiated_ GUARDED_BY(driver_);
+  const Completion* awaited_ GUARDED_BY(driver_) = nullptr;  // what the driving caller waits for, if any
+  bool ended_ GUARDED_BY(driver_) = false;
 
-  AdaptiveWait caller_wait_;  // of driving callers
-  AdaptiveWait thread_wait_;  // of the engine thread
+  AdaptiveWait caller_wait_ GUARDED_BY(driver_);  // of driving callers
+  AdaptiveWait thread_wait_;                      // of the engine thread
 
   OperationQueue queue_;
-  std::vector<EngineReference> taken_;  // operations taken from the queue
-  std::vector<Operation*> filed_;       // the same, once pending
+  std::vector<EngineReference> taken_ GUARDED_BY(driver_);  // operations taken from the queue
+  std::vector<Operation*> filed_ GUARDED_BY(driver_);       // the same, once pending
   // The number of operations in the queue that ends the pause; 0: it has been ended already.
   std::atomic<std::size_t> wake_at_{1};
   std::atomic<bool> leaving_{false};
-  mutable std::mutex reason_mutex_;
-  Status reason_;  // guarded by reason_mutex_
+  mutable Mutex reason_mutex_ ACQUIRED_AFTER(driver_);
+  Status reason_ GUARDED_BY(reason_mutex_);
   std::thread thread_;
 };
 

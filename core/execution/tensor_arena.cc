@@ -83,7 +83,7 @@ TensorArena::TensorArena(std::shared_ptr<const SharedMemory> memory, const Arena
 }
 
 void* TensorArena::allocate(std::size_t bytes) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (bytes > layout_.part_bytes) throw_full(bytes, "that is more than the bound");
   const std::size_t size = round_up(std::max<std::size_t>(bytes, 1), kSmallAlignment);
   void* memory = allocate_mapped(bytes, size);
@@ -129,7 +129,7 @@ void TensorArena::map_section(std::size_t bytes, std::size_t size) {
 
 void TensorArena::free(void* memory) {
   if (getpid() != process_) return;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const std::size_t index = section_of(memory);
   if (index == sections_.size()) throw_not_ours();
   Section& section = sections_[index];
@@ -145,19 +145,19 @@ void TensorArena::free(void* memory) {
 }
 
 TensorArena::Usage TensorArena::usage() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return usage_;
 }
 
 // A forked child has one thread, and the mutex may be held by a thread that does not exist there.
 bool TensorArena::contains(const void* memory) const {
-  std::unique_lock lock(mutex_, std::defer_lock);
-  if (getpid() == process_) lock.lock();
+  if (getpid() != process_) return section_of(memory) < sections_.size();
+  const MutexLock lock(mutex_);
   return section_of(memory) < sections_.size();
 }
 
 std::optional<std::uint64_t> TensorArena::offset_of(const void* memory, std::size_t bytes) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const std::size_t index = section_of(memory);
   if (index == sections_.size()) return std::nullopt;
   const Section& section = sections_[index];

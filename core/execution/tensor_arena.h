@@ -17,11 +17,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "core/base/mutex.h"
 #include "core/net/shared_memory.h"
 
 namespace hvd {
@@ -78,7 +78,7 @@ class TensorArena {
   void free(void* memory);
   Usage usage() const;
   // Whether the memory is in this rank's part.
-  bool contains(const void* memory) const;
+  bool contains(const void* memory) const NO_THREAD_SAFETY_ANALYSIS;
 
   // The offset of [memory, memory + bytes) in this rank's part; nothing if it is elsewhere.
   std::optional<std::uint64_t> offset_of(const void* memory, std::size_t bytes) const;
@@ -99,19 +99,19 @@ class TensorArena {
     std::size_t end() const { return begin + mapped.size(); }
   };
 
-  std::size_t section_of(const void* memory) const;
-  void* allocate_mapped(std::size_t bytes, std::size_t size);
-  void map_section(std::size_t bytes, std::size_t size);
-  [[noreturn]] void throw_full(std::size_t bytes, const std::string& why) const;
+  std::size_t section_of(const void* memory) const REQUIRES(mutex_);
+  void* allocate_mapped(std::size_t bytes, std::size_t size) REQUIRES(mutex_);
+  void map_section(std::size_t bytes, std::size_t size) REQUIRES(mutex_);
+  [[noreturn]] void throw_full(std::size_t bytes, const std::string& why) const REQUIRES(mutex_);
 
   const std::shared_ptr<const SharedMemory> memory_;
   const ArenaLayout layout_;
   const int rank_;
   const pid_t process_;
   std::vector<MappedRange> others_;  // by rank: the beginning of its part
-  mutable std::mutex mutex_;
-  std::vector<Section> sections_;  // of this rank's part, in order; guarded by mutex_, like usage_
-  Usage usage_;
+  mutable Mutex mutex_;
+  std::vector<Section> sections_ GUARDED_BY(mutex_);  // of this rank's part, in order
+  Usage usage_ GUARDED_BY(mutex_);
 };
 
 }  // namespace hvd

@@ -84,7 +84,6 @@ void FlightRecorder::forget_all() {
   const std::uint64_t begun = memory.begun.exchange(0);
   for (std::size_t i = 0; i < std::min<std::uint64_t>(begun + 1, kFlightRecords); ++i) memory.records[i].word.store(0);
   recovered();
-  has_told_cause_ = false;
   memory.end.state.store(static_cast<std::int32_t>(FlightEndState::none));
   static_assert(std::is_trivially_destructible_v<Metrics>);
   new (&memory.metrics) Metrics();
@@ -118,7 +117,7 @@ void FlightRecorder::left() {
 }
 
 void FlightRecorder::stalled(std::string_view warning) {
-  const std::lock_guard lock(stall_mutex_);
+  const MutexLock lock(mutex_);
   FlightStall& stall = recorded().stall;
   const std::uint64_t changes = stall.changes.load(std::memory_order_relaxed);
   stall.changes.store(changes | 1, std::memory_order_relaxed);
@@ -129,7 +128,7 @@ void FlightRecorder::stalled(std::string_view warning) {
 }
 
 void FlightRecorder::job_ended(const Status& reason, int own) {
-  const std::lock_guard lock(end_mutex_);
+  const MutexLock lock(mutex_);
   FlightEnd& end = recorded().end;
   if (end.state.load(std::memory_order_relaxed) != static_cast<std::int32_t>(FlightEndState::none)) return;
   if (reason.culprit() == own) return put_failure("gave up the job: " + reason.message());
@@ -139,12 +138,12 @@ void FlightRecorder::job_ended(const Status& reason, int own) {
 }
 
 std::optional<FlightRecorder::EndByAnother> FlightRecorder::ended_by_another() const {
-  const std::lock_guard lock(end_mutex_);
+  const MutexLock lock(mutex_);
   return ended_by_another_;
 }
 
 void FlightRecorder::failed(std::string_view cause) {
-  const std::lock_guard lock(end_mutex_);
+  const MutexLock lock(mutex_);
   FlightEnd& end = recorded().end;
   const bool is_consequence =
       end.state.load(std::memory_order_relaxed) == static_cast<std::int32_t>(FlightEndState::consequence);
@@ -161,7 +160,7 @@ void FlightRecorder::put_failure(std::string_view cause) {
 }
 
 void FlightRecorder::recovered() {
-  const std::lock_guard lock(stall_mutex_);
+  const MutexLock lock(mutex_);
   recorded().stall.since.store(0, std::memory_order_relaxed);
 }
 

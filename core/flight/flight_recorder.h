@@ -8,13 +8,13 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "core/base/clock.h"
 #include "core/base/metrics.h"
+#include "core/base/mutex.h"
 #include "core/flight/flight_layout.h"
 #include "core/net/shared_memory.h"
 
@@ -118,14 +118,13 @@ class FlightRecorder {
   FlightMemory& recorded() const { return *reinterpret_cast<FlightMemory*>(memory_->data()); }
   FlightEntry begin(const FlightWords& operation, std::uint64_t sequence, FlightState state);
   void forget_all();
-  void put_failure(std::string_view cause);
+  void put_failure(std::string_view cause) REQUIRES(mutex_);
 
   std::string problem_;
   const std::int64_t epoch_ = Clock::now().time_since_epoch().count();
-  std::mutex stall_mutex_;  // serializes its writers
-  mutable std::mutex end_mutex_;
-  std::optional<EndByAnother> ended_by_another_;  // guarded by end_mutex_, like the next
-  bool has_told_cause_ = false;
+  mutable Mutex mutex_;  // serializes the writers of FlightStall and FlightEnd
+  std::optional<EndByAnother> ended_by_another_ GUARDED_BY(mutex_);
+  bool has_told_cause_ GUARDED_BY(mutex_) = false;
   std::shared_ptr<SharedMemory> memory_;
 };
 

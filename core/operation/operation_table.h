@@ -13,12 +13,12 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/mutex.h"
 #include "core/operation/call.h"
 #include "core/operation/operation.h"
 
@@ -36,7 +36,7 @@ class OperationTable {
   // Takes the spec's name; generates one if it is empty. Throws InvalidArgument if the name is taken, or while the
   // set's join is in flight.
   BegunOperation take(OperationSpec spec, OperationMemory memory) {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (joining()) {
       throw InvalidArgument("this rank has joined: wait for the join to end before anything else is submitted");
     }
@@ -67,7 +67,7 @@ class OperationTable {
   std::optional<BegunOperation> take_again(const Call& call) {
     if (call.name.empty()) return std::nullopt;
     const std::size_t hash = hash_of(call.name);
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     Operation* const known = index_.find(hash, call.name);
     if (known == nullptr || !known->repeatable || known->in_use() || joining()) return std::nullopt;
     if (!call.repeats(known->spec)) return std::nullopt;
@@ -78,14 +78,14 @@ class OperationTable {
 
   // Whether any name is taken.
   bool any() const {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     bool any = false;
     index_.for_each([&any](const Operation& operation) { any = any || operation.name_taken(); });
     return any;
   }
 
   bool is_taken(const std::string& name) const {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const Operation* const known = index_.find(hash_of(name), name);
     return known != nullptr && known->name_taken();
   }
@@ -93,7 +93,7 @@ class OperationTable {
   // The name of a synchronous operation without one. If it is taken, by another thread or by an operation that no
   // thread waits for any more, the operation must be counted like the rest.
   std::string name_of_synchronous() const {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return waited_name(unnamed_, failed_joins_);
   }
 
@@ -103,7 +103,7 @@ class OperationTable {
   // Called when this rank's join has ended, before any caller learns of it. `succeeded`: at the same point of the
   // common order of operations on all ranks; else each rank calls it as often as joins were given up, at any time.
   void join_ended(bool succeeded) {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!succeeded) ++failed_joins_;
     unnamed_ = 0;
     ++changes_;
@@ -114,10 +114,10 @@ class OperationTable {
   // not used since the last such cleanup.
   static constexpr std::size_t kNewNames = 1024;
 
-  bool joining() const { return join_ != nullptr && join_->name_taken(); }
+  bool joining() const REQUIRES(mutex_) { return join_ != nullptr && join_->name_taken(); }
 
   // Creates an operation, in place of `former`, if any, which is still referenced.
-  Operation& replace(Operation* former, std::size_t hash) {
+  Operation& replace(Operation* former, std::size_t hash) REQUIRES(mutex_) {
     if (former != nullptr) forget(*former);
     if (index_.size() >= limit_) forget_idle();
     auto made = std::make_unique<Operation>(metrics_);
@@ -126,26 +126,26 @@ class OperationTable {
     return *made.release();
   }
 
-  void forget(Operation& operation) {
+  void forget(Operation& operation) REQUIRES(mutex_) {
     if (join_ == &operation) join_ = nullptr;
     index_.remove(operation);
     operation.forget();
   }
 
-  void forget_idle() {
-    index_.for_each([this](Operation& operation) {
+  void forget_idle() REQUIRES(mutex_) {
+    index_.for_each([this](Operation& operation) NO_THREAD_SAFETY_ANALYSIS {
       if (!std::exchange(operation.used_lately, false) && !operation.in_use()) forget(operation);
     });
     limit_ = index_.size() + std::max(kNewNames, index_.size() / 2);
   }
 
   const std::shared_ptr<Metrics> metrics_;
-  mutable std::mutex mutex_;
-  OperationIndex<&Operation::next_named> index_;  // guarded by mutex_, like all but changes_
-  std::size_t limit_ = kNewNames;
-  Operation* join_ = nullptr;  // the set's last join, if it is in the index
-  std::uint64_t unnamed_ = 0;
-  std::uint64_t failed_joins_ = 0;
+  mutable Mutex mutex_;
+  OperationIndex<&Operation::next_named> index_ GUARDED_BY(mutex_);
+  std::size_t limit_ GUARDED_BY(mutex_) = kNewNames;
+  Operation* join_ GUARDED_BY(mutex_) = nullptr;  // the set's last join, if it is in the index
+  std::uint64_t unnamed_ GUARDED_BY(mutex_) = 0;
+  std::uint64_t failed_joins_ GUARDED_BY(mutex_) = 0;
   std::atomic<std::uint64_t> changes_{0};  // of unnamed_
 };
 

@@ -3,13 +3,13 @@
 #pragma once
 
 #include <atomic>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/base/clock.h"
 #include "core/base/metrics.h"
+#include "core/base/mutex.h"
 #include "core/operation/operation.h"
 
 namespace hvd {
@@ -19,7 +19,7 @@ class OperationQueue {
  public:
   // Any thread. Returns the new size; 0 if the queue is closed: the operation is then unchanged.
   std::size_t push(EngineReference& operation) {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (closed_) return 0;
     queue_.push_back(std::move(operation));
     empty_.store(false, std::memory_order_release);
@@ -27,7 +27,7 @@ class OperationQueue {
   }
 
   std::size_t size() const {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return queue_.size();
   }
 
@@ -35,7 +35,7 @@ class OperationQueue {
   void take(std::vector<EngineReference>& taken) {
     taken.clear();
     if (empty()) return;
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     empty_.store(true, std::memory_order_relaxed);
     queue_.swap(taken);
   }
@@ -44,16 +44,16 @@ class OperationQueue {
 
   // Engine thread: accepts nothing any more; returns what was not taken.
   std::vector<EngineReference> close() {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     closed_ = true;
     return std::exchange(queue_, {});
   }
 
  private:
-  mutable std::mutex mutex_;
-  std::vector<EngineReference> queue_;  // guarded by mutex_
-  bool closed_ = false;                 // guarded by mutex_
-  std::atomic<bool> empty_{true};       // changed with mutex_ held
+  mutable Mutex mutex_;
+  std::vector<EngineReference> queue_ GUARDED_BY(mutex_);
+  bool closed_ GUARDED_BY(mutex_) = false;
+  std::atomic<bool> empty_{true};  // changed with mutex_ held
 };
 
 // Those that wait for other ranks, by name. Engine thread only. Counts those that end, and the time during which there

@@ -27,6 +27,24 @@ Config config_of(Config config, const Communicator* job) {
 
 }  // namespace
 
+UnnamedTurn::Taken UnnamedTurn::take(Deadline deadline) {
+  const MutexLock lock(mutex_);
+  if (!free_.wait_until(mutex_, deadline, [this]() REQUIRES(mutex_) { return !taken_; })) {
+    throw Timeout(
+        "the operation was not started: another one without a name, of another thread, has not ended in time");
+  }
+  taken_ = true;
+  return Taken(this);
+}
+
+void UnnamedTurn::release() {
+  {
+    const MutexLock lock(mutex_);
+    taken_ = false;
+  }
+  free_.notify_one();
+}
+
 Communicator::Communicator(const Common& common, std::int32_t set_id, Topology topology, Store& store,
                            Communicator* job)
     : topology_(std::move(topology)),
@@ -88,35 +106,32 @@ void Communicator::connect_data_plane(const Common& common, Store& store, Deadli
 // ---- Operations
 
 CallerReference Communicator::submit(const Call& call) {
-  const std::lock_guard submitting(submitting_);
+  const MutexLock submitting(submitting_);
   BegunOperation begun = begin(call);
   if (Status status = engine_->submit(begun.engine); !status.ok()) throw Error(status);
   return std::move(begun.caller);
 }
 
 CallerReference Communicator::submit_and_wait(const Call& call, Deadline deadline) {
-  Call named = call;
-  std::string name;
-  std::unique_lock one_unnamed(unnamed_turn_, std::defer_lock);
-  if (call.name.empty() && !one_unnamed.try_lock_until(deadline)) {
-    throw Timeout(
-        "the operation was not started: another one without a name, of another thread, has not ended in time");
+  const UnnamedTurn::Taken turn = call.name.empty() ? unnamed_turn_.take(deadline) : nullptr;
+  CallerReference operation;
+  TimePoint started;
+  {
+    MutexLock submitting(submitting_);
+    Call named = call;
+    std::string name;
+    if (call.name.empty()) {
+      name = operations_.name_of_synchronous();
+      if (!operations_.is_taken(name)) named.name = name;
+    }
+    BegunOperation begun = begin(named);
+    operation = std::move(begun.caller);
+    started = Clock::now();
+    if (Status status = engine_->run(begun.engine, submitting, deadline); !status.ok()) throw Error(status);
   }
-  std::unique_lock submitting(submitting_);
-  if (call.name.empty()) {
-    name = operations_.name_of_synchronous();
-    if (!operations_.is_taken(name)) named.name = name;
-  }
-  BegunOperation begun = begin(named);
-  const TimePoint started = Clock::now();
-  if (engine_->run(begun.engine, submitting, deadline)) {
-    metrics_->exposed_time.add(Clock::now() - started);
-  } else {
-    if (Status status = engine_->submit(begun.engine); !status.ok()) throw Error(status);
-    submitting.unlock();
-  }
-  begun.caller->wait(deadline);
-  return std::move(begun.caller);
+  operation->completion.wait_until_over(deadline);
+  metrics_->exposed_time.add(Clock::now() - started);
+  return operation;
 }
 
 BegunOperation Communicator::begin(const Call& call) {
@@ -166,8 +181,7 @@ void Communicator::fail(const Status& reason, AbortFlag& abort) {
 }
 
 void Communicator::shut_down() {
-  const std::lock_guard lock(shut_down_mutex_);
-  if (!engine_) return;
+  const MutexLock lock(shut_down_mutex_);
   engine_->leave();
   engine_->join();
   if (engine_->all_know()) channel_->close(deadline_after(kCloseTimeout));

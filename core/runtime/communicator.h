@@ -6,14 +6,13 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "core/base/abort_flag.h"
 #include "core/base/log.h"
 #include "core/base/metrics.h"
+#include "core/base/mutex.h"
 #include "core/bootstrap/topology.h"
 #include "core/config.h"
 #include "core/control/tree/control_channel.h"
@@ -28,27 +27,23 @@
 namespace hvd {
 
 // Admits one synchronous operation without a name at a time: the next one gets its number when this one has ended. Any
-// thread. Not a std::timed_mutex, whose timed wait ThreadSanitizer does not know.
+// thread.
 class UnnamedTurn {
  public:
-  // False if the operation in progress has not ended by the deadline.
-  bool try_lock_until(Deadline deadline) {
-    std::unique_lock lock(mutex_);
-    if (!free_.wait_until(lock, deadline, [this] { return !taken_; })) return false;
-    return taken_ = true;
-  }
-  void unlock() {
-    {
-      const std::lock_guard lock(mutex_);
-      taken_ = false;
-    }
-    free_.notify_one();
-  }
+  struct Release {
+    void operator()(UnnamedTurn* turn) const { turn->release(); }
+  };
+  using Taken = std::unique_ptr<UnnamedTurn, Release>;
+
+  // Throws Timeout if the operation in progress has not ended by the deadline.
+  Taken take(Deadline deadline);
 
  private:
-  std::mutex mutex_;
-  std::condition_variable free_;
-  bool taken_ = false;  // guarded by mutex_
+  void release();
+
+  Mutex mutex_;
+  CondVar free_;
+  bool taken_ GUARDED_BY(mutex_) = false;
 };
 
 class Communicator {
@@ -121,10 +116,10 @@ class Communicator {
   std::string algorithms_;
   OperationTable operations_;
   UnnamedTurn unnamed_turn_;  // held while a synchronous operation without a name is in progress; before submitting_
-  std::mutex submitting_;     // makes taking a name and submitting atomic: nothing is submitted behind a join
+  Mutex submitting_;          // makes taking a name and submitting atomic: nothing is submitted behind a join
   std::unique_ptr<ControlChannel> channel_;
   std::unique_ptr<Engine> engine_;
-  std::mutex shut_down_mutex_;
+  Mutex shut_down_mutex_;  // held throughout shut_down()
 };
 
 }  // namespace hvd

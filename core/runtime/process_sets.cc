@@ -46,14 +46,14 @@ ProcessSets::ProcessSets(const Topology& topology, Store& store, const Communica
 }
 
 ProcessSets::Entry ProcessSets::find(std::int32_t id) const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = entries_.find(id);
   if (found == entries_.end()) throw InvalidArgument("there is no process set " + std::to_string(id));
   return found->second;
 }
 
 std::vector<ProcessSet> ProcessSets::all() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::vector<ProcessSet> sets;
   for (const auto& [id, entry] : entries_) sets.push_back(*entry.set);
   return sets;
@@ -77,7 +77,7 @@ void ProcessSets::shut_down() {
 std::int32_t ProcessSets::add(std::vector<int> ranks) {
   std::sort(ranks.begin(), ranks.end());
   check_members(ranks, topology_.size);
-  const std::lock_guard changing(changes_mutex_);
+  const MutexLock changing(changes_mutex_);
   refuse_duplicate(ranks);
   std::vector<std::int64_t> change{kAdd};
   change.insert(change.end(), ranks.begin(), ranks.end());
@@ -98,21 +98,21 @@ std::int32_t ProcessSets::add(std::vector<int> ranks) {
     throw Aborted("the process set was not added: " + topology_.describe(static_cast<int>(rank)) +
                   " could not reach its other ranks");
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   entries_[set.id] = {std::make_shared<const ProcessSet>(set), std::move(communicator)};
   return set.id;
 }
 
 void ProcessSets::remove(std::int32_t id) {
   if (id == kGlobalProcessSet) throw InvalidArgument("the process set of all ranks cannot be removed");
-  const std::lock_guard changing(changes_mutex_);
+  const MutexLock changing(changes_mutex_);
   const Entry entry = find(id);
   if (entry.communicator && entry.communicator->any_in_flight()) {
     throw InvalidArgument("operations are under way in process set " + std::to_string(id) + ": wait for them first");
   }
   agree({kRemove, id});
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     entries_.erase(id);
   }
   if (entry.communicator) entry.communicator->shut_down();
@@ -160,7 +160,7 @@ void ProcessSets::agree(const std::vector<std::int64_t>& own) {
 }
 
 void ProcessSets::refuse_duplicate(const std::vector<int>& ranks) const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const auto& [id, entry] : entries_) {
     if (entry.set->ranks == ranks) {
       throw InvalidArgument("process set " + std::to_string(id) + " has these ranks already");
@@ -169,7 +169,7 @@ void ProcessSets::refuse_duplicate(const std::vector<int>& ranks) const {
 }
 
 std::int32_t ProcessSets::lowest_free_id() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::int32_t id = kGlobalProcessSet;
   while (entries_.contains(id)) ++id;
   return id;

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "core/base/mutex.h"
 #include "core/runtime/communicator.h"
 #include "core/tensor/process_set.h"
 
@@ -40,7 +40,7 @@ class ProcessSets {
   void shut_down();
 
   // In a forked child. Does not take the lock, which another thread may have held at the fork.
-  void abandon_in_child() noexcept {
+  void abandon_in_child() noexcept NO_THREAD_SAFETY_ANALYSIS {
     for (const auto& [id, entry] : entries_) {
       if (entry.communicator) entry.communicator->abandon_in_child();
     }
@@ -50,7 +50,7 @@ class ProcessSets {
   // The answers of all ranks to the same question, by rank.
   std::vector<std::vector<std::int64_t>> ask_all(const std::vector<std::int64_t>& own);
   void agree(const std::vector<std::int64_t>& change);
-  std::shared_ptr<Communicator> make_communicator(const ProcessSet& set);
+  std::shared_ptr<Communicator> make_communicator(const ProcessSet& set) REQUIRES(changes_mutex_);
   void refuse_duplicate(const std::vector<int>& ranks) const;
   std::int32_t lowest_free_id() const;
 
@@ -58,10 +58,10 @@ class ProcessSets {
   Store& store_;
   const Communicator::Common common_;
   const std::shared_ptr<Communicator> global_;
-  std::mutex changes_mutex_;       // held while a set is added or removed; locked before all others
-  std::uint64_t sets_so_far_ = 0;  // number of sets ever added; guarded by changes_mutex_
-  mutable std::mutex mutex_;
-  std::map<std::int32_t, Entry> entries_;  // guarded by mutex_
+  Mutex changes_mutex_;                                       // held while a set is added or removed
+  std::uint64_t sets_so_far_ GUARDED_BY(changes_mutex_) = 0;  // number of sets ever added
+  mutable Mutex mutex_ ACQUIRED_AFTER(changes_mutex_);
+  std::map<std::int32_t, Entry> entries_ GUARDED_BY(mutex_);
 };
 
 }  // namespace hvd

@@ -140,8 +140,7 @@ void Runtime::let_cause_end_first() const {
 }
 
 void Runtime::shut_down() {
-  std::lock_guard lock(shut_down_mutex_);
-  if (!global_) return;
+  const MutexLock lock(shut_down_mutex_);
   channel_->close();
   sets_->shut_down();
   global_->shut_down();

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +12,7 @@
 #include "core/base/abort_flag.h"
 #include "core/base/log.h"
 #include "core/base/metrics.h"
+#include "core/base/mutex.h"
 #include "core/bootstrap/store.h"
 #include "core/bootstrap/topology.h"
 #include "core/config.h"
@@ -120,9 +120,9 @@ class Runtime {
   Timeline timeline_{log_};
   const std::unique_ptr<Channel> channel_;
   const std::function<void(const Status&)> on_end_ = [this](const Status& reason) { channel_->end(reason); };
-  std::shared_ptr<Communicator> global_;  // null after shut_down()
-  std::unique_ptr<ProcessSets> sets_;     // after global_: the communicators of other sets use it
-  std::mutex shut_down_mutex_;
+  std::shared_ptr<Communicator> global_;
+  std::unique_ptr<ProcessSets> sets_;  // after global_: the communicators of other sets use it
+  Mutex shut_down_mutex_;              // held throughout shut_down()
 };
 
 }  // namespace hvd

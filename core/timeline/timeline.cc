@@ -130,7 +130,7 @@ class Timeline::TraceFile {
 };
 
 void Timeline::start(const std::string& path, bool marks_rounds) {
-  std::lock_guard lock(control_mutex_);
+  const MutexLock lock(control_mutex_);
   if (active()) {
     if (path == path_) return;
     throw InvalidArgument("the timeline is being written to " + path_ + ": stop it first");
@@ -139,7 +139,7 @@ void Timeline::start(const std::string& path, bool marks_rounds) {
   auto file = std::make_shared<TraceFile>(path);
   path_ = path;
   {
-    std::lock_guard events_lock(events_mutex_);
+    const MutexLock events_lock(events_mutex_);
     events_.clear();
     lost_ = 0;
   }
@@ -168,7 +168,7 @@ void Timeline::write(TraceFile& file) {
 }
 
 void Timeline::stop() {
-  std::lock_guard lock(control_mutex_);
+  const MutexLock lock(control_mutex_);
   if (!writer_.joinable()) return;
   active_.store(false, std::memory_order_release);
   stopping_.store(true, std::memory_order_release);
@@ -183,7 +183,7 @@ bool Timeline::write_pending(TraceFile& file) {
   std::vector<TraceEvent> events;
   std::size_t lost = 0;
   {
-    std::lock_guard lock(events_mutex_);
+    const MutexLock lock(events_mutex_);
     events = std::exchange(events_, {});
     lost = std::exchange(lost_, 0);
   }
@@ -199,7 +199,7 @@ bool Timeline::write_pending(TraceFile& file) {
 void Timeline::record(TraceEvent event) {
   if (!active()) return;
   {
-    std::lock_guard lock(events_mutex_);
+    const MutexLock lock(events_mutex_);
     if (events_.size() >= kMostEvents) {
       ++lost_;
       return;

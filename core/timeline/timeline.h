@@ -16,7 +16,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -25,6 +24,7 @@
 #include "core/base/clock.h"
 #include "core/base/futex.h"
 #include "core/base/log.h"
+#include "core/base/mutex.h"
 #include "core/operation/operation_spec.h"
 
 namespace hvd {
@@ -80,17 +80,17 @@ class Timeline {
   bool write_pending(TraceFile& file);
 
   const Log& log_;
-  std::mutex control_mutex_;  // of start() and stop(); comes before events_mutex_
-  std::string path_;          // guarded by control_mutex_
-  std::thread writer_;        // guarded by control_mutex_
+  Mutex control_mutex_;  // held by start() and stop()
+  std::string path_ GUARDED_BY(control_mutex_);
+  std::thread writer_ GUARDED_BY(control_mutex_);
 
   std::atomic<bool> active_{false};
   std::atomic<bool> marks_rounds_{false};
   std::atomic<bool> stopping_{false};
   Signal news_;  // wakes the writer
-  std::mutex events_mutex_;
-  std::vector<TraceEvent> events_;  // guarded by events_mutex_
-  std::size_t lost_ = 0;            // guarded by events_mutex_
+  Mutex events_mutex_ ACQUIRED_AFTER(control_mutex_);
+  std::vector<TraceEvent> events_ GUARDED_BY(events_mutex_);
+  std::size_t lost_ GUARDED_BY(events_mutex_) = 0;
 };
 
 }  // namespace hvd

@@ -5,7 +5,7 @@
 // lost, its neighbours notify theirs, and so on, at once and from this thread, because the engine may be in the middle
 // of a collective with the very rank that is lost.
 //
-// A host that is silent for the length of the lease is lost too (core/net/keep_alive.h). On an idle connection the
+// A host that is silent for the length of the lease is lost too (core/net/socket.h). On an idle connection the
 // kernel detects that; a sent message starts a timer, which wakes the thread a few times a second until all is
 // delivered.
 #pragma once
