@@ -13,8 +13,7 @@ namespace hvd::simulation {
 
 namespace {
 
-// The defaults of a job: see Negotiator and Config.
-constexpr Duration kAggregationDelay = 100ms;
+// The defaults of a job: see Config.
 constexpr std::size_t kCacheCapacity = 1024;
 constexpr std::int64_t kFusionBytes = std::int64_t{64} << 20;
 
@@ -46,51 +45,80 @@ Amount amount_of(const CoordinatorMessage& message) {
   return amount;
 }
 
+// The ranks' copies of a message that all send differ only in the sender.
+Bytes copy_from(int rank, const Bytes& shared) {
+  OpaqueMessage message = peek(shared).value();
+  message.ranks = RankSet(rank);
+  return encode(message);
+}
+
 }  // namespace
 
+// A piece of work of a rank's processor: charges for what its node does, and sends messages when the work up to there
+// has been done.
+struct ControlPlane::Port {
+  ControlPlane& plane;
+  const int rank;
+  std::size_t received_bytes = 0;  // of the message that is processed
+  Duration time{};                 // of the work so far
+  Amount amount{};                 // of the node's current work
+
+  void send(int to, Bytes message) {
+    const std::size_t bytes = message.size();
+    post(to, {.from = rank, .statement = std::make_shared<const Bytes>(std::move(message))}, bytes);
+  }
+  void send(int to, const std::shared_ptr<const Answer>& answer) {
+    post(to, {.from = rank, .answer = answer}, answer->bytes.size());
+  }
+  void post(int to, Envelope envelope, std::size_t bytes) {
+    time += plane.network_.link(rank, to).overhead;
+    plane.network_.send(
+        rank, to, bytes, plane.queue_.now() + time,
+        [&plane = plane, to, envelope = std::move(envelope)]() mutable { plane.arrive(to, std::move(envelope)); });
+  }
+
+  void charge(Work work, const std::function<Amount()>& body) { time += plane.processor_.perform(work, body); }
+  void perform(NodeWork work, auto body) {
+    static constexpr Work kWorkOf[] = {Work::hear, Work::gather, Work::coordinate, Work::pass_up};
+    charge(kWorkOf[static_cast<std::size_t>(work)], [&] {
+      const ControlNode& node = plane.at(rank).node;
+      const bool held_before = node.holds_messages();
+      amount = {};
+      body();
+      if (work != NodeWork::hear) return amount;
+      // The first message to be held is parsed, too.
+      if (!held_before && node.holds_messages()) amount += plane.announced_;
+      return amount += {.messages = 1, .bytes = received_bytes};
+    });
+  }
+  void read(NodeWork, const SubtreeMessage& message) { amount += amount_of(message); }
+};
+
 ControlPlane::ControlPlane(const Job& job, Processor& processor)
-    : alike_(job.alike),
-      rotated_(job.rotated && !job.alike),
-      operations_(job.operations),
+    : job_(job),
       topology_(topology_of(job)),
       processor_(processor),
       network_(queue_, job.network, topology_.host_of, job.seed),
-      nodes_(static_cast<std::size_t>(job.ranks)),
       caches_(static_cast<std::size_t>(job.alike ? 1 : job.ranks)) {
-  for (std::size_t i = 0; i < operations_.size(); ++i) by_name_.emplace(operations_[i].name, i);
+  for (const OperationSpec& spec : job_.operations) by_name_.emplace(spec.name, &spec);
+  const CoordinatorOptions options{
+      .size = job.ranks, .cache_capacity = kCacheCapacity, .stall_check = false, .locks = true};
+  ranks_.reserve(static_cast<std::size_t>(job.ranks));
   for (topology_.rank = 0; topology_.rank < topology_.size; ++topology_.rank) {
-    const int rank = topology_.rank;
-    const ControlTree tree = make_control_tree(topology_);
-    node(rank).parent = tree.parent;
-    bool of_subtrees = !tree.is_root() && !tree.is_leaf();
-    for (const auto& [child, ranks] : tree.children) {
-      node(rank).children.push_back(child);
-      of_subtrees = of_subtrees || ranks.count() > 1;
-    }
-    if (of_subtrees)
-      node(rank).message_combiner = std::make_unique<MessageCombiner>(tree.sources(rank), kAggregationDelay);
-    if (tree.is_root()) {
-      const CoordinatorOptions options{.size = job.ranks,
-                                       .sources = tree.sources(0),
-                                       .cache_capacity = kCacheCapacity,
-                                       .stall_check = false,
-                                       .locks = true};
-      coordinator_ = std::make_unique<Coordinator>(options, [](int which) { return "rank " + std::to_string(which); });
-    } else if (!tree.is_leaf()) {
-      node(rank).request_aggregator = std::make_unique<RequestAggregator>(tree.sources(rank), kAggregationDelay);
-    }
+    ranks_.push_back({.node = ControlNode(topology_.rank, make_control_tree(topology_), options,
+                                          [](int which) { return "rank " + std::to_string(which); })});
   }
 }
 
-int ControlPlane::most_neighbours() const {
+int ControlPlane::most_neighbours() {
   std::ptrdiff_t most = 0;
   for (int rank = 0; rank < topology_.size; ++rank) {
-    const Node& at = nodes_[static_cast<std::size_t>(rank)];
-    const auto elsewhere = [&](int other) {
-      return other != kNoParent &&
-             topology_.host_of[static_cast<std::size_t>(other)] != topology_.host_of[static_cast<std::size_t>(rank)];
-    };
-    most = std::max(most, std::ranges::count_if(at.children, elsewhere) + (elsewhere(at.parent) ? 1 : 0));
+    std::ptrdiff_t count = 0;
+    for_neighbours(rank, [&](int other) {
+      if (topology_.host_of[static_cast<std::size_t>(other)] != topology_.host_of[static_cast<std::size_t>(rank)])
+        ++count;
+    });
+    most = std::max(most, count);
   }
   return static_cast<int>(most);
 }
@@ -107,259 +135,146 @@ Round ControlPlane::negotiate() {
 
 void ControlPlane::begin_round() {
   network_.reset_traffic();
-  began_ = finished_ = queue_.now();
+  began_ = queue_.now();
   unfinished_ = topology_.size;
-  buckets_ = 0;
   schedule_.reset();
-  const SubtreeMessage said = statement_of(0);
+  const SubtreeMessage said = message_of(0);
   shared_ = encode(said);
   announced_ = amount_of(said);
+  round_ = {.requests = announced_.requests, .hits = announced_.hits, .said_bytes = shared_.size()};
   for (int rank = 0; rank < topology_.size; ++rank) {
-    node(rank).open = operations_.size();
+    at(rank).open = job_.operations.size();
     queue_.at(began_, [this, rank] { announce(rank); });
   }
 }
 
 Round ControlPlane::finish_round() {
-  Round round{.time = finished_ - began_,
-              .requests = announced_.requests,
-              .hits = announced_.hits,
-              .buckets = buckets_,
-              .said_bytes = shared_.size(),
-              .answer_bytes = answer_bytes_,
-              .locks = schedule_.has_value(),
-              .root = network_.traffic().front()};
+  round_.locks = schedule_.has_value();
+  round_.root = network_.traffic().front();
   for (const Traffic& sent : network_.traffic()) {
-    round.most.messages = std::max(round.most.messages, sent.messages);
-    round.most.bytes = std::max(round.most.bytes, sent.bytes);
-    round.most.local_messages = std::max(round.most.local_messages, sent.local_messages);
-    round.messages += sent.messages;
+    round_.most.messages = std::max(round_.most.messages, sent.messages);
+    round_.most.bytes = std::max(round_.most.bytes, sent.bytes);
+    round_.most.local_messages = std::max(round_.most.local_messages, sent.local_messages);
+    round_.messages += sent.messages;
   }
-  return round;
+  return round_;
+}
+
+SubtreeMessage ControlPlane::message_of(int rank) {
+  std::vector<const OperationSpec*> specs;
+  for (const OperationSpec& spec : job_.operations) specs.push_back(&spec);
+  const bool rotated = job_.rotated && !job_.alike;
+  const std::size_t first = rotated ? static_cast<std::size_t>(rank) % specs.size() : 0;
+  std::rotate(specs.begin(), specs.begin() + static_cast<std::ptrdiff_t>(first), specs.end());
+  return at(rank).node.message_of(specs, cache_of(rank), false);
 }
 
 void ControlPlane::announce(int rank) {
   if (network_.lost(rank)) return;
   Envelope envelope{.from = rank};
-  std::size_t bytes = shared_.size();
-  const Duration time = processor_.perform(Work::announce, [&] { return send(rank, envelope); });
-  if (envelope.statement) bytes = envelope.statement->size();
-  node(rank).free_at = queue_.now() + time;
-  if (rank == 0 || node(rank).request_aggregator) {
-    queue_.at(node(rank).free_at, [this, rank, envelope] { arrive(rank, envelope); });
+  Port port{.plane = *this, .rank = rank};
+  port.charge(Work::announce, [&] {
+    if (job_.alike) return announced_;
+    const SubtreeMessage own = message_of(rank);
+    envelope.statement = std::make_shared<const Bytes>(encode(own));
+    return amount_of(own);
+  });
+  at(rank).free_at = queue_.now() + port.time;
+  const ControlTree& tree = at(rank).node.tree();
+  if (!tree.is_leaf() || tree.is_root()) {
+    queue_.at(at(rank).free_at, [this, rank, envelope] { arrive(rank, envelope); });
   } else {
-    post(rank, node(rank).parent, envelope, bytes, node(rank).free_at);
+    port.post(tree.parent, envelope, envelope.statement ? envelope.statement->size() : shared_.size());
   }
-}
-
-Amount ControlPlane::send(int rank, Envelope& envelope) {
-  if (alike_) return announced_;
-  const SubtreeMessage own = statement_of(rank);
-  envelope.statement = std::make_shared<const Bytes>(encode(own));
-  return amount_of(own);
-}
-
-SubtreeMessage ControlPlane::statement_of(int rank) {
-  RankMessage message{.ranks = RankSet(rank), .applied = node(rank).applied, .latest = node(rank).applied};
-  const std::size_t first = rotated_ ? static_cast<std::size_t>(rank) : 0;
-  for (std::size_t i = 0; i < operations_.size(); ++i) {
-    const OperationSpec& spec = operations_[(first + i) % operations_.size()];
-    if (const auto slot = cache_of(rank).find(spec)) {
-      message.hits.push_back(*slot);
-    } else {
-      message.requests.emplace_back(spec);
-    }
-  }
-  std::sort(message.hits.begin(), message.hits.end());
-  SubtreeMessage own{.applied_by_all = node(rank).applied};
-  own.messages.push_back(std::move(message));
-  return own;
-}
-
-// The sender's processing, except for the overhead of sending, is done at `ready`.
-void ControlPlane::post(int from, int to, Envelope envelope, std::size_t bytes, TimePoint ready) {
-  envelope.from = from;
-  network_.send(from, to, bytes, ready + network_.link(from, to).overhead,
-                [this, to, envelope = std::move(envelope)]() mutable { arrive(to, std::move(envelope)); });
 }
 
 void ControlPlane::arrive(int rank, Envelope envelope) {
-  node(rank).inbox.push_back(std::move(envelope));
+  at(rank).inbox.push_back(std::move(envelope));
   wake(rank);
 }
 
 // ---- The work of a rank's processor
 
 void ControlPlane::wake(int rank) {
-  Node& at = node(rank);
-  if (at.busy) return;
-  at.busy = true;
-  queue_.at(at.free_at, [this, rank] { work(rank); });
+  Rank& own = at(rank);
+  if (own.busy) return;
+  own.busy = true;
+  queue_.at(own.free_at, [this, rank] { work(rank); });
 }
 
 // Does one piece of work and schedules the next.
 void ControlPlane::work(int rank) {
-  Node& at = node(rank);
-  at.busy = false;
-  if (network_.lost(rank) || at.heard_of_loss) return;
-  if (at.taken < at.inbox.size()) {
-    const Envelope envelope = std::move(at.inbox[at.taken++]);
-    at.free_at = queue_.now() + take_in(rank, envelope);
+  Rank& own = at(rank);
+  own.busy = false;
+  if (network_.lost(rank) || own.heard_of_loss) return;
+  if (own.taken < own.inbox.size()) {
+    const Envelope envelope = std::move(own.inbox[own.taken++]);
+    own.free_at = queue_.now() + take_in(rank, envelope);
     return wake(rank);
   }
-  at.inbox.clear();
-  at.taken = 0;
-  at.free_at = queue_.now() + speak(rank);
+  own.inbox.clear();
+  own.taken = 0;
+  own.free_at = queue_.now() + speak(rank);
 }
 
 Duration ControlPlane::take_in(int rank, const Envelope& envelope) {
-  const Duration received = envelope.from == rank ? Duration::zero() : network_.link(envelope.from, rank).overhead;
-  if (envelope.answer) return received + spread(rank, envelope.answer, queue_.now() + received);
-  std::vector<Bytes> upward;
-  const Duration time = received + hear(rank, envelope, upward);
-  return time + pass_up(rank, std::move(upward), queue_.now() + time);
-}
-
-Duration ControlPlane::hear(int rank, const Envelope& envelope, std::vector<Bytes>& upward) {
-  Bytes bytes = envelope.statement ? *envelope.statement : shared_statement(envelope.from);
-  MessageCombiner::Heard heard;
-  const Duration time = processor_.perform(Work::hear, [&] {
-    Amount amount{.messages = 1, .bytes = bytes.size()};
-    const MessageCombiner* message_combiner = node(rank).message_combiner.get();
-    const bool held_before = message_combiner && message_combiner->next_deadline() != Deadline::max();
-    heard = listen(rank, envelope.from, std::move(bytes));
-    for (const auto& [source, message] : heard.apart) amount += amount_of(message);
-    // The first message to be held is parsed, too.
-    if (message_combiner && !held_before && message_combiner->next_deadline() != Deadline::max()) amount += announced_;
-    return amount;
-  });
-  return time + read(rank, heard, upward);
-}
-
-MessageCombiner::Heard ControlPlane::listen(int rank, int source, Bytes bytes) {
-  Node& at = node(rank);
-  const bool idle = at.request_aggregator ? at.request_aggregator->idle() : coordinator_->idle();
-  if (at.message_combiner) return at.message_combiner->receive(source, std::move(bytes), idle, queue_.now());
-  MessageCombiner::Heard heard;
-  heard.apart.emplace_back(source, decode_subtree_message(bytes));
-  return heard;
-}
-
-// Appends messages that are passed on without parsing to `upward`.
-Duration ControlPlane::read(int rank, const MessageCombiner::Heard& heard, std::vector<Bytes>& upward) {
-  Node& at = node(rank);
-  if (heard.together && at.request_aggregator) {
-    at.request_aggregator->let_pass(heard.applied_by_all);
-    upward.push_back(*heard.together);
-  }
-  return processor_.perform(rank == 0 ? Work::coordinate : Work::gather, [&] {
-    Amount amount;
-    for (const auto& [source, message] : heard.apart) {
-      amount += amount_of(message);
-      if (at.request_aggregator) {
-        at.request_aggregator->receive(source, message, queue_.now());
-      } else {
-        coordinator_->receive(source, message, queue_.now());
-      }
-    }
-    if (!heard.together || at.request_aggregator) return amount;
-    const SubtreeMessage message = decode_subtree_message(*heard.together);
-    coordinator_->receive_from_all(message, queue_.now());
-    return amount += amount_of(message);
-  });
-}
-
-// The ranks' copies differ only in the sender.
-Bytes ControlPlane::shared_statement(int rank) const {
-  OpaqueMessage message = peek(shared_).value();
-  message.ranks = RankSet(rank);
-  return encode(message);
+  Port port{.plane = *this, .rank = rank};
+  if (envelope.from != rank) port.time = network_.link(envelope.from, rank).overhead;
+  if (envelope.answer) return spread(port, envelope.answer);
+  Bytes bytes = envelope.statement ? *envelope.statement : copy_from(envelope.from, shared_);
+  port.received_bytes = bytes.size();
+  at(rank).node.receive(port, envelope.from, std::move(bytes), queue_.now());
+  return port.time;
 }
 
 Duration ControlPlane::speak(int rank) {
-  Node& at = node(rank);
-  if (!at.message_combiner && rank != 0) return {};
-  std::vector<Bytes> upward;
-  Duration time{};
-  if (at.message_combiner) time += read(rank, at.message_combiner->take(queue_.now()), upward);
-  time += processor_.perform(Work::pass_up, [&]() -> Amount {
-    const auto message = at.request_aggregator ? at.request_aggregator->take(queue_.now()) : std::nullopt;
-    if (!message) return {};
-    upward.push_back(encode(*message));
-    return amount_of(*message);
-  });
-  time += pass_up(rank, std::move(upward), queue_.now() + time);
-  set_timer(rank);
-  return rank == 0 ? time + respond() : time;
-}
-
-Duration ControlPlane::pass_up(int rank, std::vector<Bytes> upward, TimePoint ready) {
-  Duration time{};
-  for (Bytes& bytes : upward) {
-    const std::size_t size = bytes.size();
-    post(rank, node(rank).parent, {.statement = std::make_shared<const Bytes>(std::move(bytes))}, size, ready + time);
-    time += network_.link(rank, node(rank).parent).overhead;
+  Port port{.plane = *this, .rank = rank};
+  Rank& own = at(rank);
+  own.node.send_up(port, queue_.now());
+  if (const Deadline due = own.node.next_release(); due != own.timer) {
+    own.timer = due;
+    if (due != Deadline::max()) queue_.at(due, [this, rank] { wake(rank); });
   }
-  return time;
-}
-
-void ControlPlane::set_timer(int rank) {
-  Node& at = node(rank);
-  Deadline due = at.message_combiner ? at.message_combiner->next_deadline() : Deadline::max();
-  if (at.request_aggregator) due = std::min(due, at.request_aggregator->next_deadline());
-  if (due == at.timer) return;
-  at.timer = due;
-  if (due != Deadline::max()) queue_.at(due, [this, rank] { wake(rank); });
+  return rank == 0 ? port.time + respond() : port.time;
 }
 
 Duration ControlPlane::respond() {
   auto answer = std::make_shared<Answer>();
-  const Duration time = processor_.perform(Work::answer, [&]() -> Amount {
-    auto message = coordinator_->respond(queue_.now());
+  Port port{.plane = *this, .rank = 0};
+  port.charge(Work::answer, [&]() -> Amount {
+    auto message = at(0).node.coordinator()->respond(queue_.now());
     if (!message) return {};
     answer->bytes = encode(*message);
-    answer_bytes_ = answer->bytes.size();
+    round_.answer_bytes = answer->bytes.size();
     answer->message = std::move(*message);
     return amount_of(answer->message);
   });
-  return answer->bytes.empty() ? time : time + spread(0, answer, queue_.now() + time);
+  return answer->bytes.empty() ? port.time : spread(port, answer);
 }
 
-// Forwards the answer first, so that the children receive it as early as possible.
-Duration ControlPlane::spread(int rank, const std::shared_ptr<const Answer>& answer, TimePoint start) {
-  Duration time{};
-  for (const int child : node(rank).children) {
-    post(rank, child, {.answer = answer}, answer->bytes.size(), start + time);
-    time += network_.link(rank, child).overhead;
-  }
-  if (node(rank).request_aggregator) {
-    std::vector<Bytes> none;
-    time += read(rank, node(rank).message_combiner->break_up(), none);
-  }
+Duration ControlPlane::spread(Port& port, const std::shared_ptr<const Answer>& answer) {
+  Rank& own = at(port.rank);
+  own.node.forward(port, answer, queue_.now());
   std::size_t performed = 0;
-  time += processor_.perform(Work::apply, [&] {
-    performed = apply(rank, *answer);
+  port.charge(Work::apply, [&] {
+    performed = apply(port.rank, *answer);
     return amount_of(answer->message);
   });
-  Node& at = node(rank);
-  at.open -= performed;
-  if (performed > 0 && at.open == 0) {
+  own.open -= performed;
+  if (performed > 0 && own.open == 0) {
     --unfinished_;
-    finished_ = std::max(finished_, start + time);
+    round_.time = std::max(round_.time, queue_.now() + port.time - began_);
   }
-  return time;
+  return port.time;
 }
 
 // Returns the number of operations that the answer performs.
 std::size_t ControlPlane::apply(int rank, const Answer& answer) {
-  Node& at = node(rank);
   CoordinatorMessage own;
-  if (!alike_) own = decode_coordinator_message(answer.bytes);
-  const CoordinatorMessage& message = alike_ ? answer.message : own;
-  if (message.number != at.applied + 1) throw Internal("the coordinator's messages came out of order");
-  at.applied = message.number;
-  if (at.request_aggregator) at.request_aggregator->pass(message);
-  if (alike_ && message.number <= remembered_) return performed_;
+  if (!job_.alike) own = decode_coordinator_message(answer.bytes);
+  const CoordinatorMessage& message = job_.alike ? answer.message : own;
+  at(rank).node.accept(message);
+  if (job_.alike && message.number <= remembered_) return performed_;
   remembered_ = message.number;
   return performed_ = remember(cache_of(rank), message);
 }
@@ -367,35 +282,28 @@ std::size_t ControlPlane::apply(int rank, const Answer& answer) {
 std::size_t ControlPlane::remember(ResponseCache& cache, CoordinatorMessage message) {
   std::vector<std::shared_ptr<const Response>> executes;
   for (auto& entry : message.entries) {
-    if (!entry.response) {
-      executes.push_back(cache.at(entry.cached_slot));
-      continue;
-    }
-    if (entry.response->kind == Response::Kind::lock) {
+    if (entry.response && entry.response->kind == Response::Kind::lock) {
       schedule_ = entry.response->schedule;
       continue;
     }
-    if (entry.response->kind != Response::Kind::execute)
-      throw Internal("an operation fails: " + entry.response->status.message());
-    executes.push_back(std::make_shared<const Response>(std::move(*entry.response)));
-    if (executes.back()->slot == kNoSlot) continue;
-    const OperationSpec& own = operations_[by_name_.find(executes.back()->spec.name)->second];
-    cache.store(executes.back()->slot, executes.back(), &own);
+    const bool is_new = entry.response.has_value();
+    executes.push_back(cache.resolve(std::move(entry)));
+    const Response& response = *executes.back();
+    if (response.kind != Response::Kind::execute) throw Internal("an operation fails: " + response.status.message());
+    if (is_new) cache.store(executes.back(), by_name_.find(response.spec.name)->second);
   }
   std::vector<const Response*> pointers;
   for (const auto& response : executes) pointers.push_back(response.get());
-  buckets_ = plan_buckets(pointers, kFusionBytes).size();
+  round_.buckets = plan_buckets(pointers, kFusionBytes).size();
   return executes.size();
 }
 
 // ---- The locked schedule
 
-Round ControlPlane::follow_schedule() {
-  if (!schedule_) throw Internal("no schedule is locked");
-  network_.reset_traffic();
+std::vector<std::vector<std::uint32_t>> ControlPlane::stages_of(const Schedule& schedule) {
   std::vector<std::vector<const Response*>> groups;
   std::vector<std::shared_ptr<const Response>> scheduled;
-  for (const auto& slots : *schedule_) {
+  for (const auto& slots : schedule) {
     groups.emplace_back();
     for (const std::uint32_t slot : slots) groups.back().push_back(scheduled.emplace_back(cache_of(0).at(slot)).get());
   }
@@ -404,31 +312,32 @@ Round ControlPlane::follow_schedule() {
     stages.emplace_back();
     for (const Response* response : responses_of(stage)) stages.back().push_back(response->slot);
   }
-  std::vector<std::uint32_t> slots;
-  for (const OperationSpec& spec : operations_) slots.push_back(cache_of(0).find(spec).value());
+  return stages;
+}
 
-  began_ = finished_ = queue_.now();
+Round ControlPlane::follow_schedule() {
+  if (!schedule_) throw Internal("no schedule is locked");
+  network_.reset_traffic();
+  const std::vector<std::vector<std::uint32_t>> stages = stages_of(*schedule_);
+  std::vector<std::uint32_t> slots;
+  for (const OperationSpec& spec : job_.operations) slots.push_back(cache_of(0).find(spec).value());
+
+  round_ = {.buckets = stages.size()};
   for (int rank = 0; rank < topology_.size; ++rank) {
     ScheduleLock lock;
     lock.propose(1, stages);
-    const Duration time = processor_.perform(Work::follow, [&] { return follow(rank, lock, slots); });
+    const Duration time = processor_.perform(Work::follow, [&]() -> Amount {
+      for (std::size_t i = 0; i < slots.size(); ++i) {
+        lock.submitted(job_.alike ? slots[i] : cache_of(rank).find(job_.operations[i]).value());
+        while (lock.next(false).kind == ScheduleLock::Step::Kind::perform) lock.performed();
+      }
+      return {.messages = 1, .hits = slots.size()};
+    });
     if (lock.state() != ScheduleLock::State::locked || lock.steps() != 1)
       throw Internal("a step is not like the schedule");
-    finished_ = std::max(finished_, began_ + time);
+    round_.time = std::max(round_.time, time);
   }
-  announced_ = {};
-  shared_.clear();
-  answer_bytes_ = 0;
-  buckets_ = stages.size();
   return finish_round();
-}
-
-Amount ControlPlane::follow(int rank, ScheduleLock& lock, const std::vector<std::uint32_t>& slots) {
-  for (std::size_t i = 0; i < operations_.size(); ++i) {
-    lock.submitted(alike_ ? slots[i] : cache_of(rank).find(operations_[i]).value());
-    while (lock.next(false).kind == ScheduleLock::Step::Kind::perform) lock.performed();
-  }
-  return {.messages = 1, .hits = operations_.size()};
 }
 
 // ---- Loss
@@ -453,8 +362,8 @@ Loss ControlPlane::lose(int rank, Duration after) {
 
 // As in ControlLinks, whose thread is not delayed by the rank's other work.
 void ControlPlane::hear_of_loss(int rank, int from) {
-  if (network_.lost(rank) || node(rank).heard_of_loss) return;
-  node(rank).heard_of_loss = true;
+  if (network_.lost(rank) || at(rank).heard_of_loss) return;
+  at(rank).heard_of_loss = true;
   ++loss_.heard;
   TimePoint ready = queue_.now() + network_.link(from, rank).overhead;
   for_neighbours(rank, [&](int other) {
@@ -465,8 +374,9 @@ void ControlPlane::hear_of_loss(int rank, int from) {
 }
 
 void ControlPlane::for_neighbours(int rank, const std::function<void(int)>& body) {
-  if (node(rank).parent != kNoParent) body(node(rank).parent);
-  for (const int child : node(rank).children) body(child);
+  const ControlTree& tree = at(rank).node.tree();
+  if (!tree.is_root()) body(tree.parent);
+  for (const auto& [child, ranks] : tree.children) body(child);
 }
 
 }  // namespace hvd::simulation

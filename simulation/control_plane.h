@@ -1,9 +1,9 @@
 // Simulates the control plane of a whole job on one virtual clock: the real classes at every rank over a simulated
 // network.
 //
-// Rank 0 has the Coordinator, each node of the control tree a RequestAggregator, both behind a MessageCombiner, each
-// rank a ResponseCache and a ScheduleLock; messages are those of wire.h. A rank's processor does one thing at a time:
-// it processes all messages that have arrived, and then sends what is due, as Negotiator does.
+// Every rank has its ControlNode, a ResponseCache and a ScheduleLock; messages are those of wire.h. A rank's processor
+// does one thing at a time: it processes all messages that have arrived, and then sends what is due, as Negotiator
+// does.
 //
 // A round begins on all ranks at once: each submits all its operations, announces them, and is done when it has
 // received the responses for all of them. The collectives themselves are not simulated.
@@ -19,12 +19,8 @@
 #include <vector>
 
 #include "core/bootstrap/topology.h"
-#include "core/control/coordinator/coordinator.h"
+#include "core/control/control_node.h"
 #include "core/control/protocol/response_cache.h"
-#include "core/control/schedule/schedule_lock.h"
-#include "core/control/tree/control_tree.h"
-#include "core/control/tree/message_combiner.h"
-#include "core/control/tree/request_aggregator.h"
 #include "core/net/frame.h"
 #include "core/operation/operation_spec.h"
 #include "simulation/event_queue.h"
@@ -70,7 +66,7 @@ class ControlPlane {
 
   int hosts() const { return static_cast<int>(topology_.hosts.size()); }
   // The maximum number of neighbours on other hosts that a rank has.
-  int most_neighbours() const;
+  int most_neighbours();
 
   // Simulates one round of negotiation. Throws Internal if it does not complete.
   Round negotiate();
@@ -92,65 +88,49 @@ class ControlPlane {
     std::shared_ptr<const Bytes> statement{};  // null without an answer: the message that all ranks send in this round
     std::shared_ptr<const Answer> answer{};
   };
-  struct Node {
-    int parent = kNoParent;
-    std::vector<int> children;
-    std::unique_ptr<MessageCombiner> message_combiner;
-    std::unique_ptr<RequestAggregator> request_aggregator;
-    std::vector<Envelope> inbox;
+  struct Rank {
+    ControlNode node;
+    std::vector<Envelope> inbox{};
     std::size_t taken = 0;  // number of processed inbox entries
     bool busy = false;      // its next work is in the event queue
     TimePoint free_at{};
     Deadline timer = Deadline::max();  // for messages that are held back
-    std::uint64_t applied = 0;         // number of messages
     std::size_t open = 0;              // number of operations
     bool heard_of_loss = false;
   };
+  struct Port;
 
-  Node& node(int rank) { return nodes_[static_cast<std::size_t>(rank)]; }
-  ResponseCache& cache_of(int rank) { return caches_[alike_ ? 0 : static_cast<std::size_t>(rank)]; }
+  Rank& at(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
+  ResponseCache& cache_of(int rank) { return caches_[job_.alike ? 0 : static_cast<std::size_t>(rank)]; }
 
   void begin_round();
   Round finish_round();
 
   // A rank's part of a round.
+  SubtreeMessage message_of(int rank);
   void announce(int rank);
-  Amount send(int rank, Envelope& envelope);
-  SubtreeMessage statement_of(int rank);
-  void post(int from, int to, Envelope envelope, std::size_t bytes, TimePoint ready);
   void arrive(int rank, Envelope envelope);
   void wake(int rank);
   void work(int rank);
-
   Duration take_in(int rank, const Envelope& envelope);
-  Duration hear(int rank, const Envelope& envelope, std::vector<Bytes>& upward);
-  MessageCombiner::Heard listen(int rank, int source, Bytes bytes);
-  Duration read(int rank, const MessageCombiner::Heard& heard, std::vector<Bytes>& upward);
-  Bytes shared_statement(int rank) const;
-
   Duration speak(int rank);
-  Duration pass_up(int rank, std::vector<Bytes> upward, TimePoint ready);
-  void set_timer(int rank);
   Duration respond();
-  Duration spread(int rank, const std::shared_ptr<const Answer>& answer, TimePoint start);
+  Duration spread(Port& port, const std::shared_ptr<const Answer>& answer);
   std::size_t apply(int rank, const Answer& answer);
   std::size_t remember(ResponseCache& cache, CoordinatorMessage message);
 
-  Amount follow(int rank, ScheduleLock& lock, const std::vector<std::uint32_t>& slots);
+  std::vector<std::vector<std::uint32_t>> stages_of(const Schedule& schedule);
 
   void hear_of_loss(int rank, int from);
   void for_neighbours(int rank, const std::function<void(int)>& body);
 
-  const bool alike_;
-  const bool rotated_;
-  const std::vector<OperationSpec> operations_;
-  NameMap<std::size_t> by_name_;  // indices in operations_
+  const Job job_;
+  NameMap<const OperationSpec*> by_name_;  // of the job's operations
   Topology topology_;
   Processor& processor_;
   EventQueue queue_;
   Network network_;
-  std::vector<Node> nodes_;  // by rank
-  std::unique_ptr<Coordinator> coordinator_;
+  std::vector<Rank> ranks_;
 
   std::vector<ResponseCache> caches_;
   std::uint64_t remembered_ = 0;  // number of messages in the shared cache
@@ -158,11 +138,9 @@ class ControlPlane {
 
   // The current round.
   TimePoint began_{};
-  TimePoint finished_{};
+  Round round_;
   int unfinished_ = 0;  // number of ranks
   Amount announced_;
-  std::size_t buckets_ = 0;
-  std::size_t answer_bytes_ = 0;
   std::size_t performed_ = 0;  // number of operations in the last processed answer
   std::optional<Schedule> schedule_;
   Loss loss_;

@@ -1,28 +1,54 @@
-// One rank's side of the negotiation: sends requests and receives answers. Connects the pure parts (coordinator,
-// response cache, wire) with the control channel. Engine thread only.
-//
-// Rank 0 hosts the coordinator, and ranks between it and others a RequestAggregator (control_tree.h); their own
-// requests go to those directly.
+// One rank's side of the negotiation: sends requests and receives answers. Connects the pure parts (the rank's
+// ControlNode and its response cache) with the control channel, the clock and the timeline. Engine thread only.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <vector>
 
 #include "core/base/metrics.h"
 #include "core/bootstrap/topology.h"
 #include "core/config.h"
-#include "core/control/coordinator/answer_limit.h"
-#include "core/control/coordinator/coordinator.h"
+#include "core/control/control_node.h"
 #include "core/control/protocol/response_cache.h"
 #include "core/control/tree/control_channel.h"
-#include "core/control/tree/control_tree.h"
-#include "core/control/tree/message_combiner.h"
-#include "core/control/tree/request_aggregator.h"
 #include "core/timeline/timeline.h"
 
 namespace hvd {
+
+// The timeout of a rank that waits for the coordinator's answer: after it, the rank takes its parent for stopped. Pure.
+//
+// The coordinator answers every request within the stall limit, if only with an error: first the operations that a join
+// waits for, then, within another limit, the join. So a rank that has received nothing for longer waits for a rank that
+// does not run.
+class AnswerLimit {
+ public:
+  AnswerLimit() = default;  // none
+  // `margin`: how long an answer may take in addition to the coordinator's limit.
+  AnswerLimit(Duration limit, Duration margin) : limit_(limit), margin_(margin) {}
+
+  bool is_set() const { return limit_ > Duration::zero(); }
+
+  // This rank has asked for something.
+  void asked(TimePoint now) {
+    if (!since_) since_ = now;
+  }
+  // This rank has received something, or has performed something with others. `waits`: it waits for more.
+  void heard(TimePoint now, bool waits) { since_ = waits ? std::optional(now) : std::nullopt; }
+
+  // `joins`: a join is among the pending operations.
+  Deadline deadline(bool joins) const {
+    if (!is_set() || !since_) return Deadline::max();
+    const Duration delay = limit_ * (joins ? 2 : 1) + margin_;
+    return *since_ > TimePoint::max() - delay ? Deadline::max() : *since_ + delay;
+  }
+  Duration waited(TimePoint now) const { return since_ ? now - *since_ : Duration::zero(); }
+
+ private:
+  Duration limit_{};
+  Duration margin_{};
+  std::optional<TimePoint> since_;
+};
 
 class Negotiator {
  public:
@@ -34,35 +60,27 @@ class Negotiator {
   void announce(const std::vector<const OperationSpec*>& specs, bool shut_down);
 
   // Processes what has arrived and returns the coordinator's next message, if any. The caller performs it (storing
-  // responses with remember()) before it asks for the next. Throws Internal, naming the rank, if a peer breaks the
+  // responses in the cache) before it asks for the next. Throws Internal, naming the rank, if a peer breaks the
   // protocol.
   std::optional<CoordinatorMessage> next(TimePoint now);
 
   // Must be called before the first collective of a message: the ranks below this one must be able to read the message
   // that orders it. Does not wait for the ranks above, or two could wait for each other.
   void settle(Duration delay) {
-    if (!tree_.is_leaf()) channel_.flush(deadline_after(delay));
+    if (!node_.tree().is_leaf()) port_.channel.flush(deadline_after(delay));
   }
 
-  // The cache slot in which the coordinator knows exactly this request, if any.
-  std::optional<std::uint32_t> slot_of(const OperationSpec& spec) const { return cache_.find(spec); }
-  // The response that the slot holds.
-  std::shared_ptr<const Response> cached(std::uint32_t slot) const { return cache_.at(slot); }
+  ResponseCache& cache() { return cache_; }
 
   // Gives up the last schedule; pending operations must be announced again.
   void unlock(std::uint64_t steps) {
-    if (coordinator_) coordinator_->unlock(steps);
+    if (Coordinator* coordinator = node_.coordinator()) coordinator->unlock(steps);
   }
 
   // Rank 0: every rank uses these knobs from the coordinator's next message on.
-  void tune(const Knobs& knobs) { coordinator_->tune(knobs); }
+  void tune(const Knobs& knobs) { node_.coordinator()->tune(knobs); }
   // Rank 0: lock steps that repeat from now on.
-  void allow_locks() { coordinator_->allow_locks(); }
-
-  // The response of an entry: contained in it, or cached.
-  std::shared_ptr<const Response> resolve(CoordinatorMessage::Entry entry) const;
-  // Stores a response in the slot that it names, if any; `own` is this rank's request, null if it has none.
-  void remember(const std::shared_ptr<const Response>& response, const OperationSpec* own);
+  void allow_locks() { node_.coordinator()->allow_locks(); }
 
   // When next() should be called even if nothing arrives.
   Deadline next_deadline() const;
@@ -77,28 +95,27 @@ class Negotiator {
   Status silence_of_parent(TimePoint now) const;
 
  private:
-  std::optional<CoordinatorMessage> next_as_coordinator(TimePoint now);
-  std::optional<CoordinatorMessage> next_as_member(TimePoint now);
-  CoordinatorMessage from_parent(const Bytes& payload);
-  void hear(int source, Bytes message, TimePoint now);
-  MessageCombiner::Heard listen(int source, Bytes message, TimePoint now);
-  void read(const MessageCombiner::Heard& heard, TimePoint now);
-  void read(int source, const SubtreeMessage& message, TimePoint now);
-  void send_down(const Bytes& payload);
-  void send_up(TimePoint now);
-  void mark(const SubtreeMessage& message);
+  // The node's: sends through the channel, and shows in the timeline which ranks have asked.
+  struct Port {
+    ControlChannel& channel;
+    Timeline& timeline;
+
+    void send(int to, Bytes message) { channel.send(to, std::move(message)); }
+    static void perform(NodeWork, auto body) { body(); }
+    void read(NodeWork work, const SubtreeMessage& message) {
+      if (work == NodeWork::coordinate && timeline.active()) mark(message);
+    }
+    void mark(const SubtreeMessage& message);
+  };
+
+  std::optional<CoordinatorMessage> next_answer(TimePoint now);
 
   const Topology& topology_;
-  const ControlTree tree_;
-  ControlChannel& channel_;
+  Port port_;
   Metrics& metrics_;
-  Timeline& timeline_;
-  std::unique_ptr<Coordinator> coordinator_;               // rank 0 only
-  std::unique_ptr<RequestAggregator> request_aggregator_;  // ranks between rank 0 and others
-  std::unique_ptr<MessageCombiner> message_combiner_;  // in front of either; the latter if a child speaks for several
+  ControlNode node_;
   ResponseCache cache_;
   AnswerLimit answer_limit_;
-  std::uint64_t applied_ = 0;  // number of the last message that next() returned
 };
 
 }  // namespace hvd

@@ -86,7 +86,7 @@ void NegotiatedRunner::apply(CoordinatorMessage message) {
       continue;
     }
     const bool is_new = entry.response.has_value();
-    auto response = context_.negotiator.resolve(std::move(entry));
+    auto response = context_.negotiator.cache().resolve(std::move(entry));
     if (response->kind != Response::Kind::execute) {
       perform(executes);
       finish(*response);
@@ -95,7 +95,7 @@ void NegotiatedRunner::apply(CoordinatorMessage message) {
     }
     if (is_new) {
       const Operation* own = context_.pending.find(response->spec.name);
-      context_.negotiator.remember(response, own != nullptr ? &own->spec : nullptr);
+      context_.negotiator.cache().store(response, own != nullptr ? &own->spec : nullptr);
     }
     executes.push_back(std::move(response));
   }

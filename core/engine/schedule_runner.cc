@@ -53,7 +53,7 @@ void ScheduleRunner::lock(const Schedule& schedule, std::uint64_t epoch) {
   for (const auto& slots : schedule) {
     groups.emplace_back();
     for (const std::uint32_t slot : slots) {
-      groups.back().push_back(scheduled_.emplace_back(context_.negotiator.cached(slot)).get());
+      groups.back().push_back(scheduled_.emplace_back(context_.negotiator.cache().at(slot)).get());
     }
   }
   plan(groups, epoch);
@@ -93,7 +93,7 @@ void ScheduleRunner::show_state() {
 // A slot's content is fixed as long as the lock lasts: a repeated operation is not looked up again.
 void ScheduleRunner::file(Operation& operation) {
   if (operation.scheduled_in != lock_.epoch()) {
-    const auto slot = context_.negotiator.slot_of(operation.spec);
+    const auto slot = context_.negotiator.cache().find(operation.spec);
     if (!slot) return break_up(ScheduleLock::Cause::new_operation);
     operation.schedule_slot = *slot;
     operation.scheduled_in = lock_.epoch();

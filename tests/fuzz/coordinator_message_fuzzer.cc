@@ -28,7 +28,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     executes.push_back(&*entry.response);
     const std::uint32_t slot = entry.response->slot;
     if (slot == hvd::kNoSlot) continue;
-    cache.store(slot, std::make_shared<const hvd::Response>(*entry.response), &entry.response->spec);
+    cache.store(std::make_shared<const hvd::Response>(*entry.response), &entry.response->spec);
     if (cache.at(slot)->spec.name != entry.response->spec.name) __builtin_trap();
   }
   std::size_t items = 0;

@@ -11,7 +11,9 @@ std::optional<std::uint32_t> ResponseCache::find(const OperationSpec& own) const
   return found->second;
 }
 
-void ResponseCache::store(std::uint32_t slot, std::shared_ptr<const Response> response, const OperationSpec* own) {
+void ResponseCache::store(std::shared_ptr<const Response> response, const OperationSpec* own) {
+  const std::uint32_t slot = response->slot;
+  if (slot == kNoSlot) return;
   if (slot >= kMaxCacheSlots) throw Internal("the coordinator named cache slot " + std::to_string(slot));
   if (slot >= slots_.size()) slots_.resize(slot + std::size_t{1});
   Slot& kept = slots_[slot];
@@ -31,6 +33,10 @@ std::shared_ptr<const Response> ResponseCache::at(std::uint32_t slot) const {
     throw Internal("the coordinator named cache slot " + std::to_string(slot) + ", which is empty");
   }
   return slots_[slot].response;
+}
+
+std::shared_ptr<const Response> ResponseCache::resolve(CoordinatorMessage::Entry entry) const {
+  return entry.response ? std::make_shared<const Response>(std::move(*entry.response)) : at(entry.cached_slot);
 }
 
 }  // namespace hvd

@@ -20,14 +20,16 @@ class ResponseCache {
   // The slot whose operation this rank has requested with exactly this request, if any.
   std::optional<std::uint32_t> find(const OperationSpec& own) const;
 
-  // Stores an execute response that came with a slot; replaces the slot's content. `own` is this rank's submission of
-  // that name, null if it had none: find() then does not return the slot, at() does. Throws Internal for a slot beyond
-  // kMaxCacheSlots.
-  void store(std::uint32_t slot, std::shared_ptr<const Response> response, const OperationSpec* own);
+  // Stores an execute response in the slot that it names, if any; replaces the slot's content. `own` is this rank's
+  // submission of that name, null if it had none: find() then does not return the slot, at() does. Throws Internal for
+  // a slot beyond kMaxCacheSlots.
+  void store(std::shared_ptr<const Response> response, const OperationSpec* own);
 
   // Throws Internal if the slot is empty. Shared, since a later entry of the same message may replace the slot's
   // content while the response is still being performed.
   std::shared_ptr<const Response> at(std::uint32_t slot) const;
+  // The response of an entry: contained in it, or in its slot.
+  std::shared_ptr<const Response> resolve(CoordinatorMessage::Entry entry) const;
 
  private:
   struct Slot {

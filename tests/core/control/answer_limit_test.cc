@@ -1,4 +1,4 @@
-#include "core/control/coordinator/answer_limit.h"
+#include "core/control/negotiator.h"
 
 #include "tests/core/control/times.h"
 #include "tests/support/catch.h"

@@ -1,5 +1,4 @@
-// Ranks with caches of their own, a coordinator, a tree of gatherers between them, and messages that are cut and
-// delayed at random.
+// The control nodes of a job's ranks, with caches of their own, and messages that are cut and delayed at random.
 //
 // Each rank submits each name a number of times (its rounds) and then joins; that is an epoch. What a rank asks for in
 // a round is a function of name, round and rank, so that the test knows beforehand how each round must end.
@@ -9,12 +8,7 @@
 #include <set>
 
 #include "core/base/error.h"
-#include "core/control/coordinator/coordinator.h"
-#include "core/control/protocol/response_cache.h"
-#include "core/control/protocol/wire.h"
-#include "core/control/tree/control_tree.h"
-#include "core/control/tree/message_combiner.h"
-#include "core/control/tree/request_aggregator.h"
+#include "core/control/control_node.h"
 #include "tests/core/control/specs.h"
 #include "tests/support/catch.h"
 #include "tests/support/sanitized.h"
@@ -47,23 +41,7 @@ constexpr std::uint64_t mix(std::uint64_t value) {
 class Simulation {
  public:
   Simulation(const Scenario& scenario, unsigned seed)
-      : scenario_(scenario),
-        seed_(seed),
-        random_(seed),
-        trees_(trees_of(scenario)),
-        coordinator_(
-            {.size = scenario.size, .sources = trees_.front().sources(0), .cache_capacity = scenario.cache_capacity},
-            describe_test_rank),
-        ranks_(static_cast<std::size_t>(scenario.size)) {
-    for (int rank = 1; rank < scenario.size; ++rank) {
-      const ControlTree& tree = trees_[static_cast<std::size_t>(rank)];
-      if (!tree.is_leaf()) at(rank).request_aggregator.emplace(tree.sources(rank), kTreeDelay);
-    }
-    for (int rank = 0; rank < scenario.size; ++rank) {
-      const ControlTree& tree = trees_[static_cast<std::size_t>(rank)];
-      if (at(rank).request_aggregator || rank == 0) at(rank).message_combiner.emplace(tree.sources(rank), kTreeDelay);
-    }
-  }
+      : scenario_(scenario), seed_(seed), random_(seed), ranks_(ranks_of(scenario)) {}
 
   void run() {
     for (epoch_ = 0; epoch_ < scenario_.epochs; ++epoch_) {
@@ -84,25 +62,36 @@ class Simulation {
   std::size_t cached_entries() const { return cached_entries_; }
   std::size_t stale_hits() const { return stale_hits_; }
   int largest_statement() const { return largest_statement_; }
-  std::size_t message_combiners() const { return unisons_; }
+  std::size_t common_messages() const { return common_messages_; }
 
  private:
   struct Rank {
-    ResponseCache cache;
-    std::uint64_t applied = 0;
-    std::vector<OperationSpec> unsent;
-    std::optional<RequestAggregator> request_aggregator;
-    std::optional<MessageCombiner> message_combiner;
-    std::deque<Bytes> to_parent;
-    std::deque<Bytes> from_parent;
-    std::deque<Bytes> to_apply;
-    std::map<std::string, OperationSpec> pending;
-    std::map<std::string, int> submitted;               // rounds of this epoch
-    std::vector<std::string> executed;                  // in order: name and shape
-    std::map<std::string, std::vector<bool>> outcomes;  // by name: did the round execute?
-    std::vector<std::string> texts;
+    ControlNode node;
+    ResponseCache cache{};
+    std::vector<OperationSpec> unsent{};
+    std::deque<Bytes> to_parent{};
+    std::deque<Bytes> from_parent{};
+    std::map<std::string, OperationSpec> pending{};
+    std::map<std::string, int> submitted{};               // rounds of this epoch
+    std::vector<std::string> executed{};                  // in order: name and shape
+    std::map<std::string, std::vector<bool>> outcomes{};  // by name: did the round execute?
     bool joined = false;
     bool all_joined = false;
+  };
+
+  // Of a rank's node: its messages wait until they are delivered.
+  struct Port {
+    Simulation& simulation;
+    int rank;
+
+    void send(int to, const Bytes& message) {
+      Rank& self = simulation.at(rank);
+      (to == self.node.tree().parent ? self.to_parent : simulation.at(to).from_parent).push_back(message);
+    }
+    static void perform(NodeWork, auto body) { body(); }
+    void read(NodeWork work, const SubtreeMessage& message) {
+      if (work == NodeWork::coordinate) simulation.note(message);
+    }
   };
 
   struct Contributions {
@@ -142,30 +131,31 @@ class Simulation {
   }
 
   // Ranks are spread over the hosts in turn, so that a subtree's are not one range.
-  static std::vector<ControlTree> trees_of(const Scenario& scenario) {
+  static std::vector<Rank> ranks_of(const Scenario& scenario) {
     const int hosts = (scenario.size + scenario.ranks_per_host - 1) / scenario.ranks_per_host;
     std::vector<RankIdentity> identities;
     for (int rank = 0; rank < scenario.size; ++rank) {
       identities.push_back({.host_key = std::to_string(rank % hosts), .hostname = "host"});
     }
-    std::vector<ControlTree> trees;
+    const CoordinatorOptions options{.size = scenario.size, .cache_capacity = scenario.cache_capacity};
+    std::vector<Rank> ranks;
     for (int rank = 0; rank < scenario.size; ++rank) {
-      trees.push_back(make_control_tree(make_topology(rank, identities), scenario.radix));
+      ControlTree tree = make_control_tree(make_topology(rank, identities), scenario.radix);
+      ranks.push_back({.node = ControlNode(rank, std::move(tree), options, describe_test_rank, kTreeDelay)});
     }
-    return trees;
+    return ranks;
   }
 
   void step() {
     const int rank = pick(scenario_.size);
     now_ += std::chrono::milliseconds(pick(2));
-    switch (pick(8)) {
+    switch (pick(7)) {
       case 0:
       case 1: return submit(rank);
       case 2: return flush(rank);
       case 3: return deliver(rank);
-      case 4: return apply(rank);
+      case 4: return receive_answer(rank);
       case 5: return send_up(rank);
-      case 6: return pass_down(rank);
       default: return respond();
     }
   }
@@ -193,65 +183,31 @@ class Simulation {
     }
   }
 
+  Port port_of(int rank) { return {*this, rank}; }
+
   void flush(int index) {
     Rank& rank = at(index);
     if (rank.unsent.empty()) return;
-    RankMessage message;
-    message.applied = rank.applied;
-    std::set<std::uint32_t> hits;
-    for (OperationSpec& spec : rank.unsent) {
-      if (const auto slot = rank.cache.find(spec)) {
-        hits.insert(*slot);
-      } else {
-        message.requests.push_back(std::move(spec));
-      }
-    }
+    std::vector<const OperationSpec*> specs;
+    for (const OperationSpec& spec : rank.unsent) specs.push_back(&spec);
+    Port port = port_of(index);
+    rank.node.announce(port, rank.node.message_of(specs, rank.cache, false), now_);
     rank.unsent.clear();
-    message.hits.assign(hits.begin(), hits.end());
-    const Bytes own = encode(said_by(index, std::move(message)));
-    if (index == 0 || rank.request_aggregator) {
-      hear(index, index, own);
-    } else {
-      rank.to_parent.push_back(own);
-    }
   }
 
   void deliver(int index) {
     Rank& rank = at(index);
     if (rank.to_parent.empty()) return;
-    hear(trees_[static_cast<std::size_t>(index)].parent, index, rank.to_parent.front());
+    const int parent = rank.node.tree().parent;
+    Port port = port_of(parent);
+    at(parent).node.receive(port, index, std::move(rank.to_parent.front()), now_);
     rank.to_parent.pop_front();
-  }
-
-  void hear(int node, int source, const Bytes& bytes) {
-    const bool idle = at(node).request_aggregator ? at(node).request_aggregator->idle() : coordinator_.idle();
-    read(node, at(node).message_combiner->receive(source, bytes, idle, now_));
-  }
-
-  void read(int node, const MessageCombiner::Heard& heard) {
-    for (const auto& [source, message] : heard.apart) {
-      if (at(node).request_aggregator) {
-        at(node).request_aggregator->receive(source, message, now_);
-      } else {
-        note(message);
-        coordinator_.receive(source, message, now_);
-      }
-    }
-    if (!heard.together) return;
-    ++unisons_;
-    if (at(node).request_aggregator) {
-      at(node).request_aggregator->let_pass(heard.applied_by_all);
-      at(node).to_parent.push_back(*heard.together);
-    } else {
-      const SubtreeMessage message = decode_subtree_message(*heard.together);
-      note(message);
-      coordinator_.receive_from_all(message, now_);
-    }
   }
 
   void note(const SubtreeMessage& message) {
     for (const RankMessage& part : message.messages) {
       largest_statement_ = std::max(largest_statement_, part.ranks.count());
+      if (scenario_.size > 1 && part.ranks.count() == scenario_.size) ++common_messages_;
       for (const std::uint32_t slot : part.hits) {
         if (last_fill_[slot] > part.applied) ++stale_hits_;
       }
@@ -259,65 +215,46 @@ class Simulation {
   }
 
   void send_up(int index) {
-    Rank& rank = at(index);
-    if (rank.message_combiner) read(index, rank.message_combiner->take(now_));
-    if (!rank.request_aggregator) return;
-    if (const auto message = rank.request_aggregator->take(now_)) rank.to_parent.push_back(encode(*message));
+    Port port = port_of(index);
+    at(index).node.send_up(port, now_);
   }
 
-  void pass_down(int index) {
+  void receive_answer(int index) {
     Rank& rank = at(index);
     if (rank.from_parent.empty()) return;
-    const Bytes bytes = rank.from_parent.front();
+    const Bytes bytes = std::move(rank.from_parent.front());
     rank.from_parent.pop_front();
-    if (rank.request_aggregator) {
-      read(index, rank.message_combiner->break_up());
-      rank.request_aggregator->pass(decode_coordinator_message(bytes));
-    }
-    spread(index, bytes);
-  }
-
-  void spread(int index, const Bytes& bytes) {
-    at(index).to_apply.push_back(bytes);
-    for (const auto& [child, ranks] : trees_[static_cast<std::size_t>(index)].children) {
-      at(child).from_parent.push_back(bytes);
-    }
+    Port port = port_of(index);
+    rank.node.forward(port, bytes, now_);
+    apply(index, decode_coordinator_message(bytes));
   }
 
   void respond() {
-    const auto message = coordinator_.respond(now_);
-    if (!message) return;
-    for (const auto& entry : message->entries) {
+    const auto answer = at(0).node.coordinator()->respond(now_);
+    if (!answer) return;
+    for (const auto& entry : answer->entries) {
       if (!entry.response) {
         ++cached_entries_;
       } else if (entry.response->slot != kNoSlot) {
         CHECK(entry.response->slot < scenario_.cache_capacity);
-        last_fill_[entry.response->slot] = message->number;
+        last_fill_[entry.response->slot] = answer->number;
       }
     }
-    spread(0, encode(*message));
+    Port port = port_of(0);
+    at(0).node.forward(port, encode(*answer), now_);
+    apply(0, *answer);
   }
 
-  void apply(int index) {
+  void apply(int index, const CoordinatorMessage& answer) {
     Rank& rank = at(index);
-    if (rank.to_apply.empty()) return;
-    const CoordinatorMessage message = decode_coordinator_message(rank.to_apply.front());
-    rank.to_apply.pop_front();
-    REQUIRE(message.number == ++rank.applied);
-    for (const auto& entry : message.entries) {
-      if (!entry.response) {
-        const auto cached = rank.cache.at(entry.cached_slot);
-        REQUIRE(cached->contributing == scenario_.size);
-        execute(index, *cached);
-        continue;
-      }
-      const Response& response = *entry.response;
+    rank.node.accept(answer);
+    for (const auto& entry : answer.entries) {
+      const auto shared = rank.cache.resolve(entry);
+      const Response& response = *shared;
+      if (!entry.response) REQUIRE(response.contributing == scenario_.size);
       if (response.kind == Response::Kind::execute) {
-        if (response.slot != kNoSlot) {
-          const auto own = rank.pending.find(response.spec.name);
-          rank.cache.store(response.slot, std::make_shared<const Response>(response),
-                           own == rank.pending.end() ? nullptr : &own->second);
-        }
+        const auto own = rank.pending.find(response.spec.name);
+        if (entry.response) rank.cache.store(shared, own == rank.pending.end() ? nullptr : &own->second);
         execute(index, response);
       } else if (response.kind == Response::Kind::error) {
         for (const auto failed : response.ranks) {
@@ -373,7 +310,7 @@ class Simulation {
       }
     }
     while (!held.empty() && !held.back()) held.pop_back();
-    const auto [known, fresh] = caches_.try_emplace(rank.applied, held);
+    const auto [known, fresh] = caches_.try_emplace(rank.node.applied(), held);
     if (fresh) return;
     REQUIRE(known->second.size() == held.size());
     for (std::size_t slot = 0; slot < held.size(); ++slot) {
@@ -415,12 +352,10 @@ class Simulation {
   const Scenario scenario_;
   const unsigned seed_;
   std::mt19937 random_;
-  const std::vector<ControlTree> trees_;  // as each rank sees it
-  Coordinator coordinator_;
   std::vector<Rank> ranks_;
   TimePoint now_{};
   int largest_statement_ = 0;  // ranks
-  std::size_t unisons_ = 0;
+  std::size_t common_messages_ = 0;
   int epoch_ = 0;
   std::size_t cached_entries_ = 0;
   std::size_t stale_hits_ = 0;
@@ -438,12 +373,12 @@ TEST_CASE(
       {4, 8, 8, 3, 20, 20, false, 2},        {4, 8, 8, 0, 20, 20, false, 2},        {8, 6, 6, 4, 10, 20, false, 2},
       {3, 5, 8, 3, 10, 0, true, 3},          {5, 6, 8, 4, 10, 20, true, 3},         {8, 5, 5, 16, 0, 0, true, 2},
       {2, 12, 30, 3, 5, 0, false, 1},        {8, 6, 6, 16, 10, 20, true, 2, 2, 16}, {9, 6, 6, 4, 20, 20, true, 2, 1, 2},
-      {15, 4, 5, 16, 10, 20, true, 2, 2, 2}, {15, 6, 10, 3, 10, 0, false, 1, 3, 1},
+      {15, 4, 5, 16, 10, 20, true, 2, 2, 2}, {15, 6, 10, 3, 10, 0, false, 1, 3, 1}, {4, 1, 60, 16, 0, 0, false, 1, 2},
   };
   std::size_t cached_entries = 0;
   std::size_t stale_hits = 0;
   int largest_statement = 0;
-  std::size_t message_combiners = 0;
+  std::size_t common_messages = 0;
   const unsigned seeds = hvd::testing::kSanitized ? 4 : 25;
   for (const Scenario& scenario : scenarios) {
     for (unsigned seed = 0; seed < seeds; ++seed) {
@@ -453,12 +388,12 @@ TEST_CASE(
       cached_entries += simulation.cached_entries();
       stale_hits += simulation.stale_hits();
       largest_statement = std::max(largest_statement, simulation.largest_statement());
-      message_combiners += simulation.message_combiners();
+      common_messages += simulation.common_messages();
     }
   }
   // The scenarios reach what they are for.
   CHECK(cached_entries > 40 * seeds);
   CHECK(stale_hits > 4 * seeds);
   CHECK(largest_statement > 2);
-  CHECK(message_combiners >= seeds);
+  CHECK(common_messages >= seeds);
 }

@@ -9,8 +9,9 @@ using namespace hvd;
 
 namespace {
 
-std::shared_ptr<const Response> response_to(OperationSpec spec) {
+std::shared_ptr<const Response> response_to(std::uint32_t slot, OperationSpec spec) {
   auto response = std::make_shared<Response>();
+  response->slot = slot;
   response->spec = std::move(spec);
   return response;
 }
@@ -20,7 +21,7 @@ std::shared_ptr<const Response> response_to(OperationSpec spec) {
 TEST_CASE("A repetition of the own request is found, anything else is not") {
   ResponseCache cache;
   const OperationSpec own = allgather("x", {4, 3});
-  cache.store(2, response_to(allgather("x", {9, 3})), &own);
+  cache.store(response_to(2, allgather("x", {9, 3})), &own);
   CHECK(cache.find(own) == 2u);
   CHECK(cache.at(2)->spec == allgather("x", {9, 3}));
 
@@ -49,9 +50,9 @@ TEST_CASE("A slot that is replaced forgets what it held") {
   ResponseCache cache;
   const OperationSpec x = allreduce("x");
   const OperationSpec y = allreduce("y");
-  cache.store(0, response_to(x), &x);
+  cache.store(response_to(0, x), &x);
   const auto in_use = cache.at(0);
-  cache.store(0, response_to(y), &y);
+  cache.store(response_to(0, y), &y);
   CHECK_FALSE(cache.find(x));
   CHECK(cache.find(y) == 0u);
   CHECK(in_use->spec == x);  // still there for who holds it
@@ -61,9 +62,9 @@ TEST_CASE("A name that moves to another slot survives the end of the old one") {
   ResponseCache cache;
   const OperationSpec x = allreduce("x");
   const OperationSpec y = allreduce("y");
-  cache.store(0, response_to(x), &x);
-  cache.store(1, response_to(x), &x);
-  cache.store(0, response_to(y), &y);
+  cache.store(response_to(0, x), &x);
+  cache.store(response_to(1, x), &x);
+  cache.store(response_to(0, y), &y);
   CHECK(cache.find(x) == 1u);
   CHECK(cache.find(y) == 0u);
 }
@@ -71,8 +72,8 @@ TEST_CASE("A name that moves to another slot survives the end of the old one") {
 TEST_CASE("What a joined rank stores without a request of its own is there, but no hit") {
   ResponseCache cache;
   const OperationSpec x = allreduce("x");
-  cache.store(0, response_to(x), &x);
-  cache.store(0, response_to(allreduce("x", {7})), nullptr);
+  cache.store(response_to(0, x), &x);
+  cache.store(response_to(0, allreduce("x", {7})), nullptr);
   CHECK_FALSE(cache.find(x));
   CHECK_FALSE(cache.find(allreduce("x", {7})));
   CHECK(cache.at(0)->spec == allreduce("x", {7}));
@@ -82,8 +83,8 @@ TEST_CASE("Slots that cannot be are refused") {
   ResponseCache cache;
   const OperationSpec x = allreduce("x");
   CHECK_THROWS_AS(cache.at(0), Internal);
-  CHECK_THROWS_AS(cache.store(kMaxCacheSlots, response_to(x), &x), Internal);
-  cache.store(3, response_to(x), &x);
+  CHECK_THROWS_AS(cache.store(response_to(kMaxCacheSlots, x), &x), Internal);
+  cache.store(response_to(3, x), &x);
   CHECK_THROWS_AS(cache.at(2), Internal);
   CHECK_THROWS_AS(cache.at(4), Internal);
 }

@@ -1,0 +1,149 @@
+// One rank's part in the control plane: rank 0 decides what all ranks perform (Coordinator), ranks between it and
+// others combine what their subtrees ask for (RequestAggregator), and a leaf of the control tree only asks.
+//
+// Pure: time is an argument, and messages go to a `Port`. The Negotiator runs a node over the ControlChannel, the
+// simulation over a virtual network, and tests over queues. A Port has these members:
+//   send(int to, Payload message)           sends Bytes, or what forward() was given.
+//   perform(NodeWork work, auto body)       calls body(), and may measure it.
+//   read(NodeWork, const SubtreeMessage&)   called in a body for every message that it has read.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "core/base/clock.h"
+#include "core/control/coordinator/coordinator.h"
+#include "core/control/protocol/response_cache.h"
+#include "core/control/protocol/wire.h"
+#include "core/control/tree/control_tree.h"
+#include "core/control/tree/message_combiner.h"
+#include "core/control/tree/request_aggregator.h"
+
+namespace hvd {
+
+// How long a node holds back requests that not all of its ranks have sent: longer than ranks of a job are usually
+// apart, and too short to matter in a warning.
+inline constexpr Duration kAggregationDelay = std::chrono::milliseconds(100);
+
+enum class NodeWork : std::uint8_t {
+  hear,        // a node compares a message with others, or parses it
+  gather,      // messages that differ, or parts of them, go to the RequestAggregator
+  coordinate,  // or to the Coordinator
+  pass_up,     // what the RequestAggregator has combined is encoded for the parent
+};
+
+class ControlNode {
+ public:
+  // `options`: of the Coordinator; the senders of its messages follow from the tree.
+  ControlNode(int rank, ControlTree tree, const CoordinatorOptions& options, DescribeRank describe_rank,
+              Duration delay = kAggregationDelay);
+
+  const ControlTree& tree() const { return tree_; }
+  // Null except on rank 0.
+  Coordinator* coordinator() const { return coordinator_.get(); }
+  // The number of answers that this rank has applied.
+  std::uint64_t applied() const { return applied_; }
+  // Whether messages are held back to be compared with others.
+  bool holds_messages() const { return combiner_ && combiner_->next_deadline() != Deadline::max(); }
+
+  // This rank's message: what it asks for, by cache slot where it can, and whether it leaves.
+  SubtreeMessage message_of(const std::vector<const OperationSpec*>& specs, const ResponseCache& cache,
+                            bool shut_down) const;
+
+  // Sends this rank's message to the parent, or processes it here.
+  template <typename Port>
+  void announce(Port& port, const SubtreeMessage& own, TimePoint now) {
+    if (!reads_messages()) return port.send(tree_.parent, encode(own));
+    if (combiner_) {
+      receive(port, rank_, encode(own), now);
+    } else {
+      port.perform(NodeWork::coordinate, [&] { read(port, rank_, own, now); });
+    }
+    send_up(port, now);
+  }
+
+  // Processes a message of this rank or from one below it. Throws Internal, naming the rank, if it breaks the protocol.
+  template <typename Port>
+  void receive(Port& port, int source, Bytes message, TimePoint now) {
+    MessageCombiner::Heard heard;
+    port.perform(NodeWork::hear, [&] {
+      heard = listen(source, std::move(message), now);
+      for (const auto& [from, part] : heard.apart) port.read(NodeWork::hear, part);
+    });
+    read(port, heard, now);
+  }
+
+  // Passes on what has been held for long enough: to the coordinator, or to the parent.
+  template <typename Port>
+  void send_up(Port& port, TimePoint now) {
+    if (combiner_) read(port, combiner_->take(now), now);
+    if (!aggregator_) return;
+    std::optional<Bytes> bytes;
+    port.perform(NodeWork::pass_up, [&] {
+      const auto message = aggregator_->take(now);
+      if (!message) return;
+      bytes = encode(*message);
+      port.read(NodeWork::pass_up, *message);
+    });
+    if (bytes) port.send(tree_.parent, std::move(*bytes));
+  }
+  // When to call send_up() even if nothing is received.
+  Deadline next_release() const;
+
+  // Forwards an answer to the ranks below, which receive it as early as possible: before this rank applies it.
+  template <typename Port, typename Payload>
+  void forward(Port& port, const Payload& answer, TimePoint now) {
+    for (const auto& [child, ranks] : tree_.children) port.send(child, answer);
+    if (aggregator_) read(port, combiner_->break_up(), now);
+  }
+  // This rank is about to apply the answer. Throws Internal if it is not the next one.
+  void accept(const CoordinatorMessage& answer);
+
+ private:
+  bool reads_messages() const { return coordinator_ || aggregator_; }
+  MessageCombiner::Heard listen(int source, Bytes message, TimePoint now);
+
+  template <typename Port>
+  void read(Port& port, const MessageCombiner::Heard& heard, TimePoint now) {
+    const NodeWork work = aggregator_ ? NodeWork::gather : NodeWork::coordinate;
+    if (!heard.apart.empty()) {
+      port.perform(work, [&] {
+        for (const auto& [source, message] : heard.apart) read(port, source, message, now);
+      });
+    }
+    if (!heard.together) return;
+    if (aggregator_) {
+      aggregator_->let_pass(heard.applied_by_all);
+      return port.send(tree_.parent, *heard.together);
+    }
+    port.perform(work, [&] {
+      const SubtreeMessage message = decode_subtree_message(*heard.together);
+      coordinator_->receive_from_all(message, now);
+      port.read(work, message);
+    });
+  }
+
+  template <typename Port>
+  void read(Port& port, int source, const SubtreeMessage& message, TimePoint now) {
+    if (aggregator_) {
+      aggregator_->receive(source, message, now);
+      port.read(NodeWork::gather, message);
+    } else {
+      coordinator_->receive(source, message, now);
+      port.read(NodeWork::coordinate, message);
+    }
+  }
+
+  int rank_;
+  ControlTree tree_;
+  DescribeRank describe_rank_;
+  std::unique_ptr<Coordinator> coordinator_;       // rank 0 only
+  std::unique_ptr<RequestAggregator> aggregator_;  // ranks between rank 0 and others
+  std::unique_ptr<MessageCombiner> combiner_;      // in front of either; the former if a child speaks for several
+  std::uint64_t applied_ = 0;
+};
+
+}  // namespace hvd
