@@ -38,7 +38,7 @@ ALLOWED = {
     "core/control": [*CONTROL, "core/control", "core/timeline/timeline.h"],
     "core/execution": [
         *[*VALUES, "core/tuning/knobs.h", "core/net", "core/bootstrap", "core/operation", "core/config.h"],
-        *["core/timeline/timeline.h", "core/control/protocol/response.h", "core/flight/flight_layout.h"],
+        *["core/timeline/timeline.h", "core/control/protocol/messages.h", "core/flight/flight_layout.h"],
     ],
     "core/engine": ["core"],
     "core/runtime": ["core"],

@@ -1,5 +1,6 @@
-// A bucket: tensors that are performed as one collective, to pay its latency once. How buckets are planned from what all
-// ranks are ready for, how those of a locked schedule are arranged in stages, and the call that a backend performs for one.
+// A bucket: tensors that are performed as one collective, to pay its latency once. How buckets are planned from what
+// all ranks are ready for, how those of a locked schedule are arranged in stages, and the call that a backend performs
+// for one.
 //
 // Called by the engine of every rank with the same responses in the same order, so the result is the same on all ranks.
 // Pure except for the allocation of outputs whose size is known only after the negotiation.
@@ -10,7 +11,7 @@
 #include <vector>
 
 #include "core/config.h"
-#include "core/control/protocol/response.h"
+#include "core/control/protocol/messages.h"
 #include "core/device/device_runtime.h"
 #include "core/operation/collective_call.h"
 #include "core/operation/operation.h"

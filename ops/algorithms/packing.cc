@@ -11,7 +11,7 @@ namespace hvd {
 
 namespace {
 
-// Joined ranks replace prescaled values in sums only (core/control/protocol/request_check.h). A negative prescale turns
+// Joined ranks replace prescaled values in sums only (core/control/protocol/agreement.h). A negative prescale turns
 // zero into negative zero, which is not the identity: two of them add up to it. So if the scaling is still to come, the
 // value stored is negative zero, which becomes zero.
 void fill_packed_identity(const CollectiveCall& call, DType value_type, bool scaled, std::byte* target,

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/control/protocol/request_check.h"
+#include "core/control/protocol/agreement.h"
 #include "core/operation/operation_spec.h"
 
 namespace hvd {

@@ -7,19 +7,18 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <list>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/base/clock.h"
+#include "core/base/status.h"
 #include "core/config.h"
-#include "core/control/coordinator/coordinator_cache.h"
-#include "core/control/coordinator/pending_failures.h"
 #include "core/control/coordinator/stall_inspector.h"
 #include "core/control/protocol/agreement.h"
-#include "core/control/protocol/rank_message.h"
-#include "core/control/protocol/request_check.h"
+#include "core/control/protocol/messages.h"
 #include "core/control/schedule/schedule_learner.h"
 #include "core/operation/operation_spec.h"
 
@@ -27,6 +26,93 @@ namespace hvd {
 
 // Throws Internal: these ranks break the protocol.
 [[noreturn]] void report_violation(const RankSet& ranks, const std::string& what, const DescribeRank& describe_rank);
+
+// The negotiations of a name that failed before every rank had asked, and the ranks that have not asked yet: each still
+// owes a submission, which gets the same error. So a rank's n-th submission belongs to the name's n-th negotiation.
+// Once there are many, those that the same ranks owe are counted in one entry, so that a rank that never comes back
+// costs no memory.
+class PendingFailures {
+ public:
+  struct Claim {
+    Status status;
+    RankSet ranks;
+    std::uint64_t order = 0;
+  };
+
+  // `order`: higher than that of any earlier failure, of any name.
+  void add(const Status& status, const RankSet& owing, std::uint64_t order);
+
+  bool empty() const { return rounds_.empty(); }
+  // The order of the last failure added; requires !empty().
+  std::uint64_t newest() const { return rounds_.back().order; }
+  std::size_t size() const { return rounds_.size(); }
+
+  // Removes the oldest failure of each of the ranks. Ranks that owe nothing are in no claim.
+  std::vector<Claim> pay(const RankSet& ranks);
+  // What pay() would return, without removing it.
+  std::vector<Claim> claims(const RankSet& ranks) const { return PendingFailures(*this).pay(ranks); }
+
+  // These ranks no longer owe what failed before `order`.
+  void forgive(const RankSet& ranks, std::uint64_t order);
+  void clear() { rounds_.clear(); }
+
+ private:
+  static constexpr std::size_t kApart = 64;
+
+  struct Round {
+    Status status;
+    RankSet owing;
+    std::uint64_t order = 0;  // of the last
+    std::uint64_t times = 1;
+  };
+
+  std::deque<Round> rounds_;  // oldest first, in the order in which each rank owes them
+};
+
+// The coordinator's side of the response cache: the current and the earlier contents of each slot. It allocates slots
+// (a fresh one, else the least recently used) and keeps replaced contents for as long as a hit on them may be in
+// flight: a hit carries the number of messages that its rank had applied, and each content has the numbers of the
+// messages that filled and replaced it.
+class CoordinatorCache {
+ public:
+  explicit CoordinatorCache(std::size_t capacity);
+
+  // The content of the slot for a rank that has applied `applied` messages; null if the slot was empty then. Constant
+  // time if that is the current content.
+  const AgreementPtr& find(std::uint32_t slot, std::uint64_t applied) const;
+
+  const AgreementPtr& current(std::uint32_t slot) const { return slots_[slot].content; }
+
+  // Allocates a slot, held from now on; kNoSlot if all are held. If current(slot) is not null, it is evicted.
+  std::uint32_t take();
+
+  // Fills the slot through message `number`. Every rank that may still send a hit on the old content has applied
+  // `applied_by_all` messages; older contents are discarded.
+  void store(std::uint32_t slot, AgreementPtr content, std::uint64_t number, std::uint64_t applied_by_all);
+
+  // A held slot is not evicted; releasing it makes it the most recently used.
+  void hold(std::uint32_t slot) { held_.splice(held_.end(), idle_, slots_[slot].place); }
+  void release(std::uint32_t slot) { idle_.splice(idle_.end(), held_, slots_[slot].place); }
+
+ private:
+  struct Past {
+    AgreementPtr content;
+    std::uint64_t filled_by = 0;
+    std::uint64_t replaced_by = 0;
+  };
+  struct Slot {
+    AgreementPtr content;
+    std::uint64_t filled_by = 0;
+    std::vector<Past> past;  // oldest first
+    std::list<std::uint32_t>::iterator place;
+  };
+
+  std::size_t capacity_;
+  std::vector<Slot> slots_;
+  std::list<std::uint32_t> idle_;  // least recently used first
+  std::list<std::uint32_t> held_;
+  const AgreementPtr nothing_;
+};
 
 // The state of one name, while it has an open negotiation, pending failures or a cache slot.
 struct Negotiation {

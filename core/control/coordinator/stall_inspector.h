@@ -16,7 +16,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/status.h"
-#include "core/control/protocol/request_check.h"
+#include "core/control/protocol/agreement.h"
 #include "core/tensor/collective.h"
 
 namespace hvd {

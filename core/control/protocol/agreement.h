@@ -1,18 +1,21 @@
-// The state of one name in a negotiation: the request that the asking ranks share and, for each rank, what may differ.
+// What the ranks' requests for one name amount to: whether each is valid, whether they agree, and the state of the name
+// in a negotiation: the request that the asking ranks share and, for each rank, what may differ.
 //
-// Pure value of the coordinator. Grows while requests arrive; once all ranks have asked, it yields the response and
-// stays in the coordinator's cache, so that a hit can be converted back into the request that it stands for.
+// Pure; the texts are the coordinator's. An Agreement grows while requests arrive; once all ranks have asked, it yields
+// the response and stays in the coordinator's cache, so that a hit can be converted back into the request that it
+// stands for.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "core/control/protocol/rank_message.h"
-#include "core/control/protocol/response.h"
+#include "core/config.h"
+#include "core/control/protocol/messages.h"
 #include "core/operation/operation_spec.h"
 
 namespace hvd {
@@ -60,5 +63,29 @@ using AgreementPtr = std::shared_ptr<const Agreement>;
 
 // Empty, or why a result would exceed a 63-bit size in bytes. For a complete execute response.
 std::string find_overflow(const Response& response);
+
+// ---- Checks of requests
+
+using DescribeRank = std::function<std::string(int)>;  // "rank 2 on host-b (pid 1234)"
+
+// "allreduce 'grad'": how messages name an operation.
+std::string operation_text(Collective collective, const std::string& name);
+
+// Whether joined ranks can be left out, that is, whether the neutral elements in their place stay neutral.
+bool tolerates_joined(const OperationSpec& spec);
+
+// Why the ranks that have asked, whose parts of the agreement count, cannot proceed without rank `joined`, which has
+// joined; empty if they can.
+std::string find_need(const Agreement& agreement, const RankSet& asked, int joined, JoinScope scope,
+                      const DescribeRank& describe_rank);
+
+// What is wrong with this rank's request alone, in a set of `set_size` ranks; empty if it is valid.
+std::string find_fault(const OperationSpec& spec, int set_size, int rank, const DescribeRank& describe_rank);
+
+// The first forbidden difference between two requests of one name, with both ranks and both values; empty if none.
+std::string find_disagreement(const OperationSpec& first, int first_rank, const OperationSpec& other, int other_rank,
+                              const DescribeRank& describe_rank);
+// Whether find_disagreement() would find none.
+bool agree(const OperationSpec& a, const OperationSpec& b);
 
 }  // namespace hvd

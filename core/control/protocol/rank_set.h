@@ -1,8 +1,12 @@
 // A set of a job's ranks, stored as ranges: subtrees of the control tree are few ranges, however many ranks they have.
+// And the senders that speak for such sets.
 //
-// Pure value. Operations take time proportional to the number of ranges.
+// Pure values. Operations take time proportional to the number of ranges.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
+#include <map>
 #include <vector>
 
 namespace hvd {
@@ -57,5 +61,49 @@ class RankSet {
 // Ranks of `a` that are also in `b`; ranks of `a` that are not.
 RankSet intersection(const RankSet& a, const RankSet& b);
 RankSet difference(RankSet a, const RankSet& b);
+
+// The senders of a node's messages: the ranks for which each speaks, and how many answers all of these have applied.
+// Owned by what reads the messages: the Coordinator or a RequestAggregator.
+class Sources {
+ public:
+  struct Source {
+    RankSet ranks;
+    std::uint64_t applied = 0;  // the number of messages that all of them have applied
+  };
+
+  explicit Sources(const std::map<int, RankSet>& ranks_of) {
+    for (const auto& [source, ranks] : ranks_of) sources_[source].ranks = ranks;
+  }
+
+  // Null if this rank is to send nothing.
+  Source* find(int source) {
+    const auto found = sources_.find(source);
+    return found == sources_.end() ? nullptr : &found->second;
+  }
+
+  // All sources have applied at least so many messages.
+  void have_applied(std::uint64_t number) {
+    for (auto& [rank, source] : sources_) source.applied = std::max(source.applied, number);
+  }
+
+  // The join of `ranks`, among `joined`, ends with this message: they apply it before they send anything.
+  void end_join(const RankSet& joined, const RankSet& ranks, std::uint64_t number) {
+    for (auto& [rank, source] : sources_) {
+      if (joined.contains(source.ranks) && ranks.intersects(source.ranks)) source.applied = number;
+    }
+  }
+
+  // How many of the `sent` messages every rank has applied that may still refer to one. A rank that has joined has no
+  // hit in flight, and sends none before it has applied everything up to the join's end.
+  std::uint64_t applied_by_all(std::uint64_t sent, const RankSet& joined) const {
+    for (const auto& [rank, source] : sources_) {
+      if (!joined.contains(source.ranks)) sent = std::min(sent, source.applied);
+    }
+    return sent;
+  }
+
+ private:
+  std::map<int, Source> sources_;
+};
 
 }  // namespace hvd

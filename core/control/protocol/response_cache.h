@@ -8,9 +8,12 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
-#include "core/control/protocol/response.h"
+#include "core/base/error.h"
+#include "core/control/protocol/messages.h"
+#include "core/control/protocol/wire.h"
 #include "core/operation/operation_spec.h"
 
 namespace hvd {
@@ -39,5 +42,39 @@ class ResponseCache {
   std::vector<Slot> slots_;
   NameMap<std::uint32_t> by_name_;  // slots with a request of this rank
 };
+
+inline std::optional<std::uint32_t> ResponseCache::find(const OperationSpec& own) const {
+  const auto found = by_name_.find(own.name);
+  if (found == by_name_.end() || *slots_[found->second].own != own) return std::nullopt;
+  return found->second;
+}
+
+inline void ResponseCache::store(std::shared_ptr<const Response> response, const OperationSpec* own) {
+  const std::uint32_t slot = response->slot;
+  if (slot == kNoSlot) return;
+  if (slot >= kMaxCacheSlots) throw Internal("the coordinator named cache slot " + std::to_string(slot));
+  if (slot >= slots_.size()) slots_.resize(slot + std::size_t{1});
+  Slot& kept = slots_[slot];
+  if (kept.own) {
+    const auto old = by_name_.find(kept.own->name);
+    if (old != by_name_.end() && old->second == slot) by_name_.erase(old);
+  }
+  kept.response = std::move(response);
+  kept.own.reset();
+  if (!own) return;
+  kept.own = *own;
+  by_name_.insert_or_assign(own->name, slot);
+}
+
+inline std::shared_ptr<const Response> ResponseCache::at(std::uint32_t slot) const {
+  if (slot >= slots_.size() || !slots_[slot].response) {
+    throw Internal("the coordinator named cache slot " + std::to_string(slot) + ", which is empty");
+  }
+  return slots_[slot].response;
+}
+
+inline std::shared_ptr<const Response> ResponseCache::resolve(CoordinatorMessage::Entry entry) const {
+  return entry.response ? std::make_shared<const Response>(std::move(*entry.response)) : at(entry.cached_slot);
+}
 
 }  // namespace hvd

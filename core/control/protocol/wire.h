@@ -10,8 +10,7 @@
 #include <optional>
 #include <span>
 
-#include "core/control/protocol/rank_message.h"
-#include "core/control/protocol/response.h"
+#include "core/control/protocol/messages.h"
 #include "core/net/frame.h"
 #include "core/operation/operation_spec.h"
 

@@ -16,7 +16,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/control/protocol/response.h"
+#include "core/control/protocol/messages.h"
 
 namespace hvd {
 

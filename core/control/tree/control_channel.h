@@ -17,7 +17,11 @@
 namespace hvd {
 
 // The status to send to other ranks for a failure found here: which rank is lost, or that this rank has given up.
-Status as_told(const Status& own, const Topology& topology);
+inline Status as_told(const Status& own, const Topology& topology) {
+  if (own.code() == StatusCode::peer_lost) return own;
+  return Status(StatusCode::aborted, topology.describe(topology.rank) + " has given up the job: " + own.message(),
+                topology.job_rank());
+}
 
 class ControlChannel {
  public:
@@ -71,6 +75,10 @@ class ControlChannel {
 };
 
 // Ends the job on all ranks because of a failure on this one; no effect if the job has ended already.
-void end_job(const Status& own, const Topology& topology, AbortFlag& abort, ControlChannel& channel);
+inline void end_job(const Status& own, const Topology& topology, AbortFlag& abort, ControlChannel& channel) {
+  const int culprit = own.code() == StatusCode::peer_lost ? own.culprit() : topology.job_rank();
+  abort.raise(Status(own.code(), own.message(), culprit),
+              [&](const Status&) { channel.broadcast_abort(as_told(own, topology)); });
+}
 
 }  // namespace hvd

@@ -1,10 +1,10 @@
 // Combines identical messages of several sources into one: ranks that run the same program send the same bytes, so
 // messages are compared as bytes, and if all sources have sent the same only one of them is decoded.
 //
-// Pure; owned by the ControlNode, in front of its RequestAggregator, or of its Coordinator if whole subtrees speak to it
-// (the reader). Messages are held back until every source has sent the same as the first, or one has sent
-// something else, or the delay has passed; in the latter cases the reader gets each as it came. Nothing is held while
-// the reader waits for any rank, since ranks that have asked already will not ask again.
+// Pure; owned by the ControlNode, in front of its RequestAggregator, or of its Coordinator if whole subtrees speak to
+// it (the reader). Messages are held back until every source has sent the same as the first, or one has sent something
+// else, or the delay has passed; in the latter cases the reader gets each as it came. Nothing is held while the reader
+// waits for any rank, since ranks that have asked already will not ask again.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "core/base/clock.h"
-#include "core/control/protocol/rank_message.h"
+#include "core/control/protocol/messages.h"
 #include "core/control/protocol/wire.h"
 
 namespace hvd {

@@ -5,7 +5,6 @@
 
 #include "core/base/error.h"
 #include "core/control/protocol/agreement.h"
-#include "core/control/protocol/request_check.h"
 
 namespace hvd {
 

@@ -1,7 +1,7 @@
 // A node of the control tree between its subtree and its parent: combines the requests of all its ranks, name by name.
 //
-// Pure; owned by the ControlNode of a rank that has both a parent and children. Requests are held back by name until the
-// whole subtree has asked, and then go up as one message of all these ranks, so that the messages and the work of a
+// Pure; owned by the ControlNode of a rank that has both a parent and children. Requests are held back by name until
+// the whole subtree has asked, and then go up as one message of all these ranks, so that the messages and the work of a
 // node do not grow with the size of the job. Nothing is held for longer than the aggregation delay: the requests for a
 // name whose other ranks are late go up as they are, since the coordinator must be able to report which ranks are
 // missing. A join or a leave goes up at once, and so does a hit that does not mean its slot's current content.
@@ -18,9 +18,8 @@
 #include <vector>
 
 #include "core/base/clock.h"
-#include "core/control/protocol/rank_message.h"
-#include "core/control/protocol/response.h"
-#include "core/control/protocol/sources.h"
+#include "core/control/protocol/messages.h"
+#include "core/control/protocol/rank_set.h"
 #include "core/operation/operation_spec.h"
 
 namespace hvd {

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/control/protocol/rank_message.h"
+#include "core/control/protocol/messages.h"
 #include "core/operation/operation_spec.h"
 
 namespace hvd {

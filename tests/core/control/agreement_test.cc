@@ -1,6 +1,5 @@
-#include "core/control/protocol/request_check.h"
-
 #include "core/control/protocol/agreement.h"
+
 #include "tests/core/control/specs.h"
 #include "tests/support/catch.h"
 
