@@ -45,28 +45,100 @@ Bytes encode_status(const Status& status) {
   return writer.take();
 }
 
+std::string silent_for(Duration silence) {
+  const auto tenths = std::chrono::duration_cast<std::chrono::milliseconds>(silence).count() / 100;
+  return "its host has not answered for " + std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
+}
+
 }  // namespace
 
-struct ControlLinks::Link {
-  Link(int r, Socket s) : rank(r), socket(std::move(s)) {}
+// The connection to one neighbour.
+class ControlLinks::Link {
+ public:
+  Link(int neighbour, Socket connection) : rank(neighbour), socket(std::move(connection)) {}
+
+  // Has epoll report events with this token. Before the links thread starts.
+  bool watch(int epoll, std::uint64_t token) {
+    epoll_ = epoll;
+    token_ = token;
+    return control_epoll(EPOLL_CTL_ADD, EPOLLIN | EPOLLRDHUP);
+  }
+  // Sends the frame, as soon as the socket has room. False if the connection is broken. Any thread.
+  bool enqueue(std::span<const std::byte> frame) {
+    std::lock_guard lock(mutex_);
+    if (broken_) return false;
+    outbox_.insert(outbox_.end(), frame.begin(), frame.end());
+    flush();
+    return true;
+  }
+  // The socket has room.
+  void send_more() {
+    std::lock_guard lock(mutex_);
+    flush();
+  }
+  // Waits until everything is sent.
+  void drain(Deadline deadline) {
+    std::lock_guard lock(mutex_);
+    while (pending() && wait_ready(socket.fd(), true, deadline)) flush();
+  }
+  // Nothing is sent or received any more.
+  void give_up() {
+    lost = true;
+    epoll_ctl(epoll_, EPOLL_CTL_DEL, socket.fd(), nullptr);
+    std::lock_guard lock(mutex_);
+    broken_ = true;
+    outbox_.clear();
+    sent_ = 0;
+  }
 
   const int rank;
   Socket socket;
-  // Set before the thread starts.
-  int epoll = -1;
-  std::uint64_t token = 0;
   // Links thread only.
   FrameReader reader;
   SilenceWatch silence;
   bool departed = false;  // the peer has sent a goodbye
   bool lost = false;
-  // Guarded by mutex.
-  std::mutex mutex;
-  Bytes outbox;
-  std::size_t sent = 0;          // bytes of the outbox that have been sent
-  bool watching_writes = false;  // epoll reports when the socket has room again
-  bool broken = false;           // nothing more can be sent
+
+ private:
+  bool control_epoll(int operation, std::uint32_t events) const {
+    epoll_event event{.events = events, .data = {.u64 = token_}};
+    return epoll_ctl(epoll_, operation, socket.fd(), &event) == 0;
+  }
+  bool pending() const { return !broken_ && sent_ < outbox_.size(); }
+  void flush();
+
+  // Set before the thread starts.
+  int epoll_ = -1;
+  std::uint64_t token_ = 0;
+  std::mutex mutex_;
+  // Guarded by mutex_.
+  Bytes outbox_;
+  std::size_t sent_ = 0;          // bytes of the outbox that have been sent
+  bool watching_writes_ = false;  // epoll reports when the socket has room again
+  bool broken_ = false;           // nothing more can be sent
 };
+
+// Requires mutex_.
+void ControlLinks::Link::flush() {
+  while (pending()) {
+    try {
+      const auto count = socket.send_some(std::span<const std::byte>(outbox_).subspan(sent_));
+      broken_ = !count;
+      if (count == 0u) break;
+      sent_ += count.value_or(0);
+    } catch (const Error&) {
+      broken_ = true;  // the reading side will report who and why
+    }
+  }
+  const bool waits = pending();
+  if (!waits) {
+    outbox_.clear();
+    sent_ = 0;
+  }
+  if (epoll_ < 0 || waits == watching_writes_) return;
+  const std::uint32_t events = waits ? EPOLLIN | EPOLLRDHUP | EPOLLOUT : EPOLLIN | EPOLLRDHUP;
+  if (control_epoll(EPOLL_CTL_MOD, events)) watching_writes_ = waits;
+}
 
 ControlLinks::ControlLinks(const Topology& topology, const ControlTree& tree, Store& store, const JobKey& key,
                            const std::string& local_host, Duration lease, AbortFlag& abort, const Log& log,
@@ -117,10 +189,7 @@ void ControlLinks::watch_links() {
   }
   for (std::size_t i = 0; i < links_.size(); ++i) {
     links_[i]->socket.grant_lease(lease_);
-    epoll_event event{.events = EPOLLIN | EPOLLRDHUP, .data = {.u64 = i}};
-    links_[i]->epoll = epoll_.get();
-    links_[i]->token = i;
-    if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, links_[i]->socket.fd(), &event) != 0) {
+    if (!links_[i]->watch(epoll_.get(), i)) {
       throw Internal("cannot watch the control connection to " + topology_.describe(links_[i]->rank));
     }
   }
@@ -167,10 +236,7 @@ void ControlLinks::run() {
 }
 
 void ControlLinks::serve(Link& link, std::uint32_t events) {
-  if ((events & EPOLLOUT) != 0) {
-    std::lock_guard lock(link.mutex);
-    flush(link);
-  }
+  if ((events & EPOLLOUT) != 0) link.send_more();
   if ((events & ~std::uint32_t{EPOLLOUT}) != 0) read(link);
 }
 
@@ -226,20 +292,8 @@ void ControlLinks::handle_frame(Link& link, const Bytes& frame) {
   throw Internal("malformed message: unknown kind of frame");
 }
 
-std::string ControlLinks::silent_for(Duration silence) {
-  const auto tenths = std::chrono::duration_cast<std::chrono::milliseconds>(silence).count() / 100;
-  return "its host has not answered for " + std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
-}
-
 void ControlLinks::lose(Link& link, const std::string& how) {
-  link.lost = true;
-  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, link.socket.fd(), nullptr);
-  {
-    std::lock_guard lock(link.mutex);
-    link.broken = true;
-    link.outbox.clear();
-    link.sent = 0;
-  }
+  link.give_up();
   if (link.departed) return;
   const int lost = topology_.job_ranks[static_cast<std::size_t>(link.rank)];
   raise_and_tell(Status(StatusCode::peer_lost, topology_.describe(link.rank) + " is lost: " + how, lost), link.rank);
@@ -293,59 +347,13 @@ void ControlLinks::enqueue(Link& link, FrameKind kind, std::span<const std::byte
   tagged.reserve(payload.size() + 1);
   tagged.push_back(static_cast<std::byte>(kind));
   tagged.insert(tagged.end(), payload.begin(), payload.end());
-  const Bytes frame = make_frame(tagged);
-
-  std::lock_guard lock(link.mutex);
-  if (link.broken) return;
-  link.outbox.insert(link.outbox.end(), frame.begin(), frame.end());
-  flush(link);
-  start_timer();
-}
-
-// As Socket::send_some; any failure makes the connection unusable.
-std::optional<std::size_t> ControlLinks::send_some(Link& link) {
-  try {
-    return link.socket.send_some(std::span<const std::byte>(link.outbox).subspan(link.sent));
-  } catch (const Error&) {
-    return std::nullopt;
-  }
-}
-
-// Requires link.mutex.
-void ControlLinks::flush(Link& link) {
-  while (!link.broken && link.sent < link.outbox.size()) {
-    const auto count = send_some(link);
-    if (!count) {
-      link.broken = true;  // the reading side will report who and why
-    } else if (*count == 0) {
-      break;
-    } else {
-      link.sent += *count;
-    }
-  }
-  const bool pending = !link.broken && link.sent < link.outbox.size();
-  if (!pending) {
-    link.outbox.clear();
-    link.sent = 0;
-  }
-  if (link.epoll < 0) return;
-  epoll_event event{};
-  event.events = pending ? EPOLLIN | EPOLLRDHUP | EPOLLOUT : EPOLLIN | EPOLLRDHUP;
-  event.data.u64 = link.token;
-  if (pending != link.watching_writes && epoll_ctl(link.epoll, EPOLL_CTL_MOD, link.socket.fd(), &event) == 0) {
-    link.watching_writes = pending;
-  }
+  if (link.enqueue(make_frame(tagged))) start_timer();
 }
 
 void ControlLinks::close(Deadline deadline) {
   if (!thread_.joinable()) return;
   for (auto& link : links_) enqueue(*link, FrameKind::goodbye, {});
-  for (auto& link : links_) {
-    std::unique_lock lock(link->mutex);
-    while (!link->broken && link->sent < link->outbox.size() && wait_ready(link->socket.fd(), true, deadline)) {
-      flush(*link);
-    }
-  }
+  for (auto& link : links_) link->drain(deadline);
   stop();
 }
 

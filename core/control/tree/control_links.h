@@ -60,7 +60,7 @@ class ControlLinks {
   void stop();
 
   enum class FrameKind : std::uint8_t { message = 1, goodbye = 2, abort = 3, break_up = 4 };
-  struct Link;
+  class Link;
 
   void meet(const ControlTree& tree, Store& store, const JobKey& key, const std::string& local_host, Deadline deadline);
   void connect_to_parent(int parent, Store& store, const JobKey& key, Deadline deadline);
@@ -72,13 +72,10 @@ class ControlLinks {
   void look_for_silence();
   void handle_frame(Link& link, const Bytes& frame);
   void lose(Link& link, const std::string& how);
-  static std::string silent_for(Duration silence);
   void raise_and_tell(const Status& reason, int except_rank);
   void tell(const Status& reason, int except_rank);
   bool tell_break(std::uint64_t epoch, int except_rank);
   void enqueue(Link& link, FrameKind kind, std::span<const std::byte> payload);
-  static std::optional<std::size_t> send_some(Link& link);
-  static void flush(Link& link);
   void start_timer();
 
   const Topology& topology_;
