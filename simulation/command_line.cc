@@ -4,7 +4,7 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "simulation/workload.h"
+#include "simulation/experiment.h"
 
 namespace hvd::simulation {
 
@@ -40,62 +40,47 @@ Duration microseconds(double value) {
   return std::chrono::round<Duration>(std::chrono::duration<double, std::micro>(value));
 }
 
-void add_options_of_job(CLI::App& app, Numbers& numbers) {
-  const char* const group = "The job";
-  app.add_option("--ranks", numbers.ranks, "Default: 1024")
-      ->check(CLI::Range(1, kMostRanks))
-      ->option_text("N")
-      ->group(group);
-  app.add_option("--ranks-per-host", numbers.ranks_per_host, "Default: 8")
-      ->check(CLI::Range(1, kMostRanks))
-      ->option_text("N")
-      ->group(group);
-  app.add_option("--tensors", numbers.tensors, "That every rank submits in each round. Default: 1000")
-      ->check(CLI::Range(1, kMostTensors))
-      ->option_text("N")
-      ->group(group);
-  app.add_option("--kill", numbers.lost, "This rank dies in the middle of a further round")
-      ->option_text("RANK")
-      ->group(group);
-  app.add_option("--seed", numbers.seed, "Of jitter and drops. Default: 1")->option_text("N")->group(group);
-}
+// Options that --help shows together.
+struct Group {
+  CLI::App& app;
+  const char* name;
 
-void add_options_of_network(CLI::App& app, Numbers& numbers) {
-  const char* const group = "The network between hosts";
+  void add(const char* option, auto& value, const char* help, const char* value_name,
+           const CLI::Validator& range = {}) const {
+    app.add_option(option, value, help)->check(range)->option_text(value_name)->group(name);
+  }
+};
+
+void add_options(CLI::App& app, Numbers& numbers, Settings& settings) {
+  const Group job{app, "The job"};
+  job.add("--ranks", numbers.ranks, "Default: 1024", "N", CLI::Range(1, kMostRanks));
+  job.add("--ranks-per-host", numbers.ranks_per_host, "Default: 8", "N", CLI::Range(1, kMostRanks));
+  job.add("--tensors", numbers.tensors, "That every rank submits in each round. Default: 1000", "N",
+          CLI::Range(1, kMostTensors));
+  job.add("--kill", numbers.lost, "This rank dies in the middle of a further round", "RANK");
+  job.add("--seed", numbers.seed, "Of jitter and drops. Default: 1", "N");
+
+  const Group network{app, "The network between hosts"};
   const CLI::Range time(0.0, kMostMicroseconds);
-  app.add_option("--latency-us", numbers.latency_us, "Of a message. Default: 12")
-      ->check(time)
-      ->option_text("US")
-      ->group(group);
-  app.add_option("--overhead-us", numbers.overhead_us, "Of sender and receiver, for a message. Default: 2")
-      ->check(time)
-      ->option_text("US")
-      ->group(group);
-  app.add_option("--bandwidth-gbit", numbers.bandwidth_gbit, "Of a host, in each direction. Default: 25")
-      ->check(CLI::Range(1e-6, 1e6))
-      ->option_text("GBIT")
-      ->group(group);
-  app.add_option("--jitter-us", numbers.jitter_us,
-                 "What a message takes longer, on average; exponentially\n"
-                 "distributed. Default: 0")
-      ->check(time)
-      ->option_text("US")
-      ->group(group);
-  app.add_option("--drop", numbers.drop, "Share of messages that get lost, and are sent again after 200 ms. Default: 0")
-      ->check(CLI::Range(0.0, 0.99))
-      ->option_text("P")
-      ->group(group);
-}
+  network.add("--latency-us", numbers.latency_us, "Of a message. Default: 12", "US", time);
+  network.add("--overhead-us", numbers.overhead_us, "Of sender and receiver, for a message. Default: 2", "US", time);
+  network.add("--bandwidth-gbit", numbers.bandwidth_gbit, "Of a host, in each direction. Default: 25", "GBIT",
+              CLI::Range(1e-6, 1e6));
+  network.add("--jitter-us", numbers.jitter_us,
+              "What a message takes longer, on average; exponentially\n"
+              "distributed. Default: 0",
+              "US", time);
+  network.add("--drop", numbers.drop, "Share of messages that get lost, and are sent again after 200 ms. Default: 0",
+              "P", CLI::Range(0.0, 0.99));
 
-void add_options_of_output(CLI::App& app, Settings& settings) {
-  const char* const group = "What to do";
-  app.add_flag("--curve", settings.curve, "Jobs of 8 ranks and more, up to --ranks")->group(group);
+  const char* const output = "What to do";
+  app.add_flag("--curve", settings.curve, "Jobs of 8 ranks and more, up to --ranks")->group(output);
   app.add_flag("--calibrate", settings.calibrates,
                "Measure what work costs here, in jobs of 64 to 1024\n"
                "virtual ranks, and compare with what the model says")
-      ->group(group);
-  app.add_option("--json", settings.json, "Write the results into this file too")->option_text("FILE")->group(group);
-  app.set_help_flag("-h,--help", "Print this text")->group(group);
+      ->group(output);
+  app.add_option("--json", settings.json, "Write the results into this file too")->option_text("FILE")->group(output);
+  app.set_help_flag("-h,--help", "Print this text")->group(output);
 }
 
 std::string help_text(const CLI::App& app) {
@@ -133,9 +118,7 @@ Settings parse_command_line(const std::vector<std::string>& arguments) {
   CLI::App app;
   Settings settings;
   Numbers numbers;
-  add_options_of_job(app, numbers);
-  add_options_of_network(app, numbers);
-  add_options_of_output(app, settings);
+  add_options(app, numbers, settings);
   try {
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));  // CLI11 takes them from the back
   } catch (const CLI::CallForHelp&) {

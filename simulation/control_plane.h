@@ -23,7 +23,6 @@
 #include "core/control/protocol/response_cache.h"
 #include "core/net/frame.h"
 #include "core/operation/operation_spec.h"
-#include "simulation/event_queue.h"
 #include "simulation/network.h"
 #include "simulation/processor.h"
 

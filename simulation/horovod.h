@@ -12,6 +12,9 @@
 // network's overheads count; requests are as short as hvd's; the sizes that precede a gather cost nothing.
 #pragma once
 
+#include <algorithm>
+#include <bit>
+
 #include "simulation/network.h"
 
 namespace hvd::simulation {
@@ -33,6 +36,29 @@ struct HorovodRound {
   Duration star_of_bits{};  // all tensors cached: the bits to rank 0 and back,
   Duration tree_of_bits{};  // or by recursive doubling, as in an MPI library
 };
-HorovodRound horovod_round(const HorovodJob& job, const NetworkParameters& network);
+
+// Rank 0 receives a message from each of the others, or sends one to each: its processor and its connection work
+// concurrently, so the slower one counts.
+inline Duration one_with_all(int others, std::size_t bytes, const LinkParameters& link) {
+  if (others == 0) return {};
+  const Duration each = std::max(link.overhead, gap(link, with_headers(bytes)));
+  return link.overhead + link.latency + others * each;
+}
+
+inline Duration exchange(std::size_t bytes, const LinkParameters& link) {
+  return 2 * link.overhead + link.latency + gap(link, with_headers(bytes));
+}
+
+inline HorovodRound horovod_round(const HorovodJob& job, const NetworkParameters& network) {
+  const LinkParameters& link = network.between_hosts;
+  const std::size_t bits = (job.tensors + 7) / 8;
+  const int others = job.ranks - 1;
+  HorovodRound round;
+  round.star_of_bits = 2 * one_with_all(others, bits, link);
+  round.tree_of_bits = std::bit_width(static_cast<unsigned>(others)) * exchange(bits, link);
+  round.requests =
+      round.tree_of_bits + one_with_all(others, job.request_bytes, link) + one_with_all(others, job.answer_bytes, link);
+  return round;
+}
 
 }  // namespace hvd::simulation

@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
-#include "simulation/calibration.h"
 #include "simulation/command_line.h"
 #include "simulation/experiment.h"
 #include "simulation/report.h"

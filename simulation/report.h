@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "simulation/calibration.h"
 #include "simulation/command_line.h"
 #include "simulation/experiment.h"
 

@@ -5,7 +5,6 @@
 #include "core/base/error.h"
 #include "simulation/experiment.h"
 #include "simulation/report.h"
-#include "simulation/workload.h"
 #include "tests/support/catch.h"
 
 using namespace hvd;

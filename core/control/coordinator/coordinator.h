@@ -8,7 +8,7 @@
 // - It is ready as soon as every rank has asked or joined, and then executes when ready_queue.h says so.
 // - It fails as soon as a request disagrees with the first one, a rank joins that it cannot do without, or the stall
 //   limit has passed. The error goes to the ranks that have asked. The others still owe a submission: the next
-//   time such a rank asks for the name it gets the same error, which delivers the failure (pending_failures.h). A
+//   time such a rank asks for the name it gets the same error, which delivers the failure (PendingFailures). A
 //   rank that joins owes nothing.
 // - A rank that has received its error may ask again at once and thereby opens (or enters) the next negotiation,
 //   whatever the others still owe. They are told apart by counting each rank's submissions: a rank's n-th submission of
