@@ -3,11 +3,13 @@
 
 Prints the numbers of files and of lines, the median file, how many headers have a single includer outside their folder,
 and the classes with more than 25 member functions or more than 20 fields. Reads the sources as clang-format leaves
-them, without a compiler: members of nested classes count for these, macros for nothing.
+them, without a compiler: members of nested classes count for these, those of unnamed ones for the class around them,
+macros for nothing.
 """
 
 from __future__ import annotations
 
+import os
 import pathlib
 import re
 import statistics
@@ -24,6 +26,7 @@ NOISE = re.compile(
 CLASS = re.compile(
     r"(?:class|struct)\s+(?:alignas\([^)]*\)\s*|CAPABILITY\([^)]*\)\s*|SCOPED_CAPABILITY\s*)?(\w+)\s*(?:final\s*)?(?::[^;{]*)?$"
 )
+UNNAMED = re.compile(r"(?:class|struct|union)(?:\s+alignas\([^)]*\))?$")
 NOT_MEMBERS = re.compile(
     r"(?:using|friend|static_assert|typedef|enum|template\s*<.*>\s*(?:class|struct)|class|struct)\b"
 )
@@ -48,8 +51,15 @@ def members_of(name: str, place: str, body: str) -> list[Class]:
         at += 1
         if character == "{":
             end = closing(body, at)
-            nested = CLASS.search(ACCESS.sub("", statement).strip())
-            if nested:
+            head = ACCESS.sub("", statement).strip()
+            nested = CLASS.search(head)
+            if UNNAMED.match(head):
+                unnamed, *inner = members_of(name, place, body[at:end])
+                found[0].methods += unnamed.methods
+                found[0].fields += unnamed.fields
+                found += inner
+                statement = "class "
+            elif nested:
                 found += members_of(f"{name}::{nested.group(1)}", place, body[at:end])
                 statement = "class "  # maybe with fields of that type behind it
             at = end + 1
@@ -135,4 +145,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except BrokenPipeError:  # the reader, head for instance, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
