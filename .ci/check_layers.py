@@ -103,7 +103,7 @@ LOCKS = re.compile(
 )
 LOCKS_OF = "core/base/mutex.h"
 # Folders that do not use it yet.
-NOT_CONVERTED = ("core/control/", "ops/", "bindings/tensorflow/", "launcher/")
+NOT_CONVERTED = ("ops/", "bindings/tensorflow/", "launcher/")
 VENDORS = re.compile(r'^\s*#\s*include\s*[<"]((?:mpi|mpi_abi|cuda|nccl)\.h|tensorflow/[^>"]+)[>"]', re.MULTILINE)
 
 

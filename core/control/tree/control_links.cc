@@ -7,11 +7,11 @@
 
 #include <algorithm>
 #include <array>
-#include <mutex>
 #include <set>
 #include <string>
 
 #include "core/base/error.h"
+#include "core/base/mutex.h"
 #include "core/base/process.h"
 #include "core/control/tree/control_channel.h"
 #include "core/net/byte_codec.h"
@@ -65,7 +65,7 @@ class ControlLinks::Link {
   }
   // Sends the frame, as soon as the socket has room. False if the connection is broken. Any thread.
   bool enqueue(std::span<const std::byte> frame) {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (broken_) return false;
     outbox_.insert(outbox_.end(), frame.begin(), frame.end());
     flush();
@@ -73,19 +73,19 @@ class ControlLinks::Link {
   }
   // The socket has room.
   void send_more() {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     flush();
   }
   // Waits until everything is sent.
   void drain(Deadline deadline) {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     while (pending() && wait_ready(socket.fd(), true, deadline)) flush();
   }
   // Nothing is sent or received any more.
   void give_up() {
     lost = true;
     epoll_ctl(epoll_, EPOLL_CTL_DEL, socket.fd(), nullptr);
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     broken_ = true;
     outbox_.clear();
     sent_ = 0;
@@ -104,21 +104,20 @@ class ControlLinks::Link {
     epoll_event event{.events = events, .data = {.u64 = token_}};
     return epoll_ctl(epoll_, operation, socket.fd(), &event) == 0;
   }
-  bool pending() const { return !broken_ && sent_ < outbox_.size(); }
-  void flush();
+  bool pending() const REQUIRES(mutex_) { return !broken_ && sent_ < outbox_.size(); }
+  void flush() REQUIRES(mutex_);
 
   // Set before the thread starts.
   int epoll_ = -1;
   std::uint64_t token_ = 0;
-  std::mutex mutex_;
-  // Guarded by mutex_.
-  Bytes outbox_;
-  std::size_t sent_ = 0;          // bytes of the outbox that have been sent
-  bool watching_writes_ = false;  // epoll reports when the socket has room again
-  bool broken_ = false;           // nothing more can be sent
+
+  Mutex mutex_;
+  Bytes outbox_ GUARDED_BY(mutex_);
+  std::size_t sent_ GUARDED_BY(mutex_) = 0;          // bytes of the outbox that have been sent
+  bool watching_writes_ GUARDED_BY(mutex_) = false;  // epoll reports when the socket has room again
+  bool broken_ GUARDED_BY(mutex_) = false;           // nothing more can be sent
 };
 
-// Requires mutex_.
 void ControlLinks::Link::flush() {
   while (pending()) {
     try {

@@ -30,7 +30,7 @@ void TreeChannel::connect(const Options& options) {
   if (job_ != nullptr && (by_mailbox || topology_.size == 1)) return;
   const auto on_message = [this](int from, Bytes payload) {
     {
-      std::lock_guard lock(arrivals_mutex_);
+      const MutexLock lock(arrivals_mutex_);
       arrivals_.push_back({from, std::move(payload)});
     }
     wake();
@@ -134,7 +134,7 @@ std::optional<ControlChannel::Message> TreeChannel::receive() {
   for (Mailbox& mailbox : mailboxes_) {
     if (auto message = receive_from(mailbox)) return message;
   }
-  std::lock_guard lock(arrivals_mutex_);
+  const MutexLock lock(arrivals_mutex_);
   if (arrivals_.empty()) return std::nullopt;
   Message message = std::move(arrivals_.front());
   arrivals_.pop_front();

@@ -4,12 +4,12 @@
 
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
 #include "core/base/futex.h"
 #include "core/base/metrics.h"
+#include "core/base/mutex.h"
 #include "core/control/tree/control_channel.h"
 #include "core/control/tree/control_links.h"
 #include "core/control/tree/control_tree.h"
@@ -82,8 +82,8 @@ class TreeChannel final : public ControlChannel {
   std::uint32_t heard_ = 0;  // the doorbell's value before the last check of all sources
   std::vector<Mailbox> mailboxes_;
 
-  std::mutex arrivals_mutex_;
-  std::deque<Message> arrivals_;  // guarded by arrivals_mutex_; from the links thread
+  Mutex arrivals_mutex_;
+  std::deque<Message> arrivals_ GUARDED_BY(arrivals_mutex_);  // from the links thread
 
   ControlChannel* const job_;
   AbortFlag::ListenerId listener_ = 0;
