@@ -3,9 +3,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <initializer_list>
+#include <span>
 #include <string_view>
-#include <utility>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
@@ -63,21 +62,30 @@ std::int64_t parse_chunk_bytes(std::string_view text) {
 }
 
 template <typename T>
-T parse_choice(std::string_view text, std::initializer_list<std::pair<std::string_view, T>> choices, const char* what) {
-  for (const auto& [name, value] : choices) {
-    if (text == name) return value;
+struct Choice {
+  const char* name;
+  T value;
+};
+
+constexpr Choice<JoinDivisor> kJoinDivisors[] = {{"all", JoinDivisor::all},
+                                                 {"contributing", JoinDivisor::contributing}};
+constexpr Choice<JoinScope> kJoinScopes[] = {{"all", JoinScope::all}, {"allreduce", JoinScope::allreduce}};
+constexpr Choice<CpuBackend> kCpuBackends[] = {
+    {"auto", CpuBackend::automatic}, {"host", CpuBackend::host},
+    {"mpi", CpuBackend::mpi},        {"mpi-messages", CpuBackend::mpi_messages},
+    {"gloo", CpuBackend::host},      {"ccl", CpuBackend::host}};  // Horovod's names
+
+template <typename T>
+T parse_choice(std::string_view text, std::span<const Choice<T>> choices, const char* what) {
+  for (const Choice<T>& choice : choices) {
+    if (text == choice.name) return choice.value;
   }
   throw InvalidArgument(what);
 }
 
-const char* cpu_backend_name(CpuBackend backend) {
-  switch (backend) {
-    case CpuBackend::automatic: return "auto";
-    case CpuBackend::host: return "host";
-    case CpuBackend::mpi: return "mpi";
-    case CpuBackend::mpi_messages: return "mpi-messages";
-  }
-  return "?";
+template <typename T>
+std::string name_of(T value, std::span<const Choice<T>> choices) {
+  return std::ranges::find(choices, value, &Choice<T>::value)->name;
 }
 
 void nothing(Config&, std::string_view) {}
@@ -154,15 +162,13 @@ const Knob kKnobs[] = {
      "The divisor of an average while some ranks have joined: all, the number of all ranks; contributing, of those "
      "that have not joined.",
      [](Config& c, std::string_view t) {
-       c.negotiation.join_divisor = parse_choice<JoinDivisor>(
-           t, {{"all", JoinDivisor::all}, {"contributing", JoinDivisor::contributing}}, "all or contributing");
+       c.negotiation.join_divisor = parse_choice<JoinDivisor>(t, kJoinDivisors, "all or contributing");
      }},
     {"HVD_JOIN_SCOPE", "", "all",
      "Which collectives go on without ranks that have joined: all that can; allreduce, only that, and the others "
      "fail, as Horovod's do.",
      [](Config& c, std::string_view t) {
-       c.negotiation.join_scope = parse_choice<JoinScope>(
-           t, {{"all", JoinScope::all}, {"allreduce", JoinScope::allreduce}}, "all or allreduce");
+       c.negotiation.join_scope = parse_choice<JoinScope>(t, kJoinScopes, "all or allreduce");
      }},
     {"HVD_FUSION_THRESHOLD", "HOROVOD_FUSION_THRESHOLD", "auto",
      "Bytes of small tensors that are reduced as one bucket. 0: each tensor by itself; auto: 8 MiB inside a host, "
@@ -220,14 +226,7 @@ const Knob kKnobs[] = {
      "the job. mpi-messages: shared memory inside a host, MPI's messages between hosts. auto: shared memory inside a "
      "host, and between hosts TCP, or MPI's messages if MPI has started the job and they are measured to be faster.",
      [](Config& c, std::string_view t) {
-       c.data_plane.cpu_backend = parse_choice<CpuBackend>(t,
-                                                           {{"auto", CpuBackend::automatic},
-                                                            {"host", CpuBackend::host},
-                                                            {"gloo", CpuBackend::host},  // Horovod's names
-                                                            {"ccl", CpuBackend::host},
-                                                            {"mpi", CpuBackend::mpi},
-                                                            {"mpi-messages", CpuBackend::mpi_messages}},
-                                                           "auto, host, mpi or mpi-messages");
+       c.data_plane.cpu_backend = parse_choice<CpuBackend>(t, kCpuBackends, "auto, host, mpi or mpi-messages");
      }},
     {"HVD_MPI_LIB", "", "",
      "Path of the MPI library (libmpi.so). Empty: the one that is loaded already, else that of the launcher, else any.",
@@ -336,21 +335,23 @@ ConfigResult read_config(const Environment& environment) {
 }
 
 std::vector<std::string> shared_settings(const Config& config) {
-  return {
-      std::string("HVD_JOIN_DIVISOR=") + (config.negotiation.join_divisor == JoinDivisor::all ? "all" : "contributing"),
-      std::string("HVD_JOIN_SCOPE=") + (config.negotiation.join_scope == JoinScope::all ? "all" : "allreduce"),
-      "HVD_FUSION_THRESHOLD=" + (config.negotiation.fusion_threshold_bytes == kAutomaticThreshold
-                                     ? "auto"
-                                     : std::to_string(config.negotiation.fusion_threshold_bytes)),
-      "HVD_CHUNK_BYTES=" + std::to_string(config.data_plane.chunk_bytes),
-      std::string("HVD_SCHEDULE_LOCK=") + (config.negotiation.schedule_lock ? "1" : "0"),
-      std::string("HVD_DETERMINISTIC=") + (config.data_plane.deterministic ? "1" : "0"),
-      std::string("HVD_CPU_BACKEND=") + cpu_backend_name(config.data_plane.cpu_backend),
-      "HVD_PLUGINS=" + config.data_plane.plugins,
-      "HVD_ALGORITHM=" + config.data_plane.algorithm,
-      "HVD_ARENA_LIMIT=" + std::to_string(config.data_plane.arena_limit_bytes),
-      std::string("HVD_GPU_THROUGH_HOST=") + (config.gpu.through_host ? "1" : "0"),
-      std::string("HVD_SHARED_MEMORY=") + (config.data_plane.shared_memory ? "1" : "0")};
+  const Config::Negotiation& negotiation = config.negotiation;
+  const Config::DataPlane& data_plane = config.data_plane;
+  const auto flag = [](bool value) { return std::string(value ? "1" : "0"); };
+  return {"HVD_JOIN_DIVISOR=" + name_of<JoinDivisor>(negotiation.join_divisor, kJoinDivisors),
+          "HVD_JOIN_SCOPE=" + name_of<JoinScope>(negotiation.join_scope, kJoinScopes),
+          "HVD_FUSION_THRESHOLD=" + (negotiation.fusion_threshold_bytes == kAutomaticThreshold
+                                         ? "auto"
+                                         : std::to_string(negotiation.fusion_threshold_bytes)),
+          "HVD_CHUNK_BYTES=" + std::to_string(data_plane.chunk_bytes),
+          "HVD_SCHEDULE_LOCK=" + flag(negotiation.schedule_lock),
+          "HVD_DETERMINISTIC=" + flag(data_plane.deterministic),
+          "HVD_CPU_BACKEND=" + name_of<CpuBackend>(data_plane.cpu_backend, kCpuBackends),
+          "HVD_PLUGINS=" + data_plane.plugins,
+          "HVD_ALGORITHM=" + data_plane.algorithm,
+          "HVD_ARENA_LIMIT=" + std::to_string(data_plane.arena_limit_bytes),
+          "HVD_GPU_THROUGH_HOST=" + flag(config.gpu.through_host),
+          "HVD_SHARED_MEMORY=" + flag(data_plane.shared_memory)};
 }
 
 std::string environment_documentation() {
