@@ -12,7 +12,7 @@ mkdir -p "$folder/include"
 [ -f /usr/include/catch2/catch.hpp ] || { echo "there is no Catch2 2 in /usr/include"; exit 1; }
 ln -sfn /usr/include/catch2 "$folder/include/catch2"
 sources=(
-  ops/reduction/{adaptive_sum,instruction_set,kernels_scalar,kernels_neon,reduce}.cc
+  ops/reduction/{adaptive_sum,kernels_scalar,kernels_neon,reduce}.cc
   core/base/error.cc
   tests/ops/reduction/*.cc tests/support/main.cc
 )

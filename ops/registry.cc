@@ -1,9 +1,10 @@
 #include "ops/registry.h"
 
 #include <algorithm>
-#include <numeric>
 #include <optional>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/base/futex.h"
@@ -12,18 +13,17 @@
 #include "ops/algorithms/transport_backend.h"
 #include "ops/channel/socket_channel.h"
 #include "ops/choice/algorithm_table.h"
+#include "ops/choice/cost_model.h"
 #include "ops/choice/host_choice.h"
-#include "ops/choice/link_probe.h"
-#include "ops/cuda/cuda_devices.h"
-#include "ops/host/host_backend.h"
+#include "ops/gpu/cuda_driver.h"
+#include "ops/gpu/nccl_backend.h"
+#include "ops/host/collectives.h"
 #include "ops/host/host_context.h"
 #include "ops/hosts/two_level.h"
-#include "ops/mpi/mpi_rendezvous.h"
-#include "ops/nccl/nccl_backend.h"
-#include "ops/plugin/plugin_transport.h"
-#include "ops/plugin_backends.h"
-#include "ops/transport/tcp/link_speed.h"
-#include "ops/transport/tcp/tcp_transport.h"
+#include "ops/mpi/mpi_library.h"
+#include "ops/plugin/plugin_backend.h"
+#include "ops/transport/tcp_mesh.h"
+#include "ops/transport/tcp_transport.h"
 
 namespace hvd {
 
@@ -39,17 +39,11 @@ int sockets_per_peer(const BackendContext& context) {
   return wanted > 0 ? wanted : sockets_for_speed(link_speed(context.local_host_address));
 }
 
-std::vector<int> all_ranks(const Topology& topology) {
-  std::vector<int> ranks(static_cast<std::size_t>(topology.size));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
-}
-
 std::shared_ptr<Transport> connect_all(const BackendContext& context) {
   const Topology& topology = context.topology;
   return std::make_shared<TcpTransport>(
       MeshSetup{.rank = topology.rank,
-                .ranks = all_ranks(topology),
+                .ranks = all_ranks(topology.size),
                 .store = context.store,
                 .job_key = context.job_key,
                 .local_host = context.local_host_address,
@@ -118,12 +112,6 @@ std::shared_ptr<SharedHost> share_host(const BackendContext& context) {
       context);
 }
 
-std::vector<int> leaders(const Topology& topology) {
-  std::vector<int> leaders;
-  for (const auto& ranks : topology.hosts) leaders.push_back(ranks.front());
-  return leaders;
-}
-
 constexpr const char* kTcp = "tcp";
 
 // The transport between the hosts, and its costs.
@@ -146,8 +134,8 @@ Links links_between(const BackendContext& context, const std::shared_ptr<PluginC
   std::optional<Links> through_mpi;
   if (mpi && mpi->has_transport()) {
     const WaitPolicy policy = network_wait_policy_for(topology.local_size, topology.local_cpus);
-    through_mpi = links_over(std::make_shared<PluginTransport>(mpi, topology, policy, context.abort), "mpi-messages",
-                             context, members, given_costs);
+    through_mpi = links_over(make_plugin_transport(mpi, topology, policy, context.abort), "mpi-messages", context,
+                             members, given_costs);
     if (context.config.data_plane.cpu_backend != CpuBackend::automatic) return *through_mpi;
   }
   Links through_tcp = links_over(connect_all(context), kTcp, context, members, given_costs);
@@ -156,6 +144,105 @@ Links links_between(const BackendContext& context, const std::shared_ptr<PluginC
       choose_transport(through_mpi->costs, through_tcp.costs, static_cast<int>(members.size()));
   if (topology.job_rank() == 0) context.log.info(choice.reason);
   return choice.mpi ? *through_mpi : through_tcp;
+}
+
+std::vector<Backend*> backends_of(const DataPlane& plane) {
+  std::vector<Backend*> backends;
+  for (const auto& backend : plane.backends) backends.push_back(backend.get());
+  return backends;
+}
+
+using OpenPlugin = std::function<std::shared_ptr<const PluginLibrary>()>;
+
+// Returns the ranks' communicator in a plugin, or null and the objection; the same on all ranks.
+std::shared_ptr<PluginCommunicator> open_on_all(const BackendContext& context, const std::string& key,
+                                                const OpenPlugin& open, std::string& objection) {
+  std::shared_ptr<const PluginLibrary> library;
+  std::string own;
+  try {
+    library = open();
+  } catch (const Error& error) {
+    own = error.what();
+  }
+  const auto agree = [&](const char* what) {
+    objection = first_objection(context.store, context.topology, key + what, own, context.deadline);
+    return objection.empty();
+  };
+  if (!agree("/library")) return nullptr;
+  std::shared_ptr<PluginCommunicator> group;
+  try {
+    group = std::make_shared<PluginCommunicator>(library, context.topology, context.abort, context.log);
+  } catch (const Error& error) {
+    own = error.what();
+  }
+  return agree("/group") ? group : nullptr;
+}
+
+// MPI's ranks are those of the job, unless the job has only some of MPI's ranks or another launcher.
+void check_ranks(const PluginLibrary& library, const Topology& topology) {
+  std::int32_t rank = 0, size = 0;
+  library.check(library.table().launch->join(&rank, &size));
+  const int highest = *std::max_element(topology.job_ranks.begin(), topology.job_ranks.end());
+  if (rank == topology.job_rank() && highest < size) return;
+  throw Unsupported("in MPI this process is rank " + std::to_string(rank) + " of " + std::to_string(size) +
+                    ", but in the job it is rank " + std::to_string(topology.job_rank()) +
+                    ": start all of the job with MPI's own launcher");
+}
+
+void say(const BackendContext& context, LogLevel level, const std::string& text) {
+  if (context.topology.job_rank() == 0) context.log.write(level, text);
+}
+
+// Returns the ranks' communicator in MPI, for its collectives and its messages; null if MPI is not to be used:
+// HVD_CPU_BACKEND=host, or auto and the job is on one host, has one rank, was not started by MPI, or a rank cannot use
+// it, which is logged. Throws Unsupported, on every rank, if HVD_CPU_BACKEND requires MPI and a rank cannot use it.
+std::shared_ptr<PluginCommunicator> join_mpi_group(const BackendContext& context) {
+  const CpuBackend wanted = context.config.data_plane.cpu_backend;
+  if (wanted == CpuBackend::host || context.topology.size == 1) return nullptr;
+  const bool automatic = wanted == CpuBackend::automatic;
+  const bool one_host = context.topology.hosts.size() == 1;
+  if (one_host && (automatic || (wanted == CpuBackend::mpi_messages && context.config.data_plane.shared_memory)))
+    return nullptr;
+  std::string objection;
+  auto group = open_on_all(
+      context, "mpi",
+      [&] {
+        auto library = automatic ? mpi_of_this_job() : open_mpi(context.config.data_plane.mpi_library, Launch{});
+        check_ranks(*library, context.topology);
+        return library;
+      },
+      objection);
+  if (group) return group;
+  if (!automatic) throw Unsupported("HVD_CPU_BACKEND asks for MPI, which cannot be used on " + objection);
+  say(context, LogLevel::info, "data does not go through MPI: " + objection);
+  return nullptr;
+}
+
+// Adds the group's backend; it may pass calls on to the backends that are already in the plane.
+void add_plugin_backend(DataPlane& plane, std::shared_ptr<PluginCommunicator> group, const BackendContext& context) {
+  // A call is handed to another thread of this rank: if they share a CPU, the waiting thread must yield it at once.
+  WaitPolicy policy = wait_policy_for(2 * context.topology.local_size, context.topology.local_cpus);
+  policy.yields = 0;
+  // Destroyed before the backends that it passes calls on to.
+  plane.backends.push_back(make_plugin_backend(std::move(group), backends_of(plane), policy, context.abort,
+                                               context.config.timeouts.collective));
+}
+
+// Adds the plugins of HVD_PLUGINS. A plugin that some rank cannot open is omitted on all ranks, with a warning.
+void add_named_plugins(DataPlane& plane, const BackendContext& context) {
+  const std::vector<std::string> paths = plugin_paths(context.config.data_plane.plugins);
+  for (std::size_t i = 0; i < paths.size(); ++i) {
+    const std::string& path = paths[i];
+    std::string objection;
+    auto group = open_on_all(
+        context, "plugin/" + std::to_string(i), [&path] { return std::make_shared<const PluginLibrary>(path); },
+        objection);
+    if (group) {
+      add_plugin_backend(plane, std::move(group), context);
+    } else {
+      say(context, LogLevel::warning, "going on without a plugin of HVD_PLUGINS: " + objection);
+    }
+  }
 }
 
 DataPlane make_own(const BackendContext& context, const std::shared_ptr<PluginCommunicator>& mpi,
@@ -184,7 +271,7 @@ DataPlane make_own(const BackendContext& context, const std::shared_ptr<PluginCo
     return plane;
   }
   // The ranks between which an allreduce of all ranks uses the transport.
-  const std::vector<int> members = shares ? leaders(topology) : all_ranks(topology);
+  const std::vector<int> members = shares ? leaders_of(topology) : all_ranks(topology.size);
   const Links links = links_between(context, mpi, members, given_costs);
   const auto& transport = links.transport;
   AllreduceChoice choice(
@@ -217,7 +304,7 @@ DataPlane make(const BackendContext& context, const std::optional<LinkCosts>& gi
 
 // A backend through which all ranks can exchange small values.
 Backend& talking_backend(const DataPlane& plane, const Topology& topology) {
-  const ProcessSet everyone{.ranks = all_ranks(topology)};
+  const ProcessSet everyone{.ranks = all_ranks(topology.size)};
   CollectiveCall barrier;
   barrier.collective = Collective::barrier;
   barrier.set = &everyone;
@@ -228,9 +315,9 @@ Backend& talking_backend(const DataPlane& plane, const Topology& topology) {
 std::unique_ptr<cuda::ThroughHost> through_host(const DataPlane& plane, const BackendContext& context,
                                                 const std::shared_ptr<cuda::CudaDevices>& devices) {
   if (!context.config.gpu.through_host) return nullptr;
-  std::vector<Backend*> backends;
-  for (const auto& backend : plane.backends) backends.push_back(backend.get());
-  const auto choose = [backends](const CollectiveCall& call) -> Backend& { return select_backend(backends, call); };
+  const auto choose = [backends = backends_of(plane)](const CollectiveCall& call) -> Backend& {
+    return select_backend(backends, call);
+  };
   return std::make_unique<cuda::ThroughHost>(devices, choose, context.config.timeouts.collective, context.abort);
 }
 
@@ -239,14 +326,13 @@ DataPlane with_gpus(DataPlane plane, const BackendContext& context) {
   auto devices = std::make_shared<cuda::CudaDevices>(context.config.gpu.cuda_library);
   plane.devices = devices;
   auto detour = through_host(plane, context, devices);
-  plane.backends.push_back(
-      std::make_unique<NcclBackend>(NcclBackend::Parts{.topology = context.topology,
-                                                       .config = context.config,
-                                                       .abort = context.abort,
-                                                       .log = context.log,
-                                                       .devices = std::move(devices),
-                                                       .host = talking_backend(plane, context.topology),
-                                                       .through_host = std::move(detour)}));
+  plane.backends.push_back(make_nccl_backend({.topology = context.topology,
+                                              .config = context.config,
+                                              .abort = context.abort,
+                                              .log = context.log,
+                                              .devices = std::move(devices),
+                                              .host = talking_backend(plane, context.topology),
+                                              .through_host = std::move(detour)}));
   return plane;
 }
 
@@ -254,9 +340,7 @@ DataPlane with_gpus(DataPlane plane, const BackendContext& context) {
 
 DataPlane make_data_plane(const BackendContext& context) { return with_gpus(make(context, std::nullopt), context); }
 
-std::unique_ptr<Channel> make_channel(const BackendContext& context) {
-  return std::make_unique<SocketChannel>(context);
-}
+std::unique_ptr<Channel> make_channel(const BackendContext& context) { return make_socket_channel(context); }
 
 DataPlaneFactory data_plane_with(const LinkCosts& costs) {
   return [costs](const BackendContext& context) { return with_gpus(make(context, costs), context); };

@@ -19,7 +19,7 @@ namespace hvd {
 //   HVD_CPU_BACKEND=mpi      MPI's collectives before these
 //   HVD_PLUGINS              these before all others
 //
-// If ranks exchange messages, measures the links (ops/choice/link_probe.h). Throws InvalidArgument for an invalid
+// If ranks exchange messages, measures the links (ops/choice/cost_model.h). Throws InvalidArgument for an invalid
 // HVD_ALGORITHM, on every rank and before any rank waits for another one.
 DataPlane make_data_plane(const BackendContext& context);
 

@@ -1,5 +1,6 @@
 #include "bindings/tensorflow/c_api.h"
 
+
 #include <dlfcn.h>
 #include <link.h>
 
@@ -36,7 +37,7 @@ void* open_tensorflow() {
   return nullptr;
 }
 
-// done_callback.h requires that TensorFlow uses the std::function of libstdc++.
+// Done (operation.h) requires that TensorFlow uses the std::function of libstdc++.
 bool needs_libstdcxx(void* library) {
   link_map* map = nullptr;
   if (dlinfo(library, RTLD_DI_LINKMAP, &map) != 0) return false;

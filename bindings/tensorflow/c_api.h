@@ -1,5 +1,6 @@
 // The part of TensorFlow's C API that hvd calls, declared independently: hvd builds without TensorFlow headers, and one
-// library serves all versions. find_c_api() looks the functions up in the TensorFlow that the process has loaded.
+// library serves all versions. find_c_api() looks the functions up in the TensorFlow that the process has loaded. And
+// the owners of its objects.
 //
 // Sources: tensorflow/c/{ops,kernels,tf_status,tf_tensor}.h. Names are those of the symbols without "TF_". GetDeviceId
 // returns CUDA's ordinal of the GPU, whichever name TensorFlow uses (visible devices, logical devices).
@@ -7,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <type_traits>
 
@@ -111,5 +113,31 @@ struct CApi {
 
 // Looks up the functions; returns false and the reason if this process has no TensorFlow that hvd supports.
 bool find_c_api(CApi& api, std::string& problem);
+
+// ---- Owners of the objects that the C API creates
+
+// TensorFlow's functions, looked up when this library was loaded.
+const CApi& api();
+
+struct DeleteTensor {
+  void operator()(Tensor* tensor) const { api().DeleteTensor(tensor); }
+};
+using OwnedTensor = std::unique_ptr<Tensor, DeleteTensor>;
+
+class OwnedStatus {
+ public:
+  OwnedStatus() : status_(api().NewStatus()) {}
+  OwnedStatus(Code code, const std::string& message) : OwnedStatus() { set(code, message); }
+  OwnedStatus(const OwnedStatus&) = delete;
+  OwnedStatus& operator=(const OwnedStatus&) = delete;
+  ~OwnedStatus() { api().DeleteStatus(status_); }
+
+  void set(Code code, const std::string& message) { api().SetStatus(status_, code, message.c_str()); }
+  bool ok() const { return api().GetCode(status_) == Code::ok; }
+  Status* get() const { return status_; }
+
+ private:
+  Status* const status_;
+};
 
 }  // namespace hvd::tf

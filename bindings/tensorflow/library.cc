@@ -18,10 +18,7 @@
 #include <vector>
 
 #include "bindings/tensorflow/c_api.h"
-#include "bindings/tensorflow/collective_kernel.h"
-#include "bindings/tensorflow/dtypes.h"
-#include "bindings/tensorflow/handles.h"
-#include "bindings/tensorflow/place_kernels.h"
+#include "bindings/tensorflow/kernels.h"
 
 namespace hvd::tf {
 
@@ -114,10 +111,10 @@ void add_collective(const Definition& definition) {
   const auto builder = [&](const char* device, Create create) {
     return api().NewAsyncKernelBuilder(definition.name.c_str(), device, create, run_kernel, delete_kernel);
   };
-  register_kernel(definition.name, builder("CPU", create_kernel<kCollective, kOrdered>));
+  register_kernel(definition.name, builder("CPU", create_kernel<kCollective, kOrdered, Memory::cpu>));
   const bool through_host = gpu_through_host();
-  const Create create =
-      through_host ? create_kernel_through_host<kCollective, kOrdered> : create_gpu_kernel<kCollective, kOrdered>;
+  const Create create = through_host ? create_kernel<kCollective, kOrdered, Memory::gpu_through_host>
+                                     : create_kernel<kCollective, kOrdered, Memory::gpu>;
   register_gpu_kernel(definition, builder("GPU", create), through_host);
 }
 

@@ -1,11 +1,14 @@
 #include "bindings/tensorflow/operation.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <cstring>
+#include <deque>
+#include <thread>
 #include <utility>
 
-#include "bindings/tensorflow/dtypes.h"
-#include "bindings/tensorflow/gpu_waiter.h"
+#include "core/base/mutex.h"
 
 namespace hvd::tf {
 
@@ -17,6 +20,58 @@ bool has_tensors(hvd_collective collective) { return collective != HVD_BARRIER &
 void* memory_of(const Tensor* tensor) { return api().TensorByteSize(tensor) == 0 ? nullptr : api().TensorData(tensor); }
 
 void free_memory(void* data, std::size_t, void*) { hvd_free(data); }
+
+// Waits for the end of operations on GPUs.
+//
+// hvd calls back when such an operation is enqueued in a stream, and TensorFlow, whose streams the C API does not
+// expose, must not continue before it has ended. A thread of this library therefore waits in between, for one operation
+// after the other: an operation in a stream was submitted by all ranks, and ends without further calls. The thread
+// exists while there are operations to wait for; every operation ends, because hvd aborts those that do not, and all at
+// hvd_shutdown().
+class GpuWaiter {
+ public:
+  // Calls `then` on that thread when the operation has ended, successfully or not.
+  void add(hvd_work* work, std::function<void()> then) {
+    const MutexLock lock(mutex_);
+    queue_.push_back({work, std::move(then)});
+    if (running_) return;
+    std::thread thread([this] { run(); });
+    pthread_setname_np(thread.native_handle(), "hvd-tf-gpu");
+    thread.detach();
+    running_ = true;
+  }
+
+ private:
+  struct Entry {
+    hvd_work* work;
+    std::function<void()> then;
+  };
+
+  void run() {
+    for (;;) {
+      MutexLock lock(mutex_);
+      if (queue_.empty()) {
+        running_ = false;
+        return;
+      }
+      const Entry next = std::move(queue_.front());
+      queue_.pop_front();
+      lock.unlock();
+      hvd_work_wait(next.work, -1);
+      next.then();
+    }
+  }
+
+  Mutex mutex_;
+  std::deque<Entry> queue_ GUARDED_BY(mutex_);
+  bool running_ GUARDED_BY(mutex_) = false;  // whether the thread exists
+};
+
+// Never destroyed: the thread may outlive main().
+GpuWaiter& waiter() {
+  static auto* const one = new GpuWaiter;
+  return *one;
+}
 
 }  // namespace
 
@@ -124,7 +179,7 @@ bool Operation::submit() {
 void Operation::on_done(void* operation) {
   auto* const self = static_cast<Operation*>(operation);
   if (hvd_work_poll(self->work_) == 1) return self->end();
-  when_over(self->work_, [self] { self->end(); });
+  waiter().add(self->work_, [self] { self->end(); });
 }
 
 void Operation::end() {

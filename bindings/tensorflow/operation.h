@@ -7,14 +7,28 @@
 // TensorFlow does with tensors that it receives by DLPack.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
-#include "bindings/tensorflow/collective_kernel.h"
-#include "bindings/tensorflow/done_callback.h"
-#include "bindings/tensorflow/handles.h"
+#include "bindings/tensorflow/c_api.h"
+#include "bindings/tensorflow/kernels.h"
+#include "hvd.h"
 
 namespace hvd::tf {
+
+// The completion callback of an asynchronous kernel.
+//
+// The C API passes a kernel the address of a std::function<void()> that is a parameter of TensorFlow's own function,
+// and destroyed when the kernel's function returns: TF_RunAsyncOpKernelDoneCallback() can only be called before that
+// (tensorflow/c/kernels.cc, COpKernel's ComputeAsync). Therefore it is copied on entry, and the copy is called. That
+// requires libstdc++'s std::function on both sides, whose layout has not changed since GCC 5 and does not depend on its
+// ABI switch; find_c_api() refuses a TensorFlow built with another library. It is copied, not moved, because a later
+// TensorFlow might still use the object. Intel's plugin for TensorFlow does the same.
+using Done = std::function<void()>;
+
+inline Done copied(AsyncDoneCallback* callback) { return *reinterpret_cast<const Done*>(callback); }
 
 class Operation {
  public:

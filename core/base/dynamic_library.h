@@ -35,20 +35,25 @@ class DynamicLibrary {
     return dladdr(symbol, &info) != 0 && info.dli_fname != nullptr ? info.dli_fname : name_;
   }
 
-  // Null if the library has no such symbol.
-  void* find(const char* symbol) const { return dlsym(handle_, symbol); }
+  // A function of the library, which becomes a pointer of the type that it is assigned to.
+  class Symbol {
+   public:
+    explicit Symbol(void* address) : address_(address) {}
+    template <typename Function>
+    operator Function*() const {
+      return reinterpret_cast<Function*>(address_);
+    }
 
-  // Looks up the function `symbol`. Throws Unsupported that names it if it is missing.
-  template <typename Function>
-  void require(Function*& slot, const char* symbol) const {
-    accept(slot, symbol);
-    if (slot == nullptr) throw Unsupported(name_ + " has no " + symbol + "; it is too old, or something else");
+   private:
+    void* address_;
+  };
+  // Throws Unsupported that names the symbol if the library has none.
+  Symbol require(const char* symbol) const {
+    if (void* const found = dlsym(handle_, symbol)) return Symbol(found);
+    throw Unsupported(name_ + " has no " + symbol + "; it is too old, or something else");
   }
-  // The same for a function that not every version has: null if it is missing.
-  template <typename Function>
-  void accept(Function*& slot, const char* symbol) const {
-    slot = reinterpret_cast<Function*>(find(symbol));
-  }
+  // Null if it has none: not every version does.
+  Symbol find(const char* symbol) const { return Symbol(dlsym(handle_, symbol)); }
 
  private:
   DynamicLibrary(std::string name, void* handle) : name_(std::move(name)), handle_(handle) {}

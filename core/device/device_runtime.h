@@ -1,5 +1,5 @@
 // The interface by which core uses the devices of this process: events in their streams, and memory. Core knows no
-// driver: ops/cuda implements it, and opens the driver on first use.
+// driver: ops/gpu implements it, and opens the driver on first use.
 //
 // Owned by the communicator; events and memory may outlive it. Any thread.
 #pragma once

@@ -1,8 +1,8 @@
-// The algorithms of an allreduce over a transport: their names, their arguments, and a call of one. ops/choice chooses
-// between them.
+// The algorithms over a transport, a file each: those of an allreduce, with their names, their arguments and a call of
+// one, among which ops/choice chooses; and those that only move bytes.
 //
-// Their arguments, and those of a reducescatter: N ranks' values, cut into N slices, and hooks that
-// are called as values are needed and results are available.
+// The arguments of an allreduce, and of a reducescatter: N ranks' values, cut into N slices, and hooks that are called
+// as values are needed and results are available.
 //
 // The canonical order. The values of slice h are folded at the positions h+1, h+2, ..., h (mod N), in accumulators, and
 // then scaled and rounded once. It is the order of a ring (ring.cc), and every algorithm that keeps to it produces
@@ -22,7 +22,9 @@
 #include <iterator>
 #include <span>
 
+#include "core/operation/collective_call.h"
 #include "core/tensor/dtype.h"
+#include "ops/algorithms/packing.h"
 #include "ops/reduction/reduce.h"
 #include "ops/transport/transport.h"
 
@@ -134,5 +136,64 @@ void ring_allreduce(const SlicedReduction& work);
 // The first half: only the slice at this rank's position gets results and is made complete. Steps: N-1. Bytes sent per
 // rank: all slices but its own, (N-1)/N of the buffer if they are equal.
 void ring_reducescatter(const SlicedReduction& work);
+
+// ---- Adasum (adasum.cc), over any backend's exchanges.
+
+// The exchanges that Adasum needs from a backend. Blocks of a buffer are the bytes [bounds[r], bounds[r + 1]), one for
+// each rank of the set; bounds are the same on all ranks.
+class SliceExchange {
+ public:
+  virtual ~SliceExchange() = default;
+
+  // Sends block r to rank r. `own` receives a block of this rank's size from each rank, in rank order.
+  virtual void scatter(const std::byte* blocks, std::span<const std::int64_t> bounds, std::byte* own) = 0;
+
+  // Block r belongs to rank r. On return every block contains its owner's data.
+  virtual void gather(std::byte* blocks, std::span<const std::int64_t> bounds) = 0;
+};
+
+// Whether the call is an allreduce with Adasum, of floats.
+bool is_adasum(const CollectiveCall& call);
+
+// `position`: of this rank in the call's set. A joined rank contributes zeros. `scratch` is reserved for the call.
+void adasum(const CollectiveCall& call, int position, SliceExchange& exchange, Scratch& scratch,
+            InstructionSet instruction_set);
+
+// ---- What only moves bytes between the members of a process set (exchanges.cc).
+
+// The members of a process set in one call. Messages take steps from tag.step upwards.
+struct Party {
+  Transport& transport;
+  std::span<const int> members;  // global ranks, by position
+  int position;                  // of this rank
+  Tag tag;
+  Deadline deadline;
+
+  std::size_t index() const { return static_cast<std::size_t>(position); }
+};
+
+// Dissemination. Returns on no member before all have called.
+void dissemination_barrier(const Party& party);
+
+// Along a chain. `members[root]` has the data, all others receive it. The size is the same on all members.
+void chain_broadcast(const Party& party, int root, std::span<std::byte> data);
+
+// Block r of the buffer, the bytes [block_bounds[r], block_bounds[r + 1]), belongs to position r. On return every block
+// contains its owner's data. The bounds are the same on all members.
+//
+// The second half of a ring (ring.cc). Steps: N-1. Bytes sent per rank: all blocks but the right neighbour's. Blocks
+// may differ in size; the time is N-1 times that of the longest block.
+void ring_allgather(const Party& party, std::byte* buffer, std::span<const std::int64_t> block_bounds);
+// By direct exchange: every rank sends its block to every other rank: N-1 times its own block sent, all others'
+// received.
+void pairwise_allgather(const Party& party, std::byte* buffer, std::span<const std::int64_t> block_bounds);
+
+// By direct exchange. Bytes per rank: exactly those it sends and receives.
+//
+// Block d of the input, the bytes [input_bounds[d], input_bounds[d + 1]), goes to position d; block s of the output
+// comes from position s. The block that one rank sends to another must be as long as the other expects; empty blocks
+// need no message. Input and output must not overlap.
+void pairwise_alltoall(const Party& party, const std::byte* input, std::span<const std::int64_t> input_bounds,
+                       std::byte* output, std::span<const std::int64_t> output_bounds);
 
 }  // namespace hvd

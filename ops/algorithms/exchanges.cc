@@ -1,4 +1,4 @@
-#include "ops/algorithms/exchanges.h"
+#include "ops/algorithms/allreduce.h"
 
 #include <algorithm>
 #include <deque>
@@ -24,24 +24,24 @@ std::vector<std::span<Byte>> blocks_of(Byte* buffer, std::span<const std::int64_
 }
 
 // outgoing[d] goes to position d, incoming[s] comes from position s; this rank's own entries are ignored. The block
-// that one rank sends to another must be as long as the other expects; empty blocks need no message. Messages take
-// steps from tag.step upwards.
-void pairwise_exchange(Transport& transport, std::span<const int> members, int position,
-                       std::span<const std::span<const std::byte>> outgoing,
-                       std::span<const std::span<std::byte>> incoming, Tag tag, Deadline deadline) {
-  const std::size_t n = members.size();
-  const auto own = static_cast<std::size_t>(position);
+// that one rank sends to another must be as long as the other expects; empty blocks need no message.
+void pairwise_exchange(const Party& party, std::span<const std::span<const std::byte>> outgoing,
+                       std::span<const std::span<std::byte>> incoming) {
+  const std::size_t n = party.members.size();
+  Transport& transport = party.transport;
+  Tag tag = party.tag;
   std::deque<Transport::RequestId> pending;
   for (std::size_t step = 1; step < n; ++step, ++tag.step) {
-    const std::size_t source = (own + n - step) % n;
-    const std::size_t target = (own + step) % n;
+    const std::size_t source = (party.index() + n - step) % n, target = (party.index() + step) % n;
     if (!incoming[source].empty()) {
-      pending.push_back(transport.post_receive(members[source], tag, incoming[source]));
+      pending.push_back(transport.post_receive(party.members[source], tag, incoming[source]));
     }
-    if (!outgoing[target].empty()) pending.push_back(transport.post_send(members[target], tag, outgoing[target]));
-    for (; pending.size() > 2 * (kStepsInFlight - 1); pending.pop_front()) transport.wait(pending.front(), deadline);
+    if (!outgoing[target].empty()) pending.push_back(transport.post_send(party.members[target], tag, outgoing[target]));
+    for (; pending.size() > 2 * (kStepsInFlight - 1); pending.pop_front()) {
+      transport.wait(pending.front(), party.deadline);
+    }
   }
-  for (const auto request : pending) transport.wait(request, deadline);
+  for (const auto request : pending) transport.wait(request, party.deadline);
 }
 
 }  // namespace
@@ -51,15 +51,14 @@ void pairwise_exchange(Transport& transport, std::span<const int> members, int p
 // In round k every rank sends to the rank 2^k after it and receives from the rank 2^k before it; after ceil(log2 N)
 // rounds each has received, directly or indirectly, from all. Empty messages, one sent and one received per round.
 // Source: D. Hensgen, R. Finkel and U. Manber, "Two algorithms for barrier synchronization", 1988.
-void dissemination_barrier(Transport& transport, std::span<const int> members, int position, Tag tag,
-                           Deadline deadline) {
-  const std::size_t n = members.size();
-  const auto own = static_cast<std::size_t>(position);
+void dissemination_barrier(const Party& party) {
+  const std::size_t n = party.members.size();
+  Tag tag = party.tag;
   for (std::size_t distance = 1; distance < n; distance *= 2, ++tag.step) {
-    const auto heard = transport.post_receive(members[(own + n - distance) % n], tag, {});
-    const auto told = transport.post_send(members[(own + distance) % n], tag, {});
-    transport.wait(heard, deadline);
-    transport.wait(told, deadline);
+    const auto heard = party.transport.post_receive(party.members[(party.index() + n - distance) % n], tag, {});
+    const auto told = party.transport.post_send(party.members[(party.index() + distance) % n], tag, {});
+    party.transport.wait(heard, party.deadline);
+    party.transport.wait(told, party.deadline);
   }
 }
 
@@ -68,21 +67,21 @@ void dissemination_barrier(Transport& transport, std::span<const int> members, i
 // A segment is forwarded as soon as it has arrived. With S bytes in c segments and N ranks: (N-2+c) segment times, so S
 // / bandwidth for large S, which is optimal; every rank but the last sends S bytes. Small messages take N-1 latencies
 // where a binomial tree would take log2 N, but several consecutive ones overlap along the chain.
-void chain_broadcast(Transport& transport, std::span<const int> members, int position, int root,
-                     std::span<std::byte> data, Tag tag, Deadline deadline) {
-  const int n = static_cast<int>(members.size());
-  const bool receives = position != root;
-  const bool sends = (position + 1) % n != root;
-  const int from = members[static_cast<std::size_t>((position + n - 1) % n)];
-  const int to = members[static_cast<std::size_t>((position + 1) % n)];
+void chain_broadcast(const Party& party, int root, std::span<std::byte> data) {
+  const std::size_t n = party.members.size();
+  Transport& transport = party.transport;
+  const bool receives = party.position != root;
+  const bool sends = (party.position + 1) % static_cast<int>(n) != root;
+  const int from = party.members[(party.index() + n - 1) % n], to = party.members[(party.index() + 1) % n];
   const std::size_t segments = (data.size() + kSegmentBytes - 1) / kSegmentBytes;
 
   const auto segment = [&](std::size_t i) {
     return data.subspan(i * kSegmentBytes, std::min(kSegmentBytes, data.size() - i * kSegmentBytes));
   };
   const auto tag_of = [&](std::size_t i) {
-    return Tag{
-        .process_set = tag.process_set, .step = tag.step + static_cast<std::uint32_t>(i), .sequence = tag.sequence};
+    Tag tag = party.tag;
+    tag.step += static_cast<std::uint32_t>(i);
+    return tag;
   };
 
   std::deque<Transport::RequestId> incoming;
@@ -93,12 +92,12 @@ void chain_broadcast(Transport& transport, std::span<const int> members, int pos
       for (; posted < std::min(i + kBroadcastReceivesAhead, segments); ++posted) {
         incoming.push_back(transport.post_receive(from, tag_of(posted), segment(posted)));
       }
-      transport.wait(incoming.front(), deadline);
+      transport.wait(incoming.front(), party.deadline);
       incoming.pop_front();
     }
     if (sends) outgoing.push_back(transport.post_send(to, tag_of(i), segment(i)));
   }
-  for (const auto request : outgoing) transport.wait(request, deadline);
+  for (const auto request : outgoing) transport.wait(request, party.deadline);
 }
 
 // Direct exchange: in step r every rank sends to the r-th rank after it and receives from the r-th
@@ -106,21 +105,18 @@ void chain_broadcast(Transport& transport, std::span<const int> members, int pos
 //
 // Steps: N-1, of which a few run at a time and none waits for another's data. The ranks are staggered, so that no rank
 // is the target of two in a step.
-void pairwise_allgather(Transport& transport, std::span<const int> members, int position, std::byte* buffer,
-                        std::span<const std::int64_t> block_bounds, Tag tag, Deadline deadline) {
+void pairwise_allgather(const Party& party, std::byte* buffer, std::span<const std::int64_t> block_bounds) {
   const auto incoming = blocks_of(buffer, block_bounds);
-  const std::vector<std::span<const std::byte>> outgoing(members.size(), incoming[static_cast<std::size_t>(position)]);
-  pairwise_exchange(transport, members, position, outgoing, incoming, tag, deadline);
+  const std::vector<std::span<const std::byte>> outgoing(party.members.size(), incoming[party.index()]);
+  pairwise_exchange(party, outgoing, incoming);
 }
 
-void pairwise_alltoall(Transport& transport, std::span<const int> members, int position, const std::byte* input,
-                       std::span<const std::int64_t> input_bounds, std::byte* output,
-                       std::span<const std::int64_t> output_bounds, Tag tag, Deadline deadline) {
+void pairwise_alltoall(const Party& party, const std::byte* input, std::span<const std::int64_t> input_bounds,
+                       std::byte* output, std::span<const std::int64_t> output_bounds) {
   const auto outgoing = blocks_of(input, input_bounds);
   const auto incoming = blocks_of(output, output_bounds);
-  const auto own = static_cast<std::size_t>(position);
-  std::copy(outgoing[own].begin(), outgoing[own].end(), incoming[own].begin());
-  pairwise_exchange(transport, members, position, outgoing, incoming, tag, deadline);
+  std::copy(outgoing[party.index()].begin(), outgoing[party.index()].end(), incoming[party.index()].begin());
+  pairwise_exchange(party, outgoing, incoming);
 }
 
 }  // namespace hvd

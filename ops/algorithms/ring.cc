@@ -27,8 +27,6 @@
 #include <optional>
 #include <vector>
 
-#include "ops/algorithms/exchanges.h"
-
 namespace hvd {
 
 namespace {
@@ -229,18 +227,17 @@ void ring_allreduce(const SlicedReduction& work) { run_ring(work, RingSteps::all
 
 void ring_reducescatter(const SlicedReduction& work) { run_ring(work, RingSteps::reduce_scatter); }
 
-void ring_allgather(Transport& transport, std::span<const int> members, int position, std::byte* buffer,
-                    std::span<const std::int64_t> block_bounds, Tag tag, Deadline deadline) {
-  const SlicedReduction bytes{.transport = transport,
-                              .members = members,
-                              .position = position,
-                              .reduction = {.dtype = DType::uint8},
-                              .value_type = DType::uint8,
-                              .results = buffer,
-                              .slice_bounds = block_bounds,
-                              .tag = tag,
-                              .deadline = deadline};
-  run_ring(bytes, RingSteps::allgather);
+void ring_allgather(const Party& party, std::byte* buffer, std::span<const std::int64_t> block_bounds) {
+  run_ring({.transport = party.transport,
+            .members = party.members,
+            .position = party.position,
+            .reduction = {.dtype = DType::uint8},
+            .value_type = DType::uint8,
+            .results = buffer,
+            .slice_bounds = block_bounds,
+            .tag = party.tag,
+            .deadline = party.deadline},
+           RingSteps::allgather);
 }
 
 }  // namespace hvd

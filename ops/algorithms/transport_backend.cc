@@ -7,9 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/tensor/tensor.h"
-#include "ops/algorithms/adasum.h"
 #include "ops/algorithms/allreduce.h"
-#include "ops/algorithms/exchanges.h"
 #include "ops/algorithms/packing.h"
 #include "ops/reduction/reduce.h"
 
@@ -45,45 +43,33 @@ bool fits_notes(const CollectiveCall& call, const SliceLayout& layout, Allreduce
          words.local_note() != nullptr;
 }
 
-}  // namespace
-
-struct TransportBackend::Party {
-  std::span<const int> members;
-  int position;
-  Tag tag;
-  Deadline deadline;
-
-  std::size_t index() const { return static_cast<std::size_t>(position); }
-};
-
-// Performs one exchange after the other, each with separate steps in the tags.
-class TransportBackend::SliceMessages final : public SliceExchange {
+// Adasum's exchanges: one after the other, each with separate steps in the tags.
+class SliceMessages final : public SliceExchange {
  public:
-  SliceMessages(Transport& transport, const Party& party) : transport_(transport), party_(party), tag_(party.tag) {}
+  explicit SliceMessages(const Party& party) : party_(party) {}
 
   void scatter(const std::byte* blocks, std::span<const std::int64_t> bounds, std::byte* own) override {
     const std::int64_t size = bounds[party_.index() + 1] - bounds[party_.index()];
     std::vector<std::int64_t> local_bounds{0};
     for (std::size_t i = 0; i < party_.members.size(); ++i) local_bounds.push_back(local_bounds.back() + size);
-    pairwise_alltoall(transport_, party_.members, party_.position, blocks, bounds, own, local_bounds, next_tag(),
-                      party_.deadline);
+    pairwise_alltoall(next(), blocks, bounds, own, local_bounds);
   }
 
   void gather(std::byte* blocks, std::span<const std::int64_t> bounds) override {
-    pairwise_allgather(transport_, party_.members, party_.position, blocks, bounds, next_tag(), party_.deadline);
+    pairwise_allgather(next(), blocks, bounds);
   }
 
  private:
-  Tag next_tag() {
-    const Tag tag = tag_;
-    tag_.step += static_cast<std::uint32_t>(party_.members.size());
-    return tag;
+  Party next() {
+    const Party now = party_;
+    party_.tag.step += static_cast<std::uint32_t>(party_.members.size());
+    return now;
   }
 
-  Transport& transport_;
-  const Party& party_;
-  Tag tag_;
+  Party party_;
 };
+
+}  // namespace
 
 TransportBackend::TransportBackend(std::string name, std::shared_ptr<Transport> transport, Duration timeout,
                                    ChooseAllreduce choose_allreduce, InstructionSet instruction_set,
@@ -120,7 +106,8 @@ void TransportBackend::run(const CollectiveCall& call) {
   if (call.collective != Collective::allreduce) ask(call);
   const auto position = call.set->rank_of(transport_->rank());
   if (!position) throw Internal("asked to take part in a collective of a process set without this rank");
-  const Party party{.members = call.set->ranks,
+  const Party party{.transport = *transport_,
+                    .members = call.set->ranks,
                     .position = *position,
                     .tag = {.process_set = static_cast<std::uint32_t>(call.set->id), .sequence = call.sequence},
                     .deadline = deadline_after(timeout_)};
@@ -132,7 +119,7 @@ void TransportBackend::run(const CollectiveCall& call) {
     case Collective::alltoall: alltoall(call, party); break;
     case Collective::barrier:
       if (call.entry == Entry::asking) break;  // all ranks have asked, so all have arrived
-      dissemination_barrier(*transport_, party.members, party.position, party.tag, party.deadline);
+      dissemination_barrier(party);
       break;
     case Collective::join: throw Unsupported("join moves no data");
   }
@@ -142,7 +129,7 @@ void TransportBackend::run(const CollectiveCall& call) {
 void TransportBackend::allreduce(const CollectiveCall& call, const Party& party) {
   if (is_adasum(call)) {
     ask(call);
-    SliceMessages exchange(*transport_, party);
+    SliceMessages exchange(party);
     adasum(call, party.position, exchange, scratch_, instruction_set_);
     return;
   }
@@ -211,7 +198,7 @@ void TransportBackend::allgather(const CollectiveCall& call, const Party& party)
     std::byte* gathered = piece.output != nullptr ? static_cast<std::byte*>(piece.output)
                                                   : scratch_.take(static_cast<std::size_t>(bounds.back()));
     move_bytes(gathered + bounds[party.index()], piece.input, bytes_of(call.counts[i][party.index()], call.dtype));
-    ring_allgather(*transport_, party.members, party.position, gathered, bounds, party.tag, party.deadline);
+    ring_allgather(party, gathered, bounds);
   }
 }
 
@@ -220,7 +207,7 @@ void TransportBackend::broadcast(const CollectiveCall& call, const Party& party)
     const std::size_t bytes = bytes_of(piece.elements, call.dtype);
     std::byte* data = piece.output != nullptr ? static_cast<std::byte*>(piece.output) : scratch_.take(bytes);
     if (party.position == call.root) move_bytes(data, piece.input, bytes);
-    chain_broadcast(*transport_, party.members, party.position, call.root, {data, bytes}, party.tag, party.deadline);
+    chain_broadcast(party, call.root, {data, bytes});
   }
 }
 
@@ -239,8 +226,7 @@ void TransportBackend::alltoall(const CollectiveCall& call, const Party& party) 
     move_bytes(copy, input, bytes);
     input = copy;
   }
-  pairwise_alltoall(*transport_, party.members, party.position, input, input_bounds, output, output_bounds, party.tag,
-                    party.deadline);
+  pairwise_alltoall(party, input, input_bounds, output, output_bounds);
 }
 
 }  // namespace hvd

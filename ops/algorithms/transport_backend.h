@@ -3,7 +3,7 @@
 //
 // Reductions run on packed buffers, sliced by the tensors' own sizes: an algorithm (allreduce.h) has them
 // filled and emptied range by range (packing.h). One tensor is its own packed buffer; it needs additional memory only
-// for accumulators of another type. Adasum has a separate algorithm (adasum.h). The other collectives move bytes
+// for accumulators of another type. Adasum has a separate algorithm (adasum.cc). The other collectives move bytes
 // directly between the tensors. Owned by the executor, used on the engine thread.
 #pragma once
 
@@ -16,7 +16,6 @@
 #include "core/execution/backend.h"
 #include "ops/algorithms/allreduce.h"
 #include "ops/algorithms/packing.h"
-#include "ops/algorithms/scratch.h"
 #include "ops/algorithms/word_exchange.h"
 #include "ops/transport/transport.h"
 
@@ -38,10 +37,6 @@ class TransportBackend final : public Backend {
   void set_late_callback(Duration timeout, const std::function<bool()>& late) override;
 
  private:
-  // The members of a call, and its deadline.
-  struct Party;
-  class SliceMessages;
-
   // Asks for the call, unless the ranks have agreed on it.
   void ask(const CollectiveCall& call);
   void allreduce(const CollectiveCall& call, const Party& party);

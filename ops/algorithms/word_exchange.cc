@@ -1,7 +1,6 @@
 #include "ops/algorithms/word_exchange.h"
 
 #include <algorithm>
-#include <numeric>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -18,12 +17,6 @@ constexpr std::uint32_t kFirstStep = 0x80000000;
 
 // The maximum number of late callbacks in one wait; a callback without effect is not repeated further.
 constexpr int kMostCalls = 100;
-
-std::vector<int> all_ranks(const Transport& transport) {
-  std::vector<int> ranks(static_cast<std::size_t>(transport.size()));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
-}
 
 }  // namespace
 
@@ -80,7 +73,7 @@ void WordExchange::await(Transport& transport, Transport::RequestId call_id) {
 TransportWords::TransportWords(std::shared_ptr<Transport> transport, Duration timeout)
     : WordExchange(timeout),
       transport_(std::move(transport)),
-      members_(all_ranks(*transport_)),
+      members_(all_ranks(transport_->size())),
       said_(members_.size()) {}
 
 WordExchange::Word TransportWords::exchange(Word own, const Tag& tag) {

@@ -3,11 +3,41 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
+#include <string>
+
+#include "core/base/error.h"
+#include "core/net/endpoint.h"
 
 namespace hvd {
 
 namespace {
+
+using Kind = MessageFrame::Kind;
+
+// An upper bound for the size of memory.
+constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 48;
+
+std::uint64_t longest(Kind kind) {
+  switch (kind) {
+    case Kind::hello: return UINT64_MAX;  // an arbitrary word
+    case Kind::message: return kEagerBytes;
+    case Kind::credit: return kMessageCredit;
+    case Kind::offer:
+    case Kind::data:
+    case Kind::refused: return kMostBytes;
+    case Kind::fetch:
+    case Kind::taken: return 0;
+  }
+  return 0;
+}
+
+bool goes(Kind kind, Direction direction) {
+  const bool to_receiver = kind >= Kind::hello && kind <= Kind::data;
+  const bool to_sender = kind >= Kind::credit && kind <= Kind::refused;
+  return direction == Direction::to_receiver ? to_receiver : to_sender;
+}
 
 constexpr std::size_t kBuffersPerCall = 64;
 
@@ -72,6 +102,68 @@ std::optional<std::size_t> Connection::fill() {
   const auto count = socket_.receive_some(std::span(buffer_).subspan(end_));
   end_ += count.value_or(0);
   return count;
+}
+
+MessageFrame parse_message_frame(std::span<const std::byte, kMessageFrameBytes> bytes, Direction direction) {
+  MessageFrame frame;
+  std::memcpy(&frame, bytes.data(), sizeof frame);
+  if (frame.magic != MessageFrame::kMagic) throw Internal("malformed message: it does not begin as one");
+  const auto kind = std::to_string(static_cast<std::uint32_t>(frame.kind));
+  if (!goes(frame.kind, direction)) throw Internal("malformed message: kind " + kind + " is not for this direction");
+  if (frame.length > longest(frame.kind)) {
+    throw Internal("malformed message: kind " + kind + " with a length of " + std::to_string(frame.length));
+  }
+  return frame;
+}
+
+std::array<std::byte, kMessageFrameBytes> to_bytes(const MessageFrame& frame) {
+  std::array<std::byte, kMessageFrameBytes> bytes;
+  std::memcpy(bytes.data(), &frame, sizeof frame);
+  return bytes;
+}
+
+ConnectionAttempt::ConnectionAttempt(const Address& address, const JobKey& key, int this_rank)
+    : where_("the messages port at " + address.to_string()),
+      handshake_(key, Purpose::messages, this_rank, fresh_nonce()) {
+  std::string cause = "there is no such address";
+  for (const Endpoint& endpoint : resolve(address, false, cause)) {
+    FileDescriptor fd;
+    const int failure = begin_connect(endpoint, fd);
+    if (failure == 0 || failure == EINPROGRESS) {
+      socket_ = Socket(std::move(fd));
+      return;
+    }
+    cause = error_text(failure);
+  }
+  throw PeerLost("cannot connect to " + where_ + ": " + cause);
+}
+
+bool ConnectionAttempt::read(std::span<std::byte> bytes) {
+  const auto count = socket_.receive_some(bytes.subspan(received_));
+  if (!count) throw PeerLost(where_ + " closed the connection");
+  received_ += *count;
+  if (received_ < bytes.size()) return false;
+  received_ = 0;
+  return true;
+}
+
+bool ConnectionAttempt::advance() {
+  if (step_ == Step::connecting) {
+    if (!wait_ready(socket_.fd(), true, Clock::now())) return false;
+    if (const int failure = end_connect(socket_.fd()); failure != 0) {
+      throw PeerLost("cannot connect to " + where_ + ": " + error_text(failure));
+    }
+    step_ = Step::awaiting_challenge;
+  }
+  if (step_ == Step::awaiting_challenge) {
+    if (!read(challenge_)) return false;
+    // A new connection has buffer space for these few bytes.
+    if (socket_.send_some(handshake_.prove(challenge_)) != kProofBytes) throw PeerLost(where_ + " takes nothing");
+    step_ = Step::awaiting_reply;
+  }
+  if (!read(reply_)) return false;
+  handshake_.check(reply_);
+  return true;
 }
 
 }  // namespace hvd

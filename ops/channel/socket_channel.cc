@@ -1,92 +1,322 @@
 #include "ops/channel/socket_channel.h"
 
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
+#include <map>
+#include <string>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "core/base/error.h"
+#include "core/base/mutex.h"
 #include "core/base/process.h"
+#include "core/net/socket.h"
+#include "ops/channel/matcher.h"
+#include "ops/channel/neighbour.h"
+#include "ops/host/peer_memory.h"
 
 namespace hvd {
 
-SocketChannel::SocketChannel(const BackendContext& context)
-    : parts_{.topology = context.topology,
-             .store = context.store,
-             .job_key = context.job_key,
-             .config = context.config,
-             .log = context.log,
-             .local_host = context.local_host_address} {}
+namespace {
 
-SocketChannel::~SocketChannel() { close(); }
+constexpr Duration kCloseTime = std::chrono::seconds(1);
+constexpr int kMaxNamed = 3;
 
-void SocketChannel::send(const Message& message, EngineReference operation) {
-  hand_over(true, message, std::move(operation));
-}
+Status shut_down() { return {StatusCode::shut_down, "this rank has shut hvd down"}; }
 
-void SocketChannel::receive(const Message& message, EngineReference operation) {
-  hand_over(false, message, std::move(operation));
-}
-
-void SocketChannel::hand_over(bool is_send, const Message& message, EngineReference operation) {
-  Transfer transfer{.message = message, .operation = std::move(operation), .since = Clock::now()};
-  std::unique_lock lock(mutex_);
-  if (closed_) {
-    lock.unlock();
-    return complete(transfer, Status(StatusCode::shut_down, "this rank has shut hvd down"));
+// All messages of a rank: its neighbours, made when there is a message to send or a connection to accept, and the event
+// loop for all of them. Used only by the channel's thread.
+class Exchange {
+ public:
+  // `bell`: an eventfd that interrupts a wait.
+  Exchange(const ChannelParts& parts, int bell) : parts_(parts), bell_(bell), epoll_(epoll_create1(EPOLL_CLOEXEC)) {
+    if (!epoll_) throw Internal("epoll_create: " + error_text(errno));
+    std::uint32_t watched = 0;
+    watch(epoll_.get(), bell_, event_of(EventSource::bell), EPOLLIN, watched);
   }
-  if (!thread_.joinable()) {
-    bell_ = FileDescriptor(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-    if (!bell_) throw Internal("eventfd: " + error_text(errno));
-    thread_ = start_thread("hvd-channel", [this] { run_thread(); });
+
+  // Ends the remaining transfers.
+  ~Exchange() { end(shut_down()); }
+
+  void send(Transfer message) {
+    Neighbour& neighbour = neighbour_of(message.message.peer);
+    const Status& why_not = ended_.ok() ? neighbour.broken() : ended_;
+    if (!why_not.ok()) return complete(message, why_not);
+    next_look_ = std::min(next_look_, message.since + parts_.config.timeouts.stall_warning);
+    neighbour.send(std::move(message));
   }
-  const bool first = orders_.transfers.empty();
-  orders_.transfers.push_back({is_send, std::move(transfer)});
-  lock.unlock();
-  if (first) ring();
-}
 
-void SocketChannel::end(const Status& reason) {
-  const std::lock_guard lock(mutex_);
-  if (!orders_.end.ok()) return;
-  orders_.end = reason;
-  if (thread_.joinable()) ring();
-}
-
-void SocketChannel::close() {
-  {
-    const std::lock_guard lock(mutex_);
-    if (std::exchange(closed_, true)) return;
-    orders_.close = true;
-    if (!thread_.joinable()) return;
-    ring();
-  }
-  thread_.join();
-}
-
-void SocketChannel::ring() const {
-  const std::uint64_t one = 1;
-  (void)!write(bell_.get(), &one, sizeof one);
-}
-
-SocketChannel::Orders SocketChannel::take_orders() {
-  const std::lock_guard lock(mutex_);
-  Orders taken{.transfers = std::exchange(orders_.transfers, {}), .end = orders_.end, .close = orders_.close};
-  return taken;
-}
-
-void SocketChannel::run_thread() {
-  Exchange exchange(parts_, bell_.get());
-  for (;;) {
-    Orders orders = take_orders();
-    for (auto& [is_send, transfer] : orders.transfers) {
-      is_send ? exchange.send(std::move(transfer)) : exchange.receive(std::move(transfer));
+  void receive(Transfer receive) {
+    const Message& wanted = receive.message;
+    if (auto arrival = matcher_.take_arrival(wanted.peer, wanted.channel, wanted.tag)) {
+      return neighbour_of(arrival->source).deliver(std::move(receive), *arrival);
     }
-    if (!orders.end.ok()) exchange.end(orders.end);
-    if (orders.close) return exchange.close();
-    exchange.turn();
+    const Status& why_not = ended_.ok() && wanted.peer != kAnyRank ? neighbour_of(wanted.peer).broken() : ended_;
+    if (!why_not.ok()) return complete(receive, why_not);
+    next_look_ = std::min(next_look_, receive.since + parts_.config.timeouts.stall_warning);
+    matcher_.keep(std::move(receive));
   }
+
+  // Ends all pending transfers and later sends with the reason. The first call counts.
+  void end(const Status& reason) {
+    if (!ended_.ok()) return;
+    ended_ = reason;
+    for (Transfer& receive : matcher_.take_receives([](const Transfer&) { return true; })) complete(receive, reason);
+    for (auto& [rank, neighbour] : neighbours_) neighbour.end(reason);
+  }
+
+  // Lets the other ranks read what was sent to them, for at most a second.
+  void close() {
+    const Deadline deadline = deadline_after(kCloseTime);
+    while (any_output() && Clock::now() < deadline) turn(deadline);
+    end(shut_down());
+    for (auto& [rank, neighbour] : neighbours_) {
+      if (neighbour.is_sending()) neighbour.finish_output();
+    }
+    const auto is_sending = [](const auto& entry) { return entry.second.is_sending(); };
+    while (std::ranges::any_of(neighbours_, is_sending) && Clock::now() < deadline) turn(deadline);
+  }
+
+  // Waits for an event and makes progress on all links. An error ends the exchange.
+  void turn(Deadline deadline = Deadline::max()) {
+    try {
+      step(deadline);
+    } catch (...) {
+      end(current_exception_status());
+    }
+  }
+
+ private:
+  void step(Deadline deadline) {
+    if (!is_open_) open_listeners();
+    for (auto& [rank, neighbour] : neighbours_) neighbour.settle();
+    if (Clock::now() >= next_look_) look_for_stalls();
+    const Deadline until = std::min(deadline, next_deadline());
+    std::array<epoll_event, 64> events;
+    const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
+                                 poll_timeout(until == Deadline::max() ? std::nullopt : std::optional(until)));
+    if (count < 0 && errno != EINTR) throw Internal("epoll_wait: " + error_text(errno));
+    for (int i = 0; i < count; ++i) handle(events[static_cast<std::size_t>(i)].data.u64);
+  }
+
+  void open_listeners() {
+    is_open_ = true;
+    const int own = parts_.topology.rank;
+    bool wants_unix = false, wants_tcp = false;
+    for (int rank = 0; rank < parts_.topology.size; ++rank) {
+      if (rank != own) (parts_.address_kind(rank) == Address::Kind::tcp ? wants_tcp : wants_unix) = true;
+    }
+    std::vector<Listener> listeners;
+    if (wants_unix) listeners.push_back(Listener::unix_abstract());
+    if (wants_tcp) listeners.push_back(Listener::tcp(parts_.local_host));
+    for (Listener& listener : listeners) {
+      const Address address = listener.address();
+      parts_.store.set(ChannelParts::address_key(own, address.kind), address.to_string());
+      listeners_.emplace_back(std::move(listener), parts_.job_key, Purpose::messages, parts_.log);
+      std::uint32_t watched = 0;
+      watch(epoll_.get(), listeners_.back().fd(), event_of(EventSource::listener), EPOLLIN, watched);
+    }
+    parts_.store.add(ChannelParts::ready_key(own), 1);
+  }
+
+  Deadline next_deadline() const {
+    Deadline next = next_look_;
+    for (const Acceptor& listener : listeners_) next = std::min(next, listener.next_deadline());
+    for (const auto& [rank, neighbour] : neighbours_) next = std::min(next, neighbour.next_deadline());
+    return next;
+  }
+
+  void handle(std::uint64_t event) {
+    const auto source = static_cast<EventSource>(event >> 32);
+    if (source == EventSource::bell) {
+      std::uint64_t rings = 0;
+      (void)!read(bell_, &rings, sizeof rings);
+      return;
+    }
+    if (source == EventSource::listener) return accept_peers();
+    const auto found = neighbours_.find(static_cast<int>(event & 0xffffffff));
+    if (found != neighbours_.end()) found->second.handle(source);
+  }
+
+  void accept_peers() {
+    const Topology& topology = parts_.topology;
+    for (Acceptor& listener : listeners_) {
+      while (auto peer = listener.accept_now()) {
+        const bool known = peer->rank >= 0 && peer->rank < topology.size && peer->rank != topology.rank;
+        if (known) neighbour_of(peer->rank).accept(std::move(peer->socket));
+      }
+    }
+  }
+
+  void look_for_stalls() {
+    const Config& config = parts_.config;
+    const TimePoint now = Clock::now();
+    next_look_ = Deadline::max();
+    if (!config.timeouts.stall_check || config.timeouts.stall_warning <= Duration::zero()) return;
+    std::string told;
+    int stalled = 0;
+    const auto look = [&](Transfer& transfer, bool is_send) {
+      const TimePoint late = transfer.since + config.timeouts.stall_warning;
+      if (transfer.told_of) return;
+      if (now < late) {
+        next_look_ = std::min(next_look_, late);
+        return;
+      }
+      transfer.told_of = true;
+      if (++stalled <= kMaxNamed) told += (told.empty() ? "" : ", ") + waiting_text(transfer, is_send, now);
+    };
+    matcher_.for_each_receive([&](Transfer& receive) { look(receive, false); });
+    for (auto& [rank, neighbour] : neighbours_) {
+      neighbour.for_each_waiting([&](Transfer& message) { look(message, true); });
+    }
+    if (stalled > kMaxNamed) told += ", and for " + std::to_string(stalled - kMaxNamed) + " more";
+    if (stalled > 0) parts_.log.warning("stalled: waiting " + told);
+  }
+
+  std::string waiting_text(const Transfer& transfer, bool is_send, TimePoint now) const {
+    const int peer = transfer.message.peer;
+    const auto waited = std::chrono::duration_cast<std::chrono::seconds>(now - transfer.since).count();
+    return std::string(is_send ? "to send a message" : "for a message") + " of tag " +
+           std::to_string(transfer.message.tag) + (is_send ? " to " : " from ") +
+           (peer == kAnyRank ? "any rank" : parts_.topology.describe(peer)) + " (" + std::to_string(waited) + " s)";
+  }
+
+  bool any_output() const {
+    return std::ranges::any_of(neighbours_, [](const auto& entry) { return entry.second.has_output(); });
+  }
+
+  Neighbour& neighbour_of(int rank) {
+    return neighbours_.try_emplace(rank, rank, parts_, epoll_.get(), matcher_, memory_).first->second;
+  }
+
+  const ChannelParts parts_;
+  const int bell_;
+  FileDescriptor epoll_;
+  bool is_open_ = false;
+  std::vector<Acceptor> listeners_;
+  PeerMemory memory_;
+  Matcher matcher_;
+  std::map<int, Neighbour> neighbours_;
+  Status ended_;
+  Deadline next_look_ = Deadline::max();  // for stalls
+};
+
+class SocketChannel final : public Channel {
+ public:
+  // The context's references, including the store, outlive the channel.
+  explicit SocketChannel(const BackendContext& context)
+      : parts_{.topology = context.topology,
+               .store = context.store,
+               .job_key = context.job_key,
+               .config = context.config,
+               .log = context.log,
+               .local_host = context.local_host_address} {}
+
+  ~SocketChannel() override { close(); }
+
+  SocketChannel(const SocketChannel&) = delete;
+  SocketChannel& operator=(const SocketChannel&) = delete;
+
+  void send(const Message& message, EngineReference operation) override {
+    hand_over(true, message, std::move(operation));
+  }
+
+  void receive(const Message& message, EngineReference operation) override {
+    hand_over(false, message, std::move(operation));
+  }
+
+  void end(const Status& reason) override {
+    const MutexLock lock(mutex_);
+    if (!orders_.end.ok()) return;
+    orders_.end = reason;
+    if (thread_.joinable()) ring();
+  }
+
+  void close() override {
+    {
+      const MutexLock lock(mutex_);
+      if (std::exchange(closed_, true)) return;
+      orders_.close = true;
+      if (!thread_.joinable()) return;
+      ring();
+    }
+    thread_.join();
+  }
+
+ private:
+  // Requests to the thread, performed in this order.
+  struct Orders {
+    struct Order {
+      bool is_send;
+      Transfer transfer;
+    };
+    std::vector<Order> transfers;
+    Status end;
+    bool close = false;
+  };
+
+  void hand_over(bool is_send, const Message& message, EngineReference operation) {
+    Transfer transfer{.message = message, .operation = std::move(operation), .since = Clock::now()};
+    MutexLock lock(mutex_);
+    if (closed_) {
+      lock.unlock();
+      return complete(transfer, shut_down());
+    }
+    if (!thread_.joinable()) {
+      bell_ = FileDescriptor(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+      if (!bell_) throw Internal("eventfd: " + error_text(errno));
+      thread_ = start_thread("hvd-channel", [this] { run_thread(); });
+    }
+    const bool first = orders_.transfers.empty();
+    orders_.transfers.push_back({is_send, std::move(transfer)});
+    lock.unlock();
+    if (first) ring();
+  }
+
+  void ring() const {
+    const std::uint64_t one = 1;
+    (void)!write(bell_.get(), &one, sizeof one);
+  }
+
+  void run_thread() {
+    Exchange exchange(parts_, bell_.get());
+    for (;;) {
+      Orders orders = take_orders();
+      for (auto& [is_send, transfer] : orders.transfers) {
+        is_send ? exchange.send(std::move(transfer)) : exchange.receive(std::move(transfer));
+      }
+      if (!orders.end.ok()) exchange.end(orders.end);
+      if (orders.close) return exchange.close();
+      exchange.turn();
+    }
+  }
+
+  Orders take_orders() {
+    const MutexLock lock(mutex_);
+    Orders taken{.transfers = std::exchange(orders_.transfers, {}), .end = orders_.end, .close = orders_.close};
+    return taken;
+  }
+
+  const ChannelParts parts_;
+  FileDescriptor bell_;
+  Mutex mutex_;
+  Orders orders_ GUARDED_BY(mutex_);
+  bool closed_ GUARDED_BY(mutex_) = false;
+  std::thread thread_;  // started once, under mutex_
+};
+
+// ---- The event loop
+
+}  // namespace
+
+std::unique_ptr<Channel> make_socket_channel(const BackendContext& context) {
+  return std::make_unique<SocketChannel>(context);
 }
 
 }  // namespace hvd

@@ -15,10 +15,28 @@ constexpr std::size_t kLargestLimit = std::size_t{1} << 32;
 constexpr std::int64_t kMinBucketBytes = std::int64_t{1} << 20;
 constexpr double kGain = 1.05;  // a smaller gain is not worth waiting for
 
+// A representative size of the range: a power of two inside it, if there is one.
+std::size_t typical_size(std::size_t from, std::size_t to) {
+  if (to == kNoLimit) return std::max(from * 4, std::size_t{1} << 20);
+  const int octave = (std::bit_width(std::max(from, std::size_t{1})) + std::bit_width(to)) / 2 - 1;
+  return std::clamp(std::size_t{1} << octave, from, to - 1);
+}
+
 class Builder {
  public:
   Builder(const SelectionInput& facts, int ranks, int widening) : facts_(facts), ranks_(ranks), widening_(widening) {}
-  std::vector<AlgorithmTable::Range> build() const;
+  std::vector<AlgorithmTable::Range> build() const {
+    std::vector<AlgorithmTable::Range> ranges;
+    const auto bounds = limits();
+    for (auto bound = bounds.begin(); bound != bounds.end();) {
+      const Choice choice = choose(*bound);
+      const auto next = std::find_if(bound, bounds.end(), [&](std::size_t at) { return choose(at) != choice; });
+      const std::size_t to = next == bounds.end() ? kNoLimit : *next;
+      ranges.push_back({*bound, to, choice.algorithm, reason(choice, *bound, to)});
+      bound = next;
+    }
+    return ranges;
+  }
 
  private:
   // The algorithm for a size: from the user's range, or chosen by the model.
@@ -27,80 +45,55 @@ class Builder {
     bool wanted_by_user;
     bool operator==(const Choice&) const = default;
   };
-  Choice choose(std::size_t bytes) const;
+  Choice choose(std::size_t bytes) const {
+    if (const auto* wanted = facts_.override.find(bytes)) return {wanted->algorithm, true};
+    return {fastest(bytes, std::nullopt).value(), false};
+  }
+
   double seconds(AllreduceAlgorithm algorithm, std::size_t bytes) const {
     return predicted_seconds(algorithm, facts_.costs, {.bytes = bytes, .ranks = ranks_, .widening = widening_});
   }
   // Null if there is no algorithm other than `except`.
-  std::optional<AllreduceAlgorithm> fastest(std::size_t bytes, std::optional<AllreduceAlgorithm> except) const;
-  std::vector<std::size_t> limits() const;
-  std::string reason(const Choice& choice, std::size_t from, std::size_t to) const;
+  std::optional<AllreduceAlgorithm> fastest(std::size_t bytes, std::optional<AllreduceAlgorithm> except) const {
+    std::optional<AllreduceAlgorithm> best;
+    for (const AllreduceAlgorithm candidate : kAllreduceAlgorithms) {
+      if (candidate == except || (facts_.deterministic && !keeps_order(candidate))) continue;
+      if (!best || seconds(candidate, bytes) < seconds(*best, bytes)) best = candidate;
+    }
+    return best;
+  }
+
+  std::vector<std::size_t> limits() const {
+    std::vector<std::size_t> limits{0};
+    for (std::size_t octave = kSmallestLimit; octave < kLargestLimit; octave *= 2) {
+      for (std::size_t quarter = 4; quarter < 8; ++quarter) limits.push_back(octave / 4 * quarter);
+    }
+    for (const auto& range : facts_.override.allreduce) {
+      limits.push_back(range.from);
+      if (range.to != kNoLimit) limits.push_back(range.to);
+    }
+    std::ranges::sort(limits);
+    const auto repeated = std::ranges::unique(limits);
+    limits.erase(repeated.begin(), repeated.end());
+    return limits;
+  }
+
+  std::string reason(const Choice& choice, std::size_t from, std::size_t to) const {
+    if (choice.wanted_by_user) return kWantedReason;
+    if (ranks_ == 1) return "one rank: nothing is sent";
+    const std::size_t size = typical_size(from, to);
+    const AllreduceAlgorithm second = fastest(size, choice.algorithm).value();
+    return "least time by the cost model: " + time_text(seconds(choice.algorithm, size)) + " at " + size_text(size) +
+           ", against " + time_text(seconds(second, size)) + " of " + algorithm_name(second);
+  }
 
   const SelectionInput& facts_;
   const int ranks_, widening_;
 };
 
-std::optional<AllreduceAlgorithm> Builder::fastest(std::size_t bytes, std::optional<AllreduceAlgorithm> except) const {
-  std::optional<AllreduceAlgorithm> best;
-  for (const AllreduceAlgorithm candidate : kAllreduceAlgorithms) {
-    if (candidate == except || (facts_.deterministic && !keeps_order(candidate))) continue;
-    if (!best || seconds(candidate, bytes) < seconds(*best, bytes)) best = candidate;
-  }
-  return best;
-}
-
-Builder::Choice Builder::choose(std::size_t bytes) const {
-  if (const auto* wanted = facts_.override.find(bytes)) return {wanted->algorithm, true};
-  return {fastest(bytes, std::nullopt).value(), false};
-}
-
-std::vector<std::size_t> Builder::limits() const {
-  std::vector<std::size_t> limits{0};
-  for (std::size_t octave = kSmallestLimit; octave < kLargestLimit; octave *= 2) {
-    for (std::size_t quarter = 4; quarter < 8; ++quarter) limits.push_back(octave / 4 * quarter);
-  }
-  for (const auto& range : facts_.override.allreduce) {
-    limits.push_back(range.from);
-    if (range.to != kNoLimit) limits.push_back(range.to);
-  }
-  std::ranges::sort(limits);
-  const auto repeated = std::ranges::unique(limits);
-  limits.erase(repeated.begin(), repeated.end());
-  return limits;
-}
-
-// A representative size of the range: a power of two inside it, if there is one.
-std::size_t typical_size(std::size_t from, std::size_t to) {
-  if (to == kNoLimit) return std::max(from * 4, std::size_t{1} << 20);
-  const int octave = (std::bit_width(std::max(from, std::size_t{1})) + std::bit_width(to)) / 2 - 1;
-  return std::clamp(std::size_t{1} << octave, from, to - 1);
-}
-
-std::string Builder::reason(const Choice& choice, std::size_t from, std::size_t to) const {
-  if (choice.wanted_by_user) return kWantedReason;
-  if (ranks_ == 1) return "one rank: nothing is sent";
-  const std::size_t size = typical_size(from, to);
-  const AllreduceAlgorithm second = fastest(size, choice.algorithm).value();
-  return "least time by the cost model: " + time_text(seconds(choice.algorithm, size)) + " at " + size_text(size) +
-         ", against " + time_text(seconds(second, size)) + " of " + algorithm_name(second);
-}
-
 std::string links_text(const LinkCosts& costs) {
   return "  links: " + time_text(costs.latency) + " a message, " + time_text(costs.per_message) +
          " for one more beside it, " + rate_text(costs.per_byte) + "; sums: " + rate_text(costs.reduce_per_byte);
-}
-
-std::vector<AlgorithmTable::Range> Builder::build() const {
-  std::vector<AlgorithmTable::Range> ranges;
-  const auto bounds = limits();
-  for (auto bound = bounds.begin(); bound != bounds.end();) {
-    const Choice choice = choose(*bound);
-    const auto next = std::find_if(bound, bounds.end(), [&](std::size_t at) { return choose(at) != choice; });
-    const std::size_t to = next == bounds.end() ? kNoLimit : *next;
-    ranges.push_back({*bound, to, choice.algorithm, reason(choice, *bound, to)});
-    bound = next;
-  }
-  return ranges;
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // The choice of algorithm for an allreduce by size and number of ranks, with reasons. Pure.
 //
-// The user's ranges take precedence (algorithm_override.h); all other sizes use the algorithm that the cost model
+// The user's ranges take precedence (algorithm_ranges.h); all other sizes use the algorithm that the cost model
 // (cost_model.h) finds fastest at the lower end of a quarter of an octave, so that limits are round numbers. Where
 // results must not depend on the chosen algorithm, algorithms that change the bits are excluded.
 //
@@ -13,9 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "ops/choice/algorithm_override.h"
+#include "ops/choice/algorithm_ranges.h"
 #include "ops/choice/cost_model.h"
-#include "ops/choice/table_text.h"
 
 namespace hvd {
 

@@ -1,4 +1,5 @@
-// Predicts the time of an allreduce between hosts, by a formula for each algorithm. Pure.
+// Predicts the time of an allreduce between hosts, by a formula for each algorithm (pure), and measures the costs of
+// the links for it.
 //
 // The model. A message of b bytes takes latency + b * per_byte (R. W. Hockney, "The communication challenge for MPP:
 // Intel Paragon and Meiko CS-2", 1994); links transmit in both directions at once; a rank spends per_message on each
@@ -26,9 +27,12 @@
 // Only operations that IEEE 754 rounds exactly are used, and none are contracted: the same numbers on every machine.
 #pragma once
 
+#include <functional>
+#include <span>
 #include <string>
 
 #include "ops/algorithms/allreduce.h"
+#include "ops/transport/transport.h"
 
 namespace hvd {
 
@@ -48,5 +52,31 @@ struct TransportChoice {
   std::string reason;  // for display
 };
 TransportChoice choose_transport(const LinkCosts& mpi, const LinkCosts& tcp, int ranks);
+
+// Measures the link costs at start; all ranks obtain the same values.
+//
+// All members are measured at once, on their ring, as in later use: in a step each sends to its right neighbour and
+// receives from its left one.
+//
+//   latency          steps of one empty message; the fastest of a few batches
+//   per_message      a step of many empty messages
+//   per_byte         messages that grow by a factor of four, until the next one would take too long. Many links allow a
+//                    burst before their rate applies: only the last and longest message counts, the fastest of a few
+//   reduce_per_byte  one reduction, in cache
+//
+// Every rank uses the maximum over all ranks for each value, since ranks wait for the slowest. How far to continue is
+// decided in the same way, so that all ranks take the same steps. It takes 15 ms at 10 Gb/s, 25 ms at 1 Gb/s, and up to
+// 50 ms where a message takes a millisecond, if the ranks are not descheduled.
+struct LinkProbe {
+  Transport& transport;
+  // The ranks whose links are measured: global ranks, in ring order. The other ranks call too, and receive the result.
+  std::span<const int> members;
+  Deadline deadline;  // for all ranks to arrive, and for each wait
+  std::function<TimePoint()> now = Clock::now;
+};
+
+// All ranks of the transport call together, before any collective. Returns the same on all. Throws the transport's
+// errors.
+LinkCosts measure_links(const LinkProbe& probe);
 
 }  // namespace hvd

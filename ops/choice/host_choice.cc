@@ -53,18 +53,6 @@ void add_lines(std::vector<TableLine>& lines, const HostShape& host, Reach reach
 
 }  // namespace
 
-const char* form_name(HostForm form) {
-  switch (form) {
-    case HostForm::note: return "note";
-    case HostForm::by_last: return "by_last";
-    case HostForm::one_step: return "one_step";
-    case HostForm::sliced: return "sliced";
-    case HostForm::resident: return "resident";
-    case HostForm::reading: return "reading";
-  }
-  return "unknown";
-}
-
 std::vector<TableLine> host_form_lines(const HostShape& host) {
   if (host.ranks == 1) return {{.name = "alone", .reason = "one rank: scaled and rounded where it is"}};
   std::vector<TableLine> lines;

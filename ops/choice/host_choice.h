@@ -12,16 +12,9 @@
 #include <vector>
 
 #include "core/base/futex.h"
-#include "ops/choice/table_text.h"
+#include "ops/choice/algorithm_ranges.h"
 
 namespace hvd {
-
-enum class HostForm { note, by_last, one_step, sliced, resident, reading };
-
-const char* form_name(HostForm form);
-
-// The forms that HVD_ALGORITHM may name. The others suit only sizes at which no form is faster.
-inline constexpr HostForm kNamedForms[] = {HostForm::one_step, HostForm::sliced, HostForm::resident, HostForm::reading};
 
 // How every rank can access all others' tensors: chunk by chunk in the window only; in the arena; or in their memory,
 // where that proved faster (FormTrials).
@@ -46,7 +39,7 @@ struct HostShape {
   bool oversubscribed = false;                    // fewer CPUs than ranks
   bool arena = false;                             // there is an arena
   bool reading = false;                           // ranks can read each other's memory
-  std::span<const SizeRange<HostForm>> wanted{};  // by the user (algorithm_override.h)
+  std::span<const SizeRange<HostForm>> wanted{};  // by the user
 };
 
 // `bytes`: of all tensors together, more than 0, with at least two ranks. Where the form that the user wants is not

@@ -6,7 +6,6 @@
 // number.
 #include "core/base/error.h"
 #include "ops/host/collectives.h"
-#include "ops/host/places.h"
 
 namespace hvd {
 

@@ -1,4 +1,4 @@
-// The collectives of one host's ranks through shared memory.
+// The collectives of one host's ranks through shared memory, and the backend that performs them.
 //
 // Each has its own form over the window (window.h), and processes the tensors as one sequence of elements: copying a
 // chunk of it into this rank's slot packs and publishes it at once, and results are copied directly to the outputs.
@@ -26,11 +26,15 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
+#include "core/bootstrap/topology.h"
+#include "core/execution/backend.h"
 #include "core/operation/collective_call.h"
-#include "ops/host/chunks.h"
+#include "ops/algorithms/packing.h"
 #include "ops/host/host_context.h"
 #include "ops/reduction/reduce.h"
 
@@ -68,10 +72,35 @@ void one_step_allreduce(HostContext& context, Publication publication, std::span
                         const Reduction& reduction, std::int64_t total);
 void sliced_allreduce(HostContext& context, Publication publication, std::span<const Piece> outputs,
                       const Reduction& reduction, DType result_type, std::int64_t total);
-// After a step in which all ranks have published places (places.h): in the arena, or addresses.
+// After a step in which all ranks have published places (Place): in the arena, or addresses.
 void resident_allreduce(HostContext& context, std::span<const Piece> pieces, const Reduction& reduction,
                         std::int64_t total);
 void reading_allreduce(HostContext& context, std::span<const Piece> pieces, const Reduction& reduction,
                        std::int64_t total);
+
+// The backend for process sets of all the ranks of one host: adapts these functions to the executor's interface.
+class HostBackend final : public Backend {
+ public:
+  // `context` belongs to this rank's host.
+  HostBackend(std::shared_ptr<HostContext> context, const Topology& topology,
+              InstructionSet instruction_set = InstructionSet::automatic);
+
+  const char* name() const override { return "shared-memory"; }
+  int score(const CollectiveCall& call) const override;
+  void run(const CollectiveCall& call) override;
+  bool can_be_asked(const ProcessSet& set) const override;
+  void decline(const ProcessSet& set, std::uint32_t call_id) override;
+  void tune(const Knobs& knobs) override;
+  void set_late_callback(Duration timeout, const std::function<bool()>& late) override;
+
+ private:
+  bool is_host(const ProcessSet& set) const;
+  void move(const CollectiveCall& call);
+
+  const std::shared_ptr<HostContext> context_;
+  const std::vector<std::vector<int>> hosts_;  // ranks by host
+  const InstructionSet instruction_set_;
+  Scratch scratch_;  // of Adasum, which runs in ordinary memory
+};
 
 }  // namespace hvd

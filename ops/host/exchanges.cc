@@ -3,7 +3,7 @@
 // allgather: every rank publishes its part chunk by chunk, and copies the parts of the others. reducescatter, alltoall:
 // a slot holds a block for each rank, so that all of them have data to reduce or to copy in every step. Each rank
 // starts with a different source. Where that is faster, allgather and alltoall read the others' memory directly
-// (places.h).
+// (Place).
 #include <cstring>
 #include <memory>
 #include <numeric>
@@ -11,7 +11,6 @@
 
 #include "core/base/error.h"
 #include "ops/host/collectives.h"
-#include "ops/host/places.h"
 
 namespace hvd {
 

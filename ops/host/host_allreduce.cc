@@ -6,7 +6,6 @@
 // is taken. If no rank has published places, the first chunks are already there. If only some have, all ranks start
 // again with chunks. A form that the user has named (HVD_ALGORITHM) is taken without trials.
 #include "ops/host/collectives.h"
-#include "ops/host/places.h"
 
 namespace hvd {
 

@@ -1,12 +1,11 @@
-#include "ops/host/host_backend.h"
+#include "ops/host/collectives.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "core/base/error.h"
 #include "core/tensor/tensor.h"
-#include "ops/algorithms/adasum.h"
-#include "ops/host/collectives.h"
+#include "ops/algorithms/allreduce.h"
 
 namespace hvd {
 

@@ -1,22 +1,65 @@
 // What a rank has for the collectives of its host (collectives.h): the shared window, the arena, access to the other
-// ranks' memory, and memory and measurements kept between calls. The algorithms are free functions on it, one file
-// each. Engine thread only; after an error of a window's wait it may only be destroyed.
+// ranks' memory, and memory and measurements kept between calls; and how the algorithms move elements with it. They are
+// free functions on this context, one file each. Engine thread only; after an error of a window's wait it may only be
+// destroyed.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "core/base/clock.h"
 #include "core/execution/tensor_arena.h"
+#include "core/operation/collective_call.h"
 #include "ops/choice/host_choice.h"
 #include "ops/host/peer_memory.h"
-#include "ops/host/streaming_copy.h"
 #include "ops/host/window.h"
+#include "ops/reduction/reduce.h"
 
 namespace hvd {
+
+// Copies that bypass the caches, for memory that this CPU will not read soon.
+//
+// A plain store first fetches the line that it overwrites. A streaming store sends whole lines to memory without
+// requesting them: half the traffic for data that does not fit into the caches, and no line is taken away from the CPU
+// that read it last. For data that fits it is several times slower.
+
+// False if the instruction set has no such stores; stream() is a plain copy then.
+extern const bool kCanStream;
+
+// Any alignment. Call finish_streaming() before publishing the bytes: a release store does not order such stores.
+void stream(std::byte* destination, const std::byte* source, std::size_t bytes);
+void finish_streaming();
+
+// Copies into memory that other CPUs have just read, by plain or by streaming stores (CopyTrials). Engine thread only.
+class PublishingCopy {
+ public:
+  // Starts a chunk of that many bytes; followed by one or more calls of copy(), and close() before it is published.
+  void open(std::size_t bytes);
+  void copy(std::byte* destination, const std::byte* source, std::size_t bytes);
+  void close();
+
+  // Copies a chunk that has one part.
+  void copy_chunk(std::byte* destination, const std::byte* source, std::size_t bytes) {
+    open(bytes);
+    copy(destination, source, bytes);
+    close();
+  }
+
+ private:
+  static constexpr std::size_t kMeasuredBytes = 16 << 10;  // smaller chunks use plain stores
+  static constexpr std::size_t kStreamedBytes = 1 << 10;   // and so do smaller parts of a chunk
+
+  CopyTrials trials_;
+  CopyTrials::Way way_ = CopyTrials::Way::plain;
+  std::size_t bytes_ = 0;  // of the chunk, if it is measured
+  TimePoint started_;
+};
 
 struct HostContext {
   // Fits into the first-level cache.
@@ -52,12 +95,218 @@ struct HostContext {
   FormTrials allreduce_trials, allgather_trials, broadcast_trials, alltoall_trials;
   PublishingCopy publishing;                      // into this rank's slots
   PublishingCopy publishing_results;              // from scratch
-  bool streams_outputs = false;                   // inside an OutputScope (chunks.h)
+  bool streams_outputs = false;                   // inside an OutputScope
   std::vector<const void*> sources;               // what is reduced next: one per rank
   std::vector<std::byte> read_blocks;             // of all ranks, for reading_allreduce()
   std::vector<const std::byte*> resident_inputs;  // of all ranks: by piece, within a piece by rank
   std::vector<std::byte*> resident_outputs;
   alignas(64) std::byte scratch[kScratchBytes];
 };
+
+// ---- The tensors of a collective as one sequence, which is packed into this rank's slot of the window chunk by chunk,
+// reduced in slices, and unpacked into the outputs.
+
+inline std::int64_t elements_of(std::span<const Piece> pieces) {
+  std::int64_t total = 0;
+  for (const Piece& piece : pieces) total += piece.elements;
+  return total;
+}
+
+// Advances a pointer by `elements`; null stays null.
+inline void* advance(void* base, std::int64_t elements, std::size_t size) {
+  return base == nullptr ? nullptr : static_cast<std::byte*>(base) + static_cast<std::size_t>(elements) * size;
+}
+inline const void* advance(const void* base, std::int64_t elements, std::size_t size) {
+  return base == nullptr ? nullptr : static_cast<const std::byte*>(base) + static_cast<std::size_t>(elements) * size;
+}
+
+// Iterates over the elements of a list of pieces as one sequence, run by run; replaces a fusion buffer.
+class PieceCursor {
+ public:
+  // Elements [first, first + count) of one piece.
+  struct Run {
+    const Piece* piece;
+    std::int64_t first;
+    std::int64_t count;
+
+    // Null if the piece has no input.
+    const std::byte* input(std::size_t element_size) const {
+      return piece->input == nullptr ? nullptr : static_cast<const std::byte*>(piece->input) + offset(element_size);
+    }
+    std::byte* output(std::size_t element_size) const {
+      return piece->output == nullptr ? nullptr : static_cast<std::byte*>(piece->output) + offset(element_size);
+    }
+
+   private:
+    std::size_t offset(std::size_t element_size) const { return static_cast<std::size_t>(first) * element_size; }
+  };
+
+  explicit PieceCursor(std::span<const Piece> pieces) : next_(pieces.data()) {}
+
+  // Returns the next elements of one piece, at most `limit`. At least `limit` elements must be left.
+  Run next(std::int64_t limit) {
+    while (next_->elements == first_) {
+      ++next_;
+      first_ = 0;
+    }
+    const Run run{next_, first_, std::min(limit, next_->elements - first_)};
+    first_ += run.count;
+    return run;
+  }
+
+ private:
+  const Piece* next_;
+  std::int64_t first_ = 0;
+};
+
+// The number of elements in the whole cache lines that fit into `bytes`.
+inline std::int64_t elements_in(std::size_t bytes, std::size_t element_size) {
+  return static_cast<std::int64_t>(bytes / 64 * 64 / element_size);
+}
+
+// The bounds of slice `slice` of `count` elements: whole cache lines except at the end.
+struct SliceBounds {
+  std::int64_t begin, end;
+};
+SliceBounds slice_bounds(std::int64_t count, int slice, int slices, std::size_t element_size);
+
+// Calls visit(piece, first, end) for each piece that has elements in the slice.
+template <typename Visit>
+void for_pieces(std::span<const Piece> pieces, const SliceBounds& slice, const Visit& visit) {
+  std::int64_t begin = 0;  // of the piece
+  for (std::size_t p = 0; p < pieces.size(); begin += pieces[p++].elements) {
+    const std::int64_t first = std::max(slice.begin - begin, std::int64_t{0});
+    const std::int64_t end = std::min(slice.end - begin, pieces[p].elements);
+    if (first < end) visit(p, first, end);
+  }
+}
+
+// In its scope, outputs of `bytes` in total bypass the caches if they are too large for them.
+class OutputScope {
+ public:
+  OutputScope(HostContext& context, std::int64_t bytes);
+  ~OutputScope();
+  OutputScope(const OutputScope&) = delete;
+  OutputScope& operator=(const OutputScope&) = delete;
+
+ private:
+  HostContext& context_;
+};
+
+// Copies the next `count` elements into this rank's slot at `destination`; joined ranks write the identity.
+void pack(HostContext& context, PieceCursor& cursor, std::int64_t count, const Reduction& reduction,
+          std::byte* destination);
+// Copies the next `count` elements from `source` to the outputs that are wanted.
+void unpack(const HostContext& context, PieceCursor& cursor, std::int64_t count, std::size_t element_size,
+            const std::byte* source);
+void write_output(const HostContext& context, std::byte* output, const std::byte* source, std::size_t bytes);
+// Copies inputs to their places in this rank's outputs.
+void keep_own(std::span<const Piece> pieces, std::size_t element_size);
+
+// The elements of a collective that are still to be published, chunk by chunk.
+struct Publication {
+  PieceCursor cursor;
+  std::int64_t left;
+  std::int64_t chunk;
+};
+// Publishes the next chunk, if there is one.
+void publish_next(HostContext& context, Publication& publication, const Reduction& reduction);
+
+// Set the context's sources: to the ranks' published slots of the current step, from this offset on; to their notes.
+void find_published(HostContext& context, std::size_t offset);
+void find_notes(HostContext& context);
+
+// Reduces the sources, one per rank and of the tensors' type, into `out`, in rank order.
+inline void fold(const HostContext& context, const Reduction& reduction, DType out_type, void* out,
+                 std::size_t elements) {
+  reduce(reduction, reduction.dtype, context.sources, out_type, out, elements);
+}
+// Reduces the next `count` elements from the sources directly into the outputs, and advances the sources.
+void reduce_from_sources(HostContext& context, PieceCursor& cursor, std::int64_t count, const Reduction& reduction);
+
+// ---- How the ranks of a host reach each other's tensors without a copy in the window: they publish the places of
+// their tensors, in the arena or in their own memory, instead of the content; and the choice, by trial, whether a
+// collective of a size does (FormTrials, ops/choice/host_choice.h).
+
+// The first byte of a step's note: what a rank has published in its slot.
+enum class Published : unsigned char { chunk, residence, addresses };
+
+// The place of a piece: offsets in the rank's part of the arena, or addresses in its memory.
+struct Place {
+  std::uint64_t input;
+  std::uint64_t output;
+};
+
+// Publishes the places of the pieces instead of their content, if the other ranks can access all of them: in the arena
+// or, in the reading form, in this rank's memory. Returns false if nothing was published.
+bool publish_places(HostContext& context, std::span<const Piece> pieces, std::size_t element_size,
+                    FormTrials::Form form);
+// The number of ranks that published this kind in the current step.
+int count_ranks(const HostContext& context, Published kind);
+// The published places: by piece, within a piece by rank.
+std::vector<Place> published_places(const HostContext& context, std::size_t pieces);
+
+// Data that this rank reads from another rank's input.
+struct Move {
+  int source;
+  std::size_t piece;
+  std::int64_t first;
+  void* output;
+  std::int64_t elements;
+};
+
+// A collective that only moves data, by reading it directly from the other ranks' memory (peer_memory.h).
+//
+//   1. Step: every rank publishes the addresses of its inputs.
+//   2. Each rank reads its data.
+//   3. Step: no rank continues, and changes its inputs, before all ranks have read them.
+//
+// Bytes per rank: those that it receives, read and written once, where chunks copy them into the window and out of it;
+// but the kernel looks up every page. Two barriers, whatever the size.
+//
+// `inputs` are those that other ranks may read. Returns false, on all ranks, if some rank has inputs that cannot be
+// read; nothing has been moved then.
+bool move_by_reading(HostContext& context, std::span<const Piece> inputs, std::span<const Move> moves,
+                     std::size_t element_size);
+
+// A step without data.
+void rendezvous(HostContext& context);
+
+// Exchanges notes in a separate step; returns them by rank.
+template <typename Note>
+std::vector<Note> exchange_notes(HostContext& context, const Note& own) {
+  context.window.open_step();
+  std::memcpy(context.window.local_note(), &own, sizeof own);
+  context.window.publish();
+  context.window.await_all();
+  std::vector<Note> notes(static_cast<std::size_t>(context.ranks()));
+  for (int rank = 0; rank < context.ranks(); ++rank) {
+    std::memcpy(&notes[static_cast<std::size_t>(rank)], context.window.note(rank), sizeof own);
+  }
+  return notes;
+}
+
+// Ends the trials of a size: the ranks add up their costs.
+void agree_on_form(HostContext& context, const char* collective, FormTrials& trials, std::int64_t bytes);
+
+// Calls run(form) with the form for that many bytes, and times it during trials. All ranks pass the same bytes. The
+// decision is reported under the name of the collective.
+template <typename Run>
+void in_better_form(HostContext& context, const char* collective, FormTrials& trials, std::int64_t bytes,
+                    const Run& run) {
+  if (!context.reads || !reach_matters(bytes)) return run(FormTrials::Form::chunks);
+  const FormTrials::Choice choice = trials.choose(bytes);
+  if (!choice.is_trial) return run(choice.form);
+  try {
+    rendezvous(context);  // so that the time of late ranks is not measured
+  } catch (const Declined&) {
+    trials.take_back(bytes);
+    throw;
+  }
+  const TimePoint started = Clock::now();
+  run(choice.form);
+  trials.took(bytes, choice.form, seconds(Clock::now() - started));
+  if (choice.is_last) agree_on_form(context, collective, trials, bytes);
+}
 
 }  // namespace hvd

@@ -8,7 +8,6 @@
 // Bytes per rank, the kernel's copies included: S + S (n-1)/n read and as much written, where publishing in chunks
 // takes 3S read and 2S + S/n written; but the kernel looks up every page. All forms sum in the same order.
 #include "ops/host/collectives.h"
-#include "ops/host/places.h"
 
 namespace hvd {
 

@@ -5,8 +5,8 @@
 
 #include "core/tensor/tensor.h"
 #include "ops/algorithms/packing.h"
-#include "ops/host/chunks.h"
 #include "ops/host/collectives.h"
+#include "ops/host/host_context.h"
 
 namespace hvd {
 
@@ -30,20 +30,71 @@ class TwoLevelPass {
   // The layout has a slice per host; `host` is the number of this one. The memory is the leader's: accumulators of the
   // host's values, and the results. References outlive the pass.
   TwoLevelPass(HostContext& context, const CollectiveCall& call, const SliceLayout& layout, int host,
-               PackedMemory memory, InstructionSet instruction_set);
+               PackedMemory memory, InstructionSet instruction_set)
+      : context_(context),
+        call_(call),
+        layout_(layout),
+        memory_(memory),
+        instruction_set_(instruction_set),
+        portion_(kPortionBytes / static_cast<std::int64_t>(size_of(accumulator_of(call.dtype)))),
+        reduction_order_(layout.slice_bounds(), host - 1 + layout.slices()),
+        broadcast_order_(layout.slice_bounds(), host) {}
 
   // For the leader: values of this part of a slice are needed; results of it are available. As SlicedReduction's hooks.
-  void make_ready(std::int64_t begin, std::int64_t end);
-  void complete(std::int64_t begin, std::int64_t end);
+  void make_ready(std::int64_t begin, std::int64_t end) { reduce_until(reduction_order_.up_to(begin, end)); }
+
+  // The first results arrive while values are still needed: they are held back, because the others know only one order.
+  void complete(std::int64_t begin, std::int64_t end) {
+    if (reduced_ == reduction_order_.elements()) broadcast_until(broadcast_order_.up_to(begin, end));
+  }
 
   // For the other ranks: performs all portions.
-  void follow();
+  void follow() {
+    reduce_until(reduction_order_.elements());
+    broadcast_until(broadcast_order_.elements());
+  }
 
  private:
-  void reduce_until(std::int64_t element);
-  void broadcast_until(std::int64_t element);
+  void reduce_until(std::int64_t element) {
+    const std::size_t size = size_of(call_.dtype), value_size = size_of(accumulator_of(call_.dtype));
+    while (reduced_ < element) {
+      const std::int64_t end = portion_end(reduced_);
+      std::vector<Piece> pieces;
+      reduction_order_.for_each_part(reduced_, end, [&](std::int64_t first, std::int64_t last) {
+        layout_.for_each_run(first, last, [&](const SliceLayout::Run& run) {
+          const Piece& piece = call_.pieces[run.piece];
+          pieces.push_back({.input = advance(piece.input, run.elements.offset, size),
+                            .output = advance(memory_.values, run.elements.packed_offset, value_size),
+                            .elements = run.elements.count});
+        });
+      });
+      reduce_to_leader(
+          context_, pieces,
+          {.dtype = call_.dtype, .op = call_.op, .prescale = call_.prescale, .instruction_set = instruction_set_});
+      reduced_ = end;
+    }
+  }
+
+  void broadcast_until(std::int64_t element) {
+    const std::size_t size = size_of(call_.dtype);
+    while (broadcast_ < element && portion_end(broadcast_) <= element) {
+      const std::int64_t end = portion_end(broadcast_);
+      std::vector<Piece> pieces;
+      broadcast_order_.for_each_part(broadcast_, end, [&](std::int64_t first, std::int64_t last) {
+        layout_.for_each_run(first, last, [&](const SliceLayout::Run& run) {
+          const Piece& piece = call_.pieces[run.piece];
+          pieces.push_back({.input = advance(memory_.results, run.elements.packed_offset, size),
+                            .output = advance(piece.output, run.elements.offset, size),
+                            .elements = run.elements.count});
+        });
+      });
+      broadcast_from_leader(context_, pieces, call_.dtype);
+      broadcast_ = end;
+    }
+  }
+
   // Portions end at multiples of their size, in both sequences.
-  std::int64_t portion_end(std::int64_t from) const;
+  std::int64_t portion_end(std::int64_t from) const { return std::min(from + portion_, reduction_order_.elements()); }
 
   HostContext& context_;
   const CollectiveCall& call_;
@@ -55,74 +106,13 @@ class TwoLevelPass {
   std::int64_t reduced_ = 0, broadcast_ = 0;  // elements of the sequences
 };
 
-TwoLevelPass::TwoLevelPass(HostContext& context, const CollectiveCall& call, const SliceLayout& layout, int host,
-                           PackedMemory memory, InstructionSet instruction_set)
-    : context_(context),
-      call_(call),
-      layout_(layout),
-      memory_(memory),
-      instruction_set_(instruction_set),
-      portion_(kPortionBytes / static_cast<std::int64_t>(size_of(accumulator_of(call.dtype)))),
-      reduction_order_(layout.slice_bounds(), host - 1 + layout.slices()),
-      broadcast_order_(layout.slice_bounds(), host) {}
-
-std::int64_t TwoLevelPass::portion_end(std::int64_t from) const {
-  return std::min(from + portion_, reduction_order_.elements());
-}
-
-void TwoLevelPass::reduce_until(std::int64_t element) {
-  const std::size_t size = size_of(call_.dtype), value_size = size_of(accumulator_of(call_.dtype));
-  while (reduced_ < element) {
-    const std::int64_t end = portion_end(reduced_);
-    std::vector<Piece> pieces;
-    reduction_order_.for_each_part(reduced_, end, [&](std::int64_t first, std::int64_t last) {
-      layout_.for_each_run(first, last, [&](const SliceLayout::Run& run) {
-        const Piece& piece = call_.pieces[run.piece];
-        pieces.push_back({.input = advance(piece.input, run.elements.offset, size),
-                          .output = advance(memory_.values, run.elements.packed_offset, value_size),
-                          .elements = run.elements.count});
-      });
-    });
-    reduce_to_leader(
-        context_, pieces,
-        {.dtype = call_.dtype, .op = call_.op, .prescale = call_.prescale, .instruction_set = instruction_set_});
-    reduced_ = end;
-  }
-}
-
-void TwoLevelPass::broadcast_until(std::int64_t element) {
-  const std::size_t size = size_of(call_.dtype);
-  while (broadcast_ < element && portion_end(broadcast_) <= element) {
-    const std::int64_t end = portion_end(broadcast_);
-    std::vector<Piece> pieces;
-    broadcast_order_.for_each_part(broadcast_, end, [&](std::int64_t first, std::int64_t last) {
-      layout_.for_each_run(first, last, [&](const SliceLayout::Run& run) {
-        const Piece& piece = call_.pieces[run.piece];
-        pieces.push_back({.input = advance(memory_.results, run.elements.packed_offset, size),
-                          .output = advance(piece.output, run.elements.offset, size),
-                          .elements = run.elements.count});
-      });
-    });
-    broadcast_from_leader(context_, pieces, call_.dtype);
-    broadcast_ = end;
-  }
-}
-
-void TwoLevelPass::make_ready(std::int64_t begin, std::int64_t end) {
-  reduce_until(reduction_order_.up_to(begin, end));
-}
-
-// The first results arrive while values are still needed: they are held back, because the others know only one order.
-void TwoLevelPass::complete(std::int64_t begin, std::int64_t end) {
-  if (reduced_ == reduction_order_.elements()) broadcast_until(broadcast_order_.up_to(begin, end));
-}
-
-void TwoLevelPass::follow() {
-  reduce_until(reduction_order_.elements());
-  broadcast_until(broadcast_order_.elements());
-}
-
 }  // namespace
+
+std::vector<int> leaders_of(const Topology& topology) {
+  std::vector<int> leaders;
+  for (const auto& ranks : topology.hosts) leaders.push_back(ranks.front());
+  return leaders;
+}
 
 TwoLevelBackend::TwoLevelBackend(std::shared_ptr<HostContext> context, std::shared_ptr<Transport> transport,
                                  const Topology& topology, std::shared_ptr<WordExchange> words, Duration timeout,
@@ -135,9 +125,8 @@ TwoLevelBackend::TwoLevelBackend(std::shared_ptr<HostContext> context, std::shar
       instruction_set_(instruction_set),
       ranks_(topology.size),
       host_(topology.host()),
-      worthwhile_(topology.hosts.size() > 1 && topology.hosts.size() < static_cast<std::size_t>(topology.size)) {
-  for (const auto& ranks : topology.hosts) leaders_.push_back(ranks.front());
-}
+      worthwhile_(topology.hosts.size() > 1 && topology.hosts.size() < static_cast<std::size_t>(topology.size)),
+      leaders_(leaders_of(topology)) {}
 
 int TwoLevelBackend::score(const CollectiveCall& call) const {
   const bool suits = worthwhile_ && call.collective == Collective::allreduce && call.device == kCpuDevice &&
@@ -183,9 +172,11 @@ void TwoLevelBackend::lead(const CollectiveCall& call, const SliceLayout& layout
 
 TwoLevelWords::TwoLevelWords(std::shared_ptr<HostContext> context, std::shared_ptr<Transport> transport,
                              const Topology& topology, Duration timeout)
-    : WordExchange(timeout), context_(std::move(context)), transport_(std::move(transport)), host_(topology.host()) {
-  for (const auto& ranks : topology.hosts) leaders_.push_back(ranks.front());
-}
+    : WordExchange(timeout),
+      context_(std::move(context)),
+      transport_(std::move(transport)),
+      host_(topology.host()),
+      leaders_(leaders_of(topology)) {}
 
 void TwoLevelWords::set_late_callback(Duration timeout, const std::function<bool()>& late) {
   WordExchange::set_late_callback(timeout, late);

@@ -12,12 +12,14 @@
 #include "core/execution/backend.h"
 #include "ops/algorithms/allreduce.h"
 #include "ops/algorithms/packing.h"
-#include "ops/algorithms/scratch.h"
 #include "ops/algorithms/word_exchange.h"
 #include "ops/host/host_context.h"
 #include "ops/transport/transport.h"
 
 namespace hvd {
+
+// The lowest rank of each host.
+std::vector<int> leaders_of(const Topology& topology);
 
 // The allreduce.
 //
@@ -55,9 +57,9 @@ class TwoLevelBackend final : public Backend {
   const InstructionSet instruction_set_;
   const int ranks_;
   const int host_;
-  const bool worthwhile_;     // several hosts, at least one of them with several ranks
-  std::vector<int> leaders_;  // by host
-  Scratch scratch_;           // used by the leader
+  const bool worthwhile_;           // several hosts, at least one of them with several ranks
+  const std::vector<int> leaders_;  // by host
+  Scratch scratch_;                 // used by the leader
 };
 
 // The vote.
@@ -81,7 +83,7 @@ class TwoLevelWords final : public WordExchange {
   const std::shared_ptr<HostContext> context_;
   const std::shared_ptr<Transport> transport_;
   const int host_;
-  std::vector<int> leaders_;  // by host
+  const std::vector<int> leaders_;  // by host
 };
 
 }  // namespace hvd

@@ -4,15 +4,28 @@
 #include <link.h>
 
 #include <filesystem>
-#include <mutex>
 #include <optional>
 #include <string_view>
 
 #include "core/base/error.h"
+#include "core/base/mutex.h"
 
 namespace hvd {
 
 namespace {
+
+// A kind of MPI: its name, and the plugin for its binary interface.
+struct Kind {
+  const char* name;
+  const char* plugin;
+};
+
+const Kind& facts_of(MpiKind kind) {
+  static constexpr Kind kKinds[] = {{"Open MPI", "libhvd_mpi_openmpi.so"},
+                                    {"MPICH", "libhvd_mpi_mpich.so"},
+                                    {"MPI with the standard's interface", "libhvd_mpi_standard.so"}};
+  return kKinds[static_cast<std::size_t>(kind)];
+}
 
 bool is_libmpi(std::string_view path) {
   const std::string_view file = path.substr(path.rfind('/') + 1);
@@ -65,16 +78,16 @@ void check_launcher(MpiKind kind, const Launch& launch, const std::string& path)
   if (!launch.mpi || *launch.mpi == kind || kind == MpiKind::standard) return;
   const bool by_slurm = launch.launcher == Launcher::slurm;
   throw Unsupported("the job was started by " + std::string(launcher_name(launch.launcher)) +
-                    (by_slurm ? std::string(" with what ") + mpi_kind_name(*launch.mpi) + " needs" : "") +
-                    ", but the MPI library " + path + " is " + mpi_kind_name(kind) +
+                    (by_slurm ? std::string(" with what ") + facts_of(*launch.mpi).name + " needs" : "") +
+                    ", but the MPI library " + path + " is " + facts_of(kind).name +
                     ", in which every process would be alone: start the job with " + launcher_of(kind, by_slurm) +
                     ", or set HVD_MPI_LIB to the launcher's own libmpi.so");
 }
 
 // MPI is shared by the whole process, and so is this. Never destroyed.
 struct ProcessMpi {
-  std::mutex mutex;
-  std::shared_ptr<const PluginLibrary> opened;  // guarded by mutex
+  Mutex mutex;
+  std::shared_ptr<const PluginLibrary> opened GUARDED_BY(mutex);
 };
 
 ProcessMpi& process_mpi() {
@@ -98,31 +111,13 @@ std::shared_ptr<const PluginLibrary> open_now(const std::string& wanted, const L
   const MpiKind kind = mpi_kind_of(mpi.library);
   check_launcher(kind, launch, mpi.path);
   try {
-    return std::make_shared<const PluginLibrary>(installed_plugin_folder() + "/" + mpi_plugin_file(kind));
+    return std::make_shared<const PluginLibrary>(installed_plugin_folder() + "/" + facts_of(kind).plugin);
   } catch (const Unsupported& error) {
-    throw Unsupported(mpi.path + " is " + mpi_kind_name(kind) + ", which hvd cannot use: " + error.what());
+    throw Unsupported(mpi.path + " is " + facts_of(kind).name + ", which hvd cannot use: " + error.what());
   }
 }
 
 }  // namespace
-
-const char* mpi_kind_name(MpiKind kind) {
-  switch (kind) {
-    case MpiKind::open_mpi: return "Open MPI";
-    case MpiKind::mpich: return "MPICH";
-    case MpiKind::standard: return "MPI with the standard's interface";
-  }
-  return "?";
-}
-
-const char* mpi_plugin_file(MpiKind kind) {
-  switch (kind) {
-    case MpiKind::open_mpi: return "libhvd_mpi_openmpi.so";
-    case MpiKind::mpich: return "libhvd_mpi_mpich.so";
-    case MpiKind::standard: return "libhvd_mpi_standard.so";
-  }
-  return "?";
-}
 
 MpiKind mpi_kind_of(void* library) {
   if (has_standard_interface(library)) return MpiKind::standard;
@@ -146,16 +141,34 @@ std::vector<std::string> mpi_candidates(const std::string& wanted, const std::ve
 
 std::shared_ptr<const PluginLibrary> open_mpi(const std::string& wanted, const Launch& launch) {
   ProcessMpi& mpi = process_mpi();
-  const std::lock_guard lock(mpi.mutex);
+  const MutexLock lock(mpi.mutex);
   if (!mpi.opened) mpi.opened = open_now(wanted, launch);
   return mpi.opened;
 }
 
 std::shared_ptr<const PluginLibrary> mpi_of_this_job() {
   ProcessMpi& mpi = process_mpi();
-  const std::lock_guard lock(mpi.mutex);
+  const MutexLock lock(mpi.mutex);
   if (!mpi.opened) throw Unsupported("MPI has not started this job");
   return mpi.opened;
+}
+
+Rendezvous mpi_rendezvous(const Launch& launch, const std::string& mpi_library) {
+  const auto library = open_mpi(mpi_library, launch);
+  const hvd_plugin_launch& mpi = *library->table().launch;
+  std::int32_t rank = 0, size = 0;
+  library->check(mpi.join(&rank, &size));
+  if (rank != launch.rank || size != launch.size) {
+    throw Mismatch(std::string(launcher_name(launch.launcher)) + " has started this process as rank " +
+                   std::to_string(launch.rank) + " of " + std::to_string(launch.size) + ", but in " +
+                   library->description() + " it is rank " + std::to_string(rank) + " of " + std::to_string(size) +
+                   ": the launcher and the library belong to different installations of MPI (HVD_MPI_LIB chooses "
+                   "another library)");
+  }
+  return {
+      .rank = rank, .size = size, .local_size = launch.local_size, .broadcast = [library](std::span<std::byte> bytes) {
+        library->check(library->table().launch->broadcast(bytes.data(), bytes.size()));
+      }};
 }
 
 }  // namespace hvd

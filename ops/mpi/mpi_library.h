@@ -1,4 +1,5 @@
-// Selects the MPI that this process has loaded or would load, and opens the plugin for its binary interface.
+// Selects the MPI that this process has loaded or would load, opens the plugin for its binary interface, and starts a
+// job through it.
 //
 // Its functions determine which of the three binary interfaces it has. libmpi is opened first; the plugin, which is
 // linked with no MPI, finds its functions there, so that any library with that interface works, at any path.
@@ -10,14 +11,10 @@
 #include <vector>
 
 #include "core/bootstrap/launch_environment.h"
-#include "ops/plugin/plugin_library.h"
+#include "core/bootstrap/rendezvous.h"
+#include "ops/plugin/plugin.h"
 
 namespace hvd {
-
-// For display: "Open MPI".
-const char* mpi_kind_name(MpiKind kind);
-// The plugin's file name.
-const char* mpi_plugin_file(MpiKind kind);
 
 // The binary interface of a library that dlopen() has opened.
 MpiKind mpi_kind_of(void* library);
@@ -34,5 +31,10 @@ std::shared_ptr<const PluginLibrary> open_mpi(const std::string& wanted, const L
 
 // Returns what open_mpi() has opened. Throws Unsupported if it was not called: MPI has not started this job.
 std::shared_ptr<const PluginLibrary> mpi_of_this_job();
+
+// The rendezvous of ranks that MPI's launcher has started, through MPI. `mpi_library`: HVD_MPI_LIB, may be empty. All
+// ranks of the job call. Throws Unsupported with the reason if MPI cannot be used; Mismatch if its rank or size differs
+// from the launcher's.
+Rendezvous mpi_rendezvous(const Launch& launch, const std::string& mpi_library);
 
 }  // namespace hvd

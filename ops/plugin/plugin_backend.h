@@ -1,41 +1,57 @@
-// The backend for a plugin's group. The plugin's functions are called on a separate thread, one per group, so that a
-// library that never returns blocks no other thread: the job then ends with a Timeout.
+// What hvd makes of a plugin's group: a backend, and a transport.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/abort_flag.h"
-#include "core/base/log.h"
+#include "core/base/clock.h"
+#include "core/base/futex.h"
 #include "core/bootstrap/topology.h"
 #include "core/execution/backend.h"
-#include "ops/plugin/plugin_communicator.h"
-#include "ops/plugin/watched_thread.h"
+#include "ops/plugin/plugin.h"
+#include "ops/transport/transport.h"
 
 namespace hvd {
 
-class PluginBackend final : public Backend {
+// A thread for calls that may never return: into libraries without deadlines. The caller stops waiting at the deadline,
+// or soon after the job was aborted; the thread is then abandoned.
+class WatchedThread {
  public:
-  // `others`: the backends to which the plugin may pass calls on; they outlive this one. run() throws Timeout after
-  // `timeout`.
-  PluginBackend(std::shared_ptr<PluginCommunicator> group, std::vector<Backend*> others, const WaitPolicy& policy,
-                const AbortFlag& abort, Duration timeout);
-  ~PluginBackend() override;
+  // `policy`: how run() waits before it sleeps.
+  WatchedThread(std::string_view name, const WaitPolicy& policy);
+  // Joins the thread, unless it is lost.
+  ~WatchedThread();
+  WatchedThread(const WatchedThread&) = delete;
+  WatchedThread& operator=(const WatchedThread&) = delete;
 
-  const char* name() const override { return group_->library().name(); }
-  int score(const CollectiveCall& call) const override;
-  void run(const CollectiveCall& call) override;
+  // Runs `work` on the thread and returns when it has ended. Throws its exception; Timeout with `what` at the deadline;
+  // the flag's reason when it is raised and the call has not ended soon after. After the last two the thread is lost,
+  // and objects that `work` refers to stay in use forever. One caller at a time; not after a loss.
+  void run(const std::function<void()>& work, Deadline deadline, const AbortFlag& abort, const std::string& what);
+
+  bool lost() const { return lost_; }
 
  private:
-  void hand_on(const hvd_plugin_call& call) const;
+  struct Shared;
+  static void serve(const std::shared_ptr<Shared>& shared);
 
-  const std::shared_ptr<PluginCommunicator> group_;
-  const std::vector<Backend*> others_;
-  const AbortFlag& abort_;
-  const Duration timeout_;
-  const CollectiveCall* running_ = nullptr;
-  WatchedThread thread_;
+  const std::shared_ptr<Shared> shared_;  // shared with the thread, which may outlive this object
+  bool lost_ = false;
 };
+
+// The backend for a plugin's group. The plugin's functions are called on a separate thread, one per group, so that a
+// library that never returns blocks no other thread: the job then ends with a Timeout, after `timeout`. `others`: the
+// backends to which the plugin may pass calls on; they outlive this one.
+std::unique_ptr<Backend> make_plugin_backend(std::shared_ptr<PluginCommunicator> group, std::vector<Backend*> others,
+                                             const WaitPolicy& policy, const AbortFlag& abort, Duration timeout);
+
+// A transport over a plugin's messages, for hvd's own algorithms, so that a network which only the plugin supports also
+// serves the two-level forms. References outlive it.
+std::shared_ptr<Transport> make_plugin_transport(std::shared_ptr<PluginCommunicator> group, const Topology& topology,
+                                                 const WaitPolicy& policy, const AbortFlag& abort);
 
 }  // namespace hvd

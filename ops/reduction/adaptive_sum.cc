@@ -1,4 +1,4 @@
-#include "ops/reduction/adaptive_sum.h"
+#include "ops/reduction/reduce.h"
 
 #include <cmath>
 #include <limits>

@@ -1,8 +1,8 @@
 // The loops of a reduction, once per instruction set, each as a table of functions. Internal to reduce().
 //
 //   kernels_scalar.cc, kernels_avx2.cc, ...   one set each: its few specific lines, and the table
-//   kernel_vectors.h                          loads and stores elements; operations, factors, the one NaN
-//   kernel_loops.h                            the loop around them, and the table's contents
+//   kernel_loops.h                            loads and stores elements; operations, factors, the one NaN; the loop
+//                                             around them, and the table's contents
 //
 // All sets are the same templates over vectors of different length. These are the compilers' vector types (attribute
 // vector_size), on which +, *, < and ?: mean the same as on numbers: vectorisation does not depend on an optimiser.

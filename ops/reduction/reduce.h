@@ -1,4 +1,4 @@
-// N-ary element-wise reduction: with adaptive_sum.h, the only arithmetic on users' data.
+// N-ary element-wise reduction, and the sum of Adasum: the only arithmetic on users' data.
 //
 // out[i] = round(postscale * fold(op, prescale * in[0][i], prescale * in[1][i], ...)), folded in the order of the
 // inputs, in the accumulator type (accumulator_of: float32 for the 16-bit floats), and rounded to the tensors' type
@@ -19,13 +19,32 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
+#include <string>
 
 #include "core/tensor/collective.h"
 #include "core/tensor/dtype.h"
-#include "ops/reduction/instruction_set.h"
 
 namespace hvd {
+
+// The instruction sets that reductions are compiled for, and those that this processor supports.
+//
+//   scalar   one number at a time, on any processor
+//   avx2     x86-64 with AVX2 and F16C
+//   avx512   x86-64 with AVX-512 F, BW, DQ and VL
+//   neon     AArch64
+//
+// They differ only in speed: a reduction has the same bits with all of them, on all processors.
+enum class InstructionSet : std::uint8_t { automatic, scalar, avx2, avx512, neon };
+
+const char* instruction_set_name(InstructionSet set);  // of `automatic`: "auto"
+
+// Returns the sets that this processor, and its operating system, support; the best last.
+std::span<const InstructionSet> available_instruction_sets();
+
+// Throws InvalidArgument that lists the available sets, unless the name is one of those or "auto".
+InstructionSet instruction_set_from(const std::string& name);
 
 struct Reduction {
   DType dtype = DType::float32;  // the tensors' type
@@ -50,5 +69,31 @@ void reduce(const Reduction& reduction, DType in_type, std::span<const void* con
 // Fills with the operation's identity (0, 1, lowest or highest value; boolean: false for max, true for min), which a
 // joined rank contributes. The identity is not adjusted for a later prescale.
 void fill_identity(DType dtype, ReduceOp op, void* out, std::size_t elements);
+
+// The arithmetic of Adasum on two vectors:
+//
+//   adasum(a, b) = (1 - a.b / (2 a.a)) a + (1 - a.b / (2 b.b)) b
+//
+// Orthogonal vectors are added and equal ones averaged: a common component counts once. A quotient with a norm of zero
+// counts as 0, so that a zero vector changes nothing. A NaN or an infinity affects the whole sum. Source: S. Maleki et
+// al., "Scaling Distributed Training with Adaptive Summation", MLSys 2021.
+//
+// Vectors may be cut into parts if the caller adds up the parts' dot products in an order that it chooses: the bits
+// depend on that order and on the cuts only. Same bits on every instruction set. Elements are accumulators, float32
+// or float64.
+
+// Of two vectors or of parts of them; sums are computed in double.
+struct DotProducts {
+  double ab = 0;
+  double aa = 0;
+  double bb = 0;
+
+  DotProducts& operator+=(const DotProducts& other);
+};
+
+DotProducts dot_products(DType accumulator, const void* a, const void* b, std::size_t elements);
+
+// Computes a = adasum(a, b) on a part, where `products` are those of the whole vectors.
+void add_adaptively(DType accumulator, const DotProducts& products, void* a, const void* b, std::size_t elements);
 
 }  // namespace hvd

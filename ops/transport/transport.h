@@ -1,5 +1,5 @@
-// Transport: sends bytes between two ranks. This header is the specification; local/ and tcp/ implement it,
-// tests/support wraps it to inject faults.
+// Transport: sends bytes between two ranks. This header is the specification; TcpTransport and the plugins' implement
+// it, tests/support wraps it to inject faults.
 //
 // A transport knows no collective: between each pair of ranks it keeps, in each direction, an ordered sequence of
 // messages. Messages posted to a peer arrive there in the order of posting and are matched with that peer's receives in
@@ -21,7 +21,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "core/base/clock.h"
 
@@ -57,6 +61,58 @@ class Transport {
   // Like wait(), for messages that may take long: returns false if the operation is not complete by `until`, which is
   // no failure; the request must then be waited for again. Checks at least once.
   virtual bool wait_until(RequestId request, TimePoint until) = 0;
+};
+
+// What transports have in common.
+
+// A rank's name in messages: "rank 2 on host-b (pid 1234)".
+using DescribeRank = std::function<std::string(int)>;
+
+// The ranks from 0 to size - 1.
+std::vector<int> all_ranks(int size);
+
+// A posted send or receive.
+struct PostedMessage {
+  enum class Kind { send, receive };
+
+  Kind kind = Kind::send;
+  int peer = -1;
+  Tag tag{};
+  std::span<const std::byte> outgoing = {};  // of a send
+  std::span<std::byte> incoming = {};        // of a receive
+  bool done = false;
+  bool waited = false;
+
+  std::size_t size() const { return kind == Kind::send ? outgoing.size() : incoming.size(); }
+};
+
+// "process set 0, call 17, step 3, 4096 bytes"
+std::string describe_message(const Tag& tag, std::uint64_t bytes);
+
+// The message of a Timeout: "waited 5.0 s for rank 2 on host-b (pid 1234) to send process set 0, ...".
+std::string describe_timeout(const PostedMessage& operation, const std::string& peer_name, Duration waited);
+
+// The receiver's error if a message differs from the posted receive.
+std::string describe_mismatch(const PostedMessage& expected, const std::string& peer_name, const Tag& tag,
+                              std::uint64_t bytes);
+
+// The error if the peer has closed its end.
+std::string describe_loss(const PostedMessage& operation, const std::string& peer_name);
+
+// Operations by RequestId, numbered in order of posting, from the oldest that was not waited for to the newest. They
+// keep their addresses until they are waited for, so that queues may point to them. Used on the transport's thread.
+class OperationWindow {
+ public:
+  PostedMessage& add(PostedMessage operation);
+  Transport::RequestId newest() const { return first_ + operations_.size() - 1; }
+
+  // Throws InvalidArgument for a request that was never returned or was already waited for.
+  PostedMessage& find(Transport::RequestId request);
+  void retire(PostedMessage& operation);
+
+ private:
+  std::deque<PostedMessage> operations_;
+  Transport::RequestId first_ = 0;
 };
 
 }  // namespace hvd

@@ -43,7 +43,7 @@
 #include <hvd.hpp>
 #include <nlohmann/json.hpp>
 
-#include "tools/bench/tensor_set.h"
+#include "tools/bench/command_line.h"
 
 namespace {
 

@@ -3,7 +3,7 @@
 #include <cfenv>
 #include <random>
 
-#include "ops/reduction/instruction_set.h"
+#include "ops/reduction/reduce.h"
 #include "tests/support/catch.h"
 #include "tests/support/run_ranks.h"
 

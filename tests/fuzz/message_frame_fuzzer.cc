@@ -5,7 +5,7 @@
 #include <span>
 
 #include "core/base/error.h"
-#include "ops/channel/frame.h"
+#include "ops/channel/connection.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   std::array<std::byte, hvd::kMessageFrameBytes> bytes{};

@@ -18,23 +18,23 @@ void check(int result, const char* what) {
 
 FakeGpu::FakeGpu(unsigned seed, int longest_delay_us) {
   const DynamicLibrary cuda = DynamicLibrary::open(HVD_FAKE_CUDA);
-  cuda.require(cuda_.inject, "fake_cuda_inject");
-  cuda.require(cuda_.reset, "fake_cuda_reset");
-  cuda.require(cuda_.launch, "fake_cuda_launch");
-  cuda.require(cuda_.drain, "fake_cuda_drain");
-  cuda.require(cuda_.use_device, "fake_cuda_use_device");
-  cuda.require(cuda_.live_blocks, "fake_cuda_live_blocks");
-  cuda.require(cuda_.live_streams, "fake_cuda_live_streams");
-  cuda.require(cuda_.live_modules, "fake_cuda_live_modules");
-  cuda.require(driver_.allocate, "cuMemAlloc_v2");
-  cuda.require(driver_.free, "cuMemFree_v2");
-  cuda.require(driver_.create_stream, "cuStreamCreateWithPriority");
-  cuda.require(driver_.destroy_stream, "cuStreamDestroy_v2");
+  cuda_.inject = cuda.require("fake_cuda_inject");
+  cuda_.reset = cuda.require("fake_cuda_reset");
+  cuda_.launch = cuda.require("fake_cuda_launch");
+  cuda_.drain = cuda.require("fake_cuda_drain");
+  cuda_.use_device = cuda.require("fake_cuda_use_device");
+  cuda_.live_blocks = cuda.require("fake_cuda_live_blocks");
+  cuda_.live_streams = cuda.require("fake_cuda_live_streams");
+  cuda_.live_modules = cuda.require("fake_cuda_live_modules");
+  driver_.allocate = cuda.require("cuMemAlloc_v2");
+  driver_.free = cuda.require("cuMemFree_v2");
+  driver_.create_stream = cuda.require("cuStreamCreateWithPriority");
+  driver_.destroy_stream = cuda.require("cuStreamDestroy_v2");
   const DynamicLibrary nccl = DynamicLibrary::open(HVD_FAKE_NCCL);
-  nccl.require(nccl_.inject, "fake_nccl_inject");
-  nccl.require(nccl_.reset, "fake_nccl_reset");
-  nccl.require(nccl_.live_communicators, "fake_nccl_live_communicators");
-  nccl.require(nccl_.aborted_communicators, "fake_nccl_aborted_communicators");
+  nccl_.inject = nccl.require("fake_nccl_inject");
+  nccl_.reset = nccl.require("fake_nccl_reset");
+  nccl_.live_communicators = nccl.require("fake_nccl_live_communicators");
+  nccl_.aborted_communicators = nccl.require("fake_nccl_aborted_communicators");
   cuda_.reset(seed, longest_delay_us);
   nccl_.reset();
 }

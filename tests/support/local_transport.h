@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "core/base/abort_flag.h"
-#include "ops/transport/operation.h"
 #include "ops/transport/transport.h"
 
 namespace hvd {

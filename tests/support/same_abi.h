@@ -4,7 +4,7 @@
 // glossary, in what a pointer points to, and in what a function takes and returns:
 //
 //   using Words = Glossary<Word<CUstream, cuda::Stream>, Word<CUresult, cuda::Result>>;
-//   static_assert(same_abi<Words, decltype(cuStreamQuery), decltype(*cuda::DriverTable::query_stream)>);
+//   static_assert(same_abi<Words, decltype(cuStreamQuery), decltype(*cuda::StreamFunctions::query)>);
 #pragma once
 
 #include <type_traits>

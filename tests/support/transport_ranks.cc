@@ -6,7 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/bootstrap/store.h"
-#include "ops/transport/tcp/tcp_transport.h"
+#include "ops/transport/tcp_transport.h"
 #include "tests/support/local_transport.h"
 
 namespace hvd::testing {

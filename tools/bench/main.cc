@@ -1,14 +1,20 @@
 // hvd-bench: measures the time of hvd's collectives in use. Started by `hvd bench`; described in docs/benchmark.md.
+#include <unistd.h>
+
+#include <cerrno>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <hvd.hpp>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <string>
+#include <vector>
 
 #include "tools/bench/command_line.h"
-#include "tools/bench/launch.h"
 #include "tools/bench/measurement.h"
-#include "tools/bench/report.h"
 
 namespace hvd::bench {
 namespace {
@@ -16,6 +22,32 @@ namespace {
 constexpr int kWrongResults = 1;
 constexpr int kFailed = 1;
 constexpr int kUsageError = 2;
+
+std::string variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+// Whether a launcher started this process as one rank of a job.
+bool is_rank_of_job() { return !variable("HVD_STORE").empty(); }
+
+// Whether this is rank 0, which alone prints messages that concern all ranks.
+bool is_first_rank() { return !is_rank_of_job() || variable("HVD_RANK") == "0"; }
+
+// Replaces this process by `hvdrun -np ranks <this program> <arguments>`: the hvdrun beside this program, or else the
+// one on the PATH. Throws std::runtime_error on failure.
+[[noreturn]] void become_job(int ranks, const std::vector<std::string>& arguments) {
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
+  const std::filesystem::path beside = self.parent_path() / "hvdrun";
+  std::vector<std::string> words{access(beside.c_str(), X_OK) == 0 ? beside.string() : "hvdrun", "-np",
+                                 std::to_string(ranks), self.string()};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  execvp(argv[0], argv.data());
+  throw std::runtime_error("cannot start hvdrun: " + std::string(std::strerror(errno)));
+}
 
 void show(const std::string& text) {
   std::fputs(text.c_str(), stdout);

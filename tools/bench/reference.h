@@ -14,14 +14,110 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <concepts>
 #include <cstdint>
+#include <cstring>
 #include <hvd.hpp>
 #include <optional>
-
-#include "tools/bench/element_type.h"
-#include "tools/bench/pattern.h"
+#include <span>
+#include <stdexcept>
+#include <type_traits>
 
 namespace hvd::bench {
+
+// Calls body with std::type_identity<T>.
+template <typename Body>
+auto with_type(hvd_dtype dtype, const Body& body) {
+  switch (dtype) {
+    case HVD_UINT8: return body(std::type_identity<std::uint8_t>());
+    case HVD_INT8: return body(std::type_identity<std::int8_t>());
+    case HVD_INT16: return body(std::type_identity<std::int16_t>());
+    case HVD_INT32: return body(std::type_identity<std::int32_t>());
+    case HVD_INT64: return body(std::type_identity<std::int64_t>());
+    case HVD_FLOAT16: return body(std::type_identity<float16>());
+    case HVD_BFLOAT16: return body(std::type_identity<bfloat16>());
+    case HVD_FLOAT32: return body(std::type_identity<float>());
+    case HVD_FLOAT64: return body(std::type_identity<double>());
+    case HVD_BOOL: return body(std::type_identity<boolean>());
+    case HVD_UINT16:
+    case HVD_UINT32:
+    case HVD_UINT64: break;
+  }
+  throw std::invalid_argument("no such element type");
+}
+
+// The precision of T: integers up to 2^kDigits are exact, and numbers below 2^kExponent are finite.
+template <typename T>
+struct FloatFormat;
+template <>
+struct FloatFormat<float16> {
+  static constexpr int kDigits = 11, kExponent = 16;
+};
+template <>
+struct FloatFormat<bfloat16> {
+  static constexpr int kDigits = 8, kExponent = 128;
+};
+template <>
+struct FloatFormat<float> {
+  static constexpr int kDigits = 24, kExponent = 128;
+};
+template <>
+struct FloatFormat<double> {
+  static constexpr int kDigits = 53, kExponent = 1024;
+};
+
+template <typename T>
+concept Float = requires { FloatFormat<T>::kDigits; };
+
+inline constexpr std::size_t kPeriod = 1021;
+
+// A periodic sequence of values: written to tensors and compared with results, in blocks, because that is most of a
+// benchmark's work. The period is prime, so that it is aligned with no chunk, slice or tensor.
+template <typename T>
+class Pattern {
+ public:
+  // A value is correct if it differs by at most `tolerance` times the expected one.
+  explicit Pattern(const std::array<T, kPeriod>& values, double tolerance = 0)
+      : values_(values), tolerance_(tolerance) {}
+
+  // Writes the values from index `first` on.
+  void write(std::span<T> target, std::int64_t first) const {
+    for_blocks(target.size(), first, [&](std::size_t done, std::span<const T> block) {
+      std::memcpy(target.data() + done, block.data(), block.size_bytes());
+    });
+  }
+
+  // Counts the values that differ from those from index `first` on.
+  std::int64_t count_errors(std::span<const T> values, std::int64_t first) const {
+    std::int64_t errors = 0;
+    for_blocks(values.size(), first, [&](std::size_t done, std::span<const T> block) {
+      const T* actual = values.data() + done;
+      if (std::memcmp(actual, block.data(), block.size_bytes()) == 0) return;
+      for (std::size_t i = 0; i < block.size(); ++i) errors += is_right(actual[i], block[i]) ? 0 : 1;
+    });
+    return errors;
+  }
+
+ private:
+  template <typename Visit>
+  void for_blocks(std::size_t count, std::int64_t first, const Visit& visit) const {
+    for (std::size_t done = 0; done < count;) {
+      const std::size_t start = (static_cast<std::size_t>(first) + done) % kPeriod;
+      const std::size_t length = std::min(kPeriod - start, count - done);
+      visit(done, std::span(values_).subspan(start, length));
+      done += length;
+    }
+  }
+
+  bool is_right(T actual, T expected) const {
+    if (tolerance_ == 0) return actual == expected;
+    const auto wanted = static_cast<double>(expected);
+    return std::abs(static_cast<double>(actual) - wanted) <= tolerance_ * std::abs(wanted);  // false for NaN
+  }
+
+  std::array<T, kPeriod> values_;
+  double tolerance_;
+};
 
 // Fills memory that a collective must overwrite: occurs in no result except of bool, which has no third value.
 inline constexpr int kStale = 127;

@@ -1,18 +1,121 @@
 #include "ops/mpi/plugin/group.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <climits>
+#include <cstddef>
+#include <cstdlib>
 #include <cstring>
 #include <numeric>
 
-#include "ops/mpi/plugin/session.h"
-#include "ops/mpi/plugin/types.h"
+#include "core/base/mutex.h"
 #include "ops/reduction/reduce.h"
 
 namespace hvd::mpi {
 
 namespace {
+
+std::atomic<bool> given_up{false};
+std::atomic<int> calls_under_way{0};
+pid_t initialised_in = 0;  // a forked child is not in MPI
+
+// MPI_Finalize waits for the other processes. A process that fails exits without it: the others may not reach it before
+// this process has ended.
+void finalize_at_exit(int status, void*) {
+  int finalized = 0;
+  if (status != 0 || given_up || calls_under_way > 0 || getpid() != initialised_in ||
+      MPI_Finalized(&finalized) != MPI_SUCCESS || finalized != 0)
+    return;
+  MPI_Finalize();
+}
+
+bool is(int (*ask)(int*)) {
+  int answer = 0;
+  check(ask(&answer), "asking MPI whether it is there");
+  return answer != 0;
+}
+
+template <DType kDType, ReduceOp kOp>
+void reduce_pair(void* in, void* inout, int* count, MPI_Datatype* /*type*/) {
+  const std::array<const void*, 2> inputs{in, inout};
+  reduce({.dtype = kDType, .op = kOp}, kDType, inputs, kDType, inout, static_cast<std::size_t>(*count));
+}
+
+// Created at first use, until MPI ends. Of equal values, and of NaNs, the last one is taken (reduce.h): min and max
+// must keep the order of ranks, so that all ranks get the same result.
+template <DType kDType, ReduceOp kOp>
+MPI_Op own_op() {
+  constexpr int kCommutes = kOp == ReduceOp::sum || kOp == ReduceOp::product ? 1 : 0;
+  static MPI_Op op = [] {
+    MPI_Op made = MPI_OP_NULL;
+    check(MPI_Op_create(reduce_pair<kDType, kOp>, kCommutes, &made), "making an operation of our own");
+    at_finalize([] { MPI_Op_free(&op); });
+    return made;
+  }();
+  return op;
+}
+
+template <DType kDType>
+MPI_Op own_op_of(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::sum: return own_op<kDType, ReduceOp::sum>();
+    case ReduceOp::min: return own_op<kDType, ReduceOp::min>();
+    case ReduceOp::max: return own_op<kDType, ReduceOp::max>();
+    case ReduceOp::product: return own_op<kDType, ReduceOp::product>();
+    default: throw Failure(HVD_UNSUPPORTED, "no such operation");
+  }
+}
+
+MPI_Datatype two_bytes() {
+  static MPI_Datatype type = [] {
+    MPI_Datatype made = MPI_DATATYPE_NULL;
+    check(MPI_Type_contiguous(2, MPI_BYTE, &made), "making a type for 16-bit floats");
+    check(MPI_Type_commit(&made), "making a type for 16-bit floats");
+    at_finalize([] { MPI_Type_free(&type); });
+    return made;
+  }();
+  return type;
+}
+
+// MPI has no 16-bit floats: they are two bytes, with user-defined operations.
+MPI_Datatype type_of(DType dtype) {
+  switch (dtype) {
+    case DType::uint8:
+    case DType::boolean: return MPI_UINT8_T;
+    case DType::int8: return MPI_INT8_T;
+    case DType::uint16:  // only moved, like the following
+    case DType::int16: return MPI_INT16_T;
+    case DType::uint32:
+    case DType::int32: return MPI_INT32_T;
+    case DType::uint64:
+    case DType::int64: return MPI_INT64_T;
+    case DType::float16:
+    case DType::bfloat16: return two_bytes();
+    case DType::float32: return MPI_FLOAT;
+    case DType::float64: return MPI_DOUBLE;
+  }
+  throw Failure(HVD_UNSUPPORTED, "no such type");
+}
+
+// Of sum, min, max or product.
+MPI_Op op_of(DType dtype, ReduceOp op) {
+  if (dtype == DType::float16) return own_op_of<DType::float16>(op);
+  if (dtype == DType::bfloat16) return own_op_of<DType::bfloat16>(op);
+  // MPI's own min and max of NaNs and of signed zeros differ from rank to rank in some libraries.
+  const bool is_extreme = op == ReduceOp::min || op == ReduceOp::max;
+  if (is_extreme && dtype == DType::float32) return own_op_of<DType::float32>(op);
+  if (is_extreme && dtype == DType::float64) return own_op_of<DType::float64>(op);
+  switch (op) {
+    case ReduceOp::sum: return MPI_SUM;
+    case ReduceOp::min: return MPI_MIN;
+    case ReduceOp::max: return MPI_MAX;
+    case ReduceOp::product: return MPI_PROD;
+    default: throw Failure(HVD_UNSUPPORTED, "no such operation");
+  }
+}
 
 // MPI counts in int: larger data is sent in portions.
 constexpr std::int64_t kPortion = std::int64_t{1} << 30;
@@ -59,6 +162,66 @@ MPI_Comm make_comm(const hvd_plugin_group& group) {
 }
 
 }  // namespace
+
+void check(int code, const char* what) {
+  if (code == MPI_SUCCESS) return;
+  std::array<char, MPI_MAX_ERROR_STRING> text{};
+  int length = 0;
+  const bool known = MPI_Error_string(code, text.data(), &length) == MPI_SUCCESS;
+  throw Failure(HVD_INTERNAL, std::string(what) + ": " + (known ? text.data() : "unknown error of MPI"));
+}
+
+std::string library_version() {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+  int length = 0;
+  if (MPI_Get_library_version(text.data(), &length) != MPI_SUCCESS) return "MPI";
+  const std::string all(text.data());
+  std::string first = all.substr(0, all.find_first_of(",\n"));
+  for (char& c : first) {
+    if (c == '\t') c = ' ';
+  }
+  return first;
+}
+
+void join() {
+  static Mutex mutex;
+  const MutexLock lock(mutex);
+  if (is(MPI_Finalized)) throw Failure(HVD_UNSUPPORTED, "MPI has been finalized in this process");
+  if (is(MPI_Initialized)) return;
+  int level = MPI_THREAD_SINGLE;
+  check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level), "initialising MPI");
+  initialised_in = getpid();
+  on_exit(finalize_at_exit, nullptr);
+}
+
+int thread_level() {
+  int level = MPI_THREAD_SINGLE;
+  check(MPI_Query_thread(&level), "asking for MPI's thread level");
+  return level;
+}
+
+// MPI_Finalize first deletes what is attached to MPI_COMM_SELF (MPI 4.0, section 11.2.4).
+void at_finalize(void (*give_back)()) {
+  int key = MPI_KEYVAL_INVALID;
+  check(MPI_Comm_create_keyval(
+            [](MPI_Comm, int, void*, void*, void*, int* is_copied) {
+              *is_copied = 0;
+              return MPI_SUCCESS;
+            },
+            [](MPI_Comm, int, void* attached, void*) {
+              reinterpret_cast<void (*)()>(attached)();
+              return MPI_SUCCESS;
+            },
+            &key, nullptr),
+        "asking to be told of MPI's end");
+  check(MPI_Comm_set_attr(MPI_COMM_SELF, key, reinterpret_cast<void*>(give_back)), "asking to be told of MPI's end");
+  MPI_Comm_free_keyval(&key);
+}
+
+void give_up() { given_up = true; }
+
+InMpi::InMpi() { ++calls_under_way; }
+InMpi::~InMpi() { --calls_under_way; }
 
 struct Group::Values {
   explicit Values(const hvd_plugin_call& call, int group_size)

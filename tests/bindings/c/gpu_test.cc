@@ -1,4 +1,4 @@
-// The C interface with tensors on a fake GPU, as a job of one sees it. Jobs of several: tests/ops/nccl.
+// The C interface with tensors on a fake GPU, as a job of one sees it. Jobs of several: tests/ops/gpu.
 #include <algorithm>
 #include <cstddef>
 #include <cstdlib>

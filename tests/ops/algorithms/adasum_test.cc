@@ -1,5 +1,5 @@
 // Adasum over exchanges in plain memory: what it makes of any number of vectors, and how much it moves.
-#include "ops/algorithms/adasum.h"
+#include "ops/algorithms/allreduce.h"
 
 #include <barrier>
 #include <cmath>

@@ -1,11 +1,9 @@
 // Each algorithm against a plain loop, on bytes or float32, over both transports.
 #include <atomic>
-#include <numeric>
 #include <vector>
 
 #include "core/base/error.h"
 #include "ops/algorithms/allreduce.h"
-#include "ops/algorithms/exchanges.h"
 #include "tests/ops/algorithms/require.h"
 #include "tests/support/catch.h"
 #include "tests/support/transport_ranks.h"
@@ -19,12 +17,6 @@ using Bounds = std::vector<std::int64_t>;
 using Bytes = std::vector<std::byte>;
 
 constexpr std::int64_t kSegmentFloats = kRingSegmentBytes / 4;
-
-std::vector<int> first_ranks(int count) {
-  std::vector<int> ranks(static_cast<std::size_t>(count));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
-}
 
 // Slices of different sizes, some empty, some of several segments.
 std::int64_t uneven(int index, std::int64_t unit) {
@@ -89,7 +81,7 @@ SlicedReduction sum_of(std::vector<float>& values, Transport& transport, const s
 TEST_CASE("ring allreduce and reducescatter on slices of any size") {
   for (const Shape& shape : shapes()) {
     CAPTURE(transport_name(shape.kind), shape.ranks, shape.unit);
-    const auto members = first_ranks(shape.ranks);
+    const auto members = all_ranks(shape.ranks);
     const Bounds bounds = uneven_bounds(shape.ranks, shape.unit);
     const auto ranks_sum = static_cast<float>(shape.ranks * (shape.ranks + 1) / 2);
     run_all_well({.kind = shape.kind, .size = shape.ranks}, [&](std::unique_ptr<Transport> transport) {
@@ -112,7 +104,7 @@ TEST_CASE("ring allreduce and reducescatter on slices of any size") {
 TEST_CASE("ring and pairwise allgather of unequal blocks") {
   for (const Shape& shape : shapes()) {
     CAPTURE(transport_name(shape.kind), shape.ranks, shape.unit);
-    const auto members = first_ranks(shape.ranks);
+    const auto members = all_ranks(shape.ranks);
     const Bounds bounds = uneven_bounds(shape.ranks, 4 * shape.unit);
     run_all_well({.kind = shape.kind, .size = shape.ranks}, [&](std::unique_ptr<Transport> transport) {
       const int rank = transport->rank();
@@ -124,7 +116,7 @@ TEST_CASE("ring and pairwise allgather of unequal blocks") {
       for (const auto& gather : {ring_allgather, pairwise_allgather}) {
         Bytes buffer(static_cast<std::size_t>(bounds.back()));
         block_of(rank, [&](std::size_t i, std::byte b) { buffer[i] = b; });
-        gather(*transport, members, rank, buffer.data(), bounds, {}, deadline_after(20s));
+        gather({*transport, members, rank, {}, deadline_after(20s)}, buffer.data(), bounds);
         for (const int owner : members) {
           block_of(owner, [&](std::size_t i, std::byte b) { require(buffer[i] == b, "allgather"); });
         }
@@ -136,7 +128,7 @@ TEST_CASE("ring and pairwise allgather of unequal blocks") {
 TEST_CASE("chain broadcast from every root") {
   for (const Shape& shape : shapes()) {
     CAPTURE(transport_name(shape.kind), shape.ranks, shape.unit);
-    const auto members = first_ranks(shape.ranks);
+    const auto members = all_ranks(shape.ranks);
     run_all_well({.kind = shape.kind, .size = shape.ranks}, [&](std::unique_ptr<Transport> transport) {
       const int rank = transport->rank();
       for (int root = 0; root < shape.ranks; ++root) {
@@ -144,8 +136,9 @@ TEST_CASE("chain broadcast from every root") {
         for (std::size_t i = 0; rank == root && i < buffer.size(); ++i) {
           buffer[i] = byte_value(root, 0, static_cast<std::int64_t>(i));
         }
-        chain_broadcast(*transport, members, rank, root, buffer, {.sequence = static_cast<std::uint64_t>(root)},
-                        deadline_after(20s));
+        chain_broadcast(
+            {*transport, members, rank, {.sequence = static_cast<std::uint64_t>(root)}, deadline_after(20s)}, root,
+            buffer);
         for (std::size_t i = 0; i < buffer.size(); ++i) {
           require(buffer[i] == byte_value(root, 0, static_cast<std::int64_t>(i)), "broadcast");
         }
@@ -157,7 +150,7 @@ TEST_CASE("chain broadcast from every root") {
 TEST_CASE("pairwise alltoall of unequal blocks") {
   for (const Shape& shape : shapes()) {
     CAPTURE(transport_name(shape.kind), shape.ranks, shape.unit);
-    const auto members = first_ranks(shape.ranks);
+    const auto members = all_ranks(shape.ranks);
     const auto size_between = [&](int source, int target) { return uneven(source + 3 * target, shape.unit); };
     run_all_well({.kind = shape.kind, .size = shape.ranks}, [&](std::unique_ptr<Transport> transport) {
       const int rank = transport->rank();
@@ -169,8 +162,8 @@ TEST_CASE("pairwise alltoall of unequal blocks") {
         out_bounds.push_back(out_bounds.back() + size_between(peer, rank));
       }
       Bytes output(static_cast<std::size_t>(out_bounds.back()));
-      pairwise_alltoall(*transport, members, rank, input.data(), in_bounds, output.data(), out_bounds, {},
-                        deadline_after(20s));
+      pairwise_alltoall({*transport, members, rank, {}, deadline_after(20s)}, input.data(), in_bounds, output.data(),
+                        out_bounds);
       auto at = output.begin();
       for (const int peer : members) {
         for (std::int64_t i = 0; i < size_between(peer, rank); ++i) {
@@ -184,14 +177,17 @@ TEST_CASE("pairwise alltoall of unequal blocks") {
 TEST_CASE("nobody leaves a barrier before everybody came") {
   for (const int ranks : {1, 2, 3, 4, 5, 8}) {
     CAPTURE(ranks);
-    const auto members = first_ranks(ranks);
+    const auto members = all_ranks(ranks);
     constexpr int kRounds = 50;
     std::atomic<int> arrived{0};
     run_all_well({.kind = TransportKind::local, .size = ranks}, [&](std::unique_ptr<Transport> transport) {
       for (int round = 1; round <= kRounds; ++round) {
         ++arrived;
-        dissemination_barrier(*transport, members, transport->rank(), {.sequence = static_cast<std::uint64_t>(round)},
-                              deadline_after(20s));
+        dissemination_barrier({*transport,
+                               members,
+                               transport->rank(),
+                               {.sequence = static_cast<std::uint64_t>(round)},
+                               deadline_after(20s)});
         require(arrived >= round * ranks, "barrier");
       }
     });

@@ -25,8 +25,8 @@ AllreduceAlgorithm any_algorithm() {
 }
 
 // One rank's memory and what it was told.
-struct Party {
-  Party(Transport& its_transport, int ranks, const Bounds& slice_bounds, DType dtype, DType value_type)
+struct RankWork {
+  RankWork(Transport& its_transport, int ranks, const Bounds& slice_bounds, DType dtype, DType value_type)
       : members(static_cast<std::size_t>(ranks)),
         bounds(slice_bounds),
         values(static_cast<std::size_t>(bounds.back()) * size_of(value_type)),
@@ -43,8 +43,8 @@ struct Party {
              .deadline = deadline_after(20s)} {
     std::iota(members.begin(), members.end(), 0);
   }
-  Party(const Party&) = delete;
-  Party& operator=(const Party&) = delete;
+  RankWork(const RankWork&) = delete;
+  RankWork& operator=(const RankWork&) = delete;
 
   std::vector<int> members;
   Bounds bounds;
@@ -90,8 +90,8 @@ std::size_t bytes_sent_by_each(AllreduceAlgorithm algorithm, DType dtype, int ra
   std::vector<std::size_t> sent(static_cast<std::size_t>(ranks));
   run_all_well({.kind = TransportKind::local, .size = ranks}, [&](std::unique_ptr<Transport> transport) {
     CountingTransport counting(std::move(transport));
-    Party party(counting, ranks, bounds, dtype, value_type_of(algorithm, dtype));
-    run_allreduce(algorithm, party.work);
+    RankWork rank_work(counting, ranks, bounds, dtype, value_type_of(algorithm, dtype));
+    run_allreduce(algorithm, rank_work.work);
     sent[static_cast<std::size_t>(counting.rank())] = counting.sent;
   });
   for (const std::size_t bytes : sent) CHECK(bytes == sent.front());
@@ -109,13 +109,13 @@ TEST_CASE("values become ready before they are used, and results complete, once 
     run_all_well({.kind = TransportKind::local, .size = ranks}, [&](std::unique_ptr<Transport> transport) {
       Bounds from_zero;
       for (const std::int64_t bound : some) from_zero.push_back(bound - some.front());
-      Party party(*transport, ranks, from_zero, DType::float32, DType::float32);
-      SlicedReduction& work = party.work;
+      RankWork rank_work(*transport, ranks, from_zero, DType::float32, DType::float32);
+      SlicedReduction& work = rank_work.work;
       std::map<int, std::vector<std::int64_t>> ready;  // by slice
       std::vector<int> begun;                          // slices, by their first values
       std::vector<std::int64_t> complete;
-      auto* const values = reinterpret_cast<float*>(party.values.data());
-      const auto* const results = reinterpret_cast<const float*>(party.results.data());
+      auto* const values = reinterpret_cast<float*>(rank_work.values.data());
+      const auto* const results = reinterpret_cast<const float*>(rank_work.results.data());
       work.ready = [&](std::int64_t begin, std::int64_t end) {
         require(begin < end, "an empty range");
         int slice = 0;
@@ -149,13 +149,13 @@ TEST_CASE("values become ready before they are used, and results complete, once 
 TEST_CASE("a reducescatter completes the own slice only") {
   const Bounds bounds{0, 30'000, 30'001, 75'000};
   run_all_well({.kind = TransportKind::local, .size = 3}, [&](std::unique_ptr<Transport> transport) {
-    Party party(*transport, 3, bounds, DType::float16, DType::float32);
+    RankWork rank_work(*transport, 3, bounds, DType::float16, DType::float32);
     std::vector<std::int64_t> complete;
-    party.work.complete = [&](std::int64_t begin, std::int64_t end) {
+    rank_work.work.complete = [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t e = begin; e < end; ++e) complete.push_back(e);
     };
-    ring_reducescatter(party.work);
-    require(complete == elements_down(party.work, party.work.position, 1), "results");
+    ring_reducescatter(rank_work.work);
+    require(complete == elements_down(rank_work.work, rank_work.work.position, 1), "results");
   });
 }
 

@@ -1,5 +1,5 @@
 // What a rank may say about messages, and what it may not.
-#include "ops/channel/frame.h"
+#include "ops/channel/connection.h"
 
 #include <string>
 

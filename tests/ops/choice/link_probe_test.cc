@@ -1,10 +1,9 @@
 // The probe over links whose speed is known, in simulated time, between ranks that are threads.
-#include "ops/choice/link_probe.h"
+#include "ops/choice/cost_model.h"
 
 #include <atomic>
 #include <cmath>
 #include <limits>
-#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -18,12 +17,6 @@ using namespace hvd;
 using namespace hvd::testing;
 
 namespace {
-
-std::vector<int> all_ranks(int size) {
-  std::vector<int> ranks(static_cast<std::size_t>(size));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
-}
 
 std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "ops/host/host_backend.h"
+#include "ops/host/collectives.h"
 #include "tests/ops/host/host_ranks.h"
 #include "tests/support/catch.h"
 #include "tests/support/sanitized.h"

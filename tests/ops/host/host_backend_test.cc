@@ -1,11 +1,10 @@
 // Every collective x type x operation x number of ranks x size through shared memory, bit by bit against a plain loop.
-#include "ops/host/host_backend.h"
+#include "ops/host/collectives.h"
 
 #include <algorithm>
 #include <string>
 
 #include "core/base/error.h"
-#include "ops/host/collectives.h"
 #include "tests/ops/algorithms/element_values.h"
 #include "tests/ops/host/host_ranks.h"
 #include "tests/support/catch.h"

@@ -34,24 +34,24 @@ static_assert(offsetof(MPI_Status, MPI_ERROR) == offsetof(::MPI_Status, MPI_ERRO
 #define HVD_TEXT_OF(...) HVD_TEXT(__VA_ARGS__)
 
 // What is ours has the value of the list, which mpi_declarations.h declares it with.
-#ifdef HVD_MPI_HANDLES
-#define HVD_COMPARE(type, name, number) static_assert((name) == MPI_##type{number}, #name " is something else");
-HVD_MPI_HANDLES(HVD_COMPARE)
-#undef HVD_COMPARE
+#ifndef HVD_MPI_HANDLES_ARE_OBJECTS
+#define HVD_COMPARE(type, name, ...) \
+  static_assert((name) == MPI_##type{HVD_MPI_OF_INTERFACE(__VA_ARGS__)}, #name " is something else");
 #else
 constexpr bool names_object(std::string_view text, std::string_view address) { return text.find(address) != text.npos; }
-#define HVD_COMPARE(type, name, object) \
-  static_assert(names_object(HVD_TEXT_OF(name), "&(" #object ")"), #name " is another object");
-HVD_MPI_OBJECTS(HVD_COMPARE)
-#undef HVD_COMPARE
+#define HVD_COMPARE(type, name, ...)                                                                      \
+  static_assert(names_object(HVD_TEXT_OF(name), "&(" HVD_TEXT_OF(HVD_MPI_OF_INTERFACE(__VA_ARGS__)) ")"), \
+                #name " is another object");
 #endif
+HVD_MPI_HANDLES(HVD_COMPARE)
+#undef HVD_COMPARE
 
 }  // namespace
 
 }  // namespace hvd::mpi
 
 // Numbers: macros or enumerators of the global namespace.
-#define HVD_COMPARE(name, number) static_assert((name) == (number), #name " is something else");
+#define HVD_COMPARE(name, ...) static_assert((name) == (HVD_MPI_OF_INTERFACE(__VA_ARGS__)), #name " is something else");
 HVD_MPI_NUMBERS(HVD_COMPARE)
 #undef HVD_COMPARE
 
@@ -60,8 +60,8 @@ namespace hvd::testing {
 [[gnu::error("an address is something else")]] void differs();
 void compare_addresses();
 void compare_addresses() {
-#define HVD_COMPARE(type, name, number) \
-  if (reinterpret_cast<std::intptr_t>(name) != std::intptr_t{number}) differs();
+#define HVD_COMPARE(type, name, ...) \
+  if (reinterpret_cast<std::intptr_t>(name) != std::intptr_t{HVD_MPI_OF_INTERFACE(__VA_ARGS__)}) differs();
   HVD_MPI_ADDRESSES(HVD_COMPARE)
 #undef HVD_COMPARE
 }

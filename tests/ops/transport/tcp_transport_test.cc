@@ -8,8 +8,7 @@
 
 #include "core/base/error.h"
 #include "core/bootstrap/store.h"
-#include "ops/transport/tcp/frame_header.h"
-#include "ops/transport/tcp/tcp_transport.h"
+#include "ops/transport/tcp_transport.h"
 #include "tests/support/catch.h"
 #include "tests/support/failure.h"
 #include "tests/support/transport_ranks.h"

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "ops/cuda/driver_abi.h"
+#include "ops/gpu/cuda_driver.h"
 #include "tests/support/fake_cuda/fake_memory.h"
 #include "tests/support/fake_cuda/fake_stream.h"
 #include "tests/support/fake_cuda/injections.h"

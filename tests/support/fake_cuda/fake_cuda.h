@@ -1,4 +1,4 @@
-// A CUDA driver without a GPU: what the tests say to the library that ops/cuda opens in its place.
+// A CUDA driver without a GPU: what the tests say to the library that ops/gpu opens in its place.
 //
 // fake_cuda.cc is built into a shared library with the driver's symbols. Its devices are memory of this process. A
 // stream is a thread that performs what was put into it one after the other, each after a random delay, so that whoever

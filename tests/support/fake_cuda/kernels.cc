@@ -1,12 +1,10 @@
 // The kernels of bucket.cu as functions of this process: the same source, with these words for those of CUDA.
 #include "tests/support/fake_cuda/kernels.h"
 
-#include "ops/cuda/kernels/bucket_table.h"
+#include "ops/gpu/bucket_table.h"
 
 #define HVD_KERNEL extern "C" __attribute__((visibility("default")))
 #define HVD_DEVICE
-
-#include "ops/cuda/kernels/device_words.h"
 
 namespace hvd::cuda {
 
@@ -17,7 +15,7 @@ Share own_share() { return share_of_this_thread; }
 
 }  // namespace hvd::cuda
 
-#include "ops/cuda/kernels/bucket.cu"
+#include "ops/gpu/bucket.cu"
 
 namespace hvd::testing {
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "ops/cuda/kernels/bucket_table.h"
+#include "ops/gpu/bucket_table.h"
 
 namespace hvd::testing {
 

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <string>
 
-#include "ops/nccl/nccl_abi.h"
+#include "ops/gpu/nccl_library.h"
 #include "tests/conformance/element.h"
 #include "tests/support/fake_cuda/injections.h"
 #include "tests/support/fake_nccl/shared_communicator.h"

@@ -1,4 +1,4 @@
-// An NCCL without a GPU: what the tests say to the library that ops/nccl opens in its place.
+// An NCCL without a GPU: what the tests say to the library that ops/gpu opens in its place.
 //
 // fake_nccl.cc is built into a shared library with NCCL's symbols, over the fake driver: a collective is a task in a
 // stream of that. Ranks are threads of one process and meet under their unique id. Whoever calls in an order that NCCL

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "tests/support/catch.h"
-#include "tools/bench/vocabulary.h"
+#include "tools/bench/command_line.h"
 
 namespace hvd::bench {
 namespace {

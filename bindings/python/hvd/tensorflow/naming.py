@@ -15,7 +15,7 @@ def wire_name(collective: str, name: str | None, ignore_name_scope: bool = False
 
     In a graph, also without a name, it is one that the same program makes on every rank, whichever traces more often
     than the others: made of the names of the function and of the scope, and of how many there have been in them. The
-    kernel adds by which calls the function was called in others (collective_kernel.cc).
+    kernel adds by which calls the function was called in others (kernels.cc).
     """
     if tf.executing_eagerly():
         return "" if name is None else operation_name(f"{collective}.{name}")

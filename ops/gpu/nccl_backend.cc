@@ -1,0 +1,294 @@
+#include "ops/gpu/nccl_backend.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <deque>
+#include <type_traits>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/tensor/tensor.h"
+#include "ops/gpu/bucket_kernels.h"
+#include "ops/gpu/cuda_driver.h"
+#include "ops/gpu/nccl_collectives.h"
+#include "ops/gpu/nccl_library.h"
+
+namespace hvd::nccl {
+
+static_assert(std::is_trivially_copyable_v<Introduction>);
+
+void Introduction::say(const std::string& what) {
+  const std::size_t length = std::min(what.size(), sizeof text - 1);
+  std::memcpy(text, what.data(), length);
+  text[length] = '\0';
+}
+
+// Received texts need not be zero-terminated.
+std::string Introduction::said() const { return {text, strnlen(text, sizeof text)}; }
+
+std::vector<Introduction> introduce(Backend& host, const CollectiveCall& about, const Introduction& own) {
+  const auto ranks = static_cast<std::size_t>(about.set->size());
+  std::vector<Introduction> all(ranks);
+  CollectiveCall call;
+  call.collective = Collective::allgather;
+  call.dtype = DType::uint8;
+  call.set = about.set;
+  call.sequence = about.sequence;
+  call.pieces = {{.input = &own, .output = all.data(), .elements = sizeof own}};
+  call.counts = {std::vector<std::int64_t>(ranks, sizeof own)};
+  host.run(call);
+  return all;
+}
+
+Status verdict_on(const std::vector<Introduction>& ranks, const std::function<std::string(int)>& describe_rank) {
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    if (ranks[rank].version != 0) continue;
+    return {StatusCode::unsupported,
+            "GPU tensors need the CUDA driver and NCCL on every rank, but on " + describe_rank(static_cast<int>(rank)) +
+                " " + ranks[rank].said() +
+                ". Install NCCL (nvidia-nccl-cu12), or name it with HVD_NCCL_LIB; or set HVD_GPU_THROUGH_HOST=1, and "
+                "they go through the host's memory, which is slow"};
+  }
+  for (std::size_t rank = 1; rank < ranks.size(); ++rank) {
+    if (ranks[rank].version == ranks[0].version) continue;
+    return {StatusCode::mismatch, "all ranks need the same version of NCCL, but " + describe_rank(0) + " has " +
+                                      ranks[0].said() + " and " + describe_rank(static_cast<int>(rank)) + " has " +
+                                      ranks[rank].said() + ": HVD_NCCL_LIB names one"};
+  }
+  return {};
+}
+
+}  // namespace hvd::nccl
+
+namespace hvd {
+
+namespace {
+
+std::string describe(const CollectiveCall& call, std::uint64_t number, int device) {
+  return std::string(collective_name(call.collective)) + " number " + std::to_string(number) + " on GPU " +
+         std::to_string(device) + " (" + std::to_string(call.pieces.size()) +
+         (call.pieces.size() == 1 ? " tensor of " : " tensors of ") + dtype_name(call.dtype) + ", " +
+         std::to_string(bytes_of(call.total_elements(), call.dtype)) + " bytes)";
+}
+
+// Timeout for the last operations, when the job ends without failure.
+Duration end_timeout(const Config::Timeouts& timeouts) {
+  return std::min<Duration>(std::chrono::seconds(5), timeouts.collective);
+}
+
+std::string seconds_text(Duration duration) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g s", seconds(duration));
+  return text;
+}
+
+class NcclBackend final : public Backend {
+ public:
+  explicit NcclBackend(NcclParts parts) : parts_(std::move(parts)), watchdog_(parts_.config.timeouts.collective) {}
+
+  // The stream is destroyed last: aborting the communicator empties it.
+  ~NcclBackend() override {
+    if (!driver_) return;
+    try {
+      const cuda::ContextScope context(*driver_, device_);
+      if (parts_.abort.raised()) {
+        give_up(parts_.abort.reason());
+      } else if (communicator_ && !communicator_->close(deadline_after(end_timeout(parts_.config.timeouts)))) {
+        give_up({StatusCode::shut_down, "hvd was shut down while an operation was under way on the GPU"});
+      }
+      if (stream_ != nullptr) driver_->call().streams.destroy(stream_);
+      kernels_.reset();
+    } catch (...) {  // a failed driver has nothing to release
+    }
+  }
+
+  const char* name() const override { return "nccl"; }
+  int score(const CollectiveCall& call) const override {
+    const bool moves = call.collective != Collective::barrier && call.collective != Collective::join;
+    return moves && call.device != kCpuDevice ? 100 : 0;
+  }
+
+  void run(const CollectiveCall& call) override {
+    enqueued_.reset();
+    if (call.entry == Entry::asking) {
+      CollectiveCall ask;
+      ask.collective = Collective::barrier;
+      ask.set = call.set;
+      ask.sequence = call.sequence;
+      ask.entry = call.entry;
+      ask.call_id = call.call_id;
+      parts_.host.run(ask);
+    }
+    if (!verdict_) meet(call);
+    const Status objection = verdict_->ok() ? nccl::objection_to(call, kernels_ != nullptr) : *verdict_;
+    if (!objection.ok()) return run_through_host(call, objection);
+    enqueue(call);
+  }
+
+  bool can_be_asked(const ProcessSet& set) const override { return parts_.host.can_be_asked(set); }
+  std::shared_ptr<DeviceCompletion> enqueued() const override { return enqueued_; }
+  Deadline watch(TimePoint now) override {
+    if (running_.empty()) return Deadline::max();
+    forget_over();
+    if (running_.empty()) return Deadline::max();
+    const cuda::ContextScope context(*driver_, device_);
+    communicator_->check();
+    const Running& oldest = running_.front();
+    if (watchdog_.expired(now, oldest.number, oldest.begun->happened())) {
+      throw Timeout(oldest.text + " has not ended within " + seconds_text(parts_.config.timeouts.collective) +
+                    ": a rank is stuck, or does not take part");
+    }
+    return now + kAbortPollInterval;
+  }
+
+  // Completions fail first: when the GPU stops, waiting threads must know that its results are invalid.
+  void give_up(const Status& reason) noexcept override {
+    for (const Running& running : running_) running.completion->give_up(reason);
+    if (!communicator_) return;
+    try {
+      const cuda::ContextScope context(*driver_, device_);
+      communicator_->break_off();
+    } catch (...) {
+      communicator_->break_off();
+    }
+  }
+
+ private:
+  struct Running {
+    std::uint64_t number;
+    std::string text;
+    std::shared_ptr<const DeviceEvent> begun;  // its inputs are ready, and all earlier operations have ended
+    std::shared_ptr<DeviceCompletion> completion;
+    nccl::RetainedMemory retained;
+  };
+
+  // Atomic: either all ranks create the communicator, or the job ends.
+  void meet(const CollectiveCall& call) {
+    const auto ranks = nccl::introduce(parts_.host, call, introduce_this_rank(call));
+    verdict_ = nccl::verdict_on(ranks, [this](int rank) { return parts_.topology.describe(rank); });
+    if (!verdict_->ok()) return;
+    const cuda::ContextScope context(*driver_, device_);
+    const bool all_have_kernels =
+        std::all_of(ranks.begin(), ranks.end(), [](const auto& one) { return one.kernels == 1; });
+    if (!all_have_kernels) kernels_.reset();
+    make_stream();
+    communicator_ =
+        std::make_unique<nccl::NcclCommunicator>(library_, ranks.front().id, parts_.topology.rank, parts_.topology.size,
+                                                 parts_.abort, deadline_after(parts_.config.timeouts.collective));
+    parts_.log.info("GPU " + std::to_string(device_) + " of " + driver_->describe() + "; " + library_->describe());
+  }
+
+  // A joined rank that never had a GPU tensor takes part with the device that is most likely assigned to it.
+  nccl::Introduction introduce_this_rank(const CollectiveCall& call) {
+    nccl::Introduction own;
+    try {
+      driver_ = parts_.devices->driver();
+      if (driver_->devices() == 0) throw Unsupported("there is no GPU");
+      device_ = call.ordinal >= 0 ? call.ordinal : parts_.topology.local_rank % driver_->devices();
+      library_ = std::make_shared<nccl::Library>(parts_.config.gpu.nccl_library);
+      if (parts_.topology.rank == 0) library_->check(library_->call().unique_id(&own.id), "ncclGetUniqueId");
+      load_kernels();
+      own.version = library_->version();
+      own.kernels = kernels_ ? 1 : 0;
+      own.say(library_->describe());
+    } catch (const Error& error) {
+      own.version = 0;
+      own.say(error.what());
+    }
+    return own;
+  }
+
+  // Without kernels fewer calls are supported, with the same results.
+  void load_kernels() {
+    const cuda::ContextScope context(*driver_, device_);
+    try {
+      kernels_ = std::make_unique<const cuda::BucketKernels>(driver_);
+    } catch (const Error& error) {
+      parts_.log.info(std::string("GPU tensors are not packed: ") + error.what());
+    }
+  }
+
+  // Independent of the default stream, which would otherwise wait for it, and of high priority: others wait for
+  // communication.
+  void make_stream() {
+    int least = 0, greatest = 0;
+    driver_->check(driver_->call().streams.priority_range(&least, &greatest), "cuCtxGetStreamPriorityRange");
+    driver_->check(driver_->call().streams.create(&stream_, cuda::kNonBlockingStream, greatest),
+                   "cuStreamCreateWithPriority");
+  }
+
+  void enqueue(const CollectiveCall& call) {
+    if (call.ordinal >= 0 && call.ordinal != device_) {
+      throw InvalidArgument("a tensor lies on GPU " + std::to_string(call.ordinal) +
+                            ", but this rank took part with GPU " + std::to_string(device_) + " while it had joined");
+    }
+    forget_over();
+    const cuda::ContextScope context(*driver_, device_);
+    for (const Piece& piece : call.pieces) {
+      if (piece.ready != nullptr) piece.ready->hold_up(stream_);
+    }
+    Running running{.number = ++calls_,
+                    .text = describe(call, calls_, device_),
+                    .begun = parts_.devices->record(device_, stream_),
+                    .completion = nullptr,
+                    .retained = {}};
+    const nccl::Place place{.communicator = *communicator_,
+                            .driver = *driver_,
+                            .devices = *parts_.devices,
+                            .scratch = scratch_,
+                            .kernels = kernels_.get(),
+                            .stream = stream_,
+                            .device = device_,
+                            .rank = parts_.topology.rank};
+    running.retained = nccl::put(call, place, deadline_after(parts_.config.timeouts.collective));
+    running.completion = std::make_shared<DeviceCompletion>(parts_.devices->record(device_, stream_));
+    enqueued_ = running.completion;
+    running_.push_back(std::move(running));
+  }
+
+  void run_through_host(const CollectiveCall& call, const Status& why) {
+    if (!parts_.through_host) {
+      if (why.code() == StatusCode::mismatch) throw Mismatch(why.message());
+      throw Unsupported(why.message());
+    }
+    if (!std::exchange(warned_, true)) {
+      parts_.log.warning(
+          "GPU tensors go through the host's memory (HVD_GPU_THROUGH_HOST=1): every byte is copied twice "
+          "more, and the engine waits for it. Why: " +
+          why.message());
+    }
+    CollectiveCall settled = call;
+    settled.entry = Entry::settled;  // the other ranks have already asked
+    parts_.through_host->run(settled, parts_.topology.rank);
+  }
+
+  void forget_over() {
+    while (!running_.empty() && running_.front().completion->done()) {
+      const Status status = running_.front().completion->status();
+      if (!status.ok()) throw Error(status);
+      running_.pop_front();
+    }
+  }
+
+  NcclParts parts_;
+  std::optional<Status> verdict_;  // empty: no introductions were exchanged yet
+  std::shared_ptr<const nccl::Library> library_;
+  std::shared_ptr<cuda::Driver> driver_;
+  std::unique_ptr<nccl::NcclCommunicator> communicator_;
+  int device_ = -1;
+  std::unique_ptr<const cuda::BucketKernels> kernels_;  // null: not all ranks have them
+  cuda::Stream stream_ = nullptr;
+  nccl::DeviceScratch scratch_;
+  std::deque<Running> running_;  // in the stream, in its order
+  std::uint64_t calls_ = 0;
+  nccl::Watchdog watchdog_;
+  std::shared_ptr<DeviceCompletion> enqueued_;
+  bool warned_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_nccl_backend(NcclParts parts) { return std::make_unique<NcclBackend>(std::move(parts)); }
+
+}  // namespace hvd

@@ -1,0 +1,311 @@
+#include "ops/host/host_context.h"
+
+#include <emmintrin.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#if defined(__x86_64__)
+#endif
+
+namespace hvd {
+
+#if defined(__x86_64__)
+const bool kCanStream = true;
+
+void stream(std::byte* destination, const std::byte* source, std::size_t bytes) {
+  constexpr std::size_t kLine = 64;
+  const std::size_t head = std::min(bytes, (kLine - reinterpret_cast<std::uintptr_t>(destination) % kLine) % kLine);
+  std::memcpy(destination, source, head);
+  std::size_t at = head;
+  for (; at + kLine <= bytes; at += kLine) {
+    for (std::size_t i = at; i < at + kLine; i += sizeof(__m128i)) {
+      const __m128i value = _mm_loadu_si128(reinterpret_cast<const __m128i*>(source + i));
+      _mm_stream_si128(reinterpret_cast<__m128i*>(destination + i), value);
+    }
+  }
+  std::memcpy(destination + at, source + at, bytes - at);
+}
+
+void finish_streaming() { _mm_sfence(); }
+#else
+const bool kCanStream = false;
+void stream(std::byte* destination, const std::byte* source, std::size_t bytes) {
+  std::memcpy(destination, source, bytes);
+}
+void finish_streaming() {}
+#endif
+
+void PublishingCopy::open(std::size_t bytes) {
+  way_ = CopyTrials::Way::plain;
+  bytes_ = kCanStream && bytes >= kMeasuredBytes ? bytes : 0;
+  if (bytes_ == 0) return;
+  way_ = trials_.choose();
+  started_ = Clock::now();
+}
+
+void PublishingCopy::copy(std::byte* destination, const std::byte* source, std::size_t bytes) {
+  if (way_ == CopyTrials::Way::streaming && bytes >= kStreamedBytes) {
+    stream(destination, source, bytes);
+  } else {
+    std::memcpy(destination, source, bytes);
+  }
+}
+
+void PublishingCopy::close() {
+  if (way_ == CopyTrials::Way::streaming) finish_streaming();
+  if (bytes_ > 0) trials_.took(way_, seconds(Clock::now() - started_) / static_cast<double>(bytes_));
+}
+
+HostContext::HostContext(std::span<std::byte> region, TensorArena* shared_arena, int rank, int ranks,
+                         const WindowOptions& options, const AbortFlag* abort,
+                         const WindowWait::Describe& describe_rank)
+    : window(region, rank, ranks, options, abort, describe_rank),
+      arena(shared_arena),
+      describe(describe_rank),
+      sources(static_cast<std::size_t>(ranks)) {
+  // With fewer CPUs than ranks, measured times depend more on scheduling than on the form.
+  if (ranks == 1 || window.oversubscribed()) return;
+  const std::byte readable{peers.meet(exchange_notes(*this, peers.introduction()))};
+  const std::vector<std::byte> answers = exchange_notes(*this, readable);
+  reads = std::count(answers.begin(), answers.end(), std::byte{true}) == ranks;
+}
+
+namespace {
+
+// Larger outputs leave a CPU's share of the last-level cache before they are read again.
+constexpr std::int64_t kStreamedOutputBytes = 8 << 20;
+// Shorter pieces are mostly unaligned ends.
+constexpr std::size_t kStreamedPieceBytes = 1 << 10;
+
+void reduce_to_output(HostContext& context, std::byte* output, std::int64_t count, const Reduction& reduction) {
+  const DType dtype = reduction.dtype;
+  if (!context.streams_outputs) {
+    fold(context, reduction, dtype, output, static_cast<std::size_t>(count));
+    return;
+  }
+  // Goes through the first-level cache.
+  const std::vector<const void*> begins = context.sources;
+  const std::int64_t block = elements_in(HostContext::kScratchBytes, size_of(dtype));
+  for (std::int64_t first = 0; first < count; first += block) {
+    const auto elements = static_cast<std::size_t>(std::min(block, count - first));
+    for (std::size_t i = 0; i < begins.size(); ++i) context.sources[i] = advance(begins[i], first, size_of(dtype));
+    fold(context, reduction, dtype, context.scratch, elements);
+    write_output(context, output, context.scratch, elements * size_of(dtype));
+    output += elements * size_of(dtype);
+  }
+  context.sources = begins;
+}
+
+bool find_residence(const HostContext& context, std::span<const Piece> pieces, std::size_t element_size,
+                    std::span<Place> places) {
+  const TensorArena* const arena = context.arena;
+  if (arena == nullptr) return false;
+  for (std::size_t p = 0; p < pieces.size(); ++p) {
+    const std::size_t bytes = static_cast<std::size_t>(pieces[p].elements) * element_size;
+    const auto input = arena->offset_of(pieces[p].input, bytes), output = arena->offset_of(pieces[p].output, bytes);
+    if (bytes > 0 && (!input || !output)) return false;
+    places[p] = {.input = input.value_or(0), .output = output.value_or(0)};
+  }
+  return true;
+}
+
+// A joined rank has no tensors.
+bool find_addresses(std::span<const Piece> pieces, std::span<Place> places) {
+  for (std::size_t p = 0; p < pieces.size(); ++p) {
+    if (pieces[p].elements > 0 && (pieces[p].input == nullptr || pieces[p].output == nullptr)) return false;
+    places[p] = {.input = reinterpret_cast<std::uint64_t>(pieces[p].input),
+                 .output = reinterpret_cast<std::uint64_t>(pieces[p].output)};
+  }
+  return true;
+}
+
+Place published_place(const HostContext& context, int rank, std::size_t piece) {
+  Place place{};
+  std::memcpy(&place, context.window.slot(rank) + piece * sizeof place, sizeof place);
+  return place;
+}
+
+}  // namespace
+
+SliceBounds slice_bounds(std::int64_t count, int slice, int slices, std::size_t element_size) {
+  const auto line = static_cast<std::int64_t>(64 / element_size);
+  const std::int64_t lines = (count + line - 1) / line;
+  return {std::min(count, lines * slice / slices * line), std::min(count, lines * (slice + 1) / slices * line)};
+}
+
+OutputScope::OutputScope(HostContext& context, std::int64_t bytes) : context_(context) {
+  context.streams_outputs = kCanStream && bytes >= kStreamedOutputBytes;
+}
+
+OutputScope::~OutputScope() {
+  if (context_.streams_outputs) finish_streaming();
+  context_.streams_outputs = false;
+}
+
+void pack(HostContext& context, PieceCursor& cursor, std::int64_t count, const Reduction& reduction,
+          std::byte* destination) {
+  const std::size_t size = size_of(reduction.dtype);
+  // A negative prescale reverses the order, and thereby exchanges the identities of min and max.
+  ReduceOp identity_op = reduction.op;
+  if (reduction.prescale < 0 && identity_op == ReduceOp::min) {
+    identity_op = ReduceOp::max;
+  } else if (reduction.prescale < 0 && identity_op == ReduceOp::max) {
+    identity_op = ReduceOp::min;
+  }
+  context.publishing.open(static_cast<std::size_t>(count) * size);
+  while (count > 0) {
+    const PieceCursor::Run run = cursor.next(count);
+    const std::size_t bytes = static_cast<std::size_t>(run.count) * size;
+    if (const std::byte* input = run.input(size)) {
+      context.publishing.copy(destination, input, bytes);
+    } else {
+      fill_identity(reduction.dtype, identity_op, destination, static_cast<std::size_t>(run.count));
+    }
+    destination += bytes;
+    count -= run.count;
+  }
+  context.publishing.close();
+}
+
+void unpack(const HostContext& context, PieceCursor& cursor, std::int64_t count, std::size_t element_size,
+            const std::byte* source) {
+  while (count > 0) {
+    const PieceCursor::Run run = cursor.next(count);
+    const std::size_t bytes = static_cast<std::size_t>(run.count) * element_size;
+    if (std::byte* output = run.output(element_size)) write_output(context, output, source, bytes);
+    source += bytes;
+    count -= run.count;
+  }
+}
+
+void write_output(const HostContext& context, std::byte* output, const std::byte* source, std::size_t bytes) {
+  if (context.streams_outputs && bytes >= kStreamedPieceBytes) {
+    stream(output, source, bytes);
+  } else {
+    std::memcpy(output, source, bytes);
+  }
+}
+
+void keep_own(std::span<const Piece> pieces, std::size_t element_size) {
+  for (const Piece& piece : pieces) {
+    if (piece.output == nullptr || piece.input == nullptr || piece.output == piece.input || piece.elements == 0) {
+      continue;
+    }
+    std::memcpy(piece.output, piece.input, static_cast<std::size_t>(piece.elements) * element_size);
+  }
+}
+
+void publish_next(HostContext& context, Publication& publication, const Reduction& reduction) {
+  const std::int64_t count = std::min(publication.chunk, publication.left);
+  if (count == 0) return;
+  pack(context, publication.cursor, count, reduction, context.window.open_step());
+  *context.window.local_note() = static_cast<std::byte>(Published::chunk);
+  context.window.publish();
+  publication.left -= count;
+}
+
+void find_published(HostContext& context, std::size_t offset) {
+  for (int rank = 0; rank < context.ranks(); ++rank) {
+    context.sources[static_cast<std::size_t>(rank)] = context.window.slot(rank) + offset;
+  }
+}
+
+void find_notes(HostContext& context) {
+  for (int rank = 0; rank < context.ranks(); ++rank) {
+    context.sources[static_cast<std::size_t>(rank)] = context.window.note(rank);
+  }
+}
+
+void reduce_from_sources(HostContext& context, PieceCursor& cursor, std::int64_t count, const Reduction& reduction) {
+  const std::size_t size = size_of(reduction.dtype), self = static_cast<std::size_t>(context.rank());
+  while (count > 0) {
+    const PieceCursor::Run run = cursor.next(count);
+    if (std::byte* output = run.output(size)) {
+      // This rank's input is closer than its published copy.
+      const void* const published = context.sources[self];
+      if (const std::byte* own = run.input(size)) context.sources[self] = own;
+      reduce_to_output(context, output, run.count, reduction);
+      context.sources[self] = published;
+    }
+    for (const void*& source : context.sources) source = advance(source, run.count, size);
+    count -= run.count;
+  }
+}
+
+bool publish_places(HostContext& context, std::span<const Piece> pieces, std::size_t element_size,
+                    FormTrials::Form form) {
+  if (pieces.size() * sizeof(Place) > context.window.chunk_bytes()) return false;
+  std::vector<Place> places(pieces.size());
+  auto kind = Published::residence;
+  if (!find_residence(context, pieces, element_size, places)) {
+    if (form != FormTrials::Form::reading || !find_addresses(pieces, places)) return false;
+    kind = Published::addresses;
+  }
+  std::memcpy(context.window.open_step(), places.data(), places.size() * sizeof(Place));
+  *context.window.local_note() = static_cast<std::byte>(kind);
+  context.window.publish();
+  return true;
+}
+
+int count_ranks(const HostContext& context, Published kind) {
+  int count = 0;
+  for (int rank = 0; rank < context.ranks(); ++rank) {
+    count += *context.window.note(rank) == static_cast<std::byte>(kind) ? 1 : 0;
+  }
+  return count;
+}
+
+std::vector<Place> published_places(const HostContext& context, std::size_t pieces) {
+  const auto count = static_cast<std::size_t>(context.ranks());
+  std::vector<Place> places(pieces * count);
+  for (std::size_t p = 0; p < pieces; ++p) {
+    for (std::size_t rank = 0; rank < count; ++rank) {
+      places[p * count + rank] = published_place(context, static_cast<int>(rank), p);
+    }
+  }
+  return places;
+}
+
+bool move_by_reading(HostContext& context, std::span<const Piece> inputs, std::span<const Move> moves,
+                     std::size_t element_size) {
+  std::byte* slot = context.window.open_step();
+  bool readable = inputs.size() * sizeof(Place) <= context.window.chunk_bytes();
+  for (const Piece& piece : inputs) readable = readable && (piece.input != nullptr || piece.elements == 0);
+  for (std::size_t p = 0; readable && p < inputs.size(); ++p) {
+    const Place place{.input = reinterpret_cast<std::uint64_t>(inputs[p].input), .output = 0};
+    std::memcpy(slot + p * sizeof(Place), &place, sizeof(Place));
+  }
+  *context.window.local_note() = static_cast<std::byte>(readable ? Published::addresses : Published::chunk);
+  context.window.publish();
+  context.window.await_all();
+  if (count_ranks(context, Published::addresses) < context.ranks()) return false;
+
+  for (const Move& move : moves) {
+    if (move.output == nullptr || move.elements == 0) continue;
+    const std::uint64_t input = published_place(context, move.source, move.piece).input;
+    context.peers.read(move.source, input + static_cast<std::uint64_t>(move.first) * element_size, move.output,
+                       static_cast<std::size_t>(move.elements) * element_size, context.describe);
+  }
+  rendezvous(context);
+  return true;
+}
+
+void rendezvous(HostContext& context) {
+  context.window.open_step();
+  context.window.publish();
+  context.window.await_all();
+}
+
+void agree_on_form(HostContext& context, const char* collective, FormTrials& trials, std::int64_t bytes) {
+  FormTrials::Costs sum{};
+  for (const FormTrials::Costs& costs : exchange_notes(context, trials.costs(bytes))) {
+    for (std::size_t form = 0; form < sum.size(); ++form) sum[form] += costs[form];
+  }
+  const std::string decision = trials.agree(collective, bytes, sum);
+  if (context.report) context.report(decision);
+}
+
+}  // namespace hvd

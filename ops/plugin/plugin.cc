@@ -1,0 +1,158 @@
+#include "ops/plugin/plugin.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "core/base/dynamic_library.h"
+#include "core/base/error.h"
+
+namespace hvd {
+
+namespace {
+
+std::string not_available(const std::string& path, const std::string& why) {
+  return "the plugin " + path + " is not available: " + why;
+}
+
+LogLevel level_of(std::int32_t level) {
+  if (level >= 4) return LogLevel::error;
+  if (level == 3) return LogLevel::warning;
+  return level == 2 ? LogLevel::info : LogLevel::debug;
+}
+
+// Returns why the part of the table that this version of hvd reads cannot be used, or null.
+const char* what_is_missing(const hvd_plugin* table) {
+  if (table == nullptr) return "it does not know version 1 of hvd_plugin.h";
+  if (table->struct_size < sizeof(hvd_plugin) || table->abi_version != HVD_PLUGIN_ABI_VERSION) {
+    return "it was built with another version of hvd_plugin.h";
+  }
+  if (table->name == nullptr || *table->name == '\0') return "it has no name";
+  if (table->last_error == nullptr || table->self_test == nullptr || table->open_group == nullptr ||
+      table->score == nullptr || table->run == nullptr || table->close_group == nullptr) {
+    return "functions are missing in its table";
+  }
+  const hvd_plugin_launch* launch = table->launch;
+  if (launch != nullptr && (launch->join == nullptr || launch->broadcast == nullptr)) {
+    return "functions are missing in its launch table";
+  }
+  const hvd_plugin_transport* transport = table->transport;
+  if (transport != nullptr &&
+      (transport->post_send == nullptr || transport->post_receive == nullptr || transport->test == nullptr)) {
+    return "functions are missing in its transport table";
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+PluginLibrary::PluginLibrary(const std::string& path) {
+  hvd_plugin_get_function get = nullptr;
+  try {
+    get = DynamicLibrary::open(path).find(HVD_PLUGIN_GET);
+  } catch (const Unsupported& error) {
+    throw Unsupported(not_available(path, error.what()));
+  }
+  if (get == nullptr) throw Unsupported(not_available(path, "it has no function " HVD_PLUGIN_GET));
+  table_ = get(HVD_PLUGIN_ABI_VERSION);
+  if (const char* const missing = what_is_missing(table_)) throw Unsupported(not_available(path, missing));
+  const hvd_status status = table_->self_test();
+  if (status != HVD_OK) throw Unsupported(not_available(path, last_error()));
+}
+
+void PluginLibrary::check(hvd_status status) const {
+  if (status == HVD_OK) return;
+  const bool known = status > HVD_OK && status <= HVD_INTERNAL;
+  throw Error(known ? static_cast<StatusCode>(status) : StatusCode::internal,
+              std::string(name()) + ": " + last_error());
+}
+
+std::string PluginLibrary::last_error() const {
+  const char* const text = table_->last_error();
+  return text != nullptr ? text : "no reason given";
+}
+
+std::vector<std::string> plugin_paths(const std::string& list) {
+  std::vector<std::string> paths;
+  for (std::size_t begin = 0; begin <= list.size();) {
+    const std::size_t end = std::min(list.find(':', begin), list.size());
+    if (end > begin) paths.push_back(list.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return paths;
+}
+
+std::string installed_plugin_folder() {
+  Dl_info info{};
+  if (dladdr(reinterpret_cast<const void*>(&installed_plugin_folder), &info) == 0 || info.dli_fname == nullptr)
+    return "hvd";
+  std::error_code failed;
+  const std::filesystem::path file = std::filesystem::canonical(info.dli_fname, failed);
+  return ((failed ? std::filesystem::path(info.dli_fname) : file).parent_path() / "hvd").string();
+}
+
+PluginCommunicator::PluginCommunicator(std::shared_ptr<const PluginLibrary> library, const Topology& topology,
+                                       const AbortFlag& abort, const Log& log)
+    : library_(std::move(library)),
+      abort_(abort),
+      log_(log),
+      job_ranks_(topology.job_ranks.begin(), topology.job_ranks.end()) {
+  host_ = {
+      .struct_size = sizeof host_,
+      .context = this,
+      .log = [](void* self, std::int32_t level,
+                const char* text) { static_cast<const PluginCommunicator*>(self)->log(level, text); },
+      .is_stopped = [](void* self) { return static_cast<const PluginCommunicator*>(self)->is_stopped() ? 1 : 0; },
+      .hand_on = [](void* self,
+                    const hvd_plugin_call* call) { return static_cast<PluginCommunicator*>(self)->hand_on(*call); }};
+  group_ = {.struct_size = sizeof group_, .rank = topology.rank, .size = topology.size, .job_ranks = job_ranks_.data()};
+  library_->check(library_->table().open_group(&host_, &group_, &opened_));
+}
+
+PluginCommunicator::~PluginCommunicator() { library_->table().close_group(opened_, failed_ ? 1 : 0); }
+
+void PluginCommunicator::set_hand_on(HandOn hand_on) {
+  const MutexLock lock(handing_on_);
+  hand_on_ = std::move(hand_on);
+}
+
+void PluginCommunicator::run(const hvd_plugin_call& call) {
+  handed_on_ = Status();
+  const hvd_status status = library_->table().run(opened_, &call);
+  if (!handed_on_.ok()) throw Error(handed_on_);
+  library_->check(status);
+}
+
+// Called through C, which exceptions must not cross.
+hvd_status PluginCommunicator::hand_on(const hvd_plugin_call& call) noexcept {
+  const MutexLock lock(handing_on_);
+  if (!hand_on_) return HVD_UNSUPPORTED;
+  try {
+    hand_on_(call);
+  } catch (...) {
+    handed_on_ = current_exception_status();
+  }
+  return static_cast<hvd_status>(handed_on_.code());
+}
+
+void PluginCommunicator::log(std::int32_t level, const char* text) const {
+  const MutexLock lock(asking_host_);
+  if (!abandoned_) log_.write(level_of(level), std::string(library_->name()) + ": " + text);
+}
+
+bool PluginCommunicator::is_stopped() const {
+  const MutexLock lock(asking_host_);
+  return abandoned_ || abort_.raised();
+}
+
+void PluginCommunicator::abandon(std::shared_ptr<PluginCommunicator> group) {
+  {
+    const MutexLock lock(group->asking_host_);
+    group->abandoned_ = true;
+  }
+  static_cast<void>(new std::shared_ptr<PluginCommunicator>(std::move(group)));
+}
+
+}  // namespace hvd

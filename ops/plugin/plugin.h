@@ -1,0 +1,95 @@
+// A plugin (include/hvd_plugin.h): its shared library, and the communicator of a topology's ranks in it.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/base/abort_flag.h"
+#include "core/base/log.h"
+#include "core/base/mutex.h"
+#include "core/base/status.h"
+#include "core/bootstrap/topology.h"
+#include "hvd_plugin.h"
+
+namespace hvd {
+
+// A plugin's shared library, opened and checked. Stays open until the process ends: threads and handlers of libraries
+// such as MPI outlive this object.
+class PluginLibrary {
+ public:
+  // Throws Unsupported with the reason: the file does not exist, a library that it needs is missing, it supports
+  // another version of the table, functions are missing, or its self-test has failed.
+  explicit PluginLibrary(const std::string& path);
+
+  const hvd_plugin& table() const { return *table_; }
+  const char* name() const { return table_->name; }
+  const char* description() const { return table_->description != nullptr ? table_->description : ""; }
+
+  // Throws the plugin's error, with its name, unless the status is HVD_OK.
+  void check(hvd_status status) const;
+
+ private:
+  std::string last_error() const;
+
+  const hvd_plugin* table_ = nullptr;
+};
+
+// Splits HVD_PLUGINS into paths, which are separated by ':'. Pure.
+std::vector<std::string> plugin_paths(const std::string& list);
+
+// The folder of hvd's own plugins: hvd/ beside the library or program that contains this code.
+std::string installed_plugin_folder();
+
+// Opened once, for both the plugin's backend and its transport.
+class PluginCommunicator {
+ public:
+  // All ranks of the topology must construct it together. Throws the plugin's error. References outlive this object.
+  PluginCommunicator(std::shared_ptr<const PluginLibrary> library, const Topology& topology, const AbortFlag& abort,
+                     const Log& log);
+  ~PluginCommunicator();
+  PluginCommunicator(const PluginCommunicator&) = delete;
+  PluginCommunicator& operator=(const PluginCommunicator&) = delete;
+
+  const PluginLibrary& library() const { return *library_; }
+  void* opened() const { return opened_; }
+  int rank() const { return group_.rank; }
+  int size() const { return group_.size; }
+  bool has_transport() const { return library_->table().transport != nullptr; }
+
+  // The function that performs calls which the plugin passes on while it runs a call. May throw. Null: none any more;
+  // waits until a call in progress has ended.
+  using HandOn = std::function<void(const hvd_plugin_call&)>;
+  void set_hand_on(HandOn hand_on);
+
+  // Performs a call with the plugin. Throws the error of the plugin or of the backend to which it passed the call on.
+  void run(const hvd_plugin_call& call);
+
+  // Some started operations have not ended: passed to the plugin when the group is closed.
+  void set_failed() { failed_ = true; }
+  // A call may stay in the plugin forever: the group, and this object, are never closed. Later requests of the plugin
+  // to its host have no effect, because the host may no longer exist.
+  static void abandon(std::shared_ptr<PluginCommunicator> group);
+
+ private:
+  hvd_status hand_on(const hvd_plugin_call& call) noexcept;
+  void log(std::int32_t level, const char* text) const;
+  bool is_stopped() const;
+
+  const std::shared_ptr<const PluginLibrary> library_;
+  const AbortFlag& abort_;
+  const Log& log_;
+  mutable Mutex asking_host_;
+  bool abandoned_ GUARDED_BY(asking_host_) = false;
+  Mutex handing_on_;
+  HandOn hand_on_ GUARDED_BY(handing_on_);
+  Status handed_on_;  // result of hand_on_ in the current call
+  bool failed_ = false;
+  hvd_plugin_host host_{};
+  std::vector<std::int32_t> job_ranks_;
+  hvd_plugin_group group_{};
+  void* opened_ = nullptr;
+};
+
+}  // namespace hvd

@@ -1,0 +1,156 @@
+#include "ops/transport/tcp_mesh.h"
+
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <memory>
+#include <sstream>
+#include <utility>
+
+#include "core/base/error.h"
+
+namespace hvd {
+
+namespace {
+
+using Sockets = std::map<int, std::vector<Socket>>;  // by peer
+
+constexpr std::size_t kNamesInMessage = 8;
+
+std::string store_key(int rank) { return "data/" + std::to_string(rank); }
+
+std::string list_ranks(const std::vector<int>& ranks, const DescribeRank& describe) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min(ranks.size(), kNamesInMessage); ++i) {
+    text += (i == 0 ? "" : ", ") + describe(ranks[i]);
+  }
+  if (ranks.size() > kNamesInMessage) text += " and " + std::to_string(ranks.size() - kNamesInMessage) + " more";
+  return text;
+}
+
+// The published entry of a rank.
+struct Offer {
+  Address address;
+  int sockets;
+
+  std::string to_string() const { return address.to_string() + " " + std::to_string(sockets); }
+
+  static Offer parse(const std::string& text) {
+    const auto space = std::min(text.find(' '), text.size());
+    int sockets = 0;
+    std::istringstream(text.substr(space)) >> sockets;
+    if (sockets < 1 || sockets > kMaxSocketsPerPeer) throw InvalidArgument("'" + text + "' offers no sockets");
+    return {Address::parse(text.substr(0, space)), sockets};
+  }
+};
+
+Offer offer_of(int peer, const MeshSetup& setup) {
+  return Offer::parse(setup.store.get(store_key(peer), setup.deadline));
+}
+
+std::vector<Socket> connect_to(int peer, const MeshSetup& setup) {
+  const auto with_name = [&](const Error& error) {
+    return "no data connection to " + setup.describe(peer) + ": " + error.what();
+  };
+  try {
+    const Offer offer = offer_of(peer, setup);
+    std::vector<Socket> sockets;
+    // Connected sequentially, so that the other end has them in the same order.
+    for (int i = 0; i < std::min(offer.sockets, setup.sockets_per_peer); ++i) {
+      sockets.push_back(connect_authenticated(offer.address, setup.job_key, Purpose::data, setup.rank, setup.deadline,
+                                              setup.store.alarm()));
+    }
+    return sockets;
+  } catch (const Timeout& error) {  // other errors name their subject: an abort's error is not about this peer
+    throw Timeout(with_name(error));
+  } catch (const PeerLost& error) {
+    throw PeerLost(with_name(error));
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(with_name(error));
+  }
+}
+
+// Accepts connections until `missing` is empty.
+void accept_all(Acceptor& acceptor, std::vector<int> missing, const MeshSetup& setup, Sockets& sockets) {
+  std::map<int, std::size_t> expected;  // number of sockets, of ranks that have begun to connect
+  while (!missing.empty()) {
+    Peer peer = acceptor.accept(setup.deadline, "data connections of " + list_ranks(missing, setup.describe),
+                                setup.store.alarm());
+    const auto found = std::find(missing.begin(), missing.end(), peer.rank);
+    if (found == missing.end()) {
+      setup.log.warning("refused a data connection from rank " + std::to_string(peer.rank) + ", which is not awaited");
+      continue;
+    }
+    auto& of_peer = sockets[peer.rank];
+    if (of_peer.empty()) {
+      const int count = std::min(offer_of(peer.rank, setup).sockets, setup.sockets_per_peer);
+      expected[peer.rank] = static_cast<std::size_t>(count);
+    }
+    of_peer.push_back(std::move(peer.socket));
+    if (of_peer.size() == expected[peer.rank]) missing.erase(found);
+  }
+}
+
+}  // namespace
+
+Sockets connect_mesh(const MeshSetup& setup) {
+  Sockets sockets;
+  if (setup.ranks.size() < 2) return sockets;
+
+  Acceptor acceptor(Listener::tcp(setup.local_host), setup.job_key, Purpose::data, setup.log);
+  setup.store.set(store_key(setup.rank), Offer{acceptor.address(), setup.sockets_per_peer}.to_string());
+  std::vector<int> higher;
+  for (const int peer : setup.ranks) {
+    if (peer < setup.rank) sockets.emplace(peer, connect_to(peer, setup));
+    if (peer > setup.rank) higher.push_back(peer);
+  }
+  accept_all(acceptor, std::move(higher), setup, sockets);
+  for (auto& [peer, of_peer] : sockets) {
+    for (Socket& socket : of_peer) socket.grant_lease(setup.lease);
+  }
+  return sockets;
+}
+
+namespace {
+
+std::string numeric_host(const sockaddr* address) {
+  const socklen_t length = address->sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+  std::array<char, NI_MAXHOST> host{};
+  if (getnameinfo(address, length, host.data(), host.size(), nullptr, 0, NI_NUMERICHOST) != 0) return "";
+  return host.data();
+}
+
+std::string interface_with(const std::string& local_host) {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return "";
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, freeifaddrs);
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr) continue;
+    const int family = entry->ifa_addr->sa_family;
+    if ((family == AF_INET || family == AF_INET6) && numeric_host(entry->ifa_addr) == local_host)
+      return entry->ifa_name;
+  }
+  return "";
+}
+
+}  // namespace
+
+int sockets_for_speed(std::optional<int> megabits_per_second) {
+  const int speed = megabits_per_second.value_or(0);
+  if (speed >= 100'000) return 4;
+  return speed >= 25'000 ? 2 : 1;
+}
+
+std::optional<int> link_speed(const std::string& local_host) {
+  const std::string interface = interface_with(local_host);
+  if (interface.empty()) return std::nullopt;
+  int speed = -1;  // also written by the kernel if unknown
+  std::ifstream("/sys/class/net/" + interface + "/speed") >> speed;
+  return speed > 0 ? std::optional(speed) : std::nullopt;
+}
+
+}  // namespace hvd

@@ -1,0 +1,409 @@
+#include "ops/transport/tcp_transport.h"
+
+#include <poll.h>
+#include <sched.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <deque>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "core/base/error.h"
+
+namespace hvd {
+
+namespace {
+
+constexpr std::size_t kMessagesPerSend = 16;
+constexpr std::size_t kMessagesPerReceive = 8;
+
+// Appends buffers in order, without the first `skip` bytes of the whole.
+class ScatterList {
+ public:
+  explicit ScatterList(std::size_t skip) : skip_(skip) {}
+
+  bool has_room_for_message() const { return count_ + 2 <= buffers_.size(); }
+
+  void append(std::span<std::byte> bytes) {
+    const std::size_t skipped = std::min(skip_, bytes.size());
+    skip_ -= skipped;
+    if (skipped == bytes.size()) return;
+    buffers_[count_++] = {.iov_base = bytes.data() + skipped, .iov_len = bytes.size() - skipped};
+  }
+
+  // Returns the number of bytes read; 0 if none are available; empty if the connection is closed or broken.
+  std::optional<std::size_t> receive(int fd) {
+    msghdr message{};
+    message.msg_iov = buffers_.data();
+    message.msg_iovlen = count_;
+    for (;;) {
+      const ssize_t received = recvmsg(fd, &message, MSG_DONTWAIT);
+      if (received > 0) return static_cast<std::size_t>(received);
+      if (received == 0) return std::nullopt;
+      if (errno == EAGAIN || errno == EWOULDBLOCK) return 0;
+      if (errno != EINTR) return std::nullopt;
+    }
+  }
+
+ private:
+  std::array<iovec, 2 * kMessagesPerReceive> buffers_{};
+  std::size_t count_ = 0;
+  std::size_t skip_;
+};
+
+void check_header(const DataFrameHeader& header, const PostedMessage& expected, const std::string& peer_name) {
+  if (header.magic != DataFrameHeader::kMagic) {
+    throw Internal(peer_name + " sent bytes that are no message where (" +
+                   describe_message(expected.tag, expected.size()) + ") was expected");
+  }
+  if (header.sender != static_cast<std::uint32_t>(expected.peer)) {
+    throw Internal(peer_name + " says that it is rank " + std::to_string(header.sender));
+  }
+  if (header.tag() != expected.tag || header.length != expected.size()) {
+    throw Internal(describe_mismatch(expected, peer_name, header.tag(), header.length));
+  }
+}
+
+// The messages of one connection in one direction, in order.
+class MessageQueue {
+ public:
+  bool empty() const { return queue_.empty(); }
+  // The next message; the queue must not be empty.
+  const PostedMessage& front() const { return *queue_.front().operation; }
+  void clear() { queue_.clear(); }
+  // Bytes sent or received so far.
+  std::uint64_t moved() const { return moved_; }
+
+ protected:
+  struct Entry {
+    DataFrameHeader header;
+    PostedMessage* operation;
+    std::size_t size() const { return sizeof header + operation->size(); }
+  };
+
+  void finish_front() {
+    queue_.front().operation->done = true;
+    queue_.pop_front();
+  }
+
+  std::deque<Entry> queue_;
+  std::uint64_t moved_ = 0;
+  std::size_t front_moved_ = 0;  // bytes of the front message, header included
+};
+
+class SendQueue final : public MessageQueue {
+ public:
+  void push(PostedMessage& operation, int this_rank) {
+    const DataFrameHeader header{.sender = static_cast<std::uint32_t>(this_rank),
+                                 .process_set = operation.tag.process_set,
+                                 .step = operation.tag.step,
+                                 .sequence = operation.tag.sequence,
+                                 .length = operation.size()};
+    queue_.push_back({.header = header, .operation = &operation});
+  }
+
+  // Passes to the kernel what it accepts without blocking, several messages with one call, and marks completely sent
+  // messages as done. The queue must not be empty. Returns false if the peer has closed or reset the connection.
+  bool advance(Socket& socket) {
+    std::array<std::span<const std::byte>, 2 * kMessagesPerSend> buffers;
+    const std::size_t count = gather(buffers);
+    const auto sent = socket.send_some(std::span<const std::span<const std::byte>>(buffers).first(count));
+    if (sent) consume(*sent);
+    return sent.has_value();
+  }
+
+ private:
+  std::size_t gather(std::span<std::span<const std::byte>> buffers) const {
+    std::size_t count = 0;
+    std::size_t skip = front_moved_;
+    const auto append = [&](std::span<const std::byte> bytes) {
+      const std::size_t skipped = std::min(skip, bytes.size());
+      skip -= skipped;
+      if (skipped < bytes.size()) buffers[count++] = bytes.subspan(skipped);
+    };
+    for (const Entry& message : queue_) {
+      if (count + 2 > buffers.size()) break;
+      append(std::as_bytes(std::span(&message.header, 1)));
+      append(message.operation->outgoing);
+    }
+    return count;
+  }
+
+  void consume(std::size_t bytes) {
+    moved_ += bytes;
+    front_moved_ += bytes;
+    while (!queue_.empty() && front_moved_ >= queue_.front().size()) {
+      front_moved_ -= queue_.front().size();
+      finish_front();
+    }
+  }
+};
+
+// The lengths of the posted receives determine the destination of each byte, so several messages are read with one
+// system call, headers and payloads directly into place. Each header is compared with the posted receive as soon as it
+// is complete; a peer that sends something else can write wrong bytes into posted memory, but not outside it.
+class ReceiveQueue final : public MessageQueue {
+ public:
+  void push(PostedMessage& operation) { queue_.push_back({.header = {}, .operation = &operation}); }
+
+  // Reads what has arrived without blocking, with one call, and marks complete operations as done. The queue must not
+  // be empty. Returns false if the peer has closed or reset the connection. Throws Internal on a wrong header.
+  bool advance(const Socket& socket, const std::string& peer_name) {
+    ScatterList places(front_moved_);
+    for (Entry& message : queue_) {
+      if (!places.has_room_for_message()) break;
+      places.append(std::as_writable_bytes(std::span(&message.header, 1)));
+      places.append(message.operation->incoming);
+    }
+    const auto received = places.receive(socket.fd());
+    if (received) consume(*received, peer_name);
+    return received.has_value();
+  }
+
+ private:
+  void consume(std::size_t bytes, const std::string& peer_name) {
+    moved_ += bytes;
+    while (bytes > 0) {
+      const Entry& message = queue_.front();
+      const std::size_t before = front_moved_;
+      const std::size_t taken = std::min(bytes, message.size() - before);
+      bytes -= taken;
+      front_moved_ += taken;
+      if (before < sizeof message.header && front_moved_ >= sizeof message.header) {
+        check_header(message.header, *message.operation, peer_name);
+      }
+      if (front_moved_ < message.size()) return;
+      finish_front();
+      front_moved_ = 0;
+    }
+  }
+};
+
+}  // namespace
+
+struct TcpTransport::Connection {
+  Connection(const std::string& name, Socket its_socket) : peer_name(name), socket(std::move(its_socket)) {}
+
+  const std::string& peer_name;
+  Socket socket;
+  SendQueue sends;
+  ReceiveQueue receives;
+  bool active = false;
+
+  bool idle() const { return sends.empty() && receives.empty(); }
+};
+
+struct TcpTransport::Peer {
+  explicit Peer(std::string its_name) : name(std::move(its_name)) {}
+
+  const std::string name;
+  std::vector<std::unique_ptr<Connection>> connections;
+  std::size_t sends = 0, receives = 0;  // posted so far
+
+  Connection& of_next(std::size_t& posted) { return *connections[posted++ % connections.size()]; }
+
+  // Bytes so far, in both directions.
+  std::uint64_t moved() const {
+    std::uint64_t sum = 0;
+    for (const auto& connection : connections) sum += connection->sends.moved() + connection->receives.moved();
+    return sum;
+  }
+};
+
+TcpTransport::TcpTransport(const MeshSetup& setup, WaitPolicy policy, const AbortFlag& abort, Duration silence)
+    : rank_(setup.rank),
+      size_(static_cast<int>(setup.ranks.size())),
+      policy_(policy),
+      abort_(abort),
+      silence_(silence) {
+  for (auto& [rank, sockets] : connect_mesh(setup)) {
+    auto peer = std::make_unique<Peer>(setup.describe(rank));
+    for (Socket& socket : sockets) {
+      peer->connections.push_back(std::make_unique<Connection>(peer->name, std::move(socket)));
+    }
+    peers_.emplace(rank, std::move(peer));
+  }
+}
+
+TcpTransport::~TcpTransport() {
+  if (failed_) return;
+  try {
+    flush_sends();
+  } catch (const Error&) {
+    // An error that sending does not explain; no caller is left to report it to.
+  }
+}
+
+Transport::RequestId TcpTransport::post_send(int peer, Tag tag, std::span<const std::byte> bytes) {
+  Peer& receiver = peer_of(peer);
+  Connection& connection = receiver.of_next(receiver.sends);
+  PostedMessage& operation =
+      operations_.add({.kind = PostedMessage::Kind::send, .peer = peer, .tag = tag, .outgoing = bytes});
+  const bool first = connection.sends.empty();
+  connection.sends.push(operation, rank_);
+  activate(connection);
+  if (first) {
+    try {
+      advance_sends(connection);
+    } catch (...) {
+      fail();
+    }
+  }
+  return operations_.newest();
+}
+
+Transport::RequestId TcpTransport::post_receive(int peer, Tag tag, std::span<std::byte> bytes) {
+  Peer& sender = peer_of(peer);
+  Connection& connection = sender.of_next(sender.receives);
+  connection.receives.push(
+      operations_.add({.kind = PostedMessage::Kind::receive, .peer = peer, .tag = tag, .incoming = bytes}));
+  activate(connection);
+  return operations_.newest();
+}
+
+TcpTransport::Peer& TcpTransport::peer_of(int rank) {
+  if (failed_) throw Internal("the transport is used after it failed");
+  const auto found = peers_.find(rank);
+  if (found == peers_.end()) {
+    throw InvalidArgument("rank " + std::to_string(rank_) + " has no connection to rank " + std::to_string(rank));
+  }
+  return *found->second;
+}
+
+void TcpTransport::activate(Connection& connection) {
+  if (!std::exchange(connection.active, true)) active_.push_back(&connection);
+}
+
+void TcpTransport::wait(RequestId request, Deadline deadline) {
+  if (failed_) throw Internal("the transport is used after it failed");
+  PostedMessage& operation = operations_.find(request);
+  const TimePoint started = Clock::now();
+  try {
+    if (!await_completion(operation, deadline, credit_, silence_)) {
+      throw Timeout(describe_timeout(operation, peer_of(operation.peer).name, Clock::now() - started));
+    }
+  } catch (...) {
+    fail();
+  }
+  operations_.retire(operation);
+}
+
+bool TcpTransport::wait_until(RequestId request, TimePoint until) {
+  if (failed_) throw Internal("the transport is used after it failed");
+  PostedMessage& operation = operations_.find(request);
+  try {
+    if (!await_completion(operation, until, arrival_credit_)) return false;
+  } catch (...) {
+    fail();
+  }
+  operations_.retire(operation);
+  return true;
+}
+
+bool TcpTransport::await_completion(const PostedMessage& operation, TimePoint until, SpinCredit& credit,
+                                    Duration silence) {
+  if (operation.done) return true;
+  if (credit.worth_spinning()) {
+    credit.spun(look_busily(operation));
+    if (operation.done) return true;
+  }
+  progress();
+  const Peer& peer = peer_of(operation.peer);
+  std::optional<std::uint64_t> moved;
+  TimePoint moved_at{};
+  while (!operation.done) {
+    abort_.check();
+    const TimePoint now = Clock::now();
+    if (silence > Duration::zero() && moved != peer.moved()) {
+      moved = peer.moved();
+      moved_at = now;
+    }
+    const bool silent = moved ? now >= moved_at + silence : true;
+    if (now >= until && silent) return false;
+    poll_active(std::min(now < until ? until : now + silence, now + kAbortPollInterval));
+    progress();
+  }
+  return true;
+}
+
+// Reads only from the awaited peer; messages of others are read when they are waited for.
+bool TcpTransport::look_busily(const PostedMessage& operation) {
+  const Peer& awaited = peer_of(operation.peer);
+  const TimePoint end = Clock::now() + policy_.spin;
+  for (int looks = 0; looks <= policy_.yields || Clock::now() < end; ++looks) {
+    if (looks > 0) sched_yield();
+    for (Connection* connection : active_) advance_sends(*connection);
+    for (const auto& connection : awaited.connections) advance_receives(*connection);
+    if (operation.done) break;
+  }
+  return operation.done;
+}
+
+void TcpTransport::progress() {
+  for (std::size_t i = 0; i < active_.size();) {
+    Connection& connection = *active_[i];
+    advance_sends(connection);
+    advance_receives(connection);
+    if (connection.idle()) {
+      connection.active = false;
+      active_[i] = active_.back();
+      active_.pop_back();
+    } else {
+      ++i;
+    }
+  }
+}
+
+void TcpTransport::advance_sends(Connection& connection) {
+  if (connection.sends.empty() || connection.sends.advance(connection.socket)) return;
+  throw PeerLost(describe_loss(connection.sends.front(), connection.peer_name));
+}
+
+void TcpTransport::advance_receives(Connection& connection) {
+  if (connection.receives.empty() || connection.receives.advance(connection.socket, connection.peer_name)) return;
+  throw PeerLost(describe_loss(connection.receives.front(), connection.peer_name));
+}
+
+void TcpTransport::poll_active(TimePoint until) {
+  std::vector<pollfd> polled;
+  polled.reserve(active_.size());
+  for (const Connection* connection : active_) {
+    const int events = (connection->sends.empty() ? 0 : POLLOUT) | (connection->receives.empty() ? 0 : POLLIN);
+    polled.push_back({.fd = connection->socket.fd(), .events = static_cast<short>(events), .revents = 0});
+  }
+  poll(polled.data(), polled.size(), poll_timeout(until));
+}
+
+void TcpTransport::flush_sends() {
+  const Deadline deadline = deadline_after(kTransportFlushTime);
+  for (Connection* connection : active_) connection->receives.clear();
+  for (;;) {
+    // A lost peer waits for nothing.
+    std::erase_if(active_, [](Connection* connection) {
+      return connection->sends.empty() || !connection->sends.advance(connection->socket) || connection->sends.empty();
+    });
+    const TimePoint now = Clock::now();
+    if (active_.empty() || abort_.raised() || now >= deadline) return;
+    poll_active(std::min(deadline, now + kAbortPollInterval));
+  }
+}
+
+void TcpTransport::fail() {
+  failed_ = true;
+  active_.clear();
+  for (const auto& [rank, peer] : peers_) {
+    for (const auto& connection : peer->connections) {
+      connection->sends.clear();
+      connection->receives.clear();
+    }
+  }
+  abort_.check();
+  throw;
+}
+
+}  // namespace hvd
