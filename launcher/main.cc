@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -23,11 +24,10 @@
 #include "launcher/cli/job_layout.h"
 #include "launcher/job/job.h"
 #include "launcher/job/local_host.h"
-#include "launcher/job/output_tag.h"
+#include "launcher/output/output_stream.h"
 #include "launcher/plan/host_plan.h"
 #include "launcher/plan/host_resources.h"
 #include "launcher/plan/hosts.h"
-#include "launcher/plan/job_environment.h"
 #include "launcher/plan/start_command.h"
 #include "launcher/processes/event_loop.h"
 #include "launcher/processes/keeper.h"
@@ -156,7 +156,11 @@ JobPlan make_plan(const CommandLine& line) {
   plan.output_directory = line.output_directory;
   plan.files_only = line.files_only;
   plan.tag_output = line.tag_output;
-  plan.allow_colours = allows_colours(parse_environment(environ));
+  const auto variable = [](const char* name) -> std::string_view {
+    const char* const value = std::getenv(name);
+    return value != nullptr ? value : "";
+  };
+  plan.allow_colours = allows_colours(variable("TERM"), variable("NO_COLOR"));
   plan.timestamp_output = line.timestamp_output;
   plan.merge_errors = line.merge_errors;
   plan.report_bindings = line.report_bindings;

@@ -4,9 +4,9 @@
 #include <set>
 
 #include "core/base/error.h"
-#include "launcher/plan/allocation.h"
 #include "launcher/plan/binding.h"
 #include "launcher/plan/host_resources.h"
+#include "launcher/plan/hosts.h"
 
 namespace hvd::launcher {
 namespace {

@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "launcher/job/output_tag.h"
+#include "launcher/output/output_stream.h"
 #include "launcher/plan/host_resources.h"
-#include "launcher/watch/failure_report.h"
+#include "launcher/watch/job_end.h"
 #include "launcher/watch/rank_status.h"
 
 namespace hvd::launcher {

@@ -15,13 +15,11 @@
 
 #include "core/base/clock.h"
 #include "launcher/job/host.h"
-#include "launcher/job/status_queries.h"
-#include "launcher/job/status_socket.h"
+#include "launcher/job/job_status.h"
 #include "launcher/output/output_sink.h"
 #include "launcher/output/output_stream.h"
 #include "launcher/output/rank_pipes.h"
 #include "launcher/processes/event_loop.h"
-#include "launcher/watch/failure_report.h"
 #include "launcher/watch/job_end.h"
 #include "launcher/watch/same_tracebacks.h"
 

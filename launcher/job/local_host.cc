@@ -9,7 +9,6 @@
 #include "core/base/error.h"
 #include "launcher/plan/host_plan.h"
 #include "launcher/plan/host_resources.h"
-#include "launcher/plan/job_environment.h"
 #include "launcher/processes/child_process.h"
 #include "launcher/processes/event_loop.h"
 #include "launcher/processes/keeper.h"

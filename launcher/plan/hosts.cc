@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <sstream>
+#include <utility>
 
 #include "core/base/error.h"
 
@@ -63,6 +64,184 @@ std::optional<int> sum(std::optional<int> a, std::optional<int> b) {
 
 // 127.0.0.0/8 and ::1.
 bool is_loopback(std::string_view address) { return address.starts_with("127.") || address == "::1"; }
+
+using ReadFile = std::function<std::string(const std::string& path)>;
+
+const std::string* find(const Environment& environment, const char* name) {
+  const auto it = environment.find(name);
+  return it == environment.end() || it->second.empty() ? nullptr : &it->second;
+}
+
+std::optional<int> number(std::string_view text) {
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool valid = error == std::errc() && end == text.data() + text.size() && value >= 0 && value <= kMaxSlots;
+  return valid ? std::optional(value) : std::nullopt;
+}
+
+InvalidArgument not_understood(const std::string& name, std::string_view value) {
+  return InvalidArgument(name + "=" + std::string(value) + " is not understood");
+}
+
+// Splits at the commas outside of brackets.
+std::vector<std::string_view> split_list(std::string_view text) {
+  std::vector<std::string_view> parts;
+  std::size_t first = 0;
+  int depth = 0;
+  for (std::size_t i = 0; i <= text.size(); ++i) {
+    const char c = i < text.size() ? text[i] : ',';
+    if (c == '[') ++depth;
+    if (c == ']') --depth;
+    if (c != ',' || (depth > 0 && i < text.size())) continue;
+    parts.push_back(text.substr(first, i - first));
+    first = i + 1;
+  }
+  return parts;
+}
+
+void append_names(std::string_view pattern, const std::string& before, std::vector<std::string>& names);
+
+// Expands "08-10" or "12", each number with the text before and behind it.
+void append_range(std::string_view range, const std::string& before, std::string_view behind,
+                  std::vector<std::string>& names) {
+  const auto dash = range.find('-');
+  const std::string_view first_digits = range.substr(0, dash);
+  const auto first = number(first_digits);
+  const auto last = dash == std::string_view::npos ? first : number(range.substr(dash + 1));
+  if (!first || !last || *last < *first) throw InvalidArgument("\"" + std::string(range) + "\" is no range of nodes");
+  for (int node = *first; node <= *last; ++node) {
+    std::string digits = std::to_string(node);
+    if (digits.size() < first_digits.size()) digits.insert(0, first_digits.size() - digits.size(), '0');
+    append_names(behind, before + digits, names);
+  }
+}
+
+// There may be several pairs of brackets: "rack[0-1]node[1-2]".
+void append_names(std::string_view pattern, const std::string& before, std::vector<std::string>& names) {
+  const auto open = pattern.find('[');
+  const std::string so_far = before + std::string(pattern.substr(0, open));
+  if (open == std::string_view::npos) {
+    if (so_far.empty() || so_far.find(']') != std::string::npos) throw InvalidArgument("a node's name is missing");
+    names.push_back(so_far);
+    if (names.size() > kMaxSlots) throw InvalidArgument("more than " + std::to_string(kMaxSlots) + " nodes");
+    return;
+  }
+  const auto close = pattern.find(']', open);
+  if (close == std::string_view::npos) throw InvalidArgument("a bracket is open");
+  for (const std::string_view range : split_list(pattern.substr(open + 1, close - open - 1))) {
+    append_range(range, so_far, pattern.substr(close + 1), names);
+  }
+}
+
+// Expands "4(x2),3": four on each of two nodes, three on the next.
+std::vector<int> expand_counts(const char* name, std::string_view text) {
+  std::vector<int> counts;
+  for (std::string_view part : split_list(text)) {
+    int nodes = 1;
+    if (const auto open = part.find("(x"); open != std::string_view::npos && part.ends_with(')')) {
+      nodes = number(part.substr(open + 2, part.size() - open - 3)).value_or(0);
+      part = part.substr(0, open);
+    }
+    const auto count = number(part);
+    if (!count || *count < 1 || nodes < 1 || counts.size() + static_cast<std::size_t>(nodes) > kMaxSlots) {
+      throw not_understood(name, text);
+    }
+    counts.insert(counts.end(), static_cast<std::size_t>(nodes), *count);
+  }
+  return counts;
+}
+
+std::optional<Allocation> slurm(const Environment& environment) {
+  const std::string* const nodelist = find(environment, "SLURM_JOB_NODELIST");
+  if (nodelist == nullptr) return std::nullopt;
+  const char* const counted =
+      find(environment, "SLURM_TASKS_PER_NODE") != nullptr ? "SLURM_TASKS_PER_NODE" : "SLURM_JOB_CPUS_PER_NODE";
+  Allocation result{.system = BatchSystem::slurm, .source = "Slurm's allocation (SLURM_JOB_NODELIST)", .hosts = {}};
+  const std::vector<std::string> names = expand_nodelist(*nodelist);
+  const std::string* const text = find(environment, counted);
+  const std::vector<int> counts = text == nullptr ? std::vector<int>{} : expand_counts(counted, *text);
+  if (text != nullptr && counts.size() != names.size()) {
+    throw InvalidArgument(std::string(counted) + " is of " + std::to_string(counts.size()) +
+                          " nodes, but SLURM_JOB_NODELIST names " + std::to_string(names.size()));
+  }
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    result.hosts.push_back({.host = names[i], .slots = counts.empty() ? std::nullopt : std::optional(counts[i])});
+  }
+  return result;
+}
+
+// One slot for each occurrence of a host.
+std::vector<HostSlots> hosts_of_words(const std::string& text) {
+  std::vector<HostSlots> hosts;
+  std::istringstream words(text);
+  for (std::string host; words >> host;) add_host(hosts, {.host = host, .slots = 1});
+  return hosts;
+}
+
+// Parses "node1 4 node2 4".
+std::vector<HostSlots> hosts_of_pairs(const char* name, const std::string& text) {
+  std::vector<HostSlots> hosts;
+  std::istringstream words(text);
+  for (std::string host, slots; words >> host;) {
+    const auto count = words >> slots ? number(slots) : std::nullopt;
+    if (!count || *count < 1) throw not_understood(name, text);
+    add_host(hosts, {.host = host, .slots = count});
+  }
+  return hosts;
+}
+
+// On systems with jsrun (CSM), the first host is the launch node: it has one slot, for the job's script, and may be a
+// different kind of machine. On other systems it is a host like the others.
+void leave_out_launch_node(const Environment& environment, std::vector<HostSlots>& hosts) {
+  if (find(environment, "CSM_ALLOCATION_ID") != nullptr && hosts.size() > 1) hosts.erase(hosts.begin());
+}
+
+std::optional<Allocation> lsf(const Environment& environment, const ReadFile& read_file) {
+  if (find(environment, "LSB_JOBID") == nullptr) return std::nullopt;
+  Allocation result{.system = BatchSystem::lsf, .source = "", .hosts = {}};
+  if (const std::string* const path = find(environment, "LSB_DJOB_RANKFILE")) {
+    result.source = "LSF's allocation (LSB_DJOB_RANKFILE)";
+    result.hosts = hosts_of_words(read_file(*path));
+  } else if (const std::string* const pairs = find(environment, "LSB_MCPU_HOSTS")) {
+    result.source = "LSF's allocation (LSB_MCPU_HOSTS)";
+    result.hosts = hosts_of_pairs("LSB_MCPU_HOSTS", *pairs);
+  } else if (const std::string* const names = find(environment, "LSB_HOSTS")) {
+    result.source = "LSF's allocation (LSB_HOSTS)";
+    result.hosts = hosts_of_words(*names);
+  }
+  if (result.hosts.empty()) return std::nullopt;
+  leave_out_launch_node(environment, result.hosts);
+  return result;
+}
+
+// The file has one line per slot or, on some systems, one per host; hosts have PBS_NUM_PPN slots then.
+std::optional<Allocation> pbs(const Environment& environment, const ReadFile& read_file) {
+  const std::string* const path = find(environment, "PBS_NODEFILE");
+  if (path == nullptr) return std::nullopt;
+  Allocation result{.system = BatchSystem::pbs, .source = "PBS's allocation (PBS_NODEFILE)", .hosts = {}};
+  result.hosts = hosts_of_words(read_file(*path));
+  if (result.hosts.empty()) throw InvalidArgument(result.source + ": " + *path + " names no host");
+  const std::string* const per_node = find(environment, "PBS_NUM_PPN");
+  const bool each_once = std::ranges::all_of(result.hosts, [](const HostSlots& host) { return host.slots == 1; });
+  if (per_node == nullptr || !each_once) return result;
+  const auto slots = number(*per_node);
+  if (!slots || *slots < 1) throw not_understood("PBS_NUM_PPN", *per_node);
+  for (HostSlots& host : result.hosts) host.slots = slots;
+  return result;
+}
+
+// In a launcher's pod, Kubernetes's mpi-operator sets the variables in which each MPI's launcher looks for its hostfile
+// (/etc/mpi/hostfile): Open MPI's, Intel MPI's, MPICH's.
+std::optional<Allocation> default_hostfile(const Environment& environment, const ReadFile& read_file) {
+  for (const char* const name : {"OMPI_MCA_orte_default_hostfile", "I_MPI_HYDRA_HOST_FILE", "HYDRA_HOST_FILE"}) {
+    const std::string* const path = find(environment, name);
+    if (path == nullptr) continue;
+    return Allocation{.system = BatchSystem::hostfile,
+                      .source = "the hostfile " + *path + " (" + name + ")",
+                      .hosts = parse_hostfile(read_file(*path), *path)};
+  }
+  return std::nullopt;
+}
 
 }  // namespace
 
@@ -142,6 +321,23 @@ std::vector<HostSlots> with_local_host_once(const std::vector<HostSlots>& hosts,
     add_host(result, std::move(host));
   }
   return result;
+}
+
+std::optional<Allocation> read_allocation(const Environment& environment, const ReadFile& read_file) {
+  if (auto allocation = slurm(environment)) return allocation;
+  if (auto allocation = lsf(environment, read_file)) return allocation;
+  if (auto allocation = pbs(environment, read_file)) return allocation;
+  return default_hostfile(environment, read_file);
+}
+
+std::vector<std::string> expand_nodelist(std::string_view text) {
+  std::vector<std::string> names;
+  try {
+    for (const std::string_view part : split_list(text)) append_names(part, "", names);
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument("the list of nodes \"" + std::string(text.substr(0, 200)) + "\": " + error.what());
+  }
+  return names;
 }
 
 }  // namespace hvd::launcher

@@ -1,10 +1,14 @@
-// Parses the hosts of -H, of a hostfile or of an allocation, with the number of slots on each. Pure.
+// The hosts of a job with the number of slots on each: parses -H, hostfiles, and the allocations of batch systems
+// (Slurm, LSF, PBS). Pure, except for the files that some of them write.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "launcher/plan/host_plan.h"
 
 namespace hvd::launcher {
 
@@ -42,5 +46,23 @@ bool is_this_host(std::string_view host, const LocalNames& own, const std::vecto
 
 // Merges the entries for this machine, which `is_local` marks, into the first of them.
 std::vector<HostSlots> with_local_host_once(const std::vector<HostSlots>& hosts, const std::vector<bool>& is_local);
+
+enum class BatchSystem { slurm, lsf, pbs, hostfile };  // hostfile: Kubernetes's mpi-operator and the like
+
+struct Allocation {
+  BatchSystem system = BatchSystem::slurm;
+  std::string source;  // for messages: "Slurm's allocation (SLURM_JOB_NODELIST)"
+  std::vector<HostSlots> hosts;
+};
+
+// Returns the allocation to use if neither -H nor --hostfile is given; empty if there is none. Throws InvalidArgument
+// for malformed variables; exceptions of `read_file` propagate.
+//
+// The caller ignores an allocation that consists of this machine alone: it does not limit the number of ranks.
+std::optional<Allocation> read_allocation(const Environment& environment,
+                                          const std::function<std::string(const std::string& path)>& read_file);
+
+// Expands Slurm's "node[08-10,12],login". Throws InvalidArgument, also for more than kMaxSlots hosts.
+std::vector<std::string> expand_nodelist(std::string_view text);
 
 }  // namespace hvd::launcher

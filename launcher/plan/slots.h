@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "launcher/plan/binding.h"
+#include "launcher/plan/host_plan.h"
 #include "launcher/plan/hosts.h"
-#include "launcher/plan/job_environment.h"
 
 namespace hvd::launcher {
 

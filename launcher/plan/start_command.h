@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "launcher/plan/host_plan.h"
 #include "launcher/plan/hosts.h"
-#include "launcher/plan/job_environment.h"
 
 namespace hvd::launcher {
 

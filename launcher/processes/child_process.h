@@ -1,15 +1,18 @@
-// Starts a child process, a rank (in the keeper, keeper.h) or the command that starts an agent on another host, and
-// says how it ended. Also the open-file limit of the process that starts them.
+// The processes that hvdrun, an agent or the keeper starts: starting them, how they ended, what they have left behind,
+// and the open files that they need.
 #pragma once
 
 #include <sys/resource.h>
 #include <sys/types.h>
 
 #include <cstddef>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "core/base/clock.h"
+#include "core/base/process.h"
 #include "core/net/socket.h"
 #include "launcher/processes/event_loop.h"
 
@@ -69,7 +72,6 @@ std::vector<std::pair<pid_t, ExitStatus>> reap_children();
 // Whether this process has any children, zombies included.
 bool has_children();
 
-// The open-file limit of hvdrun or an agent, and the number of descriptors that the ranks of its host need.
 // Raises the soft limit to the hard limit. Returns the previous limit, which the ranks get: some programs misbehave
 // with a high one.
 rlimit raise_open_files();
@@ -86,5 +88,47 @@ std::size_t open_files_of(const RankFiles& files);
 
 // Throws Internal, with the number needed and the limit, if the limit is too low: ranks would else fail during init.
 void check_open_files(const RankFiles& files);
+
+// All processes of this machine that /proc shows. Read when a job ends, never while it runs.
+std::vector<ProcessEntry> list_processes();
+
+// All descendants of `root`, without the subtrees whose roots are in `except`. Pure.
+std::vector<ProcessEntry> descendants(pid_t root, const std::vector<ProcessEntry>& all,
+                                      const std::vector<pid_t>& except);
+
+// The descendants of this process that run or are stopped, without the subtrees of `except`.
+std::vector<ProcessEntry> living_descendants(const std::vector<pid_t>& except);
+
+// How long processes may take to end after SIGKILL.
+inline constexpr Duration kKillingTime = std::chrono::seconds(5);
+
+// Sends SIGKILL to the living descendants until two scans in a row find none. Returns false if the deadline passes
+// first. The caller must be a subreaper: orphans that another process adopts are not found.
+bool kill_descendants(const std::vector<pid_t>& except, Deadline deadline);
+
+// The processes of a job on this host, as the keeper (keeper.h) sees them: the ranks, which are its children, and their
+// descendants. Used by the keeper process only.
+//
+// The keeper is the subreaper of all of them: a process whose parent has ended becomes the keeper's child, so that "no
+// child is left" means "nothing of the job is left", daemons included. A pid is signalled only until it is reaped here,
+// so a reused pid is never signalled.
+class JobProcesses {
+ public:
+  void add_rank(pid_t pid) { ranks_.insert(pid); }
+  // Returns the ranks that have ended since the last call. Reaps all other ended children, too.
+  std::vector<std::pair<pid_t, ExitStatus>> reap();
+
+  // Signals the process groups of the ranks that still run.
+  void signal_ranks(int signal) const;
+  // Signals these groups and every other descendant of the ranks.
+  void signal_all(int signal) const;
+  // Does not read /proc.
+  bool any_left() const;
+  // The processes that run or are stopped; zombies are left out.
+  std::vector<pid_t> list_left() const;
+
+ private:
+  std::set<pid_t> ranks_;  // not reaped yet
+};
 
 }  // namespace hvd::launcher

@@ -11,9 +11,9 @@
 #include <string>
 
 #include "core/base/error.h"
+#include "launcher/processes/child_process.h"
 #include "launcher/processes/event_loop.h"
 #include "launcher/processes/keeper_messages.h"
-#include "launcher/processes/process_tree.h"
 
 namespace hvd::launcher {
 namespace {

@@ -9,9 +9,6 @@
 #include "core/base/error.h"
 #include "core/net/authentication.h"
 #include "launcher/plan/host_plan.h"
-#include "launcher/plan/job_environment.h"
-#include "launcher/remote/agent_host.h"
-#include "launcher/remote/bootstrap.h"
 #include "launcher/remote/grpc_link.h"
 #include "launcher/remote/messages.h"
 

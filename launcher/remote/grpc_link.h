@@ -1,4 +1,5 @@
-// Makes the links between agents and their parents, over gRPC and TLS: the parent listens, the agent connects.
+// Makes the links between agents and their parents, over gRPC and TLS: the parent listens, the agent connects. Both
+// ends present the job's certificate, and accept no other.
 #pragma once
 
 #include <cstddef>
@@ -6,18 +7,33 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "core/base/clock.h"
+#include "core/net/endpoint.h"
 #include "core/net/socket.h"
 #include "launcher/processes/event_loop.h"
-#include "launcher/remote/certificate.h"
 #include "launcher/remote/link.h"
 
 namespace hvd::launcher {
 
-// Initializes gRPC with the settings of the launcher. Call it before creating a server or a channel.
+// The TLS certificate with which hvdrun and the agents of a job authenticate each other. It is generated for the job;
+// only they have its key. Both in PEM format.
+struct Certificate {
+  std::string certificate;
+  std::string key;
+};
+
+// The name in every job's certificate: possession of the key matters, not the host.
+inline constexpr const char* kCertificateName = "hvd-job";
+
+// Self-signed, P-256, valid for a hundred years. Throws Internal.
+Certificate make_certificate();
+
 inline constexpr std::size_t kLongestMessage = std::size_t{20} << 20;  // a value of the store is 16 MB at most
 
+// Initializes gRPC with the settings of the launcher. Call it before creating a server or a channel.
+//
 // The first call must not run concurrently with a thread that reads the environment; later calls do nothing.
 //
 // Turns off gRPC's logging, because standard error belongs to the user, and its fork handlers, whatever the user's
@@ -49,6 +65,19 @@ class AgentListener {
   std::unique_ptr<Service> service_;
   std::uint16_t port_ = 0;
 };
+
+// Finds an address at which an agent can reach its parent.
+struct Way {
+  Address parent;
+  std::string local_address;  // numeric: this host's address on that network
+};
+
+// Tries the addresses in turn, one second each, until one answers. Throws Timeout with the error of each address.
+Way find_parent(const std::vector<Address>& addresses, Deadline deadline);
+
+// Returns the addresses of the interfaces that the user has named, in the user's order; all addresses if none are
+// named. Throws InvalidArgument if none of the named interfaces exists. Pure.
+std::vector<std::string> addresses_of(const std::vector<LocalAddress>& own, const std::vector<std::string>& interfaces);
 
 // Connects an agent to the parent that has started it.
 // Blocks until both ends have authenticated. Tries once: a parent listens before it starts agents. Throws PeerLost or

@@ -1,7 +1,10 @@
 // One end of the connection between an agent and its parent, and its lease. Event loop's thread only; nothing here
 // blocks.
+//
+// Both ends are authenticated before a Link exists. Messages arrive whole, in order and once.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <functional>
 #include <string>
@@ -11,9 +14,6 @@
 
 namespace hvd::launcher {
 
-// One end of the connection between an agent and its parent. Event loop's thread only; nothing here blocks.
-//
-// Both ends are authenticated before a Link exists. Messages arrive whole, in order and once.
 template <typename Outgoing, typename Incoming>
 class Link {
  public:
@@ -47,17 +47,28 @@ class LinkLease {
 
   void heard(TimePoint now) { heard_ = now; }
   // While paused (Ctrl-Z has stopped the job), the lease does not expire.
-  void pause(bool on, TimePoint now);
+  void pause(bool on, TimePoint now) {
+    paused_ = on;
+    heard_ = looked_ = now;
+  }
   // Whether it is time to send a beat; if so, the next one is due a fifth of the lease later.
-  bool beat_is_due(TimePoint now);
+  bool beat_is_due(TimePoint now) {
+    if (now < beat_) return false;
+    beat_ = now + length_ / kBeatsPerLease;
+    return true;
+  }
   // A process that checks very late, because it was stopped itself, first gives the other end a fifth of the lease.
-  bool has_expired(TimePoint now);
+  bool has_expired(TimePoint now) {
+    if (now - looked_ > length_ / 2) heard_ = std::max(heard_, now - length_ + length_ / kBeatsPerLease);
+    looked_ = now;
+    return !paused_ && now - heard_ >= length_;
+  }
   // When the result of beat_is_due() or has_expired() changes next.
-  Deadline next_deadline() const;
-
-  Duration length() const { return length_; }
+  Deadline next_deadline() const { return paused_ ? beat_ : std::min(beat_, heard_ + length_); }
 
  private:
+  static constexpr int kBeatsPerLease = 5;
+
   Duration length_;
   TimePoint heard_, looked_, beat_;
   bool paused_ = false;

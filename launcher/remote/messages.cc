@@ -1,6 +1,11 @@
 #include "launcher/remote/messages.h"
 
+#include <poll.h>
 #include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
 
 #include "core/base/error.h"
 #include "launcher/plan/host_resources.h"
@@ -66,6 +71,39 @@ RankPlan rank_of(const proto::Rank& message) {
   return plan;
 }
 
+constexpr std::size_t kMaxDigits = 6;
+constexpr std::size_t kMaxBytes = 256 * 1024;
+
+[[noreturn]] void throw_foreign() {
+  throw InvalidArgument("hvdrun starts `hvdrun agent` itself, on each host of a job; it is of no use otherwise");
+}
+
+char read_byte(int fd, Deadline deadline) {
+  while (true) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    pollfd entry{.fd = fd, .events = POLLIN, .revents = 0};
+    if (left <= 0 || poll(&entry, 1, static_cast<int>(left)) == 0) {
+      throw Timeout("waiting on standard input for what hvdrun tells its agents");
+    }
+    char byte = 0;
+    const ssize_t count = read(fd, &byte, 1);
+    if (count == 1) return byte;
+    if (count == 0 || (errno != EINTR && errno != EAGAIN)) throw_foreign();
+  }
+}
+
+std::size_t read_length(int fd, Deadline deadline) {
+  std::string digits;
+  for (char byte = read_byte(fd, deadline); byte != '\n'; byte = read_byte(fd, deadline)) {
+    if (byte < '0' || byte > '9' || digits.size() == kMaxDigits) throw_foreign();
+    digits += byte;
+  }
+  std::size_t length = 0;
+  std::from_chars(digits.data(), digits.data() + digits.size(), length);
+  if (length == 0 || length > kMaxBytes) throw_foreign();
+  return length;
+}
+
 }  // namespace
 
 proto::Start to_message(const HostPlan& plan) {
@@ -124,6 +162,20 @@ proto::Hello local_hello() {
   if (facts.visible_gpus) hello.set_visible_gpus(*facts.visible_gpus);
   hello.set_gpus(facts.resources.gpus);
   return hello;
+}
+
+std::string encode_bootstrap(const proto::Bootstrap& bootstrap) {
+  const std::string bytes = bootstrap.SerializeAsString();
+  return std::to_string(bytes.size()) + "\n" + bytes;
+}
+
+proto::Bootstrap read_bootstrap(int fd, Deadline deadline) {
+  if (isatty(fd) == 1) throw_foreign();
+  std::string bytes(read_length(fd, deadline), '\0');
+  for (char& byte : bytes) byte = read_byte(fd, deadline);
+  proto::Bootstrap bootstrap;
+  if (!bootstrap.ParseFromString(bytes)) throw_foreign();
+  return bootstrap;
 }
 
 }  // namespace hvd::launcher

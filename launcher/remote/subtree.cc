@@ -10,9 +10,9 @@
 #include <cstdio>
 
 #include "core/base/error.h"
-#include "launcher/plan/job_environment.h"
+#include "launcher/plan/host_plan.h"
 #include "launcher/processes/event_loop.h"
-#include "launcher/remote/bootstrap.h"
+#include "launcher/remote/messages.h"
 
 namespace hvd::launcher {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/output/line_splitter.h"
+#include "launcher/output/output_stream.h"
 #include "launcher/output/rank_pipes.h"
 #include "launcher/processes/child_process.h"
 #include "launcher/processes/event_loop.h"

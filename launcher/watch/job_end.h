@@ -1,5 +1,5 @@
 // The state machine of a job's end: decides which rank failed first, which signals to send and when, and hvdrun's exit
-// code. Pure; time is an argument.
+// code; and the report that hvdrun prints last. Pure; time is an argument.
 //
 //   running -> grace -> terminating -> killing
 //
@@ -122,5 +122,36 @@ class JobEnd {
   int signal_sent_ = 0;
   bool gave_up_ = false;
 };
+
+inline constexpr std::size_t kReportedLines = 20;
+
+struct Failure {
+  int rank = 0;
+  std::string host{};  // its name; empty: the job has only one host
+  int pid = 0;
+  Duration age{};                         // of the job when the rank ended
+  std::string stream = "standard error";  // the stream that last_lines are from
+  std::vector<std::string> last_lines{};
+};
+
+// The cause of the failure as sent to the other ranks: "rank 2 on h2 has failed: killed by SIGKILL ...",
+// "rank 2 on h2 raised ...", "host h2 (ranks 4-7) is lost: ...".
+std::string rank_failure(int rank, const std::string& host, const RankEnd& end);
+std::string host_loss(const LostHost& host);
+
+// `ends` is indexed by rank; empty means a process that even SIGKILL did not end.
+std::string failure_report(const Failure& failure, const std::vector<std::optional<RankEnd>>& ends);
+
+// "hvdrun: host h2 (ranks 4-7) is lost: ..."
+std::string lost_host_report(const std::vector<LostHost>& lost, const std::vector<std::optional<RankEnd>>& ends);
+
+// "hvdrun: ended by SIGINT; ranks 0-3 exited with code 1"
+std::string interruption_report(int signal, const std::vector<std::optional<RankEnd>>& ends);
+
+// "hvdrun: the job has reached its --timeout; ranks 0-3 killed by SIGTERM"
+std::string timeout_report(const std::vector<std::optional<RankEnd>>& ends);
+
+// Formats ascending numbers: "rank 4", "ranks 0-2, 5".
+std::string list_ranks(const std::vector<int>& ranks);
 
 }  // namespace hvd::launcher

@@ -1,5 +1,5 @@
 // What a rank is doing: a small value, built on the rank's host from its flight recorder, sent to hvdrun, and reported
-// to the user there (stragglers.h). Pure.
+// to the user there, with the stragglers of the job. Pure.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace hvd::launcher {
 
-// Parses the stack traces that Python's faulthandler writes of a process's threads. Pure.
+// A line of the stack traces that Python's faulthandler writes of a process's threads.
 struct PythonFrame {
   std::string file;  // as Python reports it
   int line = 0;
@@ -28,8 +28,6 @@ std::string to_string(const PythonFrame& frame);
 // is neither in `package` (hvd's folder) nor in a library's folder; if there is none, the innermost outside `package`.
 std::optional<PythonFrame> frame_of_script(std::string_view stack, std::string_view package);
 
-// What a rank is doing: a small value, built on the rank's host from its flight recorder, serialized, sent to hvdrun,
-// and reported to the user there (stragglers.h). Pure.
 struct OperationStatus {
   enum class State : std::uint8_t {
     waits,     // submitted
@@ -94,8 +92,22 @@ std::string encode(const RankStatus& status);
 RankStatus decode_rank_status(std::string_view bytes);
 
 // Formats the status of all ranks for programs such as `hvd top`: a line of names, then a line per rank, with fields
-// separated by tabs. Pure.
-// A rank that has not answered has only the first two fields, and "-" for the others.
+// separated by tabs. A rank that has not answered has only the first two fields, and "-" for the others.
 std::string status_table(const std::vector<StatusOfRank>& ranks);
+
+// "rank 3 (host h2) has not submitted allreduce 'layer3.weight' (operation 118 of set 0), for which ranks 0-2 have
+// waited 12.4 s; it is at train.py:48 in load_batch". Empty if no rank has waited for `stall_time` (in init: for
+// 0.5 s), or all ranks do the same.
+std::string find_stragglers(const std::vector<StatusOfRank>& ranks, Duration stall_time);
+
+// The stable part of that sentence, the same for as long as the stall lasts: without the time waited and the place in
+// the script.
+std::string stable_part_of(const std::string& sentence);
+
+// The shortest wait that counts as a stall: a moment if the stall inspector has warned, else the ranks' stall time.
+Duration time_to_count_as_stalled(const std::vector<StatusOfRank>& ranks);
+
+// Lines for each rank: what it is doing, its open operations, and its Python stacks.
+std::string stacks_text(const std::vector<StatusOfRank>& ranks);
 
 }  // namespace hvd::launcher

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "launcher/watch/failure_report.h"
+#include "launcher/watch/job_end.h"
 
 namespace hvd::launcher {
 namespace {

@@ -1,10 +1,10 @@
-#include "launcher/watch/stragglers.h"
+#include "launcher/watch/rank_status.h"
 
 #include <algorithm>
 #include <cstdio>
 #include <iterator>
 
-#include "launcher/watch/failure_report.h"
+#include "launcher/watch/job_end.h"
 
 namespace hvd::launcher {
 namespace {

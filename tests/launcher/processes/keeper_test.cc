@@ -17,8 +17,8 @@
 #include <string>
 
 #include "core/base/error.h"
+#include "launcher/processes/child_process.h"
 #include "launcher/processes/keeper_messages.h"
-#include "launcher/processes/process_tree.h"
 #include "tests/support/catch.h"
 
 namespace hvd::launcher {

@@ -1,4 +1,4 @@
-#include "launcher/watch/stragglers.h"
+#include "launcher/watch/rank_status.h"
 
 #include "tests/support/catch.h"
 

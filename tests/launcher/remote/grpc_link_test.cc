@@ -1,15 +1,92 @@
-// Both ends of the link between agents and their parent.
+// Both ends of the link between agents and their parent, in one process with one event loop, over loopback. Who does
+// not belong to the job gets into no connection with it.
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/security/credentials.h>
+#include <openssl/pem.h>
+#include <openssl/x509.h>
+#include <openssl/x509v3.h>
+
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
 
+#include "core/base/clock.h"
+#include "core/base/error.h"
+#include "launcher/remote/agent.grpc.pb.h"
 #include "launcher/remote/grpc_link.h"
 #include "launcher/remote/link.h"
 #include "launcher/remote/rpc_stream.h"
-#include "tests/launcher/remote/link_fixture.h"
+#include "tests/support/captured_stderr.h"
 #include "tests/support/catch.h"
 
 namespace hvd::launcher {
 namespace {
+
+template <typename OneLink, typename Incoming>
+struct End {
+  std::unique_ptr<OneLink> link;
+  std::vector<Incoming> received;
+  std::vector<std::string> lost;
+
+  void listen() {
+    link->listen({.received = [this](const Incoming& message) { received.push_back(message); },
+                  .lost = [this](const std::string& cause) { lost.push_back(cause); }});
+  }
+};
+using AgentEnd = End<LinkToParent, proto::ToAgent>;
+using ParentEnd = End<LinkToAgent, proto::FromAgent>;
+
+struct LinkFixture {
+  EventLoop loop;
+  Certificate certificate = make_certificate();
+  std::vector<std::unique_ptr<ParentEnd>> parents;  // one of each agent
+  std::unique_ptr<AgentListener> listener =
+      std::make_unique<AgentListener>(loop, certificate, "127.0.0.1", [this](std::unique_ptr<LinkToAgent> link) {
+        parents.push_back(std::make_unique<ParentEnd>());
+        parents.back()->link = std::move(link);
+        parents.back()->listen();
+      });
+
+  Address address() const { return {.host = "127.0.0.1", .port = listener->port()}; }
+
+  // Whether it has come true in time.
+  template <typename Condition>
+  bool run_until(Condition condition, Duration limit = 20s) {
+    const Deadline deadline = deadline_after(limit);
+    while (!condition()) {
+      if (Clock::now() >= deadline) return false;
+      loop.run_once(deadline);
+    }
+    return true;
+  }
+
+  // With a link at both ends.
+  std::unique_ptr<AgentEnd> attach() {
+    auto agent = std::make_unique<AgentEnd>();
+    const std::size_t before = parents.size();
+    agent->link = connect_to_parent(loop, certificate, address(), deadline_after(20s));
+    agent->listen();
+    run_until([&] { return parents.size() > before; });
+    return agent;
+  }
+};
+
+// Numbered, so that order can be told.
+proto::FromAgent started(int number) {
+  proto::FromAgent message;
+  message.mutable_rank_started()->set_pid(number);
+  return message;
+}
+
+proto::ToAgent signal_number(int number) {
+  proto::ToAgent message;
+  message.mutable_signal()->set_signal(number);
+  return message;
+}
 
 constexpr int kMany = 10'000;
 
@@ -55,6 +132,40 @@ TEST_CASE("who was stopped itself first gives the other end a moment") {
   CHECK_FALSE(lease.has_expired(kStart + 60s));
   CHECK_FALSE(lease.has_expired(kStart + 60s + 999ms));
   CHECK(lease.has_expired(kStart + 61s));
+}
+
+std::shared_ptr<grpc::ChannelCredentials> tls(const std::string& roots, const Certificate& own) {
+  grpc::SslCredentialsOptions options;
+  options.pem_root_certs = roots;
+  options.pem_cert_chain = own.certificate;
+  options.pem_private_key = own.key;
+  return grpc::SslCredentials(options);
+}
+
+// What a impostor that speaks gRPC gets told.
+grpc::Status attach_unauthenticated(const Address& address,
+                                    const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
+  grpc::ChannelArguments arguments;
+  arguments.SetSslTargetNameOverride(kCertificateName);
+  const auto channel =
+      grpc::CreateCustomChannel("ipv4:127.0.0.1:" + std::to_string(address.port), credentials, arguments);
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+  const auto stream = proto::Parent::NewStub(channel)->Attach(&context);
+  stream->Write(started(1));
+  proto::ToAgent answer;
+  stream->Read(&answer);
+  return stream->Finish();
+}
+
+std::string failure_to_connect(const Certificate& certificate, const Address& address, Duration limit) {
+  EventLoop loop;
+  try {
+    connect_to_parent(loop, certificate, address, deadline_after(limit));
+  } catch (const PeerLost& error) {
+    return error.what();
+  }
+  return "connected";
 }
 
 }  // namespace
@@ -228,6 +339,96 @@ TEST_CASE("names of peers") {
   CHECK(peer_name("unix:/a") == "unix:/a");
   CHECK(peer_name("ipv4") == "ipv4");
   CHECK(peer_name("").empty());
+}
+
+TEST_CASE("strangers are refused without a word, and agents are taken up") {
+  const CapturedStderr errors;
+  LinkFixture job;
+  const Certificate other = make_certificate();
+  CHECK(failure_to_connect(other, job.address(), 20s).find("cannot connect to hvdrun at 127.0.0.1:") == 0);
+
+  using grpc::StatusCode;
+  const std::string& root = job.certificate.certificate;
+  CHECK(attach_unauthenticated(job.address(), tls(root, other)).error_code() == StatusCode::UNAVAILABLE);
+  CHECK(attach_unauthenticated(job.address(), tls(root, {})).error_code() == StatusCode::UNAVAILABLE);
+  const auto plain = grpc::InsecureChannelCredentials();
+  CHECK(attach_unauthenticated(job.address(), plain).error_code() == StatusCode::UNAVAILABLE);
+
+  Socket silent = Socket::connect(job.address(), deadline_after(20s));
+  Socket rude = Socket::connect(job.address(), deadline_after(20s));
+  const std::string garbage(100'000, '\x16');
+  try {
+    rude.send_all(std::as_bytes(std::span(garbage)), deadline_after(20s), "hvdrun");
+  } catch (const PeerLost&) {
+  }
+
+  CHECK(job.parents.empty());
+  const auto agent = job.attach();
+  REQUIRE(job.parents.size() == 1);
+  agent->link->send(started(1));
+  CHECK(job.run_until([&] { return !job.parents[0]->received.empty(); }));
+  CHECK(errors.text().empty());
+}
+
+TEST_CASE("an agent refuses a parent of another job") {
+  LinkFixture other;
+  CHECK(failure_to_connect(make_certificate(), other.address(), 20s).find("erti") != std::string::npos);
+}
+
+TEST_CASE("nobody listens") {
+  Address address;
+  {
+    const Listener listener = Listener::tcp("127.0.0.1");
+    address = listener.address();
+  }
+  const TimePoint start = Clock::now();
+  const std::string failure = failure_to_connect(make_certificate(), address, 20s);
+  CHECK(failure.find("127.0.0.1:" + std::to_string(address.port)) != std::string::npos);
+  CHECK(failure.find("refused") != std::string::npos);
+  CHECK(Clock::now() - start < 10s);
+}
+
+TEST_CASE("an unknown name") {
+  const std::string failure = failure_to_connect(make_certificate(), {.host = "no-such-host.invalid", .port = 1}, 20s);
+  CHECK(failure.find("no-such-host.invalid") != std::string::npos);
+}
+
+TEST_CASE("a parent that does not answer is a timeout") {
+  const Listener silent = Listener::tcp("127.0.0.1");  // the kernel takes connections up, and nobody reads
+  EventLoop loop;
+  const TimePoint start = Clock::now();
+  CHECK_THROWS_AS(connect_to_parent(loop, make_certificate(), silent.address(), start + 500ms), Timeout);
+  CHECK(Clock::now() - start >= 500ms);
+  CHECK(Clock::now() - start < 5s);
+}
+
+TEST_CASE("a certificate is of today, has the job's name, and fits its key") {
+  const Certificate made = make_certificate();
+  BIO* text = BIO_new_mem_buf(made.certificate.data(), static_cast<int>(made.certificate.size()));
+  X509* certificate = PEM_read_bio_X509(text, nullptr, nullptr, nullptr);
+  BIO_free(text);
+  REQUIRE(certificate != nullptr);
+  CHECK(X509_check_host(certificate, kCertificateName, 0, 0, nullptr) == 1);
+  CHECK(X509_check_host(certificate, "localhost", 0, 0, nullptr) == 0);
+  CHECK(X509_check_ca(certificate) == 0);
+  std::time_t earlier = std::time(nullptr) - 60 * 60, later = std::time(nullptr) + 10 * 365 * 24 * 60 * 60L;
+  CHECK(X509_cmp_time(X509_get0_notBefore(certificate), &earlier) < 0);
+  CHECK(X509_cmp_time(X509_get0_notAfter(certificate), &later) > 0);
+
+  text = BIO_new_mem_buf(made.key.data(), static_cast<int>(made.key.size()));
+  EVP_PKEY* key = PEM_read_bio_PrivateKey(text, nullptr, nullptr, nullptr);
+  BIO_free(text);
+  REQUIRE(key != nullptr);
+  CHECK(X509_check_private_key(certificate, key) == 1);
+  CHECK(X509_verify(certificate, key) == 1);
+  EVP_PKEY_free(key);
+  X509_free(certificate);
+}
+
+TEST_CASE("no two certificates are alike") {
+  const Certificate one = make_certificate(), other = make_certificate();
+  CHECK(one.certificate != other.certificate);
+  CHECK(one.key != other.key);
 }
 
 }  // namespace hvd::launcher

@@ -1,0 +1,102 @@
+// Finds out what the ranks of a job are doing, for the job's own reports and for other processes (`hvd stacks`, `hvd
+// top`). Main thread only; never blocks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/net/socket.h"
+#include "launcher/job/host.h"
+#include "launcher/processes/event_loop.h"
+#include "launcher/watch/rank_status.h"
+
+namespace hvd::launcher {
+
+inline constexpr Duration kStatusQueryTimeout = 1s;  // ranks of hosts that have not answered by then have no status
+
+// Queries the status of all ranks: asks every host, and collects the answers until a deadline.
+class StatusQueries {
+ public:
+  // Called with all ranks, ascending; those that have not answered have no status.
+  using Done = std::function<void(std::vector<StatusOfRank>)>;
+
+  StatusQueries(EventLoop& loop, const std::vector<HostPlan>& plans, const std::vector<std::unique_ptr<Host>>& hosts);
+
+  // Calls `done` once, possibly before ask() returns.
+  void ask(bool with_stacks, Done done);
+  // The answer of a host. Answers to unknown questions, and statuses of other hosts' ranks, are ignored.
+  void answered(int host, std::uint64_t question, std::vector<RankStatus> statuses);
+  void host_lost(int host);
+  bool empty() const { return open_.empty(); }
+
+ private:
+  struct StatusQuery {
+    std::set<int> missing;  // hosts
+    std::vector<StatusOfRank> ranks;
+    Deadline deadline;
+    Done done;
+  };
+
+  void finish(std::uint64_t question);
+  void on_time();
+  void set_timer();
+
+  const std::vector<HostPlan>& plans_;
+  const std::vector<std::unique_ptr<Host>>& hosts_;
+  std::set<int> lost_;
+  std::map<std::uint64_t, StatusQuery> open_;
+  std::uint64_t last_question_ = 0;
+  Timer timer_;
+};
+
+// The socket at which a running job answers questions of other processes: a Unix socket in the abstract namespace,
+// "@hvd-job-UID-PID" of hvdrun, so that no file is left behind.
+//
+// Accepts connections of the same user and of root. Each connection carries one question, a line; the answer is text up
+// to the end of the connection. There are at most eight connections, of at most ten seconds each.
+class StatusSocket {
+ public:
+  using Answer = std::function<void(std::string text)>;
+  // Must call `answer` once, during the call or later, as long as the StatusSocket exists.
+  using Ask = std::function<void(const std::string& question, Answer answer)>;
+
+  // Throws Internal if the socket cannot be created.
+  StatusSocket(EventLoop& loop, Ask ask);
+  ~StatusSocket();
+  StatusSocket(const StatusSocket&) = delete;
+  StatusSocket& operator=(const StatusSocket&) = delete;
+
+ private:
+  struct Connection {
+    FileDescriptor socket;
+    std::string question, answer;
+    std::size_t written = 0;
+    bool has_asked = false;
+    std::unique_ptr<Timer> timer;
+  };
+
+  void open_door();
+  void accept_one();
+  void on_event(std::uint64_t number);
+  void read_question(std::uint64_t number);
+  void write_answer(std::uint64_t number);
+  void end(std::uint64_t number);
+
+  EventLoop& loop_;
+  const Ask ask_;
+  FileDescriptor door_;
+  Timer closed_{loop_, [this] { open_door(); }};  // set while no descriptor is free for a new connection
+  std::map<std::uint64_t, Connection> connections_;
+  std::uint64_t last_number_ = 0;
+};
+
+// "hvd-job-0-4711", with '@' for the abstract namespace's zero byte.
+std::string status_socket_name(unsigned uid, int pid);
+
+}  // namespace hvd::launcher
