@@ -71,7 +71,7 @@ CommandLine read_command_line(const std::vector<std::string>& arguments) {
   CommandLine line = parse_command_line(arguments);
   if (line.config_file.empty()) return line;
   const std::string file = line.config_file;
-  const ConfigOptions config = read_config(read_file(file), !line.launcher_is_given, file);
+  const ConfigOptions config = read_config(read_file(file), !line.start.is_given, file);
   std::vector<std::string> all = config.options;
   all.insert(all.end(), arguments.begin(), arguments.end());
   line = parse_command_line(all);
@@ -91,8 +91,8 @@ ProgramPlan make_program(const ProgramLine& line, const CommandLine& job, bool r
   ProgramPlan plan;
   plan.environment = parse_environment(environ);
   for (const auto& [name, value] : job.mca) plan.exports["OMPI_MCA_" + name] = value;
-  if (job.start_timeout) plan.exports["HVD_START_TIMEOUT"] = std::to_string(seconds(*job.start_timeout));
-  if (job.lease) plan.exports["HVD_LEASE"] = std::to_string(std::clamp(seconds(*job.lease), 1.0, 3600.0));
+  if (job.start.timeout) plan.exports["HVD_START_TIMEOUT"] = std::to_string(seconds(*job.start.timeout));
+  if (job.start.lease) plan.exports["HVD_LEASE"] = std::to_string(std::clamp(seconds(*job.start.lease), 1.0, 3600.0));
   Environment given = plan.environment;
   const std::vector<std::string> exports = exports_of(job, line);
   for (const std::string& name : apply_exports(given, exports)) {
@@ -151,25 +151,6 @@ int run_mpirun(const CommandLine& line, const SignalSource& signals) {
   return 1;
 }
 
-JobPlan make_plan(const CommandLine& line) {
-  JobPlan plan;
-  plan.output_directory = line.output_directory;
-  plan.files_only = line.files_only;
-  plan.tag_output = line.tag_output;
-  const auto variable = [](const char* name) -> std::string_view {
-    const char* const value = std::getenv(name);
-    return value != nullptr ? value : "";
-  };
-  plan.allow_colours = allows_colours(variable("TERM"), variable("NO_COLOR"));
-  plan.timestamp_output = line.timestamp_output;
-  plan.merge_errors = line.merge_errors;
-  plan.report_bindings = line.report_bindings;
-  plan.timeout = line.timeout;
-  plan.verbose = line.verbose;
-  plan.grace = line.grace;
-  return plan;
-}
-
 JobLayout find_layout(const CommandLine& line, const Environment& environment, const std::string& hostname) {
   LocalNames own{.hostname = hostname, .addresses = {}};
   for (const LocalAddress& entry : local_addresses()) own.addresses.push_back(entry.address);
@@ -197,9 +178,9 @@ FileDescriptor local_input() {
 
 // Runs a job whose ranks are all on this machine, and serves its store with the job key of the plan. Returns hvdrun's
 // exit code when no process of the job is left.
-int run_here(JobPlan plan, HostPlan host, SignalSource& signals, Keeper& keeper) {
+int run_here(const JobOptions& options, HostPlan host, SignalSource& signals, Keeper& keeper) {
   EventLoop loop;
-  const Log log("hvdrun", plan.verbose ? LogLevel::info : LogLevel::warning);
+  const Log log("hvdrun", options.verbose ? LogLevel::info : LogLevel::warning);
   StoreOrigin store;
   StoreServer server(JobKey::from_hex(host.rendezvous.job_key_hex), "127.0.0.1", store, log);
   loop.watch(server.fd(), EPOLLIN, [&] { server.serve_now(); });
@@ -207,14 +188,13 @@ int run_here(JobPlan plan, HostPlan host, SignalSource& signals, Keeper& keeper)
   const ReservedPort master;
   host.rendezvous.master_address = "127.0.0.1";
   host.rendezvous.master_port = std::to_string(master.number());
-  const auto readers =
-      std::count_if(host.ranks.begin(), host.ranks.end(), [](const RankPlan& rank) { return rank.reads_input; });
-  plan.feeds_input = readers > 1 || (readers == 1 && isatty(STDIN_FILENO) == 1);
-  FileDescriptor input;
-  if (readers == 1 && !plan.feeds_input) input = local_input();
-  Job job(std::move(plan), loop, signals);
+  const auto readers = std::ranges::count_if(host.ranks, &RankPlan::reads_input);
   JobHosts hosts;
-  auto here = std::make_unique<LocalHost>(loop, signals, keeper, job.listener(), 0, std::move(input));
+  hosts.feeds_input = readers > 1 || (readers == 1 && isatty(STDIN_FILENO) == 1);
+  FileDescriptor input;
+  if (readers == 1 && !hosts.feeds_input) input = local_input();
+  Job job(options, static_cast<int>(host.ranks.size()), loop, signals);
+  auto here = std::make_unique<LocalHost>(loop, signals, keeper, job, 0, std::move(input));
   LocalHost& local = *here;
   hosts.plans.push_back(std::move(host));
   hosts.hosts.push_back(std::move(here));
@@ -227,28 +207,26 @@ int run_here(JobPlan plan, HostPlan host, SignalSource& signals, Keeper& keeper)
 int run_on_this_machine(const CommandLine& line, const JobLayout& layout, SignalSource& signals) {
   const HostDescription facts = describe_local_host();
   HostPlan host = plan_hosts(layout, line, {facts}, make_programs(line, true)).front();
-  JobPlan plan = make_plan(line);
-  plan.size = static_cast<int>(host.ranks.size());
   host.name = host.rendezvous.hostname = facts.hostname;
   host.rendezvous.job_key_hex = JobKey::random().to_hex();
   Keeper keeper(signals);
-  for (std::size_t program = 0; program < host.programs.size() && line.verbose; ++program) {
+  for (std::size_t program = 0; program < host.programs.size() && line.job.verbose; ++program) {
     const auto ranks = std::count_if(host.ranks.begin(), host.ranks.end(),
                                      [&](const RankPlan& rank) { return rank.program == program; });
     std::fprintf(stderr, "hvdrun: starting %s in %td processes\n", host.programs[program].file.c_str(), ranks);
   }
-  return run_here(std::move(plan), std::move(host), signals, keeper);
+  return run_here(line.job, std::move(host), signals, keeper);
 }
 
 // Returns the command that starts the agent of each host.
 std::vector<std::string> start_commands(const JobLayout& layout, StartedBy by, const RemoteShell& shell) {
   const std::string hvdrun = std::filesystem::read_symlink("/proc/self/exe").string();
   if (by == StartedBy::slurm) {
-    return {layout.hosts.size(), launcher::shell_quoted(start_by_slurm(layout.hosts, hvdrun))};
+    return {layout.hosts.size(), shell_quoted(start_by_slurm(layout.hosts, hvdrun))};
   }
   std::vector<std::string> commands;
   for (std::size_t host = 0; host < layout.hosts.size(); ++host) {
-    commands.push_back(layout.is_here[host] ? "exec " + launcher::shell_quoted(hvdrun) + " agent"
+    commands.push_back(layout.is_here[host] ? "exec " + shell_quoted(hvdrun) + " agent"
                                             : start_by_remote_shell(shell, layout.hosts[host], hvdrun));
   }
   return commands;
@@ -267,7 +245,7 @@ void print_plan(const CommandLine& line, const JobLayout& layout, const std::vec
     rendezvous.master_address = commands.empty() ? "127.0.0.1" : plans.front().name;
     rendezvous.master_port = "PORT";
     hosts.push_back({.plan = plans[i],
-                     .slots = slots_of(layout.hosts[i], slots_rule(line), facts.resources),
+                     .slots = slots_of(layout.hosts[i], slots_rule(line.placement), facts.resources),
                      .start_command = commands.empty() ? "" : commands[i]});
   }
   std::fputs(plan_text(layout.hosts_from, hosts).c_str(), stdout);
@@ -281,18 +259,17 @@ int run_with_agents(const CommandLine& line, const JobLayout& layout, const std:
     hosts.hosts.push_back(
         {.name = layout.hosts[host].host, .start_command = commands[host], .is_here = layout.is_here[host]});
   }
-  hosts.interfaces = line.network_interfaces;
-  hosts.lease = line.lease.value_or(kLease);
-  hosts.grace = line.grace;
-  hosts.start_timeout = line.start_timeout.value_or(kStartTimeout);
-  hosts.verbose = line.verbose;
+  hosts.agents = {.interfaces = line.start.interfaces,
+                  .lease = line.start.lease.value_or(kLease),
+                  .grace = line.job.grace,
+                  .start_timeout = line.start.timeout.value_or(kStartTimeout)};
   const std::string key = JobKey::random().to_hex();
   hosts.assign = [&, programs = make_programs(line, false)](const std::vector<HostDescription>& facts) {
     std::vector<HostPlan> plans = plan_hosts(layout, line, facts, programs);
     for (HostPlan& plan : plans) plan.rendezvous.job_key_hex = key;
     return plans;
   };
-  return run_on_hosts(make_plan(line), std::move(hosts), signals);
+  return run_on_hosts(line.job, std::move(hosts), signals);
 }
 
 int run(const std::vector<std::string>& arguments, SignalSource& signals) {
@@ -304,11 +281,11 @@ int run(const std::vector<std::string>& arguments, SignalSource& signals) {
   }
   if (line.check_build) return run_doctor(signals);
   for (const std::string& text : line.notes) note(line, text);
-  if (line.started_by == StartedBy::mpirun) return run_mpirun(line, signals);
+  if (line.start.by == StartedBy::mpirun) return run_mpirun(line, signals);
   const Environment environment = parse_environment(environ);
   const JobLayout layout = find_layout(line, environment, local_hostname());
-  const RemoteShell shell = with_parameters_of_open_mpi(line.remote_shell, line.mca, environment);
-  const StartedBy by = choose_start(line.started_by, shell, layout.all_here(), layout.by_slurm);
+  const RemoteShell shell = with_parameters_of_open_mpi(line.start.remote_shell, line.mca, environment);
+  const StartedBy by = choose_start(line.start.by, shell, layout.all_here(), layout.by_slurm);
   std::vector<std::string> commands;
   if (by != StartedBy::local) commands = start_commands(layout, by, shell);
   if (line.dry_run || line.display_map) print_plan(line, layout, commands);

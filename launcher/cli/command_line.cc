@@ -2,8 +2,8 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <charconv>
 #include <cmath>
+#include <limits>
 #include <sstream>
 
 #include "core/base/error.h"
@@ -16,6 +16,7 @@ namespace {
 
 constexpr double kMaxSeconds = 1e9;
 constexpr int kMaxPort = 65535;
+constexpr int kAnyNumber = std::numeric_limits<int>::max();
 constexpr Duration kMinLease = 100ms;
 
 // CLI11 takes the arguments from the back.
@@ -24,17 +25,23 @@ void parse(CLI::App& app, std::vector<std::string> options) {
   app.parse(options);
 }
 
-std::optional<int> number_of(const std::string& text) {
-  int number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() && end == text.data() + text.size() ? std::optional(number) : std::nullopt;
-}
-
 Duration seconds_of(double value, const char* option) {
   if (!std::isfinite(value) || value < 0 || value > kMaxSeconds) {
     throw InvalidArgument(std::string(option) + ": a number of seconds, from 0 to 1000000000");
   }
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(value));
+}
+
+// The value of an option as typed; empty if it is not given.
+std::string typed(const CLI::App& app, const std::string& name) {
+  const CLI::Option& option = *app.get_option(name);
+  return option.empty() ? "" : option.results().front();
+}
+
+bool is_given(const CLI::App& app, const std::string& name) { return !app.get_option(name)->empty(); }
+
+std::optional<Duration> typed_seconds(const CLI::App& app, const char* name) {
+  return is_given(app, name) ? std::optional(seconds_of(app.get_option(name)->as<double>(), name)) : std::nullopt;
 }
 
 std::vector<std::string> list_of(const std::string& text, const std::string& option) {
@@ -57,120 +64,122 @@ StartedBy launcher_named(const std::string& name, RemoteShell& shell) {
   throw InvalidArgument("--launcher " + name + ": local, ssh, slurm or mpi");
 }
 
-StartedBy parse_launcher(const Typed& typed, RemoteShell& shell) {
-  if (typed.by_mpi && typed.by_gloo)
-    throw InvalidArgument("--mpi and --gloo: the processes are started by one of them");
-  const std::string& name = typed.launcher;
-  if (name.empty()) return typed.by_mpi ? StartedBy::mpirun : StartedBy::automatic;
-  if (name == "mpi" ? typed.by_gloo : typed.by_mpi) {
-    throw InvalidArgument("--launcher " + name + " and " + (typed.by_mpi ? "--mpi" : "--gloo"));
+void parse_launcher(const CLI::App& app, StartOptions& start) {
+  const bool by_mpi = is_given(app, "--mpi"), by_gloo = is_given(app, "--gloo");
+  if (by_mpi && by_gloo) throw InvalidArgument("--mpi and --gloo: the processes are started by one of them");
+  const std::string name = typed(app, "--launcher");
+  start.is_given = by_mpi || by_gloo || !name.empty();
+  if (name.empty()) {
+    start.by = by_mpi ? StartedBy::mpirun : StartedBy::automatic;
+    return;
   }
-  return launcher_named(name, shell);
+  if (name == "mpi" ? by_gloo : by_mpi) {
+    throw InvalidArgument("--launcher " + name + " and " + (by_mpi ? "--mpi" : "--gloo"));
+  }
+  start.by = launcher_named(name, start.remote_shell);
 }
 
-void parse_start(const Typed& typed, CommandLine& line) {
-  line.launcher_is_given = typed.by_mpi || typed.by_gloo || !typed.launcher.empty();
-  if (!typed.ssh_port.empty()) {
-    line.remote_shell.port = number_of(typed.ssh_port);
-    if (line.remote_shell.port.value_or(0) < 1 || *line.remote_shell.port > kMaxPort) {
-      throw InvalidArgument("--ssh-port " + typed.ssh_port + ": a number from 1 to 65535");
-    }
+void parse_start(const CLI::App& app, StartOptions& start) {
+  if (const std::string port = typed(app, "--ssh-port"); !port.empty()) {
+    start.remote_shell.port = parse_number(port, 1, kMaxPort);
+    if (!start.remote_shell.port) throw InvalidArgument("--ssh-port " + port + ": a number from 1 to 65535");
   }
-  for (const std::string& names : typed.interfaces) {
-    for (std::string& name : list_of(names, "--network-interface")) line.network_interfaces.push_back(std::move(name));
+  for (const std::string& names : app.get_option("--network-interface")->results()) {
+    for (std::string& name : list_of(names, "--network-interface")) start.interfaces.push_back(std::move(name));
   }
-  if (typed.lease_seconds) {
-    line.lease = seconds_of(*typed.lease_seconds, "--lease");
-    if (*line.lease < kMinLease) throw InvalidArgument("--lease: at least 0.1 seconds");
-  }
-  if (typed.start_timeout_seconds != 0) {
-    line.start_timeout = seconds_of(typed.start_timeout_seconds, "--start-timeout");
-  }
-  if (!typed.slots_per_host.empty()) line.slots_per_host = parse_slots_rule(typed.slots_per_host);
-  if (!typed.gpus_per_rank.empty()) line.gpus_per_rank = parse_gpus_per_rank(typed.gpus_per_rank);
+  start.lease = typed_seconds(app, "--lease");
+  if (start.lease && *start.lease < kMinLease) throw InvalidArgument("--lease: at least 0.1 seconds");
+  start.timeout = typed_seconds(app, "--start-timeout");
+  if (start.timeout == Duration::zero()) start.timeout.reset();
 }
 
 // --nnodes N or N:N (torchrun's range), and --node-rank 0, which torchrun's users give for a single host.
-void parse_nodes(const Typed& typed, CommandLine& line) {
-  const std::string& text = typed.nodes;
+void parse_nodes(const CLI::App& app, PlacementOptions& placement) {
+  const std::string text = typed(app, "--nnodes"), rank = typed(app, "--node-rank");
   if (!text.empty()) {
     const auto colon = text.find(':');
     const std::string least = text.substr(0, colon);
-    line.nodes = number_of(least);
-    if (line.nodes.value_or(0) < 1) throw InvalidArgument("--nnodes " + text + ": a number of hosts");
+    placement.nodes = parse_number(least, 1, kAnyNumber);
+    if (!placement.nodes) throw InvalidArgument("--nnodes " + text + ": a number of hosts");
     if (colon != std::string::npos && text.substr(colon + 1) != least) {
       throw InvalidArgument("--nnodes " + text + ": elastic jobs are not supported yet, so that it is one number");
     }
   }
-  if (typed.node_rank.empty() || (typed.node_rank == "0" && line.nodes.value_or(1) == 1)) return;
-  throw InvalidArgument("--node-rank " + typed.node_rank +
+  if (rank.empty() || (rank == "0" && placement.nodes.value_or(1) == 1)) return;
+  throw InvalidArgument("--node-rank " + rank +
                         ": start hvdrun once for all hosts: hvdrun -H host1,host2 --nproc-per-node N ...");
 }
 
 // -N: the number of ranks on each host. They are not bound unless requested, as with torchrun and mpiexec.
-void parse_ranks_per_host(const Typed& typed, CommandLine& line) {
-  const std::string& text = typed.ranks_per_host;
+void parse_ranks_per_host(const CLI::App& app, PlacementOptions& placement) {
+  const std::string text = typed(app, "--ranks-per-host");
   if (text.empty()) return;
   if (text == "auto" || text == "gpu" || text == "cpu" || text == "core") {
-    if (line.slots_per_host) throw InvalidArgument("-N " + text + " and --slots-per-host: give one of them");
-    line.slots_per_host = SlotsRule{.each = text == "auto"  ? SlotsRule::Each::gpu_or_core
-                                            : text == "gpu" ? SlotsRule::Each::gpu
-                                                            : SlotsRule::Each::core};
+    if (placement.slots_per_host) throw InvalidArgument("-N " + text + " and --slots-per-host: give one of them");
+    placement.slots_per_host = SlotsRule{.each = text == "auto"  ? SlotsRule::Each::gpu_or_core
+                                                 : text == "gpu" ? SlotsRule::Each::gpu
+                                                                 : SlotsRule::Each::core};
     return;
   }
-  line.ranks_per_host = number_of(text);
-  if (line.ranks_per_host.value_or(0) < 1 || *line.ranks_per_host > kMaxSlots) {
-    throw InvalidArgument("-N " + text + ": a number of processes, auto, cpu or gpu");
-  }
-  if (!typed.map_by.empty()) throw InvalidArgument("-N and --map-by both say where ranks run: give one of them");
-  line.binding.per_unit = *line.ranks_per_host;
-  line.binding.map_by = line.binding.bind_to.emplace(CpuUnit::node);
+  placement.ranks_per_host = parse_number(text, 1, kMaxSlots);
+  if (!placement.ranks_per_host) throw InvalidArgument("-N " + text + ": a number of processes, auto, cpu or gpu");
+  if (is_given(app, "--map-by")) throw InvalidArgument("-N and --map-by both say where ranks run: give one of them");
+  placement.binding.per_unit = *placement.ranks_per_host;
+  placement.binding.map_by = placement.binding.bind_to.emplace(CpuUnit::node);
 }
 
-void parse_placement(const Typed& typed, CommandLine& line) {
-  parse_nodes(typed, line);
-  if (line.oversubscribe && line.no_oversubscribe) {
+void parse_placement(const CLI::App& app, PlacementOptions& placement) {
+  const auto parse = [&](const char* name, const auto& parser) {
+    if (const std::string text = typed(app, name); !text.empty()) parser(text);
+  };
+  Binding& binding = placement.binding;
+  parse("--slots-per-host", [&](const std::string& text) { placement.slots_per_host = parse_slots_rule(text); });
+  parse("--gpus-per-rank", [&](const std::string& text) { placement.gpus_per_rank = parse_gpus_per_rank(text); });
+  parse_nodes(app, placement);
+  if (placement.oversubscribe && placement.no_oversubscribe) {
     throw InvalidArgument("--oversubscribe and --nooversubscribe: give one of them");
   }
-  parse_ranks_per_host(typed, line);
-  if (!typed.map_by.empty()) parse_map_by(typed.map_by, line.binding);
-  if (!typed.rank_by.empty()) parse_rank_by(typed.rank_by, line.binding);
-  if (!typed.bind_to.empty()) parse_bind_to(typed.bind_to, line.binding);
-  if (!typed.cpu_set.empty()) line.cpu_set = parse_cpu_set(typed.cpu_set);
-  line.oversubscribe |= line.binding.oversubscribe;
-  line.binding.overload |= line.oversubscribe;
+  parse_ranks_per_host(app, placement);
+  parse("--map-by", [&](const std::string& text) { parse_map_by(text, binding); });
+  parse("--rank-by", [&](const std::string& text) { parse_rank_by(text, binding); });
+  parse("--bind-to", [&](const std::string& text) { parse_bind_to(text, binding); });
+  parse("--cpu-set", [&](const std::string& text) { placement.cpu_set = parse_cpu_set(text); });
+  placement.oversubscribe |= binding.oversubscribe;
+  binding.overload |= placement.oversubscribe;
 }
 
 void parse_input(const std::string& text, CommandLine& line) {
+  if (text.empty()) return;
   line.input_to_all = text == "all";
-  line.input_rank = number_of(text);
-  if (line.input_rank.value_or(-1) < 0 && text != "all" && text != "none") {
+  line.input_rank = parse_number(text, 0, kAnyNumber);
+  if (!line.input_rank && text != "all" && text != "none") {
     throw InvalidArgument("--stdin " + text + ": the number of one rank, all, or none");
   }
 }
 
 // torchrun's --tee and --redirects: 3 means both streams of all ranks.
-bool is_both_streams(const std::string& text, const std::string& option) {
+bool is_both_streams(const CLI::App& app, const std::string& option) {
+  const std::string text = typed(app, option);
   if (text == "3") return true;
   if (text.empty() || text == "0") return false;
   throw InvalidArgument(option + " " + text + ": 3, both streams of all ranks, or 0");
 }
 
 // Open MPI 5's --output LIST.
-void parse_output(const std::string& list, CommandLine& line) {
+void parse_output(const std::string& list, OutputOptions& output) {
   for (const std::string& word : list_of(list, "--output")) {
     const auto equals = word.find('=');
     const std::string name = word.substr(0, equals);
     if (name == "tag" || name == "tag-detailed" || name == "tag-fullname" || name == "rank") {
-      line.tag_output = true;
+      output.tag = true;
     } else if (name == "timestamp") {
-      line.timestamp_output = true;
+      output.timestamp = true;
     } else if (name == "merge" || name == "merge-stderr-to-stdout") {
-      line.merge_errors = true;
+      output.merge_errors = true;
     } else if ((name == "dir" || name == "directory") && equals != std::string::npos) {
-      line.output_directory = word.substr(equals + 1);
+      output.directory = word.substr(equals + 1);
     } else if (name == "nocopy") {
-      line.files_only = true;
+      output.files_only = true;
     } else if (name != "copy") {
       throw InvalidArgument("--output " + word + ": tag, timestamp, merge-stderr-to-stdout, dir=DIR or nocopy");
     }
@@ -182,7 +191,7 @@ void parse_display(const std::string& list, CommandLine& line) {
   for (const std::string& word : list_of(list, "--display")) {
     const std::string name = word.substr(0, word.find('-'));
     if (name == "bind" || name == "bindings") {
-      line.report_bindings = true;
+      line.job.report_bindings = true;
     } else if (name == "map" || name == "allocation" || name == "alloc") {
       line.display_map = true;
     } else {
@@ -191,13 +200,14 @@ void parse_display(const std::string& list, CommandLine& line) {
   }
 }
 
-void parse_streams(const Typed& typed, CommandLine& line) {
-  parse_input(typed.input, line);
-  for (const std::string& list : typed.output) parse_output(list, line);
-  parse_display(typed.display, line);
-  line.files_only |= is_both_streams(typed.redirects, "--redirects");
-  const bool wants_files = is_both_streams(typed.tee, "--tee") || line.files_only;
-  if (wants_files && line.output_directory.empty()) {
+void parse_streams(const CLI::App& app, CommandLine& line) {
+  OutputOptions& output = line.job.output;
+  parse_input(typed(app, "--stdin"), line);
+  for (const std::string& list : app.get_option("--output")->results()) parse_output(list, output);
+  parse_display(typed(app, "--display"), line);
+  output.files_only |= is_both_streams(app, "--redirects");
+  const bool wants_files = is_both_streams(app, "--tee") || output.files_only;
+  if (wants_files && output.directory.empty()) {
     throw InvalidArgument("--tee and --redirects write to files: say where, with --output-filename DIR");
   }
 }
@@ -211,15 +221,11 @@ std::pair<std::string, std::string> parse_mca(const std::string& text) {
 }
 
 // Decimal even with leading zeros; CLI11 would read 010 as 8.
-std::optional<int> parse_number_of_processes(const std::string& typed) {
-  if (typed.empty()) return std::nullopt;
-  const std::string_view digits = std::string_view(typed).substr(typed.front() == '+' ? 1 : 0);
-  int number = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-  if (error != std::errc() || end != digits.data() + digits.size()) {
-    throw InvalidArgument("-np " + typed + ": a number of processes");
-  }
-  if (number < 1) throw InvalidArgument("-np " + typed + ": at least one process");
+std::optional<int> parse_number_of_processes(const std::string& text) {
+  if (text.empty()) return std::nullopt;
+  const auto number = parse_number(std::string_view(text).substr(text.front() == '+' ? 1 : 0), -kAnyNumber, kAnyNumber);
+  if (!number) throw InvalidArgument("-np " + text + ": a number of processes");
+  if (*number < 1) throw InvalidArgument("-np " + text + ": at least one process");
   return number;
 }
 
@@ -240,25 +246,28 @@ void check(const ProgramLine& program, bool is_one_of_several) {
   }
 }
 
-// Applies the options of one program.
-void finish(const TypedOfProgram& typed, Share& share, ProgramLine& program) {
-  program.num_proc = parse_number_of_processes(typed.num_proc);
-  for (std::string& name : list_of(typed.envlist, "--envlist")) program.exports.push_back(std::move(name));
+// Parses the options of one program, which are declared in `app`.
+ProgramLine parse_program(CLI::App& app, ProgramLine& program, Share& share) {
+  parse(app, share.options);
+  program.num_proc = parse_number_of_processes(typed(app, "--np"));
+  for (std::string& name : list_of(typed(app, "--envlist"), "--envlist")) program.exports.push_back(std::move(name));
   program.command = std::move(share.command);
   program.for_mpirun = std::move(share.for_mpirun);
-  if (program.command.empty()) return;
-  if (typed.module && typed.no_python) throw InvalidArgument("-m and --no-python: give one of them");
-  const bool is_script = typed.python && !typed.no_python && program.command.front().ends_with(".py");
-  if (!typed.module && !is_script) return;
+  if (program.command.empty()) return program;
+  const bool is_module = is_given(app, "--module"), no_python = is_given(app, "--no-python");
+  if (is_module && no_python) throw InvalidArgument("-m and --no-python: give one of them");
+  const bool is_script = is_given(app, "--python") && !no_python && program.command.front().ends_with(".py");
+  if (!is_module && !is_script) return program;
   std::vector<std::string> python = {"python3", "-u"};
-  if (typed.module) python.emplace_back("-m");
+  if (is_module) python.emplace_back("-m");
   program.command.insert(program.command.begin(), python.begin(), python.end());
+  return program;
 }
 
 // Throws for refused options; other remarks become notes.
 void heed(const std::vector<Remark>& remarks, CommandLine& line) {
   const auto never =
-      line.started_by == StartedBy::mpirun ? Remark::Counts::unless_mpirun_starts : Remark::Counts::if_mpirun_starts;
+      line.start.by == StartedBy::mpirun ? Remark::Counts::unless_mpirun_starts : Remark::Counts::if_mpirun_starts;
   for (const Remark& remark : remarks) {
     if (remark.counts == never) continue;
     if (remark.is_refusal) throw InvalidArgument(remark.text);
@@ -266,70 +275,64 @@ void heed(const std::vector<Remark>& remarks, CommandLine& line) {
   }
 }
 
-std::optional<std::string> asked_for(const Typed& typed, const CLI::App& app) {
-  if (typed.version) return "hvdrun " HVD_VERSION "\n";
-  if (typed.other_options) return other_options_document();
-  if (!typed.completion.empty()) return completion_script(typed.completion, app);
+std::optional<std::string> asked_for(const CLI::App& app) {
+  if (is_given(app, "--version")) return "hvdrun " HVD_VERSION "\n";
+  if (is_given(app, "--other-options")) return other_options_document();
+  if (is_given(app, "--completion")) return completion_script(typed(app, "--completion"), app);
   return std::nullopt;
 }
 
-// Reads all programs, and the options of the job into `typed`.
-std::vector<Remark> read_programs(const std::vector<std::string>& arguments, CLI::App& app, Typed& typed,
-                                  ProgramLine& first, TypedOfProgram& typed_of_first) {
+// Reads all programs, and the options of the job, which `app` has beside those of the first program.
+std::vector<Remark> read_programs(const std::vector<std::string>& arguments, CLI::App& app, ProgramLine& first,
+                                  CommandLine& line) {
   ArgumentReader reader(arguments, app);
   Share share = reader.take_share(app);
-  parse(app, share.options);
-  std::vector<Remark> remarks = std::move(share.remarks);
-  bool is_last = share.is_last;
-  finish(typed_of_first, share, first);
-  typed.line.programs.push_back(std::move(first));
-  while (!is_last) {
+  std::vector<Remark> remarks = share.remarks;
+  line.programs.push_back(parse_program(app, first, share));
+  while (!share.is_last) {
     CLI::App further_app;
     ProgramLine further;
-    TypedOfProgram typed_of_further;
-    add_options_of_program(further_app, further, typed_of_further);
+    add_options_of_program(further_app, further);
     share = reader.take_share(further_app);
-    parse(further_app, share.options);
     remarks.insert(remarks.end(), share.remarks.begin(), share.remarks.end());
-    is_last = share.is_last;
-    finish(typed_of_further, share, further);
-    typed.line.programs.push_back(std::move(further));
+    line.programs.push_back(parse_program(further_app, further, share));
   }
   return remarks;
+}
+
+// Parses and checks the options of the job.
+void parse_job(const CLI::App& app, const std::vector<Remark>& remarks, CommandLine& line) {
+  parse_launcher(app, line.start);
+  heed(remarks, line);
+  for (const ProgramLine& program : line.programs) check(program, line.programs.size() > 1);
+  for (std::string& name : list_of(typed(app, "--genvlist"), "--genvlist")) line.exports.push_back(std::move(name));
+  check_exports(line.exports);
+  parse_start(app, line.start);
+  for (const std::string& parameter : app.get_option("--mca")->results()) line.mca.push_back(parse_mca(parameter));
+  parse_placement(app, line.placement);
+  parse_streams(app, line);
+  line.job.grace = typed_seconds(app, "--grace").value_or(1s);
+  line.job.timeout = typed_seconds(app, "--timeout");
+  if (line.job.timeout == Duration::zero()) line.job.timeout.reset();
 }
 
 }  // namespace
 
 CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   CLI::App app;
-  Typed typed;
+  CommandLine line;
   ProgramLine first;
-  TypedOfProgram typed_of_first;
-  add_options_of_program(app, first, typed_of_first);
-  add_options_of_job(app, typed);
-  CommandLine& line = typed.line;
-  std::vector<Remark> remarks;
+  add_options_of_program(app, first);
+  add_options_of_job(app, line);
   try {
-    remarks = read_programs(arguments, app, typed, first, typed_of_first);
+    const std::vector<Remark> remarks = read_programs(arguments, app, first, line);
+    line.information = asked_for(app);
+    if (!line.information && !line.check_build) parse_job(app, remarks, line);
   } catch (const CLI::CallForHelp&) {
     line.information = help_text(app);
-    return line;
   } catch (const CLI::ParseError& error) {
     throw InvalidArgument(error.what());
   }
-  line.information = asked_for(typed, app);
-  if (line.information || line.check_build) return line;
-  line.started_by = parse_launcher(typed, line.remote_shell);
-  heed(remarks, line);
-  for (const ProgramLine& program : line.programs) check(program, line.programs.size() > 1);
-  for (std::string& name : list_of(typed.genvlist, "--genvlist")) line.exports.push_back(std::move(name));
-  check_exports(line.exports);
-  parse_start(typed, line);
-  for (const std::string& parameter : typed.mca) line.mca.push_back(parse_mca(parameter));
-  parse_placement(typed, line);
-  parse_streams(typed, line);
-  line.grace = seconds_of(typed.grace_seconds, "--grace");
-  if (typed.timeout_seconds != 0) line.timeout = seconds_of(typed.timeout_seconds, "--timeout");
   return line;
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/base/clock.h"
+#include "launcher/job/job.h"
 #include "launcher/plan/binding.h"
 #include "launcher/plan/host_resources.h"
 #include "launcher/plan/slots.h"
@@ -31,43 +32,47 @@ struct ProgramLine {
   bool operator==(const ProgramLine&) const = default;
 };
 
-struct CommandLine {
-  StartedBy started_by = StartedBy::automatic;
+// What starts the processes, and how other hosts are reached.
+struct StartOptions {
+  StartedBy by = StartedBy::automatic;
+  bool is_given = false;  // by --launcher, --mpi or --gloo
   RemoteShell remote_shell;
-  std::vector<std::string> network_interfaces;  // that may be used; empty: all
-  std::optional<Duration> start_timeout;        // of agents and ranks; empty: their defaults
-  std::optional<Duration> lease;                // how long a host may be silent; empty: the defaults
-  bool dry_run = false;
+  std::vector<std::string> interfaces;  // the networks that may be used; empty: all
+  std::optional<Duration> timeout;      // for agents and ranks to start; empty: their defaults
+  std::optional<Duration> lease;        // how long a host may be silent; empty: the defaults
+  bool operator==(const StartOptions&) const = default;
+};
 
-  std::vector<ProgramLine> programs;                     // at least one; ranks are numbered program by program
-  std::vector<std::string> exports;                      // for all programs, before the program's own
-  std::vector<std::pair<std::string, std::string>> mca;  // of -mca: name and value
-  std::string config_file;                               // its path; empty: not given
+// Where ranks run.
+struct PlacementOptions {
   bool oversubscribe = false;
   bool no_oversubscribe = false;      // the slots of this host limit the job, too, if no hosts are named
   std::optional<int> nodes;           // use only so many of the hosts, the first ones
   bool no_local = false;              // do not use this host
   std::optional<int> ranks_per_host;  // also the slots of hosts without a number
-  Binding binding;
-  std::vector<int> cpu_set;  // ascending; empty: all CPUs that hvdrun may use
-  bool report_bindings = false;
-  bool display_map = false;
   std::optional<SlotsRule> slots_per_host;
+  Binding binding;
+  std::vector<int> cpu_set;                  // ascending; empty: all CPUs that hvdrun may use
   std::optional<GpusPerRank> gpus_per_rank;  // empty: CUDA_VISIBLE_DEVICES is unchanged
-  std::string output_directory;              // empty: output goes only to hvdrun's own streams
-  bool files_only = false;                   // output goes only to the files there
-  bool tag_output = false;
-  bool timestamp_output = false;
-  bool merge_errors = false;
+  bool operator==(const PlacementOptions&) const = default;
+};
+
+struct CommandLine {
+  StartOptions start;
+  PlacementOptions placement;
+  JobOptions job;
+
+  std::vector<ProgramLine> programs;                     // at least one; ranks are numbered program by program
+  std::vector<std::string> exports;                      // for all programs, before the program's own
+  std::vector<std::pair<std::string, std::string>> mca;  // of -mca: name and value
+  std::string config_file;                               // its path; empty: not given
   std::optional<int> input_rank = 0;  // the rank that reads hvdrun's standard input; empty: none, or all
   bool input_to_all = false;
-  std::optional<Duration> timeout;  // of the job
-  bool verbose = false;
+  bool dry_run = false;
+  bool display_map = false;
   bool quiet = false;  // prints no notes
-  Duration grace{};
 
   std::vector<std::string> notes;  // lines for the user about options without effect
-  bool launcher_is_given = false;  // by --launcher, --mpi or --gloo
   bool check_build = false;        // only run `hvd doctor`
   // Set by --help, --version and the like: only print this text.
   std::optional<std::string> information;

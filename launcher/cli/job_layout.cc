@@ -22,10 +22,10 @@ int number_of(JobLayout& layout, const HostSlots& host, bool here) {
 
 // The hosts that remain after --nolocal and --nnodes.
 std::vector<HostSlots> chosen(std::vector<HostSlots> hosts, const std::set<std::string>& own, const CommandLine& line) {
-  if (line.no_local) std::erase_if(hosts, [&](const HostSlots& host) { return own.contains(host.host); });
+  if (line.placement.no_local) std::erase_if(hosts, [&](const HostSlots& host) { return own.contains(host.host); });
   if (hosts.empty()) throw InvalidArgument("--nolocal: there is no other host; name some with -H");
-  if (!line.nodes) return hosts;
-  const auto nodes = static_cast<std::size_t>(*line.nodes);
+  if (!line.placement.nodes) return hosts;
+  const auto nodes = static_cast<std::size_t>(*line.placement.nodes);
   if (nodes > hosts.size()) {
     throw InvalidArgument("--nnodes " + std::to_string(nodes) + ": there " +
                           (hosts.size() == 1 ? "is one host" : "are " + std::to_string(hosts.size()) + " hosts") +
@@ -55,13 +55,14 @@ void add_pool(JobLayout& layout, const std::vector<HostSlots>& hosts, const Comm
 // number of slots is given and the number of processes is not.
 bool counts_local_slots(const CommandLine& line) {
   const bool wants_all = std::ranges::any_of(line.programs, [](const ProgramLine& p) { return !p.num_proc; });
-  return line.no_oversubscribe || (wants_all && line.slots_per_host && !line.ranks_per_host);
+  return line.placement.no_oversubscribe ||
+         (wants_all && line.placement.slots_per_host && !line.placement.ranks_per_host);
 }
 
 // Called if no program names hosts.
 void add_default_pool(JobLayout& layout, const CommandLine& line, const LayoutInput& input) {
   std::optional<Allocation> allocation;
-  if (line.started_by != StartedBy::local) {
+  if (line.start.by != StartedBy::local) {
     allocation = read_allocation(input.environment, input.read_file);
   }
   const bool several = allocation && std::any_of(allocation->hosts.begin(), allocation->hosts.end(),
@@ -85,22 +86,22 @@ HostPool capacities(const JobLayout::Pool& pool, const CommandLine& line, const 
   for (std::size_t i = 0; i < pool.hosts.size(); ++i) {
     const HostResources& resources = facts[static_cast<std::size_t>(pool.hosts[i])].resources;
     result.hosts.push_back({.host = pool.hosts[i],
-                            .slots = slots_of(pool.slots[i], slots_rule(line), resources),
+                            .slots = slots_of(pool.slots[i], slots_rule(line.placement), resources),
                             .max_slots = pool.slots[i].max_slots,
-                            .units = count_units(resources.cpus, line.binding.map_by)});
+                            .units = count_units(resources.cpus, line.placement.binding.map_by)});
   }
   return result;
 }
 
 void bind(HostPlan& plan, const CommandLine& line, const HostDescription& facts) {
   const int ranks = static_cast<int>(plan.ranks.size());
-  const std::vector<std::vector<int>> cpus = bind_ranks(ranks, line.binding, facts.resources.cpus);
+  const std::vector<std::vector<int>> cpus = bind_ranks(ranks, line.placement.binding, facts.resources.cpus);
   for (std::size_t i = 0; i < plan.ranks.size(); ++i) {
     if (!cpus.empty()) plan.ranks[i].cpus = cpus[i];
-    if (cpus.empty()) plan.ranks[i].cpus = line.cpu_set;
-    if (!line.gpus_per_rank) continue;
+    if (cpus.empty()) plan.ranks[i].cpus = line.placement.cpu_set;
+    if (!line.placement.gpus_per_rank) continue;
     const std::vector<int> gpus =
-        gpus_of_rank(*line.gpus_per_rank, static_cast<int>(i), ranks, facts.resources.gpus, plan.name);
+        gpus_of_rank(*line.placement.gpus_per_rank, static_cast<int>(i), ranks, facts.resources.gpus, plan.name);
     plan.ranks[i].visible_gpus = visible_devices(gpus, facts.visible_gpus);
   }
 }
@@ -111,9 +112,9 @@ bool JobLayout::all_here() const {
   return std::all_of(is_here.begin(), is_here.end(), [](bool here) { return here; });
 }
 
-SlotsRule slots_rule(const CommandLine& line) {
-  if (line.slots_per_host) return *line.slots_per_host;
-  if (line.ranks_per_host) return {.each = SlotsRule::Each::fixed, .number = *line.ranks_per_host};
+SlotsRule slots_rule(const PlacementOptions& placement) {
+  if (placement.slots_per_host) return *placement.slots_per_host;
+  if (placement.ranks_per_host) return {.each = SlotsRule::Each::fixed, .number = *placement.ranks_per_host};
   return {};
 }
 
@@ -125,7 +126,7 @@ JobLayout lay_out(const CommandLine& line, const LayoutInput& input) {
       add_pool(layout, parse_hostfile(input.read_file(program.hostfile), program.hostfile), line, input);
     } else if (!program.hosts.empty()) {
       layout.hosts_from = "-H";
-      add_pool(layout, parse_hosts(program.hosts, line.ranks_per_host.value_or(1)), line, input);
+      add_pool(layout, parse_hosts(program.hosts, line.placement.ranks_per_host.value_or(1)), line, input);
     } else if (layout.pools.empty()) {
       add_default_pool(layout, line, input);
     }
@@ -138,7 +139,7 @@ std::vector<HostPlan> plan_hosts(const JobLayout& layout, const CommandLine& lin
                                  const std::vector<ProgramPlan>& programs) {
   for (std::size_t host = 0; host < facts.size(); ++host) {
     std::vector<Cpu>& cpus = facts[host].resources.cpus;
-    cpus = cpus_within(cpus, line.cpu_set, layout.hosts[host].host);
+    cpus = cpus_within(cpus, line.placement.cpu_set, layout.hosts[host].host);
   }
   std::vector<HostPool> pools;
   for (const JobLayout::Pool& pool : layout.pools) pools.push_back(capacities(pool, line, facts));
@@ -153,10 +154,11 @@ std::vector<HostPlan> plan_hosts(const JobLayout& layout, const CommandLine& lin
     HostPlan& plan = plans.emplace_back();
     plan.name = plan.rendezvous.hostname = host.host;
     plan.programs = programs;
-    plan.merge_errors = line.merge_errors;
-    plan.verbose = line.verbose;
+    plan.merge_errors = line.job.output.merge_errors;
+    plan.verbose = line.job.verbose;
   }
-  const std::vector<PlacedRank> placed = place_ranks(wanted, pools, names, line.binding, line.oversubscribe);
+  const std::vector<PlacedRank> placed =
+      place_ranks(wanted, pools, names, line.placement.binding, line.placement.oversubscribe);
   if (line.input_rank && *line.input_rank >= static_cast<int>(placed.size())) {
     throw InvalidArgument("--stdin " + std::to_string(*line.input_rank) + ": there are only " +
                           std::to_string(placed.size()) + " ranks");

@@ -47,6 +47,6 @@ std::vector<HostPlan> plan_hosts(const JobLayout& layout, const CommandLine& lin
                                  const std::vector<ProgramPlan>& programs);
 
 // The slots of hosts for which no number is given.
-SlotsRule slots_rule(const CommandLine& line);
+SlotsRule slots_rule(const PlacementOptions& placement);
 
 }  // namespace hvd::launcher

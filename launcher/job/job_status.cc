@@ -189,4 +189,48 @@ void StatusSocket::end(std::uint64_t number) {
   const auto gone = connections_.extract(found);  // also destroys its timer, which may be the caller: it is unset then
 }
 
+JobStatus::JobStatus(EventLoop& loop, const std::vector<HostPlan>& plans,
+                     const std::vector<std::unique_ptr<Host>>& hosts, std::function<void(const std::string&)> say,
+                     bool verbose)
+    : say_(std::move(say)), queries_(loop, plans, hosts) {
+  try {
+    socket_ = std::make_unique<StatusSocket>(
+        loop, [this](const std::string& question, const auto& reply) { answer(question, reply); });
+  } catch (const Error& error) {
+    if (verbose) say_(std::string("hvd stacks and hvd top cannot reach this job: ") + error.what());
+  }
+}
+
+void JobStatus::answer(const std::string& question, const StatusSocket::Answer& answer) {
+  if (question == "stacks") {
+    queries_.ask(true, [answer](const std::vector<StatusOfRank>& ranks) { answer(stacks_text(ranks)); });
+  } else if (question == "statuses") {
+    queries_.ask(false, [answer](const std::vector<StatusOfRank>& ranks) { answer(status_table(ranks)); });
+  } else {
+    answer("unknown question\n");
+  }
+}
+
+// A warning of the stall inspector is always a stall; an operation that merely takes long may not be, while other ranks
+// make progress.
+void JobStatus::stalled(int host, bool on, bool is_ending) {
+  if (!on) stalled_hosts_.erase(host);
+  if (stalled_hosts_.empty()) told_stall_.clear();
+  if (!on) return;
+  stalled_hosts_.insert(host);
+  if (is_ending) return;
+  queries_.ask(true, [this](const std::vector<StatusOfRank>& ranks) {
+    const std::string text = find_stragglers(ranks, time_to_count_as_stalled(ranks));
+    std::string what = stable_part_of(text);
+    if (text.empty() || what == told_stall_) return;
+    told_stall_ = std::move(what);
+    say_("the job is stalled: " + text);
+  });
+}
+
+void JobStatus::host_lost(int host) {
+  queries_.host_lost(host);
+  stalled_hosts_.erase(host);
+}
+
 }  // namespace hvd::launcher

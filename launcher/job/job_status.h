@@ -96,6 +96,29 @@ class StatusSocket {
   std::uint64_t last_number_ = 0;
 };
 
+// What the ranks of a running job are doing: tells the user when they are stalled, and other processes when they ask.
+class JobStatus {
+ public:
+  // The hosts must outlive it. `say` writes a line for the user; with `verbose` also if there is no socket.
+  JobStatus(EventLoop& loop, const std::vector<HostPlan>& plans, const std::vector<std::unique_ptr<Host>>& hosts,
+            std::function<void(const std::string&)> say, bool verbose);
+
+  StatusQueries& queries() { return queries_; }
+  // Ranks of the host are stalled, or no longer. As long as any host is stalled it is the same stall: told once, and
+  // again if its stable part changes; never of a job that is ending.
+  void stalled(int host, bool on, bool is_ending);
+  void host_lost(int host);
+
+ private:
+  void answer(const std::string& question, const StatusSocket::Answer& answer);
+
+  const std::function<void(const std::string&)> say_;
+  StatusQueries queries_;
+  std::unique_ptr<StatusSocket> socket_;  // null: it could not be created
+  std::set<int> stalled_hosts_;
+  std::string told_stall_;  // the stable part of the reported stall; empty: none, or it is over
+};
+
 // "hvd-job-0-4711", with '@' for the abstract namespace's zero byte.
 std::string status_socket_name(unsigned uid, int pid);
 

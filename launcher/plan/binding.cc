@@ -1,8 +1,8 @@
 #include "launcher/plan/binding.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstddef>
+#include <limits>
 #include <optional>
 #include <set>
 #include <utility>
@@ -12,6 +12,8 @@
 
 namespace hvd::launcher {
 namespace {
+
+constexpr int kAnyNumber = std::numeric_limits<int>::max();
 
 struct NamedUnit {
   std::string_view name;
@@ -36,13 +38,6 @@ CpuUnit unit_named(std::string_view name, const NamedUnit (&units)[N], const std
     names += (names.empty() ? "" : ", ") + std::string(unit.name);
   }
   throw InvalidArgument(option + " \"" + std::string(name) + "\": it may be " + names);
-}
-
-std::optional<int> positive(std::string_view text) {
-  int number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const bool valid = error == std::errc() && end == text.data() + text.size() && number > 0;
-  return valid ? std::optional(number) : std::nullopt;
 }
 
 std::string_view take_until_colon(std::string_view& text) {
@@ -199,7 +194,7 @@ void parse_bind_to(std::string_view text, Binding& binding) {
 void parse_map_by(std::string_view text, Binding& binding) {
   std::string_view unit = take_until_colon(text);
   if (unit == "ppr") {
-    const auto per_unit = positive(take_until_colon(text));
+    const auto per_unit = parse_number(take_until_colon(text), 1, kAnyNumber);
     if (!per_unit) throw InvalidArgument("-map-by ppr: write for instance ppr:2:socket");
     binding.per_unit = *per_unit;
     unit = take_until_colon(text);
@@ -211,7 +206,8 @@ void parse_map_by(std::string_view text, Binding& binding) {
       binding.oversubscribe = binding.overload = true;
     } else if (modifier == "overload-allowed") {
       binding.overload = true;
-    } else if (const auto cores = modifier.starts_with("pe=") ? positive(modifier.substr(3)) : std::nullopt) {
+    } else if (const auto cores =
+                   modifier.starts_with("pe=") ? parse_number(modifier.substr(3), 1, kAnyNumber) : std::nullopt) {
       binding.cores_per_rank = *cores;
     } else if (modifier != "nooversubscribe") {
       throw InvalidArgument("-map-by: \"" + modifier + "\" is not PE=N or OVERSUBSCRIBE");

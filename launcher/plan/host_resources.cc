@@ -60,6 +60,13 @@ std::vector<std::string> split_devices(std::string_view text) {
 
 }  // namespace
 
+std::optional<int> parse_number(std::string_view text, int least, int most) {
+  int number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool valid = error == std::errc() && end == text.data() + text.size() && number >= least && number <= most;
+  return valid ? std::optional(number) : std::nullopt;
+}
+
 std::vector<Cpu> read_cpus(const std::vector<int>& numbers, const std::string& sysfs) {
   const std::map<int, int> node_of = read_numa_nodes(sysfs);
   std::vector<Cpu> cpus;
@@ -105,11 +112,7 @@ std::string format_cpu_list(const std::vector<int>& numbers) {
 
 GpusPerRank parse_gpus_per_rank(const std::string& text) {
   if (text == "auto" || text == "AUTO") return {};
-  int number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error == std::errc() && end == text.data() + text.size() && number >= 1 && number <= kMaxGpus) {
-    return {.number = number};
-  }
+  if (const auto number = parse_number(text, 1, kMaxGpus)) return {.number = number};
   throw InvalidArgument("--gpus-per-rank " + text + ": a number, or auto");
 }
 

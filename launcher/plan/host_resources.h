@@ -3,9 +3,13 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace hvd::launcher {
+
+// Parses a decimal number within these limits; empty for any other text. Pure.
+std::optional<int> parse_number(std::string_view text, int least, int most);
 
 // The CPUs that hvdrun may use, and their cores, NUMA nodes and sockets.
 struct Cpu {

@@ -1,19 +1,17 @@
 #include "launcher/plan/hosts.h"
 
 #include <algorithm>
-#include <charconv>
 #include <sstream>
 #include <utility>
 
 #include "core/base/error.h"
+#include "launcher/plan/host_resources.h"
 
 namespace hvd::launcher {
 namespace {
 
 int parse_slots(std::string_view digits, std::string_view entry, const std::string& where) {
-  int slots = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), slots);
-  if (error == std::errc() && end == digits.data() + digits.size() && slots >= 1 && slots <= kMaxSlots) return slots;
+  if (const auto slots = parse_number(digits, 1, kMaxSlots)) return *slots;
   throw InvalidArgument(where + ": \"" + std::string(entry) +
                         "\" does not end in a number of slots; write for instance localhost:4");
 }
@@ -72,12 +70,7 @@ const std::string* find(const Environment& environment, const char* name) {
   return it == environment.end() || it->second.empty() ? nullptr : &it->second;
 }
 
-std::optional<int> number(std::string_view text) {
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool valid = error == std::errc() && end == text.data() + text.size() && value >= 0 && value <= kMaxSlots;
-  return valid ? std::optional(value) : std::nullopt;
-}
+std::optional<int> number(std::string_view text) { return parse_number(text, 0, kMaxSlots); }
 
 InvalidArgument not_understood(const std::string& name, std::string_view value) {
   return InvalidArgument(name + "=" + std::string(value) + " is not understood");

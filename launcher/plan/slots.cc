@@ -1,7 +1,6 @@
 #include "launcher/plan/slots.h"
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <set>
 
@@ -178,11 +177,7 @@ SlotsRule parse_slots_rule(const std::string& text) {
   if (text == "core") return {.each = SlotsRule::Each::core};
   if (text == "hwthread") return {.each = SlotsRule::Each::hwthread};
   if (text == "gpu") return {.each = SlotsRule::Each::gpu};
-  SlotsRule rule{.each = SlotsRule::Each::fixed};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rule.number);
-  if (error == std::errc() && end == text.data() + text.size() && rule.number >= 1 && rule.number <= kMaxSlots) {
-    return rule;
-  }
+  if (const auto number = parse_number(text, 1, kMaxSlots)) return {.each = SlotsRule::Each::fixed, .number = *number};
   throw InvalidArgument("--slots-per-host " + text + ": a number, core, hwthread or gpu");
 }
 

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/clock.h"
 #include "launcher/plan/host_plan.h"
 #include "launcher/plan/hosts.h"
 
@@ -23,6 +24,14 @@ struct RemoteShell {
   std::optional<int> port{};
   std::string identity_file{};
   bool operator==(const RemoteShell&) const = default;
+};
+
+// What all agents of a job are told.
+struct AgentOptions {
+  std::vector<std::string> interfaces;  // the networks that may be used; empty: all
+  Duration lease{};                     // how long the other end of a link may be silent
+  Duration grace{};                     // as in JobOptions
+  Duration start_timeout{};
 };
 
 // Without --rsh, takes the command from Open MPI's parameter plm_rsh_agent, given by -mca or else in the environment;

@@ -4,6 +4,7 @@
 
 #include <sys/epoll.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdint>
@@ -21,17 +22,20 @@
 
 namespace hvd::launcher {
 
-// Throws errno as an hvd error.
 // Throws Internal with the text "<what>: <text of errno>".
 [[noreturn]] inline void throw_errno(const std::string& what) { throw Internal(what + ": " + error_text(errno)); }
 
-// A single-threaded event loop: epoll with a callback per descriptor, and timers. hvdrun's main thread runs it and
-// blocks nowhere else.
+// The earlier of those that there are.
+inline std::optional<Deadline> earlier(std::optional<Deadline> a, std::optional<Deadline> b) {
+  return a && b ? std::min(*a, *b) : a ? a : b;
+}
+
+class Timer;
+
+// A single-threaded event loop: epoll with a callback per descriptor, and timers.
 //
 // Descriptors are borrowed: call forget() before closing one. A callback may watch and forget any descriptor, including
 // its own.
-class Timer;
-
 class EventLoop {
  public:
   using Callback = std::function<void()>;

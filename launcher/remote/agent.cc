@@ -1,6 +1,5 @@
 #include "launcher/remote/agent.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,37 +17,159 @@ namespace {
 constexpr int kOrphaned = 1;
 constexpr std::size_t kMaxStatuses = std::size_t{8} << 20;  // bytes; further ranks are sent without stacks
 
-Duration duration_of(double seconds) {
-  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
-}
-
 std::size_t index_of(Stream stream) { return stream == Stream::output ? 0 : 1; }
 
-// Completes hvdrun's plan with what is known only on this host: its environment, and the path of the program.
-HostPlan complete(HostPlan plan) {
+}  // namespace
+
+ReportingHost::ReportingHost(EventLoop& loop, const SignalSource& signals, Keeper& keeper, int number,
+                             std::function<void(proto::FromAgent)> send)
+    : send_(std::move(send)), host_(loop, signals, keeper, *this, number, FileDescriptor()) {}
+
+void ReportingHost::start(HostPlan plan, const std::string& store) {
   const Environment own = parse_environment(environ);
   for (ProgramPlan& program : plan.programs) {
     program.environment = environment_on_host(program.environment, own);
     program.file =
         find_program_from(program.working_directory, program.arguments.front(), search_path_of(with_exports(program)));
   }
-  return plan;
+  plan.rendezvous.store = store;
+  started_ = true;
+  host_.start(plan);
 }
 
-}  // namespace
+void ReportingHost::cannot_start(int rank, const std::string& cause, int exit_code) {
+  started_ = true;
+  rank_not_started(rank, cause, exit_code);
+  nothing_left(0);
+}
+
+bool ReportingHost::perform(const proto::ToAgent& command) {
+  if (command.has_input()) {
+    host_.write_input(command.input().rank(), command.input().bytes());
+  } else if (command.has_query_status()) {
+    host_.query_status(command.query_status().id(), command.query_status().with_stacks());
+  } else if (command.has_signal() && command.signal().everything()) {
+    host_.signal_all(command.signal().signal());
+  } else if (command.has_signal()) {
+    host_.signal_ranks(command.signal().signal());
+  } else if (command.has_output_taken()) {
+    const Stream stream = command.output_taken().errors() ? Stream::errors : Stream::output;
+    std::size_t& in_flight = in_flight_[index_of(stream)];
+    in_flight -= std::min<std::size_t>(in_flight, command.output_taken().bytes());
+    if (in_flight < kOutputWindow) host_.hold(stream, false);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+void ReportingHost::signal_all(int signal) {
+  if (started_) host_.signal_all(signal);
+}
+
+void ReportingHost::abandon_output() {
+  is_abandoned_ = true;
+  host_.hold(Stream::output, false);
+  host_.hold(Stream::errors, false);
+}
+
+void ReportingHost::rank_started(int rank, pid_t pid) {
+  proto::FromAgent message;
+  message.mutable_rank_started()->set_rank(rank);
+  message.mutable_rank_started()->set_pid(pid);
+  send_(std::move(message));
+}
+
+void ReportingHost::rank_not_started(int rank, const std::string& cause, int exit_code) {
+  proto::FromAgent message;
+  message.mutable_rank_not_started()->set_rank(rank);
+  message.mutable_rank_not_started()->set_cause(cause);
+  message.mutable_rank_not_started()->set_exit_code(exit_code);
+  send_(std::move(message));
+}
+
+void ReportingHost::rank_wrote(int rank, Stream stream, std::string_view bytes) {
+  proto::FromAgent message;
+  message.mutable_output()->set_rank(rank);
+  message.mutable_output()->set_errors(stream == Stream::errors);
+  message.mutable_output()->set_bytes(bytes.data(), bytes.size());
+  send_(std::move(message));
+  std::size_t& in_flight = in_flight_[index_of(stream)];
+  in_flight += bytes.size();
+  if (!is_abandoned_ && in_flight >= kOutputWindow) host_.hold(stream, true);
+}
+
+void ReportingHost::input_taken(int rank) {
+  proto::FromAgent message;
+  message.mutable_input_taken()->set_rank(rank);
+  send_(std::move(message));
+}
+
+void ReportingHost::rank_ended(int rank, ExitStatus status, const JobEnding& said) {
+  proto::FromAgent message;
+  *message.mutable_rank_ended() = to_message(rank, status, said);
+  send_(std::move(message));
+}
+
+void ReportingHost::nothing_left(int) {
+  nothing_left_ = true;
+  proto::FromAgent message;
+  message.mutable_nothing_left();
+  send_(std::move(message));
+}
+
+void ReportingHost::host_lost(int, const std::string& cause) {
+  lost_ = true;
+  proto::FromAgent message;
+  message.mutable_lost()->set_cause(cause);
+  send_(std::move(message));
+}
+
+void ReportingHost::complaint(const std::string& line) {
+  proto::FromAgent message;
+  message.mutable_complaint()->set_line(line);
+  send_(std::move(message));
+}
+
+void ReportingHost::statuses(int, std::uint64_t question, std::vector<RankStatus> statuses) {
+  proto::FromAgent message;
+  message.mutable_statuses()->set_id(question);
+  std::size_t bytes = 0;
+  for (RankStatus& status : statuses) {
+    if (bytes > kMaxStatuses) status.stack.clear();
+    bytes += (*message.mutable_statuses()->add_statuses() = to_message(status)).ByteSizeLong();
+  }
+  send_(std::move(message));
+}
+
+void ReportingHost::initialized(int) {
+  proto::FromAgent message;
+  message.mutable_initialized();
+  send_(std::move(message));
+}
+
+void ReportingHost::stalled(int, bool on) {
+  proto::FromAgent message;
+  message.mutable_stalled()->set_on(on);
+  send_(std::move(message));
+}
 
 Agent::Agent(const proto::Bootstrap& bootstrap, SignalSource& signals, Keeper& keeper)
     : bootstrap_(bootstrap),
-      lease_length_(duration_of(bootstrap.lease_seconds())),
-      grace_(duration_of(bootstrap.grace_seconds())),
+      options_(agent_options_of(bootstrap)),
       signals_(signals),
       keeper_(keeper),
       log_("hvdrun agent", LogLevel::warning),
-      lease_(lease_length_, Clock::now()),
+      lease_(options_.lease, Clock::now()),
       timer_(loop_, [this] { on_time(); }),
-      store_([this](std::uint64_t id, const StoreRequest& request) { ask_parent(id, request); }),
-      host_(loop_, signals_, keeper_, *this, static_cast<int>(bootstrap.host()), FileDescriptor()) {
-  const Deadline deadline = deadline_after(duration_of(bootstrap.start_seconds()));
+      store_([this](std::uint64_t id, const StoreRequest& request) {
+        proto::FromAgent message;
+        *message.mutable_store_request() = to_message(id, request);
+        send(std::move(message));
+      }),
+      host_(loop_, signals_, keeper_, static_cast<int>(bootstrap.host()),
+            [this](proto::FromAgent message) { send(std::move(message)); }) {
+  const Deadline deadline = deadline_after(options_.start_timeout);
   std::vector<Address> addresses;
   for (const std::string& address : bootstrap.addresses()) addresses.push_back(Address::parse(address));
   const Way way = find_parent(addresses, deadline);
@@ -58,7 +179,7 @@ Agent::Agent(const proto::Bootstrap& bootstrap, SignalSource& signals, Keeper& k
   parent_ = connect_to_parent(loop_, certificate, way.parent, deadline);
   parent_->listen({.received = [this](const proto::ToAgent& message) { on_message(message); },
                    .lost = [this](const std::string& cause) { on_parent_lost(cause); }});
-  lease_ = LinkLease(lease_length_, Clock::now());
+  lease_ = LinkLease(options_.lease, Clock::now());
   loop_.watch(signals_.fd(), EPOLLIN, [this] { on_signals(); });
 }
 
@@ -75,23 +196,21 @@ int Agent::run() {
   proto::FromAgent farewell;
   farewell.mutable_farewell();
   send(std::move(farewell));
-  const Deadline deadline = deadline_after(grace_ + 1s);
+  const Deadline deadline = deadline_after(options_.grace + 1s);
   while (parent_ != nullptr && !parent_->all_sent() && Clock::now() < deadline) loop_.run_once(deadline);
   return 0;
 }
 
 bool Agent::finished() const {
-  const bool children_are_gone = subtree_ == nullptr || subtree_->empty();
-  const bool ranks_are_gone = !told_to_start_ || nothing_left_;
   if (end_ && end_->gave_up()) return true;
-  return (dismissed_ || end_) && ranks_are_gone && children_are_gone;
+  const bool is_to_end = dismissed_ || host_.is_lost() || end_;
+  return is_to_end && host_.is_idle() && (subtree_ == nullptr || subtree_->empty());
 }
 
 void Agent::say_hello() {
   proto::FromAgent message;
   *message.mutable_hello() = local_hello();
-  std::vector<std::string> interfaces(bootstrap_.interfaces().begin(), bootstrap_.interfaces().end());
-  if (!interfaces.empty()) local_address_ = addresses_of(local_addresses(), interfaces).front();
+  if (!options_.interfaces.empty()) local_address_ = addresses_of(local_addresses(), options_.interfaces).front();
   message.mutable_hello()->set_local_address(local_address_);
   message.mutable_hello()->set_reserved_port(reserved_port_.emplace().number());
   message.mutable_hello()->set_parent_address(parent_address_);
@@ -107,55 +226,49 @@ void Agent::send(proto::FromAgent message) {
 void Agent::on_message(const proto::ToAgent& message) {
   lease_.heard(Clock::now());
   if (message.has_beat()) return;
-  if (message.host() == bootstrap_.host()) return on_local_message(message);
-  if (subtree_ != nullptr) subtree_->send(message);
-}
-
-void Agent::on_local_message(const proto::ToAgent& message) {
-  if (message.has_children()) return start_children(message.children());
-  if (message.has_start()) return start_ranks(message.start());
-  if (message.has_output_taken()) {
-    return on_taken(message.output_taken().errors() ? Stream::errors : Stream::output, message.output_taken().bytes());
-  }
-  if (message.has_farewell()) {
+  if (message.host() != bootstrap_.host()) {
+    if (subtree_ != nullptr) subtree_->send(message);
+  } else if (message.has_children()) {
+    start_children(message.children());
+  } else if (message.has_start()) {
+    start_ranks(message.start());
+  } else if (message.has_farewell()) {
     dismissed_ = true;
-  } else if (message.has_input()) {
-    host_.write_input(message.input().rank(), message.input().bytes());
   } else if (message.has_store_answer()) {
     const proto::StoreAnswer& answer = message.store_answer();
     store_.answered(answer.id(), static_cast<StatusCode>(answer.code()), answer.text());
   } else if (message.has_pause()) {
     lease_.pause(message.pause().on(), Clock::now());
     set_timer();
-  } else if (message.has_query_status()) {
-    host_.query_status(message.query_status().id(), message.query_status().with_stacks());
-  } else if (message.has_signal()) {
-    const proto::Signal& signal = message.signal();
-    if (signal.everything()) {
-      host_.signal_all(signal.signal());
-    } else {
-      host_.signal_ranks(signal.signal());
-    }
+  } else {
+    host_.perform(message);
   }
 }
 
 void Agent::start_children(const proto::Children& children) {
-  Subtree::Options options;
-  options.certificate = {.certificate = bootstrap_.certificate(), .key = bootstrap_.key()};
-  options.addresses = {local_address_};
-  options.interfaces.assign(bootstrap_.interfaces().begin(), bootstrap_.interfaces().end());
-  options.lease = lease_length_;
-  options.grace = grace_;
-  options.start_timeout = duration_of(bootstrap_.start_seconds());
+  const auto forward = [this](const proto::FromAgent& message) {
+    if (parent_ != nullptr) parent_->send(message);
+  };
   subtree_ = std::make_unique<Subtree>(
-      loop_, signals_, store_, std::move(options),
-      Subtree::Listener{.received =
-                            [this](const proto::FromAgent& message) {
-                              if (parent_ != nullptr) parent_->send(message);
+      loop_, signals_, store_,
+      Subtree::Options{.certificate = {.certificate = bootstrap_.certificate(), .key = bootstrap_.key()},
+                       .addresses = {local_address_},
+                       .agents = options_},
+      Subtree::Listener{.received = forward,
+                        .lost =
+                            [forward](int host, const std::string& cause) {
+                              proto::FromAgent message;
+                              message.set_host(static_cast<std::uint32_t>(host));
+                              message.mutable_lost()->set_cause(cause);
+                              forward(message);
                             },
-                        .lost = [this](int host, const std::string& cause) { host_lost(host, cause); },
                         .started = [this](pid_t pid) { keeper_.leave_alone(pid); },
-                        .complaint = [this](const std::string& line) { complaint(line); }});
+                        .complaint =
+                            [this](const std::string& line) {
+                              proto::FromAgent message;
+                              message.mutable_complaint()->set_line(line);
+                              send(std::move(message));
+                            }});
   std::vector<Subtree::Child> list;
   for (const proto::Child& child : children.children()) {
     list.push_back(
@@ -165,151 +278,31 @@ void Agent::start_children(const proto::Children& children) {
 }
 
 void Agent::start_ranks(const proto::Start& start) {
-  if (told_to_start_ || start.ranks_size() == 0) return;
-  told_to_start_ = true;
-  if (start.ranks(0).rank() != 0) reserved_port_.reset();
-  HostPlan plan;
+  if (host_.was_started() || start.ranks_size() == 0) return;
+  const int first = start.ranks(0).rank();
+  if (first != 0) reserved_port_.reset();
   try {
-    plan = complete(from_message(start));
-    open_store(plan.rendezvous.job_key_hex);
-    plan.rendezvous.store = server_->address().to_string();
+    const HostPlan plan = from_message(start);
+    server_ =
+        std::make_unique<StoreServer>(JobKey::from_hex(plan.rendezvous.job_key_hex), "127.0.0.1", store_, log_);
+    loop_.watch(server_->fd(), EPOLLIN, [this] { server_->serve_now(); });
+    keeper_.set_lease(options_.lease);
+    host_.start(plan, server_->address().to_string());
   } catch (const ProgramUnusable& error) {
-    rank_not_started(start.ranks(0).rank(), error.what(), error.exit_code());
-    return nothing_left(0);
+    host_.cannot_start(first, error.what(), error.exit_code());
   } catch (const Error& error) {
-    rank_not_started(start.ranks(0).rank(), error.what(), 1);
-    return nothing_left(0);
+    host_.cannot_start(first, error.what(), 1);
   }
-  keeper_.set_lease(lease_length_);
-  host_.start(plan);
 }
 
-void Agent::open_store(const std::string& job_key_hex) {
-  server_ = std::make_unique<StoreServer>(JobKey::from_hex(job_key_hex), "127.0.0.1", store_, log_);
-  loop_.watch(server_->fd(), EPOLLIN, [this] { server_->serve_now(); });
-}
-
-void Agent::ask_parent(std::uint64_t id, const StoreRequest& request) {
-  proto::FromAgent message;
-  proto::StoreRequest& entry = *message.mutable_store_request();
-  entry.set_id(id);
-  entry.set_operation(request.operation == StoreOperation::set   ? proto::StoreRequest::SET
-                      : request.operation == StoreOperation::get ? proto::StoreRequest::GET
-                                                                 : proto::StoreRequest::ADD);
-  entry.set_key(request.key);
-  entry.set_value(request.value);
-  entry.set_amount(request.amount);
-  send(std::move(message));
-}
-
-void Agent::rank_started(int rank, pid_t pid) {
-  proto::FromAgent message;
-  message.mutable_rank_started()->set_rank(rank);
-  message.mutable_rank_started()->set_pid(pid);
-  send(std::move(message));
-}
-
-void Agent::rank_not_started(int rank, const std::string& cause, int exit_code) {
-  proto::FromAgent message;
-  message.mutable_rank_not_started()->set_rank(rank);
-  message.mutable_rank_not_started()->set_cause(cause);
-  message.mutable_rank_not_started()->set_exit_code(exit_code);
-  send(std::move(message));
-}
-
-void Agent::rank_wrote(int rank, Stream stream, std::string_view bytes) {
-  proto::FromAgent message;
-  message.mutable_output()->set_rank(rank);
-  message.mutable_output()->set_errors(stream == Stream::errors);
-  message.mutable_output()->set_bytes(bytes.data(), bytes.size());
-  send(std::move(message));
-  std::size_t& in_flight = in_flight_[index_of(stream)];
-  in_flight += bytes.size();
-  if (parent_ != nullptr && in_flight >= kOutputWindow) host_.hold(stream, true);
-}
-
-void Agent::on_taken(Stream stream, std::size_t bytes) {
-  std::size_t& in_flight = in_flight_[index_of(stream)];
-  in_flight -= std::min(in_flight, bytes);
-  if (in_flight < kOutputWindow) host_.hold(stream, false);
-}
-
-void Agent::input_taken(int rank) {
-  proto::FromAgent message;
-  message.mutable_input_taken()->set_rank(rank);
-  send(std::move(message));
-}
-
-void Agent::rank_ended(int rank, ExitStatus status, const JobEnding& said) {
-  proto::FromAgent message;
-  proto::RankEnded& end = *message.mutable_rank_ended();
-  end.set_rank(rank);
-  end.set_by_signal(status.by_signal);
-  end.set_value(status.value);
-  end.set_core_dumped(status.core_dumped);
-  if (said.kind == JobEnding::Kind::local_failure) end.set_cause(said.cause);
-  if (said.kind == JobEnding::Kind::consequence) end.set_culprit(said.culprit);
-  end.set_in_job(said.in_job);
-  send(std::move(message));
-}
-
-void Agent::nothing_left(int) {
-  nothing_left_ = true;
-  proto::FromAgent message;
-  message.mutable_nothing_left();
-  send(std::move(message));
-}
-
-// Also called for the local host, if the keeper is gone: then the parent sends nothing more to this agent, except for
-// the agents behind it.
-void Agent::host_lost(int host, const std::string& cause) {
-  dismissed_ |= host == static_cast<int>(bootstrap_.host());
-  if (parent_ == nullptr) return;
-  proto::FromAgent message;
-  message.set_host(static_cast<std::uint32_t>(host));
-  message.mutable_lost()->set_cause(cause);
-  parent_->send(std::move(message));
-}
-
-void Agent::complaint(const std::string& line) {
-  proto::FromAgent message;
-  message.mutable_complaint()->set_line(line);
-  send(std::move(message));
-}
-
-void Agent::statuses(int, std::uint64_t question, std::vector<RankStatus> statuses) {
-  proto::FromAgent message;
-  message.mutable_statuses()->set_id(question);
-  std::size_t bytes = 0;
-  for (RankStatus& status : statuses) {
-    if (bytes > kMaxStatuses) status.stack.clear();
-    bytes += message.mutable_statuses()->add_statuses()->assign(encode(status)).size();
-  }
-  send(std::move(message));
-}
-
-void Agent::initialized(int) {
-  proto::FromAgent message;
-  message.mutable_initialized();
-  send(std::move(message));
-}
-
-void Agent::stalled(int, bool on) {
-  proto::FromAgent message;
-  message.mutable_stalled()->set_on(on);
-  send(std::move(message));
-}
-
-// The ranks' output is lost from now on; it is still read, so that they do not block and can end.
 void Agent::on_parent_lost(const std::string& cause) {
   parent_.reset();
   lease_.pause(true, Clock::now());  // from now on, beats only renew the keeper's lease
   store_.lost(cause);
   subtree_.reset();  // its agents detect that, and do the same
-  end_.emplace(0, grace_);
+  end_.emplace(0, options_.grace);
   end_->interrupted(SIGTERM, Clock::now());
-  host_.hold(Stream::output, false);
-  host_.hold(Stream::errors, false);
+  host_.abandon_output();
   set_timer();
 }
 
@@ -333,8 +326,7 @@ void Agent::on_time() {
     send(std::move(beat));
   }
   if (end_) {
-    const std::optional<int> signal = end_->signal_due(now);
-    if (signal && told_to_start_) {
+    if (const std::optional<int> signal = end_->signal_due(now)) {
       host_.signal_all(*signal);
       host_.signal_all(SIGCONT);
     }
@@ -342,9 +334,6 @@ void Agent::on_time() {
   set_timer();
 }
 
-void Agent::set_timer() {
-  const std::optional<Deadline> stage = end_ ? end_->next_deadline() : std::nullopt;
-  timer_.set(std::min(lease_.next_deadline(), stage.value_or(Deadline::max())));
-}
+void Agent::set_timer() { timer_.set(earlier(lease_.next_deadline(), end_ ? end_->next_deadline() : std::nullopt)); }
 
 }  // namespace hvd::launcher

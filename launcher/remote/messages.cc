@@ -58,6 +58,28 @@ void put(const RankPlan& plan, proto::Rank& message) {
   message.set_reads_input(plan.reads_input);
 }
 
+void put(const OperationStatus& operation, proto::OperationStatus& message) {
+  message.set_state(static_cast<std::uint32_t>(operation.state));
+  message.set_process_set(operation.process_set);
+  message.set_sequence(operation.sequence);
+  message.set_what(operation.what);
+  message.set_name(operation.name);
+  message.set_shape(operation.shape);
+  message.set_age(operation.age.count());
+}
+
+OperationStatus operation_of(const proto::OperationStatus& message) {
+  using State = OperationStatus::State;
+  const auto state = static_cast<State>(std::min(message.state(), static_cast<std::uint32_t>(State::given_up)));
+  return {.state = state,
+          .process_set = message.process_set(),
+          .sequence = message.sequence(),
+          .what = message.what(),
+          .name = message.name(),
+          .shape = message.shape(),
+          .age = Duration(message.age())};
+}
+
 RankPlan rank_of(const proto::Rank& message) {
   RankPlan plan;
   plan.place.rank = message.rank();
@@ -144,6 +166,147 @@ HostPlan from_message(const proto::Start& message) {
   plan.rendezvous.master_address = message.master_address();
   plan.rendezvous.master_port = message.master_port();
   return plan;
+}
+
+proto::RankStatus to_message(const RankStatus& status) {
+  proto::RankStatus message;
+  message.set_rank(status.rank);
+  message.set_pid(status.pid);
+  message.set_stopped(status.stopped);
+  message.set_operations(status.operations);
+  message.set_bytes(status.bytes);
+  message.set_locked_steps(status.locked_steps);
+  message.set_rounds(status.rounds);
+  message.set_lock_state(status.lock_state);
+  message.set_exposed_time(status.exposed_time.count());
+  message.set_in_job(status.in_job);
+  message.set_ended(status.ended);
+  if (status.initializing) message.set_initializing(status.initializing->count());
+  message.set_stall_time(status.stall_time.count());
+  if (status.since_progress) message.set_since_progress(status.since_progress->count());
+  for (const OperationStatus& operation : status.open) put(operation, *message.add_open());
+  message.set_more_open(status.more_open);
+  for (const ProcessSetStatus& set : status.sets) {
+    proto::ProcessSetStatus& entry = *message.add_sets();
+    entry.set_process_set(set.process_set);
+    entry.set_submitted(set.submitted);
+    entry.set_done(set.done);
+  }
+  message.set_stall(status.stall);
+  if (status.frame) {
+    message.mutable_frame()->set_file(status.frame->file);
+    message.mutable_frame()->set_line(status.frame->line);
+    message.mutable_frame()->set_function(status.frame->function);
+  }
+  message.set_stack(status.stack);
+  return message;
+}
+
+RankStatus from_message(const proto::RankStatus& message) {
+  RankStatus status;
+  status.rank = message.rank();
+  status.pid = message.pid();
+  status.stopped = message.stopped();
+  status.operations = message.operations();
+  status.bytes = message.bytes();
+  status.locked_steps = message.locked_steps();
+  status.rounds = message.rounds();
+  status.lock_state = message.lock_state();
+  status.exposed_time = Duration(message.exposed_time());
+  status.in_job = message.in_job();
+  status.ended = message.ended();
+  if (message.has_initializing()) status.initializing = Duration(message.initializing());
+  status.stall_time = Duration(message.stall_time());
+  if (message.has_since_progress()) status.since_progress = Duration(message.since_progress());
+  for (const proto::OperationStatus& operation : message.open()) status.open.push_back(operation_of(operation));
+  status.more_open = message.more_open();
+  for (const proto::ProcessSetStatus& set : message.sets()) {
+    status.sets.push_back({.process_set = set.process_set(), .submitted = set.submitted(), .done = set.done()});
+  }
+  status.stall = message.stall();
+  if (message.has_frame()) {
+    const proto::PythonFrame& frame = message.frame();
+    status.frame = {.file = frame.file(), .line = frame.line(), .function = frame.function()};
+  }
+  status.stack = message.stack();
+  return status;
+}
+
+proto::RankEnded to_message(int rank, ExitStatus status, const JobEnding& said) {
+  proto::RankEnded message;
+  message.set_rank(rank);
+  message.set_by_signal(status.by_signal);
+  message.set_value(status.value);
+  message.set_core_dumped(status.core_dumped);
+  if (said.kind == JobEnding::Kind::local_failure) message.set_cause(said.cause);
+  if (said.kind == JobEnding::Kind::consequence) message.set_culprit(said.culprit);
+  message.set_in_job(said.in_job);
+  return message;
+}
+
+ExitStatus status_of(const proto::RankEnded& end) {
+  return {.by_signal = end.by_signal(), .value = end.value(), .core_dumped = end.core_dumped()};
+}
+
+JobEnding said_by(const proto::RankEnded& end) {
+  using Kind = JobEnding::Kind;
+  if (end.has_cause()) return {.kind = Kind::local_failure, .cause = printable(end.cause())};
+  if (end.has_culprit()) return {.kind = Kind::consequence, .culprit = end.culprit()};
+  return {.in_job = end.in_job()};
+}
+
+proto::StoreRequest to_message(std::uint64_t id, const StoreRequest& request) {
+  proto::StoreRequest message;
+  message.set_id(id);
+  message.set_operation(request.operation == StoreOperation::set   ? proto::StoreRequest::SET
+                        : request.operation == StoreOperation::get ? proto::StoreRequest::GET
+                                                                   : proto::StoreRequest::ADD);
+  message.set_key(request.key);
+  message.set_value(request.value);
+  message.set_amount(request.amount);
+  return message;
+}
+
+StoreRequest from_message(const proto::StoreRequest& message) {
+  StoreRequest request;
+  request.operation = message.operation() == proto::StoreRequest::SET   ? StoreOperation::set
+                      : message.operation() == proto::StoreRequest::GET ? StoreOperation::get
+                                                                        : StoreOperation::add;
+  request.key = message.key();
+  request.value = message.value();
+  request.amount = message.amount();
+  return request;
+}
+
+HostDescription from_message(const proto::Hello& hello) {
+  HostDescription facts{.hostname = hello.hostname(),
+                        .local_address = hello.local_address(),
+                        .parent_address = hello.parent_address(),
+                        .resources = {.cpus = {}, .gpus = hello.gpus()}};
+  facts.reserved_port = static_cast<int>(hello.reserved_port());
+  if (hello.has_visible_gpus()) facts.visible_gpus = hello.visible_gpus();
+  for (const proto::Cpu& cpu : hello.cpus()) {
+    facts.resources.cpus.push_back(
+        {.number = cpu.number(), .core = cpu.core(), .numa = cpu.numa(), .socket = cpu.socket()});
+  }
+  return facts;
+}
+
+void put(const AgentOptions& options, proto::Bootstrap& message) {
+  for (const std::string& interface : options.interfaces) message.add_interfaces(interface);
+  message.set_lease_seconds(seconds(options.lease));
+  message.set_grace_seconds(seconds(options.grace));
+  message.set_start_seconds(seconds(options.start_timeout));
+}
+
+AgentOptions agent_options_of(const proto::Bootstrap& message) {
+  const auto duration = [](double seconds) {
+    return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+  };
+  return {.interfaces = {message.interfaces().begin(), message.interfaces().end()},
+          .lease = duration(message.lease_seconds()),
+          .grace = duration(message.grace_seconds()),
+          .start_timeout = duration(message.start_seconds())};
 }
 
 proto::Hello local_hello() {

@@ -4,7 +4,7 @@
 
 namespace hvd::launcher {
 
-int run_on_hosts(JobPlan, HostsToUse, SignalSource&) {
+int run_on_hosts(JobOptions, HostsToUse, SignalSource&) {
   throw Unsupported(
       "this hvdrun was built without gRPC, and so starts jobs on this machine only. Install gRPC for C++ (on Debian "
       "libgrpc++-dev and protobuf-compiler-grpc), and then hvd anew; or start the job with --launcher mpi");

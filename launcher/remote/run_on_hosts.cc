@@ -24,20 +24,6 @@ namespace {
 constexpr const char* kLoopback = "127.0.0.1";
 constexpr Duration kBootstrapTime = 30s;
 
-HostDescription facts_of(const proto::Hello& hello) {
-  HostDescription facts{.hostname = hello.hostname(),
-                        .local_address = hello.local_address(),
-                        .parent_address = hello.parent_address(),
-                        .resources = {.cpus = {}, .gpus = hello.gpus()}};
-  facts.reserved_port = static_cast<int>(hello.reserved_port());
-  if (hello.has_visible_gpus()) facts.visible_gpus = hello.visible_gpus();
-  for (const proto::Cpu& cpu : hello.cpus()) {
-    facts.resources.cpus.push_back(
-        {.number = cpu.number(), .core = cpu.core(), .numa = cpu.numa(), .socket = cpu.socket()});
-  }
-  return facts;
-}
-
 // The address at which an agent on this machine reached hvdrun may not be reachable for others: takes the one that most
 // of the other agents used.
 void correct_local_addresses(const std::vector<HostsToUse::Entry>& hosts, std::vector<HostDescription>& facts) {
@@ -70,13 +56,6 @@ std::string as_milliseconds(Duration duration) {
   return std::to_string(std::chrono::round<std::chrono::milliseconds>(duration).count()) + " ms";
 }
 
-JobEnding said_by(const proto::RankEnded& end) {
-  using Kind = JobEnding::Kind;
-  if (end.has_cause()) return {.kind = Kind::local_failure, .cause = printable(end.cause())};
-  if (end.has_culprit()) return {.kind = Kind::consequence, .culprit = end.culprit()};
-  return {.in_job = end.in_job()};
-}
-
 // The Host for a machine that is reached through an agent: translates calls and events to messages.
 class AgentHost : public Host {
  public:
@@ -99,7 +78,6 @@ class AgentHost : public Host {
   void send(proto::ToAgent message);
   void send_signal(int signal, bool everything);
   void on_output(const proto::Output& output);
-  void on_statuses(const proto::RankStatuses& message);
   bool knows(int rank) const;
 
   struct FlowWindow {  // of one stream
@@ -159,7 +137,13 @@ bool AgentHost::knows(int rank) const { return std::binary_search(ranks_.begin()
 void AgentHost::received(const proto::FromAgent& message) {
   if (message.has_output()) return on_output(message.output());
   if (message.has_nothing_left()) return listener_.nothing_left(number_in_job_);
-  if (message.has_statuses()) return on_statuses(message.statuses());
+  if (message.has_statuses()) {
+    std::vector<RankStatus> statuses;
+    for (const proto::RankStatus& status : message.statuses().statuses()) {
+      if (knows(status.rank())) statuses.push_back(from_message(status));
+    }
+    return listener_.statuses(number_in_job_, message.statuses().id(), std::move(statuses));
+  }
   if (message.has_initialized()) return listener_.initialized(number_in_job_);
   if (message.has_stalled()) return listener_.stalled(number_in_job_, message.stalled().on());
   if (message.has_complaint()) return listener_.complaint(message.complaint().line());
@@ -172,24 +156,8 @@ void AgentHost::received(const proto::FromAgent& message) {
     listener_.input_taken(message.input_taken().rank());
   } else if (message.has_rank_ended() && knows(message.rank_ended().rank())) {
     const proto::RankEnded& end = message.rank_ended();
-    listener_.rank_ended(end.rank(),
-                         {.by_signal = end.by_signal(), .value = end.value(), .core_dumped = end.core_dumped()},
-                         said_by(end));
+    listener_.rank_ended(end.rank(), status_of(end), said_by(end));
   }
-}
-
-// Malformed statuses are left out.
-void AgentHost::on_statuses(const proto::RankStatuses& message) {
-  std::vector<RankStatus> statuses;
-  for (const std::string& bytes : message.statuses()) {
-    try {
-      statuses.push_back(decode_rank_status(bytes));
-    } catch (const Error&) {
-      continue;
-    }
-    if (!knows(statuses.back().rank)) statuses.pop_back();
-  }
-  listener_.statuses(number_in_job_, message.id(), std::move(statuses));
 }
 
 void AgentHost::on_output(const proto::Output& output) {
@@ -213,24 +181,20 @@ void AgentHost::say_taken(Stream stream) {
 
 class Driver {
  public:
-  Driver(HostsToUse hosts, SignalSource& signals)
-      : hosts_(std::move(hosts)),
+  Driver(JobOptions options, HostsToUse hosts, SignalSource& signals)
+      : options_(std::move(options)),
+        hosts_(std::move(hosts)),
         signals_(signals),
         facts_(hosts_.hosts.size()),
         parents_(agent_tree(static_cast<int>(hosts_.hosts.size()))),
         subtree_(loop_, signals, store_,
-                 {.certificate = make_certificate(),
-                  .addresses = addresses(),
-                  .interfaces = hosts_.interfaces,
-                  .lease = hosts_.lease,
-                  .grace = hosts_.grace,
-                  .start_timeout = hosts_.start_timeout},
+                 {.certificate = make_certificate(), .addresses = addresses(), .agents = hosts_.agents},
                  {.received = [this](const proto::FromAgent& message) { on_message(message); },
                   .lost = [this](int host, const std::string& cause) { on_lost(host, cause); },
                   .started = [](pid_t) {},
                   .complaint = [this](const std::string& line) { say(line); }}) {}
 
-  int run(JobPlan plan);
+  int run();
 
  private:
   std::vector<std::string> addresses() const;
@@ -246,6 +210,7 @@ class Driver {
   void say(const std::string& line);
   bool knows(int host) const { return host >= 0 && static_cast<std::size_t>(host) < hosts_.hosts.size(); }
 
+  const JobOptions options_;
   const HostsToUse hosts_;
   SignalSource& signals_;
   EventLoop loop_;
@@ -261,7 +226,7 @@ class Driver {
 };
 
 std::vector<std::string> Driver::addresses() const {
-  std::vector<std::string> result = addresses_of(local_addresses(), hosts_.interfaces);
+  std::vector<std::string> result = addresses_of(local_addresses(), hosts_.agents.interfaces);
   const bool some_are_here =
       std::any_of(hosts_.hosts.begin(), hosts_.hosts.end(), [](const auto& entry) { return entry.is_here; });
   if (some_are_here || result.empty()) result.emplace_back(kLoopback);
@@ -278,30 +243,30 @@ std::vector<Subtree::Child> Driver::children_of(int parent) const {
   return result;
 }
 
-int Driver::run(JobPlan plan) {
+int Driver::run() {
   const TimePoint start = Clock::now();
   if (!muster()) return early_signal_ ? 128 + *early_signal_ : 1;
-  if (hosts_.verbose) say("all hosts have come after " + as_milliseconds(Clock::now() - start));
+  if (options_.verbose) say("all hosts have come after " + as_milliseconds(Clock::now() - start));
   std::vector<HostDescription> facts;
   for (const std::optional<HostDescription>& entry : facts_) facts.push_back(*entry);
   correct_local_addresses(hosts_.hosts, facts);
   std::vector<HostPlan> plans = hosts_.assign(facts);
-  plan.size = 0;
+  int size = 0;
   for (std::size_t host = 0; host < plans.size(); ++host) {
-    plan.size += static_cast<int>(plans[host].ranks.size());
+    size += static_cast<int>(plans[host].ranks.size());
     plans[host].rendezvous.address = facts[host].local_address;
   }
   appoint_master(facts, plans);
-  plan.feeds_input = std::any_of(plans.begin(), plans.end(), [](const HostPlan& host) {
-    return std::any_of(host.ranks.begin(), host.ranks.end(), [](const RankPlan& rank) { return rank.reads_input; });
-  });
-  Job job(std::move(plan), loop_, signals_);
+  Job job(options_, size, loop_, signals_);
   JobHosts hosts;
+  hosts.feeds_input = std::ranges::any_of(plans, [](const HostPlan& host) {
+    return std::ranges::any_of(host.ranks, [](const RankPlan& rank) { return rank.reads_input; });
+  });
   for (std::size_t host = 0; host < plans.size(); ++host) {
     if (plans[host].ranks.empty()) continue;
     const int number = static_cast<int>(host);
     number_in_job_[number] = static_cast<int>(hosts.hosts.size());
-    auto entry = std::make_unique<AgentHost>(subtree_, job.listener(), number, number_in_job_[number]);
+    auto entry = std::make_unique<AgentHost>(subtree_, job, number, number_in_job_[number]);
     agent_hosts_[number] = entry.get();
     hosts.plans.push_back(std::move(plans[host]));
     hosts.hosts.push_back(std::move(entry));
@@ -355,8 +320,8 @@ void Driver::on_hello(int host, const proto::Hello& hello) {
   if (hello.version() != HVD_VERSION) {
     return on_lost(host, "hvdrun is version " + hello.version() + " there, and " HVD_VERSION " here");
   }
-  facts_[index] = facts_of(hello);
-  if (hosts_.verbose) {
+  facts_[index] = from_message(hello);
+  if (options_.verbose) {
     say(hosts_.hosts[index].name + " has come: " + hello.hostname() + " at " + hello.local_address() + ", by " +
         hello.parent_address());
   }
@@ -375,7 +340,7 @@ void Driver::on_lost(int host, const std::string& cause) {
   if (!knows(host)) return;
   const auto number = number_in_job_.find(host);
   if (job_ != nullptr && number != number_in_job_.end()) {
-    job_->listener().host_lost(number->second, cause);
+    job_->host_lost(number->second, cause);
   } else if (job_ == nullptr && number_in_job_.empty()) {
     host_is_missing_ = true;
     say("host " + hosts_.hosts[static_cast<std::size_t>(host)].name + ": " + cause);
@@ -395,21 +360,21 @@ void Driver::dismiss() {
   proto::ToAgent farewell;
   farewell.mutable_farewell();
   subtree_.send_to_all(farewell);
-  for (const Deadline deadline = deadline_after(hosts_.grace + 1s); !subtree_.empty() && Clock::now() < deadline;) {
+  for (const Deadline deadline = deadline_after(options_.grace + 1s); !subtree_.empty() && Clock::now() < deadline;) {
     loop_.run_once(deadline);
   }
   loop_.forget(signals_.fd());
 }
 
 void Driver::say(const std::string& line) {
-  if (job_ != nullptr) return job_->say(line);
+  if (job_ != nullptr) return job_->complaint(line);
   std::fprintf(stderr, "hvdrun: %s\n", line.c_str());
 }
 
 }  // namespace
 
-int run_on_hosts(JobPlan plan, HostsToUse hosts, SignalSource& signals) {
-  return Driver(std::move(hosts), signals).run(std::move(plan));
+int run_on_hosts(JobOptions options, HostsToUse hosts, SignalSource& signals) {
+  return Driver(std::move(options), std::move(hosts), signals).run();
 }
 
 int run_agent(SignalSource& signals) {

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "core/base/clock.h"
-#include "launcher/cli/job_layout.h"
 #include "launcher/job/job.h"
+#include "launcher/plan/host_resources.h"
+#include "launcher/plan/start_command.h"
 
 namespace hvd::launcher {
 
@@ -18,15 +18,13 @@ struct HostsToUse {
     bool is_here = false;       // whether it is this machine
   };
   std::vector<Entry> hosts;
-  std::vector<std::string> interfaces;  // empty: all
-  Duration lease{}, grace{}, start_timeout{};
-  bool verbose = false;
+  AgentOptions agents;
   // Called when all agents have attached; returns a plan per host, which may have no ranks. Throws InvalidArgument.
   std::function<std::vector<HostPlan>(const std::vector<HostDescription>&)> assign;
 };
 
 // Returns hvdrun's exit code when no process of the job is left on any host; 1 if a host cannot be reached.
-int run_on_hosts(JobPlan plan, HostsToUse hosts, SignalSource& signals);
+int run_on_hosts(JobOptions options, HostsToUse hosts, SignalSource& signals);
 
 // `hvdrun agent`: reads its bootstrap message from standard input and runs the agent. Returns its exit code.
 int run_agent(SignalSource& signals);

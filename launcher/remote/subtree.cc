@@ -34,17 +34,6 @@ std::string as_seconds(Duration duration) {
   return text;
 }
 
-StoreRequest request_of(const proto::StoreRequest& message) {
-  StoreRequest request;
-  request.operation = message.operation() == proto::StoreRequest::SET   ? StoreOperation::set
-                      : message.operation() == proto::StoreRequest::GET ? StoreOperation::get
-                                                                        : StoreOperation::add;
-  request.key = message.key();
-  request.value = message.value();
-  request.amount = message.amount();
-  return request;
-}
-
 }  // namespace
 
 std::vector<int> agent_tree(int hosts) {
@@ -130,7 +119,7 @@ Subtree::Subtree(EventLoop& loop, const SignalSource& signals, StoreSource& stor
 Subtree::~Subtree() = default;
 
 void Subtree::start(const std::vector<Child>& children) {
-  const Deadline deadline = deadline_after(options_.start_timeout);
+  const Deadline deadline = deadline_after(options_.agents.start_timeout);
   for (auto begin = children.begin(); begin != children.end();) {
     const auto end = std::find_if(begin, children.end(),
                                   [&](const Child& child) { return child.start_command != begin->start_command; });
@@ -160,10 +149,7 @@ void Subtree::run_command(const std::vector<Child>& children) {
   for (const std::string& address : options_.addresses) {
     bootstrap.add_addresses(Address{.host = address, .port = door_.port()}.to_string());
   }
-  for (const std::string& interface : options_.interfaces) bootstrap.add_interfaces(interface);
-  bootstrap.set_lease_seconds(seconds(options_.lease));
-  bootstrap.set_grace_seconds(seconds(options_.grace));
-  bootstrap.set_start_seconds(seconds(options_.start_timeout));
+  put(options_.agents, bootstrap);
   try {
     listener_.started(starter_.start(first.host, first.start_command, encode_bootstrap(bootstrap)));
   } catch (const Error& error) {
@@ -189,8 +175,8 @@ void Subtree::never_came(int host, const std::string& cause) {
 }
 
 void Subtree::on_attached(std::unique_ptr<LinkToAgent> link) {
-  links_.push_back(
-      std::make_unique<Attached>(Attached{.link = std::move(link), .lease = LinkLease(options_.lease, Clock::now())}));
+  links_.push_back(std::make_unique<Attached>(
+      Attached{.link = std::move(link), .lease = LinkLease(options_.agents.lease, Clock::now())}));
   Attached& from = *links_.back();
   from.store = std::make_unique<StoreBranch>(store_, [&from](std::uint64_t id, StatusCode code, std::string_view text) {
     proto::ToAgent message;
@@ -227,7 +213,7 @@ void Subtree::on_message(Attached& from, const proto::FromAgent& message) {
     return listener_.lost(host, message.lost().cause());
   }
   if (message.has_store_request())
-    return from.store->ask(message.store_request().id(), request_of(message.store_request()));
+    return from.store->ask(message.store_request().id(), from_message(message.store_request()));
   listener_.received(message);
 }
 
@@ -277,7 +263,7 @@ void Subtree::on_time() {
       entry->link->send(beat);
     }
     if (entry->lease.has_expired(now)) {
-      silent.emplace_back(entry.get(), "nothing was heard of it for " + as_seconds(options_.lease) + " (" +
+      silent.emplace_back(entry.get(), "nothing was heard of it for " + as_seconds(options_.agents.lease) + " (" +
                                            entry->link->peer() + "; --lease is how long that may take)");
     }
   }
@@ -288,7 +274,7 @@ void Subtree::on_time() {
   }
   for (const int host : late) {
     const Waiting& entry = waiting_.at(host);
-    never_came(host, "no agent has come from there within " + as_seconds(options_.start_timeout) +
+    never_came(host, "no agent has come from there within " + as_seconds(options_.agents.start_timeout) +
                          " (--start-timeout); it was to be started by `" + entry.child.start_command + "`" +
                          (entry.last_words.empty() ? "" : ", which said: " + entry.last_words));
   }
@@ -297,9 +283,8 @@ void Subtree::on_time() {
 
 void Subtree::set_timer() {
   std::optional<Deadline> next;
-  const auto consider = [&](Deadline deadline) { next = next ? std::min(*next, deadline) : deadline; };
-  for (const auto& entry : links_) consider(entry->lease.next_deadline());
-  for (const auto& [host, entry] : waiting_) consider(entry.deadline);
+  for (const auto& entry : links_) next = earlier(next, entry->lease.next_deadline());
+  for (const auto& [host, entry] : waiting_) next = earlier(next, entry.deadline);
   timer_.set(next);
 }
 

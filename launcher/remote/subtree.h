@@ -10,6 +10,7 @@
 
 #include "launcher/output/output_stream.h"
 #include "launcher/output/rank_pipes.h"
+#include "launcher/plan/start_command.h"
 #include "launcher/processes/child_process.h"
 #include "launcher/processes/event_loop.h"
 #include "launcher/remote/grpc_link.h"
@@ -70,9 +71,8 @@ class Subtree {
  public:
   struct Options {
     Certificate certificate;
-    std::vector<std::string> addresses;   // of this host, which agents try in turn
-    std::vector<std::string> interfaces;  // that agents may use
-    Duration lease{}, grace{}, start_timeout{};
+    std::vector<std::string> addresses;  // of this host, which agents try in turn
+    AgentOptions agents;
   };
   struct Child {
     int host = 0;

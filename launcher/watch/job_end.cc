@@ -49,74 +49,77 @@ std::string fates(const std::vector<std::optional<RankEnd>>& ends, const std::ve
   return text;
 }
 
-}  // namespace
-
-void JobEnd::rank_ended(int rank, ExitStatus status, const JobEnding& said, TimePoint now) {
-  ends_[static_cast<std::size_t>(rank)] = RankEnd{.status = status, .said = said, .signal_sent = signal_sent_};
-  --remaining_;
-  if (!status.ok()) blame(rank, now);
-  if (reason_ == Reason::rank_failed) first_failed_ = cause();
-  if (remaining_ == 0) begin(Stage::grace, Reason::none, now + grace_);
-}
-
-void JobEnd::blame(int rank, TimePoint now) {
-  begin(Stage::grace, Reason::rank_failed, now + grace_);
-  if (reason_ != Reason::rank_failed) return;
-  if (failures_.empty()) failed_at_ = now;
-  failures_.push_back(rank);
-  const ExitStatus& status = end_of(rank).status;
-  const bool by_somebody = status.by_signal && status.value != last_forwarded_ && !is_often_a_consequence(status.value);
-  if (stage_ == Stage::grace && by_somebody && !killed_in_grace_) killed_in_grace_ = rank;
-}
-
-int JobEnd::cause() const {
-  std::optional<int> found;
-  for (auto rank = failures_.begin(); rank != failures_.end() && !found; ++rank) found = cause_seen_by(*rank);
-  const int first = found.value_or(failures_.front());
-  const RankEnd& end = end_of(first);
-  const bool said_nothing = end.said.kind == JobEnding::Kind::untold && !end.status.by_signal && !end.status.ok();
-  return said_nothing ? killed_in_grace_.value_or(first) : first;
-}
-
-std::optional<int> JobEnd::cause_seen_by(int rank) const {
-  if (is_cause(rank)) return rank;
-  const auto named = named_by(rank);
-  const bool left = named && ends_[static_cast<std::size_t>(*named)] && left_others(end_of(*named));
-  return left ? named : std::nullopt;
-}
-
-// A rank that is named but ended without failure is not the cause; the rank that could not continue without it is.
-bool JobEnd::is_cause(int rank) const {
-  const RankEnd& end = end_of(rank);
-  if (!has_failed(end)) return false;
-  if (end.said.kind != JobEnding::Kind::consequence) return true;
-  const auto named = named_by(rank);
-  return named && ends_[static_cast<std::size_t>(*named)] && !has_failed(end_of(*named));
-}
-
 // A rank that hvdrun's signal has ended has not failed, unless it had reported a failure before.
-bool JobEnd::has_failed(const RankEnd& end) const {
+bool has_failed(const RankEnd& end) {
   if (end.lost || end.said.kind == JobEnding::Kind::local_failure || left_others(end)) return true;
   return !end.status.ok() && !(end.status.by_signal && end.status.value == end.signal_sent);
 }
 
-std::optional<int> JobEnd::named_by(int rank) const {
-  const JobEnding& said = end_of(rank).said;
+}  // namespace
+
+bool RankEnds::all_are_ok() const {
+  return std::ranges::all_of(ends_, [](const auto& end) { return end && end->status.ok(); });
+}
+
+void RankEnds::blame(int rank, bool by_somebody) {
+  failures_.push_back(rank);
+  if (by_somebody && !is_often_a_consequence(of(rank).status.value) && !killed_in_grace_) killed_in_grace_ = rank;
+}
+
+int RankEnds::cause() const {
+  std::optional<int> found;
+  for (auto rank = failures_.begin(); rank != failures_.end() && !found; ++rank) found = cause_seen_by(*rank);
+  const int first = found.value_or(failures_.front());
+  const RankEnd& end = of(first);
+  const bool said_nothing = end.said.kind == JobEnding::Kind::untold && !end.status.by_signal && !end.status.ok();
+  return said_nothing ? killed_in_grace_.value_or(first) : first;
+}
+
+std::optional<int> RankEnds::cause_seen_by(int rank) const {
+  if (is_cause(rank)) return rank;
+  const auto named = named_by(rank);
+  return named && has_ended(*named) && left_others(of(*named)) ? named : std::nullopt;
+}
+
+// A rank that is named but ended without failure is not the cause; the rank that could not continue without it is.
+bool RankEnds::is_cause(int rank) const {
+  const RankEnd& end = of(rank);
+  if (!has_failed(end)) return false;
+  if (end.said.kind != JobEnding::Kind::consequence) return true;
+  const auto named = named_by(rank);
+  return named && has_ended(*named) && !has_failed(of(*named));
+}
+
+std::optional<int> RankEnds::named_by(int rank) const {
+  const JobEnding& said = of(rank).said;
   const bool known = said.kind == JobEnding::Kind::consequence && said.culprit >= 0 && said.culprit != rank &&
                      said.culprit < static_cast<int>(ends_.size());
   return known ? std::optional(said.culprit) : std::nullopt;
 }
 
-bool JobEnd::awaits_culprit() const {
-  return std::any_of(failures_.begin(), failures_.end(), [this](int rank) {
+bool RankEnds::awaits_culprit() const {
+  return std::ranges::any_of(failures_, [this](int rank) {
     const auto named = named_by(rank);
-    return named && !ends_[static_cast<std::size_t>(*named)];
+    return named && !has_ended(*named);
   });
+}
+
+void JobEnd::rank_ended(int rank, ExitStatus status, const JobEnding& said, TimePoint now) {
+  ends_.set(rank, {.status = status, .said = said, .signal_sent = signal_sent_});
+  if (!status.ok()) begin(Stage::grace, Reason::rank_failed, now + grace_);
+  if (reason_ == Reason::rank_failed) {
+    if (ends_.blameless()) failed_at_ = now;
+    if (!status.ok()) {
+      ends_.blame(rank, stage_ == Stage::grace && status.by_signal && status.value != last_forwarded_);
+    }
+    first_failed_ = ends_.cause();
+  }
+  if (all_ranks_ended()) begin(Stage::grace, Reason::none, now + grace_);
 }
 
 // A culprit may take longer to end than the ranks that name it, and should end with its own exit code.
 Deadline JobEnd::stage_end() const {
-  const bool waits = stage_ == Stage::grace && reason_ == Reason::rank_failed && !hurried_ && awaits_culprit();
+  const bool waits = stage_ == Stage::grace && reason_ == Reason::rank_failed && !hurried_ && ends_.awaits_culprit();
   return waits ? std::max(stage_deadline_, failed_at_ + kCulpritTime) : stage_deadline_;
 }
 
@@ -144,17 +147,15 @@ void JobEnd::start_failed(int exit_code, TimePoint now) {
 void JobEnd::host_lost(LostHost host, TimePoint now) {
   bool had_ended = true;
   for (const int rank : host.ranks) {
-    std::optional<RankEnd>& end = ends_[static_cast<std::size_t>(rank)];
-    if (end) continue;
+    if (ends_.has_ended(rank)) continue;
     had_ended = false;
-    end = RankEnd{.status = {}, .lost = true};
-    --remaining_;
+    ends_.set(rank, {.status = {}, .lost = true});
   }
   if (had_ended) return;
   lost_hosts_.push_back(std::move(host));
   begin(Stage::grace, Reason::host_lost, now + grace_);
   if (reason_ != Reason::rank_failed || stage_ != Stage::grace) return;
-  const RankEnd& first = end_of(*first_failed_);
+  const RankEnd& first = ends_.of(*first_failed_);
   if (first.status.by_signal || first.status.ok() || first.said.kind == JobEnding::Kind::local_failure) return;
   reason_ = Reason::host_lost;
   first_failed_.reset();
@@ -190,19 +191,17 @@ std::optional<Deadline> JobEnd::next_deadline() const {
 
 // A rank that had failed, but was ended by hvdrun, has no exit code of its own.
 int JobEnd::failed_rank_code() const {
-  const RankEnd& end = end_of(*first_failed_);
+  const RankEnd& end = ends_.of(*first_failed_);
   const bool ended_by_us = end.status.by_signal && end.status.value == end.signal_sent;
   return ended_by_us || end.status.ok() ? 1 : end.status.exit_code();
 }
 
 int JobEnd::exit_code() const {
-  const bool all_ok = std::all_of(ends_.begin(), ends_.end(),
-                                  [](const std::optional<RankEnd>& end) { return end && end->status.ok(); });
   switch (reason_) {
     case Reason::none: return 0;
     case Reason::rank_failed: return failed_rank_code();
     // Programs that handle the signal and exit with code 0 have done what was requested.
-    case Reason::interrupted: return all_ok ? 0 : 128 + interrupting_signal_;
+    case Reason::interrupted: return ends_.all_are_ok() ? 0 : 128 + interrupting_signal_;
     case Reason::output_closed: return 128 + SIGPIPE;
     case Reason::timed_out: return kTimedOutCode;
     case Reason::start_failed: return start_exit_code_;

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/clock.h"
@@ -40,9 +41,56 @@ struct LostHost {
   std::string cause;
 };
 
+// How the ranks of a job have ended, and which of them is the cause. Pure.
+class RankEnds {
+ public:
+  explicit RankEnds(int size) : ends_(static_cast<std::size_t>(size)), remaining_(size) {}
+
+  // Called once per rank.
+  void set(int rank, RankEnd end) {
+    ends_[static_cast<std::size_t>(rank)] = std::move(end);
+    --remaining_;
+  }
+  // By rank; empty: it has not ended.
+  const std::vector<std::optional<RankEnd>>& all() const { return ends_; }
+  const RankEnd& of(int rank) const { return *ends_[static_cast<std::size_t>(rank)]; }
+  bool has_ended(int rank) const { return ends_[static_cast<std::size_t>(rank)].has_value(); }
+  bool all_have_ended() const { return remaining_ == 0; }
+  bool all_are_ok() const;
+
+  // The rank has ended with a failure; `by_somebody`: it was killed by a signal from outside the job during the grace
+  // period. Called in the order in which failures are reported.
+  void blame(int rank, bool by_somebody);
+  // Whether no rank was blamed.
+  bool blameless() const { return failures_.empty(); }
+
+  // The rank that failed first: of the ranks that were blamed, the first one that did not report, before it ended, that
+  // the job had ended for it because of another rank, which has failed, too. A rank that others name as the culprit and
+  // that ended with exit code 0, but without shutdown, has failed. If the rank reported nothing (its program does not
+  // use hvd) and exited with an error, a rank that was killed by somebody takes precedence: the error is most likely
+  // the consequence. (Except for SIGABRT and SIGPIPE, with which a rank may itself react to a lost peer.) Requires a
+  // blamed rank.
+  int cause() const;
+  // Whether a blamed rank names a culprit that has not ended.
+  bool awaits_culprit() const;
+
+ private:
+  bool is_cause(int rank) const;
+  // The cause of the failure of `rank`: the rank itself, or the culprit that it names, if that ended without shutdown.
+  // Empty: `rank` does not identify the cause.
+  std::optional<int> cause_seen_by(int rank) const;
+  // The culprit that the rank names, if it is a valid other rank.
+  std::optional<int> named_by(int rank) const;
+
+  std::vector<std::optional<RankEnd>> ends_;
+  int remaining_;
+  std::vector<int> failures_;           // failed ranks, in the order in which they were reported
+  std::optional<int> killed_in_grace_;  // the first rank killed by somebody
+};
+
 class JobEnd {
  public:
-  JobEnd(int size, Duration grace) : grace_(grace), ends_(static_cast<std::size_t>(size)), remaining_(size) {}
+  JobEnd(int size, Duration grace) : grace_(grace), ends_(size) {}
 
   // Events, as the caller observes them.
   void rank_ended(int rank, ExitStatus status, const JobEnding& said, TimePoint now);
@@ -55,7 +103,7 @@ class JobEnd {
   // A rank could not be started: no grace period, no SIGTERM. `exit_code` becomes hvdrun's.
   void start_failed(int exit_code, TimePoint now);
   // A host is unreachable, and with it those of its ranks that had not ended. During the grace period it takes
-  // precedence over a rank that exited with an error, as explained at first_failed().
+  // precedence over a rank that exited with an error, as explained at RankEnds::cause().
   void host_lost(LostHost host, TimePoint now);
 
   // The signal to send now to all processes that are left; returns each signal once.
@@ -63,17 +111,11 @@ class JobEnd {
   // When the result of signal_due() or gave_up() changes next. Empty: not before the next event.
   std::optional<Deadline> next_deadline() const;
 
-  bool all_ranks_ended() const { return remaining_ == 0; }
-  bool killing() const { return stage_ == Stage::killing; }
+  bool all_ranks_ended() const { return ends_.all_have_ended(); }
   // Processes are left although SIGKILL was sent kKillTime ago.
   bool gave_up() const { return gave_up_; }
 
-  // The rank that failed first: of the ranks that have ended with a failure, the first one that did not report, before
-  // it ended, that the job had ended for it because of another rank, which has failed, too. A rank that others name as
-  // the culprit and that ended with exit code 0, but without shutdown, has failed. If the rank reported nothing (its
-  // program does not use hvd) and exited with an error, a rank that was killed by a signal from outside the job during
-  // the grace period takes precedence: the error is most likely the consequence. (Except for SIGABRT and SIGPIPE, with
-  // which a rank may itself react to a lost peer.)
+  // See RankEnds::cause().
   std::optional<int> first_failed() const { return first_failed_; }
   // The hosts that were lost while they had running ranks, in the order of their loss.
   const std::vector<LostHost>& lost_hosts() const { return lost_hosts_; }
@@ -81,7 +123,7 @@ class JobEnd {
   bool has_timed_out() const { return reason_ == Reason::timed_out; }
   // The signal that ended the job, if no rank had failed before; else 0.
   int interrupting_signal() const { return interrupting_signal_; }
-  const std::vector<std::optional<RankEnd>>& ends() const { return ends_; }
+  const std::vector<std::optional<RankEnd>>& ends() const { return ends_.all(); }
   int exit_code() const;
 
  private:
@@ -89,30 +131,16 @@ class JobEnd {
   enum class Reason { none, rank_failed, interrupted, output_closed, timed_out, start_failed, host_lost };
 
   void begin(Stage stage, Reason reason, Deadline deadline);
-  const RankEnd& end_of(int rank) const { return *ends_[static_cast<std::size_t>(rank)]; }
-  bool has_failed(const RankEnd& end) const;
-  bool is_cause(int rank) const;
-  // The cause of the failure of `rank`: the rank itself, or the culprit that it names, if that ended without shutdown.
-  // Empty: `rank` does not identify the cause.
-  std::optional<int> cause_seen_by(int rank) const;
-  int cause() const;
-  // The culprit that the rank names, if it is a valid other rank.
-  std::optional<int> named_by(int rank) const;
-  bool awaits_culprit() const;
   Deadline stage_end() const;
-  void blame(int rank, TimePoint now);
   int failed_rank_code() const;
 
   const Duration grace_;
-  std::vector<std::optional<RankEnd>> ends_;
-  int remaining_;
+  RankEnds ends_;
   Stage stage_ = Stage::running;
   Reason reason_ = Reason::none;
-  Deadline stage_deadline_{};           // unless running: when the next stage is due, or later (stage_end())
-  std::vector<int> failures_;           // failed ranks, in the order in which they were reported
-  TimePoint failed_at_{};               // time of the first failure
-  bool hurried_ = false;                // --timeout has ended the grace period
-  std::optional<int> killed_in_grace_;  // the first rank killed by a signal that hvdrun did not forward
+  Deadline stage_deadline_{};  // unless running: when the next stage is due, or later (stage_end())
+  TimePoint failed_at_{};      // time of the first failure
+  bool hurried_ = false;       // --timeout has ended the grace period
   std::optional<int> first_failed_;
   std::vector<LostHost> lost_hosts_;
   int start_exit_code_ = 1;

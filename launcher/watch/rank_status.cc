@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "core/flight/flight_reader.h"
-#include "core/net/byte_codec.h"
 #include "core/tensor/tensor.h"
 
 namespace hvd::launcher {
@@ -136,58 +135,6 @@ std::vector<ProcessSetStatus> sets_in(const std::vector<RecordedOperation>& oper
   return list;
 }
 
-void put(ByteWriter& writer, const OperationStatus& operation) {
-  writer.put(static_cast<std::uint8_t>(operation.state));
-  writer.put(operation.process_set);
-  writer.put(operation.sequence);
-  writer.put_string(operation.what);
-  writer.put_string(operation.name);
-  writer.put_string(operation.shape);
-  writer.put(operation.age.count());
-}
-
-OperationStatus get_operation(ByteReader& reader) {
-  const auto state = reader.get<std::uint8_t>();
-  if (state > static_cast<std::uint8_t>(OperationStatus::State::given_up)) throw Internal("malformed status");
-  OperationStatus operation{.state = static_cast<OperationStatus::State>(state), .what = {}, .name = {}, .shape = {}};
-  operation.process_set = reader.get<std::int32_t>();
-  operation.sequence = reader.get<std::uint64_t>();
-  operation.what = reader.get_string();
-  operation.name = reader.get_string();
-  operation.shape = reader.get_string();
-  operation.age = Duration(reader.get<Duration::rep>());
-  return operation;
-}
-
-void put(ByteWriter& writer, const std::optional<Duration>& duration) {
-  writer.put(static_cast<std::uint8_t>(duration.has_value()));
-  if (duration) writer.put(duration->count());
-}
-
-std::optional<Duration> get_duration(ByteReader& reader) {
-  if (reader.get<std::uint8_t>() == 0) return std::nullopt;
-  return Duration(reader.get<Duration::rep>());
-}
-
-void put(ByteWriter& writer, const PythonFrame& frame) {
-  writer.put_string(frame.file);
-  writer.put(static_cast<std::int32_t>(frame.line));
-  writer.put_string(frame.function);
-}
-
-PythonFrame get_frame(ByteReader& reader) {
-  PythonFrame frame;
-  frame.file = reader.get_string();
-  frame.line = reader.get<std::int32_t>();
-  frame.function = reader.get_string();
-  return frame;
-}
-
-// In the order of the struct.
-constexpr std::uint64_t RankStatus::*kCounters[] = {&RankStatus::operations, &RankStatus::bytes,
-                                                    &RankStatus::locked_steps, &RankStatus::rounds,
-                                                    &RankStatus::lock_state};
-
 // In process set 0, so that ranks can be compared; 0 if none of the last operations is in it.
 std::uint64_t submitted_by(const RankStatus& status) {
   for (const ProcessSetStatus& set : status.sets) {
@@ -258,62 +205,6 @@ RankStatus make_rank_status(const FlightSnapshot& facts, const std::vector<Recor
   status.stall = facts.stall;
   status.frame = frame_of_script(stack.text, stack.package);
   status.stack = stack.text.substr(0, kMostStack);
-  return status;
-}
-
-std::string encode(const RankStatus& status) {
-  ByteWriter writer;
-  writer.put(status.rank);
-  writer.put(status.pid);
-  writer.put(static_cast<std::uint8_t>(status.stopped));
-  for (const auto number : kCounters) writer.put(status.*number);
-  writer.put(status.exposed_time.count());
-  writer.put(static_cast<std::uint8_t>(status.in_job));
-  writer.put(static_cast<std::uint8_t>(status.ended));
-  put(writer, status.initializing);
-  writer.put(status.stall_time.count());
-  put(writer, status.since_progress);
-  writer.put(static_cast<std::uint32_t>(status.open.size()));
-  for (const OperationStatus& operation : status.open) put(writer, operation);
-  writer.put(status.more_open);
-  writer.put(static_cast<std::uint32_t>(status.sets.size()));
-  for (const ProcessSetStatus& set : status.sets) {
-    writer.put(set.process_set);
-    writer.put(set.submitted);
-    writer.put(set.done);
-  }
-  writer.put_string(status.stall);
-  writer.put(static_cast<std::uint8_t>(status.frame.has_value()));
-  if (status.frame) put(writer, *status.frame);
-  writer.put_string(status.stack);
-  const Bytes bytes = writer.take();
-  return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-}
-
-RankStatus decode_rank_status(std::string_view bytes) {
-  ByteReader reader(std::as_bytes(std::span(bytes)));
-  RankStatus status;
-  status.rank = reader.get<std::int32_t>();
-  status.pid = reader.get<std::int32_t>();
-  status.stopped = reader.get<std::uint8_t>() != 0;
-  for (const auto number : kCounters) status.*number = reader.get<std::uint64_t>();
-  status.exposed_time = Duration(reader.get<Duration::rep>());
-  status.in_job = reader.get<std::uint8_t>() != 0;
-  status.ended = reader.get<std::uint8_t>() != 0;
-  status.initializing = get_duration(reader);
-  status.stall_time = Duration(reader.get<Duration::rep>());
-  status.since_progress = get_duration(reader);
-  for (std::uint32_t left = reader.get_count(33); left > 0; --left) status.open.push_back(get_operation(reader));
-  status.more_open = reader.get<std::uint32_t>();
-  for (std::uint32_t left = reader.get_count(20); left > 0; --left) {
-    const auto process_set = reader.get<std::int32_t>();
-    const auto submitted = reader.get<std::uint64_t>();
-    status.sets.push_back({process_set, submitted, reader.get<std::uint64_t>()});
-  }
-  status.stall = reader.get_string();
-  if (reader.get<std::uint8_t>() != 0) status.frame = get_frame(reader);
-  status.stack = reader.get_string();
-  reader.expect_end();
   return status;
 }
 

@@ -87,10 +87,6 @@ struct StackAnswer {
 RankStatus make_rank_status(const FlightSnapshot& facts, const std::vector<RecordedOperation>& operations,
                             const StackAnswer& stack, TimePoint now);
 
-std::string encode(const RankStatus& status);
-// Throws Internal if the bytes are malformed.
-RankStatus decode_rank_status(std::string_view bytes);
-
 // Formats the status of all ranks for programs such as `hvd top`: a line of names, then a line per rank, with fields
 // separated by tabs. A rank that has not answered has only the first two fields, and "-" for the others.
 std::string status_table(const std::vector<StatusOfRank>& ranks);

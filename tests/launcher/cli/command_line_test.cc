@@ -72,11 +72,12 @@ TEST_CASE("options arrive where they belong") {
   CHECK(program.hosts == "localhost:3");
   CHECK(program.exports == Arguments{"A", "B=1", "C=[1,2] \"x\"", "D=", "E=a=b"});
   CHECK(program.working_directory == "/tmp");
-  CHECK(line.output_directory == "logs dir");
-  CHECK((line.tag_output && line.timestamp_output && line.merge_errors && line.oversubscribe && line.verbose));
+  CHECK(line.job.output.directory == "logs dir");
+  CHECK((line.job.output.tag && line.job.output.timestamp && line.job.output.merge_errors &&
+         line.placement.oversubscribe && line.job.verbose));
   CHECK(line.input_rank == 2);
-  CHECK(line.timeout == 90s);
-  CHECK(line.grace == 250ms);
+  CHECK(line.job.timeout == 90s);
+  CHECK(line.job.grace == 250ms);
   CHECK_FALSE(line.information.has_value());
   CHECK(parse_command_line({"-machinefile", "hosts", "prog"}).programs.front().hostfile == "hosts");
   CHECK(parse_command_line({"-stdin=none", "prog"}).input_rank == std::nullopt);
@@ -91,20 +92,21 @@ TEST_CASE("what is not given has its default") {
   CHECK(program.exports.empty());
   CHECK(program.working_directory.empty());
   CHECK(line.mca.empty());
-  CHECK(line.output_directory.empty());
-  CHECK_FALSE((line.tag_output || line.timestamp_output || line.merge_errors || line.oversubscribe || line.verbose));
+  CHECK(line.job.output.directory.empty());
+  CHECK_FALSE((line.job.output.tag || line.job.output.timestamp || line.job.output.merge_errors ||
+               line.placement.oversubscribe || line.job.verbose));
   CHECK(line.input_rank == 0);
-  CHECK_FALSE(line.timeout.has_value());
-  CHECK(line.grace == 1s);
-  CHECK(line.started_by == StartedBy::automatic);
-  CHECK(line.remote_shell.command.empty());
-  CHECK_FALSE(line.remote_shell.port.has_value());
-  CHECK(line.network_interfaces.empty());
-  CHECK_FALSE(line.start_timeout.has_value());
-  CHECK_FALSE(line.lease);
+  CHECK_FALSE(line.job.timeout.has_value());
+  CHECK(line.job.grace == 1s);
+  CHECK(line.start.by == StartedBy::automatic);
+  CHECK(line.start.remote_shell.command.empty());
+  CHECK_FALSE(line.start.remote_shell.port.has_value());
+  CHECK(line.start.interfaces.empty());
+  CHECK_FALSE(line.start.timeout.has_value());
+  CHECK_FALSE(line.start.lease);
   CHECK_FALSE((line.dry_run || line.input_to_all));
-  CHECK_FALSE(line.slots_per_host.has_value());
-  CHECK_FALSE(line.gpus_per_rank.has_value());
+  CHECK_FALSE(line.placement.slots_per_host.has_value());
+  CHECK_FALSE(line.placement.gpus_per_rank.has_value());
 }
 
 TEST_CASE("parameters of Open MPI have a name and a value") {
@@ -120,16 +122,16 @@ TEST_CASE("mpirun may start the processes, and gets what is its own") {
   const std::vector<std::string> typed = {"--launcher", "mpi", "-np",   "2", "--grace=3", "-mca", "btl",
                                           "^openib",    "a",   "--mpi", ":", "-np",       "1",    "b"};
   const CommandLine line = parse_command_line(typed);
-  CHECK(line.started_by == StartedBy::mpirun);
+  CHECK(line.start.by == StartedBy::mpirun);
   CHECK(mpirun_arguments(line) ==
         std::vector<std::string>{"-np", "2", "-mca", "btl", "^openib", "a", "--mpi", ":", "-np", "1", "b"});
-  CHECK(parse_command_line({"-np", "1", "a"}).started_by == StartedBy::automatic);
-  CHECK(parse_command_line({"--gloo", "-np", "1", "a"}).started_by == StartedBy::automatic);
-  CHECK(parse_command_line({"--gloo", "--launcher", "ssh", "-np", "1", "a"}).started_by == StartedBy::ssh);
-  CHECK(parse_command_line({"-launcher=local", "-np", "1", "a"}).started_by == StartedBy::local);
-  CHECK(parse_command_line({"-launcher=slurm", "-np", "1", "a"}).started_by == StartedBy::slurm);
-  CHECK(parse_command_line({"--mpi", "-np", "1", "a"}).started_by == StartedBy::mpirun);
-  CHECK(parse_command_line({"--mpi", "--launcher", "mpi", "-np", "1", "a"}).started_by == StartedBy::mpirun);
+  CHECK(parse_command_line({"-np", "1", "a"}).start.by == StartedBy::automatic);
+  CHECK(parse_command_line({"--gloo", "-np", "1", "a"}).start.by == StartedBy::automatic);
+  CHECK(parse_command_line({"--gloo", "--launcher", "ssh", "-np", "1", "a"}).start.by == StartedBy::ssh);
+  CHECK(parse_command_line({"-launcher=local", "-np", "1", "a"}).start.by == StartedBy::local);
+  CHECK(parse_command_line({"-launcher=slurm", "-np", "1", "a"}).start.by == StartedBy::slurm);
+  CHECK(parse_command_line({"--mpi", "-np", "1", "a"}).start.by == StartedBy::mpirun);
+  CHECK(parse_command_line({"--mpi", "--launcher", "mpi", "-np", "1", "a"}).start.by == StartedBy::mpirun);
   CHECK_THROWS_WITH(parse_command_line({"--launcher", "pigeon", "-np", "1", "a"}),
                     "--launcher pigeon: local, ssh, slurm or mpi");
   CHECK_THROWS_AS(parse_command_line({"--mpi", "--gloo", "-np", "1", "a"}), InvalidArgument);
@@ -167,27 +169,27 @@ TEST_CASE("how hosts are reached is said by options") {
       parse_command_line({"--rsh", "my rsh -v", "-p2222", "--ssh-identity-file", "key", "-network-interface",
                           "eth0,ib0", "--start-timeout", "90", "--lease=0.5", "--dry-run", "--slots-per-host", "gpu",
                           "--gpus-per-rank", "auto", "--prefix-output-with-timestamp", "-stdin", "all", "prog"});
-  CHECK(line.remote_shell.command == "my rsh -v");
-  CHECK(line.remote_shell.port == 2222);
-  CHECK(line.remote_shell.identity_file == "key");
-  CHECK(line.network_interfaces == Arguments{"eth0", "ib0"});
-  CHECK(line.start_timeout == 90s);
-  CHECK(line.lease == 500ms);
-  CHECK((line.dry_run && line.timestamp_output && line.input_to_all));
+  CHECK(line.start.remote_shell.command == "my rsh -v");
+  CHECK(line.start.remote_shell.port == 2222);
+  CHECK(line.start.remote_shell.identity_file == "key");
+  CHECK(line.start.interfaces == Arguments{"eth0", "ib0"});
+  CHECK(line.start.timeout == 90s);
+  CHECK(line.start.lease == 500ms);
+  CHECK((line.dry_run && line.job.output.timestamp && line.input_to_all));
   CHECK_FALSE(line.input_rank.has_value());
-  CHECK(line.slots_per_host->each == SlotsRule::Each::gpu);
-  REQUIRE(line.gpus_per_rank.has_value());
-  CHECK_FALSE(line.gpus_per_rank->number.has_value());
-  CHECK(parse_command_line({"-map-by", "slot:OVERSUBSCRIBE", "prog"}).oversubscribe);
-  CHECK(parse_command_line({"-p", "22", "prog"}).remote_shell.port == 22);
+  CHECK(line.placement.slots_per_host->each == SlotsRule::Each::gpu);
+  REQUIRE(line.placement.gpus_per_rank.has_value());
+  CHECK_FALSE(line.placement.gpus_per_rank->number.has_value());
+  CHECK(parse_command_line({"-map-by", "slot:OVERSUBSCRIBE", "prog"}).placement.oversubscribe);
+  CHECK(parse_command_line({"-p", "22", "prog"}).start.remote_shell.port == 22);
 }
 
 TEST_CASE("behind a colon comes another program") {
   const CommandLine line = parse_command_line({"-np", "1", "-tag-output", "-x", "A=1", "server", "-np", "9", ":", "-n",
                                                "3", "-wdir", "/tmp", "-x", "B=2", "client", "--verbose", ":", "third"});
   REQUIRE(line.programs.size() == 3);
-  CHECK(line.tag_output);
-  CHECK_FALSE(line.verbose);
+  CHECK(line.job.output.tag);
+  CHECK_FALSE(line.job.verbose);
   CHECK(line.programs[0].num_proc == 1);
   CHECK(line.programs[0].exports == Arguments{"A=1"});
   CHECK(line.programs[0].command == Arguments{"server", "-np", "9"});
@@ -230,16 +232,17 @@ TEST_CASE("modules, and scripts where torchrun's options stand, are run by Pytho
 
 TEST_CASE("torchrun's and Open MPI 5's words for output") {
   const CommandLine line = parse_command_line({"--log-dir", "logs", "-r3", "ls"});
-  CHECK(line.output_directory == "logs");
-  CHECK(line.files_only);
-  CHECK_FALSE(parse_command_line({"--log-dir", "logs", "-t", "3", "ls"}).files_only);
+  CHECK(line.job.output.directory == "logs");
+  CHECK(line.job.output.files_only);
+  CHECK_FALSE(parse_command_line({"--log-dir", "logs", "-t", "3", "ls"}).job.output.files_only);
   const CommandLine listed = parse_command_line(
       {"--output", "tag,dir=d,nocopy", "--output", "timestamp,merge", "--display", "map,bind", "ls"});
-  CHECK(listed.output_directory == "d");
-  CHECK((listed.tag_output && listed.files_only && listed.timestamp_output && listed.merge_errors));
-  CHECK((listed.display_map && listed.report_bindings));
-  CHECK(parse_command_line({"-launcher", "rsh", "ls"}).remote_shell.command == "rsh");
-  CHECK(parse_command_line({"-bootstrap", "fork", "ls"}).started_by == StartedBy::local);
+  CHECK(listed.job.output.directory == "d");
+  CHECK((listed.job.output.tag && listed.job.output.files_only && listed.job.output.timestamp &&
+         listed.job.output.merge_errors));
+  CHECK((listed.display_map && listed.job.report_bindings));
+  CHECK(parse_command_line({"-launcher", "rsh", "ls"}).start.remote_shell.command == "rsh");
+  CHECK(parse_command_line({"-bootstrap", "fork", "ls"}).start.by == StartedBy::local);
   CHECK(parse_command_line({"-master-port", "1", "-q", "ls"}).exports == Arguments{"MASTER_PORT=1"});
 }
 

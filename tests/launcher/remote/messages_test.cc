@@ -64,6 +64,40 @@ TEST_CASE("a rank without a program is refused") {
   CHECK_THROWS_AS(from_message(message), Internal);
 }
 
+TEST_CASE("a status is the same after its way over the network") {
+  RankStatus full;
+  full.rank = 3;
+  full.pid = 4711;
+  full.stopped = full.in_job = full.ended = true;
+  full.operations = 1;
+  full.bytes = 2;
+  full.locked_steps = 3;
+  full.rounds = 4;
+  full.lock_state = 2;
+  full.exposed_time = 5s;
+  full.initializing = 6s;
+  full.stall_time = 7s;
+  full.since_progress = 8ns;
+  full.open = {{.state = OperationStatus::State::given_up,
+                .process_set = 1,
+                .sequence = 7,
+                .what = "allreduce",
+                .name = "w7\xff",
+                .shape = "float32[4, 5]",
+                .age = 1s}};
+  full.more_open = 9;
+  full.sets = {{0, 8, 6}, {5, 3, 3}};
+  full.stall = "stalled";
+  full.frame = PythonFrame{"train.py", 48, "main"};
+  full.stack = "Thread";
+  proto::RankStatus arrived;
+  REQUIRE(arrived.ParseFromString(to_message(full).SerializeAsString()));
+  CHECK(from_message(arrived) == full);
+  CHECK(from_message(to_message(RankStatus())) == RankStatus());
+  arrived.mutable_open(0)->set_state(99);
+  CHECK(from_message(arrived).open.front().state == OperationStatus::State::given_up);
+}
+
 proto::Bootstrap read_from(const std::string& bytes) {
   auto [reader, writer] = make_pipe();
   REQUIRE(write(writer.get(), bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()));

@@ -34,9 +34,7 @@ TEST_CASE("grace, SIGTERM, SIGKILL, and then no more") {
   CHECK(end.signal_due(kStart + 1s) == SIGTERM);
   CHECK_FALSE(end.signal_due(kStart + 1s).has_value());
   CHECK(end.next_deadline() == kStart + 3s);
-  CHECK_FALSE(end.killing());
   CHECK(end.signal_due(kStart + 3s) == SIGKILL);
-  CHECK(end.killing());
   CHECK_FALSE(end.gave_up());
   CHECK_FALSE(end.signal_due(kStart + 8s).has_value());
   CHECK(end.gave_up());

@@ -1,8 +1,5 @@
 #include "launcher/watch/rank_status.h"
 
-#include <random>
-
-#include "core/base/error.h"
 #include "tests/support/catch.h"
 
 namespace hvd::launcher {
@@ -66,42 +63,6 @@ TEST_CASE("of many open operations and a long stack the first part is kept") {
   CHECK(status.more_open == 92);
   CHECK(status.sets.size() == 64);
   CHECK(status.stack.size() == 16 << 10);
-}
-
-RankStatus full() {
-  RankStatus status = status_of({operation(6, FlightState::done, 3s), operation(7, FlightState::performing, 1s)});
-  status.stopped = true;
-  status.operations = 1;
-  status.bytes = 2;
-  status.locked_steps = 3;
-  status.rounds = 4;
-  status.lock_state = 2;
-  status.exposed_time = 5s;
-  status.stall = "stalled";
-  status.frame = PythonFrame{"train.py", 48, "main"};
-  status.stack = "Thread";
-  return status;
-}
-
-TEST_CASE("a status is the same after its way over the network") {
-  CHECK(decode_rank_status(encode(full())) == full());
-  CHECK(decode_rank_status(encode(RankStatus())) == RankStatus());
-}
-
-TEST_CASE("bytes that are no status are refused") {
-  const std::string bytes = encode(full());
-  for (std::size_t size = 0; size < bytes.size(); ++size)
-    CHECK_THROWS_AS(decode_rank_status(bytes.substr(0, size)), Internal);
-  CHECK_THROWS_AS(decode_rank_status(bytes + "x"), Internal);
-  std::mt19937 random(3);
-  for (int i = 0; i < 5000; ++i) {
-    std::string changed = bytes;
-    for (int j = 0; j < 3; ++j) changed[random() % changed.size()] = static_cast<char>(random());
-    try {
-      decode_rank_status(changed);
-    } catch (const Internal&) {
-    }
-  }
 }
 
 std::string place(std::string_view stack) {

@@ -1,4 +1,4 @@
-#include "launcher/watch/same_tracebacks.h"
+#include "launcher/job/job_output.h"
 
 #include "tests/launcher/start_time.h"
 #include "tests/support/catch.h"
