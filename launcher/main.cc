@@ -155,7 +155,11 @@ JobLayout find_layout(const CommandLine& line, const Environment& environment, c
   LocalNames own{.hostname = hostname, .addresses = {}};
   for (const LocalAddress& entry : local_addresses()) own.addresses.push_back(entry.address);
   const auto is_here = [&](const std::string& host) {
-    return is_this_host(host, own) || is_this_host(host, own, resolve_host(host));
+    if (is_this_host(host, own)) return true;
+    std::string cause;  // an unknown name has no address
+    std::vector<std::string> addresses;
+    for (const Endpoint& endpoint : resolve({.host = host}, false, cause)) addresses.push_back(endpoint.host());
+    return is_this_host(host, own, addresses);
   };
   return lay_out(line, {.environment = environment, .read_file = read_file, .is_here = is_here, .hostname = hostname});
 }

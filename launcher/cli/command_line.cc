@@ -16,7 +16,6 @@ namespace {
 
 constexpr double kMaxSeconds = 1e9;
 constexpr int kMaxPort = 65535;
-constexpr int kAnyNumber = std::numeric_limits<int>::max();
 constexpr Duration kMinLease = 100ms;
 
 // CLI11 takes the arguments from the back.
@@ -81,7 +80,7 @@ void parse_launcher(const CLI::App& app, StartOptions& start) {
 
 void parse_start(const CLI::App& app, StartOptions& start) {
   if (const std::string port = typed(app, "--ssh-port"); !port.empty()) {
-    start.remote_shell.port = parse_number(port, 1, kMaxPort);
+    start.remote_shell.port = number_within(port, 1, kMaxPort);
     if (!start.remote_shell.port) throw InvalidArgument("--ssh-port " + port + ": a number from 1 to 65535");
   }
   for (const std::string& names : app.get_option("--network-interface")->results()) {
@@ -99,7 +98,7 @@ void parse_nodes(const CLI::App& app, PlacementOptions& placement) {
   if (!text.empty()) {
     const auto colon = text.find(':');
     const std::string least = text.substr(0, colon);
-    placement.nodes = parse_number(least, 1, kAnyNumber);
+    placement.nodes = number_within(least, 1);
     if (!placement.nodes) throw InvalidArgument("--nnodes " + text + ": a number of hosts");
     if (colon != std::string::npos && text.substr(colon + 1) != least) {
       throw InvalidArgument("--nnodes " + text + ": elastic jobs are not supported yet, so that it is one number");
@@ -121,7 +120,7 @@ void parse_ranks_per_host(const CLI::App& app, PlacementOptions& placement) {
                                                                  : SlotsRule::Each::core};
     return;
   }
-  placement.ranks_per_host = parse_number(text, 1, kMaxSlots);
+  placement.ranks_per_host = number_within(text, 1, kMaxSlots);
   if (!placement.ranks_per_host) throw InvalidArgument("-N " + text + ": a number of processes, auto, cpu or gpu");
   if (is_given(app, "--map-by")) throw InvalidArgument("-N and --map-by both say where ranks run: give one of them");
   placement.binding.per_unit = *placement.ranks_per_host;
@@ -151,7 +150,7 @@ void parse_placement(const CLI::App& app, PlacementOptions& placement) {
 void parse_input(const std::string& text, CommandLine& line) {
   if (text.empty()) return;
   line.input_to_all = text == "all";
-  line.input_rank = parse_number(text, 0, kAnyNumber);
+  line.input_rank = number_within(text, 0);
   if (!line.input_rank && text != "all" && text != "none") {
     throw InvalidArgument("--stdin " + text + ": the number of one rank, all, or none");
   }
@@ -223,7 +222,8 @@ std::pair<std::string, std::string> parse_mca(const std::string& text) {
 // Decimal even with leading zeros; CLI11 would read 010 as 8.
 std::optional<int> parse_number_of_processes(const std::string& text) {
   if (text.empty()) return std::nullopt;
-  const auto number = parse_number(std::string_view(text).substr(text.front() == '+' ? 1 : 0), -kAnyNumber, kAnyNumber);
+  const auto number =
+      number_within(std::string_view(text).substr(text.front() == '+' ? 1 : 0), std::numeric_limits<int>::min());
   if (!number) throw InvalidArgument("-np " + text + ": a number of processes");
   if (*number < 1) throw InvalidArgument("-np " + text + ": at least one process");
   return number;

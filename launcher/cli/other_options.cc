@@ -1,10 +1,11 @@
 #include "launcher/cli/other_options.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
+#include <ranges>
 
 #include "core/base/error.h"
+#include "core/base/text.h"
 
 namespace hvd::launcher {
 namespace {
@@ -34,6 +35,7 @@ constexpr std::string_view kAnyway = "it is so anyway";
 constexpr std::string_view kNoSpawn = "a job has the size that it starts with";
 constexpr std::string_view kMpisOwn = "it is for the MPI library";
 
+// A name may stand for several, with spaces between them.
 constexpr OtherOption kOptions[] = {
     // --- Number of processes and programs ---
     {"-n", kMpirun | kHydra, same, 1, ""},
@@ -47,9 +49,7 @@ constexpr OtherOption kOptions[] = {
     {"--nproc-per-node", kTorchrun, alias, 1, "-N{} --oversubscribe --python"},
     {"--nnodes", kTorchrun, same, 1, ""},
     {"--standalone", kTorchrun, alias, 0, "--launcher=local --python"},
-    {"-m", kTorchrun, same, 0, ""},
-    {"--module", kTorchrun, same, 0, ""},
-    {"--no-python", kTorchrun, same, 0, ""},
+    {"-m --module --no-python", kTorchrun, same, 0, ""},
     {"--run-path", kTorchrun, alias, 0, "--python"},
     {"--wdir", kMpirun | kHydra, same, 1, ""},
     {"--wd", kMpirun, same, 1, ""},
@@ -58,18 +58,13 @@ constexpr OtherOption kOptions[] = {
     {"--path", kMpirun, refused, 1, "-x PATH=... says where programs are looked for"},
     {"--set-cwd-to-session-dir", kMpirun4, refused, 0, "there is no such folder; --wdir DIR"},
     {"--index-argv-by-rank", kMpirun4, refused, 0, "each rank finds its number in HVD_RANK"},
-    {"--preload-binary", kMpirun, refused, 0, kCopiesNothing},
-    {"-s", kMpirun, refused, 0, kCopiesNothing},
+    {"--preload-binary -s", kMpirun, refused, 0, kCopiesNothing},
     {"--preload-files", kMpirun, refused, 1, kCopiesNothing},
     {"--pset", kMpirun5, no_effect, 1, "process sets of hvd are made by the script"},
     {"--personality", kMpirun, no_effect, 1, kMpisOwn},
     {"--role", kTorchrun, no_effect, 1, "all processes are alike"},
-    {"--min-np", kHorovodrun, no_effect, 1, kFixedSize},
-    {"--min-num-proc", kHorovodrun, no_effect, 1, kFixedSize},
-    {"--max-np", kHorovodrun, no_effect, 1, kFixedSize},
-    {"--max-num-proc", kHorovodrun, no_effect, 1, kFixedSize},
-    {"--elastic-timeout", kHorovodrun, no_effect, 1, kFixedSize},
-    {"--reset-limit", kHorovodrun, no_effect, 1, kFixedSize},
+    {"--min-np --min-num-proc --max-np --max-num-proc --elastic-timeout --reset-limit", kHorovodrun, no_effect, 1,
+     kFixedSize},
     {"--blacklist-cooldown-range", kHorovodrun, no_effect, 2, kFixedSize},
     {"--host-discovery-script", kHorovodrun, refused, 1, "elastic jobs are not supported yet; say -np N"},
     {"--soft", kMpirun5, refused, 0, kFixedSize},
@@ -78,18 +73,12 @@ constexpr OtherOption kOptions[] = {
 
     // --- Environment ---
     {"-x", kMpirun, same, 1, ""},
-    {"-env", kHydra, same, 2, ""},
-    {"-genv", kHydra, same, 2, ""},
-    {"-envlist", kHydra, same, 1, ""},
-    {"-genvlist", kHydra, same, 1, ""},
-    {"-envall", kHydra, no_effect, 0, kAnyway},
-    {"-genvall", kHydra, no_effect, 0, kAnyway},
-    {"-envnone", kHydra, refused, 0, kHasWholeEnvironment},
-    {"-genvnone", kHydra, refused, 0, kHasWholeEnvironment},
-    {"--mca", kMpirun, same, 2, ""},
-    {"--gmca", kMpirun, same, 2, ""},
-    {"--omca", kMpirun5, alias, 2, "--mca={}"},
-    {"--gomca", kMpirun5, alias, 2, "--mca={}"},
+    {"-env -genv", kHydra, same, 2, ""},
+    {"-envlist -genvlist", kHydra, same, 1, ""},
+    {"-envall -genvall", kHydra, no_effect, 0, kAnyway},
+    {"-envnone -genvnone", kHydra, refused, 0, kHasWholeEnvironment},
+    {"--mca --gmca", kMpirun, same, 2, ""},
+    {"--omca --gomca", kMpirun5, alias, 2, "--mca={}"},
     {"--prtemca", kMpirun5, no_effect, 2, "hvdrun does not start processes by PRRTE"},
     {"--pmixmca", kMpirun5, no_effect, 2, "hvdrun does not start processes by PMIx"},
     {"-am", kMpirun, refused, 1, kFilesOfParameters},
@@ -99,10 +88,8 @@ constexpr OtherOption kOptions[] = {
      "hvd is in the same folder on each host; -x PATH and -x LD_LIBRARY_PATH pass paths on"},
     {"--noprefix", kMpirun, no_effect, 0, kAnyway},
     {"--tmpdir", kMpirun5, no_effect, 1, "hvdrun keeps no session folder"},
-    {"--initial-errhandler", kMpirun5, no_effect, 1, kMpisOwn},
-    {"--with-ft", kMpirun5, no_effect, 1, kMpisOwn},
-    {"--display-comm", kMpirun5, no_effect, 0, kMpisOwn},
-    {"--display-comm-finalize", kMpirun5, no_effect, 0, kMpisOwn},
+    {"--initial-errhandler --with-ft", kMpirun5, no_effect, 1, kMpisOwn},
+    {"--display-comm --display-comm-finalize", kMpirun5, no_effect, 0, kMpisOwn},
     {"-usize", kHydra, no_effect, 1, kNoSpawn},
     {"--max-vm-size", kMpirun, no_effect, 1, kNoSpawn},
 
@@ -110,10 +97,7 @@ constexpr OtherOption kOptions[] = {
     {"-H", kHorovodrun | kMpirun, same, 1, ""},
     {"--host", kMpirun | kHydra, same, 1, ""},
     {"--hosts", kHorovodrun | kHydra, alias, 1, "--host={}"},
-    {"-hostlist", kHydra, alias, 1, "--host={}"},
-    {"-machine", kHydra, alias, 1, "--host={}"},
-    {"-machines", kHydra, alias, 1, "--host={}"},
-    {"-machinelist", kHydra, alias, 1, "--host={}"},
+    {"-hostlist -machine -machines -machinelist", kHydra, alias, 1, "--host={}"},
     {"--hostfile", kHorovodrun | kMpirun | kHydra, same, 1, ""},
     {"--machinefile", kMpirun | kHydra, same, 1, ""},
     {"--default-hostfile", kMpirun, alias, 1, "--hostfile={}"},
@@ -128,10 +112,7 @@ constexpr OtherOption kOptions[] = {
     {"--do-not-resolve", kMpirun4, no_effect, 0, "hvdrun asks for addresses only where it needs them"},
     {"--use-regexp", kMpirun4, no_effect, 0, "hosts are told to agents in full"},
     {"--node-rank", kTorchrun, same, 1, "0 of one host; hvdrun is started once for all hosts"},
-    {"--rdzv-backend", kTorchrun, no_effect, 1, kStoreIsOurs},
-    {"--rdzv-endpoint", kTorchrun, no_effect, 1, kStoreIsOurs},
-    {"--rdzv-id", kTorchrun, no_effect, 1, kStoreIsOurs},
-    {"--rdzv-conf", kTorchrun, no_effect, 1, kStoreIsOurs},
+    {"--rdzv-backend --rdzv-endpoint --rdzv-id --rdzv-conf", kTorchrun, no_effect, 1, kStoreIsOurs},
     {"--local-addr", kTorchrun, no_effect, 1, "--network-interface says which networks are used"},
     {"--master-addr", kTorchrun, alias, 1, "--genv=MASTER_ADDR={}"},
     {"--master-port", kTorchrun, alias, 1, "--genv=MASTER_PORT={}"},
@@ -139,30 +120,20 @@ constexpr OtherOption kOptions[] = {
     // --- How processes are started ---
     {"--launcher", kHydra, same, 1, "fork is local, and rsh is --rsh rsh"},
     {"-bootstrap", kHydra, alias, 1, "--launcher={}"},
-    {"-launcher-exec", kHydra, alias, 1, "--rsh={}"},
-    {"-bootstrap-exec", kHydra, alias, 1, "--rsh={}"},
-    {"--mpi", kHorovodrun, same, 0, ""},
-    {"--gloo", kHorovodrun, same, 0, ""},
+    {"-launcher-exec -bootstrap-exec", kHydra, alias, 1, "--rsh={}"},
+    {"--mpi --gloo", kHorovodrun, same, 0, ""},
     {"--jsrun", kHorovodrun, refused, 0, "jobs of LSF are not started by jsrun; within one, use --mpi"},
     {"-p", kHorovodrun, same, 1, ""},
     {"-p", kMpirun5, different, 0, "it is --ssh-port here"},
-    {"--ssh-port", kHorovodrun, same, 1, ""},
-    {"-i", kHorovodrun, same, 1, ""},
-    {"--ssh-identity-file", kHorovodrun, same, 1, ""},
-    {"--network-interface", kHorovodrun, same, 1, ""},
+    {"--ssh-port -i --ssh-identity-file --network-interface", kHorovodrun, same, 1, ""},
     {"--network-interfaces", kHorovodrun, alias, 1, "--network-interface={}"},
     {"-iface", kHydra, alias, 1, "--network-interface={}"},
     {"--start-timeout", kHorovodrun, same, 1, ""},
     {"--spawn-timeout", kMpirun5, alias, 1, "--start-timeout={}"},
     {"--allow-run-as-root", kMpirun, same, 0, "hvdrun may be run by anybody"},
     {"--launch-agent", kMpirun, no_effect, 1, kOwnAgents},
-    {"--leave-session-attached", kMpirun, no_effect, 0, kOwnAgents},
-    {"--debug-daemons", kMpirun, no_effect, 0, kOwnAgents},
-    {"--debug-daemons-file", kMpirun, no_effect, 0, kOwnAgents},
-    {"--debug-devel", kMpirun4, no_effect, 0, kOwnAgents},
-    {"-d", kMpirun4, no_effect, 0, kOwnAgents},
-    {"--fwd-mpirun-port", kMpirun4, no_effect, 0, kOwnAgents},
-    {"--enable-instant-on-support", kMpirun4, no_effect, 0, kOwnAgents},
+    {"--leave-session-attached --debug-daemons --debug-daemons-file", kMpirun, no_effect, 0, kOwnAgents},
+    {"--debug-devel -d --fwd-mpirun-port --enable-instant-on-support", kMpirun4, no_effect, 0, kOwnAgents},
     {"-enable-x", kHydra, no_effect, 0, "--rsh \"ssh -X\" forwards X"},
     {"-disable-x", kHydra, no_effect, 0, kAnyway},
     {"-demux", kHydra, no_effect, 1, "hvdrun has one way to wait"},
@@ -191,34 +162,27 @@ constexpr OtherOption kOptions[] = {
     {"--byslot", kMpirun, alias, 0, "--map-by=slot"},
     {"--npersocket", kMpirun, alias, 1, "--map-by=ppr:{}:socket"},
     {"--ppr", kMpirun, alias, 1, "--map-by=ppr:{}"},
-    {"--cpus-per-proc", kMpirun, alias, 1, "--map-by=slot:PE={}"},
-    {"--cpus-per-rank", kMpirun, alias, 1, "--map-by=slot:PE={}"},
+    {"--cpus-per-proc --cpus-per-rank", kMpirun, alias, 1, "--map-by=slot:PE={}"},
     {"--cpu-set", kMpirun, same, 1, ""},
     {"--cpu-list", kMpirun, alias, 1, "--cpu-set={}"},
     {"--use-hwthread-cpus", kMpirun, alias, 0, "--slots-per-host=hwthread"},
-    {"--oversubscribe", kMpirun, same, 0, ""},
-    {"--nooversubscribe", kMpirun, same, 0, ""},
+    {"--oversubscribe --nooversubscribe", kMpirun, same, 0, ""},
     {"--rankfile", kMpirun, refused, 1, "ranks are placed with -H, --map-by and --bind-to"},
     {"-rf", kMpirun4, refused, 1, "ranks are placed with -H, --map-by and --bind-to"},
     {"-rankmap", kHydra, refused, 1, "ranks are placed with -H, --map-by and --bind-to"},
-    {"--cartofile", kMpirun4, no_effect, 1, "the kernel says how CPUs lie"},
-    {"-cf", kMpirun4, no_effect, 1, "the kernel says how CPUs lie"},
+    {"--cartofile -cf", kMpirun4, no_effect, 1, "the kernel says how CPUs lie"},
     {"-topolib", kHydra, no_effect, 1, "the kernel says how CPUs lie"},
     {"-membind", kHydra, refused, 1, "memory is where it is first written; numactl may be the program"},
     {"--numa-binding", kTorchrun, refused, 1, "--bind-to numa"},
-    {"-gpus-per-proc", kHydra, alias, 1, "--gpus-per-rank={}"},
-    {"-g", kHydra, alias, 1, "--gpus-per-rank={}"},
+    {"-gpus-per-proc -g", kHydra, alias, 1, "--gpus-per-rank={}"},
     {"-gpu-subdevs-per-proc", kHydra, refused, 1, "hvdrun knows of whole GPUs only: --gpus-per-rank N"},
     {"--virtual-local-rank", kTorchrun, refused, 0,
      "--gpus-per-rank 1 lets each rank see its own GPU alone, as device 0"},
     {"--thread-affinity", kHorovodrun, no_effect, 1, "hvd's threads stay with their rank: --bind-to core"},
 
     // --- Display of the plan ---
-    {"--report-bindings", kMpirun, same, 0, ""},
-    {"--display-map", kMpirun, same, 0, ""},
-    {"--display-allocation", kMpirun, alias, 0, "--display-map"},
-    {"--display-devel-map", kMpirun, alias, 0, "--display-map"},
-    {"--display-devel-allocation", kMpirun, alias, 0, "--display-map"},
+    {"--report-bindings --display-map", kMpirun, same, 0, ""},
+    {"--display-allocation --display-devel-map --display-devel-allocation", kMpirun, alias, 0, "--display-map"},
     {"--display-diffable-map", kMpirun4, alias, 0, "--display-map"},
     {"--display-topo", kMpirun, alias, 0, "--display-map --report-bindings"},
     {"--display", kMpirun5, same, 1, "map, allocation and bind; what is for developers is the same"},
@@ -231,41 +195,31 @@ constexpr OtherOption kOptions[] = {
     {"--output-filename", kHorovodrun | kMpirun, same, 1, ""},
     {"--output-directory", kMpirun5, alias, 1, "--output-filename={}"},
     {"--log-dir", kTorchrun, alias, 1, "--output-filename={}"},
-    {"--tee", kTorchrun, same, 1, "3 or 0: both streams of all ranks, or none"},
-    {"-t", kTorchrun, same, 1, "3 or 0: both streams of all ranks, or none"},
-    {"--redirects", kTorchrun, same, 1, "3 or 0: both streams of all ranks, or none"},
-    {"-r", kTorchrun, same, 1, "3 or 0: both streams of all ranks, or none"},
+    {"--tee -t --redirects -r", kTorchrun, same, 1, "3 or 0: both streams of all ranks, or none"},
     {"--local-ranks-filter", kTorchrun, refused, 1, "--output-filename DIR --redirects 3 keeps the terminal free"},
-    {"--duplicate-stdout-filters", kTorchrun, refused, 1, "grep in the files of --output-filename DIR"},
-    {"--duplicate-stderr-filters", kTorchrun, refused, 1, "grep in the files of --output-filename DIR"},
+    {"--duplicate-stdout-filters --duplicate-stderr-filters", kTorchrun, refused, 1,
+     "grep in the files of --output-filename DIR"},
     {"--logs-specs", kTorchrun, no_effect, 1, "hvdrun writes what --output-filename says"},
     {"--event-log-handler", kTorchrun, no_effect, 1, "hvdrun records no events"},
     {"--output", kMpirun5, same, 1, "tag, timestamp, merge-stderr-to-stdout, dir=DIR and nocopy"},
     {"--tag-output", kMpirun, same, 0, ""},
-    {"-prepend-rank", kHydra, alias, 0, "--tag-output"},
-    {"-l", kHydra, alias, 0, "--tag-output"},
+    {"-prepend-rank -l", kHydra, alias, 0, "--tag-output"},
     {"-prepend-pattern", kHydra, refused, 1,
      "--tag-output begins lines with the rank, --timestamp-output with the time"},
     {"--timestamp-output", kMpirun, same, 0, ""},
-    {"--prefix-output-with-timestamp", kHorovodrun, alias, 0, "--timestamp-output"},
-    {"-prefix-timestamp", kHorovodrun, alias, 0, "--timestamp-output"},
+    {"--prefix-output-with-timestamp -prefix-timestamp", kHorovodrun, alias, 0, "--timestamp-output"},
     {"--merge-stderr-to-stdout", kMpirun, same, 0, ""},
-    {"-outfile-pattern", kHydra, refused, 1, kNoPatterns},
-    {"-outfile", kHydra, refused, 1, kNoPatterns},
-    {"-errfile-pattern", kHydra, refused, 1, kNoPatterns},
-    {"-errfile", kHydra, refused, 1, kNoPatterns},
+    {"-outfile-pattern -outfile -errfile-pattern -errfile", kHydra, refused, 1, kNoPatterns},
     {"-output-from", kHydra, refused, 1, "--output-filename DIR --redirects 3 keeps the terminal free"},
     {"--stream-buffering", kMpirun5, no_effect, 1, "-x PYTHONUNBUFFERED=1 has Python write lines at once"},
     {"--xml", kMpirun, refused, 0, kNoXml},
     {"-xml-file", kMpirun4, refused, 1, kNoXml},
-    {"--parsable", kMpirun5, refused, 0, kNoXml},
-    {"--parseable", kMpirun5, refused, 0, kNoXml},
+    {"--parsable --parseable", kMpirun5, refused, 0, kNoXml},
     {"--xterm", kMpirun, refused, 1, "xterm may be the program: hvdrun -np 2 xterm -hold -e ./program"},
     {"--verbose", kHorovodrun | kMpirun | kHydra, same, 0, ""},
     {"-v", kMpirun | kHydra, same, 0, ""},
     {"-v", kHorovodrun, different, 0, "it is --verbose here; --version is the same"},
-    {"-q", kMpirun4, same, 0, ""},
-    {"--quiet", kMpirun4, same, 0, ""},
+    {"-q --quiet", kMpirun4, same, 0, ""},
     {"--no-aggregate-help", kMpirun5, no_effect, 0, "hvdrun's messages come once"},
 
     // --- How a job ends ---
@@ -299,12 +253,9 @@ constexpr OtherOption kOptions[] = {
     {"--fusion-threshold-mb", kHorovodrun, alias, 1, "--genv=HVD_FUSION_THRESHOLD={MiB}"},
     {"--cycle-time-ms", kHorovodrun, alias, 1, "--genv=HVD_CYCLE_TIME={}"},
     {"--cache-capacity", kHorovodrun, alias, 1, "--genv=HVD_CACHE_CAPACITY={}"},
-    {"--hierarchical-allreduce", kHorovodrun, no_effect, 0, kChosen},
-    {"--no-hierarchical-allreduce", kHorovodrun, no_effect, 0, kChosen},
-    {"--hierarchical-allgather", kHorovodrun, no_effect, 0, kChosen},
-    {"--no-hierarchical-allgather", kHorovodrun, no_effect, 0, kChosen},
-    {"--torus-allreduce", kHorovodrun, no_effect, 0, kChosen},
-    {"--no-torus-allreduce", kHorovodrun, no_effect, 0, kChosen},
+    {"--hierarchical-allreduce --no-hierarchical-allreduce --hierarchical-allgather --no-hierarchical-allgather "
+     "--torus-allreduce --no-torus-allreduce",
+     kHorovodrun, no_effect, 0, kChosen},
     {"--autotune", kHorovodrun, alias, 0, "--genv=HVD_AUTOTUNE=1"},
     {"--no-autotune", kHorovodrun, alias, 0, "--genv=HVD_AUTOTUNE=0"},
     {"--autotune-log-file", kHorovodrun, alias, 1, "--genv=HVD_AUTOTUNE_LOG={}"},
@@ -319,23 +270,19 @@ constexpr OtherOption kOptions[] = {
     {"--no-stall-check", kHorovodrun, alias, 0, "--genv=HVD_STALL_CHECK_DISABLE=1"},
     {"--stall-check-warning-time-seconds", kHorovodrun, alias, 1, "--genv=HVD_STALL_CHECK_TIME_SECONDS={}"},
     {"--stall-check-shutdown-time-seconds", kHorovodrun, alias, 1, "--genv=HVD_STALL_SHUTDOWN_TIME_SECONDS={}"},
-    {"--mpi-threads-disable", kHorovodrun, no_effect, 0, "hvd uses MPI with the threads that it offers"},
-    {"--no-mpi-threads-disable", kHorovodrun, no_effect, 0, "hvd uses MPI with the threads that it offers"},
-    {"--mpi-args", kHorovodrun, refused, 1, "mpirun's options stand here by themselves"},
-    {"--binding-args", kHorovodrun, refused, 1, "mpirun's options stand here by themselves"},
+    {"--mpi-threads-disable --no-mpi-threads-disable", kHorovodrun, no_effect, 0,
+     "hvd uses MPI with the threads that it offers"},
+    {"--mpi-args --binding-args", kHorovodrun, refused, 1, "mpirun's options stand here by themselves"},
     {"--tcp", kHorovodrun, alias, 0, "--genv=NCCL_IB_DISABLE=1"},
     {"--num-nccl-streams", kHorovodrun, no_effect, 1, "hvd has its own arrangement of streams"},
     {"--gloo-timeout-seconds", kHorovodrun, alias, 1, "--genv=HVD_COLLECTIVE_TIMEOUT_SECONDS={}"},
     {"--log-level", kHorovodrun, alias, 1, "--genv=HVD_LOG_LEVEL={}"},
-    {"--log-with-timestamp", kHorovodrun, no_effect, 0, "hvd's lines always have the time"},
-    {"--log-without-timestamp", kHorovodrun, no_effect, 0, "hvd's lines always have the time"},
-    {"--log-hide-timestamp", kHorovodrun, no_effect, 0, "hvd's lines always have the time"},
-    {"--no-log-hide-timestamp", kHorovodrun, no_effect, 0, "hvd's lines always have the time"},
+    {"--log-with-timestamp --log-without-timestamp --log-hide-timestamp --no-log-hide-timestamp", kHorovodrun,
+     no_effect, 0, "hvd's lines always have the time"},
     {"-profile", kHydra, no_effect, 0, "--verbose says where the time goes until a job runs"},
 
     // --- About the launcher ---
-    {"-h", kAll, same, 0, ""},
-    {"--help", kAll, same, 0, ""},
+    {"-h --help", kAll, same, 0, ""},
     {"--version", kHorovodrun | kMpirun | kHydra, same, 0, ""},
     {"-V", kMpirun, alias, 0, "--version"},
     {"-info", kHydra, alias, 0, "--check-build"},
@@ -351,23 +298,36 @@ std::string key_of(std::string_view name) {
 }
 
 std::string in_bytes(const std::string& mebibytes, std::string_view name) {
-  std::int64_t number = 0;
-  const auto [end, error] = std::from_chars(mebibytes.data(), mebibytes.data() + mebibytes.size(), number);
   constexpr std::int64_t kMost = std::int64_t{1} << 40;
-  if (error != std::errc() || end != mebibytes.data() + mebibytes.size() || number < 0 || number > kMost) {
+  const auto number = parse_number<std::int64_t>(mebibytes);
+  if (!number || *number < 0 || *number > kMost) {
     throw InvalidArgument(std::string(name) + " " + mebibytes + ": a number of megabytes");
   }
-  return std::to_string(number << 20);
+  return std::to_string(*number << 20);
 }
 
 }  // namespace
 
-std::span<const OtherOption> other_options() { return kOptions; }
+std::span<const OtherOption> other_options() {
+  static const std::vector<OtherOption> all = [] {
+    std::vector<OtherOption> each;
+    for (const OtherOption& entry : kOptions) {
+      for (const auto& name : std::views::split(entry.name, ' ')) {
+        each.push_back(entry);
+        each.back().name = std::string_view(name.begin(), name.end());
+      }
+    }
+    return each;
+  }();
+  return all;
+}
 
 const OtherOption* find_other_option(std::string_view name) {
   const std::string key = key_of(name);
-  const auto* const found = std::ranges::find_if(kOptions, [&](const OtherOption& o) { return key_of(o.name) == key; });
-  return found == std::end(kOptions) ? nullptr : found;
+  for (const OtherOption& option : other_options()) {
+    if (key_of(option.name) == key) return &option;
+  }
+  return nullptr;
 }
 
 std::vector<std::string> expand_alias(const OtherOption& option, const std::string& value) {
@@ -387,7 +347,7 @@ std::vector<std::string> expand_alias(const OtherOption& option, const std::stri
 
 bool is_known_to(unsigned launchers, std::string_view name) {
   const std::string key = key_of(name);
-  return std::ranges::any_of(kOptions, [&](const OtherOption& option) {
+  return std::ranges::any_of(other_options(), [&](const OtherOption& option) {
     return (option.known_to & launchers) != 0 && option.treatment != different && key_of(option.name) == key;
   });
 }

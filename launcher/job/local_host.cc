@@ -202,9 +202,7 @@ void LocalHost::on_keeper_lost(ExitStatus status) {
   nothing_left_ = true;
   close_pipes();
   for (const auto& [rank, pipes] : pipes_) memories_.ended(rank);
-  listener_.host_lost(number_, name + ", which starts the ranks there and ends with them, " +
-                                   (status.by_signal ? "was killed by " + signal_name(status.value)
-                                                     : "ended with exit code " + std::to_string(status.value)) +
+  listener_.host_lost(number_, name + ", which starts the ranks there and ends with them, " + ending_text(status) +
                                    (all_gone ? "" : "; not everything could be killed"));
   listener_.nothing_left(number_);
 }

@@ -61,7 +61,7 @@ bool catches(pid_t pid, int signal) {
 
 bool is_stopped(pid_t pid) { return status_of(pid, "State:").starts_with('T'); }
 
-constexpr Duration kAnswerTime = 500ms;
+constexpr Duration kStackAnswerTime = 500ms;
 constexpr Duration kLookAgain = 5ms;
 constexpr Duration kStallPeriod = 1s;
 constexpr Duration kInitPollInterval = 10ms;
@@ -181,7 +181,7 @@ void RankMemories::look_for_initialization() {
 
 void RankMemories::ask(std::uint64_t question, bool with_stacks) {
   if (!with_stacks) return tell(question, false);
-  questions_.push_back({.number = question, .deadline = deadline_after(kAnswerTime)});
+  questions_.push_back({.number = question, .deadline = deadline_after(kStackAnswerTime)});
   if (questions_.size() > 1) return;
   ask_ranks();
   look_for_answers();

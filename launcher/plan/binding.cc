@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <limits>
 #include <optional>
 #include <set>
 #include <utility>
@@ -12,8 +11,6 @@
 
 namespace hvd::launcher {
 namespace {
-
-constexpr int kAnyNumber = std::numeric_limits<int>::max();
 
 struct NamedUnit {
   std::string_view name;
@@ -194,7 +191,7 @@ void parse_bind_to(std::string_view text, Binding& binding) {
 void parse_map_by(std::string_view text, Binding& binding) {
   std::string_view unit = take_until_colon(text);
   if (unit == "ppr") {
-    const auto per_unit = parse_number(take_until_colon(text), 1, kAnyNumber);
+    const auto per_unit = number_within(take_until_colon(text), 1);
     if (!per_unit) throw InvalidArgument("-map-by ppr: write for instance ppr:2:socket");
     binding.per_unit = *per_unit;
     unit = take_until_colon(text);
@@ -206,8 +203,7 @@ void parse_map_by(std::string_view text, Binding& binding) {
       binding.oversubscribe = binding.overload = true;
     } else if (modifier == "overload-allowed") {
       binding.overload = true;
-    } else if (const auto cores =
-                   modifier.starts_with("pe=") ? parse_number(modifier.substr(3), 1, kAnyNumber) : std::nullopt) {
+    } else if (const auto cores = modifier.starts_with("pe=") ? number_within(modifier.substr(3), 1) : std::nullopt) {
       binding.cores_per_rank = *cores;
     } else if (modifier != "nooversubscribe") {
       throw InvalidArgument("-map-by: \"" + modifier + "\" is not PE=N or OVERSUBSCRIBE");

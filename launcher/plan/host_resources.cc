@@ -1,7 +1,5 @@
 #include "launcher/plan/host_resources.h"
 
-#include <netdb.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,7 +9,6 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <memory>
 #include <optional>
 #include <string_view>
 #include <tuple>
@@ -19,6 +16,7 @@
 
 #include "core/base/error.h"
 #include "core/base/process.h"
+#include "core/base/text.h"
 
 namespace hvd::launcher {
 namespace {
@@ -60,11 +58,9 @@ std::vector<std::string> split_devices(std::string_view text) {
 
 }  // namespace
 
-std::optional<int> parse_number(std::string_view text, int least, int most) {
-  int number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const bool valid = error == std::errc() && end == text.data() + text.size() && number >= least && number <= most;
-  return valid ? std::optional(number) : std::nullopt;
+std::optional<int> number_within(std::string_view text, int least, int most) {
+  const auto number = parse_number<int>(text);
+  return number && *number >= least && *number <= most ? number : std::nullopt;
 }
 
 std::vector<Cpu> read_cpus(const std::vector<int>& numbers, const std::string& sysfs) {
@@ -112,7 +108,7 @@ std::string format_cpu_list(const std::vector<int>& numbers) {
 
 GpusPerRank parse_gpus_per_rank(const std::string& text) {
   if (text == "auto" || text == "AUTO") return {};
-  if (const auto number = parse_number(text, 1, kMaxGpus)) return {.number = number};
+  if (const auto number = number_within(text, 1, kMaxGpus)) return {.number = number};
   throw InvalidArgument("--gpus-per-rank " + text + ": a number, or auto");
 }
 
@@ -165,22 +161,6 @@ HostDescription describe_local_host() {
   if (const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES")) facts.visible_gpus = visible;
   facts.resources.gpus = count_gpus(facts.visible_gpus);
   return facts;
-}
-
-std::vector<std::string> resolve_host(const std::string& host) {
-  std::vector<std::string> addresses;
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* list = nullptr;
-  if (getaddrinfo(host.c_str(), nullptr, &hints, &list) != 0) return addresses;
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(list, freeaddrinfo);
-  for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
-    char text[NI_MAXHOST];
-    if (getnameinfo(entry->ai_addr, entry->ai_addrlen, text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0) {
-      addresses.emplace_back(text);
-    }
-  }
-  return addresses;
 }
 
 }  // namespace hvd::launcher

@@ -1,6 +1,7 @@
 // The CPUs and GPUs of a host, and the description of the machine that hvdrun or an agent runs on.
 #pragma once
 
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -9,7 +10,7 @@
 namespace hvd::launcher {
 
 // Parses a decimal number within these limits; empty for any other text. Pure.
-std::optional<int> parse_number(std::string_view text, int least, int most);
+std::optional<int> number_within(std::string_view text, int least, int most = std::numeric_limits<int>::max());
 
 // The CPUs that hvdrun may use, and their cores, NUMA nodes and sockets.
 struct Cpu {
@@ -70,9 +71,5 @@ std::string local_hostname();
 
 // Leaves the addresses empty. Reads /sys and the driver's list of GPUs.
 HostDescription describe_local_host();
-
-// Returns the addresses of a host's name as inet_ntop() writes them; empty if the name is unknown. Blocks on the
-// system's resolver, which may be slow.
-std::vector<std::string> resolve_host(const std::string& host);
 
 }  // namespace hvd::launcher

@@ -11,7 +11,7 @@ namespace hvd::launcher {
 namespace {
 
 int parse_slots(std::string_view digits, std::string_view entry, const std::string& where) {
-  if (const auto slots = parse_number(digits, 1, kMaxSlots)) return *slots;
+  if (const auto slots = number_within(digits, 1, kMaxSlots)) return *slots;
   throw InvalidArgument(where + ": \"" + std::string(entry) +
                         "\" does not end in a number of slots; write for instance localhost:4");
 }
@@ -70,7 +70,7 @@ const std::string* find(const Environment& environment, const char* name) {
   return it == environment.end() || it->second.empty() ? nullptr : &it->second;
 }
 
-std::optional<int> number(std::string_view text) { return parse_number(text, 0, kMaxSlots); }
+std::optional<int> number(std::string_view text) { return number_within(text, 0, kMaxSlots); }
 
 InvalidArgument not_understood(const std::string& name, std::string_view value) {
   return InvalidArgument(name + "=" + std::string(value) + " is not understood");

@@ -177,7 +177,7 @@ SlotsRule parse_slots_rule(const std::string& text) {
   if (text == "core") return {.each = SlotsRule::Each::core};
   if (text == "hwthread") return {.each = SlotsRule::Each::hwthread};
   if (text == "gpu") return {.each = SlotsRule::Each::gpu};
-  if (const auto number = parse_number(text, 1, kMaxSlots)) return {.each = SlotsRule::Each::fixed, .number = *number};
+  if (const auto number = number_within(text, 1, kMaxSlots)) return {.each = SlotsRule::Each::fixed, .number = *number};
   throw InvalidArgument("--slots-per-host " + text + ": a number, core, hwthread or gpu");
 }
 

@@ -139,6 +139,11 @@ std::string signal_name(int signal) {
   return abbreviation != nullptr ? std::string("SIG") + abbreviation : "signal " + std::to_string(signal);
 }
 
+std::string ending_text(ExitStatus status) {
+  return status.by_signal ? "was killed by " + signal_name(status.value)
+                          : "ended with exit code " + std::to_string(status.value);
+}
+
 std::pair<FileDescriptor, FileDescriptor> make_pipe() {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) throw_errno("cannot make a pipe");
@@ -251,32 +256,6 @@ bool kill_descendants(const std::vector<pid_t>& except, Deadline deadline) {
     poll(nullptr, 0, kLookAgainMs);
   }
   return true;
-}
-
-std::vector<std::pair<pid_t, ExitStatus>> JobProcesses::reap() {
-  std::vector<std::pair<pid_t, ExitStatus>> ended = reap_children();
-  std::erase_if(ended, [this](const auto& entry) { return ranks_.erase(entry.first) == 0; });
-  return ended;
-}
-
-void JobProcesses::signal_ranks(int signal) const {
-  for (const pid_t pid : ranks_) kill(-pid, signal);
-}
-
-void JobProcesses::signal_all(int signal) const {
-  signal_ranks(signal);
-  if (!any_left()) return;
-  for (const ProcessEntry& entry : living_descendants({})) {
-    if (!ranks_.contains(entry.group)) kill(entry.pid, signal);
-  }
-}
-
-bool JobProcesses::any_left() const { return has_children(); }
-
-std::vector<pid_t> JobProcesses::list_left() const {
-  std::vector<pid_t> result;
-  for (const ProcessEntry& entry : living_descendants({})) result.push_back(entry.pid);
-  return result;
 }
 
 }  // namespace hvd::launcher

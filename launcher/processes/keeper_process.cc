@@ -17,6 +17,7 @@
 #include <fstream>
 #include <iterator>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -90,6 +91,8 @@ ChildStart start_of(std::string_view bytes, const Packet& packet) {
   return start;
 }
 
+// The keeper is the subreaper of all processes of the job: one whose parent has ended becomes its child, so that "no
+// child is left" means "nothing of the job is left", daemons included.
 class KeeperProcess {
  public:
   KeeperProcess(int socket, int children, rlimit open_files, const SignalSource& signals)
@@ -105,13 +108,16 @@ class KeeperProcess {
   void perform(const KeeperRequest& request, const Packet& packet);
   void start(const Packet& packet);
   void on_child_ended();
+  // To the process groups of the ranks that still run; to all descendants of the ranks.
+  void signal_ranks(int signal) const;
+  void signal_all(int signal) const;
   void report(const KeeperReport& message);
   void flush();
 
   const int socket_, children_;  // the second is readable after SIGCHLD
   const rlimit open_files_;      // of the ranks
   const SignalSource& signals_;
-  JobProcesses processes_;
+  std::set<pid_t> ranks_;  // not reaped yet: a pid that may be reused is never signalled
   KeeperLease lease_;
   std::string start_;  // the start_part messages of the next start
   std::deque<std::string> unsent_;
@@ -152,11 +158,13 @@ void KeeperProcess::perform(const KeeperRequest& request, const Packet& packet) 
   switch (request.kind) {
     case KeeperRequest::Kind::start_part: start_ += request.part; return;
     case KeeperRequest::Kind::start: return start(packet);
-    case KeeperRequest::Kind::signal_ranks: return processes_.signal_ranks(request.value);
-    case KeeperRequest::Kind::signal_all:
-      killing_ |= request.value == SIGKILL;
-      return processes_.signal_all(request.value);
-    case KeeperRequest::Kind::list_left: return report({.kind = Kind::left, .pids = processes_.list_left()});
+    case KeeperRequest::Kind::signal_ranks: return signal_ranks(request.value);
+    case KeeperRequest::Kind::signal_all: killing_ |= request.value == SIGKILL; return signal_all(request.value);
+    case KeeperRequest::Kind::list_left: {
+      std::vector<pid_t> pids;
+      for (const ProcessEntry& entry : living_descendants({})) pids.push_back(entry.pid);
+      return report({.kind = Kind::left, .pids = std::move(pids)});
+    }
     case KeeperRequest::Kind::set_lease: return lease_.set(std::chrono::milliseconds(request.value), Clock::now());
     case KeeperRequest::Kind::renew_lease: return;
   }
@@ -166,7 +174,7 @@ void KeeperProcess::start(const Packet& packet) {
   ChildStart start = start_of(std::exchange(start_, {}), packet);
   start.open_files = open_files_;
   const pid_t pid = start_child(start, signals_);
-  processes_.add_rank(pid);
+  ranks_.insert(pid);
   report({.kind = Kind::started, .pid = pid});
 }
 
@@ -174,11 +182,25 @@ void KeeperProcess::on_child_ended() {
   signalfd_siginfo info;
   while (read(children_, &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
   }
-  for (const auto& [pid, status] : processes_.reap()) report({.kind = Kind::ended, .pid = pid, .status = status});
-  if (!processes_.any_left()) {
+  for (const auto& [pid, status] : reap_children()) {
+    if (ranks_.erase(pid) > 0) report({.kind = Kind::ended, .pid = pid, .status = status});
+  }
+  if (!has_children()) {
     report({.kind = Kind::nothing_left});
   } else if (killing_) {
-    processes_.signal_all(SIGKILL);  // this process has inherited the children of those that were killed
+    signal_all(SIGKILL);  // this process has inherited the children of those that were killed
+  }
+}
+
+void KeeperProcess::signal_ranks(int signal) const {
+  for (const pid_t pid : ranks_) kill(-pid, signal);
+}
+
+void KeeperProcess::signal_all(int signal) const {
+  signal_ranks(signal);
+  if (!has_children()) return;
+  for (const ProcessEntry& entry : living_descendants({})) {
+    if (!ranks_.contains(entry.group)) kill(entry.pid, signal);
   }
 }
 

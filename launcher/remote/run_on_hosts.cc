@@ -1,10 +1,7 @@
 #include "launcher/remote/run_on_hosts.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <map>
 #include <optional>
 #include <thread>
@@ -13,8 +10,6 @@
 #include "core/bootstrap/store_origin.h"
 #include "core/net/endpoint.h"
 #include "launcher/processes/child_process.h"
-#include "launcher/processes/keeper.h"
-#include "launcher/remote/agent.h"
 #include "launcher/remote/messages.h"
 #include "launcher/remote/subtree.h"
 
@@ -22,7 +17,6 @@ namespace hvd::launcher {
 namespace {
 
 constexpr const char* kLoopback = "127.0.0.1";
-constexpr Duration kBootstrapTime = 30s;
 
 // The address at which an agent on this machine reached hvdrun may not be reachable for others: takes the one that most
 // of the other agents used.
@@ -375,16 +369,6 @@ void Driver::say(const std::string& line) {
 
 int run_on_hosts(JobOptions options, HostsToUse hosts, SignalSource& signals) {
   return Driver(std::move(options), std::move(hosts), signals).run();
-}
-
-int run_agent(SignalSource& signals) {
-  Keeper keeper(signals);
-  proto::Bootstrap bootstrap = read_bootstrap(STDIN_FILENO, deadline_after(kBootstrapTime));
-  const char* const node = std::getenv("SLURMD_NODENAME");
-  for (const proto::Node& entry : bootstrap.nodes()) {
-    if (node != nullptr && entry.name() == node) bootstrap.set_host(entry.host());
-  }
-  return Agent(bootstrap, signals, keeper).run();
 }
 
 }  // namespace hvd::launcher

@@ -159,13 +159,11 @@ void Subtree::run_command(const std::vector<Child>& children) {
 
 void Subtree::on_starter_ended(int host, ExitStatus status) {
   if (status.ok()) return;  // the agent may have gone into the background
-  const std::string how = status.by_signal ? "was killed by " + signal_name(status.value)
-                                           : "ended with exit code " + std::to_string(status.value);
   std::vector<std::pair<int, std::string>> missing;
   for (const auto& [number, entry] : waiting_) {
     if (entry.first != host) continue;
     const std::string words = entry.last_words.empty() ? "" : ": " + entry.last_words;
-    missing.emplace_back(number, "`" + entry.child.start_command + "` " + how + words);
+    missing.emplace_back(number, "`" + entry.child.start_command + "` " + ending_text(status) + words);
   }
   for (const auto& [number, cause] : missing) never_came(number, cause);
 }
