@@ -101,8 +101,6 @@ LOCKS = re.compile(
     r"|#\s*include\s*<(?:mutex|shared_mutex|condition_variable)>"
 )
 LOCKS_OF = "core/base/mutex.h"
-# Folders that do not use it yet.
-NOT_CONVERTED = ("launcher/",)
 VENDORS = re.compile(r'^\s*#\s*include\s*[<"]((?:mpi|mpi_abi|cuda|nccl)\.h|tensorflow/[^>"]+)[>"]', re.MULTILINE)
 
 
@@ -156,7 +154,7 @@ def main():
                     edges.setdefault(file.parent.relative_to(ROOT).as_posix(), set()).add("include")
                 elif "/" in target:
                     edges.setdefault(file.parent.relative_to(ROOT).as_posix(), set()).add(target.rpartition("/")[0])
-            if path != LOCKS_OF and not path.startswith(NOT_CONVERTED):
+            if path != LOCKS_OF:
                 for lock in LOCKS.findall(re.sub(r"//.*", "", text)):
                     faults.append(f"{path}: {lock}, not the Mutex of {LOCKS_OF}")
             for header in VENDORS.findall(text):

@@ -16,15 +16,14 @@
 
 #include <array>
 #include <chrono>
-#include <condition_variable>
 #include <cstdlib>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/mutex.h"
 #include "core/net/endpoint.h"
 #include "launcher/remote/agent.grpc.pb.h"
 #include "launcher/remote/rpc_stream.h"
@@ -195,8 +194,8 @@ class ClientStream : public RpcStream<ClientReactor, proto::FromAgent, proto::To
 
   // Waits for the parent's answer: OK, or the error. Empty if the deadline passes first.
   std::optional<grpc::Status> wait(Deadline deadline) {
-    std::unique_lock lock(mutex_);
-    answered_.wait_until(lock, deadline, [this] { return answer_.has_value(); });
+    const MutexLock lock(mutex_);
+    answered_.wait_until(mutex_, deadline, [this]() REQUIRES(mutex_) { return answer_.has_value(); });
     return answer_;
   }
 
@@ -221,15 +220,15 @@ class ClientStream : public RpcStream<ClientReactor, proto::FromAgent, proto::To
 
   // Only the first answer counts.
   void answer(const grpc::Status& status) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!answer_) answer_ = status;
     answered_.notify_one();
   }
 
   grpc::ClientContext context_;
-  std::mutex mutex_;
-  std::condition_variable answered_;
-  std::optional<grpc::Status> answer_;
+  Mutex mutex_;
+  CondVar answered_;
+  std::optional<grpc::Status> answer_ GUARDED_BY(mutex_);
 };
 
 // Names are resolved by the system's resolver and not by gRPC, which would only use DNS.

@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -16,6 +15,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/mutex.h"
 #include "core/net/socket.h"
 #include "launcher/processes/event_loop.h"
 #include "launcher/remote/link.h"
@@ -37,7 +37,7 @@ class Inbox {
   // Any thread.
   void put(Item item) {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       items_.push_back(std::move(item));
       if (items_.size() > 1) return;  // the loop has been woken for the first
     }
@@ -51,14 +51,14 @@ class Inbox {
   std::vector<Item> take() {
     eventfd_t count = 0;
     eventfd_read(fd_.get(), &count);
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return std::exchange(items_, {});
   }
 
  private:
   const FileDescriptor fd_;
-  std::mutex mutex_;
-  std::vector<Item> items_;
+  Mutex mutex_;
+  std::vector<Item> items_ GUARDED_BY(mutex_);
 };
 
 // One end of the stream between an agent and its parent. It is shared by a link, on the event loop's thread, and gRPC's
@@ -83,7 +83,7 @@ class RpcStream : public Reactor {
 
   void send(Outgoing message) {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (read_all_ || closed_) return;
       unsent_.push_back(std::move(message));
       if (unsent_.size() > 1) return;
@@ -94,7 +94,7 @@ class RpcStream : public Reactor {
 
   // If false, the inbox wakes the loop once all messages are sent.
   bool all_sent() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     awaited_ = !unsent_.empty();
     return !awaited_;
   }
@@ -104,7 +104,7 @@ class RpcStream : public Reactor {
   void close() {
     bool all_sent = false;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       closed_ = true;
       if (concluded_) return;
       all_sent = unsent_.empty();
@@ -142,7 +142,7 @@ class RpcStream : public Reactor {
       return;
     }
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       read_all_ = true;
       ++busy_;
     }
@@ -152,7 +152,7 @@ class RpcStream : public Reactor {
   void OnWriteDone(bool ok) final {
     bool more = false, awaited = false;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (ok) {
         unsent_.pop_front();
       } else {
@@ -168,12 +168,15 @@ class RpcStream : public Reactor {
   }
   // NOLINTEND(readability-identifier-naming)
 
-  // Write-through: completes only when the message is on the wire; it might else be dropped if the stream ends next.
-  void write_first() { this->StartWrite(&unsent_.front(), grpc::WriteOptions().set_write_through()); }
+  // Without the lock: nobody removes the first message while it is being written. Write-through: completes only when
+  // the message is on the wire; it might else be dropped if the stream ends next.
+  void write_first() NO_THREAD_SAFETY_ANALYSIS {
+    this->StartWrite(&unsent_.front(), grpc::WriteOptions().set_write_through());
+  }
 
   void release() {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       --busy_;
       if (busy_ > 0 || concluded_ || !(read_all_ || closed_)) return;
       concluded_ = true;
@@ -184,7 +187,7 @@ class RpcStream : public Reactor {
   template <typename Item>
   void put(Item item) {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (closed_) return;
     }
     inbox_.put(std::move(item));
@@ -194,13 +197,13 @@ class RpcStream : public Reactor {
   std::shared_ptr<RpcStream> self_;
   Incoming incoming_;  // being read
 
-  mutable std::mutex mutex_;
-  std::deque<Outgoing> unsent_;  // the first is being written
-  bool awaited_ = false;         // the loop must be woken when unsent_ is empty
-  int busy_ = 0;                 // operations that delay conclude(): a write, a cancellation
-  bool read_all_ = false;
-  bool closed_ = false;  // the link is destroyed
-  bool concluded_ = false;
+  mutable Mutex mutex_;
+  std::deque<Outgoing> unsent_ GUARDED_BY(mutex_);  // the first is being written
+  bool awaited_ GUARDED_BY(mutex_) = false;         // the loop must be woken when unsent_ is empty
+  int busy_ GUARDED_BY(mutex_) = 0;                 // operations that delay conclude(): a write, a cancellation
+  bool read_all_ GUARDED_BY(mutex_) = false;
+  bool closed_ GUARDED_BY(mutex_) = false;  // the link is destroyed
+  bool concluded_ GUARDED_BY(mutex_) = false;
 };
 
 // Implements Link with an RpcStream, on the event loop's thread.
