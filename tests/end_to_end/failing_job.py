@@ -34,7 +34,7 @@ def end(how: str) -> None:
 
 
 def meet() -> None:
-    _native.submit(_native.BARRIER, None, 0, 0, 0, 1.0, 1.0, [], None, None, None, -1, 0).wait()
+    _native.submit(_native.OperationSpec(_native.BARRIER, None, 0, []), [], None, None).wait()
 
 
 def main() -> None:

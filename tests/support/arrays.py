@@ -13,12 +13,9 @@ __all__ = ["Average", "Max", "Sum", "allreduce", "broadcast"]
 def _run(collective: int, name: str | None, op: int, root: int, array: np.ndarray, process_set: int) -> np.ndarray:
     assert array.dtype == np.float32
     result = array.copy()
-    address = result.ctypes.data
-    of_no_gpu = -1, 0
-    _native.run_one(
-        collective, name, process_set, op, root, 1.0, 1.0, address, result.shape, _native.FLOAT32, address, result,
-        *of_no_gpu,
-    )  # fmt: skip
+    addresses = [result.ctypes.data]
+    spec = _native.OperationSpec(collective, name, process_set, [(result.shape, _native.FLOAT32)], op, root)
+    _native.run(spec, addresses, addresses, result)
     return result
 
 

@@ -69,6 +69,27 @@ def empty(shape: tuple[int, ...], dtype: int, bytes: int, /) -> object:
 def arena_usage() -> tuple[int, int, int]:
     """Limit, used and peak, in bytes."""
 
+class OperationSpec:
+    """All of an operation but the addresses of its tensors and the stream: immutable, for any number of operations.
+    Made by `hvd.specs`, which checks what scripts give. A tensor is its shape and its type code; `device` is -1 for the
+    CPU, else all tensors lie on that GPU."""
+
+    def __init__(
+        self,
+        collective: int,
+        name: str | None,
+        process_set: int,
+        tensors: Sequence[tuple[Sequence[int], int]],
+        op: int = 1,
+        root: int = 0,
+        prescale: float = 1.0,
+        postscale: float = 1.0,
+        splits: Sequence[int] | None = None,
+        device: int = -1,
+    ) -> None: ...
+    @property
+    def device(self) -> int: ...
+
 class Work:
     """An operation under way. Dropping it early is safe: what it uses is kept until it has ended."""
 
@@ -87,62 +108,16 @@ class Work:
     def source(self) -> int:
         """Of a receive that is done: the rank of the job that the message came from."""
 
-# Positional arguments only. A tensor is its address, its shape and its type code; `owners` is whatever keeps the
-# memory alive; `output` and `outputs` have the inputs' shapes, and None leaves the result with the Work. `device` is -1
-# for the CPU, else all tensors lie on that GPU, and are ready when what is in its `stream` by now is over.
-
-def submit_one(
-    collective: int,
-    name: str | None,
-    process_set: int,
-    op: int,
-    root: int,
-    prescale: float,
-    postscale: float,
-    input: int,
-    shape: tuple[int, ...],
-    dtype: int,
-    output: int | None,
-    owners: object,
-    device: int,
-    stream: int,
-    /,
-) -> Work: ...
-def run_one(
-    collective: int,
-    name: str | None,
-    process_set: int,
-    op: int,
-    root: int,
-    prescale: float,
-    postscale: float,
-    input: int,
-    shape: tuple[int, ...],
-    dtype: int,
-    output: int,
-    owners: object,
-    device: int,
-    stream: int,
-    /,
-) -> None:
-    """submit_one() and wait() in one."""
-
 def submit(
-    collective: int,
-    name: str | None,
-    process_set: int,
-    op: int,
-    root: int,
-    prescale: float,
-    postscale: float,
-    tensors: Sequence[tuple[int, tuple[int, ...], int]],
-    outputs: Sequence[int] | None,
-    splits: Sequence[int] | None,
-    owners: object,
-    device: int,
-    stream: int,
-    /,
-) -> Work: ...
+    spec: OperationSpec, inputs: Sequence[int], outputs: Sequence[int] | None, owners: object, stream: int = 0
+) -> Work:
+    """Starts an operation on tensors at these addresses, one for each of the spec's. `outputs` have the inputs' shapes,
+    and None leaves the results with the Work. `owners` is whatever keeps the memory alive. Tensors on a GPU are ready
+    when what is in `stream` by now is over."""
+
+def run(spec: OperationSpec, inputs: Sequence[int], outputs: Sequence[int], owners: object, stream: int = 0) -> None:
+    """submit() and wait() in one."""
+
 def send(peer: int, channel: int, tag: int, data: int, bytes: int, owners: object, /) -> Work:
     """A message to a rank of the job. Channels are numbers of 64 bits that the ranks agree on, tags signed ones."""
 

@@ -1,5 +1,5 @@
 """Arguments of the public functions: converted where that is plain, else refused with a text that names the argument
-and says what it may be. `hvd._native` asks here, too, for whatever is not plainly right."""
+and says what it may be."""
 
 from __future__ import annotations
 
@@ -28,9 +28,12 @@ def reduce_op(value: Any) -> int:
 
 def rank(value: Any, name: str) -> int:
     try:
-        return operator.index(value)
+        number = operator.index(value)
     except TypeError:
         raise TypeError(_wrong(name, value, "the number of a rank, from 0")) from None
+    if not -(2**31) <= number < 2**31:
+        raise ValueError(f"{name} is {number}, which is no rank")
+    return number
 
 
 def ranks(value: Any, name: str) -> list[int]:

@@ -11,6 +11,7 @@ from hvd import _native, basics
 from hvd.arguments import process_set_number
 from hvd.pickling import Pickled, check, pickled, unpickled
 from hvd.process_set import ProcessSet, global_process_set
+from hvd.specs import make_spec
 
 
 class _Exported:
@@ -29,10 +30,9 @@ class _Exported:
 def _submit(
     collective: int, name: str | None, process_set: ProcessSet, array: Any, dtype: int, root_rank: int, in_place: bool
 ) -> _native.Work:
-    number = process_set_number(process_set)
-    address = array.ctypes.data
-    tensors, outputs = [(address, array.shape, dtype)], [address] if in_place else None
-    return _native.submit(collective, name, number, 1, root_rank, 1.0, 1.0, tensors, outputs, None, array, -1, 0)
+    spec = make_spec(collective, name, process_set_number(process_set), [(array.shape, dtype)], root_rank=root_rank)
+    addresses = [array.ctypes.data]
+    return _native.submit(spec, addresses, addresses if in_place else None, array)
 
 
 def _broadcast(array: Any, dtype: int, root_rank: int, name: str | None, process_set: ProcessSet) -> None:

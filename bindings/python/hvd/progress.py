@@ -130,7 +130,8 @@ class _Counting:
     def __init__(self, total: int | None, interval_s: float, show: Any) -> None:
         self.steps = 0
         self._total, self._interval_s, self._show = total, interval_s, show
-        self._name = f"hvd.tqdm.{next(_numbers)}"
+        name = f"hvd.tqdm.{next(_numbers)}"
+        self._spec = _native.OperationSpec(_native.ALLREDUCE, name, 0, [((4,), _native.INT64)], Sum)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="hvd-tqdm", daemon=True)
         self._thread.start()
@@ -153,9 +154,6 @@ class _Counting:
     def _sums(self) -> _Sums:
         ended = self._ended.is_set()  # before the steps are read
         values = (ctypes.c_int64 * 4)(self.steps, ended, self._total or 0, self._total is None)
-        address = ctypes.addressof(values)
-        tensor = (address, (4,), _native.INT64)
-        _native.submit(
-            _native.ALLREDUCE, self._name, 0, Sum, 0, 1.0, 1.0, [tensor], [address], None, values, -1, 0
-        ).wait()
+        addresses = (ctypes.addressof(values),)
+        _native.submit(self._spec, addresses, addresses, values).wait()
         return _Sums(*values)

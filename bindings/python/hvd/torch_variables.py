@@ -65,10 +65,10 @@ def _agree_on_master() -> tuple[str, str]:
     word = ctypes.create_string_buffer(_LONGEST_MASTER)
     if _native.rank() == 0:
         word.value = " ".join(_own_master()).encode()
-    data = ctypes.addressof(word)
-    tensor = (data, (_LONGEST_MASTER,), _native.UINT8)
-    name = "hvd.torch_variables"
-    _native.submit(_native.BROADCAST, name, 0, 1, 0, 1.0, 1.0, [tensor], [data], None, word, -1, 0).wait()
+    addresses = (ctypes.addressof(word),)
+    tensors = [((_LONGEST_MASTER,), _native.UINT8)]
+    spec = _native.OperationSpec(_native.BROADCAST, "hvd.torch_variables", 0, tensors)
+    _native.submit(spec, addresses, addresses, word).wait()
     address, _, port = word.value.decode().partition(" ")
     return address, port
 

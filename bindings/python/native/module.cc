@@ -3,7 +3,6 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include <array>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,11 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "bindings/python/native/arguments.h"
-#include "bindings/python/native/dlpack.h"
+#include "bindings/python/native/operation.h"
 #include "bindings/python/native/process.h"
-#include "bindings/python/native/status.h"
-#include "bindings/python/native/work.h"
 #include "hvd.h"
 
 namespace py = pybind11;
@@ -23,119 +19,6 @@ namespace py = pybind11;
 namespace hvd::python {
 
 namespace {
-
-constexpr std::size_t kMaxDimensions = 64;  // as in PyTorch and NumPy
-
-using Address = std::uintptr_t;
-using TensorDescription = std::tuple<Address, py::tuple, int>;  // data, shape, dtype
-
-class Shape {
- public:
-  explicit Shape(const py::tuple& shape) : dimensions_(shape.size()) {
-    if (dimensions_ > kMaxDimensions) throw py::value_error("a tensor of more than 64 dimensions");
-    for (std::size_t i = 0; i < dimensions_; ++i) {
-      sizes_[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(shape.ptr(), static_cast<Py_ssize_t>(i)));
-    }
-    if (PyErr_Occurred() != nullptr) throw py::error_already_set();
-  }
-
-  hvd_tensor tensor(Address data, int dtype, int device = HVD_CPU) const {
-    return {.data = reinterpret_cast<void*>(data),
-            .shape = sizes_.data(),
-            .dimensions = static_cast<std::int32_t>(dimensions_),
-            .dtype = dtype,
-            .device = device,
-            .reserved = 0};
-  }
-
- private:
-  std::size_t dimensions_;
-  std::array<std::int64_t, kMaxDimensions> sizes_;  // only the first dimensions_ are set
-};
-
-hvd_call make_call(int collective, py::handle name, int process_set, py::handle op, py::handle root,
-                   py::handle prescale, py::handle postscale) {
-  hvd_call call = HVD_CALL_INIT;
-  call.collective = collective;
-  call.process_set = process_set;
-  call.name = to_name(name);
-  call.reduce_op = to_reduce_op(op);
-  call.root_rank = to_rank(root, "root_rank");
-  call.prescale = to_factor(prescale, "prescale_factor");
-  call.postscale = to_factor(postscale, "postscale_factor");
-  return call;
-}
-
-// A call on one tensor whose result has the same shape if the caller provides memory for it. Valid within its scope.
-struct SingleCall {
-  SingleCall(int collective, py::handle name, int process_set, py::handle op, py::handle root, py::handle prescale,
-             py::handle postscale, Address input, const py::tuple& shape, int dtype, std::optional<Address> output,
-             int device, Address stream)
-      : shape_(shape),
-        input_(shape_.tensor(input, dtype, device)),
-        output_(shape_.tensor(output.value_or(0), dtype, device)),
-        call(make_call(collective, name, process_set, op, root, prescale, postscale)) {
-    call.count = 1;
-    call.inputs = &input_;
-    call.outputs = output ? &output_ : nullptr;
-    call.stream = reinterpret_cast<void*>(stream);
-  }
-  SingleCall(const SingleCall&) = delete;
-  SingleCall& operator=(const SingleCall&) = delete;
-
- private:
-  Shape shape_;
-  hvd_tensor input_;
-  hvd_tensor output_;
-
- public:
-  hvd_call call;
-};
-
-std::unique_ptr<Work> submit_one(int collective, py::handle name, int process_set, py::handle op, py::handle root,
-                                 py::handle prescale, py::handle postscale, Address input, const py::tuple& shape,
-                                 int dtype, std::optional<Address> output, py::object owners, int device,
-                                 Address stream) {
-  const SingleCall single(collective, name, process_set, op, root, prescale, postscale, input, shape, dtype, output,
-                          device, stream);
-  return std::make_unique<Work>(single.call, std::move(owners));
-}
-
-// The hot path of synchronous calls: creates no Python object for the operation.
-void run_one(int collective, py::handle name, int process_set, py::handle op, py::handle root, py::handle prescale,
-             py::handle postscale, Address input, const py::tuple& shape, int dtype, Address output, py::object owners,
-             int device, Address stream) {
-  const SingleCall single(collective, name, process_set, op, root, prescale, postscale, input, shape, dtype, output,
-                          device, stream);
-  Work::run(single.call, std::move(owners));
-}
-
-std::unique_ptr<Work> submit(int collective, py::handle name, int process_set, py::handle op, py::handle root,
-                             py::handle prescale, py::handle postscale, const std::vector<TensorDescription>& tensors,
-                             const std::optional<std::vector<Address>>& outputs,
-                             const std::optional<std::vector<std::int64_t>>& splits, py::object owners, int device,
-                             Address stream) {
-  if (outputs && outputs->size() != tensors.size()) throw py::value_error("as many outputs as inputs are needed");
-  if (splits && splits->empty()) throw py::value_error("splits must name a number of rows for each rank");
-  std::vector<Shape> shapes;
-  std::vector<hvd_tensor> input_tensors;
-  std::vector<hvd_tensor> output_tensors;
-  shapes.reserve(tensors.size());
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const auto& [data, shape, dtype] = tensors[i];
-    shapes.emplace_back(shape);
-    input_tensors.push_back(shapes.back().tensor(data, dtype, device));
-    if (outputs) output_tensors.push_back(shapes.back().tensor((*outputs)[i], dtype, device));
-  }
-  hvd_call call = make_call(collective, name, process_set, op, root, prescale, postscale);
-  call.count = tensors.size();
-  call.inputs = input_tensors.data();
-  call.outputs = outputs ? output_tensors.data() : nullptr;
-  call.splits = splits ? splits->data() : nullptr;
-  call.splits_count = splits ? splits->size() : 0;
-  call.stream = reinterpret_cast<void*>(stream);
-  return std::make_unique<Work>(call, std::move(owners));
-}
 
 template <Work::StartMessage kStart>
 std::unique_ptr<Work> start_message(int peer, std::uint64_t channel, std::int64_t tag, Address data, std::size_t bytes,
@@ -147,14 +30,6 @@ std::unique_ptr<Work> start_message(int peer, std::uint64_t channel, std::int64_
   message.data = reinterpret_cast<void*>(data);
   message.bytes = bytes;
   return std::make_unique<Work>(kStart, message, std::move(owners));
-}
-
-// Allocates uninitialised memory of the shared arena as a DLPack capsule.
-py::capsule empty(const py::tuple& shape, int dtype, std::size_t bytes) {
-  refuse_in_forked_child();
-  void* memory = nullptr;
-  check(hvd_alloc(bytes, &memory));
-  return to_dlpack(Shape(shape).tensor(reinterpret_cast<Address>(memory), dtype));
 }
 
 std::tuple<std::size_t, std::size_t, std::size_t> arena_usage() {
@@ -190,23 +65,13 @@ py::dict metrics() {
 int add_process_set(const std::vector<std::int32_t>& ranks) {
   refuse_in_forked_child();
   std::int32_t number = 0;
-  hvd_status status = HVD_OK;
-  {
-    GilRelease released;
-    status = hvd_add_process_set(ranks.data(), ranks.size(), &number);
-  }
-  check(status);
+  check_released([&] { return hvd_add_process_set(ranks.data(), ranks.size(), &number); });
   return number;
 }
 
 void remove_process_set(int process_set) {
   refuse_in_forked_child();
-  hvd_status status = HVD_OK;
-  {
-    GilRelease released;
-    status = hvd_remove_process_set(process_set);
-  }
-  check(status);
+  check_released([&] { return hvd_remove_process_set(process_set); });
 }
 
 void start_timeline(const std::string& path, bool mark_cycles) {
@@ -216,12 +81,7 @@ void start_timeline(const std::string& path, bool mark_cycles) {
 
 void stop_timeline() {
   refuse_in_forked_child();
-  hvd_status status = HVD_OK;
-  {
-    GilRelease released;
-    status = hvd_stop_timeline();
-  }
-  check(status);
+  check_released([] { return hvd_stop_timeline(); });
 }
 
 void define_process(py::module_& m) {
@@ -253,6 +113,13 @@ void define_process(py::module_& m) {
 }
 
 void define_operations(py::module_& m) {
+  py::class_<OperationSpec>(m, "OperationSpec")
+      .def(py::init<int, std::optional<std::string>, int, std::vector<std::pair<Shape, int>>, int, int, double, double,
+                    std::optional<std::vector<std::int64_t>>, int>(),
+           py::arg("collective"), py::arg("name"), py::arg("process_set"), py::arg("tensors"),
+           py::arg("op") = int{HVD_SUM}, py::arg("root") = 0, py::arg("prescale") = 1.0, py::arg("postscale") = 1.0,
+           py::arg("splits") = py::none(), py::arg("device") = int{HVD_CPU})
+      .def_property_readonly("device", &OperationSpec::device);
   py::class_<Work>(m, "Work")
       .def("poll", &Work::poll)
       .def("wait", &Work::wait, py::arg("timeout_seconds") = py::none())
@@ -262,9 +129,14 @@ void define_operations(py::module_& m) {
       .def("received_splits", &Work::received_splits)
       .def("last_joined", &Work::last_joined)
       .def("source", &Work::source);
-  m.def("submit_one", submit_one);
-  m.def("run_one", run_one);
-  m.def("submit", submit);
+  m.def(
+      "submit",
+      [](const OperationSpec& spec, py::handle inputs, py::handle outputs, py::object owners, Address stream) {
+        return std::make_unique<Work>(spec, inputs, outputs, std::move(owners), stream);
+      },
+      py::arg("spec"), py::arg("inputs"), py::arg("outputs"), py::arg("owners"), py::arg("stream") = 0);
+  m.def("run", Work::run, py::arg("spec"), py::arg("inputs"), py::arg("outputs"), py::arg("owners"),
+        py::arg("stream") = 0);
   m.def("send", start_message<hvd_send>);
   m.def("receive", start_message<hvd_receive>);
 }

@@ -1,20 +1,24 @@
 #include "bindings/python/native/process.h"
 
+#include <cxxabi.h>
 #include <pthread.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <cstring>
 #include <exception>
 #include <string>
 
-#include "bindings/python/native/status.h"
-#include "bindings/python/native/work.h"
+#include "bindings/python/native/operation.h"
 
 namespace py = pybind11;
 
 namespace hvd::python {
 
 namespace {
+
+// HorovodInternalError. Never released: a thread may still raise during interpreter shutdown.
+PyObject* internal_error = nullptr;
 
 // Written by init() and shutdown() under the GIL, and by the single thread of a forked child.
 bool started = false;
@@ -26,12 +30,7 @@ void note_fork() { forked_child = forked_child || started; }
 template <typename Init>
 void join(const Init& init) {
   refuse_in_forked_child();
-  hvd_status status = HVD_OK;
-  {
-    GilRelease released;
-    status = init();
-  }
-  check(status);
+  check_released(init);
   check(hvd_get_topology(&last_topology));
   started = true;
   if (PyErr_CheckSignals() != 0) throw py::error_already_set();
@@ -77,6 +76,29 @@ struct Broadcast {
 
 }  // namespace
 
+void import_exceptions() {
+  py::object error = py::module_::import("hvd.exceptions").attr("HorovodInternalError");
+  internal_error = error.release().ptr();
+}
+
+void check(hvd_status status) {
+  if (status == HVD_OK) return;
+  const bool wrong_call = status == HVD_INVALID_ARGUMENT || status == HVD_NOT_INITIALIZED;
+  PyErr_SetString(wrong_call ? PyExc_ValueError : internal_error, hvd_last_error());
+  throw py::error_already_set();
+}
+
+// When the interpreter finalizes, it ends daemon threads that take the GIL again by unwinding their stacks. A
+// destructor may not let that pass, and other destructors would run without the GIL. Such a thread blocks here until
+// the process ends, as it does from CPython 3.14 on.
+GilRelease::~GilRelease() {
+  try {
+    PyEval_RestoreThread(state_);
+  } catch (const abi::__forced_unwind&) {
+    for (;;) pause();
+  }
+}
+
 void watch_forks() {
   if (pthread_atfork(nullptr, nullptr, note_fork) != 0) throw std::bad_alloc();
 }
@@ -120,24 +142,14 @@ py::tuple launch() {
 
 void shutdown() {
   if (forked_child) return;
-  hvd_status status = HVD_OK;
-  {
-    GilRelease released;
-    status = hvd_shutdown();
-  }
-  check(status);
+  check_released([] { return hvd_shutdown(); });
   started = false;
   release_finished_works();
 }
 
 void fail(const std::string& cause) {
   if (forked_child) return;
-  hvd_status status = HVD_OK;
-  {
-    GilRelease released;
-    status = hvd_fail(cause.c_str());
-  }
-  check(status);
+  check_released([&] { return hvd_fail(cause.c_str()); });
 }
 
 py::object call_uninterrupted(const py::function& function, const py::args& arguments) {

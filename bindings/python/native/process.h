@@ -10,6 +10,36 @@
 
 namespace hvd::python {
 
+// Called once, when the module is loaded. The exception class is defined in Python.
+void import_exceptions();
+
+// Throws if the status is not HVD_OK, with the text of hvd_last_error(): no other hvd call may precede it. An invalid
+// call is a ValueError; every other failure is hvd.exceptions.HorovodInternalError, which elastic training catches.
+void check(hvd_status status);
+
+// Releases the GIL for a scope. Cheaper than pybind11's, which also supports interpreters that call back.
+class GilRelease {
+ public:
+  GilRelease() : state_(PyEval_SaveThread()) {}
+  ~GilRelease();
+  GilRelease(const GilRelease&) = delete;
+  GilRelease& operator=(const GilRelease&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
+
+// Checks the status of a call that is made without the GIL.
+template <typename Call>
+void check_released(const Call& call) {
+  hvd_status status = HVD_OK;
+  {
+    GilRelease released;
+    status = call();
+  }
+  check(status);
+}
+
 // Called once, when the module is loaded: detects fork() from then on.
 void watch_forks();
 

@@ -28,10 +28,12 @@ from typing import TYPE_CHECKING, Optional
 import torch
 
 from hvd import _native, arguments
+from hvd._native import OperationSpec
 from hvd.arguments import process_set_number as set_id
 from hvd.exceptions import NoRowsError
 from hvd.process_set import ProcessSet, global_process_set
 from hvd.reduce_op import Average, Sum
+from hvd.specs import find_spec, make_spec
 from hvd.torch.handles import register
 from hvd.torch.tensors import (
     CPU_PLACE,
@@ -50,8 +52,7 @@ from hvd.torch.tensors import (
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-# As submit_one() and run_one() take them.
-_Call = tuple[int, Optional[str], int, int, int, float, float, int, tuple[int, ...], int, int, object, int, int]
+_Call = tuple[OperationSpec, tuple[int], tuple[int], object, int]  # as submit() and run() take it
 # As _prepare_allreduce() takes them.
 _AllreduceArguments = tuple[torch.Tensor, bool, Optional[str], int, float, float, ProcessSet]
 
@@ -80,29 +81,27 @@ def _prepare(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> tuple[_Call, torch.Tensor]:
-    """The arguments of submit_one() and run_one(), and the tensor that will hold the result: see delivered()."""
-    sent, data, shape, dtype = describe(tensor)
-    if sent is tensor and not in_place:
-        output = torch.empty_like(tensor)
-    else:
-        output = sent
-        if sent is not tensor and in_place:
-            refuse_overlap(tensor)
-    return (
+    """The arguments of submit() and run(), and the tensor that will hold the result: see delivered()."""
+    sent, description = describe(tensor)
+    device, stream = place_of(sent)
+    spec = find_spec(
         collective,
         name,
         set_id(process_set),
+        (description,),
         op,
         root_rank,
         prescale_factor,
         postscale_factor,
-        data,
-        shape,
-        dtype,
-        data if output is sent else output.data_ptr(),
-        sent if output is sent else (sent, output),
-        *place_of(sent),
-    ), output
+        device,
+    )
+    address = (sent.data_ptr(),)
+    if in_place or sent is not tensor:
+        if sent is not tensor and in_place:
+            refuse_overlap(tensor)
+        return (spec, address, address, sent, stream), sent
+    output = torch.empty_like(tensor)
+    return (spec, address, (output.data_ptr(),), (sent, output), stream), output
 
 
 def _prepare_allreduce(
@@ -127,15 +126,15 @@ def _prepare_broadcast(
 def start_allreduce(*given: Unpack[_AllreduceArguments]) -> tuple[_native.Work, torch.Tensor]:
     """The operation, and the tensor that will hold its result. Arguments as of _prepare_allreduce."""
     call, output = _prepare_allreduce(*given)
-    return _native.submit_one(*call), output
+    return _native.submit(*call), output
 
 
 def _run(call: _Call) -> None:
     """What _prepare() has made, until its end; on a GPU, as far as this thread has to wait for it."""
-    if call[-2] < 0:
-        _native.run_one(*call)
+    if call[0].device < 0:
+        _native.run(*call)
     else:
-        wait_for(_native.submit_one(*call))
+        wait_for(_native.submit(*call))
 
 
 def run_allreduce(*given: Unpack[_AllreduceArguments]) -> torch.Tensor:
@@ -157,36 +156,43 @@ def start_grouped_allreduce(
 ) -> tuple[_native.Work, list[torch.Tensor]]:
     """As start_allreduce, for several tensors that become ready as one."""
     sent, descriptions = _described(tensors)
+    outputs = sent
     if in_place:
-        for tensor in tensors:
-            refuse_overlap(tensor)
-    outputs = [
-        kept if in_place or kept is not tensor else torch.empty_like(kept) for kept, tensor in zip(sent, tensors)
-    ]
-    work = _native.submit(
-        _native.ALLREDUCE,
-        wire_name("grouped_allreduce", name),
-        set_id(process_set),
-        op,
-        0,
-        prescale_factor,
-        postscale_factor,
-        descriptions,
-        [output.data_ptr() for output in outputs],
-        None,
-        (sent, outputs),
-        *(place_of(sent[0]) if sent else CPU_PLACE),
+        for kept, tensor in zip(sent, tensors):
+            if kept is not tensor:
+                refuse_overlap(tensor)
+    else:
+        outputs = [kept if kept is not tensor else torch.empty_like(kept) for kept, tensor in zip(sent, tensors)]
+    name = wire_name("grouped_allreduce", name)
+    work = _submit_group(
+        _native.ALLREDUCE, name, process_set, sent, descriptions, outputs, op, prescale_factor, postscale_factor
     )
     return work, outputs
 
 
-def _described(tensors: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], list[Description]]:
-    sent, descriptions = [], []
-    for tensor in tensors:
-        packed, data, shape, dtype = describe(tensor)
-        sent.append(packed)
-        descriptions.append((data, shape, dtype))
-    return sent, descriptions
+def _described(tensors: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], tuple[Description, ...]]:
+    described = [describe(tensor) for tensor in tensors]
+    return [sent for sent, _ in described], tuple([description for _, description in described])
+
+
+def _submit_group(
+    collective: int,
+    name: str | None,
+    process_set: ProcessSet,
+    sent: list[torch.Tensor],
+    descriptions: tuple[Description, ...],
+    outputs: list[torch.Tensor] | None,
+    op: int,
+    prescale_factor: float,
+    postscale_factor: float,
+) -> _native.Work:
+    device, stream = place_of(sent[0]) if sent else CPU_PLACE
+    number = set_id(process_set)
+    spec = find_spec(collective, name, number, descriptions, op, 0, prescale_factor, postscale_factor, device)
+    addresses = [tensor.data_ptr() for tensor in sent]
+    if outputs is None or outputs is sent:
+        return _native.submit(spec, addresses, None if outputs is None else addresses, sent, stream)
+    return _native.submit(spec, addresses, [output.data_ptr() for output in outputs], (sent, outputs), stream)
 
 
 def start_broadcast(
@@ -194,7 +200,7 @@ def start_broadcast(
 ) -> tuple[_native.Work, torch.Tensor]:
     """The operation, and the tensor that will hold its result."""
     call, output = _prepare_broadcast(tensor, in_place, root_rank, name, process_set)
-    return _native.submit_one(*call), output
+    return _native.submit(*call), output
 
 
 def run_broadcast(
@@ -311,35 +317,6 @@ def grouped_allreduce_(
     return delivered_group(outputs, tensors, True)
 
 
-def _start(
-    collective: int,
-    name: str | None,
-    process_set: ProcessSet,
-    tensor: torch.Tensor,
-    op: int = Sum,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-) -> _native.Work:
-    """Starts a collective of rows whose output the runtime provides."""
-    _require_rows(tensor)
-    sent, data, shape, dtype = describe(tensor)
-    return _native.submit_one(
-        collective,
-        name,
-        set_id(process_set),
-        op,
-        0,
-        prescale_factor,
-        postscale_factor,
-        data,
-        shape,
-        dtype,
-        None,
-        sent,
-        *place_of(sent),
-    )
-
-
 def _require_rows(tensor: torch.Tensor) -> None:
     if isinstance(tensor, torch.Tensor) and tensor.dim() == 0:
         raise NoRowsError("a tensor with at least one dimension is needed: a scalar has no rows")
@@ -354,29 +331,17 @@ def start_group(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> _native.Work:
-    """As _start, for several tensors that become ready as one."""
+    """Starts a collective of rows of tensors that become ready as one; the runtime provides the outputs."""
     for tensor in tensors:
         _require_rows(tensor)
-    sent, descriptions = _described(tensors)
-    return _native.submit(
-        collective,
-        name,
-        set_id(process_set),
-        op,
-        0,
-        prescale_factor,
-        postscale_factor,
-        descriptions,
-        None,
-        None,
-        sent,
-        *(place_of(sent[0]) if sent else CPU_PLACE),
+    return _submit_group(
+        collective, name, process_set, *_described(tensors), None, op, prescale_factor, postscale_factor
     )
 
 
 def allgather_async(tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set) -> int:
     """Starts an allgather. Arguments as for `allgather`; returns a handle."""
-    return register(_start(_native.ALLGATHER, wire_name("allgather", name), process_set, tensor), taken_output)
+    return register(start_group(_native.ALLGATHER, wire_name("allgather", name), process_set, [tensor]), taken_output)
 
 
 def grouped_allgather_async(
@@ -419,21 +384,11 @@ def alltoall_async(
 ) -> int:
     """Starts an alltoall. Arguments as for `alltoall`; the handle's result is always (output, received_splits)."""
     rows = None if splits is None else _listed_splits(splits)
-    sent, data, shape, dtype = describe(tensor)
-    work = _native.submit(
-        _native.ALLTOALL,
-        wire_name("alltoall", name),
-        set_id(process_set),
-        Sum,
-        0,
-        1.0,
-        1.0,
-        [(data, shape, dtype)],
-        None,
-        rows,
-        sent,
-        *place_of(sent),
-    )
+    sent, description = describe(tensor)
+    device, stream = place_of(sent)
+    name = wire_name("alltoall", name)
+    spec = make_spec(_native.ALLTOALL, name, set_id(process_set), [description], splits=rows, device=device)
+    work = _native.submit(spec, [sent.data_ptr()], None, sent, stream)
     return register(work, taken_output_and_splits)
 
 
@@ -456,7 +411,7 @@ def reducescatter_async(
     """Starts a reducescatter. Arguments as for `reducescatter`; returns a handle."""
     name = wire_name("reducescatter", name)
     op = resolve_op(op, None)
-    work = _start(_native.REDUCESCATTER, name, process_set, tensor, op, prescale_factor, postscale_factor)
+    work = start_group(_native.REDUCESCATTER, name, process_set, [tensor], op, prescale_factor, postscale_factor)
     return register(work, taken_output)
 
 
@@ -477,9 +432,7 @@ def grouped_reducescatter_async(
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:
     """Returns when all ranks of the process set have called it."""
-    _native.submit(
-        _native.BARRIER, None, set_id(process_set), Sum, 0, 1.0, 1.0, [], None, None, None, *CPU_PLACE
-    ).wait()
+    _native.submit(OperationSpec(_native.BARRIER, None, set_id(process_set), []), [], None, None).wait()
 
 
 def join(device: int = -1) -> int:
@@ -497,6 +450,6 @@ def join(device: int = -1) -> int:
     Returns:
         The rank that joined last.
     """
-    work = _native.submit(_native.JOIN, None, 0, Sum, 0, 1.0, 1.0, [], None, None, None, *CPU_PLACE)
+    work = _native.submit(OperationSpec(_native.JOIN, None, 0, []), [], None, None)
     work.wait()
     return work.last_joined()

@@ -26,6 +26,7 @@ from hvd import _native
 from hvd.arguments import process_set_number as set_id
 from hvd.process_set import ProcessSet
 from hvd.reduce_op import Average, Max, Min, Product, Sum
+from hvd.specs import make_spec
 from hvd.torch.tensors import CODE_OF_DTYPE, CPU_PLACE, describe, place_of
 from hvd.torch.works import Awaited, GroupWork
 
@@ -136,20 +137,20 @@ class HvdProcessGroup(dist.ProcessGroup):
     ) -> _native.Work:
         """Starts a collective on contiguous tensors."""
         op, prescale = reduction
-        return _native.submit(
+        device, stream = place_of(tensors[0]) if tensors else CPU_PLACE
+        spec = make_spec(  # not remembered: names do not come again
             collective,
             f"torch.{self._name}.{next(self._numbers)}",
             set_id(self._process_set),
+            [description for _, description in map(describe, tensors)],
             op,
             self._ranks[root],
             prescale,
-            1.0,
-            [(data, shape, dtype) for _, data, shape, dtype in map(describe, tensors)],
-            [tensor.data_ptr() for tensor in tensors] if in_place else None,
-            splits,
-            tensors,
-            *(place_of(tensors[0]) if tensors else CPU_PLACE),
+            splits=splits,
+            device=device,
         )
+        addresses = [tensor.data_ptr() for tensor in tensors]
+        return _native.submit(spec, addresses, addresses if in_place else None, tensors, stream)
 
     def _under_way(
         self,

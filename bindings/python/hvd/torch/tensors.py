@@ -32,11 +32,11 @@ CODE_OF_DTYPE.update(  # PyTorch has them from 2.3 on
     if hasattr(torch, name)
 )
 
-Description = tuple[int, tuple[int, ...], int]  # address, shape and type code
+Description = tuple[tuple[int, ...], int]  # shape and type code, as of hvd.specs
 
 
-def describe(tensor: torch.Tensor) -> tuple[torch.Tensor, int, tuple[int, ...], int]:
-    """The tensor whose memory the runtime is to use, and its address, shape and type code.
+def describe(tensor: torch.Tensor) -> tuple[torch.Tensor, Description]:
+    """The tensor whose memory the runtime is to use, and its description.
 
     It is the one given if that is contiguous, else a copy of it in row-major order: what is sent are the elements in
     the order of their indices, so that ranks with other strides (channels_last) agree.
@@ -47,7 +47,7 @@ def describe(tensor: torch.Tensor) -> tuple[torch.Tensor, int, tuple[int, ...], 
     """
     try:
         if (tensor.is_cpu or tensor.is_cuda) and tensor.is_contiguous() and not tensor.is_neg():
-            return tensor, tensor.data_ptr(), tensor.shape, CODE_OF_DTYPE[tensor.dtype]
+            return tensor, (tensor.shape, CODE_OF_DTYPE[tensor.dtype])
     except (AttributeError, KeyError, RuntimeError):
         pass
     if not isinstance(tensor, torch.Tensor):
@@ -56,7 +56,7 @@ def describe(tensor: torch.Tensor) -> tuple[torch.Tensor, int, tuple[int, ...], 
     if wrong:
         raise ValueError(wrong)
     copy = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device).copy_(tensor.detach())
-    return copy, copy.data_ptr(), copy.shape, CODE_OF_DTYPE[copy.dtype]
+    return copy, (copy.shape, CODE_OF_DTYPE[copy.dtype])
 
 
 def refuse_overlap(tensor: torch.Tensor) -> None:

@@ -1,0 +1,282 @@
+#include "bindings/python/native/operation.h"
+
+#include <dlpack/dlpack.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "bindings/python/native/process.h"
+
+namespace py = pybind11;
+
+namespace hvd::python {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// The longest delay before a waiting thread handles a signal such as Ctrl-C.
+constexpr std::int64_t kSliceUs = 100'000;
+
+struct Dropped {
+  hvd_work* work;
+  py::object owners;
+};
+
+// Guarded by the GIL. Never destroyed: at exit there is no interpreter to release the references to.
+std::vector<Dropped>& dropped_works() {
+  static auto* works = new std::vector<Dropped>;
+  return *works;
+}
+
+// Results become DLPack capsules, through which every framework takes over memory without a copy, while hvd is not
+// compiled against it. The capsules are the unversioned ones, which all frameworks read.
+
+// DLPack's name for a capsule with a DLManagedTensor.
+constexpr const char* kCapsuleName = "dltensor";
+
+struct Result {
+  DLManagedTensor managed{};
+  std::vector<std::int64_t> shape;
+  std::unique_ptr<void, void (*)(void*)> memory{nullptr, hvd_free};
+};
+
+DLDataType dlpack_type(std::int32_t dtype) {
+  switch (dtype) {
+    case HVD_UINT8: return {kDLUInt, 8, 1};
+    case HVD_INT8: return {kDLInt, 8, 1};
+    case HVD_INT16: return {kDLInt, 16, 1};
+    case HVD_INT32: return {kDLInt, 32, 1};
+    case HVD_INT64: return {kDLInt, 64, 1};
+    case HVD_FLOAT16: return {kDLFloat, 16, 1};
+    case HVD_BFLOAT16: return {kDLBfloat, 16, 1};
+    case HVD_FLOAT32: return {kDLFloat, 32, 1};
+    case HVD_FLOAT64: return {kDLFloat, 64, 1};
+    case HVD_BOOL: return {kDLBool, 8, 1};
+    case HVD_UINT16: return {kDLUInt, 16, 1};
+    case HVD_UINT32: return {kDLUInt, 32, 1};
+    case HVD_UINT64: return {kDLUInt, 64, 1};
+    default: throw py::value_error("a result of a type that DLPack cannot name");
+  }
+}
+
+void free_result(DLManagedTensor* managed) { delete static_cast<Result*>(managed->manager_ctx); }
+
+// The consumer of a tensor renames the capsule.
+void free_if_not_taken(PyObject* capsule) {
+  if (PyCapsule_IsValid(capsule, kCapsuleName) == 0) return;
+  free_result(static_cast<DLManagedTensor*>(PyCapsule_GetPointer(capsule, kCapsuleName)));
+}
+
+// The capsule owns `tensor.data`, which came from hvd_work_take_output() or hvd_alloc(). The consumer of the capsule
+// frees the memory, on any thread and without the GIL; a capsule without a consumer frees it when it is garbage
+// collected.
+py::capsule to_dlpack(const hvd_tensor& tensor) {
+  auto result = std::make_unique<Result>();
+  result->memory.reset(tensor.data);
+  result->shape.assign(tensor.shape, tensor.shape + tensor.dimensions);
+  result->managed.dl_tensor = {
+      .data = tensor.data,
+      .device = tensor.device == HVD_CPU ? DLDevice{kDLCPU, 0} : DLDevice{kDLCUDA, tensor.device},
+      .ndim = tensor.dimensions,
+      .dtype = dlpack_type(tensor.dtype),
+      .shape = result->shape.data(),
+      .strides = nullptr,
+      .byte_offset = 0};
+  result->managed.manager_ctx = result.get();
+  result->managed.deleter = free_result;
+  PyObject* capsule = PyCapsule_New(&result->managed, kCapsuleName, free_if_not_taken);
+  if (capsule == nullptr) throw py::error_already_set();
+  static_cast<void>(result.release());
+  return py::reinterpret_steal<py::capsule>(capsule);
+}
+
+}  // namespace
+
+OperationSpec::OperationSpec(int collective, std::optional<std::string> name, int process_set,
+                             std::vector<std::pair<Shape, int>> tensors, int op, int root, double prescale,
+                             double postscale, std::optional<std::vector<std::int64_t>> splits, int device)
+    : name_(std::move(name)), tensors_(std::move(tensors)), splits_(std::move(splits)), device_(device) {
+  if (splits_ && splits_->empty()) throw py::value_error("splits must name a number of rows for each rank");
+  call_.collective = collective;
+  call_.count = tensors_.size();
+  call_.process_set = process_set;
+  call_.name = name_ ? name_->c_str() : nullptr;
+  call_.reduce_op = op;
+  call_.root_rank = root;
+  call_.prescale = prescale;
+  call_.postscale = postscale;
+  call_.splits = splits_ ? splits_->data() : nullptr;
+  call_.splits_count = splits_ ? splits_->size() : 0;
+}
+
+hvd_call OperationSpec::call_on(std::vector<hvd_tensor>& tensors, py::handle inputs, py::handle outputs,
+                                Address stream) const {
+  const auto add = [&](py::handle addresses) {
+    const auto list =
+        py::reinterpret_steal<py::object>(PySequence_Fast(addresses.ptr(), "a list of addresses is needed"));
+    if (!list) throw py::error_already_set();
+    if (static_cast<std::size_t>(PySequence_Fast_GET_SIZE(list.ptr())) != tensors_.size()) {
+      throw py::value_error("an address for each of the spec's tensors is needed");
+    }
+    PyObject* const* address = PySequence_Fast_ITEMS(list.ptr());
+    for (const auto& [shape, dtype] : tensors_) {
+      tensors.push_back({.data = PyLong_AsVoidPtr(*address++),
+                         .shape = shape.data(),
+                         .dimensions = static_cast<std::int32_t>(shape.size()),
+                         .dtype = dtype,
+                         .device = device_,
+                         .reserved = 0});
+    }
+    if (PyErr_Occurred() != nullptr) throw py::error_already_set();
+  };
+  tensors.reserve(2 * tensors_.size());
+  add(inputs);
+  if (!outputs.is_none()) add(outputs);
+  hvd_call call = call_;
+  call.inputs = tensors.data();
+  call.outputs = outputs.is_none() ? nullptr : tensors.data() + tensors_.size();
+  call.stream = reinterpret_cast<void*>(stream);
+  return call;
+}
+
+void release_finished_works() {
+  std::vector<Dropped>& works = dropped_works();
+  if (works.empty()) return;
+  const auto ended = std::stable_partition(works.begin(), works.end(),
+                                           [](const Dropped& dropped) { return hvd_work_poll(dropped.work) == 0; });
+  // Removed from the list before release: releasing an owner may run Python code, which may call this function again.
+  const std::vector<Dropped> released(std::make_move_iterator(ended), std::make_move_iterator(works.end()));
+  works.erase(ended, works.end());
+  for (const Dropped& dropped : released) hvd_work_free(dropped.work);
+}
+
+Work::Work(const OperationSpec& spec, py::handle inputs, py::handle outputs, py::object owners, Address stream)
+    : device_(spec.device()), owners_(std::move(owners)) {
+  refuse_in_forked_child();
+  release_finished_works();
+  std::vector<hvd_tensor> tensors;
+  const hvd_call call = spec.call_on(tensors, inputs, outputs, stream);
+  check(hvd_submit(&call, &work_));
+}
+
+Work::Work(StartMessage start, const hvd_message& message, py::object owners)
+    : device_(HVD_CPU), owners_(std::move(owners)) {
+  refuse_in_forked_child();
+  release_finished_works();
+  check(start(&message, &work_));
+}
+
+void Work::run(const OperationSpec& spec, py::handle inputs, py::handle outputs, py::object owners, Address stream) {
+  refuse_in_forked_child();
+  release_finished_works();
+  std::vector<hvd_tensor> tensors;
+  const hvd_call call = spec.call_on(tensors, inputs, outputs, stream);
+  hvd_work* work = nullptr;
+  hvd_status status = HVD_OK;
+  {
+    GilRelease released;
+    status = hvd_run(&call, kSliceUs, &work);
+  }
+  if (work == nullptr) return check(status);
+  Work held(work, spec.device(), std::move(owners));
+  if (status != HVD_OK) held.wait(std::nullopt);
+}
+
+Work::~Work() {
+  if (work_ == nullptr) return;
+  // In a forked child the runtime's locks are in an unknown state; its copy of the work is not released.
+  if (in_forked_child() || hvd_work_poll(work_) == 0) {
+    dropped_works().push_back({work_, std::move(owners_)});
+  } else {
+    hvd_work_free(work_);
+  }
+}
+
+bool Work::poll() const {
+  refuse_in_forked_child();
+  return hvd_work_poll(work_) != 0;
+}
+
+bool Work::wait(std::optional<double> timeout_seconds) {
+  return wait_in_slices(timeout_seconds, [this](std::int64_t timeout_us) { return hvd_work_wait(work_, timeout_us); });
+}
+
+void Work::wait_on_stream(Address stream) {
+  wait_in_slices(std::nullopt, [this, stream](std::int64_t timeout_us) {
+    return hvd_work_wait_on_stream(work_, reinterpret_cast<void*>(stream), timeout_us);
+  });
+}
+
+bool Work::wait_in_slices(std::optional<double> timeout_seconds,
+                          const std::function<hvd_status(std::int64_t)>& wait_for) {
+  refuse_in_forked_child();
+  const auto start = Clock::now();
+  for (;;) {
+    std::int64_t slice_us = kSliceUs;
+    if (timeout_seconds) {
+      const std::chrono::duration<double> left =
+          std::chrono::duration<double>(*timeout_seconds) - (Clock::now() - start);
+      slice_us = static_cast<std::int64_t>(std::clamp(left.count() * 1e6, 0.0, static_cast<double>(kSliceUs)));
+    }
+    hvd_status status = HVD_OK;
+    {
+      GilRelease released;
+      status = wait_for(slice_us);
+    }
+    // HVD_TIMEOUT may be the operation's own result: a second call then returns it.
+    if (status == HVD_TIMEOUT && hvd_work_poll(work_) != 0) {
+      check(hvd_work_wait(work_, 0));
+      return true;
+    }
+    if (status != HVD_TIMEOUT) {
+      check(status);
+      return true;
+    }
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+    if (timeout_seconds && slice_us == 0) return false;
+  }
+}
+
+py::capsule Work::output(std::size_t i) {
+  refuse_in_forked_child();
+  hvd_tensor tensor{};
+  check(hvd_work_take_output(work_, i, &tensor));
+  return to_dlpack(tensor);
+}
+
+std::vector<std::int64_t> Work::received_splits() const {
+  refuse_in_forked_child();
+  const std::int64_t* splits = nullptr;
+  std::size_t count = 0;
+  check(hvd_work_received_splits(work_, &splits, &count));
+  return {splits, splits + count};
+}
+
+int Work::last_joined() const {
+  refuse_in_forked_child();
+  std::int32_t rank = -1;
+  check(hvd_work_last_joined(work_, &rank));
+  return rank;
+}
+
+int Work::source() const {
+  refuse_in_forked_child();
+  std::int32_t rank = HVD_ANY_RANK;
+  check(hvd_work_source(work_, &rank));
+  return rank;
+}
+
+py::capsule empty(Shape shape, int dtype, std::size_t bytes) {
+  refuse_in_forked_child();
+  void* memory = nullptr;
+  check(hvd_alloc(bytes, &memory));
+  return to_dlpack({.data = memory,
+                    .shape = shape.data(),
+                    .dimensions = static_cast<std::int32_t>(shape.size()),
+                    .dtype = dtype,
+                    .device = HVD_CPU,
+                    .reserved = 0});
+}
+
+}  // namespace hvd::python
