@@ -2,14 +2,15 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from hvd import doctor as doctor_module
-from hvd.doctor import kind_of_mpi, look_at_tensorflow
+from hvd.tools import doctor as doctor_module
+from hvd.tools.doctor import kind_of_mpi, look_at_tensorflow
 
 
 def doctor(*arguments, **variables):
@@ -44,6 +45,21 @@ def test_a_tensorflow_that_does_not_load(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
     finding = look_at_tensorflow()
     assert finding.status == "problem" and "such a symbol is not there" in finding.advice
+
+
+def test_an_import_that_takes_too_long_is_given_up_after_a_time_that_is_named(tmp_path, monkeypatch):
+    (tmp_path / "tensorflow.py").write_text("import time; time.sleep(600)")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+    monkeypatch.setattr(doctor_module, "IMPORT_SECONDS", 1)
+    finding = look_at_tensorflow()
+    assert finding.status == "problem" and re.search(r"not imported within \d+ s", finding.text)
+
+
+@pytest.mark.parametrize(("load", "seconds"), [(0.0, 60), (4.0, 60), (12.0, 180), (1000.0, 600)])
+def test_there_is_more_time_where_processes_outnumber_cpus(load, seconds, monkeypatch):
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(4)))
+    assert doctor_module.seconds_for(60) == seconds
 
 
 def test_hvdrun_asks_it_and_people_get_sections_and_a_verdict():

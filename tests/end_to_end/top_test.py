@@ -25,25 +25,30 @@ RANKS = 30
 
 
 class Display:
-    """As much of a terminal as hvd top uses, at its worst: a line that is too long goes on in the next one, and
-    clearing behind a full line takes its last character."""
+    """As much of xterm as curses uses of it, at its worst: a line that is too long goes on in the next one."""
 
-    SEQUENCE = re.compile(r"\x1b\[([?\d;]*)([A-Za-z])")
+    SEQUENCE = re.compile(r"\x1b(?:\[(\??)([\d;]*)([@-~])|\(.|[=>])")
 
     def __init__(self, columns, lines):
-        self.resize(columns, lines)
-        self.cells = [""] * lines
+        self.columns, self.lines = columns, lines
+        self.rows = self.blank(lines)
         self.line = self.column = 0
         self.saved = None
-        self.has_cursor = True
+        self.has_cursor = self.wraps = True
         self.has_wrapped = False
-        self.rest = ""
+        self.rest = self.last = ""
+
+    @property
+    def cells(self):
+        return ["".join(row).rstrip() for row in self.rows]
+
+    def blank(self, lines):
+        return [[" "] * self.columns for _ in range(lines)]
 
     def resize(self, columns, lines):
         self.columns, self.lines = columns, lines
-        if hasattr(self, "cells"):
-            self.cells = [text[:columns] for text in (self.cells + [""] * lines)[:lines]]
-            self.line, self.column = min(self.line, lines - 1), min(self.column, columns)
+        self.rows = [(row + [" "] * columns)[:columns] for row in self.rows + self.blank(lines)][:lines]
+        self.line, self.column = min(self.line, lines - 1), min(self.column, columns)
 
     def feed(self, text):
         text, self.rest = self.rest + text, ""
@@ -51,52 +56,81 @@ class Display:
             if text[0] == "\x1b":
                 found = self.SEQUENCE.match(text)
                 if not found:
-                    assert len(text) < 12, repr(text)
+                    assert len(text) < 20, repr(text)
                     self.rest = text
                     return
-                self.obey(found[1] + found[2])
+                if found[3]:
+                    self.obey(found[1] + found[3], [int(number) for number in found[2].split(";") if number])
                 text = text[found.end() :]
                 continue
             self.put(text[0])
             text = text[1:]
 
-    def obey(self, command):
+    def obey(self, command, numbers):
+        number = numbers[0] if numbers else 1
+        row = self.rows[self.line]
         if command == "H":
-            self.line = self.column = 0
+            self.line, self.column = number - 1, numbers[1] - 1 if len(numbers) > 1 else 0
+        elif command in "ABCDGd":
+            self.line += {"A": -number, "B": number}.get(command, 0)
+            self.column += {"C": number, "D": -number}.get(command, 0)
+            if command == "G":
+                self.column = number - 1
+            elif command == "d":
+                self.line = number - 1
+        elif command == "K" and numbers == [1]:
+            row[: self.column + 1] = [" "] * (self.column + 1)
         elif command == "K":
-            self.cells[self.line] = self.cells[self.line][: min(self.column, self.columns - 1)]
+            row[min(self.column, self.columns - 1) :] = [" "] * (self.columns - min(self.column, self.columns - 1))
+        elif command == "J" and numbers == [2]:
+            self.rows = self.blank(self.lines)
         elif command == "J":
-            self.obey("K")
-            self.cells[self.line + 1 :] = [""] * (self.lines - self.line - 1)
-        elif command == "?1049h":
-            self.saved = (list(self.cells), self.line, self.column)
-            self.cells = [""] * self.lines
-        elif command == "?1049l":
-            self.cells, self.line, self.column = self.saved
-            self.saved = None
-        elif command in ("?25l", "?25h"):
-            self.has_cursor = command == "?25h"
+            self.obey("K", [])
+            self.rows[self.line + 1 :] = self.blank(self.lines - self.line - 1)
+        elif command == "X":
+            row[self.column : self.column + number] = [" "] * len(row[self.column : self.column + number])
+        elif command in "@P":
+            before, after = row[: self.column], row[self.column :]
+            after = [" "] * number + after if command == "@" else after[number:] + [" "] * number
+            self.rows[self.line] = (before + after)[: self.columns]
+        elif command == "b":
+            for _ in range(number):
+                self.put(self.last)
+        elif command in ("?h", "?l"):
+            for mode in numbers:
+                self.switch(mode, command == "?h")
         else:
-            raise AssertionError(f"unknown: {command}")
+            assert command in ("m", "t", "r", "h", "l"), f"unknown: {command} {numbers}"
+
+    def switch(self, mode, on):
+        if mode == 1049 and on:
+            self.saved = (self.rows, self.line, self.column)
+            self.rows = self.blank(self.lines)
+        elif mode == 1049:
+            (self.rows, self.line, self.column), self.saved = self.saved, None
+        elif mode == 25:
+            self.has_cursor = on
+        elif mode == 7:
+            self.wraps = on
 
     def put(self, character):
-        if character == "\r":
-            self.column = 0
+        if character in "\r\b":
+            self.column = 0 if character == "\r" else self.column - 1
         elif character == "\n":
             self.line += 1
         else:
-            if self.column == self.columns:
+            if self.column == self.columns and self.wraps:
                 self.has_wrapped = True
                 self.column, self.line = 0, self.line + 1
             self.scroll()
-            text = self.cells[self.line].ljust(self.columns)
-            self.cells[self.line] = (text[: self.column] + character + text[self.column + 1 :]).rstrip()
+            self.column = min(self.column, self.columns - 1)
+            self.rows[self.line][self.column] = self.last = character
             self.column += 1
         self.scroll()
 
     def scroll(self):
         if self.line == self.lines:
-            self.cells = [*self.cells[1:], ""]
+            self.rows = [*self.rows[1:], *self.blank(1)]
             self.line -= 1
 
 
@@ -266,3 +300,10 @@ def test_once_draws_no_screen(top):
     assert cells[0] == "work"
     assert cells[1].startswith("job of hvdrun")
     assert draws_of(cells) == list(range(RANKS))
+
+
+def test_where_the_output_is_no_terminal_tables_follow_each_other(top):
+    terminal = top(100, 2 * RANKS + 10, "{} | cat")
+    cells = terminal.until(lambda display: sum(text.startswith("job of hvdrun") for text in display.cells) == 2)
+    assert terminal.display.saved is None and terminal.display.has_cursor
+    assert cells[2].split()[:2] == ["rank", "host"]

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from hvd import running_jobs
+from hvd.tools import running_jobs
 
 pytestmark = pytest.mark.quick
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hvd import top
+from hvd.tools import top
 
 pytestmark = pytest.mark.quick
 

@@ -9,7 +9,8 @@ import signal
 import sys
 
 import hvd
-from hvd import _native, bench, doctor, installation, running_jobs, simulate, top
+from hvd import _native, installation
+from hvd.tools import bench, doctor, running_jobs, simulate, top
 
 COMMANDS = {  # each with its own options
     "doctor": doctor.main,

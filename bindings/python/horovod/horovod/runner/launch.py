@@ -14,7 +14,7 @@ from horovod.common import util
 from horovod.runner import translation
 from horovod.runner.arguments import make_parser
 from horovod.runner.common.util import config_parser, hosts
-from hvd import program
+from hvd.tools import program
 
 _USAGE_ERROR = 2
 

@@ -11,7 +11,8 @@ from typing import Any
 
 from horovod.runner.common.util import config_parser
 from horovod.runner.common.util.env import is_exportable
-from hvd import doctor, installation
+from hvd import installation
+from hvd.tools import doctor
 
 _CHOSEN = "hvd chooses its algorithms itself (HVD_ALGORITHM overrides it)"
 _FIXED = "elastic jobs are not supported yet, and the number of processes stays as it is"

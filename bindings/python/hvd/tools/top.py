@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import curses
+import os
+import select
+import signal
 import statistics
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from hvd import running_jobs
-from hvd.running_jobs import Unreachable
-from hvd.window import Window
-from hvd.window import window as take_window
+from hvd.tools import running_jobs
+from hvd.tools.running_jobs import Unreachable
 
 PERIOD = 1.0
 LOCK_STATES = {0: "-", 1: "proposed", 2: "locked", 3: "unlocking"}
@@ -140,18 +144,72 @@ def screen(title: str, rows: list[Row], lines: int) -> list[str]:
     return [title, "", *table(shown).splitlines(), more][:lines]
 
 
-def _show(pid: int, rows: list[Row], window: Window | None = None) -> None:
+def _end(number: int, _: object) -> None:
+    raise SystemExit(128 + number)
+
+
+@contextlib.contextmanager
+def _terminal() -> Iterator[curses.window | None]:
+    """The screen of curses; None where standard output is no terminal that curses can draw on. The terminal is given
+    back as it was when the command ends, however that comes about (but SIGKILL), and while Ctrl-Z has stopped it. Main
+    thread."""
+    before = signal.signal(signal.SIGTERM, _end)  # curses leaves alone what is handled already
+    window = None
+    for name in ("COLUMNS", "LINES"):  # curses believes them, and they may be older than the terminal's size
+        os.environ.pop(name, None)
+    try:
+        if sys.stdout.isatty() and os.environ.get("TERM", "") not in ("", "dumb"):
+            with contextlib.suppress(curses.error):
+                window = curses.initscr()
+                curses.noecho()
+                curses.cbreak()
+                curses.curs_set(0)
+        yield window
+    finally:
+        if window is not None:
+            with contextlib.suppress(curses.error):  # the terminal is gone
+                curses.endwin()
+        signal.signal(signal.SIGTERM, before)
+
+
+def _goes_on(seconds: float) -> bool:
+    """Whether the user wants to go on then; q says no, at once."""
+    deadline = time.monotonic() + seconds
+    while (left := deadline - time.monotonic()) > 0:
+        if not sys.stdin.isatty():
+            time.sleep(left)
+        elif select.select([sys.stdin], [], [], left)[0]:
+            keys = os.read(sys.stdin.fileno(), 1024)
+            if not keys or b"q" in keys.lower():
+                return False
+    return True
+
+
+def _draw(window: curses.window, title: str, rows: list[Row]) -> None:
+    columns, lines = os.get_terminal_size(sys.stdout.fileno())
+    if lines > 0 and columns > 0 and curses.is_term_resized(lines, columns):
+        curses.resize_term(lines, columns)
+        window.clear()
+    lines, columns = window.getmaxyx()
+    window.erase()
+    for number, line in enumerate(screen(title, rows, lines)):
+        with contextlib.suppress(curses.error):  # behind the last column of the last line there is no place to go to
+            window.addnstr(number, 0, line.encode("ascii", "replace").decode(), columns)
+    window.refresh()
+
+
+def _show(pid: int, rows: list[Row], window: curses.window | None = None) -> None:
     title = f"job of hvdrun {pid}, {len(rows)} ranks, {time.strftime('%H:%M:%S')}"
-    if window is not None and window.is_screen:
-        window.draw(screen(title, rows, window.size().lines))
+    if window is not None:
+        _draw(window, title, rows)
     else:
         print(f"{title}\n\n{table(rows)}", end="", flush=True)
 
 
 def _watch(pid: int) -> None:
     before = take_sample(pid)
-    with take_window() as window:
-        while window.wait(PERIOD):
+    with _terminal() as window:
+        while _goes_on(PERIOD):
             after = take_sample(pid)
             _show(pid, rows_between(before, after), window)
             before = after

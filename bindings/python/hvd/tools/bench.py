@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from hvd import program
+from hvd.tools import program
 
 
 def main(arguments: list[str]) -> int:
