@@ -13,32 +13,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hvd import _native
-from hvd.basics import (
-    algorithm_table,
-    ccl_built,
-    cross_rank,
-    cross_size,
-    cuda_built,
-    ddl_built,
-    gloo_built,
-    gloo_enabled,
-    init,
-    is_homogeneous,
-    is_initialized,
-    local_rank,
-    local_size,
-    metrics,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    rank,
-    rocm_built,
-    shutdown,
-    size,
-    start_timeline,
-    stop_timeline,
-)
+from hvd import basics as _basics
+from hvd.basics import *  # noqa: F403
 from hvd.process_set import ProcessSet, add_process_set, global_process_set, remove_process_set
 from hvd.progress import tqdm
 
@@ -61,32 +37,9 @@ __all__ = [
     "ProcessSet",
     "__version__",
     "add_process_set",
-    "algorithm_table",
-    "ccl_built",
-    "cross_rank",
-    "cross_size",
-    "cuda_built",
-    "ddl_built",
     "global_process_set",
-    "gloo_built",
-    "gloo_enabled",
-    "init",
-    "is_homogeneous",
-    "is_initialized",
-    "local_rank",
-    "local_size",
-    "metrics",
-    "mpi_built",
-    "mpi_enabled",
-    "mpi_threads_supported",
-    "nccl_built",
-    "rank",
     "remove_process_set",
-    "rocm_built",
     "run",
-    "shutdown",
-    "size",
-    "start_timeline",
-    "stop_timeline",
     "tqdm",
 ]
+__all__ += _basics.__all__

@@ -1,4 +1,4 @@
-"""Joining and leaving the job, and where this process stands in it. Shared by the packages of all frameworks.
+"""Joining and leaving the job, and where this process stands in it.
 
 All functions but `init` and `shutdown` are local. In a process forked from an initialised one (a DataLoader worker)
 the functions that say where the process stands answer for its parent; everything else raises ValueError.
@@ -17,6 +17,34 @@ from hvd import _native, failure, installation, rendezvous, stacks, torch_variab
 from hvd import process_set as sets
 from hvd.exceptions import HorovodInternalError, InitError
 from hvd.process_set import ProcessSet
+
+# What the packages of all frameworks offer.
+__all__ = [
+    "algorithm_table",
+    "ccl_built",
+    "cross_rank",
+    "cross_size",
+    "cuda_built",
+    "ddl_built",
+    "gloo_built",
+    "gloo_enabled",
+    "init",
+    "is_homogeneous",
+    "is_initialized",
+    "local_rank",
+    "local_size",
+    "metrics",
+    "mpi_built",
+    "mpi_enabled",
+    "mpi_threads_supported",
+    "nccl_built",
+    "rank",
+    "rocm_built",
+    "shutdown",
+    "size",
+    "start_timeline",
+    "stop_timeline",
+]
 
 
 def init(comm: Any = None, process_sets: Iterable[ProcessSet] | str | None = None) -> None:

@@ -12,6 +12,9 @@ import tensorflow as tf
 
 import hvd.tensorflow as hvd
 
+assert "hvd.tensorflow.data" not in sys.modules  # imported when it is used
+assert hvd.data is sys.modules["hvd.tensorflow.data"]
+
 
 @tf.function
 def step(tensor):

@@ -10,32 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from hvd.basics import (
-    algorithm_table,
-    ccl_built,
-    cross_rank,
-    cross_size,
-    cuda_built,
-    ddl_built,
-    gloo_built,
-    gloo_enabled,
-    init,
-    is_homogeneous,
-    is_initialized,
-    local_rank,
-    local_size,
-    metrics,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    rank,
-    rocm_built,
-    shutdown,
-    size,
-    start_timeline,
-    stop_timeline,
-)
+from hvd import basics as _basics
+from hvd.basics import *  # noqa: F403
 from hvd.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 from hvd.keras import callbacks, elastic
 from hvd.keras.framework import package as _package
@@ -69,7 +45,6 @@ __all__ = [
     "Product",
     "Sum",
     "add_process_set",
-    "algorithm_table",
     "allgather",
     "allgather_object",
     "allreduce",
@@ -78,32 +53,10 @@ __all__ = [
     "broadcast_object",
     "broadcast_variables",
     "callbacks",
-    "ccl_built",
-    "cross_rank",
-    "cross_size",
-    "cuda_built",
-    "ddl_built",
     "elastic",
     "global_process_set",
-    "gloo_built",
-    "gloo_enabled",
-    "init",
-    "is_homogeneous",
-    "is_initialized",
     "load_model",
-    "local_rank",
-    "local_size",
-    "metrics",
-    "mpi_built",
-    "mpi_enabled",
-    "mpi_threads_supported",
-    "nccl_built",
-    "rank",
     "reducescatter",
     "remove_process_set",
-    "rocm_built",
-    "shutdown",
-    "size",
-    "start_timeline",
-    "stop_timeline",
 ]
+__all__ += _basics.__all__

@@ -8,32 +8,10 @@
 Keras models and optimizers: `hvd.tensorflow.keras`, which is `hvd.keras`.
 """
 
-from hvd.basics import (
-    algorithm_table,
-    ccl_built,
-    cross_rank,
-    cross_size,
-    cuda_built,
-    ddl_built,
-    gloo_built,
-    gloo_enabled,
-    init,
-    is_homogeneous,
-    is_initialized,
-    local_rank,
-    local_size,
-    metrics,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    rank,
-    rocm_built,
-    shutdown,
-    size,
-    start_timeline,
-    stop_timeline,
-)
+from typing import TYPE_CHECKING
+
+from hvd import basics as _basics
+from hvd.basics import *  # noqa: F403
 from hvd.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 from hvd.process_set import ProcessSet, add_process_set, global_process_set, remove_process_set
 from hvd.reduce_op import Adasum, Average, Max, Min, Product, Sum
@@ -70,6 +48,9 @@ from hvd.tensorflow.functions import (
 from hvd.tensorflow.optimizer import DistributedOptimizer
 from hvd.tensorflow.tape import DistributedGradientTape, PartialDistributedGradientTape
 
+if TYPE_CHECKING:
+    from hvd.tensorflow.sync_batch_norm import SyncBatchNormalization
+
 __all__ = [
     "Adasum",
     "Average",
@@ -88,7 +69,6 @@ __all__ = [
     "Sum",
     "SyncBatchNormalization",
     "add_process_set",
-    "algorithm_table",
     "allgather",
     "allgather_object",
     "allreduce",
@@ -100,46 +80,28 @@ __all__ = [
     "broadcast_object",
     "broadcast_object_fn",
     "broadcast_variables",
-    "ccl_built",
-    "cross_rank",
-    "cross_size",
-    "cuda_built",
-    "ddl_built",
     "elastic",
     "global_process_set",
-    "gloo_built",
-    "gloo_enabled",
     "grouped_allgather",
     "grouped_allreduce",
     "grouped_reducescatter",
-    "init",
-    "is_homogeneous",
-    "is_initialized",
     "join",
-    "local_rank",
     "local_rank_op",
-    "local_size",
     "local_size_op",
-    "metrics",
-    "mpi_built",
-    "mpi_enabled",
-    "mpi_threads_supported",
-    "nccl_built",
     "process_set_included_op",
-    "rank",
     "rank_op",
     "reducescatter",
     "remove_process_set",
-    "rocm_built",
-    "shutdown",
-    "size",
     "size_op",
-    "start_timeline",
-    "stop_timeline",
 ]
+__all__ += _basics.__all__
 
 
 def __getattr__(name: str) -> object:
+    if name == "data":  # needed by few programs
+        import hvd.tensorflow.data as data
+
+        return data
     # Needs Keras, which takes seconds to import, and which programs without it need not have.
     if name == "SyncBatchNormalization":
         from hvd.tensorflow.sync_batch_norm import SyncBatchNormalization
