@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -98,16 +99,17 @@ def require_registered(number: int) -> None:
         raise ValueError(f"there is no process set {number}: it was never registered, or removed")
 
 
-_optimizers: weakref.WeakKeyDictionary[ProcessSet, int] = weakref.WeakKeyDictionary()
+_optimizers: weakref.WeakKeyDictionary[ProcessSet, Counter[str]] = weakref.WeakKeyDictionary()
 
 
-def number_of_optimizer(process_set: ProcessSet) -> int:
-    """The next number of a DistributedOptimizer in this set, from 0, which its operations' names begin with: variables
-    of two optimizers may be called the same. The ranks of a set make theirs in the same order; ranks that are not in it
-    make none, and count no differently for that. ValueError if hvd is not initialised."""
+def name_of_optimizer(process_set: ProcessSet, kind: str) -> str:
+    """What the names of a DistributedOptimizer's operations begin with: its kind and the next number in this set, from
+    0, since variables of two optimizers may be called the same. The ranks of a set make theirs in the same order; ranks
+    that are not in it make none, and count no differently for that. ValueError if hvd is not initialised."""
     _native.rank()
-    number = _optimizers[process_set] = _optimizers.get(process_set, -1) + 1
-    return number
+    numbers = _optimizers.setdefault(process_set, Counter())
+    numbers[kind] += 1
+    return f"{kind}{numbers[kind] - 1}"
 
 
 def add_process_set(process_set: Any) -> ProcessSet:

@@ -9,7 +9,7 @@ from hvd import arguments, basics
 from hvd.keras import attachment
 from hvd.keras.framework import backend_name, is_keras_3, keras, name_of_keras, package
 from hvd.keras.reduction import Reduction, is_distributed
-from hvd.process_set import ProcessSet, global_process_set, number_of_optimizer
+from hvd.process_set import ProcessSet, global_process_set, name_of_optimizer
 from hvd.reduce_op import Average, check_gradient_reduction
 
 if TYPE_CHECKING:
@@ -232,7 +232,7 @@ def distribute(optimizer: Any, compression: Any) -> None:
     that a custom object has made distributed stays as it is."""
     if is_distributed(optimizer):
         return
-    _become_distributed(_innermost(optimizer), _reduction_for(optimizer, compression=compression))
+    _become_distributed(_innermost(optimizer), _reduction_for(optimizer, compression=compression, loaded=True))
 
 
 def _innermost(optimizer: Any) -> Any:
@@ -260,6 +260,7 @@ def _reduction_for(
     optimizer: Any,
     *,
     compression: Any,
+    loaded: bool = False,
     op: int = Average,
     gradient_predivide_factor: float = 1.0,
     sparse_as_dense: bool = False,
@@ -284,7 +285,7 @@ def _reduction_for(
     backend = backend_name() if is_keras_3(optimizer) else "tensorflow"
     return Reduction(
         backend,
-        name=f"keras_optimizer{number_of_optimizer(process_set)}",
+        name=None if loaded else name_of_optimizer(process_set, "keras_optimizer"),
         op=op,
         compression=compression or package(backend).Compression.none,
         gradient_predivide_factor=gradient_predivide_factor,

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Callable
 
+from hvd.process_set import ProcessSet, name_of_optimizer
+
 Update = Callable[[list[Any]], object]
 
 
@@ -16,11 +18,20 @@ class Reduction:
         backend: "tensorflow" or "torch".
         passes: calls whose gradients are added up before they are reduced.
         averages_passes: whether these are then divided by their number.
-        settings: of the backend's `GradientReducer`.
+        settings: of the backend's `GradientReducer`. One without a name gets it when it first reduces: a rank may have
+            loaded the optimizer for itself alone, and then counts no differently for that.
     """
 
-    def __init__(self, backend: str, *, passes: int, averages_passes: bool, **settings: Any) -> None:
-        self.passes = passes
+    def __init__(
+        self,
+        backend: str,
+        *,
+        passes: int,
+        averages_passes: bool,
+        process_set: ProcessSet,
+        **settings: Any,
+    ) -> None:
+        self._process_set, self.passes = process_set, passes
         self._local_layers: list[Any] = []
         self._is_done = False
         self._has_taken = False
@@ -29,12 +40,12 @@ class Reduction:
         if backend == "torch":
             from hvd.keras import torch_gradients
 
-            self._reducer = torch_gradients.GradientReducer(**settings)
+            self._reducer = torch_gradients.GradientReducer(process_set=process_set, **settings)
             self.aggregation = torch_gradients.LocalAggregation(passes, self.reduced, averages_passes)
         else:
             from hvd.tensorflow import aggregation, gradients
 
-            self._reducer = gradients.GradientReducer(**settings)
+            self._reducer = gradients.GradientReducer(process_set=process_set, **settings)
             self.aggregation = aggregation.LocalGradientAggregationHelper(
                 passes, self.reduced, average_aggregated_gradients=averages_passes
             )
@@ -80,6 +91,8 @@ class Reduction:
             for variable in layer.trainable_weights:
                 self.register_local(variable)
         self._local_layers.clear()
+        if self._reducer.name is None:
+            self._reducer.name = name_of_optimizer(self._process_set, "loaded_keras_optimizer")
         return list(self._reducer(gradients, variables))
 
     @contextmanager

@@ -18,7 +18,7 @@ def load_model(
     legacy_opts: bool = False,
 ) -> Any:
     """Loads a model that was saved with a distributed optimizer or with a plain one, and makes its optimizer, which has
-    the state that it was saved with, a distributed one. Every rank must call it, or all must make as many optimizers.
+    the state that it was saved with, a distributed one. A rank may load a model alone, if it does not train it.
 
     Args:
         filepath: as of `keras.models.load_model`.

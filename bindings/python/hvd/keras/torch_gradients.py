@@ -23,7 +23,8 @@ class GradientReducer:
     """Reduces the gradients of a step over the ranks, those of one dtype as one operation.
 
     Args:
-        name: goes before the operations' names, to tell this reducer's from another's; the same on every rank.
+        name: goes before the operations' names, to tell this reducer's from another's; the same on every rank. None: it
+            is set before the first call.
         op: Average, Sum, Min, Max, Product or Adasum.
         compression: as of `hvd.torch.Compression`.
         sparse_as_dense: sparse gradients become dense ones whatever it says: Keras's optimizers need them so.
@@ -37,7 +38,7 @@ class GradientReducer:
     def __init__(
         self,
         *,
-        name: str,
+        name: str | None,
         op: int,
         compression: type[Compressor],
         sparse_as_dense: bool,
@@ -47,7 +48,7 @@ class GradientReducer:
         process_set: ProcessSet,
         scale_local_gradients: bool,
     ) -> None:
-        self._name = name
+        self.name = name
         self._compression = compression
         self._arguments = (op, 1.0 / gradient_predivide_factor, gradient_predivide_factor, process_set)
         self._num_groups = num_groups
@@ -106,7 +107,7 @@ class GradientReducer:
             elif self._group_of:
                 group = self._group_of.get(_key_of(variables[position]), 0)
             kind = f"{str(gradient.dtype).removeprefix('torch.')}.{gradient.device.type}"
-            members.setdefault(f"{self._name}.{group}.{kind}", []).append(position)
+            members.setdefault(f"{self.name}.{group}.{kind}", []).append(position)
         yield from members.items()
 
     def _start(self, name: str, members: Sequence[int], gradients: Gradients) -> _Started:

@@ -31,7 +31,8 @@ class GradientReducer:
     """Reduces lists of gradients over the ranks. All ranks must make and call reducers alike.
 
     Args:
-        name: of the reductions on the wire; what is reduced at the same time needs different ones.
+        name: of the reductions on the wire; what is reduced at the same time needs different ones. None: it is set
+            before the first call.
         op: Average, Sum, Adasum, Min, Max or Product.
         compression: smaller type for the time of the travel.
         sparse_as_dense: makes IndexedSlices dense; otherwise their values and indices are gathered.
@@ -52,7 +53,7 @@ class GradientReducer:
     def __init__(
         self,
         *,
-        name: str,
+        name: str | None,
         op: int = Average,
         compression: type[Compressor] = Compression.none,
         sparse_as_dense: bool = False,
@@ -68,7 +69,7 @@ class GradientReducer:
         arguments.compressor(compression)
         self._num_groups, self._groups = _checked_groups(num_groups, groups)
         self._grouped_variables = groups  # kept, so that no other variable has the key of one of them
-        self._name, self._op, self._compression = name, op, compression
+        self.name, self._op, self._compression = name, op, compression
         self._sparse_as_dense = sparse_as_dense
         self._factors = 1.0 / gradient_predivide_factor, gradient_predivide_factor
         self._process_set = process_set
@@ -127,7 +128,7 @@ class GradientReducer:
 
     def _reduce(self, gradients: list[Any], shared: list[int], keys: list[int]) -> None:
         dense = [i for i in shared if not isinstance(gradients[i], tf.IndexedSlices)]
-        label = f"{self._name}.{_signature([gradients[i] for i in shared])}"
+        label = f"{self.name}.{_signature([gradients[i] for i in shared])}"
         without_order = unforeseen() if shared else None
         for group in self._grouped(dense, keys, gradients):
             name = wire_name("allreduce", f"{label}.{group[0]}")

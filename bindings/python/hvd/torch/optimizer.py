@@ -12,7 +12,7 @@ from typing import Any, Callable, NoReturn
 import torch
 
 from hvd import arguments, basics, elastic
-from hvd.process_set import ProcessSet, global_process_set, number_of_optimizer
+from hvd.process_set import ProcessSet, global_process_set, name_of_optimizer
 from hvd.reduce_op import Adasum, Average, check_gradient_reduction
 from hvd.torch.adasum import AdasumOptimizer
 from hvd.torch.compression import Compression, Compressor
@@ -218,7 +218,7 @@ def DistributedOptimizer(
     if basics.is_initialized() and process_set.process_set_id is None:
         raise ValueError(f"{process_set} is not registered")
     takes_part = (basics.size() > 1 or elastic.may_grow()) and bool(process_set.included())
-    prefix = f"optimizer{number_of_optimizer(process_set)}"
+    prefix = name_of_optimizer(process_set, "optimizer")
     if op == Adasum and takes_part:
         return AdasumOptimizer.around(optimizer, names, prefix, compression, process_set)
     wrapped = subclassed(optimizer, _Distributed)
