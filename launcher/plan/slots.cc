@@ -9,20 +9,11 @@
 namespace hvd::launcher {
 namespace {
 
-// A host of a pool, and the number of ranks on it.
-struct Room {
-  HostCapacity capacity;
-  int ranks = 0;
+using Hosts = std::vector<HostCapacity>;
 
-  int free_slots() const { return std::max(0, capacity.slots - ranks); }
-  bool is_full() const { return ranks >= capacity.max_slots.value_or(kMaxSlots); }
-};
-
-using Rooms = std::vector<Room>;
-
-long free_slots(const Rooms& rooms) {
+long free_slots(const Hosts& hosts) {
   long sum = 0;
-  for (const Room& room : rooms) sum += room.free_slots();
+  for (const HostCapacity& host : hosts) sum += host.free_slots();
   return sum;
 }
 
@@ -31,12 +22,12 @@ using Counts = std::vector<int>;
 
 // Assigns one rank at a time to the hosts in turn, as long as `may_take` allows. Returns the number of ranks left.
 template <typename MayTake>
-int deal(int ranks, Rooms& rooms, Counts& counts, const MayTake& may_take) {
+int deal(int ranks, Hosts& hosts, Counts& counts, const MayTake& may_take) {
   for (bool taken = true; taken && ranks > 0;) {
     taken = false;
-    for (std::size_t i = 0; i < rooms.size() && ranks > 0; ++i) {
-      if (!may_take(rooms[i])) continue;
-      ++rooms[i].ranks;
+    for (std::size_t i = 0; i < hosts.size() && ranks > 0; ++i) {
+      if (!may_take(hosts[i])) continue;
+      ++hosts[i].ranks;
       ++counts[i];
       --ranks;
       taken = true;
@@ -47,10 +38,10 @@ int deal(int ranks, Rooms& rooms, Counts& counts, const MayTake& may_take) {
 
 // Assigns up to `wanted` ranks to each host before the next. Returns the number of ranks left.
 template <typename Wanted>
-int fill(int ranks, Rooms& rooms, Counts& counts, const Wanted& wanted) {
-  for (std::size_t i = 0; i < rooms.size() && ranks > 0; ++i) {
-    const int taken = std::min(ranks, wanted(rooms[i]));
-    rooms[i].ranks += taken;
+int fill(int ranks, Hosts& hosts, Counts& counts, const Wanted& wanted) {
+  for (std::size_t i = 0; i < hosts.size() && ranks > 0; ++i) {
+    const int taken = std::min(ranks, wanted(hosts[i]));
+    hosts[i].ranks += taken;
     counts[i] += taken;
     ranks -= taken;
   }
@@ -72,51 +63,52 @@ InvalidArgument too_many(const ProgramSlots& program, const HostPool& pool, int 
                          (one ? "" : ", slots=N in a hostfile") + ", or with --oversubscribe");
 }
 
-int number_of_ranks(const ProgramSlots& program, const HostPool& pool, const Rooms& rooms, const Binding& binding) {
+int number_of_ranks(const ProgramSlots& program, const HostPool& pool, const Binding& binding) {
   if (program.num_proc) return *program.num_proc;
   if (binding.per_unit > 0) {
     long sum = 0;
-    for (const Room& room : rooms) sum += places(room.capacity, binding);
+    for (const HostCapacity& host : pool.hosts) sum += places(host, binding);
     return static_cast<int>(std::min<long>(sum, kMaxSlots + 1));
   }
   if (!pool.limited) throw InvalidArgument("how many processes? Say -np N, or -H localhost:N");
-  const long slots = free_slots(rooms);
+  const long slots = free_slots(pool.hosts);
   if (slots == 0) throw InvalidArgument("the programs before have taken all slots: say -np N, and --oversubscribe");
   return static_cast<int>(std::min<long>(slots, kMaxSlots + 1));
 }
 
 // Chooses the hosts of a program's ranks.
-Counts take_rooms(const ProgramSlots& program, const HostPool& pool, Rooms& rooms, const Binding& binding,
-                  bool oversubscribe, const std::vector<std::string>& host_names) {
-  const int ranks = number_of_ranks(program, pool, rooms, binding);
+Counts take_slots(const ProgramSlots& program, HostPool& pool, const Binding& binding, bool oversubscribe,
+                  const std::vector<std::string>& host_names) {
+  Hosts& hosts = pool.hosts;
+  const int ranks = number_of_ranks(program, pool, binding);
   if (ranks > kMaxSlots) {
     throw InvalidArgument(std::to_string(ranks) + " processes are more than " + std::to_string(kMaxSlots));
   }
-  const long slots = free_slots(rooms);
+  const long slots = free_slots(hosts);
   const bool too_few_slots = pool.limited && ranks > slots;
   if (too_few_slots && !oversubscribe) throw too_many(program, pool, ranks, slots, host_names);
 
-  Counts counts(rooms.size());
+  Counts counts(hosts.size());
   int left = ranks;
   if (binding.per_unit > 0) {
-    left = fill(left, rooms, counts, [&](const Room& room) {
-      const int all = places(room.capacity, binding);
-      return oversubscribe || !pool.limited ? all : std::min(all, room.free_slots());
+    left = fill(left, hosts, counts, [&](const HostCapacity& host) {
+      const int all = places(host, binding);
+      return oversubscribe || !pool.limited ? all : std::min(all, host.free_slots());
     });
     if (left > 0 && !oversubscribe) {
       throw InvalidArgument("-N or -map-by ppr has places for " + several(ranks - left, "rank") + ", not for " +
                             std::to_string(ranks));
     }
   } else if (!pool.limited) {
-    left = fill(left, rooms, counts, [&](const Room&) { return ranks; });
+    left = fill(left, hosts, counts, [&](const HostCapacity&) { return ranks; });
   } else if (binding.map_by != CpuUnit::node) {
-    left = fill(left, rooms, counts, [](const Room& room) { return room.free_slots(); });
+    left = fill(left, hosts, counts, [](const HostCapacity& host) { return host.free_slots(); });
   } else if (!too_few_slots) {
-    left = deal(left, rooms, counts, [](const Room& room) { return room.free_slots() > 0; });
+    left = deal(left, hosts, counts, [](const HostCapacity& host) { return host.free_slots() > 0; });
   }
-  left = deal(left, rooms, counts, [](const Room& room) { return !room.is_full(); });
+  left = deal(left, hosts, counts, [](const HostCapacity& host) { return !host.is_full(); });
   const bool beyond = std::ranges::any_of(
-      rooms, [](const Room& room) { return room.ranks > room.capacity.max_slots.value_or(kMaxSlots); });
+      hosts, [](const HostCapacity& host) { return host.ranks > host.max_slots.value_or(kMaxSlots); });
   if (left > 0 || beyond) {
     throw InvalidArgument(several(ranks, "rank") + " are more than the hostfile's max_slots allow");
   }
@@ -124,19 +116,17 @@ Counts take_rooms(const ProgramSlots& program, const HostPool& pool, Rooms& room
 }
 
 // Appends the program's ranks in the order in which they are numbered.
-void number_ranks(int program, const Rooms& rooms, Counts counts, bool in_turn, std::vector<PlacedRank>& ranks) {
-  const auto place = [&](std::size_t i) {
-    ranks.push_back({.host = rooms[i].capacity.host, .program = program, .place = {}});
-  };
+void number_ranks(int program, const Hosts& hosts, Counts counts, bool in_turn, std::vector<PlacedRank>& ranks) {
+  const auto place = [&](std::size_t i) { ranks.push_back({.host = hosts[i].host, .program = program, .place = {}}); };
   if (!in_turn) {
-    for (std::size_t i = 0; i < rooms.size(); ++i) {
+    for (std::size_t i = 0; i < hosts.size(); ++i) {
       for (int n = 0; n < counts[i]; ++n) place(i);
     }
     return;
   }
   for (bool placed = true; placed;) {
     placed = false;
-    for (std::size_t i = 0; i < rooms.size(); ++i) {
+    for (std::size_t i = 0; i < hosts.size(); ++i) {
       if (counts[i] == 0) continue;
       --counts[i];
       place(i);
@@ -195,19 +185,14 @@ int slots_of(const HostSlots& host, const SlotsRule& rule, const HostResources& 
   throw InvalidArgument("--slots-per-host gpu: " + host.host + " has no GPU; say how many slots it has");
 }
 
-std::vector<PlacedRank> place_ranks(const std::vector<ProgramSlots>& programs, const std::vector<HostPool>& pools,
+std::vector<PlacedRank> place_ranks(const std::vector<ProgramSlots>& programs, std::vector<HostPool> pools,
                                     const std::vector<std::string>& host_names, const Binding& binding,
                                     bool oversubscribe) {
-  std::vector<Rooms> rooms;
-  for (const HostPool& pool : pools) {
-    Rooms& of_pool = rooms.emplace_back();
-    for (const HostCapacity& capacity : pool.hosts) of_pool.push_back({.capacity = capacity});
-  }
   std::vector<PlacedRank> ranks;
   for (std::size_t i = 0; i < programs.size(); ++i) {
-    const auto pool = static_cast<std::size_t>(programs[i].pool);
-    const Counts counts = take_rooms(programs[i], pools[pool], rooms[pool], binding, oversubscribe, host_names);
-    number_ranks(static_cast<int>(i), rooms[pool], counts, numbers_in_turn(binding), ranks);
+    HostPool& pool = pools[static_cast<std::size_t>(programs[i].pool)];
+    const Counts counts = take_slots(programs[i], pool, binding, oversubscribe, host_names);
+    number_ranks(static_cast<int>(i), pool.hosts, counts, numbers_in_turn(binding), ranks);
     if (ranks.size() > kMaxSlots) throw InvalidArgument("more than " + std::to_string(kMaxSlots) + " processes");
   }
   find_places(ranks);

@@ -6,6 +6,7 @@
 // node). If oversubscription is allowed, the excess ranks go to the hosts in turn.
 #pragma once
 
+#include <algorithm>
 #include <concepts>
 #include <optional>
 #include <string>
@@ -42,6 +43,10 @@ struct HostCapacity {
   int slots = 1;
   std::optional<int> max_slots{};
   int units = 1;  // the number of its units that ppr counts: count_units() in binding.h
+  int ranks = 0;  // that are placed there
+
+  int free_slots() const { return std::max(0, slots - ranks); }
+  bool is_full() const { return ranks >= max_slots.value_or(kMaxSlots); }
 };
 
 // The hosts that some of the programs may use.
@@ -63,7 +68,7 @@ struct PlacedRank {
 
 // The result is indexed by rank. Hosts are identified by their numbers, which index `host_names`: one host may be in
 // several pools. Throws InvalidArgument.
-std::vector<PlacedRank> place_ranks(const std::vector<ProgramSlots>& programs, const std::vector<HostPool>& pools,
+std::vector<PlacedRank> place_ranks(const std::vector<ProgramSlots>& programs, std::vector<HostPool> pools,
                                     const std::vector<std::string>& host_names, const Binding& binding,
                                     bool oversubscribe);
 

@@ -43,80 +43,19 @@ std::vector<int> agent_tree(int hosts) {
   return parents;
 }
 
-AgentStarter::AgentStarter(EventLoop& loop, const SignalSource& signals, Listener listener)
-    : loop_(loop), signals_(signals), listener_(std::move(listener)) {}
-
-AgentStarter::~AgentStarter() {
-  for (const auto& [pid, command] : commands_) kill(-pid, SIGKILL);
-}
-
-pid_t AgentStarter::start(int host, const std::string& command, const std::string& input) {
-  const FileDescriptor bytes = make_input(input);
-  ChildStart start;
-  start.program = "/bin/sh";
-  start.arguments = {"sh", "-c", command};
-  start.environment = to_entries(parse_environment(environ));
-  start.standard_input = bytes.get();
-  auto [output_reader, output_writer] = make_pipe();
-  start.standard_output = start.standard_error = output_writer.get();
-  getrlimit(RLIMIT_NOFILE, &start.open_files);
-  const pid_t pid = start_child(start, signals_);
-  Command& entry = commands_[pid];
-  entry.host = host;
-  entry.output = std::make_unique<OutputPipe>(loop_, std::move(output_reader),
-                                              [this, pid](std::string_view piece) { on_output(pid, piece); });
-  return pid;
-}
-
-void AgentStarter::on_output(pid_t pid, std::string_view bytes) {
-  const auto found = commands_.find(pid);
-  if (found == commands_.end()) return;
-  Command& command = found->second;
-  std::string lines;
-  command.lines.feed(bytes, lines);
-  if (bytes.empty()) command.lines.flush(lines);
-  while (!lines.empty()) {
-    const auto end = lines.find_first_of("\r\n");
-    const std::string line = lines.substr(0, end);
-    if (!line.empty()) listener_.wrote(command.host, line);
-    lines.erase(0, end == std::string::npos ? end : end + 1);
-  }
-}
-
-bool AgentStarter::child_ended(pid_t pid, ExitStatus status) {
-  const auto found = commands_.find(pid);
-  if (found == commands_.end()) return false;
-  found->second.output->close_when_empty();  // reports its last lines first
-  const int host = found->second.host;
-  commands_.erase(found);
-  listener_.ended(host, status);
-  return true;
-}
-
-void AgentStarter::signal(int host, int signal) {
-  for (const auto& [pid, command] : commands_) {
-    if (command.host == host) kill(-pid, signal);
-  }
-}
-
 Subtree::Subtree(EventLoop& loop, const SignalSource& signals, StoreSource& store, Options options, Listener listener)
-    : store_(store),
+    : loop_(loop),
+      signals_(signals),
+      store_(store),
       options_(std::move(options)),
       listener_(std::move(listener)),
-      starter_(loop, signals,
-               {.wrote =
-                    [this](int host, const std::string& line) {
-                      for (auto& [number, entry] : waiting_) {
-                        if (entry.first == host) entry.last_words = line;
-                      }
-                      listener_.complaint(names_[host] + ": " + line);
-                    },
-                .ended = [this](int host, ExitStatus status) { on_starter_ended(host, status); }}),
       door_(loop, options_.certificate, "0.0.0.0",
             [this](std::unique_ptr<LinkToAgent> link) { on_attached(std::move(link)); }),
       timer_(loop, [this] { on_time(); }) {}
 
-Subtree::~Subtree() = default;
+Subtree::~Subtree() {
+  for (const auto& [pid, command] : commands_) kill(-pid, SIGKILL);
+}
 
 void Subtree::start(const std::vector<Child>& children) {
   const Deadline deadline = deadline_after(options_.agents.start_timeout);
@@ -151,13 +90,55 @@ void Subtree::run_command(const std::vector<Child>& children) {
   }
   put(options_.agents, bootstrap);
   try {
-    listener_.started(starter_.start(first.host, first.start_command, encode_bootstrap(bootstrap)));
+    listener_.started(start_command(first.host, first.start_command, encode_bootstrap(bootstrap)));
   } catch (const Error& error) {
     for (const Child& child : children) never_came(child.host, error.what());
   }
 }
 
-void Subtree::on_starter_ended(int host, ExitStatus status) {
+pid_t Subtree::start_command(int host, const std::string& command, const std::string& input) {
+  const FileDescriptor bytes = make_input(input);
+  ChildStart start;
+  start.program = "/bin/sh";
+  start.arguments = {"sh", "-c", command};
+  start.environment = to_entries(parse_environment(environ));
+  start.standard_input = bytes.get();
+  auto [output_reader, output_writer] = make_pipe();
+  start.standard_output = start.standard_error = output_writer.get();
+  getrlimit(RLIMIT_NOFILE, &start.open_files);
+  const pid_t pid = start_child(start, signals_);
+  Command& entry = commands_[pid];
+  entry.host = host;
+  entry.output = std::make_unique<OutputPipe>(loop_, std::move(output_reader),
+                                              [this, pid](std::string_view piece) { on_output(pid, piece); });
+  return pid;
+}
+
+void Subtree::on_output(pid_t pid, std::string_view bytes) {
+  const auto found = commands_.find(pid);
+  if (found == commands_.end()) return;
+  Command& command = found->second;
+  std::string lines;
+  command.lines.feed(bytes, lines);
+  if (bytes.empty()) command.lines.flush(lines);
+  while (!lines.empty()) {
+    const auto end = lines.find_first_of("\r\n");
+    const std::string line = lines.substr(0, end);
+    lines.erase(0, end == std::string::npos ? end : end + 1);
+    if (line.empty()) continue;
+    for (auto& [number, entry] : waiting_) {
+      if (entry.first == command.host) entry.last_words = line;
+    }
+    listener_.complaint(names_[command.host] + ": " + line);
+  }
+}
+
+void Subtree::child_ended(pid_t pid, ExitStatus status) {
+  const auto found = commands_.find(pid);
+  if (found == commands_.end()) return;
+  found->second.output->close_when_empty();  // reports its last lines first
+  const int host = found->second.host;
+  commands_.erase(found);
   if (status.ok()) return;  // the agent may have gone into the background
   std::vector<std::pair<int, std::string>> missing;
   for (const auto& [number, entry] : waiting_) {
@@ -221,7 +202,9 @@ void Subtree::on_lost(Attached& from, const std::string& cause) {
   links_.erase(entry);
   for (const int host : gone->hosts) {
     routes_.erase(host);
-    starter_.signal(host, SIGTERM);  // else ssh would wait for its network timeout
+    for (const auto& [pid, command] : commands_) {
+      if (command.host == host) kill(-pid, SIGTERM);  // else ssh would wait for its network timeout
+    }
   }
   if (gone->has_left) return;
   for (const int host : gone->hosts) listener_.lost(host, cause);

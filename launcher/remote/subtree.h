@@ -27,40 +27,6 @@ inline constexpr int kMostChildren = 64;
 // at most, so that starting takes log32(hosts) sequential steps.
 std::vector<int> agent_tree(int hosts);
 
-// Runs the commands that start agents: ssh, srun, or hvdrun itself for this machine. Main thread only.
-class AgentStarter {
- public:
-  struct Listener {
-    // A line of a command's output, most likely an error of ssh.
-    std::function<void(int host, const std::string& line)> wrote;
-    std::function<void(int host, ExitStatus status)> ended;
-  };
-
-  AgentStarter(EventLoop& loop, const SignalSource& signals, Listener listener);
-  ~AgentStarter();  // kills the commands that still run
-
-  // Runs `command` in a shell, with `input` as its standard input. Throws Error if no process can be started.
-  pid_t start(int host, const std::string& command, const std::string& input);
-  // Called after SIGCHLD; returns whether the process was one of these commands.
-  bool child_ended(pid_t pid, ExitStatus status);
-  bool empty() const { return commands_.empty(); }
-  void signal(int host, int signal);
-
- private:
-  struct Command {
-    int host;
-    std::unique_ptr<OutputPipe> output;
-    LineSplitter lines{nullptr};
-  };
-
-  void on_output(pid_t pid, std::string_view bytes);
-
-  EventLoop& loop_;
-  const SignalSource& signals_;
-  const Listener listener_;
-  std::map<pid_t, Command> commands_;
-};
-
 // The parent's side of its agents: starts them, accepts their connections, keeps their leases, and routes messages
 // between them and its owner. hvdrun has one for its agents; in a job of many hosts, agents have one for theirs. Main
 // thread only.
@@ -92,7 +58,7 @@ class Subtree {
 
   // `store` answers the agents' requests to the job's store; it must outlive this object.
   Subtree(EventLoop& loop, const SignalSource& signals, StoreSource& store, Options options, Listener listener);
-  ~Subtree();
+  ~Subtree();  // kills the commands that still run
   Subtree(const Subtree&) = delete;
   Subtree& operator=(const Subtree&) = delete;
 
@@ -103,10 +69,10 @@ class Subtree {
   // Whether all messages are sent.
   bool all_sent() const;
   void pause(bool on);
-  // Called after SIGCHLD; returns whether the process was one that had started an agent.
-  bool child_ended(pid_t pid, ExitStatus status) { return starter_.child_ended(pid, status); }
+  // Called after SIGCHLD, for any child.
+  void child_ended(pid_t pid, ExitStatus status);
   // Whether no agent is connected and no start command is running.
-  bool empty() const { return links_.empty() && starter_.empty(); }
+  bool empty() const { return links_.empty() && commands_.empty(); }
 
  private:
   struct Waiting {  // a child that has not attached yet
@@ -123,19 +89,30 @@ class Subtree {
     std::unique_ptr<StoreBranch> store{};
   };
 
+  struct Command {  // that starts agents: ssh, srun, or hvdrun itself for this machine
+    int host = 0;   // the first of them
+    std::unique_ptr<OutputPipe> output{};
+    LineSplitter lines{nullptr};
+  };
+
   void run_command(const std::vector<Child>& children);
+  // Runs a shell command with `input` as its standard input. Throws Error if no process can be started.
+  pid_t start_command(int host, const std::string& command, const std::string& input);
+  // Each line is most likely an error of ssh.
+  void on_output(pid_t pid, std::string_view bytes);
   void on_attached(std::unique_ptr<LinkToAgent> link);
   void on_message(Attached& from, const proto::FromAgent& message);
   void on_lost(Attached& from, const std::string& cause);
-  void on_starter_ended(int host, ExitStatus status);
   void never_came(int host, const std::string& cause);
   void on_time();
   void set_timer();
 
+  EventLoop& loop_;
+  const SignalSource& signals_;
   StoreSource& store_;
   const Options options_;
   const Listener listener_;
-  AgentStarter starter_;
+  std::map<pid_t, Command> commands_;  // that still run
   AgentListener door_;
   Timer timer_;
   std::map<int, Waiting> waiting_;    // by host
