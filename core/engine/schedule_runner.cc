@@ -92,14 +92,13 @@ void ScheduleRunner::show_state() {
 
 // A slot's content is fixed as long as the lock lasts: a repeated operation is not looked up again.
 void ScheduleRunner::file(Operation& operation) {
-  if (operation.scheduled_in != lock_.epoch()) {
+  if (operation.scheduled.epoch != lock_.epoch()) {
     const auto slot = context_.negotiator.cache().find(operation.spec);
     if (!slot) return break_up(ScheduleLock::Cause::new_operation);
-    operation.schedule_slot = *slot;
-    operation.scheduled_in = lock_.epoch();
+    operation.scheduled = {.epoch = lock_.epoch(), .slot = *slot};
   }
-  if (!lock_.submitted(operation.schedule_slot)) return break_up(ScheduleLock::Cause::new_operation);
-  for (Bucket::Item* item : items_[operation.schedule_slot]) item->own = &operation;
+  if (!lock_.submitted(operation.scheduled.slot)) return break_up(ScheduleLock::Cause::new_operation);
+  for (Bucket::Item* item : items_[operation.scheduled.slot]) item->own = &operation;
 }
 
 bool ScheduleRunner::follow(const Completion* awaited) {

@@ -112,10 +112,13 @@ class Operation {
   bool used_lately = false;
 
   // Owned by the engine thread.
-  bool agreed = false;              // the ranks have agreed to perform it: a bucket refers to it
-  std::size_t tensors_left = 0;     // of the grouped operation, that no bucket has finished yet
-  std::uint64_t scheduled_in = 0;   // the locked schedule that has exactly this spec, as
-  std::uint32_t schedule_slot = 0;  // the operation in this slot
+  bool agreed = false;           // the ranks have agreed to perform it: a bucket refers to it
+  std::size_t tensors_left = 0;  // of the grouped operation, that no bucket has finished yet
+  struct Scheduled {
+    std::uint64_t epoch = 0;  // of the locked schedule that has exactly this spec, as
+    std::uint32_t slot = 0;   // the operation in this slot
+  };
+  Scheduled scheduled;
 
   Completion completion;
 

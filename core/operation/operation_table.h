@@ -56,7 +56,7 @@ class OperationTable {
     operation.repeatable = is_repeatable(operation.spec);
     operation.memory = std::move(memory);
     operation.described = describe(operation.spec);
-    operation.scheduled_in = 0;
+    operation.scheduled = {};
     operation.used_lately = !made_up;  // generated names seldom repeat
     if (operation.spec.collective == Collective::join) join_ = &operation;
     return BegunOperation(operation);
