@@ -94,13 +94,13 @@ ALLOWED = {
 
 PUBLIC = ("hvd.h", "hvd_plugin.h", "hvd.hpp")
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
-# What may be absent where hvd is built: it is declared anew.
 # Locks that the thread-safety analysis does not see.
 LOCKS = re.compile(
     r"std::(?:\w*mutex|lock_guard|unique_lock|scoped_lock|shared_lock|condition_variable\w*)\b"
     r"|#\s*include\s*<(?:mutex|shared_mutex|condition_variable)>"
 )
 LOCKS_OF = "core/base/mutex.h"
+# What may be absent where hvd is built: it is declared anew.
 VENDORS = re.compile(r'^\s*#\s*include\s*[<"]((?:mpi|mpi_abi|cuda|nccl)\.h|tensorflow/[^>"]+)[>"]', re.MULTILINE)
 
 

@@ -1,6 +1,5 @@
 #include "bindings/tensorflow/c_api.h"
 
-
 #include <dlfcn.h>
 #include <link.h>
 

@@ -1,6 +1,5 @@
 // The part of TensorFlow's C API that hvd calls, declared independently: hvd builds without TensorFlow headers, and one
-// library serves all versions. find_c_api() looks the functions up in the TensorFlow that the process has loaded. And
-// the owners of its objects.
+// library serves all versions. find_c_api() looks the functions up in the TensorFlow that the process has loaded.
 //
 // Sources: tensorflow/c/{ops,kernels,tf_status,tf_tensor}.h. Names are those of the symbols without "TF_". GetDeviceId
 // returns CUDA's ordinal of the GPU, whichever name TensorFlow uses (visible devices, logical devices).

@@ -1,4 +1,4 @@
-// The kernels: one asynchronous kernel for all collectives, and those that return rank and size of this process. And
+// The kernels: one asynchronous kernel for all collectives, those that return rank and size of this process, and
 // the element types that they take.
 //
 // The executor's thread that runs a collective's kernel starts the operation and returns; another thread completes it:

@@ -11,7 +11,7 @@
 
 namespace hvd {
 
-// The number that is the whole text; empty if it is not one, or T does not have it.
+// The number that is the whole text; empty if it is not one, or T cannot hold it.
 template <typename T>
 std::optional<T> parse_number(std::string_view text) {
   T value{};

@@ -1,5 +1,6 @@
 // One rank's side of the negotiation: sends requests and receives answers. Connects the pure parts (the rank's
-// ControlNode and its response cache) with the control channel, the clock and the timeline. Engine thread only.
+// ControlNode and its response cache) with the control channel, the clock and the timeline. Used by the thread that
+// drives the engine.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,8 @@
 // The end of an operation that the engine has enqueued in a device's stream: pending, happened, or given up.
 //
-// Made by a backend, which keeps it until then and gives it up if the device or the job fails; held by the Work, whose
-// callers poll it or wait: no thread is woken when the device has finished. All functions: any thread.
+// Made by a backend, which keeps it until then and gives it up if the device or the job fails; held by the Completion
+// of the operation, whose callers poll it or wait: no thread is woken when the device has finished. All functions: any
+// thread.
 #pragma once
 
 #include <atomic>

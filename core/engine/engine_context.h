@@ -1,4 +1,4 @@
-// What an engine works with: the parts of the process set that it is given, and the state that its two runners share,
+// The context of an engine: the parts of the process set that it is given, and the state that its two runners share,
 // which belongs to the thread that drives the engine.
 #pragma once
 
@@ -22,7 +22,7 @@
 
 namespace hvd {
 
-// All but the executor outlive the engine.
+// What is passed to the engine, and outlives it.
 struct EngineParts {
   const Topology& topology;
   const Config& config;

@@ -1,5 +1,6 @@
-// The interface of the implementations that perform collectives: shared memory, TCP, MPI and NCCL. ops/
-// implements it; the executor calls it, on the engine thread only. And the interface of the factory that makes them.
+// The interface of the implementations that perform collectives: shared memory, two levels, TCP, plugins (MPI) and
+// NCCL; the choice among them; and the factory that makes them. ops/ implements it; the executor calls it, on the
+// thread that drives the engine.
 #pragma once
 
 #include <cstdint>
@@ -101,7 +102,7 @@ Backend& select_backend(const Backends& backends, const CollectiveCall& call) {
 // References outlive the backends.
 struct BackendContext {
   const Topology& topology;
-  Store& store;  // of this membership epoch; during construction only
+  Store& store;  // of this membership epoch; backends use it during construction only
   const JobKey& job_key;
   const Config& config;
   AbortFlag& abort;

@@ -38,7 +38,7 @@ inline std::vector<std::int64_t> even_split(std::int64_t rows, int size) {
 struct CollectiveCall {
   Collective collective = Collective::allreduce;
   DType dtype = DType::float32;
-  ReduceOp op = ReduceOp::sum;  // never average: the engine has converted that to sum and postscale
+  ReduceOp op = ReduceOp::sum;  // never average: build_call() converts that to sum and postscale
   // Prescale is applied to each input before the reduction, postscale to the result. Both are rounded to float32 for
   // float32 and the 16-bit floats, except an average's 1/n; otherwise double, and integers are truncated.
   double prescale = 1.0;

@@ -41,8 +41,9 @@ struct OperationMemory {
 
 // The completion of an operation: whether it is done, its status and its results.
 //
-// Completed once by the engine thread; any thread may wait for it. Results may be read after done() has returned true;
-// on a device done() means that the operation has been enqueued in a stream, and on_device reports its end.
+// Completed once, by the thread that drives the engine (for a message: the channel's); any thread may wait for it.
+// Results may be read after done() has returned true; on a device done() means that the operation has been enqueued in
+// a stream, and on_device reports its end.
 class Completion {
  public:
   bool done() const { return state_.load(std::memory_order_acquire) == kDone; }
@@ -53,8 +54,8 @@ class Completion {
   bool awaited() const { return awaited_.load(std::memory_order_acquire); }
   void set_awaited() { awaited_.store(true, std::memory_order_release); }
 
-  // Instead of waiting: calls `callback(context)` once when done, on the engine thread after its last change to this
-  // object, or at once on this thread if it is done already. The callback must not block. At most one call.
+  // Instead of waiting: calls `callback(context)` once when done, on the completing thread after its last change to
+  // this object, or at once on this thread if it is done already. The callback must not block. At most one call.
   void call_when_done(void (*callback)(void*), void* context);
 
   // The outcome. Requires done().
@@ -65,8 +66,8 @@ class Completion {
   bool wait_until_over(Deadline deadline) { return wait(deadline) && (!on_device || on_device->wait(deadline)); }
   Status outcome() const { return status_.ok() && on_device ? on_device->status() : status_; }
 
-  // Engine thread, once, after the results below are in place. True if a thread sleeps or a callback is set, and wake()
-  // must be called: so a thread that waits for many works is woken when all are done.
+  // Completing thread, once, after the results below are in place. True if a thread sleeps or a callback is set, and
+  // wake() must be called: so a thread that waits for many works is woken when all are done.
   [[nodiscard]] bool complete(const Status& status);
   void wake();
 
@@ -85,7 +86,7 @@ class Completion {
   std::atomic<bool> awaited_{false};
   void (*callback_)(void*) = nullptr;  // set before state_ is kToCall
   void* callback_context_ = nullptr;
-  bool is_to_call_ = false;  // owned by the engine thread, from complete() to wake()
+  bool is_to_call_ = false;  // owned by the completing thread, from complete() to wake()
   Status status_;
 };
 
@@ -111,7 +112,7 @@ class Operation {
   // Owned by OperationTable: taken since the last cleanup of idle names.
   bool used_lately = false;
 
-  // Owned by the engine thread.
+  // Owned by the thread that drives the engine.
   bool agreed = false;           // the ranks have agreed to perform it: a bucket refers to it
   std::size_t tensors_left = 0;  // of the grouped operation, that no bucket has finished yet
   struct Scheduled {
@@ -141,7 +142,7 @@ class Operation {
   // The name is taken until the operation has ended: the engine frees it before the end becomes visible.
   bool name_taken() const { return (state_.load(std::memory_order_acquire) & kNameTaken) != 0; }
 
-  // Engine thread, once: frees the name, then completes the operation. True if Completion::wake() must be called.
+  // Driving thread, once: frees the name, then completes the operation. True if Completion::wake() must be called.
   [[nodiscard]] bool end(const Status& status);
 
   // Once for each holder. The last one resets the operation, including results.

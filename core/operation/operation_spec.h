@@ -1,5 +1,5 @@
-// What an operation is: a plain value, the same from the check of the caller's call (call.h) to the wire, by which
-// ranks tell each other what they have submitted.
+// The specification of an operation: a plain value, the same from the check of the caller's call (call.h) to the wire,
+// by which ranks tell each other what they have submitted.
 //
 // Two ranks agree on an operation if their specs are equal except for what may differ by rank: the first dimension in
 // allgather and alltoall, and the splits of alltoall.

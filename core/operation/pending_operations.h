@@ -14,7 +14,7 @@
 
 namespace hvd {
 
-// From framework threads to the engine thread. Callers of push() wake the engine.
+// A queue from the threads that submit to the one that drives the engine. Callers of push() wake the engine.
 class OperationQueue {
  public:
   // Any thread. Returns the new size; 0 if the queue is closed: the operation is then unchanged.
@@ -31,7 +31,7 @@ class OperationQueue {
     return queue_.size();
   }
 
-  // Engine thread: replaces `taken` by everything pushed since the last call, in order.
+  // Driving thread: replaces `taken` by everything pushed since the last call, in order.
   void take(std::vector<EngineReference>& taken) {
     taken.clear();
     if (empty()) return;
@@ -42,7 +42,7 @@ class OperationQueue {
 
   bool empty() const { return empty_.load(std::memory_order_acquire); }
 
-  // Engine thread: accepts nothing any more; returns what was not taken.
+  // Driving thread: refuses what comes later, and returns what was not taken.
   std::vector<EngineReference> close() {
     const MutexLock lock(mutex_);
     closed_ = true;
@@ -56,8 +56,8 @@ class OperationQueue {
   std::atomic<bool> empty_{true};  // changed with mutex_ held
 };
 
-// Those that wait for other ranks, by name. Engine thread only. Counts those that end, and the time during which there
-// are any.
+// The operations that wait for other ranks, by name. Driving thread only. Counts those that end, and the time during
+// which there are any.
 class PendingOperations {
  public:
   explicit PendingOperations(Metrics& metrics) : metrics_(metrics) {}

@@ -59,12 +59,8 @@ class Runtime {
   void start_timeline(const std::string& path, bool marks_rounds);
   void stop_timeline() { timeline_.stop(); }
 
-  // Throws InvalidArgument or Unsupported (the call is wrong; nothing happened), or an Error with the reason for which
-  // the run has ended. Any thread.
+  // As in Communicator, for the process set of the call; InvalidArgument also if this rank is not in it. Any thread.
   CallerReference submit(const Call& call);
-  // submit() and wait in one: on this thread if the engine is idle, without a handover. Returns when the operation is
-  // done, or soon after the deadline. Null: it has been performed already, on the caller's memory alone (see
-  // Communicator::run); an error that it ended with is thrown.
   CallerReference run(const Call& call, Deadline deadline) {
     return call.process_set == kGlobalProcessSet ? global_->run(call, deadline) : run_in_set(call, deadline);
   }

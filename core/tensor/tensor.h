@@ -56,7 +56,7 @@ struct FreeMemory {
   void operator()(void* memory) const { std::free(memory); }
 };
 
-// 64-byte aligned, uninitialised; null if there are no bytes. Throws std::bad_alloc.
+// 128-byte aligned, uninitialised; null if there are no bytes. Throws std::bad_alloc.
 void* allocate_tensor_memory(std::size_t bytes);
 
 // A result whose size only the runtime knows (allgather, alltoall): the runtime allocates its memory and the caller

@@ -21,8 +21,7 @@
 
 namespace hvd::launcher {
 
-// Shared memory through which the launcher reads the state of a rank, also after its death: created before the rank
-// starts, inherited and written by it. Event loop's thread only.
+// The memory of one rank: created before the rank starts, inherited and written by it.
 //
 // It consists of two anonymous files: the flight recorder (core/flight), and the stacks of a Python process. The second
 // begins with a line in which the process announces how to ask for them, "hvd-stacks 1 SIGNAL PID PACKAGE"
@@ -75,7 +74,7 @@ class RankMemory {
 };
 
 // Owns the RankMemory of each rank on this machine until the job ends, beyond the rank's death. Reads them when the job
-// queries the status, and checks once a second whether ranks are stalled. Main thread only.
+// queries the status, and checks once a second whether ranks are stalled.
 class RankMemories {
  public:
   // `host` is this machine's number for the listener.

@@ -1,4 +1,5 @@
-// Writes the output of all ranks to hvdrun's standard output or standard error, with progress bars below it.
+// Writes the output of all ranks to hvdrun's standard output or standard error, with progress bars below it on a
+// terminal. Main thread only.
 #pragma once
 
 #include <cstddef>
@@ -35,9 +36,8 @@ class Bars {
   std::size_t drawn_ = 0;  // lines
 };
 
-// Writes to hvdrun's standard output or standard error without blocking: output that the reader does not take yet is
-// buffered in memory, and while congested() the sources stop reading. On a terminal, progress bars are drawn below the
-// output. Main thread only.
+// Never blocks: output that the reader does not take yet is buffered in memory, and while congested() the sources stop
+// reading.
 class OutputSink {
  public:
   static constexpr std::size_t kCongested = std::size_t{1} << 20;

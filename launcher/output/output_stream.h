@@ -95,7 +95,6 @@ std::filesystem::path output_path(const std::filesystem::path& directory, int ra
 // Creates the folders, and creates or truncates the file. Throws Error that names the path.
 OutputFile open_output_file(const std::filesystem::path& path);
 
-// Distributes one stream of one rank. Main thread only.
 class OutputStream {
  public:
   struct Options {

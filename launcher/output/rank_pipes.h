@@ -12,7 +12,7 @@
 
 namespace hvd::launcher {
 
-// The write end of a rank's standard input pipe. Main thread only.
+// The write end of a rank's standard input pipe.
 class InputPipe {
  public:
   // `taken` is called when all of a piece is in the pipe, or the rank no longer reads; it may write the next piece.
@@ -34,7 +34,7 @@ class InputPipe {
   std::string waiting_;
 };
 
-// The read end of a rank's standard output or standard error pipe. Main thread only.
+// The read end of a rank's standard output or standard error pipe.
 class OutputPipe {
  public:
   // `wrote` is called with one piece at a time, so that no rank delays the others, and once with an empty piece at the
@@ -65,7 +65,7 @@ class OutputPipe {
 };
 
 // Forwards hvdrun's standard input to ranks that cannot inherit it: ranks on other hosts, several ranks, and any rank
-// if it is a terminal. Main thread only.
+// if it is a terminal.
 //
 // For a terminal, the ranks are background processes and would be stopped if they read from it. hvdrun reads for them,
 // and only while it is in the foreground itself: else the line was meant for the shell. A piece is read once all ranks

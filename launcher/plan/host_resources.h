@@ -12,7 +12,7 @@ namespace hvd::launcher {
 // Parses a decimal number within these limits; empty for any other text. Pure.
 std::optional<int> number_within(std::string_view text, int least, int most = std::numeric_limits<int>::max());
 
-// The CPUs that hvdrun may use, and their cores, NUMA nodes and sockets.
+// A CPU that hvdrun may use, with its core, NUMA node and socket.
 struct Cpu {
   int number = 0;  // the kernel's number
   int core = 0;    // shared by the hardware threads of a core; numbered here from 0, socket by socket

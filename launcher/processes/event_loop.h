@@ -32,7 +32,7 @@ inline std::optional<Deadline> earlier(std::optional<Deadline> a, std::optional<
 
 class Timer;
 
-// A single-threaded event loop: epoll with a callback per descriptor, and timers.
+// Calls back when a watched descriptor is ready (epoll) or a timer is due.
 //
 // Descriptors are borrowed: call forget() before closing one. A callback may watch and forget any descriptor, including
 // its own.

@@ -1,5 +1,5 @@
-// What hvdrun and its keeper (keeper.h) say to each other: messages of one packet each, with file descriptors, and the
-// lease that hvdrun renews by them.
+// The messages between hvdrun and its keeper (keeper.h), of one packet each, with file descriptors; and the lease that
+// hvdrun renews by them.
 #pragma once
 
 #include <sys/types.h>
@@ -39,11 +39,12 @@ bool send_packet(int socket, std::string_view bytes, std::span<const int> descri
 // Returns nothing if no packet is available. The received descriptors are close-on-exec.
 std::optional<Packet> receive_packet(int socket);
 
-// The messages between hvdrun and its keeper (keeper.h), one packet each. Pure.
+// ---- The messages. Pure.
 //
 // An environment may be larger than a packet: the encoded ChildStart is sent in as many `start_part` messages as
 // needed. The `start` message that follows carries the descriptors: standard input, output and error, and those of
 // ChildStart::inherited. Decoding throws Internal if a message is malformed.
+
 // From hvdrun to the keeper.
 struct KeeperRequest {
   enum class Kind : std::uint8_t { start_part, start, signal_ranks, signal_all, list_left, set_lease, renew_lease };

@@ -79,9 +79,8 @@ Way find_parent(const std::vector<Address>& addresses, Deadline deadline);
 // named. Throws InvalidArgument if none of the named interfaces exists. Pure.
 std::vector<std::string> addresses_of(const std::vector<LocalAddress>& own, const std::vector<std::string>& interfaces);
 
-// Connects an agent to the parent that has started it.
-// Blocks until both ends have authenticated. Tries once: a parent listens before it starts agents. Throws PeerLost or
-// Timeout, with the address and the cause.
+// Connects an agent to the parent that has started it. Blocks until both ends have authenticated. Tries once: a parent
+// listens before it starts agents. Throws PeerLost or Timeout, with the address and the cause.
 std::unique_ptr<LinkToParent> connect_to_parent(EventLoop& loop, const Certificate& certificate, const Address& parent,
                                                 Deadline deadline);
 

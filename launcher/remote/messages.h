@@ -1,4 +1,4 @@
-// What hvdrun and its agents tell each other, converted to messages of agent.proto and back; and the bootstrap message
+// Converts what hvdrun and its agents exchange to messages of agent.proto and back, including the bootstrap message
 // that an agent reads from its standard input.
 #pragma once
 

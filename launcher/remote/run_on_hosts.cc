@@ -173,6 +173,7 @@ void AgentHost::say_taken(Stream stream) {
   send(std::move(message));
 }
 
+// hvdrun's side of a job over several hosts: starts the agents, runs the Job over them, and dismisses them.
 class Driver {
  public:
   Driver(JobOptions options, HostsToUse hosts, SignalSource& signals)

@@ -1,5 +1,4 @@
-// The parent's side of its agents: starts them, accepts their connections, keeps their leases, and routes messages
-// between them and its owner. Main thread only.
+// The tree of agents: which host starts which, and the parent's side of its agents (Subtree). Main thread only.
 #pragma once
 
 #include <functional>
@@ -19,17 +18,15 @@
 
 namespace hvd::launcher {
 
-// The tree in which agents start each other. Pure.
 // Up to this number of hosts, hvdrun starts all agents itself.
 inline constexpr int kMostChildren = 64;
 
 // Returns for each host the host whose agent starts its agent; -1: hvdrun does. In a larger job each starts 32 agents
-// at most, so that starting takes log32(hosts) sequential steps.
+// at most, so that starting takes log32(hosts) sequential steps. Pure.
 std::vector<int> agent_tree(int hosts);
 
 // The parent's side of its agents: starts them, accepts their connections, keeps their leases, and routes messages
-// between them and its owner. hvdrun has one for its agents; in a job of many hosts, agents have one for theirs. Main
-// thread only.
+// between them and its owner. hvdrun has one for its agents; in a job of many hosts, agents have one for theirs.
 //
 // A message names its source or target host. The route to a host is learnt from the first message of that host, which
 // arrives through the agent that the host is behind.

@@ -23,8 +23,11 @@ std::vector<std::span<Byte>> blocks_of(Byte* buffer, std::span<const std::int64_
   return blocks;
 }
 
-// outgoing[d] goes to position d, incoming[s] comes from position s; this rank's own entries are ignored. The block
-// that one rank sends to another must be as long as the other expects; empty blocks need no message.
+// outgoing[d] goes to position d, incoming[s] comes from position s; this rank's own entries are ignored.
+//
+// Direct exchange: in step r every rank sends to the r-th rank after it and receives from the r-th before it. Steps:
+// N-1, of which a few run at a time and none waits for another's data. The ranks are staggered, so that no rank is the
+// target of two in a step.
 void pairwise_exchange(const Party& party, std::span<const std::span<const std::byte>> outgoing,
                        std::span<const std::span<std::byte>> incoming) {
   const std::size_t n = party.members.size();
@@ -46,11 +49,7 @@ void pairwise_exchange(const Party& party, std::span<const std::span<const std::
 
 }  // namespace
 
-// Dissemination barrier.
-//
-// In round k every rank sends to the rank 2^k after it and receives from the rank 2^k before it; after ceil(log2 N)
-// rounds each has received, directly or indirectly, from all. Empty messages, one sent and one received per round.
-// Source: D. Hensgen, R. Finkel and U. Manber, "Two algorithms for barrier synchronization", 1988.
+// Dissemination, as of words between many ranks (word_exchange.h), with empty messages.
 void dissemination_barrier(const Party& party) {
   const std::size_t n = party.members.size();
   Tag tag = party.tag;
@@ -100,11 +99,6 @@ void chain_broadcast(const Party& party, int root, std::span<std::byte> data) {
   for (const auto request : outgoing) transport.wait(request, party.deadline);
 }
 
-// Direct exchange: in step r every rank sends to the r-th rank after it and receives from the r-th
-// before it.
-//
-// Steps: N-1, of which a few run at a time and none waits for another's data. The ranks are staggered, so that no rank
-// is the target of two in a step.
 void pairwise_allgather(const Party& party, std::byte* buffer, std::span<const std::int64_t> block_bounds) {
   const auto incoming = blocks_of(buffer, block_bounds);
   const std::vector<std::span<const std::byte>> outgoing(party.members.size(), incoming[party.index()]);

@@ -10,8 +10,8 @@
 // So the slice of an element, and with it the order of its sum, depends only on its own tensor and never on the rest of
 // the bucket: the same tensor has the same result fused or alone.
 //
-// And copies between tensors and the packed buffers that an algorithm works on: scales, converts to the accumulator
-// type, replaces the tensors of joined ranks; and chooses the memory of such buffers.
+// Also copies between tensors and packed buffers, where it scales, converts to the accumulator type and replaces the
+// tensors of joined ranks; and chooses the memory of packed buffers.
 #pragma once
 
 #include <algorithm>

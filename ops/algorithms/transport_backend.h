@@ -4,7 +4,7 @@
 // Reductions run on packed buffers, sliced by the tensors' own sizes: an algorithm (allreduce.h) has them
 // filled and emptied range by range (packing.h). One tensor is its own packed buffer; it needs additional memory only
 // for accumulators of another type. Adasum has a separate algorithm (adasum.cc). The other collectives move bytes
-// directly between the tensors. Owned by the executor, used on the engine thread.
+// directly between the tensors. Owned by the executor, used on the thread that drives the engine.
 #pragma once
 
 #include <cstddef>

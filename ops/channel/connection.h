@@ -67,7 +67,7 @@ MessageFrame parse_message_frame(std::span<const std::byte, kMessageFrameBytes> 
 std::array<std::byte, kMessageFrameBytes> to_bytes(const MessageFrame& frame);
 
 // A connection that is being established, with proof at both ends of the job's key (core/net/authentication.h).
-// Advances as bytes arrive, so that a slow peer delays no other. Used on the channel's thread.
+// Advances as bytes arrive, so that a slow peer delays no other.
 class ConnectionAttempt {
  public:
   // Throws PeerLost if the address refuses the connection.

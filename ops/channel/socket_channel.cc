@@ -209,7 +209,6 @@ class Exchange {
 
 class SocketChannel final : public Channel {
  public:
-  // The context's references, including the store, outlive the channel.
   explicit SocketChannel(const BackendContext& context)
       : parts_{.topology = context.topology,
                .store = context.store,

@@ -7,8 +7,8 @@
 #include "ops/gpu/bucket_table.h"
 #include "ops/reduction/half.h"
 
-// CUDA's keywords, for both compilers that may build this file: nvcc defines them, clang without the CUDA Toolkit has them
-// as builtins. (The tests' fake driver compiles it for the host, with other definitions.)
+// CUDA's keywords, for both compilers that may build this file: nvcc defines them, clang without the CUDA Toolkit has
+// them as builtins. (The tests' fake driver compiles it for the host, with other definitions.)
 #if !defined(HVD_KERNEL)
 #if !defined(__CUDACC__)
 #define __global__ __attribute__((global))

@@ -42,7 +42,7 @@ Op op_for(const CollectiveCall& call) {
     case ReduceOp::min: return Op::min;
     case ReduceOp::max: return Op::max;
     case ReduceOp::product: return Op::product;
-    case ReduceOp::average:  // converted to a sum by the engine
+    case ReduceOp::average:  // converted to a sum by build_call()
     case ReduceOp::adasum: break;
   }
   refuse(call, "it has no such operation");

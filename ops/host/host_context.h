@@ -1,7 +1,7 @@
-// What a rank has for the collectives of its host (collectives.h): the shared window, the arena, access to the other
-// ranks' memory, and memory and measurements kept between calls; and how the algorithms move elements with it. They are
-// free functions on this context, one file each. Engine thread only; after an error of a window's wait it may only be
-// destroyed.
+// The context of a rank's collectives inside its host (collectives.h): the shared window, the arena, access to the
+// other ranks' memory, and memory and measurements kept between calls; and how the algorithms move elements with it.
+// They are free functions on this context, one file each. Used by the thread that drives the engine; after an error of
+// a window's wait it may only be destroyed.
 #pragma once
 
 #include <algorithm>
@@ -36,7 +36,7 @@ extern const bool kCanStream;
 void stream(std::byte* destination, const std::byte* source, std::size_t bytes);
 void finish_streaming();
 
-// Copies into memory that other CPUs have just read, by plain or by streaming stores (CopyTrials). Engine thread only.
+// Copies into memory that other CPUs have just read, by plain or by streaming stores (CopyTrials).
 class PublishingCopy {
  public:
   // Starts a chunk of that many bytes; followed by one or more calls of copy(), and close() before it is published.

@@ -2,7 +2,7 @@
 // shared memory and one out of it.
 //
 // Not every system permits it (Yama's ptrace_scope, seccomp, other users, other PID namespaces), so the ranks test it
-// at start: each publishes the address of a word, and tries to read the words of all others. Engine thread only.
+// at start: each publishes the address of a word, and tries to read the words of all others. One thread at a time.
 #pragma once
 
 #include <sys/types.h>

@@ -21,7 +21,7 @@ namespace hvd {
 // The lowest rank of each host.
 std::vector<int> leaders_of(const Topology& topology);
 
-// The allreduce.
+// Performs the allreduce.
 //
 //   1. The ranks of a host reduce their tensors into accumulators at the leader.
 //   2. The leaders allreduce the accumulators; each slice is scaled and rounded, once, by the leader that completes it.
@@ -62,7 +62,7 @@ class TwoLevelBackend final : public Backend {
   Scratch scratch_;                 // used by the leader
 };
 
-// The vote.
+// The vote (word_exchange.h).
 //
 //   1. The ranks of a host exchange their words.
 //   2. The leaders disseminate whether any rank of their hosts declines.

@@ -42,7 +42,7 @@ std::vector<std::string> plugin_paths(const std::string& list);
 // The folder of hvd's own plugins: hvd/ beside the library or program that contains this code.
 std::string installed_plugin_folder();
 
-// Opened once, for both the plugin's backend and its transport.
+// The communicator of a topology's ranks in a plugin, shared by the plugin's backend and its transport.
 class PluginCommunicator {
  public:
   // All ranks of the topology must construct it together. Throws the plugin's error. References outlive this object.

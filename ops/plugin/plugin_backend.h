@@ -1,4 +1,4 @@
-// What hvd makes of a plugin's group: a backend, and a transport.
+// The backend and the transport over a plugin's communicator, and the thread on which they call the plugin.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// Transport: sends bytes between two ranks. This header is the specification; TcpTransport and the plugins' implement
+// Sends bytes between two ranks. This header is the specification; TcpTransport and the plugins' implement
 // it, tests/support wraps it to inject faults.
 //
 // A transport knows no collective: between each pair of ranks it keeps, in each direction, an ordered sequence of
@@ -6,9 +6,9 @@
 // the order of their posting. Both sides name a message by its Tag and length; if they differ, the ranks are out of
 // step and the receiver throws Internal with both values, since received data is never trusted.
 //
-// Thread: all calls come from one thread at a time (the engine's). Posting copies nothing: the memory of a posted send
-// or receive belongs to the transport until wait() for its request has returned (wait_until(): true), or a call has
-// thrown.
+// Thread: all calls come from one thread at a time (the one that drives the engine). Posting copies nothing: the memory
+// of a posted send or receive belongs to the transport until wait() for its request has returned (wait_until(): true),
+// or a call has thrown.
 //
 // The waits make progress on all posted operations, for every peer at once, so that posting all receives and sends of a
 // step and then waiting for them in any order cannot deadlock.

@@ -1,4 +1,4 @@
-// Where the calling rank's tensors lie: in the CPU's memory, or on its fake GPU.
+// Where the calling rank's tensors are: in the CPU's memory, or on its fake GPU.
 #pragma once
 
 #include "core/tensor/tensor.h"

@@ -1,4 +1,4 @@
-// How large the tensors are with which the whole stack is tried.
+// The sizes of tensors with which the whole stack is tested.
 #pragma once
 
 #include <cstdint>

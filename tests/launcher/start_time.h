@@ -1,4 +1,4 @@
-// When what a test tells of begins.
+// The time at which the events of a test begin.
 #pragma once
 
 #include "core/base/clock.h"

@@ -1,4 +1,4 @@
-// A rank that writes its stacks when it is asked, as a Python process does.
+// A rank that writes its stacks on request, as a Python process does.
 #pragma once
 
 #include <unistd.h>

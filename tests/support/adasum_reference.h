@@ -1,4 +1,4 @@
-// Adasum as its definition has it: a plain loop in double over whole vectors.
+// Adasum computed from its definition: a plain loop in double over whole vectors.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,4 @@
-// The arguments of a call, owned: a Call only refers to them.
+// Owns the arguments of a Call, which only refers to them.
 #pragma once
 
 #include <cstdint>

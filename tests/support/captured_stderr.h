@@ -1,4 +1,4 @@
-// Everything that the process writes to standard error while this object lives, for tests of what is logged.
+// Captures what the process writes to standard error during its lifetime, for tests of the log.
 #pragma once
 
 #include <sys/mman.h>

@@ -1,4 +1,4 @@
-// Catch2 in whichever generation the system has.
+// Includes Catch2, version 2 or 3, whichever the system has.
 #pragma once
 
 #if HVD_CATCH2_MAJOR >= 3

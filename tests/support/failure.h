@@ -1,4 +1,4 @@
-// How something failed, as one text that tests can look into.
+// Describes a failure as one text, in which tests can search.
 #pragma once
 
 #include <functional>

@@ -1,5 +1,5 @@
-// Holds threads of this process up at places that nobody chose: while it lives, threads are interrupted at random by a
-// signal whose handler sleeps. Every step of every algorithm is delayed sooner or later, inside or between.
+// Delays threads of this process at random places: during its lifetime, a signal whose handler sleeps interrupts them
+// at random. Sooner or later every step of every algorithm is delayed.
 //
 // One at a time. It takes SIGUSR2.
 #pragma once

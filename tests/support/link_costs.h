@@ -1,4 +1,4 @@
-// Links as tests take them, so that which algorithm runs does not depend on the machine.
+// Fixed link costs for tests, so that the choice of algorithm does not depend on the machine.
 #pragma once
 
 #include "ops/choice/cost_model.h"

@@ -1,4 +1,4 @@
-// A transport that remembers what its rank sends: it wraps another one and passes calls through.
+// A transport that records what its rank sends: it wraps another one and passes calls through.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Ranks as threads of this process: each gets a Runtime of its own, all meet through one Store.
+// Ranks as threads of this process: each has a Runtime, and all use one Store.
 //
 // The fastest way to run the whole stack: real shared memory, real sockets, no process to start. Checks inside the
 // ranks use require(), since Catch2's macros belong to the test's own thread.

@@ -1,4 +1,4 @@
-// Compares, while a test is compiled, what hvd declares anew of others' binary interfaces with their own headers.
+// Compares, while a test is compiled, hvd's own declarations of external interfaces with the vendors' headers.
 //
 // Types have other names in these. A Glossary lists the pairs; a type is translated by replacing each that is in the
 // glossary, in what a pointer points to, and in what a function takes and returns:

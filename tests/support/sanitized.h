@@ -1,5 +1,5 @@
-// Whether a sanitizer looks on, under which all is many times as slow: what tries every combination tries some of each
-// kind.
+// Whether the program runs under a sanitizer, which makes it many times slower: tests of every combination then cover
+// some of each kind.
 #pragma once
 
 namespace hvd::testing {

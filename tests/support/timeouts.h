@@ -1,4 +1,4 @@
-// How long things may take in a test: timeouts.py, for C++. The test cases carry the tag [timed].
+// The time limits of tests, as in timeouts.py, for C++. The test cases carry the tag [timed].
 #pragma once
 
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// One exchange of words, for tests of those who do it between hosts and on two levels.
+// Performs one word exchange, for tests of its implementations.
 #pragma once
 
 #include <cstdint>

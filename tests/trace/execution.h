@@ -1,4 +1,4 @@
-// One operation under way: its memory, its handle, and how it ended.
+// One operation in progress: its memory, its handle and its outcome.
 #pragma once
 
 #include <cstdint>

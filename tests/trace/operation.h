@@ -1,7 +1,7 @@
-// An operation of a random program as one rank submits it, and how operations are drawn.
+// An operation of a random program as one rank submits it, and the random choice of operations.
 //
-// All ranks draw the same numbers, whatever they make of them: what differs between ranks (rows, splits) is drawn for
-// all, and each rank takes its own.
+// All ranks draw the same numbers: values that differ between ranks (rows, splits) are drawn for all, and each rank
+// uses its own.
 #pragma once
 
 #include <cstdint>

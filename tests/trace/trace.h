@@ -1,5 +1,5 @@
-// What a random program writes down on one rank: a line for each operation, and for each phase what the runtime
-// counted.
+// Writes the trace of a random program on one rank: a line for each operation, and the runtime's counters for each
+// phase.
 #pragma once
 
 #include <cstddef>

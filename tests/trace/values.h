@@ -1,4 +1,4 @@
-// The values that ranks give. Sums of floats depend on the order in which they are taken, so that their bits show it.
+// The ranks' input values, chosen such that the bits of a sum of floats show the order of the additions.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // Decides on rank 0 what all ranks perform next: counts requests, finds disagreements, and orders ready operations.
 //
-// Pure: no lock, no I/O, no clock. Owned by rank 0's engine and called on its thread. It takes the requests of each
+// Pure: no lock, no I/O, no clock. Owned by rank 0's ControlNode. It takes the requests of each
 // rank in the order in which that rank sent them (the control tree may reorder those of different names), from single
 // ranks or whole subtrees, and answers all ranks with one stream of numbered messages.
 //

@@ -1,5 +1,5 @@
-// What the ranks' requests for one name amount to: whether each is valid, whether they agree, and the state of the name
-// in a negotiation: the request that the asking ranks share and, for each rank, what may differ.
+// Checks the ranks' requests for one name, alone and against each other, and holds what they agree on: the request that
+// the asking ranks share and, for each rank, what may differ.
 //
 // Pure; the texts are the coordinator's. An Agreement grows while requests arrive; once all ranks have asked, it yields
 // the response and stays in the coordinator's cache, so that a hit can be converted back into the request that it

@@ -1,6 +1,6 @@
 // A rank's cache of responses by slot, so that a repeated operation costs one bit to request and one number to answer.
 //
-// Pure; owned by the engine and used on its thread. The coordinator alone assigns slots: a rank stores what the
+// Pure; owned by the Negotiator. The coordinator alone assigns slots: a rank stores what the
 // messages say, in their order, so every rank holds the same response in the same slot. Only the rank's own request
 // (first dimensions, splits) differs; it is kept here to recognise a repetition.
 #pragma once

@@ -17,7 +17,7 @@
 // Backends whose collectives cannot be cancelled once they have begun (a launched kernel) do not take part: a process
 // set is locked only if Backend::can_be_asked().
 //
-// Pure. Owned by the engine.
+// Pure. Owned by the ScheduleRunner.
 #pragma once
 
 #include <cstddef>

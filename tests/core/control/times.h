@@ -1,4 +1,4 @@
-// Times of tests that hold the clock themselves.
+// Points in time for tests that pass the time as an argument.
 #pragma once
 
 #include "core/base/clock.h"

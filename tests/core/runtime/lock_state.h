@@ -1,3 +1,4 @@
+// The states of the schedule lock, for tests that wait for one.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +8,7 @@
 
 namespace hvd::testing {
 
-// As metrics().lock_state says it.
+// As in metrics().lock_state.
 constexpr std::uint64_t kLearn = 0, kLocked = 2;
 
 // Whether the schedule is locked. The state is set a moment after works are done.

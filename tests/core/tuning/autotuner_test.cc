@@ -16,7 +16,8 @@ using namespace hvd;
 
 namespace {
 
-// ---- A job without ranks: how long a step takes follows from the knobs by a formula, with noise from a seeded generator
+// ---- A job without ranks: how long a step takes follows from the knobs by a formula, with noise from a seeded
+// generator
 
 const Knobs kDefaults{.fusion_threshold_bytes = 64 << 20, .coalescing_us = 0, .chunk_bytes = 256 << 10};
 

@@ -1,4 +1,4 @@
-// A check inside a rank's thread, where Catch2's macros do not belong. Its words cost nothing while it holds.
+// A check for ranks' threads, where Catch2's macros must not be used. Its message is only built if it fails.
 #pragma once
 
 #include "core/base/error.h"

@@ -1,4 +1,4 @@
-// Ranks as threads over windows in plain memory, and what the tests of ops/host feed them.
+// Ranks as threads over windows in plain memory, and the inputs for the tests of ops/host.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// What reduce() has to give, worked out from the definition in reduce.h with none of its code, an element at a time.
+// Computes the expected result of reduce() from the definition in reduce.h, with none of its code, an element at a
+// time.
 //
 // Sums and products are taken in a type more than twice as wide as the accumulator's: rounding that result once more,
 // to the accumulator, is the same as rounding the exact one (S. Figueroa, "When is double rounding innocuous?", 1995).
