@@ -148,12 +148,25 @@ def _end(number: int, _: object) -> None:
     raise SystemExit(128 + number)
 
 
+def _stop(number: int, _: object) -> None:
+    """Of Ctrl-Z, which curses would ignore while it draws."""
+    with contextlib.suppress(curses.error):  # it has not begun
+        curses.endwin()
+    signal.signal(number, signal.SIG_DFL)
+    signal.raise_signal(number)  # returns when the process is continued
+    signal.signal(number, _stop)
+    with contextlib.suppress(curses.error):
+        curses.flushinp()
+        curses.doupdate()
+
+
 @contextlib.contextmanager
 def _terminal() -> Iterator[curses.window | None]:
     """The screen of curses; None where standard output is no terminal that curses can draw on. The terminal is given
     back as it was when the command ends, however that comes about (but SIGKILL), and while Ctrl-Z has stopped it. Main
     thread."""
-    before = signal.signal(signal.SIGTERM, _end)  # curses leaves alone what is handled already
+    handlers = {signal.SIGTERM: _end, signal.SIGTSTP: _stop}  # curses leaves alone what is handled already
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     window = None
     for name in ("COLUMNS", "LINES"):  # curses believes them, and they may be older than the terminal's size
         os.environ.pop(name, None)
@@ -169,7 +182,8 @@ def _terminal() -> Iterator[curses.window | None]:
         if window is not None:
             with contextlib.suppress(curses.error):  # the terminal is gone
                 curses.endwin()
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _goes_on(seconds: float) -> bool:
