@@ -116,7 +116,7 @@ def submit(
     when what is in `stream` by now is over."""
 
 def run(spec: OperationSpec, inputs: Sequence[int], outputs: Sequence[int], owners: object, stream: int = 0) -> None:
-    """submit() and wait() in one."""
+    """submit() and wait() in one, or for tensors on a GPU wait_on_stream(stream)."""
 
 def send(peer: int, channel: int, tag: int, data: int, bytes: int, owners: object, /) -> Work:
     """A message to a rank of the job. Channels are numbers of 64 bits that the ranks agree on, tags signed ones."""

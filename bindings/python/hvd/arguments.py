@@ -77,13 +77,13 @@ def operation_name(value: Any) -> str:
 def process_set_number(process_set: Any) -> int:
     """The runtime's number for a process set. ValueError if it is not registered."""
     try:
-        number = process_set.process_set_id
+        number: int | None = process_set.process_set_id
     except AttributeError:
         expected = "a ProcessSet, as hvd.add_process_set() returns one"
         raise TypeError(_wrong("process_set", process_set, expected)) from None
     if number is None:
         raise ValueError(f"{process_set} is not registered")
-    return cast(int, number)
+    return number
 
 
 def compressor(value: Any) -> Any:

@@ -11,6 +11,12 @@ from hvd import arguments
 from hvd._native import OperationSpec
 from hvd.reduce_op import Sum
 
+
+def wire_name(function: str, name: str | None) -> str | None:
+    """The name of an operation on the wire: functions do not share names. Scripts name operations by numbers, too."""
+    return None if name is None else f"{function}.{name}"
+
+
 Tensors = Sequence[tuple[Sequence[int], int]]  # shapes and type codes
 
 
@@ -45,13 +51,31 @@ def make_spec(
     )
 
 
+def _make_named(
+    collective: int,
+    function: str,
+    name: str | None,
+    process_set: int,
+    tensors: Tensors,
+    op: int,
+    root_rank: int,
+    prescale_factor: float,
+    postscale_factor: float,
+    device: int,
+) -> OperationSpec:
+    name = wire_name(function, name)
+    factors = prescale_factor, postscale_factor
+    return make_spec(collective, name, process_set, tensors, op, root_rank, *factors, device=device)
+
+
 # Those used least recently are dropped. There is room for the gradients of large models, one by one.
-_of_one_tensor = functools.lru_cache(maxsize=8192)(make_spec)
-_of_groups = functools.lru_cache(maxsize=128)(make_spec)
+_of_one_tensor = functools.lru_cache(maxsize=8192)(_make_named)
+_of_groups = functools.lru_cache(maxsize=128)(_make_named)
 
 
 def find_spec(
     collective: int,
+    function: str,
     name: str | None,
     process_set: int,
     tensors: tuple[tuple[tuple[int, ...], int], ...],
@@ -61,8 +85,9 @@ def find_spec(
     postscale_factor: float,
     device: int,
 ) -> OperationSpec:
-    """The spec that was made of the same arguments before, if it is still remembered, else a new one."""
-    make: Callable[..., OperationSpec] = make_spec
+    """The spec that was made of the same arguments before, if it is still remembered, else a new one. `name`: as the
+    user of `function` gave it, a str whose hash is known already."""
+    make: Callable[..., OperationSpec] = _make_named
     # Equal keys must mean equal operations: 1, 1.0 and True are one key, as 0.0 and -0.0 are, and a factor may be an
     # object that changes. So only what is exactly of its type is looked up, and no factor of 0.
     if (
@@ -73,4 +98,6 @@ def find_spec(
         and postscale_factor
     ):
         make = _of_one_tensor if len(tensors) == 1 else _of_groups
-    return make(collective, name, process_set, tensors, op, root_rank, prescale_factor, postscale_factor, None, device)
+    return make(
+        collective, function, name, process_set, tensors, op, root_rank, prescale_factor, postscale_factor, device
+    )

@@ -168,6 +168,7 @@ Work::Work(StartMessage start, const hvd_message& message, py::object owners)
 }
 
 void Work::run(const OperationSpec& spec, py::handle inputs, py::handle outputs, py::object owners, Address stream) {
+  if (spec.device() != HVD_CPU) return Work(spec, inputs, outputs, std::move(owners), stream).wait_on_stream(stream);
   refuse_in_forked_child();
   release_finished_works();
   std::vector<hvd_tensor> tensors;

@@ -23,7 +23,6 @@ Common to all of them:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Optional
 
 import torch
 
@@ -33,7 +32,7 @@ from hvd.arguments import process_set_number as set_id
 from hvd.exceptions import NoRowsError
 from hvd.process_set import ProcessSet, global_process_set
 from hvd.reduce_op import Average, Sum
-from hvd.specs import find_spec, make_spec
+from hvd.specs import find_spec, make_spec, wire_name
 from hvd.torch.handles import register
 from hvd.torch.tensors import (
     CPU_PLACE,
@@ -49,12 +48,7 @@ from hvd.torch.tensors import (
     wait_for,
 )
 
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
 _Call = tuple[OperationSpec, tuple[int], tuple[int], object, int]  # as submit() and run() take it
-# As _prepare_allreduce() takes them.
-_AllreduceArguments = tuple[torch.Tensor, bool, Optional[str], int, float, float, ProcessSet]
 
 
 def resolve_op(op: int | None, average: bool | None) -> int:
@@ -66,12 +60,9 @@ def resolve_op(op: int | None, average: bool | None) -> int:
     return op
 
 
-def wire_name(collective: str, name: str | None) -> str | None:
-    return None if name is None else f"{collective}.{name}"
-
-
 def _prepare(
     collective: int,
+    function: str,
     name: str | None,
     tensor: torch.Tensor,
     in_place: bool,
@@ -86,6 +77,7 @@ def _prepare(
     device, stream = place_of(sent)
     spec = find_spec(
         collective,
+        function,
         name,
         set_id(process_set),
         (description,),
@@ -104,7 +96,7 @@ def _prepare(
     return (spec, address, (output.data_ptr(),), (sent, output), stream), output
 
 
-def _prepare_allreduce(
+def start_allreduce(
     tensor: torch.Tensor,
     in_place: bool,
     name: str | None,
@@ -112,36 +104,28 @@ def _prepare_allreduce(
     prescale_factor: float,
     postscale_factor: float,
     process_set: ProcessSet,
-) -> tuple[_Call, torch.Tensor]:
-    name = wire_name("allreduce", name)
-    return _prepare(_native.ALLREDUCE, name, tensor, in_place, process_set, op, 0, prescale_factor, postscale_factor)
-
-
-def _prepare_broadcast(
-    tensor: torch.Tensor, in_place: bool, root_rank: int, name: str | None, process_set: ProcessSet
-) -> tuple[_Call, torch.Tensor]:
-    return _prepare(_native.BROADCAST, wire_name("broadcast", name), tensor, in_place, process_set, Sum, root_rank)
-
-
-def start_allreduce(*given: Unpack[_AllreduceArguments]) -> tuple[_native.Work, torch.Tensor]:
-    """The operation, and the tensor that will hold its result. Arguments as of _prepare_allreduce."""
-    call, output = _prepare_allreduce(*given)
+) -> tuple[_native.Work, torch.Tensor]:
+    """The operation, and the tensor that will hold its result."""
+    call, output = _prepare(
+        _native.ALLREDUCE, "allreduce", name, tensor, in_place, process_set, op, 0, prescale_factor, postscale_factor
+    )
     return _native.submit(*call), output
 
 
-def _run(call: _Call) -> None:
-    """What _prepare() has made, until its end; on a GPU, as far as this thread has to wait for it."""
-    if call[0].device < 0:
-        _native.run(*call)
-    else:
-        wait_for(_native.submit(*call))
-
-
-def run_allreduce(*given: Unpack[_AllreduceArguments]) -> torch.Tensor:
+def run_allreduce(
+    tensor: torch.Tensor,
+    in_place: bool,
+    name: str | None,
+    op: int,
+    prescale_factor: float,
+    postscale_factor: float,
+    process_set: ProcessSet,
+) -> torch.Tensor:
     """As start_allreduce, and waits: on this thread where that is possible, without handing anything over."""
-    call, output = _prepare_allreduce(*given)
-    _run(call)
-    tensor, in_place = given[:2]
+    call, output = _prepare(
+        _native.ALLREDUCE, "allreduce", name, tensor, in_place, process_set, op, 0, prescale_factor, postscale_factor
+    )
+    _native.run(*call)
     return delivered(output, tensor, in_place)
 
 
@@ -163,9 +147,9 @@ def start_grouped_allreduce(
                 refuse_overlap(tensor)
     else:
         outputs = [kept if kept is not tensor else torch.empty_like(kept) for kept, tensor in zip(sent, tensors)]
-    name = wire_name("grouped_allreduce", name)
+    factors = prescale_factor, postscale_factor
     work = _submit_group(
-        _native.ALLREDUCE, name, process_set, sent, descriptions, outputs, op, prescale_factor, postscale_factor
+        _native.ALLREDUCE, "grouped_allreduce", name, process_set, sent, descriptions, outputs, op, *factors
     )
     return work, outputs
 
@@ -177,6 +161,7 @@ def _described(tensors: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], tup
 
 def _submit_group(
     collective: int,
+    function: str,
     name: str | None,
     process_set: ProcessSet,
     sent: list[torch.Tensor],
@@ -188,7 +173,8 @@ def _submit_group(
 ) -> _native.Work:
     device, stream = place_of(sent[0]) if sent else CPU_PLACE
     number = set_id(process_set)
-    spec = find_spec(collective, name, number, descriptions, op, 0, prescale_factor, postscale_factor, device)
+    factors = prescale_factor, postscale_factor
+    spec = find_spec(collective, function, name, number, descriptions, op, 0, *factors, device)
     addresses = [tensor.data_ptr() for tensor in sent]
     if outputs is None or outputs is sent:
         return _native.submit(spec, addresses, None if outputs is None else addresses, sent, stream)
@@ -199,7 +185,7 @@ def start_broadcast(
     tensor: torch.Tensor, in_place: bool, root_rank: int, name: str | None, process_set: ProcessSet
 ) -> tuple[_native.Work, torch.Tensor]:
     """The operation, and the tensor that will hold its result."""
-    call, output = _prepare_broadcast(tensor, in_place, root_rank, name, process_set)
+    call, output = _prepare(_native.BROADCAST, "broadcast", name, tensor, in_place, process_set, Sum, root_rank)
     return _native.submit(*call), output
 
 
@@ -212,8 +198,8 @@ def run_broadcast(
         work, output = start_broadcast(tensor, in_place, root_rank, name, process_set)
         wait_for(work)
     else:
-        call, output = _prepare_broadcast(tensor, in_place, root_rank, name, process_set)
-        _run(call)
+        call, output = _prepare(_native.BROADCAST, "broadcast", name, tensor, in_place, process_set, Sum, root_rank)
+        _native.run(*call)
     return delivered(output, tensor, in_place)
 
 
@@ -324,6 +310,7 @@ def _require_rows(tensor: torch.Tensor) -> None:
 
 def start_group(
     collective: int,
+    function: str,
     name: str | None,
     process_set: ProcessSet,
     tensors: Sequence[torch.Tensor],
@@ -331,25 +318,25 @@ def start_group(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> _native.Work:
-    """Starts a collective of rows of tensors that become ready as one; the runtime provides the outputs."""
+    """Starts a collective of rows of tensors that become ready as one; the runtime provides the outputs. On the wire it
+    is `function`.`name`."""
     for tensor in tensors:
         _require_rows(tensor)
     return _submit_group(
-        collective, name, process_set, *_described(tensors), None, op, prescale_factor, postscale_factor
+        collective, function, name, process_set, *_described(tensors), None, op, prescale_factor, postscale_factor
     )
 
 
 def allgather_async(tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set) -> int:
     """Starts an allgather. Arguments as for `allgather`; returns a handle."""
-    return register(start_group(_native.ALLGATHER, wire_name("allgather", name), process_set, [tensor]), taken_output)
+    return register(start_group(_native.ALLGATHER, "allgather", name, process_set, [tensor]), taken_output)
 
 
 def grouped_allgather_async(
     tensors: Sequence[torch.Tensor], name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> int:
     """Starts an allgather of several tensors. Arguments as for `grouped_allgather`; returns a handle."""
-    name = wire_name("grouped_allgather", name)
-    work = start_group(_native.ALLGATHER, name, process_set, tensors)
+    work = start_group(_native.ALLGATHER, "grouped_allgather", name, process_set, tensors)
     return register(work, lambda work: taken_outputs(work, len(tensors)))
 
 
@@ -409,9 +396,9 @@ def reducescatter_async(
     postscale_factor: float = 1.0,
 ) -> int:
     """Starts a reducescatter. Arguments as for `reducescatter`; returns a handle."""
-    name = wire_name("reducescatter", name)
     op = resolve_op(op, None)
-    work = start_group(_native.REDUCESCATTER, name, process_set, [tensor], op, prescale_factor, postscale_factor)
+    factors = prescale_factor, postscale_factor
+    work = start_group(_native.REDUCESCATTER, "reducescatter", name, process_set, [tensor], op, *factors)
     return register(work, taken_output)
 
 
@@ -424,9 +411,9 @@ def grouped_reducescatter_async(
     postscale_factor: float = 1.0,
 ) -> int:
     """Starts a reducescatter of several tensors. Arguments as for `grouped_reducescatter`; returns a handle."""
-    name = wire_name("grouped_reducescatter", name)
     op = resolve_op(op, None)
-    work = start_group(_native.REDUCESCATTER, name, process_set, tensors, op, prescale_factor, postscale_factor)
+    factors = prescale_factor, postscale_factor
+    work = start_group(_native.REDUCESCATTER, "grouped_reducescatter", name, process_set, tensors, op, *factors)
     return register(work, lambda work: taken_outputs(work, len(tensors)))
 
 

@@ -19,7 +19,7 @@ import torch
 from hvd import _native
 from hvd.exceptions import HorovodInternalError
 from hvd.process_set import ProcessSet
-from hvd.torch.collectives import start_allreduce, start_grouped_allreduce, wire_name
+from hvd.torch.collectives import start_allreduce, start_grouped_allreduce
 from hvd.torch.compression import Compressor
 from hvd.torch.memory import bucket_views
 from hvd.torch.sparse import start_sparse_allreduce
@@ -259,8 +259,7 @@ class GradientReducer:
         values, context = self._compression.compress(gradient.values())
         to_send = torch.sparse_coo_tensor(gradient.indices(), values, gradient.shape, is_coalesced=True)
         # The name that it would have if it were dense: ranks that take it for dense get an error, and do not wait.
-        name = wire_name("allreduce", self._names[parameter])
-        work, finish = start_sparse_allreduce(to_send, name, op, process_set)
+        work, finish = start_sparse_allreduce(to_send, "allreduce", self._names[parameter], op, process_set)
 
         def put_back() -> None:
             result = finish(work)

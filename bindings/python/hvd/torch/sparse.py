@@ -10,15 +10,15 @@ import torch
 from hvd import _native
 from hvd.process_set import ProcessSet, global_process_set
 from hvd.reduce_op import Average, Sum
-from hvd.torch.collectives import start_group, wire_name
+from hvd.torch.collectives import start_group
 from hvd.torch.handles import register, synchronize
 from hvd.torch.tensors import taken_outputs
 
 
 def start_sparse_allreduce(
-    tensor: torch.Tensor, name: str | None, op: int, process_set: ProcessSet
+    tensor: torch.Tensor, function: str, name: str | None, op: int, process_set: ProcessSet
 ) -> tuple[_native.Work, Callable[[_native.Work], torch.Tensor]]:
-    """The operation, and what makes the result of it once it is done. `name`: that on the wire."""
+    """The operation, which is `function`.`name` on the wire, and what makes the result of it once it is done."""
     if op not in (Average, Sum):
         raise ValueError("sparse tensors can only be added up or averaged")
     if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.sparse_coo:
@@ -27,7 +27,7 @@ def start_sparse_allreduce(
         # What this rank has several times is added up first: that need not travel.
         own = tensor.detach().coalesce()
         rows = [own.indices().t().contiguous(), own.values().contiguous()]
-    work = start_group(_native.ALLGATHER, name, process_set, rows)
+    work = start_group(_native.ALLGATHER, function, name, process_set, rows)
 
     def finish(work: _native.Work) -> torch.Tensor:
         indices, values = taken_outputs(work, 2)
@@ -56,6 +56,5 @@ def sparse_allreduce_async(
     Raises:
         ValueError: another tensor or operation. HorovodInternalError comes from the function returned.
     """
-    return functools.partial(
-        synchronize, register(*start_sparse_allreduce(tensor, wire_name("sparse_allreduce", name), op, process_set))
-    )
+    handle = register(*start_sparse_allreduce(tensor, "sparse_allreduce", name, op, process_set))
+    return functools.partial(synchronize, handle)
