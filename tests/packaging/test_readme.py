@@ -28,6 +28,7 @@ def dependencies():
 def test_commands(commands, root, succeed):
     output = succeed("bash", "-euc", commands, cwd=root, stdin=subprocess.DEVNULL)
     assert "WRONG" not in output
+    assert all(float(percent) >= 96 for percent in re.findall(r"test accuracy (\S+)%", output))
 
 
 def test_python_program(tmp_path, succeed, dependencies):
