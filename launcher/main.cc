@@ -79,13 +79,6 @@ CommandLine read_command_line(const std::vector<std::string>& arguments) {
   return line;
 }
 
-// The -x options of the whole job, then those of one program.
-std::vector<std::string> exports_of(const CommandLine& job, const ProgramLine& program) {
-  std::vector<std::string> exports = job.exports;
-  exports.insert(exports.end(), program.exports.begin(), program.exports.end());
-  return exports;
-}
-
 // Looks up the program on this machine if it runs here; else each host looks it up itself.
 ProgramPlan make_program(const ProgramLine& line, const CommandLine& job, bool runs_here) {
   ProgramPlan plan;
@@ -94,7 +87,8 @@ ProgramPlan make_program(const ProgramLine& line, const CommandLine& job, bool r
   if (job.start.timeout) plan.exports["HVD_START_TIMEOUT"] = std::to_string(seconds(*job.start.timeout));
   if (job.start.lease) plan.exports["HVD_LEASE"] = std::to_string(std::clamp(seconds(*job.start.lease), 1.0, 3600.0));
   Environment given = plan.environment;
-  const std::vector<std::string> exports = exports_of(job, line);
+  std::vector<std::string> exports = job.exports;
+  exports.insert(exports.end(), line.exports.begin(), line.exports.end());
   for (const std::string& name : apply_exports(given, exports)) {
     note(job, "-x " + name + ": not set here, so there is nothing to pass on");
   }
@@ -112,7 +106,7 @@ ProgramPlan make_program(const ProgramLine& line, const CommandLine& job, bool r
   if (!plan.working_directory.empty() && !std::filesystem::is_directory(plan.working_directory)) {
     throw InvalidArgument("--wdir " + plan.working_directory + ": there is no such folder");
   }
-  plan.file = find_program_from(plan.working_directory, line.command.front(), search_path_of(given));
+  plan.file = find_program(plan.working_directory, line.command.front(), search_path_of(given));
   return plan;
 }
 
@@ -174,17 +168,19 @@ std::vector<ProgramPlan> make_programs(const CommandLine& line, bool runs_here) 
   return programs;
 }
 
-FileDescriptor local_input() {
-  FileDescriptor twin(fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0));
-  if (!twin) throw_errno("cannot pass standard input on");
-  return twin;
-}
-
-// Runs a job whose ranks are all on this machine, and serves its store with the job key of the plan. Returns hvdrun's
-// exit code when no process of the job is left.
-int run_here(const JobOptions& options, HostPlan host, SignalSource& signals, Keeper& keeper) {
+// Returns hvdrun's exit code when no process of the job is left.
+int run_on_this_machine(const CommandLine& line, const JobLayout& layout, SignalSource& signals) {
+  const HostDescription facts = describe_local_host();
+  HostPlan host = plan_hosts(layout, line, {facts}, make_programs(line, true)).front();
+  host.name = host.rendezvous.hostname = facts.hostname;
+  host.rendezvous.job_key_hex = JobKey::random().to_hex();
+  Keeper keeper(signals);
+  for (std::size_t program = 0; program < host.programs.size() && line.job.verbose; ++program) {
+    const auto ranks = std::ranges::count(host.ranks, program, &RankPlan::program);
+    std::fprintf(stderr, "hvdrun: starting %s in %td processes\n", host.programs[program].file.c_str(), ranks);
+  }
   EventLoop loop;
-  const Log log("hvdrun", options.verbose ? LogLevel::info : LogLevel::warning);
+  const Log log("hvdrun", line.job.verbose ? LogLevel::info : LogLevel::warning);
   StoreOrigin store;
   StoreServer server(JobKey::from_hex(host.rendezvous.job_key_hex), "127.0.0.1", store, log);
   loop.watch(server.fd(), EPOLLIN, [&] { server.serve_now(); });
@@ -196,8 +192,11 @@ int run_here(const JobOptions& options, HostPlan host, SignalSource& signals, Ke
   JobHosts hosts;
   hosts.feeds_input = readers > 1 || (readers == 1 && isatty(STDIN_FILENO) == 1);
   FileDescriptor input;
-  if (readers == 1 && !hosts.feeds_input) input = local_input();
-  Job job(options, static_cast<int>(host.ranks.size()), loop, signals);
+  if (readers == 1 && !hosts.feeds_input) {
+    input.reset(fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0));
+    if (!input) throw_errno("cannot pass standard input on");
+  }
+  Job job(line.job, static_cast<int>(host.ranks.size()), loop, signals);
   auto here = std::make_unique<LocalHost>(loop, signals, keeper, job, 0, std::move(input));
   LocalHost& local = *here;
   hosts.plans.push_back(std::move(host));
@@ -206,20 +205,6 @@ int run_here(const JobOptions& options, HostPlan host, SignalSource& signals, Ke
   hosts.pause = [](bool) {};
   hosts.set_failure = [&](const std::string& cause) { set_job_failure(store, cause); };
   return job.run(std::move(hosts));
-}
-
-int run_on_this_machine(const CommandLine& line, const JobLayout& layout, SignalSource& signals) {
-  const HostDescription facts = describe_local_host();
-  HostPlan host = plan_hosts(layout, line, {facts}, make_programs(line, true)).front();
-  host.name = host.rendezvous.hostname = facts.hostname;
-  host.rendezvous.job_key_hex = JobKey::random().to_hex();
-  Keeper keeper(signals);
-  for (std::size_t program = 0; program < host.programs.size() && line.job.verbose; ++program) {
-    const auto ranks = std::count_if(host.ranks.begin(), host.ranks.end(),
-                                     [&](const RankPlan& rank) { return rank.program == program; });
-    std::fprintf(stderr, "hvdrun: starting %s in %td processes\n", host.programs[program].file.c_str(), ranks);
-  }
-  return run_here(line.job, std::move(host), signals, keeper);
 }
 
 // Returns the command that starts the agent of each host.

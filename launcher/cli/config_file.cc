@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <optional>
-#include <utility>
 
 #include "core/base/error.h"
 

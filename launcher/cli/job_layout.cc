@@ -5,8 +5,6 @@
 
 #include "core/base/error.h"
 #include "launcher/plan/binding.h"
-#include "launcher/plan/host_resources.h"
-#include "launcher/plan/hosts.h"
 
 namespace hvd::launcher {
 namespace {
@@ -75,7 +73,7 @@ void add_default_pool(JobLayout& layout, const CommandLine& line, const LayoutIn
     return;
   }
   layout.hosts_from = allocation->source;
-  layout.by_slurm = allocation->system == BatchSystem::slurm;
+  layout.by_slurm = allocation->is_slurms;
   add_pool(layout, allocation->hosts, line, input);
 }
 

@@ -3,12 +3,10 @@
 #pragma once
 
 #include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "launcher/cli/command_line.h"
-#include "launcher/job/host.h"
 #include "launcher/plan/host_resources.h"
 #include "launcher/plan/hosts.h"
 #include "launcher/plan/slots.h"

@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <ranges>
 #include <utility>
 #include <vector>
 
@@ -34,13 +35,10 @@ void set_kind(const std::string& value, CompletedOption& option) {
   std::string words = value;
   if (const auto unit = words.find("UNIT"); unit != std::string::npos)
     words.replace(unit, 4, "core|hwthread|numa|socket");
-  std::ranges::replace(words, '|', ' ');
-  for (std::size_t begin = 0; begin < words.size();) {
-    const std::size_t end = std::min(words.find(' ', begin), words.size());
-    const std::string word = words.substr(begin, end - begin);  // N and RANK are placeholders for numbers
+  for (const auto& part : std::views::split(words, '|')) {
+    const std::string word(part.begin(), part.end());  // N and RANK are placeholders for numbers
     if (std::isupper(static_cast<unsigned char>(word.front())) == 0)
       option.words += (option.words.empty() ? "" : " ") + word;
-    begin = end + 1;
   }
 }
 

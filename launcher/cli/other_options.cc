@@ -38,11 +38,10 @@ constexpr std::string_view kMpisOwn = "it is for the MPI library";
 // A name may stand for several, with spaces between them.
 constexpr OtherOption kOptions[] = {
     // --- Number of processes and programs ---
-    {"-n", kMpirun | kHydra, same, 1, ""},
-    {"-c", kMpirun, same, 1, ""},
+    {"-n --wdir", kMpirun | kHydra, same, 1, ""},
+    {"-c -N --wd", kMpirun, same, 1, ""},
     {"-np", kHorovodrun | kMpirun | kHydra, same, 1, ""},
     {"--num-proc", kHorovodrun, alias, 1, "--np={}"},
-    {"-N", kMpirun, same, 1, ""},
     {"--npernode", kMpirun, alias, 1, "-N{}"},
     {"--pernode", kMpirun, alias, 0, "-N1"},
     {"-ppn", kHydra, alias, 1, "-N{} --oversubscribe"},
@@ -51,8 +50,6 @@ constexpr OtherOption kOptions[] = {
     {"--standalone", kTorchrun, alias, 0, "--launcher=local --python"},
     {"-m --module --no-python", kTorchrun, same, 0, ""},
     {"--run-path", kTorchrun, alias, 0, "--python"},
-    {"--wdir", kMpirun | kHydra, same, 1, ""},
-    {"--wd", kMpirun, same, 1, ""},
     {"--app", kMpirun, refused, 1, "several programs stand on the command line, with colons between them"},
     {"-configfile", kHydra, refused, 1, "several programs stand on the command line, with colons between them"},
     {"--path", kMpirun, refused, 1, "-x PATH=... says where programs are looked for"},
@@ -81,9 +78,8 @@ constexpr OtherOption kOptions[] = {
     {"--omca --gomca", kMpirun5, alias, 2, "--mca={}"},
     {"--prtemca", kMpirun5, no_effect, 2, "hvdrun does not start processes by PRRTE"},
     {"--pmixmca", kMpirun5, no_effect, 2, "hvdrun does not start processes by PMIx"},
-    {"-am", kMpirun, refused, 1, kFilesOfParameters},
+    {"-am --tune", kMpirun, refused, 1, kFilesOfParameters},
     {"--amca", kMpirun5, refused, 1, kFilesOfParameters},
-    {"--tune", kMpirun, refused, 1, kFilesOfParameters},
     {"--prefix", kMpirun, no_effect, 1,
      "hvd is in the same folder on each host; -x PATH and -x LD_LIBRARY_PATH pass paths on"},
     {"--noprefix", kMpirun, no_effect, 0, kAnyway},
@@ -95,11 +91,10 @@ constexpr OtherOption kOptions[] = {
 
     // --- Hosts ---
     {"-H", kHorovodrun | kMpirun, same, 1, ""},
-    {"--host", kMpirun | kHydra, same, 1, ""},
+    {"--host --machinefile", kMpirun | kHydra, same, 1, ""},
     {"--hosts", kHorovodrun | kHydra, alias, 1, "--host={}"},
     {"-hostlist -machine -machines -machinelist", kHydra, alias, 1, "--host={}"},
     {"--hostfile", kHorovodrun | kMpirun | kHydra, same, 1, ""},
-    {"--machinefile", kMpirun | kHydra, same, 1, ""},
     {"--default-hostfile", kMpirun, alias, 1, "--hostfile={}"},
     {"-f", kHydra, alias, 1, "--hostfile={}"},
     {"--slots-per-host", kHorovodrun, same, 1, ""},
@@ -123,24 +118,21 @@ constexpr OtherOption kOptions[] = {
     {"-launcher-exec -bootstrap-exec", kHydra, alias, 1, "--rsh={}"},
     {"--mpi --gloo", kHorovodrun, same, 0, ""},
     {"--jsrun", kHorovodrun, refused, 0, "jobs of LSF are not started by jsrun; within one, use --mpi"},
-    {"-p", kHorovodrun, same, 1, ""},
+    {"-p --ssh-port -i --ssh-identity-file --network-interface --start-timeout", kHorovodrun, same, 1, ""},
     {"-p", kMpirun5, different, 0, "it is --ssh-port here"},
-    {"--ssh-port -i --ssh-identity-file --network-interface", kHorovodrun, same, 1, ""},
     {"--network-interfaces", kHorovodrun, alias, 1, "--network-interface={}"},
     {"-iface", kHydra, alias, 1, "--network-interface={}"},
-    {"--start-timeout", kHorovodrun, same, 1, ""},
     {"--spawn-timeout", kMpirun5, alias, 1, "--start-timeout={}"},
     {"--allow-run-as-root", kMpirun, same, 0, "hvdrun may be run by anybody"},
     {"--launch-agent", kMpirun, no_effect, 1, kOwnAgents},
     {"--leave-session-attached --debug-daemons --debug-daemons-file", kMpirun, no_effect, 0, kOwnAgents},
     {"--debug-devel -d --fwd-mpirun-port --enable-instant-on-support", kMpirun4, no_effect, 0, kOwnAgents},
     {"-enable-x", kHydra, no_effect, 0, "--rsh \"ssh -X\" forwards X"},
-    {"-disable-x", kHydra, no_effect, 0, kAnyway},
+    {"-disable-x -enable-hostname-propagation", kHydra, no_effect, 0, kAnyway},
     {"-demux", kHydra, no_effect, 1, "hvdrun has one way to wait"},
     {"-pmi-port", kHydra, no_effect, 0, kStoreIsOurs},
     {"-pmi_args", kHydra, refused, 4, "it is for Hydra's own use"},
     {"-disable-hostname-propagation", kHydra, no_effect, 0, "HVD_HOSTNAME is a host's name in messages"},
-    {"-enable-hostname-propagation", kHydra, no_effect, 0, kAnyway},
     {"-nameserver", kHydra, no_effect, 1, kNoSpawn},
     {"--ompi-server", kMpirun4, no_effect, 1, kNoSpawn},
     {"--dvm", kMpirun, refused, 0, kNoService},
@@ -151,10 +143,9 @@ constexpr OtherOption kOptions[] = {
     {"--monitor-interval", kTorchrun, no_effect, 1, "hvdrun is told when a process ends"},
 
     // --- Where ranks run ---
-    {"--bind-to", kMpirun | kHydra, same, 1, ""},
+    {"--bind-to --map-by", kMpirun | kHydra, same, 1, ""},
     {"-binding", kHydra, alias, 1, "--bind-to={}"},
-    {"--map-by", kMpirun | kHydra, same, 1, ""},
-    {"--rank-by", kMpirun, same, 1, ""},
+    {"--rank-by --cpu-set", kMpirun, same, 1, ""},
     {"--bind-to-core", kMpirun, alias, 0, "--bind-to=core"},
     {"--bind-to-socket", kMpirun4, alias, 0, "--bind-to=socket"},
     {"--bynode", kMpirun, alias, 0, "--map-by=node"},
@@ -163,7 +154,6 @@ constexpr OtherOption kOptions[] = {
     {"--npersocket", kMpirun, alias, 1, "--map-by=ppr:{}:socket"},
     {"--ppr", kMpirun, alias, 1, "--map-by=ppr:{}"},
     {"--cpus-per-proc --cpus-per-rank", kMpirun, alias, 1, "--map-by=slot:PE={}"},
-    {"--cpu-set", kMpirun, same, 1, ""},
     {"--cpu-list", kMpirun, alias, 1, "--cpu-set={}"},
     {"--use-hwthread-cpus", kMpirun, alias, 0, "--slots-per-host=hwthread"},
     {"--oversubscribe --nooversubscribe", kMpirun, same, 0, ""},
@@ -202,13 +192,11 @@ constexpr OtherOption kOptions[] = {
     {"--logs-specs", kTorchrun, no_effect, 1, "hvdrun writes what --output-filename says"},
     {"--event-log-handler", kTorchrun, no_effect, 1, "hvdrun records no events"},
     {"--output", kMpirun5, same, 1, "tag, timestamp, merge-stderr-to-stdout, dir=DIR and nocopy"},
-    {"--tag-output", kMpirun, same, 0, ""},
+    {"--tag-output --timestamp-output --merge-stderr-to-stdout", kMpirun, same, 0, ""},
     {"-prepend-rank -l", kHydra, alias, 0, "--tag-output"},
     {"-prepend-pattern", kHydra, refused, 1,
      "--tag-output begins lines with the rank, --timestamp-output with the time"},
-    {"--timestamp-output", kMpirun, same, 0, ""},
     {"--prefix-output-with-timestamp -prefix-timestamp", kHorovodrun, alias, 0, "--timestamp-output"},
-    {"--merge-stderr-to-stdout", kMpirun, same, 0, ""},
     {"-outfile-pattern -outfile -errfile-pattern -errfile", kHydra, refused, 1, kNoPatterns},
     {"-output-from", kHydra, refused, 1, "--output-filename DIR --redirects 3 keeps the terminal free"},
     {"--stream-buffering", kMpirun5, no_effect, 1, "-x PYTHONUNBUFFERED=1 has Python write lines at once"},
@@ -225,11 +213,9 @@ constexpr OtherOption kOptions[] = {
     // --- How a job ends ---
     {"--timeout", kMpirun, same, 1, ""},
     {"--shutdown-timeout", kTorchrun, alias, 1, "--grace={}"},
-    {"--report-state-on-timeout", kMpirun, no_effect, 0, kAnyway},
+    {"--report-state-on-timeout --disable-recovery", kMpirun, no_effect, 0, kAnyway},
     {"--get-stack-traces", kMpirun, no_effect, 0, "a job that reaches its --timeout says where its ranks are anyway"},
-    {"--enable-recovery", kMpirun, refused, 0, kFirstFailureEnds},
-    {"--disable-recovery", kMpirun, no_effect, 0, kAnyway},
-    {"--continuous", kMpirun, refused, 0, kFirstFailureEnds},
+    {"--enable-recovery --continuous", kMpirun, refused, 0, kFirstFailureEnds},
     {"--max-restarts", kMpirun | kTorchrun, no_effect, 1, kNoRestart},
     {"--report-child-jobs-separately", kMpirun, no_effect, 0, kNoSpawn},
     {"-disable-auto-cleanup", kHydra, refused, 0, kFirstFailureEnds},
@@ -244,9 +230,8 @@ constexpr OtherOption kOptions[] = {
     {"--debug", kMpirun | kHydra, refused, 0, kNoDebugger},
     {"-tv", kMpirun4, refused, 0, kNoDebugger},
     {"--debugger", kMpirun4, refused, 1, kNoDebugger},
-    {"--stop-on-exec", kMpirun5, refused, 0, kNoDebugger},
+    {"--stop-on-exec --stop-in-app", kMpirun5, refused, 0, kNoDebugger},
     {"--stop-in-init", kMpirun5, refused, 1, kNoDebugger},
-    {"--stop-in-app", kMpirun5, refused, 0, kNoDebugger},
 
     // --- Settings of the ranks ---
     {"--config-file", kHorovodrun, same, 1, ""},
@@ -332,10 +317,8 @@ const OtherOption* find_other_option(std::string_view name) {
 
 std::vector<std::string> expand_alias(const OtherOption& option, const std::string& value) {
   std::vector<std::string> words;
-  for (std::string_view rest = option.text; !rest.empty();) {
-    const auto space = rest.find(' ');
-    std::string word(rest.substr(0, space));
-    rest.remove_prefix(space == std::string_view::npos ? rest.size() : space + 1);
+  for (const auto& part : std::views::split(option.text, ' ')) {
+    std::string word(part.begin(), part.end());
     if (const auto place = word.find("{}"); place != std::string::npos) word.replace(place, 2, value);
     if (const auto place = word.find("{MiB}"); place != std::string::npos) {
       word.replace(place, 5, in_bytes(value, option.name));

@@ -2,7 +2,6 @@
 // each. The parser uses this table, and its documentation is generated from it. Pure.
 #pragma once
 
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>

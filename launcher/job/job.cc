@@ -2,22 +2,15 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <csignal>
 #include <utility>
 
 #include "core/base/error.h"
 #include "launcher/output/output_stream.h"
 #include "launcher/plan/host_resources.h"
-#include "launcher/watch/job_end.h"
 #include "launcher/watch/rank_status.h"
 
 namespace hvd::launcher {
-namespace {
-
-bool asks_to_end(int signal) { return signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT; }
-
-}  // namespace
 
 Job::Job(JobOptions options, int size, EventLoop& loop, SignalSource& signals)
     : options_(std::move(options)),
@@ -33,8 +26,6 @@ Job::Job(JobOptions options, int size, EventLoop& loop, SignalSource& signals)
                    },
                .reader_left = [this] { end_.output_closed(Clock::now()); }}),
       ranks_(static_cast<std::size_t>(size)) {}
-
-Job::~Job() { loop_.forget(signals_.fd()); }
 
 int Job::run(JobHosts hosts) {
   hosts_ = std::move(hosts);
@@ -80,10 +71,6 @@ std::vector<int> Job::open_ranks() {
   return readers;
 }
 
-void Job::input_taken(int rank) {
-  if (input_) input_->taken(rank);
-}
-
 void Job::rank_started(int rank, pid_t pid) {
   rank_at(rank).pid = pid;
   ++started_;
@@ -126,10 +113,6 @@ void Job::say_age(const std::string& event) {
   output_.say(event + ", " + std::to_string(age) + " ms after they were planned");
 }
 
-void Job::nothing_left(int host) {
-  if (ended_hosts_.insert(host).second) --hosts_left_;
-}
-
 void Job::host_lost(int host, const std::string& cause) {
   std::vector<int> ranks;
   for (int rank = 0; rank < size_; ++rank) {
@@ -143,17 +126,6 @@ void Job::host_lost(int host, const std::string& cause) {
   look_into_failure(host_loss(lost));
   nothing_left(host);
 }
-
-void Job::statuses(int host, std::uint64_t question, std::vector<RankStatus> statuses) {
-  status_->queries().answered(host, question, std::move(statuses));
-}
-
-void Job::initialized(int host) {
-  const bool is_new = initialized_hosts_.insert(host).second;
-  if (is_new && initialized_hosts_.size() == hosts_.hosts.size()) say_age("all ranks have met in init");
-}
-
-void Job::stalled(int host, bool on) { status_->stalled(host, on, end_.next_deadline().has_value()); }
 
 void Job::look_into_failure(const std::string& cause) {
   if (at_failure_) return;

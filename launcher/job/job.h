@@ -1,8 +1,6 @@
 // Runs one job in hvdrun: shows the output of its ranks, forwards hvdrun's signals to them, and ends all of them
-// together, on whichever hosts they run.
-//
-// Runs on the main thread, in one event loop. Decisions are made by pure classes (JobEnd, environments, reports); the
-// Host implementations start and signal the ranks.
+// together, on whichever hosts they run. Main thread only, in one event loop. Decisions are made by pure classes
+// (JobEnd, reports); the Host implementations start and signal the ranks.
 #pragma once
 
 #include <functional>
@@ -47,7 +45,7 @@ class Job : public HostListener {
  public:
   // `size`: the number of ranks.
   Job(JobOptions options, int size, EventLoop& loop, SignalSource& signals);
-  ~Job() override;
+  ~Job() override { loop_.forget(signals_.fd()); }
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
@@ -58,14 +56,23 @@ class Job : public HostListener {
   void rank_started(int rank, pid_t pid) override;
   void rank_not_started(int rank, const std::string& cause, int exit_code) override;
   void rank_wrote(int rank, Stream stream, std::string_view bytes) override { output_.wrote(rank, stream, bytes); }
-  void input_taken(int rank) override;
+  void input_taken(int rank) override {
+    if (input_) input_->taken(rank);
+  }
   void rank_ended(int rank, ExitStatus status, const JobEnding& said) override;
-  void nothing_left(int host) override;
+  void nothing_left(int host) override {
+    if (ended_hosts_.insert(host).second) --hosts_left_;
+  }
   void host_lost(int host, const std::string& cause) override;
   void complaint(const std::string& line) override { output_.say(line); }
-  void statuses(int host, std::uint64_t question, std::vector<RankStatus> statuses) override;
-  void initialized(int host) override;
-  void stalled(int host, bool on) override;
+  void statuses(int host, std::uint64_t question, std::vector<RankStatus> statuses) override {
+    status_->queries().answered(host, question, std::move(statuses));
+  }
+  void initialized(int host) override {
+    const bool is_new = initialized_hosts_.insert(host).second;
+    if (is_new && initialized_hosts_.size() == hosts_.hosts.size()) say_age("all ranks have met in init");
+  }
+  void stalled(int host, bool on) override { status_->stalled(host, on, end_.next_deadline().has_value()); }
 
  private:
   struct Rank {

@@ -7,7 +7,6 @@
 #include <ctime>
 #include <utility>
 
-#include "core/base/error.h"
 #include "launcher/watch/job_end.h"
 
 namespace hvd::launcher {
@@ -100,13 +99,6 @@ void SameTracebacks::show(const Told& told, std::string& shown) {
   shown += told.text;
 }
 
-std::optional<Deadline> SameTracebacks::next_deadline() const {
-  std::optional<Deadline> next;
-  for (const auto& [rank, open] : open_) next = earlier(next, open.deadline);
-  for (const Told& told : told_) next = earlier(next, told.deadline);
-  return next;
-}
-
 std::string SameTracebacks::due(TimePoint now) {
   std::vector<int> ended;
   for (const auto& [rank, open] : open_) {
@@ -119,13 +111,6 @@ std::string SameTracebacks::due(TimePoint now) {
     return now >= told.deadline;
   });
   return shown;
-}
-
-std::string SameTracebacks::rest() {
-  std::vector<int> ranks;
-  for (const auto& [rank, open] : open_) ranks.push_back(rank);
-  for (const int rank : ranks) close(rank, TimePoint());
-  return due(TimePoint::max());
 }
 
 JobOutput::JobOutput(EventLoop& loop, int size, OutputOptions options, Callbacks callbacks)
@@ -184,29 +169,12 @@ LineSplitter::Tag JobOutput::tag(int rank, Stream stream) {
   return nullptr;
 }
 
-void JobOutput::hold(Stream stream, bool on) {
-  for (const Stream each : {Stream::output, Stream::errors}) {
-    if (&sink_of(each) == &sink_of(stream)) callbacks_.hold(each, on);
-  }
-}
-
 void JobOutput::wrote(int rank, Stream stream, std::string_view bytes) {
   const Streams& streams = streams_[static_cast<std::size_t>(rank)];
   OutputStream& target = *(stream == Stream::output || !streams.errors ? streams.output : streams.errors);
   if (bytes.empty()) return target.close();
   target.feed(bytes);
   if (sink_of(stream).congested()) hold(stream, true);
-}
-
-void JobOutput::close(int rank) {
-  const Streams& streams = streams_[static_cast<std::size_t>(rank)];
-  if (streams.output) streams.output->close();
-  if (streams.errors) streams.errors->close();
-}
-
-void JobOutput::close_all() {
-  for (OutputStream* stream : streams()) stream->close();
-  append(tracebacks_.rest());
 }
 
 std::vector<OutputStream*> JobOutput::streams() const {
@@ -216,26 +184,6 @@ std::vector<OutputStream*> JobOutput::streams() const {
     if (errors) all.push_back(errors.get());
   }
   return all;
-}
-
-bool JobOutput::all_closed() const {
-  return std::ranges::all_of(streams(), [](const OutputStream* stream) { return stream->closed(); });
-}
-
-std::optional<Deadline> JobOutput::next_deadline() const {
-  std::optional<Deadline> next = tracebacks_.next_deadline();
-  for (const OutputStream* stream : streams()) next = earlier(next, stream->next_deadline());
-  return next;
-}
-
-void JobOutput::show_due(TimePoint now) {
-  for (OutputStream* stream : streams()) stream->show_partial(now);
-  if (const std::string held_back = tracebacks_.due(now); !held_back.empty()) append(held_back);
-}
-
-std::vector<std::string> JobOutput::last_lines(int rank, std::size_t count) const {
-  const Streams& streams = streams_[static_cast<std::size_t>(rank)];
-  return (streams.errors ? streams.errors : streams.output)->tail().last_lines(count);
 }
 
 }  // namespace hvd::launcher

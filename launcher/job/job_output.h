@@ -28,11 +28,21 @@ class SameTracebacks {
   std::string feed(int rank, std::string_view lines, TimePoint now);
 
   // When to call due() next.
-  std::optional<Deadline> next_deadline() const;
+  std::optional<Deadline> next_deadline() const {
+    std::optional<Deadline> next;
+    for (const auto& [rank, open] : open_) next = earlier(next, open.deadline);
+    for (const Told& told : told_) next = earlier(next, told.deadline);
+    return next;
+  }
   // Returns the text whose hold time is over.
   std::string due(TimePoint now);
   // Returns all text that is held back, at the end of the output of all ranks.
-  std::string rest();
+  std::string rest() {
+    std::vector<int> ranks;
+    for (const auto& [rank, open] : open_) ranks.push_back(rank);
+    for (const int rank : ranks) close(rank, TimePoint());
+    return due(TimePoint::max());
+  }
 
  private:
   struct Open {
@@ -78,9 +88,18 @@ class JobOutput {
   // Empty `bytes`: the end of the stream.
   void wrote(int rank, Stream stream, std::string_view bytes);
   // The streams have ended; of all ranks: shows what is held back, too.
-  void close(int rank);
-  void close_all();
-  bool all_closed() const;
+  void close(int rank) {
+    const Streams& streams = streams_[static_cast<std::size_t>(rank)];
+    if (streams.output) streams.output->close();
+    if (streams.errors) streams.errors->close();
+  }
+  void close_all() {
+    for (OutputStream* stream : streams()) stream->close();
+    append(tracebacks_.rest());
+  }
+  bool all_closed() const {
+    return std::ranges::all_of(streams(), [](const OutputStream* stream) { return stream->closed(); });
+  }
 
   // Writes text to standard error, in order with the ranks' lines; say() a line of hvdrun's own.
   void append(std::string_view text) { errors().append(text); }
@@ -88,11 +107,21 @@ class JobOutput {
   bool all_written() const { return standard_output_->empty() && (!standard_error_ || standard_error_->empty()); }
 
   // When to call show_due() next.
-  std::optional<Deadline> next_deadline() const;
-  void show_due(TimePoint now);
+  std::optional<Deadline> next_deadline() const {
+    std::optional<Deadline> next = tracebacks_.next_deadline();
+    for (const OutputStream* stream : streams()) next = earlier(next, stream->next_deadline());
+    return next;
+  }
+  void show_due(TimePoint now) {
+    for (OutputStream* stream : streams()) stream->show_partial(now);
+    if (const std::string held_back = tracebacks_.due(now); !held_back.empty()) append(held_back);
+  }
 
   // Of the rank's standard error.
-  std::vector<std::string> last_lines(int rank, std::size_t count) const;
+  std::vector<std::string> last_lines(int rank, std::size_t count) const {
+    const Streams& streams = streams_[static_cast<std::size_t>(rank)];
+    return (streams.errors ? streams.errors : streams.output)->tail().last_lines(count);
+  }
 
  private:
   struct Streams {
@@ -102,7 +131,11 @@ class JobOutput {
   std::unique_ptr<OutputSink> open_sink(int fd, Stream stream);
   std::unique_ptr<OutputStream> open_stream(int rank, Stream stream);
   LineSplitter::Tag tag(int rank, Stream stream);
-  void hold(Stream stream, bool on);
+  void hold(Stream stream, bool on) {
+    for (const Stream each : {Stream::output, Stream::errors}) {
+      if (&sink_of(each) == &sink_of(stream)) callbacks_.hold(each, on);
+    }
+  }
   OutputSink& errors() { return standard_error_ ? *standard_error_ : *standard_output_; }
   OutputSink& sink_of(Stream stream) { return stream == Stream::output ? *standard_output_ : errors(); }
   // All that are open or were.

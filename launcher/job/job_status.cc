@@ -9,8 +9,6 @@
 #include <cstring>
 #include <utility>
 
-#include "launcher/processes/event_loop.h"
-
 namespace hvd::launcher {
 namespace {
 
@@ -86,12 +84,6 @@ void StatusQueries::host_lost(int host) {
   for (const std::uint64_t question : complete) finish(question);
 }
 
-void StatusQueries::finish(std::uint64_t question) {
-  const auto found = open_.extract(question);
-  set_timer();
-  if (found) found.mapped().done(std::move(found.mapped().ranks));
-}
-
 void StatusQueries::on_time() {
   const TimePoint now = Clock::now();
   std::vector<std::uint64_t> late;
@@ -102,10 +94,6 @@ void StatusQueries::on_time() {
   set_timer();
 }
 
-void StatusQueries::set_timer() {
-  timer_.set(open_.empty() ? std::nullopt : std::optional(open_.begin()->second.deadline));
-}
-
 std::string status_socket_name(unsigned uid, int pid) {
   return "@hvd-job-" + std::to_string(uid) + "-" + std::to_string(pid);
 }
@@ -113,15 +101,6 @@ std::string status_socket_name(unsigned uid, int pid) {
 StatusSocket::StatusSocket(EventLoop& loop, Ask ask)
     : loop_(loop), ask_(std::move(ask)), door_(listen_at(status_socket_name(geteuid(), getpid()))) {
   open_door();
-}
-
-StatusSocket::~StatusSocket() {
-  loop_.forget(door_.get());
-  while (!connections_.empty()) end(connections_.begin()->first);
-}
-
-void StatusSocket::open_door() {
-  loop_.watch(door_.get(), EPOLLIN, [this] { accept_one(); });
 }
 
 // Closes connections of other users, and those beyond the limit.
@@ -139,11 +118,6 @@ void StatusSocket::accept_one() {
   connection.timer = std::make_unique<Timer>(loop_, [this, number] { end(number); });
   connection.timer->set(deadline_after(kConnectionTime));
   loop_.watch(connection.socket.get(), EPOLLIN | EPOLLOUT | EPOLLET, [this, number] { on_event(number); });
-}
-
-void StatusSocket::on_event(std::uint64_t number) {
-  if (!connections_.at(number).has_asked) return read_question(number);
-  write_answer(number);
 }
 
 void StatusSocket::read_question(std::uint64_t number) {
@@ -180,13 +154,6 @@ void StatusSocket::write_answer(std::uint64_t number) {
     connection.written += static_cast<std::size_t>(count);
   }
   end(number);
-}
-
-void StatusSocket::end(std::uint64_t number) {
-  const auto found = connections_.find(number);
-  if (found == connections_.end()) return;
-  loop_.forget(found->second.socket.get());
-  const auto gone = connections_.extract(found);  // also destroys its timer, which may be the caller: it is unset then
 }
 
 JobStatus::JobStatus(EventLoop& loop, const std::vector<HostPlan>& plans,
@@ -226,11 +193,6 @@ void JobStatus::stalled(int host, bool on, bool is_ending) {
     told_stall_ = std::move(what);
     say_("the job is stalled: " + text);
   });
-}
-
-void JobStatus::host_lost(int host) {
-  queries_.host_lost(host);
-  stalled_hosts_.erase(host);
 }
 
 }  // namespace hvd::launcher

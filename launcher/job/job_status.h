@@ -43,9 +43,13 @@ class StatusQueries {
     Done done;
   };
 
-  void finish(std::uint64_t question);
+  void finish(std::uint64_t question) {
+    const auto found = open_.extract(question);
+    set_timer();
+    if (found) found.mapped().done(std::move(found.mapped().ranks));
+  }
   void on_time();
-  void set_timer();
+  void set_timer() { timer_.set(open_.empty() ? std::nullopt : std::optional(open_.begin()->second.deadline)); }
 
   const std::vector<HostPlan>& plans_;
   const std::vector<std::unique_ptr<Host>>& hosts_;
@@ -68,7 +72,10 @@ class StatusSocket {
 
   // Throws Internal if the socket cannot be created.
   StatusSocket(EventLoop& loop, Ask ask);
-  ~StatusSocket();
+  ~StatusSocket() {
+    loop_.forget(door_.get());
+    while (!connections_.empty()) end(connections_.begin()->first);
+  }
   StatusSocket(const StatusSocket&) = delete;
   StatusSocket& operator=(const StatusSocket&) = delete;
 
@@ -81,12 +88,22 @@ class StatusSocket {
     std::unique_ptr<Timer> timer;
   };
 
-  void open_door();
+  void open_door() {
+    loop_.watch(door_.get(), EPOLLIN, [this] { accept_one(); });
+  }
   void accept_one();
-  void on_event(std::uint64_t number);
+  void on_event(std::uint64_t number) {
+    if (!connections_.at(number).has_asked) return read_question(number);
+    write_answer(number);
+  }
   void read_question(std::uint64_t number);
   void write_answer(std::uint64_t number);
-  void end(std::uint64_t number);
+  void end(std::uint64_t number) {
+    const auto found = connections_.find(number);
+    if (found == connections_.end()) return;
+    loop_.forget(found->second.socket.get());
+    const auto gone = connections_.extract(found);  // its timer, too, which may be the caller: it is unset then
+  }
 
   EventLoop& loop_;
   const Ask ask_;
@@ -107,7 +124,10 @@ class JobStatus {
   // Ranks of the host are stalled, or no longer. As long as any host is stalled it is the same stall: told once, and
   // again if its stable part changes; never of a job that is ending.
   void stalled(int host, bool on, bool is_ending);
-  void host_lost(int host);
+  void host_lost(int host) {
+    queries_.host_lost(host);
+    stalled_hosts_.erase(host);
+  }
 
  private:
   void answer(const std::string& question, const StatusSocket::Answer& answer);

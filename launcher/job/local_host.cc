@@ -9,9 +9,6 @@
 #include "core/base/error.h"
 #include "launcher/plan/host_plan.h"
 #include "launcher/plan/host_resources.h"
-#include "launcher/processes/child_process.h"
-#include "launcher/processes/event_loop.h"
-#include "launcher/processes/keeper.h"
 
 namespace hvd::launcher {
 namespace {
@@ -47,11 +44,6 @@ Environment environment_of(const HostPlan& plan, const RankPlan& rank, const Ran
   return environment;
 }
 
-RankFiles files_of(const HostPlan& plan) {
-  const auto readers = std::ranges::count_if(plan.ranks, [](const RankPlan& rank) { return rank.reads_input; });
-  return {.ranks = plan.ranks.size(), .readers = static_cast<std::size_t>(readers), .merge_errors = plan.merge_errors};
-}
-
 }  // namespace
 
 ReservedPort::ReservedPort() : socket_(bind_any_port()) {
@@ -76,15 +68,16 @@ LocalHost::LocalHost(EventLoop& loop, const SignalSource& signals, Keeper& keepe
   loop_.watch(keeper_.fd(), EPOLLIN, [this] { on_keeper(); });
 }
 
-LocalHost::~LocalHost() { loop_.forget(keeper_.fd()); }
-
 void LocalHost::start(const HostPlan& plan) {
   ChildStart start;
   raise_open_files();
+  const auto readers = std::ranges::count_if(plan.ranks, &RankPlan::reads_input);
   const FileDescriptor nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
   for (const RankPlan& rank : plan.ranks) {
     try {
-      if (&rank == &plan.ranks.front()) check_open_files(files_of(plan));
+      if (&rank == &plan.ranks.front()) {
+        check_open_files(plan.ranks.size(), static_cast<std::size_t>(readers), plan.merge_errors);
+      }
       start_rank_of(plan, rank, start, nothing.get());
     } catch (const ProgramUnusable& error) {
       listener_.rank_not_started(rank.place.rank, error.what(), error.exit_code());
@@ -138,22 +131,6 @@ void LocalHost::start_rank_of(const HostPlan& plan, const RankPlan& rank, ChildS
   if (error_reader) pipes.errors = reader(std::move(error_reader), Stream::errors);
 }
 
-void LocalHost::signal_all(int signal) {
-  if (!nothing_left_) keeper_.signal_all(signal);
-}
-
-void LocalHost::write_input(int rank, std::string_view bytes) {
-  const auto found = pipes_.find(rank);
-  if (found != pipes_.end() && found->second.input) found->second.input->write(bytes);
-}
-
-void LocalHost::hold(Stream stream, bool on) {
-  for (auto& [rank, pipes] : pipes_) {
-    OutputPipe* const pipe = stream == Stream::output ? pipes.output.get() : pipes.errors.get();
-    if (pipe != nullptr) pipe->hold(on);
-  }
-}
-
 void LocalHost::collect(const std::function<void(pid_t, ExitStatus)>& others) {
   keeper_.resume();  // SIGCHLD may also mean that it was stopped
   for (const auto& [pid, status] : reap_children()) {
@@ -165,31 +142,12 @@ void LocalHost::collect(const std::function<void(pid_t, ExitStatus)>& others) {
   }
 }
 
-// Pending signals are handled first: a rank that was ended by the same signal has not failed.
-void LocalHost::on_keeper() {
-  if (!signals_.pending()) take_reports();
-}
-
 void LocalHost::take_reports() {
   if (!keeper_.receive()) loop_.forget(keeper_.fd());
   for (const Keeper::Ended& ended : keeper_.take_ended()) {
     listener_.rank_ended(ended.rank, ended.status, memories_.ended(ended.rank));
   }
   if (started_) look_what_is_left();
-}
-
-void LocalHost::look_what_is_left() {
-  if (nothing_left_ || keeper_.any_left()) return;
-  nothing_left_ = true;
-  close_pipes();
-  listener_.nothing_left(number_);
-}
-
-void LocalHost::close_pipes() {
-  for (auto& [rank, pipes] : pipes_) {
-    pipes.output->close_when_empty();
-    if (pipes.errors) pipes.errors->close_when_empty();
-  }
 }
 
 // The ranks are killed with the keeper, which is not their own failure: reports the host as lost.

@@ -39,13 +39,23 @@ class LocalHost : public Host {
   // empty, they get the input of write_input().
   LocalHost(EventLoop& loop, const SignalSource& signals, Keeper& keeper, HostListener& listener, int number,
             FileDescriptor input);
-  ~LocalHost() override;
+  ~LocalHost() override { loop_.forget(keeper_.fd()); }
 
   void start(const HostPlan& plan) override;
   void signal_ranks(int signal) override { keeper_.signal_ranks(signal); }
-  void signal_all(int signal) override;
-  void write_input(int rank, std::string_view bytes) override;
-  void hold(Stream stream, bool on) override;
+  void signal_all(int signal) override {
+    if (!nothing_left_) keeper_.signal_all(signal);
+  }
+  void write_input(int rank, std::string_view bytes) override {
+    const auto found = pipes_.find(rank);
+    if (found != pipes_.end() && found->second.input) found->second.input->write(bytes);
+  }
+  void hold(Stream stream, bool on) override {
+    for (auto& [rank, pipes] : pipes_) {
+      OutputPipe* const pipe = stream == Stream::output ? pipes.output.get() : pipes.errors.get();
+      if (pipe != nullptr) pipe->hold(on);
+    }
+  }
   void query_status(std::uint64_t question, bool with_stacks) override { memories_.ask(question, with_stacks); }
   std::vector<pid_t> list_left() const override { return keeper_.list_left(); }
 
@@ -59,11 +69,24 @@ class LocalHost : public Host {
   };
 
   void start_rank_of(const HostPlan& plan, const RankPlan& rank, ChildStart& start, int nothing);
-  void on_keeper();
+  // Pending signals are handled first: a rank that was ended by the same signal has not failed.
+  void on_keeper() {
+    if (!signals_.pending()) take_reports();
+  }
   void take_reports();
   void on_keeper_lost(ExitStatus status);
-  void look_what_is_left();
-  void close_pipes();
+  void look_what_is_left() {
+    if (nothing_left_ || keeper_.any_left()) return;
+    nothing_left_ = true;
+    close_pipes();
+    listener_.nothing_left(number_);
+  }
+  void close_pipes() {
+    for (auto& [rank, pipes] : pipes_) {
+      pipes.output->close_when_empty();
+      if (pipes.errors) pipes.errors->close_when_empty();
+    }
+  }
 
   EventLoop& loop_;
   const SignalSource& signals_;

@@ -4,16 +4,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
-#include <cstdint>
 #include <cstring>
 #include <fstream>
-#include <span>
 #include <sstream>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include "core/base/error.h"
 #include "core/flight/flight_recorder.h"
@@ -69,10 +64,6 @@ constexpr Duration kInitPollInterval = 10ms;
 }  // namespace
 
 RankMemory::RankMemory() : recorder_(make_flight_memory()), stacks_(SharedMemory::create(kStacks, "hvd-stacks")) {}
-
-std::vector<std::pair<std::string, std::string>> RankMemory::variables() const {
-  return {{"HVD_FLIGHT_RECORDER", std::to_string(recorder_.fd())}, {"HVD_FLIGHT_STACKS", std::to_string(stacks_.fd())}};
-}
 
 bool RankMemory::is_stalled(TimePoint now) {
   const FlightProgress progress = read_flight_progress(recorded());
@@ -145,22 +136,12 @@ const RankMemory* RankMemories::make(int rank, bool verbose) {
   }
 }
 
-void RankMemories::started(int rank, pid_t pid) {
-  const auto entry = entries_.find(rank);
-  if (entry != entries_.end()) entry->second.pid = pid;
-}
-
 JobEnding RankMemories::ended(int rank) {
   const auto entry = entries_.find(rank);
   if (entry == entries_.end()) return {};
   entry->second.has_ended = true;
   look_for_initialization();
   return entry->second.memory->job_ending();
-}
-
-void RankMemories::watch_initialization() {
-  awaits_init_ = !entries_.empty();
-  look_for_initialization();
 }
 
 // Stops polling once a rank has ended without completing init: then not all ranks here ever will.
@@ -185,10 +166,6 @@ void RankMemories::ask(std::uint64_t question, bool with_stacks) {
   if (questions_.size() > 1) return;
   ask_ranks();
   look_for_answers();
-}
-
-void RankMemories::ask_ranks() {
-  for (auto& [rank, entry] : entries_) entry.is_asked = entry.pid > 0 && entry.memory->ask_for_stacks(entry.pid);
 }
 
 // Questions that were added meanwhile get the same answers.

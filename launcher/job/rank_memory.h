@@ -21,7 +21,7 @@
 
 namespace hvd::launcher {
 
-// The memory of one rank: created before the rank starts, inherited and written by it.
+// Created before the rank starts, inherited and written by it.
 //
 // It consists of two anonymous files: the flight recorder (core/flight), and the stacks of a Python process. The second
 // begins with a line in which the process announces how to ask for them, "hvd-stacks 1 SIGNAL PID PACKAGE"
@@ -34,17 +34,18 @@ class RankMemory {
 
   // The environment variables with the numbers of the descriptors, under which the rank must inherit them. They are
   // close-on-exec, so that other ranks do not inherit them; the child clears FD_CLOEXEC.
-  std::vector<std::pair<std::string, std::string>> variables() const;
+  std::vector<std::pair<std::string, std::string>> variables() const {
+    return {{"HVD_FLIGHT_RECORDER", std::to_string(recorder_.fd())},
+            {"HVD_FLIGHT_STACKS", std::to_string(stacks_.fd())}};
+  }
   std::vector<int> descriptors() const { return {recorder_.fd(), stacks_.fd()}; }
 
   // Whether the rank has detected a stall that is not over; or has been waiting in init for its stall time; or has
-  // begun nothing for that time and has been in an operation since. Call it periodically: it usually reads only a few
-  // words.
+  // begun nothing for that time and has been in an operation since. Called periodically: usually reads a few words.
   bool is_stalled(TimePoint now);
 
   // Whether the rank has completed init together with all ranks of the job.
   bool has_initialized() const { return read_flight_progress(recorded()).has_initialized; }
-
   // Why the job has ended for the rank.
   JobEnding job_ending() const { return read_job_ending(recorded()); }
 
@@ -84,14 +85,20 @@ class RankMemories {
   // `verbose` the user is told once.
   const RankMemory* make(int rank, bool verbose);
   // `pid` leads its process group.
-  void started(int rank, pid_t pid);
+  void started(int rank, pid_t pid) {
+    const auto entry = entries_.find(rank);
+    if (entry != entries_.end()) entry->second.pid = pid;
+  }
   // The rank no longer counts as stalled, but is still in the answers of ask(). Returns why the job had ended for it.
   JobEnding ended(int rank);
   // From now on stalls are reported to the listener.
   void watch_for_stalls() { look_for_stalls(); }
 
   // Reports to the listener when all ranks here have completed init; they are polled every 10 ms until then.
-  void watch_initialization();
+  void watch_initialization() {
+    awaits_init_ = !entries_.empty();
+    look_for_initialization();
+  }
 
   // Sends the statuses to the listener: during the call, or with stacks once all processes that could be asked for them
   // have answered, 500 ms later at most.
@@ -110,7 +117,9 @@ class RankMemories {
   };
 
   void tell(std::uint64_t question, bool with_stacks);
-  void ask_ranks();
+  void ask_ranks() {
+    for (auto& [rank, entry] : entries_) entry.is_asked = entry.pid > 0 && entry.memory->ask_for_stacks(entry.pid);
+  }
   void look_for_answers();
   void look_for_stalls();
   void look_for_initialization();

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
-#include <string_view>
 #include <vector>
 
 #include "core/base/error.h"
@@ -106,19 +105,11 @@ OutputSink::OutputSink(EventLoop& loop, int fd, Callbacks callbacks)
   }
 }
 
-OutputSink::~OutputSink() { loop_.forget(target()); }
-
 void OutputSink::append(std::string_view bytes) {
   if (bytes.empty()) return;
   put(bars_.erase());
   put(bytes);
   begins_line_ = bytes.back() == '\n';
-  draw_bars();
-}
-
-void OutputSink::set_bar(int place, std::string text) {
-  bars_.set(place, std::move(text));
-  put(bars_.erase());
   draw_bars();
 }
 

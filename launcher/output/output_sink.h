@@ -36,8 +36,8 @@ class Bars {
   std::size_t drawn_ = 0;  // lines
 };
 
-// Never blocks: output that the reader does not take yet is buffered in memory, and while congested() the sources stop
-// reading.
+// Writes without blocking: output that the reader does not take yet is buffered in memory, and while congested() the
+// sources stop reading. Main thread only.
 class OutputSink {
  public:
   static constexpr std::size_t kCongested = std::size_t{1} << 20;
@@ -51,13 +51,17 @@ class OutputSink {
   // Borrows `fd`. A pipe or terminal is opened a second time as non-blocking: setting the flag on `fd` itself would
   // affect the shell and all other processes that write there.
   OutputSink(EventLoop& loop, int fd, Callbacks callbacks);
-  ~OutputSink();
+  ~OutputSink() { loop_.forget(target()); }
   OutputSink(const OutputSink&) = delete;
   OutputSink& operator=(const OutputSink&) = delete;
 
   void append(std::string_view bytes);
   // Shows a line that will be overwritten, in the order of the places; an empty text removes it. Requires draws_bars().
-  void set_bar(int place, std::string text);
+  void set_bar(int place, std::string text) {
+    bars_.set(place, std::move(text));
+    put(bars_.erase());
+    draw_bars();
+  }
   bool congested() const { return waiting_.size() - written_ > kCongested; }
   bool empty() const { return waiting_.empty(); }
   bool is_terminal() const { return is_terminal_; }

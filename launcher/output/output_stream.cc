@@ -79,12 +79,6 @@ std::string LineSplitter::last_state() const {
   return (tag_ ? tag_() : "") + std::string(state);
 }
 
-void LineSplitter::emit(std::string_view bytes, std::string& out) {
-  if (!line_is_open_ && tag_) out += tag_();
-  out += bytes;
-  line_is_open_ = bytes.back() != '\n';
-}
-
 void OutputTail::feed(std::string_view bytes) {
   if (bytes.size() > kBytes) {
     bytes_.clear();
@@ -181,15 +175,6 @@ void OutputStream::write_file(std::string_view bytes) {
   }
 }
 
-std::optional<Deadline> OutputStream::next_deadline() const {
-  return show_partial_at_ ? show_partial_at_ : show_bar_at_;  // never both are set
-}
-
-void OutputStream::show_partial(TimePoint now) {
-  if (show_partial_at_ && now >= *show_partial_at_) flush();
-  if (show_bar_at_ && now >= *show_bar_at_) show_bar();
-}
-
 void OutputStream::show_bar() {
   if (!sink_.draws_bars()) {
     no_bar_before_ = deadline_after(kBarInterval);
@@ -201,11 +186,6 @@ void OutputStream::show_bar() {
   sink_.set_bar(options_.place, std::move(bar));
 }
 
-void OutputStream::hide_bar() {
-  if (bar_is_shown_) sink_.set_bar(options_.place, "");
-  bar_is_shown_ = false;
-}
-
 void OutputStream::flush() {
   show_partial_at_.reset();
   show_bar_at_.reset();
@@ -213,17 +193,6 @@ void OutputStream::flush() {
   std::string rest;
   splitter_.flush(rest);
   show(rest);
-}
-
-void OutputStream::show(const std::string& lines) {
-  if (lines.empty() || !options_.shown) return;
-  sink_.append(options_.hold_back ? options_.hold_back(lines) : lines);
-}
-
-void OutputStream::close() {
-  if (closed_) return;
-  closed_ = true;
-  flush();
 }
 
 }  // namespace hvd::launcher

@@ -43,7 +43,11 @@ class LineSplitter {
   std::string last_state() const;
 
  private:
-  void emit(std::string_view bytes, std::string& out);
+  void emit(std::string_view bytes, std::string& out) {
+    if (!line_is_open_ && tag_) out += tag_();
+    out += bytes;
+    line_is_open_ = bytes.back() != '\n';
+  }
 
   Tag tag_;
   std::string partial_;
@@ -81,14 +85,13 @@ const char* stream_name(Stream stream);
 // "[3]<stdout>: ". Colours only the foreground, and only up to the colon: other attributes set by a rank stay set.
 std::string output_tag(int rank, Stream stream, bool coloured);
 
-// The files that --output-filename writes: DIR/rank.<N>/stdout and stderr, with N padded with zeros to the width of the
-// largest, like horovodrun.
 struct OutputFile {
   FileDescriptor fd;
   std::string path;
 };
 
-// Pure.
+// The path of a file that --output-filename writes: DIR/rank.<N>/stdout or stderr, with N padded with zeros to the
+// width of the largest, like horovodrun. Pure.
 std::filesystem::path output_path(const std::filesystem::path& directory, int rank, int size,
                                   const std::string& stream);
 
@@ -110,22 +113,38 @@ class OutputStream {
   OutputStream(OutputSink& sink, Options options);
 
   void feed(std::string_view bytes);
+
   // The end of the stream. Further calls do nothing.
-  void close();
+  void close() {
+    if (closed_) return;
+    closed_ = true;
+    flush();
+  }
   bool closed() const { return closed_; }
   const OutputTail& tail() const { return tail_; }
 
   // A line that stays incomplete for a moment is shown nevertheless: on a terminal as it is, since it may be a prompt.
   // A line that is being overwritten is shown as a bar on a terminal, elsewhere as a line from time to time.
-  std::optional<Deadline> next_deadline() const;
-  void show_partial(TimePoint now);
+  std::optional<Deadline> next_deadline() const {
+    return show_partial_at_ ? show_partial_at_ : show_bar_at_;  // never both are set
+  }
+  void show_partial(TimePoint now) {
+    if (show_partial_at_ && now >= *show_partial_at_) flush();
+    if (show_bar_at_ && now >= *show_bar_at_) show_bar();
+  }
 
  private:
   void write_file(std::string_view bytes);
   void flush();
-  void show(const std::string& lines);
+  void show(const std::string& lines) {
+    if (lines.empty() || !options_.shown) return;
+    sink_.append(options_.hold_back ? options_.hold_back(lines) : lines);
+  }
   void show_bar();
-  void hide_bar();
+  void hide_bar() {
+    if (bar_is_shown_) sink_.set_bar(options_.place, "");
+    bar_is_shown_ = false;
+  }
 
   OutputSink& sink_;
   Options options_;

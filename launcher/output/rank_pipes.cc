@@ -32,8 +32,6 @@ InputPipe::InputPipe(EventLoop& loop, FileDescriptor pipe, std::function<void()>
   fcntl(pipe_.get(), F_SETFL, O_NONBLOCK);
 }
 
-InputPipe::~InputPipe() { close(); }
-
 void InputPipe::write(std::string_view bytes) {
   if (bytes.empty()) return close();
   if (!pipe_) return taken_();
@@ -55,21 +53,10 @@ void InputPipe::write_waiting() {
   taken_();
 }
 
-void InputPipe::close() {
-  if (!pipe_) return;
-  loop_.forget(pipe_.get());
-  pipe_.reset();
-  waiting_.clear();
-}
-
 OutputPipe::OutputPipe(EventLoop& loop, FileDescriptor pipe, std::function<void(std::string_view)> wrote)
     : loop_(loop), pipe_(std::move(pipe)), wrote_(std::move(wrote)) {
   fcntl(pipe_.get(), F_SETFL, O_NONBLOCK);  // does not affect the rank: this end is not shared
   hold(false);
-}
-
-OutputPipe::~OutputPipe() {
-  if (pipe_) loop_.forget(pipe_.get());
 }
 
 void OutputPipe::hold(bool on) {
@@ -101,18 +88,6 @@ void OutputPipe::read_some() {
   }
 }
 
-void OutputPipe::close_when_empty() {
-  if (closing_ || !pipe_) return;
-  closing_ = true;
-  if (!held_) on_readable();
-}
-
-void OutputPipe::close() {
-  loop_.forget(pipe_.get());
-  pipe_.reset();
-  wrote_({});
-}
-
 InputFeed::InputFeed(EventLoop& loop, int input, const std::vector<int>& ranks,
                      std::function<void(int, std::string_view)> write)
     : loop_(loop),
@@ -126,10 +101,6 @@ InputFeed::InputFeed(EventLoop& loop, int input, const std::vector<int>& ranks,
     is_watched_ = true;
   }
   read_on();
-}
-
-InputFeed::~InputFeed() {
-  if (is_watched_) loop_.forget(input_);
 }
 
 void InputFeed::read_on() {
@@ -147,16 +118,6 @@ void InputFeed::read_piece() {
   const std::set<int> ranks = ranks_;
   if (!at_end_) busy_ = ranks;
   for (const int rank : ranks) write_(rank, {bytes, at_end_ ? 0 : static_cast<std::size_t>(count)});
-}
-
-void InputFeed::taken(int rank) {
-  busy_.erase(rank);
-  read_on();
-}
-
-void InputFeed::forget(int rank) {
-  ranks_.erase(rank);
-  taken(rank);
 }
 
 }  // namespace hvd::launcher

@@ -17,7 +17,7 @@ class InputPipe {
  public:
   // `taken` is called when all of a piece is in the pipe, or the rank no longer reads; it may write the next piece.
   InputPipe(EventLoop& loop, FileDescriptor pipe, std::function<void()> taken);
-  ~InputPipe();
+  ~InputPipe() { close(); }
   InputPipe(const InputPipe&) = delete;
   InputPipe& operator=(const InputPipe&) = delete;
 
@@ -26,7 +26,12 @@ class InputPipe {
 
  private:
   void write_waiting();
-  void close();
+  void close() {
+    if (!pipe_) return;
+    loop_.forget(pipe_.get());
+    pipe_.reset();
+    waiting_.clear();
+  }
 
   EventLoop& loop_;
   FileDescriptor pipe_;
@@ -40,7 +45,9 @@ class OutputPipe {
   // `wrote` is called with one piece at a time, so that no rank delays the others, and once with an empty piece at the
   // end.
   OutputPipe(EventLoop& loop, FileDescriptor pipe, std::function<void(std::string_view bytes)> wrote);
-  ~OutputPipe();
+  ~OutputPipe() {
+    if (pipe_) loop_.forget(pipe_.get());
+  }
   OutputPipe(const OutputPipe&) = delete;
   OutputPipe& operator=(const OutputPipe&) = delete;
 
@@ -49,12 +56,20 @@ class OutputPipe {
   // While held, the pipe is not read.
   void hold(bool on);
   // No writer is left: closes as soon as the pipe is empty.
-  void close_when_empty();
+  void close_when_empty() {
+    if (closing_ || !pipe_) return;
+    closing_ = true;
+    if (!held_) on_readable();
+  }
 
  private:
   void on_readable();
   void read_some();
-  void close();
+  void close() {
+    loop_.forget(pipe_.get());
+    pipe_.reset();
+    wrote_({});
+  }
 
   EventLoop& loop_;
   FileDescriptor pipe_;
@@ -75,14 +90,22 @@ class InputFeed {
   // `write` is called with a piece for a rank; an empty piece means end of input. `input` is borrowed.
   InputFeed(EventLoop& loop, int input, const std::vector<int>& ranks,
             std::function<void(int rank, std::string_view bytes)> write);
-  ~InputFeed();
+  ~InputFeed() {
+    if (is_watched_) loop_.forget(input_);
+  }
   InputFeed(const InputFeed&) = delete;
   InputFeed& operator=(const InputFeed&) = delete;
 
   // The rank has taken the last piece.
-  void taken(int rank);
+  void taken(int rank) {
+    busy_.erase(rank);
+    read_on();
+  }
   // The rank takes no more input.
-  void forget(int rank);
+  void forget(int rank) {
+    ranks_.erase(rank);
+    taken(rank);
+  }
 
  private:
   void read_on();

@@ -3,12 +3,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <sstream>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "launcher/plan/host_resources.h"
 #include "launcher/plan/slots.h"
@@ -19,7 +17,6 @@ namespace {
 
 constexpr const char* kOurs = "HVD_TORCH_VARIABLES";  // read by core/bootstrap/launch_environment.cc
 constexpr const char* kAgents = "TORCHELASTIC_";
-constexpr const char* kMaster[] = {"MASTER_ADDR", "MASTER_PORT"};
 
 std::vector<std::pair<std::string, std::string>> torch_variables(const RankPlace& place,
                                                                  const HostRendezvous& rendezvous) {
@@ -56,8 +53,11 @@ constexpr std::string_view kOfTheHost[] = {
 constexpr std::string_view kOfTheHostFirst[] = {"CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "HIP_VISIBLE_DEVICES",
                                                 "NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"};
 
-bool matches(std::string_view name, std::string_view pattern) {
-  return pattern.ends_with('*') ? name.starts_with(pattern.substr(0, pattern.size() - 1)) : name == pattern;
+// Whether a variable of hvdrun's environment is transmitted to other hosts.
+bool travels(const std::string& name) {
+  return std::ranges::none_of(kOfTheHost, [&](std::string_view pattern) {
+    return pattern.ends_with('*') ? name.starts_with(pattern.substr(0, pattern.size() - 1)) : name == pattern;
+  });
 }
 
 bool is_file(const std::string& path) {
@@ -144,7 +144,9 @@ std::vector<std::string> apply_exports(Environment& environment, const std::vect
   return not_set;
 }
 
-Environment environment_of_rank(Environment base, const RankPlace& place, const HostRendezvous& rendezvous) {
+Environment environment_of_rank(const HostPlan& plan, const RankPlan& rank, Environment base) {
+  const RankPlace& place = rank.place;
+  const HostRendezvous& rendezvous = plan.rendezvous;
   const std::pair<const char*, std::string> identity[] = {
       {"RANK", std::to_string(place.rank)},
       {"SIZE", std::to_string(place.size)},
@@ -161,23 +163,18 @@ Environment environment_of_rank(Environment base, const RankPlace& place, const 
   base["HVD_STORE"] = rendezvous.store;
   if (!rendezvous.address.empty()) base["HVD_ADDRESS"] = rendezvous.address;
   base["HVD_JOB_KEY"] = rendezvous.job_key_hex;
-  return base;
-}
-
-void set_torch_variables(Environment& environment, const RankPlace& place, const HostRendezvous& rendezvous) {
-  std::erase_if(environment, [](const auto& variable) { return variable.first.starts_with(kAgents); });
+  std::erase_if(base, [](const auto& variable) { return variable.first.starts_with(kAgents); });
   std::string ours;
   for (const auto& [name, value] : torch_variables(place, rendezvous)) {
-    environment[name] = value;
+    base[name] = value;
     ours += (ours.empty() ? "" : " ") + name + "=" + value;
   }
-  environment[kOurs] = ours;
-}
-
-void keep_chosen_master(Environment& environment, const Environment& exports) {
-  for (const char* name : kMaster) {
-    if (const auto chosen = exports.find(name); chosen != exports.end()) environment[name] = chosen->second;
+  base[kOurs] = ours;
+  const Environment& exports = plan.programs[rank.program].exports;
+  for (const char* name : {"MASTER_ADDR", "MASTER_PORT"}) {
+    if (const auto chosen = exports.find(name); chosen != exports.end()) base[name] = chosen->second;
   }
+  return base;
 }
 
 void share_openmp_threads(Environment& environment, int local_size, std::size_t cpus) {
@@ -197,10 +194,6 @@ std::string replaced_torch_variables(const Environment& environment, const Envir
   return text;
 }
 
-bool travels(const std::string& name) {
-  return std::ranges::none_of(kOfTheHost, [&](std::string_view pattern) { return matches(name, pattern); });
-}
-
 Environment environment_on_host(const Environment& drivers, const Environment& agents) {
   Environment result = agents;
   for (const auto& [name, value] : drivers) {
@@ -217,13 +210,6 @@ Environment with_exports(const ProgramPlan& program) {
   return environment;
 }
 
-Environment environment_of_rank(const HostPlan& plan, const RankPlan& rank, Environment base) {
-  Environment environment = environment_of_rank(std::move(base), rank.place, plan.rendezvous);
-  set_torch_variables(environment, rank.place, plan.rendezvous);
-  keep_chosen_master(environment, plan.programs[rank.program].exports);
-  return environment;
-}
-
 std::string search_path_of(const Environment& environment) {
   if (const auto path = environment.find("PATH"); path != environment.end()) return path->second;
   std::string path(confstr(_CS_PATH, nullptr, 0), '\0');
@@ -231,8 +217,13 @@ std::string search_path_of(const Environment& environment) {
   return path.c_str();  // drops the terminating zero
 }
 
-std::string find_program(const std::string& name, const std::string& search_path) {
-  if (name.find('/') != std::string::npos) {
+std::string find_program(const std::string& folder, const std::string& name, const std::string& search_path) {
+  const bool is_path = name.find('/') != std::string::npos;
+  if (!folder.empty()) {
+    const std::string from_here = is_path ? (std::filesystem::path(folder) / name).string() : name;
+    return std::filesystem::absolute(find_program("", from_here, search_path)).string();
+  }
+  if (is_path) {
     if (is_executable(name)) return name;
     std::error_code error;
     if (std::filesystem::is_directory(name, error)) throw ProgramUnusable(126, name + " is a directory");
@@ -241,8 +232,8 @@ std::string find_program(const std::string& name, const std::string& search_path
   }
   std::string without_permission;
   std::istringstream folders(search_path);
-  for (std::string folder; std::getline(folders, folder, ':');) {
-    std::string path = (folder.empty() ? "." : folder) + "/" + name;
+  for (std::string place; std::getline(folders, place, ':');) {
+    std::string path = (place.empty() ? "." : place) + "/" + name;
     if (is_executable(path)) return path;
     if (without_permission.empty() && is_file(path)) without_permission = path;
   }
@@ -253,14 +244,6 @@ std::string find_program(const std::string& name, const std::string& search_path
     throw ProgramUnusable(127, "program not found in PATH: " + name + "; is python " + name + " meant?");
   }
   throw ProgramUnusable(127, "program not found in PATH: " + name);
-}
-
-std::string find_program_from(const std::string& folder, const std::string& name, const std::string& search_path) {
-  if (folder.empty()) return find_program(name, search_path);
-  const bool is_path = name.find('/') != std::string::npos;
-  return std::filesystem::absolute(
-             find_program(is_path ? (std::filesystem::path(folder) / name).string() : name, search_path))
-      .string();
 }
 
 std::string plan_text(const std::string& hosts_from, const std::vector<PlannedHost>& hosts) {

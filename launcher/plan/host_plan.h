@@ -36,29 +36,12 @@ std::vector<std::string> to_entries(const Environment& environment);
 // Applies -x with mpirun's meaning: "VAR=value" sets, "VAR" passes the present value. Returns the names that have none.
 std::vector<std::string> apply_exports(Environment& environment, const std::vector<std::string>& exports);
 
-// The variables of the place override those of the same names in `base`.
-Environment environment_of_rank(Environment base, const RankPlace& place, const HostRendezvous& rendezvous);
-
-// Sets the environment variables with which torchrun describes a process's place in the job (RANK, MASTER_ADDR, ...),
-// for PyTorch and the libraries on top of it. They are set for every rank and override existing values. Pure.
-//
-// HVD_TORCH_VARIABLES lists the ones that hvdrun has set, so that a rank is not mistaken for one of torchrun, and a job
-// started within a job does not report them as the user's values being replaced.
-// Also removes torchrun's other variables, which refer to the store of another job.
-void set_torch_variables(Environment& environment, const RankPlace& place, const HostRendezvous& rendezvous);
-
-// Keeps the user's choice, -x MASTER_ADDR and -x MASTER_PORT.
-void keep_chosen_master(Environment& environment, const Environment& exports);
-
 // Sets OMP_NUM_THREADS, unless it is set, to an equal share of the host's CPUs for each of several ranks that are not
 // bound. Each rank would else start a thread per CPU, and these would spin waiting for one another. (torchrun sets 1.)
 void share_openmp_threads(Environment& environment, int local_size, std::size_t cpus);
 
 // The variables of an environment that the job replaces with its own values, as "NAME=value NAME=value"; empty if none.
 std::string replaced_torch_variables(const Environment& environment, const Environment& exports);
-
-// Whether a variable of hvdrun's environment is transmitted to other hosts.
-bool travels(const std::string& name);
 
 // The environment of ranks on another host: hvdrun's (`drivers`), so that a virtual environment and its paths are the
 // same on all hosts, except for variables that describe a host, a login or a process; those are the host's (`agents`,
@@ -93,7 +76,13 @@ struct HostPlan {
   bool verbose = false;
 };
 
-// `base`, with the variables of the rank's place for hvd and for PyTorch.
+// `base`, with the variables of the rank's place for hvd, and those with which torchrun describes it (RANK,
+// MASTER_ADDR,
+// ...) for PyTorch and the libraries on top of it. They override existing values; only -x MASTER_ADDR and MASTER_PORT
+// are kept. torchrun's other variables are removed: they refer to the store of another job.
+//
+// HVD_TORCH_VARIABLES lists the ones that hvdrun has set, so that a rank is not mistaken for one of torchrun, and a job
+// started within a job does not report them as the user's values being replaced.
 Environment environment_of_rank(const HostPlan& plan, const RankPlan& rank, Environment base);
 
 // Thrown by the look-up of a program, which precedes the start of any rank: a mistyped name is one error and not N.
@@ -110,13 +99,10 @@ class ProgramUnusable : public std::runtime_error {
 // PATH; if it is not set, the default path of shells and execvp().
 std::string search_path_of(const Environment& environment);
 
-// Returns a name with a slash unchanged; looks up any other in the folders of `search_path` (PATH's format). Throws
-// ProgramUnusable.
-std::string find_program(const std::string& name, const std::string& search_path);
-
-// The same for a program that is to start in `folder` (empty: this process's working directory); if a folder is given,
-// the result is absolute.
-std::string find_program_from(const std::string& folder, const std::string& name, const std::string& search_path);
+// Returns a name with a slash unchanged; looks up any other in the folders of `search_path` (PATH's format). `folder`:
+// where the program is to start; empty: this process's working directory. If it is given, the result is absolute.
+// Throws ProgramUnusable.
+std::string find_program(const std::string& folder, const std::string& name, const std::string& search_path);
 
 // A host in the text of a plan.
 struct PlannedHost {

@@ -9,10 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <optional>
-#include <string_view>
 #include <tuple>
-#include <utility>
 
 #include "core/base/error.h"
 #include "core/base/process.h"

@@ -60,6 +60,24 @@ std::optional<int> sum(std::optional<int> a, std::optional<int> b) {
   return a && b ? std::optional(*a + *b) : a ? a : b;
 }
 
+// Adds a host, or its slots if the list has the host already. Throws InvalidArgument if there are too many.
+void add_host(std::vector<HostSlots>& hosts, HostSlots host) {
+  const auto known = std::ranges::find(hosts, host.host, &HostSlots::host);
+  if (known == hosts.end()) {
+    hosts.push_back(std::move(host));
+    return;
+  }
+  if (known->user != host.user) {
+    throw InvalidArgument(host.host + " is named twice, to log in as \"" + known->user + "\" and \"" + host.user +
+                          "\"");
+  }
+  // A repeated name without a number adds one slot.
+  known->slots = known->slots.value_or(1) + host.slots.value_or(1);
+  known->max_slots = sum(known->max_slots, host.max_slots);
+  if (*known->slots > kMaxSlots)
+    throw InvalidArgument(host.host + ": more than " + std::to_string(kMaxSlots) + " slots");
+}
+
 // 127.0.0.0/8 and ::1.
 bool is_loopback(std::string_view address) { return address.starts_with("127.") || address == "::1"; }
 
@@ -149,7 +167,7 @@ std::optional<Allocation> slurm(const Environment& environment) {
   if (nodelist == nullptr) return std::nullopt;
   const char* const counted =
       find(environment, "SLURM_TASKS_PER_NODE") != nullptr ? "SLURM_TASKS_PER_NODE" : "SLURM_JOB_CPUS_PER_NODE";
-  Allocation result{.system = BatchSystem::slurm, .source = "Slurm's allocation (SLURM_JOB_NODELIST)", .hosts = {}};
+  Allocation result{.is_slurms = true, .source = "Slurm's allocation (SLURM_JOB_NODELIST)", .hosts = {}};
   const std::vector<std::string> names = expand_nodelist(*nodelist);
   const std::string* const text = find(environment, counted);
   const std::vector<int> counts = text == nullptr ? std::vector<int>{} : expand_counts(counted, *text);
@@ -183,15 +201,9 @@ std::vector<HostSlots> hosts_of_pairs(const char* name, const std::string& text)
   return hosts;
 }
 
-// On systems with jsrun (CSM), the first host is the launch node: it has one slot, for the job's script, and may be a
-// different kind of machine. On other systems it is a host like the others.
-void leave_out_launch_node(const Environment& environment, std::vector<HostSlots>& hosts) {
-  if (find(environment, "CSM_ALLOCATION_ID") != nullptr && hosts.size() > 1) hosts.erase(hosts.begin());
-}
-
 std::optional<Allocation> lsf(const Environment& environment, const ReadFile& read_file) {
   if (find(environment, "LSB_JOBID") == nullptr) return std::nullopt;
-  Allocation result{.system = BatchSystem::lsf, .source = "", .hosts = {}};
+  Allocation result{.source = "", .hosts = {}};
   if (const std::string* const path = find(environment, "LSB_DJOB_RANKFILE")) {
     result.source = "LSF's allocation (LSB_DJOB_RANKFILE)";
     result.hosts = hosts_of_words(read_file(*path));
@@ -203,7 +215,10 @@ std::optional<Allocation> lsf(const Environment& environment, const ReadFile& re
     result.hosts = hosts_of_words(*names);
   }
   if (result.hosts.empty()) return std::nullopt;
-  leave_out_launch_node(environment, result.hosts);
+  // On systems with jsrun (CSM), the first host is the launch node: it has one slot, for the job's script, and may be a
+  // different kind of machine. On other systems it is a host like the others.
+  const bool has_launch_node = find(environment, "CSM_ALLOCATION_ID") != nullptr && result.hosts.size() > 1;
+  if (has_launch_node) result.hosts.erase(result.hosts.begin());
   return result;
 }
 
@@ -211,7 +226,7 @@ std::optional<Allocation> lsf(const Environment& environment, const ReadFile& re
 std::optional<Allocation> pbs(const Environment& environment, const ReadFile& read_file) {
   const std::string* const path = find(environment, "PBS_NODEFILE");
   if (path == nullptr) return std::nullopt;
-  Allocation result{.system = BatchSystem::pbs, .source = "PBS's allocation (PBS_NODEFILE)", .hosts = {}};
+  Allocation result{.source = "PBS's allocation (PBS_NODEFILE)", .hosts = {}};
   result.hosts = hosts_of_words(read_file(*path));
   if (result.hosts.empty()) throw InvalidArgument(result.source + ": " + *path + " names no host");
   const std::string* const per_node = find(environment, "PBS_NUM_PPN");
@@ -229,31 +244,13 @@ std::optional<Allocation> default_hostfile(const Environment& environment, const
   for (const char* const name : {"OMPI_MCA_orte_default_hostfile", "I_MPI_HYDRA_HOST_FILE", "HYDRA_HOST_FILE"}) {
     const std::string* const path = find(environment, name);
     if (path == nullptr) continue;
-    return Allocation{.system = BatchSystem::hostfile,
-                      .source = "the hostfile " + *path + " (" + name + ")",
+    return Allocation{.source = "the hostfile " + *path + " (" + name + ")",
                       .hosts = parse_hostfile(read_file(*path), *path)};
   }
   return std::nullopt;
 }
 
 }  // namespace
-
-void add_host(std::vector<HostSlots>& hosts, HostSlots host) {
-  const auto known = std::ranges::find(hosts, host.host, &HostSlots::host);
-  if (known == hosts.end()) {
-    hosts.push_back(std::move(host));
-    return;
-  }
-  if (known->user != host.user) {
-    throw InvalidArgument(host.host + " is named twice, to log in as \"" + known->user + "\" and \"" + host.user +
-                          "\"");
-  }
-  // A repeated name without a number adds one slot.
-  known->slots = known->slots.value_or(1) + host.slots.value_or(1);
-  known->max_slots = sum(known->max_slots, host.max_slots);
-  if (*known->slots > kMaxSlots)
-    throw InvalidArgument(host.host + ": more than " + std::to_string(kMaxSlots) + " slots");
-}
 
 std::vector<HostSlots> parse_hosts(std::string_view text, int without_number) {
   std::vector<HostSlots> result;

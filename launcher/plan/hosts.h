@@ -32,9 +32,6 @@ std::vector<HostSlots> parse_hosts(std::string_view text, int without_number = 1
 // Throws InvalidArgument, with the line's number; `name` is the file's name in messages.
 std::vector<HostSlots> parse_hostfile(std::string_view text, const std::string& name = "the hostfile");
 
-// Adds a host, or its slots if the list has the host already. Throws InvalidArgument if there are too many.
-void add_host(std::vector<HostSlots>& hosts, HostSlots host);
-
 // The name of this machine, and its addresses as inet_ntop() writes them.
 struct LocalNames {
   std::string hostname;
@@ -47,10 +44,8 @@ bool is_this_host(std::string_view host, const LocalNames& own, const std::vecto
 // Merges the entries for this machine, which `is_local` marks, into the first of them.
 std::vector<HostSlots> with_local_host_once(const std::vector<HostSlots>& hosts, const std::vector<bool>& is_local);
 
-enum class BatchSystem { slurm, lsf, pbs, hostfile };  // hostfile: Kubernetes's mpi-operator and the like
-
 struct Allocation {
-  BatchSystem system = BatchSystem::slurm;
+  bool is_slurms = false;
   std::string source;  // for messages: "Slurm's allocation (SLURM_JOB_NODELIST)"
   std::vector<HostSlots> hosts;
 };

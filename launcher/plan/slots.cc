@@ -1,6 +1,5 @@
 #include "launcher/plan/slots.h"
 
-#include <algorithm>
 #include <map>
 #include <set>
 

@@ -17,12 +17,9 @@
 #include <filesystem>
 #include <iterator>
 #include <memory>
-#include <string>
 #include <system_error>
-#include <utility>
 
 #include "core/base/error.h"
-#include "launcher/processes/event_loop.h"
 
 namespace hvd::launcher {
 namespace {
@@ -48,31 +45,22 @@ void write_error(const char* text) {
   if (write(STDERR_FILENO, text, std::strlen(text)) < 0) return;  // nowhere to report this error
 }
 
-[[noreturn]] void give_up(int error) {
-  write_error(": ");
-  write_error(strerrordesc_np(error));
-  write_error("\n");
+[[noreturn]] void give_up(const char* what, const std::string& path, int error) {
+  for (const char* const text : {what, path.c_str(), ": ", strerrordesc_np(error), "\n"}) write_error(text);
   _exit(error == ENOENT ? 127 : 126);
 }
 
-struct ChildPlan {
-  const char* program;
-  char* const* arguments;
-  char* const* environment;
-  const char* working_directory;           // null: unchanged
-  const std::vector<std::uint64_t>* cpus;  // one bit per CPU; null: unchanged
-  int input, output, error;
-  InheritedDescriptor* inherited;
-  std::size_t inherited_count;
-  const rlimit* open_files;
-  const SignalSource* signals;
-  pid_t parent;
+// What a child needs beside its ChildStart; allocated before the fork.
+struct ChildArrays {
+  std::vector<char*> arguments, environment;  // end with a null pointer
+  std::vector<std::uint64_t> cpus;            // one bit per CPU
+  std::vector<InheritedDescriptor> inherited;
 };
 
 // Moves each descriptor to its number. A descriptor whose current number another one needs is moved away first.
-void place_inherited(InheritedDescriptor* entries, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) {
-    for (std::size_t later = i + 1; later < count; ++later) {
+void place_inherited(std::vector<InheritedDescriptor>& entries) {
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    for (std::size_t later = i + 1; later < entries.size(); ++later) {
       if (entries[later].fd == entries[i].number) {
         entries[later].fd = fcntl(entries[later].fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
       }
@@ -86,30 +74,26 @@ void place_inherited(InheritedDescriptor* entries, std::size_t count) {
 }
 
 // Between fork and exec, locks of other threads may stay held forever: only async-signal-safe calls, no allocation.
-[[noreturn]] void become_child(const ChildPlan& plan) {
+[[noreturn]] void become_child(const ChildStart& start, ChildArrays& arrays, const SignalSource& signals,
+                               pid_t parent) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != plan.parent) _exit(1);  // the parent ended in the meantime
-  dup2(plan.input, STDIN_FILENO);
-  dup2(plan.output, STDOUT_FILENO);
-  dup2(plan.error, STDERR_FILENO);
-  place_inherited(plan.inherited, plan.inherited_count);
-  setrlimit(RLIMIT_NOFILE, plan.open_files);
-  if (!plan.cpus->empty()) {
-    sched_setaffinity(0, plan.cpus->size() * 8, reinterpret_cast<const cpu_set_t*>(plan.cpus->data()));
+  if (getppid() != parent) _exit(1);  // the parent ended in the meantime
+  dup2(start.standard_input, STDIN_FILENO);
+  dup2(start.standard_output, STDOUT_FILENO);
+  dup2(start.standard_error, STDERR_FILENO);
+  place_inherited(arrays.inherited);
+  setrlimit(RLIMIT_NOFILE, &start.open_files);
+  if (!arrays.cpus.empty()) {
+    sched_setaffinity(0, arrays.cpus.size() * 8, reinterpret_cast<const cpu_set_t*>(arrays.cpus.data()));
   }
-  plan.signals->restore_original();
-  if (plan.working_directory != nullptr && chdir(plan.working_directory) != 0) {
-    const int error = errno;
-    write_error("hvdrun: cannot enter ");
-    write_error(plan.working_directory);
-    give_up(error);
+  signals.restore_original();
+  if (!start.working_directory.empty() && chdir(start.working_directory.c_str()) != 0) {
+    give_up("hvdrun: cannot enter ", start.working_directory, errno);
   }
-  execvpe(plan.program, plan.arguments, plan.environment);  // also runs a script without a #! line, as shells do
-  const int error = errno;
-  write_error("hvdrun: cannot execute ");
-  write_error(plan.program);
-  give_up(error);
+  // Also runs a script without a #! line, as shells do.
+  execvpe(start.program.c_str(), arrays.arguments.data(), arrays.environment.data());
+  give_up("hvdrun: cannot execute ", start.program, errno);
 }
 
 // Two shared memory files, the pipe of standard output, and the connection to the store.
@@ -126,13 +110,6 @@ std::size_t count_open() {
 constexpr int kLookAgainMs = 1;
 
 }  // namespace
-
-ExitStatus ExitStatus::from_wait(int wait_status) {
-  if (WIFSIGNALED(wait_status)) {
-    return {.by_signal = true, .value = WTERMSIG(wait_status), .core_dumped = WCOREDUMP(wait_status) != 0};
-  }
-  return {.by_signal = false, .value = WEXITSTATUS(wait_status), .core_dumped = false};
-}
 
 std::string signal_name(int signal) {
   const char* abbreviation = sigabbrev_np(signal);
@@ -151,26 +128,14 @@ std::pair<FileDescriptor, FileDescriptor> make_pipe() {
 }
 
 pid_t start_child(const ChildStart& start, const SignalSource& signals) {
-  const std::vector<char*> arguments = pointers(start.arguments);
-  const std::vector<char*> environment = pointers(start.environment);
-  const std::vector<std::uint64_t> cpus = bits(start.cpus);
-  std::vector<InheritedDescriptor> inherited = start.inherited;
-  const ChildPlan plan{.program = start.program.c_str(),
-                       .arguments = arguments.data(),
-                       .environment = environment.data(),
-                       .working_directory = start.working_directory.empty() ? nullptr : start.working_directory.c_str(),
-                       .cpus = &cpus,
-                       .input = start.standard_input,
-                       .output = start.standard_output,
-                       .error = start.standard_error,
-                       .inherited = inherited.data(),
-                       .inherited_count = inherited.size(),
-                       .open_files = &start.open_files,
-                       .signals = &signals,
-                       .parent = getpid()};
+  ChildArrays arrays{.arguments = pointers(start.arguments),
+                     .environment = pointers(start.environment),
+                     .cpus = bits(start.cpus),
+                     .inherited = start.inherited};
+  const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid < 0) throw_errno("cannot start a process");
-  if (pid == 0) become_child(plan);
+  if (pid == 0) become_child(start, arrays, signals, parent);
   setpgid(pid, pid);  // as in the child, so that the group exists before it is signalled
   return pid;
 }
@@ -179,7 +144,10 @@ std::vector<std::pair<pid_t, ExitStatus>> reap_children() {
   std::vector<std::pair<pid_t, ExitStatus>> result;
   int status = 0;
   for (pid_t pid = waitpid(-1, &status, WNOHANG); pid > 0; pid = waitpid(-1, &status, WNOHANG)) {
-    result.emplace_back(pid, ExitStatus::from_wait(status));
+    const bool by_signal = WIFSIGNALED(status);
+    result.emplace_back(pid, ExitStatus{.by_signal = by_signal,
+                                        .value = by_signal ? WTERMSIG(status) : WEXITSTATUS(status),
+                                        .core_dumped = by_signal && WCOREDUMP(status) != 0});
   }
   return result;
 }
@@ -198,15 +166,15 @@ rlimit raise_open_files() {
   return original;
 }
 
-std::size_t open_files_of(const RankFiles& files) {
-  return files.ranks * (files.merge_errors ? kPerRank : kPerRank + 1) + files.readers + kSpare;
+std::size_t open_files_of(std::size_t ranks, std::size_t readers, bool merge_errors) {
+  return ranks * (merge_errors ? kPerRank : kPerRank + 1) + readers + kSpare;
 }
 
-void check_open_files(const RankFiles& files) {
+void check_open_files(std::size_t ranks, std::size_t readers, bool merge_errors) {
   rlimit limit{};
-  const std::size_t needed = count_open() + open_files_of(files);
+  const std::size_t needed = count_open() + open_files_of(ranks, readers, merge_errors);
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || needed <= limit.rlim_cur) return;
-  throw Internal(std::to_string(files.ranks) + " ranks on this host take " + std::to_string(needed) +
+  throw Internal(std::to_string(ranks) + " ranks on this host take " + std::to_string(needed) +
                  " open files of hvdrun, which may have " + std::to_string(limit.rlim_cur) +
                  ": raise the limit (ulimit -n), or start fewer ranks here");
 }

@@ -23,8 +23,6 @@ struct ExitStatus {
   int value = 0;  // the exit code, or the signal's number
   bool core_dumped = false;
 
-  static ExitStatus from_wait(int wait_status);
-
   bool ok() const { return !by_signal && value == 0; }
   // As shells report it: 128 + signal for a process that was killed.
   int exit_code() const { return by_signal ? 128 + value : value; }
@@ -78,18 +76,12 @@ bool has_children();
 // with a high one.
 rlimit raise_open_files();
 
-// What the number of descriptors depends on.
-struct RankFiles {
-  std::size_t ranks = 0;
-  std::size_t readers = 0;    // ranks that read hvdrun's standard input
-  bool merge_errors = false;  // standard error shares the pipe of standard output
-};
-
-// The number of descriptors that hvdrun needs for these ranks while they run.
-std::size_t open_files_of(const RankFiles& files);
+// The number of descriptors that hvdrun needs for these ranks while they run. `readers`: the number of ranks that read
+// hvdrun's standard input; `merge_errors`: standard error shares the pipe of standard output.
+std::size_t open_files_of(std::size_t ranks, std::size_t readers, bool merge_errors);
 
 // Throws Internal, with the number needed and the limit, if the limit is too low: ranks would else fail during init.
-void check_open_files(const RankFiles& files);
+void check_open_files(std::size_t ranks, std::size_t readers, bool merge_errors);
 
 // All processes of this machine that /proc shows. Read when a job ends, never while it runs.
 std::vector<ProcessEntry> list_processes();

@@ -30,22 +30,32 @@ inline std::optional<Deadline> earlier(std::optional<Deadline> a, std::optional<
   return a && b ? std::min(*a, *b) : a ? a : b;
 }
 
+// Whether a signal asks hvdrun or an agent to end its job.
+inline bool asks_to_end(int signal) {
+  return signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT;
+}
+
 class Timer;
 
-// Calls back when a watched descriptor is ready (epoll) or a timer is due.
-//
-// Descriptors are borrowed: call forget() before closing one. A callback may watch and forget any descriptor, including
-// its own.
+// epoll with a callback per descriptor, and timers. Descriptors are borrowed: call forget() before closing one. A
+// callback may watch and forget any descriptor, including its own.
 class EventLoop {
  public:
   using Callback = std::function<void()>;
 
-  EventLoop();
+  EventLoop() : epoll_(epoll_create1(EPOLL_CLOEXEC)) {
+    if (!epoll_) throw_errno("epoll_create1");
+  }
 
   // `events`: EPOLLIN, EPOLLOUT, EPOLLET. Errors and hang-ups are always reported. Throws Error.
   void watch(int fd, std::uint32_t events, Callback callback);
   // Does nothing if the descriptor is not watched.
-  void forget(int fd);
+  void forget(int fd) {
+    const auto watch = numbers_.extract(fd);
+    if (!watch) return;
+    callbacks_.erase(watch.mapped());
+    epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+  }
 
   // Waits for an event, a timer or the deadline, then runs the callbacks: descriptors first, then timers.
   void run_once(std::optional<Deadline> deadline);
@@ -68,8 +78,10 @@ class EventLoop {
 // on the loop's thread; callbacks may do so.
 class Timer {
  public:
-  Timer(EventLoop& loop, EventLoop::Callback callback);
-  ~Timer();
+  Timer(EventLoop& loop, EventLoop::Callback callback) : loop_(loop), callback_(std::move(callback)) {
+    loop_.timers_.insert(this);
+  }
+  ~Timer() { loop_.timers_.erase(this); }
   Timer(const Timer&) = delete;
   Timer& operator=(const Timer&) = delete;
 
@@ -101,7 +113,12 @@ class SignalSource {
 
   // Restores the signal mask and dispositions that hvdrun was started with. Called in a forked child before exec;
   // async-signal-safe.
-  void restore_original() const;
+  void restore_original() const {
+    sigaction(SIGPIPE, &original_pipe_, nullptr);
+    sigaction(SIGXFSZ, &original_file_size_, nullptr);
+    sigaction(SIGCHLD, &original_child_, nullptr);
+    sigprocmask(SIG_SETMASK, &original_mask_, nullptr);
+  }
 
  private:
   sigset_t original_mask_;

@@ -7,13 +7,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <csignal>
 #include <string>
 
 #include "core/base/error.h"
-#include "launcher/processes/child_process.h"
-#include "launcher/processes/event_loop.h"
-#include "launcher/processes/keeper_messages.h"
 
 namespace hvd::launcher {
 namespace {
@@ -82,20 +78,6 @@ pid_t Keeper::start(int rank, const ChildStart& start) {
   return answer.pid;
 }
 
-void Keeper::signal_ranks(int signal) { send({.kind = KeeperRequest::Kind::signal_ranks, .value = signal}); }
-
-void Keeper::signal_all(int signal) { send({.kind = KeeperRequest::Kind::signal_all, .value = signal}); }
-
-void Keeper::set_lease(Duration length) {
-  const auto ms = std::chrono::ceil<std::chrono::milliseconds>(length).count();
-  send({.kind = KeeperRequest::Kind::set_lease, .value = static_cast<std::int32_t>(ms)});
-}
-
-// If the socket is full, the renewal is dropped: the keeper has older packets to read, which renew the lease, too.
-void Keeper::renew_lease() {
-  send_packet(socket_.get(), encode(KeeperRequest{.kind = KeeperRequest::Kind::renew_lease}));
-}
-
 bool Keeper::send(const KeeperRequest& request) { return send(request, deadline_after(kSendTime), {}); }
 
 bool Keeper::send(const KeeperRequest& request, Deadline deadline, const std::vector<int>& descriptors) {
@@ -106,11 +88,6 @@ bool Keeper::send(const KeeperRequest& request, Deadline deadline, const std::ve
     wait_for(socket_.get(), POLLOUT, std::min(deadline, deadline_after(kResumeTime)));
   }
   return true;
-}
-
-// Costs one system call, and has no effect on a running keeper.
-void Keeper::resume() const {
-  if (pid_ > 0) kill(pid_, SIGCONT);
 }
 
 bool Keeper::receive() {
@@ -157,13 +134,6 @@ std::vector<pid_t> Keeper::list_left() {
   } catch (const Error&) {
     return {};
   }
-}
-
-bool Keeper::kill_orphans() {
-  pid_ = -1;
-  ranks_.clear();
-  any_left_ = !kill_descendants(others_, deadline_after(kKillingTime));
-  return !any_left_;
 }
 
 }  // namespace hvd::launcher

@@ -40,17 +40,24 @@ class Keeper {
 
   // Starts a rank. Throws Error with a text for the user.
   pid_t start(int rank, const ChildStart& start);
-  void signal_ranks(int signal);
+  void signal_ranks(int signal) { send({.kind = KeeperRequest::Kind::signal_ranks, .value = signal}); }
   // Signals all descendants of the ranks, too. SIGKILL also reaches the processes that it orphans.
-  void signal_all(int signal);
+  void signal_all(int signal) { send({.kind = KeeperRequest::Kind::signal_all, .value = signal}); }
 
   // Sends SIGCONT to the keeper: it must never stay stopped.
-  void resume() const;
+  // Costs one system call, and has no effect on a running keeper.
+  void resume() const {
+    if (pid_ > 0) kill(pid_, SIGCONT);
+  }
 
   // From now on the caller must call renew_lease() several times per lease. Without a lease, the keeper only reacts to
   // the end of this process.
-  void set_lease(Duration length);
-  void renew_lease();
+  void set_lease(Duration length) {
+    const auto ms = std::chrono::ceil<std::chrono::milliseconds>(length).count();
+    send({.kind = KeeperRequest::Kind::set_lease, .value = static_cast<std::int32_t>(ms)});
+  }
+  // If the socket is full, the renewal is dropped: the keeper has older packets to read, which renew the lease, too.
+  void renew_lease() { send_packet(socket_.get(), encode(KeeperRequest{.kind = KeeperRequest::Kind::renew_lease})); }
 
   // Readable when receive() has something to read.
   int fd() const { return socket_.get(); }
@@ -71,7 +78,12 @@ class Keeper {
   void leave_alone(pid_t pid) { others_.push_back(pid); }
   // After the keeper was reaped: sends SIGKILL to the processes that this process has inherited from it, for 5 s at
   // most. Returns whether nothing of the job is left.
-  bool kill_orphans();
+  bool kill_orphans() {
+    pid_ = -1;
+    ranks_.clear();
+    any_left_ = !kill_descendants(others_, deadline_after(kKillingTime));
+    return !any_left_;
+  }
 
  private:
   bool send(const KeeperRequest& request);

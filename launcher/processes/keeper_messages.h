@@ -39,13 +39,9 @@ bool send_packet(int socket, std::string_view bytes, std::span<const int> descri
 // Returns nothing if no packet is available. The received descriptors are close-on-exec.
 std::optional<Packet> receive_packet(int socket);
 
-// ---- The messages. Pure.
-//
-// An environment may be larger than a packet: the encoded ChildStart is sent in as many `start_part` messages as
-// needed. The `start` message that follows carries the descriptors: standard input, output and error, and those of
-// ChildStart::inherited. Decoding throws Internal if a message is malformed.
-
-// From hvdrun to the keeper.
+// A message from hvdrun to the keeper. An environment may be larger than a packet: the encoded ChildStart is sent in as
+// many `start_part` messages as needed. The `start` message that follows carries the descriptors: standard input,
+// output and error, and those of ChildStart::inherited. Decoding throws Internal if a message is malformed.
 struct KeeperRequest {
   enum class Kind : std::uint8_t { start_part, start, signal_ranks, signal_all, list_left, set_lease, renew_lease };
   Kind kind;
@@ -90,14 +86,27 @@ ChildStart decode_start(std::string_view bytes);
 class KeeperLease {
  public:
   // Starts the lease at `now`. A length of zero or less removes it.
-  void set(Duration length, TimePoint now);
+  void set(Duration length, TimePoint now) {
+    length_ = length > Duration::zero() ? std::optional(length) : std::nullopt;
+    renewed_ = now;
+  }
   void renew(TimePoint now) { renewed_ = now; }
 
   // When the lease expires; empty if there is no lease.
-  std::optional<Deadline> deadline() const;
+  std::optional<Deadline> deadline() const {
+    if (!length_) return std::nullopt;
+    return renewed_ + *length_;
+  }
+
   // Whether the lease has expired. A keeper that asks more than half a lease late was not running itself, perhaps with
   // the whole machine: then the lease starts again.
-  bool has_expired(TimePoint now);
+  bool has_expired(TimePoint now) {
+    const auto end = deadline();
+    if (!end || now < *end) return false;
+    if (now < *end + *length_ / 2) return true;
+    renewed_ = now;
+    return false;
+  }
 
  private:
   std::optional<Duration> length_;

@@ -7,7 +7,6 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <csignal>
@@ -16,17 +15,11 @@
 #include <deque>
 #include <fstream>
 #include <iterator>
-#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include "core/base/error.h"
-#include "launcher/processes/child_process.h"
-#include "launcher/processes/event_loop.h"
-#include "launcher/processes/keeper_messages.h"
 
 namespace hvd::launcher {
 namespace {
@@ -99,20 +92,107 @@ class KeeperProcess {
       : socket_(socket), children_(children), open_files_(open_files), signals_(signals) {}
 
   enum class End { hvdrun_is_gone, hvdrun_is_silent };
-  End run();
+
+  End run() {
+    while (connected_) {
+      const auto events = static_cast<short>(unsent_.empty() ? POLLIN : POLLIN | POLLOUT);
+      pollfd ready[2] = {{.fd = socket_, .events = events, .revents = 0},
+                         {.fd = children_, .events = POLLIN, .revents = 0}};
+      const int count = poll(ready, 2, poll_timeout(lease_.deadline()));
+      if (ready[0].revents != 0) receive();
+      if (ready[1].revents != 0) on_child_ended();
+      flush();
+      if (count == 0 && lease_.has_expired(Clock::now())) return End::hvdrun_is_silent;
+    }
+    return End::hvdrun_is_gone;
+  }
 
  private:
   using Kind = KeeperReport::Kind;
 
-  void receive();
-  void perform(const KeeperRequest& request, const Packet& packet);
-  void start(const Packet& packet);
-  void on_child_ended();
-  // To the process groups of the ranks that still run; to all descendants of the ranks.
-  void signal_ranks(int signal) const;
-  void signal_all(int signal) const;
-  void report(const KeeperReport& message);
-  void flush();
+  void receive() {
+    const std::optional<Packet> packet = receive_packet(socket_);
+    if (!packet) return;
+    if (packet->bytes.empty()) {
+      connected_ = false;
+      return;
+    }
+    lease_.renew(Clock::now());
+    try {
+      perform(decode_keeper_request(packet->bytes), *packet);
+    } catch (const Error& error) {
+      report({.kind = Kind::not_started, .text = error.what()});
+    }
+  }
+
+  void perform(const KeeperRequest& request, const Packet& packet) {
+    switch (request.kind) {
+      case KeeperRequest::Kind::start_part: start_ += request.part; return;
+      case KeeperRequest::Kind::start: return start(packet);
+      case KeeperRequest::Kind::signal_ranks: return signal_ranks(request.value);
+      case KeeperRequest::Kind::signal_all: killing_ |= request.value == SIGKILL; return signal_all(request.value);
+      case KeeperRequest::Kind::list_left: {
+        std::vector<pid_t> pids;
+        for (const ProcessEntry& entry : living_descendants({})) pids.push_back(entry.pid);
+        return report({.kind = Kind::left, .pids = std::move(pids)});
+      }
+      case KeeperRequest::Kind::set_lease: return lease_.set(std::chrono::milliseconds(request.value), Clock::now());
+      case KeeperRequest::Kind::renew_lease: return;
+    }
+  }
+
+  void start(const Packet& packet) {
+    ChildStart start = start_of(std::exchange(start_, {}), packet);
+    start.open_files = open_files_;
+    const pid_t pid = start_child(start, signals_);
+    ranks_.insert(pid);
+    report({.kind = Kind::started, .pid = pid});
+  }
+
+  void on_child_ended() {
+    signalfd_siginfo info;
+    while (read(children_, &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
+    }
+    for (const auto& [pid, status] : reap_children()) {
+      if (ranks_.erase(pid) > 0) report({.kind = Kind::ended, .pid = pid, .status = status});
+    }
+    if (!has_children()) {
+      report({.kind = Kind::nothing_left});
+    } else if (killing_) {
+      signal_all(SIGKILL);  // this process has inherited the children of those that were killed
+    }
+  }
+
+  // To the process groups of the ranks that still run.
+  void signal_ranks(int signal) const {
+    for (const pid_t pid : ranks_) kill(-pid, signal);
+  }
+
+  // To all descendants of the ranks.
+  void signal_all(int signal) const {
+    signal_ranks(signal);
+    if (!has_children()) return;
+    for (const ProcessEntry& entry : living_descendants({})) {
+      if (!ranks_.contains(entry.group)) kill(entry.pid, signal);
+    }
+  }
+
+  // Queues the message, because hvdrun may be stopped by Ctrl-Z and read nothing for a while.
+  void report(const KeeperReport& message) {
+    unsent_.push_back(encode(message));
+    flush();
+  }
+
+  void flush() {
+    while (!unsent_.empty()) {
+      if (!send_packet(socket_, unsent_.front())) {
+        if (errno != EAGAIN && errno != ENOBUFS && errno != ENOMEM)
+          unsent_.clear();  // hvdrun is gone; receive() detects it
+        return;
+      }
+      unsent_.pop_front();
+    }
+  }
 
   const int socket_, children_;  // the second is readable after SIGCHLD
   const rlimit open_files_;      // of the ranks
@@ -124,102 +204,6 @@ class KeeperProcess {
   bool killing_ = false;
   bool connected_ = true;
 };
-
-KeeperProcess::End KeeperProcess::run() {
-  while (connected_) {
-    const auto events = static_cast<short>(unsent_.empty() ? POLLIN : POLLIN | POLLOUT);
-    pollfd ready[2] = {{.fd = socket_, .events = events, .revents = 0},
-                       {.fd = children_, .events = POLLIN, .revents = 0}};
-    const int count = poll(ready, 2, poll_timeout(lease_.deadline()));
-    if (ready[0].revents != 0) receive();
-    if (ready[1].revents != 0) on_child_ended();
-    flush();
-    if (count == 0 && lease_.has_expired(Clock::now())) return End::hvdrun_is_silent;
-  }
-  return End::hvdrun_is_gone;
-}
-
-void KeeperProcess::receive() {
-  const std::optional<Packet> packet = receive_packet(socket_);
-  if (!packet) return;
-  if (packet->bytes.empty()) {
-    connected_ = false;
-    return;
-  }
-  lease_.renew(Clock::now());
-  try {
-    perform(decode_keeper_request(packet->bytes), *packet);
-  } catch (const Error& error) {
-    report({.kind = Kind::not_started, .text = error.what()});
-  }
-}
-
-void KeeperProcess::perform(const KeeperRequest& request, const Packet& packet) {
-  switch (request.kind) {
-    case KeeperRequest::Kind::start_part: start_ += request.part; return;
-    case KeeperRequest::Kind::start: return start(packet);
-    case KeeperRequest::Kind::signal_ranks: return signal_ranks(request.value);
-    case KeeperRequest::Kind::signal_all: killing_ |= request.value == SIGKILL; return signal_all(request.value);
-    case KeeperRequest::Kind::list_left: {
-      std::vector<pid_t> pids;
-      for (const ProcessEntry& entry : living_descendants({})) pids.push_back(entry.pid);
-      return report({.kind = Kind::left, .pids = std::move(pids)});
-    }
-    case KeeperRequest::Kind::set_lease: return lease_.set(std::chrono::milliseconds(request.value), Clock::now());
-    case KeeperRequest::Kind::renew_lease: return;
-  }
-}
-
-void KeeperProcess::start(const Packet& packet) {
-  ChildStart start = start_of(std::exchange(start_, {}), packet);
-  start.open_files = open_files_;
-  const pid_t pid = start_child(start, signals_);
-  ranks_.insert(pid);
-  report({.kind = Kind::started, .pid = pid});
-}
-
-void KeeperProcess::on_child_ended() {
-  signalfd_siginfo info;
-  while (read(children_, &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
-  }
-  for (const auto& [pid, status] : reap_children()) {
-    if (ranks_.erase(pid) > 0) report({.kind = Kind::ended, .pid = pid, .status = status});
-  }
-  if (!has_children()) {
-    report({.kind = Kind::nothing_left});
-  } else if (killing_) {
-    signal_all(SIGKILL);  // this process has inherited the children of those that were killed
-  }
-}
-
-void KeeperProcess::signal_ranks(int signal) const {
-  for (const pid_t pid : ranks_) kill(-pid, signal);
-}
-
-void KeeperProcess::signal_all(int signal) const {
-  signal_ranks(signal);
-  if (!has_children()) return;
-  for (const ProcessEntry& entry : living_descendants({})) {
-    if (!ranks_.contains(entry.group)) kill(entry.pid, signal);
-  }
-}
-
-// Queues the message, because hvdrun may be stopped by Ctrl-Z and read nothing for a while.
-void KeeperProcess::report(const KeeperReport& message) {
-  unsent_.push_back(encode(message));
-  flush();
-}
-
-void KeeperProcess::flush() {
-  while (!unsent_.empty()) {
-    if (!send_packet(socket_, unsent_.front())) {
-      if (errno != EAGAIN && errno != ENOBUFS && errno != ENOMEM)
-        unsent_.clear();  // hvdrun is gone; receive() detects it
-      return;
-    }
-    unsent_.pop_front();
-  }
-}
 
 }  // namespace
 

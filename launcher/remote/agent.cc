@@ -9,10 +9,8 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
-#include <functional>
 #include <memory>
 #include <optional>
-#include <string>
 
 #include "core/base/error.h"
 #include "core/base/log.h"
@@ -45,16 +43,56 @@ class ReportingHost : private HostListener {
  public:
   // `send` sends a message to the parent; it does nothing once the parent is lost.
   ReportingHost(EventLoop& loop, const SignalSource& signals, Keeper& keeper, int number,
-                std::function<void(proto::FromAgent)> send);
+                std::function<void(proto::FromAgent)> send)
+      : send_(std::move(send)), host_(loop, signals, keeper, *this, number, FileDescriptor()) {}
 
   // Completes the plan with what is known only on this host. `store`: the address that its ranks connect to.
-  void start(HostPlan plan, const std::string& store);
-  void cannot_start(int rank, const std::string& cause, int exit_code);
-  // Returns false if the message is not a command for the host.
-  bool perform(const proto::ToAgent& command);
-  void signal_all(int signal);
+  void start(HostPlan plan, const std::string& store) {
+    const Environment own = parse_environment(environ);
+    for (ProgramPlan& program : plan.programs) {
+      program.environment = environment_on_host(program.environment, own);
+      program.file =
+          find_program(program.working_directory, program.arguments.front(), search_path_of(with_exports(program)));
+    }
+    plan.rendezvous.store = store;
+    started_ = true;
+    host_.start(plan);
+  }
+
+  void cannot_start(int rank, const std::string& cause, int exit_code) {
+    started_ = true;
+    rank_not_started(rank, cause, exit_code);
+    nothing_left(0);
+  }
+
+  void perform(const proto::ToAgent& command) {
+    if (command.has_input()) {
+      host_.write_input(command.input().rank(), command.input().bytes());
+    } else if (command.has_query_status()) {
+      host_.query_status(command.query_status().id(), command.query_status().with_stacks());
+    } else if (command.has_signal() && command.signal().everything()) {
+      host_.signal_all(command.signal().signal());
+    } else if (command.has_signal()) {
+      host_.signal_ranks(command.signal().signal());
+    } else if (command.has_output_taken()) {
+      const Stream stream = command.output_taken().errors() ? Stream::errors : Stream::output;
+      std::size_t& in_flight = in_flight_[index_of(stream)];
+      in_flight -= std::min<std::size_t>(in_flight, command.output_taken().bytes());
+      if (in_flight < kOutputWindow) host_.hold(stream, false);
+    }
+  }
+
+  void signal_all(int signal) {
+    if (started_) host_.signal_all(signal);
+  }
+
   // The parent is lost, and the ranks' output with it; it is still read, so that they do not block and can end.
-  void abandon_output();
+  void abandon_output() {
+    is_abandoned_ = true;
+    host_.hold(Stream::output, false);
+    host_.hold(Stream::errors, false);
+  }
+
   // See LocalHost.
   void collect(const std::function<void(pid_t, ExitStatus)>& others) { host_.collect(others); }
 
@@ -65,17 +103,86 @@ class ReportingHost : private HostListener {
   bool is_lost() const { return lost_; }
 
  private:
-  void rank_started(int rank, pid_t pid) override;
-  void rank_not_started(int rank, const std::string& cause, int exit_code) override;
-  void rank_wrote(int rank, Stream stream, std::string_view bytes) override;
-  void input_taken(int rank) override;
-  void rank_ended(int rank, ExitStatus status, const JobEnding& said) override;
-  void nothing_left(int) override;
-  void host_lost(int host, const std::string& cause) override;
-  void complaint(const std::string& line) override;
-  void statuses(int host, std::uint64_t question, std::vector<RankStatus> statuses) override;
-  void initialized(int host) override;
-  void stalled(int host, bool on) override;
+  void rank_started(int rank, pid_t pid) override {
+    proto::FromAgent message;
+    message.mutable_rank_started()->set_rank(rank);
+    message.mutable_rank_started()->set_pid(pid);
+    send_(std::move(message));
+  }
+
+  void rank_not_started(int rank, const std::string& cause, int exit_code) override {
+    proto::FromAgent message;
+    message.mutable_rank_not_started()->set_rank(rank);
+    message.mutable_rank_not_started()->set_cause(cause);
+    message.mutable_rank_not_started()->set_exit_code(exit_code);
+    send_(std::move(message));
+  }
+
+  void rank_wrote(int rank, Stream stream, std::string_view bytes) override {
+    proto::FromAgent message;
+    message.mutable_output()->set_rank(rank);
+    message.mutable_output()->set_errors(stream == Stream::errors);
+    message.mutable_output()->set_bytes(bytes.data(), bytes.size());
+    send_(std::move(message));
+    std::size_t& in_flight = in_flight_[index_of(stream)];
+    in_flight += bytes.size();
+    if (!is_abandoned_ && in_flight >= kOutputWindow) host_.hold(stream, true);
+  }
+
+  void input_taken(int rank) override {
+    proto::FromAgent message;
+    message.mutable_input_taken()->set_rank(rank);
+    send_(std::move(message));
+  }
+
+  void rank_ended(int rank, ExitStatus status, const JobEnding& said) override {
+    proto::FromAgent message;
+    *message.mutable_rank_ended() = to_message(rank, status, said);
+    send_(std::move(message));
+  }
+
+  void nothing_left(int) override {
+    nothing_left_ = true;
+    proto::FromAgent message;
+    message.mutable_nothing_left();
+    send_(std::move(message));
+  }
+
+  void host_lost(int, const std::string& cause) override {
+    lost_ = true;
+    proto::FromAgent message;
+    message.mutable_lost()->set_cause(cause);
+    send_(std::move(message));
+  }
+
+  void complaint(const std::string& line) override {
+    proto::FromAgent message;
+    message.mutable_complaint()->set_line(line);
+    send_(std::move(message));
+  }
+
+  void statuses(int, std::uint64_t question, std::vector<RankStatus> statuses) override {
+    proto::FromAgent message;
+    message.mutable_statuses()->set_id(question);
+    std::size_t bytes = 0;
+    for (RankStatus& status : statuses) {
+      if (bytes > kMaxStatuses) status.stack.clear();
+      bytes += (*message.mutable_statuses()->add_statuses() = to_message(status)).ByteSizeLong();
+    }
+    send_(std::move(message));
+  }
+
+  void initialized(int) override {
+    proto::FromAgent message;
+    message.mutable_initialized();
+    send_(std::move(message));
+  }
+
+  void stalled(int, bool on) override {
+    proto::FromAgent message;
+    message.mutable_stalled()->set_on(on);
+    send_(std::move(message));
+  }
 
   const std::function<void(proto::FromAgent)> send_;
   LocalHost host_;
@@ -86,25 +193,191 @@ class ReportingHost : private HostListener {
 class Agent {
  public:
   // Connects to the parent. Throws Error if that fails.
-  Agent(const proto::Bootstrap& bootstrap, SignalSource& signals, Keeper& keeper);
-  ~Agent();
+  Agent(const proto::Bootstrap& bootstrap, SignalSource& signals, Keeper& keeper)
+      : bootstrap_(bootstrap),
+        options_(agent_options_of(bootstrap)),
+        signals_(signals),
+        keeper_(keeper),
+        log_("hvdrun agent", LogLevel::warning),
+        lease_(options_.lease, Clock::now()),
+        timer_(loop_, [this] { on_time(); }),
+        store_([this](std::uint64_t id, const StoreRequest& request) {
+          proto::FromAgent message;
+          *message.mutable_store_request() = to_message(id, request);
+          send(std::move(message));
+        }),
+        host_(loop_, signals_, keeper_, static_cast<int>(bootstrap.host()),
+              [this](proto::FromAgent message) { send(std::move(message)); }) {
+    const Deadline deadline = deadline_after(options_.start_timeout);
+    std::vector<Address> addresses;
+    for (const std::string& address : bootstrap.addresses()) addresses.push_back(Address::parse(address));
+    const Way way = find_parent(addresses, deadline);
+    local_address_ = way.local_address;
+    parent_address_ = way.parent.host;
+    const Certificate certificate{.certificate = bootstrap.certificate(), .key = bootstrap.key()};
+    parent_ = connect_to_parent(loop_, certificate, way.parent, deadline);
+    parent_->listen({.received = [this](const proto::ToAgent& message) { on_message(message); },
+                     .lost = [this](const std::string& cause) { on_parent_lost(cause); }});
+    lease_ = LinkLease(options_.lease, Clock::now());
+    loop_.watch(signals_.fd(), EPOLLIN, [this] { on_signals(); });
+  }
+
+  ~Agent() {
+    loop_.forget(signals_.fd());
+    if (server_ != nullptr) loop_.forget(server_->fd());
+  }
+
   Agent(const Agent&) = delete;
   Agent& operator=(const Agent&) = delete;
 
   // Returns the exit code when the parent has dismissed the agent or is lost, and nothing is left to end.
-  int run();
+  int run() {
+    say_hello();
+    set_timer();
+    while (!finished()) loop_.run_once(std::nullopt);
+    if (parent_ == nullptr) return kOrphaned;
+    proto::FromAgent farewell;
+    farewell.mutable_farewell();
+    send(std::move(farewell));
+    const Deadline deadline = deadline_after(options_.grace + 1s);
+    while (parent_ != nullptr && !parent_->all_sent() && Clock::now() < deadline) loop_.run_once(deadline);
+    return 0;
+  }
 
  private:
-  void say_hello();
-  void send(proto::FromAgent message);
-  void on_message(const proto::ToAgent& message);
-  void start_children(const proto::Children& children);
-  void start_ranks(const proto::Start& start);
-  void on_parent_lost(const std::string& cause);
-  void on_signals();
-  void on_time();
-  void set_timer();
-  bool finished() const;
+  void say_hello() {
+    proto::FromAgent message;
+    *message.mutable_hello() = local_hello();
+    if (!options_.interfaces.empty()) local_address_ = addresses_of(local_addresses(), options_.interfaces).front();
+    message.mutable_hello()->set_local_address(local_address_);
+    message.mutable_hello()->set_reserved_port(reserved_port_.emplace().number());
+    message.mutable_hello()->set_parent_address(parent_address_);
+    send(std::move(message));
+  }
+
+  void send(proto::FromAgent message) {
+    if (parent_ == nullptr) return;
+    message.set_host(bootstrap_.host());
+    parent_->send(std::move(message));
+  }
+
+  void on_message(const proto::ToAgent& message) {
+    lease_.heard(Clock::now());
+    if (message.has_beat()) return;
+    if (message.host() != bootstrap_.host()) {
+      if (subtree_ != nullptr) subtree_->send(message);
+    } else if (message.has_children()) {
+      start_children(message.children());
+    } else if (message.has_start()) {
+      start_ranks(message.start());
+    } else if (message.has_farewell()) {
+      dismissed_ = true;
+    } else if (message.has_store_answer()) {
+      const proto::StoreAnswer& answer = message.store_answer();
+      store_.answered(answer.id(), static_cast<StatusCode>(answer.code()), answer.text());
+    } else if (message.has_pause()) {
+      lease_.pause(message.pause().on(), Clock::now());
+      set_timer();
+    } else {
+      host_.perform(message);
+    }
+  }
+
+  void start_children(const proto::Children& children) {
+    const auto forward = [this](const proto::FromAgent& message) {
+      if (parent_ != nullptr) parent_->send(message);
+    };
+    subtree_ = std::make_unique<Subtree>(
+        loop_, signals_, store_,
+        Subtree::Options{.certificate = {.certificate = bootstrap_.certificate(), .key = bootstrap_.key()},
+                         .addresses = {local_address_},
+                         .agents = options_},
+        Subtree::Listener{.received = forward,
+                          .lost =
+                              [forward](int host, const std::string& cause) {
+                                proto::FromAgent message;
+                                message.set_host(static_cast<std::uint32_t>(host));
+                                message.mutable_lost()->set_cause(cause);
+                                forward(message);
+                              },
+                          .started = [this](pid_t pid) { keeper_.leave_alone(pid); },
+                          .complaint =
+                              [this](const std::string& line) {
+                                proto::FromAgent message;
+                                message.mutable_complaint()->set_line(line);
+                                send(std::move(message));
+                              }});
+    std::vector<Subtree::Child> list;
+    for (const proto::Child& child : children.children()) {
+      list.push_back(
+          {.host = static_cast<int>(child.host()), .name = child.name(), .start_command = child.start_command()});
+    }
+    subtree_->start(list);
+  }
+
+  void start_ranks(const proto::Start& start) {
+    if (host_.was_started() || start.ranks_size() == 0) return;
+    const int first = start.ranks(0).rank();
+    if (first != 0) reserved_port_.reset();
+    try {
+      const HostPlan plan = from_message(start);
+      server_ = std::make_unique<StoreServer>(JobKey::from_hex(plan.rendezvous.job_key_hex), "127.0.0.1", store_, log_);
+      loop_.watch(server_->fd(), EPOLLIN, [this] { server_->serve_now(); });
+      keeper_.set_lease(options_.lease);
+      host_.start(plan, server_->address().to_string());
+    } catch (const ProgramUnusable& error) {
+      host_.cannot_start(first, error.what(), error.exit_code());
+    } catch (const Error& error) {
+      host_.cannot_start(first, error.what(), 1);
+    }
+  }
+
+  void on_parent_lost(const std::string& cause) {
+    parent_.reset();
+    lease_.pause(true, Clock::now());  // from now on, beats only renew the keeper's lease
+    store_.lost(cause);
+    subtree_.reset();  // its agents detect that, and do the same
+    end_.emplace(0, options_.grace);
+    end_->interrupted(SIGTERM, Clock::now());
+    host_.abandon_output();
+    set_timer();
+  }
+
+  void on_signals() {
+    for (const int signal : signals_.take()) {
+      if (asks_to_end(signal) && parent_ != nullptr)
+        on_parent_lost("this agent was told to end by " + signal_name(signal));
+    }
+    host_.collect([this](pid_t pid, ExitStatus status) {
+      if (subtree_ != nullptr) subtree_->child_ended(pid, status);
+    });
+  }
+
+  void on_time() {
+    const TimePoint now = Clock::now();
+    if (parent_ != nullptr && lease_.has_expired(now)) on_parent_lost("nothing was heard of it");
+    if (lease_.beat_is_due(now)) {
+      keeper_.renew_lease();
+      proto::FromAgent beat;
+      beat.mutable_beat();
+      send(std::move(beat));
+    }
+    if (end_) {
+      if (const std::optional<int> signal = end_->signal_due(now)) {
+        host_.signal_all(*signal);
+        host_.signal_all(SIGCONT);
+      }
+    }
+    set_timer();
+  }
+
+  void set_timer() { timer_.set(earlier(lease_.next_deadline(), end_ ? end_->next_deadline() : std::nullopt)); }
+
+  bool finished() const {
+    if (end_ && end_->gave_up()) return true;
+    const bool is_to_end = dismissed_ || host_.is_lost() || end_;
+    return is_to_end && host_.is_idle() && (subtree_ == nullptr || subtree_->empty());
+  }
 
   const proto::Bootstrap bootstrap_;
   const AgentOptions options_;
@@ -124,320 +397,6 @@ class Agent {
   bool dismissed_ = false;
   std::optional<JobEnd> end_;  // after the loss of the parent: ends this host's ranks
 };
-
-ReportingHost::ReportingHost(EventLoop& loop, const SignalSource& signals, Keeper& keeper, int number,
-                             std::function<void(proto::FromAgent)> send)
-    : send_(std::move(send)), host_(loop, signals, keeper, *this, number, FileDescriptor()) {}
-
-void ReportingHost::start(HostPlan plan, const std::string& store) {
-  const Environment own = parse_environment(environ);
-  for (ProgramPlan& program : plan.programs) {
-    program.environment = environment_on_host(program.environment, own);
-    program.file =
-        find_program_from(program.working_directory, program.arguments.front(), search_path_of(with_exports(program)));
-  }
-  plan.rendezvous.store = store;
-  started_ = true;
-  host_.start(plan);
-}
-
-void ReportingHost::cannot_start(int rank, const std::string& cause, int exit_code) {
-  started_ = true;
-  rank_not_started(rank, cause, exit_code);
-  nothing_left(0);
-}
-
-bool ReportingHost::perform(const proto::ToAgent& command) {
-  if (command.has_input()) {
-    host_.write_input(command.input().rank(), command.input().bytes());
-  } else if (command.has_query_status()) {
-    host_.query_status(command.query_status().id(), command.query_status().with_stacks());
-  } else if (command.has_signal() && command.signal().everything()) {
-    host_.signal_all(command.signal().signal());
-  } else if (command.has_signal()) {
-    host_.signal_ranks(command.signal().signal());
-  } else if (command.has_output_taken()) {
-    const Stream stream = command.output_taken().errors() ? Stream::errors : Stream::output;
-    std::size_t& in_flight = in_flight_[index_of(stream)];
-    in_flight -= std::min<std::size_t>(in_flight, command.output_taken().bytes());
-    if (in_flight < kOutputWindow) host_.hold(stream, false);
-  } else {
-    return false;
-  }
-  return true;
-}
-
-void ReportingHost::signal_all(int signal) {
-  if (started_) host_.signal_all(signal);
-}
-
-void ReportingHost::abandon_output() {
-  is_abandoned_ = true;
-  host_.hold(Stream::output, false);
-  host_.hold(Stream::errors, false);
-}
-
-void ReportingHost::rank_started(int rank, pid_t pid) {
-  proto::FromAgent message;
-  message.mutable_rank_started()->set_rank(rank);
-  message.mutable_rank_started()->set_pid(pid);
-  send_(std::move(message));
-}
-
-void ReportingHost::rank_not_started(int rank, const std::string& cause, int exit_code) {
-  proto::FromAgent message;
-  message.mutable_rank_not_started()->set_rank(rank);
-  message.mutable_rank_not_started()->set_cause(cause);
-  message.mutable_rank_not_started()->set_exit_code(exit_code);
-  send_(std::move(message));
-}
-
-void ReportingHost::rank_wrote(int rank, Stream stream, std::string_view bytes) {
-  proto::FromAgent message;
-  message.mutable_output()->set_rank(rank);
-  message.mutable_output()->set_errors(stream == Stream::errors);
-  message.mutable_output()->set_bytes(bytes.data(), bytes.size());
-  send_(std::move(message));
-  std::size_t& in_flight = in_flight_[index_of(stream)];
-  in_flight += bytes.size();
-  if (!is_abandoned_ && in_flight >= kOutputWindow) host_.hold(stream, true);
-}
-
-void ReportingHost::input_taken(int rank) {
-  proto::FromAgent message;
-  message.mutable_input_taken()->set_rank(rank);
-  send_(std::move(message));
-}
-
-void ReportingHost::rank_ended(int rank, ExitStatus status, const JobEnding& said) {
-  proto::FromAgent message;
-  *message.mutable_rank_ended() = to_message(rank, status, said);
-  send_(std::move(message));
-}
-
-void ReportingHost::nothing_left(int) {
-  nothing_left_ = true;
-  proto::FromAgent message;
-  message.mutable_nothing_left();
-  send_(std::move(message));
-}
-
-void ReportingHost::host_lost(int, const std::string& cause) {
-  lost_ = true;
-  proto::FromAgent message;
-  message.mutable_lost()->set_cause(cause);
-  send_(std::move(message));
-}
-
-void ReportingHost::complaint(const std::string& line) {
-  proto::FromAgent message;
-  message.mutable_complaint()->set_line(line);
-  send_(std::move(message));
-}
-
-void ReportingHost::statuses(int, std::uint64_t question, std::vector<RankStatus> statuses) {
-  proto::FromAgent message;
-  message.mutable_statuses()->set_id(question);
-  std::size_t bytes = 0;
-  for (RankStatus& status : statuses) {
-    if (bytes > kMaxStatuses) status.stack.clear();
-    bytes += (*message.mutable_statuses()->add_statuses() = to_message(status)).ByteSizeLong();
-  }
-  send_(std::move(message));
-}
-
-void ReportingHost::initialized(int) {
-  proto::FromAgent message;
-  message.mutable_initialized();
-  send_(std::move(message));
-}
-
-void ReportingHost::stalled(int, bool on) {
-  proto::FromAgent message;
-  message.mutable_stalled()->set_on(on);
-  send_(std::move(message));
-}
-
-Agent::Agent(const proto::Bootstrap& bootstrap, SignalSource& signals, Keeper& keeper)
-    : bootstrap_(bootstrap),
-      options_(agent_options_of(bootstrap)),
-      signals_(signals),
-      keeper_(keeper),
-      log_("hvdrun agent", LogLevel::warning),
-      lease_(options_.lease, Clock::now()),
-      timer_(loop_, [this] { on_time(); }),
-      store_([this](std::uint64_t id, const StoreRequest& request) {
-        proto::FromAgent message;
-        *message.mutable_store_request() = to_message(id, request);
-        send(std::move(message));
-      }),
-      host_(loop_, signals_, keeper_, static_cast<int>(bootstrap.host()),
-            [this](proto::FromAgent message) { send(std::move(message)); }) {
-  const Deadline deadline = deadline_after(options_.start_timeout);
-  std::vector<Address> addresses;
-  for (const std::string& address : bootstrap.addresses()) addresses.push_back(Address::parse(address));
-  const Way way = find_parent(addresses, deadline);
-  local_address_ = way.local_address;
-  parent_address_ = way.parent.host;
-  const Certificate certificate{.certificate = bootstrap.certificate(), .key = bootstrap.key()};
-  parent_ = connect_to_parent(loop_, certificate, way.parent, deadline);
-  parent_->listen({.received = [this](const proto::ToAgent& message) { on_message(message); },
-                   .lost = [this](const std::string& cause) { on_parent_lost(cause); }});
-  lease_ = LinkLease(options_.lease, Clock::now());
-  loop_.watch(signals_.fd(), EPOLLIN, [this] { on_signals(); });
-}
-
-Agent::~Agent() {
-  loop_.forget(signals_.fd());
-  if (server_ != nullptr) loop_.forget(server_->fd());
-}
-
-int Agent::run() {
-  say_hello();
-  set_timer();
-  while (!finished()) loop_.run_once(std::nullopt);
-  if (parent_ == nullptr) return kOrphaned;
-  proto::FromAgent farewell;
-  farewell.mutable_farewell();
-  send(std::move(farewell));
-  const Deadline deadline = deadline_after(options_.grace + 1s);
-  while (parent_ != nullptr && !parent_->all_sent() && Clock::now() < deadline) loop_.run_once(deadline);
-  return 0;
-}
-
-bool Agent::finished() const {
-  if (end_ && end_->gave_up()) return true;
-  const bool is_to_end = dismissed_ || host_.is_lost() || end_;
-  return is_to_end && host_.is_idle() && (subtree_ == nullptr || subtree_->empty());
-}
-
-void Agent::say_hello() {
-  proto::FromAgent message;
-  *message.mutable_hello() = local_hello();
-  if (!options_.interfaces.empty()) local_address_ = addresses_of(local_addresses(), options_.interfaces).front();
-  message.mutable_hello()->set_local_address(local_address_);
-  message.mutable_hello()->set_reserved_port(reserved_port_.emplace().number());
-  message.mutable_hello()->set_parent_address(parent_address_);
-  send(std::move(message));
-}
-
-void Agent::send(proto::FromAgent message) {
-  if (parent_ == nullptr) return;
-  message.set_host(bootstrap_.host());
-  parent_->send(std::move(message));
-}
-
-void Agent::on_message(const proto::ToAgent& message) {
-  lease_.heard(Clock::now());
-  if (message.has_beat()) return;
-  if (message.host() != bootstrap_.host()) {
-    if (subtree_ != nullptr) subtree_->send(message);
-  } else if (message.has_children()) {
-    start_children(message.children());
-  } else if (message.has_start()) {
-    start_ranks(message.start());
-  } else if (message.has_farewell()) {
-    dismissed_ = true;
-  } else if (message.has_store_answer()) {
-    const proto::StoreAnswer& answer = message.store_answer();
-    store_.answered(answer.id(), static_cast<StatusCode>(answer.code()), answer.text());
-  } else if (message.has_pause()) {
-    lease_.pause(message.pause().on(), Clock::now());
-    set_timer();
-  } else {
-    host_.perform(message);
-  }
-}
-
-void Agent::start_children(const proto::Children& children) {
-  const auto forward = [this](const proto::FromAgent& message) {
-    if (parent_ != nullptr) parent_->send(message);
-  };
-  subtree_ = std::make_unique<Subtree>(
-      loop_, signals_, store_,
-      Subtree::Options{.certificate = {.certificate = bootstrap_.certificate(), .key = bootstrap_.key()},
-                       .addresses = {local_address_},
-                       .agents = options_},
-      Subtree::Listener{.received = forward,
-                        .lost =
-                            [forward](int host, const std::string& cause) {
-                              proto::FromAgent message;
-                              message.set_host(static_cast<std::uint32_t>(host));
-                              message.mutable_lost()->set_cause(cause);
-                              forward(message);
-                            },
-                        .started = [this](pid_t pid) { keeper_.leave_alone(pid); },
-                        .complaint =
-                            [this](const std::string& line) {
-                              proto::FromAgent message;
-                              message.mutable_complaint()->set_line(line);
-                              send(std::move(message));
-                            }});
-  std::vector<Subtree::Child> list;
-  for (const proto::Child& child : children.children()) {
-    list.push_back(
-        {.host = static_cast<int>(child.host()), .name = child.name(), .start_command = child.start_command()});
-  }
-  subtree_->start(list);
-}
-
-void Agent::start_ranks(const proto::Start& start) {
-  if (host_.was_started() || start.ranks_size() == 0) return;
-  const int first = start.ranks(0).rank();
-  if (first != 0) reserved_port_.reset();
-  try {
-    const HostPlan plan = from_message(start);
-    server_ = std::make_unique<StoreServer>(JobKey::from_hex(plan.rendezvous.job_key_hex), "127.0.0.1", store_, log_);
-    loop_.watch(server_->fd(), EPOLLIN, [this] { server_->serve_now(); });
-    keeper_.set_lease(options_.lease);
-    host_.start(plan, server_->address().to_string());
-  } catch (const ProgramUnusable& error) {
-    host_.cannot_start(first, error.what(), error.exit_code());
-  } catch (const Error& error) {
-    host_.cannot_start(first, error.what(), 1);
-  }
-}
-
-void Agent::on_parent_lost(const std::string& cause) {
-  parent_.reset();
-  lease_.pause(true, Clock::now());  // from now on, beats only renew the keeper's lease
-  store_.lost(cause);
-  subtree_.reset();  // its agents detect that, and do the same
-  end_.emplace(0, options_.grace);
-  end_->interrupted(SIGTERM, Clock::now());
-  host_.abandon_output();
-  set_timer();
-}
-
-void Agent::on_signals() {
-  for (const int signal : signals_.take()) {
-    const bool ends = signal == SIGTERM || signal == SIGHUP || signal == SIGINT || signal == SIGQUIT;
-    if (ends && parent_ != nullptr) on_parent_lost("this agent was told to end by " + signal_name(signal));
-  }
-  host_.collect([this](pid_t pid, ExitStatus status) {
-    if (subtree_ != nullptr) subtree_->child_ended(pid, status);
-  });
-}
-
-void Agent::on_time() {
-  const TimePoint now = Clock::now();
-  if (parent_ != nullptr && lease_.has_expired(now)) on_parent_lost("nothing was heard of it");
-  if (lease_.beat_is_due(now)) {
-    keeper_.renew_lease();
-    proto::FromAgent beat;
-    beat.mutable_beat();
-    send(std::move(beat));
-  }
-  if (end_) {
-    if (const std::optional<int> signal = end_->signal_due(now)) {
-      host_.signal_all(*signal);
-      host_.signal_all(SIGCONT);
-    }
-  }
-  set_timer();
-}
-
-void Agent::set_timer() { timer_.set(earlier(lease_.next_deadline(), end_ ? end_->next_deadline() : std::nullopt)); }
 
 }  // namespace
 

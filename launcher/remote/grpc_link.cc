@@ -17,14 +17,11 @@
 #include <array>
 #include <chrono>
 #include <cstdlib>
-#include <memory>
 #include <optional>
-#include <string>
 #include <utility>
 
 #include "core/base/error.h"
 #include "core/base/mutex.h"
-#include "core/net/endpoint.h"
 #include "launcher/remote/agent.grpc.pb.h"
 #include "launcher/remote/rpc_stream.h"
 
@@ -96,28 +93,6 @@ std::string text_of(BIO* memory) {
   return {bytes, static_cast<std::size_t>(size)};
 }
 
-// Overrides the variable while gRPC is initialized, which is when gRPC reads it. The ranks get the user's value.
-class ForkSupportOff {
- public:
-  ForkSupportOff() {
-    if (const char* users = std::getenv(kName)) users_ = users;
-    setenv(kName, "0", 1);
-  }
-  ~ForkSupportOff() {
-    if (users_.empty()) {
-      unsetenv(kName);
-    } else {
-      setenv(kName, users_.c_str(), 1);
-    }
-  }
-  ForkSupportOff(const ForkSupportOff&) = delete;
-  ForkSupportOff& operator=(const ForkSupportOff&) = delete;
-
- private:
-  static constexpr const char* kName = "GRPC_ENABLE_FORK_SUPPORT";
-  std::string users_;
-};
-
 // gRPC stops and joins its callback threads when the last server or channel that uses them is destroyed: a thread would
 // join itself if that is the channel of a stream whose link is gone. A server without clients keeps the threads alive.
 void keep_callback_threads() {
@@ -127,15 +102,29 @@ void keep_callback_threads() {
   [[maybe_unused]] static const grpc::Server* const kept = builder.BuildAndStart().release();
 }
 
-bool start() {
+bool initialize_grpc() {
   gpr_set_log_function([](gpr_log_func_args*) {});
   // openssl.cnf may load modules that are built for the system's OpenSSL and not for the one in hvdrun.
   OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG, nullptr);
-  const ForkSupportOff off;
+  // gRPC reads the variable when it is initialized. The ranks get the user's value.
+  constexpr const char* kForkSupport = "GRPC_ENABLE_FORK_SUPPORT";
+  const char* const value = std::getenv(kForkSupport);
+  const std::string users = value != nullptr ? value : "";
+  setenv(kForkSupport, "0", 1);
   grpc_init();
   keep_callback_threads();
+  if (users.empty()) {
+    unsetenv(kForkSupport);
+  } else {
+    setenv(kForkSupport, users.c_str(), 1);
+  }
   return true;
 }
+
+// Initializes gRPC before the first server or channel, which must not run concurrently with a thread that reads the
+// environment. Turns off gRPC's logging, because standard error belongs to the user, and its fork handlers, whatever
+// the user's environment sets for gRPC in the ranks.
+void start_grpc() { [[maybe_unused]] static const bool started = initialize_grpc(); }
 
 constexpr Duration kTry = 1s;
 constexpr int kHandshakeTimeoutMs = 5000;  // a silent, unauthenticated peer holds a descriptor for so long
@@ -277,8 +266,6 @@ Certificate make_certificate() {
   require(PEM_write_bio_PrivateKey(key_text.get(), key.get(), nullptr, nullptr, 0, nullptr, nullptr) == 1, "PEM");
   return {.certificate = text_of(certificate_text.get()), .key = text_of(key_text.get())};
 }
-
-void start_grpc() { [[maybe_unused]] static const bool started = start(); }
 
 class AgentListener::Service : public proto::Parent::CallbackService {
  public:

@@ -32,17 +32,8 @@ Certificate make_certificate();
 
 inline constexpr std::size_t kLongestMessage = std::size_t{20} << 20;  // a value of the store is 16 MB at most
 
-// Initializes gRPC with the settings of the launcher. Call it before creating a server or a channel.
-//
-// The first call must not run concurrently with a thread that reads the environment; later calls do nothing.
-//
-// Turns off gRPC's logging, because standard error belongs to the user, and its fork handlers, whatever the user's
-// environment sets for gRPC in the ranks.
-void start_grpc();
-
-// The server of a parent: accepts the connections of agents and passes them to the event loop's thread as links.
-//
-// A peer without the job's certificate gets no link, and is dropped silently.
+// The server of a parent: accepts the connections of agents and passes them to the event loop's thread as links. A peer
+// without the job's certificate gets no link, and is dropped silently.
 class AgentListener {
  public:
   using Attached = std::function<void(std::unique_ptr<LinkToAgent> agent)>;
@@ -79,8 +70,8 @@ Way find_parent(const std::vector<Address>& addresses, Deadline deadline);
 // named. Throws InvalidArgument if none of the named interfaces exists. Pure.
 std::vector<std::string> addresses_of(const std::vector<LocalAddress>& own, const std::vector<std::string>& interfaces);
 
-// Connects an agent to the parent that has started it. Blocks until both ends have authenticated. Tries once: a parent
-// listens before it starts agents. Throws PeerLost or Timeout, with the address and the cause.
+// Connects an agent to the parent that has started it: blocks until both ends have authenticated. Tries once, since a
+// parent listens before it starts agents. Throws PeerLost or Timeout, with the address and the cause.
 std::unique_ptr<LinkToParent> connect_to_parent(EventLoop& loop, const Certificate& certificate, const Address& parent,
                                                 Deadline deadline);
 

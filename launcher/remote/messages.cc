@@ -8,7 +8,6 @@
 #include <charconv>
 
 #include "core/base/error.h"
-#include "launcher/plan/host_resources.h"
 
 namespace hvd::launcher {
 namespace {

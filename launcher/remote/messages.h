@@ -3,7 +3,6 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "core/base/clock.h"
 #include "core/bootstrap/store_origin.h"

@@ -9,7 +9,6 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -206,7 +205,6 @@ class RpcStream : public Reactor {
   bool concluded_ GUARDED_BY(mutex_) = false;
 };
 
-// Implements Link with an RpcStream, on the event loop's thread.
 // Converts gRPC's name of a peer, "ipv6:%5B::1%5D:41822", to the usual form, "[::1]:41822" or "10.9.0.2:41822". Pure.
 inline std::string peer_name(std::string_view of_grpc) {
   std::string name(of_grpc.substr(of_grpc.starts_with("ipv") ? of_grpc.find(':') + 1 : 0));
@@ -216,6 +214,7 @@ inline std::string peer_name(std::string_view of_grpc) {
   return name;
 }
 
+// Implements Link with an RpcStream, on the event loop's thread.
 template <typename Rpc>
 class StreamLink : public Link<typename Rpc::Outgoing, typename Rpc::Incoming> {
  public:

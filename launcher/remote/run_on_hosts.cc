@@ -46,10 +46,6 @@ void appoint_master(const std::vector<HostDescription>& facts, std::vector<HostP
   }
 }
 
-std::string as_milliseconds(Duration duration) {
-  return std::to_string(std::chrono::round<std::chrono::milliseconds>(duration).count()) + " ms";
-}
-
 // The Host for a machine that is reached through an agent: translates calls and events to messages.
 class AgentHost : public Host {
  public:
@@ -57,28 +53,102 @@ class AgentHost : public Host {
   AgentHost(Subtree& subtree, HostListener& listener, int number, int number_in_job)
       : subtree_(subtree), listener_(listener), number_(number), number_in_job_(number_in_job) {}
 
-  void start(const HostPlan& plan) override;
+  void start(const HostPlan& plan) override {
+    for (const RankPlan& rank : plan.ranks) ranks_.push_back(rank.place.rank);
+    proto::ToAgent message;
+    *message.mutable_start() = to_message(plan);
+    send(std::move(message));
+  }
+
   void signal_ranks(int signal) override { send_signal(signal, false); }
   void signal_all(int signal) override { send_signal(signal, true); }
-  void write_input(int rank, std::string_view bytes) override;
-  void hold(Stream stream, bool on) override;
-  void query_status(std::uint64_t question, bool with_stacks) override;
+
+  void write_input(int rank, std::string_view bytes) override {
+    proto::ToAgent message;
+    message.mutable_input()->set_rank(rank);
+    message.mutable_input()->set_bytes(bytes.data(), bytes.size());
+    send(std::move(message));
+  }
+
+  void hold(Stream stream, bool on) override {
+    window(stream).held = on;
+    if (!on) say_taken(stream);
+  }
+
+  void query_status(std::uint64_t question, bool with_stacks) override {
+    proto::ToAgent message;
+    message.mutable_query_status()->set_id(question);
+    message.mutable_query_status()->set_with_stacks(with_stacks);
+    send(std::move(message));
+  }
+
   std::vector<pid_t> list_left() const override { return {}; }
 
   // Handles the agent's messages that concern its ranks.
-  void received(const proto::FromAgent& message);
+  void received(const proto::FromAgent& message) {
+    if (message.has_output()) return on_output(message.output());
+    if (message.has_nothing_left()) return listener_.nothing_left(number_in_job_);
+    if (message.has_statuses()) {
+      std::vector<RankStatus> statuses;
+      for (const proto::RankStatus& status : message.statuses().statuses()) {
+        if (knows(status.rank())) statuses.push_back(from_message(status));
+      }
+      return listener_.statuses(number_in_job_, message.statuses().id(), std::move(statuses));
+    }
+    if (message.has_initialized()) return listener_.initialized(number_in_job_);
+    if (message.has_stalled()) return listener_.stalled(number_in_job_, message.stalled().on());
+    if (message.has_complaint()) return listener_.complaint(message.complaint().line());
+    if (message.has_rank_started() && knows(message.rank_started().rank())) {
+      listener_.rank_started(message.rank_started().rank(), message.rank_started().pid());
+    } else if (message.has_rank_not_started() && knows(message.rank_not_started().rank())) {
+      const proto::RankNotStarted& what = message.rank_not_started();
+      listener_.rank_not_started(what.rank(), what.cause(), what.exit_code());
+    } else if (message.has_input_taken() && knows(message.input_taken().rank())) {
+      listener_.input_taken(message.input_taken().rank());
+    } else if (message.has_rank_ended() && knows(message.rank_ended().rank())) {
+      const proto::RankEnded& end = message.rank_ended();
+      listener_.rank_ended(end.rank(), status_of(end), said_by(end));
+    }
+  }
 
  private:
-  void send(proto::ToAgent message);
-  void send_signal(int signal, bool everything);
-  void on_output(const proto::Output& output);
-  bool knows(int rank) const;
+  void send(proto::ToAgent message) {
+    message.set_host(static_cast<std::uint32_t>(number_));
+    subtree_.send(message);
+  }
+
+  void send_signal(int signal, bool everything) {
+    proto::ToAgent message;
+    message.mutable_signal()->set_signal(signal);
+    message.mutable_signal()->set_everything(everything);
+    send(std::move(message));
+  }
+
+  void on_output(const proto::Output& output) {
+    if (!knows(output.rank())) return;
+    const Stream stream = output.errors() ? Stream::errors : Stream::output;
+    window(stream).taken += output.bytes().size();
+    listener_.rank_wrote(output.rank(), stream, output.bytes());
+    // Acknowledges a quarter of the window at a time, not every message.
+    if (!window(stream).held && window(stream).taken >= kOutputWindow / 4) say_taken(stream);
+  }
+
+  bool knows(int rank) const { return std::binary_search(ranks_.begin(), ranks_.end(), rank); }
 
   struct FlowWindow {  // of one stream
     bool held = false;
     std::size_t taken = 0;  // bytes taken and not yet acknowledged
   };
-  void say_taken(Stream stream);
+  void say_taken(Stream stream) {
+    std::size_t& taken = window(stream).taken;
+    if (taken == 0) return;
+    proto::ToAgent message;
+    message.mutable_output_taken()->set_errors(stream == Stream::errors);
+    message.mutable_output_taken()->set_bytes(taken);
+    taken = 0;
+    send(std::move(message));
+  }
+
   FlowWindow& window(Stream stream) { return stream == Stream::output ? output_ : errors_; }
 
   Subtree& subtree_;
@@ -88,92 +158,6 @@ class AgentHost : public Host {
   FlowWindow output_, errors_;
 };
 
-void AgentHost::start(const HostPlan& plan) {
-  for (const RankPlan& rank : plan.ranks) ranks_.push_back(rank.place.rank);
-  proto::ToAgent message;
-  *message.mutable_start() = to_message(plan);
-  send(std::move(message));
-}
-
-void AgentHost::send(proto::ToAgent message) {
-  message.set_host(static_cast<std::uint32_t>(number_));
-  subtree_.send(message);
-}
-
-void AgentHost::send_signal(int signal, bool everything) {
-  proto::ToAgent message;
-  message.mutable_signal()->set_signal(signal);
-  message.mutable_signal()->set_everything(everything);
-  send(std::move(message));
-}
-
-void AgentHost::write_input(int rank, std::string_view bytes) {
-  proto::ToAgent message;
-  message.mutable_input()->set_rank(rank);
-  message.mutable_input()->set_bytes(bytes.data(), bytes.size());
-  send(std::move(message));
-}
-
-void AgentHost::hold(Stream stream, bool on) {
-  window(stream).held = on;
-  if (!on) say_taken(stream);
-}
-
-void AgentHost::query_status(std::uint64_t question, bool with_stacks) {
-  proto::ToAgent message;
-  message.mutable_query_status()->set_id(question);
-  message.mutable_query_status()->set_with_stacks(with_stacks);
-  send(std::move(message));
-}
-
-bool AgentHost::knows(int rank) const { return std::binary_search(ranks_.begin(), ranks_.end(), rank); }
-
-void AgentHost::received(const proto::FromAgent& message) {
-  if (message.has_output()) return on_output(message.output());
-  if (message.has_nothing_left()) return listener_.nothing_left(number_in_job_);
-  if (message.has_statuses()) {
-    std::vector<RankStatus> statuses;
-    for (const proto::RankStatus& status : message.statuses().statuses()) {
-      if (knows(status.rank())) statuses.push_back(from_message(status));
-    }
-    return listener_.statuses(number_in_job_, message.statuses().id(), std::move(statuses));
-  }
-  if (message.has_initialized()) return listener_.initialized(number_in_job_);
-  if (message.has_stalled()) return listener_.stalled(number_in_job_, message.stalled().on());
-  if (message.has_complaint()) return listener_.complaint(message.complaint().line());
-  if (message.has_rank_started() && knows(message.rank_started().rank())) {
-    listener_.rank_started(message.rank_started().rank(), message.rank_started().pid());
-  } else if (message.has_rank_not_started() && knows(message.rank_not_started().rank())) {
-    const proto::RankNotStarted& what = message.rank_not_started();
-    listener_.rank_not_started(what.rank(), what.cause(), what.exit_code());
-  } else if (message.has_input_taken() && knows(message.input_taken().rank())) {
-    listener_.input_taken(message.input_taken().rank());
-  } else if (message.has_rank_ended() && knows(message.rank_ended().rank())) {
-    const proto::RankEnded& end = message.rank_ended();
-    listener_.rank_ended(end.rank(), status_of(end), said_by(end));
-  }
-}
-
-void AgentHost::on_output(const proto::Output& output) {
-  if (!knows(output.rank())) return;
-  const Stream stream = output.errors() ? Stream::errors : Stream::output;
-  window(stream).taken += output.bytes().size();
-  listener_.rank_wrote(output.rank(), stream, output.bytes());
-  // Acknowledges a quarter of the window at a time, not every message.
-  if (!window(stream).held && window(stream).taken >= kOutputWindow / 4) say_taken(stream);
-}
-
-void AgentHost::say_taken(Stream stream) {
-  std::size_t& taken = window(stream).taken;
-  if (taken == 0) return;
-  proto::ToAgent message;
-  message.mutable_output_taken()->set_errors(stream == Stream::errors);
-  message.mutable_output_taken()->set_bytes(taken);
-  taken = 0;
-  send(std::move(message));
-}
-
-// hvdrun's side of a job over several hosts: starts the agents, runs the Job over them, and dismisses them.
 class Driver {
  public:
   Driver(JobOptions options, HostsToUse hosts, SignalSource& signals)
@@ -189,20 +173,154 @@ class Driver {
                   .started = [](pid_t) {},
                   .complaint = [this](const std::string& line) { say(line); }}) {}
 
-  int run();
+  int run() {
+    const TimePoint start = Clock::now();
+    if (!muster()) return early_signal_ ? 128 + *early_signal_ : 1;
+    const auto age = std::chrono::round<std::chrono::milliseconds>(Clock::now() - start).count();
+    if (options_.verbose) say("all hosts have come after " + std::to_string(age) + " ms");
+    std::vector<HostDescription> facts;
+    for (const std::optional<HostDescription>& entry : facts_) facts.push_back(*entry);
+    correct_local_addresses(hosts_.hosts, facts);
+    std::vector<HostPlan> plans = hosts_.assign(facts);
+    int size = 0;
+    for (std::size_t host = 0; host < plans.size(); ++host) {
+      size += static_cast<int>(plans[host].ranks.size());
+      plans[host].rendezvous.address = facts[host].local_address;
+    }
+    appoint_master(facts, plans);
+    Job job(options_, size, loop_, signals_);
+    JobHosts hosts;
+    hosts.feeds_input = std::ranges::any_of(plans, [](const HostPlan& host) {
+      return std::ranges::any_of(host.ranks, [](const RankPlan& rank) { return rank.reads_input; });
+    });
+    for (std::size_t host = 0; host < plans.size(); ++host) {
+      if (plans[host].ranks.empty()) continue;
+      const int number = static_cast<int>(host);
+      number_in_job_[number] = static_cast<int>(hosts.hosts.size());
+      auto entry = std::make_unique<AgentHost>(subtree_, job, number, number_in_job_[number]);
+      agent_hosts_[number] = entry.get();
+      hosts.plans.push_back(std::move(plans[host]));
+      hosts.hosts.push_back(std::move(entry));
+    }
+    hosts.collect_children = [this] { collect_children(); };
+    hosts.pause = [this](bool on) { pause(on); };
+    hosts.set_failure = [this](const std::string& cause) { set_job_failure(store_, cause); };
+    job_ = &job;
+    const int code = job.run(std::move(hosts));
+    job_ = nullptr;
+    agent_hosts_.clear();
+    dismiss();
+    return code;
+  }
 
  private:
-  std::vector<std::string> addresses() const;
-  std::vector<Subtree::Child> children_of(int parent) const;
-  bool muster();
-  void on_hello(int host, const proto::Hello& hello);
-  void on_message(const proto::FromAgent& message);
-  void on_lost(int host, const std::string& cause);
-  void on_early_signals();
-  void collect_children();
-  void pause(bool on);
-  void dismiss();
-  void say(const std::string& line);
+  std::vector<std::string> addresses() const {
+    std::vector<std::string> result = addresses_of(local_addresses(), hosts_.agents.interfaces);
+    const bool some_are_here =
+        std::any_of(hosts_.hosts.begin(), hosts_.hosts.end(), [](const auto& entry) { return entry.is_here; });
+    if (some_are_here || result.empty()) result.emplace_back(kLoopback);
+    return result;
+  }
+
+  std::vector<Subtree::Child> children_of(int parent) const {
+    std::vector<Subtree::Child> result;
+    for (std::size_t host = 0; host < parents_.size(); ++host) {
+      if (parents_[host] != parent) continue;
+      const HostsToUse::Entry& entry = hosts_.hosts[host];
+      result.push_back({.host = static_cast<int>(host), .name = entry.name, .start_command = entry.start_command});
+    }
+    return result;
+  }
+
+  // Starts the agents, and waits until all have attached. Returns false if one is missing, or a signal ends hvdrun.
+  bool muster() {
+    loop_.watch(signals_.fd(), EPOLLIN, [this] { on_early_signals(); });
+    subtree_.start(children_of(-1));
+    const auto all_are_here = [&] {
+      return std::all_of(facts_.begin(), facts_.end(), [](const auto& entry) { return entry.has_value(); });
+    };
+    while (!all_are_here() && !host_is_missing_ && !early_signal_) loop_.run_once(std::nullopt);
+    loop_.forget(signals_.fd());
+    return !host_is_missing_ && !early_signal_;
+  }
+
+  void on_hello(int host, const proto::Hello& hello) {
+    const std::size_t index = static_cast<std::size_t>(host);
+    if (facts_[index]) return;
+    if (hello.version() != HVD_VERSION) {
+      return on_lost(host, "hvdrun is version " + hello.version() + " there, and " HVD_VERSION " here");
+    }
+    facts_[index] = from_message(hello);
+    if (options_.verbose) {
+      say(hosts_.hosts[index].name + " has come: " + hello.hostname() + " at " + hello.local_address() + ", by " +
+          hello.parent_address());
+    }
+    proto::ToAgent message;
+    message.set_host(static_cast<std::uint32_t>(host));
+    for (const Subtree::Child& child : children_of(host)) {
+      proto::Child& entry = *message.mutable_children()->add_children();
+      entry.set_host(static_cast<std::uint32_t>(child.host));
+      entry.set_name(child.name);
+      entry.set_start_command(child.start_command);
+    }
+    if (message.has_children()) subtree_.send(message);
+  }
+
+  void on_message(const proto::FromAgent& message) {
+    const int host = static_cast<int>(message.host());
+    if (!knows(host)) return;
+    if (message.has_hello()) return on_hello(host, message.hello());
+    const auto found = agent_hosts_.find(host);
+    if (found != agent_hosts_.end()) return found->second->received(message);
+    if (message.has_complaint()) say(message.complaint().line());
+  }
+
+  void on_lost(int host, const std::string& cause) {
+    if (!knows(host)) return;
+    const auto number = number_in_job_.find(host);
+    if (job_ != nullptr && number != number_in_job_.end()) {
+      job_->host_lost(number->second, cause);
+    } else if (job_ == nullptr && number_in_job_.empty()) {
+      host_is_missing_ = true;
+      say("host " + hosts_.hosts[static_cast<std::size_t>(host)].name + ": " + cause);
+    }
+  }
+
+  void on_early_signals() {
+    for (const int signal : signals_.take()) {
+      if (asks_to_end(signal)) early_signal_ = signal;
+    }
+    collect_children();
+  }
+
+  void collect_children() {
+    for (const auto& [pid, status] : reap_children()) subtree_.child_ended(pid, status);
+  }
+
+  void pause(bool on) {
+    subtree_.pause(on);
+    for (const Deadline deadline = deadline_after(200ms); on && !subtree_.all_sent() && Clock::now() < deadline;) {
+      std::this_thread::sleep_for(1ms);
+    }
+  }
+
+  // The job has ended on all hosts: dismisses the agents, and waits for them and the commands that started them.
+  void dismiss() {
+    loop_.watch(signals_.fd(), EPOLLIN, [this] { on_early_signals(); });
+    proto::ToAgent farewell;
+    farewell.mutable_farewell();
+    subtree_.send_to_all(farewell);
+    for (const Deadline deadline = deadline_after(options_.grace + 1s); !subtree_.empty() && Clock::now() < deadline;) {
+      loop_.run_once(deadline);
+    }
+    loop_.forget(signals_.fd());
+  }
+
+  void say(const std::string& line) {
+    if (job_ != nullptr) return job_->complaint(line);
+    std::fprintf(stderr, "hvdrun: %s\n", line.c_str());
+  }
+
   bool knows(int host) const { return host >= 0 && static_cast<std::size_t>(host) < hosts_.hosts.size(); }
 
   const JobOptions options_;
@@ -219,152 +337,6 @@ class Driver {
   StoreOrigin store_;
   Subtree subtree_;
 };
-
-std::vector<std::string> Driver::addresses() const {
-  std::vector<std::string> result = addresses_of(local_addresses(), hosts_.agents.interfaces);
-  const bool some_are_here =
-      std::any_of(hosts_.hosts.begin(), hosts_.hosts.end(), [](const auto& entry) { return entry.is_here; });
-  if (some_are_here || result.empty()) result.emplace_back(kLoopback);
-  return result;
-}
-
-std::vector<Subtree::Child> Driver::children_of(int parent) const {
-  std::vector<Subtree::Child> result;
-  for (std::size_t host = 0; host < parents_.size(); ++host) {
-    if (parents_[host] != parent) continue;
-    const HostsToUse::Entry& entry = hosts_.hosts[host];
-    result.push_back({.host = static_cast<int>(host), .name = entry.name, .start_command = entry.start_command});
-  }
-  return result;
-}
-
-int Driver::run() {
-  const TimePoint start = Clock::now();
-  if (!muster()) return early_signal_ ? 128 + *early_signal_ : 1;
-  if (options_.verbose) say("all hosts have come after " + as_milliseconds(Clock::now() - start));
-  std::vector<HostDescription> facts;
-  for (const std::optional<HostDescription>& entry : facts_) facts.push_back(*entry);
-  correct_local_addresses(hosts_.hosts, facts);
-  std::vector<HostPlan> plans = hosts_.assign(facts);
-  int size = 0;
-  for (std::size_t host = 0; host < plans.size(); ++host) {
-    size += static_cast<int>(plans[host].ranks.size());
-    plans[host].rendezvous.address = facts[host].local_address;
-  }
-  appoint_master(facts, plans);
-  Job job(options_, size, loop_, signals_);
-  JobHosts hosts;
-  hosts.feeds_input = std::ranges::any_of(plans, [](const HostPlan& host) {
-    return std::ranges::any_of(host.ranks, [](const RankPlan& rank) { return rank.reads_input; });
-  });
-  for (std::size_t host = 0; host < plans.size(); ++host) {
-    if (plans[host].ranks.empty()) continue;
-    const int number = static_cast<int>(host);
-    number_in_job_[number] = static_cast<int>(hosts.hosts.size());
-    auto entry = std::make_unique<AgentHost>(subtree_, job, number, number_in_job_[number]);
-    agent_hosts_[number] = entry.get();
-    hosts.plans.push_back(std::move(plans[host]));
-    hosts.hosts.push_back(std::move(entry));
-  }
-  hosts.collect_children = [this] { collect_children(); };
-  hosts.pause = [this](bool on) { pause(on); };
-  hosts.set_failure = [this](const std::string& cause) { set_job_failure(store_, cause); };
-  job_ = &job;
-  const int code = job.run(std::move(hosts));
-  job_ = nullptr;
-  agent_hosts_.clear();
-  dismiss();
-  return code;
-}
-
-// Starts the agents, and waits until all have attached. Returns false if one is missing, or a signal ends hvdrun.
-bool Driver::muster() {
-  loop_.watch(signals_.fd(), EPOLLIN, [this] { on_early_signals(); });
-  subtree_.start(children_of(-1));
-  const auto all_are_here = [&] {
-    return std::all_of(facts_.begin(), facts_.end(), [](const auto& entry) { return entry.has_value(); });
-  };
-  while (!all_are_here() && !host_is_missing_ && !early_signal_) loop_.run_once(std::nullopt);
-  loop_.forget(signals_.fd());
-  return !host_is_missing_ && !early_signal_;
-}
-
-void Driver::on_early_signals() {
-  for (const int signal : signals_.take()) {
-    if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT) early_signal_ = signal;
-  }
-  collect_children();
-}
-
-void Driver::collect_children() {
-  for (const auto& [pid, status] : reap_children()) subtree_.child_ended(pid, status);
-}
-
-void Driver::on_message(const proto::FromAgent& message) {
-  const int host = static_cast<int>(message.host());
-  if (!knows(host)) return;
-  if (message.has_hello()) return on_hello(host, message.hello());
-  const auto found = agent_hosts_.find(host);
-  if (found != agent_hosts_.end()) return found->second->received(message);
-  if (message.has_complaint()) say(message.complaint().line());
-}
-
-void Driver::on_hello(int host, const proto::Hello& hello) {
-  const std::size_t index = static_cast<std::size_t>(host);
-  if (facts_[index]) return;
-  if (hello.version() != HVD_VERSION) {
-    return on_lost(host, "hvdrun is version " + hello.version() + " there, and " HVD_VERSION " here");
-  }
-  facts_[index] = from_message(hello);
-  if (options_.verbose) {
-    say(hosts_.hosts[index].name + " has come: " + hello.hostname() + " at " + hello.local_address() + ", by " +
-        hello.parent_address());
-  }
-  proto::ToAgent message;
-  message.set_host(static_cast<std::uint32_t>(host));
-  for (const Subtree::Child& child : children_of(host)) {
-    proto::Child& entry = *message.mutable_children()->add_children();
-    entry.set_host(static_cast<std::uint32_t>(child.host));
-    entry.set_name(child.name);
-    entry.set_start_command(child.start_command);
-  }
-  if (message.has_children()) subtree_.send(message);
-}
-
-void Driver::on_lost(int host, const std::string& cause) {
-  if (!knows(host)) return;
-  const auto number = number_in_job_.find(host);
-  if (job_ != nullptr && number != number_in_job_.end()) {
-    job_->host_lost(number->second, cause);
-  } else if (job_ == nullptr && number_in_job_.empty()) {
-    host_is_missing_ = true;
-    say("host " + hosts_.hosts[static_cast<std::size_t>(host)].name + ": " + cause);
-  }
-}
-
-void Driver::pause(bool on) {
-  subtree_.pause(on);
-  for (const Deadline deadline = deadline_after(200ms); on && !subtree_.all_sent() && Clock::now() < deadline;) {
-    std::this_thread::sleep_for(1ms);
-  }
-}
-
-// The job has ended on all hosts: dismisses the agents, and waits for them and the commands that started them.
-void Driver::dismiss() {
-  loop_.watch(signals_.fd(), EPOLLIN, [this] { on_early_signals(); });
-  proto::ToAgent farewell;
-  farewell.mutable_farewell();
-  subtree_.send_to_all(farewell);
-  for (const Deadline deadline = deadline_after(options_.grace + 1s); !subtree_.empty() && Clock::now() < deadline;) {
-    loop_.run_once(deadline);
-  }
-  loop_.forget(signals_.fd());
-}
-
-void Driver::say(const std::string& line) {
-  if (job_ != nullptr) return job_->complaint(line);
-  std::fprintf(stderr, "hvdrun: %s\n", line.c_str());
-}
 
 }  // namespace
 

@@ -30,22 +30,12 @@ StoreSource::RequestId StoreRelay::ask(StoreRequest request, Answer answer) {
   }
   const RequestId request_id = ++last_id_;
   if (is_get) parked_.park(request_id, request.key, std::exchange(answer, nullptr));
-  if (!is_asked_already) pass_on(request_id, std::move(request), std::move(answer));
-  return request_id;
-}
-
-void StoreRelay::pass_on(std::uint64_t id, StoreRequest request, Answer answer) {
-  const bool is_get = request.operation == StoreOperation::get;
+  if (is_asked_already) return request_id;
   if (is_get) fetched_.insert(request.key);
-  open_.emplace(id,
+  open_.emplace(request_id,
                 Open{.operation = request.operation, .key = is_get ? request.key : "", .answer = std::move(answer)});
-  send_(id, std::move(request));
-}
-
-void StoreRelay::forget(RequestId request_id) {
-  parked_.forget(request_id);
-  const auto open = open_.find(request_id);
-  if (open != open_.end()) open->second.answer = nullptr;
+  send_(request_id, std::move(request));
+  return request_id;
 }
 
 void StoreRelay::answered(std::uint64_t id, StatusCode code, std::string_view text) {
@@ -57,22 +47,15 @@ void StoreRelay::answered(std::uint64_t id, StatusCode code, std::string_view te
     code = StatusCode::internal;
     text = "the answer of the store is too long";
   }
-  if (open.operation == StoreOperation::get) return answered_get(open.key, code, text);
   if (open.answer) open.answer(code, text);
-}
-
-void StoreRelay::answered_get(const std::string& key, StatusCode code, std::string_view text) {
-  fetched_.erase(key);
-  if (code == StatusCode::ok) keep(key, text);
-  while (const auto answer = parked_.take(key)) (*answer)(code, text);
-}
-
-void StoreRelay::keep(const std::string& key, std::string_view value) {
+  if (open.operation != StoreOperation::get) return;
+  fetched_.erase(open.key);
   try {
-    kept_.set(key, std::string(value));
-  } catch (const InvalidArgument&) {
+    if (code == StatusCode::ok) kept_.set(open.key, std::string(text));
+  } catch (const InvalidArgument&) {  // the cache is full
     kept_ = StoreTable(kept_bytes_);
   }
+  while (const auto answer = parked_.take(open.key)) (*answer)(code, text);
 }
 
 void StoreRelay::lost(const std::string& cause) {
@@ -80,12 +63,6 @@ void StoreRelay::lost(const std::string& cause) {
   std::vector<std::uint64_t> ids;
   for (const auto& [id, open] : open_) ids.push_back(id);
   for (const std::uint64_t id : ids) answered(id, StatusCode::peer_lost, cause);
-}
-
-StoreBranch::StoreBranch(StoreSource& source, Send send) : source_(source), send_(std::move(send)) {}
-
-StoreBranch::~StoreBranch() {
-  for (const auto& [id, request_id] : open_) source_.forget(request_id);
 }
 
 void StoreBranch::ask(std::uint64_t id, StoreRequest request) {

@@ -1,9 +1,8 @@
 // Forwards requests to the job's store between hosts. An agent has a StoreRelay, which caches fetched values and
-// forwards all other requests to its parent; the parent has a StoreBranch for each link to an agent. Pure.
-//
-// A relay serves the ranks of its host (core/bootstrap/store_server.h) and, in a tree, the agents below it.
-// Concurrent gets of the same key cost the parent one request. Values may be cached because a key is set once
-// (core/bootstrap/store.h). Counters are never cached.
+// forwards all other requests to its parent; the parent has a StoreBranch for each link to an agent. Pure. A relay
+// serves the ranks of its host (core/bootstrap/store_server.h) and, in a tree, the agents below it. Concurrent gets of
+// the same key cost the parent one request. Values may be cached because a key is set once (core/bootstrap/store.h).
+// Counters are never cached.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +31,11 @@ class StoreRelay : public StoreSource {
   explicit StoreRelay(Send send, std::size_t kept_bytes = kMaxRelayBytes);
 
   RequestId ask(StoreRequest request, Answer answer) override;
-  void forget(RequestId request_id) override;
+  void forget(RequestId request_id) override {
+    parked_.forget(request_id);
+    const auto open = open_.find(request_id);
+    if (open != open_.end()) open->second.answer = nullptr;
+  }
 
   // The parent's answer. Unknown ids are ignored.
   void answered(std::uint64_t id, StatusCode code, std::string_view text);
@@ -45,10 +48,6 @@ class StoreRelay : public StoreSource {
     std::string key;  // get only
     Answer answer;    // set and add only; null: the request was forgotten
   };
-
-  void pass_on(std::uint64_t id, StoreRequest request, Answer answer);
-  void answered_get(const std::string& key, StatusCode code, std::string_view text);
-  void keep(const std::string& key, std::string_view value);
 
   const Send send_;
   const std::size_t kept_bytes_;
@@ -68,8 +67,10 @@ class StoreBranch {
   using Send = std::function<void(std::uint64_t id, StatusCode code, std::string_view text)>;
 
   // `source` (StoreOrigin or StoreRelay) must outlive it.
-  StoreBranch(StoreSource& source, Send send);
-  ~StoreBranch();
+  StoreBranch(StoreSource& source, Send send) : source_(source), send_(std::move(send)) {}
+  ~StoreBranch() {
+    for (const auto& [id, request_id] : open_) source_.forget(request_id);
+  }
   StoreBranch(const StoreBranch&) = delete;
   StoreBranch& operator=(const StoreBranch&) = delete;
 

@@ -5,19 +5,17 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <csignal>
 #include <cstdio>
 
 #include "core/base/error.h"
 #include "launcher/plan/host_plan.h"
-#include "launcher/processes/event_loop.h"
 #include "launcher/remote/messages.h"
 
 namespace hvd::launcher {
 namespace {
 
-constexpr int kRadix = 32;
+constexpr int kMostChildren = 64, kRadix = 32;
 
 // An in-memory file, not a pipe, so that a slow reader blocks no writer.
 FileDescriptor make_input(const std::string& bytes) {
@@ -149,10 +147,6 @@ void Subtree::child_ended(pid_t pid, ExitStatus status) {
   for (const auto& [number, cause] : missing) never_came(number, cause);
 }
 
-void Subtree::never_came(int host, const std::string& cause) {
-  if (waiting_.erase(host) > 0) listener_.lost(host, cause);
-}
-
 void Subtree::on_attached(std::unique_ptr<LinkToAgent> link) {
   links_.push_back(std::make_unique<Attached>(
       Attached{.link = std::move(link), .lease = LinkLease(options_.agents.lease, Clock::now())}));
@@ -210,22 +204,6 @@ void Subtree::on_lost(Attached& from, const std::string& cause) {
   for (const int host : gone->hosts) listener_.lost(host, cause);
 }
 
-void Subtree::send(const proto::ToAgent& message) {
-  const auto route = routes_.find(static_cast<int>(message.host()));
-  if (route != routes_.end()) route->second->link->send(message);
-}
-
-void Subtree::send_to_all(proto::ToAgent message) {
-  for (const auto& [host, route] : routes_) {
-    message.set_host(static_cast<std::uint32_t>(host));
-    route->link->send(message);
-  }
-}
-
-bool Subtree::all_sent() const {
-  return std::all_of(links_.begin(), links_.end(), [](const auto& entry) { return entry->link->all_sent(); });
-}
-
 void Subtree::pause(bool on) {
   const TimePoint now = Clock::now();
   for (const auto& entry : links_) entry->lease.pause(on, now);
@@ -260,13 +238,6 @@ void Subtree::on_time() {
                          (entry.last_words.empty() ? "" : ", which said: " + entry.last_words));
   }
   set_timer();
-}
-
-void Subtree::set_timer() {
-  std::optional<Deadline> next;
-  for (const auto& entry : links_) next = earlier(next, entry->lease.next_deadline());
-  for (const auto& [host, entry] : waiting_) next = earlier(next, entry.deadline);
-  timer_.set(next);
 }
 
 }  // namespace hvd::launcher

@@ -18,18 +18,13 @@
 
 namespace hvd::launcher {
 
-// Up to this number of hosts, hvdrun starts all agents itself.
-inline constexpr int kMostChildren = 64;
-
-// Returns for each host the host whose agent starts its agent; -1: hvdrun does. In a larger job each starts 32 agents
-// at most, so that starting takes log32(hosts) sequential steps. Pure.
+// Returns for each host the host whose agent starts its agent; -1: hvdrun does, for all in a job of up to 64 hosts. In
+// a larger job each starts 32 agents at most, so that starting takes log32(hosts) sequential steps. Pure.
 std::vector<int> agent_tree(int hosts);
 
-// The parent's side of its agents: starts them, accepts their connections, keeps their leases, and routes messages
-// between them and its owner. hvdrun has one for its agents; in a job of many hosts, agents have one for theirs.
-//
-// A message names its source or target host. The route to a host is learnt from the first message of that host, which
-// arrives through the agent that the host is behind.
+// hvdrun has one for its agents; in a job of many hosts, agents have one for theirs. A message names its source or
+// target host. The route to a host is learnt from the first message of that host, which arrives through the agent that
+// the host is behind.
 class Subtree {
  public:
   struct Options {
@@ -61,10 +56,20 @@ class Subtree {
 
   void start(const std::vector<Child>& children);
   // Sends to message.host(); does nothing if that host is lost.
-  void send(const proto::ToAgent& message);
-  void send_to_all(proto::ToAgent message);
+  void send(const proto::ToAgent& message) {
+    const auto route = routes_.find(static_cast<int>(message.host()));
+    if (route != routes_.end()) route->second->link->send(message);
+  }
+  void send_to_all(proto::ToAgent message) {
+    for (const auto& [host, route] : routes_) {
+      message.set_host(static_cast<std::uint32_t>(host));
+      route->link->send(message);
+    }
+  }
   // Whether all messages are sent.
-  bool all_sent() const;
+  bool all_sent() const {
+    return std::all_of(links_.begin(), links_.end(), [](const auto& entry) { return entry->link->all_sent(); });
+  }
   void pause(bool on);
   // Called after SIGCHLD, for any child.
   void child_ended(pid_t pid, ExitStatus status);
@@ -100,9 +105,16 @@ class Subtree {
   void on_attached(std::unique_ptr<LinkToAgent> link);
   void on_message(Attached& from, const proto::FromAgent& message);
   void on_lost(Attached& from, const std::string& cause);
-  void never_came(int host, const std::string& cause);
+  void never_came(int host, const std::string& cause) {
+    if (waiting_.erase(host) > 0) listener_.lost(host, cause);
+  }
   void on_time();
-  void set_timer();
+  void set_timer() {
+    std::optional<Deadline> next;
+    for (const auto& entry : links_) next = earlier(next, entry->lease.next_deadline());
+    for (const auto& [host, entry] : waiting_) next = earlier(next, entry.deadline);
+    timer_.set(next);
+  }
 
   EventLoop& loop_;
   const SignalSource& signals_;

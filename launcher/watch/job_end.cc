@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
-#include <utility>
 
 namespace hvd::launcher {
 namespace {
@@ -90,13 +89,6 @@ bool RankEnds::is_cause(int rank) const {
   return named && has_ended(*named) && !has_failed(of(*named));
 }
 
-std::optional<int> RankEnds::named_by(int rank) const {
-  const JobEnding& said = of(rank).said;
-  const bool known = said.kind == JobEnding::Kind::consequence && said.culprit >= 0 && said.culprit != rank &&
-                     said.culprit < static_cast<int>(ends_.size());
-  return known ? std::optional(said.culprit) : std::nullopt;
-}
-
 bool RankEnds::awaits_culprit() const {
   return std::ranges::any_of(failures_, [this](int rank) {
     const auto named = named_by(rank);
@@ -128,20 +120,6 @@ void JobEnd::interrupted(int signal, TimePoint now) {
   begin(Stage::grace, Reason::interrupted, now + grace_);
   if (reason_ == Reason::interrupted && interrupting_signal_ == 0) interrupting_signal_ = signal;
   if (signal == SIGINT && ++keyboard_interrupts_ == 2) begin(Stage::terminating, reason_, now);
-}
-
-void JobEnd::output_closed(TimePoint now) {
-  if (stage_ == Stage::running) begin(Stage::grace, Reason::output_closed, now);
-}
-
-void JobEnd::timed_out(TimePoint now) {
-  hurried_ = true;
-  if (stage_ <= Stage::grace) begin(Stage::grace, Reason::timed_out, now);
-}
-
-void JobEnd::start_failed(int exit_code, TimePoint now) {
-  if (reason_ == Reason::none) start_exit_code_ = exit_code;
-  begin(Stage::terminating, Reason::start_failed, now);
 }
 
 void JobEnd::host_lost(LostHost host, TimePoint now) {
@@ -182,18 +160,6 @@ std::optional<int> JobEnd::signal_due(TimePoint now) {
   begin(term ? Stage::terminating : Stage::killing, reason_, now + (term ? kTerminationTime : kKillTime));
   signal_sent_ = term ? SIGTERM : SIGKILL;
   return signal_sent_;
-}
-
-std::optional<Deadline> JobEnd::next_deadline() const {
-  if (stage_ == Stage::running || gave_up_) return std::nullopt;
-  return stage_end();
-}
-
-// A rank that had failed, but was ended by hvdrun, has no exit code of its own.
-int JobEnd::failed_rank_code() const {
-  const RankEnd& end = ends_.of(*first_failed_);
-  const bool ended_by_us = end.status.by_signal && end.status.value == end.signal_sent;
-  return ended_by_us || end.status.ok() ? 1 : end.status.exit_code();
 }
 
 int JobEnd::exit_code() const {

@@ -41,7 +41,7 @@ struct LostHost {
   std::string cause;
 };
 
-// How the ranks of a job have ended, and which of them is the cause. Pure.
+// How the ranks of a job have ended, and which of them is the cause.
 class RankEnds {
  public:
   explicit RankEnds(int size) : ends_(static_cast<std::size_t>(size)), remaining_(size) {}
@@ -80,7 +80,12 @@ class RankEnds {
   // Empty: `rank` does not identify the cause.
   std::optional<int> cause_seen_by(int rank) const;
   // The culprit that the rank names, if it is a valid other rank.
-  std::optional<int> named_by(int rank) const;
+  std::optional<int> named_by(int rank) const {
+    const JobEnding& said = of(rank).said;
+    const bool known = said.kind == JobEnding::Kind::consequence && said.culprit >= 0 && said.culprit != rank &&
+                       said.culprit < static_cast<int>(ends_.size());
+    return known ? std::optional(said.culprit) : std::nullopt;
+  }
 
   std::vector<std::optional<RankEnd>> ends_;
   int remaining_;
@@ -97,11 +102,19 @@ class JobEnd {
   // SIGINT, SIGTERM, ... was received and forwarded. A second SIGINT makes SIGKILL due at once.
   void interrupted(int signal, TimePoint now);
   // The reader of hvdrun's output has closed it (`| head`): no grace period.
-  void output_closed(TimePoint now);
+  void output_closed(TimePoint now) {
+    if (stage_ == Stage::running) begin(Stage::grace, Reason::output_closed, now);
+  }
   // The job has reached --timeout: no grace period, or the end of it.
-  void timed_out(TimePoint now);
+  void timed_out(TimePoint now) {
+    hurried_ = true;
+    if (stage_ <= Stage::grace) begin(Stage::grace, Reason::timed_out, now);
+  }
   // A rank could not be started: no grace period, no SIGTERM. `exit_code` becomes hvdrun's.
-  void start_failed(int exit_code, TimePoint now);
+  void start_failed(int exit_code, TimePoint now) {
+    if (reason_ == Reason::none) start_exit_code_ = exit_code;
+    begin(Stage::terminating, Reason::start_failed, now);
+  }
   // A host is unreachable, and with it those of its ranks that had not ended. During the grace period it takes
   // precedence over a rank that exited with an error, as explained at RankEnds::cause().
   void host_lost(LostHost host, TimePoint now);
@@ -109,12 +122,14 @@ class JobEnd {
   // The signal to send now to all processes that are left; returns each signal once.
   std::optional<int> signal_due(TimePoint now);
   // When the result of signal_due() or gave_up() changes next. Empty: not before the next event.
-  std::optional<Deadline> next_deadline() const;
+  std::optional<Deadline> next_deadline() const {
+    if (stage_ == Stage::running || gave_up_) return std::nullopt;
+    return stage_end();
+  }
 
   bool all_ranks_ended() const { return ends_.all_have_ended(); }
   // Processes are left although SIGKILL was sent kKillTime ago.
   bool gave_up() const { return gave_up_; }
-
   // See RankEnds::cause().
   std::optional<int> first_failed() const { return first_failed_; }
   // The hosts that were lost while they had running ranks, in the order of their loss.
@@ -132,7 +147,12 @@ class JobEnd {
 
   void begin(Stage stage, Reason reason, Deadline deadline);
   Deadline stage_end() const;
-  int failed_rank_code() const;
+  // A rank that had failed, but was ended by hvdrun, has no exit code of its own.
+  int failed_rank_code() const {
+    const RankEnd& end = ends_.of(*first_failed_);
+    const bool ended_by_us = end.status.by_signal && end.status.value == end.signal_sent;
+    return ended_by_us || end.status.ok() ? 1 : end.status.exit_code();
+  }
 
   const Duration grace_;
   RankEnds ends_;

@@ -2,12 +2,10 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdint>
 #include <map>
+#include <ranges>
 #include <utility>
-#include <vector>
 
-#include "core/flight/flight_reader.h"
 #include "core/tensor/tensor.h"
 
 namespace hvd::launcher {
@@ -16,16 +14,6 @@ namespace {
 constexpr std::string_view kThread = "hread 0x";  // "Thread 0x..." and "Current thread 0x..."
 constexpr std::string_view kCurrent = "Current thread";
 constexpr std::string_view kFile = "  File \"", kLine = "\", line ", kIn = " in ";
-
-std::vector<std::string_view> lines_of(std::string_view text) {
-  std::vector<std::string_view> lines;
-  while (!text.empty()) {
-    const std::size_t end = text.find('\n');
-    lines.push_back(text.substr(0, end));
-    text = end == std::string_view::npos ? std::string_view() : text.substr(end + 1);
-  }
-  return lines;
-}
 
 // Parses `  File "train.py", line 48 in load_batch`.
 std::optional<PythonFrame> parse_frame(std::string_view text) {
@@ -46,7 +34,8 @@ std::optional<PythonFrame> parse_frame(std::string_view text) {
 std::vector<PythonFrame> frames_of_main_thread(std::string_view stack) {
   std::vector<PythonFrame> frames;
   bool current = false;
-  for (const std::string_view line : lines_of(stack)) {
+  for (const auto& part : std::views::split(stack, '\n')) {
+    const std::string_view line(part.begin(), part.end());
     if (line.substr(0, kCurrent.size() + kThread.size()).find(kThread) != std::string_view::npos) {
       if (current) break;
       frames.clear();

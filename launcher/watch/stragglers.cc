@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <iterator>
+#include <ranges>
 
 #include "launcher/watch/job_end.h"
 
@@ -220,10 +221,8 @@ std::string state_text(const OperationStatus& operation) {
 // Indents text of another process line by line, with unprintable characters replaced.
 std::string indented(const std::string& text) {
   std::string result;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find('\n', begin), text.size());
-    if (end > begin) result += "    " + printable(text.substr(begin, end - begin)) + "\n";
-    begin = end + 1;
+  for (const auto& line : std::views::split(text, '\n')) {
+    if (!line.empty()) result += "    " + printable(std::string_view(line.begin(), line.end())) + "\n";
   }
   return result;
 }

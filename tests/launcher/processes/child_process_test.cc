@@ -14,10 +14,10 @@ namespace hvd::launcher {
 namespace {
 
 TEST_CASE("each rank takes the same") {
-  const std::size_t own = open_files_of({.ranks = 100});
-  CHECK(own - open_files_of({.ranks = 99}) == 5);
-  CHECK(own - open_files_of({.ranks = 100, .merge_errors = true}) == 100);
-  CHECK(open_files_of({.ranks = 100, .readers = 100}) - own == 100);
+  const std::size_t own = open_files_of(100, 0, false);
+  CHECK(own - open_files_of(99, 0, false) == 5);
+  CHECK(own - open_files_of(100, 0, true) == 100);
+  CHECK(open_files_of(100, 100, false) - own == 100);
 }
 
 TEST_CASE("a limit that does not last is told with both numbers, before anything is started") {
@@ -27,8 +27,8 @@ TEST_CASE("a limit that does not last is told with both numbers, before anything
   REQUIRE(setrlimit(RLIMIT_NOFILE, &low) == 0);
   std::string text;
   try {
-    check_open_files({.ranks = 1});
-    check_open_files({.ranks = 1'000});
+    check_open_files(1, 0, false);
+    check_open_files(1'000, 0, false);
   } catch (const Internal& error) {
     text = error.what();
   }
