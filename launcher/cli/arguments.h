@@ -55,8 +55,7 @@ class ArgumentReader {
   std::map<const void*, std::string> given_;  // by option that may be given once: as it was typed
 };
 
-// Returns the name with the least edit distance to `typed`; the first of several. Empty if all distances exceed a third
-// of the length of `typed`.
+// The first name with the least edit distance to `typed`; empty if all distances exceed a third of its length.
 std::optional<std::string> nearest_name(std::string_view typed, const std::vector<std::string>& names);
 
 }  // namespace hvd::launcher

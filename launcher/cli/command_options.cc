@@ -54,83 +54,6 @@ class Group {
   std::string title_;
 };
 
-void add_options_of_whole(CLI::App& app, CommandLine& line) {
-  Group job(app, "The job");
-  job.value("-N,--ranks-per-host", "N|auto|cpu|gpu", "So many processes on each host; one for each core or GPU");
-  job.value("--nnodes", "N", "Use the first N of the hosts");
-  job.flag("--nolocal", line.placement.no_local, "Start nothing on this host");
-  job.flag("--oversubscribe", line.placement.oversubscribe, "More processes than slots are all right");
-  job.flag("--nooversubscribe", line.placement.no_oversubscribe, "They are not, on this host neither: its cores count");
-  job.value("--slots-per-host", "N|core|hwthread|gpu", "Slots of hosts without a number. Default: one for each core");
-  job.repeatable("--genv", line.exports, "VAR[=VALUE]", "Like -x, for all programs; repeatable");
-  job.value("--config-file", line.config_file, "FILE", "Settings in YAML, with the keys of Horovod's file");
-  job.repeatable("--mca,--gmca", "NAME VALUE", "A parameter of Open MPI, for its library; repeatable");
-  job.value("--timeout", "SECONDS", "End the job after so long, with exit code 124");
-  job.flag("--dry-run", line.dry_run, "Print what would be started, where and how; start nothing");
-  job.flag("--display-map", line.display_map, "Print what --dry-run prints, and start it");
-}
-
-void add_options_of_hosts(CLI::App& app, CommandLine& line) {
-  Group start(app, "How hosts are reached");
-  start.value("--launcher", "local|ssh|slurm|mpi", "Who starts processes: hvdrun, ssh, srun, or mpirun");
-  start.flag("--mpi", "The same as --launcher mpi");
-  start.flag("--gloo", "hvdrun, ssh or srun, and not mpirun; the default");
-  start.value("--rsh", line.start.remote_shell.command, "COMMAND",
-              "Instead of ssh: host and command are appended to it");
-  start.value("-p,--ssh-port", "PORT", "Where ssh is listened for");
-  start.value("-i,--ssh-identity-file", line.start.remote_shell.identity_file, "FILE", "The private key for ssh");
-  start.repeatable("--network-interface", "NAME,...", "Use only these networks between hosts. Default: any");
-  start.value("--start-timeout", "SECONDS", "For all hosts and processes to start. Default: 30");
-  start.value("--lease", "SECONDS", "A host that is silent for so long is lost. Default: 5");
-}
-
-void add_options_of_binding(CLI::App& app, CommandLine& line) {
-  Group binding(app, "Where ranks run");
-  binding.value("--bind-to", "none|UNIT", "UNIT: core, hwthread, numa or socket. Default: none");
-  binding.value("--map-by", "slot|node|UNIT",
-                "Whose places ranks take in turn; also ppr:N:UNIT, and :PE=N. Default: slot");
-  binding.value("--rank-by", "slot|node|UNIT", "How ranks are numbered. Default: as they are mapped");
-  binding.value("--cpu-set", "LIST", "Use only these CPUs of each host: 0-3,8");
-  binding.flag("--report-bindings", line.job.report_bindings, "Say on which CPUs each rank may run");
-  binding.value("--gpus-per-rank", "N|auto", "Let each rank see so many GPUs of its own, or an even share");
-}
-
-void add_options_of_streams(CLI::App& app, CommandLine& line) {
-  Group streams(app, "Input and output");
-  streams.value("--stdin", "RANK|all|none", "Who reads hvdrun's standard input. Default: rank 0");
-  streams.value("--output-filename", line.job.output.directory, "DIR",
-                "Write output also to DIR/rank.N/stdout and stderr");
-  streams.value("-r,--redirects", "0|3", "3: write it there only, and not to the terminal");
-  streams.value("-t,--tee", "0|3", "3: write it to both, as --output-filename does anyway");
-  streams.flag("--tag-output", line.job.output.tag, "Begin every line with [rank]<stdout>: or [rank]<stderr>:");
-  streams.flag("--timestamp-output", line.job.output.timestamp, "Begin every line with the time");
-  streams.flag("--merge-stderr-to-stdout", line.job.output.merge_errors,
-               "One stream for both, in the order of writing");
-  streams.flag("-v,--verbose", line.job.verbose, "Say what is started, where, and how it ends");
-  streams.flag("-q,--quiet", line.quiet, "Say nothing but errors");
-}
-
-void add_options_of_end(CLI::App& app, CommandLine& line) {
-  Group(app, "End").value("--grace", "SECONDS", "From the first failure to SIGTERM; SIGKILL 2 s later. Default: 1");
-
-  Group about(app, "About hvdrun");
-  app.set_help_flag("-h,--help", "Print this text")->group("About hvdrun");
-  about.flag("--check-build", line.check_build, "What is installed, and whether it works: hvd doctor");
-  about.flag("--other-options", "What becomes of other launchers' options, as Markdown");
-  about.value("--completion", "bash|zsh", "Print a script that completes hvdrun's options there");
-  about.flag("--version", "Print hvdrun's version");
-}
-
-// Options for users who know them from other launchers.
-void add_options_not_shown(CLI::App& app) {
-  Group silent(app, "");
-  silent.flag("--allow-run-as-root", "");
-  silent.value("--node-rank", "0", "");
-  silent.value("--genvlist", "VAR,...", "");
-  silent.value("--display", "map|allocation|bind", "");
-  silent.repeatable("--output", "LIST", "");
-}
-
 }  // namespace
 
 void add_options_of_program(CLI::App& app, ProgramLine& program) {
@@ -150,12 +73,70 @@ void add_options_of_program(CLI::App& app, ProgramLine& program) {
 }
 
 void add_options_of_job(CLI::App& app, CommandLine& line) {
-  add_options_of_whole(app, line);
-  add_options_of_hosts(app, line);
-  add_options_of_binding(app, line);
-  add_options_of_streams(app, line);
-  add_options_of_end(app, line);
-  add_options_not_shown(app);
+  Group job(app, "The job");
+  job.value("-N,--ranks-per-host", "N|auto|cpu|gpu", "So many processes on each host; one for each core or GPU");
+  job.value("--nnodes", "N", "Use the first N of the hosts");
+  job.flag("--nolocal", line.placement.no_local, "Start nothing on this host");
+  job.flag("--oversubscribe", line.placement.oversubscribe, "More processes than slots are all right");
+  job.flag("--nooversubscribe", line.placement.no_oversubscribe, "They are not, on this host neither: its cores count");
+  job.value("--slots-per-host", "N|core|hwthread|gpu", "Slots of hosts without a number. Default: one for each core");
+  job.repeatable("--genv", line.exports, "VAR[=VALUE]", "Like -x, for all programs; repeatable");
+  job.value("--config-file", line.config_file, "FILE", "Settings in YAML, with the keys of Horovod's file");
+  job.repeatable("--mca,--gmca", "NAME VALUE", "A parameter of Open MPI, for its library; repeatable");
+  job.value("--timeout", "SECONDS", "End the job after so long, with exit code 124");
+  job.flag("--dry-run", line.dry_run, "Print what would be started, where and how; start nothing");
+  job.flag("--display-map", line.display_map, "Print what --dry-run prints, and start it");
+
+  Group start(app, "How hosts are reached");
+  start.value("--launcher", "local|ssh|slurm|mpi", "Who starts processes: hvdrun, ssh, srun, or mpirun");
+  start.flag("--mpi", "The same as --launcher mpi");
+  start.flag("--gloo", "hvdrun, ssh or srun, and not mpirun; the default");
+  start.value("--rsh", line.start.remote_shell.command, "COMMAND",
+              "Instead of ssh: host and command are appended to it");
+  start.value("-p,--ssh-port", "PORT", "Where ssh is listened for");
+  start.value("-i,--ssh-identity-file", line.start.remote_shell.identity_file, "FILE", "The private key for ssh");
+  start.repeatable("--network-interface", "NAME,...", "Use only these networks between hosts. Default: any");
+  start.value("--start-timeout", "SECONDS", "For all hosts and processes to start. Default: 30");
+  start.value("--lease", "SECONDS", "A host that is silent for so long is lost. Default: 5");
+
+  Group binding(app, "Where ranks run");
+  binding.value("--bind-to", "none|UNIT", "UNIT: core, hwthread, numa or socket. Default: none");
+  binding.value("--map-by", "slot|node|UNIT",
+                "Whose places ranks take in turn; also ppr:N:UNIT, and :PE=N. Default: slot");
+  binding.value("--rank-by", "slot|node|UNIT", "How ranks are numbered. Default: as they are mapped");
+  binding.value("--cpu-set", "LIST", "Use only these CPUs of each host: 0-3,8");
+  binding.flag("--report-bindings", line.job.report_bindings, "Say on which CPUs each rank may run");
+  binding.value("--gpus-per-rank", "N|auto", "Let each rank see so many GPUs of its own, or an even share");
+
+  Group streams(app, "Input and output");
+  streams.value("--stdin", "RANK|all|none", "Who reads hvdrun's standard input. Default: rank 0");
+  streams.value("--output-filename", line.job.output.directory, "DIR",
+                "Write output also to DIR/rank.N/stdout and stderr");
+  streams.value("-r,--redirects", "0|3", "3: write it there only, and not to the terminal");
+  streams.value("-t,--tee", "0|3", "3: write it to both, as --output-filename does anyway");
+  streams.flag("--tag-output", line.job.output.tag, "Begin every line with [rank]<stdout>: or [rank]<stderr>:");
+  streams.flag("--timestamp-output", line.job.output.timestamp, "Begin every line with the time");
+  streams.flag("--merge-stderr-to-stdout", line.job.output.merge_errors,
+               "One stream for both, in the order of writing");
+  streams.flag("-v,--verbose", line.job.verbose, "Say what is started, where, and how it ends");
+  streams.flag("-q,--quiet", line.quiet, "Say nothing but errors");
+
+  Group(app, "End").value("--grace", "SECONDS", "From the first failure to SIGTERM; SIGKILL 2 s later. Default: 1");
+
+  Group about(app, "About hvdrun");
+  app.set_help_flag("-h,--help", "Print this text")->group("About hvdrun");
+  about.flag("--check-build", line.check_build, "What is installed, and whether it works: hvd doctor");
+  about.flag("--other-options", "What becomes of other launchers' options, as Markdown");
+  about.value("--completion", "bash|zsh", "Print a script that completes hvdrun's options there");
+  about.flag("--version", "Print hvdrun's version");
+
+  // Options for users who know them from other launchers.
+  Group silent(app, "");
+  silent.flag("--allow-run-as-root", "");
+  silent.value("--node-rank", "0", "");
+  silent.value("--genvlist", "VAR,...", "");
+  silent.value("--display", "map|allocation|bind", "");
+  silent.repeatable("--output", "LIST", "");
 }
 
 // CLI11's table of options, without the parts that it derives from positionals and subcommands.

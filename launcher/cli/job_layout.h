@@ -1,5 +1,4 @@
-// Computes the layout of a job from its command line: the hosts, and the ranks on each. Pure, except for the functions
-// in LayoutInput.
+// Computes the hosts of a job and the ranks on each from its command line. Pure, except for LayoutInput's functions.
 #pragma once
 
 #include <functional>

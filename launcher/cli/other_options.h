@@ -34,8 +34,7 @@ struct OtherOption {
 std::span<const OtherOption> other_options();
 const OtherOption* find_other_option(std::string_view name);
 
-// Returns hvdrun's options for an alias, one per element. Throws InvalidArgument if the value must be a number and is
-// not.
+// Returns hvdrun's options for an alias, one per element. Throws InvalidArgument if the value must be a number.
 std::vector<std::string> expand_alias(const OtherOption& option, const std::string& value);
 
 // Whether one of `launchers` has an option of this name with the same meaning as hvdrun's.

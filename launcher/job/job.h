@@ -49,8 +49,7 @@ class Job : public HostListener {
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
-  // Returns hvdrun's exit code when no process of the job is left. Throws Error if the output directory cannot be
-  // written.
+  // Returns hvdrun's exit code when no process is left. Throws Error if the output directory cannot be written.
   int run(JobHosts hosts);
 
   void rank_started(int rank, pid_t pid) override;

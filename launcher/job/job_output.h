@@ -1,5 +1,4 @@
-// The output of all ranks of a job: shows it on hvdrun's own streams, and merges identical tracebacks. Main thread
-// only.
+// Shows the output of all ranks on hvdrun's own streams, and merges identical tracebacks. Main thread only.
 #pragma once
 
 #include <functional>

@@ -178,8 +178,7 @@ void JobStatus::answer(const std::string& question, const StatusSocket::Answer& 
   }
 }
 
-// A warning of the stall inspector is always a stall; an operation that merely takes long may not be, while other ranks
-// make progress.
+// A stall inspector's warning is always a stall; a long operation may not be one, while other ranks make progress.
 void JobStatus::stalled(int host, bool on, bool is_ending) {
   if (!on) stalled_hosts_.erase(host);
   if (stalled_hosts_.empty()) told_stall_.clear();

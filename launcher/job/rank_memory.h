@@ -1,5 +1,4 @@
-// Shared memory through which the launcher reads the state of the ranks on this machine, also after their death.
-// Event loop's thread only.
+// Shared memory through which the launcher reads the state of local ranks, also after their death. Main thread only.
 #pragma once
 
 #include <sys/types.h>

@@ -62,8 +62,7 @@ class OutputTail {
 
   void feed(std::string_view bytes);
 
-  // At most `count` lines, without line ends; for a line that was overwritten with \r its last state, for a long line
-  // its beginning.
+  // At most `count` lines, without line ends: the last state of an overwritten line (\r), the beginning of a long one.
   std::vector<std::string> last_lines(std::size_t count) const;
 
  private:
@@ -71,12 +70,10 @@ class OutputTail {
   bool begins_inside_line_ = false;
 };
 
-// Whether the user and the type of terminal allow colours, from the variables TERM and NO_COLOR (empty: not set;
-// https://no-color.org).
+// Whether colours are allowed, from the variables TERM and NO_COLOR (https://no-color.org); empty: not set.
 bool allows_colours(std::string_view terminal, std::string_view no_color);
 
-// An index into the 256 colours of terminals; every eighth rank has the same. All have enough contrast on a black and
-// on a white background.
+// One of a terminal's 256 colours, with contrast on black and on white; every eighth rank has the same.
 int colour_of_rank(int rank);
 
 // The name in files and tags: "stdout" or "stderr".

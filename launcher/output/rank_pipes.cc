@@ -12,8 +12,6 @@ namespace {
 
 constexpr std::size_t kReadBytes = 64 * 1024;
 
-constexpr std::size_t kPiece = 64 * 1024;
-
 bool has_input(int fd) {
   pollfd entry{.fd = fd, .events = POLLIN, .revents = 0};
   return poll(&entry, 1, 0) == 1;
@@ -111,7 +109,7 @@ void InputFeed::read_on() {
 }
 
 void InputFeed::read_piece() {
-  char bytes[kPiece];
+  char bytes[kReadBytes];
   const ssize_t count = read(input_, bytes, sizeof bytes);
   if (count < 0 && (errno == EINTR || errno == EAGAIN)) return;
   at_end_ = count <= 0;

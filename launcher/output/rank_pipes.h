@@ -42,8 +42,7 @@ class InputPipe {
 // The read end of a rank's standard output or standard error pipe.
 class OutputPipe {
  public:
-  // `wrote` is called with one piece at a time, so that no rank delays the others, and once with an empty piece at the
-  // end.
+  // `wrote` is called with one piece at a time, so that no rank delays the others; at the end, with an empty one.
   OutputPipe(EventLoop& loop, FileDescriptor pipe, std::function<void(std::string_view bytes)> wrote);
   ~OutputPipe() {
     if (pipe_) loop_.forget(pipe_.get());

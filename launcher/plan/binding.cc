@@ -90,8 +90,7 @@ class Tables {
 
   std::size_t count() const { return tables_.size(); }
 
-  // Takes consecutive groups of a table. When the table is used up, starts again from its beginning; if not `again`,
-  // returns an empty group.
+  // Takes consecutive groups of a table. When it is used up, starts `again`, or returns an empty group.
   CpuGroup take(std::size_t table, int cpu_groups, bool again) {
     const std::vector<CpuGroup>& all = tables_[table];
     CpuGroup taken;
@@ -156,8 +155,7 @@ void rank_places(std::vector<CpuGroup>& places, CpuUnit unit) {
   for (std::size_t i = 0; i < places.size(); ++i) places[i] = std::move(in_turn[i].second);
 }
 
-// Returns all CPUs of the units that contain the group's CPUs; only one CPU of each core if the unit is a hardware
-// thread.
+// Returns all CPUs of the units that contain the group's CPUs; one CPU of each core if the unit is a hardware thread.
 std::vector<int> widen(const CpuGroup& cpu_group, CpuUnit unit, const std::vector<Cpu>& cpus) {
   std::vector<int> numbers;
   if (unit == CpuUnit::hwthread) {

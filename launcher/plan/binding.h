@@ -34,15 +34,13 @@ void parse_bind_to(std::string_view text, Binding& binding);  // none, core, hwt
 void parse_map_by(std::string_view text, Binding& binding);   // slot, ..., ppr:N:socket; :PE=N
 void parse_rank_by(std::string_view text, Binding& binding);  // slot, core, hwthread, socket, numa, node
 
-// Returns the ascending CPU numbers of each rank; empty if ranks are not bound. Throws InvalidArgument if there are too
-// few CPUs.
+// The ascending CPU numbers of each rank; empty: not bound. Throws InvalidArgument if there are too few CPUs.
 std::vector<std::vector<int>> bind_ranks(int ranks, const Binding& binding, const std::vector<Cpu>& cpus);
 
 // Parses --cpu-set, "0-3,8", into ascending, unique numbers. Throws InvalidArgument.
 std::vector<int> parse_cpu_set(std::string_view text);
 
-// Returns the CPUs that are in the set; all if the set is empty. Throws InvalidArgument, with the host's name, if the
-// host lacks one.
+// The CPUs in the set; all if it is empty. Throws InvalidArgument, with the host's name, if the host lacks one.
 std::vector<Cpu> cpus_within(const std::vector<Cpu>& cpus, const std::vector<int>& set, const std::string& host);
 
 // The number of different units (cores, sockets, ...) among these CPUs; 1 for slots and nodes.

@@ -18,8 +18,7 @@ struct RankPlace {
   int cross_rank = 0, cross_size = 1;
 };
 
-// The rendezvous variables that are the same for all ranks of a host. The key is passed in the environment only: all
-// users can read a command line.
+// What is the same for all ranks of a host. The key is passed in the environment only: all users read command lines.
 struct HostRendezvous {
   std::string hostname;
   std::string store;  // as Address::to_string() writes it
@@ -99,9 +98,8 @@ class ProgramUnusable : public std::runtime_error {
 // PATH; if it is not set, the default path of shells and execvp().
 std::string search_path_of(const Environment& environment);
 
-// Returns a name with a slash unchanged; looks up any other in the folders of `search_path` (PATH's format). `folder`:
-// where the program is to start; empty: this process's working directory. If it is given, the result is absolute.
-// Throws ProgramUnusable.
+// Looks up a name without a slash in the folders of `search_path` (PATH's format). `folder`: where the program is to
+// start; empty: this process's working directory; else the result is absolute. Throws ProgramUnusable.
 std::string find_program(const std::string& folder, const std::string& name, const std::string& search_path);
 
 // A host in the text of a plan.

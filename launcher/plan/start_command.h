@@ -50,8 +50,7 @@ std::string shell_quoted(const std::vector<std::string>& words);
 // The shell command that starts an agent on a host. `hvdrun` is the program's path there. The words of the agent's
 // command are separate arguments, so that a replacement for ssh may execute them or pass them to a shell.
 //
-// ssh never prompts. Its own configuration decides whether it trusts an unknown host: the job key is sent to the host
-// that answers.
+// ssh never prompts. Its configuration decides whether it trusts an unknown host, to which the job key is sent.
 std::string start_by_remote_shell(const RemoteShell& shell, const HostSlots& host, const std::string& hvdrun);
 
 // The srun command that starts an agent on each of these hosts of Slurm's allocation; all read the same standard input.

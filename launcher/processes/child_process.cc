@@ -41,12 +41,10 @@ std::vector<std::uint64_t> bits(const std::vector<int>& ascending) {
   return words;
 }
 
-void write_error(const char* text) {
-  if (write(STDERR_FILENO, text, std::strlen(text)) < 0) return;  // nowhere to report this error
-}
-
 [[noreturn]] void give_up(const char* what, const std::string& path, int error) {
-  for (const char* const text : {what, path.c_str(), ": ", strerrordesc_np(error), "\n"}) write_error(text);
+  for (const char* const text : {what, path.c_str(), ": ", strerrordesc_np(error), "\n"}) {
+    if (write(STDERR_FILENO, text, std::strlen(text)) < 0) break;  // nowhere to report this error
+  }
   _exit(error == ENOENT ? 127 : 126);
 }
 
@@ -199,8 +197,7 @@ std::vector<ProcessEntry> descendants(pid_t root, const std::vector<ProcessEntry
       if (entry.parent == parent && entry.pid != parent && !excepted) result.push_back(entry);
     }
   };
-  // The list is not an atomic snapshot: with reused pids it could contain a cycle, so the result is limited to the
-  // number of processes.
+  // The list is no atomic snapshot: with reused pids it could contain a cycle, so the result is limited in size.
   add_children_of(root);
   for (std::size_t next = 0; next < result.size() && result.size() <= all.size(); ++next) {
     add_children_of(result[next].pid);

@@ -62,8 +62,8 @@ struct ChildStart {
 std::pair<FileDescriptor, FileDescriptor> make_pipe();
 
 // Call it on a thread that lives as long as the job: the child is killed when this thread ends (PR_SET_PDEATHSIG).
-// Throws Error if fork fails. If exec fails, the child writes the error to its standard error and exits with code 126
-// or 127.
+// Throws Error if fork fails. If exec fails, the child writes the error to its standard error and exits with 126 or
+// 127.
 pid_t start_child(const ChildStart& start, const SignalSource& signals);
 
 // Reaps the children that have ended since the last call; returns their pids and exit statuses.
@@ -72,8 +72,7 @@ std::vector<std::pair<pid_t, ExitStatus>> reap_children();
 // Whether this process has any children, zombies included.
 bool has_children();
 
-// Raises the soft limit to the hard limit. Returns the previous limit, which the ranks get: some programs misbehave
-// with a high one.
+// Raises the soft limit to the hard one. Returns the previous limit for the ranks: some programs misbehave otherwise.
 rlimit raise_open_files();
 
 // The number of descriptors that hvdrun needs for these ranks while they run. `readers`: the number of ranks that read

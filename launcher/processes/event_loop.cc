@@ -39,10 +39,6 @@ void EventLoop::run_once(std::optional<Deadline> deadline) {
     const auto keep_alive = found->second;
     (*keep_alive)();
   }
-  call_due_timers();
-}
-
-void EventLoop::call_due_timers() {
   const TimePoint now = Clock::now();
   std::vector<Timer*> due;
   for (Timer* timer : timers_) {

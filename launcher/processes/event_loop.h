@@ -1,5 +1,4 @@
-// A single-threaded event loop with timers, and hvdrun's signals as one of its events. hvdrun's main thread runs it and
-// blocks nowhere else.
+// A single-threaded event loop with timers and hvdrun's signals. The main thread runs it and blocks nowhere else.
 #pragma once
 
 #include <sys/epoll.h>
@@ -62,7 +61,6 @@ class EventLoop {
 
  private:
   friend class Timer;
-  void call_due_timers();
 
   // A descriptor's number may be reused before all events of a batch are dispatched; watch numbers are not.
   using WatchNumber = std::uint64_t;
@@ -111,8 +109,7 @@ class SignalSource {
   // Returns the signals received since the last call, lowest number first.
   std::vector<int> take();
 
-  // Restores the signal mask and dispositions that hvdrun was started with. Called in a forked child before exec;
-  // async-signal-safe.
+  // Restores the signal mask and dispositions that hvdrun was started with, before exec. Async-signal-safe.
   void restore_original() const {
     sigaction(SIGPIPE, &original_pipe_, nullptr);
     sigaction(SIGXFSZ, &original_file_size_, nullptr);

@@ -50,8 +50,7 @@ class Keeper {
     if (pid_ > 0) kill(pid_, SIGCONT);
   }
 
-  // From now on the caller must call renew_lease() several times per lease. Without a lease, the keeper only reacts to
-  // the end of this process.
+  // From now on the caller must renew the lease several times. Without one, the keeper only reacts to the caller's end.
   void set_lease(Duration length) {
     const auto ms = std::chrono::ceil<std::chrono::milliseconds>(length).count();
     send({.kind = KeeperRequest::Kind::set_lease, .value = static_cast<std::int32_t>(ms)});

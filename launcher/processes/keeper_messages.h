@@ -77,8 +77,7 @@ inline constexpr std::size_t kMaxReportedText = 4096;  // bytes
 std::string encode(const KeeperReport& report);
 KeeperReport decode_keeper_report(std::string_view bytes);
 
-// Leaves out the descriptors, except for the numbers of the inherited ones, and the open-file limit, which the keeper
-// knows.
+// Leaves out the descriptors, except for the inherited ones' numbers, and the open-file limit, which the keeper knows.
 std::string encode_start(const ChildStart& start);
 ChildStart decode_start(std::string_view bytes);
 

@@ -37,8 +37,7 @@ constexpr std::size_t kMaxStatuses = std::size_t{8} << 20;  // bytes; further ra
 
 std::size_t index_of(Stream stream) { return stream == Stream::output ? 0 : 1; }
 
-// This host as its parent sees it: performs the parent's commands, and reports the host's events. The counterpart of
-// AgentHost.
+// The counterpart of AgentHost: performs the parent's commands on this host, and reports the host's events.
 class ReportingHost : private HostListener {
  public:
   // `send` sends a message to the parent; it does nothing once the parent is lost.

@@ -50,20 +50,6 @@ void require(bool success, const char* what) {
   throw Internal("cannot make the job's certificate: " + std::string(what) + ": " + cause.data());
 }
 
-// 64 random bits, positive.
-void set_serial(X509* certificate) {
-  std::uint64_t serial = 0;
-  require(RAND_bytes(reinterpret_cast<unsigned char*>(&serial), sizeof serial) == 1, "random bytes");
-  require(ASN1_INTEGER_set_uint64(X509_get_serialNumber(certificate), serial) == 1, "serial number");
-}
-
-void set_names(X509* certificate) {
-  X509_NAME* name = X509_get_subject_name(certificate);
-  const auto* text = reinterpret_cast<const unsigned char*>(kCertificateName);
-  require(X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC, text, -1, -1, 0) == 1, "name");
-  require(X509_set_issuer_name(certificate, name) == 1, "issuer");
-}
-
 void add_extension(X509* certificate, int nid, const std::string& value) {
   const Extension extension(X509V3_EXT_conf_nid(nullptr, nullptr, nid, value.c_str()));
   require(extension && X509_add_ext(certificate, extension.get(), -1) == 1, value.c_str());
@@ -75,8 +61,13 @@ X509Certificate make_x509(EVP_PKEY* key) {
   require(certificate != nullptr, "memory");
   X509* x509 = certificate.get();
   require(X509_set_version(x509, X509_VERSION_3) == 1, "version");
-  set_serial(x509);
-  set_names(x509);
+  std::uint64_t serial = 0;
+  require(RAND_bytes(reinterpret_cast<unsigned char*>(&serial), sizeof serial) == 1, "random bytes");
+  require(ASN1_INTEGER_set_uint64(X509_get_serialNumber(x509), serial) == 1, "serial number");
+  X509_NAME* name = X509_get_subject_name(x509);
+  const auto* text = reinterpret_cast<const unsigned char*>(kCertificateName);
+  require(X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC, text, -1, -1, 0) == 1, "name");
+  require(X509_set_issuer_name(x509, name) == 1, "issuer");
   require(X509_gmtime_adj(X509_getm_notBefore(x509), -kDay) != nullptr, "time");
   require(X509_time_adj_ex(X509_getm_notAfter(x509), kDaysValid, 0, nullptr) != nullptr, "time");
   require(X509_set_pubkey(x509, key) == 1, "public key");

@@ -41,8 +41,7 @@ class AgentListener {
   // `bind_host` is numeric: "0.0.0.0" for all interfaces. Throws Error. `attached` is called by the loop and may
   // destroy links, but not the listener.
   AgentListener(EventLoop& loop, const Certificate& certificate, const std::string& bind_host, Attached attached);
-  // The remaining links are lost. Blocks, one second at most, until links that were destroyed before have been closed
-  // at their agents.
+  // The remaining links are lost. Blocks, a second at most, until links destroyed before are closed at their agents.
   ~AgentListener();
   AgentListener(const AgentListener&) = delete;
   AgentListener& operator=(const AgentListener&) = delete;

@@ -28,8 +28,7 @@ class Link {
   virtual void listen(Listener listener) = 0;
   // The message is dropped if the link is lost.
   virtual void send(Outgoing message) = 0;
-  // Whether all messages are sent, so that the link may be destroyed. If not, the loop's run_once() returns when they
-  // are.
+  // Whether all messages are sent, so that the link may be destroyed. If not, run_once() returns when they are.
   virtual bool all_sent() const = 0;
   // The address of the other end: "10.9.0.2:41822".
   virtual std::string peer() const = 0;
@@ -38,8 +37,7 @@ class Link {
 using LinkToParent = Link<proto::FromAgent, proto::ToAgent>;
 using LinkToAgent = Link<proto::ToAgent, proto::FromAgent>;
 
-// The lease of a link: decides whether the other end is still alive, and when to send the next beat. Both ends send
-// five beats per lease. Pure.
+// Decides whether the other end is still alive, and when to send the next beat: five per lease, at both ends. Pure.
 class LinkLease {
  public:
   LinkLease(Duration length, TimePoint now) : length_(length), heard_(now), looked_(now), beat_(now) {}

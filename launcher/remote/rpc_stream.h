@@ -21,8 +21,7 @@
 
 namespace hvd::launcher {
 
-// A queue from other threads to the event loop's thread: they put() items, the descriptor becomes readable, and the
-// loop take()s them.
+// A queue to the event loop's thread: others put() items, the descriptor becomes readable, and the loop take()s them.
 template <typename Item>
 class Inbox {
  public:
@@ -98,8 +97,7 @@ class RpcStream : public Reactor {
     return !awaited_;
   }
 
-  // Called when the link is destroyed. If all messages are sent, the other end still receives them; else the stream is
-  // cancelled.
+  // The link is destroyed: if all messages are sent, the other end still receives them; else cancels the stream.
   void close() {
     bool all_sent = false;
     {

@@ -18,8 +18,7 @@ namespace {
 
 constexpr const char* kLoopback = "127.0.0.1";
 
-// The address at which an agent on this machine reached hvdrun may not be reachable for others: takes the one that most
-// of the other agents used.
+// An agent on this machine may have reached hvdrun where others cannot: takes the address that most of them used.
 void correct_local_addresses(const std::vector<HostsToUse::Entry>& hosts, std::vector<HostDescription>& facts) {
   std::map<std::string, int> counts;
   for (std::size_t i = 0; i < hosts.size(); ++i) {

@@ -1,8 +1,7 @@
 // Forwards requests to the job's store between hosts. An agent has a StoreRelay, which caches fetched values and
 // forwards all other requests to its parent; the parent has a StoreBranch for each link to an agent. Pure. A relay
 // serves the ranks of its host (core/bootstrap/store_server.h) and, in a tree, the agents below it. Concurrent gets of
-// the same key cost the parent one request. Values may be cached because a key is set once (core/bootstrap/store.h).
-// Counters are never cached.
+// the same key cost the parent one request. Values may be cached since a key is set once (store.h); counters are not.
 #pragma once
 
 #include <cstdint>

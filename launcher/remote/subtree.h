@@ -23,8 +23,7 @@ namespace hvd::launcher {
 std::vector<int> agent_tree(int hosts);
 
 // hvdrun has one for its agents; in a job of many hosts, agents have one for theirs. A message names its source or
-// target host. The route to a host is learnt from the first message of that host, which arrives through the agent that
-// the host is behind.
+// target host. The route to a host is learnt from the host's first message, by the agent through which it arrives.
 class Subtree {
  public:
   struct Options {

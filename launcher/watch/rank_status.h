@@ -96,8 +96,7 @@ std::string status_table(const std::vector<StatusOfRank>& ranks);
 // 0.5 s), or all ranks do the same.
 std::string find_stragglers(const std::vector<StatusOfRank>& ranks, Duration stall_time);
 
-// The stable part of that sentence, the same for as long as the stall lasts: without the time waited and the place in
-// the script.
+// The part of that sentence that stays while the stall lasts: without the time waited and the place in the script.
 std::string stable_part_of(const std::string& sentence);
 
 // The shortest wait that counts as a stall: a moment if the stall inspector has warned, else the ranks' stall time.
