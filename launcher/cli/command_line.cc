@@ -211,14 +211,6 @@ void parse_streams(const CLI::App& app, CommandLine& line) {
   }
 }
 
-std::pair<std::string, std::string> parse_mca(const std::string& text) {
-  const auto equals = text.find('=');
-  if (equals == 0 || equals == std::string::npos) {
-    throw InvalidArgument("--mca needs a name and a value, for instance -mca btl ^openib");
-  }
-  return {text.substr(0, equals), text.substr(equals + 1)};
-}
-
 // Decimal even with leading zeros; CLI11 would read 010 as 8.
 std::optional<int> parse_number_of_processes(const std::string& text) {
   if (text.empty()) return std::nullopt;
@@ -308,7 +300,13 @@ void parse_job(const CLI::App& app, const std::vector<Remark>& remarks, CommandL
   for (std::string& name : list_of(typed(app, "--genvlist"), "--genvlist")) line.exports.push_back(std::move(name));
   check_exports(line.exports);
   parse_start(app, line.start);
-  for (const std::string& parameter : app.get_option("--mca")->results()) line.mca.push_back(parse_mca(parameter));
+  for (const std::string& text : app.get_option("--mca")->results()) {
+    const auto equals = text.find('=');
+    if (equals == 0 || equals == std::string::npos) {
+      throw InvalidArgument("--mca needs a name and a value, for instance -mca btl ^openib");
+    }
+    line.mca.emplace_back(text.substr(0, equals), text.substr(equals + 1));
+  }
   parse_placement(app, line.placement);
   parse_streams(app, line);
   line.job.grace = typed_seconds(app, "--grace").value_or(1s);

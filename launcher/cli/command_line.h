@@ -1,6 +1,5 @@
 // Parses hvdrun's command line, which accepts the syntax of mpirun, mpiexec, horovodrun and torchrun. Pure: reads no
 // file and no environment, starts nothing.
-//
 // All arguments from a program's name on belong to the program and are not parsed, up to an argument that is a colon:
 // it separates the programs of a job, each with its own options. Long options may have one dash or two (-np 4, --np 4,
 // -output-filename DIR), with the value in the next argument or after an equals sign.

@@ -19,8 +19,7 @@ void add_options_of_job(CLI::App& app, CommandLine& line);
 std::string help_text(const CLI::App& app);
 
 // The script that completes hvdrun's options in a shell. `shell`: bash or zsh; throws InvalidArgument for another.
-// `app` has all options. After the options, the script completes the program, and then the program's arguments with the
-// shell's completion for that program.
+// `app` has all options. Behind them, the script completes the program, and its arguments by the shell's own rules.
 std::string completion_script(const std::string& shell, const CLI::App& app);
 
 }  // namespace hvd::launcher

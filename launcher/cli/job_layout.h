@@ -38,8 +38,7 @@ struct LayoutInput {
 // Throws InvalidArgument.
 JobLayout lay_out(const CommandLine& line, const LayoutInput& input);
 
-// Returns the plan of each host, which may have no ranks. `programs` are in the order of `line`, `facts` in the order
-// of the layout's hosts. Throws InvalidArgument.
+// Plans each host; some may have no ranks. `programs`: as in `line`; `facts`: by host. Throws InvalidArgument.
 std::vector<HostPlan> plan_hosts(const JobLayout& layout, const CommandLine& line, std::vector<HostDescription> facts,
                                  const std::vector<ProgramPlan>& programs);
 

@@ -1,7 +1,5 @@
 // The interface between a job and one of its hosts: Host receives commands, HostListener receives events. Main thread
-// only; nothing here blocks.
-//
-// LocalHost implements this machine; AgentHost in launcher/remote implements hosts that are reached through an agent.
+// only; nothing here blocks. LocalHost is this machine; AgentHost (launcher/remote) is reached through an agent.
 #pragma once
 
 #include <sys/types.h>
@@ -56,13 +54,11 @@ class Host {
   virtual void signal_ranks(int signal) = 0;
   // Signals all descendants of the ranks, too; a second SIGKILL also reaches processes that the first one has orphaned.
   virtual void signal_all(int signal) = 0;
-  // Sends input to a rank that reads hvdrun's standard input and has not inherited it; empty: end of input. Call it
-  // again only after input_taken().
+  // Sends input to a rank that has not inherited hvdrun's; empty: the end. Call it again only after input_taken().
   virtual void write_input(int rank, std::string_view bytes) = 0;
   // While the stream is held, it is not read, and ranks may block in their writes.
   virtual void hold(Stream stream, bool on) = 0;
-  // Asks for the status of its ranks; the stacks of running ranks take a moment. The answer carries `question`, and may
-  // come during the call, late, or never.
+  // Asks for the status of its ranks. The answer carries `question`, and may come during the call, late, or never.
   virtual void query_status(std::uint64_t question, bool with_stacks) = 0;
   // The processes that even SIGKILL has not ended, as far as known.
   virtual std::vector<pid_t> list_left() const = 0;

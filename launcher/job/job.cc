@@ -127,24 +127,6 @@ void Job::host_lost(int host, const std::string& cause) {
   nothing_left(host);
 }
 
-void Job::look_into_failure(const std::string& cause) {
-  if (at_failure_) return;
-  at_failure_ = "";
-  hosts_.set_failure(cause);
-  status_->queries().ask(false, [this](const std::vector<StatusOfRank>& ranks) {
-    at_failure_ = find_stragglers(ranks, Duration::zero());
-  });
-}
-
-// Queries the status before ending the job: only a running process can report where its script is.
-void Job::look_into_timeout() {
-  status_->queries().ask(true, [this, is_first = !at_failure_](const std::vector<StatusOfRank>& ranks) {
-    if (is_over()) return;  // the job has ended meanwhile
-    if (is_first) at_failure_ = find_stragglers(ranks, Duration::zero());
-    end_.timed_out(Clock::now());
-  });
-}
-
 void Job::step() {
   loop_.run_once(earlier(earlier(end_.next_deadline(), timeout_), output_.next_deadline()));
   const TimePoint now = Clock::now();

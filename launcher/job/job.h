@@ -46,8 +46,6 @@ class Job : public HostListener {
   // `size`: the number of ranks.
   Job(JobOptions options, int size, EventLoop& loop, SignalSource& signals);
   ~Job() override { loop_.forget(signals_.fd()); }
-  Job(const Job&) = delete;
-  Job& operator=(const Job&) = delete;
 
   // Returns hvdrun's exit code when no process is left. Throws Error if the output directory cannot be written.
   int run(JobHosts hosts);
@@ -90,8 +88,22 @@ class Job : public HostListener {
   // Writes a line with the event and its time.
   void say_age(const std::string& event);
   // Only the first failure counts: reports it to the ranks, and queries the status of all ranks at that moment.
-  void look_into_failure(const std::string& cause);
-  void look_into_timeout();
+  void look_into_failure(const std::string& cause) {
+    if (at_failure_) return;
+    at_failure_ = "";
+    hosts_.set_failure(cause);
+    status_->queries().ask(false, [this](const std::vector<StatusOfRank>& ranks) {
+      at_failure_ = find_stragglers(ranks, Duration::zero());
+    });
+  }
+  // Queries the status before ending the job: only a running process can report where its script is.
+  void look_into_timeout() {
+    status_->queries().ask(true, [this, is_first = !at_failure_](const std::vector<StatusOfRank>& ranks) {
+      if (is_over()) return;  // the job has ended meanwhile
+      if (is_first) at_failure_ = find_stragglers(ranks, Duration::zero());
+      end_.timed_out(Clock::now());
+    });
+  }
   void report();
   // No process is left, and all that the ranks have written is read.
   bool is_over() const { return hosts_left_ == 0 && output_.all_closed(); }

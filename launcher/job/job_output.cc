@@ -82,15 +82,6 @@ void SameTracebacks::close(int rank, TimePoint now) {
   }
 }
 
-// Shows the rank's held-back tracebacks before its next output, so that the output stays in order.
-void SameTracebacks::show_of(int rank, std::string& shown) {
-  std::erase_if(told_, [&](const Told& told) {
-    const bool is_its_own = std::find(told.ranks.begin(), told.ranks.end(), rank) != told.ranks.end();
-    if (is_its_own) show(told, shown);
-    return is_its_own;
-  });
-}
-
 void SameTracebacks::show(const Told& told, std::string& shown) {
   std::vector<int> ranks = told.ranks;
   std::sort(ranks.begin(), ranks.end());
@@ -167,14 +158,6 @@ LineSplitter::Tag JobOutput::tag(int rank, Stream stream) {
   if (options_.timestamp) return [place] { return local_time() + " " + place; };
   if (options_.tag) return [place] { return place; };
   return nullptr;
-}
-
-void JobOutput::wrote(int rank, Stream stream, std::string_view bytes) {
-  const Streams& streams = streams_[static_cast<std::size_t>(rank)];
-  OutputStream& target = *(stream == Stream::output || !streams.errors ? streams.output : streams.errors);
-  if (bytes.empty()) return target.close();
-  target.feed(bytes);
-  if (sink_of(stream).congested()) hold(stream, true);
 }
 
 std::vector<OutputStream*> JobOutput::streams() const {

@@ -57,7 +57,14 @@ class SameTracebacks {
 
   void feed_line(int rank, std::string_view line, TimePoint now, std::string& shown);
   void close(int rank, TimePoint now);
-  void show_of(int rank, std::string& shown);
+  // Shows the rank's held-back tracebacks before its next output, so that the output stays in order.
+  void show_of(int rank, std::string& shown) {
+    std::erase_if(told_, [&](const Told& told) {
+      const bool is_its_own = std::find(told.ranks.begin(), told.ranks.end(), rank) != told.ranks.end();
+      if (is_its_own) show(told, shown);
+      return is_its_own;
+    });
+  }
   static void show(const Told& told, std::string& shown);
 
   std::map<int, Open> open_;  // by rank
@@ -85,7 +92,13 @@ class JobOutput {
   // Opens the streams of a rank. Throws Error if its files cannot be written.
   void open(int rank);
   // Empty `bytes`: the end of the stream.
-  void wrote(int rank, Stream stream, std::string_view bytes);
+  void wrote(int rank, Stream stream, std::string_view bytes) {
+    const Streams& streams = streams_[static_cast<std::size_t>(rank)];
+    OutputStream& target = *(stream == Stream::output || !streams.errors ? streams.output : streams.errors);
+    if (bytes.empty()) return target.close();
+    target.feed(bytes);
+    if (sink_of(stream).congested()) hold(stream, true);
+  }
   // The streams have ended; of all ranks: shows what is held back, too.
   void close(int rank) {
     const Streams& streams = streams_[static_cast<std::size_t>(rank)];

@@ -1,5 +1,4 @@
-// Finds out what the ranks of a job are doing, for the job's own reports and for other processes (`hvd stacks`, `hvd
-// top`). Main thread only; never blocks.
+// What the ranks of a job are doing, for its own reports, `hvd stacks` and `hvd top`. Main thread only; never blocks.
 #pragma once
 
 #include <cstddef>
@@ -60,10 +59,9 @@ class StatusQueries {
 };
 
 // The socket at which a running job answers questions of other processes: a Unix socket in the abstract namespace,
-// "@hvd-job-UID-PID" of hvdrun, so that no file is left behind.
-//
-// Accepts connections of the same user and of root. Each connection carries one question, a line; the answer is text up
-// to the end of the connection. There are at most eight connections, of at most ten seconds each.
+// "@hvd-job-UID-PID" of hvdrun, so that no file is left behind. Accepts connections of the same user and of root. Each
+// connection carries one question, a line; the answer is text up to the end of the connection. There are at most eight
+// connections, of at most ten seconds each.
 class StatusSocket {
  public:
   using Answer = std::function<void(std::string text)>;
@@ -76,8 +74,6 @@ class StatusSocket {
     loop_.forget(door_.get());
     while (!connections_.empty()) end(connections_.begin()->first);
   }
-  StatusSocket(const StatusSocket&) = delete;
-  StatusSocket& operator=(const StatusSocket&) = delete;
 
  private:
   struct Connection {

@@ -142,14 +142,6 @@ void LocalHost::collect(const std::function<void(pid_t, ExitStatus)>& others) {
   }
 }
 
-void LocalHost::take_reports() {
-  if (!keeper_.receive()) loop_.forget(keeper_.fd());
-  for (const Keeper::Ended& ended : keeper_.take_ended()) {
-    listener_.rank_ended(ended.rank, ended.status, memories_.ended(ended.rank));
-  }
-  if (started_) look_what_is_left();
-}
-
 // The ranks are killed with the keeper, which is not their own failure: reports the host as lost.
 void LocalHost::on_keeper_lost(ExitStatus status) {
   take_reports();

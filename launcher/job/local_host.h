@@ -1,5 +1,4 @@
-// The Host for this machine: starts its ranks through the keeper, reads their output, and ends the processes that they
-// leave behind. Main thread only.
+// The Host for this machine: starts its ranks through the keeper, reads their output, and ends what they leave behind.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +18,6 @@
 namespace hvd::launcher {
 
 // Reserves a TCP port of this host for a server that a rank starts later, so that no other process gets it by chance.
-//
 // The port is bound with SO_REUSEADDR, without listen(): the kernel skips it when it chooses ports, connections to it
 // are refused, and a server that binds it by number with SO_REUSEADDR, as servers do, gets it.
 class ReservedPort {
@@ -35,8 +33,7 @@ class ReservedPort {
 
 class LocalHost : public Host {
  public:
-  // The ranks that read hvdrun's standard input inherit `input`, which is closed here once they are started. If it is
-  // empty, they get the input of write_input().
+  // Ranks that read standard input inherit `input`, closed here then; if it is empty, they get that of write_input().
   LocalHost(EventLoop& loop, const SignalSource& signals, Keeper& keeper, HostListener& listener, int number,
             FileDescriptor input);
   ~LocalHost() override { loop_.forget(keeper_.fd()); }
@@ -73,7 +70,13 @@ class LocalHost : public Host {
   void on_keeper() {
     if (!signals_.pending()) take_reports();
   }
-  void take_reports();
+  void take_reports() {
+    if (!keeper_.receive()) loop_.forget(keeper_.fd());
+    for (const Keeper::Ended& ended : keeper_.take_ended()) {
+      listener_.rank_ended(ended.rank, ended.status, memories_.ended(ended.rank));
+    }
+    if (started_) look_what_is_left();
+  }
   void on_keeper_lost(ExitStatus status);
   void look_what_is_left() {
     if (nothing_left_ || keeper_.any_left()) return;

@@ -54,8 +54,6 @@ bool catches(pid_t pid, int signal) {
   return (caught >> (signal - 1) & 1) != 0;
 }
 
-bool is_stopped(pid_t pid) { return status_of(pid, "State:").starts_with('T'); }
-
 constexpr Duration kStackAnswerTime = 500ms;
 constexpr Duration kLookAgain = 5ms;
 constexpr Duration kStallPeriod = 1s;
@@ -110,7 +108,7 @@ RankStatus RankMemory::status(bool with_stacks, pid_t group, TimePoint now) cons
   RankStatus status =
       make_rank_status(facts, read_flight_operations(recorded()), with_stacks ? answer() : StackAnswer{}, now);
   const bool is_its_own = facts.pid > 0 && getpgid(facts.pid) == group;
-  status.stopped = is_stopped(is_its_own ? facts.pid : group);
+  status.stopped = status_of(is_its_own ? facts.pid : group, "State:").starts_with('T');
   return status;
 }
 
@@ -134,14 +132,6 @@ const RankMemory* RankMemories::make(int rank, bool verbose) {
     }
     return nullptr;
   }
-}
-
-JobEnding RankMemories::ended(int rank) {
-  const auto entry = entries_.find(rank);
-  if (entry == entries_.end()) return {};
-  entry->second.has_ended = true;
-  look_for_initialization();
-  return entry->second.memory->job_ending();
 }
 
 // Stops polling once a rank has ended without completing init: then not all ranks here ever will.

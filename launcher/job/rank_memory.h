@@ -20,12 +20,11 @@
 
 namespace hvd::launcher {
 
-// Created before the rank starts, inherited and written by it.
-//
-// It consists of two anonymous files: the flight recorder (core/flight), and the stacks of a Python process. The second
-// begins with a line in which the process announces how to ask for them, "hvd-stacks 1 SIGNAL PID PACKAGE"
-// (hvd/stacks.py); the output of Python's faulthandler on that signal follows. Both processes share the file offset, so
-// a request first clears the file and seeks back to the beginning. The size is fixed; nothing is written beyond it.
+// Created before the rank starts, inherited and written by it. It consists of two anonymous files: the flight recorder
+// (core/flight), and the stacks of a Python process. The second begins with a line in which the process announces how
+// to ask for them, "hvd-stacks 1 SIGNAL PID PACKAGE" (hvd/stacks.py); the output of Python's faulthandler on that
+// signal follows. Both processes share the file offset, so a request first clears the file and seeks back to the
+// beginning. The size is fixed; nothing is written beyond it.
 class RankMemory {
  public:
   // Throws Internal if there is no memory or descriptor left.
@@ -80,8 +79,7 @@ class RankMemories {
   // `host` is this machine's number for the listener.
   RankMemories(EventLoop& loop, HostListener& listener, int host);
 
-  // Creates the memory of a rank that is about to start. Null if that fails; the rank then starts without it, and with
-  // `verbose` the user is told once.
+  // The memory of a rank that is about to start; null if none can be made, of which `verbose` tells the user once.
   const RankMemory* make(int rank, bool verbose);
   // `pid` leads its process group.
   void started(int rank, pid_t pid) {
@@ -89,7 +87,13 @@ class RankMemories {
     if (entry != entries_.end()) entry->second.pid = pid;
   }
   // The rank no longer counts as stalled, but is still in the answers of ask(). Returns why the job had ended for it.
-  JobEnding ended(int rank);
+  JobEnding ended(int rank) {
+    const auto entry = entries_.find(rank);
+    if (entry == entries_.end()) return {};
+    entry->second.has_ended = true;
+    look_for_initialization();
+    return entry->second.memory->job_ending();
+  }
   // From now on stalls are reported to the listener.
   void watch_for_stalls() { look_for_stalls(); }
 
@@ -99,8 +103,7 @@ class RankMemories {
     look_for_initialization();
   }
 
-  // Sends the statuses to the listener: during the call, or with stacks once all processes that could be asked for them
-  // have answered, 500 ms later at most.
+  // Sends the statuses to the listener: at once, or with stacks when all have answered, 500 ms later at most.
   void ask(std::uint64_t question, bool with_stacks);
 
  private:

@@ -25,8 +25,6 @@ std::string_view escape_sequence(std::string_view text) {
   return {};
 }
 
-bool continues_character(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) == 0x80; }
-
 // Cuts the text to one line: keeps colours, drops other control sequences. Assumes that a character is one column wide.
 std::string fitted(std::string_view text, std::size_t columns) {
   std::string result;
@@ -41,7 +39,7 @@ std::string fitted(std::string_view text, std::size_t columns) {
     const char byte = text.front();
     text.remove_prefix(1);
     if (static_cast<unsigned char>(byte) < ' ' || byte == '\x7f') continue;
-    if (!continues_character(byte)) ++width;
+    if ((static_cast<unsigned char>(byte) & 0xc0) != 0x80) ++width;  // continues no UTF-8 character
     if (width <= columns) result += byte;
   }
   return result;
@@ -59,22 +57,6 @@ Bars::Terminal size_of_terminal(int fd) {
 }
 
 }  // namespace
-
-void Bars::set(int place, std::string text) {
-  if (text.empty()) {
-    bars_.erase(place);
-  } else {
-    bars_[place] = std::move(text);
-  }
-}
-
-std::string Bars::erase() {
-  if (drawn_ == 0) return "";
-  std::string result = "\r";
-  if (drawn_ > 1) result += "\x1b[" + std::to_string(drawn_ - 1) + "A";
-  drawn_ = 0;
-  return result + "\x1b[J";
-}
 
 std::string Bars::draw(Terminal terminal) {
   const std::size_t room = std::max<std::size_t>(terminal.rows, 2) - 1;
@@ -103,14 +85,6 @@ OutputSink::OutputSink(EventLoop& loop, int fd, Callbacks callbacks)
     const std::string path = "/proc/self/fd/" + std::to_string(fd);
     twin_.reset(open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
   }
-}
-
-void OutputSink::append(std::string_view bytes) {
-  if (bytes.empty()) return;
-  put(bars_.erase());
-  put(bytes);
-  begins_line_ = bytes.back() == '\n';
-  draw_bars();
 }
 
 // Draws no bars behind a prompt, or while output is waiting; write_waiting() draws them then.

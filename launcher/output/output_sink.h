@@ -22,13 +22,24 @@ class Bars {
   };
 
   // Takes effect at the next draw(). An empty text removes the bar.
-  void set(int place, std::string text);
+  void set(int place, std::string text) {
+    if (text.empty()) {
+      bars_.erase(place);
+    } else {
+      bars_[place] = std::move(text);
+    }
+  }
   bool empty() const { return bars_.empty(); }
 
   // Erases the bars that are drawn; the cursor is then at the beginning of the first one.
-  std::string erase();
-  // Draws the bars at the cursor, which must be at the beginning of a line, each cut to the terminal's width. Of bars
-  // that do not fit, only the number is shown.
+  std::string erase() {
+    if (drawn_ == 0) return "";
+    std::string result = "\r";
+    if (drawn_ > 1) result += "\x1b[" + std::to_string(drawn_ - 1) + "A";
+    drawn_ = 0;
+    return result + "\x1b[J";
+  }
+  // Draws the bars at the cursor, which must begin a line, each cut to the width; of those beyond, only the number.
   std::string draw(Terminal terminal);
 
  private:
@@ -36,8 +47,7 @@ class Bars {
   std::size_t drawn_ = 0;  // lines
 };
 
-// Writes without blocking: output that the reader does not take yet is buffered in memory, and while congested() the
-// sources stop reading. Main thread only.
+// Writes without blocking: buffers what the reader does not take yet; while congested() the sources stop reading.
 class OutputSink {
  public:
   static constexpr std::size_t kCongested = std::size_t{1} << 20;
@@ -52,10 +62,14 @@ class OutputSink {
   // affect the shell and all other processes that write there.
   OutputSink(EventLoop& loop, int fd, Callbacks callbacks);
   ~OutputSink() { loop_.forget(target()); }
-  OutputSink(const OutputSink&) = delete;
-  OutputSink& operator=(const OutputSink&) = delete;
 
-  void append(std::string_view bytes);
+  void append(std::string_view bytes) {
+    if (bytes.empty()) return;
+    put(bars_.erase());
+    put(bytes);
+    begins_line_ = bytes.back() == '\n';
+    draw_bars();
+  }
   // Shows a line that will be overwritten, in the order of the places; an empty text removes it. Requires draws_bars().
   void set_bar(int place, std::string text) {
     bars_.set(place, std::move(text));

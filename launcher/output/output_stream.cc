@@ -186,13 +186,4 @@ void OutputStream::show_bar() {
   sink_.set_bar(options_.place, std::move(bar));
 }
 
-void OutputStream::flush() {
-  show_partial_at_.reset();
-  show_bar_at_.reset();
-  hide_bar();
-  std::string rest;
-  splitter_.flush(rest);
-  show(rest);
-}
-
 }  // namespace hvd::launcher

@@ -19,7 +19,6 @@ namespace hvd::launcher {
 enum class Stream { output, errors };
 
 // Splits a stream into lines, so that lines of different ranks never mix. Pure.
-//
 // A line ends at \n. The output is the input, byte for byte, only later, with a tag at the beginning of every line; the
 // tag may differ each time (a time stamp). A line longer than kMaxPartial is passed on in pieces. Only for a line that
 // is overwritten with \r (a progress bar), earlier states are left out.
@@ -87,8 +86,7 @@ struct OutputFile {
   std::string path;
 };
 
-// The path of a file that --output-filename writes: DIR/rank.<N>/stdout or stderr, with N padded with zeros to the
-// width of the largest, like horovodrun. Pure.
+// A file of --output-filename: DIR/rank.<N>/stdout or stderr, N padded with zeros as by horovodrun. Pure.
 std::filesystem::path output_path(const std::filesystem::path& directory, int rank, int size,
                                   const std::string& stream);
 
@@ -132,7 +130,14 @@ class OutputStream {
 
  private:
   void write_file(std::string_view bytes);
-  void flush();
+  void flush() {
+    show_partial_at_.reset();
+    show_bar_at_.reset();
+    hide_bar();
+    std::string rest;
+    splitter_.flush(rest);
+    show(rest);
+  }
   void show(const std::string& lines) {
     if (lines.empty() || !options_.shown) return;
     sink_.append(options_.hold_back ? options_.hold_back(lines) : lines);

@@ -30,14 +30,6 @@ InputPipe::InputPipe(EventLoop& loop, FileDescriptor pipe, std::function<void()>
   fcntl(pipe_.get(), F_SETFL, O_NONBLOCK);
 }
 
-void InputPipe::write(std::string_view bytes) {
-  if (bytes.empty()) return close();
-  if (!pipe_) return taken_();
-  const bool is_watched = !waiting_.empty();
-  waiting_ += bytes;
-  if (!is_watched) loop_.watch(pipe_.get(), EPOLLOUT, [this] { write_waiting(); });
-}
-
 void InputPipe::write_waiting() {
   const ssize_t count = ::write(pipe_.get(), waiting_.data(), waiting_.size());
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
@@ -55,14 +47,6 @@ OutputPipe::OutputPipe(EventLoop& loop, FileDescriptor pipe, std::function<void(
     : loop_(loop), pipe_(std::move(pipe)), wrote_(std::move(wrote)) {
   fcntl(pipe_.get(), F_SETFL, O_NONBLOCK);  // does not affect the rank: this end is not shared
   hold(false);
-}
-
-void OutputPipe::hold(bool on) {
-  held_ = on;
-  if (!pipe_ || on || watched_) return;
-  loop_.watch(pipe_.get(), EPOLLIN, [this] { on_readable(); });
-  watched_ = true;
-  if (closing_) on_readable();
 }
 
 void OutputPipe::on_readable() {

@@ -18,11 +18,15 @@ class InputPipe {
   // `taken` is called when all of a piece is in the pipe, or the rank no longer reads; it may write the next piece.
   InputPipe(EventLoop& loop, FileDescriptor pipe, std::function<void()> taken);
   ~InputPipe() { close(); }
-  InputPipe(const InputPipe&) = delete;
-  InputPipe& operator=(const InputPipe&) = delete;
 
   // Writes the next piece; call it only after `taken` for the last one. An empty piece closes the pipe.
-  void write(std::string_view bytes);
+  void write(std::string_view bytes) {
+    if (bytes.empty()) return close();
+    if (!pipe_) return taken_();
+    const bool is_watched = !waiting_.empty();
+    waiting_ += bytes;
+    if (!is_watched) loop_.watch(pipe_.get(), EPOLLOUT, [this] { write_waiting(); });
+  }
 
  private:
   void write_waiting();
@@ -47,13 +51,17 @@ class OutputPipe {
   ~OutputPipe() {
     if (pipe_) loop_.forget(pipe_.get());
   }
-  OutputPipe(const OutputPipe&) = delete;
-  OutputPipe& operator=(const OutputPipe&) = delete;
 
   bool closed() const { return !pipe_; }
 
   // While held, the pipe is not read.
-  void hold(bool on);
+  void hold(bool on) {
+    held_ = on;
+    if (!pipe_ || on || watched_) return;
+    loop_.watch(pipe_.get(), EPOLLIN, [this] { on_readable(); });
+    watched_ = true;
+    if (closing_) on_readable();
+  }
   // No writer is left: closes as soon as the pipe is empty.
   void close_when_empty() {
     if (closing_ || !pipe_) return;
@@ -80,7 +88,6 @@ class OutputPipe {
 
 // Forwards hvdrun's standard input to ranks that cannot inherit it: ranks on other hosts, several ranks, and any rank
 // if it is a terminal.
-//
 // For a terminal, the ranks are background processes and would be stopped if they read from it. hvdrun reads for them,
 // and only while it is in the foreground itself: else the line was meant for the shell. A piece is read once all ranks
 // have taken the one before, so that nothing is buffered and the slowest rank sets the pace.

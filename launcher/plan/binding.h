@@ -1,5 +1,4 @@
-// Computes the CPUs that each rank of a host is bound to, from -bind-to, -map-by and -rank-by with Open MPI's meaning.
-// Pure.
+// The CPUs that each rank of a host is bound to, from -bind-to, -map-by and -rank-by with Open MPI's meaning. Pure.
 //
 // Mapping gives each rank one or more cores (or hardware threads: when mapping by hwthread, or by slot and binding to
 // hwthread): consecutive ones, one from each socket or NUMA node in turn, or N from each before the next

@@ -1,5 +1,4 @@
-// The plan of one host of a job: the programs and the ranks that it starts, the environment of each rank, the look-up
-// of the programs, and the text that --dry-run prints.
+// The plan of one host of a job: its programs and ranks, their environment, and the text that --dry-run prints.
 #pragma once
 
 #include <cstddef>
@@ -75,13 +74,11 @@ struct HostPlan {
   bool verbose = false;
 };
 
-// `base`, with the variables of the rank's place for hvd, and those with which torchrun describes it (RANK,
-// MASTER_ADDR,
-// ...) for PyTorch and the libraries on top of it. They override existing values; only -x MASTER_ADDR and MASTER_PORT
-// are kept. torchrun's other variables are removed: they refer to the store of another job.
-//
-// HVD_TORCH_VARIABLES lists the ones that hvdrun has set, so that a rank is not mistaken for one of torchrun, and a job
-// started within a job does not report them as the user's values being replaced.
+// `base`, with hvd's variables of the rank's place, and torchrun's (RANK, MASTER_ADDR, ...) for PyTorch and the
+// libraries on top of it. They override existing values; only -x MASTER_ADDR and MASTER_PORT are kept. Other variables
+// of torchrun are removed: they refer to the store of another job. HVD_TORCH_VARIABLES lists the ones that hvdrun has
+// set, so that a rank is not mistaken for one of torchrun, and a job started within a job does not report them as the
+// user's values being replaced.
 Environment environment_of_rank(const HostPlan& plan, const RankPlan& rank, Environment base);
 
 // Thrown by the look-up of a program, which precedes the start of any rank: a mistyped name is one error and not N.

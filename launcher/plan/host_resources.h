@@ -21,8 +21,7 @@ struct Cpu {
   bool operator==(const Cpu&) const = default;
 };
 
-// Reads the topology of these CPUs, sorted by socket, NUMA node, core and number. CPUs that are missing in `sysfs`
-// count as separate cores of one socket.
+// These CPUs, sorted by socket, NUMA node, core and number; those missing in `sysfs` are cores of one socket.
 std::vector<Cpu> read_cpus(const std::vector<int>& numbers, const std::string& sysfs = "/sys/devices/system");
 
 // The CPUs in this process's affinity mask.

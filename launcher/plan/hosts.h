@@ -23,8 +23,7 @@ struct HostSlots {
   bool operator==(const HostSlots&) const = default;
 };
 
-// Parses "node1:4,me@node2:2"; an entry without a number counts as one slot (or `without_number`). Entries of the same
-// host add up. Throws InvalidArgument.
+// Parses "node1:4,b,me@c:2"; b has `without_number` slots. Entries of the same host add up. Throws InvalidArgument.
 std::vector<HostSlots> parse_hosts(std::string_view text, int without_number = 1);
 
 // Parses the lines of a hostfile: "HOST slots=N max_slots=M" (Open MPI, Horovod) or "HOST:N" (MPICH). # begins a
@@ -52,7 +51,6 @@ struct Allocation {
 
 // Returns the allocation to use if neither -H nor --hostfile is given; empty if there is none. Throws InvalidArgument
 // for malformed variables; exceptions of `read_file` propagate.
-//
 // The caller ignores an allocation that consists of this machine alone: it does not limit the number of ranks.
 std::optional<Allocation> read_allocation(const Environment& environment,
                                           const std::function<std::string(const std::string& path)>& read_file);

@@ -66,8 +66,7 @@ struct PlacedRank {
   RankPlace place;
 };
 
-// The result is indexed by rank. Hosts are identified by their numbers, which index `host_names`: one host may be in
-// several pools. Throws InvalidArgument.
+// Returns the ranks in order. Hosts' numbers index `host_names`: one may be in several pools. Throws InvalidArgument.
 std::vector<PlacedRank> place_ranks(const std::vector<ProgramSlots>& programs, std::vector<HostPool> pools,
                                     const std::vector<std::string>& host_names, const Binding& binding,
                                     bool oversubscribe);

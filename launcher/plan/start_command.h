@@ -1,5 +1,4 @@
 // Chooses how agents are started on other hosts, and builds the commands. Pure.
-//
 // Secrets are sent over the agent's standard input, never in the command, which all users can read.
 #pragma once
 
@@ -34,8 +33,7 @@ struct AgentOptions {
   Duration start_timeout{};
 };
 
-// Without --rsh, takes the command from Open MPI's parameter plm_rsh_agent, given by -mca or else in the environment;
-// the first of several commands that colons separate.
+// Without --rsh, takes the first command of Open MPI's plm_rsh_agent (A:B), given by -mca or else in the environment.
 RemoteShell with_parameters_of_open_mpi(RemoteShell shell, const std::vector<std::pair<std::string, std::string>>& mca,
                                         const Environment& environment);
 

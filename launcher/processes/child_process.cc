@@ -99,12 +99,6 @@ constexpr std::size_t kPerRank = 4;
 // Temporary descriptors: the write ends of pipes, status connections.
 constexpr std::size_t kSpare = 8;
 
-std::size_t count_open() {
-  std::error_code error;
-  const std::filesystem::directory_iterator all("/proc/self/fd", error);
-  return error ? 0 : static_cast<std::size_t>(std::distance(begin(all), end(all)));
-}
-
 constexpr int kLookAgainMs = 1;
 
 }  // namespace
@@ -170,7 +164,10 @@ std::size_t open_files_of(std::size_t ranks, std::size_t readers, bool merge_err
 
 void check_open_files(std::size_t ranks, std::size_t readers, bool merge_errors) {
   rlimit limit{};
-  const std::size_t needed = count_open() + open_files_of(ranks, readers, merge_errors);
+  std::error_code error;
+  const std::filesystem::directory_iterator all("/proc/self/fd", error);
+  const auto open_now = error ? 0 : static_cast<std::size_t>(std::distance(begin(all), end(all)));
+  const std::size_t needed = open_now + open_files_of(ranks, readers, merge_errors);
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || needed <= limit.rlim_cur) return;
   throw Internal(std::to_string(ranks) + " ranks on this host take " + std::to_string(needed) +
                  " open files of hvdrun, which may have " + std::to_string(limit.rlim_cur) +

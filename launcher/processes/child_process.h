@@ -1,5 +1,4 @@
-// The processes that hvdrun, an agent or the keeper starts: starting them, how they ended, what they have left behind,
-// and the open files that they need.
+// Starts processes for hvdrun, agents and the keeper; how they ended, what they leave behind, the open files they need.
 #pragma once
 
 #include <sys/resource.h>
@@ -35,16 +34,15 @@ std::string signal_name(int signal);
 // "was killed by SIGSEGV", "ended with exit code 3".
 std::string ending_text(ExitStatus status);
 
-// Starts a child process: a rank (in the keeper, keeper.h), or the command that starts an agent on another host.
-//
-// Each child leads its own process group, so that Ctrl-C at the terminal reaches it once, through hvdrun, and that its
-// children can be signalled with it. It stays in hvdrun's session (sched_yield does not cross sessions where
-// sched_autogroup is on). It is killed when the process that started it ends, even by SIGKILL.
 struct InheritedDescriptor {
   int fd = -1;      // borrowed; close-on-exec in this process
   int number = -1;  // its number in the child: above standard error, unique
 };
 
+// How to start a child process: a rank (in the keeper, keeper.h), or the command that starts an agent on another host.
+// Each child leads its own process group, so that Ctrl-C at the terminal reaches it once, through hvdrun, and that its
+// children can be signalled with it. It stays in hvdrun's session (sched_yield does not cross sessions where
+// sched_autogroup is on). It is killed when the process that started it ends, even by SIGKILL.
 struct ChildStart {
   std::string program;                   // path of the executable
   std::vector<std::string> arguments;    // argv, beginning with the name as typed
@@ -62,8 +60,7 @@ struct ChildStart {
 std::pair<FileDescriptor, FileDescriptor> make_pipe();
 
 // Call it on a thread that lives as long as the job: the child is killed when this thread ends (PR_SET_PDEATHSIG).
-// Throws Error if fork fails. If exec fails, the child writes the error to its standard error and exits with 126 or
-// 127.
+// Throws Error if fork fails. If exec fails, the child writes the error to its standard error and exits with 126, 127.
 pid_t start_child(const ChildStart& start, const SignalSource& signals);
 
 // Reaps the children that have ended since the last call; returns their pids and exit statuses.

@@ -72,8 +72,7 @@ class EventLoop {
   std::map<WatchNumber, std::shared_ptr<const Callback>> callbacks_;
 };
 
-// A one-shot timer: calls back once when its deadline passes; call set() to rearm it. Must be set, unset and destroyed
-// on the loop's thread; callbacks may do so.
+// Calls back once when its deadline passes; set() rearms it. The loop's thread only; callbacks may set and destroy it.
 class Timer {
  public:
   Timer(EventLoop& loop, EventLoop::Callback callback) : loop_(loop), callback_(std::move(callback)) {
@@ -93,7 +92,6 @@ class Timer {
 };
 
 // Delivers hvdrun's signals through a descriptor (signalfd) that an event loop can watch.
-//
 // Constructed first in main, before any thread exists, so that all threads have these signals blocked. Signals that
 // were ignored when hvdrun was started (nohup, a shell's background jobs) stay ignored.
 class SignalSource {

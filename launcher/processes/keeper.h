@@ -33,8 +33,6 @@ class Keeper {
   explicit Keeper(const SignalSource& signals);
   // Makes the keeper kill what is left of the job, and waits for it, one second at most.
   ~Keeper();
-  Keeper(const Keeper&) = delete;
-  Keeper& operator=(const Keeper&) = delete;
 
   pid_t pid() const { return pid_; }
 
@@ -44,8 +42,7 @@ class Keeper {
   // Signals all descendants of the ranks, too. SIGKILL also reaches the processes that it orphans.
   void signal_all(int signal) { send({.kind = KeeperRequest::Kind::signal_all, .value = signal}); }
 
-  // Sends SIGCONT to the keeper: it must never stay stopped.
-  // Costs one system call, and has no effect on a running keeper.
+  // Sends SIGCONT to the keeper, which must never stay stopped: one system call, without effect on a running keeper.
   void resume() const {
     if (pid_ > 0) kill(pid_, SIGCONT);
   }
@@ -75,8 +72,7 @@ class Keeper {
 
   // Excludes a child of this process that does not belong to the job. Children older than the keeper are excluded, too.
   void leave_alone(pid_t pid) { others_.push_back(pid); }
-  // After the keeper was reaped: sends SIGKILL to the processes that this process has inherited from it, for 5 s at
-  // most. Returns whether nothing of the job is left.
+  // After the keeper was reaped: kills what this process inherits from it, for 5 s; returns whether nothing is left.
   bool kill_orphans() {
     pid_ = -1;
     ranks_.clear();

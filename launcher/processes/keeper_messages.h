@@ -97,8 +97,7 @@ class KeeperLease {
     return renewed_ + *length_;
   }
 
-  // Whether the lease has expired. A keeper that asks more than half a lease late was not running itself, perhaps with
-  // the whole machine: then the lease starts again.
+  // A keeper that asks more than half a lease late was not running itself: then the lease starts again.
   bool has_expired(TimePoint now) {
     const auto end = deadline();
     if (!end || now < *end) return false;

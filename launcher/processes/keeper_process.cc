@@ -50,8 +50,7 @@ void take_name() {
 }
 
 // Moves the keeper to its own process group, which no signal of the terminal or of kill(0) reaches, in hvdrun's
-// session, in which the ranks must stay. Blocks all signals, so that the ranks get the dispositions as hvdrun left
-// them.
+// session, where ranks must stay. Blocks all signals, so that the ranks get the dispositions as hvdrun left them.
 FileDescriptor settle(int socket) {
   setpgid(0, 0);
   prctl(PR_SET_CHILD_SUBREAPER, 1);

@@ -1,5 +1,4 @@
 // hvdrun on one host of a job: executes the commands of its parent there, and reports events to it.
-//
 // When the parent is gone, or has been silent for the lease, the agent ends its ranks and then exits. Runs on the main
 // thread, in one event loop; gRPC has its own threads.
 #include "launcher/remote/run_on_hosts.h"
@@ -36,6 +35,13 @@ constexpr int kOrphaned = 1;
 constexpr std::size_t kMaxStatuses = std::size_t{8} << 20;  // bytes; further ranks are sent without stacks
 
 std::size_t index_of(Stream stream) { return stream == Stream::output ? 0 : 1; }
+
+// The message that `fill` completes.
+proto::FromAgent message_with(const auto& fill) {
+  proto::FromAgent message;
+  fill(message);
+  return message;
+}
 
 // The counterpart of AgentHost: performs the parent's commands on this host, and reports the host's events.
 class ReportingHost : private HostListener {
@@ -129,35 +135,25 @@ class ReportingHost : private HostListener {
   }
 
   void input_taken(int rank) override {
-    proto::FromAgent message;
-    message.mutable_input_taken()->set_rank(rank);
-    send_(std::move(message));
+    send_(message_with([&](auto& message) { message.mutable_input_taken()->set_rank(rank); }));
   }
 
   void rank_ended(int rank, ExitStatus status, const JobEnding& said) override {
-    proto::FromAgent message;
-    *message.mutable_rank_ended() = to_message(rank, status, said);
-    send_(std::move(message));
+    send_(message_with([&](auto& message) { *message.mutable_rank_ended() = to_message(rank, status, said); }));
   }
 
   void nothing_left(int) override {
     nothing_left_ = true;
-    proto::FromAgent message;
-    message.mutable_nothing_left();
-    send_(std::move(message));
+    send_(message_with([&](auto& message) { message.mutable_nothing_left(); }));
   }
 
   void host_lost(int, const std::string& cause) override {
     lost_ = true;
-    proto::FromAgent message;
-    message.mutable_lost()->set_cause(cause);
-    send_(std::move(message));
+    send_(message_with([&](auto& message) { message.mutable_lost()->set_cause(cause); }));
   }
 
   void complaint(const std::string& line) override {
-    proto::FromAgent message;
-    message.mutable_complaint()->set_line(line);
-    send_(std::move(message));
+    send_(message_with([&](auto& message) { message.mutable_complaint()->set_line(line); }));
   }
 
   void statuses(int, std::uint64_t question, std::vector<RankStatus> statuses) override {
@@ -172,15 +168,11 @@ class ReportingHost : private HostListener {
   }
 
   void initialized(int) override {
-    proto::FromAgent message;
-    message.mutable_initialized();
-    send_(std::move(message));
+    send_(message_with([&](auto& message) { message.mutable_initialized(); }));
   }
 
   void stalled(int, bool on) override {
-    proto::FromAgent message;
-    message.mutable_stalled()->set_on(on);
-    send_(std::move(message));
+    send_(message_with([&](auto& message) { message.mutable_stalled()->set_on(on); }));
   }
 
   const std::function<void(proto::FromAgent)> send_;
@@ -201,9 +193,7 @@ class Agent {
         lease_(options_.lease, Clock::now()),
         timer_(loop_, [this] { on_time(); }),
         store_([this](std::uint64_t id, const StoreRequest& request) {
-          proto::FromAgent message;
-          *message.mutable_store_request() = to_message(id, request);
-          send(std::move(message));
+          send(message_with([&](auto& message) { *message.mutable_store_request() = to_message(id, request); }));
         }),
         host_(loop_, signals_, keeper_, static_cast<int>(bootstrap.host()),
               [this](proto::FromAgent message) { send(std::move(message)); }) {
@@ -226,18 +216,13 @@ class Agent {
     if (server_ != nullptr) loop_.forget(server_->fd());
   }
 
-  Agent(const Agent&) = delete;
-  Agent& operator=(const Agent&) = delete;
-
   // Returns the exit code when the parent has dismissed the agent or is lost, and nothing is left to end.
   int run() {
     say_hello();
     set_timer();
     while (!finished()) loop_.run_once(std::nullopt);
     if (parent_ == nullptr) return kOrphaned;
-    proto::FromAgent farewell;
-    farewell.mutable_farewell();
-    send(std::move(farewell));
+    send(message_with([&](auto& message) { message.mutable_farewell(); }));
     const Deadline deadline = deadline_after(options_.grace + 1s);
     while (parent_ != nullptr && !parent_->all_sent() && Clock::now() < deadline) loop_.run_once(deadline);
     return 0;
@@ -357,9 +342,7 @@ class Agent {
     if (parent_ != nullptr && lease_.has_expired(now)) on_parent_lost("nothing was heard of it");
     if (lease_.beat_is_due(now)) {
       keeper_.renew_lease();
-      proto::FromAgent beat;
-      beat.mutable_beat();
-      send(std::move(beat));
+      send(message_with([&](auto& message) { message.mutable_beat(); }));
     }
     if (end_) {
       if (const std::optional<int> signal = end_->signal_due(now)) {

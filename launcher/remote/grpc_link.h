@@ -17,8 +17,7 @@
 
 namespace hvd::launcher {
 
-// The TLS certificate with which hvdrun and the agents of a job authenticate each other. It is generated for the job;
-// only they have its key. Both in PEM format.
+// With which hvdrun and the agents of a job authenticate each other, in PEM format. Only they have its key.
 struct Certificate {
   std::string certificate;
   std::string key;
@@ -38,13 +37,10 @@ class AgentListener {
  public:
   using Attached = std::function<void(std::unique_ptr<LinkToAgent> agent)>;
 
-  // `bind_host` is numeric: "0.0.0.0" for all interfaces. Throws Error. `attached` is called by the loop and may
-  // destroy links, but not the listener.
+  // `bind_host` is numeric. Throws Error. `attached` is called by the loop; it may destroy links, not the listener.
   AgentListener(EventLoop& loop, const Certificate& certificate, const std::string& bind_host, Attached attached);
   // The remaining links are lost. Blocks, a second at most, until links destroyed before are closed at their agents.
   ~AgentListener();
-  AgentListener(const AgentListener&) = delete;
-  AgentListener& operator=(const AgentListener&) = delete;
 
   // Chosen by the kernel.
   std::uint16_t port() const { return port_; }

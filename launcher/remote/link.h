@@ -1,6 +1,4 @@
-// One end of the connection between an agent and its parent, and its lease. Event loop's thread only; nothing here
-// blocks.
-//
+// One end of the connection between an agent and its parent, and its lease. Main thread only; nothing here blocks.
 // Both ends are authenticated before a Link exists. Messages arrive whole, in order and once.
 #pragma once
 

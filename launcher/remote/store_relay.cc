@@ -1,7 +1,6 @@
 #include "launcher/remote/store_relay.h"
 
 #include <utility>
-#include <vector>
 
 #include "core/base/error.h"
 
@@ -56,13 +55,6 @@ void StoreRelay::answered(std::uint64_t id, StatusCode code, std::string_view te
     kept_ = StoreTable(kept_bytes_);
   }
   while (const auto answer = parked_.take(open.key)) (*answer)(code, text);
-}
-
-void StoreRelay::lost(const std::string& cause) {
-  lost_ = cause;
-  std::vector<std::uint64_t> ids;
-  for (const auto& [id, open] : open_) ids.push_back(id);
-  for (const std::uint64_t id : ids) answered(id, StatusCode::peer_lost, cause);
 }
 
 void StoreBranch::ask(std::uint64_t id, StoreRequest request) {

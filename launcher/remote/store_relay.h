@@ -39,7 +39,12 @@ class StoreRelay : public StoreSource {
   // The parent's answer. Unknown ids are ignored.
   void answered(std::uint64_t id, StatusCode code, std::string_view text);
   // The parent is lost: open and future requests are answered with PeerLost and this cause.
-  void lost(const std::string& cause);
+  void lost(const std::string& cause) {
+    lost_ = cause;
+    std::vector<std::uint64_t> ids;
+    for (const auto& [id, open] : open_) ids.push_back(id);
+    for (const std::uint64_t id : ids) answered(id, StatusCode::peer_lost, cause);
+  }
 
  private:
   struct Open {
@@ -58,8 +63,7 @@ class StoreRelay : public StoreSource {
   std::optional<std::string> lost_;
 };
 
-// The parent's side of one agent's store requests. The parent destroys the branch when the link is lost, and with it
-// the agent's open requests. Event loop's thread.
+// The parent's side of one agent's store requests, destroyed with them when the link is lost. Event loop's thread.
 class StoreBranch {
  public:
   // Sends an answer to the agent. Must not destroy the branch. The text is valid during the call.

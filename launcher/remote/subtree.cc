@@ -204,14 +204,6 @@ void Subtree::on_lost(Attached& from, const std::string& cause) {
   for (const int host : gone->hosts) listener_.lost(host, cause);
 }
 
-void Subtree::pause(bool on) {
-  const TimePoint now = Clock::now();
-  for (const auto& entry : links_) entry->lease.pause(on, now);
-  proto::ToAgent message;
-  message.mutable_pause()->set_on(on);
-  send_to_all(message);
-}
-
 void Subtree::on_time() {
   const TimePoint now = Clock::now();
   std::vector<std::pair<Attached*, std::string>> silent;

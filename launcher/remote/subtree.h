@@ -50,8 +50,6 @@ class Subtree {
   // `store` answers the agents' requests to the job's store; it must outlive this object.
   Subtree(EventLoop& loop, const SignalSource& signals, StoreSource& store, Options options, Listener listener);
   ~Subtree();  // kills the commands that still run
-  Subtree(const Subtree&) = delete;
-  Subtree& operator=(const Subtree&) = delete;
 
   void start(const std::vector<Child>& children);
   // Sends to message.host(); does nothing if that host is lost.
@@ -69,7 +67,13 @@ class Subtree {
   bool all_sent() const {
     return std::all_of(links_.begin(), links_.end(), [](const auto& entry) { return entry->link->all_sent(); });
   }
-  void pause(bool on);
+  void pause(bool on) {
+    const TimePoint now = Clock::now();
+    for (const auto& entry : links_) entry->lease.pause(on, now);
+    proto::ToAgent message;
+    message.mutable_pause()->set_on(on);
+    send_to_all(message);
+  }
   // Called after SIGCHLD, for any child.
   void child_ended(pid_t pid, ExitStatus status);
   // Whether no agent is connected and no start command is running.

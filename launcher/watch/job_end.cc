@@ -7,8 +7,6 @@
 namespace hvd::launcher {
 namespace {
 
-bool is_often_a_consequence(int signal) { return signal == SIGABRT || signal == SIGPIPE; }
-
 // Whether a rank that others name has left them. A rank that exits with code 0 after hvdrun's signal has not.
 bool left_others(const RankEnd& end) { return end.ended_without_shutdown() && end.signal_sent == 0; }
 
@@ -62,7 +60,9 @@ bool RankEnds::all_are_ok() const {
 
 void RankEnds::blame(int rank, bool by_somebody) {
   failures_.push_back(rank);
-  if (by_somebody && !is_often_a_consequence(of(rank).status.value) && !killed_in_grace_) killed_in_grace_ = rank;
+  const int signal = of(rank).status.value;
+  const bool is_often_a_consequence = signal == SIGABRT || signal == SIGPIPE;
+  if (by_somebody && !is_often_a_consequence && !killed_in_grace_) killed_in_grace_ = rank;
 }
 
 int RankEnds::cause() const {

@@ -68,8 +68,7 @@ class RankEnds {
   // the job had ended for it because of another rank, which has failed, too. A rank that others name as the culprit and
   // that ended with exit code 0, but without shutdown, has failed. If the rank reported nothing (its program does not
   // use hvd) and exited with an error, a rank that was killed by somebody takes precedence: the error is most likely
-  // the consequence. (Except for SIGABRT and SIGPIPE, with which a rank may itself react to a lost peer.) Requires a
-  // blamed rank.
+  // the consequence (except SIGABRT and SIGPIPE, which may be a reaction to a lost peer). Requires a blamed rank.
   int cause() const;
   // Whether a blamed rank names a culprit that has not ended.
   bool awaits_culprit() const;
