@@ -29,27 +29,19 @@ namespace hvd {
 
 namespace {
 
-// The backend does not outlive the topology, but creates its messages where only the transport is known.
-DescribeRank describer(const Topology& topology) {
-  return [&topology](int rank) { return topology.describe(rank); };
-}
-
-int sockets_per_peer(const BackendContext& context) {
-  const int wanted = context.config.data_plane.sockets_per_peer;
-  return wanted > 0 ? wanted : sockets_for_speed(link_speed(context.local_host_address));
-}
-
 std::shared_ptr<Transport> connect_all(const BackendContext& context) {
   const Topology& topology = context.topology;
-  return std::make_shared<TcpTransport>(
+  const int wanted_sockets = context.config.data_plane.sockets_per_peer;
+  return make_tcp_transport(
       MeshSetup{.rank = topology.rank,
                 .ranks = all_ranks(topology.size),
                 .store = context.store,
                 .job_key = context.job_key,
                 .local_host = context.local_host_address,
-                .sockets_per_peer = sockets_per_peer(context),
+                .sockets_per_peer =
+                    wanted_sockets > 0 ? wanted_sockets : sockets_for_speed(link_speed(context.local_host_address)),
                 .lease = context.config.timeouts.lease,
-                .describe = describer(topology),
+                .describe = [&topology](int rank) { return topology.describe(rank); },
                 .log = context.log,
                 .deadline = context.deadline},
       network_wait_policy_for(topology.local_size, topology.local_cpus), context.abort,
@@ -112,6 +104,10 @@ std::shared_ptr<SharedHost> share_host(const BackendContext& context) {
       context);
 }
 
+void say(const BackendContext& context, LogLevel level, const std::string& text) {
+  if (context.topology.job_rank() == 0) context.log.write(level, text);
+}
+
 constexpr const char* kTcp = "tcp";
 
 // The transport between the hosts, and its costs.
@@ -142,7 +138,7 @@ Links links_between(const BackendContext& context, const std::shared_ptr<PluginC
   if (!through_mpi) return through_tcp;
   const TransportChoice choice =
       choose_transport(through_mpi->costs, through_tcp.costs, static_cast<int>(members.size()));
-  if (topology.job_rank() == 0) context.log.info(choice.reason);
+  say(context, LogLevel::info, choice.reason);
   return choice.mpi ? *through_mpi : through_tcp;
 }
 
@@ -152,11 +148,10 @@ std::vector<Backend*> backends_of(const DataPlane& plane) {
   return backends;
 }
 
-using OpenPlugin = std::function<std::shared_ptr<const PluginLibrary>()>;
-
 // Returns the ranks' communicator in a plugin, or null and the objection; the same on all ranks.
 std::shared_ptr<PluginCommunicator> open_on_all(const BackendContext& context, const std::string& key,
-                                                const OpenPlugin& open, std::string& objection) {
+                                                const std::function<std::shared_ptr<const PluginLibrary>()>& open,
+                                                std::string& objection) {
   std::shared_ptr<const PluginLibrary> library;
   std::string own;
   try {
@@ -187,10 +182,6 @@ void check_ranks(const PluginLibrary& library, const Topology& topology) {
   throw Unsupported("in MPI this process is rank " + std::to_string(rank) + " of " + std::to_string(size) +
                     ", but in the job it is rank " + std::to_string(topology.job_rank()) +
                     ": start all of the job with MPI's own launcher");
-}
-
-void say(const BackendContext& context, LogLevel level, const std::string& text) {
-  if (context.topology.job_rank() == 0) context.log.write(level, text);
 }
 
 // Returns the ranks' communicator in MPI, for its collectives and its messages; null if MPI is not to be used:
@@ -267,7 +258,7 @@ DataPlane make_own(const BackendContext& context, const std::shared_ptr<PluginCo
   if (shares && one_host) {
     plane.algorithms = host_form_text(host_context->shape(), !wanted.allreduce.empty());
     plane.bucket_bytes = kHostBucketBytes;
-    plane.backends.push_back(std::make_unique<HostBackend>(host_context, topology, instruction_set));
+    plane.backends.push_back(make_host_backend(host_context, topology, instruction_set));
     return plane;
   }
   // The ranks between which an allreduce of all ranks uses the transport.
@@ -283,14 +274,13 @@ DataPlane make_own(const BackendContext& context, const std::shared_ptr<PluginCo
   const Duration timeout = std::string_view(links.name) == kTcp ? between_hosts : config.timeouts.collective;
   std::shared_ptr<WordExchange> words;
   if (shares) {
-    words = std::make_shared<TwoLevelWords>(host_context, transport, topology, between_hosts);
+    words = make_two_level_words(host_context, transport, topology, between_hosts);
     plane.backends.push_back(
-        std::make_unique<TwoLevelBackend>(host_context, transport, topology, words, timeout, choice, instruction_set));
+        make_two_level_backend(host_context, transport, topology, words, timeout, choice, instruction_set));
   } else {
-    words = std::make_shared<TransportWords>(transport, between_hosts);
+    words = make_transport_words(transport, between_hosts);
   }
-  plane.backends.push_back(
-      std::make_unique<TransportBackend>(links.name, transport, timeout, choice, instruction_set, words));
+  plane.backends.push_back(make_transport_backend(links.name, transport, timeout, choice, instruction_set, words));
   return plane;
 }
 
@@ -311,21 +301,18 @@ Backend& talking_backend(const DataPlane& plane, const Topology& topology) {
   return select_backend(plane.backends, barrier);
 }
 
-// Performs collectives on GPU tensors through host memory, if enabled. Moving the plane keeps the backends' addresses.
-std::unique_ptr<cuda::ThroughHost> through_host(const DataPlane& plane, const BackendContext& context,
-                                                const std::shared_ptr<cuda::CudaDevices>& devices) {
-  if (!context.config.gpu.through_host) return nullptr;
-  const auto choose = [backends = backends_of(plane)](const CollectiveCall& call) -> Backend& {
-    return select_backend(backends, call);
-  };
-  return std::make_unique<cuda::ThroughHost>(devices, choose, context.config.timeouts.collective, context.abort);
-}
-
 // Adds NCCL, which is loaded with the first GPU tensor.
 DataPlane with_gpus(DataPlane plane, const BackendContext& context) {
   auto devices = std::make_shared<cuda::CudaDevices>(context.config.gpu.cuda_library);
   plane.devices = devices;
-  auto detour = through_host(plane, context, devices);
+  cuda::ThroughHostMemory detour;
+  if (context.config.gpu.through_host) {
+    // Moving the plane keeps the backends' addresses.
+    const auto choose = [backends = backends_of(plane)](const CollectiveCall& call) -> Backend& {
+      return select_backend(backends, call);
+    };
+    detour = cuda::make_through_host(devices, choose, context.config.timeouts.collective, context.abort);
+  }
   plane.backends.push_back(make_nccl_backend({.topology = context.topology,
                                               .config = context.config,
                                               .abort = context.abort,

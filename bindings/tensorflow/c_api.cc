@@ -36,7 +36,7 @@ void* open_tensorflow() {
   return nullptr;
 }
 
-// Done (operation.h) requires that TensorFlow uses the std::function of libstdc++.
+// Done (operation.cc) requires that TensorFlow uses the std::function of libstdc++.
 bool needs_libstdcxx(void* library) {
   link_map* map = nullptr;
   if (dlinfo(library, RTLD_DI_LINKMAP, &map) != 0) return false;

@@ -96,7 +96,6 @@ using Deallocator = void (*)(void* data, std::size_t bytes, void* argument);
   X(OpKernelConstruction_Failure, void (*)(OpKernelConstruction*, Status*))                                            \
   X(OpKernelContext_Failure, void (*)(OpKernelContext*, Status*))                                                      \
   X(NumInputs, int (*)(OpKernelContext*))                                                                              \
-  X(NumOutputs, int (*)(OpKernelContext*))                                                                             \
   X(GetDeviceId, int (*)(OpKernelContext*))                                                                            \
   X(GetInput, void (*)(OpKernelContext*, int, Tensor**, Status*))                                                      \
   X(SetOutput, void (*)(OpKernelContext*, int, const Tensor*, Status*))                                                \

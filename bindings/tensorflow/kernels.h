@@ -1,33 +1,16 @@
-// The kernels: one asynchronous kernel for all collectives, those that return rank and size of this process, and
-// the element types that they take.
+// The kernels: one asynchronous kernel for all collectives, and those that return rank and size of this process.
 //
 // The executor's thread that runs a collective's kernel starts the operation and returns; another thread completes it:
 // one of hvd's or, on a GPU, one of this library's (operation.cc). Ranks may therefore run their ops in any order with
 // any number of threads.
 #pragma once
 
-#include <cstddef>
-#include <optional>
 #include <string>
 
 #include "bindings/tensorflow/c_api.h"
 #include "hvd.h"
 
 namespace hvd::tf {
-
-// ---- Element types
-
-// Lists for the type attributes of ops: those that reduce, and those that only move data.
-inline constexpr const char* kReducibleTypes =
-    "{uint8, int8, int16, int32, int64, half, bfloat16, float, double, bool}";
-inline constexpr const char* kMovableTypes =
-    "{uint8, int8, int16, int32, int64, half, bfloat16, float, double, bool, uint16, uint32, uint64}";
-
-std::optional<hvd_dtype> to_hvd(DataType type);
-DataType to_tensorflow(std::int32_t dtype);
-std::size_t size_of(DataType type);
-
-// ---- Kernels
 
 // What all runs of one node of a graph, or of one set of attributes in eager mode, have in common.
 struct CollectiveKernel {

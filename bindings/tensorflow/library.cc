@@ -24,6 +24,11 @@ namespace hvd::tf {
 
 namespace {
 
+// Lists for the type attributes of ops: those that reduce, and those that only move data.
+constexpr const char* kReducibleTypes = "{uint8, int8, int16, int32, int64, half, bfloat16, float, double, bool}";
+constexpr const char* kMovableTypes =
+    "{uint8, int8, int16, int32, int64, half, bfloat16, float, double, bool, uint16, uint32, uint64}";
+
 CApi& found_api() {
   static CApi api;
   return api;
@@ -149,10 +154,9 @@ void add_all() {
   const std::string type = std::string("T: ") + kMovableTypes;
   const std::string name = "tensor_name: string = ''";
   const std::string set = "process_set: int = 0";
-  const std::vector<std::string> reduction{"reduce_op: int", "prescale_bits: int", "postscale_bits: int"};
+  const std::vector<std::string> reducing{
+      reducible, name, set, "reduce_op: int", "prescale_bits: int", "postscale_bits: int"};
 
-  std::vector<std::string> reducing{reducible, name, set};
-  reducing.insert(reducing.end(), reduction.begin(), reduction.end());
   add_twins<HVD_ALLREDUCE>({.name = "HvdAllreduce",
                             .inputs = {"tensors: Ts"},
                             .outputs = {"reduced: Ts"},

@@ -21,6 +21,7 @@
 #include <functional>
 #include <iterator>
 #include <span>
+#include <vector>
 
 #include "core/operation/collective_call.h"
 #include "core/tensor/dtype.h"
@@ -61,21 +62,68 @@ struct SlicedReduction {
   std::int64_t elements() const { return slice_bounds.back(); }
   DType accumulator() const { return accumulator_of(reduction.dtype); }
 
-  std::span<std::byte> values_in(std::int64_t begin, std::int64_t end) const;
-  std::span<std::byte> results_in(std::int64_t begin, std::int64_t end) const;
+  std::span<std::byte> values_in(std::int64_t begin, std::int64_t end) const {
+    return range(values, value_type, begin, end);
+  }
 
-  void make_ready(std::int64_t begin, std::int64_t end) const;
-  void make_complete(std::int64_t begin, std::int64_t end) const;
+  std::span<std::byte> results_in(std::int64_t begin, std::int64_t end) const {
+    return range(results, reduction.dtype, begin, end);
+  }
+
+  void make_ready(std::int64_t begin, std::int64_t end) const {
+    if (ready && begin < end) ready(begin, end);
+  }
+
+  void make_complete(std::int64_t begin, std::int64_t end) const {
+    if (complete && begin < end) complete(begin, end);
+  }
+
   // All slices, in the order of use.
-  void make_all_ready() const;
-  void make_all_complete() const;
+  void make_all_ready() const {
+    for (int back = 1; back <= ranks(); ++back) {
+      const int slice = around(position - back);
+      make_ready(begin_of(slice), end_of(slice));
+    }
+  }
+
+  void make_all_complete() const {
+    for (int back = 0; back < ranks(); ++back) {
+      const int slice = around(position - back);
+      make_complete(begin_of(slice), end_of(slice));
+    }
+  }
 
   // Reduces slice `slice` to its results; from[i] is the contribution of position i.
-  void fold_slice(int slice, std::span<const std::byte* const> from) const;
+  void fold_slice(int slice, std::span<const std::byte* const> from) const {
+    const auto results_of_slice = results_in(begin_of(slice), end_of(slice));
+    std::vector<const void*> inputs;
+    for (int step = 1; step <= ranks(); ++step) inputs.push_back(from[static_cast<std::size_t>(around(slice + step))]);
+    reduce(reduction, value_type, inputs, reduction.dtype, results_of_slice.data(),
+           static_cast<std::size_t>(end_of(slice) - begin_of(slice)));
+  }
+
   // Reduces all slices; from[i] is all values of position i.
-  void fold_all(std::span<const std::byte* const> from) const;
+  void fold_all(std::span<const std::byte* const> from) const {
+    for (int slice = 0; slice < ranks(); ++slice) {
+      std::vector<const std::byte*> parts(from.begin(), from.end());
+      for (const std::byte*& part : parts) part += static_cast<std::size_t>(begin_of(slice)) * size_of(value_type);
+      fold_slice(slice, parts);
+    }
+  }
+
   // The whole reduction with one member: scales and rounds.
-  void reduce_alone() const;
+  void reduce_alone() const {
+    const std::byte* const own[] = {values};
+    make_all_ready();
+    fold_slice(0, own);
+    make_all_complete();
+  }
+
+ private:
+  static std::span<std::byte> range(std::byte* memory, DType dtype, std::int64_t begin, std::int64_t end) {
+    const std::size_t size = size_of(dtype);
+    return {memory + static_cast<std::size_t>(begin) * size, static_cast<std::size_t>(end - begin) * size};
+  }
 };
 
 enum class AllreduceAlgorithm : std::uint8_t { one_shot, bruck, direct, halving_doubling, ring };

@@ -26,7 +26,13 @@ namespace {
 class DirectExchange {
  public:
   explicit DirectExchange(const SlicedReduction& work) : work_(work), n_(work.ranks()), own_(work.position) {}
-  void run();
+
+  void run() {
+    scatter_values();
+    wait(0);
+    work_.fold_slice(own_, from_);
+    gather_results();
+  }
 
  private:
   struct Step {
@@ -34,13 +40,50 @@ class DirectExchange {
     Transport::RequestId receive, send;
   };
 
-  void exchange(int source, std::span<std::byte> incoming, int target, std::span<const std::byte> outgoing);
-  // Waits until at most `steps` steps are in flight.
-  void wait(int steps);
+  void exchange(int source, std::span<std::byte> incoming, int target, std::span<const std::byte> outgoing) {
+    wait(direct_steps_in_flight(std::max(incoming.size(), outgoing.size())) - 1);
+    Tag tag = work_.tag;
+    tag.step += gathering_ ? 1 : 0;
+    const auto receive = work_.transport.post_receive(work_.member(source), tag, incoming);
+    const auto send = work_.transport.post_send(work_.member(target), tag, outgoing);
+    steps_.push_back({source, receive, send});
+  }
 
-  void scatter_values();
-  void fold_local_slice();
-  void gather_results();
+  // Waits until at most `steps` steps are in flight.
+  void wait(int steps) {
+    for (; steps_.size() > static_cast<std::size_t>(steps); steps_.pop_front()) {
+      const Step& step = steps_.front();
+      work_.transport.wait(step.receive, work_.deadline);
+      if (gathering_) work_.make_complete(work_.begin_of(step.source), work_.end_of(step.source));
+      work_.transport.wait(step.send, work_.deadline);
+    }
+  }
+
+  void scatter_values() {
+    const std::int64_t begin = work_.begin_of(own_), end = work_.end_of(own_);
+    const auto own = work_.values_in(begin, end);
+    contributions_ = std::make_unique_for_overwrite<std::byte[]>(own.size() * static_cast<std::size_t>(n_ - 1));
+    from_.assign(static_cast<std::size_t>(n_), own.data());
+    std::byte* place = contributions_.get();
+    for (int i = 1; i < n_; ++i, place += own.size()) {
+      const int source = work_.around(own_ + i), target = work_.around(own_ - i);
+      from_[static_cast<std::size_t>(source)] = place;
+      work_.make_ready(work_.begin_of(target), work_.end_of(target));
+      exchange(source, {place, own.size()}, target, work_.values_in(work_.begin_of(target), work_.end_of(target)));
+    }
+    work_.make_ready(begin, end);
+  }
+
+  void gather_results() {
+    gathering_ = true;
+    const auto own = work_.results_in(work_.begin_of(own_), work_.end_of(own_));
+    for (int i = 1; i < n_; ++i) {
+      const int source = work_.around(own_ - i), target = work_.around(own_ + i);
+      exchange(source, work_.results_in(work_.begin_of(source), work_.end_of(source)), target, own);
+      if (i == 1) work_.make_complete(work_.begin_of(own_), work_.end_of(own_));
+    }
+    wait(0);
+  }
 
   const SlicedReduction& work_;
   const int n_, own_;
@@ -49,62 +92,6 @@ class DirectExchange {
   std::deque<Step> steps_;              // in flight
   bool gathering_ = false;
 };
-
-void DirectExchange::exchange(int source, std::span<std::byte> incoming, int target,
-                              std::span<const std::byte> outgoing) {
-  wait(direct_steps_in_flight(std::max(incoming.size(), outgoing.size())) - 1);
-  Tag tag = work_.tag;
-  tag.step += gathering_ ? 1 : 0;
-  const auto receive = work_.transport.post_receive(work_.member(source), tag, incoming);
-  const auto send = work_.transport.post_send(work_.member(target), tag, outgoing);
-  steps_.push_back({source, receive, send});
-}
-
-void DirectExchange::wait(int steps) {
-  for (; steps_.size() > static_cast<std::size_t>(steps); steps_.pop_front()) {
-    const Step& step = steps_.front();
-    work_.transport.wait(step.receive, work_.deadline);
-    if (gathering_) work_.make_complete(work_.begin_of(step.source), work_.end_of(step.source));
-    work_.transport.wait(step.send, work_.deadline);
-  }
-}
-
-void DirectExchange::scatter_values() {
-  const std::int64_t begin = work_.begin_of(own_), end = work_.end_of(own_);
-  const auto own = work_.values_in(begin, end);
-  contributions_ = std::make_unique_for_overwrite<std::byte[]>(own.size() * static_cast<std::size_t>(n_ - 1));
-  from_.assign(static_cast<std::size_t>(n_), own.data());
-  std::byte* place = contributions_.get();
-  for (int i = 1; i < n_; ++i, place += own.size()) {
-    const int source = work_.around(own_ + i), target = work_.around(own_ - i);
-    from_[static_cast<std::size_t>(source)] = place;
-    work_.make_ready(work_.begin_of(target), work_.end_of(target));
-    exchange(source, {place, own.size()}, target, work_.values_in(work_.begin_of(target), work_.end_of(target)));
-  }
-  work_.make_ready(begin, end);
-}
-
-void DirectExchange::fold_local_slice() {
-  wait(0);
-  work_.fold_slice(own_, from_);
-}
-
-void DirectExchange::gather_results() {
-  gathering_ = true;
-  const auto own = work_.results_in(work_.begin_of(own_), work_.end_of(own_));
-  for (int i = 1; i < n_; ++i) {
-    const int source = work_.around(own_ - i), target = work_.around(own_ + i);
-    exchange(source, work_.results_in(work_.begin_of(source), work_.end_of(source)), target, own);
-    if (i == 1) work_.make_complete(work_.begin_of(own_), work_.end_of(own_));
-  }
-  wait(0);
-}
-
-void DirectExchange::run() {
-  scatter_values();
-  fold_local_slice();
-  gather_results();
-}
 
 }  // namespace
 

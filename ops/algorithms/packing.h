@@ -42,10 +42,33 @@ class SliceLayout {
   };
 
   // Cuts every piece into slices of equal size; the first ones have one element more if it is not divisible.
-  static SliceLayout balanced(std::span<const std::int64_t> elements, int slices);
+  static SliceLayout balanced(std::span<const std::int64_t> elements, int slices) {
+    SliceLayout layout(elements.size(), slices);
+    auto part = layout.parts_.begin();
+    for (std::int64_t slice = 0; slice < slices; ++slice) {
+      for (const std::int64_t count : elements) {
+        const std::int64_t share = count / slices;
+        const std::int64_t longer = count % slices;
+        *part++ = {.offset = slice * share + std::min(slice, longer), .count = share + (slice < longer ? 1 : 0)};
+      }
+    }
+    layout.pack();
+    return layout;
+  }
 
   // counts[piece][slice]: given sizes, for instance what each rank receives.
-  static SliceLayout with_counts(std::span<const std::vector<std::int64_t>> counts, int slices);
+  static SliceLayout with_counts(std::span<const std::vector<std::int64_t>> counts, int slices) {
+    SliceLayout layout(counts.size(), slices);
+    for (std::size_t piece = 0; piece < counts.size(); ++piece) {
+      std::int64_t offset = 0;
+      for (std::size_t slice = 0; slice < static_cast<std::size_t>(slices); ++slice) {
+        layout.parts_[slice * counts.size() + piece] = {.offset = offset, .count = counts[piece][slice]};
+        offset += counts[piece][slice];
+      }
+    }
+    layout.pack();
+    return layout;
+  }
 
   int slices() const { return slices_; }
   std::size_t pieces() const { return pieces_; }
@@ -55,18 +78,48 @@ class SliceLayout {
 
   // Calls body(Run) for the elements [begin, end) of the packed buffer, part by part.
   template <typename Body>
-  void for_each_run(std::int64_t begin, std::int64_t end, const Body& body) const;
+  void for_each_run(std::int64_t begin, std::int64_t end, const Body& body) const {
+    for (std::size_t at = begin < end ? part_at(begin) : 0; begin < end; ++at) {
+      const Part& part = parts_[at];
+      const std::int64_t skipped = begin - part.packed_offset;
+      const std::int64_t count = std::min(end, part.packed_offset + part.count) - begin;
+      if (count <= 0) continue;
+      body(Run{.slice = static_cast<int>(at / pieces_),
+               .piece = at % pieces_,
+               .elements = {.offset = part.offset + skipped, .count = count, .packed_offset = begin}});
+      begin += count;
+    }
+  }
 
   // slices() + 1 offsets in the packed buffer: slice h is [bounds[h], bounds[h + 1]).
   std::span<const std::int64_t> slice_bounds() const { return bounds_; }
   std::int64_t total_elements() const { return bounds_.back(); }
 
  private:
-  SliceLayout(std::size_t pieces, int slices);
+  SliceLayout(std::size_t pieces, int slices)
+      : pieces_(pieces), slices_(slices), parts_(pieces * static_cast<std::size_t>(slices)) {}
+
   // Sets the parts' offsets in the packed buffer from their counts.
-  void pack();
+  void pack() {
+    std::int64_t packed = 0;
+    auto part = parts_.begin();
+    for (int slice = 0; slice < slices_; ++slice) {
+      bounds_.push_back(packed);
+      for (std::size_t piece = 0; piece < pieces_; ++piece, ++part) {
+        part->packed_offset = packed;
+        packed += part->count;
+      }
+    }
+    bounds_.push_back(packed);
+  }
+
   // The last part that begins at or before this element.
-  std::size_t part_at(std::int64_t packed_offset) const;
+  std::size_t part_at(std::int64_t packed_offset) const {
+    const auto after =
+        std::upper_bound(parts_.begin(), parts_.end(), packed_offset,
+                         [](std::int64_t offset, const Part& part) { return offset < part.packed_offset; });
+    return static_cast<std::size_t>(after - parts_.begin()) - 1;
+  }
 
   std::size_t pieces_;
   int slices_;
@@ -74,32 +127,29 @@ class SliceLayout {
   std::vector<std::int64_t> bounds_;
 };
 
-template <typename Body>
-void SliceLayout::for_each_run(std::int64_t begin, std::int64_t end, const Body& body) const {
-  for (std::size_t at = begin < end ? part_at(begin) : 0; begin < end; ++at) {
-    const Part& part = parts_[at];
-    const std::int64_t skipped = begin - part.packed_offset;
-    const std::int64_t count = std::min(end, part.packed_offset + part.count) - begin;
-    if (count <= 0) continue;
-    body(Run{.slice = static_cast<int>(at / pieces_),
-             .piece = at % pieces_,
-             .elements = {.offset = part.offset + skipped, .count = count, .packed_offset = begin}});
-    begin += count;
-  }
-}
-
 // The elements of a packed buffer in another order: slice `first`, then first-1, first-2, ...,
 // cyclically, each of them forwards. The order in which an algorithm uses values and has results (allreduce.h).
 // Pure.
 class SliceSequence {
  public:
   // Bounds as returned by SliceLayout.
-  SliceSequence(std::span<const std::int64_t> slice_bounds, int first);
+  SliceSequence(std::span<const std::int64_t> slice_bounds, int first) : starts_{0} {
+    const std::size_t slices = slice_bounds.size() - 1;
+    for (std::size_t back = 0; back < slices; ++back) {
+      const std::size_t slice = (static_cast<std::size_t>(first) + slices - back) % slices;
+      slices_.push_back({slice_bounds[slice], slice_bounds[slice + 1]});
+      starts_.push_back(starts_.back() + slice_bounds[slice + 1] - slice_bounds[slice]);
+    }
+  }
 
   std::int64_t elements() const { return starts_.back(); }
 
   // The number of elements of the sequence up to the end of [begin, end), which is a part of one slice.
-  std::int64_t up_to(std::int64_t begin, std::int64_t end) const;
+  std::int64_t up_to(std::int64_t begin, std::int64_t end) const {
+    std::size_t i = 0;
+    while (begin < slices_[i].begin || begin >= slices_[i].end) ++i;
+    return starts_[i] + end - slices_[i].begin;
+  }
 
   // Calls body(begin, end) with the parts of the packed buffer that are elements [from, to) of the sequence.
   template <typename Body>

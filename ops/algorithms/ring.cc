@@ -73,8 +73,31 @@ class SegmentCursor {
 
 class Ring {
  public:
-  Ring(const SlicedReduction& work, int first_step, int last_step, std::int64_t segment_elements);
-  void run();
+  Ring(const SlicedReduction& work, int first_step, int last_step, std::int64_t segment_elements)
+      : work_(work),
+        n_(work.ranks()),
+        first_step_(first_step),
+        last_step_(last_step),
+        to_(work.member(work.around(work.position + 1))),
+        from_(work.member(work.around(work.position - 1))),
+        own_(work, first_step, first_step + 1, 0, segment_elements),
+        expected_(work, first_step, last_step, 1, segment_elements) {
+    if (reduces()) allocate_scratch(segment_elements);
+  }
+
+  void run() {
+    while (incoming_.size() < kReceivesAhead && post_receive()) {
+    }
+    post_sends(kSendsAhead);
+    for (std::size_t received = 1; !incoming_.empty(); ++received) {
+      const Segment segment = incoming_.front().segment;
+      receive();
+      post_sends(2 * received + kSendsAhead);
+      if (reduces() && segment.step >= n_ - 2) work_.make_complete(segment.begin, segment.end());
+    }
+    post_sends(std::numeric_limits<std::size_t>::max());
+    for (const auto request : sends_) work_.transport.wait(request, work_.deadline);
+  }
 
  private:
   struct Incoming {
@@ -86,12 +109,78 @@ class Ring {
   bool carries_values(int step) const { return step < n_ - 1; }
   bool reduces() const { return carries_values(first_step_); }
 
-  void allocate_scratch(std::int64_t segment_elements);
-  bool post_receive();
-  std::optional<Segment> next_to_send();
-  void post_sends(std::size_t limit);
-  void receive();
-  void fold(const Incoming& incoming) const;
+  void allocate_scratch(std::int64_t segment_elements) {
+    std::int64_t longest = 0;
+    for (int slice = 0; slice < n_; ++slice) longest = std::max(longest, work_.end_of(slice) - work_.begin_of(slice));
+    scratch_slot_bytes_ = static_cast<std::size_t>(std::min(longest, segment_elements)) * size_of(work_.value_type);
+    scratch_ = std::make_unique_for_overwrite<std::byte[]>(scratch_slot_bytes_ * kReceivesAhead);
+  }
+
+  bool post_receive() {
+    const auto segment = expected_.next();
+    if (!segment) return false;
+    const std::span<std::byte> memory =
+        carries_values(segment->step) ? std::span(scratch_.get() + posted_ % kReceivesAhead * scratch_slot_bytes_,
+                                                  static_cast<std::size_t>(segment->count) * size_of(work_.value_type))
+                                      : work_.results_in(segment->begin, segment->end());
+    Tag tag = work_.tag;
+    tag.step += posted_++;
+    incoming_.push_back({*segment, memory, work_.transport.post_receive(from_, tag, memory)});
+    return true;
+  }
+
+  // Messages are sent in the order of steps, so received segments are forwarded after all of this rank's slice.
+  std::optional<Segment> next_to_send() {
+    if (const auto own = own_.next()) {
+      if (reduces()) work_.make_ready(own->begin, own->end());
+      return own;
+    }
+    if (to_be_sent_.empty()) return std::nullopt;
+    const Segment next = to_be_sent_.front();
+    to_be_sent_.pop_front();
+    return next;
+  }
+
+  void post_sends(std::size_t limit) {
+    while (sends_.size() < limit) {
+      const auto segment = next_to_send();
+      if (!segment) return;
+      Tag tag = work_.tag;
+      tag.step += static_cast<std::uint32_t>(sends_.size());
+      const auto bytes = carries_values(segment->step) ? work_.values_in(segment->begin, segment->end())
+                                                       : work_.results_in(segment->begin, segment->end());
+      sends_.push_back(work_.transport.post_send(to_, tag, bytes));
+    }
+  }
+
+  // Receives the next segment. This rank's values are made ready while it is in transit; results are completed after it
+  // was forwarded.
+  void receive() {
+    const Incoming incoming = incoming_.front();
+    const Segment& segment = incoming.segment;
+    if (carries_values(segment.step)) work_.make_ready(segment.begin, segment.end());
+    work_.transport.wait(incoming.request, work_.deadline);
+    incoming_.pop_front();
+    if (carries_values(segment.step)) fold(incoming);
+    if (segment.step + 1 < last_step_) {
+      to_be_sent_.push_back({.step = segment.step + 1, .begin = segment.begin, .count = segment.count});
+    }
+    post_receive();
+  }
+
+  // The segment from the left contains the ranks before this one, so it is the first operand.
+  void fold(const Incoming& incoming) const {
+    const Segment& segment = incoming.segment;
+    const bool completes = segment.step == n_ - 2;
+    const auto own = work_.values_in(segment.begin, segment.end());
+    const void* inputs[] = {incoming.memory.data(), own.data()};
+    Reduction reduction = work_.reduction;
+    reduction.prescale = 1.0;
+    if (!completes) reduction.postscale = 1.0;
+    reduce(reduction, work_.value_type, inputs, completes ? reduction.dtype : work_.value_type,
+           completes ? work_.results_in(segment.begin, segment.end()).data() : own.data(),
+           static_cast<std::size_t>(segment.count));
+  }
 
   const SlicedReduction& work_;
   const int n_, first_step_, last_step_;
@@ -107,106 +196,6 @@ class Ring {
   std::unique_ptr<std::byte[]> scratch_;
   std::size_t scratch_slot_bytes_ = 0;
 };
-
-Ring::Ring(const SlicedReduction& work, int first_step, int last_step, std::int64_t segment_elements)
-    : work_(work),
-      n_(work.ranks()),
-      first_step_(first_step),
-      last_step_(last_step),
-      to_(work.member(work.around(work.position + 1))),
-      from_(work.member(work.around(work.position - 1))),
-      own_(work, first_step, first_step + 1, 0, segment_elements),
-      expected_(work, first_step, last_step, 1, segment_elements) {
-  if (reduces()) allocate_scratch(segment_elements);
-}
-
-void Ring::allocate_scratch(std::int64_t segment_elements) {
-  std::int64_t longest = 0;
-  for (int slice = 0; slice < n_; ++slice) longest = std::max(longest, work_.end_of(slice) - work_.begin_of(slice));
-  scratch_slot_bytes_ = static_cast<std::size_t>(std::min(longest, segment_elements)) * size_of(work_.value_type);
-  scratch_ = std::make_unique_for_overwrite<std::byte[]>(scratch_slot_bytes_ * kReceivesAhead);
-}
-
-bool Ring::post_receive() {
-  const auto segment = expected_.next();
-  if (!segment) return false;
-  const std::span<std::byte> memory =
-      carries_values(segment->step) ? std::span(scratch_.get() + posted_ % kReceivesAhead * scratch_slot_bytes_,
-                                                static_cast<std::size_t>(segment->count) * size_of(work_.value_type))
-                                    : work_.results_in(segment->begin, segment->end());
-  Tag tag = work_.tag;
-  tag.step += posted_++;
-  incoming_.push_back({*segment, memory, work_.transport.post_receive(from_, tag, memory)});
-  return true;
-}
-
-// Messages are sent in the order of steps, so received segments are forwarded after all of this rank's slice.
-std::optional<Segment> Ring::next_to_send() {
-  if (const auto own = own_.next()) {
-    if (reduces()) work_.make_ready(own->begin, own->end());
-    return own;
-  }
-  if (to_be_sent_.empty()) return std::nullopt;
-  const Segment next = to_be_sent_.front();
-  to_be_sent_.pop_front();
-  return next;
-}
-
-void Ring::post_sends(std::size_t limit) {
-  while (sends_.size() < limit) {
-    const auto segment = next_to_send();
-    if (!segment) return;
-    Tag tag = work_.tag;
-    tag.step += static_cast<std::uint32_t>(sends_.size());
-    const auto bytes = carries_values(segment->step) ? work_.values_in(segment->begin, segment->end())
-                                                     : work_.results_in(segment->begin, segment->end());
-    sends_.push_back(work_.transport.post_send(to_, tag, bytes));
-  }
-}
-
-// The segment from the left contains the ranks before this one, so it is the first operand.
-void Ring::fold(const Incoming& incoming) const {
-  const Segment& segment = incoming.segment;
-  const bool completes = segment.step == n_ - 2;
-  const auto own = work_.values_in(segment.begin, segment.end());
-  const void* inputs[] = {incoming.memory.data(), own.data()};
-  const Reduction reduction{.dtype = work_.reduction.dtype,
-                            .op = work_.reduction.op,
-                            .postscale = completes ? work_.reduction.postscale : 1.0,
-                            .instruction_set = work_.reduction.instruction_set};
-  reduce(reduction, work_.value_type, inputs, completes ? reduction.dtype : work_.value_type,
-         completes ? work_.results_in(segment.begin, segment.end()).data() : own.data(),
-         static_cast<std::size_t>(segment.count));
-}
-
-// Receives the next segment. This rank's values are made ready while it is in transit; results are completed after it
-// was forwarded.
-void Ring::receive() {
-  const Incoming incoming = incoming_.front();
-  const Segment& segment = incoming.segment;
-  if (carries_values(segment.step)) work_.make_ready(segment.begin, segment.end());
-  work_.transport.wait(incoming.request, work_.deadline);
-  incoming_.pop_front();
-  if (carries_values(segment.step)) fold(incoming);
-  if (segment.step + 1 < last_step_) {
-    to_be_sent_.push_back({.step = segment.step + 1, .begin = segment.begin, .count = segment.count});
-  }
-  post_receive();
-}
-
-void Ring::run() {
-  while (incoming_.size() < kReceivesAhead && post_receive()) {
-  }
-  post_sends(kSendsAhead);
-  for (std::size_t received = 1; !incoming_.empty(); ++received) {
-    const Segment segment = incoming_.front().segment;
-    receive();
-    post_sends(2 * received + kSendsAhead);
-    if (reduces() && segment.step >= n_ - 2) work_.make_complete(segment.begin, segment.end());
-  }
-  post_sends(std::numeric_limits<std::size_t>::max());
-  for (const auto request : sends_) work_.transport.wait(request, work_.deadline);
-}
 
 // With one member it only scales and rounds. An allgather has results only, and calls no hooks.
 void run_ring(const SlicedReduction& work, RingSteps steps) {

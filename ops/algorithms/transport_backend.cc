@@ -7,7 +7,6 @@
 
 #include "core/base/error.h"
 #include "core/tensor/tensor.h"
-#include "ops/algorithms/allreduce.h"
 #include "ops/algorithms/packing.h"
 #include "ops/reduction/reduce.h"
 
@@ -69,164 +68,189 @@ class SliceMessages final : public SliceExchange {
   Party party_;
 };
 
+class TransportBackend final : public Backend {
+ public:
+  TransportBackend(std::string name, std::shared_ptr<Transport> transport, Duration timeout,
+                   ChooseAllreduce choose_allreduce, InstructionSet instruction_set,
+                   std::shared_ptr<WordExchange> words)
+      : name_(std::move(name)),
+        transport_(std::move(transport)),
+        timeout_(timeout),
+        choose_allreduce_(std::move(choose_allreduce)),
+        instruction_set_(instruction_set),
+        words_(std::move(words)) {}
+
+  const char* name() const override { return name_.c_str(); }
+
+  int score(const CollectiveCall& call) const override {
+    if (call.device != kCpuDevice || call.collective == Collective::join) return 0;
+    if (call.set->ranks.empty() || call.set->ranks.back() >= transport_->size()) return 0;
+    if (reduces(call.collective) && !reduction_exists(call.dtype, call.op) && !is_adasum(call)) return 0;
+    return kScore;
+  }
+
+  void run(const CollectiveCall& call) override {
+    if (call.collective != Collective::allreduce) ask(call);
+    const auto position = call.set->rank_of(transport_->rank());
+    if (!position) throw Internal("asked to take part in a collective of a process set without this rank");
+    const Party party{.transport = *transport_,
+                      .members = call.set->ranks,
+                      .position = *position,
+                      .tag = {.process_set = static_cast<std::uint32_t>(call.set->id), .sequence = call.sequence},
+                      .deadline = deadline_after(timeout_)};
+    switch (call.collective) {
+      case Collective::allreduce: allreduce(call, party); break;
+      case Collective::reducescatter: reducescatter(call, party); break;
+      case Collective::allgather: allgather(call, party); break;
+      case Collective::broadcast: broadcast(call, party); break;
+      case Collective::alltoall: alltoall(call, party); break;
+      case Collective::barrier:
+        if (call.entry == Entry::asking) break;  // all ranks have asked, so all have arrived
+        dissemination_barrier(party);
+        break;
+      case Collective::join: throw Unsupported("join moves no data");
+    }
+    scratch_.release_large();
+  }
+
+  bool can_be_asked(const ProcessSet& set) const override {
+    return words_ != nullptr && set.size() == transport_->size();
+  }
+
+  void decline(const ProcessSet& set, std::uint32_t call_id) override { words_->decline(set, call_id); }
+
+  void set_late_callback(Duration timeout, const std::function<bool()>& late) override {
+    if (words_ != nullptr) words_->set_late_callback(timeout, late);
+  }
+
+ private:
+  // Asks for the call, unless the ranks have agreed on it.
+  void ask(const CollectiveCall& call) {
+    if (call.entry == Entry::asking) words_->ask(*call.set, call.call_id);
+  }
+
+  void allreduce(const CollectiveCall& call, const Party& party) {
+    if (is_adasum(call)) {
+      ask(call);
+      SliceMessages exchange(party);
+      adasum(call, party.position, exchange, scratch_, instruction_set_);
+      return;
+    }
+    const auto layout = balanced_layout(call, static_cast<int>(party.members.size()));
+    const DType accumulator = accumulator_of(call.dtype);
+    const auto algorithm =
+        choose_allreduce_({.bytes = bytes_of(layout.total_elements(), call.dtype),
+                           .ranks = static_cast<int>(party.members.size()),
+                           .widening = static_cast<int>(size_of(accumulator) / size_of(call.dtype))});
+    if (call.entry == Entry::asking && fits_notes(call, layout, algorithm, *words_)) {
+      return allreduce_asking(call, party, layout);
+    }
+    ask(call);
+    run_allreduce(algorithm, packed_reduction(call, party, layout, value_type_of(algorithm, call.dtype),
+                                              UnpackTo::place_in_piece));
+  }
+
+  // Sends the values with the words of an asking call.
+  void allreduce_asking(const CollectiveCall& call, const Party& party, const SliceLayout& layout) {
+    const SlicedReduction work = packed_reduction(call, party, layout, call.dtype, UnpackTo::place_in_piece);
+    pack(call, layout, 0, layout.total_elements(), call.dtype, words_->local_note(), instruction_set_);
+    ask(call);
+    std::vector<const std::byte*> values;
+    for (const int rank : party.members) values.push_back(words_->note(rank));
+    work.fold_all(values);
+    work.make_all_complete();
+  }
+
+  void reducescatter(const CollectiveCall& call, const Party& party) {
+    const auto layout = SliceLayout::with_counts(call.counts, static_cast<int>(party.members.size()));
+    ring_reducescatter(packed_reduction(call, party, layout, accumulator_of(call.dtype), UnpackTo::start_of_output));
+  }
+
+  void allgather(const CollectiveCall& call, const Party& party) {
+    for (std::size_t i = 0; i < call.pieces.size(); ++i) {
+      const Piece& piece = call.pieces[i];
+      const auto bounds = byte_bounds(call.counts[i], call.dtype);
+      // A joined rank forwards data that it does not keep.
+      std::byte* gathered = piece.output != nullptr ? static_cast<std::byte*>(piece.output)
+                                                    : scratch_.take(static_cast<std::size_t>(bounds.back()));
+      move_bytes(gathered + bounds[party.index()], piece.input, bytes_of(call.counts[i][party.index()], call.dtype));
+      ring_allgather(party, gathered, bounds);
+    }
+  }
+
+  void broadcast(const CollectiveCall& call, const Party& party) {
+    for (const Piece& piece : call.pieces) {
+      const std::size_t bytes = bytes_of(piece.elements, call.dtype);
+      std::byte* data = piece.output != nullptr ? static_cast<std::byte*>(piece.output) : scratch_.take(bytes);
+      if (party.position == call.root) move_bytes(data, piece.input, bytes);
+      chain_broadcast(party, call.root, {data, bytes});
+    }
+  }
+
+  void alltoall(const CollectiveCall& call, const Party& party) {
+    const Piece& piece = call.pieces.front();
+    std::vector<std::int64_t> from_each;
+    for (const auto& row : call.counts) from_each.push_back(row[party.index()]);
+    const auto input_bounds = byte_bounds(call.counts[party.index()], call.dtype);
+    const auto output_bounds = byte_bounds(from_each, call.dtype);
+
+    const auto* input = static_cast<const std::byte*>(piece.input);
+    auto* output = static_cast<std::byte*>(piece.output);
+    if (input == output) {
+      const auto bytes = static_cast<std::size_t>(input_bounds.back());
+      std::byte* copy = scratch_.take(bytes);
+      move_bytes(copy, input, bytes);
+      input = copy;
+    }
+    pairwise_alltoall(party, input, input_bounds, output, output_bounds);
+  }
+
+  // The call's tensors as the argument of an algorithm; valid as long as the call and the layout.
+  SlicedReduction packed_reduction(const CollectiveCall& call, const Party& party, const SliceLayout& layout,
+                                   DType value_type, UnpackTo place) {
+    std::byte* const tensor = place == UnpackTo::place_in_piece ? only_output(call) : nullptr;
+    const PackedMemory memory = packed_memory(layout, value_type, call.dtype, tensor, scratch_);
+    SlicedReduction work{.transport = *transport_,
+                         .members = party.members,
+                         .position = party.position,
+                         .reduction = {.dtype = call.dtype,
+                                       .op = call.op,
+                                       .postscale = call.postscale,
+                                       .instruction_set = instruction_set_},
+                         .value_type = value_type,
+                         .values = memory.values,
+                         .results = memory.results,
+                         .slice_bounds = layout.slice_bounds(),
+                         .tag = party.tag,
+                         .deadline = party.deadline};
+    if (value_type != accumulator_of(call.dtype)) work.reduction.prescale = call.prescale;
+    work.ready = [this, &call, &layout, value_type, memory](std::int64_t begin, std::int64_t end) {
+      pack(call, layout, begin, end, value_type, memory.values, instruction_set_);
+    };
+    if (memory.results != tensor) {
+      work.complete = [&call, &layout, place, memory](std::int64_t begin, std::int64_t end) {
+        unpack(call, layout, begin, end, place, memory.results);
+      };
+    }
+    return work;
+  }
+
+  const std::string name_;
+  const std::shared_ptr<Transport> transport_;
+  const Duration timeout_;
+  const ChooseAllreduce choose_allreduce_;
+  const InstructionSet instruction_set_;
+  const std::shared_ptr<WordExchange> words_;  // may be null
+  Scratch scratch_;
+};
+
 }  // namespace
 
-TransportBackend::TransportBackend(std::string name, std::shared_ptr<Transport> transport, Duration timeout,
-                                   ChooseAllreduce choose_allreduce, InstructionSet instruction_set,
-                                   std::shared_ptr<WordExchange> words)
-    : name_(std::move(name)),
-      transport_(std::move(transport)),
-      timeout_(timeout),
-      choose_allreduce_(std::move(choose_allreduce)),
-      instruction_set_(instruction_set),
-      words_(std::move(words)) {}
-
-int TransportBackend::score(const CollectiveCall& call) const {
-  if (call.device != kCpuDevice || call.collective == Collective::join) return 0;
-  if (call.set->ranks.empty() || call.set->ranks.back() >= transport_->size()) return 0;
-  if (reduces(call.collective) && !reduction_exists(call.dtype, call.op) && !is_adasum(call)) return 0;
-  return kScore;
-}
-
-bool TransportBackend::can_be_asked(const ProcessSet& set) const {
-  return words_ != nullptr && set.size() == transport_->size();
-}
-
-void TransportBackend::decline(const ProcessSet& set, std::uint32_t call_id) { words_->decline(set, call_id); }
-
-void TransportBackend::set_late_callback(Duration timeout, const std::function<bool()>& late) {
-  if (words_ != nullptr) words_->set_late_callback(timeout, late);
-}
-
-void TransportBackend::ask(const CollectiveCall& call) {
-  if (call.entry == Entry::asking) words_->ask(*call.set, call.call_id);
-}
-
-void TransportBackend::run(const CollectiveCall& call) {
-  if (call.collective != Collective::allreduce) ask(call);
-  const auto position = call.set->rank_of(transport_->rank());
-  if (!position) throw Internal("asked to take part in a collective of a process set without this rank");
-  const Party party{.transport = *transport_,
-                    .members = call.set->ranks,
-                    .position = *position,
-                    .tag = {.process_set = static_cast<std::uint32_t>(call.set->id), .sequence = call.sequence},
-                    .deadline = deadline_after(timeout_)};
-  switch (call.collective) {
-    case Collective::allreduce: allreduce(call, party); break;
-    case Collective::reducescatter: reducescatter(call, party); break;
-    case Collective::allgather: allgather(call, party); break;
-    case Collective::broadcast: broadcast(call, party); break;
-    case Collective::alltoall: alltoall(call, party); break;
-    case Collective::barrier:
-      if (call.entry == Entry::asking) break;  // all ranks have asked, so all have arrived
-      dissemination_barrier(party);
-      break;
-    case Collective::join: throw Unsupported("join moves no data");
-  }
-  scratch_.release_large();
-}
-
-void TransportBackend::allreduce(const CollectiveCall& call, const Party& party) {
-  if (is_adasum(call)) {
-    ask(call);
-    SliceMessages exchange(party);
-    adasum(call, party.position, exchange, scratch_, instruction_set_);
-    return;
-  }
-  const auto layout = balanced_layout(call, static_cast<int>(party.members.size()));
-  const DType accumulator = accumulator_of(call.dtype);
-  const auto algorithm = choose_allreduce_({.bytes = bytes_of(layout.total_elements(), call.dtype),
-                                            .ranks = static_cast<int>(party.members.size()),
-                                            .widening = static_cast<int>(size_of(accumulator) / size_of(call.dtype))});
-  if (call.entry == Entry::asking && fits_notes(call, layout, algorithm, *words_)) {
-    return allreduce_asking(call, party, layout);
-  }
-  ask(call);
-  run_allreduce(algorithm,
-                packed_reduction(call, party, layout, value_type_of(algorithm, call.dtype), UnpackTo::place_in_piece));
-}
-
-void TransportBackend::allreduce_asking(const CollectiveCall& call, const Party& party, const SliceLayout& layout) {
-  const SlicedReduction work = packed_reduction(call, party, layout, call.dtype, UnpackTo::place_in_piece);
-  pack(call, layout, 0, layout.total_elements(), call.dtype, words_->local_note(), instruction_set_);
-  ask(call);
-  std::vector<const std::byte*> values;
-  for (const int rank : party.members) values.push_back(words_->note(rank));
-  work.fold_all(values);
-  work.make_all_complete();
-}
-
-void TransportBackend::reducescatter(const CollectiveCall& call, const Party& party) {
-  const auto layout = SliceLayout::with_counts(call.counts, static_cast<int>(party.members.size()));
-  ring_reducescatter(packed_reduction(call, party, layout, accumulator_of(call.dtype), UnpackTo::start_of_output));
-}
-
-SlicedReduction TransportBackend::packed_reduction(const CollectiveCall& call, const Party& party,
-                                                   const SliceLayout& layout, DType value_type, UnpackTo place) {
-  std::byte* const tensor = place == UnpackTo::place_in_piece ? only_output(call) : nullptr;
-  const PackedMemory memory = packed_memory(layout, value_type, call.dtype, tensor, scratch_);
-  SlicedReduction work{.transport = *transport_,
-                       .members = party.members,
-                       .position = party.position,
-                       .reduction = {.dtype = call.dtype,
-                                     .op = call.op,
-                                     .postscale = call.postscale,
-                                     .instruction_set = instruction_set_},
-                       .value_type = value_type,
-                       .values = memory.values,
-                       .results = memory.results,
-                       .slice_bounds = layout.slice_bounds(),
-                       .tag = party.tag,
-                       .deadline = party.deadline};
-  if (value_type != accumulator_of(call.dtype)) work.reduction.prescale = call.prescale;
-  work.ready = [this, &call, &layout, value_type, memory](std::int64_t begin, std::int64_t end) {
-    pack(call, layout, begin, end, value_type, memory.values, instruction_set_);
-  };
-  if (memory.results != tensor) {
-    work.complete = [&call, &layout, place, memory](std::int64_t begin, std::int64_t end) {
-      unpack(call, layout, begin, end, place, memory.results);
-    };
-  }
-  return work;
-}
-
-void TransportBackend::allgather(const CollectiveCall& call, const Party& party) {
-  for (std::size_t i = 0; i < call.pieces.size(); ++i) {
-    const Piece& piece = call.pieces[i];
-    const auto bounds = byte_bounds(call.counts[i], call.dtype);
-    // A joined rank forwards data that it does not keep.
-    std::byte* gathered = piece.output != nullptr ? static_cast<std::byte*>(piece.output)
-                                                  : scratch_.take(static_cast<std::size_t>(bounds.back()));
-    move_bytes(gathered + bounds[party.index()], piece.input, bytes_of(call.counts[i][party.index()], call.dtype));
-    ring_allgather(party, gathered, bounds);
-  }
-}
-
-void TransportBackend::broadcast(const CollectiveCall& call, const Party& party) {
-  for (const Piece& piece : call.pieces) {
-    const std::size_t bytes = bytes_of(piece.elements, call.dtype);
-    std::byte* data = piece.output != nullptr ? static_cast<std::byte*>(piece.output) : scratch_.take(bytes);
-    if (party.position == call.root) move_bytes(data, piece.input, bytes);
-    chain_broadcast(party, call.root, {data, bytes});
-  }
-}
-
-void TransportBackend::alltoall(const CollectiveCall& call, const Party& party) {
-  const Piece& piece = call.pieces.front();
-  std::vector<std::int64_t> from_each;
-  for (const auto& row : call.counts) from_each.push_back(row[party.index()]);
-  const auto input_bounds = byte_bounds(call.counts[party.index()], call.dtype);
-  const auto output_bounds = byte_bounds(from_each, call.dtype);
-
-  const auto* input = static_cast<const std::byte*>(piece.input);
-  auto* output = static_cast<std::byte*>(piece.output);
-  if (input == output) {
-    const auto bytes = static_cast<std::size_t>(input_bounds.back());
-    std::byte* copy = scratch_.take(bytes);
-    move_bytes(copy, input, bytes);
-    input = copy;
-  }
-  pairwise_alltoall(party, input, input_bounds, output, output_bounds);
+std::unique_ptr<Backend> make_transport_backend(std::string name, std::shared_ptr<Transport> transport,
+                                                Duration timeout, ChooseAllreduce choose_allreduce,
+                                                InstructionSet instruction_set, std::shared_ptr<WordExchange> words) {
+  return std::make_unique<TransportBackend>(std::move(name), std::move(transport), timeout, std::move(choose_allreduce),
+                                            instruction_set, std::move(words));
 }
 
 }  // namespace hvd

@@ -1,9 +1,11 @@
 #include "ops/algorithms/word_exchange.h"
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/execution/backend.h"
@@ -17,6 +19,58 @@ constexpr std::uint32_t kFirstStep = 0x80000000;
 
 // The maximum number of late callbacks in one wait; a callback without effect is not repeated further.
 constexpr int kMostCalls = 100;
+
+class TransportWords final : public WordExchange {
+ public:
+  TransportWords(std::shared_ptr<Transport> transport, Duration timeout)
+      : WordExchange(timeout),
+        transport_(std::move(transport)),
+        members_(all_ranks(transport_->size())),
+        said_(members_.size()) {}
+
+  std::byte* local_note() override { return is_direct() ? own().note.data() : nullptr; }
+  const std::byte* note(int rank) const override { return said_[static_cast<std::size_t>(rank)].note.data(); }
+
+ private:
+  // With more ranks, a message to each costs more than the rounds of a dissemination.
+  static constexpr std::size_t kMostDirect = 8;
+  struct Said {
+    Word word = Word::asks;
+    std::array<std::byte, 7> unused{};  // aligns the note
+    std::array<std::byte, kNoteBytes> note{};
+  };
+
+  bool is_direct() const { return members_.size() <= kMostDirect; }
+  Said& own() { return said_[static_cast<std::size_t>(transport_->rank())]; }
+
+  Word exchange(Word own, const Tag& tag) override {
+    return is_direct() ? tell_all(own, tag) : disseminate(*transport_, members_, transport_->rank(), own, tag);
+  }
+
+  Word tell_all(Word word, const Tag& tag) {
+    static_assert(offsetof(Said, note) == 8 && sizeof(Said) == 8 + kNoteBytes && std::is_trivially_copyable_v<Said>);
+    own().word = word;
+    std::vector<Transport::RequestId> requests;
+    for (const int peer : members_) {
+      if (peer == transport_->rank()) continue;
+      Said& said = said_[static_cast<std::size_t>(peer)];
+      requests.push_back(transport_->post_receive(peer, tag, std::as_writable_bytes(std::span(&said, 1))));
+      requests.push_back(transport_->post_send(peer, tag, std::as_bytes(std::span(&own(), 1))));
+    }
+    for (const auto call_id : requests) await(*transport_, call_id);
+    Word strongest = word;
+    for (const int peer : members_) {
+      const Word said = said_[static_cast<std::size_t>(peer)].word;
+      check(said, peer);
+      strongest = std::max(strongest, said);
+    }
+    return strongest;
+  }
+
+  const std::shared_ptr<Transport> transport_;
+  const std::vector<int> members_;
+  std::vector<Said> said_;  // by rank
+};
 
 }  // namespace
 
@@ -70,34 +124,8 @@ void WordExchange::await(Transport& transport, Transport::RequestId call_id) {
   transport.wait(call_id, deadline_after(timeout_));
 }
 
-TransportWords::TransportWords(std::shared_ptr<Transport> transport, Duration timeout)
-    : WordExchange(timeout),
-      transport_(std::move(transport)),
-      members_(all_ranks(transport_->size())),
-      said_(members_.size()) {}
-
-WordExchange::Word TransportWords::exchange(Word own, const Tag& tag) {
-  return is_direct() ? tell_all(own, tag) : disseminate(*transport_, members_, transport_->rank(), own, tag);
-}
-
-WordExchange::Word TransportWords::tell_all(Word word, const Tag& tag) {
-  static_assert(offsetof(Said, note) == 8 && sizeof(Said) == 8 + kNoteBytes && std::is_trivially_copyable_v<Said>);
-  own().word = word;
-  std::vector<Transport::RequestId> requests;
-  for (const int peer : members_) {
-    if (peer == transport_->rank()) continue;
-    Said& said = said_[static_cast<std::size_t>(peer)];
-    requests.push_back(transport_->post_receive(peer, tag, std::as_writable_bytes(std::span(&said, 1))));
-    requests.push_back(transport_->post_send(peer, tag, std::as_bytes(std::span(&own(), 1))));
-  }
-  for (const auto call_id : requests) await(*transport_, call_id);
-  Word strongest = word;
-  for (const int peer : members_) {
-    const Word said = said_[static_cast<std::size_t>(peer)].word;
-    check(said, peer);
-    strongest = std::max(strongest, said);
-  }
-  return strongest;
+std::unique_ptr<WordExchange> make_transport_words(std::shared_ptr<Transport> transport, Duration timeout) {
+  return std::make_unique<TransportWords>(std::move(transport), timeout);
 }
 
 }  // namespace hvd

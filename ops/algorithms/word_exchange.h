@@ -13,13 +13,11 @@
 // Used on the thread that drives the engine. Throws the transport's errors; afterwards it may only be destroyed.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
-#include <vector>
 
 #include "core/tensor/process_set.h"
 #include "ops/transport/transport.h"
@@ -71,30 +69,6 @@ class WordExchange {
 };
 
 // The exchange between all ranks of a transport.
-class TransportWords final : public WordExchange {
- public:
-  TransportWords(std::shared_ptr<Transport> transport, Duration timeout);
-
-  std::byte* local_note() override { return is_direct() ? own().note.data() : nullptr; }
-  const std::byte* note(int rank) const override { return said_[static_cast<std::size_t>(rank)].note.data(); }
-
- private:
-  // With more ranks, a message to each costs more than the rounds of a dissemination.
-  static constexpr std::size_t kMostDirect = 8;
-  struct Said {
-    Word word = Word::asks;
-    std::array<std::byte, 7> unused{};  // aligns the note
-    std::array<std::byte, kNoteBytes> note{};
-  };
-
-  bool is_direct() const { return members_.size() <= kMostDirect; }
-  Said& own() { return said_[static_cast<std::size_t>(transport_->rank())]; }
-  Word exchange(Word own, const Tag& tag) override;
-  Word tell_all(Word word, const Tag& tag);
-
-  const std::shared_ptr<Transport> transport_;
-  const std::vector<int> members_;
-  std::vector<Said> said_;  // by rank
-};
+std::unique_ptr<WordExchange> make_transport_words(std::shared_ptr<Transport> transport, Duration timeout);
 
 }  // namespace hvd

@@ -1,14 +1,9 @@
 #include "ops/channel/connection.h"
 
-#include <sys/socket.h>
-
-#include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <string>
 
 #include "core/base/error.h"
-#include "core/net/endpoint.h"
 
 namespace hvd {
 
@@ -39,70 +34,7 @@ bool goes(Kind kind, Direction direction) {
   return direction == Direction::to_receiver ? to_receiver : to_sender;
 }
 
-constexpr std::size_t kBuffersPerCall = 64;
-
-// Appends the part of `bytes` behind the first `skip`, and decrements `skip`.
-void add_rest(std::span<const std::byte> bytes, std::size_t& skip, std::span<std::span<const std::byte>> buffers,
-              std::size_t& count) {
-  const std::size_t skipped = std::min(skip, bytes.size());
-  skip -= skipped;
-  if (skipped < bytes.size()) buffers[count++] = bytes.subspan(skipped);
-}
-
 }  // namespace
-
-void Connection::push(const MessageFrame& frame) {
-  output_.push_back({.header = to_bytes(frame), .payload = {}, .send = std::nullopt});
-}
-
-void Connection::push(const MessageFrame& frame, Transfer send) {
-  const std::span<const std::byte> payload = send.message.memory;
-  output_.push_back({.header = to_bytes(frame), .payload = payload, .send = std::move(send)});
-}
-
-bool Connection::flush() {
-  while (!output_.empty()) {
-    std::array<std::span<const std::byte>, kBuffersPerCall> buffers;
-    std::size_t count = 0;
-    std::size_t skip = front_sent_;
-    for (const Outgoing& next : output_) {
-      if (count + 2 > buffers.size()) break;
-      add_rest(next.header, skip, buffers, count);
-      add_rest(next.payload, skip, buffers, count);
-    }
-    const auto sent = socket_.send_some(std::span<const std::span<const std::byte>>(buffers.data(), count));
-    if (!sent) return false;
-    if (*sent == 0) return true;
-    front_sent_ += *sent;
-    while (!output_.empty() && front_sent_ >= output_.front().size()) {
-      front_sent_ -= output_.front().size();
-      if (output_.front().send) complete(*output_.front().send, Status());
-      output_.pop_front();
-    }
-  }
-  return true;
-}
-
-void Connection::finish_output() { shutdown(fd(), SHUT_WR); }
-
-std::vector<Transfer> Connection::give_up_output() {
-  std::vector<Transfer> sends;
-  for (Outgoing& next : output_) {
-    if (next.send) sends.push_back(std::move(*next.send));
-  }
-  output_.clear();
-  front_sent_ = 0;
-  return sends;
-}
-
-std::optional<std::size_t> Connection::fill() {
-  if (begin_ > 0) std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
-  end_ -= begin_;
-  begin_ = 0;
-  const auto count = socket_.receive_some(std::span(buffer_).subspan(end_));
-  end_ += count.value_or(0);
-  return count;
-}
 
 MessageFrame parse_message_frame(std::span<const std::byte, kMessageFrameBytes> bytes, Direction direction) {
   MessageFrame frame;
@@ -114,56 +46,6 @@ MessageFrame parse_message_frame(std::span<const std::byte, kMessageFrameBytes> 
     throw Internal("malformed message: kind " + kind + " with a length of " + std::to_string(frame.length));
   }
   return frame;
-}
-
-std::array<std::byte, kMessageFrameBytes> to_bytes(const MessageFrame& frame) {
-  std::array<std::byte, kMessageFrameBytes> bytes;
-  std::memcpy(bytes.data(), &frame, sizeof frame);
-  return bytes;
-}
-
-ConnectionAttempt::ConnectionAttempt(const Address& address, const JobKey& key, int this_rank)
-    : where_("the messages port at " + address.to_string()),
-      handshake_(key, Purpose::messages, this_rank, fresh_nonce()) {
-  std::string cause = "there is no such address";
-  for (const Endpoint& endpoint : resolve(address, false, cause)) {
-    FileDescriptor fd;
-    const int failure = begin_connect(endpoint, fd);
-    if (failure == 0 || failure == EINPROGRESS) {
-      socket_ = Socket(std::move(fd));
-      return;
-    }
-    cause = error_text(failure);
-  }
-  throw PeerLost("cannot connect to " + where_ + ": " + cause);
-}
-
-bool ConnectionAttempt::read(std::span<std::byte> bytes) {
-  const auto count = socket_.receive_some(bytes.subspan(received_));
-  if (!count) throw PeerLost(where_ + " closed the connection");
-  received_ += *count;
-  if (received_ < bytes.size()) return false;
-  received_ = 0;
-  return true;
-}
-
-bool ConnectionAttempt::advance() {
-  if (step_ == Step::connecting) {
-    if (!wait_ready(socket_.fd(), true, Clock::now())) return false;
-    if (const int failure = end_connect(socket_.fd()); failure != 0) {
-      throw PeerLost("cannot connect to " + where_ + ": " + error_text(failure));
-    }
-    step_ = Step::awaiting_challenge;
-  }
-  if (step_ == Step::awaiting_challenge) {
-    if (!read(challenge_)) return false;
-    // A new connection has buffer space for these few bytes.
-    if (socket_.send_some(handshake_.prove(challenge_)) != kProofBytes) throw PeerLost(where_ + " takes nothing");
-    step_ = Step::awaiting_reply;
-  }
-  if (!read(reply_)) return false;
-  handshake_.check(reply_);
-  return true;
 }
 
 }  // namespace hvd

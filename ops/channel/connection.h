@@ -2,17 +2,26 @@
 // connection. Used on the channel's thread.
 #pragma once
 
+#include <sys/socket.h>
+
+#include <algorithm>
 #include <array>
 #include <bit>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <deque>
 #include <optional>
 #include <span>
+#include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
+#include "core/base/error.h"
 #include "core/net/authentication.h"
+#include "core/net/endpoint.h"
 #include "core/net/socket.h"
 #include "ops/channel/matcher.h"
 
@@ -64,26 +73,67 @@ enum class Direction { to_receiver, to_sender };
 // Throws Internal for a frame that is invalid in this direction.
 MessageFrame parse_message_frame(std::span<const std::byte, kMessageFrameBytes> bytes, Direction direction);
 
-std::array<std::byte, kMessageFrameBytes> to_bytes(const MessageFrame& frame);
+inline std::array<std::byte, kMessageFrameBytes> to_bytes(const MessageFrame& frame) {
+  return std::bit_cast<std::array<std::byte, kMessageFrameBytes>>(frame);
+}
 
 // A connection that is being established, with proof at both ends of the job's key (core/net/authentication.h).
-// Advances as bytes arrive, so that a slow peer delays no other.
+// Advances as bytes arrive, so that a slow peer delays no other. Used on the channel's thread.
 class ConnectionAttempt {
  public:
   // Throws PeerLost if the address refuses the connection.
-  ConnectionAttempt(const Address& address, const JobKey& key, int this_rank);
+  ConnectionAttempt(const Address& address, const JobKey& key, int this_rank)
+      : where_("the messages port at " + address.to_string()),
+        handshake_(key, Purpose::messages, this_rank, fresh_nonce()) {
+    std::string cause = "there is no such address";
+    for (const Endpoint& endpoint : resolve(address, false, cause)) {
+      FileDescriptor fd;
+      const int failure = begin_connect(endpoint, fd);
+      if (failure == 0 || failure == EINPROGRESS) {
+        socket_ = Socket(std::move(fd));
+        return;
+      }
+      cause = error_text(failure);
+    }
+    throw PeerLost("cannot connect to " + where_ + ": " + cause);
+  }
 
   int fd() const { return socket_.fd(); }
 
   // Advances without blocking; returns true when both ends are authenticated. Throws PeerLost.
-  bool advance();
+  bool advance() {
+    if (step_ == Step::connecting) {
+      if (!wait_ready(socket_.fd(), true, Clock::now())) return false;
+      if (const int failure = end_connect(socket_.fd()); failure != 0) {
+        throw PeerLost("cannot connect to " + where_ + ": " + error_text(failure));
+      }
+      step_ = Step::awaiting_challenge;
+    }
+    if (step_ == Step::awaiting_challenge) {
+      if (!read(challenge_)) return false;
+      // A new connection has buffer space for these few bytes.
+      if (socket_.send_some(handshake_.prove(challenge_)) != kProofBytes) throw PeerLost(where_ + " takes nothing");
+      step_ = Step::awaiting_reply;
+    }
+    if (!read(reply_)) return false;
+    handshake_.check(reply_);
+    return true;
+  }
+
   Socket take() { return std::move(socket_); }
 
  private:
   enum class Step { connecting, awaiting_challenge, awaiting_reply };
 
   // Returns false if some bytes have not arrived yet.
-  bool read(std::span<std::byte> bytes);
+  bool read(std::span<std::byte> bytes) {
+    const auto count = socket_.receive_some(bytes.subspan(received_));
+    if (!count) throw PeerLost(where_ + " closed the connection");
+    received_ += *count;
+    if (received_ < bytes.size()) return false;
+    received_ = 0;
+    return true;
+  }
 
   const std::string where_;
   ClientHandshake handshake_;
@@ -103,21 +153,69 @@ class Connection {
   int fd() const { return socket_.fd(); }
 
   // Queues a frame, or a frame with the payload of a send, which is done once it is sent.
-  void push(const MessageFrame& frame);
-  void push(const MessageFrame& frame, Transfer send);
+  void push(const MessageFrame& frame) {
+    output_.push_back({.header = to_bytes(frame), .payload = {}, .send = std::nullopt});
+  }
+
+  void push(const MessageFrame& frame, Transfer send) {
+    const std::span<const std::byte> payload = send.message.memory;
+    output_.push_back({.header = to_bytes(frame), .payload = payload, .send = std::move(send)});
+  }
+
   bool has_output() const { return !output_.empty(); }
+
   // Passes output to the kernel. Returns false if the connection is closed.
-  bool flush();
+  bool flush() {
+    while (!output_.empty()) {
+      std::array<std::span<const std::byte>, kBuffersPerCall> buffers;
+      std::size_t count = 0;
+      std::size_t skip = front_sent_;
+      for (const Outgoing& next : output_) {
+        if (count + 2 > buffers.size()) break;
+        add_rest(next.header, skip, buffers, count);
+        add_rest(next.payload, skip, buffers, count);
+      }
+      const auto sent = socket_.send_some(std::span<const std::span<const std::byte>>(buffers.data(), count));
+      if (!sent) return false;
+      if (*sent == 0) return true;
+      front_sent_ += *sent;
+      while (!output_.empty() && front_sent_ >= output_.front().size()) {
+        front_sent_ -= output_.front().size();
+        if (output_.front().send) complete(*output_.front().send, Status());
+        output_.pop_front();
+      }
+    }
+    return true;
+  }
+
   // Closes the sending direction.
-  void finish_output();
+  void finish_output() { shutdown(fd(), SHUT_WR); }
+
   // Returns the unsent sends, whose memory must not be read any more.
-  std::vector<Transfer> give_up_output();
+  std::vector<Transfer> give_up_output() {
+    std::vector<Transfer> sends;
+    for (Outgoing& next : output_) {
+      if (next.send) sends.push_back(std::move(*next.send));
+    }
+    output_.clear();
+    front_sent_ = 0;
+    return sends;
+  }
 
   // Input that was received and not consumed yet.
   std::span<const std::byte> input() const { return std::span(buffer_).subspan(begin_, end_ - begin_); }
   void consume(std::size_t bytes) { begin_ += bytes; }
+
   // Reads into the buffer, or, if it is empty, past it. Returns empty if it is closed, 0 if nothing arrived.
-  std::optional<std::size_t> fill();
+  std::optional<std::size_t> fill() {
+    if (begin_ > 0) std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
+    end_ -= begin_;
+    begin_ = 0;
+    const auto count = socket_.receive_some(std::span(buffer_).subspan(end_));
+    end_ += count.value_or(0);
+    return count;
+  }
+
   std::optional<std::size_t> read_into(std::span<std::byte> memory) { return socket_.receive_some(memory); }
 
  private:
@@ -127,6 +225,16 @@ class Connection {
     std::optional<Transfer> send;
     std::size_t size() const { return header.size() + payload.size(); }
   };
+
+  static constexpr std::size_t kBuffersPerCall = 64;
+
+  // Appends the part of `bytes` behind the first `skip`, and decrements `skip`.
+  static void add_rest(std::span<const std::byte> bytes, std::size_t& skip,
+                       std::span<std::span<const std::byte>> buffers, std::size_t& count) {
+    const std::size_t skipped = std::min(skip, bytes.size());
+    skip -= skipped;
+    if (skipped < bytes.size()) buffers[count++] = bytes.subspan(skipped);
+  }
 
   Socket socket_;
   std::deque<Outgoing> output_;

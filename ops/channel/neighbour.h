@@ -7,12 +7,19 @@
 // fail with the link's error.
 #pragma once
 
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <cerrno>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/bootstrap/store.h"
 #include "core/bootstrap/topology.h"
@@ -34,7 +41,10 @@ struct ChannelParts {
   std::string local_host;
 
   // The address kind for a rank. Ranks of the same host use a Unix socket, if they may share anything.
-  Address::Kind address_kind(int rank) const;
+  Address::Kind address_kind(int rank) const {
+    const bool same_host = topology.host_of[static_cast<std::size_t>(rank)] == topology.host();
+    return same_host && config.data_plane.shared_memory ? Address::Kind::unix_abstract : Address::Kind::tcp;
+  }
   // The keys of a rank in the store.
   static std::string ready_key(int rank) { return "channel/" + std::to_string(rank); }
   static std::string address_key(int rank, Address::Kind kind) {
@@ -48,43 +58,192 @@ constexpr std::uint64_t event_of(EventSource source, int number = 0) {
   return std::uint64_t{static_cast<std::uint32_t>(source)} << 32 | static_cast<std::uint32_t>(number);
 }
 // Has `epoll` report these events of a descriptor; `watched`: those that it reports already.
-void watch(int epoll, int fd, std::uint64_t event, std::uint32_t wanted, std::uint32_t& watched);
+inline void watch(int epoll, int fd, std::uint64_t event, std::uint32_t wanted, std::uint32_t& watched) {
+  if (wanted == watched) return;
+  epoll_event entry{.events = wanted, .data = {.u64 = event}};
+  if (epoll_ctl(epoll, watched == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, fd, &entry) != 0) {
+    throw Internal("epoll_ctl: " + error_text(errno));
+  }
+  watched = wanted;
+}
 
 class Neighbour {
  public:
   // References outlive the neighbour. `epoll` reports its events.
-  Neighbour(int rank, const ChannelParts& parts, int epoll, Matcher& matcher, const PeerMemory& memory);
+  Neighbour(int rank, const ChannelParts& parts, int epoll, Matcher& matcher, const PeerMemory& memory)
+      : rank_(rank),
+        name_(parts.topology.describe(rank)),
+        parts_(parts),
+        epoll_(epoll),
+        matcher_(matcher),
+        memory_(memory),
+        outgoing_(name_) {}
 
   // Why transfers with this rank fail.
   const Status& broken() const { return broken_; }
   void send(Transfer message) { outgoing_.send(std::move(message)); }
+
   // Completes a receive with a message of this rank that the matcher has kept.
-  void deliver(Transfer receive, const Arrival& arrival);
+  void deliver(Transfer receive, const Arrival& arrival) {
+    if (incoming_) return incoming_->deliver(std::move(receive), arrival);
+    hvd::deliver(std::move(receive), arrival.content, arrival.source, name_);
+  }
+
   // Takes the connection that this rank has opened, unless there is one already.
-  void accept(Socket socket);
+  void accept(Socket socket) {
+    if (incoming_ || !broken_.ok()) return;
+    const bool readable = parts_.address_kind(rank_) == Address::Kind::unix_abstract;
+    incoming_events_ = 0;
+    incoming_ = std::make_unique<IncomingLink>(
+        IncomingLink::Sender{.rank = rank_, .description = name_, .same_host = readable}, std::move(socket), matcher_);
+  }
 
   // Sends what it can, connects if there is something to send, and updates the watched events.
-  void settle();
-  void handle(EventSource source);
-  Deadline next_deadline() const;
+  void settle() {
+    if (!ended_ && Clock::now() >= verdict_) give_up();
+    if (outgoing_.has_waiting() && !outgoing_.is_open() && !attempt_) reach();
+    if (outgoing_.is_open() && !settle_link(outgoing_, EventSource::outgoing, outgoing_events_)) lose_outgoing();
+    if (incoming_ && !settle_link(*incoming_, EventSource::incoming, incoming_events_)) lose_incoming();
+  }
+
+  void handle(EventSource source) {
+    bool closed = false;
+    try {
+      if (source == EventSource::attempt && attempt_) advance_attempt();
+      if (source == EventSource::outgoing && outgoing_.is_open() && !outgoing_.advance()) {
+        lose_outgoing();
+        closed = true;
+      }
+      if (source == EventSource::incoming && incoming_ && !incoming_->advance()) {
+        lose_incoming();
+        closed = true;
+      }
+    } catch (const Internal& error) {
+      suspect(Status(StatusCode::internal, "the messages of " + name_ + " make no sense: " + error.what()),
+              Duration::zero());
+      return give_up();
+    }
+    if (closed) suspect(Status(StatusCode::peer_lost, name_ + " closed its connection for messages"), kVerdictTime);
+  }
+
+  Deadline next_deadline() const {
+    const bool waits = outgoing_.has_waiting() && !outgoing_.is_open() && !attempt_;
+    return std::min(ended_ ? Deadline::max() : verdict_, waits ? next_try_ : Deadline::max());
+  }
+
   void for_each_waiting(const std::function<void(Transfer&)>& visit) { outgoing_.for_each_waiting(visit); }
 
   // Ends all pending transfers, except those from which the receiver may still read what was sent.
-  void end(const Status& reason);
+  void end(const Status& reason) {
+    ended_ = true;
+    attempt_.reset();
+    // A link without a partly sent frame stays open: the receiver may still read what was sent.
+    const bool unfinished = !outgoing_.is_open() || outgoing_.has_output();
+    append(stranded_, unfinished ? outgoing_.give_up() : outgoing_.give_up_unsent());
+    if (incoming_ && incoming_->is_fetching()) {
+      append(stranded_, incoming_->give_up());
+      incoming_.reset();
+    }
+    for (Transfer& transfer : std::exchange(stranded_, {})) complete(transfer, reason);
+    if (!incoming_) matcher_.drop_offers_from(rank_);
+  }
+
   bool has_output() const { return outgoing_.has_output() || (incoming_ && incoming_->has_output()); }
   bool is_sending() const { return outgoing_.is_open(); }
   void finish_output() { outgoing_.finish_output(); }
 
  private:
-  bool settle_link(auto& link, EventSource source, std::uint32_t& watched);
-  void reach();
-  bool find_address(Address& address);
-  void advance_attempt();
-  void not_reached(const Status& why);
-  void suspect(const Status& why, Duration timeout);
-  void lose_outgoing();
-  void lose_incoming();
-  void give_up();
+  // How long the control plane has to report the cause of a closed connection.
+  static constexpr Duration kVerdictTime = std::chrono::seconds(3);
+
+  static void append(std::vector<Transfer>& to, std::vector<Transfer> more) {
+    to.insert(to.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+  }
+
+  // Returns false if the connection is closed.
+  bool settle_link(auto& link, EventSource source, std::uint32_t& watched) {
+    if (!link.flush()) {
+      suspect(Status(StatusCode::peer_lost, "the connection for messages to " + name_ + " broke"), kVerdictTime);
+      return false;
+    }
+    const std::uint32_t wanted = EPOLLIN | (link.has_output() ? std::uint32_t{EPOLLOUT} : 0);
+    watch(epoll_, link.fd(), event_of(source, rank_), wanted, watched);
+    return true;
+  }
+
+  void reach() {
+    const TimePoint now = Clock::now();
+    if (now < next_try_ || verdict_ != Deadline::max()) return;
+    pause_ = std::clamp<Duration>(2 * pause_, 1ms, 100ms);  // between two checks whether the rank is ready
+    next_try_ = now + pause_;
+    Address address;
+    if (!find_address(address)) return;
+    try {
+      attempt_ = std::make_unique<ConnectionAttempt>(address, parts_.job_key, parts_.topology.rank);
+      std::uint32_t watched = 0;
+      watch(epoll_, attempt_->fd(), event_of(EventSource::attempt, rank_), EPOLLIN | EPOLLOUT | EPOLLET, watched);
+      advance_attempt();
+    } catch (const PeerLost& error) {
+      not_reached(error.status());
+    }
+  }
+
+  bool find_address(Address& address) {
+    if (parts_.store.add(ChannelParts::ready_key(rank_), 0) == 0) return false;
+    const std::string key = ChannelParts::address_key(rank_, parts_.address_kind(rank_));
+    address = Address::parse(parts_.store.get(key, deadline_after(10s)));  // it was set before the rank was ready
+    return true;
+  }
+
+  void advance_attempt() {
+    try {
+      if (!attempt_->advance()) return;
+    } catch (const PeerLost& error) {
+      return not_reached(error.status());
+    }
+    Socket socket = attempt_->take();
+    attempt_.reset();
+    failures_ = 0;
+    epoll_ctl(epoll_, EPOLL_CTL_DEL, socket.fd(), nullptr);
+    outgoing_events_ = 0;
+    const PeerMemory::Introduction own = memory_.introduction();
+    outgoing_.open(std::move(socket), {.kind = MessageFrame::Kind::hello,
+                                       .id = static_cast<std::uint64_t>(own.process),
+                                       .length = own.word,
+                                       .address = own.address});
+  }
+
+  void not_reached(const Status& why) {
+    attempt_.reset();
+    constexpr int kMostFailures = 50;
+    if (++failures_ > kMostFailures) suspect(why, kVerdictTime);
+  }
+
+  // Gives the control plane time to report the cause first.
+  void suspect(const Status& why, Duration timeout) {
+    if (verdict_ != Deadline::max() && timeout > Duration::zero()) return;
+    suspicion_ = why;
+    verdict_ = deadline_after(timeout);
+  }
+
+  void lose_outgoing() { append(stranded_, outgoing_.give_up()); }
+
+  void lose_incoming() {
+    append(stranded_, incoming_->give_up());
+    incoming_.reset();
+    matcher_.drop_offers_from(rank_);
+  }
+
+  void give_up() {
+    broken_ = suspicion_;
+    verdict_ = Deadline::max();
+    attempt_.reset();
+    lose_outgoing();
+    if (incoming_) lose_incoming();
+    auto open = matcher_.take_receives([this](const Transfer& receive) { return receive.message.peer == rank_; });
+    append(open, std::exchange(stranded_, {}));
+    for (Transfer& transfer : open) complete(transfer, broken_);
+  }
 
   const int rank_;
   const std::string name_;

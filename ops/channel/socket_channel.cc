@@ -310,8 +310,6 @@ class SocketChannel final : public Channel {
   std::thread thread_;  // started once, under mutex_
 };
 
-// ---- The event loop
-
 }  // namespace
 
 std::unique_ptr<Channel> make_socket_channel(const BackendContext& context) {

@@ -260,7 +260,7 @@ class NcclBackend final : public Backend {
     }
     CollectiveCall settled = call;
     settled.entry = Entry::settled;  // the other ranks have already asked
-    parts_.through_host->run(settled, parts_.topology.rank);
+    parts_.through_host(settled, parts_.topology.rank);
   }
 
   void forget_over() {

@@ -90,8 +90,8 @@ struct NcclParts {  // references outlive the backend, except `host`, which the 
   AbortFlag& abort;
   const Log& log;
   std::shared_ptr<cuda::CudaDevices> devices;
-  Backend& host;                                    // for CPU tensors; serves the same ranks
-  std::unique_ptr<cuda::ThroughHost> through_host;  // for calls that NCCL cannot perform; null: such calls are errors
+  Backend& host;                         // for CPU tensors; serves the same ranks
+  cuda::ThroughHostMemory through_host;  // for calls that NCCL cannot perform; null: such calls are errors
 };
 
 std::unique_ptr<Backend> make_nccl_backend(NcclParts parts);

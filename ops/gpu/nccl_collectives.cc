@@ -1,6 +1,7 @@
 #include "ops/gpu/nccl_collectives.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <numeric>
 #include <string>
@@ -23,34 +24,22 @@ bool all_equal(const std::vector<std::int64_t>& counts) {
 }
 
 // One number of a type, in NCCL's representation.
-class Scalar {
- public:
-  Scalar(double value, Type type) { store(value, type); }
-
-  void* memory() { return bytes_; }
-
- private:
-  void store(double value, Type type) {
-    const auto whole = static_cast<std::int64_t>(value);
-    switch (type) {
-      case Type::int8:
-      case Type::uint8: return put(static_cast<std::uint8_t>(whole));
-      case Type::int32: return put(static_cast<std::int32_t>(whole));
-      case Type::int64: return put(whole);
-      case Type::float16: return put(float_to_half(static_cast<float>(value)));
-      case Type::bfloat16: return put(float_to_bfloat16(static_cast<float>(value)));
-      case Type::float32: return put(static_cast<float>(value));
-      case Type::float64: return put(value);
-    }
+std::array<std::byte, 8> scalar(double value, Type type) {
+  std::array<std::byte, 8> bytes{};
+  const auto put = [&bytes](auto number) { std::memcpy(bytes.data(), &number, sizeof number); };
+  const auto whole = static_cast<std::int64_t>(value);
+  switch (type) {
+    case Type::int8:
+    case Type::uint8: put(static_cast<std::uint8_t>(whole)); break;
+    case Type::int32: put(static_cast<std::int32_t>(whole)); break;
+    case Type::int64: put(whole); break;
+    case Type::float16: put(float_to_half(static_cast<float>(value))); break;
+    case Type::bfloat16: put(float_to_bfloat16(static_cast<float>(value))); break;
+    case Type::float32: put(static_cast<float>(value)); break;
+    case Type::float64: put(value); break;
   }
-
-  template <typename T>
-  void put(T value) {
-    std::memcpy(bytes_, &value, sizeof value);
-  }
-
-  alignas(8) std::byte bytes_[8]{};
-};
+  return bytes;
+}
 
 // The scope of an NCCL group. NCCL requires the group's end even if a call in it has failed.
 class Group {
@@ -142,9 +131,9 @@ class Writer {
     op_ = plan_.op;
     if (plan_.by_kernels) element_bytes_ = cuda::packed_size_of(call_.dtype);
     if (!plan_.scale) return;
-    Scalar scale(*plan_.scale, plan_.type);
+    alignas(8) auto scale = scalar(*plan_.scale, plan_.type);
     place_.communicator.complete(
-        nccl_.communicator.create_scaled_sum(&op_, scale.memory(), type_, kScalarOnHost, handle_),
+        nccl_.communicator.create_scaled_sum(&op_, scale.data(), type_, kScalarOnHost, handle_),
         "ncclRedOpCreatePreMulSum", deadline_);
     op_is_own_ = true;
   }

@@ -5,7 +5,6 @@
 // next call. Owned by a backend; used on the thread that drives the engine.
 #pragma once
 
-#include <cstddef>
 #include <functional>
 #include <memory>
 
@@ -16,34 +15,14 @@
 
 namespace hvd::cuda {
 
-class ThroughHost {
- public:
-  // `choose`: returns the backend for a call on the CPU. A wait for the device ends with a Timeout after `timeout`.
-  ThroughHost(std::shared_ptr<CudaDevices> devices, std::function<Backend&(const CollectiveCall&)> choose,
-              Duration timeout, const AbortFlag& abort);
-  ~ThroughHost();
-  ThroughHost(const ThroughHost&) = delete;
-  ThroughHost& operator=(const ThroughHost&) = delete;
+// Returns the backend for a call on the CPU.
+using ChooseBackend = std::function<Backend&(const CollectiveCall&)>;
 
-  // Returns when the outputs are complete. `position`: of this rank in the call's set.
-  void run(const CollectiveCall& call, int position);
+// Returns when the outputs are complete. `position`: of this rank in the call's set.
+using ThroughHostMemory = std::function<void(const CollectiveCall& call, int position)>;
 
- private:
-  std::byte* host_memory(std::size_t bytes);
-  void make_stream(int device);
-  void copy_out(const CollectiveCall& call, const CollectiveCall& on_host, std::size_t position);
-  void copy_in(const CollectiveCall& call, const CollectiveCall& on_host, std::size_t position);
-  void wait_for_stream(const char* what) const;
-
-  const std::shared_ptr<CudaDevices> devices_;
-  const std::function<Backend&(const CollectiveCall&)> choose_;
-  const Duration timeout_;
-  const AbortFlag& abort_;
-  std::shared_ptr<Driver> driver_;  // null: not used yet
-  int device_ = -1;
-  Stream stream_ = nullptr;
-  void* memory_ = nullptr;
-  std::size_t bytes_ = 0;
-};
+// A wait for the device ends with a Timeout after `timeout`.
+ThroughHostMemory make_through_host(std::shared_ptr<CudaDevices> devices, ChooseBackend choose, Duration timeout,
+                                    const AbortFlag& abort);
 
 }  // namespace hvd::cuda

@@ -26,7 +26,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -34,7 +33,6 @@
 #include "core/bootstrap/topology.h"
 #include "core/execution/backend.h"
 #include "core/operation/collective_call.h"
-#include "ops/algorithms/packing.h"
 #include "ops/host/host_context.h"
 #include "ops/reduction/reduce.h"
 
@@ -78,29 +76,8 @@ void resident_allreduce(HostContext& context, std::span<const Piece> pieces, con
 void reading_allreduce(HostContext& context, std::span<const Piece> pieces, const Reduction& reduction,
                        std::int64_t total);
 
-// The backend for process sets of all the ranks of one host: adapts these functions to the executor's interface.
-class HostBackend final : public Backend {
- public:
-  // `context` belongs to this rank's host.
-  HostBackend(std::shared_ptr<HostContext> context, const Topology& topology,
-              InstructionSet instruction_set = InstructionSet::automatic);
-
-  const char* name() const override { return "shared-memory"; }
-  int score(const CollectiveCall& call) const override;
-  void run(const CollectiveCall& call) override;
-  bool can_be_asked(const ProcessSet& set) const override;
-  void decline(const ProcessSet& set, std::uint32_t call_id) override;
-  void tune(const Knobs& knobs) override;
-  void set_late_callback(Duration timeout, const std::function<bool()>& late) override;
-
- private:
-  bool is_host(const ProcessSet& set) const;
-  void move(const CollectiveCall& call);
-
-  const std::shared_ptr<HostContext> context_;
-  const std::vector<std::vector<int>> hosts_;  // ranks by host
-  const InstructionSet instruction_set_;
-  Scratch scratch_;  // of Adasum, which runs in ordinary memory
-};
+// The backend for process sets of all the ranks of one host. `context` belongs to this rank's host.
+std::unique_ptr<Backend> make_host_backend(std::shared_ptr<HostContext> context, const Topology& topology,
+                                           InstructionSet instruction_set = InstructionSet::automatic);
 
 }  // namespace hvd

@@ -16,11 +16,6 @@ namespace hvd {
 
 namespace {
 
-void copy(void* output, const void* input, std::int64_t elements, std::size_t size) {
-  if (output == nullptr || input == nullptr || output == input || elements == 0) return;
-  std::memcpy(output, input, static_cast<std::size_t>(elements) * size);
-}
-
 void check_counts(const HostCounts& counts, std::size_t rows, int ranks, const char* collective) {
   bool right = counts.size() == rows;
   for (const auto& row : counts) {
@@ -51,26 +46,50 @@ std::unique_ptr<std::byte[]> set_aside(std::vector<Piece>& pieces, std::size_t s
   std::byte* next = copies.get();
   for (Piece& piece : pieces) {
     if (!in_place(piece)) continue;
-    copy(next, piece.input, piece.elements, size);
+    copy_elements(next, piece.input, piece.elements, size);
     piece.input = next;
     next += static_cast<std::size_t>(piece.elements) * size;
   }
   return copies;
 }
 
-// The data of each rank, piece by piece; only this rank's part has inputs.
+// The data of or for each rank, piece by piece.
 using Parts = std::vector<std::vector<Piece>>;
+
+// counts[piece][rank]: sizes of the parts. Calls make(piece, rank, first element, elements).
+template <typename Make>
+Parts parts_of(const HostCounts& counts, int ranks, const Make& make) {
+  Parts parts(static_cast<std::size_t>(ranks));
+  for (std::size_t p = 0; p < counts.size(); ++p) {
+    std::int64_t first = 0;
+    for (std::size_t rank = 0; rank < parts.size(); ++rank) {
+      parts[rank].push_back(make(p, rank, first, counts[p][rank]));
+      first += counts[p][rank];
+    }
+  }
+  return parts;
+}
+
+// Where the parts begin, and their numbers of elements.
+struct Positions {
+  explicit Positions(const Parts& parts) {
+    for (const auto& part : parts) {
+      cursors.emplace_back(part);
+      totals.push_back(elements_of(part));
+    }
+  }
+  std::int64_t largest() const { return *std::max_element(totals.begin(), totals.end()); }
+
+  std::vector<PieceCursor> cursors;
+  std::vector<std::int64_t> totals;
+};
 
 void allgather_in_chunks(HostContext& context, const Parts& parts, DType dtype) {
   const std::size_t size = size_of(dtype), self = static_cast<std::size_t>(context.rank());
   const std::int64_t chunk = elements_in(context.window.chunk_bytes(), size);
-  std::vector<PieceCursor> cursors;
-  std::vector<std::int64_t> totals;
-  for (const auto& part : parts) {
-    cursors.emplace_back(part);
-    totals.push_back(elements_of(part));
-  }
-  const std::int64_t steps = steps_for(*std::max_element(totals.begin(), totals.end()), chunk);
+  Positions positions(parts);
+  auto& [cursors, totals] = positions;
+  const std::int64_t steps = steps_for(positions.largest(), chunk);
   const OutputScope scope(
       context, std::accumulate(totals.begin(), totals.end(), std::int64_t{0}) * static_cast<std::int64_t>(size));
   PieceCursor local_outputs(parts[self]);
@@ -100,7 +119,6 @@ void alltoall_in_chunks(HostContext& context, std::span<const void* const> to, s
       if (peer != source) largest = std::max(largest, counts[source][peer]);
     }
   }
-  // A slot holds a block for each rank.
   const OutputScope scope(context, received * static_cast<std::int64_t>(size));
   const std::size_t block_bytes = context.window.chunk_bytes() / count / 64 * 64;
   const std::int64_t block = elements_in(block_bytes, size);
@@ -134,20 +152,15 @@ void host_allgather(HostContext& context, std::span<const Piece> pieces, const H
   // The first rank's part begins the output: an in-place input is already at its place.
   const auto copies = context.rank() == 0 ? nullptr : set_aside(own, size);
 
-  // The data of each rank: its part of every piece.
-  Parts parts(static_cast<std::size_t>(context.ranks()));
-  for (std::size_t p = 0; p < own.size(); ++p) {
-    std::int64_t first = 0;
-    for (std::size_t source = 0; source < parts.size(); ++source) {
-      const std::int64_t count = counts[p][source];
-      const bool is_local = static_cast<int>(source) == context.rank();
-      parts[source].push_back({.input = is_local ? own[p].input : nullptr,
-                               .output = advance(own[p].output, first, size),
-                               .elements = count});
-      first += count;
-    }
-  }
-  const std::vector<Piece>& kept = parts[static_cast<std::size_t>(context.rank())];
+  const auto self = static_cast<std::size_t>(context.rank());
+  // Only this rank's part has inputs.
+  const Parts parts =
+      parts_of(counts, context.ranks(), [&](std::size_t p, std::size_t source, std::int64_t first, std::int64_t count) {
+        return Piece{.input = source == self ? own[p].input : nullptr,
+                     .output = advance(own[p].output, first, size),
+                     .elements = count};
+      });
+  const std::vector<Piece>& kept = parts[self];
   if (context.ranks() == 1) return keep_own(kept, size);
 
   std::int64_t bytes = 0;
@@ -177,34 +190,23 @@ void host_reducescatter(HostContext& context, std::span<const Piece> pieces, con
   std::vector<Piece> own(pieces.begin(), pieces.end());
   const auto copies = set_aside(own, size);
 
-  // The data for each rank: its part of every piece. Only this rank's part needs outputs.
-  Parts parts(static_cast<std::size_t>(context.ranks()));
-  for (std::size_t p = 0; p < own.size(); ++p) {
-    std::int64_t first = 0;
-    for (std::size_t destination = 0; destination < parts.size(); ++destination) {
-      const std::int64_t count = counts[p][destination];
-      parts[destination].push_back(
-          {.input = advance(own[p].input, first, size), .output = own[p].output, .elements = count});
-      first += count;
-    }
-  }
+  const auto self = static_cast<std::size_t>(context.rank());
+  // Only this rank's part needs outputs.
+  const Parts parts =
+      parts_of(counts, context.ranks(), [&](std::size_t p, std::size_t, std::int64_t first, std::int64_t count) {
+        return Piece{.input = advance(own[p].input, first, size), .output = own[p].output, .elements = count};
+      });
 
-  // A slot holds a block for each rank, so that all of them have data to reduce in every step. This rank's block stays
-  // empty: it is reduced from the input, unless there is none.
+  // This rank's block stays empty: it is reduced from the input, unless there is none.
   const bool joined =
       std::any_of(pieces.begin(), pieces.end(), [](const Piece& piece) { return piece.input == nullptr; });
   context.window.begin("reducescatter");
   const std::size_t block_bytes = context.window.chunk_bytes() / static_cast<std::size_t>(context.ranks()) / 64 * 64;
   const std::int64_t block = elements_in(block_bytes, size);
-  std::vector<PieceCursor> cursors;
-  std::vector<std::int64_t> totals;
-  for (const auto& part : parts) {
-    cursors.emplace_back(part);
-    totals.push_back(elements_of(part));
-  }
-  const auto self = static_cast<std::size_t>(context.rank());
+  Positions positions(parts);
+  auto& [cursors, totals] = positions;
   PieceCursor results(parts[self]);
-  const std::int64_t steps = steps_for(*std::max_element(totals.begin(), totals.end()), block);
+  const std::int64_t steps = steps_for(positions.largest(), block);
   const OutputScope scope(context, totals[self] * static_cast<std::int64_t>(size));
   for (std::int64_t step = 0; step < steps; ++step) {
     std::byte* slot = context.window.open_step();
@@ -245,7 +247,7 @@ void host_alltoall(HostContext& context, const Piece& piece, const HostCounts& c
     moves.push_back({static_cast<int>(peer), 0, std::accumulate(row.begin(), local_place, std::int64_t{0}), from[peer],
                      *local_place});
   }
-  copy(from[self], to[self], counts[self][self], size);
+  copy_elements(from[self], to[self], counts[self][self], size);
   own[0].elements = sent;
 
   context.window.begin("alltoall");

@@ -6,6 +6,7 @@
 #include "core/base/error.h"
 #include "core/tensor/tensor.h"
 #include "ops/algorithms/allreduce.h"
+#include "ops/algorithms/packing.h"
 
 namespace hvd {
 
@@ -49,63 +50,80 @@ bool moves_anything(const CollectiveCall& call) {
   return false;
 }
 
+// Adapts the collectives of a host to the executor's interface.
+class HostBackend final : public Backend {
+ public:
+  HostBackend(std::shared_ptr<HostContext> context, const Topology& topology, InstructionSet instruction_set)
+      : context_(std::move(context)), hosts_(topology.hosts), instruction_set_(instruction_set) {}
+
+  const char* name() const override { return "shared-memory"; }
+
+  int score(const CollectiveCall& call) const override {
+    if (call.device != kCpuDevice || call.collective == Collective::join) return 0;
+    const bool reduces = call.collective == Collective::allreduce || call.collective == Collective::reducescatter;
+    if (reduces && !reduction_exists(call.dtype, call.op) && !is_adasum(call)) return 0;
+    return is_host(*call.set) ? 100 : 0;
+  }
+
+  void run(const CollectiveCall& call) override {
+    context_->window.enter(call.entry, call.call_id);
+    const bool takes_steps = call.collective == Collective::barrier || moves_anything(call);
+    if (call.entry == Entry::asking && !takes_steps) host_barrier(*context_);
+    move(call);
+  }
+
+  bool can_be_asked(const ProcessSet& set) const override { return is_host(set); }
+
+  void decline(const ProcessSet&, std::uint32_t call_id) override {
+    if (context_->ranks() > 1) context_->window.decline(call_id);
+  }
+
+  void tune(const Knobs& knobs) override { context_->window.use_chunks(static_cast<std::size_t>(knobs.chunk_bytes)); }
+
+  void set_late_callback(Duration timeout, const std::function<bool()>& late) override {
+    context_->window.set_late_callback(timeout, late);
+  }
+
+ private:
+  bool is_host(const ProcessSet& set) const {
+    return std::find(hosts_.begin(), hosts_.end(), set.ranks) != hosts_.end();
+  }
+
+  void move(const CollectiveCall& call) {
+    if (is_adasum(call)) {
+      SliceWindow exchange(*context_);
+      adasum(call, context_->rank(), exchange, scratch_, instruction_set_);
+      return scratch_.release_large();
+    }
+    const Reduction reduction{.dtype = call.dtype,
+                              .op = call.op,
+                              .prescale = call.prescale,
+                              .postscale = call.postscale,
+                              .instruction_set = instruction_set_};
+    switch (call.collective) {
+      case Collective::allreduce: return host_allreduce(*context_, call.pieces, reduction);
+      case Collective::allgather: return host_allgather(*context_, call.pieces, call.counts, call.dtype);
+      case Collective::broadcast: return host_broadcast(*context_, call.pieces, call.dtype, call.root);
+      case Collective::reducescatter: return host_reducescatter(*context_, call.pieces, call.counts, reduction);
+      case Collective::barrier: return host_barrier(*context_);
+      case Collective::alltoall:
+        if (call.pieces.size() != 1) throw Internal("alltoall of several tensors in one call");
+        return host_alltoall(*context_, call.pieces[0], call.counts, call.dtype);
+      case Collective::join: throw Internal("join moves no data");
+    }
+  }
+
+  const std::shared_ptr<HostContext> context_;
+  const std::vector<std::vector<int>> hosts_;  // ranks by host
+  const InstructionSet instruction_set_;
+  Scratch scratch_;  // of Adasum, which runs in ordinary memory
+};
+
 }  // namespace
 
-HostBackend::HostBackend(std::shared_ptr<HostContext> context, const Topology& topology, InstructionSet instruction_set)
-    : context_(std::move(context)), hosts_(topology.hosts), instruction_set_(instruction_set) {}
-
-int HostBackend::score(const CollectiveCall& call) const {
-  if (call.device != kCpuDevice || call.collective == Collective::join) return 0;
-  const bool reduces = call.collective == Collective::allreduce || call.collective == Collective::reducescatter;
-  if (reduces && !reduction_exists(call.dtype, call.op) && !is_adasum(call)) return 0;
-  return is_host(*call.set) ? 100 : 0;
-}
-
-bool HostBackend::is_host(const ProcessSet& set) const {
-  return std::find(hosts_.begin(), hosts_.end(), set.ranks) != hosts_.end();
-}
-
-bool HostBackend::can_be_asked(const ProcessSet& set) const { return is_host(set); }
-
-void HostBackend::decline(const ProcessSet&, std::uint32_t call_id) {
-  if (context_->ranks() > 1) context_->window.decline(call_id);
-}
-
-void HostBackend::tune(const Knobs& knobs) { context_->window.use_chunks(static_cast<std::size_t>(knobs.chunk_bytes)); }
-
-void HostBackend::set_late_callback(Duration timeout, const std::function<bool()>& late) {
-  context_->window.set_late_callback(timeout, late);
-}
-
-void HostBackend::run(const CollectiveCall& call) {
-  context_->window.enter(call.entry, call.call_id);
-  const bool takes_steps = call.collective == Collective::barrier || moves_anything(call);
-  if (call.entry == Entry::asking && !takes_steps) host_barrier(*context_);
-  move(call);
-}
-
-void HostBackend::move(const CollectiveCall& call) {
-  if (is_adasum(call)) {
-    SliceWindow exchange(*context_);
-    adasum(call, context_->rank(), exchange, scratch_, instruction_set_);
-    return scratch_.release_large();
-  }
-  const Reduction reduction{.dtype = call.dtype,
-                            .op = call.op,
-                            .prescale = call.prescale,
-                            .postscale = call.postscale,
-                            .instruction_set = instruction_set_};
-  switch (call.collective) {
-    case Collective::allreduce: return host_allreduce(*context_, call.pieces, reduction);
-    case Collective::allgather: return host_allgather(*context_, call.pieces, call.counts, call.dtype);
-    case Collective::broadcast: return host_broadcast(*context_, call.pieces, call.dtype, call.root);
-    case Collective::reducescatter: return host_reducescatter(*context_, call.pieces, call.counts, reduction);
-    case Collective::barrier: return host_barrier(*context_);
-    case Collective::alltoall:
-      if (call.pieces.size() != 1) throw Internal("alltoall of several tensors in one call");
-      return host_alltoall(*context_, call.pieces[0], call.counts, call.dtype);
-    case Collective::join: throw Internal("join moves no data");
-  }
+std::unique_ptr<Backend> make_host_backend(std::shared_ptr<HostContext> context, const Topology& topology,
+                                           InstructionSet instruction_set) {
+  return std::make_unique<HostBackend>(std::move(context), topology, instruction_set);
 }
 
 }  // namespace hvd

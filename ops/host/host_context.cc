@@ -1,13 +1,12 @@
 #include "ops/host/host_context.h"
 
-#include <emmintrin.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <vector>
 
 #if defined(__x86_64__)
+#include <emmintrin.h>
 #endif
 
 namespace hvd {
@@ -189,13 +188,13 @@ void write_output(const HostContext& context, std::byte* output, const std::byte
   }
 }
 
+void copy_elements(void* output, const void* input, std::int64_t elements, std::size_t element_size) {
+  if (output == nullptr || input == nullptr || output == input || elements == 0) return;
+  std::memcpy(output, input, static_cast<std::size_t>(elements) * element_size);
+}
+
 void keep_own(std::span<const Piece> pieces, std::size_t element_size) {
-  for (const Piece& piece : pieces) {
-    if (piece.output == nullptr || piece.input == nullptr || piece.output == piece.input || piece.elements == 0) {
-      continue;
-    }
-    std::memcpy(piece.output, piece.input, static_cast<std::size_t>(piece.elements) * element_size);
-  }
+  for (const Piece& piece : pieces) copy_elements(piece.output, piece.input, piece.elements, element_size);
 }
 
 void publish_next(HostContext& context, Publication& publication, const Reduction& reduction) {

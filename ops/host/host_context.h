@@ -131,14 +131,11 @@ class PieceCursor {
 
     // Null if the piece has no input.
     const std::byte* input(std::size_t element_size) const {
-      return piece->input == nullptr ? nullptr : static_cast<const std::byte*>(piece->input) + offset(element_size);
+      return static_cast<const std::byte*>(advance(piece->input, first, element_size));
     }
     std::byte* output(std::size_t element_size) const {
-      return piece->output == nullptr ? nullptr : static_cast<std::byte*>(piece->output) + offset(element_size);
+      return static_cast<std::byte*>(advance(piece->output, first, element_size));
     }
-
-   private:
-    std::size_t offset(std::size_t element_size) const { return static_cast<std::size_t>(first) * element_size; }
   };
 
   explicit PieceCursor(std::span<const Piece> pieces) : next_(pieces.data()) {}
@@ -200,6 +197,8 @@ void pack(HostContext& context, PieceCursor& cursor, std::int64_t count, const R
 void unpack(const HostContext& context, PieceCursor& cursor, std::int64_t count, std::size_t element_size,
             const std::byte* source);
 void write_output(const HostContext& context, std::byte* output, const std::byte* source, std::size_t bytes);
+// Copies elements unless one of the pointers is null.
+void copy_elements(void* output, const void* input, std::int64_t elements, std::size_t element_size);
 // Copies inputs to their places in this rank's outputs.
 void keep_own(std::span<const Piece> pieces, std::size_t element_size);
 

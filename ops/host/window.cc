@@ -57,18 +57,6 @@ WindowMemory::WindowMemory(std::span<std::byte> region, int local_rank, int loca
   }
 }
 
-void WindowMemory::seed(std::span<std::byte> region, int ranks, std::uint32_t number) {
-  const WindowMemory memory(region, 0, ranks, kLine * static_cast<std::size_t>(ranks));
-  memory.shared->all_published.value = number;
-  memory.shared->all_reduced.value = number;
-  memory.shared->published = number * static_cast<std::uint32_t>(ranks);
-  for (int rank = 0; rank < ranks; ++rank) {
-    memory.signal(rank, Milestone::published, number).value = number;
-    memory.signal(rank, Milestone::published, number - 1).value = number - 1;
-    memory.signal(rank, Milestone::reduced, number).value = number;
-  }
-}
-
 int WindowMemory::count_cpus() const {
   int count = 0;
   for (std::size_t word = 0; word < kCpuWords; ++word) {

@@ -86,9 +86,6 @@ struct WindowMemory {
 
   static std::size_t region_bytes(int ranks, std::size_t room);
 
-  // For tests of the wrap-around: makes a new region look as if `number` steps and reductions had been taken in it.
-  static void seed(std::span<std::byte> region, int ranks, std::uint32_t number);
-
   // `chunk_room`: in whole cache lines, at least one for each rank. Throws InvalidArgument for what does not
   // fit, and Mismatch if another rank of the host has another layout.
   WindowMemory(std::span<std::byte> region, int local_rank, int local_ranks, std::size_t chunk_room);

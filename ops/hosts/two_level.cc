@@ -59,14 +59,10 @@ class TwoLevelPass {
     const std::size_t size = size_of(call_.dtype), value_size = size_of(accumulator_of(call_.dtype));
     while (reduced_ < element) {
       const std::int64_t end = portion_end(reduced_);
-      std::vector<Piece> pieces;
-      reduction_order_.for_each_part(reduced_, end, [&](std::int64_t first, std::int64_t last) {
-        layout_.for_each_run(first, last, [&](const SliceLayout::Run& run) {
-          const Piece& piece = call_.pieces[run.piece];
-          pieces.push_back({.input = advance(piece.input, run.elements.offset, size),
-                            .output = advance(memory_.values, run.elements.packed_offset, value_size),
-                            .elements = run.elements.count});
-        });
+      const auto pieces = pieces_in(reduction_order_, reduced_, end, [&](const Piece& piece, SliceLayout::Part part) {
+        return Piece{.input = advance(piece.input, part.offset, size),
+                     .output = advance(memory_.values, part.packed_offset, value_size),
+                     .elements = part.count};
       });
       reduce_to_leader(
           context_, pieces,
@@ -79,18 +75,26 @@ class TwoLevelPass {
     const std::size_t size = size_of(call_.dtype);
     while (broadcast_ < element && portion_end(broadcast_) <= element) {
       const std::int64_t end = portion_end(broadcast_);
-      std::vector<Piece> pieces;
-      broadcast_order_.for_each_part(broadcast_, end, [&](std::int64_t first, std::int64_t last) {
-        layout_.for_each_run(first, last, [&](const SliceLayout::Run& run) {
-          const Piece& piece = call_.pieces[run.piece];
-          pieces.push_back({.input = advance(memory_.results, run.elements.packed_offset, size),
-                            .output = advance(piece.output, run.elements.offset, size),
-                            .elements = run.elements.count});
-        });
+      const auto pieces = pieces_in(broadcast_order_, broadcast_, end, [&](const Piece& piece, SliceLayout::Part part) {
+        return Piece{.input = advance(memory_.results, part.packed_offset, size),
+                     .output = advance(piece.output, part.offset, size),
+                     .elements = part.count};
       });
       broadcast_from_leader(context_, pieces, call_.dtype);
       broadcast_ = end;
     }
+  }
+
+  // What make(piece, part) returns for each part of a piece in the elements [from, to) of a sequence.
+  template <typename Make>
+  std::vector<Piece> pieces_in(const SliceSequence& order, std::int64_t from, std::int64_t to, const Make& make) const {
+    std::vector<Piece> pieces;
+    order.for_each_part(from, to, [&](std::int64_t first, std::int64_t last) {
+      layout_.for_each_run(first, last, [&](const SliceLayout::Run& run) {
+        pieces.push_back(make(call_.pieces[run.piece], run.elements));
+      });
+    });
+    return pieces;
   }
 
   // Portions end at multiples of their size, in both sequences.
@@ -106,6 +110,138 @@ class TwoLevelPass {
   std::int64_t reduced_ = 0, broadcast_ = 0;  // elements of the sequences
 };
 
+// The allreduce.
+//
+//   1. The ranks of a host reduce their tensors into accumulators at the leader.
+//   2. The leaders allreduce the accumulators; each slice is scaled and rounded, once, by the leader that completes it.
+//   3. The leader broadcasts inside the host.
+//
+// The three overlap, portion by portion. A tensor is cut into slices by its own size (packing.h): its result does
+// not depend on the bucket. Adasum is left to the backend that treats all ranks equally.
+class TwoLevelBackend final : public Backend {
+ public:
+  TwoLevelBackend(std::shared_ptr<HostContext> context, std::shared_ptr<Transport> transport, const Topology& topology,
+                  std::shared_ptr<WordExchange> words, Duration timeout, ChooseAllreduce choose_allreduce,
+                  InstructionSet instruction_set)
+      : context_(std::move(context)),
+        transport_(std::move(transport)),
+        words_(std::move(words)),
+        timeout_(timeout),
+        choose_allreduce_(std::move(choose_allreduce)),
+        instruction_set_(instruction_set),
+        ranks_(topology.size),
+        host_(topology.host()),
+        worthwhile_(topology.hosts.size() > 1 && topology.hosts.size() < static_cast<std::size_t>(topology.size)),
+        leaders_(leaders_of(topology)) {}
+
+  const char* name() const override { return "two-level"; }
+
+  int score(const CollectiveCall& call) const override {
+    const bool suits = worthwhile_ && call.collective == Collective::allreduce && call.device == kCpuDevice &&
+                       call.set->size() == ranks_ && reduction_exists(call.dtype, call.op);
+    return suits ? 50 : 0;
+  }
+
+  void run(const CollectiveCall& call) override {
+    if (call.entry == Entry::asking) words_->ask(*call.set, call.call_id);
+    const SliceLayout layout = balanced_layout(call, static_cast<int>(leaders_.size()));
+    if (context_->rank() == 0) {
+      lead(call, layout);
+    } else {
+      TwoLevelPass(*context_, call, layout, host_, {}, instruction_set_).follow();
+    }
+    scratch_.release_large();
+  }
+
+  bool can_be_asked(const ProcessSet& set) const override { return set.size() == ranks_; }
+  void decline(const ProcessSet& set, std::uint32_t call_id) override { words_->decline(set, call_id); }
+  void set_late_callback(Duration timeout, const std::function<bool()>& late) override {
+    words_->set_late_callback(timeout, late);
+  }
+
+ private:
+  void lead(const CollectiveCall& call, const SliceLayout& layout) {
+    const DType accumulator = accumulator_of(call.dtype);
+    const PackedMemory memory = packed_memory(layout, accumulator, call.dtype, only_output(call), scratch_);
+    TwoLevelPass pass(*context_, call, layout, host_, memory, instruction_set_);
+    const SlicedReduction between_hosts{
+        .transport = *transport_,
+        .members = leaders_,
+        .position = host_,
+        .reduction = {.dtype = call.dtype,
+                      .op = call.op,
+                      .postscale = call.postscale,
+                      .instruction_set = instruction_set_},
+        .value_type = accumulator,
+        .values = memory.values,
+        .results = memory.results,
+        .slice_bounds = layout.slice_bounds(),
+        .tag = {.process_set = static_cast<std::uint32_t>(call.set->id), .sequence = call.sequence},
+        .deadline = deadline_after(timeout_),
+        .ready = [&pass](std::int64_t begin, std::int64_t end) { pass.make_ready(begin, end); },
+        .complete = [&pass](std::int64_t begin, std::int64_t end) { pass.complete(begin, end); }};
+    const AllreduceSize size{.bytes = static_cast<std::size_t>(layout.total_elements()) * size_of(call.dtype),
+                             .ranks = static_cast<int>(leaders_.size())};
+    run_allreduce(choose_allreduce_(size), between_hosts);
+  }
+
+  const std::shared_ptr<HostContext> context_;
+  const std::shared_ptr<Transport> transport_;
+  const std::shared_ptr<WordExchange> words_;
+  const Duration timeout_;
+  const ChooseAllreduce choose_allreduce_;
+  const InstructionSet instruction_set_;
+  const int ranks_;
+  const int host_;
+  const bool worthwhile_;           // several hosts, at least one of them with several ranks
+  const std::vector<int> leaders_;  // by host
+  Scratch scratch_;                 // used by the leader
+};
+
+// The vote.
+//
+//   1. The ranks of a host exchange their words.
+//   2. The leaders disseminate whether any rank of their hosts declines.
+//   3. The leader sends the result to its host.
+class TwoLevelWords final : public WordExchange {
+ public:
+  TwoLevelWords(std::shared_ptr<HostContext> context, std::shared_ptr<Transport> transport, const Topology& topology,
+                Duration timeout)
+      : WordExchange(timeout),
+        context_(std::move(context)),
+        transport_(std::move(transport)),
+        host_(topology.host()),
+        leaders_(leaders_of(topology)) {}
+
+  void set_late_callback(Duration timeout, const std::function<bool()>& late) override {
+    WordExchange::set_late_callback(timeout, late);
+    context_->window.set_late_callback(timeout, [this] { return say_late(); });
+  }
+
+ private:
+  Word exchange(Word own, const Tag& tag) override {
+    const std::vector<Word> words = tell_host(own, tag);
+    Word word = *std::max_element(words.begin(), words.end());
+    if (context_->rank() == 0) word = disseminate(*transport_, leaders_, host_, word, tag);
+    return tell_host(word, tag).front();
+  }
+
+  // Exchanges words inside the host; returns them by local rank.
+  std::vector<Word> tell_host(Word word, const Tag& tag) {
+    std::vector<Word> words;
+    context_->window.enter(Entry::asking, static_cast<std::uint32_t>(tag.sequence));
+    for (const std::byte told : exchange_host_words(*context_, static_cast<std::byte>(word))) {
+      words.push_back(told == std::byte{} ? Word::asks : Word::declines);
+    }
+    return words;
+  }
+
+  const std::shared_ptr<HostContext> context_;
+  const std::shared_ptr<Transport> transport_;
+  const int host_;
+  const std::vector<int> leaders_;  // by host
+};
+
 }  // namespace
 
 std::vector<int> leaders_of(const Topology& topology) {
@@ -114,89 +250,18 @@ std::vector<int> leaders_of(const Topology& topology) {
   return leaders;
 }
 
-TwoLevelBackend::TwoLevelBackend(std::shared_ptr<HostContext> context, std::shared_ptr<Transport> transport,
-                                 const Topology& topology, std::shared_ptr<WordExchange> words, Duration timeout,
-                                 ChooseAllreduce choose_allreduce, InstructionSet instruction_set)
-    : context_(std::move(context)),
-      transport_(std::move(transport)),
-      words_(std::move(words)),
-      timeout_(timeout),
-      choose_allreduce_(std::move(choose_allreduce)),
-      instruction_set_(instruction_set),
-      ranks_(topology.size),
-      host_(topology.host()),
-      worthwhile_(topology.hosts.size() > 1 && topology.hosts.size() < static_cast<std::size_t>(topology.size)),
-      leaders_(leaders_of(topology)) {}
-
-int TwoLevelBackend::score(const CollectiveCall& call) const {
-  const bool suits = worthwhile_ && call.collective == Collective::allreduce && call.device == kCpuDevice &&
-                     call.set->size() == ranks_ && reduction_exists(call.dtype, call.op);
-  return suits ? 50 : 0;
+std::unique_ptr<Backend> make_two_level_backend(std::shared_ptr<HostContext> context,
+                                                std::shared_ptr<Transport> transport, const Topology& topology,
+                                                std::shared_ptr<WordExchange> words, Duration timeout,
+                                                ChooseAllreduce choose_allreduce, InstructionSet instruction_set) {
+  return std::make_unique<TwoLevelBackend>(std::move(context), std::move(transport), topology, std::move(words),
+                                           timeout, std::move(choose_allreduce), instruction_set);
 }
 
-void TwoLevelBackend::run(const CollectiveCall& call) {
-  if (call.entry == Entry::asking) words_->ask(*call.set, call.call_id);
-  const SliceLayout layout = balanced_layout(call, static_cast<int>(leaders_.size()));
-  if (context_->rank() == 0) {
-    lead(call, layout);
-  } else {
-    TwoLevelPass(*context_, call, layout, host_, {}, instruction_set_).follow();
-  }
-  scratch_.release_large();
-}
-
-void TwoLevelBackend::lead(const CollectiveCall& call, const SliceLayout& layout) {
-  const DType accumulator = accumulator_of(call.dtype);
-  const PackedMemory memory = packed_memory(layout, accumulator, call.dtype, only_output(call), scratch_);
-  TwoLevelPass pass(*context_, call, layout, host_, memory, instruction_set_);
-  const SlicedReduction between_hosts{
-      .transport = *transport_,
-      .members = leaders_,
-      .position = host_,
-      .reduction = {.dtype = call.dtype,
-                    .op = call.op,
-                    .postscale = call.postscale,
-                    .instruction_set = instruction_set_},
-      .value_type = accumulator,
-      .values = memory.values,
-      .results = memory.results,
-      .slice_bounds = layout.slice_bounds(),
-      .tag = {.process_set = static_cast<std::uint32_t>(call.set->id), .sequence = call.sequence},
-      .deadline = deadline_after(timeout_),
-      .ready = [&pass](std::int64_t begin, std::int64_t end) { pass.make_ready(begin, end); },
-      .complete = [&pass](std::int64_t begin, std::int64_t end) { pass.complete(begin, end); }};
-  const AllreduceSize size{.bytes = static_cast<std::size_t>(layout.total_elements()) * size_of(call.dtype),
-                           .ranks = static_cast<int>(leaders_.size())};
-  run_allreduce(choose_allreduce_(size), between_hosts);
-}
-
-TwoLevelWords::TwoLevelWords(std::shared_ptr<HostContext> context, std::shared_ptr<Transport> transport,
-                             const Topology& topology, Duration timeout)
-    : WordExchange(timeout),
-      context_(std::move(context)),
-      transport_(std::move(transport)),
-      host_(topology.host()),
-      leaders_(leaders_of(topology)) {}
-
-void TwoLevelWords::set_late_callback(Duration timeout, const std::function<bool()>& late) {
-  WordExchange::set_late_callback(timeout, late);
-  context_->window.set_late_callback(timeout, [this] { return say_late(); });
-}
-
-WordExchange::Word TwoLevelWords::exchange(Word own, const Tag& tag) {
-  const std::vector<Word> words = tell_host(own, tag);
-  Word word = *std::max_element(words.begin(), words.end());
-  if (context_->rank() == 0) word = disseminate(*transport_, leaders_, host_, word, tag);
-  return tell_host(word, tag).front();
-}
-
-std::vector<WordExchange::Word> TwoLevelWords::tell_host(Word word, const Tag& tag) {
-  std::vector<Word> words;
-  context_->window.enter(Entry::asking, static_cast<std::uint32_t>(tag.sequence));
-  for (const std::byte told : exchange_host_words(*context_, static_cast<std::byte>(word))) {
-    words.push_back(told == std::byte{} ? Word::asks : Word::declines);
-  }
-  return words;
+std::unique_ptr<WordExchange> make_two_level_words(std::shared_ptr<HostContext> context,
+                                                   std::shared_ptr<Transport> transport, const Topology& topology,
+                                                   Duration timeout) {
+  return std::make_unique<TwoLevelWords>(std::move(context), std::move(transport), topology, timeout);
 }
 
 }  // namespace hvd

@@ -31,7 +31,7 @@ struct Dependencies {
                           .describe = [](int peer) { return "rank " + std::to_string(peer); },
                           .log = log,
                           .deadline = deadline_after(20s)};
-    return std::make_unique<TcpTransport>(setup, run.policy, abort);
+    return make_tcp_transport(setup, run.policy, abort);
   }
 
   const TransportRun& run;

@@ -87,8 +87,8 @@ class Rank {
  public:
   Rank(std::unique_ptr<Transport> transport, int ranks) : rank_(transport->rank()) {
     for (int rank = 0; rank < ranks; ++rank) set_.ranks.push_back(rank);
-    backend_ = std::make_unique<TransportBackend>("test", std::move(transport), 20s,
-                                                  [this](const AllreduceSize&) { return algorithm_; });
+    backend_ =
+        make_transport_backend("test", std::move(transport), 20s, [this](const AllreduceSize&) { return algorithm_; });
   }
 
   // The bucket's results; what it was, if this rank has joined.
@@ -122,7 +122,7 @@ class Rank {
   const int rank_;
   ProcessSet set_;
   AllreduceAlgorithm algorithm_ = AllreduceAlgorithm::ring;
-  std::unique_ptr<TransportBackend> backend_;
+  std::unique_ptr<Backend> backend_;
   std::uint64_t sequence_ = 0;
 };
 

@@ -49,9 +49,9 @@ std::vector<std::vector<Buffer>> reduce_all(int ranks, DType dtype, const std::v
                        const Deadline end = deadline_after(3ms);
                        while (Clock::now() < end) std::this_thread::yield();
                      }};
-    TransportBackend("local", std::make_unique<FaultyTransport>(std::move(transport), slow), 20s,
-                     AllreduceChoice({kTenGigabit}))
-        .run(call);
+    make_transport_backend("local", std::make_unique<FaultyTransport>(std::move(transport), slow), 20s,
+                           AllreduceChoice({kTenGigabit}))
+        ->run(call);
   });
   return results;
 }

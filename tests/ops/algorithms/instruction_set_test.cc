@@ -66,11 +66,12 @@ TEST_CASE("instruction sets: a backend over a transport scales with the one it i
   const ProcessSet set{.id = 0, .ranks = {0}};
   std::string refusal;
   run_all_well({.size = 1}, [&](std::unique_ptr<Transport> transport) {
-    TransportBackend backend("test", std::move(transport), 20s, AllreduceChoice({kTenGigabit}), missing_set());
+    const auto backend =
+        make_transport_backend("test", std::move(transport), 20s, AllreduceChoice({kTenGigabit}), missing_set());
     std::vector<float> tensor(20);
     CollectiveCall call{.prescale = 0.5, .set = &set, .pieces = {}, .counts = {}};
     call.pieces.push_back({.input = tensor.data(), .output = tensor.data(), .elements = 20});
-    refusal = refusal_by([&] { backend.run(call); });
+    refusal = refusal_by([&] { backend->run(call); });
   });
   CHECK(refusal == kRefusal);
 }

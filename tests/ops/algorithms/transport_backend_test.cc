@@ -25,7 +25,7 @@ constexpr std::int64_t kLarge = 140'003;
 // One rank's side of a test: makes calls, by turns such that are agreed on and such that are asked for, compares
 // results. Runs on the rank's thread, so it throws instead of CHECK.
 struct RankSide {
-  TransportBackend backend;
+  std::unique_ptr<Backend> backend;
   ProcessSet set;
   int rank;
   std::uint64_t sequence = 0;
@@ -60,8 +60,8 @@ void on_ranks(TransportKind kind, int ranks, const std::function<void(RankSide&)
   run_all_well({.kind = kind, .size = ranks}, [&](std::unique_ptr<Transport> transport) {
     const int rank = transport->rank();
     const std::shared_ptr<Transport> shared = std::move(transport);
-    RankSide side{.backend = TransportBackend("test", shared, 20s, AllreduceChoice({kTenGigabit}),
-                                              InstructionSet::automatic, std::make_shared<TransportWords>(shared, 20s)),
+    RankSide side{.backend = make_transport_backend("test", shared, 20s, AllreduceChoice({kTenGigabit}),
+                                                    InstructionSet::automatic, make_transport_words(shared, 20s)),
                   .set = set,
                   .rank = rank};
     body(side);
@@ -97,7 +97,7 @@ void check_allreduce(RankSide& side, DType dtype, ReduceOp op, const Counts& siz
     Buffer& target = in_place ? inputs[p] : outputs[p];
     call.pieces.push_back({.input = inputs[p].data(), .output = target.data(), .elements = sizes[p]});
   }
-  side.backend.run(call);
+  side.backend->run(call);
   for (std::size_t p = 0; p < sizes.size(); ++p) {
     side.expect(in_place ? inputs[p] : outputs[p], folded(op, dtype, 0, side.set.size(), p, sizes[p]), call,
                 "piece " + std::to_string(p) + (in_place ? " in place" : ""));
@@ -119,7 +119,7 @@ void check_reducescatter(RankSide& side, DType dtype, ReduceOp op, const Counts&
   for (std::size_t p = 0; p < sizes.size(); ++p) {
     call.pieces.push_back({.input = inputs[p].data(), .output = outputs[p].data(), .elements = sizes[p]});
   }
-  side.backend.run(call);
+  side.backend->run(call);
   for (std::size_t p = 0; p < sizes.size(); ++p) {
     auto expected = folded(op, dtype, 0, ranks, p, sizes[p]);
     const auto begin = expected.begin() + side.rank * (sizes[p] / ranks);
@@ -147,7 +147,7 @@ void check_allgather(RankSide& side, DType dtype, std::int64_t unit) {
                            .elements = counts[static_cast<std::size_t>(side.rank)]});
     call.counts.push_back(counts);
   }
-  side.backend.run(call);
+  side.backend->run(call);
   for (std::size_t p = 0; p < kPieces; ++p) side.expect(outputs[p], expected[p], call, "piece " + std::to_string(p));
 }
 
@@ -160,7 +160,7 @@ void check_broadcast(RankSide& side, DType dtype, const Counts& sizes, int root)
     outputs.emplace_back(inputs.back().size());
     call.pieces.push_back({.input = inputs[p].data(), .output = outputs[p].data(), .elements = sizes[p]});
   }
-  side.backend.run(call);
+  side.backend->run(call);
   for (std::size_t p = 0; p < sizes.size(); ++p) {
     side.expect(outputs[p], contribution(ReduceOp::sum, dtype, root, p, sizes[p]), call,
                 "root " + std::to_string(root));
@@ -187,7 +187,7 @@ void check_alltoall(RankSide& side, DType dtype, std::int64_t unit, bool in_plac
   call.pieces.push_back({.input = in.data(),
                          .output = in_place ? in.data() : out.data(),
                          .elements = static_cast<std::int64_t>(input.size())});
-  side.backend.run(call);
+  side.backend->run(call);
   side.expect(in_place ? in : out, expected, call, in_place ? "in place" : "");
 }
 
@@ -196,7 +196,7 @@ void check_reductions(RankSide& side, const Counts& sizes) {
   for (const DType dtype : kAllTypes) {
     for (const ReduceOp op : kReductions) {
       auto probe = side.call(Collective::allreduce, dtype, op);
-      if (side.backend.score(probe) == 0) continue;
+      if (side.backend->score(probe) == 0) continue;
       check_allreduce(side, dtype, op, sizes, false);
       check_allreduce(side, dtype, op, sizes, true);
       check_allreduce(side, dtype, op, {sizes.back()}, false);
@@ -223,7 +223,7 @@ TEST_CASE("the backend takes what it can do") {
     const auto scores = [&](auto change) {
       auto call = side.call(Collective::allreduce, DType::float32);
       change(call);
-      return side.backend.score(call) > 0;
+      return side.backend->score(call) > 0;
     };
     const ProcessSet beyond{.id = 1, .ranks = {0, 7}};
     const std::vector<bool> actual{
@@ -276,7 +276,7 @@ TEST_CASE("the same over tcp") {
     check_movements(side, {0, 3, 1000});
     check_allreduce(side, DType::float32, ReduceOp::sum, {kLarge}, true);
     check_alltoall(side, DType::float64, kLarge / 4, false);
-    side.backend.run(side.call(Collective::barrier, DType::uint8));
+    side.backend->run(side.call(Collective::barrier, DType::uint8));
   });
 }
 
@@ -300,7 +300,7 @@ TEST_CASE("prescale and postscale") {
             tensors.push_back(encode(contribution(ReduceOp::sum, c.dtype, side.rank, p, 100), c.dtype));
           }
           for (Buffer& t : tensors) call.pieces.push_back({.input = t.data(), .output = t.data(), .elements = 100});
-          side.backend.run(call);
+          side.backend->run(call);
           for (std::size_t p = 0; p < pieces; ++p) {
             auto expected = folded(ReduceOp::sum, c.dtype, 0, ranks, p, 100);
             for (double& v : expected) v *= c.prescale * c.postscale;
@@ -326,7 +326,7 @@ TEST_CASE("sixteen-bit sums are rounded once") {
         call.counts.push_back(Counts(std::size_t{kRanks}, 2));
         out.resize(4);
       }
-      side.backend.run(call);
+      side.backend->run(call);
       side.expect(out, std::vector<double>(out.size() / 2, 2052.0), call, "rounded");
     }
   });
@@ -348,7 +348,7 @@ TEST_CASE("a joined rank gives the identity and keeps nothing") {
             void* memory = joined ? nullptr : t.data();
             call.pieces.push_back({.input = memory, .output = memory, .elements = 100});
           }
-          side.backend.run(call);
+          side.backend->run(call);
           for (std::size_t p = 0; p < pieces && !joined; ++p) {
             side.expect(tensors[p], folded(op, dtype, 1, kRanks, p, 100), call, "joined");
           }
@@ -360,7 +360,7 @@ TEST_CASE("a joined rank gives the identity and keeps nothing") {
     Buffer tensor = encode(contribution(ReduceOp::sum, DType::float32, side.rank, 0, 1000), DType::float32);
     void* memory = joined ? nullptr : tensor.data();
     call.pieces.push_back({.input = memory, .output = memory, .elements = 1000});
-    side.backend.run(call);
+    side.backend->run(call);
     if (!joined) side.expect(tensor, contribution(ReduceOp::sum, DType::float32, 2, 0, 1000), call, "joined");
   });
 }
@@ -382,13 +382,13 @@ TEST_CASE("what one rank declines has changed nothing, and is right when all ask
         call.pieces = {{.input = values.data(), .output = result.data(), .elements = std::ssize(values)}};
         bool declined = false;
         try {
-          side.rank == decliner ? side.backend.decline(side.set, call.call_id) : side.backend.run(call);
+          side.rank == decliner ? side.backend->decline(side.set, call.call_id) : side.backend->run(call);
         } catch (const Declined&) {
           declined = true;
         }
         if (declined != (side.rank != decliner)) throw Internal("was not declined");
         if (values != values_before || result != result_before) throw Internal("has changed something");
-        side.backend.run(call);
+        side.backend->run(call);
         const auto sum = static_cast<float>(side.set.size() * (side.set.size() + 1));
         if (result != std::vector<float>(elements, sum)) throw Internal("wrong sum");
       }

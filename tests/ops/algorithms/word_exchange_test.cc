@@ -29,9 +29,9 @@ TEST_CASE("word exchange: every subset of ranks declines, one exchange after the
   std::atomic<int> wrong{0};
   run_all_well({.kind = kind, .size = ranks}, [&](std::unique_ptr<Transport> transport) {
     const int rank = transport->rank();
-    TransportWords words(std::move(transport), 20s);
+    const auto words = make_transport_words(std::move(transport), 20s);
     for (std::uint32_t decliners = 0; decliners < 1U << ranks; ++decliners) {
-      const bool declined = give_word(words, set, decliners, (decliners >> rank & 1) != 0);
+      const bool declined = give_word(*words, set, decliners, (decliners >> rank & 1) != 0);
       wrong += declined != (decliners != 0);
     }
   });
@@ -48,8 +48,8 @@ TEST_CASE("word exchange: who asks says so each time that it has waited for so l
   std::atomic<int> enough{0}, wrong{0};
   run_all_well({.kind = kind, .size = kRanks}, [&](std::unique_ptr<Transport> transport) {
     const int rank = transport->rank();
-    TransportWords words(std::move(transport), 20s);
-    words.set_late_callback(5ms, [&, rank] {
+    const auto words = make_transport_words(std::move(transport), 20s);
+    words->set_late_callback(5ms, [&, rank] {
       const bool again = ++calls[static_cast<std::size_t>(rank)] < 3;
       enough += again ? 0 : 1;
       return again;
@@ -57,7 +57,7 @@ TEST_CASE("word exchange: who asks says so each time that it has waited for so l
     const bool late = rank == kLate;
     while (late && enough < kRanks - 1) std::this_thread::yield();
     if (late) std::this_thread::sleep_for(20ms);  // in which nobody calls any more
-    wrong += give_word(words, set, 1, late && declines) != declines;
+    wrong += give_word(*words, set, 1, late && declines) != declines;
   });
   CHECK(wrong == 0);
   for (int rank = 0; rank < kRanks; ++rank) CHECK(calls[static_cast<std::size_t>(rank)] == (rank == kLate ? 0 : 3));
@@ -68,10 +68,10 @@ TEST_CASE("word exchange: who declines waits for the others without a word") {
   const ProcessSet set = everyone(2);
   run_all_well({.kind = TransportKind::tcp, .size = 2}, [&](std::unique_ptr<Transport> transport) {
     const bool late = transport->rank() == 1;
-    TransportWords words(std::move(transport), 20s);
-    words.set_late_callback(1ms, [&calls] { return ++calls < 1000; });
+    const auto words = make_transport_words(std::move(transport), 20s);
+    words->set_late_callback(1ms, [&calls] { return ++calls < 1000; });
     if (late) std::this_thread::sleep_for(50ms);
-    give_word(words, set, 1, !late);
+    give_word(*words, set, 1, !late);
   });
   CHECK(calls == 0);
 }
@@ -83,9 +83,9 @@ TEST_CASE("word exchange: a rank that is gone is named by those who wait for it,
   const ProcessSet set = everyone(ranks);
   const auto ended = run_transport_ranks({.kind = kind, .size = ranks}, [&](std::unique_ptr<Transport> transport) {
     if (transport->rank() == 1) return;
-    TransportWords words(std::move(transport), 20s);
-    words.set_late_callback(5ms, [] { return true; });
-    words.ask(set, 1);
+    const auto words = make_transport_words(std::move(transport), 20s);
+    words->set_late_callback(5ms, [] { return true; });
+    words->ask(set, 1);
   });
   bool named = false;
   for (int rank = 0; rank < ranks; ++rank) {
@@ -109,10 +109,10 @@ TEST_CASE("word exchange: a rank that never comes is a timeout that names it, ho
       if (over) return;
       std::this_thread::yield();
     }
-    TransportWords words(std::move(transport), 60ms);
-    if (says_late) words.set_late_callback(5ms, [] { return true; });
+    const auto words = make_transport_words(std::move(transport), 60ms);
+    if (says_late) words->set_late_callback(5ms, [] { return true; });
     try {
-      words.ask(set, 1);
+      words->ask(set, 1);
     } catch (...) {
       over = true;
       throw;
@@ -128,7 +128,7 @@ TEST_CASE("word exchange: ranks that ask for different collectives are found out
   const auto ended =
       run_transport_ranks({.kind = TransportKind::tcp, .size = 2}, [&](std::unique_ptr<Transport> transport) {
         const auto request = static_cast<std::uint32_t>(7 + transport->rank());
-        TransportWords(std::move(transport), 20s).ask(set, request);
+        make_transport_words(std::move(transport), 20s)->ask(set, request);
       });
   CHECK(std::count_if(ended.begin(), ended.end(), [](const Status& status) {
           return status.code() == StatusCode::internal && contains(status, "out of step");
@@ -141,7 +141,7 @@ TEST_CASE("word exchange: a word that there is none of is refused") {
   const ProcessSet set = everyone(ranks);
   const auto ended =
       run_transport_ranks({.kind = TransportKind::tcp, .size = ranks}, [&](std::unique_ptr<Transport> transport) {
-        if (transport->rank() != 1) return TransportWords(std::move(transport), 20s).ask(set, 7);
+        if (transport->rank() != 1) return make_transport_words(std::move(transport), 20s)->ask(set, 7);
         std::vector<std::byte> nonsense(ranks == 2 ? 8 + WordExchange::kNoteBytes : 1, std::byte{2});
         const Tag tag{.process_set = 5, .step = 0x80000000, .sequence = 7};
         transport->wait(transport->post_send(ranks == 2 ? 0 : 2, tag, nonsense), deadline_after(20s));
@@ -165,17 +165,17 @@ TEST_CASE("word exchange: a few ranks give each other notes with their words") {
     const auto content = [](int rank, std::uint32_t request, std::size_t at) {
       return static_cast<std::byte>(static_cast<std::size_t>(rank) * 31 + request * 7 + at);
     };
-    TransportWords words(std::move(transport), 20s);
+    const auto words = make_transport_words(std::move(transport), 20s);
     for (std::uint32_t request = 0; request < 20; ++request) {
-      std::byte* const own = words.local_note();
+      std::byte* const own = words->local_note();
       wrong += (own != nullptr) != (ranks <= 8);
       for (std::size_t at = 0; own != nullptr && at < WordExchange::kNoteBytes; ++at)
         own[at] = content(self, request, at);
       const bool declines = request % 4 == 3 && self == 0;
-      if (give_word(words, set, request, declines) || own == nullptr) continue;
+      if (give_word(*words, set, request, declines) || own == nullptr) continue;
       for (int rank = 0; rank < ranks; ++rank) {
         for (std::size_t at = 0; at < WordExchange::kNoteBytes; ++at) {
-          wrong += words.note(rank)[at] != content(rank, request, at);
+          wrong += words->note(rank)[at] != content(rank, request, at);
         }
       }
     }

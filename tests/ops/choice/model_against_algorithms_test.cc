@@ -19,7 +19,8 @@ double simulated_seconds(AllreduceAlgorithm algorithm, LinkSpeed speed, int rank
   run_all_well({.kind = TransportKind::local, .size = ranks}, [&](std::unique_ptr<Transport> transport) {
     const auto rank = static_cast<std::size_t>(transport->rank());
     auto links = std::make_shared<SimulatedTransport>(std::move(transport), speed);
-    TransportBackend backend("test", links, 20s, [algorithm](const AllreduceSize&) { return algorithm; });
+    const auto backend =
+        make_transport_backend("test", links, 20s, [algorithm](const AllreduceSize&) { return algorithm; });
     ProcessSet set{.id = 0, .ranks = std::vector<int>(static_cast<std::size_t>(ranks))};
     std::iota(set.ranks.begin(), set.ranks.end(), 0);
     std::vector<std::byte> values(bytes);
@@ -27,7 +28,7 @@ double simulated_seconds(AllreduceAlgorithm algorithm, LinkSpeed speed, int rank
     call.dtype = dtype;
     call.set = &set;
     call.pieces.push_back({values.data(), values.data(), static_cast<std::int64_t>(bytes / size_of(dtype))});
-    backend.run(call);
+    backend->run(call);
     taken[rank] = seconds(links->now() - TimePoint{});
   });
   return *std::ranges::max_element(taken);

@@ -22,7 +22,7 @@ std::vector<SentMessage> sent_by_rank_0(const AllreduceChoice& choice, std::size
   run_all_well({.kind = TransportKind::local, .size = kRanks}, [&](std::unique_ptr<Transport> transport) {
     const int rank = transport->rank();
     std::vector<SentMessage> others;
-    TransportBackend backend(
+    const auto backend = make_transport_backend(
         "test", std::make_unique<RecordingTransport>(std::move(transport), rank == 0 ? sent : others), 20s, choice);
     const ProcessSet set{.id = 0, .ranks = {0, 1, 2, 3}};
     std::vector<float> values(elements, static_cast<float>(rank + 1));
@@ -30,7 +30,7 @@ std::vector<SentMessage> sent_by_rank_0(const AllreduceChoice& choice, std::size
     call.dtype = DType::float32;
     call.set = &set;
     call.pieces.push_back({values.data(), values.data(), static_cast<std::int64_t>(elements)});
-    backend.run(call);
+    backend->run(call);
     if (values != std::vector<float>(elements, 10.0f)) throw std::runtime_error("the sum is wrong");
   });
   return sent;

@@ -74,7 +74,7 @@ class Asked {
   std::vector<float> input_, output_;
 };
 
-bool is_declined(HostBackend& backend, const CollectiveCall& call) {
+bool is_declined(Backend& backend, const CollectiveCall& call) {
   try {
     backend.run(call);
     return false;
@@ -95,7 +95,7 @@ TEST_CASE("entry: if one rank declines nobody has done anything, and the next co
   const std::int64_t elements = 60 * GENERATE(0, 1, 300, 3000);  // of 4 bytes; the last is read from memory
   INFO(cpus << " CPUs, " << ranks << " ranks, " << elements << " elements");
   on_host_ranks({.ranks_by_host = {ranks}, .cpus = cpus, .first_step = 0xfffffff0}, [&](HostRank& self) {
-    HostBackend backend(self.context, self.topology);
+    const auto backend = make_host_backend(self.context, self.topology);
     std::uint32_t call_id = 0;
     const int rounds = cpus > ranks && ranks > 2 ? 1 : 3;
     for (int round = 0; round < rounds; ++round) {
@@ -105,15 +105,15 @@ TEST_CASE("entry: if one rank declines nobody has done anything, and the next co
               std::string(collective_name(collective)) + " declined by " + std::to_string(decliner);
           Asked asked(self, collective, elements);
           asked.call().call_id = ++call_id;
-          require(backend.can_be_asked(*asked.call().set), "cannot be asked");
+          require(backend->can_be_asked(*asked.call().set), "cannot be asked");
           if (self.rank == decliner) {
-            backend.decline(*asked.call().set, call_id);
+            backend->decline(*asked.call().set, call_id);
           } else {
-            require(is_declined(backend, asked.call()), what + " took place");
+            require(is_declined(*backend, asked.call()), what + " took place");
           }
           require(asked.untouched(), what + " has changed something");
           if (self.rank == decliner && self.size == 1) continue;
-          require(!is_declined(backend, asked.call()), what + " was declined again");
+          require(!is_declined(*backend, asked.call()), what + " was declined again");
           require(asked.right(), what + " is wrong afterwards");
         }
       }
@@ -124,30 +124,30 @@ TEST_CASE("entry: if one rank declines nobody has done anything, and the next co
 TEST_CASE("entry: an alltoall in which everyone keeps its own can be declined too") {
   const int cpus = GENERATE(64, 1);
   on_host_ranks({.ranks_by_host = {3}, .cpus = cpus}, [&](HostRank& self) {
-    HostBackend backend(self.context, self.topology);
+    const auto backend = make_host_backend(self.context, self.topology);
     Asked asked(self, Collective::alltoall, 3);
     for (std::size_t rank = 0; rank < 3; ++rank) {
       asked.call().counts[rank] = {0, 0, 0};
       asked.call().counts[rank][rank] = 3;
     }
     if (self.rank == 1) {
-      backend.decline(*asked.call().set, 0);
+      backend->decline(*asked.call().set, 0);
     } else {
-      require(is_declined(backend, asked.call()), "took place");
+      require(is_declined(*backend, asked.call()), "took place");
     }
-    require(!is_declined(backend, asked.call()), "declined");
+    require(!is_declined(*backend, asked.call()), "declined");
     require(asked.untouched(), "has changed something");
   });
 }
 
 TEST_CASE("entry: no step looks declined that nobody has declined, not even where numbers wrap") {
   on_host_ranks({.ranks_by_host = {3}, .cpus = 1, .first_step = 0xffffffe0}, [&](HostRank& self) {
-    HostBackend backend(self.context, self.topology);
+    const auto backend = make_host_backend(self.context, self.topology);
     for (std::uint32_t i = 0; i < 80; ++i) {
       Asked asked(self, Collective::allreduce, 2);
       asked.call().call_id = i;
       if (i % 2 == 0) asked.call().entry = Entry::settled;
-      require(!is_declined(backend, asked.call()), "declined");
+      require(!is_declined(*backend, asked.call()), "declined");
       require(asked.right(), "wrong sum in collective " + std::to_string(i));
     }
   });
@@ -155,16 +155,16 @@ TEST_CASE("entry: no step looks declined that nobody has declined, not even wher
 
 TEST_CASE("entry: adasum can be asked for too") {
   on_host_ranks({.ranks_by_host = {4}}, [&](HostRank& self) {
-    HostBackend backend(self.context, self.topology);
+    const auto backend = make_host_backend(self.context, self.topology);
     Asked asked(self, Collective::allreduce, 1000, ReduceOp::adasum);
     asked.call().call_id = 1;
     if (self.rank == 2) {
-      backend.decline(*asked.call().set, 1);
+      backend->decline(*asked.call().set, 1);
     } else {
-      require(is_declined(backend, asked.call()), "took place");
+      require(is_declined(*backend, asked.call()), "took place");
     }
     require(asked.untouched(), "has changed something");
-    require(!is_declined(backend, asked.call()), "declined");
+    require(!is_declined(*backend, asked.call()), "declined");
   });
 }
 
@@ -172,11 +172,11 @@ TEST_CASE("entry: ranks in different collectives are found out") {
   const int cpus = GENERATE(64, 1);
   std::atomic<int> found{0};
   on_host_ranks({.ranks_by_host = {3}, .cpus = cpus, .timeout = 500ms}, [&](HostRank& self) {
-    HostBackend backend(self.context, self.topology);
+    const auto backend = make_host_backend(self.context, self.topology);
     Asked asked(self, Collective::allreduce, 100);
     asked.call().call_id = self.rank == 1 ? 8 : 7;
     try {
-      backend.run(asked.call());
+      backend->run(asked.call());
     } catch (const Internal& error) {
       require(std::string(error.what()).find("different collectives") != std::string::npos, error.what());
       ++found;
@@ -190,18 +190,18 @@ TEST_CASE("entry: who asks and waits for long has its callback called") {
   const int cpus = GENERATE(64, 1);
   std::atomic<bool> asked_to_decline{false};
   on_host_ranks({.ranks_by_host = {2}, .cpus = cpus}, [&](HostRank& self) {
-    HostBackend backend(self.context, self.topology);
-    backend.set_late_callback(20ms, [&] {
+    const auto backend = make_host_backend(self.context, self.topology);
+    backend->set_late_callback(20ms, [&] {
       asked_to_decline = true;
       asked_to_decline.notify_all();
       return false;
     });
     Asked asked(self, Collective::allreduce, 100);
     if (self.rank == 0) {
-      require(is_declined(backend, asked.call()), "took place");
+      require(is_declined(*backend, asked.call()), "took place");
     } else {
       asked_to_decline.wait(false);
-      backend.decline(*asked.call().set, 0);
+      backend->decline(*asked.call().set, 0);
     }
     require(asked.untouched(), "has changed something");
   });

@@ -24,6 +24,19 @@ struct Region {
   std::shared_ptr<SharedMemory> memory;
 };
 
+// Makes a new region look as if `number` steps and reductions had been taken in it, to test the wrap-around.
+void seed(std::span<std::byte> region, int ranks, std::uint32_t number) {
+  const WindowMemory memory(region, 0, ranks, 64 * static_cast<std::size_t>(ranks));
+  memory.shared->all_published.value = number;
+  memory.shared->all_reduced.value = number;
+  memory.shared->published = number * static_cast<std::uint32_t>(ranks);
+  for (int rank = 0; rank < ranks; ++rank) {
+    memory.signal(rank, WindowMemory::Milestone::published, number).value = number;
+    memory.signal(rank, WindowMemory::Milestone::published, number - 1).value = number - 1;
+    memory.signal(rank, WindowMemory::Milestone::reduced, number).value = number;
+  }
+}
+
 }  // namespace
 
 void on_host_ranks(const HostRun& run, const std::function<void(HostRank&)>& body) {
@@ -34,7 +47,7 @@ void on_host_ranks(const HostRun& run, const std::function<void(HostRank&)>& bod
     const std::string name = "host-" + std::to_string(host);
     for (int i = 0; i < ranks; ++i) identities.push_back({.host_key = name, .hostname = name, .pid = 100 + i});
     regions.emplace_back(run, ranks);
-    WindowMemory::seed(regions.back().window(), ranks, run.first_step);
+    seed(regions.back().window(), ranks, run.first_step);
   }
   const auto size = static_cast<int>(identities.size());
   run_all_well({.kind = TransportKind::local, .size = size, .abort = run.abort},

@@ -22,8 +22,9 @@ const std::vector<int> kLayouts[] = {{2, 2}, {1, 3}, {2, 1, 3}, {3, 1}};
 struct TwoLevelSide {
   explicit TwoLevelSide(HostRank& host_rank, ChooseAllreduce choose_allreduce = AllreduceChoice({kTenGigabit}))
       : self(host_rank),
-        words(std::make_shared<TwoLevelWords>(self.context, self.transport, self.topology, 20s)),
-        backend(self.context, self.transport, self.topology, words, 20s, std::move(choose_allreduce)) {
+        words(make_two_level_words(self.context, self.transport, self.topology, 20s)),
+        backend(make_two_level_backend(self.context, self.transport, self.topology, words, 20s,
+                                       std::move(choose_allreduce))) {
     for (int rank = 0; rank < self.size; ++rank) set.ranks.push_back(rank);
   }
 
@@ -46,13 +47,13 @@ struct TwoLevelSide {
     call.set = &set;
     call.sequence = sequence++;
     call.pieces = std::move(pieces);
-    require(backend.score(call) == 50, "the backend does not want the call");
-    backend.run(call);
+    require(backend->score(call) == 50, "the backend does not want the call");
+    backend->run(call);
   }
 
   HostRank& self;
   std::shared_ptr<WordExchange> words;
-  TwoLevelBackend backend;
+  std::unique_ptr<Backend> backend;
   ProcessSet set;
   std::uint64_t sequence = 0;
 };
@@ -220,23 +221,23 @@ TEST_CASE("two levels: not where one level is enough") {
       TwoLevelSide side(self);
       CollectiveCall call;
       call.set = &side.set;
-      require(side.backend.score(call) == 0, "one host, or one rank on each");
+      require(side.backend->score(call) == 0, "one host, or one rank on each");
     });
   }
   on_host_ranks({.ranks_by_host = {2, 1}}, [](HostRank& self) {
     TwoLevelSide side(self);
     CollectiveCall call;
     call.set = &side.set;
-    require(side.backend.score(call) == 50, "two levels");
+    require(side.backend->score(call) == 50, "two levels");
     call.op = ReduceOp::adasum;
-    require(side.backend.score(call) == 0, "no adasum");
+    require(side.backend->score(call) == 0, "no adasum");
     call.op = ReduceOp::sum;
     call.collective = Collective::broadcast;
-    require(side.backend.score(call) == 0, "allreduce only");
+    require(side.backend->score(call) == 0, "allreduce only");
     const ProcessSet part{.id = 1, .ranks = {0, 2}};
     call.collective = Collective::allreduce;
     call.set = &part;
-    require(side.backend.score(call) == 0, "the global set only");
+    require(side.backend->score(call) == 0, "the global set only");
   });
 }
 
@@ -245,10 +246,10 @@ TEST_CASE("two levels: what one rank declines is done by nobody, whichever backe
   CAPTURE(layout);
   on_host_ranks({.ranks_by_host = layout}, [](HostRank& self) {
     TwoLevelSide side(self);
-    TransportBackend tcp("tcp", self.transport, 20s, AllreduceChoice({kTenGigabit}), InstructionSet::automatic,
-                         side.words);
+    const auto tcp = make_transport_backend("tcp", self.transport, 20s, AllreduceChoice({kTenGigabit}),
+                                            InstructionSet::automatic, side.words);
     std::uint64_t sequence = 1;
-    for (Backend* const backend : {static_cast<Backend*>(&side.backend), static_cast<Backend*>(&tcp)}) {
+    for (Backend* const backend : {side.backend.get(), tcp.get()}) {
       require(backend->can_be_asked(side.set), "cannot be asked");
       for (int decliner = 0; decliner < self.size; ++decliner, ++sequence) {
         std::vector<float> values(1000, static_cast<float>(self.rank + 1)), result(1000, -1.0F);
@@ -260,7 +261,7 @@ TEST_CASE("two levels: what one rank declines is done by nobody, whichever backe
         call.pieces = {{.input = values.data(), .output = result.data(), .elements = 1000}};
         bool declined = false;
         try {
-          self.rank == decliner ? side.backend.decline(side.set, call.call_id) : backend->run(call);
+          self.rank == decliner ? side.backend->decline(side.set, call.call_id) : backend->run(call);
         } catch (const Declined&) {
           declined = true;
         }

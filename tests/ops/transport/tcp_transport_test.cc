@@ -71,9 +71,9 @@ std::pair<Status, std::string> receive_four_bytes(const std::vector<std::byte>& 
   });
   std::string received(4, '?');
   const Status status = status_of([&] {
-    TcpTransport transport(job.setup(0, {0, 1}, 10s), {}, job.abort);
-    const auto request = transport.post_receive(1, kTag, std::as_writable_bytes(std::span(received)));
-    transport.wait(request, deadline_after(10s));
+    const auto transport = make_tcp_transport(job.setup(0, {0, 1}, 10s), {}, job.abort);
+    const auto request = transport->post_receive(1, kTag, std::as_writable_bytes(std::span(received)));
+    transport->wait(request, deadline_after(10s));
   });
   peer.join();
   return {status, received};
@@ -189,12 +189,12 @@ TEST_CASE("a wait goes on beyond its deadline while the peer's bytes move, if it
   std::string received(kPieces, '?'), more(4, '?');
   TimePoint silent_since;
   const Status status = status_of([&] {
-    TcpTransport transport(job.setup(0, {0, 1}, 10s), {}, job.abort, kSilence);
-    const auto first = transport.post_receive(1, kTag, std::as_writable_bytes(std::span(received)));
-    transport.wait(first, deadline_after(10ms));
+    const auto transport = make_tcp_transport(job.setup(0, {0, 1}, 10s), {}, job.abort, kSilence);
+    const auto first = transport->post_receive(1, kTag, std::as_writable_bytes(std::span(received)));
+    transport->wait(first, deadline_after(10ms));
     silent_since = Clock::now();
-    const auto second = transport.post_receive(1, kTag, std::as_writable_bytes(std::span(more)));
-    transport.wait(second, deadline_after(10ms));
+    const auto second = transport->post_receive(1, kTag, std::as_writable_bytes(std::span(more)));
+    transport->wait(second, deadline_after(10ms));
   });
   over.set_value();
   peer.join();
