@@ -22,18 +22,12 @@ all tensors, which are new, and does so again, when they are known; then the sch
 seed give the same output. `hvd simulate` has one more option: --plot FILE (.png, .pdf, .svg) draws the curve with
 matplotlib. docs/simulation.md says what is modelled and what the columns mean.)";
 
-// The options' values, in the units of the command line.
+// The values of options that have other units in Settings.
 struct Numbers {
-  int ranks = 1024;
-  int ranks_per_host = 8;
   int tensors = 1000;
-  std::uint64_t seed = 1;
   double latency_us = 12;
   double overhead_us = 2;
-  double bandwidth_gbit = 25;
   double jitter_us = 0;
-  double drop = 0;
-  std::optional<int> lost;
 };
 
 Duration microseconds(double value) {
@@ -53,25 +47,26 @@ struct Group {
 
 void add_options(CLI::App& app, Numbers& numbers, Settings& settings) {
   const Group job{app, "The job"};
-  job.add("--ranks", numbers.ranks, "Default: 1024", "N", CLI::Range(1, kMostRanks));
-  job.add("--ranks-per-host", numbers.ranks_per_host, "Default: 8", "N", CLI::Range(1, kMostRanks));
+  job.add("--ranks", settings.job.ranks, "Default: 1024", "N", CLI::Range(1, kMostRanks));
+  job.add("--ranks-per-host", settings.job.ranks_per_host, "Default: 8", "N", CLI::Range(1, kMostRanks));
   job.add("--tensors", numbers.tensors, "That every rank submits in each round. Default: 1000", "N",
           CLI::Range(1, kMostTensors));
-  job.add("--kill", numbers.lost, "This rank dies in the middle of a further round", "RANK");
-  job.add("--seed", numbers.seed, "Of jitter and drops. Default: 1", "N");
+  job.add("--kill", settings.lost, "This rank dies in the middle of a further round", "RANK");
+  job.add("--seed", settings.job.seed, "Of jitter and drops. Default: 1", "N");
 
   const Group network{app, "The network between hosts"};
   const CLI::Range time(0.0, kMostMicroseconds);
   network.add("--latency-us", numbers.latency_us, "Of a message. Default: 12", "US", time);
   network.add("--overhead-us", numbers.overhead_us, "Of sender and receiver, for a message. Default: 2", "US", time);
-  network.add("--bandwidth-gbit", numbers.bandwidth_gbit, "Of a host, in each direction. Default: 25", "GBIT",
-              CLI::Range(1e-6, 1e6));
+  network.add("--bandwidth-gbit", settings.job.network.between_hosts.gbit, "Of a host, in each direction. Default: 25",
+              "GBIT", CLI::Range(1e-6, 1e6));
   network.add("--jitter-us", numbers.jitter_us,
               "What a message takes longer, on average; exponentially\n"
               "distributed. Default: 0",
               "US", time);
-  network.add("--drop", numbers.drop, "Share of messages that get lost, and are sent again after 200 ms. Default: 0",
-              "P", CLI::Range(0.0, 0.99));
+  network.add("--drop", settings.job.network.drop,
+              "Share of messages that get lost, and are sent again after 200 ms. Default: 0", "P",
+              CLI::Range(0.0, 0.99));
 
   const char* const output = "What to do";
   app.add_flag("--curve", settings.curve, "Jobs of 8 ranks and more, up to --ranks")->group(output);
@@ -92,24 +87,19 @@ std::string help_text(const CLI::App& app) {
 }
 
 void apply(const Numbers& numbers, Settings& settings) {
-  if (numbers.lost && (*numbers.lost < 0 || *numbers.lost >= numbers.ranks)) {
-    throw std::invalid_argument("--kill " + std::to_string(*numbers.lost) + ": the job has " +
-                                std::to_string(numbers.ranks) + " ranks, from 0");
+  NetworkParameters& network = settings.job.network;
+  if (settings.lost && (*settings.lost < 0 || *settings.lost >= settings.job.ranks)) {
+    throw std::invalid_argument("--kill " + std::to_string(*settings.lost) + ": the job has " +
+                                std::to_string(settings.job.ranks) + " ranks, from 0");
   }
   for (const double number :
-       {numbers.latency_us, numbers.overhead_us, numbers.bandwidth_gbit, numbers.jitter_us, numbers.drop}) {
+       {numbers.latency_us, numbers.overhead_us, network.between_hosts.gbit, numbers.jitter_us, network.drop}) {
     if (std::isnan(number)) throw std::invalid_argument("nan is no number to simulate with");
   }
-  settings.lost = numbers.lost;
-  settings.job.ranks = numbers.ranks;
-  settings.job.ranks_per_host = numbers.ranks_per_host;
   settings.job.operations = gradients(numbers.tensors);
-  settings.job.seed = numbers.seed;
-  settings.job.network.between_hosts = {.latency = microseconds(numbers.latency_us),
-                                        .overhead = microseconds(numbers.overhead_us),
-                                        .gbit = numbers.bandwidth_gbit};
-  settings.job.network.jitter = microseconds(numbers.jitter_us);
-  settings.job.network.drop = numbers.drop;
+  network.between_hosts.latency = microseconds(numbers.latency_us);
+  network.between_hosts.overhead = microseconds(numbers.overhead_us);
+  network.jitter = microseconds(numbers.jitter_us);
 }
 
 }  // namespace
@@ -117,6 +107,7 @@ void apply(const Numbers& numbers, Settings& settings) {
 Settings parse_command_line(const std::vector<std::string>& arguments) {
   CLI::App app;
   Settings settings;
+  settings.job.ranks = 1024;
   Numbers numbers;
   add_options(app, numbers, settings);
   try {

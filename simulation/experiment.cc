@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <future>
-#include <string>
 #include <utility>
 
 namespace hvd::simulation {

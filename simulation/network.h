@@ -9,6 +9,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -87,12 +88,32 @@ std::size_t with_headers(std::size_t bytes);
 class Network {
  public:
   // `host_of`: by rank.
-  Network(EventQueue& queue, const NetworkParameters& parameters, const std::vector<int>& host_of, std::uint64_t seed);
+  Network(EventQueue& queue, const NetworkParameters& parameters, const std::vector<int>& host_of, std::uint64_t seed)
+      : queue_(queue),
+        parameters_(parameters),
+        host_of_(host_of),
+        random_(seed),
+        ports_(index(host_of.back() + 1)),
+        traffic_(host_of.size()),
+        lost_(host_of.size()) {}
 
   // Transmits a message whose sender's processing is done at `ready`. A lost rank sends and receives nothing.
-  void send(int from, int to, std::size_t bytes, TimePoint ready, std::function<void()> deliver);
+  void send(int from, int to, std::size_t bytes, TimePoint ready, std::function<void()> deliver) {
+    if (lost(from)) return;
+    Traffic& traffic = traffic_[index(from)];
+    if (!same_host(from, to)) {
+      ++traffic.messages;
+      traffic.bytes += static_cast<std::int64_t>(bytes);
+      return send_between_hosts(from, to, with_headers(bytes), ready, std::move(deliver));
+    }
+    ++traffic.local_messages;
+    const LinkParameters& link = parameters_.within_host;
+    deliver_in_order(from, to, ready + link.latency + gap(link, bytes), std::move(deliver));
+  }
 
-  const LinkParameters& link(int from, int to) const;
+  const LinkParameters& link(int from, int to) const {
+    return same_host(from, to) ? parameters_.within_host : parameters_.between_hosts;
+  }
 
   void lose(int rank) { lost_[index(rank)] = true; }
   bool lost(int rank) const { return lost_[index(rank)]; }
@@ -109,11 +130,41 @@ class Network {
 
   static std::size_t index(int number) { return static_cast<std::size_t>(number); }
   bool same_host(int a, int b) const { return host_of_[index(a)] == host_of_[index(b)]; }
-  void send_between_hosts(int from, int to, std::size_t bytes, TimePoint ready, std::function<void()> deliver);
-  void deliver_in_order(int from, int to, TimePoint when, std::function<void()> deliver);
-  TimePoint in_order(std::unordered_map<std::uint64_t, TimePoint>& last, int from, int to, TimePoint when) const;
-  Duration delay();
-  double uniform();
+  void send_between_hosts(int from, int to, std::size_t bytes, TimePoint ready, std::function<void()> deliver) {
+    const Duration time = gap(parameters_.between_hosts, bytes);
+    Port& out = ports_[index(host_of_[index(from)])];
+    const TimePoint begin = std::max(ready, out.out_free);
+    out.out_free = begin + time;
+    const TimePoint head = in_order(arriving_, from, to, begin + parameters_.between_hosts.latency + delay());
+    queue_.at(head, [this, from, to, time, deliver = std::move(deliver)]() mutable {
+      Port& in = ports_[index(host_of_[index(to)])];
+      in.in_free = std::max(queue_.now(), in.in_free) + time;
+      deliver_in_order(from, to, in.in_free, std::move(deliver));
+    });
+  }
+  void deliver_in_order(int from, int to, TimePoint when, std::function<void()> deliver) {
+    queue_.at(in_order(arrived_, from, to, when), [this, to, deliver = std::move(deliver)] {
+      if (!lost(to)) deliver();
+    });
+  }
+  // Not before the previous message between the two ranks.
+  TimePoint in_order(std::unordered_map<std::uint64_t, TimePoint>& last, int from, int to, TimePoint when) const {
+    TimePoint& before = last[(static_cast<std::uint64_t>(from) << 32) | static_cast<std::uint64_t>(to)];
+    return before = std::max(before, when);
+  }
+  // Jitter, and a timeout for each time that the message is lost.
+  Duration delay() {
+    Duration total{};
+    if (parameters_.jitter > Duration::zero()) {
+      const double times = -std::log1p(-uniform());
+      total += std::chrono::round<Duration>(std::chrono::duration<double, std::nano>(parameters_.jitter) * times);
+    }
+    if (parameters_.drop <= 0) return total;
+    while (uniform() < parameters_.drop) total += parameters_.retransmission;
+    return total;
+  }
+  // In [0, 1), identical on every machine.
+  double uniform() { return static_cast<double>(random_() >> 11) * 0x1p-53; }
 
   EventQueue& queue_;
   const NetworkParameters parameters_;

@@ -1,19 +1,11 @@
 #include "simulation/processor.h"
 
 #include <algorithm>
-#include <cmath>
-#include <ctime>
 #include <numeric>
 
 namespace hvd::simulation {
 
 namespace {
-
-Duration processor_time() {
-  timespec time{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
-}
 
 constexpr std::size_t kTerms = 4;
 using Terms = std::array<double, kTerms>;
@@ -69,35 +61,16 @@ const Costs kMeasuredCosts = {
     Cost{.message = 308, .request = 0, .hit = 253, .byte = 0},  // in the order of Work
 };
 
-const char* work_name(Work work) {
-  switch (work) {
-    case Work::announce: return "announce";
-    case Work::hear: return "hear";
-    case Work::gather: return "gather";
-    case Work::pass_up: return "pass up";
-    case Work::coordinate: return "coordinate";
-    case Work::answer: return "answer";
-    case Work::apply: return "apply";
-    case Work::follow: return "follow";
-  }
-  return "";
-}
-
 double Cost::of(const Amount& amount) const {
   const Terms coefficients = {message, request, hit, byte};
   const Terms terms = terms_of(amount);
   return std::inner_product(terms.begin(), terms.end(), coefficients.begin(), 0.0);
 }
 
-Duration ModelProcessor::time_of(Work work, const std::function<Amount()>& body) {
-  const double nanoseconds = costs_[static_cast<std::size_t>(work)].of(body());
-  return std::chrono::round<Duration>(std::chrono::duration<double, std::nano>(nanoseconds));
-}
-
 Duration Stopwatch::time_of(Work work, const std::function<Amount()>& body) {
-  const Duration began = processor_time();
+  const Duration began = thread_cpu_time();
   const Amount amount = body();
-  const Duration time = processor_time() - began;
+  const Duration time = thread_cpu_time() - began;
   if (amount == Amount{}) return Duration::zero();
   samples_[static_cast<std::size_t>(work)][amount].push_back(
       static_cast<double>(std::chrono::nanoseconds(time).count()));

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <vector>
 
@@ -26,8 +27,9 @@ enum class Work : std::uint8_t {
   apply,       // a rank parses an answer and applies it to its cache and buckets
   follow,      // a rank performs a step of a locked schedule
 };
-inline constexpr std::size_t kWorks = 8;
-const char* work_name(Work work);
+inline constexpr const char* kWorkNames[] = {"announce",   "hear",   "gather", "pass up",
+                                             "coordinate", "answer", "apply",  "follow"};
+inline constexpr std::size_t kWorks = std::size(kWorkNames);
 
 // The amount of work.
 struct Amount {
@@ -82,7 +84,10 @@ class ModelProcessor final : public Processor {
   explicit ModelProcessor(const Costs& costs) : costs_(costs) {}
 
  private:
-  Duration time_of(Work work, const std::function<Amount()>& body) override;
+  Duration time_of(Work work, const std::function<Amount()>& body) override {
+    const double nanoseconds = costs_[static_cast<std::size_t>(work)].of(body());
+    return std::chrono::round<Duration>(std::chrono::duration<double, std::nano>(nanoseconds));
+  }
 
   const Costs costs_;
 };

@@ -130,8 +130,8 @@ std::string calibration_table(const Calibration& calibration) {
   text += print("%-12s %12s %12s %12s %12s\n", "", "a message", "a request", "a hit", "a byte");
   for (std::size_t work = 0; work < kWorks; ++work) {
     const Cost& cost = calibration.costs[work];
-    text += print("%-12s %12.1f %12.1f %12.2f %12.3f\n", work_name(static_cast<Work>(work)), cost.message, cost.request,
-                  cost.hit, cost.byte);
+    text +=
+        print("%-12s %12.1f %12.1f %12.2f %12.3f\n", kWorkNames[work], cost.message, cost.request, cost.hit, cost.byte);
   }
   text += print("\n%8s %-8s %14s %14s %18s %18s\n", "ranks", "round", "measured us", "predicted us", "work measured us",
                 "work predicted us");
@@ -153,7 +153,7 @@ nlohmann::json to_json(const Settings& settings, const Calibration& calibration)
   nlohmann::json all = job_json(settings);
   for (std::size_t work = 0; work < kWorks; ++work) {
     const Cost& cost = calibration.costs[work];
-    all["costs_ns"][work_name(static_cast<Work>(work))] = {
+    all["costs_ns"][kWorkNames[work]] = {
         {"message", cost.message}, {"request", cost.request}, {"hit", cost.hit}, {"byte", cost.byte}};
   }
   all["comparisons"] = nlohmann::json::array();

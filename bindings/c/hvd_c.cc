@@ -178,20 +178,6 @@ Rendezvous to_rendezvous(const hvd_rendezvous& caller) {
           }};
 }
 
-// Stable identifier for programs, unlike launcher_name().
-const char* launcher_id(Launcher launcher) {
-  switch (launcher) {
-    case Launcher::none: return "none";
-    case Launcher::hvdrun: return "hvdrun";
-    case Launcher::open_mpi: return "open_mpi";
-    case Launcher::mpich: return "mpich";
-    case Launcher::slurm: return "slurm";
-    case Launcher::tf_config: return "tf_config";
-    case Launcher::torchrun: return "torchrun";
-  }
-  return "none";
-}
-
 // The pointer is the caller's reference to the operation, so that nothing else must be allocated.
 hvd_work* to_pointer(CallerReference operation) { return reinterpret_cast<hvd_work*>(operation.release()); }
 
@@ -312,7 +298,7 @@ hvd_status hvd_get_launch(hvd_launch* launch) {
     const Launch found = read_launch(process_environment());
     store_versioned(required(launch, "launch"),
                     hvd_launch{.struct_size = sizeof(hvd_launch),
-                               .launcher = launcher_id(found.launcher),
+                               .launcher = kLaunchers[static_cast<std::size_t>(found.launcher)].id,
                                .rank = found.rank,
                                .size = found.size,
                                .local_size = found.local_size,

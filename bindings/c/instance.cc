@@ -8,7 +8,6 @@
 #include <thread>
 #include <typeinfo>
 
-#include "bindings/c/join_job.h"
 #include "core/base/clock.h"
 #include "core/base/error.h"
 

@@ -15,6 +15,7 @@
 
 #include "core/base/mutex.h"
 #include "core/bootstrap/rendezvous.h"
+#include "core/config.h"
 #include "core/runtime/runtime.h"
 
 namespace hvd {
@@ -71,5 +72,11 @@ class Instance {
   std::vector<std::shared_ptr<TensorArena>> arenas_ GUARDED_BY(mutex_);
   std::map<void*, std::shared_ptr<void>> on_devices_ GUARDED_BY(mutex_);  // taken by callers, by address
 };
+
+// Joins the job. `rendezvous` or, without it, the environment describes this process; only this function knows the
+// differences between launchers. All processes of the job must call; returns when all have. `epoch` counts the calls of
+// this process. Throws Error; rank 0 logs warnings about the configuration.
+std::shared_ptr<Runtime> join_job(const Environment& environment, const std::optional<Rendezvous>& rendezvous,
+                                  int epoch);
 
 }  // namespace hvd

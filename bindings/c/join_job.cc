@@ -1,12 +1,10 @@
-#include "bindings/c/join_job.h"
-
 #include <unistd.h>
 
 #include <utility>
 
+#include "bindings/c/instance.h"
 #include "core/base/error.h"
 #include "core/bootstrap/launch_environment.h"
-#include "core/bootstrap/rendezvous.h"
 #include "core/bootstrap/store.h"
 #include "ops/registry.h"
 

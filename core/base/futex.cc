@@ -5,7 +5,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <climits>
 
 namespace hvd {
@@ -28,16 +27,6 @@ timespec to_timespec(Duration duration) {
 constexpr int kSpinsPerClockRead = 32;
 
 }  // namespace
-
-WaitPolicy wait_policy_for(int ranks_on_host, int cpus) {
-  if (ranks_on_host > cpus) return kOversubscribedPolicy;
-  return {.spin = std::chrono::microseconds(20), .yields = 0};
-}
-
-WaitPolicy network_wait_policy_for(int ranks_on_host, int cpus) {
-  if (ranks_on_host > cpus) return kOversubscribedPolicy;
-  return {.spin = std::chrono::microseconds(500), .yields = 0};
-}
 
 void futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected, Deadline deadline, FutexScope scope) {
   if (deadline == Deadline::max()) {

@@ -27,9 +27,13 @@ struct WaitPolicy {
 inline constexpr WaitPolicy kOversubscribedPolicy{.spin = Duration{0}, .yields = 64};
 
 // Pure. `ranks_on_host` compete for `cpus`, the number of CPUs that any of them may run on.
-WaitPolicy wait_policy_for(int ranks_on_host, int cpus);
+inline WaitPolicy wait_policy_for(int ranks_on_host, int cpus) {
+  return ranks_on_host > cpus ? kOversubscribedPolicy : WaitPolicy{.spin = 20us};
+}
 // The same for messages from another host, which take longer than a cache line.
-WaitPolicy network_wait_policy_for(int ranks_on_host, int cpus);
+inline WaitPolicy network_wait_policy_for(int ranks_on_host, int cpus) {
+  return ranks_on_host > cpus ? kOversubscribedPolicy : WaitPolicy{.spin = 500us};
+}
 
 // Decides whether spinning pays off at one place in the code, by the outcome of its last waits. If a peer is mostly
 // busy with something else, spinning would only take CPU time from the program.

@@ -6,8 +6,6 @@ namespace hvd {
 
 namespace {
 
-double count_of(const Gauge& gauge) { return static_cast<double>(gauge.value()); }
-
 double count_of(const Counter& counter) { return static_cast<double>(counter.value()); }
 
 double seconds_of(const Counter& counter) { return seconds(Duration(static_cast<Duration::rep>(counter.value()))); }

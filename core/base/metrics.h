@@ -1,5 +1,5 @@
-// The metrics of one runtime: counters, which only grow, and gauges, each updated where its event happens. Read by any
-// thread.
+// The metrics of one runtime: counters, which only grow, and current values, each updated where its event happens. Read
+// by any thread.
 //
 // Owned by the runtime and by handles that outlive it. Counting is a relaxed addition: each number is exact, and
 // together they are from about the same moment.
@@ -18,17 +18,7 @@ class Counter {
  public:
   void add(std::uint64_t count = 1) { value_.fetch_add(count, std::memory_order_relaxed); }
   void add(Duration time) { add(static_cast<std::uint64_t>(time.count())); }
-
-  std::uint64_t value() const { return value_.load(std::memory_order_relaxed); }
-
- private:
-  std::atomic<std::uint64_t> value_{0};
-};
-
-// A current value, not a count.
-class Gauge {
- public:
-  void set(std::uint64_t value) { value_.store(value, std::memory_order_relaxed); }
+  void set(std::uint64_t value) { value_.store(value, std::memory_order_relaxed); }  // of current values
   std::uint64_t value() const { return value_.load(std::memory_order_relaxed); }
 
  private:
@@ -44,8 +34,8 @@ struct Metrics {
   Counter cache_misses;      // submissions announced as a whole request
 
   // the schedule lock (core/control/schedule/schedule_lock.h)
-  Gauge lock_state;
-  Gauge locked_steps;             // complete steps of schedules so far
+  Counter lock_state;
+  Counter locked_steps;           // complete steps of schedules so far
   Counter locked_buckets;         // performed without negotiation
   std::array<Counter, 6> breaks;  // by ScheduleLock::Cause, as seen by this rank
 

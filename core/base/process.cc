@@ -10,9 +10,7 @@
 #include <cstddef>
 #include <fstream>
 #include <sstream>
-#include <string>
 #include <system_error>
-#include <thread>
 #include <utility>
 
 #include "core/base/error.h"

@@ -29,10 +29,7 @@ const std::string* find(const Environment& environment, const char* name) {
 bool has(const Environment& environment, const char* name) { return find(environment, name) != nullptr; }
 
 bool has_all(const Environment& environment, std::initializer_list<const char*> names) {
-  for (const char* name : names) {
-    if (!has(environment, name)) return false;
-  }
-  return true;
+  return std::ranges::all_of(names, [&](const char* name) { return has(environment, name); });
 }
 
 int number(const Environment& environment, const char* name, int lowest) {
@@ -218,19 +215,6 @@ std::vector<const char*> variables_of(Launcher launcher) {
 }
 
 }  // namespace
-
-const char* launcher_name(Launcher launcher) {
-  switch (launcher) {
-    case Launcher::none: return "nobody";
-    case Launcher::hvdrun: return "hvdrun";
-    case Launcher::open_mpi: return "mpirun (Open MPI)";
-    case Launcher::mpich: return "mpiexec (MPICH)";
-    case Launcher::slurm: return "srun";
-    case Launcher::tf_config: return "TF_CONFIG";
-    case Launcher::torchrun: return "torchrun";
-  }
-  return "?";
-}
 
 Launch read_launch(const Environment& given) {
   const Environment environment = without_our_own(given);

@@ -17,6 +17,7 @@
 // ignored.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 
@@ -47,8 +48,15 @@ struct Launch {
 // The store's address in the process's nth job, counted from 1: the last one's port may not be free yet.
 Address store_address(const Launch& launch, int epoch);
 
-// For people: "mpirun (Open MPI)".
-const char* launcher_name(Launcher launcher);
+// By Launcher: a stable identifier for programs, and the name for people.
+struct LauncherNames {
+  const char* id;
+  const char* name;
+};
+inline constexpr LauncherNames kLaunchers[] = {
+    {"none", "nobody"}, {"hvdrun", "hvdrun"},       {"open_mpi", "mpirun (Open MPI)"}, {"mpich", "mpiexec (MPICH)"},
+    {"slurm", "srun"},  {"tf_config", "TF_CONFIG"}, {"torchrun", "torchrun"}};
+inline const char* launcher_name(Launcher launcher) { return kLaunchers[static_cast<std::size_t>(launcher)].name; }
 
 // A single process is started without a launcher (Launcher::none, rank 0 of 1), unless HVD_SIZE or TF_CONFIG wants it
 // to be alone. Throws InvalidArgument if a launcher's variables are inconsistent.

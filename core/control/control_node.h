@@ -41,7 +41,20 @@ class ControlNode {
  public:
   // `options`: of the Coordinator; the senders of its messages follow from the tree.
   ControlNode(int rank, ControlTree tree, const CoordinatorOptions& options, DescribeRank describe_rank,
-              Duration delay = kAggregationDelay);
+              Duration delay = kAggregationDelay)
+      : rank_(rank), tree_(std::move(tree)), describe_rank_(std::move(describe_rank)) {
+    if (tree_.is_root()) {
+      CoordinatorOptions own = options;
+      own.sources = tree_.sources(rank);
+      coordinator_ = std::make_unique<Coordinator>(own, describe_rank_);
+    } else if (!tree_.is_leaf()) {
+      aggregator_ = std::make_unique<RequestAggregator>(tree_.sources(rank), delay);
+    }
+    // On a single host the coordinator must know at once which ranks have asked: see schedule_learner.h.
+    const bool of_subtrees =
+        std::ranges::any_of(tree_.children, [](const auto& child) { return child.second.count() > 1; });
+    if (aggregator_ || of_subtrees) combiner_ = std::make_unique<MessageCombiner>(tree_.sources(rank), delay);
+  }
 
   const ControlTree& tree() const { return tree_; }
   // Null except on rank 0.
@@ -53,7 +66,20 @@ class ControlNode {
 
   // This rank's message: what it asks for, by cache slot where it can, and whether it leaves.
   SubtreeMessage message_of(const std::vector<const OperationSpec*>& specs, const ResponseCache& cache,
-                            bool shut_down) const;
+                            bool shut_down) const {
+    RankMessage message{.ranks = RankSet(rank_), .applied = applied_, .latest = applied_, .shut_down = shut_down};
+    for (const OperationSpec* spec : specs) {
+      if (const auto slot = cache.find(*spec)) {
+        message.hits.push_back(*slot);
+      } else {
+        message.requests.emplace_back(*spec);
+      }
+    }
+    std::sort(message.hits.begin(), message.hits.end());
+    SubtreeMessage own{.applied_by_all = applied_};
+    own.messages.push_back(std::move(message));
+    return own;
+  }
 
   // Sends this rank's message to the parent, or processes it here.
   template <typename Port>
@@ -93,7 +119,10 @@ class ControlNode {
     if (bytes) port.send(tree_.parent, std::move(*bytes));
   }
   // When to call send_up() even if nothing is received.
-  Deadline next_release() const;
+  Deadline next_release() const {
+    const Deadline held = combiner_ ? combiner_->next_deadline() : Deadline::max();
+    return aggregator_ ? std::min(held, aggregator_->next_deadline()) : held;
+  }
 
   // Forwards an answer to the ranks below, which receive it as early as possible: before this rank applies it.
   template <typename Port, typename Payload>
@@ -102,11 +131,26 @@ class ControlNode {
     if (aggregator_) read(port, combiner_->break_up(), now);
   }
   // This rank is about to apply the answer. Throws Internal if it is not the next one.
-  void accept(const CoordinatorMessage& answer);
+  void accept(const CoordinatorMessage& answer) {
+    if (answer.number != applied_ + 1) throw Internal("the coordinator's messages came out of order");
+    applied_ = answer.number;
+    if (aggregator_) aggregator_->pass(answer);
+  }
 
  private:
   bool reads_messages() const { return coordinator_ || aggregator_; }
-  MessageCombiner::Heard listen(int source, Bytes message, TimePoint now);
+  MessageCombiner::Heard listen(int source, Bytes message, TimePoint now) {
+    try {
+      if (!reads_messages()) throw Internal("it speaks to a leaf");
+      const bool idle = aggregator_ ? aggregator_->idle() : coordinator_->idle();
+      if (combiner_) return combiner_->receive(source, std::move(message), idle, now);
+      MessageCombiner::Heard heard;
+      heard.apart.emplace_back(source, decode_subtree_message(message));
+      return heard;
+    } catch (const Internal& error) {
+      throw Internal(describe_rank_(source) + " breaks the protocol: " + error.what());
+    }
+  }
 
   template <typename Port>
   void read(Port& port, const MessageCombiner::Heard& heard, TimePoint now) {
@@ -147,61 +191,5 @@ class ControlNode {
   std::unique_ptr<MessageCombiner> combiner_;      // in front of either; the former if a child speaks for several
   std::uint64_t applied_ = 0;
 };
-
-inline ControlNode::ControlNode(int rank, ControlTree tree, const CoordinatorOptions& options,
-                                DescribeRank describe_rank, Duration delay)
-    : rank_(rank), tree_(std::move(tree)), describe_rank_(std::move(describe_rank)) {
-  if (tree_.is_root()) {
-    CoordinatorOptions own = options;
-    own.sources = tree_.sources(rank);
-    coordinator_ = std::make_unique<Coordinator>(own, describe_rank_);
-  } else if (!tree_.is_leaf()) {
-    aggregator_ = std::make_unique<RequestAggregator>(tree_.sources(rank), delay);
-  }
-  // On a single host the coordinator must know at once which ranks have asked: see schedule_learner.h.
-  const bool of_subtrees =
-      std::ranges::any_of(tree_.children, [](const auto& child) { return child.second.count() > 1; });
-  if (aggregator_ || of_subtrees) combiner_ = std::make_unique<MessageCombiner>(tree_.sources(rank), delay);
-}
-
-inline SubtreeMessage ControlNode::message_of(const std::vector<const OperationSpec*>& specs,
-                                              const ResponseCache& cache, bool shut_down) const {
-  RankMessage message{.ranks = RankSet(rank_), .applied = applied_, .latest = applied_, .shut_down = shut_down};
-  for (const OperationSpec* spec : specs) {
-    if (const auto slot = cache.find(*spec)) {
-      message.hits.push_back(*slot);
-    } else {
-      message.requests.emplace_back(*spec);
-    }
-  }
-  std::sort(message.hits.begin(), message.hits.end());
-  SubtreeMessage own{.applied_by_all = applied_};
-  own.messages.push_back(std::move(message));
-  return own;
-}
-
-inline MessageCombiner::Heard ControlNode::listen(int source, Bytes message, TimePoint now) {
-  try {
-    if (!reads_messages()) throw Internal("it speaks to a leaf");
-    const bool idle = aggregator_ ? aggregator_->idle() : coordinator_->idle();
-    if (combiner_) return combiner_->receive(source, std::move(message), idle, now);
-    MessageCombiner::Heard heard;
-    heard.apart.emplace_back(source, decode_subtree_message(message));
-    return heard;
-  } catch (const Internal& error) {
-    throw Internal(describe_rank_(source) + " breaks the protocol: " + error.what());
-  }
-}
-
-inline Deadline ControlNode::next_release() const {
-  const Deadline held = combiner_ ? combiner_->next_deadline() : Deadline::max();
-  return aggregator_ ? std::min(held, aggregator_->next_deadline()) : held;
-}
-
-inline void ControlNode::accept(const CoordinatorMessage& answer) {
-  if (answer.number != applied_ + 1) throw Internal("the coordinator's messages came out of order");
-  applied_ = answer.number;
-  if (aggregator_) aggregator_->pass(answer);
-}
 
 }  // namespace hvd

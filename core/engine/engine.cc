@@ -7,7 +7,6 @@
 #include "core/base/floating_point.h"
 #include "core/base/futex.h"
 #include "core/base/process.h"
-#include "core/execution/bucket.h"
 
 namespace hvd {
 

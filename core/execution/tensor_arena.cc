@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "core/base/error.h"
@@ -35,43 +34,6 @@ auto map_amply(std::size_t wanted, std::size_t needed, const Map& map) {
 [[noreturn]] void throw_not_ours() { throw InvalidArgument("memory is given back that the arena has not handed out"); }
 
 }  // namespace
-
-std::optional<std::size_t> FreeRanges::take(std::size_t bytes, std::size_t alignment) {
-  for (auto range = free_.begin(); range != free_.end(); ++range) {
-    const std::size_t begin = range->first, end = begin + range->second;
-    const std::size_t offset = (begin + alignment - 1) / alignment * alignment;
-    if (offset > end || bytes > end - offset) continue;
-    free_.erase(range);
-    if (offset > begin) free_.emplace(begin, offset - begin);
-    if (end > offset + bytes) free_.emplace(offset + bytes, end - offset - bytes);
-    used_.emplace(offset, bytes);
-    return offset;
-  }
-  return std::nullopt;
-}
-
-std::optional<std::size_t> FreeRanges::taken_at(std::size_t offset) const {
-  const auto found = used_.find(offset);
-  if (found == used_.end()) return std::nullopt;
-  return found->second;
-}
-
-FreeRanges::Range FreeRanges::give_back(std::size_t offset) {
-  const auto found = used_.find(offset);
-  Range range{offset, offset + found->second};
-  used_.erase(found);
-  auto next = free_.lower_bound(range.begin);
-  if (next != free_.end() && next->first == range.end) {
-    range.end += next->second;
-    next = free_.erase(next);
-  }
-  if (next != free_.begin() && std::prev(next)->first + std::prev(next)->second == range.begin) {
-    range.begin = std::prev(next)->first;
-    free_.erase(std::prev(next));
-  }
-  free_.emplace(range.begin, range.end - range.begin);
-  return range;
-}
 
 TensorArena::TensorArena(std::shared_ptr<const SharedMemory> memory, const ArenaLayout& layout, int local_rank)
     : memory_(std::move(memory)),

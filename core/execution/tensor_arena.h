@@ -15,6 +15,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
@@ -37,11 +38,42 @@ class FreeRanges {
   explicit FreeRanges(std::size_t bytes) { free_.emplace(0, bytes); }
 
   // Allocates `bytes` (at least one) and returns their offset; nothing if no free range is long enough.
-  std::optional<std::size_t> take(std::size_t bytes, std::size_t alignment);
+  std::optional<std::size_t> take(std::size_t bytes, std::size_t alignment) {
+    for (auto range = free_.begin(); range != free_.end(); ++range) {
+      const std::size_t begin = range->first, end = begin + range->second;
+      const std::size_t offset = (begin + alignment - 1) / alignment * alignment;
+      if (offset > end || bytes > end - offset) continue;
+      free_.erase(range);
+      if (offset > begin) free_.emplace(begin, offset - begin);
+      if (end > offset + bytes) free_.emplace(offset + bytes, end - offset - bytes);
+      used_.emplace(offset, bytes);
+      return offset;
+    }
+    return std::nullopt;
+  }
   // The size of the allocation at `offset`; nothing if there is no such allocation.
-  std::optional<std::size_t> taken_at(std::size_t offset) const;
+  std::optional<std::size_t> taken_at(std::size_t offset) const {
+    const auto found = used_.find(offset);
+    if (found == used_.end()) return std::nullopt;
+    return found->second;
+  }
   // Frees the allocation at `offset`; returns the free range that contains it now.
-  Range give_back(std::size_t offset);
+  Range give_back(std::size_t offset) {
+    const auto found = used_.find(offset);
+    Range range{offset, offset + found->second};
+    used_.erase(found);
+    auto next = free_.lower_bound(range.begin);
+    if (next != free_.end() && next->first == range.end) {
+      range.end += next->second;
+      next = free_.erase(next);
+    }
+    if (next != free_.begin() && std::prev(next)->first + std::prev(next)->second == range.begin) {
+      range.begin = std::prev(next)->first;
+      free_.erase(std::prev(next));
+    }
+    free_.emplace(range.begin, range.end - range.begin);
+    return range;
+  }
 
   bool all_free() const { return used_.empty(); }
 

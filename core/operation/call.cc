@@ -7,7 +7,6 @@
 
 #include "core/base/error.h"
 #include "core/operation/collective_call.h"
-#include "core/operation/operation_spec.h"
 
 namespace hvd {
 

@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "core/base/futex.h"
-#include "core/flight/flight_recorder.h"
 
 namespace hvd {
 

@@ -53,17 +53,17 @@ Communicator::Communicator(const Common& common, std::int32_t set_id, Topology t
       metrics_(common.metrics),
       operations_(common.metrics) {
   const Deadline deadline = deadline_after(config_.timeouts.start);
-  channel_ = std::make_unique<TreeChannel>(TreeChannel::Options{.topology = topology_,
-                                                                .store = store,
-                                                                .key = common.job_key,
-                                                                .local_host = common.local_host_address,
-                                                                .lease = config_.timeouts.lease,
-                                                                .shared_memory = config_.data_plane.shared_memory,
-                                                                .abort = common.abort,
-                                                                .log = common.log,
-                                                                .metrics = *common.metrics,
-                                                                .deadline = deadline,
-                                                                .job = job != nullptr ? job->channel_.get() : nullptr});
+  channel_ = make_tree_channel({.topology = topology_,
+                                .store = store,
+                                .key = common.job_key,
+                                .local_host = common.local_host_address,
+                                .lease = config_.timeouts.lease,
+                                .shared_memory = config_.data_plane.shared_memory,
+                                .abort = common.abort,
+                                .log = common.log,
+                                .metrics = *common.metrics,
+                                .deadline = deadline,
+                                .job = job != nullptr ? job->channel_.get() : nullptr});
   try {
     connect_data_plane(common, store, deadline, job == nullptr ? common.on_end : nullptr);
   } catch (...) {

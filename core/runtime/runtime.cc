@@ -3,11 +3,9 @@
 #include <signal.h>
 
 #include <thread>
-#include <utility>
 
 #include "core/base/error.h"
 #include "core/bootstrap/rendezvous.h"
-#include "core/bootstrap/store.h"
 
 namespace hvd {
 

@@ -1,6 +1,5 @@
 #include "core/tensor/tensor.h"
 
-#include <cstdint>
 #include <new>
 
 namespace hvd {

@@ -210,18 +210,4 @@ void Timeline::record(TraceEvent event) {
   news_.increment_and_wake();
 }
 
-void Timeline::begin(const std::string& name, std::string activity) {
-  record({.kind = TraceEvent::Kind::begin, .name = name, .activity = std::move(activity)});
-}
-
-void Timeline::end(const std::string& name, std::string dtype, std::string shape) {
-  record({.kind = TraceEvent::Kind::end, .name = name, .dtype = std::move(dtype), .shape = std::move(shape)});
-}
-
-void Timeline::mark_rank(const std::string& name, int rank) {
-  record({.kind = TraceEvent::Kind::rank, .name = name, .activity = std::to_string(rank)});
-}
-
-void Timeline::mark_round() { record({.kind = TraceEvent::Kind::round}); }
-
 }  // namespace hvd

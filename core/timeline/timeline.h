@@ -15,10 +15,9 @@
 #pragma once
 
 #include <atomic>
-#include <cstdint>
 #include <string>
-#include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "core/base/clock.h"
@@ -63,11 +62,17 @@ class Timeline {
   bool active() const { return active_.load(std::memory_order_relaxed); }
   bool marks_rounds() const { return active() && marks_rounds_.load(std::memory_order_relaxed); }
 
-  // The thread that drives the engine.
-  void begin(const std::string& name, std::string activity);
-  void end(const std::string& name, std::string dtype = {}, std::string shape = {});
-  void mark_rank(const std::string& name, int rank);
-  void mark_round();
+  // Engine thread.
+  void begin(const std::string& name, std::string activity) {
+    record({.kind = TraceEvent::Kind::begin, .name = name, .activity = std::move(activity)});
+  }
+  void end(const std::string& name, std::string dtype = {}, std::string shape = {}) {
+    record({.kind = TraceEvent::Kind::end, .name = name, .dtype = std::move(dtype), .shape = std::move(shape)});
+  }
+  void mark_rank(const std::string& name, int rank) {
+    record({.kind = TraceEvent::Kind::rank, .name = name, .activity = std::to_string(rank)});
+  }
+  void mark_round() { record({.kind = TraceEvent::Kind::round}); }
 
  private:
   // Events beyond this are dropped, with a warning: the disk is too slow.

@@ -1,7 +1,6 @@
 #include "core/tuning/autotuner.h"
 
 #include <algorithm>
-#include <array>
 #include <cinttypes>
 #include <cmath>
 #include <cstdio>
@@ -35,14 +34,7 @@ std::int64_t shifted(std::int64_t value, int shift) { return shift < 0 ? value >
 
 constexpr double kLeastGain = 0.01;  // of a comparison
 
-const char* name_of(TuningSample::Phase phase) {
-  switch (phase) {
-    case TuningSample::Phase::warm_up: return "warm_up";
-    case TuningSample::Phase::search: return "search";
-    case TuningSample::Phase::comparison: return "comparison";
-  }
-  return "";
-}
+constexpr const char* kPhaseNames[] = {"warm_up", "search", "comparison"};  // by TuningSample::Phase
 
 std::size_t place_in(const KnobRange& range, const Knobs& knobs) {
   const auto place = std::find(range.values.begin(), range.values.end(), knobs.*range.knob);
@@ -77,28 +69,6 @@ double median(std::vector<double> values) {
   std::nth_element(values.begin(), middle, values.end());
   if (values.size() % 2 != 0) return *middle;
   return (*std::max_element(values.begin(), middle) + *middle) / 2;
-}
-
-Race::Race(std::size_t entrants, std::size_t favourite) : remaining_(entrants), costs_(entrants) {
-  std::iota(remaining_.begin(), remaining_.end(), std::size_t{0});
-  const auto first = remaining_.begin() + static_cast<std::ptrdiff_t>(favourite);
-  std::rotate(remaining_.begin(), first, first + 1);
-}
-
-void Race::took(std::span<const double> costs) {
-  std::vector<double>& all = costs_[next()];
-  all.insert(all.end(), costs.begin(), costs.end());
-  if (++turn_ < remaining_.size()) return;
-  turn_ = 0;
-  std::stable_sort(remaining_.begin(), remaining_.end(),
-                   [&](std::size_t a, std::size_t b) { return median(costs_[a]) < median(costs_[b]); });
-  remaining_.resize(half(remaining_.size()));
-}
-
-int Race::samples(std::size_t entrants) {
-  int total = 0;
-  for (; entrants > 1; entrants = half(entrants)) total += static_cast<int>(entrants);
-  return total;
 }
 
 Comparison::Side Comparison::next() const {
@@ -142,8 +112,9 @@ std::string tuning_log_header() {
 std::string tuning_log_row(const TuningSample& sample) {
   const Knobs& knobs = sample.knobs;
   char text[256];
-  std::snprintf(text, sizeof text, "%d,%s,%" PRId64 ",%.6g,%.6g,%.6g,%.6g", sample.number, name_of(sample.phase),
-                knobs.chunk_bytes, sample.seconds_per_step * 1e3, static_cast<double>(knobs.coalescing_us) / 1e3,
+  std::snprintf(text, sizeof text, "%d,%s,%" PRId64 ",%.6g,%.6g,%.6g,%.6g", sample.number,
+                kPhaseNames[static_cast<std::size_t>(sample.phase)], knobs.chunk_bytes, sample.seconds_per_step * 1e3,
+                static_cast<double>(knobs.coalescing_us) / 1e3,
                 static_cast<double>(knobs.fusion_threshold_bytes) / (1 << 20), 1e-6 / sample.seconds_per_byte);
   return text;
 }

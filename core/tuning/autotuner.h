@@ -23,9 +23,11 @@
 // thread that drives the engine. A step costs next to nothing.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <fstream>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <string>
@@ -63,17 +65,33 @@ double median(std::vector<double> values);
 class Race {
  public:
   // Entrants are 0, 1, ...; at least one. Among equals the favourite wins, else the lower number.
-  Race(std::size_t entrants, std::size_t favourite);
+  Race(std::size_t entrants, std::size_t favourite) : remaining_(entrants), costs_(entrants) {
+    std::iota(remaining_.begin(), remaining_.end(), std::size_t{0});
+    const auto first = remaining_.begin() + static_cast<std::ptrdiff_t>(favourite);
+    std::rotate(remaining_.begin(), first, first + 1);
+  }
 
   bool decided() const { return remaining_.size() == 1; }
   std::size_t winner() const { return remaining_.front(); }
 
   // Until it is decided: which entrant takes the next sample, and the costs of that sample's steps.
   std::size_t next() const { return remaining_[turn_]; }
-  void took(std::span<const double> costs);
+  void took(std::span<const double> costs) {
+    std::vector<double>& all = costs_[next()];
+    all.insert(all.end(), costs.begin(), costs.end());
+    if (++turn_ < remaining_.size()) return;
+    turn_ = 0;
+    std::stable_sort(remaining_.begin(), remaining_.end(),
+                     [&](std::size_t a, std::size_t b) { return median(costs_[a]) < median(costs_[b]); });
+    remaining_.resize(half(remaining_.size()));
+  }
 
   // The number of samples that a race takes.
-  static int samples(std::size_t entrants);
+  static int samples(std::size_t entrants) {
+    int total = 0;
+    for (; entrants > 1; entrants = half(entrants)) total += static_cast<int>(entrants);
+    return total;
+  }
 
  private:
   static std::size_t half(std::size_t entrants) { return entrants > 2 ? (entrants + 1) / 2 : 1; }

@@ -142,29 +142,28 @@ void define_operations(py::module_& m) {
 }
 
 void define_constants(py::module_& m) {
-  m.attr("ALLREDUCE") = static_cast<int>(HVD_ALLREDUCE);
-  m.attr("ALLGATHER") = static_cast<int>(HVD_ALLGATHER);
-  m.attr("BROADCAST") = static_cast<int>(HVD_BROADCAST);
-  m.attr("ALLTOALL") = static_cast<int>(HVD_ALLTOALL);
-  m.attr("REDUCESCATTER") = static_cast<int>(HVD_REDUCESCATTER);
-  m.attr("BARRIER") = static_cast<int>(HVD_BARRIER);
-  m.attr("JOIN") = static_cast<int>(HVD_JOIN);
-
-  m.attr("ANY_RANK") = int{HVD_ANY_RANK};
-
-  m.attr("UINT8") = static_cast<int>(HVD_UINT8);
-  m.attr("INT8") = static_cast<int>(HVD_INT8);
-  m.attr("INT16") = static_cast<int>(HVD_INT16);
-  m.attr("INT32") = static_cast<int>(HVD_INT32);
-  m.attr("INT64") = static_cast<int>(HVD_INT64);
-  m.attr("FLOAT16") = static_cast<int>(HVD_FLOAT16);
-  m.attr("BFLOAT16") = static_cast<int>(HVD_BFLOAT16);
-  m.attr("FLOAT32") = static_cast<int>(HVD_FLOAT32);
-  m.attr("FLOAT64") = static_cast<int>(HVD_FLOAT64);
-  m.attr("BOOL") = static_cast<int>(HVD_BOOL);
-  m.attr("UINT16") = static_cast<int>(HVD_UINT16);
-  m.attr("UINT32") = static_cast<int>(HVD_UINT32);
-  m.attr("UINT64") = static_cast<int>(HVD_UINT64);
+  static constexpr std::pair<const char*, int> kConstants[] = {{"ALLREDUCE", HVD_ALLREDUCE},
+                                                               {"ALLGATHER", HVD_ALLGATHER},
+                                                               {"BROADCAST", HVD_BROADCAST},
+                                                               {"ALLTOALL", HVD_ALLTOALL},
+                                                               {"REDUCESCATTER", HVD_REDUCESCATTER},
+                                                               {"BARRIER", HVD_BARRIER},
+                                                               {"JOIN", HVD_JOIN},
+                                                               {"ANY_RANK", HVD_ANY_RANK},
+                                                               {"UINT8", HVD_UINT8},
+                                                               {"INT8", HVD_INT8},
+                                                               {"INT16", HVD_INT16},
+                                                               {"INT32", HVD_INT32},
+                                                               {"INT64", HVD_INT64},
+                                                               {"FLOAT16", HVD_FLOAT16},
+                                                               {"BFLOAT16", HVD_BFLOAT16},
+                                                               {"FLOAT32", HVD_FLOAT32},
+                                                               {"FLOAT64", HVD_FLOAT64},
+                                                               {"BOOL", HVD_BOOL},
+                                                               {"UINT16", HVD_UINT16},
+                                                               {"UINT32", HVD_UINT32},
+                                                               {"UINT64", HVD_UINT64}};
+  for (const auto& [name, value] : kConstants) m.attr(name) = value;
 }
 
 }  // namespace

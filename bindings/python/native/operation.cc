@@ -3,6 +3,7 @@
 #include <dlpack/dlpack.h>
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 
 #include "bindings/python/native/process.h"
@@ -42,22 +43,13 @@ struct Result {
 };
 
 DLDataType dlpack_type(std::int32_t dtype) {
-  switch (dtype) {
-    case HVD_UINT8: return {kDLUInt, 8, 1};
-    case HVD_INT8: return {kDLInt, 8, 1};
-    case HVD_INT16: return {kDLInt, 16, 1};
-    case HVD_INT32: return {kDLInt, 32, 1};
-    case HVD_INT64: return {kDLInt, 64, 1};
-    case HVD_FLOAT16: return {kDLFloat, 16, 1};
-    case HVD_BFLOAT16: return {kDLBfloat, 16, 1};
-    case HVD_FLOAT32: return {kDLFloat, 32, 1};
-    case HVD_FLOAT64: return {kDLFloat, 64, 1};
-    case HVD_BOOL: return {kDLBool, 8, 1};
-    case HVD_UINT16: return {kDLUInt, 16, 1};
-    case HVD_UINT32: return {kDLUInt, 32, 1};
-    case HVD_UINT64: return {kDLUInt, 64, 1};
-    default: throw py::value_error("a result of a type that DLPack cannot name");
-  }
+  static constexpr DLDataType kTypes[] = {{kDLUInt, 8, 1},   {kDLInt, 8, 1},    {kDLInt, 16, 1},    {kDLInt, 32, 1},
+                                          {kDLInt, 64, 1},   {kDLFloat, 16, 1}, {kDLBfloat, 16, 1}, {kDLFloat, 32, 1},
+                                          {kDLFloat, 64, 1}, {kDLBool, 8, 1},   {kDLUInt, 16, 1},   {kDLUInt, 32, 1},
+                                          {kDLUInt, 64, 1}};  // by hvd.h's dtypes
+  static_assert(std::size(kTypes) == HVD_UINT64 + 1 && HVD_BFLOAT16 == 6 && HVD_BOOL == 9);
+  if (dtype >= 0 && static_cast<std::size_t>(dtype) < std::size(kTypes)) return kTypes[dtype];
+  throw py::value_error("a result of a type that DLPack cannot name");
 }
 
 void free_result(DLManagedTensor* managed) { delete static_cast<Result*>(managed->manager_ctx); }

@@ -7,7 +7,6 @@
 #include <csignal>
 #include <cstring>
 #include <exception>
-#include <string>
 
 #include "bindings/python/native/operation.h"
 

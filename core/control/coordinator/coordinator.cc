@@ -5,7 +5,6 @@
 
 #include "core/base/error.h"
 #include "core/control/protocol/agreement.h"
-#include "core/operation/operation_spec.h"
 
 namespace hvd {
 namespace {

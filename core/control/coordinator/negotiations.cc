@@ -1,11 +1,8 @@
 #include "core/control/coordinator/negotiations.h"
 
-#include <algorithm>
 #include <memory>
-#include <utility>
 
 #include "core/base/error.h"
-#include "core/control/protocol/wire.h"
 
 namespace hvd {
 namespace {
@@ -23,81 +20,6 @@ bool is_scheduled(const Negotiation& negotiation, const ScheduleLearner& learner
 void report_violation(const RankSet& ranks, const std::string& what, const DescribeRank& describe_rank) {
   throw Internal(describe_rank(ranks.lowest()) + " breaks the protocol: it " + what);
 }
-
-// ---- PendingFailures
-
-void PendingFailures::add(const Status& status, const RankSet& owing, std::uint64_t order) {
-  if (owing.empty()) return;
-  if (rounds_.size() >= kApart && rounds_.back().owing == owing) {
-    ++rounds_.back().times;
-    rounds_.back().order = order;
-  } else {
-    rounds_.push_back({.status = status, .owing = owing, .order = order});
-  }
-}
-
-std::vector<PendingFailures::Claim> PendingFailures::pay(const RankSet& ranks) {
-  RankSet free = ranks;
-  std::vector<Claim> paid;
-  std::deque<Round> left;
-  for (Round& round : rounds_) {
-    const RankSet paying = intersection(free, round.owing);
-    if (!paying.empty()) {
-      free.remove(paying);
-      round.owing.remove(paying);
-      paid.push_back({round.status, paying, round.order});
-      if (round.times > 1) left.push_back({round.status, paying, round.order, round.times - 1});
-    }
-    if (!round.owing.empty()) left.push_back(std::move(round));
-  }
-  rounds_ = std::move(left);
-  return paid;
-}
-
-void PendingFailures::forgive(const RankSet& ranks, std::uint64_t order) {
-  for (Round& round : rounds_) {
-    if (round.order < order) round.owing.remove(ranks);
-  }
-  std::erase_if(rounds_, [](const Round& round) { return round.owing.empty(); });
-}
-
-// ---- CoordinatorCache
-
-CoordinatorCache::CoordinatorCache(std::size_t capacity) : capacity_(std::min<std::size_t>(capacity, kMaxCacheSlots)) {}
-
-const AgreementPtr& CoordinatorCache::find(std::uint32_t slot, std::uint64_t applied) const {
-  if (slot >= slots_.size()) return nothing_;
-  const Slot& kept = slots_[slot];
-  if (kept.filled_by <= applied) return kept.content;
-  for (const Past& past : kept.past) {
-    if (past.filled_by <= applied && applied < past.replaced_by) return past.content;
-  }
-  return nothing_;
-}
-
-std::uint32_t CoordinatorCache::take() {
-  if (slots_.size() < capacity_) {
-    const auto slot = static_cast<std::uint32_t>(slots_.size());
-    held_.push_back(slot);
-    slots_.push_back({.content = {}, .past = {}, .place = std::prev(held_.end())});
-    return slot;
-  }
-  if (idle_.empty()) return kNoSlot;
-  const std::uint32_t slot = idle_.front();
-  hold(slot);
-  return slot;
-}
-
-void CoordinatorCache::store(std::uint32_t slot, AgreementPtr content, std::uint64_t number,
-                             std::uint64_t applied_by_all) {
-  Slot& kept = slots_[slot];
-  std::erase_if(kept.past, [&](const Past& past) { return past.replaced_by <= applied_by_all; });
-  if (kept.content) kept.past.push_back({std::move(kept.content), kept.filled_by, number});
-  kept.content = std::move(content);
-  kept.filled_by = number;
-}
-
-// ---- Negotiations
 
 Negotiations::Negotiations(const Options& options, const Joins& joins, StallInspector& stalls,
                            DescribeRank describe_rank)

@@ -4,9 +4,11 @@
 // of the names, and reports to the stall inspector what waits for ranks.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <iterator>
 #include <list>
 #include <optional>
 #include <string>
@@ -19,6 +21,7 @@
 #include "core/control/coordinator/stall_inspector.h"
 #include "core/control/protocol/agreement.h"
 #include "core/control/protocol/messages.h"
+#include "core/control/protocol/wire.h"
 #include "core/control/schedule/schedule_learner.h"
 #include "core/operation/operation_spec.h"
 
@@ -40,7 +43,15 @@ class PendingFailures {
   };
 
   // `order`: higher than that of any earlier failure, of any name.
-  void add(const Status& status, const RankSet& owing, std::uint64_t order);
+  void add(const Status& status, const RankSet& owing, std::uint64_t order) {
+    if (owing.empty()) return;
+    if (rounds_.size() >= kApart && rounds_.back().owing == owing) {
+      ++rounds_.back().times;
+      rounds_.back().order = order;
+    } else {
+      rounds_.push_back({.status = status, .owing = owing, .order = order});
+    }
+  }
 
   bool empty() const { return rounds_.empty(); }
   // The order of the last failure added; requires !empty().
@@ -48,12 +59,33 @@ class PendingFailures {
   std::size_t size() const { return rounds_.size(); }
 
   // Removes the oldest failure of each of the ranks. Ranks that owe nothing are in no claim.
-  std::vector<Claim> pay(const RankSet& ranks);
+  std::vector<Claim> pay(const RankSet& ranks) {
+    RankSet free = ranks;
+    std::vector<Claim> paid;
+    std::deque<Round> left;
+    for (Round& round : rounds_) {
+      const RankSet paying = intersection(free, round.owing);
+      if (!paying.empty()) {
+        free.remove(paying);
+        round.owing.remove(paying);
+        paid.push_back({round.status, paying, round.order});
+        if (round.times > 1) left.push_back({round.status, paying, round.order, round.times - 1});
+      }
+      if (!round.owing.empty()) left.push_back(std::move(round));
+    }
+    rounds_ = std::move(left);
+    return paid;
+  }
   // What pay() would return, without removing it.
   std::vector<Claim> claims(const RankSet& ranks) const { return PendingFailures(*this).pay(ranks); }
 
   // These ranks no longer owe what failed before `order`.
-  void forgive(const RankSet& ranks, std::uint64_t order);
+  void forgive(const RankSet& ranks, std::uint64_t order) {
+    for (Round& round : rounds_) {
+      if (round.order < order) round.owing.remove(ranks);
+    }
+    std::erase_if(rounds_, [](const Round& round) { return round.owing.empty(); });
+  }
   void clear() { rounds_.clear(); }
 
  private:
@@ -75,20 +107,45 @@ class PendingFailures {
 // messages that filled and replaced it.
 class CoordinatorCache {
  public:
-  explicit CoordinatorCache(std::size_t capacity);
+  explicit CoordinatorCache(std::size_t capacity) : capacity_(std::min<std::size_t>(capacity, kMaxCacheSlots)) {}
 
   // The content of the slot for a rank that has applied `applied` messages; null if the slot was empty then. Constant
   // time if that is the current content.
-  const AgreementPtr& find(std::uint32_t slot, std::uint64_t applied) const;
+  const AgreementPtr& find(std::uint32_t slot, std::uint64_t applied) const {
+    if (slot >= slots_.size()) return nothing_;
+    const Slot& kept = slots_[slot];
+    if (kept.filled_by <= applied) return kept.content;
+    for (const Past& past : kept.past) {
+      if (past.filled_by <= applied && applied < past.replaced_by) return past.content;
+    }
+    return nothing_;
+  }
 
   const AgreementPtr& current(std::uint32_t slot) const { return slots_[slot].content; }
 
   // Allocates a slot, held from now on; kNoSlot if all are held. If current(slot) is not null, it is evicted.
-  std::uint32_t take();
+  std::uint32_t take() {
+    if (slots_.size() < capacity_) {
+      const auto slot = static_cast<std::uint32_t>(slots_.size());
+      held_.push_back(slot);
+      slots_.push_back({.content = {}, .past = {}, .place = std::prev(held_.end())});
+      return slot;
+    }
+    if (idle_.empty()) return kNoSlot;
+    const std::uint32_t slot = idle_.front();
+    hold(slot);
+    return slot;
+  }
 
   // Fills the slot through message `number`. Every rank that may still send a hit on the old content has applied
   // `applied_by_all` messages; older contents are discarded.
-  void store(std::uint32_t slot, AgreementPtr content, std::uint64_t number, std::uint64_t applied_by_all);
+  void store(std::uint32_t slot, AgreementPtr content, std::uint64_t number, std::uint64_t applied_by_all) {
+    Slot& kept = slots_[slot];
+    std::erase_if(kept.past, [&](const Past& past) { return past.replaced_by <= applied_by_all; });
+    if (kept.content) kept.past.push_back({std::move(kept.content), kept.filled_by, number});
+    kept.content = std::move(content);
+    kept.filled_by = number;
+  }
 
   // A held slot is not evicted; releasing it makes it the most recently used.
   void hold(std::uint32_t slot) { held_.splice(held_.end(), idle_, slots_[slot].place); }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <utility>
 #include <vector>
 
 namespace hvd {
@@ -32,14 +33,47 @@ class RankSet {
   int highest() const { return ranges_.back().end - 1; }
   const std::vector<Range>& ranges() const { return ranges_; }
 
-  bool contains(int rank) const;
-  bool contains(const RankSet& other) const;
-  bool intersects(const RankSet& other) const;
+  bool contains(int rank) const {
+    const auto range = range_after(ranges_, rank);
+    return range != ranges_.end() && range->begin <= rank;
+  }
+  bool contains(const RankSet& other) const {
+    return std::all_of(other.ranges_.begin(), other.ranges_.end(), [this](const Range& part) {
+      const auto range = range_after(ranges_, part.begin);
+      return range != ranges_.end() && range->begin <= part.begin && part.end <= range->end;
+    });
+  }
+  bool intersects(const RankSet& other) const {
+    return std::any_of(other.ranges_.begin(), other.ranges_.end(), [this](const Range& part) {
+      const auto range = range_after(ranges_, part.begin);
+      return range != ranges_.end() && range->begin < part.end;
+    });
+  }
 
-  void add(const RankSet& other);
-  void remove(const RankSet& other);
+  void add(const RankSet& other) {
+    for (const Range& range : other.ranges_) add(range);
+  }
+  void remove(const RankSet& other) {
+    if (!intersects(other)) return;
+    std::vector<Range> kept;
+    auto hole = other.ranges_.begin();
+    for (Range range : ranges_) {
+      while (hole != other.ranges_.end() && hole->end <= range.begin) ++hole;
+      for (auto in = hole; in != other.ranges_.end() && in->begin < range.end; ++in) {
+        if (range.begin < in->begin) kept.push_back({range.begin, in->begin});
+        range.begin = std::min(in->end, range.end);
+      }
+      if (range.begin < range.end) kept.push_back(range);
+    }
+    ranges_ = std::move(kept);
+    count_ = 0;
+    for (const Range& range : ranges_) count_ += range.end - range.begin;
+  }
   // Keeps the allocated memory.
-  void clear();
+  void clear() {
+    ranges_.clear();
+    count_ = 0;
+  }
 
   // In ascending order.
   void for_each(const auto& body) const {
@@ -47,20 +81,49 @@ class RankSet {
       for (int rank = range.begin; rank < range.end; ++rank) body(rank);
     }
   }
-  std::vector<int> to_vector() const;
+  std::vector<int> to_vector() const {
+    std::vector<int> ranks;
+    ranks.reserve(static_cast<std::size_t>(count_));
+    for_each([&](int rank) { ranks.push_back(rank); });
+    return ranks;
+  }
 
   bool operator==(const RankSet&) const = default;
 
  private:
-  void add(Range range);
+  // The first range that ends behind `rank`.
+  static auto range_after(auto& ranges, int rank) -> decltype(ranges.begin()) {
+    return std::upper_bound(ranges.begin(), ranges.end(), rank,
+                            [](int value, const Range& range) { return value < range.end; });
+  }
+  // Merges the range with all ranges that it overlaps or touches.
+  void add(Range range) {
+    const auto first = range_after(ranges_, range.begin - 1);
+    auto last = first;
+    for (; last != ranges_.end() && last->begin <= range.end; ++last) {
+      range.begin = std::min(range.begin, last->begin);
+      range.end = std::max(range.end, last->end);
+      count_ -= last->end - last->begin;
+    }
+    count_ += range.end - range.begin;
+    if (first == last) {
+      ranges_.insert(first, range);
+    } else {
+      *first = range;
+      ranges_.erase(first + 1, last);
+    }
+  }
 
   std::vector<Range> ranges_;  // ascending, with gaps between them
   int count_ = 0;
 };
 
-// Ranks of `a` that are also in `b`; ranks of `a` that are not.
-RankSet intersection(const RankSet& a, const RankSet& b);
-RankSet difference(RankSet a, const RankSet& b);
+// Ranks of `a` that are not in `b`; ranks of `a` that are.
+inline RankSet difference(RankSet a, const RankSet& b) {
+  a.remove(b);
+  return a;
+}
+inline RankSet intersection(const RankSet& a, const RankSet& b) { return difference(a, difference(a, b)); }
 
 // The senders of a node's messages: the ranks for which each speaks, and how many answers all of these have applied.
 // Owned by what reads the messages: the Coordinator or a RequestAggregator.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <string>
-#include <utility>
 
 #include "core/base/error.h"
 #include "core/control/protocol/agreement.h"

@@ -40,7 +40,6 @@ class ScheduleLock {
     leaving,        // this rank shuts down
     other_rank,     // one of the above, on another rank
   };
-  static constexpr std::size_t kCauses = 6;
 
   struct Step {
     enum class Kind : std::uint8_t { wait, perform, decline };
@@ -49,7 +48,21 @@ class ScheduleLock {
   };
 
   // LEARN -> PROPOSE. `stages`: the cache slots of each, every slot in one stage; `epoch` identifies this lock.
-  void propose(std::uint64_t epoch, const std::vector<std::vector<std::uint32_t>>& stages);
+  void propose(std::uint64_t epoch, const std::vector<std::vector<std::uint32_t>>& stages) {
+    const std::uint64_t earlier_steps = steps_of_all_locks();
+    *this = ScheduleLock();
+    earlier_steps_ = earlier_steps;
+    state_ = State::propose;
+    epoch_ = epoch;
+    stages_.resize(stages.size());
+    for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+      stages_[stage].operations = stages[stage].size();
+      for (const std::uint32_t slot : stages[stage]) {
+        if (slot >= stage_of_.size()) stage_of_.resize(slot + std::size_t{1}, kNone);
+        stage_of_[slot] = stage;
+      }
+    }
+  }
 
   State state() const { return state_; }
   bool active() const { return state_ != State::learn; }
@@ -57,10 +70,19 @@ class ScheduleLock {
   Cause cause() const { return cause_; }
 
   // This rank has submitted the operation in `slot`. False if it is not in the schedule: break_up() is due.
-  bool submitted(std::uint32_t slot);
+  bool submitted(std::uint32_t slot) {
+    if (slot >= stage_of_.size() || stage_of_[slot] == kNone) return false;
+    ++stages_[stage_of_[slot]].submitted;
+    return true;
+  }
 
   // What to do now. `asked_to_break`: by another rank.
-  Step next(bool asked_to_break) const;
+  Step next(bool asked_to_break) const {
+    if (!active()) return {};
+    if (state_ == State::breaking || asked_to_break) return {.kind = Step::Kind::decline};
+    if (stages_[next_].submitted < stages_[next_].operations) return {};
+    return {.kind = Step::Kind::perform, .stage = next_};
+  }
 
   // The next stage, if it is a single operation, and next() waits only for this rank to submit it.
   std::optional<std::size_t> single(bool asked_to_break) const {
@@ -73,15 +95,25 @@ class ScheduleLock {
   std::size_t missing() const { return stages_[next_].operations - stages_[next_].submitted; }
 
   // All ranks have asked for the stage that next() returned, and it has been performed. -> LOCKED
-  void performed();
+  void performed() {
+    if (state_ == State::propose) state_ = State::locked;
+    stages_[next_].submitted = 0;
+    if (++next_ < stages_.size()) return;
+    next_ = 0;
+    ++steps_;
+  }
   // Complete steps so far: of this lock, and of all.
   std::uint64_t steps() const { return steps_; }
   std::uint64_t steps_of_all_locks() const { return earlier_steps_ + steps_; }
 
   // This rank wants the lock to end. -> BREAKING. The first cause counts.
-  void break_up(Cause cause);
+  void break_up(Cause cause) {
+    if (state_ == State::breaking) return;
+    state_ = State::breaking;
+    cause_ = cause;
+  }
   // A stage was declined, by this rank or another one. -> LEARN
-  void ended();
+  void ended() { state_ = State::learn; }
 
  private:
   struct Stage {
@@ -99,50 +131,5 @@ class ScheduleLock {
   std::vector<Stage> stages_;
   std::vector<std::size_t> stage_of_;  // by slot; kNone: not in the schedule
 };
-
-inline void ScheduleLock::propose(std::uint64_t epoch, const std::vector<std::vector<std::uint32_t>>& stages) {
-  const std::uint64_t earlier_steps = steps_of_all_locks();
-  *this = ScheduleLock();
-  earlier_steps_ = earlier_steps;
-  state_ = State::propose;
-  epoch_ = epoch;
-  stages_.resize(stages.size());
-  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
-    stages_[stage].operations = stages[stage].size();
-    for (const std::uint32_t slot : stages[stage]) {
-      if (slot >= stage_of_.size()) stage_of_.resize(slot + std::size_t{1}, kNone);
-      stage_of_[slot] = stage;
-    }
-  }
-}
-
-inline bool ScheduleLock::submitted(std::uint32_t slot) {
-  if (slot >= stage_of_.size() || stage_of_[slot] == kNone) return false;
-  ++stages_[stage_of_[slot]].submitted;
-  return true;
-}
-
-inline ScheduleLock::Step ScheduleLock::next(bool asked_to_break) const {
-  if (!active()) return {};
-  if (state_ == State::breaking || asked_to_break) return {.kind = Step::Kind::decline};
-  if (stages_[next_].submitted < stages_[next_].operations) return {};
-  return {.kind = Step::Kind::perform, .stage = next_};
-}
-
-inline void ScheduleLock::performed() {
-  if (state_ == State::propose) state_ = State::locked;
-  stages_[next_].submitted = 0;
-  if (++next_ < stages_.size()) return;
-  next_ = 0;
-  ++steps_;
-}
-
-inline void ScheduleLock::break_up(Cause cause) {
-  if (state_ == State::breaking) return;
-  state_ = State::breaking;
-  cause_ = cause;
-}
-
-inline void ScheduleLock::ended() { state_ = State::learn; }
 
 }  // namespace hvd

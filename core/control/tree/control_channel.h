@@ -5,7 +5,6 @@
 #pragma once
 
 #include <optional>
-#include <string>
 
 #include "core/base/abort_flag.h"
 #include "core/base/clock.h"

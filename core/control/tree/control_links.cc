@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -105,7 +106,26 @@ class ControlLinks::Link {
     return epoll_ctl(epoll_, operation, socket.fd(), &event) == 0;
   }
   bool pending() const REQUIRES(mutex_) { return !broken_ && sent_ < outbox_.size(); }
-  void flush() REQUIRES(mutex_);
+  void flush() REQUIRES(mutex_) {
+    while (pending()) {
+      try {
+        const auto count = socket.send_some(std::span<const std::byte>(outbox_).subspan(sent_));
+        broken_ = !count;
+        if (count == 0u) break;
+        sent_ += count.value_or(0);
+      } catch (const Error&) {
+        broken_ = true;  // the reading side will report who and why
+      }
+    }
+    const bool waits = pending();
+    if (!waits) {
+      outbox_.clear();
+      sent_ = 0;
+    }
+    if (epoll_ < 0 || waits == watching_writes_) return;
+    const std::uint32_t events = waits ? EPOLLIN | EPOLLRDHUP | EPOLLOUT : EPOLLIN | EPOLLRDHUP;
+    if (control_epoll(EPOLL_CTL_MOD, events)) watching_writes_ = waits;
+  }
 
   // Set before the thread starts.
   int epoll_ = -1;
@@ -117,27 +137,6 @@ class ControlLinks::Link {
   bool watching_writes_ GUARDED_BY(mutex_) = false;  // epoll reports when the socket has room again
   bool broken_ GUARDED_BY(mutex_) = false;           // nothing more can be sent
 };
-
-void ControlLinks::Link::flush() {
-  while (pending()) {
-    try {
-      const auto count = socket.send_some(std::span<const std::byte>(outbox_).subspan(sent_));
-      broken_ = !count;
-      if (count == 0u) break;
-      sent_ += count.value_or(0);
-    } catch (const Error&) {
-      broken_ = true;  // the reading side will report who and why
-    }
-  }
-  const bool waits = pending();
-  if (!waits) {
-    outbox_.clear();
-    sent_ = 0;
-  }
-  if (epoll_ < 0 || waits == watching_writes_) return;
-  const std::uint32_t events = waits ? EPOLLIN | EPOLLRDHUP | EPOLLOUT : EPOLLIN | EPOLLRDHUP;
-  if (control_epoll(EPOLL_CTL_MOD, events)) watching_writes_ = waits;
-}
 
 ControlLinks::ControlLinks(const Topology& topology, const ControlTree& tree, Store& store, const JobKey& key,
                            const std::string& local_host, Duration lease, AbortFlag& abort, const Log& log,
@@ -171,7 +170,11 @@ void ControlLinks::meet(const ControlTree& tree, Store& store, const JobKey& key
     acceptor.emplace(Listener::tcp(local_host), key, Purpose::control, log_);
     store.set(address_key(topology_.rank), acceptor->address().to_string());
   }
-  if (!tree.is_root()) connect_to_parent(tree.parent, store, key, deadline);
+  if (!tree.is_root()) {
+    const Address address = Address::parse(store.get(address_key(tree.parent), deadline));
+    links_.push_back(std::make_unique<Link>(
+        tree.parent, connect_authenticated(address, key, Purpose::control, topology_.rank, deadline, store.alarm())));
+  }
   if (acceptor) accept_children(tree, *acceptor, store, deadline);
 }
 
@@ -192,12 +195,6 @@ void ControlLinks::watch_links() {
       throw Internal("cannot watch the control connection to " + topology_.describe(links_[i]->rank));
     }
   }
-}
-
-void ControlLinks::connect_to_parent(int parent, Store& store, const JobKey& key, Deadline deadline) {
-  const Address address = Address::parse(store.get(address_key(parent), deadline));
-  links_.push_back(std::make_unique<Link>(
-      parent, connect_authenticated(address, key, Purpose::control, topology_.rank, deadline, store.alarm())));
 }
 
 void ControlLinks::accept_children(const ControlTree& tree, Acceptor& acceptor, Store& store, Deadline deadline) {
@@ -224,19 +221,16 @@ void ControlLinks::run() {
       try {
         if (event.data.u64 == kTimerToken) {
           look_for_silence();
-        } else {
-          serve(*links_[event.data.u64], event.events);
+          continue;
         }
+        Link& link = *links_[event.data.u64];
+        if ((event.events & EPOLLOUT) != 0) link.send_more();
+        if ((event.events & ~std::uint32_t{EPOLLOUT}) != 0) read(link);
       } catch (...) {
         raise_and_tell(current_exception_status(), -1);
       }
     }
   }
-}
-
-void ControlLinks::serve(Link& link, std::uint32_t events) {
-  if ((events & EPOLLOUT) != 0) link.send_more();
-  if ((events & ~std::uint32_t{EPOLLOUT}) != 0) read(link);
 }
 
 void ControlLinks::read(Link& link) {
@@ -321,10 +315,6 @@ void ControlLinks::send(int to, const Bytes& payload) {
   const auto it = std::find_if(links_.begin(), links_.end(), [&](const auto& link) { return link->rank == to; });
   if (it != links_.end()) enqueue(**it, FrameKind::message, payload);
 }
-
-void ControlLinks::broadcast_abort(const Status& reason) { tell(reason, -1); }
-
-void ControlLinks::request_break(std::uint64_t epoch) { tell_break(epoch, -1); }
 
 // Sends to the neighbours of this rank. False if the epoch is already known.
 bool ControlLinks::tell_break(std::uint64_t epoch, int except_rank) {

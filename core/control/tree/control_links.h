@@ -13,7 +13,6 @@
 #include <atomic>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <thread>
 #include <vector>
 
@@ -23,7 +22,6 @@
 #include "core/bootstrap/topology.h"
 #include "core/control/tree/control_tree.h"
 #include "core/net/authentication.h"
-#include "core/net/endpoint.h"
 #include "core/net/frame.h"
 
 namespace hvd {
@@ -45,10 +43,10 @@ class ControlLinks {
 
   // Any thread; never blocks.
   void send(int to, const Bytes& payload);
-  void broadcast_abort(const Status& reason);
+  void broadcast_abort(const Status& reason) { tell(reason, -1); }
   // Calls on_break on every other rank, along the tree. Each epoch is sent once, on the first call, and not after a
   // higher one.
-  void request_break(std::uint64_t epoch);
+  void request_break(std::uint64_t epoch) { tell_break(epoch, -1); }
 
   // Sends what is queued and a goodbye to every peer, waits for that until the deadline, and stops the thread.
   void close(Deadline deadline);
@@ -63,11 +61,9 @@ class ControlLinks {
   class Link;
 
   void meet(const ControlTree& tree, Store& store, const JobKey& key, const std::string& local_host, Deadline deadline);
-  void connect_to_parent(int parent, Store& store, const JobKey& key, Deadline deadline);
   void accept_children(const ControlTree& tree, Acceptor& acceptor, Store& store, Deadline deadline);
   void watch_links();
   void run();
-  void serve(Link& link, std::uint32_t events);
   void read(Link& link);
   void look_for_silence();
   void handle_frame(Link& link, const Bytes& frame);

@@ -4,6 +4,7 @@
 
 #include <barrier>
 #include <functional>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -40,22 +41,22 @@ std::string on_channels(const std::vector<int>& ranks_by_host, bool shared_memor
       AbortFlag abort;
       Metrics metrics;
       const Topology topology = make_topology(static_cast<int>(rank), all);
-      TreeChannel channel({.topology = topology,
-                           .store = store,
-                           .key = key,
-                           .local_host = "127.0.0.1",
-                           .shared_memory = shared_memory,
-                           .abort = abort,
-                           .log = log,
-                           .metrics = metrics,
-                           .deadline = deadline_after(20s)});
+      const std::unique_ptr<ControlChannel> channel = make_tree_channel({.topology = topology,
+                                                                         .store = store,
+                                                                         .key = key,
+                                                                         .local_host = "127.0.0.1",
+                                                                         .shared_memory = shared_memory,
+                                                                         .abort = abort,
+                                                                         .log = log,
+                                                                         .metrics = metrics,
+                                                                         .deadline = deadline_after(20s)});
       try {
-        body(static_cast<int>(rank), channel);
+        body(static_cast<int>(rank), *channel);
       } catch (const std::exception& error) {
         failures[rank] = "rank " + std::to_string(rank) + ": " + error.what() + "\n";
       }
       end.arrive_and_wait();
-      channel.close(deadline_after(1s));
+      channel->close(deadline_after(1s));
     });
   }
   for (std::thread& thread : threads) thread.join();
