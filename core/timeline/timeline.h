@@ -62,7 +62,7 @@ class Timeline {
   bool active() const { return active_.load(std::memory_order_relaxed); }
   bool marks_rounds() const { return active() && marks_rounds_.load(std::memory_order_relaxed); }
 
-  // Engine thread.
+  // The thread that drives the engine.
   void begin(const std::string& name, std::string activity) {
     record({.kind = TraceEvent::Kind::begin, .name = name, .activity = std::move(activity)});
   }

@@ -1,5 +1,5 @@
 // A connection for messages between two ranks, at either end: its frames, how it is established, and the established
-// connection. Used on the channel's thread.
+// connection.
 #pragma once
 
 #include <sys/socket.h>
@@ -78,7 +78,7 @@ inline std::array<std::byte, kMessageFrameBytes> to_bytes(const MessageFrame& fr
 }
 
 // A connection that is being established, with proof at both ends of the job's key (core/net/authentication.h).
-// Advances as bytes arrive, so that a slow peer delays no other. Used on the channel's thread.
+// Advances as bytes arrive, so that a slow peer delays no other.
 class ConnectionAttempt {
  public:
   // Throws PeerLost if the address refuses the connection.
