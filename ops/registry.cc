@@ -8,12 +8,9 @@
 
 #include "core/base/error.h"
 #include "core/base/futex.h"
-#include "core/bootstrap/rendezvous.h"
-#include "core/execution/backend.h"
 #include "ops/algorithms/transport_backend.h"
 #include "ops/channel/socket_channel.h"
 #include "ops/choice/algorithm_table.h"
-#include "ops/choice/cost_model.h"
 #include "ops/choice/host_choice.h"
 #include "ops/gpu/cuda_driver.h"
 #include "ops/gpu/nccl_backend.h"

@@ -1,11 +1,9 @@
 #include "core/tuning/autotuner.h"
 
-#include <algorithm>
 #include <cinttypes>
 #include <cmath>
 #include <cstdio>
 #include <limits>
-#include <numeric>
 #include <utility>
 
 #include "core/base/error.h"

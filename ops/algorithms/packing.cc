@@ -1,11 +1,7 @@
 #include "ops/algorithms/packing.h"
 
-#include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <vector>
-
-#include "ops/reduction/reduce.h"
 
 namespace hvd {
 

@@ -1,10 +1,5 @@
 #include "ops/channel/connection.h"
 
-#include <cstring>
-#include <string>
-
-#include "core/base/error.h"
-
 namespace hvd {
 
 namespace {

@@ -6,8 +6,6 @@
 #include <limits>
 #include <vector>
 
-#include "ops/algorithms/allreduce.h"
-
 namespace hvd {
 
 namespace {

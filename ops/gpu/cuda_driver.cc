@@ -1,8 +1,6 @@
 #include "ops/gpu/cuda_driver.h"
 
 #include <bit>
-#include <string>
-#include <utility>
 
 #include "core/base/error.h"
 

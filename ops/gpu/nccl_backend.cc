@@ -10,9 +10,7 @@
 #include "core/base/error.h"
 #include "core/tensor/tensor.h"
 #include "ops/gpu/bucket_kernels.h"
-#include "ops/gpu/cuda_driver.h"
 #include "ops/gpu/nccl_collectives.h"
-#include "ops/gpu/nccl_library.h"
 
 namespace hvd::nccl {
 

@@ -1,10 +1,5 @@
 #include "ops/host/host_context.h"
 
-#include <algorithm>
-#include <cstdint>
-#include <cstring>
-#include <vector>
-
 #if defined(__x86_64__)
 #include <emmintrin.h>
 #endif

@@ -3,12 +3,9 @@
 #include <algorithm>
 #include <bit>
 #include <new>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/base/futex.h"
 #include "core/base/process.h"
 
 namespace hvd {

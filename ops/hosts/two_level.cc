@@ -6,7 +6,6 @@
 #include "core/tensor/tensor.h"
 #include "ops/algorithms/packing.h"
 #include "ops/host/collectives.h"
-#include "ops/host/host_context.h"
 
 namespace hvd {
 

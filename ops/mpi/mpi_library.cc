@@ -4,7 +4,6 @@
 #include <link.h>
 
 #include <filesystem>
-#include <optional>
 #include <string_view>
 
 #include "core/base/error.h"

@@ -6,12 +6,9 @@
 #include <thread>
 #include <unordered_map>
 #include <utility>
-#include <vector>
 
 #include "core/base/error.h"
-#include "core/base/futex.h"
 #include "core/base/process.h"
-#include "core/execution/backend.h"
 #include "core/tensor/tensor.h"
 
 namespace hvd {

@@ -5,11 +5,9 @@
 #endif
 
 #include <algorithm>
-#include <cstdint>
 #include <cstring>
 #include <iterator>
 #include <limits>
-#include <string>
 
 #include "core/base/error.h"
 #include "ops/reduction/kernels.h"

@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <deque>
 #include <map>
-#include <memory>
 #include <optional>
 #include <span>
 #include <utility>

@@ -2,7 +2,6 @@
 
 #include <cstdio>
 #include <numeric>
-#include <utility>
 
 #include "core/base/error.h"
 

@@ -4,9 +4,7 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
-#include <optional>
 #include <stdexcept>
-#include <string_view>
 
 #include "tools/bench/reference.h"
 

@@ -11,9 +11,7 @@
 #include <numeric>
 #include <optional>
 #include <span>
-#include <string>
 #include <variant>
-#include <vector>
 
 #include "tools/bench/reference.h"
 

@@ -8,7 +8,6 @@
 
 #include <pybind11/pybind11.h>
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <optional>

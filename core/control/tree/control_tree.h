@@ -6,7 +6,6 @@
 #pragma once
 
 #include <map>
-#include <vector>
 
 #include "core/bootstrap/topology.h"
 #include "core/control/protocol/rank_set.h"
