@@ -3,11 +3,11 @@
 #include <sys/resource.h>
 
 #include <cerrno>
-#include <cstddef>
 #include <exception>
-#include <iterator>
 #include <new>
 #include <system_error>
+
+#include "core/base/status.h"
 
 namespace hvd {
 
@@ -28,10 +28,19 @@ std::string limit_text(int error_number) {
 }  // namespace
 
 const char* status_code_name(StatusCode code) {
-  static constexpr const char* kNames[] = {"ok",      "invalid argument", "mismatch",  "aborted",     "peer lost",
-                                           "timeout", "not initialized",  "shut down", "unsupported", "internal"};
-  const auto value = static_cast<std::size_t>(code);
-  return value < std::size(kNames) ? kNames[value] : "unknown";
+  switch (code) {
+    case StatusCode::ok: return "ok";
+    case StatusCode::invalid_argument: return "invalid argument";
+    case StatusCode::mismatch: return "mismatch";
+    case StatusCode::aborted: return "aborted";
+    case StatusCode::peer_lost: return "peer lost";
+    case StatusCode::timeout: return "timeout";
+    case StatusCode::not_initialized: return "not initialized";
+    case StatusCode::shut_down: return "shut down";
+    case StatusCode::unsupported: return "unsupported";
+    case StatusCode::internal: return "internal";
+  }
+  return "unknown";
 }
 
 Status current_exception_status() {

@@ -21,13 +21,17 @@ constexpr Duration kLongestLook = std::chrono::milliseconds(10);
 // call. A prime number: the length of repeating steps is seldom a multiple of it.
 constexpr unsigned kTimed = 17;
 
-// By ScheduleLock::Cause.
-constexpr const char* kCauseTexts[] = {"no cause",
-                                       "an operation that is not in it, or not like this, was submitted",
-                                       "a caller waits for an operation while an earlier one was not submitted",
-                                       "other ranks did not come",
-                                       "this rank leaves",
-                                       "another rank has asked for it"};
+const char* cause_text(ScheduleLock::Cause cause) {
+  switch (cause) {
+    case ScheduleLock::Cause::none: break;
+    case ScheduleLock::Cause::new_operation: return "an operation that is not in it, or not like this, was submitted";
+    case ScheduleLock::Cause::order: return "a caller waits for an operation while an earlier one was not submitted";
+    case ScheduleLock::Cause::late: return "other ranks did not come";
+    case ScheduleLock::Cause::leaving: return "this rank leaves";
+    case ScheduleLock::Cause::other_rank: return "another rank has asked for it";
+  }
+  return "no cause";
+}
 
 // The stall limit counts only once the schedule has been given up, so this leaves most of it.
 int most_late_calls(const Config::Timeouts& timeouts) {
@@ -175,7 +179,7 @@ void ScheduleRunner::leave() {
   const auto cause = lock_.cause() == ScheduleLock::Cause::none ? ScheduleLock::Cause::other_rank : lock_.cause();
   context_.parts.metrics.breaks[static_cast<std::size_t>(cause)].add();
   context_.parts.log.debug("the schedule is given up after " + std::to_string(lock_.steps()) +
-                           " steps: " + kCauseTexts[static_cast<std::size_t>(cause)]);
+                           " steps: " + cause_text(cause));
   lock_.ended();
   show_state();
   context_.negotiator.unlock(lock_.steps());

@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cerrno>
 #include <map>
@@ -160,8 +161,14 @@ JobKey JobKey::from_hex(std::string_view hex) {
 std::string JobKey::to_hex() const { return hvd::to_hex(std::as_bytes(std::span(bytes_))); }
 
 const char* purpose_name(Purpose purpose) {
-  static constexpr const char* kNames[] = {"store", "control", "data", "shared memory", "messages"};  // from 1
-  return kNames[static_cast<std::size_t>(purpose) - 1];
+  switch (purpose) {
+    case Purpose::store: return "store";
+    case Purpose::control: return "control";
+    case Purpose::data: return "data";
+    case Purpose::shared_memory: return "shared memory";
+    case Purpose::messages: return "messages";
+  }
+  return "unknown";
 }
 
 Nonce fresh_nonce() {
