@@ -72,6 +72,33 @@ ProgramUnusable not_executable(const std::string& path) {
   return ProgramUnusable(126, path + " is not executable" + hint);
 }
 
+bool is_path(const std::string& name) { return name.find('/') != std::string::npos; }
+
+// Seen from this process's working directory.
+std::string look_up(const std::string& name, const std::string& search_path) {
+  if (is_path(name)) {
+    if (is_executable(name)) return name;
+    std::error_code error;
+    if (std::filesystem::is_directory(name, error)) throw ProgramUnusable(126, name + " is a directory");
+    if (is_file(name)) throw not_executable(name);
+    throw ProgramUnusable(127, "program not found: " + name);
+  }
+  std::string without_permission;
+  std::istringstream folders(search_path);
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    std::string path = (folder.empty() ? "." : folder) + "/" + name;
+    if (is_executable(path)) return path;
+    if (without_permission.empty() && is_file(path)) without_permission = path;
+  }
+  if (!without_permission.empty()) throw not_executable(without_permission);
+  if (is_executable(name))
+    throw ProgramUnusable(127, "program not found in PATH: " + name + "; is ./" + name + " meant?");
+  if (is_file(name) && name.ends_with(".py")) {
+    throw ProgramUnusable(127, "program not found in PATH: " + name + "; is python " + name + " meant?");
+  }
+  throw ProgramUnusable(127, "program not found in PATH: " + name);
+}
+
 using Row = std::vector<std::string>;
 
 std::string table(const std::vector<Row>& rows, const std::string& indent) {
@@ -218,32 +245,9 @@ std::string search_path_of(const Environment& environment) {
 }
 
 std::string find_program(const std::string& folder, const std::string& name, const std::string& search_path) {
-  const bool is_path = name.find('/') != std::string::npos;
-  if (!folder.empty()) {
-    const std::string from_here = is_path ? (std::filesystem::path(folder) / name).string() : name;
-    return std::filesystem::absolute(find_program("", from_here, search_path)).string();
-  }
-  if (is_path) {
-    if (is_executable(name)) return name;
-    std::error_code error;
-    if (std::filesystem::is_directory(name, error)) throw ProgramUnusable(126, name + " is a directory");
-    if (is_file(name)) throw not_executable(name);
-    throw ProgramUnusable(127, "program not found: " + name);
-  }
-  std::string without_permission;
-  std::istringstream folders(search_path);
-  for (std::string place; std::getline(folders, place, ':');) {
-    std::string path = (place.empty() ? "." : place) + "/" + name;
-    if (is_executable(path)) return path;
-    if (without_permission.empty() && is_file(path)) without_permission = path;
-  }
-  if (!without_permission.empty()) throw not_executable(without_permission);
-  if (is_executable(name))
-    throw ProgramUnusable(127, "program not found in PATH: " + name + "; is ./" + name + " meant?");
-  if (is_file(name) && name.ends_with(".py")) {
-    throw ProgramUnusable(127, "program not found in PATH: " + name + "; is python " + name + " meant?");
-  }
-  throw ProgramUnusable(127, "program not found in PATH: " + name);
+  if (folder.empty()) return look_up(name, search_path);
+  const std::string from_here = is_path(name) ? (std::filesystem::path(folder) / name).string() : name;
+  return std::filesystem::absolute(look_up(from_here, search_path)).string();
 }
 
 std::string plan_text(const std::string& hosts_from, const std::vector<PlannedHost>& hosts) {

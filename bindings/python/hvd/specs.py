@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Callable
+from typing import Any, Callable
 
 from hvd import arguments
 from hvd._native import OperationSpec
@@ -29,8 +29,8 @@ def make_spec(
     root_rank: int = 0,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
-    splits: Sequence[int] | None = None,
     device: int = -1,
+    splits: Sequence[int] | None = None,
 ) -> OperationSpec:
     """A new spec. `name`: that on the wire, the same on every rank; None: operations are numbered.
 
@@ -51,21 +51,8 @@ def make_spec(
     )
 
 
-def _make_named(
-    collective: int,
-    function: str,
-    name: str | None,
-    process_set: int,
-    tensors: Tensors,
-    op: int,
-    root_rank: int,
-    prescale_factor: float,
-    postscale_factor: float,
-    device: int,
-) -> OperationSpec:
-    name = wire_name(function, name)
-    factors = prescale_factor, postscale_factor
-    return make_spec(collective, name, process_set, tensors, op, root_rank, *factors, device=device)
+def _make_named(collective: int, function: str, name: str | None, *others: Any) -> OperationSpec:
+    return make_spec(collective, wire_name(function, name), *others)
 
 
 # Those used least recently are dropped. There is room for the gradients of large models, one by one.
