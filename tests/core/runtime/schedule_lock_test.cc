@@ -84,7 +84,8 @@ class Locking {
   std::barrier<> barrier_;
 };
 
-// A backend that finds the calls with a certain factor impossible, on every rank alike, and else does its work.
+// A backend that finds the calls with a certain factor impossible, on every rank alike, and else does its work. As
+// those that there are, it does so only once the ranks have asked one another: any of them may decline the call.
 class ParticularBackend : public Backend {
  public:
   static constexpr double kImpossible = 7;
@@ -95,7 +96,8 @@ class ParticularBackend : public Backend {
   const char* name() const override { return inner_->name(); }
   int score(const CollectiveCall& call) const override { return inner_->score(call); }
   void run(const CollectiveCall& call) override {
-    if (call.prescale != kImpossible) return inner_->run(call);
+    inner_->run(call);
+    if (call.prescale != kImpossible) return;
     if (by_mismatch_) throw Mismatch("not alike");
     throw Unsupported("not this");
   }
