@@ -73,13 +73,15 @@ ALLOWED = {
     # hvdrun, in the order in which a room may know another: those above it in this list.
     "launcher/processes": [*BASE, "core/net"],
     "launcher/plan": BASE,
+    # The processes of an elastic job, and what they tell in its store.
+    "launcher/membership": [*BASE, *[f"core/bootstrap/{part}.h" for part in ("elastic", "store_origin")]],
     "launcher/watch": [*VALUES, "core/net", "core/flight", "launcher/processes"],
     "launcher/output": [*BASE, "core/net", "launcher/processes"],
     "launcher/job": [
         *[*VALUES, "core/net", "core/flight"],
         # The job's store: how it is served, not how ranks use it.
-        *[f"core/bootstrap/{part}.h" for part in ("store_origin", "store_server")],
-        *[f"launcher/{room}" for room in ("processes", "plan", "watch", "output")],
+        *[f"core/bootstrap/{part}.h" for part in ("elastic", "store_origin", "store_server")],
+        *[f"launcher/{room}" for room in ("processes", "plan", "membership", "watch", "output")],
     ],
     "launcher/cli": [*BASE, "core/net", *[f"launcher/{room}" for room in ("processes", "plan", "output", "job")]],
     "launcher/remote": [

@@ -141,9 +141,15 @@ const Knob kKnobs[] = {
      "Descriptor of the file into which a Python process writes its stacks when hvdrun asks for them. Set by hvdrun.",
      nothing},
     {"HVD_ELASTIC", "HOROVOD_ELASTIC", "0",
-     "1: ranks may be added later, so that a rank that is alone is not taken for a job of one. Read by Python's "
-     "DistributedOptimizer.",
+     "1: ranks may be added later, so that a rank that is alone is not taken for a job of one. Set by hvdrun in "
+     "elastic "
+     "jobs.",
      nothing},
+    {"HVD_PROCESS", "", "-1",
+     "Number of this process in an elastic job, where its rank may change. Set by hvdrun. -1: the job is not elastic.",
+     [](Config& c, std::string_view t) {
+       c.job.process = parse_within<int>(t, -1, 1'000'000'000, "a process number, or -1");
+     }},
     {"HVD_TORCH_VARIABLES", "", "",
      "Those of PyTorch's variables (RANK, WORLD_SIZE, MASTER_ADDR, ...) that hvdrun or init has set, with their "
      "values, so that nobody takes them for another launcher's.",

@@ -49,6 +49,7 @@ struct Config {
   struct Job {
     int rank = 0;
     int size = 1;
+    int process = -1;      // of an elastic job; -1: the job is not elastic
     std::string store;     // host:port of the job's store; empty: none, rank 0 of 1
     std::string key;       // 64 hexadecimal digits
     std::string host_id;   // empty: detected

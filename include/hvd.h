@@ -198,6 +198,29 @@ HVD_API hvd_status hvd_fail(const char* cause);
 HVD_API int hvd_is_initialized(void);
 HVD_API hvd_status hvd_get_topology(hvd_topology* topology);
 
+/* The epoch that this process is in: the part of an elastic job in which the ranks stay the same. In an elastic job
+ * hvd_init() waits for a place in the next epoch; HVD_SHUT_DOWN means that the job has none for this process any more,
+ * which should then end with exit code 0. When an epoch ends, because a rank has failed or a change was announced,
+ * every rank calls hvd_shutdown() and hvd_init() again. */
+typedef struct hvd_epoch {
+  size_t struct_size;
+  int32_t number;        /* 1, 2, ...; 0: the job is not elastic */
+  int32_t has_newcomers; /* 1: some ranks need the state of the training from others */
+  int32_t change; /* not 0: the epoch is to be left at the next step boundary: 1, ranks are removed; 2, added; 3 */
+  int32_t reserved;
+} hvd_epoch;
+
+#define HVD_EPOCH_INIT \
+  { sizeof(struct hvd_epoch), 0, 0, 0, 0 }
+
+/* Asks the launcher for a change at most every 50 ms, which takes some 50 us. The ranks see it at different times: one
+ * of them has to decide for all, for instance by a broadcast. */
+HVD_API hvd_status hvd_get_epoch(hvd_epoch* epoch);
+
+/* Reports that this rank has the state of the training, as newcomers do once others have given it to them. Does nothing
+ * in a job that is not elastic. */
+HVD_API hvd_status hvd_report_synchronized(void);
+
 /* Process sets: subsets of the job's ranks that perform operations among themselves (hvd_call.process_set). Sets
  * operate concurrently. All ranks of the job, members or not, must call the next two functions in the same order; they
  * return when all have.

@@ -168,11 +168,20 @@ std::vector<ProgramPlan> make_programs(const CommandLine& line, bool runs_here) 
   return programs;
 }
 
+// The processes of an elastic job may take all slots of its hosts; on this machine alone, as many as it begins with.
+void plan_all_slots(CommandLine& line, const JobLayout& layout) {
+  if (!line.job.elastic) return;
+  const bool limited = layout.pools.front().limited;
+  line.programs.front().num_proc =
+      limited ? std::nullopt : std::optional(line.job.elastic->num_proc + line.job.elastic->spares);
+}
+
 // Returns hvdrun's exit code when no process of the job is left.
 int run_on_this_machine(const CommandLine& line, const JobLayout& layout, SignalSource& signals) {
   const HostDescription facts = describe_local_host();
   HostPlan host = plan_hosts(layout, line, {facts}, make_programs(line, true)).front();
   host.name = host.rendezvous.hostname = facts.hostname;
+  host.is_elastic = line.job.elastic.has_value();
   host.rendezvous.job_key_hex = JobKey::random().to_hex();
   Keeper keeper(signals);
   for (std::size_t program = 0; program < host.programs.size() && line.job.verbose; ++program) {
@@ -182,7 +191,9 @@ int run_on_this_machine(const CommandLine& line, const JobLayout& layout, Signal
   EventLoop loop;
   const Log log("hvdrun", line.job.verbose ? LogLevel::info : LogLevel::warning);
   StoreOrigin store;
-  StoreServer server(JobKey::from_hex(host.rendezvous.job_key_hex), "127.0.0.1", store, log);
+  ElasticStore elastic_store(store);
+  StoreSource& served = line.job.elastic ? static_cast<StoreSource&>(elastic_store) : store;
+  StoreServer server(JobKey::from_hex(host.rendezvous.job_key_hex), "127.0.0.1", served, log);
   loop.watch(server.fd(), EPOLLIN, [&] { server.serve_now(); });
   host.rendezvous.store = server.address().to_string();
   const ReservedPort master;
@@ -204,6 +215,7 @@ int run_on_this_machine(const CommandLine& line, const JobLayout& layout, Signal
   hosts.collect_children = [&] { local.collect([](pid_t, ExitStatus) {}); };
   hosts.pause = [](bool) {};
   hosts.set_failure = [&](const std::string& cause) { set_job_failure(store, cause); };
+  hosts.elastic_store = &elastic_store;
   return job.run(std::move(hosts));
 }
 
@@ -263,7 +275,7 @@ int run_with_agents(const CommandLine& line, const JobLayout& layout, const std:
 
 int run(const std::vector<std::string>& arguments, SignalSource& signals) {
   if (arguments.size() == 1 && arguments.front() == "agent") return run_agent(signals);
-  const CommandLine line = read_command_line(arguments);
+  CommandLine line = read_command_line(arguments);
   if (line.information) {
     std::fputs(line.information->c_str(), stdout);
     return 0;
@@ -273,6 +285,7 @@ int run(const std::vector<std::string>& arguments, SignalSource& signals) {
   if (line.start.by == StartedBy::mpirun) return run_mpirun(line, signals);
   const Environment environment = parse_environment(environ);
   const JobLayout layout = find_layout(line, environment, local_hostname());
+  plan_all_slots(line, layout);
   const RemoteShell shell = with_parameters_of_open_mpi(line.start.remote_shell, line.mca, environment);
   const StartedBy by = choose_start(line.start.by, shell, layout.all_here(), layout.by_slurm);
   std::vector<std::string> commands;

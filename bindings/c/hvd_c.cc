@@ -295,7 +295,12 @@ hvd_status hvd_init_with(const hvd_rendezvous* rendezvous) {
 
 hvd_status hvd_get_launch(hvd_launch* launch) {
   return guarded([&] {
-    const Launch found = read_launch(process_environment());
+    Launch found = read_launch(process_environment());
+    if (found.process && Instance::get().initialized()) {
+      const Topology& topology = Instance::get().runtime()->topology();
+      found.rank = topology.rank;
+      found.size = topology.size;
+    }
     store_versioned(required(launch, "launch"),
                     hvd_launch{.struct_size = sizeof(hvd_launch),
                                .launcher = kLaunchers[static_cast<std::size_t>(found.launcher)].id,
@@ -331,6 +336,24 @@ hvd_status hvd_get_topology(hvd_topology* topology) {
                     {sizeof(hvd_topology), t.rank, t.size, t.local_rank, t.local_size, t.cross_rank, t.cross_size,
                      t.homogeneous ? 1 : 0},
                     "hvd_topology");
+  });
+}
+
+hvd_status hvd_get_epoch(hvd_epoch* epoch) {
+  return guarded([&] {
+    hvd_epoch found = HVD_EPOCH_INIT;
+    if (const auto member = Instance::get().member()) {
+      found.number = member->place().epoch;
+      found.has_newcomers = member->place().has_newcomers ? 1 : 0;
+      found.change = static_cast<std::int32_t>(member->change());
+    }
+    store_versioned(required(epoch, "epoch"), found, "hvd_epoch");
+  });
+}
+
+hvd_status hvd_report_synchronized(void) {
+  return guarded([] {
+    if (const auto member = Instance::get().member()) member->report_synchronized();
   });
 }
 

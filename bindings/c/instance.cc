@@ -94,9 +94,10 @@ void Instance::init(const std::optional<Rendezvous>& rendezvous) {
   if (initialized()) return;
   in_use_ = true;
   try {
-    auto runtime = join_job(process_environment(), rendezvous, ++epoch_);
+    JoinedJob joined = join_job(process_environment(), rendezvous, ++epoch_);
     const MutexLock lock(mutex_);
-    runtime_ = std::move(runtime);
+    runtime_ = std::move(joined.runtime);
+    member_ = std::move(joined.member);
     ++changes_;
     watch_for_terminate();
   } catch (...) {
@@ -112,6 +113,7 @@ void Instance::shut_down() {
   {
     const MutexLock lock(mutex_);
     runtime = std::move(runtime_);
+    member_.reset();
     ++changes_;
   }
   if (runtime) {
@@ -215,6 +217,12 @@ std::shared_ptr<Runtime> Instance::runtime() const {
     if (std::shared_ptr<Runtime> runtime = own.runtime->lock()) return runtime;
   }
   return ask_anew();
+}
+
+std::shared_ptr<EpochMember> Instance::member() const {
+  const auto initialized = runtime();  // throws without
+  const MutexLock lock(mutex_);
+  return member_;
 }
 
 // Caches only a valid runtime; a thread without one asks again.

@@ -14,11 +14,17 @@
 #include <vector>
 
 #include "core/base/mutex.h"
+#include "core/bootstrap/elastic.h"
 #include "core/bootstrap/rendezvous.h"
 #include "core/config.h"
 #include "core/runtime/runtime.h"
 
 namespace hvd {
+
+struct JoinedJob {
+  std::shared_ptr<Runtime> runtime;
+  std::shared_ptr<EpochMember> member;  // null: the job is not elastic
+};
 
 class Instance {
  public:
@@ -35,6 +41,9 @@ class Instance {
   // Throws an Error with StatusCode::not_initialized. Held for the length of one call: shut_down() waits up to
   // 5 s until all holders have released it. Each thread caches the pointer, so that the common case takes no lock.
   std::shared_ptr<Runtime> runtime() const;
+
+  // This process's part in an elastic job; null if the job is not elastic. Throws as runtime().
+  std::shared_ptr<EpochMember> member() const;
 
   // Allocates in the current arena, or ordinary memory if there is none. Throws Error.
   void* allocate(std::size_t bytes);
@@ -68,6 +77,7 @@ class Instance {
   std::atomic<std::uint64_t> changes_{1};               // incremented when runtime_ changes
   mutable Mutex mutex_ ACQUIRED_AFTER(lifecycle_);      // held only briefly
   std::shared_ptr<Runtime> runtime_ GUARDED_BY(mutex_);
+  std::shared_ptr<EpochMember> member_ GUARDED_BY(mutex_);  // of the same job
   // The current one once it was allocated from, and earlier ones with memory in use.
   std::vector<std::shared_ptr<TensorArena>> arenas_ GUARDED_BY(mutex_);
   std::map<void*, std::shared_ptr<void>> on_devices_ GUARDED_BY(mutex_);  // taken by callers, by address
@@ -76,7 +86,6 @@ class Instance {
 // Joins the job. `rendezvous` or, without it, the environment describes this process; only this function knows the
 // differences between launchers. All processes of the job must call; returns when all have. `epoch` counts the calls of
 // this process. Throws Error; rank 0 logs warnings about the configuration.
-std::shared_ptr<Runtime> join_job(const Environment& environment, const std::optional<Rendezvous>& rendezvous,
-                                  int epoch);
+JoinedJob join_job(const Environment& environment, const std::optional<Rendezvous>& rendezvous, int epoch);
 
 }  // namespace hvd

@@ -45,17 +45,23 @@ std::shared_ptr<Runtime> start_alone(const Config& config) {
   return runtime_of(job);
 }
 
+// The numeric address at which other ranks reach this one.
+std::string address_of(const Config& config, const Store& store) {
+  return config.job.address.empty() ? store.local_host() : config.job.address;
+}
+
 // The store whose address hvdrun has put into the environment.
 JobStore place_of_hvdrun(const Config& config, Deadline deadline) {
   if (config.job.store.empty() || config.job.key.empty()) {
-    throw InvalidArgument("HVD_SIZE is " + std::to_string(config.job.size) + " but " +
-                          (config.job.store.empty() ? "HVD_STORE" : "HVD_JOB_KEY") +
+    const std::string given = config.job.process >= 0 ? "HVD_PROCESS is " + std::to_string(config.job.process)
+                                                      : "HVD_SIZE is " + std::to_string(config.job.size);
+    throw InvalidArgument(given + " but " + (config.job.store.empty() ? "HVD_STORE" : "HVD_JOB_KEY") +
                           " is not set: start the processes with hvdrun");
   }
   const JobKey key = JobKey::from_hex(config.job.key);
-  return {.key = key,
-          .server = nullptr,
-          .store = Store::connect(Address::parse(config.job.store), key, config.job.rank, deadline)};
+  const int number = config.job.process >= 0 ? config.job.process : config.job.rank;
+  return {
+      .key = key, .server = nullptr, .store = Store::connect(Address::parse(config.job.store), key, number, deadline)};
 }
 
 // For launchers by which all ranks know the address of rank 0's store, while the user provides the job key.
@@ -119,7 +125,6 @@ std::shared_ptr<Runtime> start_together(const Config& config, const Launch& laun
   const Deadline deadline = deadline_after(config.timeouts.start);
   JobStore place =
       rendezvous ? meet(*rendezvous, *job->log, deadline) : place_of(launch, config, epoch, *job->log, deadline);
-  const std::string local_host = config.job.address.empty() ? place.store.local_host() : config.job.address;
   // Rank 0's store is new in each epoch, that of hvdrun is not.
   const int in_store = launch.launcher == Launcher::hvdrun ? epoch : 0;
   job->server = std::move(place.server);
@@ -130,7 +135,7 @@ std::shared_ptr<Runtime> start_together(const Config& config, const Launch& laun
   const Store store =
       place.store.with_prefix("epoch/" + std::to_string(in_store) + "/").with_alarm([check] { check(kAnswerTimeout); });
   try {
-    job->runtime = make_runtime(config, store, place.key, local_host);
+    job->runtime = make_runtime(config, store, place.key, address_of(config, place.store));
   } catch (const Error& error) {
     // The lost rank may have left because of another rank, whose failure the launcher has reported in the store.
     if (error.code() == StatusCode::peer_lost) check(kCauseTimeout);
@@ -138,6 +143,26 @@ std::shared_ptr<Runtime> start_together(const Config& config, const Launch& laun
   }
   check_promise(launch, config, job->runtime->topology());
   return runtime_of(job);
+}
+
+// In an elastic job: waits for a place in its next epoch, and forms that with the other ranks.
+JoinedJob start_in_epoch(Config config) {
+  JobStore store = place_of_hvdrun(config, deadline_after(config.timeouts.start));
+  JoinedJob joined;
+  joined.member = std::make_shared<EpochMember>(store.store, config.job.process);
+  const EpochPlace& place = joined.member->place();
+  config.job.rank = place.rank;
+  config.job.size = place.size;
+  const auto job = std::make_shared<Job>();
+  try {
+    job->runtime = make_runtime(config, joined.member->store_of_epoch(), store.key, address_of(config, store.store));
+  } catch (const Error& error) {
+    // A rank that has left while others were still joining; shut_down means that this process is not wanted.
+    if (error.code() == StatusCode::shut_down) throw Aborted(error.what());
+    throw;
+  }
+  joined.runtime = runtime_of(job);
+  return joined;
 }
 
 // Returns what the environment describes. It may be invalid if the caller provides a rendezvous.
@@ -151,7 +176,7 @@ Launch launch_by_environment(const Environment& environment, bool is_needed) {
 }
 
 void refuse_child_of_rank(const Launch& launch, const Environment& environment) {
-  if (launch.size == 1) return;
+  if (launch.size == 1 && !launch.process) return;
   const auto rank = rank_that_started_this(launch.launcher, environment);
   if (!rank) return;
   throw InvalidArgument("this process (pid " + std::to_string(getpid()) + ") is a child of rank " +
@@ -161,8 +186,7 @@ void refuse_child_of_rank(const Launch& launch, const Environment& environment) 
 
 }  // namespace
 
-std::shared_ptr<Runtime> join_job(const Environment& environment, const std::optional<Rendezvous>& rendezvous,
-                                  int epoch) {
+JoinedJob join_job(const Environment& environment, const std::optional<Rendezvous>& rendezvous, int epoch) {
   auto [config, warnings] = read_config(environment);
   const Launch by_environment = launch_by_environment(environment, !rendezvous);
   refuse_child_of_rank(by_environment, environment);
@@ -171,11 +195,17 @@ std::shared_ptr<Runtime> join_job(const Environment& environment, const std::opt
                  : by_environment;
   config.job.rank = launch.rank;
   config.job.size = launch.size;
-  auto runtime = config.job.size == 1 ? start_alone(config) : start_together(config, launch, rendezvous, epoch);
-  if (config.job.rank == 0) {
-    for (const std::string& warning : warnings) runtime->log().warning(warning);
+  config.job.process = launch.process.value_or(-1);
+  JoinedJob joined;
+  if (launch.process) {
+    joined = start_in_epoch(config);
+  } else {
+    joined.runtime = config.job.size == 1 ? start_alone(config) : start_together(config, launch, rendezvous, epoch);
   }
-  return runtime;
+  if (joined.runtime->topology().rank == 0) {
+    for (const std::string& warning : warnings) joined.runtime->log().warning(warning);
+  }
+  return joined;
 }
 
 }  // namespace hvd

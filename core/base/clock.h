@@ -20,6 +20,11 @@ using namespace std::chrono_literals;
 
 inline Deadline deadline_after(Duration duration) { return Clock::now() + duration; }
 
+// The earlier of those that there are.
+inline std::optional<Deadline> earlier(std::optional<Deadline> a, std::optional<Deadline> b) {
+  return a && b ? std::min(*a, *b) : a ? a : b;
+}
+
 // The timeout for poll() and epoll_wait(): milliseconds, rounded up, at most a minute; -1 (forever) without a deadline.
 inline int poll_timeout(std::optional<Deadline> deadline) {
   if (!deadline) return -1;

@@ -120,6 +120,9 @@ void refuse_other_world_size(const Environment& environment, const std::string& 
 
 // A launcher that has started a single process may have started another launcher, so the search goes on.
 Launch any_launch(const Environment& environment) {
+  if (has(environment, "HVD_PROCESS") && !has(environment, "HVD_SIZE") && !has(environment, "HOROVOD_SIZE")) {
+    return {.launcher = Launcher::hvdrun, .process = number(environment, "HVD_PROCESS", 0)};
+  }
   for (const std::string prefix : {"HVD", "HOROVOD"}) {
     if (!has(environment, (prefix + "_SIZE").c_str())) continue;
     Launch launch{.launcher = Launcher::hvdrun};
@@ -202,7 +205,7 @@ bool has_another_socket(int pid, const Environment& own) {
 // The variables that identify the rank and distinguish the launcher's jobs.
 std::vector<const char*> variables_of(Launcher launcher) {
   switch (launcher) {
-    case Launcher::hvdrun: return {"HVD_RANK", "HOROVOD_RANK", "HVD_STORE"};
+    case Launcher::hvdrun: return {"HVD_RANK", "HOROVOD_RANK", "HVD_PROCESS", "HVD_STORE"};
     case Launcher::open_mpi: return {"OMPI_COMM_WORLD_RANK", "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"};
     case Launcher::mpich: return {"PMI_RANK", "PMI_SIZE", "PMI_FD"};
     case Launcher::slurm: return {"SLURM_PROCID", "SLURM_JOB_ID", "SLURM_STEP_ID"};

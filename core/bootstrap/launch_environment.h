@@ -1,7 +1,7 @@
 // Determines which launcher has started this process, and as which rank of how many, from the variables that launchers
 // set. Pure.
 //
-//   hvdrun             HVD_RANK, HVD_SIZE (or HOROVOD_*), HVD_STORE
+//   hvdrun             HVD_RANK, HVD_SIZE (or HOROVOD_*), HVD_STORE; in an elastic job HVD_PROCESS, HVD_STORE
 //   torchrun           RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, with TORCHELASTIC_RUN_ID
 //   mpirun (Open MPI)  OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_SIZE
 //   by hand            as torchrun, with MASTER_ADDR and MASTER_PORT
@@ -37,6 +37,8 @@ struct Launch {
   int rank = 0;
   int size = 1;
   int local_size = 0;  // ranks on this host, according to the launcher; 0: unknown
+  // In an elastic job of hvdrun: this process's number. Its rank and size are those of each epoch.
+  std::optional<int> process{};
 
   // The MPI whose library finds its ranks by what the launcher provides; none: it provides nothing to MPI.
   std::optional<MpiKind> mpi{};

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "core/base/error.h"
+#include "core/base/text.h"
 #include "launcher/cli/arguments.h"
 #include "launcher/cli/command_options.h"
 #include "launcher/cli/other_options.h"
@@ -145,6 +146,47 @@ void parse_placement(const CLI::App& app, PlacementOptions& placement) {
   parse("--cpu-set", [&](const std::string& text) { placement.cpu_set = parse_cpu_set(text); });
   placement.oversubscribe |= binding.oversubscribe;
   binding.overload |= placement.oversubscribe;
+}
+
+std::optional<int> typed_number(const CLI::App& app, const char* name, int lowest) {
+  const std::string text = typed(app, name);
+  if (text.empty()) return std::nullopt;
+  const auto number = number_within(text, lowest);
+  if (!number) throw InvalidArgument(std::string(name) + " " + text + ": a number from " + std::to_string(lowest));
+  return number;
+}
+
+void parse_cooldown(const CLI::App& app, MembershipOptions& elastic) {
+  const std::string text = typed(app, "--cooldown-range");
+  if (text.empty()) return;
+  const auto middle = std::min(text.find_first_of(",="), text.size() - 1);
+  const auto least = parse_number<int>(text.substr(0, middle)), most = parse_number<int>(text.substr(middle + 1));
+  if (!least || !most || *least < 0 || *most < *least) {
+    throw InvalidArgument("--cooldown-range " + text + ": two numbers of seconds, MIN,MAX");
+  }
+  elastic.cooldown_min = std::chrono::seconds(*least);
+  elastic.cooldown_max = std::chrono::seconds(*most);
+}
+
+// A job is elastic if the user says how few or how many ranks it may have. Else the other options mean nothing.
+void parse_elastic(const CLI::App& app, CommandLine& line) {
+  const auto min_np = typed_number(app, "--min-np", 1), max_np = typed_number(app, "--max-np", 1);
+  if (!min_np && !max_np) return;
+  MembershipOptions elastic;
+  elastic.num_proc = std::max(line.programs.front().num_proc.value_or(1), min_np.value_or(1));
+  elastic.min_np = min_np.value_or(elastic.num_proc);
+  elastic.max_np = max_np.value_or(kMaxSlots);
+  elastic.spares = typed_number(app, "--spares", 0).value_or(0);
+  elastic.reset_limit = typed_number(app, "--reset-limit", 0);
+  elastic.elastic_timeout = typed_seconds(app, "--elastic-timeout").value_or(elastic.elastic_timeout);
+  parse_cooldown(app, elastic);
+  if (elastic.max_np < elastic.num_proc) {
+    throw InvalidArgument("--max-np " + std::to_string(elastic.max_np) + ": fewer than the " +
+                          std::to_string(elastic.num_proc) + " ranks that the job begins with");
+  }
+  if (line.programs.size() > 1) throw InvalidArgument("--min-np: an elastic job has one program");
+  if (line.start.by == StartedBy::mpirun) throw InvalidArgument("--min-np: mpirun starts no elastic jobs");
+  line.job.elastic = elastic;
 }
 
 void parse_input(const std::string& text, CommandLine& line) {
@@ -309,6 +351,7 @@ void parse_job(const CLI::App& app, const std::vector<Remark>& remarks, CommandL
   }
   parse_placement(app, line.placement);
   parse_streams(app, line);
+  parse_elastic(app, line);
   line.job.grace = typed_seconds(app, "--grace").value_or(1s);
   line.job.timeout = typed_seconds(app, "--timeout");
   if (line.job.timeout == Duration::zero()) line.job.timeout.reset();

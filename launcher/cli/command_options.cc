@@ -87,6 +87,16 @@ void add_options_of_job(CLI::App& app, CommandLine& line) {
   job.flag("--dry-run", line.dry_run, "Print what would be started, where and how; start nothing");
   job.flag("--display-map", line.display_map, "Print what --dry-run prints, and start it");
 
+  Group elastic(app, "Elastic jobs, whose ranks may change (docs/elastic.md)");
+  elastic.value("--min-np", "N", "Go on with the ranks that are left, as long as there are so many");
+  elastic.value("--max-np", "N", "Have at most so many ranks. Default: all slots");
+  elastic.value("--spares", "N", "Keep so many processes ready beyond these. Default: 0");
+  elastic.value("--elastic-timeout", "SECONDS", "Wait so long for enough ranks. Default: 600");
+  elastic.value("--reset-limit", "N",
+                "End the job when its ranks have changed more often. Default: any number of times");
+  elastic.value("--cooldown-range", "MIN,MAX",
+                "Seconds for which a host gets no process after a failure there, doubled each time. Default: 1,300");
+
   Group start(app, "How hosts are reached");
   start.value("--launcher", "local|ssh|slurm|mpi", "Who starts processes: hvdrun, ssh, srun, or mpirun");
   start.flag("--mpi", "The same as --launcher mpi");

@@ -30,7 +30,7 @@ class HostListener {
   virtual void input_taken(int rank) = 0;
   // `said`: the cause for which the job had ended for the rank by then, if it has reported one.
   virtual void rank_ended(int rank, ExitStatus status, const JobEnding& said) = 0;
-  // No process of the job is left on this host.
+  // No process of the job is left on this host; in an elastic job others may follow.
   virtual void nothing_left(int host) = 0;
   // The host is unreachable; no further events follow, and its ranks' streams have ended.
   virtual void host_lost(int host, const std::string& cause) = 0;
@@ -48,7 +48,7 @@ class Host {
  public:
   virtual ~Host() = default;
 
-  // Called once.
+  // Starts the plan's ranks. Called once; in an elastic job again, for further processes.
   virtual void start(const HostPlan& plan) = 0;
   // Signals the process groups of the ranks that still run.
   virtual void signal_ranks(int signal) = 0;

@@ -18,14 +18,18 @@ Job::Job(JobOptions options, int size, EventLoop& loop, SignalSource& signals)
       signals_(signals),
       size_(size),
       timeout_(options_.timeout ? std::optional(start_ + *options_.timeout) : std::nullopt),
-      end_(size, options_.grace),
+      end_(options_.elastic ? 0 : size, options_.grace),
       output_(loop, size, options_.output,
               {.hold =
                    [this](Stream stream, bool on) {
                      for (const auto& host : hosts_.hosts) host->hold(stream, on);
                    },
-               .reader_left = [this] { end_.output_closed(Clock::now()); }}),
-      ranks_(static_cast<std::size_t>(size)) {}
+               .reader_left =
+                   [this] {
+                     stop_epochs();
+                     end_.output_closed(Clock::now());
+                   }}),
+      ranks_(static_cast<std::size_t>(options_.elastic ? 0 : size)) {}
 
 int Job::run(JobHosts hosts) {
   hosts_ = std::move(hosts);
@@ -33,11 +37,16 @@ int Job::run(JobHosts hosts) {
   hosts_.set_failure = [is_first = true, tell = std::move(hosts_.set_failure)](const std::string& cause) mutable {
     if (std::exchange(is_first, false)) tell(cause);
   };
+  if (options_.elastic) take_slots();
   const std::vector<int> readers = open_ranks();
   status_.emplace(
       loop_, hosts_.plans, hosts_.hosts, [this](const std::string& line) { output_.say(line); }, options_.verbose);
   loop_.watch(signals_.fd(), EPOLLIN, [this] { on_signals(); });
-  for (std::size_t host = 0; host < hosts_.hosts.size(); ++host) hosts_.hosts[host]->start(hosts_.plans[host]);
+  if (options_.elastic) {
+    start_elastic();
+  } else {
+    for (std::size_t host = 0; host < hosts_.hosts.size(); ++host) hosts_.hosts[host]->start(hosts_.plans[host]);
+  }
   if (hosts_.feeds_input) {
     input_ = std::make_unique<InputFeed>(loop_, STDIN_FILENO, readers, [this](int rank, std::string_view bytes) {
       hosts_.hosts[static_cast<std::size_t>(rank_at(rank).host)]->write_input(rank, bytes);
@@ -58,25 +67,93 @@ std::vector<int> Job::open_ranks() {
   std::vector<int> readers;
   for (std::size_t host = 0; host < hosts_.plans.size(); ++host) {
     for (const RankPlan& plan : hosts_.plans[host].ranks) {
-      const int number = plan.place.rank;
-      const std::string host_name = hosts_.plans.size() < 2 ? "" : hosts_.plans[host].name;
-      rank_at(number) = {.host = static_cast<int>(host),
-                         .host_name = host_name,
-                         .name = "rank " + std::to_string(number) + (host_name.empty() ? "" : " on " + host_name),
-                         .cpus = plan.cpus};
-      output_.open(number);
-      if (plan.reads_input) readers.push_back(number);
+      open_rank(static_cast<int>(host), plan);
+      if (plan.reads_input) readers.push_back(plan.place.rank);
     }
   }
   return readers;
 }
+
+void Job::open_rank(int host, const RankPlan& plan) {
+  const int number = plan.place.rank;
+  const std::string host_name = hosts_.plans.size() < 2 ? "" : hosts_.plans[static_cast<std::size_t>(host)].name;
+  rank_at(number) = {
+      .host = host,
+      .host_name = host_name,
+      .name = (epochs_ ? "process " : "rank ") + std::to_string(number) + (host_name.empty() ? "" : " on " + host_name),
+      .cpus = plan.cpus};
+  output_.open(number);
+}
+
+// ---- Elastic jobs
+
+// Hosts begin without ranks.
+void Job::take_slots() {
+  for (std::size_t host = 0; host < hosts_.plans.size(); ++host) {
+    slots_.push_back(std::exchange(hosts_.plans[host].ranks, {}));
+    for (RankPlan& slot : slots_.back()) slot.reads_input = false;
+    ended_hosts_.insert(static_cast<int>(host));
+  }
+  hosts_left_ = 0;
+}
+
+void Job::start_elastic() {
+  epochs_ = std::make_unique<Epochs>(
+      *options_.elastic, *hosts_.elastic_store,
+      Epochs::Callbacks{
+          .start = [this](int process, const std::string& host, int slot) { start_process(process, host, slot); },
+          .say = [this](const std::string& line) { output_.say(line); },
+          .over = [this](const std::string& failure, std::optional<int> culprit) { elastic_over(failure, culprit); }});
+  std::map<std::string, int> slots;
+  for (std::size_t host = 0; host < slots_.size(); ++host) {
+    slots[hosts_.plans[host].name] = static_cast<int>(slots_[host].size());
+  }
+  epochs_->set_hosts(slots);
+}
+
+void Job::start_process(int process, const std::string& host_name, int slot) {
+  const auto named = [&](const HostPlan& plan) { return plan.name == host_name; };
+  const auto host = std::ranges::find_if(hosts_.plans, named) - hosts_.plans.begin();
+  HostPlan& on_host = hosts_.plans[static_cast<std::size_t>(host)];
+  const std::vector<RankPlan>& slots = slots_[static_cast<std::size_t>(host)];
+  RankPlan plan = slots[static_cast<std::size_t>(slot) % slots.size()];
+  plan.place.rank = process;
+  ranks_.resize(static_cast<std::size_t>(process) + 1);
+  end_.process_started();
+  open_rank(static_cast<int>(host), plan);
+  on_host.ranks.push_back(plan);
+  if (ended_hosts_.erase(static_cast<int>(host)) > 0) ++hosts_left_;
+  HostPlan alone = on_host;
+  alone.ranks = {plan};
+  hosts_.hosts[static_cast<std::size_t>(host)]->start(alone);
+}
+
+// Whether the others go on after the end of a process.
+bool Job::goes_on_without(int rank, ExitStatus status, const JobEnding& said) {
+  if (!epochs_ || epochs_->over()) return false;
+  RankEnd end{.status = status, .said = said};
+  // It named a rank of its epoch, whose process has another number.
+  if (end.said.kind == JobEnding::Kind::consequence) end.said = {.in_job = true};
+  std::erase_if(hosts_.plans[static_cast<std::size_t>(rank_at(rank).host)].ranks,
+                [rank](const RankPlan& plan) { return plan.place.rank == rank; });
+  end_.process_ended(rank, end);
+  epochs_->process_ended(rank, rank_at(rank).host_name, end);
+  return true;
+}
+
+void Job::elastic_over(const std::string& failure, std::optional<int> culprit) {
+  if (!failure.empty()) output_.say("the job has failed: " + failure);
+  end_.elastic_over(!failure.empty(), culprit, Clock::now());
+}
+
+// ---- Events
 
 void Job::rank_started(int rank, pid_t pid) {
   rank_at(rank).pid = pid;
   ++started_;
   if (options_.verbose) {
     output_.say(rank_at(rank).name + " is process " + std::to_string(pid));
-    if (started_ == size_) say_age("all ranks are started");
+    if (started_ == size_ && !epochs_) say_age("all ranks are started");
   }
   if (!options_.report_bindings) return;
   const std::vector<int>& cpus = rank_at(rank).cpus;
@@ -86,6 +163,11 @@ void Job::rank_started(int rank, pid_t pid) {
 void Job::rank_not_started(int rank, const std::string& cause, int exit_code) {
   const std::string text = rank_at(rank).name + " could not be started: " + cause;
   output_.say(text);
+  if (epochs_) {
+    output_.close(rank);
+    end_.process_ended(rank, {.status = {.value = exit_code}});
+    return epochs_->process_not_started(rank, text);
+  }
   hosts_.set_failure(text);
   for (int other = 0; other < size_; ++other) {
     if (rank_at(other).host == rank_at(rank).host && rank_at(other).pid < 0) output_.close(other);
@@ -98,14 +180,14 @@ void Job::rank_ended(int rank, ExitStatus status, const JobEnding& said) {
   rank_at(rank).age = now - start_;
   if (input_) input_->forget(rank);
   ++ended_;
-  end_.rank_ended(rank, status, said, now);
+  if (!goes_on_without(rank, status, said)) end_.rank_ended(rank, status, said, now);
   if (const auto first = end_.first_failed()) {
     look_into_failure(rank_failure(*first, rank_at(*first).host_name, *end_.ends()[static_cast<std::size_t>(*first)]));
   }
   if (!options_.verbose) return;
   output_.say(rank_at(rank).name + " has ended: " +
               (status.by_signal ? signal_name(status.value) : "exit code " + std::to_string(status.value)));
-  if (ended_ == size_) say_age("all ranks have ended");
+  if (ended_ == size_ && !epochs_) say_age("all ranks have ended");
 }
 
 void Job::say_age(const std::string& event) {
@@ -115,12 +197,20 @@ void Job::say_age(const std::string& event) {
 
 void Job::host_lost(int host, const std::string& cause) {
   std::vector<int> ranks;
-  for (int rank = 0; rank < size_; ++rank) {
+  for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
     if (rank_at(rank).host != host) continue;
     ranks.push_back(rank);
     output_.close(rank);
   }
   const LostHost lost{.name = hosts_.plans[static_cast<std::size_t>(host)].name, .ranks = ranks, .cause = cause};
+  if (epochs_ && !epochs_->over()) {
+    for (const int rank : ranks) {
+      if (!end_.ends()[static_cast<std::size_t>(rank)]) end_.process_ended(rank, {.status = {}, .lost = true});
+    }
+    hosts_.plans[static_cast<std::size_t>(host)].ranks.clear();
+    nothing_left(host);
+    return epochs_->host_lost(lost.name, "host " + lost.name + " is lost: " + cause);
+  }
   end_.host_lost(lost, Clock::now());
   status_->host_lost(host);
   look_into_failure(host_loss(lost));
@@ -128,11 +218,14 @@ void Job::host_lost(int host, const std::string& cause) {
 }
 
 void Job::step() {
-  loop_.run_once(earlier(earlier(end_.next_deadline(), timeout_), output_.next_deadline()));
+  const std::optional<Deadline> membership = epochs_ ? epochs_->next_deadline() : std::nullopt;
+  loop_.run_once(earlier(earlier(earlier(end_.next_deadline(), timeout_), output_.next_deadline()), membership));
   const TimePoint now = Clock::now();
+  if (membership && now >= *membership) epochs_->on_time();
   output_.show_due(now);
   if (timeout_ && now >= *timeout_) {
     timeout_.reset();
+    stop_epochs();
     look_into_timeout();
   }
   const std::optional<int> signal = end_.signal_due(Clock::now());
@@ -152,6 +245,7 @@ void Job::on_signals() {
     if (signal == SIGCHLD) continue;
     if (asks_to_end(signal)) {
       impatient_ = hosts_left_ == 0;
+      stop_epochs();
       end_.interrupted(signal, Clock::now());
     }
     for (const auto& host : hosts_.hosts) host->signal_ranks(signal == SIGTSTP ? SIGSTOP : signal);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/base/clock.h"
+#include "launcher/job/epochs.h"
 #include "launcher/job/host.h"
 #include "launcher/job/job_output.h"
 #include "launcher/job/job_status.h"
@@ -26,11 +27,12 @@ struct JobOptions {
   bool report_bindings = false;
   bool verbose = false;
   std::optional<Duration> timeout;
-  Duration grace{};  // from the first failure to SIGTERM
+  Duration grace{};                            // from the first failure to SIGTERM
+  std::optional<MembershipOptions> elastic{};  // empty: the ranks stay the same
   bool operator==(const JobOptions&) const = default;
 };
 
-// Where the ranks of a job run.
+// Where the ranks of a job run. In an elastic job the ranks of a host's plan are its slots.
 struct JobHosts {
   std::vector<HostPlan> plans;
   std::vector<std::unique_ptr<Host>> hosts;  // one per plan
@@ -39,11 +41,12 @@ struct JobHosts {
   std::function<void(bool on)> pause;        // called before hvdrun stops itself (Ctrl-Z), and when it continues
   // Reports the first failure to ranks that are in rendezvous.
   std::function<void(const std::string& cause)> set_failure;
+  ElasticStore* elastic_store = nullptr;  // of an elastic job
 };
 
 class Job : public HostListener {
  public:
-  // `size`: the number of ranks.
+  // `size`: the number of ranks; of an elastic job, the most that there can be at a time.
   Job(JobOptions options, int size, EventLoop& loop, SignalSource& signals);
   ~Job() override { loop_.forget(signals_.fd()); }
 
@@ -66,6 +69,7 @@ class Job : public HostListener {
     status_->queries().answered(host, question, std::move(statuses));
   }
   void initialized(int host) override {
+    if (epochs_) return;  // they meet again and again
     const bool is_new = initialized_hosts_.insert(host).second;
     if (is_new && initialized_hosts_.size() == hosts_.hosts.size()) say_age("all ranks have met in init");
   }
@@ -83,6 +87,16 @@ class Job : public HostListener {
 
   // Returns the ranks that read hvdrun's standard input.
   std::vector<int> open_ranks();
+  void open_rank(int host, const RankPlan& plan);
+  void take_slots();
+  void start_elastic();
+  void start_process(int process, const std::string& host_name, int slot);
+  bool goes_on_without(int rank, ExitStatus status, const JobEnding& said);
+  void elastic_over(const std::string& failure, std::optional<int> culprit);
+  // The job ends for a reason that the epochs do not decide on.
+  void stop_epochs() {
+    if (epochs_) epochs_->stop();
+  }
   void step();
   void on_signals();
   // Writes a line with the event and its time.
@@ -106,7 +120,7 @@ class Job : public HostListener {
   }
   void report();
   // No process is left, and all that the ranks have written is read.
-  bool is_over() const { return hosts_left_ == 0 && output_.all_closed(); }
+  bool is_over() const { return hosts_left_ == 0 && output_.all_closed() && (!epochs_ || epochs_->over()); }
   bool abandons_output() const;
   Rank& rank_at(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
 
@@ -120,6 +134,8 @@ class Job : public HostListener {
   JobOutput output_;
   std::vector<Rank> ranks_;
   JobHosts hosts_;
+  std::unique_ptr<Epochs> epochs_;            // of an elastic job
+  std::vector<std::vector<RankPlan>> slots_;  // of an elastic job, by host
   std::unique_ptr<InputFeed> input_;
   std::optional<JobStatus> status_;
   std::optional<std::string> at_failure_;  // the stragglers at the failure; "" until the hosts have answered

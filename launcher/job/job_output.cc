@@ -126,6 +126,7 @@ std::unique_ptr<OutputSink> JobOutput::open_sink(int fd, Stream stream) {
 }
 
 void JobOutput::open(int rank) {
+  streams_.resize(std::max(streams_.size(), static_cast<std::size_t>(rank) + 1));
   Streams& streams = streams_[static_cast<std::size_t>(rank)];
   streams.output = open_stream(rank, Stream::output);
   if (!options_.merge_errors) {

@@ -89,7 +89,7 @@ class JobOutput {
 
   JobOutput(EventLoop& loop, int size, OutputOptions options, Callbacks callbacks);
 
-  // Opens the streams of a rank. Throws Error if its files cannot be written.
+  // Opens the streams of a rank, which may be a further one. Throws Error if its files cannot be written.
   void open(int rank);
   // Empty `bytes`: the end of the stream.
   void wrote(int rank, Stream stream, std::string_view bytes) {

@@ -70,6 +70,7 @@ LocalHost::LocalHost(EventLoop& loop, const SignalSource& signals, Keeper& keepe
 
 void LocalHost::start(const HostPlan& plan) {
   ChildStart start;
+  nothing_left_ = false;
   raise_open_files();
   const auto readers = std::ranges::count_if(plan.ranks, &RankPlan::reads_input);
   const FileDescriptor nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));

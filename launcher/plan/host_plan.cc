@@ -183,20 +183,31 @@ Environment environment_of_rank(const HostPlan& plan, const RankPlan& rank, Envi
       {"CROSS_SIZE", std::to_string(place.cross_size)},
       {"HOSTNAME", rendezvous.hostname},
   };
-  for (const auto& [name, value] : identity) {
-    base["HVD_" + std::string(name)] = value;
-    base["HOROVOD_" + std::string(name)] = value;
+  for (const std::string prefix : {"HVD_", "HOROVOD_"}) {
+    for (const auto& [name, value] : identity) {
+      if (plan.is_elastic && std::string_view(name) != "HOSTNAME") {
+        base.erase(prefix + name);  // found out in each init()
+      } else {
+        base[prefix + name] = value;
+      }
+    }
+    if (plan.is_elastic) base[prefix + "ELASTIC"] = "1";
   }
+  base.erase("HVD_PROCESS");  // set if hvdrun was itself started by an hvdrun
+  if (plan.is_elastic) base["HVD_PROCESS"] = std::to_string(place.rank);
   base["HVD_STORE"] = rendezvous.store;
   if (!rendezvous.address.empty()) base["HVD_ADDRESS"] = rendezvous.address;
   base["HVD_JOB_KEY"] = rendezvous.job_key_hex;
   std::erase_if(base, [](const auto& variable) { return variable.first.starts_with(kAgents); });
   std::string ours;
   for (const auto& [name, value] : torch_variables(place, rendezvous)) {
+    base.erase(name);
+    if (plan.is_elastic) continue;  // set by each init()
     base[name] = value;
     ours += (ours.empty() ? "" : " ") + name + "=" + value;
   }
-  base[kOurs] = ours;
+  base.erase(kOurs);
+  if (!ours.empty()) base[kOurs] = ours;
   const Environment& exports = plan.programs[rank.program].exports;
   for (const char* name : {"MASTER_ADDR", "MASTER_PORT"}) {
     if (const auto chosen = exports.find(name); chosen != exports.end()) base[name] = chosen->second;

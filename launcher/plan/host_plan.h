@@ -70,6 +70,8 @@ struct HostPlan {
   std::vector<ProgramPlan> programs{};
   std::vector<RankPlan> ranks{};  // ascending
   HostRendezvous rendezvous{};
+  // The ranks are processes of an elastic job, `rank` being the process's number. They get their ranks in init().
+  bool is_elastic = false;
   bool merge_errors = false;  // standard error goes where standard output goes
   bool verbose = false;
 };

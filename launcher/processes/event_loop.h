@@ -24,11 +24,6 @@ namespace hvd::launcher {
 // Throws Internal with the text "<what>: <text of errno>".
 [[noreturn]] inline void throw_errno(const std::string& what) { throw Internal(what + ": " + error_text(errno)); }
 
-// The earlier of those that there are.
-inline std::optional<Deadline> earlier(std::optional<Deadline> a, std::optional<Deadline> b) {
-  return a && b ? std::min(*a, *b) : a ? a : b;
-}
-
 // Whether a signal asks hvdrun or an agent to end its job.
 inline bool asks_to_end(int signal) {
   return signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT;

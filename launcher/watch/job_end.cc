@@ -109,6 +109,17 @@ void JobEnd::rank_ended(int rank, ExitStatus status, const JobEnding& said, Time
   if (all_ranks_ended()) begin(Stage::grace, Reason::none, now + grace_);
 }
 
+void JobEnd::elastic_over(bool has_failed, std::optional<int> culprit, TimePoint now) {
+  if (has_failed && culprit) {
+    begin(Stage::grace, Reason::rank_failed, now + grace_);
+    if (reason_ != Reason::rank_failed) return;
+    ends_.blame(*culprit, false);
+    first_failed_ = culprit;
+  } else {
+    begin(Stage::grace, has_failed ? Reason::too_few : Reason::finished, now + grace_);
+  }
+}
+
 // A culprit may take longer to end than the ranks that name it, and should end with its own exit code.
 Deadline JobEnd::stage_end() const {
   const bool waits = stage_ == Stage::grace && reason_ == Reason::rank_failed && !hurried_ && ends_.awaits_culprit();
@@ -172,6 +183,8 @@ int JobEnd::exit_code() const {
     case Reason::timed_out: return kTimedOutCode;
     case Reason::start_failed: return start_exit_code_;
     case Reason::host_lost: return 1;
+    case Reason::finished: return 0;
+    case Reason::too_few: return 1;
   }
   return 1;
 }
@@ -190,7 +203,10 @@ std::string list_ranks(const std::vector<int>& ranks) {
 }
 
 std::string rank_failure(int rank, const std::string& host, const RankEnd& end) {
-  const std::string name = "rank " + std::to_string(rank) + (host.empty() ? "" : " on " + host);
+  return failure_of("rank " + std::to_string(rank) + (host.empty() ? "" : " on " + host), end);
+}
+
+std::string failure_of(const std::string& name, const RankEnd& end) {
   return end.said.cause.empty() ? name + " has failed: " + how_it_ended(end) : name + " " + end.said.cause;
 }
 

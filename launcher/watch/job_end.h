@@ -46,6 +46,12 @@ class RankEnds {
  public:
   explicit RankEnds(int size) : ends_(static_cast<std::size_t>(size)), remaining_(size) {}
 
+  // A process of an elastic job was started; its number is the next.
+  void add() {
+    ends_.emplace_back();
+    ++remaining_;
+  }
+
   // Called once per rank.
   void set(int rank, RankEnd end) {
     ends_[static_cast<std::size_t>(rank)] = std::move(end);
@@ -98,6 +104,12 @@ class JobEnd {
 
   // Events, as the caller observes them.
   void rank_ended(int rank, ExitStatus status, const JobEnding& said, TimePoint now);
+  // An elastic job goes on when a process ends; its processes are numbered as they are started. Once elastic_over() was
+  // called, or the job ends for another reason, their ends are reported by rank_ended().
+  void process_started() { ends_.add(); }
+  void process_ended(int process, RankEnd end) { ends_.set(process, std::move(end)); }
+  // What is left is to end. `culprit`: the process whose failure was the last, if the job has failed because of one.
+  void elastic_over(bool has_failed, std::optional<int> culprit, TimePoint now);
   // SIGINT, SIGTERM, ... was received and forwarded. A second SIGINT makes SIGKILL due at once.
   void interrupted(int signal, TimePoint now);
   // The reader of hvdrun's output has closed it (`| head`): no grace period.
@@ -142,7 +154,17 @@ class JobEnd {
 
  private:
   enum class Stage { running, grace, terminating, killing };
-  enum class Reason { none, rank_failed, interrupted, output_closed, timed_out, start_failed, host_lost };
+  enum class Reason {
+    none,
+    rank_failed,
+    interrupted,
+    output_closed,
+    timed_out,
+    start_failed,
+    host_lost,
+    finished,
+    too_few
+  };
 
   void begin(Stage stage, Reason reason, Deadline deadline);
   Deadline stage_end() const;
@@ -184,6 +206,7 @@ struct Failure {
 // The cause of the failure as sent to the other ranks: "rank 2 on h2 has failed: killed by SIGKILL ...",
 // "rank 2 on h2 raised ...", "host h2 (ranks 4-7) is lost: ...".
 std::string rank_failure(int rank, const std::string& host, const RankEnd& end);
+std::string failure_of(const std::string& name, const RankEnd& end);
 std::string host_loss(const LostHost& host);
 
 // `ends` is indexed by rank; empty means a process that even SIGKILL did not end.

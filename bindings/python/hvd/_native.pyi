@@ -34,6 +34,13 @@ def init_with(rank: int, size: int, local_size: int, broadcast: Callable[[bytes 
     """In a job of which Python knows. `broadcast`, called once on every rank, takes rank 0's bytes, None on the others,
     and returns rank 0's. A local_size of 0 says that it is not known."""
 
+def epoch() -> tuple[int, bool, int]:
+    """Of an elastic job: the epoch's number (0: the job is not elastic), whether ranks need the state from others, and
+    the change for which it is to be left, as the launcher says now: 0, 1 (ranks are removed), 2 (added) or 3."""
+
+def report_synchronized() -> None:
+    """Tells the launcher of an elastic job that this rank has the state of the training."""
+
 def launch() -> tuple[str, int, int, int]:
     """Who has started this process, its rank, the number of ranks, and that of this host, as the environment says."""
 

@@ -13,19 +13,23 @@ Frameworks bring their own states (`hvd.torch.elastic.TorchState`).
 from __future__ import annotations
 
 import copy
+import ctypes
 import functools
 import os
 import queue
 from collections.abc import Iterable
 from typing import Any, Callable
 
-from hvd.exceptions import HorovodInternalError, HostsUpdatedInterrupt
+from hvd import _native, basics, reduce_op
+from hvd.exceptions import HorovodInternalError, HostsUpdatedInterrupt, InitError
 
 # What has happened to the hosts of a job; as flags, so that several updates can be put together.
 HOSTS_REMOVED = 1
 HOSTS_ADDED = 2
 
 Broadcast = Callable[[Any], Any]
+
+_MOST_ATTEMPTS = 10  # to form an epoch, each of which a rank has not survived
 
 
 def may_grow() -> bool:
@@ -37,9 +41,12 @@ class State:
     """What a training run consists of. Subclasses say what `save`, `restore` and `sync` do.
 
     Args:
-        bcast_object: gives every rank rank 0's object.
+        bcast_object: gives every rank the object of one rank: of `source_rank()`, or of rank 0.
         get_rank: this process's rank.
     """
+
+    _commits = 0  # in the life of the state, on whichever ranks
+    _takes_newest = True  # sync() takes the state from source_rank(), not always from rank 0
 
     def __init__(self, bcast_object: Broadcast, get_rank: Callable[[], int]) -> None:
         self._bcast_object = bcast_object
@@ -75,6 +82,7 @@ class State:
             HostsUpdatedInterrupt: they have.
         """
         self.save()
+        self._commits += 1
         self.check_host_updates()
 
     def check_host_updates(self) -> None:
@@ -83,15 +91,22 @@ class State:
         Raises:
             HostsUpdatedInterrupt: they have; on all ranks alike.
         """
-        before, latest, changes = self._last_update, self._last_update, 0
+        changes = 0
         while not self._updates.empty():
             timestamp, change = self._updates.get()
-            if timestamp > latest:
-                latest = timestamp
+            if timestamp > self._last_update:
+                self._last_update = timestamp
                 changes |= change
-        before, self._last_update, changes = self._bcast_object((before, latest, changes))
-        if self._last_update > before:
+        if changes := self._decide(changes):
             raise HostsUpdatedInterrupt(skip_sync=changes == HOSTS_REMOVED)
+
+    def _decide(self, changes: int) -> int:
+        """What rank 0 knows of changes: from the launcher, and what it was told."""
+        if not _native.is_initialized():
+            return int(self._bcast_object(changes))
+        if _native.rank() == 0:
+            changes |= _native.epoch()[2]
+        return _broadcast_number(changes) if _native.size() > 1 else changes
 
     def save(self) -> None:
         """Keeps the state in memory, for `restore`."""
@@ -102,7 +117,7 @@ class State:
         raise NotImplementedError
 
     def sync(self) -> None:
-        """Gives every rank rank 0's state. All ranks must call it."""
+        """Gives every rank the state of `source_rank()`. All ranks must call it."""
         raise NotImplementedError
 
     def reset(self) -> None:
@@ -135,17 +150,17 @@ class ObjectState(State):
     def sync(self) -> None:
         if self._saved_state:
             self._saved_state = self._bcast_object({name: getattr(self, name) for name in self._saved_state})
-            if self._rank() != 0:
-                self._set_attributes()
+            self._set_attributes()
             self.save()
 
 
 def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[..., Any]:
     """A function with `func`'s arguments, of which the first is a State, that runs it until it returns.
 
-    Before each run the state is synchronised. If an operation between ranks fails (HorovodInternalError), the state
-    goes back to what was saved last. If the hosts have changed (HostsUpdatedInterrupt) it stays as it is, and is not
-    synchronised where hosts were only taken away. Either way `reset` joins the new job before the next run.
+    Before each run the state is synchronised: all ranks take the one that was committed last, on whichever rank. If an
+    operation between ranks fails (HorovodInternalError), the state goes back to what was saved last. If the hosts have
+    changed (HostsUpdatedInterrupt) it stays as it is, and is not synchronised where hosts were only taken away. Either
+    way `reset` joins the new job, or the next epoch of an elastic job, before the next run.
     """
 
     @functools.wraps(func)
@@ -153,8 +168,10 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[...,
         skip_sync = False
         while True:
             try:
-                if not skip_sync:
-                    state.sync()
+                if not skip_sync or _has_newcomers():
+                    _synchronize(state)
+                if _native.is_initialized():
+                    _native.report_synchronized()
                 return func(state, *args, **kwargs)
             except HorovodInternalError:
                 state.restore()
@@ -165,3 +182,70 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[...,
             state.on_reset()
 
     return run
+
+
+def join_anew() -> None:
+    """Leaves the job, or its epoch, and joins it again; all ranks call.
+
+    In an elastic job this waits for a place in the next epoch, and tries again if a rank is lost while the ranks meet.
+    A process for which the job has no place any more ends: SystemExit(0).
+
+    Raises:
+        InitError: as from `init`.
+    """
+    is_elastic = "HVD_PROCESS" in os.environ
+    for attempt in range(_MOST_ATTEMPTS):
+        basics.shutdown()
+        try:
+            return basics.init()
+        except InitError:
+            if not is_elastic or attempt == _MOST_ATTEMPTS - 1:
+                raise
+
+
+_source_rank = 0
+
+
+def source_rank() -> int:
+    """The rank whose state all ranks take in the `sync()` that is going on: the lowest of those with the newest."""
+    return _source_rank
+
+
+def _synchronize(state: State) -> None:
+    global _source_rank
+    commits = getattr(state, "_commits", 0)
+    if state._takes_newest and _native.is_initialized() and _native.size() > 1:
+        newest = _largest_number(commits << _RANK_BITS | (_MOST_RANKS - _native.rank()))
+        state._commits, _source_rank = newest >> _RANK_BITS, _MOST_RANKS - (newest & _MOST_RANKS)
+    try:
+        state.sync()
+    finally:
+        _source_rank = 0
+
+
+def _has_newcomers() -> bool:
+    return _native.is_initialized() and _native.epoch()[1]
+
+
+_RANK_BITS = 20
+_MOST_RANKS = (1 << _RANK_BITS) - 1
+
+_NUMBER = ctypes.c_int64(0)
+_BROADCAST = _native.OperationSpec(_native.BROADCAST, "hvd.elastic.change", 0, [((1,), _native.INT64)])
+_MAXIMUM = _native.OperationSpec(_native.ALLREDUCE, "hvd.elastic.newest", 0, [((1,), _native.INT64)], op=reduce_op.Max)
+
+
+def _broadcast_number(number: int) -> int:
+    """Rank 0's number. All ranks call it; one thread of each at a time."""
+    return _exchange(_BROADCAST, number)
+
+
+def _largest_number(number: int) -> int:
+    return _exchange(_MAXIMUM, number)
+
+
+def _exchange(spec: _native.OperationSpec, number: int) -> int:
+    _NUMBER.value = number
+    addresses = (ctypes.addressof(_NUMBER),)
+    _native.run(spec, addresses, addresses, _NUMBER)
+    return _NUMBER.value

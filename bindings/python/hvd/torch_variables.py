@@ -1,6 +1,6 @@
 """The variables by which PyTorch's launcher tells a process its place (RANK, WORLD_SIZE, MASTER_ADDR, ...), which
-PyTorch and what is built on it read. hvdrun sets them for its ranks; under MPI's launchers and srun, which do not,
-`init()` does.
+PyTorch and what is built on it read. hvdrun sets them for its ranks; under MPI's launchers and srun, which do not, and
+in elastic jobs, where they change with each epoch, `init()` does.
 
 HVD_TORCH_VARIABLES holds what hvd has set, so that nobody takes it for torchrun's.
 """
@@ -32,7 +32,12 @@ def ours() -> dict[str, str]:
 
 def is_for(launcher: str) -> bool:
     """Whether `init()` is to set them in a job that this launcher has started ("none": a job of one, whoever has)."""
-    return launcher in _LAUNCHERS or (launcher == "none" and any(name in os.environ for name in _SIZES_OF_LAUNCHERS))
+    is_elastic = launcher == "hvdrun" and "HVD_PROCESS" in os.environ
+    return (
+        launcher in _LAUNCHERS
+        or is_elastic
+        or (launcher == "none" and any(name in os.environ for name in _SIZES_OF_LAUNCHERS))
+    )
 
 
 def set_absent() -> None:

@@ -90,6 +90,8 @@ void define_process(py::module_& m) {
   m.def("init", init);
   m.def("init_with", init_with);
   m.def("launch", launch);
+  m.def("epoch", epoch);
+  m.def("report_synchronized", report_synchronized);
   m.def("shutdown", shutdown);
   m.def("fail", fail);
   m.def("call_uninterrupted", call_uninterrupted);

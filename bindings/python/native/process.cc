@@ -26,10 +26,19 @@ hvd_topology last_topology = HVD_TOPOLOGY_INIT;
 
 void note_fork() { forked_child = forked_child || started; }
 
+// In an elastic job that has no place for this process any more, Python's way to end with exit code 0 is raised.
 template <typename Init>
 void join(const Init& init) {
   refuse_in_forked_child();
-  check_released(init);
+  hvd_status joined = HVD_OK;
+  check_released([&] {
+    joined = init();
+    return joined == HVD_SHUT_DOWN ? HVD_OK : joined;
+  });
+  if (joined == HVD_SHUT_DOWN) {
+    PyErr_SetObject(PyExc_SystemExit, py::int_(0).ptr());
+    throw py::error_already_set();
+  }
   check(hvd_get_topology(&last_topology));
   started = true;
   if (PyErr_CheckSignals() != 0) throw py::error_already_set();
@@ -137,6 +146,16 @@ py::tuple launch() {
   hvd_launch found = HVD_LAUNCH_INIT;
   check(hvd_get_launch(&found));
   return py::make_tuple(found.launcher, found.rank, found.size, found.local_size);
+}
+
+py::tuple epoch() {
+  hvd_epoch found = HVD_EPOCH_INIT;
+  check_released([&] { return hvd_get_epoch(&found); });
+  return py::make_tuple(found.number, found.has_newcomers != 0, found.change);
+}
+
+void report_synchronized() {
+  check_released([] { return hvd_report_synchronized(); });
 }
 
 void shutdown() {

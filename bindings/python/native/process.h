@@ -59,6 +59,10 @@ void init_with(int rank, int size, int local_size, const pybind11::function& bro
 // Returns the launcher of this process, and the number of ranks on this host: hvd_get_launch().
 pybind11::tuple launch();
 
+// Returns the epoch of an elastic job: its number, whether it has newcomers, and the change: hvd_get_epoch().
+pybind11::tuple epoch();
+void report_synchronized();
+
 // Does nothing in a forked child, so that its exit does not affect the parent's job.
 void shutdown();
 

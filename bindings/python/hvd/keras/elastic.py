@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any, Callable, cast
 
 from hvd import basics
-from hvd.elastic import ObjectState, State
+from hvd.elastic import ObjectState, State, source_rank
 from hvd.keras.elastic_callbacks import CommitStateCallback, UpdateBatchStateCallback, UpdateEpochStateCallback
 from hvd.keras.framework import copied, package
 from hvd.keras.functions import are_built, broadcast_variables, state_of
@@ -36,6 +36,10 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
     return cast("Callable[..., Any]", package().elastic.run(func))
 
 
+def _broadcast_state(state: object) -> Any:
+    return broadcast_object(state, root_rank=source_rank())
+
+
 class KerasState(ObjectState):
     """A training state with Keras: a model, its optimizer, and Python objects, each of these an attribute.
 
@@ -51,7 +55,7 @@ class KerasState(ObjectState):
         self.optimizer = optimizer or model.optimizer
         self._saved_variables: list[Any] = []
         self._save_variables()
-        super().__init__(broadcast_object, basics.rank, **kwargs)
+        super().__init__(_broadcast_state, basics.rank, **kwargs)
 
     def save(self) -> None:
         self._save_variables()
@@ -74,7 +78,8 @@ class KerasState(ObjectState):
         super().restore()
 
     def sync(self) -> None:
-        """Gives every rank rank 0's state. All ranks must call it. A model without variables is the same everywhere.
+        """Gives every rank the state of `hvd.elastic.source_rank()`. All ranks must call it. A model without variables
+        is the same everywhere.
 
         Raises:
             ValueError: the model has variables on some ranks only: call `model.build()` on all of them first.
@@ -87,7 +92,7 @@ class KerasState(ObjectState):
                     f"the model or its optimizer has no variables on ranks {without}: call model.build() before making "
                     "the state"
                 )
-            broadcast_variables(state_of(self.model, self.optimizer), root_rank=0)
+            broadcast_variables(state_of(self.model, self.optimizer), root_rank=source_rank())
             self._save_variables()
         super().sync()
 

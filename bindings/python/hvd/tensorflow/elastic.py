@@ -9,7 +9,7 @@ from typing import Any, Callable
 import tensorflow as tf
 
 from hvd import basics
-from hvd.elastic import ObjectState, run_fn
+from hvd.elastic import ObjectState, join_anew, run_fn, source_rank
 from hvd.exceptions import HorovodInternalError
 from hvd.tensorflow.errors import is_ours
 from hvd.tensorflow.functions import broadcast_object, broadcast_variables
@@ -28,12 +28,11 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
                 raise HorovodInternalError(error.message) from error
             raise
 
-    return run_fn(translating, _reset)
+    return run_fn(translating, join_anew)
 
 
-def _reset() -> None:
-    basics.shutdown()
-    basics.init()
+def _broadcast_state(state: object) -> Any:
+    return broadcast_object(state, root_rank=source_rank())
 
 
 class TensorFlowState(ObjectState):
@@ -47,10 +46,11 @@ class TensorFlowState(ObjectState):
 
     def __init__(self, variables: Iterable[Any] | None = None, session: Any = None, **kwargs: Any) -> None:
         self._session = session
+        self._takes_newest = session is None  # the operation that synchronises is made once
         self.variables = list(tf.compat.v1.global_variables() if variables is None else variables)
         self._synchronize = self._synchronizing_op()
         self._values = self._read()
-        super().__init__(broadcast_object, basics.rank, **kwargs)
+        super().__init__(_broadcast_state, basics.rank, **kwargs)
 
     def _synchronizing_op(self) -> Any:
         """Made once, while the graph can be added to, and so that ranks that have come later call it the same."""
@@ -81,7 +81,7 @@ class TensorFlowState(ObjectState):
         if self._session is not None:
             self._session.run(self._synchronize)
         else:
-            broadcast_variables(self.variables, 0)
+            broadcast_variables(self.variables, source_rank())
         self.save()
         super().sync()
 

@@ -11,7 +11,7 @@ from typing import Any, Callable
 import torch
 
 from hvd import basics
-from hvd.elastic import ObjectState, State, run_fn
+from hvd.elastic import ObjectState, State, join_anew, run_fn, source_rank
 from hvd.torch.functions import broadcast_object, broadcast_optimizer_state, broadcast_parameters
 
 __all__ = [
@@ -31,12 +31,7 @@ __all__ = [
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
     """Makes a training function elastic: see `hvd.elastic.run_fn`. Its first argument is a State, as TorchState is."""
-    return run_fn(func, _join_anew)
-
-
-def _join_anew() -> None:
-    basics.shutdown()
-    basics.init()
+    return run_fn(func, join_anew)
 
 
 class ElasticSampler(torch.utils.data.Sampler[int]):
@@ -114,7 +109,7 @@ class StateHandler:
         raise NotImplementedError
 
     def sync(self) -> None:
-        """Gives every rank rank 0's value, and saves it. All ranks must call it."""
+        """Gives every rank the value of `hvd.elastic.source_rank()`, and saves it. All ranks must call it."""
         raise NotImplementedError
 
     def set_value(self, value: Any) -> None:
@@ -137,7 +132,7 @@ class ModelStateHandler(StateHandler):
         self.value.load_state_dict(self._saved_model_state)
 
     def sync(self) -> None:
-        broadcast_parameters(self.value.state_dict(), root_rank=0)
+        broadcast_parameters(self.value.state_dict(), root_rank=source_rank())
         self.save()
 
 
@@ -158,7 +153,7 @@ class OptimizerStateHandler(StateHandler):
         self.value.load_state_dict(copy.deepcopy(self._saved_optimizer_state))
 
     def sync(self) -> None:
-        broadcast_optimizer_state(self.value, root_rank=0)
+        broadcast_optimizer_state(self.value, root_rank=source_rank())
         self.save()
 
 
@@ -176,7 +171,7 @@ class SamplerStateHandler(StateHandler):
         self.value.load_state_dict(self._saved_sampler_state)
 
     def sync(self) -> None:
-        self.value.load_state_dict(broadcast_object(self.value.state_dict(), root_rank=0))
+        self.value.load_state_dict(broadcast_object(self.value.state_dict(), root_rank=source_rank()))
         self.save()
 
 
@@ -222,7 +217,7 @@ class TorchState(ObjectState):
         plain = {name: value for name, value in values.items() if name not in self._handlers}
         for name in self._handlers:
             super().__setattr__(name, values[name])
-        super().__init__(broadcast_object, basics.rank, **plain)
+        super().__init__(_broadcast_state, basics.rank, **plain)
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
@@ -250,6 +245,10 @@ class TorchState(ObjectState):
         for handler in self._handlers.values():
             if isinstance(handler.value, ElasticSampler):
                 handler.value.reset()
+
+
+def _broadcast_state(state: object) -> Any:
+    return broadcast_object(state, root_rank=source_rank())
 
 
 def _handler_of(value: Any) -> StateHandler | None:

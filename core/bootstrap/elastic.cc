@@ -1,0 +1,63 @@
+#include "core/bootstrap/elastic.h"
+
+#include <sstream>
+
+#include "core/base/error.h"
+
+namespace hvd {
+
+namespace {
+
+constexpr Duration kAskPeriod = 50ms;
+constexpr Duration kAnswerTimeout = 20ms;
+
+}  // namespace
+
+std::string encode_place(const EpochPlace& place) {
+  return std::to_string(place.epoch) + " " + std::to_string(place.rank) + " " + std::to_string(place.size) + " " +
+         (place.has_newcomers ? "1" : "0");
+}
+
+EpochPlace parse_place(std::string_view text) {
+  std::istringstream words{std::string(text)};
+  EpochPlace place;
+  const bool complete(words >> place.epoch >> place.rank >> place.size >> place.has_newcomers);
+  if (complete && place.epoch >= 0 && place.rank >= 0 && place.rank < place.size) return place;
+  throw Internal("'" + std::string(text) + "' is no place in an epoch of an elastic job");
+}
+
+EpochMember::EpochMember(Store store, int process) : store_(std::move(store)), process_(process) {
+  const std::int64_t arrival = store_.add(arrived_key(process), 1);
+  place_ = parse_place(store_.get(place_key(process, arrival), Deadline::max()));
+  if (place_.epoch > 0) return;
+  throw Error(StatusCode::shut_down,
+              "process " + std::to_string(process) + " has no place in the elastic job any more");
+}
+
+Store EpochMember::store_of_epoch() const {
+  const auto check = [store = store_, key = broken_key(place_.epoch)] {
+    std::string cause;
+    try {
+      cause = store.get(key, deadline_after(kAnswerTimeout));
+    } catch (const Error&) {
+      return;
+    }
+    throw Aborted(cause);
+  };
+  return store_.with_prefix("epoch/" + std::to_string(place_.epoch) + "/").with_alarm(check);
+}
+
+MembershipChange EpochMember::change() {
+  const MutexLock lock(mutex_);
+  const TimePoint now = Clock::now();
+  if (change_ != MembershipChange::none || now < asked_ + kAskPeriod) return change_;
+  asked_ = now;
+  try {
+    const std::int64_t flags = store_.add(change_key(place_.epoch), 0);
+    if (flags > 0 && flags < 4) change_ = static_cast<MembershipChange>(flags);
+  } catch (const Error&) {  // the store is gone, which the launcher's end explains
+  }
+  return change_;
+}
+
+}  // namespace hvd

@@ -1,0 +1,123 @@
+#include "launcher/job/epochs.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+namespace hvd::launcher {
+
+Epochs::Epochs(const MembershipOptions& options, ElasticStore& store, Callbacks callbacks)
+    : store_(store), callbacks_(std::move(callbacks)), membership_(options, Clock::now()) {
+  store_.listen({.arrived = [this](int process, std::int64_t arrival) { arrived(process, arrival); },
+                 .synchronized = [this](int process) { synchronized(process); }});
+}
+
+void Epochs::set_hosts(const std::map<std::string, int>& hosts) {
+  membership_.hosts_changed(hosts, Clock::now());
+  perform();
+}
+
+void Epochs::arrived(int process, std::int64_t arrival) {
+  arrivals_[process] = arrival;
+  if (over()) return answer(process, {});
+  const bool was_running = membership_.running();
+  membership_.process_arrived(process, Clock::now());
+  if (was_running && !membership_.running() && !paused_) paused_ = Clock::now();
+  perform();
+}
+
+void Epochs::process_ended(int process, const std::string& host, const RankEnd& end) {
+  if (over()) return;
+  const bool has_failed = !end.status.ok() || end.ended_without_shutdown();
+  const auto rank = membership_.rank_of(process);
+  const std::string name = rank ? "rank " + std::to_string(*rank) : "process " + std::to_string(process);
+  const std::string cause = failure_of(name + (host.empty() ? "" : " on " + host), end);
+  if (has_failed) {
+    last_failed_ = process;
+    note(cause);
+  }
+  membership_.process_ended(process, has_failed ? ProcessEnd::failed : ProcessEnd::finished, cause, Clock::now());
+  perform();
+}
+
+void Epochs::process_not_started(int process, const std::string& cause) {
+  if (over()) return;
+  membership_.process_ended(process, ProcessEnd::failed, cause, Clock::now());
+  perform();
+}
+
+void Epochs::host_lost(const std::string& host, const std::string& cause) {
+  if (over()) return;
+  note(cause);
+  membership_.host_lost(host, cause, Clock::now());
+  perform();
+}
+
+void Epochs::note(const std::string& cause) {
+  causes_.push_back(cause);
+  if (!paused_) paused_ = Clock::now();
+}
+
+// Actions may cause events, whose actions follow.
+void Epochs::perform() {
+  if (std::exchange(is_performing_, true)) return;
+  for (auto actions = membership_.take_actions(); !actions.empty(); actions = membership_.take_actions()) {
+    for (const MembershipAction& action : actions) {
+      if (!is_stopped_) std::visit([this](const auto& each) { apply(each); }, action);
+    }
+  }
+  is_performing_ = false;
+}
+
+void Epochs::apply(const BeginEpoch& begin) {
+  const auto is_new = [this](int process) { return std::ranges::find(members_, process) == members_.end(); };
+  EpochPlace place{.epoch = begin.epoch,
+                   .size = static_cast<int>(begin.processes.size()),
+                   .has_newcomers = begin.epoch > 1 && std::ranges::any_of(begin.processes, is_new)};
+  for (const int process : begin.processes) {
+    answer(process, place);
+    ++place.rank;
+  }
+  if (begin.epoch > 1) callbacks_.say(line_of(begin));
+  members_ = begin.processes;
+  paused_.reset();
+  causes_.clear();
+}
+
+void Epochs::apply(const AnnounceChange& change) {
+  const auto flags = (change.removes ? static_cast<int>(MembershipChange::removes) : 0) |
+                     (change.adds ? static_cast<int>(MembershipChange::adds) : 0);
+  store_.ask({.operation = StoreOperation::add, .key = change_key(change.epoch), .amount = flags},
+             [](StatusCode, std::string_view) {});
+}
+
+void Epochs::apply(const ExpelProcess& expelled) {
+  callbacks_.say("process " + std::to_string(expelled.process) +
+                 " has not come back in time; the job goes on without it");
+}
+
+void Epochs::answer(int process, const EpochPlace& place) {
+  set(place_key(process, arrivals_[process]), encode_place(place));
+}
+
+void Epochs::set(const std::string& key, const std::string& value) {
+  store_.ask({.operation = StoreOperation::set, .key = key, .value = value}, [](StatusCode, std::string_view) {});
+}
+
+std::string Epochs::line_of(const BeginEpoch& begin) const {
+  std::string joined, left, causes;
+  for (const int process : begin.processes) {
+    if (std::ranges::find(members_, process) == members_.end()) joined += " " + std::to_string(process);
+  }
+  for (const int process : members_) {
+    if (std::ranges::find(begin.processes, process) == begin.processes.end()) left += " " + std::to_string(process);
+  }
+  for (const std::string& cause : causes_) causes += "; " + cause;
+  char pause[32];
+  std::snprintf(pause, sizeof pause, "%.3f", paused_ ? seconds(Clock::now() - *paused_) : 0.0);
+  return "epoch " + std::to_string(begin.epoch) + " with " + std::to_string(begin.processes.size()) +
+         (begin.processes.size() == 1 ? " rank" : " ranks") + ", after a pause of " + pause + " s" +
+         (joined.empty() ? "" : "; joined: process" + joined) + (left.empty() ? "" : "; left: process" + left) + causes;
+}
+
+}  // namespace hvd::launcher

@@ -1,0 +1,79 @@
+// An elastic job in hvdrun: performs on hosts and store what Membership decides, and tells the user each change in one
+// line. Main thread only.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/clock.h"
+#include "launcher/membership/elastic_store.h"
+#include "launcher/membership/membership.h"
+#include "launcher/watch/job_end.h"
+
+namespace hvd::launcher {
+
+class Epochs {
+ public:
+  struct Callbacks {
+    std::function<void(int process, const std::string& host, int slot)> start;
+    std::function<void(const std::string& line)> say;
+    // The job is over; what still runs is to be ended. `failure`: empty if it has finished; `culprit`: the process
+    // whose failure was the last.
+    std::function<void(const std::string& failure, std::optional<int> culprit)> over;
+  };
+
+  // `store` outlives it.
+  Epochs(const MembershipOptions& options, ElasticStore& store, Callbacks callbacks);
+
+  // The hosts that the job may use, by name, with their slots; starts processes.
+  void set_hosts(const std::map<std::string, int>& hosts);
+  // A process has ended, as `end` says; `host`: its name, if the job has several.
+  void process_ended(int process, const std::string& host, const RankEnd& end);
+  void process_not_started(int process, const std::string& cause);
+  void host_lost(const std::string& host, const std::string& cause);
+  // The job ends for another reason: nothing is started or decided any more.
+  void stop() { is_stopped_ = true; }
+
+  bool over() const { return is_stopped_ || membership_.over(); }
+  std::optional<Deadline> next_deadline() const { return over() ? std::nullopt : membership_.next_deadline(); }
+  void on_time() {
+    if (!over()) membership_.time_passed(Clock::now());
+    perform();
+  }
+
+ private:
+  void arrived(int process, std::int64_t arrival);
+  void synchronized(int process) {
+    membership_.process_synchronized(process, Clock::now());
+    perform();
+  }
+  void note(const std::string& cause);
+  void perform();
+  void apply(const StartProcess& start) { callbacks_.start(start.process, start.host, start.slot); }
+  void apply(const BeginEpoch& begin);
+  void apply(const AnnounceChange& change);
+  void apply(const BreakEpoch& broken) { set(broken_key(broken.epoch), broken.cause); }
+  void apply(const ExpelProcess& expelled);
+  void apply(const DismissProcess& dismissed) { answer(dismissed.process, {}); }
+  void apply(const EndJob& end) { callbacks_.over(end.failure, last_failed_); }
+  void answer(int process, const EpochPlace& place);
+  void set(const std::string& key, const std::string& value);
+  std::string line_of(const BeginEpoch& begin) const;
+
+  ElasticStore& store_;
+  const Callbacks callbacks_;
+  Membership membership_;
+  std::map<int, std::int64_t> arrivals_;  // by process: the last
+  std::vector<int> members_;              // of the last epoch, by rank
+  std::optional<TimePoint> paused_;       // since when no epoch goes on
+  std::vector<std::string> causes_;       // of the end of the last epoch
+  std::optional<int> last_failed_;
+  bool is_stopped_ = false;
+  bool is_performing_ = false;
+};
+
+}  // namespace hvd::launcher

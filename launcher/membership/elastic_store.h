@@ -1,0 +1,57 @@
+// The store of an elastic job: what its processes tell the launcher there (core/bootstrap/elastic.h) reaches a
+// listener. Main thread only.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "core/base/text.h"
+#include "core/bootstrap/elastic.h"
+#include "core/bootstrap/store_origin.h"
+
+namespace hvd::launcher {
+
+class ElasticStore : public StoreSource {
+ public:
+  struct Listener {
+    std::function<void(int process, std::int64_t arrival)> arrived;  // `arrival`: which one of this process, from 1
+    std::function<void(int process)> synchronized;
+  };
+
+  // `origin` outlives it.
+  explicit ElasticStore(StoreSource& origin) : origin_(origin) {}
+
+  // Replaces the listener; it may use the store.
+  void listen(Listener listener) { listener_ = std::move(listener); }
+
+  RequestId ask(StoreRequest request, Answer answer) override {
+    if (request.operation != StoreOperation::add || request.amount <= 0) {
+      return origin_.ask(std::move(request), std::move(answer));
+    }
+    const std::string key = request.key;
+    std::int64_t sum = 0;  // adds are answered at once
+    origin_.ask(std::move(request), [&](StatusCode code, std::string_view text) {
+      if (code == StatusCode::ok) sum = parse_number<std::int64_t>(text).value_or(0);
+      answer(code, text);
+    });
+    tell(key, sum);
+    return 0;
+  }
+  void forget(RequestId request_id) override { origin_.forget(request_id); }
+
+ private:
+  void tell(const std::string& key, std::int64_t sum) {
+    const auto process = parse_number<int>(key.substr(key.rfind('/') + 1));
+    if (sum <= 0 || !process) return;
+    if (key == arrived_key(*process) && listener_.arrived) listener_.arrived(*process, sum);
+    if (key == synchronized_key(*process) && listener_.synchronized) listener_.synchronized(*process);
+  }
+
+  StoreSource& origin_;
+  Listener listener_;
+};
+
+}  // namespace hvd::launcher

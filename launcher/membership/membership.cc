@@ -1,0 +1,286 @@
+#include "launcher/membership/membership.h"
+
+#include <cstddef>
+#include <tuple>
+
+namespace hvd::launcher {
+
+// ---- Events
+
+void Membership::hosts_changed(const std::map<std::string, int>& hosts, TimePoint now) {
+  for (auto& [name, host] : hosts_) host.slots = 0;
+  for (const auto& [name, slots] : hosts) hosts_[name].slots = slots;
+  advance(now);
+}
+
+void Membership::process_arrived(int process, TimePoint now) {
+  const auto found = processes_.find(process);
+  if (found == processes_.end() || over()) return;
+  const Place before = std::exchange(found->second.place, Place::waiting);
+  if (before == Place::expelled) found->second.has_state = false;
+  if (before == Place::member && running()) {
+    gather("rank " + std::to_string(*rank_of(process)) + " has left the epoch", now);
+  }
+  advance(now);
+}
+
+void Membership::process_synchronized(int process, TimePoint now) {
+  const auto found = processes_.find(process);
+  if (found == processes_.end() || found->second.place != Place::member) return;
+  found->second.has_state = true;
+  hosts_[found->second.host].failures = 0;
+  advance(now);
+}
+
+void Membership::process_ended(int process, ProcessEnd how, const std::string& cause, TimePoint now) {
+  const auto found = processes_.find(process);
+  if (found == processes_.end()) return;
+  const Process ended = found->second;
+  processes_.erase(found);
+  const bool was_in_epoch = ended.place == Place::member;
+  if (how == ProcessEnd::failed) {
+    last_failure_ = cause;
+    if (was_in_epoch) epoch_failure_ = cause;
+    has_failed_ = has_failed_ || is_first();
+    cool_down(ended.host, now);
+    if (was_in_epoch && running()) gather(cause, now);
+  } else if (!ended.leaves && (was_in_epoch || is_first())) {
+    finishing_ = true;
+  }
+  advance(now);
+}
+
+void Membership::process_expelled(int process, const std::string& cause, TimePoint now) {
+  const auto found = processes_.find(process);
+  if (found == processes_.end() || found->second.place == Place::waiting) return;
+  const Place before = std::exchange(found->second.place, Place::expelled);
+  last_failure_ = cause;
+  if (before == Place::member && running()) gather(cause, now);
+  advance(now);
+}
+
+void Membership::process_preempted(int process, TimePoint now) {
+  const auto found = processes_.find(process);
+  if (found == processes_.end()) return;
+  found->second.leaves = true;
+  cool_down(found->second.host, now);
+  advance(now);
+}
+
+void Membership::host_lost(const std::string& host, const std::string& cause, TimePoint now) {
+  const bool had_member =
+      count([&](const Process& process) { return process.host == host && process.place == Place::member; }) > 0;
+  const bool had_any = std::erase_if(processes_, [&](const auto& entry) { return entry.second.host == host; }) > 0;
+  hosts_[host].slots = 0;
+  cool_down(host, now);
+  last_failure_ = cause;
+  if (had_member) epoch_failure_ = cause;
+  has_failed_ = has_failed_ || (had_any && is_first());
+  if (had_member && running()) gather(cause, now);
+  advance(now);
+}
+
+// ---- What follows from them
+
+void Membership::advance(TimePoint now) {
+  if (!over()) give_up_waiting(now);
+  if (!over()) mark_leaving();
+  if (!over()) dismiss_leaving();
+  if (!over()) start_processes(now);
+  if (!over()) end_if_hopeless();
+  if (!over()) begin_if_complete();
+  if (!over()) announce_if_needed();
+}
+
+// A host with fewer slots than processes keeps those that have the state, and then those that are the furthest.
+void Membership::mark_leaving() {
+  for (const auto& [name, host] : hosts_) {
+    std::vector<std::tuple<bool, Place, int>> staying;
+    for (const auto& [number, process] : processes_) {
+      if (process.host != name || process.place == Place::expelled || process.leaves) continue;
+      staying.emplace_back(process.has_state, process.place, -number);
+    }
+    std::ranges::sort(staying);
+    for (std::size_t i = 0; i + static_cast<std::size_t>(host.slots) < staying.size(); ++i) {
+      processes_.at(-std::get<int>(staying[i])).leaves = true;
+    }
+  }
+}
+
+void Membership::dismiss_leaving() {
+  const bool keeps_state = state_is_leaving();
+  for (auto& [number, process] : processes_) {
+    if (!process.leaves || process.place != Place::waiting || (keeps_state && process.has_state)) continue;
+    process.place = Place::expelled;
+    process.has_state = false;
+    actions_.emplace_back(DismissProcess{number});
+  }
+}
+
+void Membership::start_processes(TimePoint now) {
+  for (const auto& [name, host] : hosts_) {
+    while (may_start_on(name, host) && now >= host.usable_from) {
+      const StartProcess start{.process = next_process_++, .host = name, .slot = free_slot(name)};
+      processes_.emplace(start.process, Process{.host = name, .slot = start.slot});
+      actions_.emplace_back(start);
+    }
+  }
+}
+
+// Who has not come by now is not waited for any longer.
+void Membership::give_up_waiting(TimePoint now) {
+  if (running() || now < gathering_since_ + options_.elastic_timeout) return;
+  for (auto& [number, process] : processes_) {
+    if (process.place != Place::member && !(is_first() && process.place == Place::starting)) continue;
+    process.place = Place::expelled;
+    actions_.emplace_back(ExpelProcess{number});
+  }
+  if (can_begin()) return begin();
+  const auto waited = static_cast<long>(seconds(options_.elastic_timeout));
+  end_job(std::to_string(candidates().size()) + " processes have come within " + std::to_string(waited) +
+          " s (--elastic-timeout), of at least " + std::to_string(options_.min_np));
+}
+
+void Membership::end_if_hopeless() {
+  const int in_epoch = count_at(Place::member);
+  const bool nobody_is_left = in_epoch + count_at(Place::waiting) + count_at(Place::starting) == 0;
+  if (finishing_ && (nobody_is_left || (running() && in_epoch == 0))) return end_job(epoch_failure_);
+  if (state_is_lost()) return end_job("every process that had the job's state is gone");
+  if (nobody_is_left && has_failed_ && is_first()) return end_job("every process has failed before the job began");
+  const bool some_may_arrive = in_epoch > 0 || (is_first() && count_at(Place::starting) > 0);
+  if (finishing_ && !running() && !some_may_arrive && !can_begin()) {
+    end_job("too few processes are left, after others have finished");
+  }
+}
+
+void Membership::begin_if_complete() {
+  if (running() || count_at(Place::member) > 0 || !can_begin()) return;
+  const bool too_early = static_cast<int>(candidates().size()) < options_.num_proc && !has_failed_ && !finishing_;
+  if (is_first() && (count_at(Place::starting) > 0 || too_early)) return;
+  begin();
+}
+
+void Membership::begin() {
+  if (options_.reset_limit && epoch_ > *options_.reset_limit) {
+    return end_job("the job was reset " + std::to_string(*options_.reset_limit) + " times (--reset-limit)");
+  }
+  phase_ = Phase::running;
+  announced_ = false;
+  epoch_failure_.clear();
+  members_ = candidates();
+  for (const int number : members_) {
+    Process& process = processes_.at(number);
+    process.place = Place::member;
+    process.has_state = process.has_state || is_first();
+  }
+  actions_.emplace_back(BeginEpoch{.epoch = ++epoch_, .processes = members_});
+}
+
+void Membership::announce_if_needed() {
+  if (!running() || announced_ || finishing_) return;
+  const int in_epoch = count_at(Place::member);
+  const bool some_go_on_leaving = state_is_leaving();
+  const int staying = count([&](const Process& process) {
+    return process.place == Place::member && (!process.leaves || some_go_on_leaving);
+  });
+  const bool somebody_waits =
+      count([](const Process& process) { return process.place == Place::waiting && !process.leaves; }) > 0;
+  const bool adds = somebody_waits && staying < options_.max_np;
+  const bool removes = staying < in_epoch;
+  if (!adds && !removes) return;
+  announced_ = true;
+  actions_.emplace_back(AnnounceChange{.epoch = epoch_, .adds = adds, .removes = removes});
+}
+
+void Membership::gather(const std::string& cause, TimePoint now) {
+  phase_ = Phase::gathering;
+  gathering_since_ = now;
+  actions_.emplace_back(BreakEpoch{.epoch = epoch_, .cause = cause});
+}
+
+void Membership::end_job(const std::string& failure) {
+  phase_ = Phase::over;
+  for (const auto& [number, process] : processes_) {
+    if (process.place == Place::waiting) actions_.emplace_back(DismissProcess{number});
+  }
+  const bool names_another = !failure.empty() && !last_failure_.empty() && failure != last_failure_;
+  actions_.emplace_back(EndJob{failure + (names_another ? "; the last failure: " + last_failure_ : "")});
+}
+
+void Membership::cool_down(const std::string& host, TimePoint now) {
+  Host& entry = hosts_[host];
+  Duration delay = options_.cooldown_min;
+  for (int i = 0; i < entry.failures && delay < options_.cooldown_max; ++i) delay *= 2;
+  ++entry.failures;
+  entry.usable_from = now + std::min(delay, options_.cooldown_max);
+}
+
+// ---- What is
+
+std::optional<Deadline> Membership::next_deadline() const {
+  std::optional<Deadline> next;
+  if (over()) return next;
+  if (!running()) next = gathering_since_ + options_.elastic_timeout;
+  for (const auto& [name, host] : hosts_) {
+    if (may_start_on(name, host)) next = earlier(next, host.usable_from);
+  }
+  return next;
+}
+
+std::optional<int> Membership::rank_of(int process) const {
+  const auto found = std::find(members_.begin(), members_.end(), process);
+  return found == members_.end() ? std::nullopt : std::optional(static_cast<int>(found - members_.begin()));
+}
+
+int Membership::occupied_slots(const std::string& host) const {
+  return count([&](const Process& process) { return process.host == host && process.place != Place::expelled; });
+}
+
+int Membership::free_slot(const std::string& host) const {
+  for (int slot = 0;; ++slot) {
+    if (count([&](const Process& process) { return process.host == host && process.slot == slot; }) == 0) return slot;
+  }
+}
+
+bool Membership::may_start_on(const std::string& name, const Host& host) const {
+  const int counted = count([](const Process& process) { return process.place != Place::expelled && !process.leaves; });
+  return !finishing_ && !state_is_lost() && occupied_slots(name) < host.slots &&
+         counted < options_.max_np + options_.spares;
+}
+
+std::vector<int> Membership::candidates() const {
+  std::vector<int> order;
+  const auto add = [&](int number) {
+    const auto found = processes_.find(number);
+    if (found == processes_.end() || found->second.place != Place::waiting) return;
+    if (std::find(order.begin(), order.end(), number) == order.end()) order.push_back(number);
+  };
+  for (const int number : members_) add(number);
+  if (!finishing_ || is_first()) {
+    for (const auto& [number, process] : processes_) add(number);
+  }
+  std::stable_partition(order.begin(), order.end(), [&](int number) { return processes_.at(number).has_state; });
+  if (static_cast<int>(order.size()) > options_.max_np) order.resize(static_cast<std::size_t>(options_.max_np));
+  return order;
+}
+
+bool Membership::state_is_leaving() const {
+  const auto has_state = [](const Process& process) { return process.has_state && process.place != Place::expelled; };
+  return !is_first() && !finishing_ &&
+         count([&](const Process& process) { return has_state(process) && !process.leaves; }) == 0 &&
+         count([&](const Process& process) { return has_state(process) && process.leaves; }) > 0;
+}
+
+bool Membership::state_is_lost() const {
+  return !is_first() &&
+         count([](const Process& process) { return process.has_state && process.place != Place::expelled; }) == 0;
+}
+
+bool Membership::can_begin() const {
+  const std::vector<int> order = candidates();
+  if (static_cast<int>(order.size()) < options_.min_np) return false;
+  const bool some_stay = std::ranges::any_of(order, [&](int number) { return !processes_.at(number).leaves; });
+  return some_stay && (is_first() || processes_.at(order.front()).has_state);
+}
+
+}  // namespace hvd::launcher

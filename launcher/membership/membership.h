@@ -1,0 +1,202 @@
+// Decides who takes part in an elastic job: which processes are started on which hosts, which of them form each epoch,
+// and with which ranks. Pure; time is an argument.
+//
+// An elastic job is a sequence of epochs. Each is a job of its own for the processes in it: ranks from 0, connections,
+// shared memory. A process arrives when it calls init(), and waits for its place in the next epoch:
+//
+//   starting -> waiting -> in the epoch -> waiting -> ...         (gathering) -> running -> gathering -> ... -> over
+//
+// A running epoch ends when one of its processes ends or leaves it. The others notice that by themselves (their
+// operations fail) or, if a process wants to join or is to leave, by an announcement that they see at their next step
+// boundary. They all arrive again, and the next epoch begins once nobody of the last one is missing: without newcomers,
+// who join when they have arrived, so that nobody waits for a process that starts.
+//
+// Processes of the last epoch keep their order and get the lowest ranks. So rank 0 always has the job's state, unless
+// every process that had it is gone; then the job is over.
+#pragma once
+
+#include <algorithm>
+#include <compare>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "core/base/clock.h"
+
+namespace hvd::launcher {
+
+struct MembershipOptions {
+  int num_proc = 1;                  // that the first epoch waits for
+  int min_np = 1, max_np = 1;        // of every epoch
+  int spares = 0;                    // processes beyond max_np that are kept ready
+  std::optional<int> reset_limit{};  // epochs after the first one; empty: any number
+  Duration elastic_timeout = 600s;   // for enough processes to arrive
+  // How long a host gets no new processes after one has failed there: doubled with each failure until one succeeds.
+  Duration cooldown_min = 1s, cooldown_max = 300s;
+  auto operator<=>(const MembershipOptions&) const = default;
+};
+
+enum class ProcessEnd {
+  finished,  // exit code 0, after it had left its epoch in order
+  failed,
+  dismissed,  // it had no place in the job any more
+};
+
+// What the caller has to do.
+struct StartProcess {
+  int process = 0;  // numbers start at 0, and are not used again
+  std::string host;
+  int slot = 0;  // of the host, from 0; no other process that lives there has it
+  auto operator<=>(const StartProcess&) const = default;
+};
+// Gives their places to processes that wait: the rank of each is its index.
+struct BeginEpoch {
+  int epoch = 0;  // 1, 2, ...
+  std::vector<int> processes;
+  auto operator<=>(const BeginEpoch&) const = default;
+};
+// Tells the processes of the epoch to leave it at their next step boundary.
+struct AnnounceChange {
+  int epoch = 0;
+  bool adds = false, removes = false;
+  auto operator<=>(const AnnounceChange&) const = default;
+};
+// Ends the waits of processes that are still forming this epoch.
+struct BreakEpoch {
+  int epoch = 0;
+  std::string cause;
+  auto operator<=>(const BreakEpoch&) const = default;
+};
+// Says that nobody waits for the process any more: it has not arrived within the elastic timeout.
+struct ExpelProcess {
+  int process = 0;
+  auto operator<=>(const ExpelProcess&) const = default;
+};
+// Tells a process that waits that it has no place: it is to end with exit code 0.
+struct DismissProcess {
+  int process = 0;
+  auto operator<=>(const DismissProcess&) const = default;
+};
+// The job is over; what still runs is to be ended. Comes once, last.
+struct EndJob {
+  std::string failure;  // empty: it has finished
+  auto operator<=>(const EndJob&) const = default;
+};
+using MembershipAction =
+    std::variant<StartProcess, BeginEpoch, AnnounceChange, BreakEpoch, ExpelProcess, DismissProcess, EndJob>;
+
+class Membership {
+ public:
+  Membership(const MembershipOptions& options, TimePoint now) : options_(options), gathering_since_(now) {}
+
+  // Events. After each, the caller performs take_actions(). Those of processes that have ended are ignored.
+
+  // All hosts that may be used now, by name, with their slots.
+  void hosts_changed(const std::map<std::string, int>& hosts, TimePoint now);
+  // The process waits for a place: it has called init(), for the first time or again.
+  void process_arrived(int process, TimePoint now);
+  // The process has the job's state: it was synchronised in its epoch.
+  void process_synchronized(int process, TimePoint now);
+  // `cause`: of a failure, for the others and for the log.
+  void process_ended(int process, ProcessEnd how, const std::string& cause, TimePoint now);
+  // Nobody waits for the process any more: it is stopped, or does not answer. If it wakes, it is a newcomer.
+  void process_expelled(int process, const std::string& cause, TimePoint now);
+  // The process is to leave at the next step boundary: its host is about to be taken away.
+  void process_preempted(int process, TimePoint now);
+  // The host is unreachable, with its processes, until hosts_changed() names it and its cooldown is over.
+  void host_lost(const std::string& host, const std::string& cause, TimePoint now);
+  // next_deadline() is reached.
+  void time_passed(TimePoint now) { advance(now); }
+
+  std::vector<MembershipAction> take_actions() { return std::exchange(actions_, {}); }
+  std::optional<Deadline> next_deadline() const;
+
+  int epoch() const { return epoch_; }  // the last that has begun; 0: none
+  bool running() const { return phase_ == Phase::running; }
+  bool over() const { return phase_ == Phase::over; }
+  bool alive(int process) const { return processes_.contains(process); }
+  // The process's rank in the last epoch that has begun; empty: it was not in it.
+  std::optional<int> rank_of(int process) const;
+
+  auto operator<=>(const Membership&) const = default;
+
+ private:
+  enum class Phase { gathering, running, over };
+  enum class Place {
+    starting,  // it has not arrived yet
+    waiting,
+    member,    // of the running epoch; while gathering: of the last one, and has not arrived again
+    expelled,  // it runs, but is not counted
+  };
+  struct Process {
+    std::string host;
+    int slot = 0;
+    Place place = Place::starting;
+    bool leaves = false;     // it gets no place in the next epoch
+    bool has_state = false;  // of the job
+    auto operator<=>(const Process&) const = default;
+  };
+  struct Host {
+    int slots = 0;  // 0: it may not be used
+    int failures = 0;
+    TimePoint usable_from{};
+    auto operator<=>(const Host&) const = default;
+  };
+
+  // Everything that follows from the events so far.
+  void advance(TimePoint now);
+  void mark_leaving();
+  void dismiss_leaving();
+  void start_processes(TimePoint now);
+  void give_up_waiting(TimePoint now);
+  void end_if_hopeless();
+  void begin_if_complete();
+  void announce_if_needed();
+
+  void begin();
+  // The running epoch is over; its processes are expected to arrive.
+  void gather(const std::string& cause, TimePoint now);
+  void end_job(const std::string& failure);
+  void cool_down(const std::string& host, TimePoint now);
+
+  template <typename Predicate>
+  int count(Predicate predicate) const {
+    return static_cast<int>(std::count_if(processes_.begin(), processes_.end(),
+                                          [&](const auto& entry) { return predicate(entry.second); }));
+  }
+  int count_at(Place place) const {
+    return count([place](const Process& process) { return process.place == place; });
+  }
+  // On the host, without those that were given up.
+  int occupied_slots(const std::string& host) const;
+  int free_slot(const std::string& host) const;
+  bool may_start_on(const std::string& name, const Host& host) const;
+
+  // The processes that the next epoch can have: those of the last one in their order, then newcomers.
+  std::vector<int> candidates() const;
+  // Whether a process that leaves has to take part once more, because only such processes have the job's state.
+  bool state_is_leaving() const;
+  bool state_is_lost() const;
+  bool can_begin() const;
+  bool is_first() const { return epoch_ == 0; }
+
+  MembershipOptions options_;
+  Phase phase_ = Phase::gathering;
+  int epoch_ = 0;
+  TimePoint gathering_since_;
+  std::vector<int> members_;  // of the last epoch, by rank; some may have ended
+  bool announced_ = false;    // a change, to the running epoch
+  bool finishing_ = false;    // a process has finished: the job gets no newcomers any more
+  bool has_failed_ = false;   // a process, before the first epoch
+  std::string last_failure_;
+  std::string epoch_failure_;         // the last failure in the last epoch that has begun
+  std::map<int, Process> processes_;  // that live
+  std::map<std::string, Host> hosts_;
+  int next_process_ = 0;
+  std::vector<MembershipAction> actions_;
+};
+
+}  // namespace hvd::launcher

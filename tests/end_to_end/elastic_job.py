@@ -1,0 +1,53 @@
+"""An elastic job for the tests: counts steps, and does to its processes what its arguments say.
+
+    elastic_job.py STEPS [PROCESS@STEP=WHAT ...]
+
+Each process prints a line per finished step. WHAT: kill, exit, raise, exit_0; or before init: never, late.
+"""
+
+import os
+import signal
+import sys
+import time
+
+PROCESS = int(os.environ.get("HVD_PROCESS", "-1"))
+STEPS = int(sys.argv[1])
+DEEDS = dict(argument.split("=") for argument in sys.argv[2:])
+
+before_init = DEEDS.get(f"{PROCESS}@0")
+if before_init == "never":
+    sys.exit(5)
+if before_init == "late":
+    time.sleep(2)
+
+from hvd import basics, elastic, objects  # noqa: E402
+
+
+def do(what):
+    if what == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif what == "exit":
+        sys.exit(7)
+    elif what == "exit_0":
+        os._exit(0)
+    elif what == "raise":
+        raise ValueError("bad data")
+
+
+def train(state):
+    while state.step < STEPS:
+        processes = objects.allgather_object((PROCESS, state.step))
+        assert [step for _, step in processes] == [state.step] * basics.size(), processes
+        state.step += 1
+        state.seen.append([process for process, _ in processes])
+        print(f"process {PROCESS} step {state.step} rank {basics.rank()} of {basics.size()}", flush=True)
+        do(DEEDS.get(f"{PROCESS}@{state.step}"))
+        time.sleep(float(os.environ.get("PAUSE", "0.02")))
+        state.commit()
+
+
+basics.init()
+state = elastic.ObjectState(objects.broadcast_object, basics.rank, step=0, seen=[])
+elastic.run_fn(train, elastic.join_anew)(state)
+assert len(state.seen) == STEPS
+print(f"process {PROCESS} done {state.seen}", flush=True)

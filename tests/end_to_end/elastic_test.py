@@ -1,0 +1,167 @@
+"""Elastic jobs under hvdrun, on one host: ranks that die, processes that join, and jobs that cannot go on."""
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+TIMEOUT = 120
+JOB = Path(__file__).parent / "elastic_job.py"
+
+
+def start(*options, steps=30, deeds=(), job=(sys.executable, JOB), **variables):
+    command = ["hvdrun", *options, "-x", "PYTHONUNBUFFERED=1"]
+    for name, value in variables.items():
+        command += ["-x", f"{name}={value}"]
+    return subprocess.Popen(
+        [*map(str, command), *map(str, job), *([str(steps)] if job[-1] == JOB else []), *deeds],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run(*options, **more):
+    process = start(*options, **more)
+    output, errors = process.communicate(timeout=TIMEOUT)
+    return process.returncode, output, errors
+
+
+def steps_of(output):
+    """By process: the steps that it has finished, in order, with rank and size."""
+    found = {}
+    for line in output.splitlines():
+        if match := re.fullmatch(r"process (\d+) step (\d+) rank (\d+) of (\d+)", line):
+            found.setdefault(int(match[1]), []).append(tuple(map(int, match.group(2, 3, 4))))
+    return found
+
+
+def done(output):
+    """By process: the processes that have taken part in each step, as it says at its end."""
+    return {int(process): seen for process, seen in re.findall(r"^process (\d+) done (.*)$", output, re.MULTILINE)}
+
+
+def check_no_step_is_lost(output):
+    """Every step of a survivor follows its last one: it is never done again."""
+    for process, steps in steps_of(output).items():
+        numbers = [step for step, _, _ in steps]
+        assert numbers == list(range(numbers[0], numbers[0] + len(numbers))), (process, numbers)
+
+
+@pytest.mark.parametrize(
+    ("deed", "cause"),
+    [
+        ("kill", r"rank 2 has failed: killed by SIGKILL .*"),
+        ("exit", r"rank 2 called sys\.exit\(7\)"),
+        ("raise", r"rank 2 raised ValueError: bad data \(elastic_job\.py:\d+\)"),
+        ("exit_0", r"rank 2 has failed: ended without shutdown \(exit code 0\)"),
+    ],
+)
+def test_the_others_go_on(deed, cause):
+    code, output, errors = run("-np", 4, "--min-np", 2, "--cooldown-range", "60,60", deeds=[f"2@10={deed}"])
+    assert code == 0, errors
+    told = rf"hvdrun: epoch 2 with 3 ranks, after a pause of \d\.\d\d\d s; left: process 2; {cause}\n"
+    assert re.search(told, errors), errors
+    check_no_step_is_lost(output)
+    assert set(done(output)) == {0, 1, 3} and len(set(done(output).values())) == 1, output
+    last = {process: steps[-1] for process, steps in steps_of(output).items()}
+    assert last[0] == (30, 0, 3) and last[1] == (30, 1, 3) and last[3] == (30, 2, 3), last
+
+
+def test_rank_0_is_like_any_other():
+    code, output, errors = run("-np", 3, "--min-np", 1, "--cooldown-range", "60,60", deeds=["0@5=kill", "1@9=kill"])
+    assert code == 0, errors
+    check_no_step_is_lost(output)
+    assert steps_of(output)[2][-1] == (30, 0, 1), output
+
+
+def test_a_process_takes_the_place_of_a_lost_one():
+    code, output, errors = run("-np", 3, "--min-np", 2, "--cooldown-range", "0,0", deeds=["1@5=kill"], steps=150)
+    assert code == 0, errors
+    assert "epoch 3 with 3 ranks" in errors and "; joined: process 3\n" in errors, errors
+    check_no_step_is_lost(output)
+    assert set(done(output)) == {0, 2, 3} and len(set(done(output).values())) == 1, output
+    assert steps_of(output)[3][-1] == (150, 2, 3)
+
+
+def test_a_spare_takes_over_at_once():
+    code, output, errors = run(
+        *("-np", 2, "-H", "localhost:3", "--min-np", 2, "--max-np", 2, "--spares", 1, "--cooldown-range", "60,60"),
+        deeds=["1@40=kill"],
+        steps=80,
+    )
+    assert code == 0, errors
+    assert re.search(r"epoch 2 with 2 ranks, .*; joined: process 2; left: process 1; rank 1 has failed", errors), errors
+    check_no_step_is_lost(output)
+    assert set(done(output)) == {0, 2}, output
+
+
+def test_too_few_are_left():
+    code, output, errors = run(
+        *("-np", 2, "--min-np", 2, "--cooldown-range", "60,60", "--elastic-timeout", 1), deeds=["1@5=exit"]
+    )
+    assert code == 7 and not done(output), errors
+    assert "the job has failed: 1 processes have come within 1 s (--elastic-timeout), of at least 2" in errors, errors
+    assert "rank 1 called sys.exit(7)" in errors, errors
+
+
+def test_all_fail_at_once():
+    code, output, errors = run("-np", 2, "--min-np", 1, deeds=["0@5=kill", "1@5=kill"])
+    assert code == 128 + signal.SIGKILL and not done(output), errors
+    assert "the job has failed: every process that had the job's state is gone" in errors, errors
+
+
+def test_a_process_that_fails_before_the_job_begins():
+    code, output, errors = run("-np", 3, "--min-np", 2, "--cooldown-range", "60,60", deeds=["1@0=never"])
+    assert code == 0, errors
+    assert set(done(output)) == {0, 2}, output
+
+
+def test_every_process_fails_before_the_job_begins():
+    code, output, errors = run("-np", 2, "--min-np", 1, "--cooldown-range", "60,60", deeds=["0@0=never", "1@0=never"])
+    assert code == 5 and not output, errors
+    assert "the job has failed: every process has failed before the job began" in errors, errors
+
+
+def test_the_limit_of_resets():
+    deeds = ["3@5=kill", "2@8=kill", "1@11=kill"]
+    code, output, errors = run(
+        *("-np", 4, "--min-np", 1, "--cooldown-range", "60,60", "--reset-limit", 2), deeds=deeds, steps=200
+    )
+    assert code == 128 + signal.SIGKILL and not done(output), errors
+    assert "the job has failed: the job was reset 2 times (--reset-limit)" in errors, errors
+
+
+def test_a_job_in_which_nothing_happens():
+    code, output, errors = run("-np", 2, "--min-np", 1)
+    assert (code, errors) == (0, ""), errors
+    assert done(output) == {0: str([[0, 1]] * 30), 1: str([[0, 1]] * 30)}
+
+
+def test_a_program_that_does_not_know_hvd():
+    assert run("-np", 2, "--min-np", 1, job=("true",)) == (0, "", "")
+
+
+def test_ctrl_c_ends_the_job():
+    process = start("-np", 2, "--min-np", 1, steps=10**6)
+    assert process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 128 + signal.SIGINT and "ended by SIGINT" in errors, errors
+
+
+def test_a_newcomer_is_not_waited_for():
+    """While it starts, which takes it two seconds, the others take a step every few milliseconds."""
+    before = time.monotonic()
+    code, output, errors = run(
+        *("-np", 2, "--min-np", 1, "--cooldown-range", "0,0"), deeds=["1@5=kill", "2@0=late"], steps=400, PAUSE=0.01
+    )
+    assert code == 0, errors
+    alone = sum(1 for _, _, size in steps_of(output)[0] if size == 1)
+    assert alone > 20, (alone, time.monotonic() - before)
+    assert set(done(output)) == {0, 2}, output

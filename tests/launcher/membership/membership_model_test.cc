@@ -1,0 +1,355 @@
+// Every interleaving of a small elastic job with a few faults: the real Membership, and processes that start, arrive,
+// train, notice that their epoch is over, finish, fail, stop and wake, on hosts that are lost, come back and shrink.
+//
+// What must hold: no process gets a place while another one of an older epoch still trains, unless that one was given
+// up; an epoch has at least min_np processes and at most max_np; rank 0 has the job's state, and survivors keep their
+// order; nobody waits for ever, and once the job is over nobody waits at all.
+#include <algorithm>
+#include <compare>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "launcher/membership/membership.h"
+#include "tests/support/catch.h"
+
+using namespace hvd;
+using namespace hvd::launcher;
+
+namespace {
+
+constexpr int kMostEpochs = 12;
+
+struct ModelProcess {
+  enum class At { starting, waiting, training, dismissed, ended };
+  At at = At::starting;
+  std::string host;
+  int slot = 0;
+  int epoch = 0;  // that it trains in
+  bool has_state = false, given_up = false;
+  auto operator<=>(const ModelProcess&) const = default;
+  bool lives() const { return at != At::ended; }
+};
+using At = ModelProcess::At;
+
+struct World {
+  Membership membership;
+  std::map<int, ModelProcess> processes{};
+  std::map<std::string, int> hosts;
+  std::set<int> broken{};  // epochs that a process has left or died in, so that the others notice
+  int announced = 0;       // epoch
+  int epoch = 0;
+  std::vector<int> order{};  // of the last epoch
+  int faults = 0;
+  bool over = false, has_finished = false;
+  TimePoint now{};
+  auto operator<=>(const World&) const = default;
+};
+
+struct Model {
+  MembershipOptions options;
+  std::map<std::string, int> hosts;
+  int faults;
+};
+
+class Explorer {
+ public:
+  explicit Explorer(Model model) : model_(std::move(model)) {}
+
+  void explore() {
+    World first{.membership = Membership(model_.options, TimePoint()), .hosts = model_.hosts, .faults = model_.faults};
+    first.membership.hosts_changed(model_.hosts, first.now);
+    perform(first);
+    push(first);
+    while (!open_.empty() && failure_.empty()) {
+      const World world = std::move(open_.back().first);
+      story_ = std::move(open_.back().second);
+      open_.pop_back();
+      visit(world);
+    }
+  }
+
+  std::size_t states() const { return seen_.size(); }
+  std::size_t ends() const { return ends_; }
+  int most_epochs() const { return most_epochs_; }
+  const std::string& failure() const { return failure_; }
+
+ private:
+  void push(const World& world) {
+    if (failure_.empty() && seen_.insert(world).second) open_.emplace_back(world, story_);
+  }
+
+  void expect(bool holds, const std::string& what) {
+    if (!holds && failure_.empty()) failure_ = what + story_;
+  }
+
+  // Applies the event to a copy of the world.
+  template <typename Event>
+  void branch(const World& world, const std::string& name, Event event) {
+    World next = world;
+    const std::string before = std::exchange(story_, story_ + "; " + name);
+    event(next);
+    perform(next);
+    check(next);
+    push(next);
+    story_ = before;
+  }
+
+  void visit(const World& world) {
+    bool moves = false;
+    for (const auto& [number, process] : world.processes) moves = branch_on_process(world, number, process) || moves;
+    if (world.over) {
+      ++ends_;
+      return;
+    }
+    const auto deadline = world.membership.next_deadline();
+    if (deadline && (!moves || world.faults > 0)) {
+      branch(world, "the deadline", [&](World& next) {
+        if (moves) --next.faults;
+        next.now = std::max(next.now, *deadline);
+        next.membership.time_passed(next.now);
+        const auto then = next.membership.next_deadline();
+        expect(!then || *then > next.now, "a deadline that is reached is never over");
+      });
+    }
+    expect(moves || deadline.has_value(), "nobody moves, and nothing is waited for with a deadline");
+    if (world.faults > 0) branch_on_hosts(world);
+  }
+
+  // What the process can do by itself, and what can happen to it. Returns whether it moves without a fault.
+  bool branch_on_process(const World& world, int number, const ModelProcess& process) {
+    const auto arrive = [&](World& next) {
+      ModelProcess& self = next.processes.at(number);
+      if (self.at == At::training) next.broken.insert(self.epoch);
+      if (self.given_up) self.has_state = false;
+      self.at = At::waiting;
+      self.given_up = false;
+      next.membership.process_arrived(number, next.now);
+    };
+    const auto end = [&](World& next, ProcessEnd how) {
+      ModelProcess& self = next.processes.at(number);
+      if (self.at == At::training && how == ProcessEnd::failed) next.broken.insert(self.epoch);
+      self.at = At::ended;
+      next.membership.process_ended(number, how, "it has failed", next.now);
+    };
+    const std::string name = std::to_string(number);
+    bool moves = false;
+    if (process.at == At::starting && !world.over) {
+      moves = true;
+      branch(world, name + " arrives", arrive);
+    }
+    if (process.at == At::training && !world.over) {
+      const bool is_broken = world.broken.contains(process.epoch);
+      if (is_broken || world.announced == process.epoch) branch(world, name + " arrives", arrive);
+      if (!is_broken && !process.has_state && world.processes.at(world.order.front()).lives()) {
+        branch(world, name + " has the state", [&](World& next) {
+          next.processes.at(number).has_state = true;
+          next.membership.process_synchronized(number, next.now);
+        });
+      }
+      if (!is_broken && process.has_state && world.announced != process.epoch && !process.given_up) {
+        branch(world, name + " finishes", [&](World& next) {
+          next.has_finished = true;
+          end(next, ProcessEnd::finished);
+        });
+      }
+      moves = true;  // it trains
+    }
+    if (process.at == At::dismissed) {
+      moves = true;
+      branch(world, name + " leaves", [&](World& next) { end(next, ProcessEnd::dismissed); });
+    }
+    if (world.faults == 0 || !process.lives() || world.over) return moves;
+    branch(world, name + " fails", [&](World& next) {
+      --next.faults;
+      end(next, ProcessEnd::failed);
+    });
+    if ((process.at == At::training || process.at == At::starting) && !process.given_up) {
+      branch(world, name + " stops", [&](World& next) {
+        --next.faults;
+        ModelProcess& self = next.processes.at(number);
+        self.given_up = true;
+        if (self.at == At::training) next.broken.insert(self.epoch);
+        next.membership.process_expelled(number, "it is stopped", next.now);
+      });
+      branch(world, name + " is preempted", [&](World& next) {
+        --next.faults;
+        next.membership.process_preempted(number, next.now);
+      });
+    }
+    return moves;
+  }
+
+  void branch_on_hosts(const World& world) {
+    for (const auto& [name, slots] : model_.hosts) {
+      branch(world, name + " is lost", [&, name = name](World& next) {
+        --next.faults;
+        next.hosts.erase(name);
+        for (auto& [number, process] : next.processes) {
+          if (process.host != name || !process.lives()) continue;
+          if (process.at == At::training) next.broken.insert(process.epoch);
+          process.at = At::ended;
+        }
+        next.membership.host_lost(name, "the host is lost", next.now);
+      });
+      for (const int changed : {slots - 1, slots, slots + 1}) {
+        const auto found = world.hosts.find(name);
+        if (found != world.hosts.end() && found->second == changed) continue;
+        branch(world, name + " has " + std::to_string(changed), [&, name = name](World& next) {
+          --next.faults;
+          next.hosts[name] = changed;
+          next.membership.hosts_changed(next.hosts, next.now);
+        });
+      }
+    }
+  }
+
+  void perform(World& world) {
+    for (const MembershipAction& action : world.membership.take_actions()) {
+      expect(!world.over, "an action after the end");
+      std::visit([&](const auto& each) { apply(world, each); }, action);
+    }
+  }
+
+  void apply(World& world, const StartProcess& start) {
+    int on_host = 0;
+    for (const auto& [number, process] : world.processes) {
+      if (!process.lives() || process.host != start.host) continue;
+      expect(process.slot != start.slot, "two processes have the same slot");
+      if (!process.given_up && process.at != At::dismissed) ++on_host;
+    }
+    expect(on_host < world.hosts[start.host], "more processes than slots");
+    expect(!world.processes.contains(start.process), "a number is used again");
+    world.processes[start.process] = {.host = start.host, .slot = start.slot};
+  }
+
+  void apply(World& world, const BeginEpoch& begin) {
+    const int size = static_cast<int>(begin.processes.size());
+    expect(size >= model_.options.min_np && size <= model_.options.max_np, "an epoch of a forbidden size");
+    expect(begin.epoch == world.epoch + 1, "epochs are not counted one by one");
+    expect(begin.epoch <= kMostEpochs, "epochs without end");
+    for (const auto& [number, process] : world.processes) {
+      expect(process.at != At::training || process.given_up, "an epoch begins while another one goes on");
+    }
+    std::vector<int> survivors;
+    for (const int number : world.order) {
+      const ModelProcess& process = world.processes.at(number);
+      if (process.at == At::waiting && process.has_state) survivors.push_back(number);
+    }
+    survivors.resize(std::min(survivors.size(), begin.processes.size()));
+    expect(std::equal(survivors.begin(), survivors.end(), begin.processes.begin()), "survivors lose their ranks");
+    world.epoch = begin.epoch;
+    world.order = begin.processes;
+    for (const int number : begin.processes) {
+      ModelProcess& process = world.processes.at(number);
+      expect(process.at == At::waiting, "a place for a process that does not wait");
+      process.at = At::training;
+      process.epoch = begin.epoch;
+      process.has_state = process.has_state || begin.epoch == 1;
+    }
+    expect(world.processes.at(begin.processes.front()).has_state, "rank 0 has no state");
+    most_epochs_ = std::max(most_epochs_, world.epoch);
+  }
+
+  void apply(World& world, const AnnounceChange& change) {
+    expect(change.epoch == world.epoch && world.announced != world.epoch, "an announcement out of turn");
+    expect(change.adds || change.removes, "an announcement of nothing");
+    world.announced = change.epoch;
+  }
+
+  void apply(World& world, const BreakEpoch& broken) { world.broken.insert(broken.epoch); }
+
+  void apply(World& world, const ExpelProcess& expelled) { world.processes.at(expelled.process).given_up = true; }
+
+  void apply(World& world, const DismissProcess& dismissed) {
+    ModelProcess& process = world.processes.at(dismissed.process);
+    expect(process.at == At::waiting, "a process is dismissed that does not wait");
+    process.at = At::dismissed;
+  }
+
+  void apply(World& world, const EndJob& end) {
+    world.over = true;
+    expect(world.has_finished || !end.failure.empty(), "the job has finished, but no process has");
+    const auto waits = [](const auto& entry) { return entry.second.at == At::waiting; };
+    expect(std::ranges::none_of(world.processes, waits), "a process waits after the end");
+  }
+
+  void check(const World& world) {
+    if (world.over) return;
+    int training = 0, waiting = 0;
+    for (const auto& [number, process] : world.processes) {
+      if (process.at == At::training && process.epoch == world.epoch && !process.given_up) ++training;
+      if (process.at == At::waiting) ++waiting;
+    }
+    if (!world.membership.running()) return expect(world.membership.next_deadline().has_value(), "a wait without end");
+    if (world.has_finished) return;
+    expect(training >= model_.options.min_np, "fewer than min_np train");
+    const bool is_told = world.announced == world.epoch;
+    expect(is_told || waiting == 0 || training >= model_.options.max_np, "a newcomer waits, and nobody is told");
+  }
+
+  const Model model_;
+  std::set<World> seen_;
+  std::vector<std::pair<World, std::string>> open_;  // with what has led there
+  std::string story_;
+  std::size_t ends_ = 0;
+  int most_epochs_ = 0;
+  std::string failure_;
+};
+
+void explore(const Model& model, int least_epochs) {
+  Explorer explorer(model);
+  explorer.explore();
+  INFO(explorer.states() << " states, " << explorer.ends() << " ends, " << explorer.most_epochs() << " epochs");
+  CHECK(explorer.failure() == "");
+  CHECK(explorer.ends() > 0);
+  CHECK(explorer.most_epochs() >= least_epochs);
+}
+
+}  // namespace
+
+TEST_CASE("membership: every interleaving of two processes and two faults") {
+  explore({.options = {.num_proc = 2, .min_np = 1, .max_np = 2, .cooldown_min = 10s, .cooldown_max = 20s},
+           .hosts = {{"a", 1}, {"b", 1}},
+           .faults = 2},
+          3);
+}
+
+TEST_CASE("membership: every interleaving of three processes, of which one is needed") {
+  explore({.options = {.num_proc = 2, .min_np = 1, .max_np = 3, .cooldown_min = 10s, .cooldown_max = 20s},
+           .hosts = {{"a", 2}, {"b", 1}},
+           .faults = 1},
+          3);
+}
+
+TEST_CASE("membership: every interleaving of three processes, of which two are needed") {
+  explore({.options = {.num_proc = 3, .min_np = 2, .max_np = 3, .cooldown_min = 10s, .cooldown_max = 20s},
+           .hosts = {{"a", 2}, {"b", 1}},
+           .faults = 1},
+          3);
+}
+
+TEST_CASE("membership: every interleaving with a spare and a limit of resets") {
+  explore({.options = {.num_proc = 2,
+                       .min_np = 2,
+                       .max_np = 2,
+                       .spares = 1,
+                       .reset_limit = 1,
+                       .cooldown_min = 10s,
+                       .cooldown_max = 20s},
+           .hosts = {{"a", 2}, {"b", 1}},
+           .faults = 1},
+          2);
+}
+
+// Minutes, and gigabytes.
+TEST_CASE("membership: every interleaving of three processes and two faults", "[.long]") {
+  for (const int min_np : {2, 1}) {
+    explore({.options = {.num_proc = 2, .min_np = min_np, .max_np = 3, .cooldown_min = 10s, .cooldown_max = 20s},
+             .hosts = {{"a", 2}, {"b", 1}},
+             .faults = 2},
+            4);
+  }
+}
