@@ -74,7 +74,10 @@ ALLOWED = {
     "launcher/processes": [*BASE, "core/net"],
     "launcher/plan": BASE,
     # The processes of an elastic job, and what they tell in its store.
-    "launcher/membership": [*BASE, *[f"core/bootstrap/{part}.h" for part in ("elastic", "store_origin")]],
+    "launcher/membership": [
+        *BASE,
+        *[f"launcher/{room}" for room in ("processes", "plan", "output")],
+        *[f"core/bootstrap/{part}.h" for part in ("elastic", "store_origin")]],
     "launcher/watch": [*VALUES, "core/net", "core/flight", "launcher/processes"],
     "launcher/output": [*BASE, "core/net", "launcher/processes"],
     "launcher/job": [

@@ -253,6 +253,13 @@ void print_plan(const CommandLine& line, const JobLayout& layout, const std::vec
   std::fflush(stdout);
 }
 
+AgentOptions agent_options(const CommandLine& line) {
+  return {.interfaces = line.start.interfaces,
+          .lease = line.start.lease.value_or(kLease),
+          .grace = line.job.grace,
+          .start_timeout = line.start.timeout.value_or(kStartTimeout)};
+}
+
 int run_with_agents(const CommandLine& line, const JobLayout& layout, const std::vector<std::string>& commands,
                     SignalSource& signals) {
   HostsToUse hosts;
@@ -260,10 +267,7 @@ int run_with_agents(const CommandLine& line, const JobLayout& layout, const std:
     hosts.hosts.push_back(
         {.name = layout.hosts[host].host, .start_command = commands[host], .is_here = layout.is_here[host]});
   }
-  hosts.agents = {.interfaces = line.start.interfaces,
-                  .lease = line.start.lease.value_or(kLease),
-                  .grace = line.job.grace,
-                  .start_timeout = line.start.timeout.value_or(kStartTimeout)};
+  hosts.agents = agent_options(line);
   const std::string key = JobKey::random().to_hex();
   hosts.assign = [&, programs = make_programs(line, false)](const std::vector<HostDescription>& facts) {
     std::vector<HostPlan> plans = plan_hosts(layout, line, facts, programs);
@@ -271,6 +275,39 @@ int run_with_agents(const CommandLine& line, const JobLayout& layout, const std:
     return plans;
   };
   return run_on_hosts(line.job, std::move(hosts), signals);
+}
+
+// Each host is planned by itself: the ranks of an elastic job are not known beforehand.
+int run_elastic_with_agents(const CommandLine& line, const std::vector<HostSlots>& fixed, const Environment& environment,
+                            const RemoteShell& shell, SignalSource& signals) {
+  const std::string key = JobKey::random().to_hex();
+  const auto layout_of = [&line, &environment](const HostSlots& host) {
+    CommandLine alone = line;
+    alone.programs.front().hosts = (host.user.empty() ? "" : host.user + "@") + host.host +
+                                   (host.slots ? ":" + std::to_string(*host.slots) : "");
+    alone.programs.front().hostfile.clear();
+    alone.programs.front().num_proc.reset();
+    return std::pair(find_layout(alone, environment, local_hostname()), alone);
+  };
+  ElasticHosts hosts{.fixed = fixed,
+                     .discovery_script = line.discovery_script,
+                     .discovery_interval = line.discovery_interval,
+                     .agents = agent_options(line),
+                     .start_command =
+                         [&](const HostSlots& host) {
+                           const JobLayout layout = layout_of(host).first;
+                           const StartedBy by = choose_start(line.start.by, shell, false, layout.by_slurm);
+                           return start_commands(layout, by, shell).front();
+                         },
+                     .plan =
+                         [&, programs = make_programs(line, false)](const HostSlots& host, const HostDescription& facts) {
+                           const auto [layout, alone] = layout_of(host);
+                           HostPlan plan = plan_hosts(layout, alone, {facts}, programs).front();
+                           plan.rendezvous.job_key_hex = key;
+                           plan.is_elastic = true;
+                           return plan;
+                         }};
+  return run_elastic(line.job, std::move(hosts), signals);
 }
 
 int run(const std::vector<std::string>& arguments, SignalSource& signals) {
@@ -284,15 +321,19 @@ int run(const std::vector<std::string>& arguments, SignalSource& signals) {
   for (const std::string& text : line.notes) note(line, text);
   if (line.start.by == StartedBy::mpirun) return run_mpirun(line, signals);
   const Environment environment = parse_environment(environ);
+  const RemoteShell shell = with_parameters_of_open_mpi(line.start.remote_shell, line.mca, environment);
+  if (!line.discovery_script.empty() && !line.dry_run) {
+    return run_elastic_with_agents(line, {}, environment, shell, signals);
+  }
   const JobLayout layout = find_layout(line, environment, local_hostname());
   plan_all_slots(line, layout);
-  const RemoteShell shell = with_parameters_of_open_mpi(line.start.remote_shell, line.mca, environment);
   const StartedBy by = choose_start(line.start.by, shell, layout.all_here(), layout.by_slurm);
   std::vector<std::string> commands;
   if (by != StartedBy::local) commands = start_commands(layout, by, shell);
   if (line.dry_run || line.display_map) print_plan(line, layout, commands);
   if (line.dry_run) return 0;
   if (by == StartedBy::local) return run_on_this_machine(line, layout, signals);
+  if (line.job.elastic) return run_elastic_with_agents(line, layout.hosts, environment, shell, signals);
   return run_with_agents(line, layout, commands, signals);
 }
 

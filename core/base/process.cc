@@ -65,6 +65,7 @@ std::optional<ProcessEntry> parse_process_stat(std::string_view text) {
   for (int field = 6; field < 20; ++field) fields >> skipped;
   int threads = 0;
   fields >> threads;
+  entry.stopped = state == 'T';
   entry.zombie = (state == 'Z' || state == 'X') && threads <= 1;
   return entry;
 }

@@ -26,7 +26,8 @@ struct ProcessEntry {
   pid_t pid = 0;
   pid_t parent = 0;
   pid_t group = 0;
-  bool zombie = false;  // the whole process: if only its first thread has ended, it still runs
+  bool zombie = false;   // the whole process: if only its first thread has ended, it still runs
+  bool stopped = false;  // as by SIGSTOP
   bool operator==(const ProcessEntry&) const = default;
 };
 

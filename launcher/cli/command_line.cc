@@ -171,15 +171,21 @@ void parse_cooldown(const CLI::App& app, MembershipOptions& elastic) {
 // A job is elastic if the user says how few or how many ranks it may have. Else the other options mean nothing.
 void parse_elastic(const CLI::App& app, CommandLine& line) {
   const auto min_np = typed_number(app, "--min-np", 1), max_np = typed_number(app, "--max-np", 1);
-  if (!min_np && !max_np) return;
+  if (!min_np && !max_np && line.discovery_script.empty()) return;
+  line.discovery_interval = typed_seconds(app, "--discovery-interval").value_or(1s);
+  const ProgramLine& program = line.programs.front();
+  if (!line.discovery_script.empty() && !(program.hosts.empty() && program.hostfile.empty())) {
+    throw InvalidArgument("--host-discovery-script and -H or --hostfile name hosts: give one of them");
+  }
   MembershipOptions elastic;
-  elastic.num_proc = std::max(line.programs.front().num_proc.value_or(1), min_np.value_or(1));
+  elastic.num_proc = std::max(program.num_proc.value_or(1), min_np.value_or(1));
   elastic.min_np = min_np.value_or(elastic.num_proc);
   elastic.max_np = max_np.value_or(kMaxSlots);
   elastic.spares = typed_number(app, "--spares", 0).value_or(0);
   elastic.reset_limit = typed_number(app, "--reset-limit", 0);
   elastic.elastic_timeout = typed_seconds(app, "--elastic-timeout").value_or(elastic.elastic_timeout);
   parse_cooldown(app, elastic);
+  line.job.stopped_limit = typed_seconds(app, "--stopped-limit").value_or(30s);
   if (elastic.max_np < elastic.num_proc) {
     throw InvalidArgument("--max-np " + std::to_string(elastic.max_np) + ": fewer than the " +
                           std::to_string(elastic.num_proc) + " ranks that the job begins with");

@@ -5,6 +5,20 @@
 #include <utility>
 
 namespace hvd::launcher {
+namespace {
+
+// "process 4", "processes 4, 7": those of `processes` that `others` does not have.
+std::string list_processes_without(const std::vector<int>& processes, const std::vector<int>& others) {
+  std::string list;
+  int count = 0;
+  for (const int process : processes) {
+    if (std::ranges::find(others, process) != others.end()) continue;
+    list += (count++ == 0 ? "" : ", ") + std::to_string(process);
+  }
+  return count == 0 ? "" : (count == 1 ? "process " : "processes ") + list;
+}
+
+}  // namespace
 
 Epochs::Epochs(const MembershipOptions& options, ElasticStore& store, Callbacks callbacks)
     : store_(store), callbacks_(std::move(callbacks)), membership_(options, Clock::now()) {
@@ -12,7 +26,7 @@ Epochs::Epochs(const MembershipOptions& options, ElasticStore& store, Callbacks 
                  .synchronized = [this](int process) { synchronized(process); }});
 }
 
-void Epochs::set_hosts(const std::map<std::string, int>& hosts) {
+void Epochs::set_hosts(const std::vector<HostCount>& hosts) {
   membership_.hosts_changed(hosts, Clock::now());
   perform();
 }
@@ -105,19 +119,15 @@ void Epochs::set(const std::string& key, const std::string& value) {
 }
 
 std::string Epochs::line_of(const BeginEpoch& begin) const {
-  std::string joined, left, causes;
-  for (const int process : begin.processes) {
-    if (std::ranges::find(members_, process) == members_.end()) joined += " " + std::to_string(process);
-  }
-  for (const int process : members_) {
-    if (std::ranges::find(begin.processes, process) == begin.processes.end()) left += " " + std::to_string(process);
-  }
+  const std::string joined = list_processes_without(begin.processes, members_);
+  const std::string left = list_processes_without(members_, begin.processes);
+  std::string causes;
   for (const std::string& cause : causes_) causes += "; " + cause;
   char pause[32];
   std::snprintf(pause, sizeof pause, "%.3f", paused_ ? seconds(Clock::now() - *paused_) : 0.0);
   return "epoch " + std::to_string(begin.epoch) + " with " + std::to_string(begin.processes.size()) +
          (begin.processes.size() == 1 ? " rank" : " ranks") + ", after a pause of " + pause + " s" +
-         (joined.empty() ? "" : "; joined: process" + joined) + (left.empty() ? "" : "; left: process" + left) + causes;
+         (joined.empty() ? "" : "; joined: " + joined) + (left.empty() ? "" : "; left: " + left) + causes;
 }
 
 }  // namespace hvd::launcher

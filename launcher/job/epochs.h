@@ -29,8 +29,8 @@ class Epochs {
   // `store` outlives it.
   Epochs(const MembershipOptions& options, ElasticStore& store, Callbacks callbacks);
 
-  // The hosts that the job may use, by name, with their slots; starts processes.
-  void set_hosts(const std::map<std::string, int>& hosts);
+  // The hosts that the job may use, with their slots; starts processes.
+  void set_hosts(const std::vector<HostCount>& hosts);
   // A process has ended, as `end` says; `host`: its name, if the job has several.
   void process_ended(int process, const std::string& host, const RankEnd& end);
   void process_not_started(int process, const std::string& cause);

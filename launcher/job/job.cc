@@ -76,7 +76,9 @@ std::vector<int> Job::open_ranks() {
 
 void Job::open_rank(int host, const RankPlan& plan) {
   const int number = plan.place.rank;
-  const std::string host_name = hosts_.plans.size() < 2 ? "" : hosts_.plans[static_cast<std::size_t>(host)].name;
+  const HostPlan& on_host = hosts_.plans[static_cast<std::size_t>(host)];
+  const bool others_may_come = epochs_ && !on_host.rendezvous.address.empty();  // it has an agent
+  const std::string host_name = hosts_.plans.size() < 2 && !others_may_come ? "" : on_host.name;
   rank_at(number) = {
       .host = host,
       .host_name = host_name,
@@ -89,12 +91,18 @@ void Job::open_rank(int host, const RankPlan& plan) {
 
 // Hosts begin without ranks.
 void Job::take_slots() {
-  for (std::size_t host = 0; host < hosts_.plans.size(); ++host) {
-    slots_.push_back(std::exchange(hosts_.plans[host].ranks, {}));
-    for (RankPlan& slot : slots_.back()) slot.reads_input = false;
-    ended_hosts_.insert(static_cast<int>(host));
-  }
+  std::vector<HostPlan> plans = std::exchange(hosts_.plans, {});
+  std::vector<std::unique_ptr<Host>> hosts = std::exchange(hosts_.hosts, {});
   hosts_left_ = 0;
+  for (std::size_t host = 0; host < hosts.size(); ++host) add_host(std::move(plans[host]), std::move(hosts[host]));
+}
+
+void Job::add_host(HostPlan plan, std::unique_ptr<Host> host) {
+  for (RankPlan& slot : plan.ranks) slot.reads_input = false;
+  slots_.push_back(std::exchange(plan.ranks, {}));
+  ended_hosts_.insert(next_host());
+  hosts_.plans.push_back(std::move(plan));
+  hosts_.hosts.push_back(std::move(host));
 }
 
 void Job::start_elastic() {
@@ -104,18 +112,19 @@ void Job::start_elastic() {
           .start = [this](int process, const std::string& host, int slot) { start_process(process, host, slot); },
           .say = [this](const std::string& line) { output_.say(line); },
           .over = [this](const std::string& failure, std::optional<int> culprit) { elastic_over(failure, culprit); }});
-  std::map<std::string, int> slots;
+  std::vector<HostCount> hosts;
   for (std::size_t host = 0; host < slots_.size(); ++host) {
-    slots[hosts_.plans[host].name] = static_cast<int>(slots_[host].size());
+    hosts.emplace_back(hosts_.plans[host].name, static_cast<int>(slots_[host].size()));
   }
-  epochs_->set_hosts(slots);
+  epochs_->set_hosts(hosts);
 }
 
 void Job::start_process(int process, const std::string& host_name, int slot) {
-  const auto named = [&](const HostPlan& plan) { return plan.name == host_name; };
-  const auto host = std::ranges::find_if(hosts_.plans, named) - hosts_.plans.begin();
-  HostPlan& on_host = hosts_.plans[static_cast<std::size_t>(host)];
-  const std::vector<RankPlan>& slots = slots_[static_cast<std::size_t>(host)];
+  // A host that was lost and has come back is there twice; the last one is meant.
+  auto host = hosts_.plans.size() - 1;
+  while (host > 0 && hosts_.plans[host].name != host_name) --host;
+  HostPlan& on_host = hosts_.plans[host];
+  const std::vector<RankPlan>& slots = slots_[host];
   RankPlan plan = slots[static_cast<std::size_t>(slot) % slots.size()];
   plan.place.rank = process;
   ranks_.resize(static_cast<std::size_t>(process) + 1);
@@ -125,7 +134,8 @@ void Job::start_process(int process, const std::string& host_name, int slot) {
   if (ended_hosts_.erase(static_cast<int>(host)) > 0) ++hosts_left_;
   HostPlan alone = on_host;
   alone.ranks = {plan};
-  hosts_.hosts[static_cast<std::size_t>(host)]->start(alone);
+  alone.stopped_limit = options_.stopped_limit;
+  hosts_.hosts[host]->start(alone);
 }
 
 // Whether the others go on after the end of a process.

@@ -29,6 +29,7 @@ struct JobOptions {
   std::optional<Duration> timeout;
   Duration grace{};                            // from the first failure to SIGTERM
   std::optional<MembershipOptions> elastic{};  // empty: the ranks stay the same
+  Duration stopped_limit{};                    // of an elastic job: a process that is stopped for longer is killed
   bool operator==(const JobOptions&) const = default;
 };
 
@@ -49,6 +50,14 @@ class Job : public HostListener {
   // `size`: the number of ranks; of an elastic job, the most that there can be at a time.
   Job(JobOptions options, int size, EventLoop& loop, SignalSource& signals);
   ~Job() override { loop_.forget(signals_.fd()); }
+
+  // In an elastic job, while it runs: a further host, whose plan's ranks are its slots, and the hosts that may be used
+  // now.
+  int next_host() const { return static_cast<int>(hosts_.hosts.size()); }
+  void add_host(HostPlan plan, std::unique_ptr<Host> host);
+  void use_hosts(const std::vector<HostCount>& hosts) {
+    if (epochs_) epochs_->set_hosts(hosts);
+  }
 
   // Returns hvdrun's exit code when no process is left. Throws Error if the output directory cannot be written.
   int run(JobHosts hosts);

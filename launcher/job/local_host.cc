@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "core/base/process.h"
 #include "launcher/plan/host_plan.h"
 #include "launcher/plan/host_resources.h"
 
@@ -64,7 +65,8 @@ LocalHost::LocalHost(EventLoop& loop, const SignalSource& signals, Keeper& keepe
       listener_(listener),
       number_(number),
       input_(std::move(input)),
-      memories_(loop, listener, number) {
+      memories_(loop, listener, number),
+      stopped_timer_(loop, [this] { look_for_stopped(); }) {
   loop_.watch(keeper_.fd(), EPOLLIN, [this] { on_keeper(); });
 }
 
@@ -89,7 +91,10 @@ void LocalHost::start(const HostPlan& plan) {
     }
   }
   input_.reset();
+  if (plan.is_elastic && !started_) keeper_.end_groups();
   started_ = true;
+  stopped_limit_ = plan.stopped_limit;
+  if (stopped_limit_ > Duration::zero()) look_for_stopped();
   if (!plan.ranks.empty() && plan.ranks.front().place.size > 1) memories_.watch_for_stalls();
   if (plan.verbose) memories_.watch_initialization();
   take_reports();
@@ -119,6 +124,7 @@ void LocalHost::start_rank_of(const HostPlan& plan, const RankPlan& rank, ChildS
   memories_.started(number, pid);
   listener_.rank_started(number, pid);
   Pipes& pipes = pipes_[number];
+  pipes.pid = pid;
   if (input_writer) {
     pipes.input =
         std::make_unique<InputPipe>(loop_, std::move(input_writer), [this, number] { listener_.input_taken(number); });
@@ -130,6 +136,21 @@ void LocalHost::start_rank_of(const HostPlan& plan, const RankPlan& rank, ChildS
   };
   pipes.output = reader(std::move(output_reader), Stream::output);
   if (error_reader) pipes.errors = reader(std::move(error_reader), Stream::errors);
+}
+
+void LocalHost::look_for_stopped() {
+  const TimePoint now = Clock::now();
+  for (const auto& [rank, pipes] : pipes_) {
+    const auto process = pipes.pid > 0 ? read_process_stat(pipes.pid) : std::nullopt;
+    if (!process || !process->stopped) {
+      stopped_since_.erase(rank);
+    } else if (now >= stopped_since_.try_emplace(rank, now).first->second + stopped_limit_) {
+      listener_.complaint("process " + std::to_string(rank) + " was stopped for longer than --stopped-limit, and is killed");
+      keeper_.kill_rank(pipes.pid);
+      stopped_since_.erase(rank);
+    }
+  }
+  stopped_timer_.set(now + std::min(stopped_limit_ / 4, Duration(1s)));
 }
 
 void LocalHost::collect(const std::function<void(pid_t, ExitStatus)>& others) {

@@ -61,6 +61,7 @@ class LocalHost : public Host {
 
  private:
   struct Pipes {
+    pid_t pid = -1;  // of the rank
     std::unique_ptr<InputPipe> input;            // null: write_input() does not feed the rank
     std::unique_ptr<OutputPipe> output, errors;  // errors: null if merged
   };
@@ -73,10 +74,14 @@ class LocalHost : public Host {
   void take_reports() {
     if (!keeper_.receive()) loop_.forget(keeper_.fd());
     for (const Keeper::Ended& ended : keeper_.take_ended()) {
+      stopped_since_.erase(ended.rank);
+      pipes_[ended.rank].pid = -1;
       listener_.rank_ended(ended.rank, ended.status, memories_.ended(ended.rank));
     }
     if (started_) look_what_is_left();
   }
+  // In an elastic job: kills processes that have been stopped for too long.
+  void look_for_stopped();
   void on_keeper_lost(ExitStatus status);
   void look_what_is_left() {
     if (nothing_left_ || keeper_.any_left()) return;
@@ -99,6 +104,9 @@ class LocalHost : public Host {
   FileDescriptor input_;
   RankMemories memories_;
   std::map<int, Pipes> pipes_;  // by rank
+  Duration stopped_limit_{};              // zero: none
+  std::map<int, TimePoint> stopped_since_;  // by rank
+  Timer stopped_timer_;
   bool started_ = false;
   bool nothing_left_ = false;
 };

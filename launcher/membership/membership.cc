@@ -7,9 +7,13 @@ namespace hvd::launcher {
 
 // ---- Events
 
-void Membership::hosts_changed(const std::map<std::string, int>& hosts, TimePoint now) {
+void Membership::hosts_changed(const std::vector<HostCount>& hosts, TimePoint now) {
   for (auto& [name, host] : hosts_) host.slots = 0;
-  for (const auto& [name, slots] : hosts) hosts_[name].slots = slots;
+  int place = 0;
+  for (const auto& [name, slots] : hosts) {
+    hosts_[name].slots = slots;
+    hosts_[name].place = place++;
+  }
   advance(now);
 }
 
@@ -258,6 +262,9 @@ std::vector<int> Membership::candidates() const {
   for (const int number : members_) add(number);
   if (!finishing_ || is_first()) {
     for (const auto& [number, process] : processes_) add(number);
+  }
+  if (is_first()) {
+    std::ranges::stable_sort(order, {}, [&](int number) { return hosts_.at(processes_.at(number).host).place; });
   }
   std::stable_partition(order.begin(), order.end(), [&](int number) { return processes_.at(number).has_state; });
   if (static_cast<int>(order.size()) > options_.max_np) order.resize(static_cast<std::size_t>(options_.max_np));

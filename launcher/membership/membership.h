@@ -88,14 +88,17 @@ struct EndJob {
 using MembershipAction =
     std::variant<StartProcess, BeginEpoch, AnnounceChange, BreakEpoch, ExpelProcess, DismissProcess, EndJob>;
 
+// A host, by name, and how many processes it may have.
+using HostCount = std::pair<std::string, int>;
+
 class Membership {
  public:
   Membership(const MembershipOptions& options, TimePoint now) : options_(options), gathering_since_(now) {}
 
   // Events. After each, the caller performs take_actions(). Those of processes that have ended are ignored.
 
-  // All hosts that may be used now, by name, with their slots.
-  void hosts_changed(const std::map<std::string, int>& hosts, TimePoint now);
+  // All hosts that may be used now, with their slots. The ranks of the first epoch follow their order.
+  void hosts_changed(const std::vector<HostCount>& hosts, TimePoint now);
   // The process waits for a place: it has called init(), for the first time or again.
   void process_arrived(int process, TimePoint now);
   // The process has the job's state: it was synchronised in its epoch.
@@ -141,6 +144,7 @@ class Membership {
   };
   struct Host {
     int slots = 0;  // 0: it may not be used
+    int place = 0;  // in the list of hosts
     int failures = 0;
     TimePoint usable_from{};
     auto operator<=>(const Host&) const = default;

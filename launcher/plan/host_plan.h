@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "core/base/clock.h"
+
 namespace hvd::launcher {
 
 using Environment = std::map<std::string, std::string>;
@@ -72,6 +74,7 @@ struct HostPlan {
   HostRendezvous rendezvous{};
   // The ranks are processes of an elastic job, `rank` being the process's number. They get their ranks in init().
   bool is_elastic = false;
+  Duration stopped_limit{};  // a process that is stopped for longer is killed; zero: none is
   bool merge_errors = false;  // standard error goes where standard output goes
   bool verbose = false;
 };

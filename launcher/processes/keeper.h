@@ -47,6 +47,11 @@ class Keeper {
     if (pid_ > 0) kill(pid_, SIGCONT);
   }
 
+  // In an elastic job, where the others go on: what a rank that ends leaves in its process group is killed.
+  void end_groups() { send({.kind = KeeperRequest::Kind::end_groups}); }
+  // Kills the process group of one rank; does nothing if the rank has ended.
+  void kill_rank(pid_t pid) { send({.kind = KeeperRequest::Kind::kill_rank, .value = pid}); }
+
   // From now on the caller must renew the lease several times. Without one, the keeper only reacts to the caller's end.
   void set_lease(Duration length) {
     const auto ms = std::chrono::ceil<std::chrono::milliseconds>(length).count();

@@ -43,9 +43,19 @@ std::optional<Packet> receive_packet(int socket);
 // many `start_part` messages as needed. The `start` message that follows carries the descriptors: standard input,
 // output and error, and those of ChildStart::inherited. Decoding throws Internal if a message is malformed.
 struct KeeperRequest {
-  enum class Kind : std::uint8_t { start_part, start, signal_ranks, signal_all, list_left, set_lease, renew_lease };
+  enum class Kind : std::uint8_t {
+    start_part,
+    start,
+    signal_ranks,
+    signal_all,
+    list_left,
+    set_lease,
+    end_groups,  // from now on what an ended rank leaves in its process group is killed
+    kill_rank,
+    renew_lease
+  };
   Kind kind;
-  std::int32_t value = 0;  // the signal, or the lease in milliseconds
+  std::int32_t value = 0;  // the signal, the lease in milliseconds, or the rank's pid
   std::string part{};      // of an encoded ChildStart, kMaxStartPart bytes at most
   bool operator==(const KeeperRequest&) const = default;
 };

@@ -136,6 +136,10 @@ class KeeperProcess {
         return report({.kind = Kind::left, .pids = std::move(pids)});
       }
       case KeeperRequest::Kind::set_lease: return lease_.set(std::chrono::milliseconds(request.value), Clock::now());
+      case KeeperRequest::Kind::end_groups: ends_groups_ = true; return;
+      case KeeperRequest::Kind::kill_rank:
+        if (ranks_.contains(request.value)) kill(-request.value, SIGKILL);
+        return;
       case KeeperRequest::Kind::renew_lease: return;
     }
   }
@@ -153,12 +157,21 @@ class KeeperProcess {
     while (read(children_, &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
     }
     for (const auto& [pid, status] : reap_children()) {
-      if (ranks_.erase(pid) > 0) report({.kind = Kind::ended, .pid = pid, .status = status});
+      if (ranks_.erase(pid) == 0) continue;
+      report({.kind = Kind::ended, .pid = pid, .status = status});
+      if (ends_groups_ && !killing_) end_group(pid);
     }
     if (!has_children()) {
       report({.kind = Kind::nothing_left});
     } else if (killing_) {
       signal_all(SIGKILL);  // this process has inherited the children of those that were killed
+    }
+  }
+
+  void end_group(pid_t group) const {
+    if (!has_children()) return;
+    for (const ProcessEntry& entry : living_descendants({})) {
+      if (entry.group == group) kill(entry.pid, SIGKILL);
     }
   }
 
@@ -201,6 +214,7 @@ class KeeperProcess {
   std::string start_;  // the start_part messages of the next start
   std::deque<std::string> unsent_;
   bool killing_ = false;
+  bool ends_groups_ = false;
   bool connected_ = true;
 };
 

@@ -61,13 +61,15 @@ class ReportingHost : private HostListener {
     }
     plan.rendezvous.store = store;
     started_ = true;
+    nothing_left_ = false;
     host_.start(plan);
   }
 
   void cannot_start(int rank, const std::string& cause, int exit_code) {
+    const bool nothing_runs = is_idle();
     started_ = true;
     rank_not_started(rank, cause, exit_code);
-    nothing_left(0);
+    if (nothing_runs) nothing_left(0);
   }
 
   void perform(const proto::ToAgent& command) {
@@ -300,20 +302,24 @@ class Agent {
   }
 
   void start_ranks(const proto::Start& start) {
-    if (host_.was_started() || start.ranks_size() == 0) return;
+    if (start.ranks_size() == 0 || (host_.was_started() && !start.is_elastic())) return;
     const int first = start.ranks(0).rank();
     if (first != 0) reserved_port_.reset();
     try {
       const HostPlan plan = from_message(start);
-      server_ = std::make_unique<StoreServer>(JobKey::from_hex(plan.rendezvous.job_key_hex), "127.0.0.1", store_, log_);
-      loop_.watch(server_->fd(), EPOLLIN, [this] { server_->serve_now(); });
-      keeper_.set_lease(options_.lease);
+      if (server_ == nullptr) serve(JobKey::from_hex(plan.rendezvous.job_key_hex));
       host_.start(plan, server_->address().to_string());
     } catch (const ProgramUnusable& error) {
       host_.cannot_start(first, error.what(), error.exit_code());
     } catch (const Error& error) {
       host_.cannot_start(first, error.what(), 1);
     }
+  }
+
+  void serve(const JobKey& key) {
+    server_ = std::make_unique<StoreServer>(key, "127.0.0.1", store_, log_);
+    loop_.watch(server_->fd(), EPOLLIN, [this] { server_->serve_now(); });
+    keeper_.set_lease(options_.lease);
   }
 
   void on_parent_lost(const std::string& cause) {

@@ -49,6 +49,7 @@ ProgramPlan program_of(const proto::Program& message) {
 void put(const RankPlan& plan, proto::Rank& message) {
   message.set_rank(plan.place.rank);
   message.set_local_rank(plan.place.local_rank);
+  message.set_local_size(plan.place.local_size);
   message.set_cross_rank(plan.place.cross_rank);
   message.set_cross_size(plan.place.cross_size);
   message.set_program(static_cast<std::uint32_t>(plan.program));
@@ -83,6 +84,7 @@ RankPlan rank_of(const proto::Rank& message) {
   RankPlan plan;
   plan.place.rank = message.rank();
   plan.place.local_rank = message.local_rank();
+  plan.place.local_size = message.local_size();
   plan.place.cross_rank = message.cross_rank();
   plan.place.cross_size = message.cross_size();
   plan.program = message.program();
@@ -140,6 +142,8 @@ proto::Start to_message(const HostPlan& plan) {
   message.set_group_rank(static_cast<std::uint32_t>(plan.rendezvous.group_rank));
   message.set_master_address(plan.rendezvous.master_address);
   message.set_master_port(plan.rendezvous.master_port);
+  message.set_is_elastic(plan.is_elastic);
+  message.set_stopped_seconds(seconds(plan.stopped_limit));
   return message;
 }
 
@@ -150,7 +154,6 @@ HostPlan from_message(const proto::Start& message) {
   for (const proto::Rank& entry : message.ranks()) {
     RankPlan rank = rank_of(entry);
     rank.place.size = message.size();
-    rank.place.local_size = message.ranks_size();
     if (rank.program >= plan.programs.size() || plan.programs[rank.program].arguments.empty()) {
       throw Internal("a plan without the program of rank " + std::to_string(rank.place.rank));
     }
@@ -164,6 +167,8 @@ HostPlan from_message(const proto::Start& message) {
   plan.rendezvous.group_rank = static_cast<int>(message.group_rank());
   plan.rendezvous.master_address = message.master_address();
   plan.rendezvous.master_port = message.master_port();
+  plan.is_elastic = message.is_elastic();
+  plan.stopped_limit = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(message.stopped_seconds()));
   return plan;
 }
 

@@ -4,11 +4,19 @@
 
 namespace hvd::launcher {
 
-int run_on_hosts(JobOptions, HostsToUse, SignalSource&) {
+namespace {
+
+[[noreturn]] void refuse() {
   throw Unsupported(
       "this hvdrun was built without gRPC, and so starts jobs on this machine only. Install gRPC for C++ (on Debian "
       "libgrpc++-dev and protobuf-compiler-grpc), and then hvd anew; or start the job with --launcher mpi");
 }
+
+}  // namespace
+
+int run_on_hosts(JobOptions, HostsToUse, SignalSource&) { refuse(); }
+
+int run_elastic(const JobOptions&, ElasticHosts, SignalSource&) { refuse(); }
 
 int run_agent(SignalSource&) { throw Unsupported("this hvdrun was built without gRPC, and has no agents"); }
 

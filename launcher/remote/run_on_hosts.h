@@ -7,6 +7,7 @@
 
 #include "launcher/job/job.h"
 #include "launcher/plan/host_resources.h"
+#include "launcher/plan/hosts.h"
 #include "launcher/plan/start_command.h"
 
 namespace hvd::launcher {
@@ -25,6 +26,21 @@ struct HostsToUse {
 
 // Returns hvdrun's exit code when no process of the job is left on any host; 1 if a host cannot be reached.
 int run_on_hosts(JobOptions options, HostsToUse hosts, SignalSource& signals);
+
+// The hosts of an elastic job. Its agents are started one by one, by the host that the user or the script names.
+struct ElasticHosts {
+  std::vector<HostSlots> fixed;
+  std::string discovery_script;  // a shell command; empty: the hosts are fixed
+  Duration discovery_interval{};
+  AgentOptions agents;
+  // The shell command that starts an agent on the host. Throws InvalidArgument.
+  std::function<std::string(const HostSlots&)> start_command;
+  // The plan of a host whose ranks are its slots. Throws InvalidArgument.
+  std::function<HostPlan(const HostSlots&, const HostDescription&)> plan;
+};
+
+// Returns hvdrun's exit code when no process of the job is left on any host that can be reached.
+int run_elastic(const JobOptions& options, ElasticHosts hosts, SignalSource& signals);
 
 // `hvdrun agent`: reads its bootstrap message from standard input and runs the agent. Returns its exit code.
 int run_agent(SignalSource& signals);

@@ -2,11 +2,13 @@
 
     elastic_job.py STEPS [PROCESS@STEP=WHAT ...]
 
-Each process prints a line per finished step. WHAT: kill, exit, raise, exit_0; or before init: never, late.
+Each process prints a line per finished step. WHAT: kill, exit, raise, exit_0, stop, kill_parent (it leaves a child); or
+at step 0, before init: never, late.
 """
 
 import os
 import signal
+import subprocess
 import sys
 import time
 
@@ -30,6 +32,12 @@ def do(what):
         sys.exit(7)
     elif what == "exit_0":
         os._exit(0)
+    elif what == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    elif what == "kill_parent":
+        child = subprocess.Popen(["sleep", "1000"])
+        print(f"child {child.pid}", flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
     elif what == "raise":
         raise ValueError("bad data")
 

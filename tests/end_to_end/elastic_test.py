@@ -155,6 +155,29 @@ def test_ctrl_c_ends_the_job():
     assert process.returncode == 128 + signal.SIGINT and "ended by SIGINT" in errors, errors
 
 
+def test_a_stopped_process_is_given_up():
+    code, output, errors = run(
+        "-np", 3, "--min-np", 2, "--stopped-limit", 1, "--cooldown-range", "60,60", deeds=["1@5=stop"]
+    )
+    assert code == 0, errors
+    assert "process 1 was stopped for longer than --stopped-limit, and is killed" in errors, errors
+    assert set(done(output)) == {0, 2}, output
+    check_no_step_is_lost(output)
+
+
+def test_what_a_lost_process_leaves_is_ended_at_once():
+    process = start("-np", 2, "--min-np", 1, "--cooldown-range", "60,60", deeds=["1@5=kill_parent"], steps=10**6)
+    child = next(int(line.split()[1]) for line in process.stdout if line.startswith("child"))
+    try:
+        deadline = time.monotonic() + TIMEOUT
+        while Path(f"/proc/{child}").exists():
+            assert time.monotonic() < deadline and process.poll() is None
+            time.sleep(0.01)
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=TIMEOUT)
+
+
 def test_a_newcomer_is_not_waited_for():
     """While it starts, which takes it two seconds, the others take a step every few milliseconds."""
     before = time.monotonic()

@@ -60,7 +60,7 @@ class Explorer {
 
   void explore() {
     World first{.membership = Membership(model_.options, TimePoint()), .hosts = model_.hosts, .faults = model_.faults};
-    first.membership.hosts_changed(model_.hosts, first.now);
+    first.membership.hosts_changed({model_.hosts.begin(), model_.hosts.end()}, first.now);
     perform(first);
     push(first);
     while (!open_.empty() && failure_.empty()) {
@@ -200,7 +200,7 @@ class Explorer {
         branch(world, name + " has " + std::to_string(changed), [&, name = name](World& next) {
           --next.faults;
           next.hosts[name] = changed;
-          next.membership.hosts_changed(next.hosts, next.now);
+          next.membership.hosts_changed({next.hosts.begin(), next.hosts.end()}, next.now);
         });
       }
     }

@@ -1,0 +1,220 @@
+// An elastic job over several hosts, which come and go: hvdrun starts an agent on each host that it may use, and tries
+// again where that fails or an agent is lost.
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <optional>
+#include <thread>
+
+#include "core/base/error.h"
+#include "core/bootstrap/store_origin.h"
+#include "core/net/endpoint.h"
+#include "launcher/job/job.h"
+#include "launcher/membership/host_discovery.h"
+#include "launcher/remote/agent_host.h"
+#include "launcher/remote/messages.h"
+#include "launcher/remote/run_on_hosts.h"
+#include "launcher/remote/subtree.h"
+
+namespace hvd::launcher {
+namespace {
+
+constexpr Duration kFirstRetry = 1s, kLastRetry = 60s;
+
+class ElasticDriver {
+ public:
+  ElasticDriver(const JobOptions& options, ElasticHosts hosts, SignalSource& signals)
+      : options_(options),
+        hosts_(std::move(hosts)),
+        signals_(signals),
+        subtree_(loop_, signals, elastic_store_,
+                 {.certificate = make_certificate(), .addresses = addresses(), .agents = hosts_.agents},
+                 {.received = [this](const proto::FromAgent& message) { on_message(message); },
+                  .lost = [this](int agent, const std::string& cause) { on_lost(agent, cause); },
+                  .started = [](pid_t) {},
+                  .complaint = [this](const std::string& line) { job_.complaint(line); }}),
+        retry_timer_(loop_, [this] { start_agents(); }),
+        job_(options, options.elastic->num_proc, loop_, signals) {}
+
+  int run() {
+    if (hosts_.discovery_script.empty()) {
+      set_wanted(hosts_.fixed);
+    } else {
+      discovery_ = std::make_unique<HostDiscovery>(
+          loop_, signals_, hosts_.discovery_script, hosts_.discovery_interval,
+          HostDiscovery::Callbacks{.found = [this](const std::vector<HostSlots>& found) { set_wanted(found); },
+                                   .complaint = [this](const std::string& line) { job_.complaint(line); }});
+    }
+    JobHosts hosts;
+    hosts.elastic_store = &elastic_store_;
+    hosts.collect_children = [this] { collect_children(); };
+    hosts.pause = [this](bool on) { pause(on); };
+    const int code = job_.run(std::move(hosts));
+    discovery_.reset();
+    dismiss();
+    return code;
+  }
+
+ private:
+  // A host that was named, and its agent: the last one, if several were started.
+  struct Entry {
+    HostSlots wanted;
+    int place = 0;        // among the hosts that are named
+    int agent = -1;       // its number; -1: none runs
+    int in_job = -1;      // the host's number there, once its agent has attached
+    int planned = 0;      // slots
+    Duration retry = kFirstRetry;
+    TimePoint next_try{};
+  };
+
+  std::vector<std::string> addresses() const {
+    std::vector<std::string> result = addresses_of(local_addresses(), hosts_.agents.interfaces);
+    if (result.empty()) result.emplace_back("127.0.0.1");
+    return result;
+  }
+
+  // Hosts that are not named any more keep their agents, and get no slots.
+  void set_wanted(const std::vector<HostSlots>& hosts) {
+    for (auto& [name, entry] : entries_) entry.wanted.slots = 0;
+    int place = 0;
+    for (const HostSlots& host : hosts) {
+      entries_[host.host].wanted = host;
+      entries_[host.host].place = place++;
+    }
+    start_agents();
+    offer_slots();
+  }
+
+  void start_agents() {
+    std::optional<Deadline> next;
+    for (auto& [name, entry] : entries_) {
+      if (entry.agent >= 0 || entry.wanted.slots == 0) continue;
+      if (Clock::now() < entry.next_try) {
+        next = earlier(next, entry.next_try);
+        continue;
+      }
+      entry.agent = next_agent_++;
+      names_[entry.agent] = name;
+      try {
+        subtree_.start({{.host = entry.agent, .name = name, .start_command = hosts_.start_command(entry.wanted)}});
+      } catch (const Error& error) {
+        on_lost(entry.agent, error.what());
+      }
+    }
+    retry_timer_.set(next);
+  }
+
+  void offer_slots() {
+    std::vector<HostCount> hosts;
+    for (const auto& [name, entry] : entries_) {
+      if (entry.in_job >= 0) hosts.emplace_back(name, entry.wanted.slots.value_or(entry.planned));
+    }
+    std::ranges::stable_sort(hosts, {}, [this](const HostCount& host) { return entries_.at(host.first).place; });
+    job_.use_hosts(hosts);
+  }
+
+  void on_hello(int agent, const proto::Hello& hello) {
+    const std::string& name = names_.at(agent);
+    Entry& entry = entries_.at(name);
+    if (entry.agent != agent || entry.in_job >= 0) return;
+    if (hello.version() != HVD_VERSION) {
+      return on_lost(agent, "hvdrun is version " + hello.version() + " there, and " HVD_VERSION " here");
+    }
+    const HostDescription facts = from_message(hello);
+    try {
+      HostPlan plan = hosts_.plan(entry.wanted, facts);
+      plan.rendezvous.address = facts.local_address;
+      entry.planned = static_cast<int>(plan.ranks.size());
+      entry.in_job = job_.next_host();
+      auto host = std::make_unique<AgentHost>(subtree_, job_, agent, entry.in_job);
+      agent_hosts_[agent] = host.get();
+      job_.add_host(std::move(plan), std::move(host));
+    } catch (const Error& error) {
+      return on_lost(agent, error.what());
+    }
+    entry.retry = kFirstRetry;
+    if (options_.verbose) job_.complaint(name + " has come: " + hello.hostname() + " at " + hello.local_address());
+    offer_slots();
+  }
+
+  void on_message(const proto::FromAgent& message) {
+    const int agent = static_cast<int>(message.host());
+    if (!names_.contains(agent)) return;
+    if (message.has_hello()) return on_hello(agent, message.hello());
+    const auto found = agent_hosts_.find(agent);
+    if (found != agent_hosts_.end()) return found->second->received(message);
+    if (message.has_complaint()) job_.complaint(message.complaint().line());
+  }
+
+  void on_lost(int agent, const std::string& cause) {
+    const auto name = names_.find(agent);
+    if (name == names_.end() || entries_.at(name->second).agent != agent) return;
+    Entry& entry = entries_.at(name->second);
+    const int in_job = std::exchange(entry.in_job, -1);
+    entry.agent = -1;
+    entry.next_try = Clock::now() + entry.retry;
+    entry.retry = std::min(2 * entry.retry, kLastRetry);
+    agent_hosts_.erase(agent);
+    if (in_job >= 0) {
+      job_.host_lost(in_job, cause);
+    } else {
+      job_.complaint("host " + name->second + ": " + cause);
+    }
+    start_agents();
+  }
+
+  void collect_children() {
+    for (const auto& [pid, status] : reap_children()) {
+      subtree_.child_ended(pid, status);
+      if (discovery_) discovery_->child_ended(pid, status);
+    }
+  }
+
+  void pause(bool on) {
+    subtree_.pause(on);
+    for (const Deadline deadline = deadline_after(200ms); on && !subtree_.all_sent() && Clock::now() < deadline;) {
+      std::this_thread::sleep_for(1ms);
+    }
+  }
+
+  // The job has ended: dismisses the agents, and waits for them and the commands that started them.
+  void dismiss() {
+    entries_.clear();
+    names_.clear();
+    loop_.watch(signals_.fd(), EPOLLIN, [this] {
+      signals_.take();
+      collect_children();
+    });
+    proto::ToAgent farewell;
+    farewell.mutable_farewell();
+    subtree_.send_to_all(farewell);
+    for (const Deadline deadline = deadline_after(options_.grace + 1s); !subtree_.empty() && Clock::now() < deadline;) {
+      loop_.run_once(deadline);
+    }
+    loop_.forget(signals_.fd());
+  }
+
+  const JobOptions options_;
+  const ElasticHosts hosts_;
+  SignalSource& signals_;
+  EventLoop loop_;
+  StoreOrigin store_;
+  ElasticStore elastic_store_{store_};
+  std::map<std::string, Entry> entries_;  // by host
+  std::map<int, std::string> names_;      // of the hosts, by agent
+  std::map<int, AgentHost*> agent_hosts_;  // by agent; owned by the job
+  int next_agent_ = 0;
+  Subtree subtree_;
+  std::unique_ptr<HostDiscovery> discovery_;  // null: the hosts are fixed
+  Timer retry_timer_;
+  Job job_;
+};
+
+}  // namespace
+
+int run_elastic(const JobOptions& options, ElasticHosts hosts, SignalSource& signals) {
+  return ElasticDriver(options, std::move(hosts), signals).run();
+}
+
+}  // namespace hvd::launcher

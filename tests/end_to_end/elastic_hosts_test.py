@@ -1,0 +1,132 @@
+"""Elastic jobs over the hosts of a lab, which are lost, come back, and are added and taken away by a script."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from elastic_test import JOB, check_no_step_is_lost, done, steps_of
+from standing_lab import StandingLab, descendants, words_of
+
+TIMEOUT = 120
+
+
+@pytest.fixture(scope="module")
+def standing(lab):
+    standing = StandingLab(lab, 3)
+    yield standing
+    standing.close()
+
+
+@pytest.fixture
+def hosts(standing):
+    yield standing
+    standing.join("h3")
+    standing.await_nothing_left()
+
+
+class Job:
+    """hvdrun in the lab; what it has written so far can be waited for."""
+
+    def __init__(self, hosts, *options, steps=10**6, deeds=()):
+        command = ["hvdrun", "--rsh", hosts.rsh, *options, "-x", "PYTHONUNBUFFERED=1", sys.executable, JOB, steps]
+        self.process = hosts.popen([*map(str, command), *deeds], stderr=subprocess.STDOUT)
+        self.text = ""
+        self.changed = threading.Condition()
+        self.reader = threading.Thread(target=self.read)
+        self.reader.start()
+
+    def read(self):
+        for line in self.process.stdout:
+            with self.changed:
+                self.text += line
+                self.changed.notify_all()
+
+    def await_text(self, pattern):
+        with self.changed:
+            assert self.changed.wait_for(lambda: re.search(pattern, self.text), TIMEOUT), (pattern, self.text)
+
+    def await_step_of(self, size):
+        self.await_text(rf"step \d+ rank 0 of {size}\n")
+
+    def end(self):
+        """It would go on for ever."""
+        for pid in descendants(self.process.pid):
+            if words_of(pid)[:1] == ["hvdrun"]:
+                os.kill(pid, signal.SIGTERM)
+        self.process.wait(TIMEOUT)
+        self.reader.join()
+
+    def finish(self):
+        assert self.process.wait(TIMEOUT) == 0, self.text
+        self.reader.join()
+
+
+def test_a_process_is_lost_on_one_of_the_hosts(hosts):
+    job = Job(
+        *(hosts, "-H", "h1:2,h2:2,h3:2", "-np", 6, "--min-np", 2, "--cooldown-range", "60,60"),
+        steps=40,
+        deeds=["3@10=kill"],
+    )
+    job.finish()
+    told = r"hvdrun: epoch 2 with 5 ranks, .*; left: process 3; rank \d on h\d has failed: killed by SIGKILL"
+    assert re.search(told, job.text), job.text
+    check_no_step_is_lost(job.text)
+    assert len(done(job.text)) == 5 and len(set(done(job.text).values())) == 1, job.text
+
+
+def test_a_host_is_lost_and_comes_back(hosts):
+    job = Job(hosts, "-H", "h1:2,h2:2,h3:2", "-np", 6, "--min-np", 2, "--lease", 1.5)
+    try:
+        job.await_step_of(6)
+        hosts.cut("h3")
+        job.await_text(r"epoch 2 with 4 ranks, .*; host h3 is lost: nothing was heard of it for 1.5 s")
+        job.await_step_of(4)
+        hosts.join("h3")
+        job.await_text(r"epoch 3 with [56] ranks, .*; joined: ")
+        job.await_text(r"epoch \d with 6 ranks, .*; joined: ")
+        check_no_step_is_lost(job.text)
+    finally:
+        job.end()
+
+
+def test_a_script_names_the_hosts(hosts, tmp_path):
+    names = tmp_path / "hosts"
+
+    def name(text):
+        (tmp_path / "new").write_text(text)
+        (tmp_path / "new").rename(names)
+
+    name("h1:2\n")
+    job = Job(
+        *(hosts, "--host-discovery-script", f"cat {names}", "--discovery-interval", 0.1),
+        *("-np", 2, "--min-np", 1, "--max-np", 4),
+    )
+    try:
+        job.await_step_of(2)
+        name("h1:2\nh2:3\n")
+        job.await_step_of(4)  # of five slots
+        names.unlink()
+        job.await_text("--host-discovery-script .*: ended with exit code 1; the hosts stay as they are")
+        name("h2:3\n")
+        job.await_step_of(3)
+        name("h1:1\n")
+        job.await_text(r"; joined: process \d; left: processes \d, \d, \d\n")
+        job.await_text(r"step \d+ rank 0 of 1\n")
+        check_no_step_is_lost(job.text)
+        assert all(size <= 4 for steps in steps_of(job.text).values() for _, _, size in steps)
+    finally:
+        job.end()
+
+
+def test_a_host_that_cannot_be_reached(hosts):
+    before = time.monotonic()
+    job = Job(hosts, "-H", "h1:2,nowhere:2", "-np", 2, "--min-np", 2, steps=20)
+    job.finish()
+    assert "hvdrun: host nowhere: `" in job.text, job.text
+    assert set(done(job.text)) == {0, 1} and time.monotonic() - before < TIMEOUT, job.text
