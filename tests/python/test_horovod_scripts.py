@@ -52,7 +52,8 @@ def test_run_takes_what_horovods_takes():
     wanted = (
         "func args kwargs num_proc min_num_proc max_num_proc slots reset_limit cooldown_range hosts hostfile "
         "host_discovery_script start_timeout ssh_port ssh_identity_file disable_cache output_filename verbose use_gloo "
-        "use_mpi mpi_args network_interface network_interfaces executable np min_np max_np"
+        "use_mpi mpi_args network_interface network_interfaces executable np min_np max_np "
+        "elastic_timeout"  # hvd's own
     )
     parameters = inspect.signature(horovod.run).parameters
     assert [*parameters] == wanted.split()
@@ -73,6 +74,37 @@ def test_run_with_options(tmp_path):
         )
     assert results == [(0, 1, "")]
     assert (tmp_path / "rank.0" / "stdout").exists()
+
+
+def lose_process(lost: str) -> tuple[int, int]:
+    """Rank and size at the end."""
+    import hvd
+    from hvd import elastic, objects
+
+    def train(state: elastic.ObjectState) -> tuple[int, int]:
+        while state.step < 5:
+            objects.allgather_object(None)
+            state.step += 1
+            if os.environ["HVD_PROCESS"] == lost and state.step == 2:
+                raise LookupError("nothing there")
+            state.commit()
+        return hvd.rank(), hvd.size()
+
+    hvd.init()
+    state = elastic.ObjectState(objects.broadcast_object, hvd.rank, step=0)
+    return elastic.run_fn(train, elastic.join_anew)(state)
+
+
+def test_elastic_run():
+    settings = {"reset_limit": 1, "cooldown_range": (60, 60), "elastic_timeout": 300}
+    results = horovod.run(lose_process, ("0",), num_proc=3, min_num_proc=1, max_num_proc=3, **settings)
+    assert results == [(0, 2), (1, 2)]
+
+
+def test_an_elastic_run_that_cannot_go_on():
+    with pytest.raises(RuntimeError, match=r"process 1 failed:[^$]*nothing there") as raised:
+        horovod.run(lose_process, ("1",), num_proc=2, min_num_proc=1, reset_limit=0, cooldown_range=(60, 60))
+    assert isinstance(raised.value.__cause__, LookupError)
 
 
 def test_run_with_older_names():

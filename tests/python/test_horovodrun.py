@@ -12,6 +12,7 @@ import pytest
 from horovod.runner import launch, translation
 from horovod.runner.arguments import make_parser
 from horovod.runner.common.util import config_parser, env, hosts
+from launching import ROOT
 
 PROGRAM = ["python", "train.py", "--lr", "0.1"]
 
@@ -80,6 +81,14 @@ OPTIONS = [
     ("--network-interface eth0 --network-interface eth1", "-np 2 -H localhost:2 --network-interface eth0,eth1"),
     ("--start-timeout 90", "-np 2 -H localhost:2 --start-timeout 90"),
     ("--binding-args=--bind-to~core", "-np 2 -H localhost:2 --bind-to core"),
+    ("--min-np 1", "-np 2 --min-np 1 -H localhost:2"),
+    ("--min-num-proc 3", "-np 3 --min-np 3 -H localhost:3"),
+    ("--min-np 1 -H localhost:4", "-np 2 --min-np 1 -H localhost:4"),
+    ("--max-np 4", "-np 2 --max-np 4 -H localhost:4"),
+    ("--max-num-proc 4", "-np 2 --max-np 4 -H localhost:4"),
+    ("--elastic-timeout 60", "-np 2 -H localhost:2 --elastic-timeout 60"),
+    ("--reset-limit 0", "-np 2 -H localhost:2 --reset-limit 0"),
+    ("--blacklist-cooldown-range 10 20", "-np 2 -H localhost:2 --cooldown-range 10,20"),
     ("--mpi-args=-x~A=1~--tag-output", "-np 2 -H localhost:2 -x A=1 --tag-output"),
 ]
 
@@ -92,9 +101,7 @@ NO_EFFECT = [
         "--mpi-threads-disable",
     ),
     *("--autotune-gaussian-process-noise 0.1", "--num-nccl-streams 2", "--thread-affinity 1"),
-    *("--log-with-timestamp", "--log-without-timestamp", "--min-np 1", "--min-num-proc 1", "--max-np 4"),
-    *("--max-num-proc 4", "--slots-per-host 2", "--elastic-timeout 60", "--reset-limit 3"),
-    "--blacklist-cooldown-range 10 20",
+    *("--log-with-timestamp", "--log-without-timestamp", "--slots-per-host 2"),
 ]
 
 REFUSED = ["--jsrun", "--host-discovery-script hosts.sh"]
@@ -223,7 +230,8 @@ def test_lines_that_make_no_sense(options, capsys):
 
 def test_elastic_jobs_begin_with_the_fewest():
     args = launch.parse_args(["--min-np", "3", "--max-np", "5", "train"])
-    assert translation.hvdrun_command(args, {})[1:3] == ["-np", "3"]
+    told = "-np 3 --min-np 3 --max-np 5 -H localhost:5 train"
+    assert translation.hvdrun_command(args, {})[1:] == told.split()
 
 
 CONFIG = """
@@ -386,6 +394,14 @@ def test_a_job():
         done.stderr
         == "horovodrun: --disable-cache has no effect: nothing is checked before the start that could be remembered\n"
     )
+
+
+def test_an_elastic_job():
+    job = ROOT / "tests" / "end_to_end" / "elastic_job.py"
+    options = "-np 2 --min-np 1 --max-np 2 --reset-limit 1 --elastic-timeout 60 --blacklist-cooldown-range 60 60"
+    done = run(*options.split(), sys.executable, str(job), "20", "1@5=kill")
+    assert done.returncode == 0 and "epoch 2 with 1 rank" in done.stderr, done.stderr
+    assert "process 0 done" in done.stdout and "process 1 done" not in done.stdout
 
 
 def test_a_job_that_fails():

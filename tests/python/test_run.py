@@ -188,3 +188,116 @@ def test_importing_hvd_does_not_bring_what_run_needs():
     code = "import sys, hvd; assert not {'subprocess', 'cloudpickle'} & sys.modules.keys(); hvd.run"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
+
+
+# Elastic jobs
+
+
+def train(until: str, deeds: dict[int, str]) -> tuple[int, int, list[list[int]]]:
+    """Takes steps until there are five, or until a process has taken the place of another. Process P does deeds[P] in
+    its third step. Returns process, rank at the end, and the processes of each step."""
+    from hvd import elastic, objects
+
+    process = int(os.environ["HVD_PROCESS"])
+
+    def take_steps(state: elastic.ObjectState) -> int:
+        while len(state.seen) < 5 if until == "five steps" else not any(set(seen) - {0, 1, 2} for seen in state.seen):
+            state.seen = [*state.seen, objects.allgather_object(process)]
+            if len(state.seen) == 3:
+                do(deeds.get(process, "nothing"))
+            time.sleep(0.02)
+            state.commit()
+        return hvd.rank()
+
+    hvd.init()
+    state = elastic.ObjectState(objects.broadcast_object, hvd.rank, seen=[])
+    rank = elastic.run_fn(take_steps, elastic.join_anew)(state)
+    if deeds.get(process) == "leave":
+        hvd.shutdown()
+    return process, rank, state.seen
+
+
+def do(deed: str) -> None:
+    if deed == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if deed == "raise":
+        raise KeyError("a deep reason")
+    if deed == "exit":
+        sys.exit("no more")
+
+
+NO_NEW_ONES = ["--cooldown-range", "60,60"]
+NO_RESET = [*NO_NEW_ONES, "--reset-limit", "0"]
+
+
+@pytest.mark.parametrize("deed", ["kill", "raise", "exit"])
+def test_survivors_return_their_results(deed, capsys):
+    results = hvd.run(train, ("five steps", {1: deed}), np=3, min_np=2, options=NO_NEW_ONES)
+    seen = results[0][2]
+    assert results == [(0, 0, seen), (2, 1, seen)]
+    assert seen[:2] == [[0, 1, 2]] * 2 and seen[3:] == [[0, 2]] * 2
+    assert "epoch 2 with 2 ranks" in capsys.readouterr().err
+
+
+def test_results_come_by_the_last_rank_also_after_shutdown():
+    deeds = {0: "kill", 1: "leave", 2: "leave", 3: "leave"}
+    results = hvd.run(train, ("five steps", deeds), np=4, min_np=1, options=NO_NEW_ONES)
+    assert [(process, rank) for process, rank, _ in results] == [(1, 0), (2, 1), (3, 2)]
+
+
+def test_a_process_that_takes_the_place_of_another_returns_its_result_too():
+    results = hvd.run(train, ("a new one", {1: "kill"}), np=3, min_np=2, options=["--cooldown-range", "0,0"])
+    assert [(process, rank) for process, rank, _ in results] == [(0, 0), (2, 1), (3, 2)]
+    assert len({str(seen) for *_, seen in results}) == 1
+
+
+def test_an_elastic_job_may_have_fewer_ranks_than_its_hosts_have_slots():
+    results = hvd.run(train, ("five steps", {}), np=1, max_np=2, hosts="localhost:3")
+    assert len(results) <= 2 and [rank for _, rank, _ in results] == [*range(len(results))]
+
+
+def test_an_elastic_job_that_cannot_go_on_raises_what_its_last_process_raised():
+    with pytest.raises(KeyError, match="a deep reason") as raised:
+        hvd.run(train, ("five steps", {1: "raise"}), np=2, min_np=1, options=NO_RESET)
+    cause = raised.value.__cause__
+    assert isinstance(cause, RankFailedError) and cause.rank is None
+    assert "process 1 failed" in str(cause) and 'raise KeyError("a deep reason")' in str(cause)
+
+
+def test_an_elastic_job_that_cannot_go_on_names_the_process_that_died():
+    with pytest.raises(RankFailedError, match="process 1 died before the function had returned: killed by SIGKILL"):
+        hvd.run(train, ("five steps", {1: "kill"}), np=2, min_np=1, options=NO_RESET)
+
+
+def test_a_failure_that_the_job_survived_is_not_blamed_for_its_timeout():
+    with pytest.raises(RankFailedError, match="--timeout"):
+        hvd.run(train, ("a new one", {1: "raise"}), np=3, min_np=2, options=[*NO_NEW_ONES, "--timeout", "3"])
+
+
+def test_an_elastic_job_without_init_has_results_by_process():
+    def number() -> str:
+        return os.environ["HVD_PROCESS"]
+
+    assert hvd.run(number, np=3, min_np=2) == ["0", "1", "2"]
+
+
+def test_no_result_of_an_elastic_job():
+    with pytest.raises(RankFailedError, match="no result of ranks: all; hvdrun ended with exit code 0"):
+        hvd.run(os._exit, (0,), np=2, min_np=1)
+
+
+def test_a_process_without_a_place_leaves_quietly(capsys):
+    def leave_or_stay() -> int:
+        if os.environ["HVD_PROCESS"] == "1":
+            raise SystemExit(0)  # as init() does
+        hvd.init()
+        return hvd.size()
+
+    assert hvd.run(leave_or_stay, np=2, min_np=1) == [1]
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("arguments", [{"min_np": 0}, {"np": 3, "max_np": 2}, {"min_np": 1, "options": ["--mpi"]}])
+def test_wrong_arguments_of_elastic_jobs(arguments):
+    with pytest.raises(ValueError, match=r"--m(in|ax)-np"):
+        hvd.run(place, (0,), **arguments)

@@ -99,8 +99,21 @@ def _join(found: rendezvous.Rendezvous | None) -> None:
     else:
         _native.init_with(found.rank, found.size, found.local_size, found.broadcast)
         found.forget()
-    if not was_in and torch_variables.is_for(_native.launch()[0]):
+    if was_in:
+        return
+    _set_last_place()
+    if torch_variables.is_for(_native.launch()[0]):
         torch_variables.set_absent()
+
+
+def _set_last_place() -> None:
+    global _last_place
+    _last_place = (_native.epoch()[0], _native.rank(), _native.size())
+
+
+def last_place() -> tuple[int, int, int] | None:
+    """Epoch (0: the job is not elastic), rank and size since the last `init()`; kept by `shutdown()`. None before."""
+    return _last_place
 
 
 def _refuse_other_job(found: rendezvous.Rendezvous | None) -> None:
@@ -119,6 +132,7 @@ def _refuse_other_job(found: rendezvous.Rendezvous | None) -> None:
 
 
 _met_through_mpi4py = False
+_last_place: tuple[int, int, int] | None = None
 
 
 def _job_and_sets(comm: Any, process_sets: Iterable[ProcessSet] | str | None) -> tuple[Any, list[ProcessSet]]:

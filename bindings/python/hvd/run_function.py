@@ -18,11 +18,11 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, NoReturn, TextIO, TypeVar
+from typing import IO, Any, NamedTuple, NoReturn, TextIO, TypeVar
 
 import cloudpickle
 
-from hvd import _native, failure, installation
+from hvd import _native, basics, failure, installation
 from hvd.exceptions import RankFailedError
 
 T = TypeVar("T")
@@ -36,6 +36,7 @@ run_function.serve(folder)
 """
 
 _CALL = "call"
+_UNFINISHED = ".unfinished"
 _USAGE_ERROR = 2  # hvdrun's exit code for options that make no sense
 _LAST_LINES = 20
 _LONGEST_END_S = 15  # of hvdrun, once it was asked to end its ranks: they have a second, and are killed two later
@@ -47,6 +48,8 @@ def run(
     kwargs: Mapping[str, Any] | None = None,
     np: int = 4,
     *,
+    min_np: int | None = None,
+    max_np: int | None = None,
     hosts: str | None = None,
     env: Mapping[str, str] | None = None,
     start_timeout: float | None = None,
@@ -59,28 +62,40 @@ def run(
     The ranks work in the caller's folder and find modules where the caller does. They read nothing from the keyboard;
     what they print appears in the caller's `sys.stdout` and `sys.stderr`. Ctrl-C ends them.
 
+    With `min_np` or `max_np` the job is elastic: it goes on when a process dies or its function raises an exception, as
+    long as there are `min_np` ranks, and new processes, which call the function too, take the place of lost ones. The
+    function trains under `elastic.run` of its framework (`hvd.torch.elastic.run`).
+
     Args:
         fn: called as `fn(*args, **kwargs)` on every rank; calls `hvd.init()` itself if it wants to. Functions that were
             defined in a notebook, a session or the main script travel by value, others by their module's name, all
             by cloudpickle.
         args, kwargs: anything that cloudpickle can write.
-        np: number of ranks.
+        np: number of ranks; of an elastic job, those that it begins with.
+        min_np: the fewest ranks with which an elastic job goes on; by default `np`.
+        max_np: the most that it may have; by default all slots of its hosts.
         hosts: slots per host, for instance "localhost:4"; so far of this host only.
         env: variables for the ranks, besides the caller's own.
         start_timeout: seconds that `hvd.init()` waits for the other ranks; 30 by default (HVD_START_TIMEOUT).
         verbose: have hvdrun say what it starts, and how it ends.
-        options: further ones of hvdrun, for instance `["--bind-to", "core", "--timeout", "60"]`.
+        options: further ones of hvdrun, for instance `["--bind-to", "core", "--timeout", "60"]`, or in an elastic job
+            `["--reset-limit", "3"]`.
         executable: the Python for the ranks, with the same packages; by default the caller's.
 
     Returns:
-        What the function returned, by rank; pickled on the way.
+        What the function returned, by rank; pickled on the way. In an elastic job, on the ranks of the last epoch: the
+        list is as long as that epoch had ranks, and has nothing of processes that died, or returned in an earlier
+        epoch. If the function never calls `hvd.init()`, what it returned in each process in which it did.
 
     Raises:
-        ValueError: np, hosts or options make no sense.
-        Exception: the one that the function raised, on the rank where it was raised first. Its cause, a
-            `RankFailedError`, names the rank and has its traceback.
-        RankFailedError: a rank died, called `sys.exit()`, or left something that cannot be unpickled here.
+        ValueError: np, min_np, max_np, hosts or options make no sense.
+        Exception: the one that the function raised, on the rank where it was raised first; in an elastic job that could
+            not go on, in the process that failed last. Its cause, a `RankFailedError`, names the rank (in an elastic
+            job the process, by the number that hvdrun gives it) and has its traceback.
+        RankFailedError: a rank died, called `sys.exit()`, or left something that cannot be unpickled here; or an
+            elastic job could not go on for another reason.
     """
+    is_elastic = min_np is not None or max_np is not None
     if np < 1:
         raise ValueError(f"np is {np}: at least one rank")
     python = executable or sys.executable
@@ -89,11 +104,13 @@ def run(
     with tempfile.TemporaryDirectory(prefix="hvd-run-") as folder:  # only its owner may look inside
         Path(folder, _CALL).write_bytes(cloudpickle.dumps((fn, tuple(args), dict(kwargs or {}))))
         command = [str(installation.find("bin/hvdrun")), "-np", str(np)]
+        command += ["--min-np", str(min_np)] if min_np is not None else []
+        command += ["--max-np", str(max_np)] if max_np is not None else []
         command += ["-H", hosts] if hosts else []
         command += ["--verbose"] if verbose else []
         command += [*options, python, "-c", _START, folder, *(path for path in sys.path if isinstance(path, str))]
         code, last_lines = _run_to_its_end(command, _environment(env, start_timeout))
-        return _results(Path(folder), np, code, last_lines)
+        return _results(Path(folder), None if is_elastic else np, code, last_lines)
 
 
 def _environment(env: Mapping[str, str] | None, start_timeout: float | None) -> dict[str, str]:
@@ -155,26 +172,49 @@ def _end(process: subprocess.Popen[str]) -> None:
 # ---- in the caller, afterwards
 
 
-def _results(folder: Path, np: int, code: int, last_lines: list[str]) -> list[Any]:
-    failures = {
-        rank: json.loads(path.read_text()) for rank in range(np) if (path := _path(folder, "failure", rank)).exists()
-    }
-    returned = [_path(folder, "result", rank).exists() for rank in range(np)]
-    if code == 0 and all(returned):
-        return [_unpickled(_path(folder, "result", rank), rank) for rank in range(np)]
-    if code == _USAGE_ERROR and not failures and not any(returned):
+class _Place(NamedTuple):
+    """Where a process stood when its function returned."""
+
+    epoch: int  # 0: the job is not elastic, or the function has not called init()
+    rank: int
+    size: int  # 0: not known
+
+
+def _results(folder: Path, np: int | None, code: int, last_lines: list[str]) -> list[Any]:
+    """np: None in an elastic job. Files are numbered by rank, in an elastic job by process."""
+    failures = {number: json.loads(path.read_text()) for number, path in _files(folder, "failure").items()}
+    returned = _files(folder, "result")
+    by_rank, size = _last_ranks(folder)
+    missing = [rank for rank in range(size if np is None else np) if rank not in by_rank]
+    if code == 0 and returned and not missing:
+        return [_unpickled(returned[by_rank[rank]], rank) for rank in sorted(by_rank)]
+    if code == _USAGE_ERROR and not failures and not returned:
         raise ValueError("\n".join(last_lines))
     blamed, report = _blamed_by_hvdrun(last_lines)
     if blamed is not None and blamed not in failures:
-        after = "after" if returned[blamed] else "before"
-        raise RankFailedError(f"rank {blamed} of {np} died {after} the function had returned: {report}", blamed)
-    if failures:
+        after = "after" if blamed in returned else "before"
+        text = f"{_name(blamed, np)} died {after} the function had returned: {report}"
+        raise RankFailedError(text, None if np is None else blamed)
+    if blamed is None and failures and np is not None:
         # The others then lost a peer, and may have been faster to end.
-        rank = min(failures, key=lambda rank: failures[rank]["time"]) if blamed is None else blamed
-        _raise(folder, rank, np, failures[rank])
-    missing = ", ".join(str(rank) for rank in range(np) if not returned[rank])
+        blamed = min(failures, key=lambda rank: failures[rank]["time"])
+    if blamed is not None:
+        _raise(folder, blamed, np, failures[blamed])
+    ranks = ", ".join(map(str, missing)) or ("none" if returned else "all")
     reason = "\n".join([f"hvdrun ended with exit code {code}", *last_lines])
-    raise RankFailedError(f"no result of ranks: {missing or 'none'}; {reason}")
+    raise RankFailedError(f"no result of ranks: {ranks}; {reason}")
+
+
+def _last_ranks(folder: Path) -> tuple[dict[int, int], int]:
+    """Of the last epoch in which the function returned: the process of each rank where it did, and the size."""
+    places = {number: _Place(*json.loads(path.read_text())) for number, path in _files(folder, "place").items()}
+    last = max((place.epoch for place in places.values()), default=0)
+    by_rank = {place.rank: number for number, place in places.items() if place.epoch == last}
+    return by_rank, max((places[number].size for number in by_rank.values()), default=0)
+
+
+def _name(number: int, np: int | None) -> str:
+    return f"process {number}" if np is None else f"rank {number} of {np}"
 
 
 def _blamed_by_hvdrun(lines: list[str]) -> tuple[int | None, str]:
@@ -185,16 +225,17 @@ def _blamed_by_hvdrun(lines: list[str]) -> tuple[int | None, str]:
     return None, ""
 
 
-def _raise(folder: Path, rank: int, np: int, failure: dict[str, Any]) -> NoReturn:
-    cause = RankFailedError(f"rank {rank} of {np} failed:\n\n{failure['traceback']}", rank)
+def _raise(folder: Path, number: int, np: int | None, failure: dict[str, Any]) -> NoReturn:
+    name = _name(number, np)
+    cause = RankFailedError(f"{name} failed:\n\n{failure['traceback']}", None if np is None else number)
     try:
-        error = cloudpickle.loads(_path(folder, "exception", rank).read_bytes())
+        error = cloudpickle.loads(_path(folder, "exception", number).read_bytes())
     except Exception:  # a class that cannot be imported here, or not be made of its arguments
         raise cause from None
     if not isinstance(error, Exception):  # sys.exit() on a rank is not one here
         raise cause
     if hasattr(error, "add_note"):  # from Python 3.11 on
-        error.add_note(f"raised by rank {rank} of {np}")
+        error.add_note(f"raised by {name}")
     raise error from cause
 
 
@@ -211,29 +252,50 @@ def _unpickled(path: Path, rank: int) -> Any:
 def serve(folder_name: str) -> None:
     """A rank's whole life: calls the function, and leaves its result behind, or what went wrong."""
     folder = Path(folder_name)
-    rank = _native.launch()[1]
+    process = os.environ.get("HVD_PROCESS")  # of an elastic job, in which its rank may change
+    number = _native.launch()[1] if process is None else int(process)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     try:
         fn, args, kwargs = cloudpickle.loads((folder / _CALL).read_bytes())
-        _write(_path(folder, "result", rank), cloudpickle.dumps(fn(*args, **kwargs)))
+        result = fn(*args, **kwargs)
+        _write(_path(folder, "result", number), cloudpickle.dumps(result))
+        _write(_path(folder, "place", number), json.dumps(_place(number)).encode())
     except BaseException as error:
+        if process is not None and _is_dismissal(error):
+            raise
         end: dict[str, Any] = {"time": time.monotonic(), "traceback": traceback.format_exc()}
         failure.tell(error)
         try:
-            _write(_path(folder, "exception", rank), cloudpickle.dumps(error))
+            _write(_path(folder, "exception", number), cloudpickle.dumps(error))
         except Exception:
             end["traceback"] += f"\n(a {type(error).__name__} that cannot be pickled)"
-        _write(_path(folder, "failure", rank), json.dumps(end).encode())
+        _write(_path(folder, "failure", number), json.dumps(end).encode())
         sys.exit(1)
 
 
-def _path(folder: Path, what: str, rank: int) -> Path:
-    return folder / f"{what}.{rank}"
+def _place(number: int) -> _Place:
+    if "HVD_PROCESS" in os.environ:
+        return _Place(*(basics.last_place() or (0, number, 0)))
+    return _Place(0, number, _native.launch()[2])
+
+
+def _is_dismissal(error: BaseException) -> bool:
+    """Whether `init()` has said that the job has no place for this process any more."""
+    return isinstance(error, SystemExit) and error.code == 0 and not _native.is_initialized()
+
+
+def _path(folder: Path, what: str, number: int) -> Path:
+    return folder / f"{what}.{number}"
+
+
+def _files(folder: Path, what: str) -> dict[int, Path]:
+    """By number; those that are whole."""
+    return {int(path.suffix[1:]): path for path in folder.glob(f"{what}.*") if path.suffix != _UNFINISHED}
 
 
 def _write(path: Path, data: bytes) -> None:
     """Whole or not at all."""
-    unfinished = path.with_suffix(path.suffix + ".unfinished")
+    unfinished = path.with_suffix(path.suffix + _UNFINISHED)
     unfinished.write_bytes(data)
     unfinished.replace(path)

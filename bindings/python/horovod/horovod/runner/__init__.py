@@ -38,12 +38,22 @@ def run(
     np: int | None = None,
     min_np: int | None = None,
     max_np: int | None = None,
+    *,
+    elastic_timeout: int | None = None,
 ) -> list[Any]:
     """Calls a function on `num_proc` new processes (1 by default); see `hvd.run`, which does it.
 
     Args:
         func, args, kwargs: as for `hvd.run`.
-        num_proc: number of ranks; `np` is the older name.
+        num_proc: number of ranks; `np` is the older name. An elastic job begins with so many, or with `min_num_proc` if
+            these are more.
+        min_num_proc, max_num_proc: either makes the job elastic: the fewest ranks with which it goes on, by default
+            those that it begins with, and the most that it may have, by default all slots; `min_np` and `max_np` are
+            the older names.
+        elastic_timeout: seconds that an elastic job waits for enough ranks; 600 by default.
+        reset_limit: how often the ranks may change before the job fails; any number of times by default.
+        cooldown_range: seconds for which a host gets no process after a failure there, at least and at most: they are
+            doubled with each failure; (1, 300) by default.
         hosts, hostfile: slots per host, "localhost:4", or a file with lines "localhost slots=4".
         start_timeout: seconds that hvdrun waits for the hosts, and `init()` for the other ranks.
         ssh_port, ssh_identity_file, network_interface, network_interfaces: how other hosts are reached.
@@ -51,15 +61,16 @@ def run(
         verbose: have hvdrun say what it does.
         use_mpi, mpi_args: start the ranks with mpirun; with these options. use_gloo: the default.
         executable: the Python for the ranks.
-        others: without effect; a warning says so. Elastic jobs are not supported yet: the number of ranks stays as it
-            is, and `host_discovery_script` is refused.
+        host_discovery_script: refused; not supported yet.
+        others: without effect; a warning says so.
 
     Returns:
-        What the function returned, by rank.
+        What the function returned, by rank. In an elastic job, on all ranks of the last epoch, of which there are
+        `min_num_proc` or more; Horovod returns the first `min_num_proc` of them.
 
     Raises:
-        RuntimeError: the function raised something, or its process died; with the rank and its traceback, and the
-            function's own exception as its cause.
+        RuntimeError: the function raised something, or its process died, and the job could not go on; with the rank
+            (of an elastic job, the process) and its traceback, and the function's own exception as its cause.
         ValueError: arguments that make no sense.
     """
     from horovod.runner import translation
@@ -72,6 +83,7 @@ def run(
     options.min_num_proc = _newer("min_np", min_np, "min_num_proc", min_num_proc)
     options.max_num_proc = _newer("max_np", max_np, "max_num_proc", max_num_proc)
     options.slots, options.reset_limit, options.cooldown_range = slots, reset_limit, cooldown_range
+    options.elastic_timeout = elastic_timeout
     options.hosts, options.hostfile, options.host_discovery_script = hosts, hostfile, host_discovery_script
     options.ssh_port, options.ssh_identity_file = ssh_port, ssh_identity_file
     options.disable_cache, options.output_filename, options.verbose = disable_cache, output_filename, verbose
@@ -85,6 +97,8 @@ def run(
             args,
             kwargs,
             translation.number_of_processes(options),
+            min_np=options.min_num_proc,
+            max_np=options.max_num_proc,
             env=translation.environment_of_ranks(options, {}),
             start_timeout=start_timeout,
             options=translation.hvdrun_options(options, os.environ),

@@ -77,14 +77,22 @@ def _add_autotune(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_elastic(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("elastic jobs (not supported yet: the number of processes stays as it is)")
-    group.add_argument("--min-np", "--min-num-proc", dest="min_num_proc", type=int, metavar="N")
-    group.add_argument("--max-np", "--max-num-proc", dest="max_num_proc", type=int, metavar="N")
-    group.add_argument("--slots-per-host", dest="slots", type=int, metavar="N")
-    group.add_argument("--elastic-timeout", type=int, metavar="S")
-    group.add_argument("--reset-limit", type=int, metavar="N")
+    group = parser.add_argument_group("elastic jobs, whose number of processes may change")
+    for bound, text in (("min", "go on as long as there are so many"), ("max", "at most; by default all slots")):
+        group.add_argument(
+            f"--{bound}-np", f"--{bound}-num-proc", dest=f"{bound}_num_proc", type=int, metavar="N", help=text
+        )
+    group.add_argument("--slots-per-host", dest="slots", type=int, metavar="N", help="no effect")
+    group.add_argument("--elastic-timeout", type=int, metavar="S", help="seconds to wait for enough processes (600)")
+    group.add_argument("--reset-limit", type=int, metavar="N", help="how often the processes may change")
     group.add_argument(
-        "--blacklist-cooldown-range", dest="cooldown_range", type=int, nargs=2, metavar=("MIN", "MAX"), action=_Cooldown
+        "--blacklist-cooldown-range",
+        dest="cooldown_range",
+        type=int,
+        nargs=2,
+        metavar=("MIN", "MAX"),
+        action=_Cooldown,
+        help="seconds for which a host gets no process after a failure there, doubled each time (1 300)",
     )
 
 
@@ -145,7 +153,7 @@ def _add_hosts(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("hosts").add_mutually_exclusive_group()
     group.add_argument("-H", "--hosts", metavar="HOST:SLOTS,...", help="by default this host alone")
     group.add_argument("-hostfile", "--hostfile", metavar="FILE", help='the same, a host a line: "HOST slots=N"')
-    group.add_argument("--host-discovery-script", metavar="PROGRAM", help="refused: for elastic jobs")
+    group.add_argument("--host-discovery-script", metavar="PROGRAM", help="refused: not supported yet")
 
 
 def _add_controllers(parser: argparse.ArgumentParser) -> None:

@@ -15,7 +15,6 @@ from hvd import installation
 from hvd.tools import doctor
 
 _CHOSEN = "hvd chooses its algorithms itself (HVD_ALGORITHM overrides it)"
-_FIXED = "elastic jobs are not supported yet, and the number of processes stays as it is"
 
 # By argument: how it is typed, and why it changes nothing.
 NO_EFFECT = {
@@ -28,12 +27,7 @@ NO_EFFECT = {
     "num_nccl_streams": ("--num-nccl-streams", "hvd has its own arrangement of streams"),
     "thread_affinity": ("--thread-affinity", 'hvd\'s threads stay with their rank: --binding-args="--bind-to core"'),
     "log_with_timestamp": ("--log-with-timestamp, --log-without-timestamp", "hvd's lines always have the time"),
-    "min_num_proc": ("--min-np", _FIXED),
-    "max_num_proc": ("--max-np", _FIXED),
-    "slots": ("--slots-per-host", _FIXED),
-    "elastic_timeout": ("--elastic-timeout", _FIXED),
-    "reset_limit": ("--reset-limit", _FIXED),
-    "cooldown_range": ("--blacklist-cooldown-range", _FIXED),
+    "slots": ("--slots-per-host", "hosts are named with their slots"),
 }
 
 
@@ -48,17 +42,21 @@ def notes(args: Any) -> list[str]:
 
 
 def number_of_processes(args: Any) -> int:
-    return int(args.num_proc or args.min_num_proc or 1)
+    """With which the job begins."""
+    return max(args.num_proc or 1, args.min_num_proc or 1)
 
 
 def hvdrun_command(args: Any, environment: Mapping[str, str]) -> list[str]:
     """The program that runs the job, with all that it is told. Errors as of hvdrun_options()."""
     hvdrun = str(installation.find("bin/hvdrun"))
-    return [hvdrun, "-np", str(number_of_processes(args)), *hvdrun_options(args, environment), *args.command]
+    bounds = ["--min-np", str(args.min_num_proc)] if args.min_num_proc is not None else []
+    bounds += ["--max-np", str(args.max_num_proc)] if args.max_num_proc is not None else []
+    np = str(number_of_processes(args))
+    return [hvdrun, "-np", np, *bounds, *hvdrun_options(args, environment), *args.command]
 
 
 def hvdrun_options(args: Any, environment: Mapping[str, str]) -> list[str]:
-    """What hvdrun is told besides the number of processes and the program.
+    """What hvdrun is told besides the numbers of processes and the program.
 
     Raises:
         ValueError: for what is refused, and if there is no mpirun to start the processes.
@@ -66,9 +64,10 @@ def hvdrun_options(args: Any, environment: Mapping[str, str]) -> list[str]:
     if args.use_jsrun:
         raise ValueError("--jsrun: jobs of LSF are not supported; within one, use --mpi")
     if args.host_discovery_script:
-        raise ValueError(f"--host-discovery-script: {_FIXED}; say -np N")
+        raise ValueError("--host-discovery-script: not supported yet; name the hosts with -H")
     options = ["--hostfile", args.hostfile] if args.hostfile else ["-H", args.hosts or _this_host(args)]
     options += ["--mpi", *_of_mpirun(args, environment)] if args.use_mpi else _of_agents(args)
+    options += _of_elastic_jobs(args)
     options += ["--verbose"] if args.verbose else []
     options += ["--timestamp-output"] if args.prefix_output_with_timestamp else []
     options += ["--output-filename", args.output_filename] if args.output_filename else []
@@ -84,8 +83,14 @@ def _of_agents(args: Any) -> list[str]:
     return options + (["--start-timeout", str(args.start_timeout)] if args.start_timeout else [])
 
 
+def _of_elastic_jobs(args: Any) -> list[str]:
+    options = ["--elastic-timeout", str(args.elastic_timeout)] if args.elastic_timeout is not None else []
+    options += ["--reset-limit", str(args.reset_limit)] if args.reset_limit is not None else []
+    return options + (["--cooldown-range", ",".join(map(str, args.cooldown_range))] if args.cooldown_range else [])
+
+
 def _this_host(args: Any) -> str:
-    return f"localhost:{number_of_processes(args)}"
+    return f"localhost:{max(number_of_processes(args), args.max_num_proc or 1)}"
 
 
 def _of_mpirun(args: Any, environment: Mapping[str, str]) -> list[str]:
