@@ -114,6 +114,15 @@ def test_what_cannot_be_raised_names_the_rank(does, text):
     assert isinstance(raised.value, RuntimeError) and raised.value.rank == 1
 
 
+def test_a_rank_that_died_is_named_however_much_it_wrote():
+    def die() -> None:
+        print("a line\n" * 100, end="", file=sys.stderr)
+        os._exit(7)
+
+    with pytest.raises(RankFailedError, match="rank 0 of 1 died before the function had returned: exit code 7"):
+        hvd.run(die, np=1)
+
+
 def test_the_exception_that_was_first_is_raised():
     def fail() -> None:
         hvd.init()

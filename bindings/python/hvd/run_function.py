@@ -38,7 +38,7 @@ run_function.serve(folder)
 _CALL = "call"
 _UNFINISHED = ".unfinished"
 _USAGE_ERROR = 2  # hvdrun's exit code for options that make no sense
-_LAST_LINES = 20
+_LAST_LINES = 30  # of hvdrun, whose report of a failure has up to 25, including the last 20 of the rank
 _LONGEST_END_S = 15  # of hvdrun, once it was asked to end its ranks: they have a second, and are killed two later
 
 
