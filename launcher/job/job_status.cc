@@ -69,8 +69,9 @@ void StatusQueries::answered(int host, std::uint64_t question, std::vector<RankS
   for (const RankPlan& rank : plans_[static_cast<std::size_t>(host)].ranks) ranks_there.insert(rank.place.rank);
   for (RankStatus& status : statuses) {
     if (!ranks_there.contains(status.rank)) continue;
-    StatusOfRank& entry = found->second.ranks[static_cast<std::size_t>(status.rank)];  // has ranks 0 to size - 1
-    entry.status = std::move(status);
+    // In an elastic job numbers are missing, and a process may be newer than the question.
+    const auto entry = std::ranges::lower_bound(found->second.ranks, status.rank, {}, &StatusOfRank::rank);
+    if (entry != found->second.ranks.end() && entry->rank == status.rank) entry->status = std::move(status);
   }
   if (found->second.missing.empty()) finish(question);
 }
