@@ -295,15 +295,15 @@ def test_no_result_of_an_elastic_job():
         hvd.run(os._exit, (0,), np=2, min_np=1)
 
 
-def test_a_process_without_a_place_leaves_quietly(capsys):
+def test_a_process_without_a_place_has_not_failed(capsys):
     def leave_or_stay() -> int:
         if os.environ["HVD_PROCESS"] == "1":
             raise SystemExit(0)  # as init() does
         hvd.init()
         return hvd.size()
 
-    assert hvd.run(leave_or_stay, np=2, min_np=1) == [1]
-    assert capsys.readouterr().err == ""
+    assert hvd.run(leave_or_stay, np=2, min_np=1, verbose=True) == [1]
+    assert "process 1 has ended: exit code 0" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [{"min_np": 0}, {"np": 3, "max_np": 2}, {"min_np": 1, "options": ["--mpi"]}])
