@@ -278,35 +278,36 @@ int run_with_agents(const CommandLine& line, const JobLayout& layout, const std:
 }
 
 // Each host is planned by itself: the ranks of an elastic job are not known beforehand.
-int run_elastic_with_agents(const CommandLine& line, const std::vector<HostSlots>& fixed, const Environment& environment,
-                            const RemoteShell& shell, SignalSource& signals) {
+int run_elastic_with_agents(const CommandLine& line, const std::vector<HostSlots>& fixed,
+                            const Environment& environment, const RemoteShell& shell, SignalSource& signals) {
   const std::string key = JobKey::random().to_hex();
   const auto layout_of = [&line, &environment](const HostSlots& host) {
     CommandLine alone = line;
-    alone.programs.front().hosts = (host.user.empty() ? "" : host.user + "@") + host.host +
-                                   (host.slots ? ":" + std::to_string(*host.slots) : "");
+    alone.programs.front().hosts =
+        (host.user.empty() ? "" : host.user + "@") + host.host + (host.slots ? ":" + std::to_string(*host.slots) : "");
     alone.programs.front().hostfile.clear();
     alone.programs.front().num_proc.reset();
     return std::pair(find_layout(alone, environment, local_hostname()), alone);
   };
-  ElasticHosts hosts{.fixed = fixed,
-                     .discovery_script = line.discovery_script,
-                     .discovery_interval = line.discovery_interval,
-                     .agents = agent_options(line),
-                     .start_command =
-                         [&](const HostSlots& host) {
-                           const JobLayout layout = layout_of(host).first;
-                           const StartedBy by = choose_start(line.start.by, shell, false, layout.by_slurm);
-                           return start_commands(layout, by, shell).front();
-                         },
-                     .plan =
-                         [&, programs = make_programs(line, false)](const HostSlots& host, const HostDescription& facts) {
-                           const auto [layout, alone] = layout_of(host);
-                           HostPlan plan = plan_hosts(layout, alone, {facts}, programs).front();
-                           plan.rendezvous.job_key_hex = key;
-                           plan.is_elastic = true;
-                           return plan;
-                         }};
+  ElasticHosts hosts{
+      .fixed = fixed,
+      .discovery_script = line.discovery_script,
+      .discovery_interval = line.discovery_interval,
+      .agents = agent_options(line),
+      .start_command =
+          [&](const HostSlots& host) {
+            const JobLayout layout = layout_of(host).first;
+            const StartedBy by = choose_start(line.start.by, shell, false, layout.by_slurm);
+            return start_commands(layout, by, shell).front();
+          },
+      .plan =
+          [&, programs = make_programs(line, false)](const HostSlots& host, const HostDescription& facts) {
+            const auto [layout, alone] = layout_of(host);
+            HostPlan plan = plan_hosts(layout, alone, {facts}, programs).front();
+            plan.rendezvous.job_key_hex = key;
+            plan.is_elastic = true;
+            return plan;
+          }};
   return run_elastic(line.job, std::move(hosts), signals);
 }
 

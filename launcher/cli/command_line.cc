@@ -102,7 +102,7 @@ void parse_nodes(const CLI::App& app, PlacementOptions& placement) {
     placement.nodes = number_within(least, 1);
     if (!placement.nodes) throw InvalidArgument("--nnodes " + text + ": a number of hosts");
     if (colon != std::string::npos && text.substr(colon + 1) != least) {
-      throw InvalidArgument("--nnodes " + text + ": elastic jobs are not supported yet, so that it is one number");
+      throw InvalidArgument("--nnodes " + text + ": one number; --min-np and --max-np let a job grow and shrink");
     }
   }
   if (rank.empty() || (rank == "0" && placement.nodes.value_or(1) == 1)) return;

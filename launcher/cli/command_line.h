@@ -67,8 +67,8 @@ struct CommandLine {
   std::string config_file;                               // its path; empty: not given
   std::optional<int> input_rank = 0;  // the rank that reads hvdrun's standard input; empty: none, or all
   bool input_to_all = false;
-  std::string discovery_script;       // a shell command that prints an elastic job's hosts; empty: they are fixed
-  Duration discovery_interval{};      // from one run of it to the next
+  std::string discovery_script;   // a shell command that prints an elastic job's hosts; empty: they are fixed
+  Duration discovery_interval{};  // from one run of it to the next
   bool dry_run = false;
   bool display_map = false;
   bool quiet = false;  // prints no notes

@@ -145,7 +145,8 @@ void LocalHost::look_for_stopped() {
     if (!process || !process->stopped) {
       stopped_since_.erase(rank);
     } else if (now >= stopped_since_.try_emplace(rank, now).first->second + stopped_limit_) {
-      listener_.complaint("process " + std::to_string(rank) + " was stopped for longer than --stopped-limit, and is killed");
+      listener_.complaint("process " + std::to_string(rank) +
+                          " was stopped for longer than --stopped-limit, and is killed");
       keeper_.kill_rank(pipes.pid);
       stopped_since_.erase(rank);
     }

@@ -61,7 +61,7 @@ class LocalHost : public Host {
 
  private:
   struct Pipes {
-    pid_t pid = -1;  // of the rank
+    pid_t pid = -1;                              // of the rank
     std::unique_ptr<InputPipe> input;            // null: write_input() does not feed the rank
     std::unique_ptr<OutputPipe> output, errors;  // errors: null if merged
   };
@@ -103,8 +103,8 @@ class LocalHost : public Host {
   const int number_;
   FileDescriptor input_;
   RankMemories memories_;
-  std::map<int, Pipes> pipes_;  // by rank
-  Duration stopped_limit_{};              // zero: none
+  std::map<int, Pipes> pipes_;              // by rank
+  Duration stopped_limit_{};                // zero: none
   std::map<int, TimePoint> stopped_since_;  // by rank
   Timer stopped_timer_;
   bool started_ = false;

@@ -60,10 +60,10 @@ class ElasticDriver {
   // A host that was named, and its agent: the last one, if several were started.
   struct Entry {
     HostSlots wanted;
-    int place = 0;        // among the hosts that are named
-    int agent = -1;       // its number; -1: none runs
-    int in_job = -1;      // the host's number there, once its agent has attached
-    int planned = 0;      // slots
+    int place = 0;    // among the hosts that are named
+    int agent = -1;   // its number; -1: none runs
+    int in_job = -1;  // the host's number there, once its agent has attached
+    int planned = 0;  // slots
     Duration retry = kFirstRetry;
     TimePoint next_try{};
   };
@@ -201,8 +201,8 @@ class ElasticDriver {
   EventLoop loop_;
   StoreOrigin store_;
   ElasticStore elastic_store_{store_};
-  std::map<std::string, Entry> entries_;  // by host
-  std::map<int, std::string> names_;      // of the hosts, by agent
+  std::map<std::string, Entry> entries_;   // by host
+  std::map<int, std::string> names_;       // of the hosts, by agent
   std::map<int, AgentHost*> agent_hosts_;  // by agent; owned by the job
   int next_agent_ = 0;
   Subtree subtree_;

@@ -126,6 +126,6 @@ def test_run_raises_what_the_function_raises():
     assert isinstance(raised.value.__cause__, LookupError)
 
 
-def test_run_refuses_what_it_cannot_do():
-    with pytest.raises(ValueError, match="host-discovery-script"):
-        horovod.run(place, (0,), num_proc=2, host_discovery_script="hosts.sh")
+def test_run_on_the_hosts_that_a_script_names():
+    results = horovod.run(place, (0,), num_proc=2, min_num_proc=1, host_discovery_script="echo localhost:2")
+    assert [result[:2] for result in results] == [(0, 2), (1, 2)], results

@@ -104,7 +104,7 @@ NO_EFFECT = [
     *("--log-with-timestamp", "--log-without-timestamp", "--slots-per-host 2"),
 ]
 
-REFUSED = ["--jsrun", "--host-discovery-script hosts.sh"]
+REFUSED = ["--jsrun"]
 
 
 def words(text: str) -> list[str]:

@@ -10,6 +10,25 @@ namespace {
 
 using Arguments = std::vector<std::string>;
 
+TEST_CASE("what makes a job elastic") {
+  const auto elastic = [](const std::vector<std::string>& arguments) {
+    return parse_command_line(arguments).job.elastic;
+  };
+  CHECK_FALSE(elastic({"-np", "4", "ls"}));
+  CHECK_FALSE(elastic({"-np", "4", "--reset-limit", "3", "--elastic-timeout", "9", "ls"}));
+  const auto shrinks = elastic({"-np", "4", "--min-np", "2", "ls"});
+  REQUIRE(shrinks);
+  CHECK((shrinks->num_proc == 4 && shrinks->min_np == 2 && shrinks->max_np == kMaxSlots && shrinks->spares == 0));
+  const auto grows = elastic({"-np", "4", "--max-np", "8", "--spares", "1", "--reset-limit", "3", "ls"});
+  REQUIRE(grows);
+  CHECK((grows->num_proc == 4 && grows->min_np == 4 && grows->max_np == 8 && grows->spares == 1));
+  CHECK(grows->reset_limit == 3);
+  const auto discovered =
+      elastic({"--host-discovery-script", "hosts.sh", "--blacklist-cooldown-range", "2", "9", "ls"});
+  REQUIRE(discovered);
+  CHECK((discovered->num_proc == 1 && discovered->cooldown_min == 2s && discovered->cooldown_max == 9s));
+}
+
 TEST_CASE("the number of processes is understood in every spelling") {
   const Arguments spellings[] = {{"-np", "4"},        {"--np", "4"},      {"-n", "4"}, {"-n4"},
                                  {"--num-proc", "4"}, {"-num-proc", "4"}, {"--np=4"},  {"-np=4"},
@@ -330,7 +349,14 @@ TEST_CASE("a wrong command line is an error that names what is wrong") {
       {{"-N", "gpu", "--slots-per-host", "2", "ls"}, "-N gpu and --slots-per-host"},
       {{"-npernode", "2", "-map-by", "core", "ls"}, "-N and --map-by both say where ranks run"},
       {{"-np", "2", "ls", ":", "-npernode", "2", "ls"}, "is for the whole job"},
-      {{"--nnodes", "1:4", "ls"}, "--nnodes 1:4: elastic jobs are not supported yet"},
+      {{"--nnodes", "1:4", "ls"}, "--nnodes 1:4: one number; --min-np and --max-np"},
+      {{"--min-np", "0", "ls"}, "--min-np 0: a number from 1"},
+      {{"-np", "4", "--max-np", "3", "ls"}, "--max-np 3: fewer than the 4 ranks that the job begins with"},
+      {{"--min-np", "2", "--cooldown-range", "5,1", "ls"}, "--cooldown-range 5,1: two numbers of seconds"},
+      {{"--min-np", "2", "--cooldown-range", "5", "ls"}, "--cooldown-range 5: two numbers of seconds"},
+      {{"--min-np", "2", "--mpi", "ls"}, "--min-np: mpirun starts no elastic jobs"},
+      {{"--min-np", "2", "a", ":", "b"}, "--min-np: an elastic job has one program"},
+      {{"--host-discovery-script", "s", "-H", "a", "ls"}, "--host-discovery-script and -H or --hostfile"},
       {{"--node_rank=1", "ls"}, "--node-rank 1: start hvdrun once for all hosts"},
       {{"--nnodes", "2", "--node-rank", "0", "ls"}, "--node-rank 0: start hvdrun once"},
       {{"--nnodes", "none", "ls"}, "--nnodes none: a number of hosts"},

@@ -26,7 +26,8 @@ TEST_CASE("requests arrive as they were") {
        {KeeperRequest{.kind = Request::start_part, .part = std::string("a\0b", 3)},
         KeeperRequest{.kind = Request::start}, KeeperRequest{.kind = Request::signal_ranks, .value = SIGUSR1},
         KeeperRequest{.kind = Request::signal_all, .value = SIGKILL}, KeeperRequest{.kind = Request::list_left},
-        KeeperRequest{.kind = Request::set_lease, .value = 5000}, KeeperRequest{.kind = Request::renew_lease}}) {
+        KeeperRequest{.kind = Request::set_lease, .value = 5000}, KeeperRequest{.kind = Request::end_groups},
+        KeeperRequest{.kind = Request::kill_rank, .value = 4711}, KeeperRequest{.kind = Request::renew_lease}}) {
     CHECK(decode_keeper_request(encode(request)) == request);
   }
 }
@@ -80,7 +81,7 @@ TEST_CASE("a start arrives as it was, without descriptors") {
 }
 
 TEST_CASE("malformed messages are refused") {
-  for (const std::string& bytes : {std::string(), std::string("\x07\0\0\0\0\0\0\0\0", 9),
+  for (const std::string& bytes : {std::string(), std::string("\x09\0\0\0\0\0\0\0\0", 9),
                                    std::string("\xff\0\0\0\0\0\0\0\0", 9), std::string("\0\0\0\0\0\0\0\0", 8),
                                    std::string("\0\0\0\0\0\0\0\0\0\0", 10), std::string("\0\0\0\0\0\2\0\0\0x", 10)}) {
     CHECK_THROWS_AS(decode_keeper_request(bytes), Internal);

@@ -61,7 +61,8 @@ def run(
         verbose: have hvdrun say what it does.
         use_mpi, mpi_args: start the ranks with mpirun; with these options. use_gloo: the default.
         executable: the Python for the ranks.
-        host_discovery_script: refused; not supported yet.
+        host_discovery_script: a command that prints the hosts that an elastic job may use now, as lines "HOST:SLOTS";
+            it is run again and again.
         others: without effect; a warning says so.
 
     Returns:

@@ -153,7 +153,7 @@ def _add_hosts(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("hosts").add_mutually_exclusive_group()
     group.add_argument("-H", "--hosts", metavar="HOST:SLOTS,...", help="by default this host alone")
     group.add_argument("-hostfile", "--hostfile", metavar="FILE", help='the same, a host a line: "HOST slots=N"')
-    group.add_argument("--host-discovery-script", metavar="PROGRAM", help="refused: not supported yet")
+    group.add_argument("--host-discovery-script", metavar="PROGRAM", help="prints the hosts of an elastic job")
 
 
 def _add_controllers(parser: argparse.ArgumentParser) -> None:

@@ -63,15 +63,19 @@ def hvdrun_options(args: Any, environment: Mapping[str, str]) -> list[str]:
     """
     if args.use_jsrun:
         raise ValueError("--jsrun: jobs of LSF are not supported; within one, use --mpi")
-    if args.host_discovery_script:
-        raise ValueError("--host-discovery-script: not supported yet; name the hosts with -H")
-    options = ["--hostfile", args.hostfile] if args.hostfile else ["-H", args.hosts or _this_host(args)]
+    options = _hosts(args)
     options += ["--mpi", *_of_mpirun(args, environment)] if args.use_mpi else _of_agents(args)
     options += _of_elastic_jobs(args)
     options += ["--verbose"] if args.verbose else []
     options += ["--timestamp-output"] if args.prefix_output_with_timestamp else []
     options += ["--output-filename", args.output_filename] if args.output_filename else []
     return options + shlex.split(args.binding_args or "") + shlex.split(args.mpi_args or "")
+
+
+def _hosts(args: Any) -> list[str]:
+    if args.host_discovery_script:
+        return ["--host-discovery-script", args.host_discovery_script]
+    return ["--hostfile", args.hostfile] if args.hostfile else ["-H", args.hosts or _this_host(args)]
 
 
 def _of_agents(args: Any) -> list[str]:

@@ -1,0 +1,69 @@
+#include "launcher/membership/host_discovery.h"
+
+#include <unistd.h>
+
+#include <string>
+#include <vector>
+
+#include "core/base/error.h"
+#include "tests/support/catch.h"
+
+using namespace hvd;
+using namespace hvd::launcher;
+
+TEST_CASE("what a discovery script prints") {
+  using Hosts = std::vector<HostSlots>;
+  CHECK(parse_discovered_hosts("").empty());
+  CHECK(parse_discovered_hosts("\n  \n").empty());
+  CHECK(parse_discovered_hosts("a:2\n b \r\nuser@c:1") ==
+        Hosts{{.host = "a", .slots = 2}, {.host = "b", .slots = 1}, {.host = "c", .slots = 1, .user = "user"}});
+  for (const char* text : {"a:x", "a:2:3", ":2", "a b"}) {
+    INFO(text);
+    CHECK_THROWS_AS(parse_discovered_hosts(text), InvalidArgument);
+  }
+}
+
+namespace {
+
+// Runs the script until `enough`, and returns what was found and complained of, in turn.
+std::vector<std::string> discover(const std::string& command, std::size_t enough) {
+  SignalSource signals;
+  EventLoop loop;
+  std::vector<std::string> heard;
+  HostDiscovery discovery(loop, signals, command, 10ms,
+                          {.found =
+                               [&](const std::vector<HostSlots>& hosts) {
+                                 std::string text;
+                                 for (const HostSlots& host : hosts) {
+                                   text += host.host + ":" + std::to_string(*host.slots) + " ";
+                                 }
+                                 heard.push_back(text);
+                               },
+                           .complaint = [&](const std::string& line) { heard.push_back(line); }});
+  loop.watch(signals.fd(), EPOLLIN, [&] {
+    signals.take();
+    for (const auto& [pid, status] : reap_children()) discovery.child_ended(pid, status);
+  });
+  const Deadline deadline = deadline_after(60s);
+  while (heard.size() < enough && Clock::now() < deadline) loop.run_once(deadline);
+  loop.forget(signals.fd());
+  return heard;
+}
+
+}  // namespace
+
+TEST_CASE("a discovery script is run again and again, and only what changes is told") {
+  // Each run is the next in a file: the same hosts twice, others, a failure twice, nonsense, and hosts again.
+  const std::string file = "/tmp/hvd-discovery-" + std::to_string(getpid());
+  const std::string script =
+      "echo >> " + file + "; case $(wc -l < " + file +
+      ") in 1|2) echo a:1;; 3) echo a:1; echo b:2;; 4|5) exit 3;; 6) echo a:b;; *) echo c:1;; esac";
+  const std::vector<std::string> heard = discover(script, 5);
+  unlink(file.c_str());
+  REQUIRE(heard.size() >= 5);
+  CHECK(heard[0] == "a:1 ");
+  CHECK(heard[1] == "a:1 b:2 ");
+  CHECK(heard[2].find(": ended with exit code 3; the hosts stay as they are") != std::string::npos);
+  CHECK(heard[3].find("a:b") != std::string::npos);
+  CHECK(heard[4] == "c:1 ");
+}
