@@ -44,7 +44,7 @@ Store EpochMember::store_of_epoch() const {
     }
     throw Aborted(cause);
   };
-  return store_.with_prefix("epoch/" + std::to_string(place_.epoch) + "/").with_alarm(check);
+  return store_.with_prefix(epoch_prefix(place_.epoch)).with_alarm(check);
 }
 
 MembershipChange EpochMember::change() {

@@ -41,6 +41,8 @@ inline std::string place_key(int process, std::int64_t arrival) {
   return kElasticKeys + "place/" + std::to_string(process) + "/" + std::to_string(arrival);
 }
 inline std::string change_key(int epoch) { return kElasticKeys + "change/" + std::to_string(epoch); }
+// Before the keys by which the ranks of the epoch find each other.
+inline std::string epoch_prefix(int epoch) { return "epoch/" + std::to_string(epoch) + "/"; }
 inline std::string broken_key(int epoch) { return kElasticKeys + "broken/" + std::to_string(epoch); }
 
 // This process's side of an elastic job, in one epoch. Any thread.

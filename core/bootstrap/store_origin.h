@@ -54,6 +54,20 @@ class StoreTable {
     return found->second = sum;
   }
 
+  // Removes all values and counters whose keys begin so.
+  void erase(std::string_view prefix) {
+    std::erase_if(values_, [&](const auto& entry) {
+      if (!entry.first.starts_with(prefix)) return false;
+      used_bytes_ -= kEntryBytes + entry.first.size() + entry.second.size();
+      return true;
+    });
+    std::erase_if(counters_, [&](const auto& entry) {
+      if (!entry.first.starts_with(prefix)) return false;
+      used_bytes_ -= kEntryBytes + entry.first.size();
+      return true;
+    });
+  }
+
   // Null while the key was not set. Valid until the next call.
   const std::string* find(const std::string& key) const {
     const auto found = values_.find(key);
@@ -160,6 +174,9 @@ class StoreOrigin : public StoreSource {
     return 0;
   }
   void forget(RequestId request_id) override { parked_.forget(request_id); }
+
+  // Removes what nobody will read again: all whose keys begin so.
+  void erase(std::string_view prefix) { table_.erase(prefix); }
 
   std::size_t parked() const { return parked_.size(); }
 

@@ -88,6 +88,7 @@ void Epochs::apply(const BeginEpoch& begin) {
   EpochPlace place{.epoch = begin.epoch,
                    .size = static_cast<int>(begin.processes.size()),
                    .has_newcomers = begin.epoch > 1 && std::ranges::any_of(begin.processes, is_new)};
+  store_.erase_epoch(begin.epoch - 1);
   for (const int process : begin.processes) {
     answer(process, place);
     ++place.rank;

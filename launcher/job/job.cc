@@ -273,6 +273,7 @@ void Job::report() {
   } else if (const std::optional<int> rank = end_.first_failed()) {
     const Failure failure{.rank = *rank,
                           .host = rank_at(*rank).host_name,
+                          .is_process = epochs_ != nullptr,
                           .pid = rank_at(*rank).pid,
                           .age = rank_at(*rank).age,
                           .stream = options_.output.merge_errors ? "output" : "standard error",

@@ -93,6 +93,7 @@ void LocalHost::start(const HostPlan& plan) {
   input_.reset();
   if (plan.is_elastic && !started_) keeper_.end_groups();
   started_ = true;
+  is_elastic_ = plan.is_elastic;
   stopped_limit_ = plan.stopped_limit;
   if (stopped_limit_ > Duration::zero()) look_for_stopped();
   if (!plan.ranks.empty() && plan.ranks.front().place.size > 1) memories_.watch_for_stalls();

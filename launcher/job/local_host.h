@@ -76,7 +76,9 @@ class LocalHost : public Host {
     for (const Keeper::Ended& ended : keeper_.take_ended()) {
       stopped_since_.erase(ended.rank);
       pipes_[ended.rank].pid = -1;
-      listener_.rank_ended(ended.rank, ended.status, memories_.ended(ended.rank));
+      const JobEnding said = memories_.ended(ended.rank);
+      if (is_elastic_) memories_.forget(ended.rank);
+      listener_.rank_ended(ended.rank, ended.status, said);
     }
     if (started_) look_what_is_left();
   }
@@ -104,6 +106,7 @@ class LocalHost : public Host {
   FileDescriptor input_;
   RankMemories memories_;
   std::map<int, Pipes> pipes_;              // by rank
+  bool is_elastic_ = false;
   Duration stopped_limit_{};                // zero: none
   std::map<int, TimePoint> stopped_since_;  // by rank
   Timer stopped_timer_;

@@ -94,6 +94,8 @@ class RankMemories {
     look_for_initialization();
     return entry->second.memory->job_ending();
   }
+  // In an elastic job, which has ever more processes: releases the memory of one that has ended.
+  void forget(int rank) { entries_.erase(rank); }
   // From now on stalls are reported to the listener.
   void watch_for_stalls() { look_for_stalls(); }
 

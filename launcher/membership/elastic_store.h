@@ -22,7 +22,7 @@ class ElasticStore : public StoreSource {
   };
 
   // `origin` outlives it.
-  explicit ElasticStore(StoreSource& origin) : origin_(origin) {}
+  explicit ElasticStore(StoreOrigin& origin) : origin_(origin) {}
 
   // Replaces the listener; it may use the store.
   void listen(Listener listener) { listener_ = std::move(listener); }
@@ -40,6 +40,9 @@ class ElasticStore : public StoreSource {
     tell(key, sum);
     return 0;
   }
+  // The ranks of the epoch have left it.
+  void erase_epoch(int epoch) { origin_.erase(epoch_prefix(epoch)); }
+
   void forget(RequestId request_id) override { origin_.forget(request_id); }
 
  private:
@@ -50,7 +53,7 @@ class ElasticStore : public StoreSource {
     if (key == synchronized_key(*process) && listener_.synchronized) listener_.synchronized(*process);
   }
 
-  StoreSource& origin_;
+  StoreOrigin& origin_;
   Listener listener_;
 };
 

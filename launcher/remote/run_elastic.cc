@@ -48,6 +48,7 @@ class ElasticDriver {
     }
     JobHosts hosts;
     hosts.elastic_store = &elastic_store_;
+    hosts.set_failure = [](const std::string&) {};  // processes that wait for a place are dismissed
     hosts.collect_children = [this] { collect_children(); };
     hosts.pause = [this](bool on) { pause(on); };
     const int code = job_.run(std::move(hosts));

@@ -32,7 +32,8 @@ std::string what_became_of(const std::optional<RankEnd>& end) {
 }
 
 // One clause for each way in which ranks ended, in the order of its lowest rank.
-std::string fates(const std::vector<std::optional<RankEnd>>& ends, const std::vector<int>& except) {
+std::string fates(const std::vector<std::optional<RankEnd>>& ends, const std::vector<int>& except,
+                  bool are_processes = false) {
   std::vector<std::pair<std::string, std::vector<int>>> groups;
   for (int rank = 0; rank < static_cast<int>(ends.size()); ++rank) {
     if (std::find(except.begin(), except.end(), rank) != except.end()) continue;
@@ -42,7 +43,7 @@ std::string fates(const std::vector<std::optional<RankEnd>>& ends, const std::ve
     group->second.push_back(rank);
   }
   std::string text;
-  for (const auto& [fate, ranks] : groups) text += (text.empty() ? "" : "; ") + list_ranks(ranks) + " " + fate;
+  for (const auto& [fate, ranks] : groups) text += (text.empty() ? "" : "; ") + list_ranks(ranks, are_processes) + " " + fate;
   return text;
 }
 
@@ -189,8 +190,10 @@ int JobEnd::exit_code() const {
   return 1;
 }
 
-std::string list_ranks(const std::vector<int>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+std::string list_ranks(const std::vector<int>& ranks, bool are_processes) {
+  std::string text = are_processes ? "process" : "rank";
+  if (ranks.size() > 1) text += are_processes ? "es" : "s";
+  text += " ";
   for (std::size_t first = 0; first < ranks.size();) {
     std::size_t last = first;
     while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
@@ -218,9 +221,9 @@ std::string failure_report(const Failure& failure, const std::vector<std::option
   char age[32];
   std::snprintf(age, sizeof age, "%.1f", seconds(failure.age));
   const RankEnd& end = *ends[static_cast<std::size_t>(failure.rank)];
-  std::string text = "hvdrun: rank " + std::to_string(failure.rank) +
-                     (failure.host.empty() ? "" : " on " + failure.host) + " failed" +
-                     (ends.size() > 1 ? " first: " : ": ") + how_it_ended(end) + " (pid " +
+  const bool is_first = ends.size() > 1 && !failure.is_process;
+  std::string text = (failure.is_process ? "hvdrun: process " : "hvdrun: rank ") + std::to_string(failure.rank) +
+                     (failure.host.empty() ? "" : " on " + failure.host) + " failed" + (is_first ? " first: " : ": ") + how_it_ended(end) + " (pid " +
                      std::to_string(failure.pid) + ", after " + age + " s)\n";
   if (!end.said.cause.empty()) text += "hvdrun: it " + end.said.cause + "\n";
   if (failure.last_lines.empty()) {
@@ -229,7 +232,7 @@ std::string failure_report(const Failure& failure, const std::vector<std::option
     text += "hvdrun: the last lines of its " + failure.stream + ":\n";
     for (const std::string& line : failure.last_lines) text += "    " + line + "\n";
   }
-  if (ends.size() > 1) text += "hvdrun: the others: " + fates(ends, {failure.rank}) + "\n";
+  if (ends.size() > 1) text += "hvdrun: the others: " + fates(ends, {failure.rank}, failure.is_process) + "\n";
   return text;
 }
 

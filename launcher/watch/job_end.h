@@ -197,6 +197,7 @@ inline constexpr std::size_t kReportedLines = 20;
 struct Failure {
   int rank = 0;
   std::string host{};  // its name; empty: the job has only one host
+  bool is_process = false;  // of an elastic job: `rank` is the process's number
   int pid = 0;
   Duration age{};                         // of the job when the rank ended
   std::string stream = "standard error";  // the stream that last_lines are from
@@ -221,7 +222,7 @@ std::string interruption_report(int signal, const std::vector<std::optional<Rank
 // "hvdrun: the job has reached its --timeout; ranks 0-3 killed by SIGTERM"
 std::string timeout_report(const std::vector<std::optional<RankEnd>>& ends);
 
-// Formats ascending numbers: "rank 4", "ranks 0-2, 5".
-std::string list_ranks(const std::vector<int>& ranks);
+// Formats ascending numbers: "rank 4", "ranks 0-2, 5"; "processes 0-2, 5".
+std::string list_ranks(const std::vector<int>& ranks, bool are_processes = false);
 
 }  // namespace hvd::launcher

@@ -107,7 +107,7 @@ def test_too_few_are_left():
     )
     assert code == 7 and not done(output), errors
     assert "the job has failed: 1 processes have come within 1 s (--elastic-timeout), of at least 2" in errors, errors
-    assert "rank 1 called sys.exit(7)" in errors, errors
+    assert "rank 1 called sys.exit(7)" in errors and "hvdrun: process 1 failed: exit code 7" in errors, errors
 
 
 def test_all_fail_at_once():
