@@ -226,3 +226,22 @@ def test_elastic_state_of_keras():
     model.train_on_batch(np.ones((2, 3)), np.zeros((2, 1)))
     state.restore()
     assert [np.asarray(each).tolist() for each in [*model.variables, *model.optimizer.variables]] == kernels[0]
+
+
+@pytest.mark.parametrize("goes_back", ["restore", "reset"])
+def test_elastic_states_of_keras_begin_a_step_anew(goes_back):
+    """New ranks know nothing of the backward passes that the others have added up."""
+    keras = pytest.importorskip("keras")
+    if keras.backend.backend() != "tensorflow":
+        pytest.skip("Keras runs on another backend")
+    import hvd.keras as hvd_keras
+
+    for state_class in (hvd.elastic.TensorFlowKerasState, hvd_keras.elastic.KerasState):
+        model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(1)])
+        optimizer = hvd_keras.DistributedOptimizer(keras.optimizers.SGD(), backward_passes_per_step=2)
+        model.compile(optimizer, "mse")
+        state = state_class(model, batch=0)
+        model.train_on_batch(np.ones((2, 3)), np.zeros((2, 1)))
+        assert optimizer._reduction.aggregation.counter.numpy() == 1
+        getattr(state, goes_back)()
+        assert optimizer._reduction.aggregation.counter.numpy() == 0

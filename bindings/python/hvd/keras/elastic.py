@@ -72,10 +72,14 @@ class KerasState(ObjectState):
         if self._saved_variables:
             for variable, saved in zip(state_of(self.model, self.optimizer), self._saved_variables):
                 variable.assign(saved)
+        self._forget_passes()
+        super().restore()
+
+    def _forget_passes(self) -> None:
+        """Drops the gradients of backward passes that have not become a step yet."""
         reduction = reduction_of(self.optimizer) or reduction_of(getattr(self.optimizer, "inner_optimizer", None))
         if reduction is not None:
             reduction.forget()
-        super().restore()
 
     def sync(self) -> None:
         """Gives every rank the state of `hvd.elastic.source_rank()`. All ranks must call it. A model without variables
@@ -97,5 +101,6 @@ class KerasState(ObjectState):
         super().sync()
 
     def reset(self) -> None:
-        """Compiled functions may hold what was true of the old job."""
+        """Compiled functions may depend on the old job, and new ranks begin with the first backward pass of a step."""
+        self._forget_passes()
         self.model.train_function = self.model.test_function = self.model.predict_function = None

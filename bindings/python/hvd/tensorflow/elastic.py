@@ -114,6 +114,18 @@ class TensorFlowKerasState(TensorFlowState):
         self.variables = self._current_variables()
         super().sync()
 
+    def restore(self) -> None:
+        super().restore()
+        self._forget_passes()
+
+    def _forget_passes(self) -> None:
+        """Drops the gradients of backward passes that have not become a step yet."""
+        for optimizer in (self.optimizer, getattr(self.optimizer, "inner_optimizer", None)):
+            reduction = getattr(optimizer, "_reduction", None)  # of hvd's optimizers
+            if reduction is not None:
+                reduction.forget()
+
     def reset(self) -> None:
-        """Compiled functions may hold what was true of the old job."""
+        """Compiled functions may depend on the old job, and new ranks begin with the first backward pass of a step."""
+        self._forget_passes()
         self.model.train_function = self.model.test_function = self.model.predict_function = None
