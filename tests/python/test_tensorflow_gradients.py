@@ -104,6 +104,23 @@ def test_local_sources(way):
             np.testing.assert_allclose(gradients[2], [[0.0], [factor / divisor], [0.0], [0.0]])
 
 
+def test_local_gradients_are_divided_by_the_ranks_of_the_job_in_which_a_function_runs():
+    variable = tf.Variable([1.0])
+
+    @tf.function(autograph=False)
+    def step():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(variable * 3)
+        tape = hvd.DistributedGradientTape(tape)
+        tape.register_local_source(variable)
+        return tape.gradient(loss, variable)
+
+    if hvd.size() > 1:
+        operations = step.get_concrete_function().graph.get_operations()
+        assert "HvdSize" in [operation.type for operation in operations]
+    assert step().numpy().tolist() == [pytest.approx(3 / hvd.size())]
+
+
 @WAYS
 def test_structures_of_sources_and_missing_gradients(way):
     first, second, unused = tf.Variable(1.0), tf.Variable([2.0]), tf.Variable(3.0)

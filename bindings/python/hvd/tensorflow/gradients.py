@@ -16,7 +16,7 @@ import tensorflow as tf
 from hvd import arguments, elastic
 from hvd.process_set import ProcessSet, global_process_set
 from hvd.reduce_op import Average, check_gradient_reduction
-from hvd.tensorflow.collectives import reduce_slices, reduce_tensors, set_id, unforeseen
+from hvd.tensorflow.collectives import reduce_slices, reduce_tensors, set_id, size_op, unforeseen
 from hvd.tensorflow.compression import Compression, Compressor
 from hvd.tensorflow.naming import wire_name
 
@@ -121,10 +121,10 @@ class GradientReducer:
     def _scaled(self, gradient: Any) -> Any:
         if not self._scales_local:
             return gradient
-        size = float(self._process_set.size() or 1)
+        size = tf.cast(size_op(set_id(self._process_set)), gradient.dtype)  # of the job in which a graph runs
         if isinstance(gradient, tf.IndexedSlices):
             return tf.IndexedSlices(gradient.values / size, gradient.indices, gradient.dense_shape)
-        return gradient / tf.cast(size, gradient.dtype)
+        return gradient / size
 
     def _reduce(self, gradients: list[Any], shared: list[int], keys: list[int]) -> None:
         dense = [i for i in shared if not isinstance(gradients[i], tf.IndexedSlices)]
