@@ -41,7 +41,8 @@ class CommitStateCallback(ForEitherKeras, keras.callbacks.Callback):
 
 class UpdateBatchStateCallback(ForEitherKeras, keras.callbacks.Callback):
     """Keeps `state.batch`, the number of batches of this epoch that are done. An epoch that was interrupted is to go on
-    with what is left of it: `fit(data.skip(state.batch), ...)`; what was done before is counted in.
+    with what is left of it: `fit(data.skip(state.batch), ...)`; what was done before is counted in. Nothing is left
+    if it was interrupted between its last batch and its end: then begin the next one instead of calling `fit`.
 
     Args:
         state: has an attribute `batch`.
