@@ -91,15 +91,14 @@ void add_options_of_job(CLI::App& app, CommandLine& line) {
   elastic.value("--min-np", "N", "Go on with the ranks that are left, as long as there are so many");
   elastic.value("--max-np", "N", "Have at most so many ranks. Default: all slots");
   elastic.value("--host-discovery-script", line.discovery_script, "COMMAND",
-                "Prints the hosts that may be used now, as lines HOST:SLOTS; run again and again");
+                "Prints the hosts that may be used, as lines HOST:SLOTS; run repeatedly");
   elastic.value("--discovery-interval", "SECONDS", "From one run of it to the next. Default: 1");
   elastic.value("--spares", "N", "Keep so many processes ready beyond these. Default: 0");
   elastic.value("--elastic-timeout", "SECONDS", "Wait so long for enough ranks. Default: 600");
   elastic.value("--stopped-limit", "SECONDS", "Kill a process that is stopped for so long. Default: 30; 0: none");
-  elastic.value("--reset-limit", "N",
-                "End the job when its ranks have changed more often. Default: any number of times");
+  elastic.value("--reset-limit", "N", "End the job when its ranks have changed more often");
   elastic.value("--cooldown-range", "MIN,MAX",
-                "Seconds for which a host gets no process after a failure there, doubled each time. Default: 1,300");
+                "Seconds without new processes on a host where one failed. Default: 1,300");
 
   Group start(app, "How hosts are reached");
   start.value("--launcher", "local|ssh|slurm|mpi", "Who starts processes: hvdrun, ssh, srun, or mpirun");

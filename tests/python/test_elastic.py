@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import hvd.torch as hvd
-from hvd import elastic
+from hvd import elastic, process_set
 from hvd.exceptions import HorovodInternalError, HorovodVersionMismatchError, HostsUpdatedInterrupt
 from hvd.torch.elastic import ElasticSampler, ModelStateHandler, StateHandler, TorchState
 
@@ -102,6 +102,20 @@ def test_the_loop(error, expected):
     run = elastic.run_fn(train, lambda: state.calls.append("shutdown and init"))
     assert run(state, 1, more=2) == 3
     assert state.calls == expected and run.__name__ == "train" and run.__doc__ == "Trains."
+
+
+def test_what_is_made_in_the_loop_is_called_the_same_again(monkeypatch):
+    monkeypatch.setattr(process_set._native, "rank", lambda: 0)
+    before = process_set.name_of_optimizer(process_set.global_process_set, "A")
+    names = []
+
+    def train(state):
+        names.append(process_set.name_of_optimizer(process_set.global_process_set, "A"))
+        if len(names) < 3:
+            raise HorovodInternalError("lost")
+
+    elastic.run_fn(train, lambda: None)(Recorded())
+    assert len(set(names)) == 1 and before not in names
 
 
 def test_other_exceptions_leave_the_loop():

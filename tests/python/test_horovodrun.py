@@ -82,6 +82,7 @@ OPTIONS = [
     ("--start-timeout 90", "-np 2 -H localhost:2 --start-timeout 90"),
     ("--binding-args=--bind-to~core", "-np 2 -H localhost:2 --bind-to core"),
     ("--min-np 1", "-np 2 --min-np 1 -H localhost:2"),
+    ("--host-discovery-script hosts.sh", "-np 2 --host-discovery-script hosts.sh"),
     ("--min-num-proc 3", "-np 3 --min-np 3 -H localhost:3"),
     ("--min-np 1 -H localhost:4", "-np 2 --min-np 1 -H localhost:4"),
     ("--max-np 4", "-np 2 --max-np 4 -H localhost:4"),

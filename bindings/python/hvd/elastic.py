@@ -20,7 +20,7 @@ import queue
 from collections.abc import Iterable
 from typing import Any, Callable
 
-from hvd import _native, basics, reduce_op
+from hvd import _native, basics, process_set, reduce_op
 from hvd.exceptions import HorovodInternalError, HostsUpdatedInterrupt, InitError
 
 # What has happened to the hosts of a job; as flags, so that several updates can be put together.
@@ -166,6 +166,7 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[...,
     @functools.wraps(func)
     def run(state: State, *args: Any, **kwargs: Any) -> Any:
         skip_sync = False
+        numbers = process_set.numbers_of_optimizers()
         while True:
             try:
                 if not skip_sync or _has_newcomers():
@@ -179,6 +180,7 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[...,
             except HostsUpdatedInterrupt as interrupt:
                 skip_sync = interrupt.skip_sync
             reset()
+            process_set.set_back_numbers(numbers)
             state.on_reset()
 
     return run

@@ -102,6 +102,18 @@ def require_registered(number: int) -> None:
 _optimizers: weakref.WeakKeyDictionary[ProcessSet, Counter[str]] = weakref.WeakKeyDictionary()
 
 
+def numbers_of_optimizers() -> dict[str, int]:
+    """How many optimizers of each kind were made for all ranks; for `set_back_numbers`."""
+    return dict(_optimizers.get(global_process_set, {}))
+
+
+def set_back_numbers(numbers: dict[str, int]) -> None:
+    """Before a part of the script is run again, with ranks that run it for the first time: optimizers that are made in
+    it are called the same on all."""
+    _optimizers.clear()
+    _optimizers[global_process_set] = Counter(numbers)
+
+
 def name_of_optimizer(process_set: ProcessSet, kind: str) -> str:
     """What the names of a DistributedOptimizer's operations begin with: its kind and the next number in this set, from
     0, since variables of two optimizers may be called the same. The ranks of a set make theirs in the same order; ranks

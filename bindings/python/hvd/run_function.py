@@ -220,7 +220,7 @@ def _name(number: int, np: int | None) -> str:
 def _blamed_by_hvdrun(lines: list[str]) -> tuple[int | None, str]:
     """The rank of which hvdrun says that it failed first; how, and what it wrote last."""
     for number, line in enumerate(lines):
-        if found := re.match(r"hvdrun: rank (\d+) failed(?: first)?: (.*) \(pid \d+, after .* s\)$", line):
+        if found := re.match(r"hvdrun: (?:rank|process) (\d+) failed(?: first)?: (.*) \(pid \d+, after .* s\)$", line):
             return int(found[1]), "\n".join([found[2], *lines[number + 1 :]])
     return None, ""
 
