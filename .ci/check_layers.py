@@ -77,7 +77,8 @@ ALLOWED = {
     "launcher/membership": [
         *BASE,
         *[f"launcher/{room}" for room in ("processes", "plan", "output")],
-        *[f"core/bootstrap/{part}.h" for part in ("elastic", "store_origin")]],
+        *[f"core/bootstrap/{part}.h" for part in ("elastic", "store_origin")],
+    ],
     "launcher/watch": [*VALUES, "core/net", "core/flight", "launcher/processes"],
     "launcher/output": [*BASE, "core/net", "launcher/processes"],
     "launcher/job": [

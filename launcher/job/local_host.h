@@ -105,7 +105,7 @@ class LocalHost : public Host {
   const int number_;
   FileDescriptor input_;
   RankMemories memories_;
-  std::map<int, Pipes> pipes_;              // by rank
+  std::map<int, Pipes> pipes_;  // by rank
   bool is_elastic_ = false;
   Duration stopped_limit_{};                // zero: none
   std::map<int, TimePoint> stopped_since_;  // by rank

@@ -43,7 +43,8 @@ std::string fates(const std::vector<std::optional<RankEnd>>& ends, const std::ve
     group->second.push_back(rank);
   }
   std::string text;
-  for (const auto& [fate, ranks] : groups) text += (text.empty() ? "" : "; ") + list_ranks(ranks, are_processes) + " " + fate;
+  for (const auto& [fate, ranks] : groups)
+    text += (text.empty() ? "" : "; ") + list_ranks(ranks, are_processes) + " " + fate;
   return text;
 }
 
@@ -223,8 +224,8 @@ std::string failure_report(const Failure& failure, const std::vector<std::option
   const RankEnd& end = *ends[static_cast<std::size_t>(failure.rank)];
   const bool is_first = ends.size() > 1 && !failure.is_process;
   std::string text = (failure.is_process ? "hvdrun: process " : "hvdrun: rank ") + std::to_string(failure.rank) +
-                     (failure.host.empty() ? "" : " on " + failure.host) + " failed" + (is_first ? " first: " : ": ") + how_it_ended(end) + " (pid " +
-                     std::to_string(failure.pid) + ", after " + age + " s)\n";
+                     (failure.host.empty() ? "" : " on " + failure.host) + " failed" + (is_first ? " first: " : ": ") +
+                     how_it_ended(end) + " (pid " + std::to_string(failure.pid) + ", after " + age + " s)\n";
   if (!end.said.cause.empty()) text += "hvdrun: it " + end.said.cause + "\n";
   if (failure.last_lines.empty()) {
     text += "hvdrun: it wrote nothing to its " + failure.stream + "\n";

@@ -196,7 +196,7 @@ inline constexpr std::size_t kReportedLines = 20;
 
 struct Failure {
   int rank = 0;
-  std::string host{};  // its name; empty: the job has only one host
+  std::string host{};       // its name; empty: the job has only one host
   bool is_process = false;  // of an elastic job: `rank` is the process's number
   int pid = 0;
   Duration age{};                         // of the job when the rank ended

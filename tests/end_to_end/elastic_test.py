@@ -103,10 +103,10 @@ def test_a_spare_takes_over_at_once():
 
 def test_too_few_are_left():
     code, output, errors = run(
-        *("-np", 2, "--min-np", 2, "--cooldown-range", "60,60", "--elastic-timeout", 1), deeds=["1@5=exit"]
+        *("-np", 2, "--min-np", 2, "--cooldown-range", "60,60", "--elastic-timeout", 10), deeds=["1@5=exit"]
     )
     assert code == 7 and not done(output), errors
-    assert "the job has failed: 1 processes have come within 1 s (--elastic-timeout), of at least 2" in errors, errors
+    assert "the job has failed: 1 processes have come within 10 s (--elastic-timeout), of at least 2" in errors, errors
     assert "rank 1 called sys.exit(7)" in errors and "hvdrun: process 1 failed: exit code 7" in errors, errors
 
 
