@@ -48,9 +48,8 @@ Store EpochMember::store_of_epoch() const {
 }
 
 MembershipChange EpochMember::change() {
-  const MutexLock lock(mutex_);
   const TimePoint now = Clock::now();
-  if (change_ != MembershipChange::none || now < asked_ + kAskPeriod) return change_;
+  if (change_ != MembershipChange::none || now < asked_.load() + kAskPeriod) return change_;
   asked_ = now;
   try {
     const std::int64_t flags = store_.add(change_key(place_.epoch), 0);

@@ -8,13 +8,13 @@
 //   elastic/broken/E         once epoch E is over: the cause, for those that are still forming it
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
 
 #include "core/base/clock.h"
-#include "core/base/mutex.h"
 #include "core/bootstrap/store.h"
 
 namespace hvd {
@@ -67,9 +67,8 @@ class EpochMember {
   const Store store_;
   const int process_;
   EpochPlace place_;
-  Mutex mutex_;
-  TimePoint asked_ GUARDED_BY(mutex_){};
-  MembershipChange change_ GUARDED_BY(mutex_) = MembershipChange::none;
+  std::atomic<TimePoint> asked_{TimePoint()};
+  std::atomic<MembershipChange> change_{MembershipChange::none};
 };
 
 }  // namespace hvd
