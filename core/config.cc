@@ -142,8 +142,7 @@ const Knob kKnobs[] = {
      nothing},
     {"HVD_ELASTIC", "HOROVOD_ELASTIC", "0",
      "1: ranks may be added later, so that a rank that is alone is not taken for a job of one. Set by hvdrun in "
-     "elastic "
-     "jobs.",
+     "elastic jobs.",
      nothing},
     {"HVD_PROCESS", "", "-1",
      "Number of this process in an elastic job, where its rank may change. Set by hvdrun. -1: the job is not elastic.",

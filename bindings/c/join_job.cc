@@ -132,8 +132,7 @@ std::shared_ptr<Runtime> start_together(const Config& config, const Launch& laun
   const auto check = [store = place.store, is_told_of_failures](Duration timeout) {
     if (is_told_of_failures) check_job_failure(store, deadline_after(timeout));
   };
-  const Store store =
-      place.store.with_prefix("epoch/" + std::to_string(in_store) + "/").with_alarm([check] { check(kAnswerTimeout); });
+  const Store store = place.store.with_prefix(epoch_prefix(in_store)).with_alarm([check] { check(kAnswerTimeout); });
   try {
     job->runtime = make_runtime(config, store, place.key, address_of(config, place.store));
   } catch (const Error& error) {

@@ -36,13 +36,7 @@ EpochMember::EpochMember(Store store, int process) : store_(std::move(store)), p
 
 Store EpochMember::store_of_epoch() const {
   const auto check = [store = store_, key = broken_key(place_.epoch)] {
-    std::string cause;
-    try {
-      cause = store.get(key, deadline_after(kAnswerTimeout));
-    } catch (const Error&) {
-      return;
-    }
-    throw Aborted(cause);
+    throw_cause_at(store, key, deadline_after(kAnswerTimeout));
   };
   return store_.with_prefix(epoch_prefix(place_.epoch)).with_alarm(check);
 }

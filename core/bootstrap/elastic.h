@@ -10,7 +10,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <string_view>
 
@@ -34,16 +33,13 @@ std::string encode_place(const EpochPlace& place);
 EpochPlace parse_place(std::string_view text);  // throws Internal
 
 // The keys, of the whole job: without an epoch's prefix.
-inline const std::string kElasticKeys = "elastic/";
-inline std::string arrived_key(int process) { return kElasticKeys + "arrived/" + std::to_string(process); }
-inline std::string synchronized_key(int process) { return kElasticKeys + "synchronized/" + std::to_string(process); }
+inline std::string arrived_key(int process) { return "elastic/arrived/" + std::to_string(process); }
+inline std::string synchronized_key(int process) { return "elastic/synchronized/" + std::to_string(process); }
 inline std::string place_key(int process, std::int64_t arrival) {
-  return kElasticKeys + "place/" + std::to_string(process) + "/" + std::to_string(arrival);
+  return "elastic/place/" + std::to_string(process) + "/" + std::to_string(arrival);
 }
-inline std::string change_key(int epoch) { return kElasticKeys + "change/" + std::to_string(epoch); }
-// Before the keys by which the ranks of the epoch find each other.
-inline std::string epoch_prefix(int epoch) { return "epoch/" + std::to_string(epoch) + "/"; }
-inline std::string broken_key(int epoch) { return kElasticKeys + "broken/" + std::to_string(epoch); }
+inline std::string change_key(int epoch) { return "elastic/change/" + std::to_string(epoch); }
+inline std::string broken_key(int epoch) { return "elastic/broken/" + std::to_string(epoch); }
 
 // This process's side of an elastic job, in one epoch. Any thread.
 class EpochMember {

@@ -191,14 +191,16 @@ std::int64_t Store::add(const std::string& key, std::int64_t amount) const {
   return *sum;
 }
 
-void check_job_failure(const Store& store, Deadline deadline) {
+void throw_cause_at(const Store& store, const std::string& key, Deadline deadline) {
   std::string cause;
   try {
-    cause = store.get(kJobFailureKey, deadline);
+    cause = store.get(key, deadline);
   } catch (const Error&) {
     return;
   }
   throw Aborted(cause);
 }
+
+void check_job_failure(const Store& store, Deadline deadline) { throw_cause_at(store, kJobFailureKey, deadline); }
 
 }  // namespace hvd

@@ -16,6 +16,9 @@
 
 namespace hvd {
 
+// What the keys of an epoch begin with.
+inline std::string epoch_prefix(int epoch) { return "epoch/" + std::to_string(epoch) + "/"; }
+
 class Store {
  public:
   // A new map in this process, for ranks that are its threads.
@@ -53,8 +56,11 @@ class Store {
   Alarm alarm_;
 };
 
-// Throws Aborted with the cause if the job has failed (set_job_failure()), or fails by the deadline. Does nothing if
-// the store cannot answer. `store` has no prefix.
+// Throws Aborted with the key's value, a cause, if the key is set or becomes so by the deadline. Does nothing if the
+// store cannot answer.
+void throw_cause_at(const Store& store, const std::string& key, Deadline deadline);
+
+// The same if the job has failed (set_job_failure()). `store` has no prefix.
 void check_job_failure(const Store& store, Deadline deadline);
 
 }  // namespace hvd

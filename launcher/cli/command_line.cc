@@ -7,7 +7,6 @@
 #include <sstream>
 
 #include "core/base/error.h"
-#include "core/base/text.h"
 #include "launcher/cli/arguments.h"
 #include "launcher/cli/command_options.h"
 #include "launcher/cli/other_options.h"
@@ -160,8 +159,8 @@ void parse_cooldown(const CLI::App& app, MembershipOptions& elastic) {
   const std::string text = typed(app, "--cooldown-range");
   if (text.empty()) return;
   const auto middle = std::min(text.find_first_of(",="), text.size() - 1);
-  const auto least = parse_number<int>(text.substr(0, middle)), most = parse_number<int>(text.substr(middle + 1));
-  if (!least || !most || *least < 0 || *most < *least) {
+  const auto least = number_within(text.substr(0, middle), 0), most = number_within(text.substr(middle + 1), 0);
+  if (!least || !most || *most < *least) {
     throw InvalidArgument("--cooldown-range " + text + ": two numbers of seconds, MIN,MAX");
   }
   elastic.cooldown_min = std::chrono::seconds(*least);

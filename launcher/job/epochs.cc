@@ -84,16 +84,16 @@ void Epochs::perform() {
 }
 
 void Epochs::apply(const BeginEpoch& begin) {
-  const auto is_new = [this](int process) { return std::ranges::find(members_, process) == members_.end(); };
+  const std::string joined = list_processes_without(begin.processes, members_);
   EpochPlace place{.epoch = begin.epoch,
                    .size = static_cast<int>(begin.processes.size()),
-                   .has_newcomers = begin.epoch > 1 && std::ranges::any_of(begin.processes, is_new)};
+                   .has_newcomers = begin.epoch > 1 && !joined.empty()};
   store_.erase_epoch(begin.epoch - 1);
   for (const int process : begin.processes) {
     answer(process, place);
     ++place.rank;
   }
-  if (begin.epoch > 1) callbacks_.say(line_of(begin));
+  if (begin.epoch > 1) callbacks_.say(line_of(begin, joined));
   members_ = begin.processes;
   paused_.reset();
   causes_.clear();
@@ -119,8 +119,7 @@ void Epochs::set(const std::string& key, const std::string& value) {
   store_.ask({.operation = StoreOperation::set, .key = key, .value = value}, [](StatusCode, std::string_view) {});
 }
 
-std::string Epochs::line_of(const BeginEpoch& begin) const {
-  const std::string joined = list_processes_without(begin.processes, members_);
+std::string Epochs::line_of(const BeginEpoch& begin, const std::string& joined) const {
   const std::string left = list_processes_without(members_, begin.processes);
   std::string causes;
   for (const std::string& cause : causes_) causes += "; " + cause;

@@ -62,7 +62,7 @@ class Epochs {
   void apply(const EndJob& end) { callbacks_.over(end.failure, last_failed_); }
   void answer(int process, const EpochPlace& place);
   void set(const std::string& key, const std::string& value);
-  std::string line_of(const BeginEpoch& begin) const;
+  std::string line_of(const BeginEpoch& begin, const std::string& joined) const;
 
   ElasticStore& store_;
   const Callbacks callbacks_;

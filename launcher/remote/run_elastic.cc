@@ -5,7 +5,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <thread>
 
 #include "core/base/error.h"
 #include "core/bootstrap/store_origin.h"
@@ -50,7 +49,7 @@ class ElasticDriver {
     hosts.elastic_store = &elastic_store_;
     hosts.set_failure = [](const std::string&) {};  // processes that wait for a place are dismissed
     hosts.collect_children = [this] { collect_children(); };
-    hosts.pause = [this](bool on) { pause(on); };
+    hosts.pause = [this](bool on) { subtree_.pause(on); };
     const int code = job_.run(std::move(hosts));
     discovery_.reset();
     dismiss();
@@ -172,13 +171,6 @@ class ElasticDriver {
     }
   }
 
-  void pause(bool on) {
-    subtree_.pause(on);
-    for (const Deadline deadline = deadline_after(200ms); on && !subtree_.all_sent() && Clock::now() < deadline;) {
-      std::this_thread::sleep_for(1ms);
-    }
-  }
-
   // The job has ended: dismisses the agents, and waits for them and the commands that started them.
   void dismiss() {
     entries_.clear();
@@ -187,12 +179,7 @@ class ElasticDriver {
       signals_.take();
       collect_children();
     });
-    proto::ToAgent farewell;
-    farewell.mutable_farewell();
-    subtree_.send_to_all(farewell);
-    for (const Deadline deadline = deadline_after(options_.grace + 1s); !subtree_.empty() && Clock::now() < deadline;) {
-      loop_.run_once(deadline);
-    }
+    subtree_.dismiss(deadline_after(options_.grace + 1s));
     loop_.forget(signals_.fd());
   }
 

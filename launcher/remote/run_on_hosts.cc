@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <map>
 #include <optional>
-#include <thread>
 
 #include "core/base/error.h"
 #include "core/bootstrap/store_origin.h"
@@ -91,7 +90,7 @@ class Driver {
       hosts.hosts.push_back(std::move(entry));
     }
     hosts.collect_children = [this] { collect_children(); };
-    hosts.pause = [this](bool on) { pause(on); };
+    hosts.pause = [this](bool on) { subtree_.pause(on); };
     hosts.set_failure = [this](const std::string& cause) { set_job_failure(store_, cause); };
     job_ = &job;
     const int code = job.run(std::move(hosts));
@@ -185,22 +184,10 @@ class Driver {
     for (const auto& [pid, status] : reap_children()) subtree_.child_ended(pid, status);
   }
 
-  void pause(bool on) {
-    subtree_.pause(on);
-    for (const Deadline deadline = deadline_after(200ms); on && !subtree_.all_sent() && Clock::now() < deadline;) {
-      std::this_thread::sleep_for(1ms);
-    }
-  }
-
   // The job has ended on all hosts: dismisses the agents, and waits for them and the commands that started them.
   void dismiss() {
     loop_.watch(signals_.fd(), EPOLLIN, [this] { on_early_signals(); });
-    proto::ToAgent farewell;
-    farewell.mutable_farewell();
-    subtree_.send_to_all(farewell);
-    for (const Deadline deadline = deadline_after(options_.grace + 1s); !subtree_.empty() && Clock::now() < deadline;) {
-      loop_.run_once(deadline);
-    }
+    subtree_.dismiss(deadline_after(options_.grace + 1s));
     loop_.forget(signals_.fd());
   }
 

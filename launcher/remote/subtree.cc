@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <thread>
 
 #include "core/base/error.h"
 #include "launcher/plan/host_plan.h"
@@ -68,6 +69,24 @@ void Subtree::start(const std::vector<Child>& children) {
     begin = end;
   }
   set_timer();
+}
+
+void Subtree::pause(bool on) {
+  const TimePoint now = Clock::now();
+  for (const auto& entry : links_) entry->lease.pause(on, now);
+  proto::ToAgent message;
+  message.mutable_pause()->set_on(on);
+  send_to_all(message);
+  for (const Deadline deadline = deadline_after(200ms); on && !all_sent() && Clock::now() < deadline;) {
+    std::this_thread::sleep_for(1ms);
+  }
+}
+
+void Subtree::dismiss(Deadline deadline) {
+  proto::ToAgent farewell;
+  farewell.mutable_farewell();
+  send_to_all(farewell);
+  while (!empty() && Clock::now() < deadline) loop_.run_once(deadline);
 }
 
 void Subtree::run_command(const std::vector<Child>& children) {

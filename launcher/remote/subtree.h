@@ -57,23 +57,12 @@ class Subtree {
     const auto route = routes_.find(static_cast<int>(message.host()));
     if (route != routes_.end()) route->second->link->send(message);
   }
-  void send_to_all(proto::ToAgent message) {
-    for (const auto& [host, route] : routes_) {
-      message.set_host(static_cast<std::uint32_t>(host));
-      route->link->send(message);
-    }
-  }
-  // Whether all messages are sent.
-  bool all_sent() const {
-    return std::all_of(links_.begin(), links_.end(), [](const auto& entry) { return entry->link->all_sent(); });
-  }
-  void pause(bool on) {
-    const TimePoint now = Clock::now();
-    for (const auto& entry : links_) entry->lease.pause(on, now);
-    proto::ToAgent message;
-    message.mutable_pause()->set_on(on);
-    send_to_all(message);
-  }
+  // Before this process stops itself, and when it continues: the leases do not expire meanwhile. Waits briefly until
+  // the agents have been told.
+  void pause(bool on);
+  // The job has ended: dismisses the agents, and runs the loop until they and the commands that started them have
+  // ended. The caller watches for SIGCHLD.
+  void dismiss(Deadline deadline);
   // Called after SIGCHLD, for any child.
   void child_ended(pid_t pid, ExitStatus status);
   // Whether no agent is connected and no start command is running.
@@ -100,6 +89,16 @@ class Subtree {
     LineSplitter lines{nullptr};
   };
 
+  void send_to_all(proto::ToAgent message) {
+    for (const auto& [host, route] : routes_) {
+      message.set_host(static_cast<std::uint32_t>(host));
+      route->link->send(message);
+    }
+  }
+  // Whether all messages are sent.
+  bool all_sent() const {
+    return std::all_of(links_.begin(), links_.end(), [](const auto& entry) { return entry->link->all_sent(); });
+  }
   void run_command(const std::vector<Child>& children);
   // Runs a shell command with `input` as its standard input. Throws Error if no process can be started.
   pid_t start_command(int host, const std::string& command, const std::string& input);

@@ -213,6 +213,11 @@ def source_rank() -> int:
     return _source_rank
 
 
+def from_source(broadcast_object: Callable[..., Any]) -> Broadcast:
+    """For a State: a framework's `broadcast_object`, from `source_rank()`."""
+    return lambda given: broadcast_object(given, root_rank=source_rank())
+
+
 def _synchronize(state: State) -> None:
     global _source_rank
     commits = getattr(state, "_commits", 0)

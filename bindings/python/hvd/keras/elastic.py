@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any, Callable, cast
 
 from hvd import basics
-from hvd.elastic import ObjectState, State, source_rank
+from hvd.elastic import ObjectState, State, from_source, source_rank
 from hvd.keras.elastic_callbacks import CommitStateCallback, UpdateBatchStateCallback, UpdateEpochStateCallback
 from hvd.keras.framework import copied, package
 from hvd.keras.functions import are_built, broadcast_variables, state_of
@@ -36,10 +36,6 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
     return cast("Callable[..., Any]", package().elastic.run(func))
 
 
-def _broadcast_state(state: object) -> Any:
-    return broadcast_object(state, root_rank=source_rank())
-
-
 class KerasState(ObjectState):
     """A training state with Keras: a model, its optimizer, and Python objects, each of these an attribute.
 
@@ -55,7 +51,7 @@ class KerasState(ObjectState):
         self.optimizer = optimizer or model.optimizer
         self._saved_variables: list[Any] = []
         self._save_variables()
-        super().__init__(_broadcast_state, basics.rank, **kwargs)
+        super().__init__(from_source(broadcast_object), basics.rank, **kwargs)
 
     def save(self) -> None:
         self._save_variables()

@@ -9,7 +9,7 @@ from typing import Any, Callable
 import tensorflow as tf
 
 from hvd import basics
-from hvd.elastic import ObjectState, join_anew, run_fn, source_rank
+from hvd.elastic import ObjectState, from_source, join_anew, run_fn, source_rank
 from hvd.exceptions import HorovodInternalError
 from hvd.tensorflow.errors import is_ours
 from hvd.tensorflow.functions import broadcast_object, broadcast_variables
@@ -31,10 +31,6 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
     return run_fn(translating, join_anew)
 
 
-def _broadcast_state(state: object) -> Any:
-    return broadcast_object(state, root_rank=source_rank())
-
-
 class TensorFlowState(ObjectState):
     """Variables, and whatever keywords are given.
 
@@ -50,7 +46,7 @@ class TensorFlowState(ObjectState):
         self.variables = list(tf.compat.v1.global_variables() if variables is None else variables)
         self._synchronize = self._synchronizing_op()
         self._values = self._read()
-        super().__init__(_broadcast_state, basics.rank, **kwargs)
+        super().__init__(from_source(broadcast_object), basics.rank, **kwargs)
 
     def _synchronizing_op(self) -> Any:
         """Made once, while the graph can be added to, and so that ranks that have come later call it the same."""

@@ -11,7 +11,7 @@ from typing import Any, Callable
 import torch
 
 from hvd import basics
-from hvd.elastic import ObjectState, State, join_anew, run_fn, source_rank
+from hvd.elastic import ObjectState, State, from_source, join_anew, run_fn, source_rank
 from hvd.torch.functions import broadcast_object, broadcast_optimizer_state, broadcast_parameters
 
 __all__ = [
@@ -217,7 +217,7 @@ class TorchState(ObjectState):
         plain = {name: value for name, value in values.items() if name not in self._handlers}
         for name in self._handlers:
             super().__setattr__(name, values[name])
-        super().__init__(_broadcast_state, basics.rank, **plain)
+        super().__init__(from_source(broadcast_object), basics.rank, **plain)
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
@@ -245,10 +245,6 @@ class TorchState(ObjectState):
         for handler in self._handlers.values():
             if isinstance(handler.value, ElasticSampler):
                 handler.value.reset()
-
-
-def _broadcast_state(state: object) -> Any:
-    return broadcast_object(state, root_rank=source_rank())
 
 
 def _handler_of(value: Any) -> StateHandler | None:
