@@ -61,9 +61,18 @@ class Job:
         self.process.wait(TIMEOUT)
         self.reader.join()
 
-    def finish(self):
-        assert self.process.wait(TIMEOUT) == 0, self.text
+    def await_end(self):
+        """Its exit code. A job that has not ended by then is ended, and fails the test with what it has written."""
+        try:
+            code = self.process.wait(TIMEOUT)
+        except subprocess.TimeoutExpired:
+            self.end()
+            pytest.fail(f"goes on after {TIMEOUT} s: {self.text}")
         self.reader.join()
+        return code
+
+    def finish(self):
+        assert self.await_end() == 0, self.text
 
 
 def test_a_process_is_lost_on_one_of_the_hosts(hosts):
@@ -134,7 +143,6 @@ def test_too_few_are_left(hosts):
     deeds = ["0@5=kill", "1@5=exit", "2@5=kill"]
     options = ("-H", "h1:2,h2:2", "-np", 4, "--min-np", 2, "--cooldown-range", "60,60", "--elastic-timeout", 10)
     job = Job(hosts, *options, steps=10**6, deeds=deeds)
-    assert job.process.wait(TIMEOUT) in (7, 128 + signal.SIGKILL), job.text
-    job.reader.join()
+    assert job.await_end() in (7, 128 + signal.SIGKILL), job.text
     assert "the job has failed: 1 processes have come within 10 s (--elastic-timeout), of at least 2" in job.text
     assert re.search(r"hvdrun: process [012] on h[12] failed: ", job.text), job.text

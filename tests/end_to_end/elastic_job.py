@@ -3,10 +3,12 @@
     elastic_job.py STEPS [PROCESS@STEP=WHAT ...]
 
 Each process prints a line per finished step. WHAT: kill, exit, raise, exit_0, stop, kill_parent (it leaves a child); or
-at step 0, before init: never, late.
+at step 0, before init: never, late. A process does it at the first such step that it finishes, which is a later one if
+it has taken the state of another process.
 """
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,9 +16,14 @@ import time
 
 PROCESS = int(os.environ.get("HVD_PROCESS", "-1"))
 STEPS = int(sys.argv[1])
-DEEDS = dict(argument.split("=") for argument in sys.argv[2:])
+# This process's own: by step, what it does then.
+DEEDS = {
+    int(step): what
+    for process, step, what in (re.split("[@=]", argument) for argument in sys.argv[2:])
+    if int(process) == PROCESS
+}
 
-before_init = DEEDS.get(f"{PROCESS}@0")
+before_init = DEEDS.get(0)
 if before_init == "never":
     sys.exit(5)
 if before_init == "late":
@@ -49,13 +56,14 @@ def train(state):
         state.step += 1
         state.seen.append([process for process, _ in processes])
         print(f"process {PROCESS} step {state.step} rank {basics.rank()} of {basics.size()}", flush=True)
-        do(DEEDS.get(f"{PROCESS}@{state.step}"))
+        for step in [step for step in DEEDS if 0 < step <= state.step]:
+            do(DEEDS.pop(step))
         time.sleep(float(os.environ.get("PAUSE", "0.02")))
         state.commit()
 
 
 basics.init()
-state = elastic.ObjectState(objects.broadcast_object, basics.rank, step=0, seen=[])
+state = elastic.ObjectState(elastic.from_source(objects.broadcast_object), basics.rank, step=0, seen=[])
 elastic.run_fn(train, elastic.join_anew)(state)
 assert len(state.seen) == STEPS
 print(f"process {PROCESS} done {state.seen}", flush=True)

@@ -50,7 +50,7 @@ def check_no_step_is_lost(output):
     """Every step of a survivor follows its last one: it is never done again."""
     for process, steps in steps_of(output).items():
         numbers = [step for step, _, _ in steps]
-        assert numbers == list(range(numbers[0], numbers[0] + len(numbers))), (process, numbers)
+        assert numbers == list(range(numbers[0], numbers[0] + len(numbers))), (process, output)
 
 
 @pytest.mark.parametrize(

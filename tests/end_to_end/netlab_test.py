@@ -43,7 +43,9 @@ print(ask())
 subprocess.run([lab, "join", *what], check=True)
 connection.settimeout(10)  # the kernel sends again, at growing intervals
 print(ask())
-connection.close()
+connection.shutdown(socket.SHUT_WR)
+while connection.recv(64):  # what was asked in silence is answered too, and may come by itself
+    pass
 print(server.wait())
 """
 

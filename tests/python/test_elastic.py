@@ -180,6 +180,28 @@ def test_torch_state(wrapped):
     assert state.model.weight.tolist() == [[5.0, 5.0]]
 
 
+@pytest.mark.ranks(1)
+def test_a_state_whose_synchronisation_breaks_is_not_half_new(monkeypatch):
+    model = make_model(1.0)
+    state = TorchState(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), batch=3)
+    committed = values_of(state)
+
+    def receive(parameters, root_rank):
+        for _, parameter in dict(parameters).items():
+            parameter.data.fill_(7.0)
+
+    def fail(optimizer, root_rank):
+        raise HorovodInternalError("lost")
+
+    monkeypatch.setattr("hvd.torch.elastic.broadcast_parameters", receive)
+    monkeypatch.setattr("hvd.torch.elastic.broadcast_optimizer_state", fail)
+    with pytest.raises(HorovodInternalError):
+        state.sync()
+    assert model.weight.tolist() == [[7.0, 7.0]]
+    state.restore()
+    assert repr(values_of(state)) == repr(committed)
+
+
 @pytest.mark.ranks(2)
 def test_ranks_that_fail_together_go_on_from_the_last_commit():
     model = make_model(0.0)

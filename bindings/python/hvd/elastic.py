@@ -148,10 +148,12 @@ class ObjectState(State):
         self._saved_state = saved
 
     def sync(self) -> None:
+        """As of State; then saves. Subclasses synchronise what is theirs before, so that nothing is saved if the job
+        breaks in between."""
         if self._saved_state:
             self._saved_state = self._bcast_object({name: getattr(self, name) for name in self._saved_state})
             self._set_attributes()
-            self.save()
+        self.save()
 
 
 def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[..., Any]:
@@ -169,8 +171,7 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[...,
         numbers = process_set.numbers_of_optimizers()
         while True:
             try:
-                if not skip_sync or _has_newcomers():
-                    _synchronize(state)
+                _synchronize(state, is_needed=not skip_sync or _has_newcomers())
                 if _native.is_initialized():
                     _native.report_synchronized()
                 return func(state, *args, **kwargs)
@@ -218,14 +219,20 @@ def from_source(broadcast_object: Callable[..., Any]) -> Broadcast:
     return lambda given: broadcast_object(given, root_rank=source_rank())
 
 
-def _synchronize(state: State) -> None:
+def _synchronize(state: State, is_needed: bool) -> None:
+    """All ranks call; they synchronise if any of them needs it: they may have left the last epoch in different ways."""
     global _source_rank
-    commits = getattr(state, "_commits", 0)
-    if state._takes_newest and _native.is_initialized() and _native.size() > 1:
-        newest = _largest_number(commits << _RANK_BITS | (_MOST_RANKS - _native.rank()))
-        state._commits, _source_rank = newest >> _RANK_BITS, _MOST_RANKS - (newest & _MOST_RANKS)
+    if not _native.is_initialized() or _native.size() == 1:
+        return state.sync() if is_needed else None
+    own = getattr(state, "_commits", 0)
+    is_needed, newest = _largest_numbers(is_needed, own << _RANK_BITS | (_MOST_RANKS - _native.rank()))
+    if not is_needed:
+        return None
+    if state._takes_newest:
+        _source_rank = _MOST_RANKS - (newest & _MOST_RANKS)
     try:
         state.sync()
+        state._commits = newest >> _RANK_BITS
     finally:
         _source_rank = 0
 
@@ -237,22 +244,22 @@ def _has_newcomers() -> bool:
 _RANK_BITS = 20
 _MOST_RANKS = (1 << _RANK_BITS) - 1
 
-_NUMBER = ctypes.c_int64(0)
 _BROADCAST = _native.OperationSpec(_native.BROADCAST, "hvd.elastic.change", 0, [((1,), _native.INT64)])
-_MAXIMUM = _native.OperationSpec(_native.ALLREDUCE, "hvd.elastic.newest", 0, [((1,), _native.INT64)], op=reduce_op.Max)
+_MAXIMUM = _native.OperationSpec(_native.ALLREDUCE, "hvd.elastic.newest", 0, [((2,), _native.INT64)], op=reduce_op.Max)
 
 
 def _broadcast_number(number: int) -> int:
-    """Rank 0's number. All ranks call it; one thread of each at a time."""
-    return _exchange(_BROADCAST, number)
+    """Rank 0's number. All ranks call it."""
+    return _exchange(_BROADCAST, number)[0]
 
 
-def _largest_number(number: int) -> int:
-    return _exchange(_MAXIMUM, number)
+def _largest_numbers(*numbers: int) -> list[int]:
+    """Of each, the largest on any rank. All ranks call it."""
+    return _exchange(_MAXIMUM, *numbers)
 
 
-def _exchange(spec: _native.OperationSpec, number: int) -> int:
-    _NUMBER.value = number
-    addresses = (ctypes.addressof(_NUMBER),)
-    _native.run(spec, addresses, addresses, _NUMBER)
-    return _NUMBER.value
+def _exchange(spec: _native.OperationSpec, *numbers: int) -> list[int]:
+    values = (ctypes.c_int64 * len(numbers))(*numbers)
+    addresses = (ctypes.addressof(values),)
+    _native.run(spec, addresses, addresses, values)
+    return list(values)

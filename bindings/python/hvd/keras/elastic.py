@@ -93,7 +93,6 @@ class KerasState(ObjectState):
                     "the state"
                 )
             broadcast_variables(state_of(self.model, self.optimizer), root_rank=source_rank())
-            self._save_variables()
         super().sync()
 
     def reset(self) -> None:

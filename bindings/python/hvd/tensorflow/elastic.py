@@ -78,7 +78,6 @@ class TensorFlowState(ObjectState):
             self._session.run(self._synchronize)
         else:
             broadcast_variables(self.variables, source_rank())
-        self.save()
         super().sync()
 
 

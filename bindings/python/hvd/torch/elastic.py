@@ -109,7 +109,8 @@ class StateHandler:
         raise NotImplementedError
 
     def sync(self) -> None:
-        """Gives every rank the value of `hvd.elastic.source_rank()`, and saves it. All ranks must call it."""
+        """Gives every rank the value of `hvd.elastic.source_rank()`. All ranks must call it. It need not save: `save` is
+        called once every value has come, so that a state is never half of one rank and half of another."""
         raise NotImplementedError
 
     def set_value(self, value: Any) -> None:
@@ -133,7 +134,6 @@ class ModelStateHandler(StateHandler):
 
     def sync(self) -> None:
         broadcast_parameters(self.value.state_dict(), root_rank=source_rank())
-        self.save()
 
 
 class OptimizerStateHandler(StateHandler):
@@ -154,7 +154,6 @@ class OptimizerStateHandler(StateHandler):
 
     def sync(self) -> None:
         broadcast_optimizer_state(self.value, root_rank=source_rank())
-        self.save()
 
 
 class SamplerStateHandler(StateHandler):
@@ -172,7 +171,6 @@ class SamplerStateHandler(StateHandler):
 
     def sync(self) -> None:
         self.value.load_state_dict(broadcast_object(self.value.state_dict(), root_rank=source_rank()))
-        self.save()
 
 
 HandlerRegistry = list[tuple[type, type[StateHandler]]]
