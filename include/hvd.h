@@ -152,6 +152,13 @@ HVD_API const char* hvd_last_error(void);
  * already. May be called again after hvd_shutdown(). */
 HVD_API hvd_status hvd_init(void);
 
+/* Like hvd_init(), but a newcomer of an elastic job that has begun without it stands by: the others go on while it
+ * prepares itself, and do not know of it. hvd_get_topology() then shows the place that it would have if the next epoch
+ * began now: its rank is the last one, and its local rank its slot of the host, which no other process there has. It
+ * joins when it calls hvd_init(), or a function that needs the job: such a function calls `joined`, if that is not
+ * NULL, once and on its thread, before it goes on. */
+HVD_API hvd_status hvd_init_standby(void (*joined)(void* context), void* context);
+
 /* How processes that know their ranks find each other: the caller's broadcast distributes bytes of rank 0. */
 typedef struct hvd_rendezvous {
   size_t struct_size;
@@ -204,10 +211,10 @@ HVD_API hvd_status hvd_get_topology(hvd_topology* topology);
  * every rank calls hvd_shutdown() and hvd_init() again. */
 typedef struct hvd_epoch {
   size_t struct_size;
-  int32_t number;        /* 1, 2, ...; 0: the job is not elastic */
+  int32_t number;        /* 1, 2, ...; 0: the job is not elastic, or this process stands by */
   int32_t has_newcomers; /* 1: some ranks need the state of the training from others */
-  int32_t change; /* not 0: the epoch is to be left at the next step boundary: 1, ranks are removed; 2, added; 3 */
-  int32_t reserved;
+  int32_t change;    /* not 0: the epoch is to be left at the next step boundary: 1, ranks are removed; 2, added; 3 */
+  int32_t stands_by; /* 1: hvd_init_standby() has given this process no place yet */
 } hvd_epoch;
 
 #define HVD_EPOCH_INIT \

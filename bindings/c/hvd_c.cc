@@ -1,6 +1,7 @@
 // The C interface: checks and converts arguments, calls the runtime, converts exceptions to status codes.
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <iterator>
 #include <memory>
 #include <optional>
@@ -223,6 +224,17 @@ void wait_on_stream(Operation& operation, void* stream, Deadline deadline) {
   if (operation.completion.on_device) operation.completion.on_device->hold_up(stream);
 }
 
+// In the job, or, of a process that stands by, the one that it would have.
+hvd_topology own_place() {
+  if (const auto p = Instance::get().prospect()) {
+    return {sizeof(hvd_topology), p->size - 1, p->size, p->local_rank, p->local_size, p->cross_rank, p->cross_size, 0};
+  }
+  const auto runtime = Instance::get().runtime();
+  const Topology& t = runtime->topology();
+  return {sizeof(hvd_topology), t.rank,       t.size,       t.local_rank,
+          t.local_size,         t.cross_rank, t.cross_size, t.homogeneous ? 1 : 0};
+}
+
 // ---- Callbacks of hvd_work_on_done()
 
 thread_local bool is_called_back = false;
@@ -286,6 +298,15 @@ hvd_status hvd_init(void) {
   });
 }
 
+hvd_status hvd_init_standby(void (*joined)(void* context), void* context) {
+  return guarded([&] {
+    refuse_in_callback("hvd_init_standby");
+    std::function<void()> call;
+    if (joined != nullptr) call = [joined, context] { joined(context); };
+    Instance::get().init_standby(std::move(call));
+  });
+}
+
 hvd_status hvd_init_with(const hvd_rendezvous* rendezvous) {
   return guarded([&] {
     refuse_in_callback("hvd_init_with");
@@ -297,9 +318,9 @@ hvd_status hvd_get_launch(hvd_launch* launch) {
   return guarded([&] {
     Launch found = read_launch(process_environment());
     if (found.process && Instance::get().initialized()) {
-      const Topology& topology = Instance::get().runtime()->topology();
-      found.rank = topology.rank;
-      found.size = topology.size;
+      const hvd_topology place = own_place();
+      found.rank = place.rank;
+      found.size = place.size;
     }
     store_versioned(required(launch, "launch"),
                     hvd_launch{.struct_size = sizeof(hvd_launch),
@@ -329,20 +350,14 @@ hvd_status hvd_fail(const char* cause) {
 int hvd_is_initialized(void) { return Instance::get().initialized() ? 1 : 0; }
 
 hvd_status hvd_get_topology(hvd_topology* topology) {
-  return guarded([&] {
-    const auto runtime = Instance::get().runtime();
-    const Topology& t = runtime->topology();
-    store_versioned(required(topology, "topology"),
-                    {sizeof(hvd_topology), t.rank, t.size, t.local_rank, t.local_size, t.cross_rank, t.cross_size,
-                     t.homogeneous ? 1 : 0},
-                    "hvd_topology");
-  });
+  return guarded([&] { store_versioned(required(topology, "topology"), own_place(), "hvd_topology"); });
 }
 
 hvd_status hvd_get_epoch(hvd_epoch* epoch) {
   return guarded([&] {
     hvd_epoch found = HVD_EPOCH_INIT;
-    if (const auto member = Instance::get().member()) {
+    found.stands_by = Instance::get().prospect() ? 1 : 0;
+    if (const auto member = found.stands_by != 0 ? nullptr : Instance::get().member()) {
       found.number = member->place().epoch;
       found.has_newcomers = member->place().has_newcomers ? 1 : 0;
       found.change = static_cast<std::int32_t>(member->change());

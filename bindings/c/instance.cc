@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <thread>
 #include <typeinfo>
+#include <utility>
 
 #include "core/base/clock.h"
 #include "core/base/error.h"
@@ -91,16 +92,45 @@ std::string& Instance::last_error() {
 void Instance::init(const std::optional<Rendezvous>& rendezvous) {
   refuse_if_forked();
   const MutexLock lifecycle(lifecycle_);
+  if (current()) return;
+  join(rendezvous);
+}
+
+void Instance::init_standby(std::function<void()> joined) {
+  refuse_if_forked();
+  const MutexLock lifecycle(lifecycle_);
   if (initialized()) return;
+  const auto prospect = epoch_ == 0 ? find_prospect(process_environment()) : std::nullopt;
+  if (!prospect) return join(std::nullopt);
+  in_use_ = true;
+  const MutexLock lock(mutex_);
+  prospect_ = prospect;
+  joined_ = std::move(joined);
+  stands_by_ = true;
+}
+
+// Another thread may have done it by now.
+void Instance::leave_standby() {
+  MutexLock lifecycle(lifecycle_);
+  if (!stands_by_) return;
+  join(std::nullopt);
+  const std::function<void()> joined = std::exchange(joined_, nullptr);
+  lifecycle.unlock();
+  if (joined) joined();
+}
+
+void Instance::join(const std::optional<Rendezvous>& rendezvous) {
   in_use_ = true;
   try {
     JoinedJob joined = join_job(process_environment(), rendezvous, ++epoch_);
     const MutexLock lock(mutex_);
     runtime_ = std::move(joined.runtime);
     member_ = std::move(joined.member);
+    stands_by_ = false;
     ++changes_;
     watch_for_terminate();
   } catch (...) {
+    stands_by_ = false;
     in_use_ = false;
     throw;
   }
@@ -114,6 +144,7 @@ void Instance::shut_down() {
     const MutexLock lock(mutex_);
     runtime = std::move(runtime_);
     member_.reset();
+    stands_by_ = false;
     ++changes_;
   }
   if (runtime) {
@@ -128,12 +159,7 @@ void Instance::shut_down() {
 
 void Instance::fail(const std::string& cause) {
   if (forked()) return;
-  std::shared_ptr<Runtime> runtime;
-  {
-    const MutexLock lock(mutex_);
-    runtime = runtime_;
-  }
-  if (runtime) runtime->fail(cause);
+  if (const std::shared_ptr<Runtime> runtime = current()) runtime->fail(cause);
 }
 
 void Instance::watch_for_terminate() {
@@ -145,7 +171,7 @@ void Instance::on_terminate() {
   Instance& instance = get();
   try {
     instance.fail(uncaught_text());
-    if (instance.initialized()) instance.runtime()->let_cause_end_first();
+    if (const auto runtime = instance.forked() ? nullptr : instance.current()) runtime->let_cause_end_first();
   } catch (...) {  // the process ends in any case
   }
   if (instance.earlier_terminate_ != nullptr) instance.earlier_terminate_();
@@ -204,13 +230,20 @@ void Instance::drop_unused_arenas() {
   });
 }
 
-bool Instance::initialized() const {
-  if (forked()) return false;
+bool Instance::initialized() const { return !forked() && (stands_by_ || current() != nullptr); }
+
+std::shared_ptr<Runtime> Instance::current() const {
   const MutexLock lock(mutex_);
-  return runtime_ != nullptr;
+  return runtime_;
 }
 
-std::shared_ptr<Runtime> Instance::runtime() const {
+std::optional<Prospect> Instance::prospect() const {
+  if (!stands_by_ || forked()) return std::nullopt;
+  const MutexLock lock(mutex_);
+  return prospect_;
+}
+
+std::shared_ptr<Runtime> Instance::runtime() {
   refuse_if_forked();
   const Remembered own = remembered;
   if (own.changes == changes_.load(std::memory_order_acquire)) {
@@ -219,14 +252,15 @@ std::shared_ptr<Runtime> Instance::runtime() const {
   return ask_anew();
 }
 
-std::shared_ptr<EpochMember> Instance::member() const {
+std::shared_ptr<EpochMember> Instance::member() {
   const auto initialized = runtime();  // throws without
   const MutexLock lock(mutex_);
   return member_;
 }
 
 // Caches only a valid runtime; a thread without one asks again.
-std::shared_ptr<Runtime> Instance::ask_anew() const {
+std::shared_ptr<Runtime> Instance::ask_anew() {
+  if (stands_by_) leave_standby();
   MutexLock lock(mutex_);
   const std::uint64_t changes = changes_;
   std::shared_ptr<Runtime> runtime = runtime_;

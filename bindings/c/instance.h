@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -32,18 +33,24 @@ class Instance {
 
   // Joins the job that the rendezvous, or else the environment, describes; does nothing if initialised. Throws Error.
   void init(const std::optional<Rendezvous>& rendezvous = std::nullopt);
+  // Like init(), but stands by if this process is a newcomer of an elastic job. `joined` is called when runtime() has
+  // joined.
+  void init_standby(std::function<void()> joined);
   // Returns when the threads, connections and memory of the runtime are released. The caller must not hold runtime().
   void shut_down();
   // Aborts the job because this rank failed (Runtime::fail). Does nothing if not initialised.
   void fail(const std::string& cause);
   bool initialized() const;
+  // The place that this process can expect. Empty unless it stands by.
+  std::optional<Prospect> prospect() const;
 
-  // Throws an Error with StatusCode::not_initialized. Held for the length of one call: shut_down() waits up to
-  // 5 s until all holders have released it. Each thread caches the pointer, so that the common case takes no lock.
-  std::shared_ptr<Runtime> runtime() const;
+  // Joins the job if this process stands by. Throws an Error with StatusCode::not_initialized. Held for the length of
+  // one call: shut_down() waits up to 5 s until all holders have released it. Each thread caches the pointer, so that
+  // the common case takes no lock.
+  std::shared_ptr<Runtime> runtime();
 
   // This process's part in an elastic job; null if the job is not elastic. Throws as runtime().
-  std::shared_ptr<EpochMember> member() const;
+  std::shared_ptr<EpochMember> member();
 
   // Allocates in the current arena, or ordinary memory if there is none. Throws Error.
   void* allocate(std::size_t bytes);
@@ -67,7 +74,10 @@ class Instance {
   std::shared_ptr<TensorArena> arena_of(const void* memory) const;
   void drop_unused_arenas();
   bool free_on_device(void* memory) NO_THREAD_SAFETY_ANALYSIS;
-  std::shared_ptr<Runtime> ask_anew() const;
+  std::shared_ptr<Runtime> ask_anew();
+  std::shared_ptr<Runtime> current() const;  // null: this process is in no job
+  void leave_standby();
+  void join(const std::optional<Rendezvous>& rendezvous) REQUIRES(lifecycle_);
 
   Mutex lifecycle_;                       // held throughout init() and shut_down()
   int epoch_ GUARDED_BY(lifecycle_) = 0;  // number of initialisations of this process
@@ -78,10 +88,17 @@ class Instance {
   mutable Mutex mutex_ ACQUIRED_AFTER(lifecycle_);      // held only briefly
   std::shared_ptr<Runtime> runtime_ GUARDED_BY(mutex_);
   std::shared_ptr<EpochMember> member_ GUARDED_BY(mutex_);  // of the same job
+  std::optional<Prospect> prospect_ GUARDED_BY(mutex_);     // while this process stands by
+  std::atomic<bool> stands_by_{false};                      // prospect_ is there: asked without the lock
+  std::function<void()> joined_ GUARDED_BY(lifecycle_);
   // The current one once it was allocated from, and earlier ones with memory in use.
   std::vector<std::shared_ptr<TensorArena>> arenas_ GUARDED_BY(mutex_);
   std::map<void*, std::shared_ptr<void>> on_devices_ GUARDED_BY(mutex_);  // taken by callers, by address
 };
+
+// The place that this process can expect as a newcomer of the elastic job that has begun without it; empty if it is to
+// join. Throws Error.
+std::optional<Prospect> find_prospect(const Environment& environment);
 
 // Joins the job. `rendezvous` or, without it, the environment describes this process; only this function knows the
 // differences between launchers. All processes of the job must call; returns when all have. `epoch` counts the calls of

@@ -185,6 +185,16 @@ void refuse_child_of_rank(const Launch& launch, const Environment& environment) 
 
 }  // namespace
 
+std::optional<Prospect> find_prospect(const Environment& environment) {
+  Config config = read_config(environment).config;
+  const Launch launch = launch_by_environment(environment, true);
+  if (!launch.process) return std::nullopt;
+  refuse_child_of_rank(launch, environment);
+  config.job.process = *launch.process;
+  const Deadline deadline = deadline_after(config.timeouts.start);
+  return ask_prospect(place_of_hvdrun(config, deadline).store, *launch.process, deadline);
+}
+
 JoinedJob join_job(const Environment& environment, const std::optional<Rendezvous>& rendezvous, int epoch) {
   auto [config, warnings] = read_config(environment);
   const Launch by_environment = launch_by_environment(environment, !rendezvous);

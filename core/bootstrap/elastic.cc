@@ -26,6 +26,32 @@ EpochPlace parse_place(std::string_view text) {
   throw Internal("'" + std::string(text) + "' is no place in an epoch of an elastic job");
 }
 
+std::string encode_prospect(const Prospect& prospect) {
+  std::ostringstream text;
+  text << prospect.size << " " << prospect.local_rank << " " << prospect.local_size << " " << prospect.cross_rank << " "
+       << prospect.cross_size;
+  return text.str();
+}
+
+Prospect parse_prospect(std::string_view text) {
+  std::istringstream words{std::string(text)};
+  Prospect found;
+  const bool complete(words >> found.size >> found.local_rank >> found.local_size >> found.cross_rank >>
+                      found.cross_size);
+  const auto holds = [](int rank, int size) { return 0 <= rank && rank < size; };
+  if (complete && found.size >= 0 && holds(found.local_rank, found.local_size) &&
+      holds(found.cross_rank, found.cross_size)) {
+    return found;
+  }
+  throw Internal("'" + std::string(text) + "' is no place that a newcomer of an elastic job can have");
+}
+
+std::optional<Prospect> ask_prospect(const Store& store, int process, Deadline deadline) {
+  store.add(stands_by_key(process), 1);
+  const Prospect prospect = parse_prospect(store.get(prospect_key(process), deadline));
+  return prospect.size > 0 ? std::optional(prospect) : std::nullopt;
+}
+
 EpochMember::EpochMember(Store store, int process) : store_(std::move(store)), process_(process) {
   const std::int64_t arrival = store_.add(arrived_key(process), 1);
   place_ = parse_place(store_.get(place_key(process, arrival), Deadline::max()));

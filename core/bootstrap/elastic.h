@@ -1,6 +1,8 @@
 // How a process of an elastic job gets its place in each epoch, through the job's store. The launcher decides
 // (launcher/membership), and sees in the store what processes tell it.
 //
+//   elastic/stands_by/P      counter: process P has come, and wants to know whether the job has begun without it
+//   elastic/prospect/P       the answer: a Prospect
 //   elastic/arrived/P        counter: process P has called init() so many times
 //   elastic/place/P/N        its place, for its Nth arrival: an EpochPlace
 //   elastic/synchronized/P   counter: P has been given the job's state
@@ -10,6 +12,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -26,20 +29,37 @@ struct EpochPlace {
   bool operator==(const EpochPlace&) const = default;
 };
 
+// The place that a newcomer would have if the next epoch began now. Its local rank is its slot of the host, which no
+// other process there has.
+struct Prospect {
+  int size = 0;  // its rank is the last; 0: the job has not begun yet
+  int local_rank = 0, local_size = 1;
+  int cross_rank = 0, cross_size = 1;
+  bool operator==(const Prospect&) const = default;
+};
+
 // What a change will do; flags that may be combined.
 enum class MembershipChange : std::uint8_t { none = 0, removes = 1, adds = 2 };
 
 std::string encode_place(const EpochPlace& place);
 EpochPlace parse_place(std::string_view text);  // throws Internal
+std::string encode_prospect(const Prospect& prospect);
+Prospect parse_prospect(std::string_view text);  // throws Internal
 
 // The keys, of the whole job: without an epoch's prefix.
 inline std::string arrived_key(int process) { return "elastic/arrived/" + std::to_string(process); }
+inline std::string stands_by_key(int process) { return "elastic/stands_by/" + std::to_string(process); }
+inline std::string prospect_key(int process) { return "elastic/prospect/" + std::to_string(process); }
 inline std::string synchronized_key(int process) { return "elastic/synchronized/" + std::to_string(process); }
 inline std::string place_key(int process, std::int64_t arrival) {
   return "elastic/place/" + std::to_string(process) + "/" + std::to_string(arrival);
 }
 inline std::string change_key(int epoch) { return "elastic/change/" + std::to_string(epoch); }
 inline std::string broken_key(int epoch) { return "elastic/broken/" + std::to_string(epoch); }
+
+// Asks the launcher, once, what place this process would have. Empty if the job has not begun yet, so that it is to
+// arrive. `store` has no prefix. Throws Timeout or PeerLost.
+std::optional<Prospect> ask_prospect(const Store& store, int process, Deadline deadline);
 
 // This process's side of an elastic job, in one epoch. Any thread.
 class EpochMember {

@@ -22,13 +22,18 @@ std::string list_processes_without(const std::vector<int>& processes, const std:
 
 Epochs::Epochs(const MembershipOptions& options, ElasticStore& store, Callbacks callbacks)
     : store_(store), callbacks_(std::move(callbacks)), membership_(options, Clock::now()) {
-  store_.listen({.arrived = [this](int process, std::int64_t arrival) { arrived(process, arrival); },
+  store_.listen({.stands_by = [this](int process) { stands_by(process); },
+                 .arrived = [this](int process, std::int64_t arrival) { arrived(process, arrival); },
                  .synchronized = [this](int process) { synchronized(process); }});
 }
 
 void Epochs::set_hosts(const std::vector<HostCount>& hosts) {
   membership_.hosts_changed(hosts, Clock::now());
   perform();
+}
+
+void Epochs::stands_by(int process) {
+  set(prospect_key(process), encode_prospect(over() ? Prospect{} : membership_.prospect_of(process)));
 }
 
 void Epochs::arrived(int process, std::int64_t arrival) {

@@ -46,6 +46,7 @@ class Epochs {
   }
 
  private:
+  void stands_by(int process);
   void arrived(int process, std::int64_t arrival);
   void synchronized(int process) {
     membership_.process_synchronized(process, Clock::now());

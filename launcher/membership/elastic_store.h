@@ -17,6 +17,7 @@ namespace hvd::launcher {
 class ElasticStore : public StoreSource {
  public:
   struct Listener {
+    std::function<void(int process)> stands_by;
     std::function<void(int process, std::int64_t arrival)> arrived;  // `arrival`: which one of this process, from 1
     std::function<void(int process)> synchronized;
   };
@@ -49,6 +50,7 @@ class ElasticStore : public StoreSource {
   void tell(const std::string& key, std::int64_t sum) {
     const auto process = parse_number<int>(key.substr(key.rfind('/') + 1));
     if (sum <= 0 || !process) return;
+    if (key == stands_by_key(*process) && listener_.stands_by) listener_.stands_by(*process);
     if (key == arrived_key(*process) && listener_.arrived) listener_.arrived(*process, sum);
     if (key == synchronized_key(*process) && listener_.synchronized) listener_.synchronized(*process);
   }

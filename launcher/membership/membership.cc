@@ -236,6 +236,28 @@ std::optional<int> Membership::rank_of(int process) const {
   return found == members_.end() ? std::nullopt : std::optional(static_cast<int>(found - members_.begin()));
 }
 
+Prospect Membership::prospect_of(int process) const {
+  const auto found = processes_.find(process);
+  if (found == processes_.end() || is_first()) return {};
+  const auto& [own_host, slot, place, leaves, has_state] = found->second;
+  std::vector<std::string> hosts;  // in the order of their first ranks
+  int members = 0, here = 0;
+  for (const int number : members_) {
+    const auto member = processes_.find(number);
+    if (member == processes_.end()) continue;
+    ++members;
+    here += member->second.host == own_host ? 1 : 0;
+    if (std::ranges::find(hosts, member->second.host) == hosts.end()) hosts.push_back(member->second.host);
+  }
+  const auto host = std::ranges::find(hosts, own_host) - hosts.begin();
+  const int cross_rank = static_cast<int>(host);
+  return {.size = members + 1,
+          .local_rank = slot,
+          .local_size = std::max(here, slot) + 1,
+          .cross_rank = cross_rank,
+          .cross_size = std::max(static_cast<int>(hosts.size()), cross_rank + 1)};
+}
+
 int Membership::occupied_slots(const std::string& host) const {
   return count([&](const Process& process) { return process.host == host && process.place != Place::expelled; });
 }

@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "core/base/clock.h"
+#include "core/bootstrap/elastic.h"
 
 namespace hvd::launcher {
 
@@ -123,6 +124,8 @@ class Membership {
   bool alive(int process) const { return processes_.contains(process); }
   // The process's rank in the last epoch that has begun; empty: it was not in it.
   std::optional<int> rank_of(int process) const;
+  // The place that a process which has not arrived yet would have if the next epoch began now.
+  Prospect prospect_of(int process) const;
 
   auto operator<=>(const Membership&) const = default;
 

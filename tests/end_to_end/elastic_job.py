@@ -3,8 +3,8 @@
     elastic_job.py STEPS [PROCESS@STEP=WHAT ...]
 
 Each process prints a line per finished step. WHAT: kill, exit, raise, exit_0, stop, kill_parent (it leaves a child); or
-at step 0, before init: never, late. A process does it at the first such step that it finishes, which is a later one if
-it has taken the state of another process.
+at step 0, before init: never, late; and after it: prepare, for 2 s. A process does it at the first such step that it
+finishes, which is a later one if it has taken the state of another process.
 """
 
 import os
@@ -23,10 +23,10 @@ DEEDS = {
     if int(process) == PROCESS
 }
 
-before_init = DEEDS.get(0)
-if before_init == "never":
+at_first = DEEDS.get(0)
+if at_first == "never":
     sys.exit(5)
-if before_init == "late":
+if at_first == "late":
     time.sleep(2)
 
 from hvd import basics, elastic, objects  # noqa: E402
@@ -63,6 +63,10 @@ def train(state):
 
 
 basics.init()
+if at_first == "prepare":
+    print(f"process {PROCESS} expects {basics.rank()} of {basics.size()}, {basics.local_rank()} here", flush=True)
+    time.sleep(2)
+    print(f"process {PROCESS} is prepared", flush=True)
 state = elastic.ObjectState(elastic.from_source(objects.broadcast_object), basics.rank, step=0, seen=[])
 elastic.run_fn(train, elastic.join_anew)(state)
 assert len(state.seen) == STEPS

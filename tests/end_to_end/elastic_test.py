@@ -47,10 +47,12 @@ def done(output):
 
 
 def check_no_step_is_lost(output):
-    """Every step of a survivor follows its last one: it is never done again."""
-    for process, steps in steps_of(output).items():
-        numbers = [step for step, _, _ in steps]
-        assert numbers == list(range(numbers[0], numbers[0] + len(numbers))), (process, output)
+    """No step is done again, and one that a process has not finished another one has, whose state it has taken."""
+    by_process = {process: [step for step, _, _ in steps] for process, steps in steps_of(output).items()}
+    finished = set().union(*by_process.values())
+    for process, numbers in by_process.items():
+        assert all(one < next_one for one, next_one in zip(numbers, numbers[1:])), (process, output)
+        assert finished >= set(range(numbers[0], numbers[-1] + 1)), (process, output)
 
 
 @pytest.mark.parametrize(
@@ -87,6 +89,30 @@ def test_a_process_takes_the_place_of_a_lost_one():
     check_no_step_is_lost(output)
     assert set(done(output)) == {0, 2, 3} and len(set(done(output).values())) == 1, output
     assert steps_of(output)[3][-1] == (150, 2, 3)
+
+
+def test_nobody_waits_while_a_newcomer_prepares():
+    code, output, errors = run(
+        *("-np", 3, "--min-np", 2, "--cooldown-range", "0,0"), deeds=["1@5=kill", "3@0=prepare"], steps=300
+    )
+    assert code == 0, errors
+    lines = output.splitlines()
+    # Its slot is that of the lost process, not the one behind the survivors.
+    begins, ends = lines.index("process 3 expects 2 of 3, 1 here"), lines.index("process 3 is prepared")
+    meanwhile = steps_of("\n".join(lines[begins:ends]))
+    assert set(meanwhile) == {0, 2} and all(len(steps) > 10 for steps in meanwhile.values()), output
+    assert steps_of(output)[3][-1] == (300, 2, 3), output
+    check_no_step_is_lost(output)
+
+
+def test_a_newcomer_joins_by_its_first_operation():
+    process = start(
+        *("-np", 2, "--min-np", 1, "--cooldown-range", "0,0"),
+        job=(sys.executable, Path(__file__).parent / "elastic_by_hand.py"),
+    )
+    output, errors = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 0, errors
+    assert "process 2 joined at rank 1 of 2\n" in output and output.count(" has finished\n") == 2, (output, errors)
 
 
 def test_a_spare_takes_over_at_once():

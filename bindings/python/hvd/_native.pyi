@@ -30,6 +30,11 @@ UINT64: int
 def version() -> str: ...
 def environment_documentation() -> str: ...
 def init() -> None: ...
+def init_standby(joined: Callable[[], None], /) -> None:
+    """As `init`, but a newcomer of an elastic job that has begun without it gets no place: it stands by, and joins with
+    `init` or its first operation, which calls `joined` before. Until then its place is the one that it would have
+    now."""
+
 def init_with(rank: int, size: int, local_size: int, broadcast: Callable[[bytes | None], bytes], /) -> None:
     """In a job of which Python knows. `broadcast`, called once on every rank, takes rank 0's bytes, None on the others,
     and returns rank 0's. A local_size of 0 says that it is not known."""
@@ -38,6 +43,7 @@ def epoch() -> tuple[int, bool, int]:
     """Of an elastic job: the epoch's number (0: the job is not elastic), whether ranks need the state from others, and
     the change for which it is to be left, as the launcher says now: 0, 1 (ranks are removed), 2 (added) or 3."""
 
+def stands_by() -> bool: ...
 def report_synchronized() -> None:
     """Tells the launcher of an elastic job that this rank has the state of the training."""
 

@@ -54,6 +54,10 @@ def init(comm: Any = None, process_sets: Iterable[ProcessSet] | str | None = Non
     Every process of the job must call it; it returns when all have. Does nothing if initialised already. After
     `shutdown()` it may be called again.
 
+    A newcomer of an elastic job that has begun without it does not hold up the others here: it joins where it comes to
+    `hvd.elastic.run`, or calls its first operation. Until then rank() and size() are those that it would have now, the
+    last rank, and local_rank() is its slot of the host, which no other process there has.
+
     Args:
         comm: a communicator of mpi4py: its processes are the job, numbered as there, whoever has started them. Or the
             ranks that take part, of which only all (or None or an empty list, which mean the same) are supported yet.
@@ -89,26 +93,42 @@ def _init(comm: Any, process_sets: Iterable[ProcessSet] | str | None) -> None:
     _join(found)  # nothing if initialized, and refused in a forked child
     if job and not by_mpi4py:
         _require_all(sorted(job))
+    if given_sets:
+        leave_standby()
     sets.register_all(given_sets, job if by_mpi4py else None)
 
 
 def _join(found: rendezvous.Rendezvous | None) -> None:
     was_in = _native.is_initialized()
     if found is None:
-        _native.init()
+        _native.init_standby(_note_place)
     else:
         _native.init_with(found.rank, found.size, found.local_size, found.broadcast)
         found.forget()
-    if was_in:
+    if not was_in and not _native.stands_by():
+        _note_place()
+
+
+def leave_standby() -> None:
+    """Joins the next epoch, if this process is a newcomer of an elastic job that stands by.
+
+    Raises:
+        InitError: as from `init`.
+    """
+    if not _native.is_initialized() or not _native.stands_by():
         return
-    _set_last_place()
-    if torch_variables.is_for(_native.launch()[0]):
-        torch_variables.set_absent()
+    try:
+        _native.init()
+        _note_place()
+    except HorovodInternalError as error:
+        raise InitError(str(error)) from None
 
 
-def _set_last_place() -> None:
+def _note_place() -> None:
     global _last_place
     _last_place = (_native.epoch()[0], _native.rank(), _native.size())
+    if torch_variables.is_for(_native.launch()[0]):
+        torch_variables.set_absent()
 
 
 def last_place() -> tuple[int, int, int] | None:

@@ -163,14 +163,21 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[...,
     operation between ranks fails (HorovodInternalError), the state goes back to what was saved last. If the hosts have
     changed (HostsUpdatedInterrupt) it stays as it is, and is not synchronised where hosts were only taken away. Either
     way `reset` joins the new job, or the next epoch of an elastic job, before the next run.
+
+    A newcomer joins here: what it did before was done while the others trained.
     """
 
     @functools.wraps(func)
     def run(state: State, *args: Any, **kwargs: Any) -> Any:
         skip_sync = False
         numbers = process_set.numbers_of_optimizers()
+        is_newcomer = _native.is_initialized() and _native.stands_by()
         while True:
             try:
+                if is_newcomer:
+                    is_newcomer = False
+                    basics.leave_standby()
+                    state.on_reset()
                 _synchronize(state, is_needed=not skip_sync or _has_newcomers())
                 if _native.is_initialized():
                     _native.report_synchronized()

@@ -88,9 +88,11 @@ void define_process(py::module_& m) {
   m.def("version", hvd_version);
   m.def("environment_documentation", hvd_environment_documentation);
   m.def("init", init);
+  m.def("init_standby", init_standby);
   m.def("init_with", init_with);
   m.def("launch", launch);
   m.def("epoch", epoch);
+  m.def("stands_by", stands_by);
   m.def("report_synchronized", report_synchronized);
   m.def("shutdown", shutdown);
   m.def("fail", fail);

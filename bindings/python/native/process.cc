@@ -44,6 +44,16 @@ void join(const Init& init) {
   if (PyErr_CheckSignals() != 0) throw py::error_already_set();
 }
 
+// If the function fails, because the epoch is over, so does the operation that has let this process join.
+void call_joined(void* function) {
+  const py::gil_scoped_acquire gil;
+  try {
+    (*static_cast<const py::function*>(function))();
+  } catch (py::error_already_set& error) {
+    error.discard_as_unraisable("joining the job from standby");
+  }
+}
+
 class IgnoredInterrupts {
  public:
   IgnoredInterrupts() {
@@ -124,6 +134,11 @@ void init() {
   join([] { return hvd_init(); });
 }
 
+void init_standby(const py::function& joined) {
+  // Not released, as the interpreter may end before the process joins.
+  join([by_python = new py::function(joined)] { return hvd_init_standby(call_joined, by_python); });
+}
+
 void init_with(int rank, int size, int local_size, const py::function& broadcast) {
   Broadcast by_python{broadcast, rank, nullptr};
   hvd_rendezvous rendezvous = HVD_RENDEZVOUS_INIT;
@@ -154,6 +169,12 @@ py::tuple epoch() {
   return py::make_tuple(found.number, found.has_newcomers != 0, found.change);
 }
 
+bool stands_by() {
+  hvd_epoch found = HVD_EPOCH_INIT;
+  check(hvd_get_epoch(&found));
+  return found.stands_by != 0;
+}
+
 void report_synchronized() {
   check_released([] { return hvd_report_synchronized(); });
 }
@@ -179,9 +200,8 @@ bool is_initialized() { return forked_child ? started : hvd_is_initialized() != 
 
 hvd_topology topology() {
   if (forked_child) return last_topology;
-  hvd_topology now = HVD_TOPOLOGY_INIT;
-  check(hvd_get_topology(&now));
-  return now;
+  check(hvd_get_topology(&last_topology));
+  return last_topology;
 }
 
 }  // namespace hvd::python

@@ -51,6 +51,8 @@ bool in_forked_child();
 void refuse_in_forked_child();
 
 void init();
+// hvd_init_standby(). `joined` takes no arguments.
+void init_standby(const pybind11::function& joined);
 
 // Joins a job that Python describes. `broadcast`, called once on every rank, takes rank 0's bytes (None on the other
 // ranks) and returns rank 0's bytes. Its exceptions are raised here.
@@ -61,6 +63,7 @@ pybind11::tuple launch();
 
 // Returns the epoch of an elastic job: its number, whether it has newcomers, and the change: hvd_get_epoch().
 pybind11::tuple epoch();
+bool stands_by();
 void report_synchronized();
 
 // Does nothing in a forked child, so that its exit does not affect the parent's job.

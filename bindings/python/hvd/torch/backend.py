@@ -72,6 +72,7 @@ def _join(rank: int, size: int, store: Store) -> None:
         if (launched_rank, launched_size) != (rank, size):
             raise _other_job(rank, size, launched_rank, launched_size)
         basics.init()
+        basics.leave_standby()
         return
 
     def carried(word: bytes | None) -> bytes:
@@ -103,6 +104,7 @@ def _other_job(rank: int, size: int, this_rank: int, own_size: int) -> ValueErro
 def meet(url: str, timeout: datetime.timedelta = default_pg_timeout, **_: object) -> Iterator[tuple[Store, int, int]]:
     """The job as hvd knows it, with a store that rank 0 runs at a port which hvd tells the others."""
     basics.init()
+    basics.leave_standby()
     rank, size = basics.rank(), basics.size()
     query = parse_qs(urlparse(url).query)
     asked = int(query.get("rank", [rank])[0]), int(query.get("world_size", [size])[0])

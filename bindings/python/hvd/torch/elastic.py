@@ -109,8 +109,8 @@ class StateHandler:
         raise NotImplementedError
 
     def sync(self) -> None:
-        """Gives every rank the value of `hvd.elastic.source_rank()`. All ranks must call it. It need not save: `save` is
-        called once every value has come, so that a state is never half of one rank and half of another."""
+        """Gives every rank the value of `hvd.elastic.source_rank()`. All ranks must call it. It need not save: `save`
+        is called once every value has come, so that a state is never half of one rank and half of another."""
         raise NotImplementedError
 
     def set_value(self, value: Any) -> None:
