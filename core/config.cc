@@ -149,6 +149,10 @@ const Knob kKnobs[] = {
      [](Config& c, std::string_view t) {
        c.job.process = parse_within<int>(t, -1, 1'000'000'000, "a process number, or -1");
      }},
+    {"HVD_RESUME", "", "",
+     "The directory of the checkpoints with which hvd.checkpoint.keep() goes on, and to which it adds more. Set by "
+     "hvdrun --resume.",
+     nothing},
     {"HVD_TORCH_VARIABLES", "", "",
      "Those of PyTorch's variables (RANK, WORLD_SIZE, MASTER_ADDR, ...) that hvdrun or init has set, with their "
      "values, so that nobody takes them for another launcher's.",

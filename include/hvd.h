@@ -228,6 +228,11 @@ HVD_API hvd_status hvd_get_epoch(hvd_epoch* epoch);
  * in a job that is not elastic. */
 HVD_API hvd_status hvd_report_synchronized(void);
 
+/* Reports that this process is about to be taken away, so that its job goes on without it after the next step boundary:
+ * hvd_get_epoch() announces that to all, and the next hvd_init() of this process returns HVD_SHUT_DOWN. Does nothing in
+ * a job that is not elastic. */
+HVD_API hvd_status hvd_report_preempted(void);
+
 /* Process sets: subsets of the job's ranks that perform operations among themselves (hvd_call.process_set). Sets
  * operate concurrently. All ranks of the job, members or not, must call the next two functions in the same order; they
  * return when all have.

@@ -372,6 +372,12 @@ hvd_status hvd_report_synchronized(void) {
   });
 }
 
+hvd_status hvd_report_preempted(void) {
+  return guarded([] {
+    if (const auto member = Instance::get().member()) member->report_preempted();
+  });
+}
+
 hvd_status hvd_add_process_set(const int32_t* ranks, size_t count, int32_t* process_set) {
   return guarded([&] {
     refuse_in_callback("hvd_add_process_set");

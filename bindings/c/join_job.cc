@@ -144,6 +144,15 @@ std::shared_ptr<Runtime> start_together(const Config& config, const Launch& laun
   return runtime_of(job);
 }
 
+// Of each epoch an own file: "run.json", and "run.epoch2.json" of the second.
+std::string timeline_of_epoch(const std::string& file, int epoch) {
+  if (epoch == 1 || file.empty() || file == "DYNAMIC") return file;
+  const std::size_t folder_end = file.rfind('/') + 1;  // 0: none
+  const std::size_t dot = file.rfind('.');
+  const std::size_t end = dot == std::string::npos || dot < folder_end ? file.size() : dot;
+  return file.substr(0, end) + ".epoch" + std::to_string(epoch) + file.substr(end);
+}
+
 // In an elastic job: waits for a place in its next epoch, and forms that with the other ranks.
 JoinedJob start_in_epoch(Config config) {
   JobStore store = place_of_hvdrun(config, deadline_after(config.timeouts.start));
@@ -152,6 +161,7 @@ JoinedJob start_in_epoch(Config config) {
   const EpochPlace& place = joined.member->place();
   config.job.rank = place.rank;
   config.job.size = place.size;
+  config.diagnosis.timeline = timeline_of_epoch(config.diagnosis.timeline, place.epoch);
   const auto job = std::make_shared<Job>();
   try {
     job->runtime = make_runtime(config, joined.member->store_of_epoch(), store.key, address_of(config, store.store));

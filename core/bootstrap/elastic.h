@@ -6,6 +6,7 @@
 //   elastic/arrived/P        counter: process P has called init() so many times
 //   elastic/place/P/N        its place, for its Nth arrival: an EpochPlace
 //   elastic/synchronized/P   counter: P has been given the job's state
+//   elastic/preempted/P      counter: P, or the machine that it runs on, is about to be taken away
 //   elastic/change/E         counter: a MembershipChange, once epoch E is to be left at the next step boundary
 //   elastic/broken/E         once epoch E is over: the cause, for those that are still forming it
 #pragma once
@@ -51,6 +52,7 @@ inline std::string arrived_key(int process) { return "elastic/arrived/" + std::t
 inline std::string stands_by_key(int process) { return "elastic/stands_by/" + std::to_string(process); }
 inline std::string prospect_key(int process) { return "elastic/prospect/" + std::to_string(process); }
 inline std::string synchronized_key(int process) { return "elastic/synchronized/" + std::to_string(process); }
+inline std::string preempted_key(int process) { return "elastic/preempted/" + std::to_string(process); }
 inline std::string place_key(int process, std::int64_t arrival) {
   return "elastic/place/" + std::to_string(process) + "/" + std::to_string(arrival);
 }
@@ -75,6 +77,8 @@ class EpochMember {
 
   // This process has the job's state now, as new ranks do once others have given it to them.
   void report_synchronized() const { store_.add(synchronized_key(process_), 1); }
+  // This process is to leave at the next step boundary, and gets no place any more.
+  void report_preempted() const { store_.add(preempted_key(process_), 1); }
   // Whether this epoch is to be left at the next step boundary. Asks the store at most every 50 ms, which takes some
   // 50 us within a host.
   MembershipChange change();

@@ -345,6 +345,8 @@ void parse_job(const CLI::App& app, const std::vector<Remark>& remarks, CommandL
   heed(remarks, line);
   for (const ProgramLine& program : line.programs) check(program, line.programs.size() > 1);
   for (std::string& name : list_of(typed(app, "--genvlist"), "--genvlist")) line.exports.push_back(std::move(name));
+  if (const std::string folder = typed(app, "--resume"); !folder.empty())
+    line.exports.push_back("HVD_RESUME=" + folder);
   check_exports(line.exports);
   parse_start(app, line.start);
   for (const std::string& text : app.get_option("--mca")->results()) {

@@ -96,6 +96,7 @@ void add_options_of_job(CLI::App& app, CommandLine& line) {
   elastic.value("--spares", "N", "Keep so many processes ready beyond these. Default: 0");
   elastic.value("--elastic-timeout", "SECONDS", "Wait so long for enough ranks. Default: 600");
   elastic.value("--stopped-limit", "SECONDS", "Kill a process that is stopped for so long. Default: 30; 0: none");
+  elastic.value("--resume", "DIRECTORY", "Go on with the newest checkpoint there, and write more (hvd.checkpoint)");
   elastic.value("--reset-limit", "N", "End the job when its ranks have changed more often");
   elastic.value("--cooldown-range", "MIN,MAX",
                 "Seconds without new processes on a host where one failed. Default: 1,300");

@@ -24,12 +24,18 @@ Epochs::Epochs(const MembershipOptions& options, ElasticStore& store, Callbacks 
     : store_(store), callbacks_(std::move(callbacks)), membership_(options, Clock::now()) {
   store_.listen({.stands_by = [this](int process) { stands_by(process); },
                  .arrived = [this](int process, std::int64_t arrival) { arrived(process, arrival); },
-                 .synchronized = [this](int process) { synchronized(process); }});
+                 .synchronized = [this](int process) { synchronized(process); },
+                 .preempted = [this](int process) { preempted(process); }});
 }
 
 void Epochs::set_hosts(const std::vector<HostCount>& hosts) {
   membership_.hosts_changed(hosts, Clock::now());
   perform();
+}
+
+std::optional<EpochRank> Epochs::place_of(int process) const {
+  const std::optional<int> rank = membership_.rank_of(process);
+  return rank ? std::optional(EpochRank{.epoch = membership_.epoch(), .rank = *rank}) : std::nullopt;
 }
 
 void Epochs::stands_by(int process) {
@@ -69,6 +75,20 @@ void Epochs::host_lost(const std::string& host, const std::string& cause) {
   if (over()) return;
   note(cause);
   membership_.host_lost(host, cause, Clock::now());
+  perform();
+}
+
+void Epochs::preempted(int process) {
+  if (over()) return;
+  causes_.push_back("process " + std::to_string(process) + " is preempted");
+  membership_.process_preempted(process, Clock::now());
+  perform();
+}
+
+void Epochs::host_preempted(const std::string& host) {
+  if (over()) return;
+  causes_.push_back("host " + host + " is preempted");
+  membership_.host_preempted(host, Clock::now());
   perform();
 }
 

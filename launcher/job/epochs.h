@@ -13,6 +13,7 @@
 #include "launcher/membership/elastic_store.h"
 #include "launcher/membership/membership.h"
 #include "launcher/watch/job_end.h"
+#include "launcher/watch/rank_status.h"
 
 namespace hvd::launcher {
 
@@ -35,8 +36,12 @@ class Epochs {
   void process_ended(int process, const std::string& host, const RankEnd& end);
   void process_not_started(int process, const std::string& cause);
   void host_lost(const std::string& host, const std::string& cause);
+  // The host is about to be taken away: its processes leave at the next step boundary.
+  void host_preempted(const std::string& host);
   // The job ends for another reason: nothing is started or decided any more.
   void stop() { is_stopped_ = true; }
+
+  std::optional<EpochRank> place_of(int process) const;
 
   bool over() const { return is_stopped_ || membership_.over(); }
   std::optional<Deadline> next_deadline() const { return over() ? std::nullopt : membership_.next_deadline(); }
@@ -47,6 +52,7 @@ class Epochs {
 
  private:
   void stands_by(int process);
+  void preempted(int process);
   void arrived(int process, std::int64_t arrival);
   void synchronized(int process) {
     membership_.process_synchronized(process, Clock::now());

@@ -34,6 +34,8 @@ class HostListener {
   virtual void nothing_left(int host) = 0;
   // The host is unreachable; no further events follow, and its ranks' streams have ended.
   virtual void host_lost(int host, const std::string& cause) = 0;
+  // The host is about to be taken away. Only of an elastic job's agents.
+  virtual void host_preempted(int) {}
   // A line for the user.
   virtual void complaint(const std::string& line) = 0;
   // The answer to query_status(), for all ranks of this host that have a flight recorder, including dead ones.

@@ -112,6 +112,7 @@ void Job::start_elastic() {
           .start = [this](int process, const std::string& host, int slot) { start_process(process, host, slot); },
           .say = [this](const std::string& line) { output_.say(line); },
           .over = [this](const std::string& failure, std::optional<int> culprit) { elastic_over(failure, culprit); }});
+  status_->queries().use_places([this](int process) { return epochs_->place_of(process); });
   std::vector<HostCount> hosts;
   for (std::size_t host = 0; host < slots_.size(); ++host) {
     hosts.emplace_back(hosts_.plans[host].name, static_cast<int>(slots_[host].size()));

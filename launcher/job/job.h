@@ -73,6 +73,9 @@ class Job : public HostListener {
     if (ended_hosts_.insert(host).second) --hosts_left_;
   }
   void host_lost(int host, const std::string& cause) override;
+  void host_preempted(int host) override {
+    if (epochs_) epochs_->host_preempted(hosts_.plans[static_cast<std::size_t>(host)].name);
+  }
   void complaint(const std::string& line) override { output_.say(line); }
   void statuses(int host, std::uint64_t question, std::vector<RankStatus> statuses) override {
     status_->queries().answered(host, question, std::move(statuses));

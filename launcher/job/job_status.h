@@ -6,8 +6,10 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/net/socket.h"
@@ -27,6 +29,9 @@ class StatusQueries {
 
   StatusQueries(EventLoop& loop, const std::vector<HostPlan>& plans, const std::vector<std::unique_ptr<Host>>& hosts);
 
+  // Of an elastic job: where a process takes part.
+  void use_places(std::function<std::optional<EpochRank>(int process)> place_of) { place_of_ = std::move(place_of); }
+
   // Calls `done` once, possibly before ask() returns.
   void ask(bool with_stacks, Done done);
   // The answer of a host. Answers to unknown questions, and statuses of other hosts' ranks, are ignored.
@@ -45,6 +50,9 @@ class StatusQueries {
   void finish(std::uint64_t question) {
     const auto found = open_.extract(question);
     set_timer();
+    if (found && place_of_) {
+      for (StatusOfRank& rank : found.mapped().ranks) rank.place = place_of_(rank.rank);
+    }
     if (found) found.mapped().done(std::move(found.mapped().ranks));
   }
   void on_time();
@@ -52,6 +60,7 @@ class StatusQueries {
 
   const std::vector<HostPlan>& plans_;
   const std::vector<std::unique_ptr<Host>>& hosts_;
+  std::function<std::optional<EpochRank>(int process)> place_of_;
   std::set<int> lost_;
   std::map<std::uint64_t, StatusQuery> open_;
   std::uint64_t last_question_ = 0;

@@ -20,6 +20,7 @@ class ElasticStore : public StoreSource {
     std::function<void(int process)> stands_by;
     std::function<void(int process, std::int64_t arrival)> arrived;  // `arrival`: which one of this process, from 1
     std::function<void(int process)> synchronized;
+    std::function<void(int process)> preempted;
   };
 
   // `origin` outlives it.
@@ -53,6 +54,7 @@ class ElasticStore : public StoreSource {
     if (key == stands_by_key(*process) && listener_.stands_by) listener_.stands_by(*process);
     if (key == arrived_key(*process) && listener_.arrived) listener_.arrived(*process, sum);
     if (key == synchronized_key(*process) && listener_.synchronized) listener_.synchronized(*process);
+    if (key == preempted_key(*process) && listener_.preempted) listener_.preempted(*process);
   }
 
   StoreOrigin& origin_;

@@ -71,6 +71,12 @@ void Membership::process_preempted(int process, TimePoint now) {
   advance(now);
 }
 
+void Membership::host_preempted(const std::string& host, TimePoint now) {
+  for (auto& [number, process] : processes_) process.leaves = process.leaves || process.host == host;
+  cool_down(host, now);
+  advance(now);
+}
+
 void Membership::host_lost(const std::string& host, const std::string& cause, TimePoint now) {
   const bool had_member =
       count([&](const Process& process) { return process.host == host && process.place == Place::member; }) > 0;
@@ -148,7 +154,9 @@ void Membership::give_up_waiting(TimePoint now) {
 void Membership::end_if_hopeless() {
   const int in_epoch = count_at(Place::member);
   const bool nobody_is_left = in_epoch + count_at(Place::waiting) + count_at(Place::starting) == 0;
-  if (finishing_ && (nobody_is_left || (running() && in_epoch == 0))) return end_job(epoch_failure_);
+  const int trained =
+      in_epoch + count([](const Process& process) { return process.place == Place::waiting && process.has_state; });
+  if (finishing_ && (nobody_is_left || (!is_first() && trained == 0))) return end_job(epoch_failure_);
   if (state_is_lost()) return end_job("every process that had the job's state is gone");
   if (nobody_is_left && has_failed_ && is_first()) return end_job("every process has failed before the job began");
   const bool some_may_arrive = in_epoch > 0 || (is_first() && count_at(Place::starting) > 0);

@@ -108,8 +108,9 @@ class Membership {
   void process_ended(int process, ProcessEnd how, const std::string& cause, TimePoint now);
   // Nobody waits for the process any more: it is stopped, or does not answer. If it wakes, it is a newcomer.
   void process_expelled(int process, const std::string& cause, TimePoint now);
-  // The process is to leave at the next step boundary: its host is about to be taken away.
+  // The process is to leave at the next step boundary: it is about to be taken away. Likewise all processes of a host.
   void process_preempted(int process, TimePoint now);
+  void host_preempted(const std::string& host, TimePoint now);
   // The host is unreachable, with its processes, until hosts_changed() names it and its cooldown is over.
   void host_lost(const std::string& host, const std::string& cause, TimePoint now);
   // next_deadline() is reached.

@@ -303,6 +303,7 @@ class Agent {
 
   void start_ranks(const proto::Start& start) {
     if (start.ranks_size() == 0 || (host_.was_started() && !start.is_elastic())) return;
+    is_elastic_ = start.is_elastic();
     const int first = start.ranks(0).rank();
     if (first != 0) reserved_port_.reset();
     try {
@@ -335,8 +336,12 @@ class Agent {
 
   void on_signals() {
     for (const int signal : signals_.take()) {
-      if (asks_to_end(signal) && parent_ != nullptr)
+      if (!asks_to_end(signal) || parent_ == nullptr) continue;
+      if (signal == SIGTERM && is_elastic_ && !std::exchange(is_preempted_, true)) {
+        send(message_with([&](auto& message) { message.mutable_preempted(); }));
+      } else {
         on_parent_lost("this agent was told to end by " + signal_name(signal));
+      }
     }
     host_.collect([this](pid_t pid, ExitStatus status) {
       if (subtree_ != nullptr) subtree_->child_ended(pid, status);
@@ -383,6 +388,8 @@ class Agent {
   std::unique_ptr<StoreServer> server_;  // the ranks' connections to the store
   ReportingHost host_;
   bool dismissed_ = false;
+  bool is_elastic_ = false;    // the job
+  bool is_preempted_ = false;  // by a first SIGTERM
   std::optional<JobEnd> end_;  // after the loss of the parent: ends this host's ranks
 };
 

@@ -65,6 +65,7 @@ class AgentHost : public Host {
       }
       return listener_.statuses(number_in_job_, message.statuses().id(), std::move(statuses));
     }
+    if (message.has_preempted()) return listener_.host_preempted(number_in_job_);
     if (message.has_initialized()) return listener_.initialized(number_in_job_);
     if (message.has_stalled()) return listener_.stalled(number_in_job_, message.stalled().on());
     if (message.has_complaint()) return listener_.complaint(message.complaint().line());

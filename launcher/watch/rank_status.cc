@@ -200,11 +200,18 @@ RankStatus make_rank_status(const FlightSnapshot& facts, const std::vector<Recor
 std::string status_table(const std::vector<StatusOfRank>& ranks) {
   std::string text = "rank\thost";
   for (const auto& [name, number] : kColumns) text += std::string("\t") + name;
+  const bool is_elastic = std::ranges::any_of(ranks, [](const StatusOfRank& rank) { return rank.place.has_value(); });
+  if (is_elastic) text += "\tepoch\tepoch_rank";
   text += "\n";
   for (const StatusOfRank& rank : ranks) {
     text += std::to_string(rank.rank) + "\t" + printable(rank.host);
     for (const auto& [name, number] : kColumns) {
       text += "\t" + (rank.status ? std::to_string(number(*rank.status)) : "-");
+    }
+    if (is_elastic && rank.place) {
+      text += "\t" + std::to_string(rank.place->epoch) + "\t" + std::to_string(rank.place->rank);
+    } else if (is_elastic) {
+      text += "\t-\t-";
     }
     text += "\n";
   }

@@ -72,10 +72,17 @@ struct RankStatus {
   bool operator==(const RankStatus&) const = default;
 };
 
-struct StatusOfRank {
+// Where a process of an elastic job takes part.
+struct EpochRank {
+  int epoch = 0;
   int rank = 0;
+};
+
+struct StatusOfRank {
+  int rank = 0;  // in an elastic job: the number of the process
   std::string host;
   std::optional<RankStatus> status;  // empty: no answer
+  std::optional<EpochRank> place{};  // empty: the job is not elastic, or the process is not in its epoch
 };
 
 // The answer of a process to a request for its stacks.
@@ -88,7 +95,8 @@ RankStatus make_rank_status(const FlightSnapshot& facts, const std::vector<Recor
                             const StackAnswer& stack, TimePoint now);
 
 // Formats the status of all ranks for programs such as `hvd top`: a line of names, then a line per rank, with fields
-// separated by tabs. A rank that has not answered has only the first two fields, and "-" for the others.
+// separated by tabs. A rank that has not answered has only the first two fields, and "-" for the others. In an elastic
+// job there are two more, `epoch` and `epoch_rank`, with "-" for processes that are not in the epoch.
 std::string status_table(const std::vector<StatusOfRank>& ranks);
 
 // "rank 3 (host h2) has not submitted allreduce 'layer3.weight' (operation 118 of set 0), for which ranks 0-2 have

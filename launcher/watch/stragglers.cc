@@ -290,7 +290,10 @@ Duration time_to_count_as_stalled(const std::vector<StatusOfRank>& ranks) {
 std::string stacks_text(const std::vector<StatusOfRank>& ranks) {
   std::string text;
   for (const StatusOfRank& rank : ranks) {
-    text += "rank " + std::to_string(rank.rank) + " (host " + printable(rank.host) + "): ";
+    const auto& place = rank.place;
+    text += (place ? "process " : "rank ") + std::to_string(rank.rank) + " (host " + printable(rank.host);
+    if (place) text += ", rank " + std::to_string(place->rank) + " of epoch " + std::to_string(place->epoch);
+    text += "): ";
     text += rank.status ? own_text(*rank.status) : "no answer\n";
   }
   return text;

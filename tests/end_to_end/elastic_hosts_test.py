@@ -32,9 +32,10 @@ def hosts(standing):
 class Job:
     """hvdrun in the lab; what it has written so far can be waited for."""
 
-    def __init__(self, hosts, *options, steps=10**6, deeds=()):
-        command = ["hvdrun", "--rsh", hosts.rsh, *options, "-x", "PYTHONUNBUFFERED=1", sys.executable, JOB, steps]
-        self.process = hosts.popen([*map(str, command), *deeds], stderr=subprocess.STDOUT)
+    def __init__(self, hosts, *options, steps=10**6, deeds=(), program=None):
+        command = ["hvdrun", "--rsh", hosts.rsh, *options, "-x", "PYTHONUNBUFFERED=1", sys.executable]
+        command += program or (JOB, steps, *deeds)
+        self.process = hosts.popen(command, stderr=subprocess.STDOUT)
         self.text = ""
         self.changed = threading.Condition()
         self.reader = threading.Thread(target=self.read)
@@ -101,6 +102,23 @@ def test_a_host_is_lost_and_comes_back(hosts):
         check_no_step_is_lost(job.text)
     finally:
         job.end()
+
+
+def test_a_host_that_is_preempted_leaves_without_an_error(hosts):
+    job = Job(hosts, "-H", "h1:2,h2:2,h3:2", "-np", 6, "--min-np", 2, "--cooldown-range", "60,60", steps=150)
+    job.await_step_of(6)
+    os.kill(min(agents_on(hosts, "h2")), signal.SIGTERM)
+    job.await_text(r"epoch 2 with 4 ranks, .*; left: processes \d, \d; host h2 is preempted\n")
+    job.finish()
+    assert "failed" not in job.text and len(done(job.text)) == 4, job.text
+    check_no_step_is_lost(job.text)
+
+
+def agents_on(hosts, name):
+    """Of hvdrun's agents on a host of the lab: their process numbers."""
+    address = {"h1": "10.9.0.1", "h2": "10.9.0.2", "h3": "10.9.0.3"}[name]
+    found = [pid for pid in hosts.left() if {"agent"} & set(words_of(pid)) and "hvdrun" in words_of(pid)[0]]
+    return [pid for pid in found if address in hosts.addresses_of(pid)]
 
 
 def test_a_script_names_the_hosts(hosts, tmp_path):

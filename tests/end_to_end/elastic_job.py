@@ -2,9 +2,9 @@
 
     elastic_job.py STEPS [PROCESS@STEP=WHAT ...]
 
-Each process prints a line per finished step. WHAT: kill, exit, raise, exit_0, stop, kill_parent (it leaves a child); or
-at step 0, before init: never, late; and after it: prepare, for 2 s. A process does it at the first such step that it
-finishes, which is a later one if it has taken the state of another process.
+Each process prints a line per finished step. WHAT: kill, exit, raise, exit_0, stop, kill_parent (it leaves a child),
+preempt (somebody else sends it SIGTERM); or at step 0, before init: never, late; and after it: prepare, for 2 s. A
+process does it at the first such step that it finishes, which is a later one if it has taken the state of another.
 """
 
 import os
@@ -45,6 +45,8 @@ def do(what):
         child = subprocess.Popen(["sleep", "1000"])
         print(f"child {child.pid}", flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
+    elif what == "preempt":
+        subprocess.run(["sh", "-c", f"kill -TERM {os.getpid()}"], check=True)
     elif what == "raise":
         raise ValueError("bad data")
 
@@ -70,4 +72,8 @@ if at_first == "prepare":
 state = elastic.ObjectState(elastic.from_source(objects.broadcast_object), basics.rank, step=0, seen=[])
 elastic.run_fn(train, elastic.join_anew)(state)
 assert len(state.seen) == STEPS
+counted = basics.metrics()
+assert counted["elastic_epochs"] >= 1 and counted["elastic_failures"] < counted["elastic_epochs"], counted
+assert (counted["elastic_pause_seconds"] > 0) == (counted["elastic_epochs"] > 1), counted
+assert (counted["elastic_state_bytes"] > 0) or basics.size() == 1, counted
 print(f"process {PROCESS} done {state.seen}", flush=True)

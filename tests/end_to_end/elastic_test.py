@@ -1,5 +1,6 @@
 """Elastic jobs under hvdrun, on one host: ranks that die, processes that join, and jobs that cannot go on."""
 
+import json
 import re
 import signal
 import subprocess
@@ -82,13 +83,29 @@ def test_rank_0_is_like_any_other():
     assert steps_of(output)[2][-1] == (30, 0, 1), output
 
 
-def test_a_process_takes_the_place_of_a_lost_one():
-    code, output, errors = run("-np", 3, "--min-np", 2, "--cooldown-range", "0,0", deeds=["1@5=kill"], steps=150)
+def test_a_process_takes_the_place_of_a_lost_one(tmp_path):
+    timeline = tmp_path / "ran.json"
+    code, output, errors = run(
+        *("-np", 3, "--min-np", 2, "--cooldown-range", "0,0"), deeds=["1@5=kill"], steps=150, HVD_TIMELINE=timeline
+    )
     assert code == 0, errors
+    timelines = sorted(path.name for path in tmp_path.iterdir())
+    assert timelines == ["ran.epoch2.json", "ran.epoch3.json", "ran.json"]
+    assert all(json.loads((tmp_path / name).read_text()) for name in timelines)
     assert "epoch 3 with 3 ranks" in errors and "; joined: process 3\n" in errors, errors
     check_no_step_is_lost(output)
     assert set(done(output)) == {0, 2, 3} and len(set(done(output).values())) == 1, output
     assert steps_of(output)[3][-1] == (150, 2, 3)
+
+
+def test_a_process_that_is_preempted_leaves_without_an_error():
+    code, output, errors = run("-np", 3, "--min-np", 2, "--cooldown-range", "60,60", deeds=["1@10=preempt"])
+    assert code == 0, errors
+    told = r"hvdrun: epoch 2 with 2 ranks, after a pause of \d\.\d\d\d s; left: process 1; process 1 is preempted\n"
+    assert re.search(told, errors) and "failed" not in errors, errors
+    check_no_step_is_lost(output)
+    assert set(done(output)) == {0, 2}, output
+    assert steps_of(output)[1][-1][0] in range(10, 25), output
 
 
 def test_nobody_waits_while_a_newcomer_prepares():
@@ -113,6 +130,16 @@ def test_a_newcomer_joins_by_its_first_operation():
     output, errors = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 0, errors
     assert "process 2 joined at rank 1 of 2\n" in output and output.count(" has finished\n") == 2, (output, errors)
+
+
+def test_each_epoch_has_the_process_sets_again():
+    process = start(
+        *("-np", 4, "--min-np", 2, "--cooldown-range", "0,0"),
+        job=(sys.executable, Path(__file__).parent / "elastic_sets.py"),
+    )
+    output, errors = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 0, errors
+    assert "epoch 2 with 3 ranks" in errors and output.count(" has finished\n") == 4, (output, errors)
 
 
 def test_a_spare_takes_over_at_once():

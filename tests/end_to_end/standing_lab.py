@@ -86,6 +86,11 @@ class StandingLab:
                 found[pid] = shlex.join(filter(None, words))
         return found
 
+    def addresses_of(self, pid):
+        """Those of the host on which a process runs."""
+        told = subprocess.run(["nsenter", "--net", f"--target={pid}", "hostname", "-I"], capture_output=True, text=True)
+        return told.stdout.split()
+
     def await_nothing_left(self, seconds=3):
         deadline = time.monotonic() + at_most(seconds)
         while left := self.left():

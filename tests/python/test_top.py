@@ -49,6 +49,21 @@ def test_without_a_lock_there_are_no_steps():
     assert top.table([row]).splitlines()[1].split() == ["0", "h0", "-", "0", "0.0", "0", "-", "0", "0"]
 
 
+def test_the_processes_of_an_elastic_job_have_a_rank_or_are_joining():
+    text = "\t".join([*NAMES, "epoch", "epoch_rank"]) + "\n"
+    for process, place in ((2, "5\t0"), (7, "-\t-")):
+        text += f"{process}\th1\t" + "0\t" * (len(NAMES) - 2) + place + "\n"
+    rows = top.rows_between(top.read_table(text, 0), top.read_table(text, 1))
+    assert [row.place for row in rows] == ["0 of epoch 5", "joining"]
+    heading, *lines = top.table(rows).splitlines()
+    assert heading.split()[:4] == ["process", "host", "rank", "steps/s"]
+    assert lines[0].split()[:6] == ["2", "h1", "0", "of", "epoch", "5"] and lines[1].split()[:3] == [
+        "7",
+        "h1",
+        "joining",
+    ]
+
+
 def test_who_began_anew_has_no_negative_rates():
     row, *_ = top.rows_between(sample(0, {"operations": 500}), sample(1, {"operations": 3}))
     assert row.operations == 0

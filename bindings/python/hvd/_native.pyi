@@ -43,9 +43,17 @@ def epoch() -> tuple[int, bool, int]:
     """Of an elastic job: the epoch's number (0: the job is not elastic), whether ranks need the state from others, and
     the change for which it is to be left, as the launcher says now: 0, 1 (ranks are removed), 2 (added) or 3."""
 
-def stands_by() -> bool: ...
+def stands_by() -> bool:
+    """Whether this process is a newcomer that has no place yet."""
+
 def report_synchronized() -> None:
     """Tells the launcher of an elastic job that this rank has the state of the training."""
+
+def watch_preemption() -> None:
+    """From now on a SIGTERM says that this process is about to be taken away, unless the launcher sends it."""
+
+def report_preemption() -> None:
+    """Tells the launcher of an elastic job of such a SIGTERM, if there was one: it lets this process leave the job."""
 
 def launch() -> tuple[str, int, int, int]:
     """Who has started this process, its rank, the number of ranks, and that of this host, as the environment says."""

@@ -93,8 +93,6 @@ def _init(comm: Any, process_sets: Iterable[ProcessSet] | str | None) -> None:
     _join(found)  # nothing if initialized, and refused in a forked child
     if job and not by_mpi4py:
         _require_all(sorted(job))
-    if given_sets:
-        leave_standby()
     sets.register_all(given_sets, job if by_mpi4py else None)
 
 
@@ -115,7 +113,7 @@ def leave_standby() -> None:
     Raises:
         InitError: as from `init`.
     """
-    if not _native.is_initialized() or not _native.stands_by():
+    if not _native.stands_by():
         return
     try:
         _native.init()
@@ -129,6 +127,7 @@ def _note_place() -> None:
     _last_place = (_native.epoch()[0], _native.rank(), _native.size())
     if torch_variables.is_for(_native.launch()[0]):
         torch_variables.set_absent()
+    sets.register_defined()
 
 
 def last_place() -> tuple[int, int, int] | None:
@@ -153,6 +152,14 @@ def _refuse_other_job(found: rendezvous.Rendezvous | None) -> None:
 
 _met_through_mpi4py = False
 _last_place: tuple[int, int, int] | None = None
+
+# Since this process was started; `hvd.elastic` counts, `metrics()` tells.
+elastic_counters: dict[str, float] = {
+    "elastic_epochs": 0,
+    "elastic_failures": 0,
+    "elastic_pause_seconds": 0.0,
+    "elastic_state_bytes": 0,
+}
 
 
 def _job_and_sets(comm: Any, process_sets: Iterable[ProcessSet] | str | None) -> tuple[Any, list[ProcessSet]]:
@@ -325,6 +332,8 @@ def metrics(since: Mapping[str, float] | None = None) -> dict[str, float]:
             `lock_state` is always that of now.
     """
     now = _native.metrics()
+    if "HVD_PROCESS" in os.environ:
+        now |= elastic_counters
     if since is not None:
         counted = {name: value - since.get(name, 0) for name, value in now.items()}
         now = counted | {"lock_state": now["lock_state"]}

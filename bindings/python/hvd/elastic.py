@@ -16,9 +16,15 @@ import copy
 import ctypes
 import functools
 import os
+import pathlib
+import pickle
 import queue
+import signal
+import time
 from collections.abc import Iterable
 from typing import Any, Callable
+
+import cloudpickle
 
 from hvd import _native, basics, process_set, reduce_op
 from hvd.exceptions import HorovodInternalError, HostsUpdatedInterrupt, InitError
@@ -52,12 +58,17 @@ class State:
         self._bcast_object = bcast_object
         self._rank = get_rank
         self._reset_callbacks: list[Callable[[], None]] = []
+        self._commit_callbacks: list[Callable[[State], None]] = []
         self._updates: queue.SimpleQueue[tuple[float, int]] = queue.SimpleQueue()
         self._last_update: float = 0
 
     def register_reset_callbacks(self, callbacks: Iterable[Callable[[], None]]) -> None:
         """These are called after each reset, for instance to change the learning rate when the job's size has."""
         self._reset_callbacks.extend(callbacks)
+
+    def register_commit_callback(self, callback: Callable[[State], None]) -> None:
+        """It is called in each commit, once the state is saved, on this rank."""
+        self._commit_callbacks.append(callback)
 
     def on_reset(self) -> None:
         """A new job was joined: what was told about the hosts of the old one is forgotten, and callbacks are called."""
@@ -83,6 +94,8 @@ class State:
         """
         self.save()
         self._commits += 1
+        for callback in self._commit_callbacks:
+            callback(self)
         self.check_host_updates()
 
     def check_host_updates(self) -> None:
@@ -104,6 +117,7 @@ class State:
         """What rank 0 knows of changes: from the launcher, and what it was told."""
         if not _native.is_initialized():
             return int(self._bcast_object(changes))
+        _native.report_preemption()
         if _native.rank() == 0:
             changes |= _native.epoch()[2]
         return _broadcast_number(changes) if _native.size() > 1 else changes
@@ -122,6 +136,28 @@ class State:
 
     def reset(self) -> None:
         """For subclasses: a new job was joined."""
+
+    # For checkpoints (hvd.checkpoint).
+
+    file_name = "state.pkl"
+
+    def saved(self) -> Any:
+        """What `save` has kept. It does not change any more; another `save` keeps something new."""
+        raise NotImplementedError
+
+    def load(self, saved: Any) -> None:
+        """Takes what `saved` has returned in another process, as the present state and the saved one."""
+        raise NotImplementedError
+
+    def write(self, saved: Any, file: pathlib.Path) -> None:
+        """From any thread. By pickle, unless a framework has a format of its own."""
+        with open(file, "wb") as opened:
+            cloudpickle.dump(saved, opened)
+
+    def read(self, file: pathlib.Path) -> None:
+        """Loads what `write` has written. As with any pickle, a file from somebody else may do anything."""
+        with open(file, "rb") as opened:
+            self.load(pickle.load(opened))
 
 
 class ObjectState(State):
@@ -155,6 +191,17 @@ class ObjectState(State):
             self._set_attributes()
         self.save()
 
+    def saved(self) -> dict[str, Any]:
+        return {"objects": self._saved_state}
+
+    def load(self, saved: dict[str, Any]) -> None:
+        objects = saved["objects"]
+        if set(objects) != set(self._saved_state):
+            raise ValueError(f"it has {sorted(objects)}, and this state {sorted(self._saved_state)}")
+        self._saved_state = objects
+        self._set_attributes()
+        self.save()
+
 
 def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[..., Any]:
     """A function with `func`'s arguments, of which the first is a State, that runs it until it returns.
@@ -169,9 +216,11 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[...,
 
     @functools.wraps(func)
     def run(state: State, *args: Any, **kwargs: Any) -> Any:
-        skip_sync = False
+        skip_sync, left_at = False, None
         numbers = process_set.numbers_of_optimizers()
-        is_newcomer = _native.is_initialized() and _native.stands_by()
+        is_newcomer = _native.stands_by()
+        if "HVD_PROCESS" in os.environ and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            _native.watch_preemption()
         while True:
             try:
                 if is_newcomer:
@@ -181,17 +230,27 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[...,
                 _synchronize(state, is_needed=not skip_sync or _has_newcomers())
                 if _native.is_initialized():
                     _native.report_synchronized()
+                _count_epoch(left_at)
                 return func(state, *args, **kwargs)
             except HorovodInternalError:
+                left_at = time.monotonic()
+                basics.elastic_counters["elastic_failures"] += 1
                 state.restore()
                 skip_sync = False
             except HostsUpdatedInterrupt as interrupt:
+                left_at = time.monotonic()
                 skip_sync = interrupt.skip_sync
             reset()
             process_set.set_back_numbers(numbers)
             state.on_reset()
 
     return run
+
+
+def _count_epoch(left_at: float | None) -> None:
+    basics.elastic_counters["elastic_epochs"] += 1
+    if left_at is not None:
+        basics.elastic_counters["elastic_pause_seconds"] += time.monotonic() - left_at
 
 
 def join_anew() -> None:
@@ -204,8 +263,11 @@ def join_anew() -> None:
         InitError: as from `init`.
     """
     is_elastic = "HVD_PROCESS" in os.environ
+    definitions = process_set.definitions()
     for attempt in range(_MOST_ATTEMPTS):
         basics.shutdown()
+        if is_elastic:
+            process_set.define(definitions)
         try:
             return basics.init()
         except InitError:
@@ -237,8 +299,10 @@ def _synchronize(state: State, is_needed: bool) -> None:
         return None
     if state._takes_newest:
         _source_rank = _MOST_RANKS - (newest & _MOST_RANKS)
+    before = _native.metrics()["bytes"]
     try:
         state.sync()
+        basics.elastic_counters["elastic_state_bytes"] += _native.metrics()["bytes"] - before
         state._commits = newest >> _RANK_BITS
     finally:
         _source_rank = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections import Counter
 from collections.abc import Iterable
@@ -25,10 +26,13 @@ class ProcessSet:
     process_set_id: int | None = None
 
     def __init__(self, ranks: Any) -> None:
-        """`ranks`: numbers in the job, or a communicator of mpi4py with the processes meant, whose ranks are known once
+        """`ranks`: numbers in the job; or a function that returns them for a job of the size that it is given, for
+        elastic jobs; or a communicator of mpi4py with the processes meant. Of the latter two the ranks are known once
         the set is registered."""
         self._communicator = ranks if is_communicator(ranks) else None
-        self._ranks = None if self._communicator is not None else sorted(arguments.ranks(ranks, "ranks"))
+        self._ranks_of_size = ranks if callable(ranks) and self._communicator is None else None
+        is_later = self._communicator is not None or self._ranks_of_size is not None
+        self._ranks = None if is_later else sorted(arguments.ranks(ranks, "ranks"))
 
     @property
     def mpi_comm(self) -> Any:
@@ -39,7 +43,9 @@ class ProcessSet:
         return self._ranks
 
     def _find_ranks(self) -> None:
-        if self._ranks is None:
+        if self._ranks_of_size is not None:
+            self._ranks = sorted(arguments.ranks(self._ranks_of_size(_native.size()), "ranks"))
+        elif self._ranks is None:
             # One that is null (COMM_NULL) is that of a process which is no member.
             self._ranks = sorted(self._communicator.allgather(_native.rank())) if self._communicator else []
 
@@ -59,9 +65,12 @@ class ProcessSet:
         return None if ranks is None else _native.rank() in ranks
 
     def _registered_ranks(self) -> list[int] | None:
+        return self.ranks if self._is_known() and _native.is_initialized() else None
+
+    def _is_known(self) -> bool:
+        """Registered, or, of a newcomer of an elastic job that stands by, to be registered when it joins."""
         of_no_communicator = self._communicator is not None and self._ranks == []  # of a process that is in none
-        is_known = self.process_set_id is not None or of_no_communicator
-        return self.ranks if is_known and _native.is_initialized() else None
+        return self.process_set_id is not None or of_no_communicator or (self in _defined and _native.stands_by())
 
     def __str__(self) -> str:
         return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks}, mpi_comm={self.mpi_comm})"
@@ -81,6 +90,9 @@ class _GlobalProcessSet(ProcessSet):
 global_process_set: ProcessSet = _GlobalProcessSet()
 
 _registered: list[ProcessSet] = []
+# In the order of their definition: those that there are, and in an elastic job also those that its next epochs are to
+# have, whose ranks this epoch may not have.
+_defined: list[ProcessSet] = []
 
 
 def registered() -> dict[int, list[int]]:
@@ -130,6 +142,10 @@ def add_process_set(process_set: Any) -> ProcessSet:
 
     Operations on different sets go on at the same time, also where a rank is in several.
 
+    In an elastic job each epoch has the set again, with these ranks of its own, if it has all of them: as long as it
+    has not, operations on the set raise ValueError. A newcomer that stands by only notes it; it is registered when the
+    process joins.
+
     Args:
         process_set: a `ProcessSet` that is not registered, or what one is made of: ranks, or a communicator of mpi4py.
 
@@ -140,10 +156,36 @@ def add_process_set(process_set: Any) -> ProcessSet:
     added = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
     if added.process_set_id is not None:
         raise ValueError(f"{added} is registered already")
+    if _native.stands_by():
+        added._find_ranks()
+    else:
+        _register(added)
+    _defined.append(added)
+    return added
+
+
+def _register(added: ProcessSet) -> None:
     added._find_ranks()
     added.process_set_id = _native.add_process_set(added.ranks or [])
     _registered.append(added)
-    return added
+
+
+def register_defined() -> None:
+    """In a new epoch, or one that a newcomer has joined: all ranks call."""
+    for one in _defined:
+        if one.process_set_id is None:
+            with contextlib.suppress(ValueError):  # on all ranks alike: the epoch does not have its ranks
+                _register(one)
+
+
+def definitions() -> list[ProcessSet]:
+    """For `define`, since they are forgotten with the job."""
+    return [one for one in _defined if one._communicator is None]
+
+
+def define(process_sets: list[ProcessSet]) -> None:
+    """Those of the last epoch are those of the next, which is to be joined."""
+    _defined[:] = process_sets
 
 
 def register_all(process_sets: Iterable[ProcessSet], job: Any) -> None:
@@ -179,9 +221,11 @@ def remove_process_set(process_set: ProcessSet) -> bool:
     Raises:
         ValueError: operations of this rank are under way in it.
     """
-    if process_set is global_process_set or process_set.process_set_id is None or not _native.is_initialized():
+    is_known = process_set.process_set_id is not None or process_set in _defined
+    if process_set is global_process_set or not is_known or not _native.is_initialized():
         return False
-    _native.remove_process_set(process_set.process_set_id)
+    if process_set.process_set_id is not None:
+        _native.remove_process_set(process_set.process_set_id)
     _forget(process_set)
     return True
 
@@ -190,11 +234,12 @@ def _forget(process_set: ProcessSet) -> None:
     process_set.process_set_id = None
     if process_set._communicator is not None:
         process_set._ranks = None  # its processes may have other numbers in the next job
-    if process_set in _registered:
-        _registered.remove(process_set)
+    for kept in (_registered, _defined):
+        if process_set in kept:
+            kept.remove(process_set)
 
 
 def forget_all() -> None:
     """After a shutdown: numbers mean nothing any more."""
-    for process_set in list(_registered):
+    for process_set in list(_defined):
         _forget(process_set)

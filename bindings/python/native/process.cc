@@ -24,6 +24,18 @@ bool started = false;
 bool forked_child = false;
 hvd_topology last_topology = HVD_TOPOLOGY_INIT;
 
+volatile std::sig_atomic_t preempted = 0;
+
+// Also of a forked child, whose parent is the rank, such as a worker of a data loader.
+void on_sigterm(int, siginfo_t* sent, void*) {
+  if (preempted == 0 && sent->si_pid != getppid()) {
+    preempted = 1;
+    return;
+  }
+  signal(SIGTERM, SIG_DFL);
+  raise(SIGTERM);
+}
+
 void note_fork() { forked_child = forked_child || started; }
 
 // In an elastic job that has no place for this process any more, Python's way to end with exit code 0 is raised.
@@ -170,6 +182,7 @@ py::tuple epoch() {
 }
 
 bool stands_by() {
+  if (hvd_is_initialized() == 0) return false;
   hvd_epoch found = HVD_EPOCH_INIT;
   check(hvd_get_epoch(&found));
   return found.stands_by != 0;
@@ -177,6 +190,19 @@ bool stands_by() {
 
 void report_synchronized() {
   check_released([] { return hvd_report_synchronized(); });
+}
+
+void watch_preemption() {
+  struct sigaction action {};
+  action.sa_sigaction = on_sigterm;
+  action.sa_flags = SA_SIGINFO | SA_RESTART;
+  sigaction(SIGTERM, &action, nullptr);
+}
+
+void report_preemption() {
+  if (preempted == 0) return;
+  preempted = 0;
+  check_released([] { return hvd_report_preempted(); });
 }
 
 void shutdown() {

@@ -66,6 +66,12 @@ pybind11::tuple epoch();
 bool stands_by();
 void report_synchronized();
 
+// From now on a SIGTERM is a notice that this process is about to be taken away, unless it comes from its parent, the
+// launcher, which ends the job so.
+void watch_preemption();
+// Reports such a notice, once: hvd_report_preempted().
+void report_preemption();
+
 // Does nothing in a forked child, so that its exit does not affect the parent's job.
 void shutdown();
 

@@ -130,5 +130,13 @@ TEST_CASE("each rank's numbers are a line under their names") {
         "1\th?2\t-\t-\t-\t-\t-\t-\t-\t-\t-\t-\t-\t-\n");
 }
 
+TEST_CASE("rank status: the table of an elastic job says where each process takes part") {
+  const std::string table = status_table({{.rank = 2, .host = "h1", .status = {}, .place = EpochRank{5, 1}},
+                                          {.rank = 7, .host = "h1", .status = {}, .place = {}}});
+  const std::string none = "\t-\t-\t-\t-\t-\t-\t-\t-\t-\t-\t-\t-";
+  CHECK_THAT(table, Catch::Matchers::Contains("\tstalled\tepoch\tepoch_rank\n"));
+  CHECK_THAT(table, Catch::Matchers::Contains("\n2\th1" + none + "\t5\t1\n7\th1" + none + "\t-\t-\n"));
+}
+
 }  // namespace
 }  // namespace hvd::launcher

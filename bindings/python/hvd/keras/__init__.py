@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from hvd import basics as _basics
+from hvd import checkpoint
 from hvd.basics import *  # noqa: F403
 from hvd.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 from hvd.keras import callbacks, elastic
@@ -53,6 +54,7 @@ __all__ = [
     "broadcast_object",
     "broadcast_variables",
     "callbacks",
+    "checkpoint",
     "elastic",
     "global_process_set",
     "load_model",

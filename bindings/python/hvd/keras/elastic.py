@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import Any, Callable, cast
 
+import numpy as np
+
 from hvd import basics
 from hvd.elastic import ObjectState, State, from_source, source_rank
 from hvd.keras.elastic_callbacks import CommitStateCallback, UpdateBatchStateCallback, UpdateEpochStateCallback
@@ -95,7 +97,24 @@ class KerasState(ObjectState):
             broadcast_variables(state_of(self.model, self.optimizer), root_rank=source_rank())
         super().sync()
 
+    def saved(self) -> dict[str, Any]:
+        return super().saved() | {"variables": [_on_cpu(value) for value in self._saved_variables]}
+
+    def load(self, saved: dict[str, Any]) -> None:
+        variables = saved["variables"]
+        if variables and len(variables) != len(self._saved_variables):
+            count = len(self._saved_variables)
+            raise ValueError(f"it has {len(variables)} variables, and this state {count}: call model.build() before it")
+        self._saved_variables = variables
+        for variable, value in zip(state_of(self.model, self.optimizer), variables):
+            variable.assign(value)
+        super().load(saved)
+
     def reset(self) -> None:
         """Compiled functions may depend on the old job, and new ranks begin with the first backward pass of a step."""
         self._forget_passes()
         self.model.train_function = self.model.test_function = self.model.predict_function = None
+
+
+def _on_cpu(value: Any) -> np.ndarray[Any, Any]:
+    return np.asarray(value.cpu() if hasattr(value, "cpu") else value)

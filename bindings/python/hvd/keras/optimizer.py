@@ -279,7 +279,7 @@ def _reduction_for(
         num_groups, groups = groups, None
     if num_groups < 0 or (num_groups and groups is not None):
         raise ValueError("num_groups must not be negative, and excludes groups")
-    if basics.is_initialized() and process_set.process_set_id is None:
+    if basics.is_initialized() and not process_set._is_known():
         raise ValueError(f"{process_set} is not registered")
     basics.rank()  # raises if hvd is not initialised
     backend = backend_name() if is_keras_3(optimizer) else "tensorflow"

@@ -11,6 +11,7 @@ Keras models and optimizers: `hvd.tensorflow.keras`, which is `hvd.keras`.
 from typing import TYPE_CHECKING
 
 from hvd import basics as _basics
+from hvd import checkpoint
 from hvd.basics import *  # noqa: F403
 from hvd.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 from hvd.process_set import ProcessSet, add_process_set, global_process_set, remove_process_set
@@ -80,6 +81,7 @@ __all__ = [
     "broadcast_object",
     "broadcast_object_fn",
     "broadcast_variables",
+    "checkpoint",
     "elastic",
     "global_process_set",
     "grouped_allgather",

@@ -66,12 +66,25 @@ class TensorFlowState(ObjectState):
         super().save()
 
     def restore(self) -> None:
-        for variable, value in zip(self.variables, self._values):
+        self._assign(self._values)
+        super().restore()
+
+    def _assign(self, values: list[Any]) -> None:
+        for variable, value in zip(self.variables, values):
             if self._session is not None:
                 variable.load(value, self._session)
             else:
                 variable.assign(value)
-        super().restore()
+
+    def saved(self) -> dict[str, Any]:
+        return super().saved() | {"variables": self._values}
+
+    def load(self, saved: dict[str, Any]) -> None:
+        if len(saved["variables"]) != len(self.variables):
+            raise ValueError(f"it has {len(saved['variables'])} variables, and this state {len(self.variables)}")
+        self._values = saved["variables"]
+        self._assign(self._values)
+        super().load(saved)
 
     def sync(self) -> None:
         if self._session is not None:

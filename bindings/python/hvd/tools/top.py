@@ -41,6 +41,7 @@ class Row:
     in_flight: int = 0
     behind: int = 0  # operations of all ranks that the foremost has submitted and this one has not
     mark: str = "no answer"
+    place: str = ""  # in an elastic job, whose rows are its processes: "2 of epoch 5"
 
 
 def read_table(text: str, now: float) -> Sample:
@@ -56,12 +57,15 @@ def read_table(text: str, now: float) -> Sample:
 def rows_between(before: Sample, after: Sample) -> list[Row]:
     elapsed = max(after.time - before.time, 1e-9)
     submitted = [rank["submitted"] for rank in after.ranks.values() if "submitted" in rank]
+    is_elastic = any("epoch" in rank for rank in after.ranks.values())
     rows = []
     for number, now in sorted(after.ranks.items()):
         row = Row(number, now["host"])
         then = before.ranks.get(number, {})
         if "pid" in now and "pid" in then:
             _fill(row, then, now, elapsed, max(submitted))
+        if is_elastic:
+            row.place = f"{now['epoch_rank']} of epoch {now['epoch']}" if "epoch" in now else "joining"
         rows.append(row)
     _mark_stragglers(rows)
     return rows
@@ -96,22 +100,25 @@ def _mark_stragglers(rows: list[Row]) -> None:
 
 
 def table(rows: list[Row]) -> str:
-    lines = [HEADINGS, *map(_cells, rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADINGS))]
+    is_elastic = any(row.place for row in rows)
+    headings = ("process", "host", "rank", *HEADINGS[2:]) if is_elastic else HEADINGS
+    lines = [headings, *(_cells(row, is_elastic) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
     text = ""
     for line in lines:
         cells = [
             cell.ljust(width) if heading in ("host", "lock", "") else cell.rjust(width)
-            for cell, width, heading in zip(line, widths, HEADINGS, strict=True)
+            for cell, width, heading in zip(line, widths, headings, strict=True)
         ]
         text += "  ".join(cells).rstrip() + "\n"
     return text
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: Row, is_elastic: bool) -> tuple[str, ...]:
     return (
         str(row.rank),
         row.host,
+        *([row.place] if is_elastic else []),
         "-" if row.steps is None else f"{row.steps:.1f}",
         f"{row.operations:.0f}",
         f"{row.megabytes:.1f}",
@@ -213,7 +220,8 @@ def _draw(window: curses.window, title: str, rows: list[Row]) -> None:
 
 
 def _show(pid: int, rows: list[Row], window: curses.window | None = None) -> None:
-    title = f"job of hvdrun {pid}, {len(rows)} ranks, {time.strftime('%H:%M:%S')}"
+    what = "processes" if any(row.place for row in rows) else "ranks"
+    title = f"job of hvdrun {pid}, {len(rows)} {what}, {time.strftime('%H:%M:%S')}"
     if window is not None:
         _draw(window, title, rows)
     else:

@@ -11,6 +11,7 @@ It also makes hvd a backend of torch.distributed: init_process_group("hvd").
 import torch.distributed as _distributed
 
 from hvd import basics as _basics
+from hvd import checkpoint
 from hvd.basics import *  # noqa: F403
 from hvd.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 from hvd.process_set import ProcessSet, add_process_set, global_process_set, remove_process_set
@@ -95,6 +96,7 @@ __all__ = [
     "broadcast_optimizer_state",
     "broadcast_parameters",
     "bucket_views",
+    "checkpoint",
     "elastic",
     "empty",
     "empty_like",

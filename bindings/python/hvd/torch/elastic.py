@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import pathlib
 import random
 from collections.abc import Iterator, Sized
 from typing import Any, Callable
@@ -113,6 +114,14 @@ class StateHandler:
         is called once every value has come, so that a state is never half of one rank and half of another."""
         raise NotImplementedError
 
+    def saved(self) -> Any:
+        """For checkpoints: what `save` has kept, which does not change any more."""
+        raise NotImplementedError
+
+    def load(self, saved: Any) -> None:
+        """Takes what `saved` has returned; `save` follows."""
+        raise NotImplementedError
+
     def set_value(self, value: Any) -> None:
         """Another value takes the place of the old one."""
         self.value = value
@@ -131,6 +140,12 @@ class ModelStateHandler(StateHandler):
 
     def restore(self) -> None:
         self.value.load_state_dict(self._saved_model_state)
+
+    def saved(self) -> Any:
+        return self._saved_model_state
+
+    def load(self, saved: Any) -> None:
+        self.value.load_state_dict(saved)
 
     def sync(self) -> None:
         broadcast_parameters(self.value.state_dict(), root_rank=source_rank())
@@ -152,6 +167,12 @@ class OptimizerStateHandler(StateHandler):
             reducer.forget()  # what was under way when the job broke never comes back
         self.value.load_state_dict(copy.deepcopy(self._saved_optimizer_state))
 
+    def saved(self) -> Any:
+        return self._saved_optimizer_state
+
+    def load(self, saved: Any) -> None:
+        self.value.load_state_dict(saved)
+
     def sync(self) -> None:
         broadcast_optimizer_state(self.value, root_rank=source_rank())
 
@@ -168,6 +189,12 @@ class SamplerStateHandler(StateHandler):
 
     def restore(self) -> None:
         self.value.load_state_dict(self._saved_sampler_state)
+
+    def saved(self) -> Any:
+        return self._saved_sampler_state
+
+    def load(self, saved: Any) -> None:
+        self.value.load_state_dict(saved)
 
     def sync(self) -> None:
         self.value.load_state_dict(broadcast_object(self.value.state_dict(), root_rank=source_rank()))
@@ -237,6 +264,24 @@ class TorchState(ObjectState):
         for handler in self._handlers.values():
             handler.sync()
         super().sync()
+
+    file_name = "state.pt"
+
+    def saved(self) -> dict[str, Any]:
+        return super().saved() | {name: handler.saved() for name, handler in self._handlers.items()}
+
+    def load(self, saved: dict[str, Any]) -> None:
+        if set(saved) != {"objects", *self._handlers}:
+            raise ValueError(f"it has {sorted(saved)}, and this state objects, {', '.join(self._handlers)}")
+        for name, handler in self._handlers.items():
+            handler.load(saved[name])
+        super().load(saved)
+
+    def write(self, saved: dict[str, Any], file: pathlib.Path) -> None:
+        torch.save(saved, file)
+
+    def read(self, file: pathlib.Path) -> None:
+        self.load(torch.load(file, map_location="cpu", weights_only=False))
 
     def reset(self) -> None:
         """A sampler divides its data among the ranks of the new job."""

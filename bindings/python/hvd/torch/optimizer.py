@@ -215,7 +215,7 @@ def DistributedOptimizer(
     passes = arguments.positive(backward_passes_per_step, "backward_passes_per_step")
     trained = {parameter: name for parameter, name in names.items() if parameter.requires_grad}
     chosen_groups = _grouped(list(trained), num_groups, groups)
-    if basics.is_initialized() and process_set.process_set_id is None:
+    if basics.is_initialized() and not process_set._is_known():
         raise ValueError(f"{process_set} is not registered")
     takes_part = (basics.size() > 1 or elastic.may_grow()) and bool(process_set.included())
     prefix = name_of_optimizer(process_set, "optimizer")
