@@ -1,22 +1,35 @@
-"""How long an elastic job pauses when a process is killed, and when another takes its place.
+"""What an elastic job costs: its pauses when something happens to it, and itself while nothing does.
 
-    python tests/bench/elastic.py [--trials 20] [-np 4] [--model small | MEGABYTES] [HVDRUN'S OPTIONS ...]
+    python tests/bench/elastic.py [--trials 20] [-np 4] [--model MEGABYTES] [HVDRUN'S OPTIONS ...]
+    python tests/bench/elastic.py --cut ...
+    python tests/bench/elastic.py --beside-static [--trials 5] [-np 2] [--model MEGABYTES]
 
-One job runs throughout. In each trial a process, chosen at random, is killed (SIGKILL) once all ranks train. Printed:
+First form: one job; in each trial a process, chosen at random, is killed (SIGKILL) once all ranks train. With --cut,
+inside a lab of netlab.sh, it is a host that is cut from the network, and is joined again when the others have gone on:
 
-    killed   from the kill to the first step that the slowest survivor has finished after it
-    joined   the longest time that a survivor is without a finished step when a new process joins; and the part of it
-             that the transfer of the state takes
+    tests/support/netlab.sh 4 none python tests/bench/elastic.py --cut -np 8 --lease 1.5 \\
+        --rsh "tests/support/netlab.sh on" -H h1:2,h2:2,h3:2,h4:2
+
+Printed, in seconds:
+
+    killed   from the kill (or cut) to the first step that the slowest survivor has finished after it
+    joined   the longest time that a survivor is without a finished step when a new process joins; and what is left of
+             it without the transfer of the state, as sync() takes it
     steps    those that were done twice, which must be none
 
-A step here is a forward and backward pass over the model, its gradients' reduction, the optimizer's step and the
-commit, and a pause of 5 ms. All processes have one clock: those of one machine.
+Third form: the same program for 1,000 steps as an elastic job and as one that is not, in turn; the median of the ratios
+of their times.
+
+A step here is a forward and backward pass over the model, its gradients' reduction, the optimizer's step, the commit,
+and a pause of 5 ms (not in the third form). All processes have one clock: those of one machine.
 """
 
 import argparse
+import collections
 import os
 import pathlib
 import random
+import shlex
 import signal
 import statistics
 import subprocess
@@ -25,9 +38,12 @@ import tempfile
 import time
 
 TIMEOUT = 120  # s, for a trial
+STEPS_BESIDE_STATIC = 1000
+
+Step = collections.namedtuple("Step", "when host pid number rank size epoch transfer")
 
 
-def be_a_rank(logs: str, megabytes: float) -> None:
+def be_a_rank(logs: str, megabytes: float, steps: float, pause: float) -> None:
     import torch
 
     import hvd.torch as hvd
@@ -51,38 +67,31 @@ def be_a_rank(logs: str, megabytes: float) -> None:
 
     state.sync = timed_sync
     inputs = torch.ones(4, 64)
-    with open(pathlib.Path(logs, os.environ["HVD_PROCESS"]), "a", buffering=1) as log:
 
-        @hvd.elastic.run
-        def train(state):
-            while True:
-                optimizer.zero_grad()
-                model(inputs).square().mean().backward()
-                optimizer.step()
-                state.step += 1
-                step = (
-                    time.monotonic(),
-                    os.getpid(),
-                    state.step,
-                    hvd.rank(),
-                    hvd.size(),
-                    _native.epoch()[0],
-                    transfer[0],
-                )
-                log.write(" ".join(map(str, step)) + "\n")
-                state.commit()
-                time.sleep(0.005)
+    @hvd.elastic.run
+    def train(state, log):
+        while state.step < steps:
+            optimizer.zero_grad()
+            model(inputs).square().mean().backward()
+            optimizer.step()
+            state.step += 1
+            place = (os.uname().nodename, os.getpid(), state.step, hvd.rank(), hvd.size(), _native.epoch()[0])
+            log.write(" ".join(map(str, (time.monotonic(), *place, transfer[0]))) + "\n")
+            state.commit()
+            time.sleep(pause)
 
-        train(state)
+    name = os.environ.get("HVD_PROCESS") or os.environ["HVD_RANK"]
+    with open(pathlib.Path(logs, name), "a", buffering=1) as log:
+        train(state, log)
 
 
 class Watch:
-    """The steps that the processes have finished, by process: (time, pid, step, rank, size, epoch, transfer)."""
+    """The steps that the processes have finished, by process."""
 
     def __init__(self, logs: pathlib.Path) -> None:
         self.logs = logs
         self.read_to: dict[int, int] = {}
-        self.steps: dict[int, list[tuple]] = {}
+        self.steps: dict[int, list[Step]] = {}
 
     def look(self) -> None:
         for path in self.logs.iterdir():
@@ -93,99 +102,146 @@ class Watch:
             whole = text.rfind("\n") + 1
             self.read_to[process] = self.read_to.get(process, 0) + whole
             for line in text[:whole].splitlines():
-                when, pid, step, rank, size, epoch, transfer = line.split()
-                self.steps.setdefault(process, []).append(
-                    (float(when), int(pid), int(step), int(rank), int(size), int(epoch), float(transfer))
-                )
+                when, host, *numbers, transfer = line.split()
+                step = Step(float(when), host, *map(int, numbers), float(transfer))
+                self.steps.setdefault(process, []).append(step)
 
-    def training(self, size: int, without: set[int]) -> list[int]:
+    def training(self, size: int) -> list[int]:
         """The processes of a complete epoch; empty as long as there is none."""
-        last = {process: steps[-1] for process, steps in self.steps.items() if process not in without}
         now = time.monotonic()
-        live = [process for process, step in last.items() if step[4] == size and now - step[0] < 2]
-        return live if len(live) == size and len({last[process][5] for process in live}) == 1 else []
+        newest = max((steps[-1].epoch for steps in self.steps.values()), default=0)
+        last = {process: steps[-1] for process, steps in self.steps.items() if steps[-1].epoch == newest}
+        live = [process for process, step in last.items() if step.size == size and now - step.when < 2]
+        return live if len(live) == size else []
+
+    def first_after(self, process: int, epoch: int) -> float:
+        """When it finished its first step of a later epoch; 0: it has not yet."""
+        later = [step.when for step in reversed(self.steps[process]) if step.epoch > epoch]
+        return later[-1] if later else 0
 
 
-def kill_one(job: subprocess.Popen, watch: Watch, size: int, dead: set[int]) -> float:
-    deadline = time.monotonic() + TIMEOUT
-    while not (live := watch.training(size, dead)):
-        assert time.monotonic() < deadline and job.poll() is None, "the ranks do not come together"
-        time.sleep(0.01)
-        watch.look()
-    time.sleep(random.random() * 0.05)
-    watch.look()
-    epoch = watch.steps[live[0]][-1][5]
-    victim = random.choice(live)
-    killed = time.monotonic()
-    os.kill(watch.steps[victim][-1][1], signal.SIGKILL)
-    dead.add(victim)
-    while True:
-        watch.look()
-        later = [
-            next((when for when, _, _, _, _, other, _ in reversed(watch.steps[process]) if other > epoch), None)
-            for process in live
-            if process != victim
-        ]
-        if all(later):
-            break
-        assert time.monotonic() < deadline and job.poll() is None, "the survivors do not go on"
-        time.sleep(0.001)
-    firsts = [
-        next(when for when, _, _, _, _, other, _ in watch.steps[process] if other > epoch)
-        for process in live
-        if process != victim
-    ]
-    return max(firsts) - killed
+class Trials:
+    def __init__(self, watch: Watch, job: subprocess.Popen, size: int, cuts: bool) -> None:
+        self.watch, self.job, self.size, self.cuts = watch, job, size, cuts
+
+    def wait_for(self, condition, what: str):
+        deadline = time.monotonic() + TIMEOUT
+        while not (result := condition()):
+            assert time.monotonic() < deadline and self.job.poll() is None, what
+            time.sleep(0.002)
+            self.watch.look()
+        return result
+
+    def once(self) -> float:
+        live = self.wait_for(lambda: self.watch.training(self.size), "the ranks do not come together")
+        time.sleep(random.random() * 0.05)
+        self.watch.look()
+        last = {process: self.watch.steps[process][-1] for process in live}
+        epoch = last[live[0]].epoch
+        victim = random.choice(live)
+        began = time.monotonic()
+        if self.cuts:
+            host = last[victim].host
+            self.netlab("cut", host)
+            survivors = [process for process in live if last[process].host != host]
+        else:
+            os.kill(last[victim].pid, signal.SIGKILL)
+            survivors = [process for process in live if process != victim]
+        firsts = self.wait_for(lambda: self.firsts(survivors, epoch), "the survivors do not go on")
+        if self.cuts:
+            self.netlab("join", host)
+        return max(firsts) - began
+
+    def firsts(self, survivors: list[int], epoch: int) -> list[float]:
+        firsts = [self.watch.first_after(process, epoch) for process in survivors]
+        return firsts if all(firsts) else []
+
+    @staticmethod
+    def netlab(*words: str) -> None:
+        subprocess.run([shlex.split(os.environ["NETLAB_RSH"])[0], *words], check=True)
 
 
 def joins(watch: Watch) -> list[tuple[float, float]]:
-    """By join: the longest gap between two steps of a survivor, and the transfer within it."""
+    """By epoch that has grown: the longest gap between two steps of a survivor, and the transfer within it."""
     gaps: dict[int, tuple[float, float]] = {}
     for steps in watch.steps.values():
         for before, after in zip(steps, steps[1:]):
-            if after[5] > before[5] and after[4] > before[4]:
-                gaps[after[5]] = max(gaps.get(after[5], (0, 0)), (after[0] - before[0], after[6]))
+            if after.epoch > before.epoch and after.size > before.size:
+                gaps[after.epoch] = max(gaps.get(after.epoch, (0, 0)), (after.when - before.when, after.transfer))
     return list(gaps.values())
 
 
 def done_twice(watch: Watch) -> int:
-    numbers = [[step[2] for step in steps] for steps in watch.steps.values()]
-    return sum(after <= before for steps in numbers for before, after in zip(steps, steps[1:]))
+    pairs = (pair for steps in watch.steps.values() for pair in zip(steps, steps[1:]))
+    return sum(after.number <= before.number for before, after in pairs)
 
 
-def row(name: str, values: list[float]) -> str:
+def row(name: str, values: list[float], remark: str = "") -> str:
     values = sorted(values)
     middle, high = statistics.median(values), values[int(len(values) * 0.95)]
-    return f"{name:10}{len(values):8}{values[0]:10.3f}{middle:10.3f}{high:10.3f}{values[-1]:10.3f}"
+    return f"{name:10}{len(values):8}{values[0]:10.3f}{middle:10.3f}{high:10.3f}{values[-1]:10.3f}{remark}"
 
 
-def measure(options: argparse.Namespace, hvdrun_options: list[str]) -> None:
+def command_of(options: argparse.Namespace, logs: str, steps: float, pause: float) -> list[str]:
+    return [sys.executable, os.path.abspath(__file__), "--rank", logs, *map(str, (options.model, steps, pause))]
+
+
+def conditions(options: argparse.Namespace) -> str:
+    parameters = f"{options.model:g} MB of parameters" if options.model else "a small model"
+    return f"np={options.np}, {parameters}, {os.cpu_count()} CPUs"
+
+
+def measure_pauses(options: argparse.Namespace, hvdrun_options: list[str]) -> None:
     with tempfile.TemporaryDirectory() as logs:
-        size = options.np
-        command = ["hvdrun", "-np", str(size), "--min-np", "2", "--max-np", str(size), "--cooldown-range", "0,0"]
-        command += [*hvdrun_options, sys.executable, os.path.abspath(__file__), "--rank", logs, str(options.model)]
-        job = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        watch, dead, killed = Watch(pathlib.Path(logs)), set(), []
+        size = str(options.np)
+        hvdrun = ["hvdrun", "-np", size, "--min-np", "2", "--max-np", size, "--cooldown-range", "0,0", *hvdrun_options]
+        output = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        job = subprocess.Popen([*hvdrun, *command_of(options, logs, float("inf"), 0.005)], **output)
+        watch = Watch(pathlib.Path(logs))
+        trials = Trials(watch, job, options.np, options.cut)
         try:
-            killed = [kill_one(job, watch, size, dead) for _ in range(options.trials)]
+            pauses = [trials.once() for _ in range(options.trials)]
         finally:
             job.send_signal(signal.SIGINT)
             job.wait()
         watch.look()
     joined = joins(watch)
-    print(f"np={size}, state of {2 * options.model:g} MB, {os.cpu_count()} CPUs; seconds")
+    print(f"{conditions(options)}; seconds")
     print(f"{'':10}{'trials':>8}{'minimum':>10}{'median':>10}{'95 %':>10}{'maximum':>10}")
-    print(row("killed", killed))
+    print(row("cut" if options.cut else "killed", pauses))
     if joined:
         print(row("joined", [gap for gap, _ in joined]))
-        print(row("  without", [gap - transfer for gap, transfer in joined]) + "  the transfer")
-    finished = max(steps[-1][2] for steps in watch.steps.values())
-    print(f"steps: {finished} finished, {done_twice(watch)} done twice")
+        print(row("", [gap - transfer for gap, transfer in joined], "  without the transfer"))
+    print(f"steps: {max(steps[-1].number for steps in watch.steps.values())} finished, {done_twice(watch)} done twice")
+
+
+def seconds_of(options: argparse.Namespace, hvdrun_options: list[str]) -> float:
+    """Of the steps of one job, without its start."""
+    with tempfile.TemporaryDirectory() as logs:
+        hvdrun = ["hvdrun", "-np", str(options.np), *hvdrun_options]
+        subprocess.run([*hvdrun, *command_of(options, logs, STEPS_BESIDE_STATIC, 0)], check=True)
+        watch = Watch(pathlib.Path(logs))
+        watch.look()
+    steps = watch.steps[0]
+    assert len(steps) == STEPS_BESIDE_STATIC
+    return steps[-1].when - steps[99].when  # warm
+
+
+def measure_beside_static(options: argparse.Namespace, hvdrun_options: list[str]) -> None:
+    ratios = []
+    print(f"{conditions(options)}; seconds for {STEPS_BESIDE_STATIC - 100} steps")
+    for trial in range(options.trials):
+        kinds = {"elastic": ["--min-np", "1"], "static": []}
+        order = list(kinds) if trial % 2 == 0 else list(kinds)[::-1]
+        took = {kind: seconds_of(options, [*hvdrun_options, *kinds[kind]]) for kind in order}
+        ratios.append(took["elastic"] / took["static"])
+        print(f"elastic {took['elastic']:.3f}  static {took['static']:.3f}  ratio {ratios[-1]:.3f}")
+    print(f"ratio: minimum {min(ratios):.3f}, median {statistics.median(ratios):.3f}")
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--rank"]:
-        be_a_rank(sys.argv[2], float(sys.argv[3]))
+        be_a_rank(sys.argv[2], *map(float, sys.argv[3:]))
     else:
         parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
         parser.add_argument("--trials", type=int, default=20)
@@ -193,5 +249,8 @@ if __name__ == "__main__":
         parser.add_argument(
             "--model", type=float, default=0, help="megabytes of its parameters; a small one by default"
         )
+        parser.add_argument("--cut", action="store_true")
+        parser.add_argument("--beside-static", action="store_true")
         random.seed(1)
-        measure(*parser.parse_known_args())
+        parsed = parser.parse_known_args()
+        measure_beside_static(*parsed) if parsed[0].beside_static else measure_pauses(*parsed)

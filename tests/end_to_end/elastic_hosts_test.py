@@ -54,11 +54,19 @@ class Job:
     def await_step_of(self, size):
         self.await_text(rf"step \d+ rank 0 of {size}\n")
 
+    def await_steps(self, count):
+        """So many more lines of finished steps."""
+        with self.changed:
+            before = self.text.count(" step ")
+            assert self.changed.wait_for(lambda: self.text.count(" step ") >= before + count, TIMEOUT), self.text
+
+    def driver(self):
+        """The process number of hvdrun itself."""
+        return next(pid for pid in descendants(self.process.pid) if words_of(pid)[:1] == ["hvdrun"])
+
     def end(self):
         """It would go on for ever."""
-        for pid in descendants(self.process.pid):
-            if words_of(pid)[:1] == ["hvdrun"]:
-                os.kill(pid, signal.SIGTERM)
+        os.kill(self.driver(), signal.SIGTERM)
         self.process.wait(TIMEOUT)
         self.reader.join()
 

@@ -294,8 +294,8 @@ def _synchronize(state: State, is_needed: bool) -> None:
     if not _native.is_initialized() or _native.size() == 1:
         return state.sync() if is_needed else None
     own = getattr(state, "_commits", 0)
-    is_needed, newest = _largest_numbers(is_needed, own << _RANK_BITS | (_MOST_RANKS - _native.rank()))
-    if not is_needed:
+    needed_anywhere, newest = _largest_numbers(is_needed, own << _RANK_BITS | (_MOST_RANKS - _native.rank()))
+    if not needed_anywhere:
         return None
     if state._takes_newest:
         _source_rank = _MOST_RANKS - (newest & _MOST_RANKS)
