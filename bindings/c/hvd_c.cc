@@ -521,7 +521,7 @@ hvd_status hvd_get_algorithm_table(const char** text) {
   return guarded([&] {
     thread_local std::string copy;
     const char*& out = required(text, "text");
-    copy = Instance::get().runtime()->algorithms();
+    copy = Instance::get().joined_runtime()->algorithms();
     out = copy.c_str();
   });
 }
@@ -532,7 +532,7 @@ hvd_status hvd_get_metrics(const hvd_metric** metrics, size_t* count) {
     const hvd_metric*& first = required(metrics, "metrics");
     std::size_t& size = required(count, "count");
     copy.clear();
-    for (const NamedMetric& metric : list(Instance::get().runtime()->metrics())) {
+    for (const NamedMetric& metric : list(Instance::get().joined_runtime()->metrics())) {
       copy.push_back({metric.name, metric.value});
     }
     first = copy.data();
@@ -543,12 +543,12 @@ hvd_status hvd_get_metrics(const hvd_metric** metrics, size_t* count) {
 hvd_status hvd_start_timeline(const char* path, int mark_cycles) {
   return guarded([&] {
     if (path == nullptr || *path == '\0') throw InvalidArgument("a timeline needs the name of a file");
-    Instance::get().runtime()->start_timeline(path, mark_cycles != 0);
+    Instance::get().joined_runtime()->start_timeline(path, mark_cycles != 0);
   });
 }
 
 hvd_status hvd_stop_timeline(void) {
-  return guarded([] { Instance::get().runtime()->stop_timeline(); });
+  return guarded([] { Instance::get().joined_runtime()->stop_timeline(); });
 }
 
 hvd_status hvd_describe_gpu_libraries(const char** text) {

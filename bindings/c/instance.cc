@@ -252,6 +252,11 @@ std::shared_ptr<Runtime> Instance::runtime() {
   return ask_anew();
 }
 
+std::shared_ptr<Runtime> Instance::joined_runtime() {
+  if (!stands_by_) return runtime();
+  throw Error(StatusCode::not_initialized, "this process stands by, and has not joined the elastic job yet");
+}
+
 std::shared_ptr<EpochMember> Instance::member() {
   const auto initialized = runtime();  // throws without
   const MutexLock lock(mutex_);

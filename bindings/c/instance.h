@@ -48,6 +48,8 @@ class Instance {
   // one call: shut_down() waits up to 5 s until all holders have released it. Each thread caches the pointer, so that
   // the common case takes no lock.
   std::shared_ptr<Runtime> runtime();
+  // For what concerns this process alone: throws also if it stands by.
+  std::shared_ptr<Runtime> joined_runtime();
 
   // This process's part in an elastic job; null if the job is not elastic. Throws as runtime().
   std::shared_ptr<EpochMember> member();

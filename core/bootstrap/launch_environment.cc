@@ -120,7 +120,8 @@ void refuse_other_world_size(const Environment& environment, const std::string& 
 
 // A launcher that has started a single process may have started another launcher, so the search goes on.
 Launch any_launch(const Environment& environment) {
-  if (has(environment, "HVD_PROCESS") && !has(environment, "HVD_SIZE") && !has(environment, "HOROVOD_SIZE")) {
+  // HOROVOD_SIZE is that of the last epoch, which Python's init() sets.
+  if (has(environment, "HVD_PROCESS") && !has(environment, "HVD_SIZE")) {
     return {.launcher = Launcher::hvdrun, .process = number(environment, "HVD_PROCESS", 0)};
   }
   for (const std::string prefix : {"HVD", "HOROVOD"}) {
@@ -261,7 +262,10 @@ bool is_started_by(int pid) {
 
 bool is_same_rank(Launcher launcher, const Environment& one, const Environment& other) {
   bool any = false;
-  for (const char* name : variables_of(launcher)) {
+  const bool is_elastic =
+      launcher == Launcher::hvdrun && (one.contains("HVD_PROCESS") || other.contains("HVD_PROCESS"));
+  const std::vector<const char*> of_process{"HVD_PROCESS", "HVD_STORE"};  // ranks change
+  for (const char* name : is_elastic ? of_process : variables_of(launcher)) {
     const auto here = one.find(name), there = other.find(name);
     const bool is_here = here != one.end(), is_there = there != other.end();
     if (is_here != is_there || (is_here && here->second != there->second)) return false;

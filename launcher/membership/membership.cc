@@ -73,7 +73,7 @@ void Membership::process_preempted(int process, TimePoint now) {
 
 void Membership::host_preempted(const std::string& host, TimePoint now) {
   for (auto& [number, process] : processes_) process.leaves = process.leaves || process.host == host;
-  cool_down(host, now);
+  hosts_[host].preempted = true;
   advance(now);
 }
 
@@ -82,6 +82,7 @@ void Membership::host_lost(const std::string& host, const std::string& cause, Ti
       count([&](const Process& process) { return process.host == host && process.place == Place::member; }) > 0;
   const bool had_any = std::erase_if(processes_, [&](const auto& entry) { return entry.second.host == host; }) > 0;
   hosts_[host].slots = 0;
+  hosts_[host].preempted = false;
   cool_down(host, now);
   last_failure_ = cause;
   if (had_member) epoch_failure_ = cause;
@@ -278,7 +279,7 @@ int Membership::free_slot(const std::string& host) const {
 
 bool Membership::may_start_on(const std::string& name, const Host& host) const {
   const int counted = count([](const Process& process) { return process.place != Place::expelled && !process.leaves; });
-  return !finishing_ && !state_is_lost() && occupied_slots(name) < host.slots &&
+  return !finishing_ && !state_is_lost() && !host.preempted && occupied_slots(name) < host.slots &&
          counted < options_.max_np + options_.spares;
 }
 

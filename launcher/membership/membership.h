@@ -150,6 +150,7 @@ class Membership {
     int slots = 0;  // 0: it may not be used
     int place = 0;  // in the list of hosts
     int failures = 0;
+    bool preempted = false;  // gets no processes until it was lost, and has come back
     TimePoint usable_from{};
     auto operator<=>(const Host&) const = default;
   };

@@ -13,8 +13,8 @@ inside a lab of netlab.sh, it is a host that is cut from the network, and is joi
 Printed, in seconds:
 
     killed   from the kill (or cut) to the first step that the slowest survivor has finished after it
-    joined   the longest time that a survivor is without a finished step when a new process joins; and what is left of
-             it without the transfer of the state, as sync() takes it
+    joined   the longest time that a survivor is without a finished step when a new process joins; of it the transfer
+             of the state, as long as sync() takes, and the rest, a step included
     steps    those that were done twice, which must be none
 
 Third form: the same program for 1,000 steps as an elastic job and as one that is not, in turn; the median of the ratios
@@ -199,8 +199,12 @@ def measure_pauses(options: argparse.Namespace, hvdrun_options: list[str]) -> No
         job = subprocess.Popen([*hvdrun, *command_of(options, logs, float("inf"), 0.005)], **output)
         watch = Watch(pathlib.Path(logs))
         trials = Trials(watch, job, options.np, options.cut)
+        pauses = []
         try:
-            pauses = [trials.once() for _ in range(options.trials)]
+            while len(pauses) < options.trials:
+                pauses.append(trials.once())
+        except KeyboardInterrupt:
+            print("interrupted; so far:")
         finally:
             job.send_signal(signal.SIGINT)
             job.wait()
@@ -211,7 +215,8 @@ def measure_pauses(options: argparse.Namespace, hvdrun_options: list[str]) -> No
     print(row("cut" if options.cut else "killed", pauses))
     if joined:
         print(row("joined", [gap for gap, _ in joined]))
-        print(row("", [gap - transfer for gap, transfer in joined], "  without the transfer"))
+        print(row("transfer", [transfer for _, transfer in joined]))
+        print(row("the rest", [gap - transfer for gap, transfer in joined]))
     print(f"steps: {max(steps[-1].number for steps in watch.steps.values())} finished, {done_twice(watch)} done twice")
 
 

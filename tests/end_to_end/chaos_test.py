@@ -66,7 +66,6 @@ class Chaos:
         self.random = random.Random(seed)
         self.hosts, self.folder = hosts, folder
         self.cut_host = None
-        self.preempted = set()
         self.slots = dict.fromkeys(HOSTS, 2)
         self.write_hosts()
         (folder / "logs").mkdir()
@@ -158,11 +157,16 @@ class Chaos:
         return False  # it may have had no ranks
 
     def preempt_host(self, _):
-        """Once for each agent: a second SIGTERM ends it, and its ranks a second later."""
-        agents = [pid for pid in self.agents() if pid not in self.preempted]
-        if agents:
-            self.preempted.add(agent := self.random.choice(agents))
-            os.kill(agent, signal.SIGTERM)
+        """Its machine is taken when its ranks have left."""
+        if self.cut_host:
+            return False  # too few would be left
+        self.slots = dict.fromkeys(HOSTS, 2)
+        self.write_hosts()
+        self.await_calm()
+        agent = self.random.choice(self.agents())
+        os.kill(agent, signal.SIGTERM)
+        self.await_calm()
+        os.kill(agent, signal.SIGKILL)
         return False
 
     def change_slots(self, _):

@@ -113,7 +113,7 @@ def test_a_host_is_lost_and_comes_back(hosts):
 
 
 def test_a_host_that_is_preempted_leaves_without_an_error(hosts):
-    job = Job(hosts, "-H", "h1:2,h2:2,h3:2", "-np", 6, "--min-np", 2, "--cooldown-range", "60,60", steps=150)
+    job = Job(hosts, "-H", "h1:2,h2:2,h3:2", "-np", 6, "--min-np", 2, "--cooldown-range", "0,0", steps=150)
     job.await_step_of(6)
     os.kill(min(agents_on(hosts, "h2")), signal.SIGTERM)
     job.await_text(r"epoch 2 with 4 ranks, .*; left: processes \d, \d; host h2 is preempted\n")

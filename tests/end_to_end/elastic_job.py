@@ -53,6 +53,7 @@ def do(what):
 
 def train(state):
     while state.step < STEPS:
+        assert (os.environ["HOROVOD_RANK"], os.environ["HOROVOD_SIZE"]) == (str(basics.rank()), str(basics.size()))
         processes = objects.allgather_object((PROCESS, state.step))
         assert [step for _, step in processes] == [state.step] * basics.size(), processes
         state.step += 1
@@ -66,6 +67,8 @@ def train(state):
 
 basics.init()
 if at_first == "prepare":
+    for name, value in (("RANK", basics.rank()), ("SIZE", basics.size()), ("LOCAL_RANK", basics.local_rank())):
+        assert os.environ[f"HOROVOD_{name}"] == os.environ[name.replace("SIZE", "WORLD_SIZE")] == str(value)
     print(f"process {PROCESS} expects {basics.rank()} of {basics.size()}, {basics.local_rank()} here", flush=True)
     time.sleep(2)
     print(f"process {PROCESS} is prepared", flush=True)

@@ -22,8 +22,10 @@ def check(sets, ranks):
 
 
 def train(state):
+    inner = process_set.add_process_set([1])  # of this epoch, also where newcomers have not come to it yet
     while state.after < LAST_STEP:
         size = basics.size()
+        check(inner, [1])
         check(even, list(range(0, size, 2)))
         if size == 4:
             check(pair, [0, 3])
@@ -39,5 +41,9 @@ def train(state):
 
 
 elastic.run_fn(train, elastic.join_anew)(state)
-assert process_set.remove_process_set(pair) and sorted(process_set.registered()) == [0, even.process_set_id]
+assert process_set.remove_process_set(pair) and len(process_set.registered()) == 3
+assert process_set.remove_process_set(process_set._registered[-1]) and sorted(process_set.registered()) == [
+    0,
+    even.process_set_id,
+]
 print(f"process {PROCESS} has finished", flush=True)

@@ -135,6 +135,17 @@ def test_a_process_that_dies_while_it_writes(tmp_path, fsyncs):
     assert not list(tmp_path.glob(".writing-*"))
 
 
+def test_older_checkpoints_than_those_that_are_not_whole_are_kept(tmp_path):
+    state, checkpoints = kept(tmp_path, newest=1, step=1)
+    commit(state, checkpoints)
+    checkpoints.folder(500).mkdir()
+    (checkpoints.folder(500) / "manifest.json").write_bytes(b"\xff")
+    state, checkpoints = kept(tmp_path, newest=1, step=0)
+    assert state.step == 1
+    commit(state, checkpoints)
+    assert checkpoints.numbers() == [2, 500]
+
+
 def test_checkpoints_of_other_states_and_formats(tmp_path):
     state, checkpoints = kept(tmp_path, step=1)
     commit(state, checkpoints)

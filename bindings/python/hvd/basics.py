@@ -103,7 +103,12 @@ def _join(found: rendezvous.Rendezvous | None) -> None:
     else:
         _native.init_with(found.rank, found.size, found.local_size, found.broadcast)
         found.forget()
-    if not was_in and not _native.stands_by():
+    if was_in:
+        return
+    if _native.stands_by():
+        _set_horovod_variables()
+        torch_variables.set_place()
+    else:
         _note_place()
 
 
@@ -125,7 +130,10 @@ def leave_standby() -> None:
 def _note_place() -> None:
     global _last_place
     _last_place = (_native.epoch()[0], _native.rank(), _native.size())
+    if "HVD_PROCESS" in os.environ:
+        _set_horovod_variables()
     if torch_variables.is_for(_native.launch()[0]):
+        torch_variables.unset()
         torch_variables.set_absent()
     sets.register_defined()
 
@@ -133,6 +141,13 @@ def _note_place() -> None:
 def last_place() -> tuple[int, int, int] | None:
     """Epoch (0: the job is not elastic), rank and size since the last `init()`; kept by `shutdown()`. None before."""
     return _last_place
+
+
+def _set_horovod_variables() -> None:
+    """Those by which scripts for Horovod find their place without asking it. In a job that is not elastic, hvdrun sets
+    them."""
+    for name in ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size"):
+        os.environ[f"HOROVOD_{name.upper()}"] = str(getattr(_native, name)())
 
 
 def _refuse_other_job(found: rendezvous.Rendezvous | None) -> None:

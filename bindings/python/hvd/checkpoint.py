@@ -32,6 +32,7 @@ FORMAT = 1
 VARIABLE = "HVD_RESUME"  # the directory that hvdrun --resume names
 
 _PART = 1 << 20  # bytes read at a time
+_MOST_COMMITS = 1 << 43
 
 _log = logging.getLogger("hvd")
 
@@ -41,13 +42,14 @@ def keep(
 ) -> Checkpoints | None:
     """Goes on with the newest checkpoint of `state` in a directory, if there is one, and has more of them written.
 
-    Call it before the function of `hvd.elastic.run`, on all ranks. Only rank 0 reads and writes; it gives what it has
-    read to the others when `hvd.elastic.run` begins. After a commit, every `seconds`, the state that was saved there is
-    written by a thread of its own, while the training goes on.
+    Call it before the function of `hvd.elastic.run`, on all ranks. Every rank reads that finds the checkpoint on its
+    host, and all take the state of rank 0 when `hvd.elastic.run` begins. Only rank 0 writes: after a commit, every
+    `seconds`, the state that was saved there is written by a thread of its own, while the training goes on.
 
     Args:
         state: the checkpoint must be of a state of the same class, with the same names and shapes.
-        directory: made if it is not there. None: that of `hvdrun --resume`; without it, nothing is done.
+        directory: made if it is not there; of a file system that all hosts share, where rank 0 may change hosts. None:
+            that of `hvdrun --resume`; without it, nothing is done.
         seconds: from the beginning of one checkpoint to that of the next, at least; 0: after each commit at which the
             last one is written.
         newest: so many are kept; older ones are deleted.
@@ -63,15 +65,11 @@ def keep(
     if not directory:
         return None
     checkpoints = Checkpoints(pathlib.Path(directory), seconds, newest)
-    if _is_first():
+    if not _native.stands_by():  # newcomers get the state from others
         checkpoints.restore(state)
+    state.saved()  # raises here, on all ranks, if the state cannot be written
     state.register_commit_callback(checkpoints.committed)
     return checkpoints
-
-
-def _is_first() -> bool:
-    """Newcomers get the state from others."""
-    return not _native.is_initialized() or (_native.rank() == 0 and not _native.stands_by())
 
 
 class Checkpoints:
@@ -123,16 +121,20 @@ class Checkpoints:
             if manifest["format"] != FORMAT:
                 raise ValueError(f"{self.folder(number)} is of format {manifest['format']}, which this hvd cannot read")
             file = self.folder(number) / pathlib.Path(manifest["file"]).name
-            if file.stat().st_size == manifest["bytes"] and _digest(file) == manifest["sha256"]:
+            is_own = manifest["number"] == number and number < _MOST_COMMITS
+            if is_own and file.stat().st_size == manifest["bytes"] and _digest(file) == manifest["sha256"]:
                 return file
-        except (OSError, KeyError, TypeError, json.JSONDecodeError):
+        except (OSError, KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError):
             pass
         return None
 
     def committed(self, state: State) -> None:
-        """Begins the next checkpoint if it is due and the last one is written. Called on rank 0 does something."""
+        """On rank 0, begins the next checkpoint if it is due and the last one is written."""
+        if _native.is_initialized() and _native.rank() != 0:
+            self._began = time.monotonic()  # another process may be writing when this one becomes rank 0
+            return
         is_writing = self._writer is not None and self._writer.is_alive()
-        if is_writing or time.monotonic() < self._began + self.seconds or not _is_first():
+        if is_writing or time.monotonic() < self._began + self.seconds:
             return
         self._began = time.monotonic()
         saved, number = state.saved(), state._commits
@@ -174,7 +176,8 @@ class Checkpoints:
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
-        for old in self.numbers()[: -self.newest]:
+        older = [other for other in self.numbers() if other <= number]
+        for old in older[: -self.newest]:
             shutil.rmtree(self.folder(old), ignore_errors=True)
 
 

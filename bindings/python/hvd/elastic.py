@@ -218,6 +218,7 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[...,
     def run(state: State, *args: Any, **kwargs: Any) -> Any:
         skip_sync, left_at = False, None
         numbers = process_set.numbers_of_optimizers()
+        process_set.note_definitions()
         is_newcomer = _native.stands_by()
         if "HVD_PROCESS" in os.environ and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             _native.watch_preemption()

@@ -93,6 +93,7 @@ _registered: list[ProcessSet] = []
 # In the order of their definition: those that there are, and in an elastic job also those that its next epochs are to
 # have, whose ranks this epoch may not have.
 _defined: list[ProcessSet] = []
+_lasting: list[ProcessSet] | None = None  # of these, those from before hvd.elastic.run; None: it has not begun
 
 
 def registered() -> dict[int, list[int]]:
@@ -178,9 +179,16 @@ def register_defined() -> None:
                 _register(one)
 
 
+def note_definitions() -> None:
+    """Sets that are defined later belong to their epoch: the script makes them again in the next."""
+    global _lasting
+    _lasting = list(_defined)
+
+
 def definitions() -> list[ProcessSet]:
-    """For `define`, since they are forgotten with the job."""
-    return [one for one in _defined if one._communicator is None]
+    """Those for the next epoch, for `define`, since they are forgotten with this one."""
+    lasting = _defined if _lasting is None else _lasting
+    return [one for one in _defined if one in lasting and one._communicator is None]
 
 
 def define(process_sets: list[ProcessSet]) -> None:

@@ -40,13 +40,22 @@ def is_for(launcher: str) -> bool:
     )
 
 
+def set_place() -> None:
+    """Sets those that are not set, of this process's own place: that which a newcomer expects that stands by."""
+    _set({})
+
+
 def set_absent() -> None:
     """Sets those that are not set, in a job that has been joined. All ranks call: they agree on rank 0's port, which is
     reserved until rank 0 has a server listen there, or `unset()`."""
+    address, port = _agree_on_master()
+    _set({"MASTER_ADDR": address, "MASTER_PORT": port})
+
+
+def _set(master: dict[str, str]) -> None:
     global _set_here
     place = (_native.rank(), _native.size(), _native.local_rank(), _native.local_size(), _native.cross_rank())
-    address, port = _agree_on_master()
-    values = dict(zip(IDENTITY, map(str, place))) | {"MASTER_ADDR": address, "MASTER_PORT": port}
+    values = dict(zip(IDENTITY, map(str, place))) | master
     absent = {name: value for name, value in values.items() if not os.environ.get(name)}
     os.environ.update(absent)
     os.environ[_OURS] = " ".join(f"{name}={value}" for name, value in absent.items())

@@ -24,7 +24,7 @@ bool started = false;
 bool forked_child = false;
 hvd_topology last_topology = HVD_TOPOLOGY_INIT;
 
-volatile std::sig_atomic_t preempted = 0;
+volatile std::sig_atomic_t preempted = 0;  // 1: a SIGTERM has come; 2: and was reported
 
 // Also of a forked child, whose parent is the rank, such as a worker of a data loader.
 void on_sigterm(int, siginfo_t* sent, void*) {
@@ -200,8 +200,8 @@ void watch_preemption() {
 }
 
 void report_preemption() {
-  if (preempted == 0) return;
-  preempted = 0;
+  if (preempted != 1) return;
+  preempted = 2;
   check_released([] { return hvd_report_preempted(); });
 }
 

@@ -122,6 +122,13 @@ class TensorFlowKerasState(TensorFlowState):
         self.variables = self._current_variables()
         super().sync()
 
+    def load(self, saved: dict[str, Any]) -> None:
+        build = getattr(self.optimizer, "build", None)
+        if build is not None:  # the checkpoint has its variables
+            build(self.model.trainable_variables)
+        self.variables = self._current_variables()
+        super().load(saved)
+
     def restore(self) -> None:
         super().restore()
         self._forget_passes()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import math
 import pathlib
 import random
@@ -13,6 +14,7 @@ import torch
 
 from hvd import basics
 from hvd.elastic import ObjectState, State, from_source, join_anew, run_fn, source_rank
+from hvd.exceptions import HorovodInternalError
 from hvd.torch.functions import broadcast_object, broadcast_optimizer_state, broadcast_parameters
 
 __all__ = [
@@ -32,7 +34,17 @@ __all__ = [
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
     """Makes a training function elastic: see `hvd.elastic.run_fn`. Its first argument is a State, as TorchState is."""
-    return run_fn(func, join_anew)
+
+    @functools.wraps(func)
+    def translating(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return func(*args, **kwargs)
+        except RuntimeError as error:  # autograd, which calls DistributedDataParallel, keeps only the text
+            if HorovodInternalError.__name__ in str(error) and not isinstance(error, HorovodInternalError):
+                raise HorovodInternalError(str(error)) from error
+            raise
+
+    return run_fn(translating, join_anew)
 
 
 class ElasticSampler(torch.utils.data.Sampler[int]):

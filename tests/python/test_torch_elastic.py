@@ -1,0 +1,33 @@
+"""PyTorch's own parallelism in elastic jobs, and PyTorch's own elastic launcher."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import subprocess
+import sys
+
+PROGRAMS = pathlib.Path(__file__).parent / "programs"
+TIMEOUT = 240
+
+
+def run(*command):
+    return subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=TIMEOUT)
+
+
+def test_ddp_is_wrapped_anew_in_each_epoch():
+    options = ("-np", 3, "--min-np", 2, "--cooldown-range", "60,60")
+    done = run("hvdrun", *options, sys.executable, PROGRAMS / "elastic_ddp.py")
+    assert done.returncode == 0, done.stderr
+    assert "epoch 2 with 2 ranks" in done.stderr, done.stderr
+    assert done.stdout.count(" has finished 40 steps with 2 ranks\n") == 2, done.stdout
+
+
+def test_torchrun_starts_the_ranks_again():
+    options = ("--nproc-per-node", 2, "--max-restarts", 1, "--monitor-interval", 0.1)
+    done = run(sys.executable, "-m", "torch.distributed.run", *options, PROGRAMS / "torchrun_restart.py")
+    assert done.returncode == 0, done.stderr
+    assert sorted(re.findall(r"attempt \d: rank \d has finished", done.stdout)) == [
+        "attempt 1: rank 0 has finished",
+        "attempt 1: rank 1 has finished",
+    ]
