@@ -26,9 +26,9 @@ hvd_topology last_topology = HVD_TOPOLOGY_INIT;
 
 volatile std::sig_atomic_t preempted = 0;  // 1: a SIGTERM has come; 2: and was reported
 
-// Also of a forked child, whose parent is the rank, such as a worker of a data loader.
+// A forked child, such as a worker of a data loader, ends as without.
 void on_sigterm(int, siginfo_t* sent, void*) {
-  if (preempted == 0 && sent->si_pid != getppid()) {
+  if (preempted == 0 && !forked_child && sent->si_pid != getppid()) {
     preempted = 1;
     return;
   }
