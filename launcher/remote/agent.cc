@@ -224,9 +224,12 @@ class Agent {
     set_timer();
     while (!finished()) loop_.run_once(std::nullopt);
     if (parent_ == nullptr) return kOrphaned;
+    // Stays until the parent has read all: a write of the parent to a connection that is closed already would make it
+    // drop what it has not read yet.
+    dismissed_ = false;
     send(message_with([&](auto& message) { message.mutable_farewell(); }));
     const Deadline deadline = deadline_after(options_.grace + 1s);
-    while (parent_ != nullptr && !parent_->all_sent() && Clock::now() < deadline) loop_.run_once(deadline);
+    while (parent_ != nullptr && !dismissed_ && Clock::now() < deadline) loop_.run_once(deadline);
     return 0;
   }
 

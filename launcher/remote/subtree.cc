@@ -172,7 +172,7 @@ void Subtree::on_attached(std::unique_ptr<LinkToAgent> link) {
   Attached& from = *links_.back();
   from.store = std::make_unique<StoreBranch>(store_, [&from](std::uint64_t id, StatusCode code, std::string_view text) {
     proto::ToAgent message;
-    message.set_host(static_cast<std::uint32_t>(from.hosts.front()));
+    message.set_host(static_cast<std::uint32_t>(from.own_host));
     message.mutable_store_answer()->set_id(id);
     message.mutable_store_answer()->set_code(static_cast<std::int32_t>(code));
     message.mutable_store_answer()->set_text(text.data(), text.size());
@@ -189,11 +189,15 @@ void Subtree::on_message(Attached& from, const proto::FromAgent& message) {
   if (message.has_beat()) return;
   if (message.has_farewell()) {
     from.has_left = true;
-    return;
+    proto::ToAgent farewell;
+    farewell.set_host(message.host());
+    farewell.mutable_farewell();
+    return from.link->send(std::move(farewell));
   }
   if (message.has_hello() && !routes_.contains(host)) {
     waiting_.erase(host);
     routes_[host] = &from;
+    if (from.own_host < 0) from.own_host = host;
     from.hosts.push_back(host);
   }
   const auto route = routes_.find(host);

@@ -78,8 +78,9 @@ class Subtree {
   struct Attached {
     std::unique_ptr<LinkToAgent> link;
     LinkLease lease;
+    int own_host = -1;
     bool has_left = false;     // it has sent its farewell
-    std::vector<int> hosts{};  // the hosts behind it, beginning with the agent's own
+    std::vector<int> hosts{};  // that are not lost: its own, and those behind it
     std::unique_ptr<StoreBranch> store{};
   };
 

@@ -5,6 +5,7 @@ steps with the processes that took part in them.
 """
 
 import collections
+import contextlib
 import os
 import pathlib
 import random
@@ -17,7 +18,7 @@ import numpy as np
 import pytest
 from chaos_job import SIZE, contribution, updated
 from elastic_hosts_test import Job
-from standing_lab import StandingLab, stat_of, words_of
+from standing_lab import StandingLab, read
 
 JOB = pathlib.Path(__file__).parent / "chaos_job.py"
 RECOVERY_S = 60  # on a busy machine; the pauses themselves are measured by tests/bench/elastic.py
@@ -59,6 +60,12 @@ class Logs:
         last = {process: self.steps[process][-1] for process in newest.members if self.steps[process]}
         is_complete = len(last) == len(newest.members) and all(step.epoch == newest.epoch for step in last.values())
         return last if is_complete else {}
+
+
+def signal_agent(pid, number):
+    """That of a host which was cut off may have ended by itself."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
 
 
 class Chaos:
@@ -131,7 +138,7 @@ class Chaos:
     def pid_outside(self, process, members):
         inside = members[process].pid
         for pid in self.hosts.left():
-            status = pathlib.Path(f"/proc/{pid}/status").read_text()
+            status = read(f"/proc/{pid}/status").decode()
             if re.search(rf"^NSpid:.*\t{inside}$", status, re.MULTILINE):
                 return pid
         raise AssertionError(f"process {process} has gone by itself: {self.job.text[-4000:]}")
@@ -148,12 +155,8 @@ class Chaos:
     def preempt(self, members):
         return self.signal_one(members, signal.SIGTERM)
 
-    def agents(self):
-        found = [pid for pid in self.hosts.left() if words_of(pid)[:1] and "hvdrun" in words_of(pid)[0]]
-        return [pid for pid in found if "agent" in words_of(pid) and stat_of(pid)[0] not in "ZX"]
-
     def kill_agent(self, _):
-        os.kill(self.random.choice(self.agents()), signal.SIGKILL)
+        signal_agent(self.random.choice(self.hosts.agents()), signal.SIGKILL)
         return False  # it may have had no ranks
 
     def preempt_host(self, _):
@@ -163,10 +166,10 @@ class Chaos:
         self.slots = dict.fromkeys(HOSTS, 2)
         self.write_hosts()
         self.await_calm()
-        agent = self.random.choice(self.agents())
-        os.kill(agent, signal.SIGTERM)
+        agent = self.random.choice(self.hosts.agents())
+        signal_agent(agent, signal.SIGTERM)
         self.await_calm()
-        os.kill(agent, signal.SIGKILL)
+        signal_agent(agent, signal.SIGKILL)
         return False
 
     def change_slots(self, _):

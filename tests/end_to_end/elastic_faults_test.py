@@ -1,12 +1,11 @@
 """The elastic rows of docs/failures.md: three hosts with two ranks each, of which h2 suffers something."""
 
 import os
-import pathlib
 import signal
 
 import pytest
 from elastic_hosts_test import Job, agents_on, check_no_step_is_lost, hosts, standing  # noqa: F401
-from standing_lab import words_of
+from standing_lab import read, words_of
 
 # Each once; with -m long, 20 times.
 once = [pytest.param(1, id="once"), *(pytest.param(i, id=str(i), marks=pytest.mark.long) for i in range(2, 21))]
@@ -30,12 +29,12 @@ def keepers_on(hosts, name):  # noqa: F811
 
 
 def is_keeper(pid):
-    return pathlib.Path(f"/proc/{pid}/comm").read_text().startswith("hvd-keeper")
+    return read(f"/proc/{pid}/comm").startswith(b"hvd-keeper")
 
 
 def ranks_on(hosts, name):  # noqa: F811
     (address,) = hosts.addresses_of(agents_on(hosts, name)[0])
-    is_rank = [pid for pid in hosts.left() if words_of(pid)[1:2] and words_of(pid)[1].endswith("elastic_job.py")]
+    is_rank = [pid for pid in hosts.left() if "elastic_job.py" in "".join(words_of(pid)[1:2])]
     return [pid for pid in is_rank if address in hosts.addresses_of(pid)]
 
 

@@ -61,12 +61,13 @@ class Job:
             assert self.changed.wait_for(lambda: self.text.count(" step ") >= before + count, TIMEOUT), self.text
 
     def driver(self):
-        """The process number of hvdrun itself."""
-        return next(pid for pid in descendants(self.process.pid) if words_of(pid)[:1] == ["hvdrun"])
+        """The process number of hvdrun itself; None once it has ended."""
+        return next((pid for pid in descendants(self.process.pid) if words_of(pid)[:1] == ["hvdrun"]), None)
 
     def end(self):
         """It would go on for ever."""
-        os.kill(self.driver(), signal.SIGTERM)
+        if driver := self.driver():
+            os.kill(driver, signal.SIGTERM)
         self.process.wait(TIMEOUT)
         self.reader.join()
 
@@ -125,8 +126,7 @@ def test_a_host_that_is_preempted_leaves_without_an_error(hosts):
 def agents_on(hosts, name):
     """Of hvdrun's agents on a host of the lab: their process numbers."""
     address = {"h1": "10.9.0.1", "h2": "10.9.0.2", "h3": "10.9.0.3"}[name]
-    found = [pid for pid in hosts.left() if {"agent"} & set(words_of(pid)) and "hvdrun" in words_of(pid)[0]]
-    return [pid for pid in found if address in hosts.addresses_of(pid)]
+    return [pid for pid in hosts.agents() if address in hosts.addresses_of(pid)]
 
 
 def test_a_script_names_the_hosts(hosts, tmp_path):

@@ -123,22 +123,16 @@ def test_nobody_waits_while_a_newcomer_prepares():
 
 
 def test_a_newcomer_joins_by_its_first_operation():
-    process = start(
-        *("-np", 2, "--min-np", 1, "--cooldown-range", "0,0"),
-        job=(sys.executable, Path(__file__).parent / "elastic_by_hand.py"),
-    )
-    output, errors = process.communicate(timeout=TIMEOUT)
-    assert process.returncode == 0, errors
+    program = (sys.executable, JOB.with_name("elastic_by_hand.py"))
+    code, output, errors = run("-np", 2, "--min-np", 1, "--cooldown-range", "0,0", job=program)
+    assert code == 0, errors
     assert "process 2 joined at rank 1 of 2\n" in output and output.count(" has finished\n") == 2, (output, errors)
 
 
 def test_each_epoch_has_the_process_sets_again():
-    process = start(
-        *("-np", 4, "--min-np", 2, "--cooldown-range", "0,0"),
-        job=(sys.executable, Path(__file__).parent / "elastic_sets.py"),
-    )
-    output, errors = process.communicate(timeout=TIMEOUT)
-    assert process.returncode == 0, errors
+    program = (sys.executable, JOB.with_name("elastic_sets.py"))
+    code, output, errors = run("-np", 4, "--min-np", 2, "--cooldown-range", "0,0", job=program)
+    assert code == 0, errors
     assert "epoch 2 with 3 ranks" in errors and output.count(" has finished\n") == 4, (output, errors)
 
 

@@ -86,6 +86,11 @@ class StandingLab:
                 found[pid] = shlex.join(filter(None, words))
         return found
 
+    def agents(self):
+        """Those of hvdrun, by our numbers."""
+        words = {pid: words_of(pid) or [""] for pid in self.left()}  # it may have gone meanwhile
+        return [pid for pid, (program, *options) in words.items() if "hvdrun" in program and "agent" in options]
+
     def addresses_of(self, pid):
         """Those of the host on which a process runs."""
         told = subprocess.run(["nsenter", "--net", f"--target={pid}", "hostname", "-I"], capture_output=True, text=True)

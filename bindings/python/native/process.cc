@@ -19,6 +19,9 @@ namespace {
 // HorovodInternalError. Never released: a thread may still raise during interpreter shutdown.
 PyObject* internal_error = nullptr;
 
+// Called when an operation has let a process join that stood by. Never released, either.
+py::handle joined_from_standby;
+
 // Written by init() and shutdown() under the GIL, and by the single thread of a forked child.
 bool started = false;
 bool forked_child = false;
@@ -57,10 +60,10 @@ void join(const Init& init) {
 }
 
 // If the function fails, because the epoch is over, so does the operation that has let this process join.
-void call_joined(void* function) {
+void call_joined(void*) {
   const py::gil_scoped_acquire gil;
   try {
-    (*static_cast<const py::function*>(function))();
+    joined_from_standby();
   } catch (py::error_already_set& error) {
     error.discard_as_unraisable("joining the job from standby");
   }
@@ -147,8 +150,8 @@ void init() {
 }
 
 void init_standby(const py::function& joined) {
-  // Not released, as the interpreter may end before the process joins.
-  join([by_python = new py::function(joined)] { return hvd_init_standby(call_joined, by_python); });
+  if (!joined_from_standby.is(joined)) joined_from_standby = joined.inc_ref();  // the same in each epoch
+  join([] { return hvd_init_standby(call_joined, nullptr); });
 }
 
 void init_with(int rank, int size, int local_size, const py::function& broadcast) {
