@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <sstream>
@@ -167,10 +168,19 @@ void parse_cooldown(const CLI::App& app, MembershipOptions& elastic) {
   elastic.cooldown_max = std::chrono::seconds(*most);
 }
 
-// A job is elastic if the user says how few or how many ranks it may have. Else the other options mean nothing.
+constexpr std::array kOfElasticJobs = {"--discovery-interval", "--preemption-script", "--spares",
+                                       "--elastic-timeout",    "--stopped-limit",     "--reset-limit",
+                                       "--cooldown-range"};
+
+// A job is elastic if the user says how few or how many ranks it may have, or names a script for its hosts.
 void parse_elastic(const CLI::App& app, CommandLine& line) {
   const auto min_np = typed_number(app, "--min-np", 1), max_np = typed_number(app, "--max-np", 1);
-  if (!min_np && !max_np && line.discovery_script.empty()) return;
+  if (!min_np && !max_np && line.discovery_script.empty()) {
+    for (const char* option : kOfElasticJobs) {
+      if (app.count(option) > 0) line.notes.push_back(std::string(option) + " has no effect without --min-np");
+    }
+    return;
+  }
   line.discovery_interval = typed_seconds(app, "--discovery-interval").value_or(1s);
   const ProgramLine& program = line.programs.front();
   if (!line.discovery_script.empty() && !(program.hosts.empty() && program.hostfile.empty())) {

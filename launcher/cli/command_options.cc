@@ -93,6 +93,8 @@ void add_options_of_job(CLI::App& app, CommandLine& line) {
   elastic.value("--host-discovery-script", line.discovery_script, "COMMAND",
                 "Prints the hosts that may be used, as lines HOST:SLOTS; run repeatedly");
   elastic.value("--discovery-interval", "SECONDS", "From one run of it to the next. Default: 1");
+  elastic.value("--preemption-script", line.job.preemption_script, "COMMAND",
+                "Run on each host every 2 s: exit code 0 says that it is about to be taken away");
   elastic.value("--spares", "N", "Keep so many processes ready beyond these. Default: 0");
   elastic.value("--elastic-timeout", "SECONDS", "Wait so long for enough ranks. Default: 600");
   elastic.value("--stopped-limit", "SECONDS", "Kill a process that is stopped for so long. Default: 30; 0: none");

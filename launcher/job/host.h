@@ -34,7 +34,7 @@ class HostListener {
   virtual void nothing_left(int host) = 0;
   // The host is unreachable; no further events follow, and its ranks' streams have ended.
   virtual void host_lost(int host, const std::string& cause) = 0;
-  // The host is about to be taken away. Only of an elastic job's agents.
+  // The host is about to be taken away. Only in an elastic job.
   virtual void host_preempted(int) {}
   // A line for the user.
   virtual void complaint(const std::string& line) = 0;

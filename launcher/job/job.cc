@@ -136,6 +136,7 @@ void Job::start_process(int process, const std::string& host_name, int slot) {
   HostPlan alone = on_host;
   alone.ranks = {plan};
   alone.stopped_limit = options_.stopped_limit;
+  alone.preemption_script = options_.preemption_script;
   hosts_.hosts[host]->start(alone);
 }
 

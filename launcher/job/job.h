@@ -30,6 +30,7 @@ struct JobOptions {
   Duration grace{};                            // from the first failure to SIGTERM
   std::optional<MembershipOptions> elastic{};  // empty: the ranks stay the same
   Duration stopped_limit{};                    // of an elastic job: a process that is stopped for longer is killed
+  std::string preemption_script;               // of an elastic job: see HostPlan
   bool operator==(const JobOptions&) const = default;
 };
 

@@ -96,6 +96,7 @@ void LocalHost::start(const HostPlan& plan) {
   is_elastic_ = plan.is_elastic;
   stopped_limit_ = plan.stopped_limit;
   if (stopped_limit_ > Duration::zero()) look_for_stopped();
+  if (!plan.preemption_script.empty()) watch_preemption(plan.preemption_script);
   if (!plan.ranks.empty() && plan.ranks.front().place.size > 1) memories_.watch_for_stalls();
   if (plan.verbose) memories_.watch_initialization();
   take_reports();
@@ -139,6 +140,14 @@ void LocalHost::start_rank_of(const HostPlan& plan, const RankPlan& rank, ChildS
   if (error_reader) pipes.errors = reader(std::move(error_reader), Stream::errors);
 }
 
+void LocalHost::watch_preemption(const std::string& script) {
+  if (preemption_ != nullptr) return;  // since earlier processes were started
+  const auto complain = [this](const std::string& line) { listener_.complaint(line); };
+  preemption_ = std::make_unique<PreemptionWatch>(
+      loop_, signals_, script, kPreemptionInterval,
+      PreemptionWatch::Callbacks{.preempted = [this] { listener_.host_preempted(number_); }, .complaint = complain});
+}
+
 void LocalHost::look_for_stopped() {
   const TimePoint now = Clock::now();
   for (const auto& [rank, pipes] : pipes_) {
@@ -161,6 +170,7 @@ void LocalHost::collect(const std::function<void(pid_t, ExitStatus)>& others) {
     if (pid == keeper_.pid()) {
       on_keeper_lost(status);
     } else {
+      if (preemption_ != nullptr) preemption_->child_ended(pid, status);
       others(pid, status);
     }
   }

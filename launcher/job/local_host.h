@@ -10,6 +10,7 @@
 #include "core/net/socket.h"
 #include "launcher/job/host.h"
 #include "launcher/job/rank_memory.h"
+#include "launcher/membership/preemption_watch.h"
 #include "launcher/output/rank_pipes.h"
 #include "launcher/processes/child_process.h"
 #include "launcher/processes/event_loop.h"
@@ -82,6 +83,7 @@ class LocalHost : public Host {
     }
     if (started_) look_what_is_left();
   }
+  void watch_preemption(const std::string& script);
   // In an elastic job: kills processes that have been stopped for too long.
   void look_for_stopped();
   void on_keeper_lost(ExitStatus status);
@@ -110,6 +112,7 @@ class LocalHost : public Host {
   Duration stopped_limit_{};                // zero: none
   std::map<int, TimePoint> stopped_since_;  // by rank
   Timer stopped_timer_;
+  std::unique_ptr<PreemptionWatch> preemption_;  // null: there is no script
   bool started_ = false;
   bool nothing_left_ = false;
 };

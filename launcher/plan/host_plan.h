@@ -74,8 +74,9 @@ struct HostPlan {
   HostRendezvous rendezvous{};
   // The ranks are processes of an elastic job, `rank` being the process's number. They get their ranks in init().
   bool is_elastic = false;
-  Duration stopped_limit{};   // a process that is stopped for longer is killed; zero: none is
-  bool merge_errors = false;  // standard error goes where standard output goes
+  Duration stopped_limit{};         // a process that is stopped for longer is killed; zero: none is
+  std::string preemption_script{};  // a shell command whose exit code 0 announces the end of the host; empty: none
+  bool merge_errors = false;        // standard error goes where standard output goes
   bool verbose = false;
 };
 

@@ -103,6 +103,8 @@ class ReportingHost : private HostListener {
   // See LocalHost.
   void collect(const std::function<void(pid_t, ExitStatus)>& others) { host_.collect(others); }
 
+  void announce_preemption() { host_preempted(0); }
+
   bool was_started() const { return started_; }
   // No process of the job is left here, or none was started.
   bool is_idle() const { return !started_ || nothing_left_; }
@@ -154,6 +156,11 @@ class ReportingHost : private HostListener {
     send_(message_with([&](auto& message) { message.mutable_lost()->set_cause(cause); }));
   }
 
+  void host_preempted(int) override {
+    if (std::exchange(is_preempted_, true)) return;
+    send_(message_with([&](auto& message) { message.mutable_preempted(); }));
+  }
+
   void complaint(const std::string& line) override {
     send_(message_with([&](auto& message) { message.mutable_complaint()->set_line(line); }));
   }
@@ -179,7 +186,7 @@ class ReportingHost : private HostListener {
 
   const std::function<void(proto::FromAgent)> send_;
   LocalHost host_;
-  bool started_ = false, nothing_left_ = false, lost_ = false, is_abandoned_ = false;
+  bool started_ = false, nothing_left_ = false, lost_ = false, is_abandoned_ = false, is_preempted_ = false;
   std::size_t in_flight_[2] = {0, 0};  // per stream: bytes sent to the parent and not yet acknowledged
 };
 
@@ -340,8 +347,8 @@ class Agent {
   void on_signals() {
     for (const int signal : signals_.take()) {
       if (!asks_to_end(signal) || parent_ == nullptr) continue;
-      if (signal == SIGTERM && is_elastic_ && !std::exchange(is_preempted_, true)) {
-        send(message_with([&](auto& message) { message.mutable_preempted(); }));
+      if (signal == SIGTERM && is_elastic_ && !std::exchange(had_notice_, true)) {
+        host_.announce_preemption();
       } else {
         on_parent_lost("this agent was told to end by " + signal_name(signal));
       }
@@ -392,7 +399,7 @@ class Agent {
   ReportingHost host_;
   bool dismissed_ = false;
   bool is_elastic_ = false;    // the job
-  bool is_preempted_ = false;  // by a first SIGTERM
+  bool had_notice_ = false;    // a first SIGTERM
   std::optional<JobEnd> end_;  // after the loss of the parent: ends this host's ranks
 };
 

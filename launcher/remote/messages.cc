@@ -144,6 +144,7 @@ proto::Start to_message(const HostPlan& plan) {
   message.set_master_port(plan.rendezvous.master_port);
   message.set_is_elastic(plan.is_elastic);
   message.set_stopped_seconds(seconds(plan.stopped_limit));
+  message.set_preemption_script(plan.preemption_script);
   return message;
 }
 
@@ -168,6 +169,7 @@ HostPlan from_message(const proto::Start& message) {
   plan.rendezvous.master_address = message.master_address();
   plan.rendezvous.master_port = message.master_port();
   plan.is_elastic = message.is_elastic();
+  plan.preemption_script = message.preemption_script();
   plan.stopped_limit = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(message.stopped_seconds()));
   return plan;
 }

@@ -113,10 +113,16 @@ def test_a_host_is_lost_and_comes_back(hosts):
         job.end()
 
 
-def test_a_host_that_is_preempted_leaves_without_an_error(hosts):
-    job = Job(hosts, "-H", "h1:2,h2:2,h3:2", "-np", 6, "--min-np", 2, "--cooldown-range", "0,0", steps=150)
+@pytest.mark.parametrize("notice", ["SIGTERM to the agent", "script"])
+def test_a_host_that_is_preempted_leaves_without_an_error(hosts, tmp_path, notice):
+    options = ("-np", 6, "--min-np", 2, "--cooldown-range", "0,0")
+    script = f"test -e {tmp_path}/$(hostname)"
+    job = Job(hosts, "-H", "h1:2,h2:2,h3:2", *options, "--preemption-script", script, steps=200)
     job.await_step_of(6)
-    os.kill(min(agents_on(hosts, "h2")), signal.SIGTERM)
+    if notice == "script":
+        (tmp_path / "h2").touch()
+    else:
+        os.kill(min(agents_on(hosts, "h2")), signal.SIGTERM)
     job.await_text(r"epoch 2 with 4 ranks, .*; left: processes \d, \d; host h2 is preempted\n")
     job.finish()
     assert "failed" not in job.text and len(done(job.text)) == 4, job.text

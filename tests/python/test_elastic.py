@@ -180,6 +180,46 @@ def test_torch_state(wrapped):
     assert state.model.weight.tolist() == [[5.0, 5.0]]
 
 
+def saved_tensors(state) -> list[torch.Tensor]:
+    saved = state.saved()
+    of_optimizer = [value for each in saved["optimizer"]["state"].values() for value in each.values()]
+    return [value for value in [*saved["model"].values(), *of_optimizer] if isinstance(value, torch.Tensor)]
+
+
+@pytest.mark.ranks(1)
+def test_a_commit_copies_into_the_memory_of_the_last_one_unless_a_checkpoint_reads_it():
+    model = nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    state = TorchState(model, optimizer)
+
+    def step():
+        model(torch.randn(4, 3)).square().sum().backward()
+        optimizer.step()
+
+    step()
+    state.commit()
+    lent = saved_tensors(state)
+    values = copy.deepcopy(lent)
+    step()
+    state.commit()  # somebody has what was saved before
+    assert all(torch.equal(tensor, value) for tensor, value in zip(lent, values))
+    assert not torch.equal(lent[5], model[1].weight)
+    kept = [handler._saved for handler in state._handlers.values()]
+    addresses = [tensor.data_ptr() for tensor in kept[0].values()]
+    step()
+    weight = model[1].weight.clone()
+    state.commit()
+    kept = [handler._saved for handler in state._handlers.values()]
+    assert [tensor.data_ptr() for tensor in kept[0].values()] == addresses
+    assert kept[0]._metadata == model.state_dict()._metadata
+    step()
+    state.restore()
+    assert torch.equal(model[1].weight, weight)
+    step()
+    state.restore()  # which has left what was saved as it was
+    assert torch.equal(model[1].weight, weight)
+
+
 @pytest.mark.ranks(1)
 def test_a_state_whose_synchronisation_breaks_is_not_half_new(monkeypatch):
     model = make_model(1.0)

@@ -15,7 +15,10 @@ TEST_CASE("what makes a job elastic") {
     return parse_command_line(arguments).job.elastic;
   };
   CHECK_FALSE(elastic({"-np", "4", "ls"}));
-  CHECK_FALSE(elastic({"-np", "4", "--reset-limit", "3", "--elastic-timeout", "9", "ls"}));
+  const CommandLine fixed = parse_command_line({"-np", "4", "--reset-limit", "3", "--preemption-script", "s", "ls"});
+  CHECK_FALSE(fixed.job.elastic);
+  CHECK(fixed.notes == std::vector<std::string>{"--preemption-script has no effect without --min-np",
+                                                "--reset-limit has no effect without --min-np"});
   const auto shrinks = elastic({"-np", "4", "--min-np", "2", "ls"});
   REQUIRE(shrinks);
   CHECK((shrinks->num_proc == 4 && shrinks->min_np == 2 && shrinks->max_np == kMaxSlots && shrinks->spares == 0));

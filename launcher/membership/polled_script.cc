@@ -1,0 +1,82 @@
+#include "launcher/membership/polled_script.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "core/base/error.h"
+#include "launcher/plan/host_plan.h"
+
+namespace hvd::launcher {
+namespace {
+
+constexpr std::size_t kMostBytes = std::size_t{1} << 20;
+
+}  // namespace
+
+PolledScript::PolledScript(EventLoop& loop, const SignalSource& signals, std::string command, Duration interval,
+                           Callbacks callbacks)
+    : loop_(loop),
+      signals_(signals),
+      command_(std::move(command)),
+      interval_(interval),
+      callbacks_(std::move(callbacks)),
+      timer_(loop, [this] { on_time(); }) {
+  timer_.set(Clock::now());
+}
+
+void PolledScript::on_time() {
+  if (pid_ < 0) return start_script();
+  has_timed_out_ = true;
+  kill_script();
+}
+
+void PolledScript::start_script() {
+  text_.clear();
+  status_.reset();
+  has_timed_out_ = false;
+  try {
+    const FileDescriptor nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
+    auto [reader, writer] = make_pipe();
+    ChildStart start;
+    start.program = "/bin/sh";
+    start.arguments = {"sh", "-c", command_};
+    start.environment = to_entries(parse_environment(environ));
+    start.standard_input = nothing.get();
+    start.standard_output = writer.get();
+    start.standard_error = STDERR_FILENO;
+    getrlimit(RLIMIT_NOFILE, &start.open_files);
+    pid_ = start_child(start, signals_);
+    output_ = std::make_unique<OutputPipe>(loop_, std::move(reader), [this](std::string_view bytes) {
+      if (text_.size() < kMostBytes) text_ += bytes;
+      if (bytes.empty()) finish_if_complete();
+    });
+    timer_.set(deadline_after(kScriptTimeout));
+  } catch (const Error& error) {
+    pid_ = -1;
+    timer_.set(deadline_after(interval_));
+    callbacks_.failed(error.what());
+  }
+}
+
+void PolledScript::child_ended(pid_t pid, ExitStatus status) {
+  if (pid != pid_) return;
+  pid_ = -1;
+  status_ = status;
+  output_->close_when_empty();  // what the script has left running may hold it
+  finish_if_complete();
+}
+
+void PolledScript::finish_if_complete() {
+  if (!status_ || !output_->closed()) return;
+  const ExitStatus status = *std::exchange(status_, std::nullopt);
+  timer_.set(deadline_after(interval_));
+  if (has_timed_out_) {
+    const auto limit = static_cast<int>(seconds(kScriptTimeout));
+    return callbacks_.failed("has not ended within " + std::to_string(limit) + " s, and was killed");
+  }
+  callbacks_.ended(text_, status);
+}
+
+}  // namespace hvd::launcher

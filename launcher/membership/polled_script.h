@@ -1,0 +1,61 @@
+// Runs a shell command again and again, and reports what each run has printed and how it has ended. Main thread only.
+#pragma once
+
+#include <sys/types.h>
+
+#include <csignal>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "core/base/clock.h"
+#include "launcher/output/rank_pipes.h"
+#include "launcher/processes/child_process.h"
+#include "launcher/processes/event_loop.h"
+
+namespace hvd::launcher {
+
+inline constexpr Duration kScriptTimeout = 60s;  // of one run
+
+class PolledScript {
+ public:
+  struct Callbacks {
+    // Its standard output, of which the first MB is kept. The callback may destroy the object.
+    std::function<void(const std::string& output, ExitStatus status)> ended;
+    // It could not be started, or was killed after kScriptTimeout.
+    std::function<void(const std::string& cause)> failed;
+  };
+
+  // Runs `command` at once, and then `interval` after each end of a run.
+  PolledScript(EventLoop& loop, const SignalSource& signals, std::string command, Duration interval,
+               Callbacks callbacks);
+  ~PolledScript() { kill_script(); }
+
+  const std::string& command() const { return command_; }
+
+  // Called after SIGCHLD, for any child.
+  void child_ended(pid_t pid, ExitStatus status);
+
+ private:
+  void on_time();
+  void start_script();
+  void finish_if_complete();
+  void kill_script() {
+    if (pid_ > 0) kill(-pid_, SIGKILL);
+  }
+
+  EventLoop& loop_;
+  const SignalSource& signals_;
+  const std::string command_;
+  const Duration interval_;
+  const Callbacks callbacks_;
+  Timer timer_;
+  pid_t pid_ = -1;  // of the script, while it runs
+  std::unique_ptr<OutputPipe> output_;
+  std::string text_;
+  std::optional<ExitStatus> status_;
+  bool has_timed_out_ = false;
+};
+
+}  // namespace hvd::launcher

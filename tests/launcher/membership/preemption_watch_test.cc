@@ -1,0 +1,39 @@
+#include "launcher/membership/preemption_watch.h"
+
+#include <unistd.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/support/catch.h"
+
+using namespace hvd;
+using namespace hvd::launcher;
+
+TEST_CASE("a preemption script announces the end of the host once, and what it cannot do is told once") {
+  // Its runs: no such program twice, no notice, and notices from then on.
+  const std::string file = "/tmp/hvd-preemption-" + std::to_string(getpid());
+  const std::string runs = "$(wc -l < " + file + ")";
+  const std::string script = "echo >> " + file + "; case " + runs + " in 1|2) exit 127;; 3) exit 22;; *) exit 0;; esac";
+  SignalSource signals;
+  EventLoop loop;
+  std::vector<std::string> heard;
+  int runs_ended = 0;
+  PreemptionWatch watch(loop, signals, script, 10ms,
+                        {.preempted = [&] { heard.emplace_back("preempted"); },
+                         .complaint = [&](const std::string& line) { heard.push_back(line); }});
+  loop.watch(signals.fd(), EPOLLIN, [&] {
+    signals.take();
+    for (const auto& [pid, status] : reap_children()) {
+      watch.child_ended(pid, status);
+      ++runs_ended;
+    }
+  });
+  const Deadline deadline = deadline_after(60s);
+  while (runs_ended < 6 && Clock::now() < deadline) loop.run_once(deadline);
+  loop.forget(signals.fd());
+  unlink(file.c_str());
+  REQUIRE(heard.size() == 2);
+  CHECK(heard[0].find("ended with exit code 127") != std::string::npos);
+  CHECK(heard[1] == "preempted");
+}
