@@ -37,8 +37,18 @@ def sum_over_ranks(values):
     return result
 
 
-def fail(*_):
-    raise ValueError("this process was asked to fail")
+failure = None
+
+
+def ask_to_fail(*_):
+    global failure
+    failure = ValueError("this process was asked to fail")
+
+
+def fail_if_asked():
+    """Not from the signal's handler: what it raises while an object is pickled is an error of all ranks."""
+    if failure:
+        raise failure
 
 
 def complain(logs, text):
@@ -49,7 +59,7 @@ def complain(logs, text):
 
 def main():
     logs = sys.argv[1]
-    signal.signal(signal.SIGUSR1, fail)
+    signal.signal(signal.SIGUSR1, ask_to_fail)
     basics.init()
     state = elastic.ObjectState(
         elastic.from_source(objects.broadcast_object), basics.rank, step=0, parameters=np.zeros(SIZE)
@@ -57,9 +67,11 @@ def main():
 
     def train(state, log):
         while True:
+            fail_if_asked()
             step = state.step + 1
             said = objects.allgather_object((PROCESS, step, os.path.exists(os.path.join(logs, "stop"))))
             members = [process for process, _, _ in said]
+            fail_if_asked()
             total = sum_over_ranks(contribution(PROCESS, step))
             expected = sum(contribution(process, step) for process in members)
             if any(at != step for _, at, _ in said) or not np.array_equal(total, expected):
@@ -72,6 +84,7 @@ def main():
             if any(is_last for _, _, is_last in said):
                 return
             time.sleep(0.01)
+            fail_if_asked()
             state.commit()
 
     with open(os.path.join(logs, str(PROCESS)), "a", buffering=1) as log:
