@@ -35,6 +35,17 @@ def test_objects_are_saved_and_restored():
         state.history.append(5)
 
 
+def test_a_finished_step_of_objects_is_saved_whole():
+    state = object_state(epoch=1, history=[])
+    state.history.append(2)
+    state.finish_step()
+    state.history.append(3)
+    for _ in range(2):
+        state._go_back()
+        assert state.history == [2]
+        state.history.append(4)
+
+
 def test_objects_come_from_the_root():
     state = elastic.ObjectState(lambda _: {"epoch": 7}, lambda: 1, epoch=1)
     state.sync()
@@ -347,5 +358,10 @@ def test_handlers_of_ones_own():
         counter.count = 5
         state.restore()
         assert counter.count == 0 and state.counter is counter
+        counter.count = 6
+        state.finish_step()  # the handler says nothing of steps, so all is saved
+        counter.count = 7
+        state._go_back()
+        assert counter.count == 6
     finally:
         hvd.elastic.set_handler_registry(registry)

@@ -23,6 +23,14 @@ def test_ddp_is_wrapped_anew_in_each_epoch():
     assert done.stdout.count(" has finished 40 steps with 2 ranks\n") == 2, done.stdout
 
 
+def test_a_finished_step_is_kept_without_a_commit():
+    options = ("-np", 4, "--min-np", 2, "--cooldown-range", "60,60")
+    done = run("hvdrun", *options, sys.executable, PROGRAMS / "elastic_steps.py")
+    assert done.returncode == 0, done.stderr
+    # Lost at the 26th step, and at the 48th, from which the others have gone back to the 40th.
+    assert done.stdout.count(": 25 steps of 4 ranks, 15 of 3, 20 of 2\n") == 2, (done.stdout, done.stderr)
+
+
 def test_torchrun_starts_the_ranks_again():
     options = ("--nproc-per-node", 2, "--max-restarts", 1, "--monitor-interval", 0.1)
     done = run(sys.executable, "-m", "torch.distributed.run", *options, PROGRAMS / "torchrun_restart.py")

@@ -51,7 +51,8 @@ class State:
         get_rank: this process's rank.
     """
 
-    _commits = 0  # in the life of the state, on whichever ranks
+    _steps = 0  # commits and finished steps in the life of the state, on whichever ranks
+    _saved_steps = 0  # at the last save
     _takes_newest = True  # sync() takes the state from source_rank(), not always from rank 0
 
     def __init__(self, bcast_object: Broadcast, get_rank: Callable[[], int]) -> None:
@@ -93,10 +94,32 @@ class State:
             HostsUpdatedInterrupt: they have.
         """
         self.save()
-        self._commits += 1
+        self._steps += 1
+        self._saved_steps = self._steps
         for callback in self._commit_callbacks:
             callback(self)
         self.check_host_updates()
+
+    def finish_step(self) -> None:
+        """As `commit`, without a copy of what the next step changes only once its gradients are there. To be called at
+        the end of each step; all ranks must call it.
+
+        After a failure, a rank whose parameters are still those of the end of this step goes on from there. One that
+        failed while they were changed, or later, goes back to the last commit. Checkpoints are written at commits only.
+        PyTorch's states save copies this way; others save everything.
+
+        Raises:
+            HostsUpdatedInterrupt: the hosts have changed.
+        """
+        self.save_step()
+        self._steps += 1
+        self.check_host_updates()
+
+    def _go_back(self) -> None:
+        """To the last commit or finished step."""
+        if self._steps == self._saved_steps or not self.restore_step():
+            self.restore()
+            self._steps = self._saved_steps
 
     def check_host_updates(self) -> None:
         """Leaves for a new job if the hosts have changed, without saving. All ranks must call it; rank 0 decides.
@@ -129,6 +152,15 @@ class State:
     def restore(self) -> None:
         """Goes back to what was saved last."""
         raise NotImplementedError
+
+    def save_step(self) -> None:
+        """For `finish_step`: keeps what the next step may change early, for `restore_step`."""
+        self.save()
+
+    def restore_step(self) -> bool:
+        """Goes back to the last `save_step`. Returns False, and does nothing, if the state has changed too far."""
+        self.restore()
+        return True
 
     def sync(self) -> None:
         """Gives every rank the state of `source_rank()`. All ranks must call it."""
@@ -166,29 +198,27 @@ class ObjectState(State):
 
     def __init__(self, bcast_object: Broadcast, get_rank: Callable[[], int], **kwargs: Any) -> None:
         super().__init__(bcast_object, get_rank)
-        self._saved_state = kwargs
-        self._set_attributes()
         self._saved_state = copy.deepcopy(kwargs)
+        self._set_attributes(kwargs)
 
-    def _set_attributes(self) -> None:
-        for name, value in self._saved_state.items():
+    def _set_attributes(self, values: dict[str, Any]) -> None:
+        for name, value in values.items():
             setattr(self, name, value)
 
+    def _copied_attributes(self) -> dict[str, Any]:
+        return {name: copy.deepcopy(getattr(self, name)) for name in self._saved_state}
+
     def save(self) -> None:
-        self._saved_state = {name: copy.deepcopy(getattr(self, name)) for name in self._saved_state}
+        self._saved_state = self._copied_attributes()
 
     def restore(self) -> None:
-        saved = self._saved_state
-        self._saved_state = copy.deepcopy(saved)
-        self._set_attributes()
-        self._saved_state = saved
+        self._set_attributes(copy.deepcopy(self._saved_state))
 
     def sync(self) -> None:
         """As of State; then saves. Subclasses synchronise what is theirs before, so that nothing is saved if the job
         breaks in between."""
         if self._saved_state:
-            self._saved_state = self._bcast_object({name: getattr(self, name) for name in self._saved_state})
-            self._set_attributes()
+            self._set_attributes(self._bcast_object({name: getattr(self, name) for name in self._saved_state}))
         self.save()
 
     def saved(self) -> dict[str, Any]:
@@ -198,18 +228,17 @@ class ObjectState(State):
         objects = saved["objects"]
         if set(objects) != set(self._saved_state):
             raise ValueError(f"it has {sorted(objects)}, and this state {sorted(self._saved_state)}")
-        self._saved_state = objects
-        self._set_attributes()
+        self._set_attributes(objects)
         self.save()
 
 
 def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[..., Any]:
     """A function with `func`'s arguments, of which the first is a State, that runs it until it returns.
 
-    Before each run the state is synchronised: all ranks take the one that was committed last, on whichever rank. If an
-    operation between ranks fails (HorovodInternalError), the state goes back to what was saved last. If the hosts have
-    changed (HostsUpdatedInterrupt) it stays as it is, and is not synchronised where hosts were only taken away. Either
-    way `reset` joins the new job, or the next epoch of an elastic job, before the next run.
+    Before each run the state is synchronised: all ranks take that of the newest commit or finished step, on whichever
+    rank. If an operation between ranks fails (HorovodInternalError), the state goes back to its own last one. If the
+    hosts have changed (HostsUpdatedInterrupt) it stays as it is, and is not synchronised where hosts were only taken
+    away. Either way `reset` joins the new job, or the next epoch of an elastic job, before the next run.
 
     A newcomer joins here: what it did before was done while the others trained.
     """
@@ -236,7 +265,7 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[...,
             except HorovodInternalError:
                 left_at = time.monotonic()
                 basics.elastic_counters["elastic_failures"] += 1
-                state.restore()
+                state._go_back()
                 skip_sync = False
             except HostsUpdatedInterrupt as interrupt:
                 left_at = time.monotonic()
@@ -294,17 +323,19 @@ def _synchronize(state: State, is_needed: bool) -> None:
     global _source_rank
     if not _native.is_initialized() or _native.size() == 1:
         return state.sync() if is_needed else None
-    own = getattr(state, "_commits", 0)
-    needed_anywhere, newest = _largest_numbers(is_needed, own << _RANK_BITS | (_MOST_RANKS - _native.rank()))
+    ranked = state._steps << _RANK_BITS | (_MOST_RANKS - _native.rank())
+    needed_anywhere, newest = _largest_numbers(is_needed, ranked)
     if not needed_anywhere:
         return None
+    if state._steps < newest >> _RANK_BITS:
+        state._steps = state._saved_steps  # the end of its own step is about to be overwritten
     if state._takes_newest:
         _source_rank = _MOST_RANKS - (newest & _MOST_RANKS)
     before = _native.metrics()["bytes"]
     try:
         state.sync()
         basics.elastic_counters["elastic_state_bytes"] += _native.metrics()["bytes"] - before
-        state._commits = newest >> _RANK_BITS
+        state._steps = state._saved_steps = newest >> _RANK_BITS
     finally:
         _source_rank = 0
 

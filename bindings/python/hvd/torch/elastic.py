@@ -7,7 +7,7 @@ import functools
 import math
 import pathlib
 import random
-from collections.abc import Iterator, Sized
+from collections.abc import Iterable, Iterator, Sized
 from typing import Any, Callable
 
 import torch
@@ -126,6 +126,21 @@ class StateHandler:
         is called once every value has come, so that a state is never half of one rank and half of another."""
         raise NotImplementedError
 
+    # For State.finish_step(); without them, it saves everything.
+
+    has_steps = False
+
+    def save_step(self) -> None:
+        """Keeps what the next step may change before its gradients are there."""
+        raise NotImplementedError
+
+    def is_whole(self) -> bool:
+        """Whether `restore_step` can go back to the last `save_step`."""
+        raise NotImplementedError
+
+    def restore_step(self) -> None:
+        raise NotImplementedError
+
     def saved(self) -> Any:
         """For checkpoints: what `save` has kept, which does not change any more."""
         raise NotImplementedError
@@ -143,9 +158,12 @@ class StateHandler:
 class StateDictHandler(StateHandler):
     """A value that has a state dictionary. Subclasses say how it is synchronised."""
 
+    has_steps = True
+
     def __init__(self, value: Any) -> None:
         super().__init__(value)
         self._saved: Any = None
+        self._saved_step: Any = None
         self._is_lent = False  # a checkpoint may be reading what is saved
         self.save()
 
@@ -156,6 +174,15 @@ class StateDictHandler(StateHandler):
     def restore(self) -> None:
         self.value.load_state_dict(self._saved)
 
+    def save_step(self) -> None:
+        self._saved_step = _copied(self.value.state_dict(), self._saved_step)
+
+    def is_whole(self) -> bool:
+        return True
+
+    def restore_step(self) -> None:
+        self.value.load_state_dict(_copied(self._saved_step))
+
     def saved(self) -> Any:
         self._is_lent = True
         return self._saved
@@ -165,19 +192,61 @@ class StateDictHandler(StateHandler):
 
 
 class ModelStateHandler(StateDictHandler):
-    """Parameters and buffers of a module."""
+    """Parameters and buffers of a module. A forward pass may change the buffers."""
+
+    def save_step(self) -> None:
+        self._saved_step = _copied(dict(self.value.named_buffers()), self._saved_step)
+        self._versions = _versions(self.value.parameters())
+
+    def is_whole(self) -> bool:
+        buffers = dict(self.value.named_buffers())
+        return (
+            _versions(self.value.parameters()) == self._versions
+            and buffers.keys() == self._saved_step.keys()
+            and all(_has_room(buffer, self._saved_step[name]) for name, buffer in buffers.items())
+        )
+
+    @torch.no_grad()
+    def restore_step(self) -> None:
+        for name, buffer in self.value.named_buffers():
+            buffer.copy_(self._saved_step[name])
 
     def sync(self) -> None:
         broadcast_parameters(self.value.state_dict(), root_rank=source_rank())
 
 
 class OptimizerStateHandler(StateDictHandler):
-    """State and hyperparameters of an optimizer."""
+    """State and hyperparameters of an optimizer. Gradients are discarded when it goes back."""
 
-    def restore(self) -> None:
+    def save_step(self) -> None:
+        self._saved_step = copy.deepcopy(self._hyperparameters())
+        self._versions = _versions(self._tensors())
+
+    def is_whole(self) -> bool:
+        return _versions(self._tensors()) == self._versions
+
+    def restore_step(self) -> None:
+        self._discard_gradients()
+        for group, saved in zip(self.value.param_groups, copy.deepcopy(self._saved_step)):
+            group.update(saved)
+
+    def _hyperparameters(self) -> list[dict[str, Any]]:
+        return [{name: value for name, value in group.items() if name != "params"} for group in self.value.param_groups]
+
+    def _tensors(self) -> Iterator[torch.Tensor]:
+        for group in self.value.param_groups:
+            yield from group["params"]
+        for of_parameter in self.value.state.values():
+            yield from (value for value in of_parameter.values() if isinstance(value, torch.Tensor))
+
+    def _discard_gradients(self) -> None:
         reducer = getattr(self.value, "_gradients", None)
         if reducer is not None:
             reducer.forget()  # what was under way when the job broke never comes back
+        self.value.zero_grad()
+
+    def restore(self) -> None:
+        self._discard_gradients()
         self.value.load_state_dict(_copied(self._saved))  # which may keep tensors without copying them
 
     def sync(self) -> None:
@@ -189,6 +258,11 @@ class SamplerStateHandler(StateDictHandler):
 
     def sync(self) -> None:
         self.value.load_state_dict(broadcast_object(self.value.state_dict(), root_rank=source_rank()))
+
+
+def _versions(tensors: Iterable[torch.Tensor]) -> list[int]:
+    """Any change of a tensor by PyTorch's operations changes its version, within no_grad, too."""
+    return [tensor._version for tensor in tensors]
 
 
 @torch.no_grad()
@@ -277,6 +351,26 @@ class TorchState(ObjectState):
         for handler in self._handlers.values():
             handler.restore()
         super().restore()
+
+    def save_step(self) -> None:
+        if not self._has_steps():
+            return super().save_step()
+        for handler in self._handlers.values():
+            handler.save_step()
+        self._saved_step = self._copied_attributes()
+
+    def restore_step(self) -> bool:
+        if not self._has_steps():
+            return super().restore_step()
+        if not all(handler.is_whole() for handler in self._handlers.values()):
+            return False
+        for handler in self._handlers.values():
+            handler.restore_step()
+        self._set_attributes(copy.deepcopy(self._saved_step))
+        return True
+
+    def _has_steps(self) -> bool:
+        return all(handler.has_steps for handler in self._handlers.values())
 
     def sync(self) -> None:
         for handler in self._handlers.values():
