@@ -7,6 +7,7 @@ import copy
 import pytest
 import torch
 from torch import nn
+from torchdata.stateful_dataloader import StatefulDataLoader
 
 import hvd.torch as hvd
 from hvd import elastic, process_set
@@ -331,6 +332,33 @@ def test_a_state_with_a_sampler():
     assert len(sampler) == -(-(24 - 4 * hvd.size()) // hvd.size())
     state.on_reset()
     assert len(list(torch.utils.data.DataLoader(range(24), sampler=sampler, batch_size=2))) == -(-len(sampler) // 2)
+
+
+@pytest.mark.ranks(2)
+def test_schedulers_and_loaders_keep_their_place():
+    data = torch.utils.data.TensorDataset(torch.arange(16))
+    sampler = torch.utils.data.DistributedSampler(data, hvd.size(), hvd.rank(), seed=3)
+    loader = StatefulDataLoader(data, batch_size=2, sampler=sampler)
+    optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=1.0)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.5)
+    state = TorchState(optimizer=optimizer, scheduler=scheduler, loader=loader)
+    whole = [batch.tolist() for (batch,) in loader]
+    batches = iter(state.loader)
+    for _ in range(2 if hvd.rank() == 0 else 1):  # rank 1 has yet to finish the second
+        next(batches)
+        optimizer.step()
+        scheduler.step()
+        state.save_step()  # finish_step() without the question for other hosts, which all ranks must ask
+        state._steps += 1
+    next(batches)
+    optimizer.step()
+    scheduler.step()
+    assert state._steps == 2 - hvd.rank()
+    state._go_back()
+    elastic._synchronize(state, is_needed=True)
+    assert state._steps == 2 and state.scheduler is scheduler and scheduler.optimizer is optimizer
+    assert (optimizer.param_groups[0]["lr"], scheduler.last_epoch) == (0.25, 2)
+    assert [batch.tolist() for (batch,) in state.loader] == whole[2:]
 
 
 @pytest.mark.ranks(1)

@@ -8,7 +8,7 @@ import math
 import pathlib
 import random
 from collections.abc import Iterable, Iterator, Sized
-from typing import Any, Callable
+from typing import Any, Callable, Protocol, runtime_checkable
 
 import torch
 
@@ -105,6 +105,16 @@ class ElasticSampler(torch.utils.data.Sampler[int]):
         return self.num_samples
 
 
+@runtime_checkable
+class Stateful(Protocol):
+    """Learning-rate schedulers, gradient scalers, loaders (`torchdata.stateful_dataloader`), and whatever else has a
+    state dictionary."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> object: ...
+
+
 class StateHandler:
     """Saves, restores and synchronises one value of a TorchState. Subclasses say how.
 
@@ -156,7 +166,7 @@ class StateHandler:
 
 
 class StateDictHandler(StateHandler):
-    """A value that has a state dictionary. Subclasses say how it is synchronised."""
+    """A value that has a state dictionary, which is pickled to be synchronised."""
 
     has_steps = True
 
@@ -189,6 +199,9 @@ class StateDictHandler(StateHandler):
 
     def load(self, saved: Any) -> None:
         self.value.load_state_dict(saved)
+
+    def sync(self) -> None:
+        self.value.load_state_dict(broadcast_object(self.value.state_dict(), root_rank=source_rank()))
 
 
 class ModelStateHandler(StateDictHandler):
@@ -256,9 +269,6 @@ class OptimizerStateHandler(StateDictHandler):
 class SamplerStateHandler(StateDictHandler):
     """How far an ElasticSampler has come."""
 
-    def sync(self) -> None:
-        self.value.load_state_dict(broadcast_object(self.value.state_dict(), root_rank=source_rank()))
-
 
 def _versions(tensors: Iterable[torch.Tensor]) -> list[int]:
     """Any change of a tensor by PyTorch's operations changes its version, within no_grad, too."""
@@ -298,6 +308,7 @@ _handler_registry: HandlerRegistry = [
     (torch.nn.Module, ModelStateHandler),
     (torch.optim.Optimizer, OptimizerStateHandler),
     (ElasticSampler, SamplerStateHandler),
+    (Stateful, StateDictHandler),
 ]
 
 
@@ -313,8 +324,8 @@ def set_handler_registry(registry: HandlerRegistry) -> None:
 
 
 class TorchState(ObjectState):
-    """A training state with PyTorch: each keyword is an attribute. Modules, optimizers and samplers are saved and
-    synchronised through their state dictionaries, everything else as a Python object.
+    """A training state with PyTorch: each keyword is an attribute. Modules, optimizers, samplers, schedulers and what
+    else has a state dictionary are saved and synchronised through it, everything else as a Python object.
 
     Args:
         model: the model, if there is one; more of them as keywords of other names.
