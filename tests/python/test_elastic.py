@@ -245,8 +245,8 @@ def test_a_state_whose_synchronisation_breaks_is_not_half_new(monkeypatch):
     def fail(optimizer, root_rank):
         raise HorovodInternalError("lost")
 
-    monkeypatch.setattr("hvd.torch.elastic.broadcast_parameters", receive)
-    monkeypatch.setattr("hvd.torch.elastic.broadcast_optimizer_state", fail)
+    monkeypatch.setattr("hvd.torch.state_handlers.broadcast_parameters", receive)
+    monkeypatch.setattr("hvd.torch.state_handlers.broadcast_optimizer_state", fail)
     with pytest.raises(HorovodInternalError):
         state.sync()
     assert model.weight.tolist() == [[7.0, 7.0]]

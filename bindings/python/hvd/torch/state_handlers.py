@@ -1,0 +1,238 @@
+"""How the values of `hvd.torch.elastic.TorchState` are saved, restored and synchronised."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+
+from hvd.elastic import source_rank
+from hvd.torch.elastic_sampler import ElasticSampler
+from hvd.torch.functions import broadcast_object, broadcast_optimizer_state, broadcast_parameters
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """Learning-rate schedulers, gradient scalers, loaders (`torchdata.stateful_dataloader`), and whatever else has a
+    state dictionary."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> object: ...
+
+
+class StateHandler:
+    """Saves, restores and synchronises one value of a TorchState. Subclasses say how.
+
+    Attributes:
+        value: what it is for.
+    """
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def save(self) -> None:
+        raise NotImplementedError
+
+    def restore(self) -> None:
+        raise NotImplementedError
+
+    def sync(self) -> None:
+        """Gives every rank the value of `hvd.elastic.source_rank()`. All ranks must call it. It need not save: `save`
+        is called once every value has come, so that a state is never half of one rank and half of another."""
+        raise NotImplementedError
+
+    # For State.finish_step(); without them, it saves everything.
+
+    has_steps = False
+
+    def save_step(self) -> None:
+        """Keeps what the next step may change before its gradients are there."""
+        raise NotImplementedError
+
+    def is_whole(self) -> bool:
+        """Whether `restore_step` can go back to the last `save_step`."""
+        raise NotImplementedError
+
+    def restore_step(self) -> None:
+        raise NotImplementedError
+
+    def saved(self) -> Any:
+        """For checkpoints: what `save` has kept, which does not change any more."""
+        raise NotImplementedError
+
+    def load(self, saved: Any) -> None:
+        """Takes what `saved` has returned; `save` follows."""
+        raise NotImplementedError
+
+    def set_value(self, value: Any) -> None:
+        """Another value takes the place of the old one."""
+        self.value = value
+        self.save()
+
+
+class StateDictHandler(StateHandler):
+    """A value that has a state dictionary, which is pickled to be synchronised."""
+
+    has_steps = True
+
+    def __init__(self, value: Any) -> None:
+        super().__init__(value)
+        self._saved: Any = None
+        self._saved_step: Any = None
+        self._is_lent = False  # a checkpoint may be reading what is saved
+        self.save()
+
+    def save(self) -> None:
+        self._saved = _copied(self.value.state_dict(), None if self._is_lent else self._saved)
+        self._is_lent = False
+
+    def restore(self) -> None:
+        self.value.load_state_dict(self._saved)
+
+    def save_step(self) -> None:
+        self._saved_step = _copied(self.value.state_dict(), self._saved_step)
+
+    def is_whole(self) -> bool:
+        return True
+
+    def restore_step(self) -> None:
+        self.value.load_state_dict(_copied(self._saved_step))
+
+    def saved(self) -> Any:
+        self._is_lent = True
+        return self._saved
+
+    def load(self, saved: Any) -> None:
+        self.value.load_state_dict(saved)
+
+    def sync(self) -> None:
+        self.value.load_state_dict(broadcast_object(self.value.state_dict(), root_rank=source_rank()))
+
+
+class ModelStateHandler(StateDictHandler):
+    """Parameters and buffers of a module. A forward pass may change the buffers."""
+
+    def save_step(self) -> None:
+        self._saved_step = _copied(dict(self.value.named_buffers()), self._saved_step)
+        self._versions = _versions(self.value.parameters())
+
+    def is_whole(self) -> bool:
+        buffers = dict(self.value.named_buffers())
+        return (
+            _versions(self.value.parameters()) == self._versions
+            and buffers.keys() == self._saved_step.keys()
+            and all(_has_room(buffer, self._saved_step[name]) for name, buffer in buffers.items())
+        )
+
+    @torch.no_grad()
+    def restore_step(self) -> None:
+        for name, buffer in self.value.named_buffers():
+            buffer.copy_(self._saved_step[name])
+
+    def sync(self) -> None:
+        broadcast_parameters(self.value.state_dict(), root_rank=source_rank())
+
+
+class OptimizerStateHandler(StateDictHandler):
+    """State and hyperparameters of an optimizer. Gradients are discarded when it goes back."""
+
+    def save_step(self) -> None:
+        self._saved_step = copy.deepcopy(self._hyperparameters())
+        self._versions = _versions(self._tensors())
+
+    def is_whole(self) -> bool:
+        return _versions(self._tensors()) == self._versions
+
+    def restore_step(self) -> None:
+        self._discard_gradients()
+        for group, saved in zip(self.value.param_groups, copy.deepcopy(self._saved_step)):
+            group.update(saved)
+
+    def _hyperparameters(self) -> list[dict[str, Any]]:
+        return [{name: value for name, value in group.items() if name != "params"} for group in self.value.param_groups]
+
+    def _tensors(self) -> Iterator[torch.Tensor]:
+        for group in self.value.param_groups:
+            yield from group["params"]
+        for of_parameter in self.value.state.values():
+            yield from (value for value in of_parameter.values() if isinstance(value, torch.Tensor))
+
+    def _discard_gradients(self) -> None:
+        reducer = getattr(self.value, "_gradients", None)
+        if reducer is not None:
+            reducer.forget()  # what was under way when the job broke never comes back
+        self.value.zero_grad()
+
+    def restore(self) -> None:
+        self._discard_gradients()
+        self.value.load_state_dict(_copied(self._saved))  # which may keep tensors without copying them
+
+    def sync(self) -> None:
+        broadcast_optimizer_state(self.value, root_rank=source_rank())
+
+
+class SamplerStateHandler(StateDictHandler):
+    """How far an ElasticSampler has come."""
+
+
+def _versions(tensors: Iterable[torch.Tensor]) -> list[int]:
+    """Any change of a tensor by PyTorch's operations changes its version, within no_grad, too."""
+    return [tensor._version for tensor in tensors]
+
+
+@torch.no_grad()
+def _copied(value: Any, earlier: Any = None) -> Any:
+    """A deep copy of a state dictionary. Tensors go into those of an earlier copy where they fit, which takes a
+    fraction of the time: of new memory, each page is first cleared by the kernel."""
+    if isinstance(value, torch.Tensor):
+        if not _has_room(earlier, value):
+            return value.detach().clone()
+        return earlier.copy_(value)
+    if isinstance(value, dict):
+        result = copy.copy(value)  # with its attributes, such as the versions of the modules
+        for key, item in value.items():
+            result[key] = _copied(item, earlier.get(key) if isinstance(earlier, dict) else None)
+        return result
+    if isinstance(value, list):
+        known = earlier if isinstance(earlier, list) and len(earlier) == len(value) else [None] * len(value)
+        return [_copied(item, other) for item, other in zip(value, known)]
+    return copy.deepcopy(value)
+
+
+def _has_room(earlier: Any, tensor: torch.Tensor) -> bool:
+    return (
+        type(earlier) is type(tensor)
+        and earlier.layout == tensor.layout == torch.strided
+        and (earlier.shape, earlier.dtype, earlier.device) == (tensor.shape, tensor.dtype, tensor.device)
+    )
+
+
+HandlerRegistry = list[tuple[type, type[StateHandler]]]
+
+_handler_registry: HandlerRegistry = [
+    (torch.nn.Module, ModelStateHandler),
+    (torch.optim.Optimizer, OptimizerStateHandler),
+    (ElasticSampler, SamplerStateHandler),
+    (Stateful, StateDictHandler),
+]
+
+
+def get_handler_registry() -> HandlerRegistry:
+    """Which class of handler a value of a TorchState gets: that of the first class in the list that it belongs to."""
+    return _handler_registry
+
+
+def set_handler_registry(registry: HandlerRegistry) -> None:
+    """Replaces the list, for states that are made later."""
+    global _handler_registry
+    _handler_registry = registry
+
+
+def handler_of(value: Any) -> StateHandler | None:
+    for kind, handler in _handler_registry:
+        if isinstance(value, kind):
+            return handler(value)
+    return None
