@@ -179,6 +179,7 @@ void LocalHost::collect(const std::function<void(pid_t, ExitStatus)>& others) {
 // The ranks are killed with the keeper, which is not their own failure: reports the host as lost.
 void LocalHost::on_keeper_lost(ExitStatus status) {
   take_reports();
+  preemption_.reset();
   loop_.forget(keeper_.fd());
   const std::string name = std::string(kKeeperName) + " (process " + std::to_string(keeper_.pid()) + ")";
   const bool all_gone = keeper_.kill_orphans();

@@ -21,7 +21,7 @@ std::vector<HostSlots> parse_discovered_hosts(std::string_view text) {
 HostDiscovery::HostDiscovery(EventLoop& loop, const SignalSource& signals, std::string command, Duration interval,
                              Callbacks callbacks)
     : callbacks_(std::move(callbacks)),
-      script_(loop, signals, std::move(command), interval,
+      script_(loop, signals, std::move(command), interval, PolledScript::Errors::passed_on,
               {.ended = [this](const std::string& output, ExitStatus status) { on_ended(output, status); },
                .failed = [this](const std::string& cause) { fail(cause); }}) {}
 

@@ -16,11 +16,12 @@ constexpr std::size_t kMostBytes = std::size_t{1} << 20;
 }  // namespace
 
 PolledScript::PolledScript(EventLoop& loop, const SignalSource& signals, std::string command, Duration interval,
-                           Callbacks callbacks)
+                           Errors errors, Callbacks callbacks)
     : loop_(loop),
       signals_(signals),
       command_(std::move(command)),
       interval_(interval),
+      errors_(errors),
       callbacks_(std::move(callbacks)),
       timer_(loop, [this] { on_time(); }) {
   timer_.set(Clock::now());
@@ -45,7 +46,7 @@ void PolledScript::start_script() {
     start.environment = to_entries(parse_environment(environ));
     start.standard_input = nothing.get();
     start.standard_output = writer.get();
-    start.standard_error = STDERR_FILENO;
+    start.standard_error = errors_ == Errors::passed_on ? STDERR_FILENO : writer.get();
     getrlimit(RLIMIT_NOFILE, &start.open_files);
     pid_ = start_child(start, signals_);
     output_ = std::make_unique<OutputPipe>(loop_, std::move(reader), [this](std::string_view bytes) {

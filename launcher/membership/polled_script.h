@@ -21,14 +21,16 @@ inline constexpr Duration kScriptTimeout = 60s;  // of one run
 class PolledScript {
  public:
   struct Callbacks {
-    // Its standard output, of which the first MB is kept. The callback may destroy the object.
+    // Its output, of which the first MB is kept.
     std::function<void(const std::string& output, ExitStatus status)> ended;
     // It could not be started, or was killed after kScriptTimeout.
     std::function<void(const std::string& cause)> failed;
   };
 
-  // Runs `command` at once, and then `interval` after each end of a run.
-  PolledScript(EventLoop& loop, const SignalSource& signals, std::string command, Duration interval,
+  enum class Errors { passed_on, part_of_output };  // what it writes to its standard error
+
+  // Runs `command` at once, and then `interval` after each end of a run. Callbacks must not destroy the object.
+  PolledScript(EventLoop& loop, const SignalSource& signals, std::string command, Duration interval, Errors errors,
                Callbacks callbacks);
   ~PolledScript() { kill_script(); }
 
@@ -49,6 +51,7 @@ class PolledScript {
   const SignalSource& signals_;
   const std::string command_;
   const Duration interval_;
+  const Errors errors_;
   const Callbacks callbacks_;
   Timer timer_;
   pid_t pid_ = -1;  // of the script, while it runs

@@ -23,17 +23,19 @@ class PreemptionWatch {
   PreemptionWatch(EventLoop& loop, const SignalSource& signals, std::string command, Duration interval,
                   Callbacks callbacks)
       : callbacks_(std::move(callbacks)),
-        script_(loop, signals, std::move(command), interval,
-                {.ended = [this](const std::string&, ExitStatus status) { on_ended(status); },
+        script_(loop, signals, std::move(command), interval, PolledScript::Errors::part_of_output,
+                {.ended = [this](const std::string& output, ExitStatus status) { on_ended(output, status); },
                  .failed = [this](const std::string& cause) { fail(cause); }}) {}
 
   // Called after SIGCHLD, for any child.
   void child_ended(pid_t pid, ExitStatus status) { script_.child_ended(pid, status); }
 
  private:
-  void on_ended(ExitStatus status) {
+  void on_ended(const std::string& output, ExitStatus status) {
     // Of a shell: 126, 127 if there is no such program.
-    if (status.by_signal || status.value >= 126) return fail(ending_text(status));
+    if (status.by_signal || status.value >= 126) {
+      return fail(ending_text(status) + (output.empty() ? "" : ": " + output.substr(0, output.find('\n'))));
+    }
     if (status.ok() && !std::exchange(is_preempted_, true)) callbacks_.preempted();
   }
   void fail(const std::string& cause) {

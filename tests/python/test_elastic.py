@@ -349,16 +349,17 @@ def test_schedulers_and_loaders_keep_their_place():
         optimizer.step()
         scheduler.step()
         state.save_step()  # finish_step() without the question for other hosts, which all ranks must ask
-        state._steps += 1
-    next(batches)
-    optimizer.step()
+        state._finished_steps += 1
+    next(batches)  # of a step whose gradients do not come
     scheduler.step()
-    assert state._steps == 2 - hvd.rank()
+    assert state._finished_steps == 2 - hvd.rank()
     state._go_back()
     elastic._synchronize(state, is_needed=True)
-    assert state._steps == 2 and state.scheduler is scheduler and scheduler.optimizer is optimizer
+    assert state._finished_steps == 2 and state.scheduler is scheduler and scheduler.optimizer is optimizer
     assert (optimizer.param_groups[0]["lr"], scheduler.last_epoch) == (0.25, 2)
-    assert [batch.tolist() for (batch,) in state.loader] == whole[2:]
+    next(iter(state.loader))
+    state.on_reset()  # as after hosts were only removed, where nothing is loaded
+    assert [batch.tolist() for (batch,) in state.loader] == whole[3:]
 
 
 @pytest.mark.ranks(1)
@@ -391,5 +392,19 @@ def test_handlers_of_ones_own():
         counter.count = 7
         state._go_back()
         assert counter.count == 6
+
+        class Ours(nn.Linear):
+            pass
+
+        class OursHandler(ModelStateHandler):
+            def save(self) -> None:
+                super().save()
+
+        hvd.elastic.get_handler_registry().insert(0, (Ours, OursHandler))
+        for model, is_kept in ((nn.Linear(1, 1), True), (Ours(1, 1), False)):
+            state = TorchState(model, kind=Ours)  # a class is a plain object
+            state.save_step()
+            assert (state._steps_at_save == 0) == is_kept
+            assert is_kept == state.restore_step() if is_kept else True
     finally:
         hvd.elastic.set_handler_registry(registry)

@@ -111,7 +111,7 @@ class Checkpoints:
                 state.read(file)
             except Exception as error:
                 raise ValueError(f"{file} cannot be read into this state: {error}") from error
-            state._steps = state._saved_steps = number
+            state._finished_steps = state._steps_at_save = number
             return number
         return None
 
@@ -137,7 +137,7 @@ class Checkpoints:
         if is_writing or time.monotonic() < self._began + self.seconds:
             return
         self._began = time.monotonic()
-        saved, number = state.saved(), state._steps
+        saved, number = state.saved(), state._finished_steps
         # Not a daemon: the interpreter waits for it at its end.
         self._writer = threading.Thread(target=self._write_or_warn, args=(state, saved, number), name="hvd checkpoint")
         self._writer.start()

@@ -51,8 +51,8 @@ class State:
         get_rank: this process's rank.
     """
 
-    _steps = 0  # commits and finished steps in the life of the state, on whichever ranks
-    _saved_steps = 0  # at the last save
+    _finished_steps = 0  # commits and finished steps in the life of the state, on whichever ranks
+    _steps_at_save = 0  # at the last save
     _takes_newest = True  # sync() takes the state from source_rank(), not always from rank 0
 
     def __init__(self, bcast_object: Broadcast, get_rank: Callable[[], int]) -> None:
@@ -94,8 +94,8 @@ class State:
             HostsUpdatedInterrupt: they have.
         """
         self.save()
-        self._steps += 1
-        self._saved_steps = self._steps
+        self._finished_steps += 1
+        self._steps_at_save = self._finished_steps
         for callback in self._commit_callbacks:
             callback(self)
         self.check_host_updates()
@@ -105,21 +105,21 @@ class State:
         the end of each step; all ranks must call it.
 
         After a failure, a rank whose parameters are still those of the end of this step goes on from there. One that
-        failed while they were changed, or later, goes back to the last commit. Checkpoints are written at commits only.
-        PyTorch's states save copies this way; others save everything.
+        failed while they were being changed, or later, goes back to the last commit. Checkpoints are written at commits
+        only. `TorchState` avoids copies this way; other states save everything.
 
         Raises:
             HostsUpdatedInterrupt: the hosts have changed.
         """
         self.save_step()
-        self._steps += 1
+        self._finished_steps += 1
         self.check_host_updates()
 
     def _go_back(self) -> None:
         """To the last commit or finished step."""
-        if self._steps == self._saved_steps or not self.restore_step():
+        if self._finished_steps == self._steps_at_save or not self.restore_step():
             self.restore()
-            self._steps = self._saved_steps
+            self._finished_steps = self._steps_at_save
 
     def check_host_updates(self) -> None:
         """Leaves for a new job if the hosts have changed, without saving. All ranks must call it; rank 0 decides.
@@ -154,13 +154,13 @@ class State:
         raise NotImplementedError
 
     def save_step(self) -> None:
-        """For `finish_step`: keeps what the next step may change early, for `restore_step`."""
+        """For `finish_step`: keeps what the next step may change early, for `restore_step`; or saves everything."""
         self.save()
+        self._steps_at_save = self._finished_steps + 1
 
     def restore_step(self) -> bool:
         """Goes back to the last `save_step`. Returns False, and does nothing, if the state has changed too far."""
-        self.restore()
-        return True
+        return False
 
     def sync(self) -> None:
         """Gives every rank the state of `source_rank()`. All ranks must call it."""
@@ -322,20 +322,23 @@ def _synchronize(state: State, is_needed: bool) -> None:
     """All ranks call; they synchronise if any of them needs it: they may have left the last epoch in different ways."""
     global _source_rank
     if not _native.is_initialized() or _native.size() == 1:
-        return state.sync() if is_needed else None
-    ranked = state._steps << _RANK_BITS | (_MOST_RANKS - _native.rank())
+        if is_needed:
+            state.sync()
+            state._steps_at_save = state._finished_steps
+        return None
+    ranked = state._finished_steps << _RANK_BITS | (_MOST_RANKS - _native.rank())
     needed_anywhere, newest = _largest_numbers(is_needed, ranked)
     if not needed_anywhere:
         return None
-    if state._steps < newest >> _RANK_BITS:
-        state._steps = state._saved_steps  # the end of its own step is about to be overwritten
+    if state._finished_steps < newest >> _RANK_BITS:
+        state._finished_steps = state._steps_at_save  # the end of its own step is about to be overwritten
     if state._takes_newest:
         _source_rank = _MOST_RANKS - (newest & _MOST_RANKS)
     before = _native.metrics()["bytes"]
     try:
         state.sync()
         basics.elastic_counters["elastic_state_bytes"] += _native.metrics()["bytes"] - before
-        state._steps = state._saved_steps = newest >> _RANK_BITS
+        state._finished_steps = state._steps_at_save = newest >> _RANK_BITS
     finally:
         _source_rank = 0
 

@@ -17,8 +17,8 @@ TEST_CASE("what makes a job elastic") {
   CHECK_FALSE(elastic({"-np", "4", "ls"}));
   const CommandLine fixed = parse_command_line({"-np", "4", "--reset-limit", "3", "--preemption-script", "s", "ls"});
   CHECK_FALSE(fixed.job.elastic);
-  CHECK(fixed.notes == std::vector<std::string>{"--preemption-script has no effect without --min-np",
-                                                "--reset-limit has no effect without --min-np"});
+  const std::string unless = " has no effect without --min-np, --max-np or --host-discovery-script";
+  CHECK(fixed.notes == std::vector<std::string>{"--preemption-script" + unless, "--reset-limit" + unless});
   const auto shrinks = elastic({"-np", "4", "--min-np", "2", "ls"});
   REQUIRE(shrinks);
   CHECK((shrinks->num_proc == 4 && shrinks->min_np == 2 && shrinks->max_np == kMaxSlots && shrinks->spares == 0));

@@ -73,7 +73,9 @@ TEST_CASE("every option of the other launchers is treated as the table says") {
       const std::string remark(option.text);
       switch (option.treatment) {
         case Treatment::same: {
-          const auto is_of_elastic_jobs = [](const std::string& note) { return note.ends_with("without --min-np"); };
+          const auto is_of_elastic_jobs = [](const std::string& note) {
+            return note.find("no effect without --min-np") != std::string::npos;
+          };
           CHECK(std::ranges::all_of(parse_command_line(arguments).notes, is_of_elastic_jobs));
           break;
         }

@@ -14,7 +14,8 @@ TEST_CASE("a preemption script announces the end of the host once, and what it c
   // Its runs: no such program twice, no notice, and notices from then on.
   const std::string file = "/tmp/hvd-preemption-" + std::to_string(getpid());
   const std::string runs = "$(wc -l < " + file + ")";
-  const std::string script = "echo >> " + file + "; case " + runs + " in 1|2) exit 127;; 3) exit 22;; *) exit 0;; esac";
+  const std::string script =
+      "echo >> " + file + "; case " + runs + " in 1|2) echo no script >&2; exit 127;; 3) exit 22;; *) exit 0;; esac";
   SignalSource signals;
   EventLoop loop;
   std::vector<std::string> heard;
@@ -34,6 +35,6 @@ TEST_CASE("a preemption script announces the end of the host once, and what it c
   loop.forget(signals.fd());
   unlink(file.c_str());
   REQUIRE(heard.size() == 2);
-  CHECK(heard[0].find("ended with exit code 127") != std::string::npos);
+  CHECK(heard[0].find("ended with exit code 127: no script") != std::string::npos);
   CHECK(heard[1] == "preempted");
 }

@@ -23,7 +23,7 @@ def tell_and_check(state):
     rank, size = _native.rank(), _native.size()
     sys.stdout.write(f"process {PROCESS} (pid {os.getpid()}) has committed {step} as rank {rank} of {size}\n")
     sys.stdout.flush()
-    if state._steps >= GROW_AT and size < RANKS and rank == 0:
+    if state._finished_steps >= GROW_AT and size < RANKS and rank == 0:
         while _native.epoch()[2] == 0:
             time.sleep(0.01)
     check_host_updates(state)

@@ -22,6 +22,7 @@ from hvd.torch.state_handlers import (
     StateHandler,
     get_handler_registry,
     handler_of,
+    keeps_steps,
     set_handler_registry,
 )
 
@@ -97,24 +98,19 @@ class TorchState(ObjectState):
         super().restore()
 
     def save_step(self) -> None:
-        if not self._has_steps():
+        if not all(keeps_steps(kind) for kind in {type(self), *map(type, self._handlers.values())}):
             return super().save_step()
         for handler in self._handlers.values():
             handler.save_step()
         self._saved_step = self._copied_attributes()
 
     def restore_step(self) -> bool:
-        if not self._has_steps():
-            return super().restore_step()
         if not all(handler.is_whole() for handler in self._handlers.values()):
             return False
         for handler in self._handlers.values():
             handler.restore_step()
         self._set_attributes(copy.deepcopy(self._saved_step))
         return True
-
-    def _has_steps(self) -> bool:
-        return all(handler.has_steps for handler in self._handlers.values())
 
     def sync(self) -> None:
         for handler in self._handlers.values():
@@ -140,7 +136,5 @@ class TorchState(ObjectState):
         self.load(torch.load(file, map_location="cpu", weights_only=False))
 
     def reset(self) -> None:
-        """A sampler divides its data among the ranks of the new job."""
         for handler in self._handlers.values():
-            if isinstance(handler.value, ElasticSampler):
-                handler.value.reset()
+            handler.reset()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -44,9 +44,10 @@ class StateHandler:
         is called once every value has come, so that a state is never half of one rank and half of another."""
         raise NotImplementedError
 
-    # For State.finish_step(); without them, it saves everything.
+    def reset(self) -> None:
+        """A new job was joined, or the next epoch of an elastic job."""
 
-    has_steps = False
+    # For State.finish_step(). It saves everything if a subclass has changed `save` or `restore` and not these.
 
     def save_step(self) -> None:
         """Keeps what the next step may change before its gradients are there."""
@@ -76,8 +77,6 @@ class StateHandler:
 class StateDictHandler(StateHandler):
     """A value that has a state dictionary, which is pickled to be synchronised."""
 
-    has_steps = True
-
     def __init__(self, value: Any) -> None:
         super().__init__(value)
         self._saved: Any = None
@@ -90,7 +89,7 @@ class StateDictHandler(StateHandler):
         self._is_lent = False
 
     def restore(self) -> None:
-        self.value.load_state_dict(self._saved)
+        self.value.load_state_dict(_copied(self._saved))  # which may keep tensors without copying them
 
     def save_step(self) -> None:
         self._saved_step = _copied(self.value.state_dict(), self._saved_step)
@@ -115,14 +114,17 @@ class StateDictHandler(StateHandler):
 class ModelStateHandler(StateDictHandler):
     """Parameters and buffers of a module. A forward pass may change the buffers."""
 
+    def restore(self) -> None:
+        self.value.load_state_dict(self._saved)
+
     def save_step(self) -> None:
         self._saved_step = _copied(dict(self.value.named_buffers()), self._saved_step)
-        self._versions = _versions(self.value.parameters())
+        self._parameters = _versions(self.value.parameters())
 
     def is_whole(self) -> bool:
         buffers = dict(self.value.named_buffers())
         return (
-            _versions(self.value.parameters()) == self._versions
+            _are_unchanged(self._parameters, self.value.parameters())
             and buffers.keys() == self._saved_step.keys()
             and all(_has_room(buffer, self._saved_step[name]) for name, buffer in buffers.items())
         )
@@ -139,12 +141,20 @@ class ModelStateHandler(StateDictHandler):
 class OptimizerStateHandler(StateDictHandler):
     """State and hyperparameters of an optimizer. Gradients are discarded when it goes back."""
 
+    _watched: Any = None  # the optimizer whose steps are noticed
+
     def save_step(self) -> None:
         self._saved_step = copy.deepcopy(self._hyperparameters())
-        self._versions = _versions(self._tensors())
+        if self._watched is not self.value:
+            self._watched = self.value
+            self.value.register_step_pre_hook(self._note_step)
+        self._has_stepped = False
+
+    def _note_step(self, *_: Any) -> None:
+        self._has_stepped = True
 
     def is_whole(self) -> bool:
-        return _versions(self._tensors()) == self._versions
+        return self._watched is self.value and not self._has_stepped
 
     def restore_step(self) -> None:
         self._discard_gradients()
@@ -154,12 +164,6 @@ class OptimizerStateHandler(StateDictHandler):
     def _hyperparameters(self) -> list[dict[str, Any]]:
         return [{name: value for name, value in group.items() if name != "params"} for group in self.value.param_groups]
 
-    def _tensors(self) -> Iterator[torch.Tensor]:
-        for group in self.value.param_groups:
-            yield from group["params"]
-        for of_parameter in self.value.state.values():
-            yield from (value for value in of_parameter.values() if isinstance(value, torch.Tensor))
-
     def _discard_gradients(self) -> None:
         reducer = getattr(self.value, "_gradients", None)
         if reducer is not None:
@@ -168,7 +172,7 @@ class OptimizerStateHandler(StateDictHandler):
 
     def restore(self) -> None:
         self._discard_gradients()
-        self.value.load_state_dict(_copied(self._saved))  # which may keep tensors without copying them
+        super().restore()
 
     def sync(self) -> None:
         broadcast_optimizer_state(self.value, root_rank=source_rank())
@@ -177,12 +181,32 @@ class OptimizerStateHandler(StateDictHandler):
 class SamplerStateHandler(StateDictHandler):
     """How far an ElasticSampler has come."""
 
+    def reset(self) -> None:
+        """Divides the rest among the ranks of the new job."""
+        self.value.reset()
 
-def _versions(tensors: Iterable[torch.Tensor]) -> list[int]:
-    """Any change of a tensor by PyTorch's operations changes its version, within no_grad, too."""
-    return [tensor._version for tensor in tensors]
+
+class StatefulHandler(StateDictHandler):
+    """Whatever else has a state dictionary."""
+
+    def reset(self) -> None:
+        """A loader whose loop was left begins at its start, if its state is not loaded."""
+        self.value.load_state_dict(_copied(self.value.state_dict()))
 
 
+def _versions(tensors: Iterable[torch.Tensor]) -> list[tuple[torch.Tensor, int]]:
+    """PyTorch's operations change a tensor's version with its values; fused optimizers and `.data` do not."""
+    return [(tensor, tensor._version) for tensor in tensors]
+
+
+def _are_unchanged(before: list[tuple[torch.Tensor, int]], tensors: Iterable[torch.Tensor]) -> bool:
+    now = _versions(tensors)
+    return len(now) == len(before) and all(
+        one is other and version == other_version for (one, version), (other, other_version) in zip(before, now)
+    )
+
+
+@torch.inference_mode(False)
 @torch.no_grad()
 def _copied(value: Any, earlier: Any = None) -> Any:
     """A deep copy of a state dictionary. Tensors go into those of an earlier copy where they fit, which takes a
@@ -216,7 +240,6 @@ _handler_registry: HandlerRegistry = [
     (torch.nn.Module, ModelStateHandler),
     (torch.optim.Optimizer, OptimizerStateHandler),
     (ElasticSampler, SamplerStateHandler),
-    (Stateful, StateDictHandler),
 ]
 
 
@@ -232,7 +255,17 @@ def set_handler_registry(registry: HandlerRegistry) -> None:
 
 
 def handler_of(value: Any) -> StateHandler | None:
+    """None: it is a plain object."""
     for kind, handler in _handler_registry:
         if isinstance(value, kind):
             return handler(value)
-    return None
+    return StatefulHandler(value) if isinstance(value, Stateful) and not isinstance(value, type) else None
+
+
+def keeps_steps(kind: type) -> bool:
+    """Whether a class's `save_step` belongs to its `save` and `restore`: not if a subclass has changed only these."""
+
+    def place(name: str) -> int:
+        return next(i for i, one in enumerate(kind.__mro__) if name in vars(one))
+
+    return place("save_step") <= min(place("save"), place("restore"))
