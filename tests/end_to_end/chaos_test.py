@@ -57,7 +57,7 @@ class Logs:
         newest = max((steps[-1] for steps in self.steps.values()), key=lambda step: step.epoch, default=None)
         if newest is None:
             return {}
-        last = {process: self.steps[process][-1] for process in newest.members if self.steps[process]}
+        last = {process: self.steps[process][-1] for process in newest.members if process in self.steps}
         is_complete = len(last) == len(newest.members) and all(step.epoch == newest.epoch for step in last.values())
         return last if is_complete else {}
 
