@@ -177,9 +177,9 @@ void parse_elastic(const CLI::App& app, CommandLine& line) {
   const auto min_np = typed_number(app, "--min-np", 1), max_np = typed_number(app, "--max-np", 1);
   if (!min_np && !max_np && line.discovery_script.empty()) {
     for (const char* option : kOfElasticJobs) {
-      if (app.count(option) > 0)
-        line.notes.push_back(std::string(option) +
-                             " has no effect without --min-np, --max-np or --host-discovery-script");
+      if (app.count(option) == 0) continue;
+      line.notes.push_back(std::string(option) +
+                           " has no effect without --min-np, --max-np or --host-discovery-script");
     }
     return;
   }

@@ -39,11 +39,8 @@ class Inbox {
       items_.push_back(std::move(item));
       if (items_.size() > 1) return;  // the loop has been woken for the first
     }
-    wake();
+    eventfd_write(fd_.get(), 1);
   }
-
-  // Makes the descriptor readable even if there is nothing to take. Any thread.
-  void wake() { eventfd_write(fd_.get(), 1); }
 
   // Returns all items, in order. The loop's thread.
   std::vector<Item> take() {
@@ -90,11 +87,9 @@ class RpcStream : public Reactor {
     write_first();
   }
 
-  // If false, the inbox wakes the loop once all messages are sent.
-  bool all_sent() {
+  bool all_sent() const {
     const MutexLock lock(mutex_);
-    awaited_ = !unsent_.empty();
-    return !awaited_;
+    return unsent_.empty();
   }
 
   // The link is destroyed: if all messages are sent, the other end still receives them; else cancels the stream.
@@ -147,7 +142,7 @@ class RpcStream : public Reactor {
   }
 
   void OnWriteDone(bool ok) final {
-    bool more = false, awaited = false;
+    bool more = false;
     {
       const MutexLock lock(mutex_);
       if (ok) {
@@ -156,10 +151,8 @@ class RpcStream : public Reactor {
         unsent_.clear();
       }
       more = !unsent_.empty();
-      if (!more) awaited = std::exchange(awaited_, false);
     }
     if (more) return write_first();
-    if (awaited) inbox_.wake();
     if (!ok) cancel();
     release();
   }
@@ -196,7 +189,6 @@ class RpcStream : public Reactor {
 
   mutable Mutex mutex_;
   std::deque<Outgoing> unsent_ GUARDED_BY(mutex_);  // the first is being written
-  bool awaited_ GUARDED_BY(mutex_) = false;         // the loop must be woken when unsent_ is empty
   int busy_ GUARDED_BY(mutex_) = 0;                 // operations that delay conclude(): a write, a cancellation
   bool read_all_ GUARDED_BY(mutex_) = false;
   bool closed_ GUARDED_BY(mutex_) = false;  // the link is destroyed

@@ -76,6 +76,7 @@ class TorchState(ObjectState):
         values = {"model": model, "optimizer": optimizer, **kwargs}
         handlers = {name: handler_of(value) for name, value in values.items()}
         self._handlers: dict[str, StateHandler] = {name: made for name, made in handlers.items() if made is not None}
+        self._keeps_steps = all(keeps_steps(kind) for kind in {type(self), *map(type, self._handlers.values())})
         plain = {name: value for name, value in values.items() if name not in self._handlers}
         for name in self._handlers:
             super().__setattr__(name, values[name])
@@ -98,7 +99,7 @@ class TorchState(ObjectState):
         super().restore()
 
     def save_step(self) -> None:
-        if not all(keeps_steps(kind) for kind in {type(self), *map(type, self._handlers.values())}):
+        if not self._keeps_steps:
             return super().save_step()
         for handler in self._handlers.values():
             handler.save_step()

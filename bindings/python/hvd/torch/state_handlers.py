@@ -206,11 +206,14 @@ def _are_unchanged(before: list[tuple[torch.Tensor, int]], tensors: Iterable[tor
     )
 
 
-@torch.inference_mode(False)
-@torch.no_grad()
 def _copied(value: Any, earlier: Any = None) -> Any:
     """A deep copy of a state dictionary. Tensors go into those of an earlier copy where they fit, which takes a
     fraction of the time: of new memory, each page is first cleared by the kernel."""
+    with torch.inference_mode(False), torch.no_grad():
+        return _copy(value, earlier)
+
+
+def _copy(value: Any, earlier: Any) -> Any:
     if isinstance(value, torch.Tensor):
         if not _has_room(earlier, value):
             return value.detach().clone()
@@ -218,11 +221,11 @@ def _copied(value: Any, earlier: Any = None) -> Any:
     if isinstance(value, dict):
         result = copy.copy(value)  # with its attributes, such as the versions of the modules
         for key, item in value.items():
-            result[key] = _copied(item, earlier.get(key) if isinstance(earlier, dict) else None)
+            result[key] = _copy(item, earlier.get(key) if isinstance(earlier, dict) else None)
         return result
     if isinstance(value, list):
         known = earlier if isinstance(earlier, list) and len(earlier) == len(value) else [None] * len(value)
-        return [_copied(item, other) for item, other in zip(value, known)]
+        return [_copy(item, other) for item, other in zip(value, known)]
     return copy.deepcopy(value)
 
 
