@@ -203,6 +203,14 @@ class Chaos:
         self.job.finish()
         self.logs.look()
 
+    def close_output(self):
+        """The last fault, in the midst of another: it ends the job."""
+        members = self.await_calm()
+        self.job.stop_reading()
+        self.kill(members)
+        assert self.job.await_end() == 128 + signal.SIGPIPE, self.job.text[-4000:]
+        self.logs.look()
+
     def check(self):
         wrong = self.folder / "logs" / "wrong"
         assert not wrong.exists(), wrong.read_text()
@@ -233,15 +241,17 @@ def standing(lab):
     standing.close()
 
 
-@pytest.mark.parametrize("faults", [40, pytest.param(2000, marks=pytest.mark.long)])
-def test_a_job_goes_on_after_faults_of_all_kinds(standing, tmp_path, faults):
+@pytest.mark.parametrize(
+    ("faults", "end"), [(39, Chaos.close_output), pytest.param(2000, Chaos.finish, marks=pytest.mark.long)]
+)
+def test_a_job_goes_on_after_faults_of_all_kinds(standing, tmp_path, faults, end):
     seed = int(os.environ.get("CHAOS_SEED", time.time()))
     chaos = Chaos(standing, tmp_path, seed)
     done = []
     try:
         for _ in range(faults):
             done.append(chaos.fault())
-        chaos.finish()
+        end(chaos)
     except BaseException:
         chaos.job.end()
         print(f"CHAOS_SEED={seed}, after {len(done)} faults: {done[-10:]}\n{chaos.job.text[-6000:]}")

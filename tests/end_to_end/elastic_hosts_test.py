@@ -60,6 +60,11 @@ class Job:
             before = self.text.count(" step ")
             assert self.changed.wait_for(lambda: self.text.count(" step ") >= before + count, TIMEOUT), self.text
 
+    def stop_reading(self):
+        """The pipe from hvdrun is closed, at the latest once the next line has come."""
+        with open(os.devnull) as nothing:
+            os.dup2(nothing.fileno(), self.process.stdout.fileno())
+
     def driver(self):
         """The process number of hvdrun itself; None once it has ended."""
         return next((pid for pid in descendants(self.process.pid) if words_of(pid)[:1] == ["hvdrun"]), None)
