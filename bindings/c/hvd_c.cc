@@ -361,6 +361,7 @@ hvd_status hvd_get_epoch(hvd_epoch* epoch) {
       found.number = member->place().epoch;
       found.has_newcomers = member->place().has_newcomers ? 1 : 0;
       found.change = static_cast<std::int32_t>(member->change());
+      found.starting = member->starting();
     }
     store_versioned(required(epoch, "epoch"), found, "hvd_epoch");
   });

@@ -10,6 +10,7 @@ namespace {
 
 constexpr Duration kAskPeriod = 50ms;
 constexpr Duration kAnswerTimeout = 20ms;
+constexpr std::int64_t kMostStarting = 1'000'000;
 
 }  // namespace
 
@@ -72,8 +73,10 @@ MembershipChange EpochMember::change() {
   if (change_ != MembershipChange::none || now < asked_.load() + kAskPeriod) return change_;
   asked_ = now;
   try {
-    const std::int64_t flags = store_.add(change_key(place_.epoch), 0);
-    if (flags > 0 && flags < 4) change_ = static_cast<MembershipChange>(flags);
+    const std::int64_t sum = store_.add(change_key(place_.epoch), 0);
+    if (sum < 0 || sum > kMostStarting * kOneStarting) return change_;
+    change_ = static_cast<MembershipChange>(sum % kOneStarting);
+    starting_ = static_cast<int>(sum / kOneStarting);
   } catch (const Error&) {  // the store is gone, which the launcher's end explains
   }
   return change_;

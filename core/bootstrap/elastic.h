@@ -7,7 +7,8 @@
 //   elastic/place/P/N        its place, for its Nth arrival: an EpochPlace
 //   elastic/synchronized/P   counter: P has been given the job's state
 //   elastic/preempted/P      counter: P, or the machine that it runs on, is about to be taken away
-//   elastic/change/E         counter: a MembershipChange, once epoch E is to be left at the next step boundary
+//   elastic/change/E         counter: kOneStarting for each process that has been started and has not come yet, and a
+//                            MembershipChange, once epoch E is to be left at the next step boundary
 //   elastic/broken/E         once epoch E is over: the cause, for those that are still forming it
 #pragma once
 
@@ -41,6 +42,7 @@ struct Prospect {
 
 // What a change will do; flags that may be combined.
 enum class MembershipChange : std::uint8_t { none = 0, removes = 1, adds = 2 };
+constexpr std::int64_t kOneStarting = 4;
 
 std::string encode_place(const EpochPlace& place);
 EpochPlace parse_place(std::string_view text);  // throws Internal
@@ -82,6 +84,8 @@ class EpochMember {
   // Whether this epoch is to be left at the next step boundary. Asks the store at most every 50 ms, which takes some
   // 50 us within a host.
   MembershipChange change();
+  // Processes that had been started, and had not come yet, when change() last asked: newcomers, unless they fail.
+  int starting() const { return starting_; }
 
  private:
   const Store store_;
@@ -89,6 +93,7 @@ class EpochMember {
   EpochPlace place_;
   std::atomic<TimePoint> asked_{TimePoint()};
   std::atomic<MembershipChange> change_{MembershipChange::none};
+  std::atomic<int> starting_{0};
 };
 
 }  // namespace hvd

@@ -105,7 +105,14 @@ void Epochs::perform() {
       if (!is_stopped_) std::visit([this](const auto& each) { apply(each); }, action);
     }
   }
+  tell_starting();
   is_performing_ = false;
+}
+
+void Epochs::tell_starting() {
+  if (!membership_.running() || is_stopped_) return;
+  const int change = membership_.starting() - std::exchange(told_starting_, membership_.starting());
+  if (change != 0) add(change_key(membership_.epoch()), change * kOneStarting);
 }
 
 void Epochs::apply(const BeginEpoch& begin) {
@@ -114,6 +121,7 @@ void Epochs::apply(const BeginEpoch& begin) {
                    .size = static_cast<int>(begin.processes.size()),
                    .has_newcomers = begin.epoch > 1 && !joined.empty()};
   store_.erase_epoch(begin.epoch - 1);
+  told_starting_ = 0;
   for (const int process : begin.processes) {
     answer(process, place);
     ++place.rank;
@@ -127,8 +135,7 @@ void Epochs::apply(const BeginEpoch& begin) {
 void Epochs::apply(const AnnounceChange& change) {
   const auto flags = (change.removes ? static_cast<int>(MembershipChange::removes) : 0) |
                      (change.adds ? static_cast<int>(MembershipChange::adds) : 0);
-  store_.ask({.operation = StoreOperation::add, .key = change_key(change.epoch), .amount = flags},
-             [](StatusCode, std::string_view) {});
+  add(change_key(change.epoch), flags);
 }
 
 void Epochs::apply(const ExpelProcess& expelled) {
@@ -138,6 +145,10 @@ void Epochs::apply(const ExpelProcess& expelled) {
 
 void Epochs::answer(int process, const EpochPlace& place) {
   set(place_key(process, arrivals_[process]), encode_place(place));
+}
+
+void Epochs::add(const std::string& key, std::int64_t amount) {
+  store_.ask({.operation = StoreOperation::add, .key = key, .amount = amount}, [](StatusCode, std::string_view) {});
 }
 
 void Epochs::set(const std::string& key, const std::string& value) {

@@ -68,6 +68,8 @@ class Epochs {
   void apply(const DismissProcess& dismissed) { answer(dismissed.process, {}); }
   void apply(const EndJob& end) { callbacks_.over(end.failure, last_failed_); }
   void answer(int process, const EpochPlace& place);
+  void tell_starting();
+  void add(const std::string& key, std::int64_t amount);
   void set(const std::string& key, const std::string& value);
   std::string line_of(const BeginEpoch& begin, const std::string& joined) const;
 
@@ -76,6 +78,7 @@ class Epochs {
   Membership membership_;
   std::map<int, std::int64_t> arrivals_;  // by process: the last
   std::vector<int> members_;              // of the last epoch, by rank
+  int told_starting_ = 0;                 // to the last epoch
   std::optional<TimePoint> paused_;       // since when no epoch goes on
   std::vector<std::string> causes_;       // of the end of the last epoch
   std::optional<int> last_failed_;

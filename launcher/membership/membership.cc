@@ -20,7 +20,9 @@ void Membership::hosts_changed(const std::vector<HostCount>& hosts, TimePoint no
 void Membership::process_arrived(int process, TimePoint now) {
   const auto found = processes_.find(process);
   if (found == processes_.end() || over()) return;
+  const bool is_first_newcomer = running() && !newcomers_wait();
   const Place before = std::exchange(found->second.place, Place::waiting);
+  if (is_first_newcomer) settling_until_ = now + kLongestSettling;
   if (before == Place::expelled) found->second.has_state = false;
   if (before == Place::member && running()) {
     gather("rank " + std::to_string(*rank_of(process)) + " has left the epoch", now);
@@ -100,7 +102,7 @@ void Membership::advance(TimePoint now) {
   if (!over()) start_processes(now);
   if (!over()) end_if_hopeless();
   if (!over()) begin_if_complete();
-  if (!over()) announce_if_needed();
+  if (!over()) announce_if_needed(now);
 }
 
 // A host with fewer slots than processes keeps those that have the state, and then those that are the furthest.
@@ -189,17 +191,10 @@ void Membership::begin() {
   actions_.emplace_back(BeginEpoch{.epoch = ++epoch_, .processes = members_});
 }
 
-void Membership::announce_if_needed() {
+void Membership::announce_if_needed(TimePoint now) {
   if (!running() || announced_ || finishing_) return;
-  const int in_epoch = count_at(Place::member);
-  const bool some_go_on_leaving = state_is_leaving();
-  const int staying = count([&](const Process& process) {
-    return process.place == Place::member && (!process.leaves || some_go_on_leaving);
-  });
-  const bool somebody_waits =
-      count([](const Process& process) { return process.place == Place::waiting && !process.leaves; }) > 0;
-  const bool adds = somebody_waits && staying < options_.max_np;
-  const bool removes = staying < in_epoch;
+  const bool removes = staying() < count_at(Place::member);
+  const bool adds = newcomers_wait() && (removes || starting() == 0 || now >= settling_until_);
   if (!adds && !removes) return;
   announced_ = true;
   actions_.emplace_back(AnnounceChange{.epoch = epoch_, .adds = adds, .removes = removes});
@@ -234,6 +229,7 @@ std::optional<Deadline> Membership::next_deadline() const {
   std::optional<Deadline> next;
   if (over()) return next;
   if (!running()) next = gathering_since_ + options_.elastic_timeout;
+  if (newcomers_wait()) next = settling_until_;
   for (const auto& [name, host] : hosts_) {
     if (may_start_on(name, host)) next = earlier(next, host.usable_from);
   }
@@ -312,6 +308,18 @@ bool Membership::state_is_leaving() const {
 bool Membership::state_is_lost() const {
   return !is_first() &&
          count([](const Process& process) { return process.has_state && process.place != Place::expelled; }) == 0;
+}
+
+int Membership::staying() const {
+  const bool some_go_on_leaving = state_is_leaving();
+  return count([&](const Process& process) {
+    return process.place == Place::member && (!process.leaves || some_go_on_leaving);
+  });
+}
+
+bool Membership::newcomers_wait() const {
+  return running() && !announced_ && !finishing_ && staying() < options_.max_np &&
+         count([](const Process& process) { return process.place == Place::waiting && !process.leaves; }) > 0;
 }
 
 bool Membership::can_begin() const {

@@ -9,7 +9,8 @@
 // A running epoch ends when one of its processes ends or leaves it. The others notice that by themselves (their
 // operations fail) or, if a process wants to join or is to leave, by an announcement that they see at their next step
 // boundary. They all arrive again, and the next epoch begins once nobody of the last one is missing: without newcomers,
-// who join when they have arrived, so that nobody waits for a process that starts.
+// who join when they have arrived, so that nobody waits for a process that starts. Newcomers that arrive within
+// kLongestSettling join together.
 //
 // Processes of the last epoch keep their order and get the lowest ranks. So rank 0 always has the job's state, unless
 // every process that had it is gone; then the job is over.
@@ -28,6 +29,10 @@
 #include "core/bootstrap/elastic.h"
 
 namespace hvd::launcher {
+
+// How long newcomers wait for others that are starting, so that each host or slot that is added does not cost the
+// others an epoch.
+constexpr Duration kLongestSettling = 5s;
 
 struct MembershipOptions {
   int num_proc = 1;                  // that the first epoch waits for
@@ -123,6 +128,10 @@ class Membership {
   bool running() const { return phase_ == Phase::running; }
   bool over() const { return phase_ == Phase::over; }
   bool alive(int process) const { return processes_.contains(process); }
+  // Processes that have been started, and have not arrived yet.
+  int starting() const {
+    return count([](const Process& process) { return process.place == Place::starting && !process.leaves; });
+  }
   // The process's rank in the last epoch that has begun; empty: it was not in it.
   std::optional<int> rank_of(int process) const;
   // The place that a process which has not arrived yet would have if the next epoch began now.
@@ -163,7 +172,7 @@ class Membership {
   void give_up_waiting(TimePoint now);
   void end_if_hopeless();
   void begin_if_complete();
-  void announce_if_needed();
+  void announce_if_needed(TimePoint now);
 
   void begin();
   // The running epoch is over; its processes are expected to arrive.
@@ -189,6 +198,8 @@ class Membership {
   // Whether a process that leaves has to take part once more, because only such processes have the job's state.
   bool state_is_leaving() const;
   bool state_is_lost() const;
+  int staying() const;          // of the running epoch
+  bool newcomers_wait() const;  // and can join, which has not been announced yet
   bool can_begin() const;
   bool is_first() const { return epoch_ == 0; }
 
@@ -196,10 +207,11 @@ class Membership {
   Phase phase_ = Phase::gathering;
   int epoch_ = 0;
   TimePoint gathering_since_;
-  std::vector<int> members_;  // of the last epoch, by rank; some may have ended
-  bool announced_ = false;    // a change, to the running epoch
-  bool finishing_ = false;    // a process has finished: the job gets no newcomers any more
-  bool has_failed_ = false;   // a process, before the first epoch
+  std::vector<int> members_;    // of the last epoch, by rank; some may have ended
+  bool announced_ = false;      // a change, to the running epoch
+  TimePoint settling_until_{};  // for newcomers that wait
+  bool finishing_ = false;      // a process has finished: the job gets no newcomers any more
+  bool has_failed_ = false;     // a process, before the first epoch
   std::string last_failure_;
   std::string epoch_failure_;         // the last failure in the last epoch that has begun
   std::map<int, Process> processes_;  // that live

@@ -235,3 +235,20 @@ def test_a_newcomer_is_not_waited_for():
     alone = sum(1 for _, _, size in steps_of(output)[0] if size == 1)
     assert alone > 20, (alone, time.monotonic() - before)
     assert set(done(output)) == {0, 2}, output
+
+
+def test_a_program_for_horovod_waits_for_its_hosts(tmp_path):
+    """Each change takes one epoch, though the program is slow to come to its training."""
+    log, hosts = tmp_path / "log", tmp_path / "hosts.sh"
+    (tmp_path / "0").write_text("localhost:1\n")
+    (tmp_path / "1").write_text("localhost:1\n127.0.0.1:2\n")
+    (tmp_path / "2").write_text("127.0.0.1:2\n")
+    hosts.write_text(
+        f"#!/bin/sh\nlines=$(cat {log} 2>/dev/null | wc -l)\nexec cat {tmp_path}/$((lines > 2 ? 2 : lines))\n"
+    )
+    hosts.chmod(0o755)
+    command = ["horovodrun", "-np", 1, "--min-num-proc", 1, "--max-num-proc", 4, "--host-discovery-script", hosts]
+    command += ["--reset-limit", 2, sys.executable, JOB.with_name("horovod_elastic_job.py"), log, 0, 1]
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=TIMEOUT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert log.read_text() == "0 localhost 0 1 1\n1 localhost 0 3 2\n2 127.0.0.1 1 2 3\n", done.stderr

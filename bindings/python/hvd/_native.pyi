@@ -39,9 +39,10 @@ def init_with(rank: int, size: int, local_size: int, broadcast: Callable[[bytes 
     """In a job of which Python knows. `broadcast`, called once on every rank, takes rank 0's bytes, None on the others,
     and returns rank 0's. A local_size of 0 says that it is not known."""
 
-def epoch() -> tuple[int, bool, int]:
-    """Of an elastic job: the epoch's number (0: the job is not elastic), whether ranks need the state from others, and
-    the change for which it is to be left, as the launcher says now: 0, 1 (ranks are removed), 2 (added) or 3."""
+def epoch() -> tuple[int, bool, int, int]:
+    """Of an elastic job: the epoch's number (0: the job is not elastic), whether ranks need the state from others, the
+    change for which it is to be left, as the launcher says now: 0, 1 (ranks are removed), 2 (added) or 3, and how many
+    processes have been started and have not come yet."""
 
 def stands_by() -> bool:
     """Whether this process is a newcomer that has no place yet."""

@@ -35,12 +35,38 @@ HOSTS_ADDED = 2
 
 Broadcast = Callable[[Any], Any]
 
+_NEWCOMERS_TIMEOUT_S = 60
 _MOST_ATTEMPTS = 10  # to form an epoch, each of which a rank has not survived
 
 
 def may_grow() -> bool:
     """Whether ranks may be added later, so that a rank that is alone is not to be taken for a job of one."""
     return (os.environ.get("HVD_ELASTIC") or os.environ.get("HOROVOD_ELASTIC") or "0") not in ("0", "false", "False")
+
+
+class _HostMessages(queue.SimpleQueue):  # type: ignore[type-arg]
+    """What `on_hosts_updated` was told: pairs of a time and a change.
+
+    Programs written for Horovod wait on rank 0 until `state._host_messages.empty()` is false, and expect new ranks
+    after their next commit. So it is false as soon as processes are started, and that commit waits for them.
+    """
+
+    _is_watched = False
+
+    def empty(self) -> bool:
+        self._is_watched = True
+        return super().empty() and not (_native.is_initialized() and any(_native.epoch()[2:]))
+
+    def announced(self) -> int:
+        """On rank 0: the change that the launcher has announced; waits for processes that are starting if the program
+        has looked for them since the last time."""
+        deadline = time.monotonic() + (_NEWCOMERS_TIMEOUT_S if self._is_watched else 0)
+        self._is_watched = False
+        while True:
+            _, _, change, starting = _native.epoch()
+            if change or not starting or time.monotonic() >= deadline:
+                return change
+            time.sleep(0.01)
 
 
 class State:
@@ -60,7 +86,7 @@ class State:
         self._rank = get_rank
         self._reset_callbacks: list[Callable[[], None]] = []
         self._commit_callbacks: list[Callable[[State], None]] = []
-        self._updates: queue.SimpleQueue[tuple[float, int]] = queue.SimpleQueue()
+        self._host_messages = _HostMessages()
         self._last_update: float = 0
 
     def register_reset_callbacks(self, callbacks: Iterable[Callable[[], None]]) -> None:
@@ -73,7 +99,7 @@ class State:
 
     def on_reset(self) -> None:
         """A new job was joined: what was told about the hosts of the old one is forgotten, and callbacks are called."""
-        self._updates = queue.SimpleQueue()
+        self._host_messages = _HostMessages()
         self.reset()
         for callback in self._reset_callbacks:
             callback()
@@ -85,7 +111,7 @@ class State:
             timestamp: when; later ones are larger.
             update_res: HOSTS_REMOVED, HOSTS_ADDED, or both of them added up.
         """
-        self._updates.put((timestamp, update_res))
+        self._host_messages.put((timestamp, update_res))
 
     def commit(self) -> None:
         """Saves the state, and then leaves for a new job if the hosts have changed. All ranks must call it.
@@ -128,8 +154,8 @@ class State:
             HostsUpdatedInterrupt: they have; on all ranks alike.
         """
         changes = 0
-        while not self._updates.empty():
-            timestamp, change = self._updates.get()
+        while self._host_messages.qsize():
+            timestamp, change = self._host_messages.get()
             if timestamp > self._last_update:
                 self._last_update = timestamp
                 changes |= change
@@ -142,7 +168,7 @@ class State:
             return int(self._bcast_object(changes))
         _native.report_preemption()
         if _native.rank() == 0:
-            changes |= _native.epoch()[2]
+            changes |= self._host_messages.announced()
         return _broadcast_number(changes) if _native.size() > 1 else changes
 
     def save(self) -> None:

@@ -181,7 +181,7 @@ py::tuple launch() {
 py::tuple epoch() {
   hvd_epoch found = HVD_EPOCH_INIT;
   check_released([&] { return hvd_get_epoch(&found); });
-  return py::make_tuple(found.number, found.has_newcomers != 0, found.change);
+  return py::make_tuple(found.number, found.has_newcomers != 0, found.change, found.starting);
 }
 
 bool stands_by() {

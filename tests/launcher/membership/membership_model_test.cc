@@ -278,16 +278,19 @@ class Explorer {
 
   void check(const World& world) {
     if (world.over) return;
-    int training = 0, waiting = 0;
+    int training = 0, waiting = 0, starting = 0;
     for (const auto& [number, process] : world.processes) {
       if (process.at == At::training && process.epoch == world.epoch && !process.given_up) ++training;
       if (process.at == At::waiting) ++waiting;
+      if (process.at == At::starting) ++starting;
     }
     if (!world.membership.running()) return expect(world.membership.next_deadline().has_value(), "a wait without end");
     if (world.has_finished) return;
     expect(training >= model_.options.min_np, "fewer than min_np train");
     const bool is_told = world.announced == world.epoch;
-    expect(is_told || waiting == 0 || training >= model_.options.max_np, "a newcomer waits, and nobody is told");
+    const bool settles = starting > 0 && world.membership.next_deadline().has_value();
+    expect(is_told || settles || waiting == 0 || training >= model_.options.max_np,
+           "a newcomer waits, and nobody is told");
   }
 
   const Model model_;

@@ -7,14 +7,13 @@ import os
 from typing import Any
 
 import hvd.basics
-from horovod.common.util import env
 from hvd import process_set, reduce_op
 
 
 @functools.wraps(hvd.basics.init)
 def init(*args: Any, **kwargs: Any) -> None:
-    with env(HVD_JOIN_SCOPE=os.environ.get("HVD_JOIN_SCOPE", "allreduce")):
-        hvd.basics.init(*args, **kwargs)
+    os.environ.setdefault("HVD_JOIN_SCOPE", "allreduce")  # also for the later epochs of an elastic job
+    hvd.basics.init(*args, **kwargs)
 
 
 class HorovodBasics:

@@ -1,4 +1,6 @@
-// The place that a newcomer can expect.
+// Newcomers: when they join, and the place that one can expect.
+#include <variant>
+
 #include "launcher/membership/membership.h"
 #include "tests/support/catch.h"
 
@@ -21,4 +23,28 @@ TEST_CASE("membership: a newcomer expects the last rank, and the slot that is fr
   CHECK(membership.prospect_of(6) ==
         Prospect{.size = 4, .local_rank = 0, .local_size = 1, .cross_rank = 2, .cross_size = 3});
   CHECK(membership.prospect_of(17) == Prospect());  // no process
+}
+
+TEST_CASE("membership: newcomers that start together join together, unless one takes too long") {
+  const bool all_arrive = GENERATE(true, false);
+  Membership membership({.num_proc = 1, .min_np = 1, .max_np = 4}, TimePoint());
+  const auto now = TimePoint();
+  membership.hosts_changed({{"a", 1}}, now);
+  membership.process_arrived(0, now);
+  membership.hosts_changed({{"a", 1}, {"b", 2}}, now);
+  membership.process_arrived(1, now + 1s);
+  CHECK(membership.starting() == 1);
+  membership.take_actions();
+  membership.time_passed(now + kLongestSettling);
+  CHECK(membership.take_actions().empty());
+  CHECK(membership.next_deadline() == now + 1s + kLongestSettling);
+  if (all_arrive) {
+    membership.process_arrived(2, now + kLongestSettling);
+  } else {
+    membership.time_passed(now + 1s + kLongestSettling);
+  }
+  const auto actions = membership.take_actions();
+  REQUIRE(actions.size() == 1);
+  CHECK(std::get<AnnounceChange>(actions[0]) == AnnounceChange{.epoch = 1, .adds = true});
+  CHECK(membership.next_deadline() == std::nullopt);
 }
