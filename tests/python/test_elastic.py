@@ -238,11 +238,11 @@ def test_a_state_whose_synchronisation_breaks_is_not_half_new(monkeypatch):
     state = TorchState(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), batch=3)
     committed = values_of(state)
 
-    def receive(parameters, root_rank):
+    def receive(parameters, root_rank, process_set):
         for _, parameter in dict(parameters).items():
             parameter.data.fill_(7.0)
 
-    def fail(optimizer, root_rank):
+    def fail(optimizer, root_rank, process_set):
         raise HorovodInternalError("lost")
 
     monkeypatch.setattr("hvd.torch.state_handlers.broadcast_parameters", receive)
@@ -252,6 +252,23 @@ def test_a_state_whose_synchronisation_breaks_is_not_half_new(monkeypatch):
     assert model.weight.tolist() == [[7.0, 7.0]]
     state.restore()
     assert repr(values_of(state)) == repr(committed)
+
+
+@pytest.mark.ranks(4)
+def test_only_a_newcomer_takes_the_parameters():
+    """Parameters differ here, to show who has received them."""
+    rank, is_newcomer = hvd.rank(), hvd.rank() == 1
+    model = make_model(float(rank))
+    state = TorchState(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), batch=0)
+    if not is_newcomer:
+        state._is_synchronized, state._finished_steps, state.batch = True, 5, 7
+    elastic._synchronize(state, is_needed=is_newcomer)
+    assert torch.all(model.weight == (0.0 if is_newcomer else rank)) and state.batch == 7
+    assert state._finished_steps == state._steps_at_save == 5
+    model.weight.data.fill_(-1.0)
+    state.restore()
+    assert torch.all(model.weight == (0.0 if is_newcomer else rank)) and state.batch == 7
+    assert process_set.registered() == {0: [0, 1, 2, 3]}
 
 
 @pytest.mark.ranks(2)

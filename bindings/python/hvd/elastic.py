@@ -80,6 +80,8 @@ class State:
     _finished_steps = 0  # commits and finished steps in the life of the state, on whichever ranks
     _steps_at_save = 0  # at the last save
     _takes_newest = True  # sync() takes the state from source_rank(), not always from rank 0
+    _is_synchronized = False  # it has been, so that ranks with as many finished steps have the same
+    _is_saved = False  # as it is now
 
     def __init__(self, bcast_object: Broadcast, get_rank: Callable[[], int]) -> None:
         self._bcast_object = bcast_object
@@ -124,7 +126,9 @@ class State:
         self._steps_at_save = self._finished_steps
         for callback in self._commit_callbacks:
             callback(self)
+        self._is_saved = True
         self.check_host_updates()
+        self._is_saved = False
 
     def finish_step(self) -> None:
         """As `commit`, without a copy of what the next step changes only once its gradients are there. To be called at
@@ -143,7 +147,8 @@ class State:
 
     def _go_back(self) -> None:
         """To the last commit or finished step."""
-        if self._finished_steps == self._steps_at_save or not self.restore_step():
+        self._is_saved = self._finished_steps == self._steps_at_save or not self.restore_step()
+        if self._is_saved:
             self.restore()
             self._finished_steps = self._steps_at_save
 
@@ -189,7 +194,8 @@ class State:
         return False
 
     def sync(self) -> None:
-        """Gives every rank the state of `source_rank()`. All ranks must call it."""
+        """Gives every rank the state of `source_rank()`. All ranks must call it. What is large may go to those in
+        `sync_set()` only."""
         raise NotImplementedError
 
     def reset(self) -> None:
@@ -245,7 +251,8 @@ class ObjectState(State):
         breaks in between."""
         if self._saved_state:
             self._set_attributes(self._bcast_object({name: getattr(self, name) for name in self._saved_state}))
-        self.save()
+        if not self._is_saved:
+            self.save()
 
     def saved(self) -> dict[str, Any]:
         return {"objects": self._saved_state}
@@ -286,6 +293,7 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[...,
                 _synchronize(state, is_needed=not skip_sync or _has_newcomers())
                 if _native.is_initialized():
                     _native.report_synchronized()
+                state._is_synchronized, state._is_saved = True, False
                 _count_epoch(left_at)
                 return func(state, *args, **kwargs)
             except HorovodInternalError:
@@ -339,6 +347,15 @@ def source_rank() -> int:
     return _source_rank
 
 
+_sync_set: process_set.ProcessSet | None = process_set.global_process_set
+
+
+def sync_set() -> process_set.ProcessSet | None:
+    """In the `sync()` that is going on: `source_rank()` and the ranks that need its state. None on the others, which
+    have finished the same steps, and so have it."""
+    return _sync_set
+
+
 def from_source(broadcast_object: Callable[..., Any]) -> Broadcast:
     """For a State: a framework's `broadcast_object`, from `source_rank()`."""
     return lambda given: broadcast_object(given, root_rank=source_rank())
@@ -346,7 +363,7 @@ def from_source(broadcast_object: Callable[..., Any]) -> Broadcast:
 
 def _synchronize(state: State, is_needed: bool) -> None:
     """All ranks call; they synchronise if any of them needs it: they may have left the last epoch in different ways."""
-    global _source_rank
+    global _source_rank, _sync_set
     if not _native.is_initialized() or _native.size() == 1:
         if is_needed:
             state.sync()
@@ -356,17 +373,23 @@ def _synchronize(state: State, is_needed: bool) -> None:
     needed_anywhere, newest = _largest_numbers(is_needed, ranked)
     if not needed_anywhere:
         return None
-    if state._finished_steps < newest >> _RANK_BITS:
+    is_newest = state._finished_steps == newest >> _RANK_BITS
+    if not is_newest:
         state._finished_steps = state._steps_at_save  # the end of its own step is about to be overwritten
     if state._takes_newest:
         _source_rank = _MOST_RANKS - (newest & _MOST_RANKS)
+    has_it = is_newest and state._is_synchronized and state._takes_newest
+    state._is_saved = state._is_saved and has_it
+    needing = [rank for rank, has_it in enumerate(_gather_flags(has_it)) if not has_it]
     before = _native.metrics()["bytes"]
     try:
-        state.sync()
+        with process_set.temporary(sorted({_source_rank, *needing})) as taking_part:
+            _sync_set = taking_part if taking_part.included() else None
+            state.sync()
         basics.elastic_counters["elastic_state_bytes"] += _native.metrics()["bytes"] - before
         state._finished_steps = state._steps_at_save = newest >> _RANK_BITS
     finally:
-        _source_rank = 0
+        _source_rank, _sync_set = 0, process_set.global_process_set
 
 
 def _has_newcomers() -> bool:
@@ -388,6 +411,15 @@ def _broadcast_number(number: int) -> int:
 def _largest_numbers(*numbers: int) -> list[int]:
     """Of each, the largest on any rank. All ranks call it."""
     return _exchange(_MAXIMUM, *numbers)
+
+
+def _gather_flags(flag: bool) -> list[bool]:
+    """Those of all ranks, which all call it."""
+    flags = [0] * _native.size()
+    flags[_native.rank()] = int(flag)
+    tensors = [((len(flags),), _native.INT64)]
+    spec = _native.OperationSpec(_native.ALLREDUCE, "hvd.elastic.flags", 0, tensors, op=reduce_op.Max)
+    return [each != 0 for each in _exchange(spec, *flags)]
 
 
 def _exchange(spec: _native.OperationSpec, *numbers: int) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from hvd import _native, arguments
@@ -238,6 +238,20 @@ def remove_process_set(process_set: ProcessSet) -> bool:
     return True
 
 
+@contextlib.contextmanager
+def temporary(ranks: list[int]) -> Iterator[ProcessSet]:
+    """A set for the time of a block: one that has these ranks, ascending, or a new one. All ranks of the job enter and
+    leave the block. What it raises is taken to end the epoch, and the set with it."""
+    for existing in (global_process_set, *_registered):
+        if existing.ranks == ranks:
+            yield existing
+            return
+    added = ProcessSet(ranks)
+    _register(added)
+    yield added
+    remove_process_set(added)
+
+
 def _forget(process_set: ProcessSet) -> None:
     process_set.process_set_id = None
     if process_set._communicator is not None:
@@ -249,5 +263,5 @@ def _forget(process_set: ProcessSet) -> None:
 
 def forget_all() -> None:
     """After a shutdown: numbers mean nothing any more."""
-    for process_set in list(_defined):
+    for process_set in {*_defined, *_registered}:
         _forget(process_set)

@@ -19,14 +19,17 @@ from hvd.torch.tensors import delivered, wait_for
 
 
 def broadcast_parameters(
-    params: Mapping[str, torch.Tensor] | Iterable[tuple[str, torch.Tensor]] | Iterable[torch.Tensor], root_rank: int
+    params: Mapping[str, torch.Tensor] | Iterable[tuple[str, torch.Tensor]] | Iterable[torch.Tensor],
+    root_rank: int,
+    process_set: ProcessSet = global_process_set,
 ) -> None:
-    """Overwrites parameters with the root's. All ranks must call it.
+    """Overwrites parameters with the root's. All ranks of the set must call it.
 
     Args:
         params: `model.state_dict()`, `model.named_parameters()`, `model.parameters()` or the like. The same names and
             shapes on every rank; None is passed over.
-        root_rank: the rank whose values everybody gets.
+        root_rank: the rank in the job, and in the set, whose values everybody gets.
+        process_set: whose ranks take part.
 
     Raises:
         ValueError: params is something else.
@@ -36,7 +39,7 @@ def broadcast_parameters(
     for name, tensor in named:
         if not isinstance(tensor, torch.Tensor):
             raise ValueError(f"{name} is not a tensor but a {type(tensor).__name__}")
-    _broadcast_all(named, root_rank, "parameters")
+    _broadcast_all(named, root_rank, "parameters", process_set)
 
 
 def _named(params: object) -> list[tuple[str, torch.Tensor]]:
@@ -47,12 +50,12 @@ def _named(params: object) -> list[tuple[str, torch.Tensor]]:
     return [item if isinstance(item, tuple) else (str(number), item) for number, item in enumerate(params)]
 
 
-def _broadcast_all(named: list[tuple[str, torch.Tensor]], root_rank: int, prefix: str) -> None:
+def _broadcast_all(named: list[tuple[str, torch.Tensor]], root_rank: int, prefix: str, process_set: ProcessSet) -> None:
     """In place, all at once."""
     started = []
     for name, tensor in named:
         tensor = tensor.detach()
-        work, received = start_broadcast(tensor, True, root_rank, f"{prefix}.{name}", global_process_set)
+        work, received = start_broadcast(tensor, True, root_rank, f"{prefix}.{name}", process_set)
         started.append((work, received, tensor))
     for work, received, tensor in started:
         wait_for(work)
@@ -67,9 +70,12 @@ class _Sent:
 
 
 def broadcast_optimizer_state(
-    optimizer: torch.optim.Optimizer, root_rank: int, model: torch.nn.Module | None = None
+    optimizer: torch.optim.Optimizer,
+    root_rank: int,
+    model: torch.nn.Module | None = None,
+    process_set: ProcessSet = global_process_set,
 ) -> None:
-    """Overwrites an optimizer's state and hyperparameters with the root's. All ranks must call it.
+    """Overwrites an optimizer's state and hyperparameters with the root's. All ranks of the set must call it.
 
     The other ranks' optimizers need not have any state yet, and are not stepped: the root says what there is. If that
     is nothing, the root's optimizer first makes the state that it begins with, as far as it can do so without changing
@@ -77,8 +83,9 @@ def broadcast_optimizer_state(
 
     Args:
         optimizer: of the same class and over the same parameters on every rank.
-        root_rank: the rank whose state everybody gets.
+        root_rank: the rank in the job, and in the set, whose state everybody gets.
         model: not needed; for scripts that give it.
+        process_set: whose ranks take part.
 
     Raises:
         ValueError: for LBFGS, whose state belongs to the rank's own line search, and for other groups of parameters
@@ -105,11 +112,11 @@ def broadcast_optimizer_state(
         return value
 
     state = _mapped(taken_out, optimizer.state_dict()) if is_root else None
-    state = broadcast_object(state, root_rank, "optimizer_state")
+    state = broadcast_object(state, root_rank, "optimizer_state", process_set)
     if not is_root:
         state = _mapped(put_back, state)
     named = [(str(number), tensor) for number, tensor in enumerate(tensors)]
-    _broadcast_all(named, root_rank, "optimizer_state")
+    _broadcast_all(named, root_rank, "optimizer_state", process_set)
     if not is_root:
         _adopt(optimizer, state)
 

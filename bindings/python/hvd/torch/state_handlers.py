@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 
-from hvd.elastic import source_rank
+from hvd.elastic import source_rank, sync_set
 from hvd.torch.elastic_sampler import ElasticSampler
 from hvd.torch.functions import broadcast_object, broadcast_optimizer_state, broadcast_parameters
 
@@ -135,7 +135,8 @@ class ModelStateHandler(StateDictHandler):
             buffer.copy_(self._saved_step[name])
 
     def sync(self) -> None:
-        broadcast_parameters(self.value.state_dict(), root_rank=source_rank())
+        if among := sync_set():
+            broadcast_parameters(self.value.state_dict(), root_rank=source_rank(), process_set=among)
 
 
 class OptimizerStateHandler(StateDictHandler):
@@ -175,7 +176,8 @@ class OptimizerStateHandler(StateDictHandler):
         super().restore()
 
     def sync(self) -> None:
-        broadcast_optimizer_state(self.value, root_rank=source_rank())
+        if among := sync_set():
+            broadcast_optimizer_state(self.value, root_rank=source_rank(), process_set=among)
 
 
 class SamplerStateHandler(StateDictHandler):
