@@ -217,17 +217,17 @@ class Chaos:
         last_step = max(steps[-1].step for steps in self.logs.steps.values())
         # Whoever has finished the last step has all that went before in its parameters. A step of a process that was
         # lost before it could give it to anybody is done again.
-        taken = {}
+        taken, candidates = {}, {}
         for steps in self.logs.steps.values():
             assert all(one.step < other.step for one, other in zip(steps, steps[1:])), steps
             for one, other in zip(steps, [*steps[1:], None]):
+                candidates[one.step] = one[5:]
                 if other is None and one.step < last_step:
                     continue
                 assert taken.setdefault(one.step, one[5:]) == one[5:], (one, taken[one.step])
         parameters = np.zeros(SIZE)
         for step in range(1, last_step + 1):
-            candidates = [each[5:] for steps in self.logs.steps.values() for each in steps if each.step == step]
-            checksum, members = taken.get(step) or candidates[0]
+            checksum, members = taken.get(step) or candidates[step]
             total = sum(contribution(process, step) for process in members)
             parameters = updated(parameters, total, len(members))
             assert zlib.crc32(parameters) == checksum, step
