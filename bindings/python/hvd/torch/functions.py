@@ -122,12 +122,30 @@ def broadcast_optimizer_state(
 
 
 def _materialise_state(optimizer: torch.optim.Optimizer) -> None:
-    """Gives an optimizer the state that it begins with: what a step with zero gradients makes in a twin of it."""
-    if any(group.get("dampening") for group in optimizer.param_groups):
+    """Gives an optimizer the state that it begins with, as far as it has one."""
+    groups = optimizer.param_groups
+    if any(group.get("dampening") for group in groups):
         return  # only a first step is not dampened, so that a state is not the same as none
-    held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    twins = {parameter: _with_zero_gradient(parameter) for parameter in held}
-    groups = [dict(group, params=[twins[p] for p in group["params"]]) for group in optimizer.param_groups]
+    trained = [[parameter for parameter in group["params"] if parameter.requires_grad] for group in groups]
+    smallest = [sorted(parameters, key=torch.Tensor.numel)[:1] for parameters in trained]
+    if not _states_after_step(optimizer, smallest):
+        return  # before all parameters are copied
+    states = _states_after_step(optimizer, trained)
+    for group, parameters in zip(groups, trained):
+        for parameter in parameters:
+            if parameter in states:
+                optimizer.state[parameter] = _before_any_step(states[parameter], group)
+
+
+def _states_after_step(
+    optimizer: torch.optim.Optimizer, parameters: list[list[torch.Tensor]]
+) -> dict[torch.Tensor, dict[str, Any]]:
+    """What a step with zero gradients makes in a twin of the optimizer that has only these parameters, by group."""
+    twins = {parameter: _with_zero_gradient(parameter) for group in parameters for parameter in group}
+    groups = [
+        dict(group, params=[twins[parameter] for parameter in chosen])
+        for group, chosen in zip(optimizer.param_groups, parameters)
+    ]
     for group in groups:
         group.update({"weight_decay": 0.0} if "weight_decay" in group else {})
     cls: Any = next(cls for cls in type(optimizer).__mro__ if not cls.__module__.startswith("hvd."))
@@ -138,16 +156,13 @@ def _materialise_state(optimizer: torch.optim.Optimizer) -> None:
     try:
         twin.step()
     except RuntimeError:  # it takes sparse gradients only
-        return
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            if twins[parameter] in twin.state:
-                optimizer.state[parameter] = _before_any_step(twin.state[twins[parameter]], group)
+        return {}
+    return {parameter: twin.state[copy] for parameter, copy in twins.items() if copy in twin.state}
 
 
 def _with_zero_gradient(parameter: torch.Tensor) -> torch.Tensor:
-    twin = parameter.detach().clone().requires_grad_(parameter.requires_grad)
-    twin.grad = torch.zeros_like(twin) if parameter.requires_grad else None
+    twin = parameter.detach().clone().requires_grad_()
+    twin.grad = torch.zeros_like(twin)
     return twin
 
 
