@@ -67,6 +67,7 @@ ALLOWED = {
     "tools/bench": [],  # <hvd.hpp>, as its users' programs do
     "bindings/python": ["hvd.h"],
     "bindings/tensorflow": ["hvd.h", "core/base/mutex.h"],
+    "bindings/jax": ["hvd.h"],
     "simulation": [
         *["core/base", "core/net", "core/bootstrap", *SPEC, "core/control", "core/execution/bucket.h"],
     ],

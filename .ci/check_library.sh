@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What libhvd.so.0, hvdrun, hvd-bench, MPI's plugins and libhvd_tensorflow.so ask of a machine, and what the libraries
-# show to their process.
+# What libhvd.so.0, hvdrun, hvd-bench, MPI's plugins and the frameworks' libraries ask of a machine, and what the
+# libraries show to their process.
 # Usage: .ci/check_library.sh PREFIX    where they are installed: .venv, /usr/local
 set -euo pipefail
 library=$1/lib/libhvd.so.0
@@ -11,7 +11,7 @@ for interface in openmpi mpich standard; do plugins+=("$1/lib/hvd/libhvd_mpi_$in
 # Part of the Python package, where there is that.
 ops=()
 for package in "$1"/lib/python3*/*-packages/hvd; do
-  [ ! -d "$package" ] || ops+=("$package/libhvd_tensorflow.so")
+  [ ! -d "$package" ] || ops+=("$package/libhvd_tensorflow.so" "$package/libhvd_jax.so")
 done
 failed=0
 fault() { echo "$1" && failed=1; }
@@ -39,11 +39,13 @@ for file in "${plugins[@]}"; do
   [[ $(nm -D --undefined-only "$file") == *' U MPI_Allreduce'* ]] || fault "$file does not call MPI"
 done
 
-# TensorFlow is found at run time; nothing may tie the ops to one version of it.
+# The framework is found at run time, or calls; nothing may tie the library to one version of it.
+declare -A shown=([libhvd_tensorflow.so]=hvd_tensorflow_problem [libhvd_jax.so]=hvd_jax_collective)
 for file in "${ops[@]}"; do
   [ -f "$file" ] || continue
   exported=$(nm -D --defined-only "$file" | awk '{ print $NF }' | xargs)
-  [ "$exported" = hvd_tensorflow_problem ] || fault "$file exports $exported, and not just hvd_tensorflow_problem"
-  [[ $(nm -D --undefined-only "$file") != *' U TF_'* ]] || fault "$file is linked with TensorFlow"
+  only=${shown[${file##*/}]}
+  [ "$exported" = "$only" ] || fault "$file exports $exported, and not just $only"
+  [[ $(nm -D --undefined-only "$file") != *' U '@(TF|XLA)_* ]] || fault "$file is linked with its framework"
 done
 exit $failed

@@ -1,0 +1,140 @@
+// The part of XLA's foreign function interface that the handler needs, in declarations of our own.
+//
+// Sources: xla/ffi/api/c_api.h of openxla/xla, version 0.1 and later. Structures only grow, at their ends; a runtime
+// accepts handlers of its own version and, since 0.2, of older ones, so that 0.1 serves them all (jax 0.4.38 and
+// later). struct_size of a structure is that of the runtime, which older ones report too small in places.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace hvd::ffi {
+
+enum class ExtensionType : int { metadata = 1 };
+enum class Stage : int { execute = 3 };
+enum class ArgumentType : int { buffer = 1 };
+enum class AttributeType : int { array = 1, dictionary = 2, scalar = 3, string = 4 };
+enum class ErrorCode : int { invalid_argument = 3, unimplemented = 12, internal = 13 };
+
+// xla/ffi/api/c_api.h: XLA_FFI_DataType, which has the numbers of PrimitiveType in xla_data.proto.
+enum class DataType : int {
+  pred = 1,
+  s8 = 2,
+  s16 = 3,
+  s32 = 4,
+  s64 = 5,
+  u8 = 6,
+  u16 = 7,
+  u32 = 8,
+  u64 = 9,
+  f16 = 10,
+  f32 = 11,
+  f64 = 12,
+  bf16 = 16,
+};
+
+struct Api;
+struct Error;             // the runtime's
+struct ExecutionContext;  // the runtime's
+
+struct Extension {
+  std::size_t struct_size;
+  ExtensionType type;
+  Extension* next;
+};
+
+struct ApiVersion {
+  std::size_t struct_size;
+  Extension* extension;
+  int major, minor;
+};
+
+struct Metadata {
+  std::size_t struct_size;
+  ApiVersion version;
+  std::uint32_t traits;
+};
+
+struct MetadataExtension {
+  Extension base;
+  Metadata* metadata;
+};
+
+struct Buffer {
+  std::size_t struct_size;
+  Extension* extension;
+  DataType dtype;
+  void* data;
+  std::int64_t dimensions;
+  std::int64_t* shape;
+};
+
+// Arguments, and likewise results.
+struct Buffers {
+  std::size_t struct_size;
+  Extension* extension;
+  std::int64_t size;
+  ArgumentType* types;
+  Buffer** buffers;
+};
+
+struct ByteSpan {
+  const char* data;
+  std::size_t size;
+};
+
+struct Scalar {
+  DataType dtype;
+  void* value;
+};
+
+struct Attributes {
+  std::size_t struct_size;
+  Extension* extension;
+  std::int64_t size;
+  AttributeType* types;
+  ByteSpan** names;
+  void** values;
+};
+
+struct CallFrame {
+  std::size_t struct_size;
+  Extension* extension;
+  const Api* api;
+  ExecutionContext* context;
+  Stage stage;
+  Buffers arguments, results;
+  Attributes attributes;
+};
+
+struct ErrorCreateArguments {
+  std::size_t struct_size;
+  Extension* extension;
+  const char* message;
+  ErrorCode code;
+};
+
+struct DeviceOrdinalArguments {
+  std::size_t struct_size;
+  Extension* extension;
+  ExecutionContext* context;
+  std::int32_t ordinal;  // out
+};
+
+struct Api {
+  std::size_t struct_size;
+  Extension* extension;
+  ApiVersion version;
+  void* internal;
+  Error* (*create_error)(ErrorCreateArguments* arguments);
+  void (*others[16])();
+  Error* (*get_device_ordinal)(DeviceOrdinalArguments* arguments);
+};
+
+// Of an Api that has get_device_ordinal: jax 0.6.2 and later.
+constexpr std::size_t kSizeWithDeviceOrdinal = 192;
+
+static_assert(offsetof(Api, create_error) == 48 && sizeof(Api) == kSizeWithDeviceOrdinal);
+static_assert(offsetof(Buffer, data) == 24 && offsetof(CallFrame, arguments) == 40);
+
+}  // namespace hvd::ffi

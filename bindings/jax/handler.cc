@@ -1,0 +1,180 @@
+// The handler of all collectives: a call of it in a compiled program is one operation, of as many tensors as it has
+// arguments. It returns when the operation has ended.
+//
+// It waits in XLA's thread instead of returning a future: XLA's CPU runtime begins no call before the future of the one
+// before it is complete, and a future costs a handover between threads more.
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bindings/jax/ffi.h"
+#include "hvd.h"
+
+namespace hvd::ffi {
+namespace {
+
+struct Row {
+  DataType xla;
+  hvd_dtype hvd;
+  std::size_t bytes;
+};
+
+constexpr Row kRows[] = {
+    {DataType::u8, HVD_UINT8, 1},    {DataType::s8, HVD_INT8, 1},     {DataType::s16, HVD_INT16, 2},
+    {DataType::s32, HVD_INT32, 4},   {DataType::s64, HVD_INT64, 8},   {DataType::f16, HVD_FLOAT16, 2},
+    {DataType::f32, HVD_FLOAT32, 4}, {DataType::f64, HVD_FLOAT64, 8}, {DataType::bf16, HVD_BFLOAT16, 2},
+    {DataType::pred, HVD_BOOL, 1},   {DataType::u16, HVD_UINT16, 2},  {DataType::u32, HVD_UINT32, 4},
+    {DataType::u64, HVD_UINT64, 8},
+};
+
+const Row* row_of(DataType dtype) {
+  const Row* const row = std::ranges::find(kRows, dtype, &Row::xla);
+  return row == std::end(kRows) ? nullptr : row;
+}
+
+// The attributes of a call, by name. hvd.jax gives them all; a wrong type is a mistake in it.
+class Reader {
+ public:
+  explicit Reader(const Attributes& attributes) : attributes_(attributes) {}
+
+  std::string text(std::string_view name) const {
+    const auto* const span = static_cast<const ByteSpan*>(find(name, AttributeType::string));
+    return span == nullptr ? "" : std::string(span->data, span->size);
+  }
+  std::int64_t integer(std::string_view name) const {
+    const auto* const scalar = static_cast<const Scalar*>(find(name, AttributeType::scalar));
+    if (scalar == nullptr || scalar->dtype != DataType::s64) return 0;
+    return *static_cast<const std::int64_t*>(scalar->value);
+  }
+  double number(std::string_view name) const {
+    const auto* const scalar = static_cast<const Scalar*>(find(name, AttributeType::scalar));
+    if (scalar == nullptr || scalar->dtype != DataType::f64) return 1;
+    return *static_cast<const double*>(scalar->value);
+  }
+
+ private:
+  const void* find(std::string_view name, AttributeType type) const {
+    for (std::int64_t i = 0; i < attributes_.size; ++i) {
+      const ByteSpan& own = *attributes_.names[i];
+      if (std::string_view(own.data, own.size) == name && attributes_.types[i] == type) return attributes_.values[i];
+    }
+    return nullptr;
+  }
+
+  const Attributes& attributes_;
+};
+
+class Operation {
+ public:
+  explicit Operation(CallFrame& frame) : frame_(frame) {}
+
+  Error* run() {
+    const Reader attributes(frame_.attributes);
+    const auto collective = static_cast<hvd_collective>(attributes.integer("collective"));
+    const bool has_outputs =
+        collective == HVD_ALLREDUCE || collective == HVD_BROADCAST || collective == HVD_REDUCESCATTER;
+    if (!describe(frame_.arguments, inputs_) || !describe(frame_.results, outputs_)) {
+      return fail(ErrorCode::invalid_argument, "hvd.jax: arrays of this dtype cannot be moved");
+    }
+    const std::string name = name_on_device(attributes.text("name"), attributes.text("function"));
+    hvd_call call = HVD_CALL_INIT;
+    call.collective = collective;
+    call.process_set = static_cast<std::int32_t>(attributes.integer("process_set"));
+    call.name = name.empty() ? nullptr : name.c_str();
+    call.reduce_op = static_cast<std::int32_t>(attributes.integer("op"));
+    call.root_rank = static_cast<std::int32_t>(attributes.integer("root_rank"));
+    call.prescale = attributes.number("prescale_factor");
+    call.postscale = attributes.number("postscale_factor");
+    call.count = inputs_.size();
+    call.inputs = inputs_.data();
+    call.outputs = has_outputs ? outputs_.data() : nullptr;
+    hvd_work* work = nullptr;
+    const hvd_status status = hvd_run(&call, -1, has_outputs ? nullptr : &work);
+    Error* error = status == HVD_OK ? nullptr : fail(ErrorCode::internal, std::string("hvd: ") + hvd_last_error());
+    if (error == nullptr && !has_outputs) error = take_outputs(work);
+    hvd_work_free(work);
+    return error;
+  }
+
+ private:
+  static bool describe(const Buffers& buffers, std::vector<hvd_tensor>& tensors) {
+    for (std::int64_t i = 0; i < buffers.size; ++i) {
+      const Buffer& buffer = *buffers.buffers[i];
+      const Row* const row = row_of(buffer.dtype);
+      if (buffers.types[i] != ArgumentType::buffer || row == nullptr) return false;
+      tensors.push_back({.data = buffer.data,
+                         .shape = buffer.shape,
+                         .dimensions = static_cast<std::int32_t>(buffer.dimensions),
+                         .dtype = row->hvd,
+                         .device = HVD_CPU,
+                         .reserved = 0});
+    }
+    return true;
+  }
+
+  // Each local device of a program that has several makes the call, at its own time: operations of its own.
+  std::string name_on_device(const std::string& name, const std::string& function) const {
+    DeviceOrdinalArguments arguments{sizeof arguments, nullptr, frame_.context, 0};
+    if (frame_.api->struct_size < kSizeWithDeviceOrdinal || frame_.api->get_device_ordinal(&arguments) != nullptr ||
+        arguments.ordinal == 0) {
+      return name;
+    }
+    return (name.empty() ? function : name) + ".device" + std::to_string(arguments.ordinal);
+  }
+
+  // Copies what the runtime has allocated into XLA's buffers, whose shapes are those that hvd.jax expects.
+  Error* take_outputs(hvd_work* work) {
+    for (std::size_t i = 0; i < outputs_.size(); ++i) {
+      hvd_tensor result{};
+      if (hvd_work_take_output(work, i, &result) != HVD_OK) {
+        return fail(ErrorCode::internal, std::string("hvd: ") + hvd_last_error());
+      }
+      const std::size_t bytes = bytes_of(result);
+      const bool fits = bytes == bytes_of(outputs_[i]);
+      if (fits && bytes > 0) std::memcpy(outputs_[i].data, result.data, bytes);
+      hvd_free(result.data);
+      if (!fits) {
+        return fail(ErrorCode::invalid_argument,
+                    "hvd.jax: the ranks' arrays have different numbers of rows, which a compiled program cannot take: "
+                    "pad them to the same");
+      }
+    }
+    return nullptr;
+  }
+
+  static std::size_t bytes_of(const hvd_tensor& tensor) {
+    const Row* const row = std::ranges::find(kRows, static_cast<hvd_dtype>(tensor.dtype), &Row::hvd);
+    std::size_t bytes = row->bytes;
+    for (std::int32_t d = 0; d < tensor.dimensions; ++d) bytes *= static_cast<std::size_t>(tensor.shape[d]);
+    return bytes;
+  }
+
+  Error* fail(ErrorCode code, const std::string& message) const {
+    ErrorCreateArguments arguments{sizeof arguments, nullptr, message.c_str(), code};
+    return frame_.api->create_error(&arguments);
+  }
+
+  CallFrame& frame_;
+  std::vector<hvd_tensor> inputs_, outputs_;
+};
+
+void describe_handler(Metadata& metadata) {
+  metadata.version.major = 0;
+  metadata.version.minor = 1;
+  metadata.traits = 0;
+}
+
+}  // namespace
+}  // namespace hvd::ffi
+
+extern "C" __attribute__((visibility("default"))) hvd::ffi::Error* hvd_jax_collective(hvd::ffi::CallFrame* frame) {
+  using namespace hvd::ffi;
+  if (frame->extension != nullptr && frame->extension->type == ExtensionType::metadata) {
+    describe_handler(*reinterpret_cast<MetadataExtension*>(frame->extension)->metadata);
+    return nullptr;
+  }
+  return frame->stage == Stage::execute ? Operation(*frame).run() : nullptr;
+}

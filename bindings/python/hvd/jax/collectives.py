@@ -1,0 +1,314 @@
+"""Collectives on JAX arrays, inside and outside `jit`.
+
+Common to all of them:
+
+- Every rank of the process set must call, in the same order: XLA runs the collectives of a program one after the other,
+  so that two programs with other orders wait for each other, which is reported as a stall. Shapes, dtypes and arguments
+  must be the same on every rank, except where a function says otherwise. For a pytree there is one grouped operation:
+  `allreduce_tree`.
+- Arrays are on the CPU, of int8 to int64, uint8, float16, bfloat16, float32, float64 or bool (which has no sums); what
+  only moves (allgather, broadcast, alltoall) also of uint16, uint32 and uint64. float64 and 64-bit integers need
+  `jax_enable_x64`.
+- They are traced with this process's rank and the number of ranks: after a change of these (elastic jobs), compile
+  again.
+- They work under `grad`, `vmap`, `scan`, `while_loop` and `shard_map`. With several devices in a process, each one's
+  array is an operation of its own, named after the device. Their reverse-mode derivatives are collectives too, which
+  all ranks run; there are none in forward mode.
+- A wrong argument raises ValueError or TypeError where the function is traced; an error between ranks, such as a lost
+  one, raises jax.errors.JaxRuntimeError where the program runs, with the text of HorovodInternalError.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hvd import _native, arguments
+from hvd.arguments import process_set_number
+from hvd.jax.library import TARGET
+from hvd.process_set import ProcessSet, global_process_set
+from hvd.reduce_op import Average, Sum
+from hvd.specs import wire_name
+
+_INTEGERS = {"int8", "int16", "int32", "int64", "uint8"}
+_REDUCIBLE = _INTEGERS | {"float16", "bfloat16", "float32", "float64", "bool"}
+_MOVABLE = _REDUCIBLE | {"uint16", "uint32", "uint64"}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Operation:
+    """All of an operation but its arrays. `rows`: of the results, if they are not the inputs'."""
+
+    collective: int
+    function: str
+    name: str | None
+    process_set: ProcessSet
+    op: int = Sum
+    root_rank: int = 0
+    prescale_factor: float = 1.0
+    postscale_factor: float = 1.0
+    rows: tuple[int, ...] | None = None
+
+    def attributes(self) -> dict[str, Any]:
+        return {
+            "collective": np.int64(self.collective),
+            "function": f"jax.{self.function}",
+            "name": wire_name(self.function, self.name) or "",
+            "process_set": np.int64(process_set_number(self.process_set)),
+            "op": np.int64(self.op),
+            "root_rank": np.int64(self.root_rank),
+            "prescale_factor": np.float64(self.prescale_factor),
+            "postscale_factor": np.float64(self.postscale_factor),
+        }
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _run(operation: _Operation, *arrays: jax.Array) -> tuple[jax.Array, ...]:
+    rows = operation.rows or [None] * len(arrays)
+    shapes = [array.shape if number is None else (number, *array.shape[1:]) for array, number in zip(arrays, rows)]
+    keeps_shape = operation.rows is None
+    call = jax.ffi.ffi_call(
+        TARGET,
+        [jax.ShapeDtypeStruct(shape, array.dtype) for shape, array in zip(shapes, arrays)],
+        has_side_effect=True,  # calls that look alike are not merged, and those whose results nobody uses stay
+        vmap_method="broadcast_all" if keeps_shape else "sequential",
+        input_output_aliases={i: i for i in range(len(arrays))} if keeps_shape else None,
+    )
+    return tuple(call(*arrays, **operation.attributes()))
+
+
+def _forward(operation: _Operation, *arrays: jax.Array) -> tuple[tuple[jax.Array, ...], tuple[int, ...]]:
+    return _run(operation, *arrays), tuple(array.shape[0] if array.ndim else 0 for array in arrays)
+
+
+def _backward(operation: _Operation, rows: tuple[int, ...], cotangents: tuple[Any, ...]) -> tuple[Any, ...]:
+    real = [i for i, each in enumerate(cotangents) if each.dtype != jax.dtypes.float0]
+    gradients: list[Any] = [None] * len(cotangents)
+    if real:
+        found = _gradients(operation, tuple(rows[i] for i in real), [cotangents[i] for i in real])
+        for i, gradient in zip(real, found):
+            gradients[i] = gradient
+    return tuple(gradients)
+
+
+_run.defvjp(_forward, _backward)
+
+
+def _gradients(operation: _Operation, rows: tuple[int, ...], cotangents: list[jax.Array]) -> Sequence[jax.Array]:
+    """As PyTorch's in hvd.torch: those of allgather and broadcast are averaged over the ranks, so that a loss that all
+    ranks compute alike counts once."""
+    unnamed = dataclasses.replace(operation, name=None, rows=None)
+    if operation.collective in (_native.ALLREDUCE, _native.REDUCESCATTER) and operation.op not in (Average, Sum):
+        raise NotImplementedError("only averages and sums have a gradient that is a collective")
+    if operation.collective == _native.ALLREDUCE:
+        return _run(unnamed, *cotangents)
+    if operation.collective == _native.BROADCAST:
+        averages = _run(dataclasses.replace(unnamed, collective=_native.ALLREDUCE, op=Average), *cotangents)
+        return [each if _native.rank() == operation.root_rank else jnp.zeros_like(each) for each in averages]
+    if operation.collective == _native.ALLGATHER:
+        scattered = dataclasses.replace(unnamed, collective=_native.REDUCESCATTER, op=Average, rows=rows)
+        return _run(scattered, *cotangents)
+    if operation.collective == _native.ALLTOALL:
+        return _run(dataclasses.replace(unnamed, rows=rows), *cotangents)
+    gathered = _run(dataclasses.replace(unnamed, collective=_native.ALLGATHER, rows=rows), *cotangents)
+    scale = operation.prescale_factor * operation.postscale_factor
+    return [each * (scale / _size(operation.process_set) if operation.op == Average else scale) for each in gathered]
+
+
+def _size(process_set: ProcessSet) -> int:
+    process_set_number(process_set)  # ValueError if it is not registered
+    return process_set.size() or 1
+
+
+def _checked(operation: _Operation, arrays: Sequence[Any]) -> list[jax.Array]:
+    arguments.reduce_op(operation.op)
+    if operation.name is not None:
+        arguments.operation_name(operation.name)
+    result = [jnp.asarray(array) for array in arrays]
+    moves_only = operation.collective in (_native.ALLGATHER, _native.BROADCAST, _native.ALLTOALL)
+    for array in result:
+        if str(array.dtype) not in (_MOVABLE if moves_only else _REDUCIBLE):
+            raise ValueError(f"{operation.function}: arrays of {array.dtype} are not supported")
+    return result
+
+
+def _of_rows(function: str, array: Any) -> jax.Array:
+    if jnp.ndim(array) == 0:
+        raise ValueError(f"{function}: an array with at least one dimension is needed: a scalar has no rows")
+    return jnp.asarray(array)
+
+
+def allreduce(
+    array: Any,
+    op: int = Average,
+    name: str | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> jax.Array:
+    """Reduces an array over all ranks.
+
+    Args:
+        array: the same shape and dtype on every rank. bool: only Min and Max.
+        op: Average, Sum, Adasum, Min, Max or Product. Averages of integers are truncated.
+        name: the same on every rank; None: operations are numbered, or named after their device if there are several.
+        prescale_factor: inputs are multiplied by it before the reduction.
+        postscale_factor: the result is multiplied by it.
+        process_set: the ranks that take part.
+
+    Returns:
+        An array of the same shape and dtype, with the same bits on every rank. Average and Sum are differentiable.
+    """
+    return grouped_allreduce([array], op, name, prescale_factor, postscale_factor, process_set)[0]
+
+
+def grouped_allreduce(
+    arrays: Sequence[Any],
+    op: int = Average,
+    name: str | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> list[jax.Array]:
+    """Reduces several arrays, as `allreduce`, in one operation: as many on every rank, in the same order."""
+    if not arrays:
+        return []
+    function = "allreduce" if len(arrays) == 1 else "grouped_allreduce"
+    factors = (
+        arguments.factor(prescale_factor, "prescale_factor"),
+        arguments.factor(postscale_factor, "postscale_factor"),
+    )
+    operation = _Operation(_native.ALLREDUCE, function, name, process_set, op, 0, *factors)
+    return list(_run(operation, *_checked(operation, arrays)))
+
+
+def broadcast(
+    array: Any, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> jax.Array:
+    """Gives every rank the root's array.
+
+    Args:
+        array: the same shape and dtype on every rank.
+        root_rank: the root's number in the job, also if the process set has fewer ranks.
+        name: as of `allreduce`.
+        process_set: the ranks that take part.
+
+    Returns:
+        An array of the same shape and dtype. Differentiable.
+    """
+    return _grouped_broadcast([array], root_rank, name, process_set)[0]
+
+
+def _grouped_broadcast(
+    arrays: Sequence[Any], root_rank: int, name: str | None, process_set: ProcessSet
+) -> list[jax.Array]:
+    root = arguments.rank(root_rank, "root_rank")
+    operation = _Operation(_native.BROADCAST, "broadcast", name, process_set, root_rank=root)
+    return list(_run(operation, *_checked(operation, arrays)))
+
+
+def allgather(array: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> jax.Array:
+    """Concatenates the ranks' arrays along the first dimension, in rank order.
+
+    Args:
+        array: at least one dimension; the same shape on every rank, since a compiled program has to know it.
+        name: as of `allreduce`.
+        process_set: the ranks that take part.
+
+    Returns:
+        An array of shape [first dimension times the number of ranks, ...], the same on every rank. Differentiable.
+    """
+    array = _of_rows("allgather", array)
+    rows = (array.shape[0] * _size(process_set),)
+    operation = _Operation(_native.ALLGATHER, "allgather", name, process_set, rows=rows)
+    return _run(operation, *_checked(operation, [array]))[0]
+
+
+def alltoall(array: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> jax.Array:
+    """Sends each rank its part of the array's rows, equally many to each, and concatenates what comes from each rank,
+    in rank order.
+
+    Args:
+        array: the same shape on every rank; its first dimension divisible by the number of ranks.
+        name: as of `allreduce`.
+        process_set: the ranks that take part.
+
+    Returns:
+        An array of the same shape. Differentiable.
+    """
+    array = _of_rows("alltoall", array)
+    if array.shape[0] % _size(process_set):
+        raise ValueError(f"alltoall: {array.shape[0]} rows cannot be divided equally among {_size(process_set)} ranks")
+    operation = _Operation(_native.ALLTOALL, "alltoall", name, process_set, rows=(array.shape[0],))
+    return _run(operation, *_checked(operation, [array]))[0]
+
+
+def reducescatter(
+    array: Any,
+    op: int = Average,
+    name: str | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> jax.Array:
+    """Reduces an array over all ranks, and gives each rank its part of the rows.
+
+    Args:
+        array: as of `allreduce`, with at least one dimension.
+        op, name, prescale_factor, postscale_factor, process_set: as of `allreduce`.
+
+    Returns:
+        This rank's rows: the first dimension divided by the number of ranks; the first ranks have one more if it is not
+        divisible. Average and Sum are differentiable.
+    """
+    array = _of_rows("reducescatter", array)
+    each, longer = divmod(array.shape[0], _size(process_set))
+    rows = (each + (1 if (process_set.rank() or 0) < longer else 0),)
+    factors = (
+        arguments.factor(prescale_factor, "prescale_factor"),
+        arguments.factor(postscale_factor, "postscale_factor"),
+    )
+    operation = _Operation(_native.REDUCESCATTER, "reducescatter", name, process_set, op, 0, *factors, rows)
+    return _run(operation, *_checked(operation, [array]))[0]
+
+
+def allreduce_tree(
+    tree: Any,
+    op: int = Average,
+    name: str | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """Reduces all leaves of a pytree, gradients for instance, in one operation. Arguments as of `allreduce`; the same
+    structure on every rank."""
+    leaves, structure = jax.tree.flatten(tree)
+    reduced = grouped_allreduce(leaves, op, name, prescale_factor, postscale_factor, process_set)
+    return jax.tree.unflatten(structure, reduced)
+
+
+def broadcast_tree(tree: Any, root_rank: int = 0, process_set: ProcessSet = global_process_set) -> Any:
+    """Gives every rank the root's pytree, parameters for instance; in one operation.
+
+    Args:
+        tree: arrays, keys of `jax.random.key`, or numbers; the same structure, shapes and dtypes on every rank.
+        root_rank: the rank whose values everybody gets.
+        process_set: the ranks that take part.
+    """
+    leaves, structure = jax.tree.flatten(tree)
+    if not leaves:
+        return tree
+    keys = [jnp.issubdtype(getattr(leaf, "dtype", float), jax.dtypes.prng_key) for leaf in leaves]
+    sent = [jax.random.key_data(leaf) if is_key else leaf for leaf, is_key in zip(leaves, keys)]
+    received = _grouped_broadcast(sent, root_rank, None, process_set)
+    restored = [
+        jax.random.wrap_key_data(new, impl=jax.random.key_impl(leaf)) if is_key else new
+        for leaf, new, is_key in zip(leaves, received, keys)
+    ]
+    return jax.tree.unflatten(structure, restored)

@@ -1,0 +1,84 @@
+"""Data-parallel training with optax: an optimizer that reduces gradients over the ranks first."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from hvd.arguments import compressor as require_compressor
+from hvd.arguments import positive
+from hvd.jax.collectives import allreduce_tree
+from hvd.jax.compression import Compression
+from hvd.process_set import ProcessSet, global_process_set
+from hvd.reduce_op import Average
+
+
+def DistributedGradientTransformation(
+    optimizer: Any,
+    compression: Any = Compression.none,
+    op: int = Average,
+    backward_passes_per_step: int = 1,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """Makes an optimizer of optax reduce its gradients over all ranks, in one operation, before it uses them.
+
+    Every rank of the set must call `update` equally often. Parameters must be the same on all ranks at first:
+    `broadcast_tree`.
+
+    Args:
+        optimizer: any optax.GradientTransformation, chains included.
+        compression: `Compression.fp16` or `Compression.bf16`: a smaller type for the time of the travel.
+        op: Average, Sum or Adasum.
+        backward_passes_per_step: so many calls of `update` add up their gradients on each rank before they are reduced
+            and a step is made; the others return updates of zeros.
+        process_set: the ranks that take part.
+
+    Returns:
+        An optax.GradientTransformationExtraArgs.
+    """
+    import optax
+
+    require_compressor(compression)
+    inner = optax.with_extra_args_support(optimizer)
+
+    def update(gradients: Any, state: Any, params: Any = None, **extra: Any) -> tuple[Any, Any]:
+        leaves, structure = jax.tree.flatten(gradients)
+        compressed = [compression.compress(leaf) for leaf in leaves]
+        reduced = allreduce_tree([array for array, _ in compressed], op, process_set=process_set)
+        restored = [compression.decompress(array, context) for array, (_, context) in zip(reduced, compressed)]
+        return inner.update(jax.tree.unflatten(structure, restored), state, params, **extra)
+
+    distributed = optax.GradientTransformationExtraArgs(inner.init, update)
+    passes = positive(backward_passes_per_step, "backward_passes_per_step")
+    return distributed if passes == 1 else _after_passes(distributed, passes)
+
+
+class _Passes(NamedTuple):
+    count: Any  # since the last step
+    gradients: Any  # their sum
+    inner: Any
+
+
+def _after_passes(distributed: Any, passes: int) -> Any:
+    """A step for so many calls. Not optax.MultiSteps, which updates in each call and drops the result."""
+    import optax
+
+    def init(params: Any) -> _Passes:
+        return _Passes(jnp.zeros((), jnp.int32), jax.tree.map(jnp.zeros_like, params), distributed.init(params))
+
+    def update(gradients: Any, state: _Passes, params: Any = None, **extra: Any) -> tuple[Any, _Passes]:
+        total = jax.tree.map(jnp.add, state.gradients, gradients)
+        zeros = jax.tree.map(jnp.zeros_like, total)
+
+        def step() -> tuple[Any, _Passes]:
+            updates, inner = distributed.update(total, state.inner, params, **extra)
+            return updates, _Passes(jnp.zeros_like(state.count), zeros, inner)
+
+        def wait() -> tuple[Any, _Passes]:
+            return zeros, _Passes(state.count + 1, total, state.inner)
+
+        return jax.lax.cond(state.count == passes - 1, step, wait)
+
+    return optax.GradientTransformationExtraArgs(init, update)

@@ -1,0 +1,292 @@
+"""hvd.jax: collectives inside and outside compiled programs, their derivatives, and training with optax."""
+
+from __future__ import annotations
+
+import functools
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import hvd.jax as hvd
+from launching import ROOT, run_job
+
+MEANINGS = {
+    hvd.Sum: lambda stacked: stacked.sum(0),
+    hvd.Average: lambda stacked: stacked.mean(0),
+    hvd.Min: lambda stacked: stacked.min(0),
+    hvd.Max: lambda stacked: stacked.max(0),
+    hvd.Product: lambda stacked: stacked.prod(0),
+}
+FORMS = {"eager": lambda function: function, "jit": jax.jit}
+
+
+def of_rank(rank, shape=(3, 2), dtype=np.float32):
+    return (np.arange(np.prod(shape)).reshape(shape) % 5 + rank + 1).astype(dtype)
+
+
+def of_all(ranks, shape=(3, 2), dtype=np.float32):
+    return np.stack([of_rank(rank, shape, dtype) for rank in range(ranks)])
+
+
+@pytest.fixture(params=list(FORMS))
+def form(request):
+    return FORMS[request.param]
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("op", list(MEANINGS))
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int32"])
+def test_allreduce(ranks, form, dtype, op):
+    if op == hvd.Average and not jnp.issubdtype(dtype, jnp.floating):
+        pytest.skip("averages of integers are truncated")
+    array = jnp.asarray(of_rank(hvd.rank()), dtype)
+    result = form(lambda given: hvd.allreduce(given, op))(array)
+    assert result.dtype == array.dtype and isinstance(result, jax.Array)
+    expected = MEANINGS[op](of_all(ranks))
+    np.testing.assert_array_equal(result.astype(np.float32), expected)
+    np.testing.assert_array_equal(array.astype(np.float32), of_rank(hvd.rank()))  # is as it was
+
+
+@pytest.mark.ranks
+def test_shapes_factors_and_names(ranks, form):
+    scalar = form(lambda given: hvd.allreduce(given, hvd.Sum, name="loss"))(jnp.float32(2))
+    assert scalar.shape == () and scalar == 2 * ranks
+    empty = form(hvd.allreduce)(jnp.zeros((0, 3)))
+    assert empty.shape == (0, 3)
+    scaled = form(lambda given: hvd.allreduce(given, hvd.Sum, prescale_factor=2.0, postscale_factor=0.5))(jnp.ones(3))
+    assert scaled.tolist() == [ranks] * 3
+
+
+@pytest.mark.ranks
+def test_collectives_of_rows(ranks, form):
+    rank, array = hvd.rank(), jnp.asarray(of_rank(hvd.rank(), (2 * ranks, 3)))
+    everything = of_all(ranks, (2 * ranks, 3))
+    np.testing.assert_array_equal(form(hvd.allgather)(array), np.concatenate(everything))
+    np.testing.assert_array_equal(form(lambda given: hvd.broadcast(given, ranks - 1))(array), everything[-1])
+    np.testing.assert_array_equal(
+        form(hvd.alltoall)(array), np.concatenate([each[2 * rank : 2 * rank + 2] for each in everything])
+    )
+    total = everything.sum(0)
+    np.testing.assert_array_equal(
+        form(lambda given: hvd.reducescatter(given, hvd.Sum))(array), total[2 * rank : 2 * rank + 2]
+    )
+
+
+@pytest.mark.ranks(4)
+def test_rows_that_do_not_divide(form):
+    parts = form(lambda given: hvd.reducescatter(given, hvd.Sum))(jnp.arange(6.0))
+    assert parts.tolist() == [[0.0, 4.0], [8.0, 12.0], [16.0], [20.0]][hvd.rank()]
+
+
+@pytest.mark.ranks(2)
+def test_a_tree_is_one_operation():
+    tree = {"a": jnp.ones((2, 2)), "b": [jnp.arange(3), jnp.bfloat16(1.5)], "c": None}
+    before = hvd.metrics()
+    reduced = jax.jit(lambda given: hvd.allreduce_tree(given, hvd.Sum))(tree)
+    after = hvd.metrics(before)
+    assert reduced["a"].tolist() == [[2, 2], [2, 2]] and reduced["b"][0].tolist() == [0, 2, 4]
+    assert reduced["b"][1] == 3 and reduced["c"] is None
+    assert after["operations"] == 1
+    assert hvd.allreduce_tree({}) == {} and hvd.grouped_allreduce([]) == []
+
+
+@pytest.mark.ranks(2)
+def test_a_broadcast_tree():
+    rank = hvd.rank()
+    tree = {"weights": jnp.full((2,), float(rank)), "step": rank, "key": jax.random.key(rank)}
+    received = hvd.broadcast_tree(tree, root_rank=1)
+    assert received["weights"].tolist() == [1.0, 1.0] and received["step"] == 1
+    assert jax.random.uniform(received["key"]) == jax.random.uniform(jax.random.key(1))
+
+
+@pytest.mark.ranks(2)
+@pytest.mark.parametrize(
+    ("collective", "expected"),
+    [
+        # The weight of each result is its rank plus 1; a gradient is what hvd.torch's would be.
+        (lambda given: hvd.allreduce(given, hvd.Sum), lambda rank: np.full(2, 3.0)),
+        (lambda given: hvd.allreduce(given), lambda rank: np.full(2, 1.5)),
+        (lambda given: hvd.allreduce(given, hvd.Sum, prescale_factor=2.0), lambda rank: np.full(2, 6.0)),
+        (lambda given: hvd.broadcast(given, 1), lambda rank: np.full(2, 1.5 * rank)),
+        (hvd.allgather, lambda rank: np.full(2, 1.5)),
+        (hvd.alltoall, lambda rank: np.array([1.0, 2.0])),
+        (lambda given: hvd.reducescatter(given, hvd.Sum), lambda rank: np.array([1.0, 2.0])),
+        (hvd.reducescatter, lambda rank: np.array([0.5, 1.0])),
+    ],
+)
+def test_gradients(form, collective, expected):
+    weight = hvd.rank() + 1.0
+    gradient = form(jax.grad(lambda given: weight * collective(given).sum()))(jnp.array([3.0, 5.0]))
+    np.testing.assert_allclose(gradient, expected(hvd.rank()))
+
+
+@pytest.mark.ranks(2)
+def test_second_derivatives_and_integers_beside_floats():
+    total = functools.partial(hvd.allreduce, op=hvd.Sum)
+    assert jax.grad(jax.grad(lambda given: total(given) ** 3))(1.0) == 2 * 2 * 6 * 2.0
+
+    def loss(given):
+        scaled, count = hvd.allreduce_tree((given, jnp.int32(4)), hvd.Sum)
+        return scaled * count
+
+    assert jax.jit(jax.grad(loss))(1.0) == 16.0
+    with pytest.raises(NotImplementedError, match="only averages and sums"):
+        jax.grad(lambda given: hvd.allreduce(given, hvd.Max))(1.0)
+
+
+@pytest.mark.ranks(2)
+def test_vmap_and_loops():
+    array = jnp.asarray(of_rank(hvd.rank(), (4, 2)))
+    total, everything = of_all(2, (4, 2)).sum(0), of_all(2, (4, 2))
+    np.testing.assert_array_equal(jax.vmap(lambda row: hvd.allreduce(row, hvd.Sum))(array), total)
+    np.testing.assert_array_equal(jax.vmap(hvd.allgather)(array), np.concatenate(list(everything), axis=1))
+
+    def doubled(carry, _):
+        return hvd.allreduce(carry, hvd.Sum), None
+
+    assert jax.jit(lambda given: jax.lax.scan(doubled, given, length=3)[0])(1.0) == 8.0
+    assert jax.lax.while_loop(lambda given: given < 30, lambda given: hvd.allreduce(given, hvd.Sum), 1.0) == 32.0
+
+
+@pytest.mark.ranks(2)
+def test_calls_that_look_alike_are_not_merged_and_unused_ones_stay():
+    before = hvd.metrics()
+
+    @jax.jit
+    def program(given):
+        hvd.allreduce(given, hvd.Max)
+        return hvd.allreduce(given, hvd.Sum) + hvd.allreduce(given, hvd.Sum)
+
+    assert program(1.0) == 4.0
+    assert hvd.metrics(before)["operations"] == 3
+
+
+@pytest.mark.ranks(2)
+def test_donated_arrays():
+    step = jax.jit(lambda given: hvd.allreduce(given, hvd.Sum), donate_argnums=0)
+    array = jnp.ones(1000)
+    for power in range(1, 5):
+        array = step(array)
+        assert array[0] == 2**power and array[-1] == 2**power
+
+
+@pytest.mark.ranks(4)
+def test_process_sets(form):
+    even, odd = hvd.add_process_set([0, 2]), hvd.add_process_set([1, 3])
+    own = even if hvd.rank() % 2 == 0 else odd
+    array = jnp.array([float(hvd.rank())])
+    assert form(lambda given: hvd.allreduce(given, hvd.Sum, process_set=own))(array) == [2.0, 4.0][hvd.rank() % 2]
+    assert form(lambda given: hvd.allgather(given, process_set=own))(array).tolist() == own.ranks
+    for each in (even, odd):
+        assert hvd.remove_process_set(each)
+    with pytest.raises(ValueError, match="not registered"):
+        hvd.allreduce(array, process_set=even)
+
+
+@pytest.mark.ranks(2)
+def test_errors():
+    for wrong, message in [
+        (lambda: hvd.allreduce(jnp.ones(2, jnp.complex64)), "allreduce: arrays of complex64 are not supported"),
+        (lambda: hvd.allreduce(jnp.ones(2, jnp.uint16)), "allreduce: arrays of uint16 are not supported"),
+        (lambda: hvd.allgather(jnp.float32(1)), "allgather: .* a scalar has no rows"),
+        (lambda: hvd.alltoall(jnp.ones(3)), "alltoall: 3 rows cannot be divided equally among 2 ranks"),
+        (lambda: hvd.allreduce(jnp.ones(2), op=17), "op is 17"),
+        (lambda: hvd.broadcast(jnp.ones(2), 2.5), "root_rank is 2.5"),
+    ]:
+        with pytest.raises((TypeError, ValueError), match=message):
+            wrong()
+    with pytest.raises(jax.errors.JaxRuntimeError, match=r"allreduce 'allreduce.odd': the ranks disagree"):
+        jax.jit(lambda given: hvd.allreduce(given, name="odd"))(jnp.ones(2 + hvd.rank())).block_until_ready()
+    assert hvd.allreduce(1.0) == 1.0  # and the job goes on
+    assert hvd.broadcast(jnp.ones(2, jnp.uint16), 0).dtype == jnp.uint16
+
+
+def model_loss(weights, images, labels):
+    hidden = jnp.tanh(images @ weights["first"])
+    return optax.softmax_cross_entropy_with_integer_labels(hidden @ weights["second"], labels).mean()
+
+
+def made_weights(seed):
+    first, second = jax.random.split(jax.random.key(seed))
+    return {"first": jax.random.normal(first, (6, 8)), "second": jax.random.normal(second, (8, 3))}
+
+
+def trained(optimizer, weights, batches):
+    @jax.jit
+    def step(weights, state, images, labels):
+        gradients = jax.grad(model_loss)(weights, images, labels)
+        updates, state = optimizer.update(gradients, state, weights)
+        return optax.apply_updates(weights, updates), state
+
+    state = optimizer.init(weights)
+    for images, labels in batches:
+        weights, state = step(weights, state, images, labels)
+    return weights
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("compression", [hvd.Compression.none, hvd.Compression.bf16, hvd.Compression.fp16])
+def test_an_optimizer_takes_the_steps_of_one_process(ranks, compression):
+    random = np.random.default_rng(1)
+    images = random.normal(size=(5, 4 * ranks, 6)).astype(np.float32)
+    labels = random.integers(0, 3, size=(5, 4 * ranks))
+    mine = slice(4 * hvd.rank(), 4 * hvd.rank() + 4)
+    plain = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(1e-2))
+    distributed = hvd.DistributedGradientTransformation(plain, compression)
+    weights = hvd.broadcast_tree(made_weights(hvd.rank()))
+    own = trained(distributed, weights, zip(images[:, mine], labels[:, mine]))
+    reference = trained(plain, made_weights(0), zip(images, labels))
+    tolerance = 1e-5 if compression is hvd.Compression.none else 0.02
+    jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, atol=tolerance), own, reference)
+    checksums = hvd.allgather_object(jax.tree.map(lambda leaf: np.asarray(leaf).tobytes(), own))
+    assert all(each == checksums[0] for each in checksums)
+
+
+@pytest.mark.ranks(2)
+def test_gradients_of_several_passes_are_added_up():
+    optimizer = hvd.DistributedGradientTransformation(optax.sgd(1.0), backward_passes_per_step=3)
+    weight, before = jnp.float32(0), hvd.metrics()
+    state = optimizer.init(weight)
+    update = jax.jit(optimizer.update)
+    for number in range(6):
+        updates, state = update(jnp.float32(number + hvd.rank()), state, weight)
+        weight = optax.apply_updates(weight, updates)
+    assert weight == -(0 + 1 + 2 + 3 + 4 + 5) - 6 * 0.5
+    assert hvd.metrics(before)["operations"] == 2
+
+
+def test_several_devices_in_a_process():
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    job = run_job(2, ["-c", SEVERAL_DEVICES], flags)
+    assert job.returncode == 0, job.output
+
+
+SEVERAL_DEVICES = """
+import jax, jax.numpy as jnp
+from functools import partial
+from jax.sharding import Mesh, PartitionSpec
+import hvd.jax as hvd
+hvd.init()
+mesh = Mesh(jax.devices(), ("devices",))
+rows = PartitionSpec("devices")
+
+@jax.jit
+@partial(jax.shard_map, mesh=mesh, in_specs=rows, out_specs=rows)
+def program(part):
+    return hvd.allreduce(hvd.allreduce(part, hvd.Sum) + 1, hvd.Sum, name="second")
+
+array = jnp.arange(8.0) + 8 * hvd.rank()
+for _ in range(20):
+    assert program(array).tolist() == [2 * (2 * each + 8 + 1) for each in range(8)]
+"""
+
+
+def test_the_example(tmp_path):
+    job = run_job(2, [str(ROOT / "examples" / "jax" / "digits.py"), "--epochs", "12", "--reference"], cwd=tmp_path)
+    assert job.returncode == 0, job.output
+    assert float(re.search(r"test accuracy ([\d.]+)%", job.output)[1]) > 93, job.output
+    assert "differ from those of one process by at most" in job.output
