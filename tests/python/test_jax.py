@@ -12,6 +12,8 @@ import optax
 import pytest
 
 import hvd.jax as hvd
+from hvd import elastic
+from hvd.jax import collectives
 from launching import ROOT, run_job
 
 MEANINGS = {
@@ -257,6 +259,48 @@ def test_gradients_of_several_passes_are_added_up():
         weight = optax.apply_updates(weight, updates)
     assert weight == -(0 + 1 + 2 + 3 + 4 + 5) - 6 * 0.5
     assert hvd.metrics(before)["operations"] == 2
+
+
+@pytest.mark.ranks(2)
+def test_an_elastic_state():
+    rank = hvd.rank()
+    state = hvd.elastic.JaxState(
+        params={"w": jnp.full(3, float(rank)), "b": [jnp.bfloat16(rank)]}, key=jax.random.key(rank), seen=[rank] * rank
+    )
+    if rank == 1:
+        state.params["more"] = jnp.zeros(2)  # a newcomer's state may look different
+    elastic._synchronize(state, is_needed=True)
+    assert jax.tree.map(lambda leaf: leaf.tolist(), state.params) == {"w": [0.0] * 3, "b": [0.0]} and state.seen == []
+    assert jax.random.uniform(state.key) == jax.random.uniform(jax.random.key(0))
+    state.params = jax.tree.map(lambda leaf: leaf + 1, state.params)
+    state.finish_step()
+    kept = state.params["w"]
+    state.params = {"w": None}
+    state.seen.append(17)
+    state._go_back()
+    assert state.params["w"] is kept and state.seen == []
+    jax.jit(lambda given: given * 2, donate_argnums=0)(kept)
+    state._go_back()  # to the synchronisation, since the step's arrays are gone
+    assert state.params["w"].tolist() == [0.0] * 3
+
+
+@pytest.mark.ranks(2)
+def test_programs_that_depend_on_the_ranks_are_compiled_again(monkeypatch):
+    traced = []
+
+    @jax.jit
+    def program(given):
+        traced.append(1)
+        return hvd.allgather(given)
+
+    program(jnp.ones(2))
+    collectives.forget_place()
+    program(jnp.ones(2))
+    assert len(traced) == 1
+    monkeypatch.setattr(collectives, "_compiled_for", (5, 7))
+    collectives.forget_place()
+    program(jnp.ones(2))
+    assert len(traced) == 2
 
 
 def test_several_devices_in_a_process():

@@ -9,8 +9,10 @@ Each process has arrays of its own: `jax.distributed` is not needed.
 """
 
 from hvd import basics as _basics
+from hvd import checkpoint
 from hvd.basics import *  # noqa: F403
 from hvd.exceptions import HorovodInternalError, HostsUpdatedInterrupt
+from hvd.jax import elastic
 from hvd.jax.collectives import (
     allgather,
     allreduce,
@@ -49,6 +51,8 @@ __all__ = [
     "broadcast",
     "broadcast_object",
     "broadcast_tree",
+    "checkpoint",
+    "elastic",
     "global_process_set",
     "grouped_allreduce",
     "reducescatter",

@@ -9,8 +9,8 @@ Common to all of them:
 - Arrays are on the CPU, of int8 to int64, uint8, float16, bfloat16, float32, float64 or bool (which has no sums); what
   only moves (allgather, broadcast, alltoall) also of uint16, uint32 and uint64. float64 and 64-bit integers need
   `jax_enable_x64`.
-- They are traced with this process's rank and the number of ranks: after a change of these (elastic jobs), compile
-  again.
+- Some are compiled for this process's rank and the number of ranks. In an elastic job, `hvd.elastic.JaxState` has them
+  compiled again when these change.
 - They work under `grad`, `vmap`, `scan`, `while_loop` and `shard_map`. With several devices in a process, each one's
   array is an operation of its own, named after the device. Their reverse-mode derivatives are collectives too, which
   all ranks run; there are none in forward mode.
@@ -110,6 +110,7 @@ def _gradients(operation: _Operation, rows: tuple[int, ...], cotangents: list[ja
         return _run(unnamed, *cotangents)
     if operation.collective == _native.BROADCAST:
         averages = _run(dataclasses.replace(unnamed, collective=_native.ALLREDUCE, op=Average), *cotangents)
+        _size(operation.process_set)  # which notes that the program depends on the rank
         return [each if _native.rank() == operation.root_rank else jnp.zeros_like(each) for each in averages]
     if operation.collective == _native.ALLGATHER:
         scattered = dataclasses.replace(unnamed, collective=_native.REDUCESCATTER, op=Average, rows=rows)
@@ -121,9 +122,27 @@ def _gradients(operation: _Operation, rows: tuple[int, ...], cotangents: list[ja
     return [each * (scale / _size(operation.process_set) if operation.op == Average else scale) for each in gathered]
 
 
+_compiled_for: tuple[int, int] | None = None  # rank and size, if programs depend on them
+
+
 def _size(process_set: ProcessSet) -> int:
+    global _compiled_for
     process_set_number(process_set)  # ValueError if it is not registered
+    _compiled_for = _native.rank(), _native.size()
     return process_set.size() or 1
+
+
+def forget_place() -> None:
+    """After a change of ranks: JAX is to compile again what depends on them."""
+    global _compiled_for
+    if _compiled_for not in (None, (_native.rank(), _native.size())):
+        jax.clear_caches()
+        _compiled_for = None
+
+
+def is_of_ranks(error: Exception) -> bool:
+    """Whether what a program has raised is an error between ranks."""
+    return "hvd: " in str(error)
 
 
 def _checked(operation: _Operation, arrays: Sequence[Any]) -> list[jax.Array]:

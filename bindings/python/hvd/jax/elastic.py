@@ -1,0 +1,111 @@
+"""Elastic training with JAX: a state of pytrees and Python objects.
+
+@hvd.elastic.run
+def train(state):
+    while state.step < steps:
+        state.params, state.opt_state = step(state.params, state.opt_state, next(batches))
+        state.step += 1
+        state.finish_step()
+
+train(hvd.elastic.JaxState(params=params, opt_state=optimizer.init(params), step=0))
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+from typing import Any, Callable
+
+import jax
+import jax.numpy as jnp
+
+from hvd import basics
+from hvd.elastic import ObjectState, State, from_source, join_anew, run_fn, source_rank, sync_set
+from hvd.exceptions import HorovodInternalError
+from hvd.jax import collectives
+from hvd.objects import broadcast_object
+
+__all__ = ["JaxState", "ObjectState", "State", "run"]
+
+
+def run(func: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes a training function elastic: see `hvd.elastic.run_fn`. Its first argument is a State, as JaxState is."""
+
+    @functools.wraps(func)
+    def translating(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return func(*args, **kwargs)
+        except jax.errors.JaxRuntimeError as error:
+            if collectives.is_of_ranks(error):
+                raise HorovodInternalError(str(error)) from error
+            raise
+
+    return run_fn(translating, join_anew)
+
+
+class JaxState(ObjectState):
+    """A training state with JAX: each keyword is an attribute, a pytree or any other object. Arrays within them travel
+    as such, everything else is pickled.
+
+    Args:
+        kwargs: for instance params=params, opt_state=optimizer.init(params), step=0.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(from_source(broadcast_object), basics.rank, **kwargs)
+
+    def _attributes(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self._saved_state}
+
+    def save_step(self) -> None:
+        """Without copies: arrays do not change. They may be deleted, if a step donates them to the next."""
+        self._saved_step = jax.tree.map(_kept, self._attributes())
+
+    def restore_step(self) -> bool:
+        arrays = [leaf for leaf in jax.tree.leaves(self._saved_step) if isinstance(leaf, jax.Array)]
+        if any(array.is_deleted() for array in arrays):
+            return False
+        self._set_attributes(jax.tree.map(_kept, self._saved_step))
+        return True
+
+    def sync(self) -> None:
+        arrays: list[Any] = []
+
+        def taken_out(leaf: Any) -> Any:
+            if not isinstance(leaf, jax.Array):
+                return leaf
+            arrays.append(leaf)
+            return _Sent(leaf)
+
+        skeleton = self._bcast_object(jax.tree.map(taken_out, self._attributes()))
+        if among := sync_set():
+            if basics.rank() != source_rank():
+                arrays = [leaf.blank() for leaf in jax.tree.leaves(skeleton) if isinstance(leaf, _Sent)]
+            arrays = jax.block_until_ready(collectives.broadcast_tree(arrays, source_rank(), among))
+        received = iter(arrays)
+        self._set_attributes(jax.tree.map(lambda leaf: next(received) if isinstance(leaf, _Sent) else leaf, skeleton))
+        if not self._is_saved:
+            self.save()
+
+    def reset(self) -> None:
+        """Programs that have been compiled for another place in the job are compiled again."""
+        collectives.forget_place()
+
+
+class _Sent:
+    """Stands for an array within the pytrees while the array itself travels as such."""
+
+    def __init__(self, array: jax.Array) -> None:
+        self.is_key = jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
+        data = jax.random.key_data(array) if self.is_key else array
+        self.shape, self.dtype = data.shape, data.dtype
+        self.implementation = str(jax.random.key_impl(array)) if self.is_key else None
+
+    def blank(self) -> jax.Array:
+        """An array to receive it."""
+        zeros = jnp.zeros(self.shape, self.dtype)
+        return jax.random.wrap_key_data(zeros, impl=self.implementation) if self.is_key else zeros
+
+
+def _kept(leaf: Any) -> Any:
+    return leaf if isinstance(leaf, jax.Array) else copy.deepcopy(leaf)
