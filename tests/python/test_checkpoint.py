@@ -11,11 +11,16 @@ import sys
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
+from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
 import hvd.torch as hvd
 from hvd import checkpoint, elastic
 from hvd.torch.elastic import ElasticSampler, TorchState
+from launching import PROGRAMS, run_job
+from programs.loses_a_part import Parts
+from programs.sharded_state import content, sharded_state, train_step, whole
 
 
 def object_state(**values) -> elastic.ObjectState:
@@ -53,9 +58,9 @@ def test_what_changes_after_the_commit_is_not_in_it(tmp_path, monkeypatch):
     state, checkpoints = kept(tmp_path, seen=[])
     write = state.write
 
-    def late(saved, file):
+    def late(saved, folder, rank):
         state.seen.append("later")
-        write(saved, file)
+        return write(saved, folder, rank)
 
     monkeypatch.setattr(state, "write", late)
     commit(state, checkpoints)
@@ -149,11 +154,16 @@ def test_older_checkpoints_than_those_that_are_not_whole_are_kept(tmp_path):
 def test_checkpoints_of_other_states_and_formats(tmp_path):
     state, checkpoints = kept(tmp_path, step=1)
     commit(state, checkpoints)
-    with pytest.raises(ValueError, match=r"state\.pkl cannot be read into this state: it has \['step'\], and this"):
+    with pytest.raises(ValueError, match=r"checkpoint-1 cannot be read into this state: it has \['step'\], and this"):
         kept(tmp_path, epoch=1)
     manifest = checkpoints.folder(1) / "manifest.json"
-    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"format": 2}))
-    with pytest.raises(ValueError, match="is of format 2, which this hvd cannot read"):
+    content = json.loads(manifest.read_text())
+    (file,) = content.pop("files")
+    first_format = {"format": 1, "number": 1, "file": file["name"], "bytes": file["bytes"], "sha256": file["sha256"]}
+    manifest.write_text(json.dumps(first_format))
+    assert kept(tmp_path, step=0)[0].step == 1
+    manifest.write_text(json.dumps(content | {"format": 3}))
+    with pytest.raises(ValueError, match="is of format 3, which this hvd cannot read"):
         kept(tmp_path, step=1)
     with pytest.raises(ValueError, match="newest must be at least 1"):
         kept(tmp_path / "other", newest=0, step=1)
@@ -201,3 +211,127 @@ def test_a_torch_state_is_restored_on_all_ranks(tmp_path):
     assert torch.equal(restored.model.weight, state.model.weight)
     assert repr(restored.optimizer.state_dict()) == repr(state.optimizer.state_dict())
     assert checkpoints.numbers() == [1, 2]
+
+
+def kept_parts(folder, **values):
+    state = Parts(lambda given: given, hvd.rank, **values)
+    return state, checkpoint.keep(state, folder, seconds=0)
+
+
+def commit_on_all(state, checkpoints) -> None:
+    commit(state, checkpoints)
+    hvd.barrier()
+
+
+@pytest.mark.ranks(2)
+def test_parts_of_all_ranks_make_a_checkpoint(tmp_path):
+    folder = hvd.broadcast_object(tmp_path)
+    state, checkpoints = kept_parts(folder, step=0, own=hvd.rank())
+    for state.step in range(1, 3):
+        commit_on_all(state, checkpoints)
+    names = ["manifest.json", "part-0", "part-1", "ranks"]
+    assert checkpoints.numbers() == [1, 2]
+    assert sorted(path.name for path in checkpoints.folder(2).iterdir()) == names
+    state, checkpoints = kept_parts(folder, step=0, own=None)
+    assert (state.step, state.own) == (2, hvd.rank())
+    hvd.barrier()
+    if hvd.rank() == 0:
+        (checkpoints.folder(2) / "part-1").write_text("torn")
+    hvd.barrier()
+    state, checkpoints = kept_parts(folder, step=0, own=None)
+    assert (state.step, state.own) == (1, hvd.rank())
+    hvd.barrier()
+
+
+@pytest.mark.ranks(2)
+def test_a_part_that_is_not_written(tmp_path, monkeypatch):
+    folder = hvd.broadcast_object(tmp_path)
+    state, checkpoints = kept_parts(folder, step=1)
+    commit_on_all(state, checkpoints)
+
+    def fail(saved, folder, rank):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def error() -> str:
+        assert [path.name for path in folder.iterdir()] == ["checkpoint-1"]
+        hvd.barrier()
+        return f"{checkpoints.last_error}"
+
+    if hvd.rank() == 1:
+        monkeypatch.setattr(state, "write", fail)
+    commit_on_all(state, checkpoints)
+    assert error() == ["rank 1: ", ""][hvd.rank()] + "[Errno 28] No space left on device"
+
+    # As if rank 1 was gone.
+    monkeypatch.setattr(checkpoint, "_SILENCE_S", 0.1)
+    monkeypatch.setattr(checkpoints, "_write_part", lambda *_: None)
+    commit_on_all(state, checkpoints)
+    assert error() == ["nothing has come of rank 1's part for 0.1 s", "None"][hvd.rank()]
+    monkeypatch.setattr(checkpoint, "_SILENCE_S", 1000)
+    state.commit()
+    state.on_reset()
+    checkpoints.wait()
+    hvd.barrier()
+    assert error() == ["the ranks have changed before rank 1 has written its part", "None"][hvd.rank()]
+
+    monkeypatch.undo()
+    commit_on_all(state, checkpoints)
+    assert checkpoints.last_error is None and checkpoints.numbers() == [1, 5]
+
+
+def test_a_rank_that_dies_while_it_writes_its_part(tmp_path):
+    job = run_job(2, [str(PROGRAMS / "loses_a_part.py"), str(tmp_path)], limit_s=60)
+    assert "rank 1 failed" in job.output and "SIGKILL" in job.output, job.output
+    state = Parts(lambda given: given, lambda: 0, step=0)
+    checkpoints = checkpoint.keep(state, tmp_path, seconds=0)
+    assert state.step == 1
+    commit(state, checkpoints)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-1", "checkpoint-2"]
+
+
+@pytest.fixture
+def default_group():
+    if "TEST_REPORTS" in os.environ:  # within a job
+        dist.init_process_group("hvd")
+    yield
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+@pytest.mark.ranks(2)
+def test_a_sharded_state_is_a_checkpoint_of_torch(default_group, tmp_path):
+    folder = hvd.broadcast_object(tmp_path)
+    state = sharded_state(seed=0)
+    checkpoints = hvd.checkpoint.keep(state, folder, seconds=0)
+    hvd.elastic.run(train_step)(state)
+    state.commit()
+    committed = content(state)
+    train_step(state)  # meanwhile
+    checkpoints.wait()
+    hvd.barrier()
+    assert checkpoints.last_error is None
+    names = [".metadata", "__0_0.distcp", "__1_0.distcp", "manifest.json", "state.pt"]
+    assert sorted(path.name for path in checkpoints.folder(1).iterdir()) == names
+
+    state.restore()
+    assert content(state) == committed
+    for other in (sharded_state(seed=1), sharded_state(seed=2, shard=lambda model: None)):  # the latter on one rank
+        hvd.checkpoint.keep(other, folder)
+        assert content(other) == committed
+        hvd.barrier()
+    if hvd.rank() == 0:
+        dcp_to_torch_save(checkpoints.folder(1), folder / "whole.pt")
+        converted = torch.load(folder / "whole.pt")
+        assert whole(converted["model"]) == committed[0]
+        assert converted["optimizer"]["param_groups"][0]["lr"] == committed[1]["param_groups"][0]["lr"]
+    hvd.barrier()
+    with pytest.raises(RuntimeError, match="model and optimizer cannot go on: its tensors"):
+        state.on_reset()
+
+
+@pytest.mark.long
+def test_three_ranks_go_on_with_the_checkpoint_of_two(tmp_path):
+    program = [str(PROGRAMS / "sharded_state.py"), str(tmp_path)]
+    jobs = [run_job(ranks, program) for ranks in (2, 3)]
+    lines = [[line for line in job.output.splitlines() if line.startswith("content")] for job in jobs]
+    assert lines[0] and lines[0] == lines[1], jobs[0].output + jobs[1].output

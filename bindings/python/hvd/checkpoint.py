@@ -8,33 +8,46 @@
 A checkpoint is a folder, `checkpoint-NUMBER`, with the state and a manifest. It is written under another name, which
 changes once everything is on the disk: whatever is interrupted, a folder of that name is whole, and earlier ones stay.
 
-    manifest.json    {"format": 1, "number": 1200, "file": "state.pt", "bytes": 102400, "sha256": "..."}
+    manifest.json    {"format": 2, "number": 1200, "files": [{"name": "state.pt", "bytes": 102400, "sha256": "..."}]}
     state.pt         by the state's framework: `State.write`
+
+Of a sharded state each rank writes its part into that folder, and says so in a file, `done-RANK.json`. Ranks agree in a
+commit that a checkpoint is due, by a collective of the training's own thread; from then on they speak through files
+only: threads that write while the training goes on have no operation that could come between the training's own, or
+wait for a rank that is gone. Rank 0 waits until all are done, or for as long as the folder grows.
 """
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import hashlib
 import json
 import logging
 import os
 import pathlib
 import re
+import secrets
 import shutil
 import threading
 import time
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from hvd import _native
-from hvd.elastic import State
+from hvd.elastic import State, broadcast_number, largest_numbers
 
-FORMAT = 1
+FORMAT = 2
 VARIABLE = "HVD_RESUME"  # the directory that hvdrun --resume names
 
 _PART = 1 << 20  # bytes read at a time
 _MOST_COMMITS = 1 << 43
+_SILENCE_S = 120  # without a new byte of other ranks; NFS may show one after a minute
+_POLL_S = 0.02
 
 _log = logging.getLogger("hvd")
+
+File = dict[str, Any]  # as in a manifest: name, bytes and sha256
 
 
 def keep(
@@ -44,12 +57,13 @@ def keep(
 
     Call it before the function of `hvd.elastic.run`, on all ranks. Every rank reads that finds the checkpoint on its
     host, and all take the state of rank 0 when `hvd.elastic.run` begins. Only rank 0 writes: after a commit, every
-    `seconds`, the state that was saved there is written by a thread of its own, while the training goes on.
+    `seconds`, the state that was saved there is written by a thread of its own, while the training goes on. Of a
+    sharded state every rank reads and writes its part.
 
     Args:
         state: the checkpoint must be of a state of the same class, with the same names and shapes.
-        directory: made if it is not there; of a file system that all hosts share, where rank 0 may change hosts. None:
-            that of `hvdrun --resume`; without it, nothing is done.
+        directory: made if it is not there; of a file system that all hosts share, where rank 0 may change hosts, or the
+            state is sharded. None: that of `hvdrun --resume`; without it, nothing is done.
         seconds: from the beginning of one checkpoint to that of the next, at least; 0: after each commit at which the
             last one is written.
         newest: so many are kept; older ones are deleted.
@@ -60,6 +74,7 @@ def keep(
     Raises:
         OSError: the directory cannot be made or read.
         ValueError: a whole checkpoint cannot be read into this state.
+        HorovodInternalError: the state is sharded, and a rank was lost.
     """
     directory = os.environ.get(VARIABLE) if directory is None else directory
     if not directory:
@@ -69,14 +84,26 @@ def keep(
         checkpoints.restore(state)
     state.saved()  # raises here, on all ranks, if the state cannot be written
     state.register_commit_callback(checkpoints.committed)
+    state.register_reset_callbacks([checkpoints.abandon])
     return checkpoints
+
+
+@dataclasses.dataclass(frozen=True)
+class _Part:
+    """What one rank writes of a checkpoint."""
+
+    number: int
+    token: int  # of this attempt to write it
+    rank: int
+    ranks: int  # that write
+    abandoned: threading.Event = dataclasses.field(default_factory=threading.Event)
 
 
 class Checkpoints:
     """Those in one directory.
 
     Attributes:
-        last_error: of the last checkpoint that could not be written, if there was one since.
+        last_error: of the last checkpoint, or of this rank's part, that could not be written, if there was one since.
     """
 
     def __init__(self, directory: pathlib.Path, seconds: float, newest: int) -> None:
@@ -86,6 +113,7 @@ class Checkpoints:
         self.last_error: Exception | None = None
         self._began = time.monotonic()
         self._writer: threading.Thread | None = None
+        self._part: _Part | None = None
         directory.mkdir(parents=True, exist_ok=True)
 
     def numbers(self) -> list[int]:
@@ -98,87 +126,194 @@ class Checkpoints:
 
     def restore(self, state: State) -> int | None:
         """Reads the newest checkpoint that is whole, and returns its number, that of its commit; None: there is none.
+        All ranks must call it if the state is sharded; they read the same one.
 
         Raises:
             ValueError: it is not one of such a state.
         """
-        for number in reversed(self.numbers()):
-            file = self._whole_file(number)
-            if file is None:
+        self.wait()
+        rank, ranks = _place() if state.is_sharded() else (0, 1)
+        for number in self._candidates(ranks):
+            files = self._manifest(number)
+            is_broken = files is None or not all(self._is_whole(number, file) for file in files[rank::ranks])
+            if ranks > 1:
+                is_broken = bool(largest_numbers(is_broken)[0])
+            if is_broken:
                 _log.warning("hvd: %s is not whole, and is passed over", self.folder(number))
                 continue
             try:
-                state.read(file)
+                state.read(self.folder(number))
             except Exception as error:
-                raise ValueError(f"{file} cannot be read into this state: {error}") from error
+                raise ValueError(f"{self.folder(number)} cannot be read into this state: {error}") from error
             state._finished_steps = state._steps_at_save = number
             return number
         return None
 
-    def _whole_file(self, number: int) -> pathlib.Path | None:
+    def _candidates(self, ranks: int) -> Iterator[int]:
+        """Numbers, descending; where several ranks read together, those that rank 0 finds."""
+        found = self.numbers()
+        while True:
+            number = found.pop() if found else -1
+            if ranks > 1:
+                number = broadcast_number(number)
+            if number < 0:
+                return
+            yield number
+
+    def _manifest(self, number: int) -> list[File] | None:
+        """The files of a checkpoint; None: it does not say."""
         try:
             manifest = json.loads((self.folder(number) / "manifest.json").read_text())
-            if manifest["format"] != FORMAT:
+            if manifest["format"] not in (1, FORMAT):
                 raise ValueError(f"{self.folder(number)} is of format {manifest['format']}, which this hvd cannot read")
-            file = self.folder(number) / pathlib.Path(manifest["file"]).name
-            is_own = manifest["number"] == number and number < _MOST_COMMITS
-            if is_own and file.stat().st_size == manifest["bytes"] and _digest(file) == manifest["sha256"]:
-                return file
+            if manifest["number"] != number or number >= _MOST_COMMITS:
+                return None
+            if manifest["format"] == 1:
+                return [{"name": manifest["file"], "bytes": manifest["bytes"], "sha256": manifest["sha256"]}]
+            return list(manifest["files"])
         except (OSError, KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError):
-            pass
-        return None
+            return None
+
+    def _is_whole(self, number: int, file: File) -> bool:
+        try:
+            path = self.folder(number) / pathlib.Path(file["name"]).name
+            return bool(path.stat().st_size == file["bytes"] and _digest(path) == file["sha256"])
+        except (OSError, KeyError, TypeError):
+            return False
 
     def committed(self, state: State) -> None:
-        """On rank 0, begins the next checkpoint if it is due and the last one is written."""
-        if _native.is_initialized() and _native.rank() != 0:
+        """Begins the next checkpoint if it is due and the last one is written, as rank 0 says: on rank 0, or on all
+        ranks if the state is sharded."""
+        rank, ranks = _place()
+        is_sharded = state.is_sharded()
+        is_due = rank == 0 and not self._is_writing() and time.monotonic() >= self._began + self.seconds
+        token = 1 + secrets.randbits(48) if is_due else 0
+        if is_sharded and ranks > 1:
+            token = broadcast_number(token)
+        if token or rank != 0:
             self._began = time.monotonic()  # another process may be writing when this one becomes rank 0
+        if not token:
             return
-        is_writing = self._writer is not None and self._writer.is_alive()
-        if is_writing or time.monotonic() < self._began + self.seconds:
-            return
-        self._began = time.monotonic()
-        saved, number = state.saved(), state._finished_steps
+        self._part = _Part(state._finished_steps, token, rank, ranks if is_sharded else 1)
         # Not a daemon: the interpreter waits for it at its end.
-        self._writer = threading.Thread(target=self._write_or_warn, args=(state, saved, number), name="hvd checkpoint")
+        arguments = (state, state.saved(), self._part)
+        self._writer = threading.Thread(target=self._write_or_warn, args=arguments, name="hvd checkpoint")
         self._writer.start()
 
+    def _is_writing(self) -> bool:
+        return self._writer is not None and self._writer.is_alive()
+
     def wait(self) -> None:
-        """Until the checkpoint that is being written is there, if one is."""
+        """Until the checkpoint that is being written is there, if one is; on ranks other than 0 of a sharded state,
+        until their part of it is there."""
         if self._writer is not None:
             self._writer.join()
 
-    def _write_or_warn(self, state: State, saved: Any, number: int) -> None:
+    def abandon(self) -> None:
+        """Ranks that write a checkpoint together may be gone: rank 0 waits for them no longer."""
+        if self._part is not None:
+            self._part.abandoned.set()
+
+    def _write_or_warn(self, state: State, saved: Any, part: _Part) -> None:
         try:
-            self._write(state, saved, number)
+            if part.rank == 0:
+                self._write(state, saved, part)
+            else:
+                self._write_part(state, saved, part)
             self.last_error = None
         except Exception as error:  # a full disk, for instance: the training goes on, and the next one may succeed
             self.last_error = error
-            _log.warning("hvd: checkpoint %d is not written: %s", number, error)
+            what = f"checkpoint {part.number}" + (f", rank {part.rank}'s part" if part.rank else "")
+            _log.warning("hvd: %s is not written: %s", what, error)
 
-    def _write(self, state: State, saved: Any, number: int) -> None:
-        for left in self.directory.glob(".writing-*"):  # by a rank 0 that is gone
-            shutil.rmtree(left, ignore_errors=True)
-        temporary = self.directory / f".writing-{number}-{os.getpid()}"
-        temporary.mkdir()
+    def _temporary(self, part: _Part) -> pathlib.Path:
+        temporary = self.directory / f".writing-{part.number}-{part.token:x}"
+        temporary.mkdir(exist_ok=True)  # by the first of the ranks
+        return temporary
+
+    def _write(self, state: State, saved: Any, part: _Part) -> None:
+        temporary = self._temporary(part)
+        for left in self.directory.glob(".writing-*"):  # by a job that is gone
+            if left != temporary:
+                shutil.rmtree(left, ignore_errors=True)
         try:
-            file = temporary / state.file_name
-            state.write(saved, file)
-            _flush(file)
-            manifest = {"format": FORMAT, "number": number, "file": file.name}
-            manifest |= {"bytes": file.stat().st_size, "sha256": _digest(file)}
-            (temporary / "manifest.json").write_text(json.dumps(manifest) + "\n")
-            _flush(temporary / "manifest.json")
+            files = _described(state.write(saved, temporary, 0))
+            for rank in range(1, part.ranks):
+                files += _await_part(temporary, rank, part.abandoned)
+            files += _described(state.complete(temporary, part.ranks))
+            _write_json({"format": FORMAT, "number": part.number, "files": files}, temporary / "manifest.json")
             _flush(temporary)
-            if self.folder(number).exists():  # not whole, or restore() would have gone on behind it
-                shutil.rmtree(self.folder(number))
-            temporary.rename(self.folder(number))
+            if self.folder(part.number).exists():  # not whole, or restore() would have gone on behind it
+                shutil.rmtree(self.folder(part.number))
+            temporary.rename(self.folder(part.number))
             _flush(self.directory)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
-        older = [other for other in self.numbers() if other <= number]
+        older = [other for other in self.numbers() if other <= part.number]
         for old in older[: -self.newest]:
             shutil.rmtree(self.folder(old), ignore_errors=True)
+
+    def _write_part(self, state: State, saved: Any, part: _Part) -> None:
+        temporary = self._temporary(part)
+        try:
+            told: dict[str, Any] = {"files": _described(state.write(saved, temporary, part.rank))}
+        except Exception as error:
+            told = {"error": str(error)}
+            raise
+        finally:
+            _write_json(told, temporary / f".done-{part.rank}")
+            (temporary / f".done-{part.rank}").rename(_done(temporary, part.rank))
+
+
+def _place() -> tuple[int, int]:
+    """This process's rank, and their number."""
+    return (_native.rank(), _native.size()) if _native.is_initialized() else (0, 1)
+
+
+def _done(temporary: pathlib.Path, rank: int) -> pathlib.Path:
+    return temporary / f"done-{rank}.json"
+
+
+def _await_part(temporary: pathlib.Path, rank: int, abandoned: threading.Event) -> list[File]:
+    """The files of another rank, once it has written them.
+
+    Raises:
+        OSError: it cannot write them, or is gone.
+    """
+    done, seen, deadline = _done(temporary, rank), -1, 0.0
+    while not done.exists():
+        if (written := _bytes_in(temporary)) != seen:
+            seen, deadline = written, time.monotonic() + _SILENCE_S
+        if time.monotonic() >= deadline:
+            raise TimeoutError(f"nothing has come of rank {rank}'s part for {_SILENCE_S} s")
+        if abandoned.wait(_POLL_S):
+            raise OSError(f"the ranks have changed before rank {rank} has written its part")
+    told = json.loads(done.read_text())
+    done.unlink()
+    if "error" in told:
+        raise OSError(f"rank {rank}: {told['error']}")
+    return list(told["files"])
+
+
+def _bytes_in(folder: pathlib.Path) -> int:
+    total = 0
+    for entry in os.scandir(folder):
+        with contextlib.suppress(FileNotFoundError):  # it has got another name
+            total += entry.stat().st_size
+    return total
+
+
+def _described(paths: Iterable[pathlib.Path]) -> list[File]:
+    """Once their content is on the disk."""
+    for path in (paths := list(paths)):
+        _flush(path)
+    return [{"name": path.name, "bytes": path.stat().st_size, "sha256": _digest(path)} for path in paths]
+
+
+def _write_json(content: dict[str, Any], path: pathlib.Path) -> None:
+    path.write_text(json.dumps(content) + "\n")
+    _flush(path)
 
 
 def _flush(path: pathlib.Path) -> None:

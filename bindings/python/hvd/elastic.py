@@ -36,6 +36,7 @@ HOSTS_ADDED = 2
 Broadcast = Callable[[Any], Any]
 
 _NEWCOMERS_TIMEOUT_S = 60
+_PICKLE = "state.pkl"
 _MOST_ATTEMPTS = 10  # to form an epoch, each of which a rank has not survived
 
 
@@ -174,7 +175,7 @@ class State:
         _native.report_preemption()
         if _native.rank() == 0:
             changes |= self._host_messages.announced()
-        return _broadcast_number(changes) if _native.size() > 1 else changes
+        return broadcast_number(changes) if _native.size() > 1 else changes
 
     def save(self) -> None:
         """Keeps the state in memory, for `restore`."""
@@ -203,7 +204,9 @@ class State:
 
     # For checkpoints (hvd.checkpoint).
 
-    file_name = "state.pkl"
+    def is_sharded(self) -> bool:
+        """Whether each rank has a part of the state only, and writes it; the same on all ranks."""
+        return False
 
     def saved(self) -> Any:
         """What `save` has kept. It does not change any more; another `save` keeps something new."""
@@ -213,14 +216,27 @@ class State:
         """Takes what `saved` has returned in another process, as the present state and the saved one."""
         raise NotImplementedError
 
-    def write(self, saved: Any, file: pathlib.Path) -> None:
-        """From any thread. By pickle, unless a framework has a format of its own."""
-        with open(file, "wb") as opened:
-            cloudpickle.dump(saved, opened)
+    def write(self, saved: Any, folder: pathlib.Path, rank: int = 0) -> list[pathlib.Path]:
+        """Writes what `saved` has returned, and returns the files. From any thread. By pickle, unless a framework has a
+        format of its own.
 
-    def read(self, file: pathlib.Path) -> None:
-        """Loads what `write` has written. As with any pickle, a file from somebody else may do anything."""
-        with open(file, "rb") as opened:
+        Args:
+            folder: of this checkpoint, for the files of all ranks.
+            rank: this process's when `saved` was called; rank 0 writes alone if the state is not sharded.
+        """
+        with open(folder / _PICKLE, "wb") as opened:
+            cloudpickle.dump(saved, opened)
+        return [folder / _PICKLE]
+
+    def complete(self, folder: pathlib.Path, ranks: int) -> list[pathlib.Path]:
+        """On rank 0, once this many ranks have written their parts of a sharded state: writes what makes them one, and
+        returns the files. From any thread."""
+        return []
+
+    def read(self, folder: pathlib.Path) -> None:
+        """Loads what `write` and `complete` have written. As with any pickle, a file from somebody else may do
+        anything."""
+        with open(folder / _PICKLE, "rb") as opened:
             self.load(pickle.load(opened))
 
 
@@ -370,7 +386,7 @@ def _synchronize(state: State, is_needed: bool) -> None:
             state._steps_at_save = state._finished_steps
         return None
     ranked = state._finished_steps << _RANK_BITS | (_MOST_RANKS - _native.rank())
-    needed_anywhere, newest = _largest_numbers(is_needed, ranked)
+    needed_anywhere, newest = largest_numbers(is_needed, ranked)
     if not needed_anywhere:
         return None
     is_newest = state._finished_steps == newest >> _RANK_BITS
@@ -403,12 +419,12 @@ _BROADCAST = _native.OperationSpec(_native.BROADCAST, "hvd.elastic.change", 0, [
 _MAXIMUM = _native.OperationSpec(_native.ALLREDUCE, "hvd.elastic.newest", 0, [((2,), _native.INT64)], op=reduce_op.Max)
 
 
-def _broadcast_number(number: int) -> int:
+def broadcast_number(number: int) -> int:
     """Rank 0's number. All ranks call it."""
     return _exchange(_BROADCAST, number)[0]
 
 
-def _largest_numbers(*numbers: int) -> list[int]:
+def largest_numbers(*numbers: int) -> list[int]:
     """Of each, the largest on any rank. All ranks call it."""
     return _exchange(_MAXIMUM, *numbers)
 

@@ -12,8 +12,10 @@ import torch
 from hvd import basics
 from hvd.elastic import ObjectState, State, from_source, join_anew, run_fn
 from hvd.exceptions import HorovodInternalError
+from hvd.torch import sharded_checkpoint
 from hvd.torch.elastic_sampler import ElasticSampler
 from hvd.torch.functions import broadcast_object
+from hvd.torch.sharded_checkpoint import has_dtensors
 from hvd.torch.state_handlers import (
     ModelStateHandler,
     OptimizerStateHandler,
@@ -40,6 +42,8 @@ __all__ = [
     "run",
     "set_handler_registry",
 ]
+
+_FILE = "state.pt"
 
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
@@ -118,8 +122,6 @@ class TorchState(ObjectState):
             handler.sync()
         super().sync()
 
-    file_name = "state.pt"
-
     def saved(self) -> dict[str, Any]:
         return super().saved() | {name: handler.saved() for name, handler in self._handlers.items()}
 
@@ -130,11 +132,47 @@ class TorchState(ObjectState):
             handler.load(saved[name])
         super().load(saved)
 
-    def write(self, saved: dict[str, Any], file: pathlib.Path) -> None:
-        torch.save(saved, file)
+    def is_sharded(self) -> bool:
+        return any(handler.is_sharded() for handler in self._handlers.values())
 
-    def read(self, file: pathlib.Path) -> None:
-        self.load(torch.load(file, map_location="cpu", weights_only=False))
+    def write(self, saved: dict[str, Any], folder: pathlib.Path, rank: int = 0) -> list[pathlib.Path]:
+        """What is sharded, as a checkpoint of torch.distributed.checkpoint; the rest by torch.save, on rank 0."""
+        sharded = {name: saved[name] for name in self._handlers if has_dtensors(saved[name])}
+        files = sharded_checkpoint.write_part(sharded, folder, rank) if sharded else []
+        if rank == 0:
+            torch.save({name: value for name, value in saved.items() if name not in sharded}, folder / _FILE)
+            files.append(folder / _FILE)
+        return files
+
+    def complete(self, folder: pathlib.Path, ranks: int) -> list[pathlib.Path]:
+        return sharded_checkpoint.complete(folder, ranks)
+
+    def read(self, folder: pathlib.Path) -> None:
+        saved = torch.load(folder / _FILE, map_location="cpu", weights_only=False)
+        if sharded_checkpoint.is_in(folder):
+            present = {name: handler.to_fill() for name, handler in self._handlers.items() if name not in saved}
+            saved |= sharded_checkpoint.read(folder, present)
+        self.load(saved)
+
+    def on_reset(self) -> None:
+        """As of State.
+
+        Raises:
+            RuntimeError: tensors are divided among the ranks of the last job or epoch, and no callback has made others.
+        """
+        lost = {name: handler.value for name, handler in self._handlers.items() if handler.is_sharded()}
+        super().on_reset()
+        if kept := [name for name, value in lost.items() if getattr(self, name) is value]:
+            raise RuntimeError(
+                f"{' and '.join(kept)} cannot go on: its tensors (DTensor) are divided among ranks that have changed. "
+                "Give state.register_reset_callbacks() a function that makes it anew and calls restore() of what "
+                "hvd.checkpoint.keep() has returned, or start the job again, which goes on with its last checkpoint"
+            )
+
+    def _go_back(self) -> None:
+        """Only a checkpoint has a sharded state once a rank is lost."""
+        if not self.is_sharded():
+            super()._go_back()
 
     def reset(self) -> None:
         for handler in self._handlers.values():

@@ -95,8 +95,8 @@ def broadcast_optimizer_state(
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ValueError("the state of LBFGS cannot be broadcast")
     is_root = basics.rank() == root_rank
-    if is_root and not optimizer.state:
-        _materialise_state(optimizer)
+    if is_root and not optimizer.state and not _is_dampened(optimizer):
+        materialise_state(optimizer)
     tensors: list[torch.Tensor] = []
 
     def taken_out(value: object) -> object:
@@ -121,11 +121,14 @@ def broadcast_optimizer_state(
         _adopt(optimizer, state)
 
 
-def _materialise_state(optimizer: torch.optim.Optimizer) -> None:
+def _is_dampened(optimizer: torch.optim.Optimizer) -> bool:
+    """Only a first step is not dampened, so that a state is not the same as none."""
+    return any(group.get("dampening") for group in optimizer.param_groups)
+
+
+def materialise_state(optimizer: torch.optim.Optimizer) -> None:
     """Gives an optimizer the state that it begins with, as far as it has one."""
     groups = optimizer.param_groups
-    if any(group.get("dampening") for group in groups):
-        return  # only a first step is not dampened, so that a state is not the same as none
     trained = [[parameter for parameter in group["params"] if parameter.requires_grad] for group in groups]
     smallest = [sorted(parameters, key=torch.Tensor.numel)[:1] for parameters in trained]
     if not _states_after_step(optimizer, smallest):

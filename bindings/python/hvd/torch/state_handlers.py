@@ -10,7 +10,8 @@ import torch
 
 from hvd.elastic import source_rank, sync_set
 from hvd.torch.elastic_sampler import ElasticSampler
-from hvd.torch.functions import broadcast_object, broadcast_optimizer_state, broadcast_parameters
+from hvd.torch.functions import broadcast_object, broadcast_optimizer_state, broadcast_parameters, materialise_state
+from hvd.torch.sharded_checkpoint import has_dtensors, is_placed_alike
 
 
 @runtime_checkable
@@ -68,6 +69,16 @@ class StateHandler:
         """Takes what `saved` has returned; `save` follows."""
         raise NotImplementedError
 
+    # For values whose tensors are divided among the ranks (DTensor).
+
+    def is_sharded(self) -> bool:
+        """Whether it is such a value."""
+        return False
+
+    def to_fill(self) -> dict[str, Any]:
+        """Its state dictionary, with the tensors in which `load` expects this rank's parts."""
+        raise NotImplementedError
+
     def set_value(self, value: Any) -> None:
         """Another value takes the place of the old one."""
         self.value = value
@@ -107,7 +118,23 @@ class StateDictHandler(StateHandler):
     def load(self, saved: Any) -> None:
         self.value.load_state_dict(saved)
 
+    def is_sharded(self) -> bool:
+        return has_dtensors(self._saved)
+
+    def to_fill(self) -> dict[str, Any]:
+        return dict(self.value.state_dict())
+
     def sync(self) -> None:
+        """Each rank has its own part of what is sharded, from the same checkpoint."""
+        if self.is_sharded():
+            self._sync_sharded()
+        else:
+            self._sync_whole()
+
+    def _sync_sharded(self) -> None:
+        """Gives every rank the tensors that all have."""
+
+    def _sync_whole(self) -> None:
         self.value.load_state_dict(broadcast_object(self.value.state_dict(), root_rank=source_rank()))
 
 
@@ -134,9 +161,14 @@ class ModelStateHandler(StateDictHandler):
         for name, buffer in self.value.named_buffers():
             buffer.copy_(self._saved_step[name])
 
-    def sync(self) -> None:
+    def _sync_whole(self) -> None:
         if among := sync_set():
             broadcast_parameters(self.value.state_dict(), root_rank=source_rank(), process_set=among)
+
+    def _sync_sharded(self) -> None:
+        if among := sync_set():
+            whole = {name: value for name, value in self.value.state_dict().items() if not has_dtensors(value)}
+            broadcast_parameters(whole, root_rank=source_rank(), process_set=among)
 
 
 class OptimizerStateHandler(StateDictHandler):
@@ -175,7 +207,15 @@ class OptimizerStateHandler(StateDictHandler):
         self._discard_gradients()
         super().restore()
 
-    def sync(self) -> None:
+    def is_sharded(self) -> bool:
+        return has_dtensors([group["params"] for group in self.value.param_groups])
+
+    def to_fill(self) -> dict[str, Any]:
+        if not self.value.state:
+            materialise_state(self.value)
+        return super().to_fill()
+
+    def _sync_whole(self) -> None:
         if among := sync_set():
             broadcast_optimizer_state(self.value, root_rank=source_rank(), process_set=among)
 
@@ -234,6 +274,7 @@ def _copy(value: Any, earlier: Any) -> Any:
 def _has_room(earlier: Any, tensor: torch.Tensor) -> bool:
     return (
         type(earlier) is type(tensor)
+        and (not has_dtensors(tensor) or is_placed_alike(earlier, tensor))
         and earlier.layout == tensor.layout == torch.strided
         and (earlier.shape, earlier.dtype, earlier.device) == (tensor.shape, tensor.dtype, tensor.device)
     )
