@@ -131,7 +131,6 @@ class Checkpoints:
         Raises:
             ValueError: it is not one of such a state.
         """
-        self.wait()
         rank, ranks = _place() if state.is_sharded() else (0, 1)
         for number in self._candidates(ranks):
             files = self._manifest(number)

@@ -5,17 +5,20 @@ from __future__ import annotations
 
 import argparse
 import functools
+import random
 import tempfile
 import types
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import hvd.keras as hvd
-from hvd.keras.framework import is_keras_3, keras
+from hvd import checkpoint
+from hvd.keras.framework import copied, is_keras_3, keras
+from hvd.keras.functions import state_of
 from hvd.keras.optimizer import counting_passes
 from hvd.keras.reduction import reduction_of
 
@@ -518,6 +521,66 @@ def check_elastic() -> None:
     assert broken and state.epoch == 3 and state.batch == 0
     assert int(np.asarray(model.optimizer.iterations)) == 3 * BATCHES
     require_alike(model)
+
+
+def values_of(variables: Iterable[Any]) -> list[Any]:
+    return [np.asarray(copied(variable)).tolist() for variable in variables]
+
+
+def check_checkpoints(directory: Path) -> None:
+    model = make_model(dropout=0.5)
+    model.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.Adam(0.01)), loss="mse", metrics=["mae"])
+    state = hvd.elastic.KerasState(model, epoch=0)
+    drawn = random.getstate()
+    checkpoints = checkpoint.keep(state, directory / "checkpoints", seconds=0)
+    assert checkpoints is not None and random.getstate() == drawn
+    fit(model, epochs=1)
+    state.epoch = 1
+    state.commit()
+    committed = values_of(state_of(model))
+    weights = weights_of(model)
+    fit(model, epochs=1)  # meanwhile
+    checkpoints.wait()
+    assert checkpoints.last_error is None
+    hvd.allreduce(0.0)
+
+    file = checkpoints.folder(1) / "state.keras"
+    assert file.exists() == KERAS_3  # with Keras 2 everything is pickled
+    if KERAS_3:
+        loaded = keras.saving.load_model(file)
+        assert all(map(np.array_equal, weights_of(loaded), weights))
+        assert values_of(loaded.optimizer.variables) == committed[-len(loaded.optimizer.variables) :]
+
+    other = make_model(seed=5, dropout=0.5)
+    other.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.Adam(0.5)), loss="mse")
+    state = hvd.elastic.KerasState(other, epoch=0)
+    checkpoint.keep(state, directory / "checkpoints")
+    assert state.epoch == 1 and values_of(state_of(other)) == committed
+    fit(other, epochs=1)
+    state.restore()
+    assert values_of(state_of(other)) == committed
+    hvd.allreduce(0.0)
+
+
+def check_a_model_that_cannot_be_copied(directory: Path) -> None:
+    class Scaled(keras.layers.Layer):
+        def call(self, x: Any) -> Any:
+            return 2.0 * x
+
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(3), Scaled()])
+    model.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), loss="mse")
+    state = hvd.elastic.KerasState(model, epoch=3)
+    checkpoints = checkpoint.keep(state, directory / "pickled", seconds=0)
+    assert checkpoints is not None
+    state.commit()
+    checkpoints.wait()
+    hvd.allreduce(0.0)
+    assert sorted(path.name for path in checkpoints.folder(1).iterdir()) == ["manifest.json", "state.pkl"]
+    state.epoch, weights = 0, weights_of(model)
+    fit(model, epochs=1)
+    assert checkpoints.restore(state) == 1
+    assert state.epoch == 3 and all(map(np.array_equal, weights_of(model), weights))
+    hvd.allreduce(0.0)
 
 
 def check_embedding() -> None:

@@ -10,6 +10,7 @@ train(hvd.elastic.KerasState(model, epoch=0))
 
 from __future__ import annotations
 
+import pathlib
 from typing import Any, Callable, cast
 
 import numpy as np
@@ -20,6 +21,7 @@ from hvd.keras.elastic_callbacks import CommitStateCallback, UpdateBatchStateCal
 from hvd.keras.framework import copied, package
 from hvd.keras.functions import are_built, broadcast_variables, state_of
 from hvd.keras.reduction import reduction_of
+from hvd.keras.twin import Twin, twin_of
 from hvd.objects import allgather_object, broadcast_object
 
 __all__ = [
@@ -31,6 +33,8 @@ __all__ = [
     "UpdateEpochStateCallback",
     "run",
 ]
+
+_FILE = "state.keras"
 
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
@@ -52,6 +56,8 @@ class KerasState(ObjectState):
         self.model = model
         self.optimizer = optimizer or model.optimizer
         self._saved_variables: list[Any] = []
+        self._twin: Twin | None = None
+        self._may_have_twin = True
         self._save_variables()
         super().__init__(from_source(broadcast_object), basics.rank, **kwargs)
 
@@ -98,16 +104,33 @@ class KerasState(ObjectState):
         super().sync()
 
     def saved(self) -> dict[str, Any]:
+        is_writer = not basics.is_initialized() or basics.rank() == 0
+        if is_writer and self._may_have_twin and self._saved_variables:
+            self._twin = twin_of(self.model, self.optimizer)
+            self._may_have_twin = False
         return super().saved() | {"variables": [_on_cpu(value) for value in self._saved_variables]}
+
+    def write(self, saved: dict[str, Any], folder: pathlib.Path, rank: int = 0) -> list[pathlib.Path]:
+        """The model as Keras's own file, if it can be, and the rest by pickle."""
+        if self._twin is None or not saved["variables"]:
+            return super().write(saved, folder, rank)
+        rest = self._twin.write(saved["variables"], folder / _FILE)
+        return [folder / _FILE, *super().write(saved | {"variables": rest}, folder, rank)]
+
+    def read(self, folder: pathlib.Path) -> None:
+        super().read(folder)
+        if (folder / _FILE).exists():
+            self.model.load_weights(folder / _FILE)
+            self._save_variables()
 
     def load(self, saved: dict[str, Any]) -> None:
         variables = saved["variables"]
         if variables and len(variables) != len(self._saved_variables):
             count = len(self._saved_variables)
             raise ValueError(f"it has {len(variables)} variables, and this state {count}: call model.build() before it")
-        self._saved_variables = variables
         for variable, value in zip(state_of(self.model, self.optimizer), variables):
-            variable.assign(value)
+            if value is not None:  # else it is in Keras's file
+                variable.assign(value)
         super().load(saved)
 
     def reset(self) -> None:

@@ -158,15 +158,14 @@ class TorchState(ObjectState):
         """As of State.
 
         Raises:
-            RuntimeError: tensors are divided among the ranks of the last job or epoch, and no callback has made others.
+            RuntimeError: tensors are divided among the ranks of the last job or epoch. New ones would not help: PyTorch
+                caches the layouts of earlier meshes, with the place that this process had in them.
         """
-        lost = {name: handler.value for name, handler in self._handlers.items() if handler.is_sharded()}
         super().on_reset()
-        if kept := [name for name, value in lost.items() if getattr(self, name) is value]:
+        if lost := [name for name, handler in self._handlers.items() if handler.is_sharded()]:
             raise RuntimeError(
-                f"{' and '.join(kept)} cannot go on: its tensors (DTensor) are divided among ranks that have changed. "
-                "Give state.register_reset_callbacks() a function that makes it anew and calls restore() of what "
-                "hvd.checkpoint.keep() has returned, or start the job again, which goes on with its last checkpoint"
+                f"{' and '.join(lost)}: tensors (DTensor) are divided among ranks that have changed. Start the job "
+                "again: hvd.checkpoint.keep() goes on with the newest checkpoint, at any number of ranks"
             )
 
     def _go_back(self) -> None:
