@@ -313,6 +313,7 @@ def test_a_sharded_state_is_a_checkpoint_of_torch(default_group, tmp_path):
     names = [".metadata", "__0_0.distcp", "__1_0.distcp", "manifest.json", "state.pt"]
     assert sorted(path.name for path in checkpoints.folder(1).iterdir()) == names
 
+    state.finish_step()
     state.restore()
     assert content(state) == committed
     for other in (sharded_state(seed=1), sharded_state(seed=2, shard=lambda model: None)):  # the latter on one rank

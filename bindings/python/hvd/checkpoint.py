@@ -40,7 +40,7 @@ from hvd.elastic import State, broadcast_number, largest_numbers
 FORMAT = 2
 VARIABLE = "HVD_RESUME"  # the directory that hvdrun --resume names
 
-_PART = 1 << 20  # bytes read at a time
+_BLOCK = 1 << 20  # bytes read at a time
 _MOST_COMMITS = 1 << 43
 _SILENCE_S = 120  # without a new byte of other ranks; NFS may show one after a minute
 _POLL_S = 0.02
@@ -327,6 +327,6 @@ def _flush(path: pathlib.Path) -> None:
 def _digest(file: pathlib.Path) -> str:
     digest = hashlib.sha256()
     with open(file, "rb") as opened:
-        while part := opened.read(_PART):
-            digest.update(part)
+        while block := opened.read(_BLOCK):
+            digest.update(block)
     return digest.hexdigest()

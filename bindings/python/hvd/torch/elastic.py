@@ -123,6 +123,10 @@ class TorchState(ObjectState):
         super().sync()
 
     def saved(self) -> dict[str, Any]:
+        if self.is_sharded() and not basics.is_initialized():
+            raise ValueError('the state is sharded: call init_process_group("hvd") or hvd.init() before')
+        if torch.cuda.is_initialized():
+            torch.cuda.current_stream().synchronize()  # a thread that reads it has another stream
         return super().saved() | {name: handler.saved() for name, handler in self._handlers.items()}
 
     def load(self, saved: dict[str, Any]) -> None:

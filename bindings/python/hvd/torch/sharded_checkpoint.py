@@ -23,8 +23,8 @@ import torch
 
 def has_dtensors(value: Any) -> bool:
     """Whether there is one in a nest of dictionaries and lists."""
-    module = sys.modules.get("torch.distributed.tensor")  # nobody has made one without it
-    return module is not None and _has(value, module.DTensor)
+    kind = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)  # nobody has made one without it
+    return kind is not None and _has(value, kind)
 
 
 def _has(value: Any, kind: type) -> bool:
@@ -44,12 +44,13 @@ def write_part(values: dict[str, Any], folder: pathlib.Path, rank: int) -> list[
     """Writes this rank's part, and returns its files."""
     from torch.distributed.checkpoint import DefaultSavePlanner, FileSystemWriter
 
-    writer, planner = FileSystemWriter(folder), DefaultSavePlanner()
+    # Without copies ahead, for which DCP waits on the current stream of this thread's current GPU only.
+    writer, planner = FileSystemWriter(folder, per_thread_copy_ahead=0), DefaultSavePlanner()
     planner.set_up_planner(values, is_coordinator=rank == 0)
     plan = planner.create_local_plan()
     plan.items[:] = [item for item in plan.items if _is_written_by(rank, planner.state_dict[item.index.fqn])]
     placed = writer.prepare_global_plan([plan] * (rank + 1))[rank]  # which gives the file its name
-    results = writer.write_data(placed, planner).wait()
+    results = writer.write_data(placed, planner).wait() if plan.items else []
     with open(_plan(folder, rank), "wb") as opened:
         pickle.dump((plan, results), opened)
     return [folder / name for name in sorted({result.storage_data.relative_path for result in results})]
@@ -101,7 +102,7 @@ def read(folder: pathlib.Path, present: dict[str, Any]) -> dict[str, Any]:
         else:
             values[name] = None
     with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")  # of torch.distributed, which it does without
+        warnings.simplefilter("ignore")  # DCP warns that it does without torch.distributed
         planner = checkpoint.DefaultLoadPlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
         checkpoint.load(values, storage_reader=checkpoint.FileSystemReader(folder), planner=planner, no_dist=True)
     return _with_keys_of(present, unflatten_state_dict(values, metadata.planner_data))
