@@ -1,45 +1,101 @@
 """hvd: collective communication for training.
 
-Use the package of your framework, which has everything that scripts need::
+Training scripts use the package of their framework, which has everything that they need::
 
     import hvd.torch as hvd
 
-This one says where a process stands in its job, for programs that use no framework, and starts jobs from a Python
-session: `hvd.run`.
+This one has the collectives for arrays of any library, NumPy's and whatever else has DLPack or the buffer protocol, and
+imports none. It says where a process stands in its job, and starts jobs from a Python session: `hvd.run`.
 """
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from hvd import _native
 from hvd import basics as _basics
 from hvd.basics import *  # noqa: F403
+from hvd.collectives import (
+    allgather,
+    allgather_async,
+    allreduce,
+    allreduce_async,
+    alltoall,
+    alltoall_async,
+    barrier,
+    broadcast,
+    broadcast_async,
+    grouped_allgather,
+    grouped_allgather_async,
+    grouped_allreduce,
+    grouped_allreduce_async,
+    grouped_reducescatter,
+    grouped_reducescatter_async,
+    join,
+    reducescatter,
+    reducescatter_async,
+)
+from hvd.exceptions import HorovodInternalError, HostsUpdatedInterrupt
+from hvd.handles import poll, synchronize
 from hvd.process_set import ProcessSet, add_process_set, global_process_set, remove_process_set
 from hvd.progress import tqdm
+from hvd.reduce_op import Adasum, Average, Max, Min, Product, Sum
 
 if TYPE_CHECKING:
+    from hvd.objects import allgather_object, broadcast_object
     from hvd.run_function import run
 
 __version__: str = _native.version()
 
 
-def __getattr__(name: str) -> Any:
-    """`run` brings along what starting processes needs, which the ranks of a job do without."""
-    if name != "run":
-        raise AttributeError(f"module 'hvd' has no attribute {name!r}")
-    from hvd.run_function import run
+# What brings along more than most scripts need: pickling, and starting processes.
+_LATE = {"allgather_object": "objects", "broadcast_object": "objects", "run": "run_function"}
 
-    return run
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATE:
+        raise AttributeError(f"module 'hvd' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"hvd.{_LATE[name]}"), name)
 
 
 __all__ = [
+    "Adasum",
+    "Average",
+    "HorovodInternalError",
+    "HostsUpdatedInterrupt",
+    "Max",
+    "Min",
     "ProcessSet",
+    "Product",
+    "Sum",
     "__version__",
     "add_process_set",
+    "allgather",
+    "allgather_async",
+    "allgather_object",
+    "allreduce",
+    "allreduce_async",
+    "alltoall",
+    "alltoall_async",
+    "barrier",
+    "broadcast",
+    "broadcast_async",
+    "broadcast_object",
     "global_process_set",
+    "grouped_allgather",
+    "grouped_allgather_async",
+    "grouped_allreduce",
+    "grouped_allreduce_async",
+    "grouped_reducescatter",
+    "grouped_reducescatter_async",
+    "join",
+    "poll",
+    "reducescatter",
+    "reducescatter_async",
     "remove_process_set",
     "run",
+    "synchronize",
     "tqdm",
 ]
 __all__ += _basics.__all__

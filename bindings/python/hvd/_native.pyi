@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from typing_extensions import Buffer
+
 ALLREDUCE: int
 ALLGATHER: int
 BROADCAST: int
@@ -88,6 +90,9 @@ def stop_timeline() -> None: ...
 def empty(shape: tuple[int, ...], dtype: int, bytes: int, /) -> object:
     """Uninitialised memory of the shared arena as a DLPack capsule."""
 
+def allocate(shape: tuple[int, ...], dtype: int, bytes: int, type: tuple[int, int] | None, /) -> object:
+    """Uninitialised memory as a DLPack capsule. `type`: as for `Work.output`."""
+
 def arena_usage() -> tuple[int, int, int]:
     """Limit, used and peak, in bytes."""
 
@@ -123,12 +128,43 @@ class Work:
     @property
     def device(self) -> int:
         """Where the tensors lie: a GPU's ordinal, or -1, the CPU."""
-    def output(self, i: int, /) -> object:
-        """Result i as a DLPack capsule, if the call gave no outputs. Can be taken once."""
+    def output(self, i: int, type: tuple[int, int] | None = None, dimensions: int | None = None) -> object:
+        """Result i as a DLPack capsule, if the call gave no outputs. Can be taken once. For elements that the runtime
+        moves as others: `type` is DLPack's code and bits for them, and only the first `dimensions` are theirs."""
     def received_splits(self) -> list[int]: ...
     def last_joined(self) -> int: ...
     def source(self) -> int:
         """Of a receive that is done: the rank of the job that the message came from."""
+
+def buffer_address(view: Buffer, /) -> int:
+    """The address of what a memoryview shows; valid as long as the memoryview is."""
+
+def plain_address(array: object, for_writing: bool, /) -> int:
+    """The address of an object with NumPy's __array_struct__; 0 if its elements do not lie aligned, in the machine's
+    byte order and without gaps in the order of their indices, or are to be written and cannot be."""
+
+def capsule_address(capsule: object, /) -> int:
+    """The address of the tensor in a capsule of `allocate`, which nobody has taken."""
+
+class ManagedTensor(Buffer):
+    """The owner of a DLPack tensor, taken out of a capsule; on the CPU also a buffer, of this format (see struct)."""
+
+    def __init__(self, capsule: Any, format: str | None = None) -> None: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+    @property
+    def address(self) -> int: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def type(self) -> tuple[int, int]:
+        """Code and bits of an element, as in DLPack."""
+    @property
+    def device(self) -> tuple[int, int]:
+        """Type and number, as in DLPack."""
+    @property
+    def is_contiguous(self) -> bool: ...
+    @property
+    def is_read_only(self) -> bool: ...
 
 def submit(
     spec: OperationSpec, inputs: Sequence[int], outputs: Sequence[int] | None, owners: object, stream: int = 0

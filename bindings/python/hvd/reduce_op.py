@@ -1,5 +1,7 @@
 """Reduce operations, as the plain integers that scripts pass on."""
 
+from __future__ import annotations
+
 from hvd import arguments
 
 Average = 0
@@ -8,6 +10,15 @@ Adasum = 2  # adaptive sum: allreduce of floating-point tensors only
 Min = 3
 Max = 4
 Product = 5
+
+
+def resolve_op(op: int | None, average: bool | None) -> int:
+    """The reduce operation meant by `op` and the older `average`, of which at most one may be given."""
+    if op is None:
+        return Average if average is None or average else Sum
+    if average is not None:
+        raise ValueError("op and average say the same thing: give only op")
+    return op
 
 
 def check_gradient_reduction(op: int, predivide_factor: float) -> None:

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "bindings/python/native/array.h"
 #include "bindings/python/native/operation.h"
 #include "bindings/python/native/process.h"
 #include "hvd.h"
@@ -115,6 +116,7 @@ void define_process(py::module_& m) {
   m.def("start_timeline", start_timeline);
   m.def("stop_timeline", stop_timeline);
   m.def("empty", empty);
+  m.def("allocate", allocate);
   m.def("arena_usage", arena_usage);
 }
 
@@ -131,7 +133,7 @@ void define_operations(py::module_& m) {
       .def("wait", &Work::wait, py::arg("timeout_seconds") = py::none())
       .def("wait_on_stream", &Work::wait_on_stream)
       .def_property_readonly("device", &Work::device)
-      .def("output", &Work::output)
+      .def("output", &Work::output, py::arg("i"), py::arg("type") = py::none(), py::arg("dimensions") = py::none())
       .def("received_splits", &Work::received_splits)
       .def("last_joined", &Work::last_joined)
       .def("source", &Work::source);
@@ -145,6 +147,22 @@ void define_operations(py::module_& m) {
         py::arg("stream") = 0);
   m.def("send", start_message<hvd_send>);
   m.def("receive", start_message<hvd_receive>);
+}
+
+void define_arrays(py::module_& m) {
+  m.def("buffer_address", buffer_address);
+  m.def("plain_address", plain_address);
+  m.def("capsule_address", capsule_address);
+  py::class_<ManagedTensor>(m, "ManagedTensor", py::buffer_protocol())
+      .def(py::init<const py::capsule&, std::optional<std::string>>(), py::arg("capsule"),
+           py::arg("format") = py::none())
+      .def_property_readonly("address", &ManagedTensor::address)
+      .def_property_readonly("shape", &ManagedTensor::shape)
+      .def_property_readonly("type", &ManagedTensor::type)
+      .def_property_readonly("device", &ManagedTensor::device)
+      .def_property_readonly("is_contiguous", &ManagedTensor::is_contiguous)
+      .def_property_readonly("is_read_only", &ManagedTensor::is_read_only)
+      .def_buffer(&ManagedTensor::buffer);
 }
 
 void define_constants(py::module_& m) {
@@ -183,6 +201,7 @@ PYBIND11_MODULE(_native, m) {
   watch_forks();
   define_process(m);
   define_operations(m);
+  define_arrays(m);
   define_constants(m);
 }
 

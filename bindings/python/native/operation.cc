@@ -3,8 +3,10 @@
 #include <dlpack/dlpack.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <iterator>
 #include <memory>
+#include <new>
 
 #include "bindings/python/native/process.h"
 
@@ -36,10 +38,12 @@ std::vector<Dropped>& dropped_works() {
 // DLPack's name for a capsule with a DLManagedTensor.
 constexpr const char* kCapsuleName = "dltensor";
 
+using OwnedMemory = std::unique_ptr<void, void (*)(void*)>;
+
 struct Result {
   DLManagedTensor managed{};
   std::vector<std::int64_t> shape;
-  std::unique_ptr<void, void (*)(void*)> memory{nullptr, hvd_free};
+  OwnedMemory memory;
 };
 
 DLDataType dlpack_type(std::int32_t dtype) {
@@ -60,18 +64,17 @@ void free_if_not_taken(PyObject* capsule) {
   free_result(static_cast<DLManagedTensor*>(PyCapsule_GetPointer(capsule, kCapsuleName)));
 }
 
-// The capsule owns `tensor.data`, which came from hvd_work_take_output() or hvd_alloc(). The consumer of the capsule
-// frees the memory, on any thread and without the GIL; a capsule without a consumer frees it when it is garbage
-// collected.
-py::capsule to_dlpack(const hvd_tensor& tensor) {
-  auto result = std::make_unique<Result>();
-  result->memory.reset(tensor.data);
+// The capsule owns the memory, that of `tensor`. The consumer of the capsule frees it, on any thread and without the
+// GIL; a capsule without a consumer frees it when it is garbage collected.
+py::capsule to_dlpack(const hvd_tensor& tensor, OwnedMemory memory, ElementName type = std::nullopt) {
+  auto result = std::make_unique<Result>(Result{{}, {}, std::move(memory)});
   result->shape.assign(tensor.shape, tensor.shape + tensor.dimensions);
   result->managed.dl_tensor = {
       .data = tensor.data,
       .device = tensor.device == HVD_CPU ? DLDevice{kDLCPU, 0} : DLDevice{kDLCUDA, tensor.device},
       .ndim = tensor.dimensions,
-      .dtype = dlpack_type(tensor.dtype),
+      .dtype = type ? DLDataType{static_cast<std::uint8_t>(type->first), static_cast<std::uint8_t>(type->second), 1}
+                    : dlpack_type(tensor.dtype),
       .shape = result->shape.data(),
       .strides = nullptr,
       .byte_offset = 0};
@@ -81,6 +84,15 @@ py::capsule to_dlpack(const hvd_tensor& tensor) {
   if (capsule == nullptr) throw py::error_already_set();
   static_cast<void>(result.release());
   return py::reinterpret_steal<py::capsule>(capsule);
+}
+
+hvd_tensor on_cpu(void* memory, const Shape& shape, int dtype) {
+  return {.data = memory,
+          .shape = shape.data(),
+          .dimensions = static_cast<std::int32_t>(shape.size()),
+          .dtype = dtype,
+          .device = HVD_CPU,
+          .reserved = 0};
 }
 
 }  // namespace
@@ -231,11 +243,12 @@ bool Work::wait_in_slices(std::optional<double> timeout_seconds,
   }
 }
 
-py::capsule Work::output(std::size_t i) {
+py::capsule Work::output(std::size_t i, ElementName type, std::optional<int> dimensions) {
   refuse_in_forked_child();
   hvd_tensor tensor{};
   check(hvd_work_take_output(work_, i, &tensor));
-  return to_dlpack(tensor);
+  if (dimensions) tensor.dimensions = std::min(*dimensions, tensor.dimensions);
+  return to_dlpack(tensor, {tensor.data, hvd_free}, type);
 }
 
 std::vector<std::int64_t> Work::received_splits() const {
@@ -264,12 +277,14 @@ py::capsule empty(Shape shape, int dtype, std::size_t bytes) {
   refuse_in_forked_child();
   void* memory = nullptr;
   check(hvd_alloc(bytes, &memory));
-  return to_dlpack({.data = memory,
-                    .shape = shape.data(),
-                    .dimensions = static_cast<std::int32_t>(shape.size()),
-                    .dtype = dtype,
-                    .device = HVD_CPU,
-                    .reserved = 0});
+  return to_dlpack(on_cpu(memory, shape, dtype), {memory, hvd_free});
+}
+
+py::capsule allocate(Shape shape, int dtype, std::size_t bytes, ElementName type) {
+  constexpr std::size_t kAlignment = 128;
+  void* memory = std::aligned_alloc(kAlignment, (bytes / kAlignment + 1) * kAlignment);
+  if (memory == nullptr) throw std::bad_alloc();
+  return to_dlpack(on_cpu(memory, shape, dtype), {memory, std::free}, type);
 }
 
 }  // namespace hvd::python

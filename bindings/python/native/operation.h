@@ -21,6 +21,8 @@ namespace hvd::python {
 
 using Address = std::uintptr_t;
 using Shape = std::vector<std::int64_t>;
+// DLPack's code and bits for elements that the runtime moves as others; without it those of the runtime's type.
+using ElementName = std::optional<std::pair<int, int>>;
 
 // All of a call but the tensors' addresses and the stream. Immutable: any number of operations, on any threads, may be
 // calls of it.
@@ -76,8 +78,9 @@ class Work {
   // HVD_CPU, or the ordinal of the GPU that holds the tensors.
   int device() const { return device_; }
 
-  // Result i as a DLPack capsule that owns the memory; can be taken once.
-  pybind11::capsule output(std::size_t i);
+  // Result i as a DLPack capsule that owns the memory; can be taken once. Only the first `dimensions` of its shape are
+  // the array's, where it is moved as elements of another type.
+  pybind11::capsule output(std::size_t i, ElementName type, std::optional<int> dimensions);
 
   std::vector<std::int64_t> received_splits() const;
   int last_joined() const;
@@ -98,7 +101,8 @@ class Work {
 // Releases dropped works that have ended. Called at each submission and after shutdown.
 void release_finished_works();
 
-// Uninitialised memory of the shared arena as a DLPack capsule.
+// Uninitialised memory as a DLPack capsule: of the shared arena, and ordinary memory (128-byte aligned).
 pybind11::capsule empty(Shape shape, int dtype, std::size_t bytes);
+pybind11::capsule allocate(Shape shape, int dtype, std::size_t bytes, ElementName type);
 
 }  // namespace hvd::python

@@ -13,7 +13,9 @@ import torch.distributed as _distributed
 from hvd import basics as _basics
 from hvd import checkpoint
 from hvd.basics import *  # noqa: F403
+from hvd.collectives import barrier, join
 from hvd.exceptions import HorovodInternalError, HostsUpdatedInterrupt
+from hvd.handles import poll, synchronize
 from hvd.process_set import ProcessSet, add_process_set, global_process_set, remove_process_set
 from hvd.progress import tqdm
 from hvd.reduce_op import Adasum, Average, Max, Min, Product, Sum
@@ -25,7 +27,6 @@ from hvd.torch.collectives import (
     allreduce_async,
     allreduce_async_,
     alltoall_async,
-    barrier,
     broadcast_,
     broadcast_async,
     broadcast_async_,
@@ -34,7 +35,6 @@ from hvd.torch.collectives import (
     grouped_allreduce_async,
     grouped_allreduce_async_,
     grouped_reducescatter_async,
-    join,
     reducescatter_async,
 )
 from hvd.torch.compression import Compression
@@ -49,7 +49,6 @@ from hvd.torch.differentiable import (
     reducescatter,
 )
 from hvd.torch.functions import allgather_object, broadcast_object, broadcast_optimizer_state, broadcast_parameters
-from hvd.torch.handles import poll, synchronize
 from hvd.torch.learning_rate import LinearScalingLR
 from hvd.torch.memory import arena_usage, bucket_views, empty, empty_like
 from hvd.torch.optimizer import DistributedOptimizer

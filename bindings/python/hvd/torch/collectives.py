@@ -1,4 +1,4 @@
-"""Collectives on torch tensors: the asynchronous and the in-place forms, barrier and join.
+"""Collectives on torch tensors: the asynchronous and the in-place forms.
 
 Common to all of them:
 
@@ -30,14 +30,13 @@ from hvd import _native, arguments
 from hvd._native import OperationSpec
 from hvd.arguments import process_set_number as set_id
 from hvd.exceptions import NoRowsError
+from hvd.handles import Finish, register
 from hvd.process_set import ProcessSet, global_process_set
-from hvd.reduce_op import Average, Sum
+from hvd.reduce_op import Average, Sum, resolve_op
 from hvd.specs import find_spec, make_spec, wire_name
-from hvd.torch.handles import register
 from hvd.torch.tensors import (
     CPU_PLACE,
     Description,
-    Finish,
     delivered,
     describe,
     place_of,
@@ -49,15 +48,6 @@ from hvd.torch.tensors import (
 )
 
 _Call = tuple[OperationSpec, tuple[int], tuple[int], object, int]  # as submit() and run() take it
-
-
-def resolve_op(op: int | None, average: bool | None) -> int:
-    """The reduce operation meant by `op` and the older `average`, of which at most one may be given."""
-    if op is None:
-        return Average if average is None or average else Sum
-    if average is not None:
-        raise ValueError("op and average say the same thing: give only op")
-    return op
 
 
 def _prepare(
@@ -226,7 +216,7 @@ def allreduce_async(
     """Starts an allreduce into a new tensor. Arguments as for `allreduce`; returns a handle."""
     op = resolve_op(op, average)
     work, output = start_allreduce(tensor, False, name, op, prescale_factor, postscale_factor, process_set)
-    return register(work, _delivering(output, tensor, False))
+    return register(work, wait_for, _delivering(output, tensor, False))
 
 
 def allreduce_async_(
@@ -241,7 +231,7 @@ def allreduce_async_(
     """Starts an allreduce in place. Arguments as for `allreduce`; returns a handle."""
     op = resolve_op(op, average)
     work, output = start_allreduce(tensor, True, name, op, prescale_factor, postscale_factor, process_set)
-    return register(work, _delivering(output, tensor, True))
+    return register(work, wait_for, _delivering(output, tensor, True))
 
 
 def allreduce_(
@@ -270,7 +260,7 @@ def grouped_allreduce_async(
     """Starts an allreduce of several tensors into new ones. Arguments as for `grouped_allreduce`; returns a handle."""
     op = resolve_op(op, average)
     work, outputs = start_grouped_allreduce(tensors, False, name, op, prescale_factor, postscale_factor, process_set)
-    return register(work, lambda _: delivered_group(outputs, tensors, False))
+    return register(work, wait_for, lambda _: delivered_group(outputs, tensors, False))
 
 
 def grouped_allreduce_async_(
@@ -285,7 +275,7 @@ def grouped_allreduce_async_(
     """Starts an allreduce of several tensors in place. Arguments as for `grouped_allreduce`; returns a handle."""
     op = resolve_op(op, average)
     work, outputs = start_grouped_allreduce(tensors, True, name, op, prescale_factor, postscale_factor, process_set)
-    return register(work, lambda _: delivered_group(outputs, tensors, True))
+    return register(work, wait_for, lambda _: delivered_group(outputs, tensors, True))
 
 
 def grouped_allreduce_(
@@ -330,7 +320,8 @@ def start_group(
 
 def allgather_async(tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set) -> int:
     """Starts an allgather. Arguments as for `allgather`; returns a handle."""
-    return register(start_group(_native.ALLGATHER, "allgather", name, process_set, [tensor]), taken_output)
+    work = start_group(_native.ALLGATHER, "allgather", name, process_set, [tensor])
+    return register(work, wait_for, taken_output)
 
 
 def grouped_allgather_async(
@@ -338,7 +329,7 @@ def grouped_allgather_async(
 ) -> int:
     """Starts an allgather of several tensors. Arguments as for `grouped_allgather`; returns a handle."""
     work = start_group(_native.ALLGATHER, "grouped_allgather", name, process_set, tensors)
-    return register(work, lambda work: taken_outputs(work, len(tensors)))
+    return register(work, wait_for, lambda work: taken_outputs(work, len(tensors)))
 
 
 def broadcast_async(
@@ -346,7 +337,7 @@ def broadcast_async(
 ) -> int:
     """Starts a broadcast into a new tensor. Arguments as for `broadcast`; returns a handle."""
     work, output = start_broadcast(tensor, False, root_rank, name, process_set)
-    return register(work, _delivering(output, tensor, False))
+    return register(work, wait_for, _delivering(output, tensor, False))
 
 
 def broadcast_async_(
@@ -354,7 +345,7 @@ def broadcast_async_(
 ) -> int:
     """Starts a broadcast in place. Arguments as for `broadcast`; returns a handle."""
     work, output = start_broadcast(tensor, True, root_rank, name, process_set)
-    return register(work, _delivering(output, tensor, True))
+    return register(work, wait_for, _delivering(output, tensor, True))
 
 
 def broadcast_(
@@ -377,7 +368,7 @@ def alltoall_async(
     name = wire_name("alltoall", name)
     spec = make_spec(_native.ALLTOALL, name, set_id(process_set), [description], splits=rows, device=device)
     work = _native.submit(spec, [sent.data_ptr()], None, sent, stream)
-    return register(work, taken_output_and_splits)
+    return register(work, wait_for, taken_output_and_splits)
 
 
 def _listed_splits(splits: torch.Tensor | Sequence[int]) -> list[int]:
@@ -400,7 +391,7 @@ def reducescatter_async(
     op = resolve_op(op, None)
     factors = prescale_factor, postscale_factor
     work = start_group(_native.REDUCESCATTER, "reducescatter", name, process_set, [tensor], op, *factors)
-    return register(work, taken_output)
+    return register(work, wait_for, taken_output)
 
 
 def grouped_reducescatter_async(
@@ -415,29 +406,4 @@ def grouped_reducescatter_async(
     op = resolve_op(op, None)
     factors = prescale_factor, postscale_factor
     work = start_group(_native.REDUCESCATTER, "grouped_reducescatter", name, process_set, tensors, op, *factors)
-    return register(work, lambda work: taken_outputs(work, len(tensors)))
-
-
-def barrier(process_set: ProcessSet = global_process_set) -> None:
-    """Returns when all ranks of the process set have called it."""
-    _native.submit(OperationSpec(_native.BARRIER, None, set_id(process_set), []), [], None, None).wait()
-
-
-def join(device: int = -1) -> int:
-    """Says that this rank has no more data, and waits until all ranks have said so.
-
-    Until then the others' collectives go on without it. In reductions it stands for neutral elements (an average is
-    divided by the number of all ranks, or with HVD_JOIN_DIVISOR=contributing of those that have not joined), and its
-    slice of a reducescatter is dropped; to allgather and alltoall it brings no rows. What cannot do without it fails
-    with HorovodInternalError on the others: a broadcast from it, an alltoall with rows for it, and a minimum, maximum
-    or product with a prescale factor. What was started before is finished first.
-
-    Args:
-        device: not needed; for scripts that give it. A rank takes part in what GPUs do with the GPU of its own tensors.
-
-    Returns:
-        The rank that joined last.
-    """
-    work = _native.submit(OperationSpec(_native.JOIN, None, 0, []), [], None, None)
-    work.wait()
-    return work.last_joined()
+    return register(work, wait_for, lambda work: taken_outputs(work, len(tensors)))

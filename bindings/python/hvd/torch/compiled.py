@@ -17,10 +17,10 @@ import torch
 
 from hvd import _native
 from hvd import process_set as sets
+from hvd.handles import synchronize
 from hvd.process_set import ProcessSet, global_process_set
 from hvd.reduce_op import Average, Sum
 from hvd.torch import collectives
-from hvd.torch.handles import synchronize
 from hvd.torch.tensors import wait_for
 
 _library = torch.library.Library("hvd", "DEF")

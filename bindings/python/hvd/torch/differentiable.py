@@ -14,12 +14,11 @@ import torch
 
 from hvd.arguments import compressor as require_compressor
 from hvd.arguments import process_set_number as set_id
+from hvd.handles import synchronize
 from hvd.process_set import ProcessSet, global_process_set
-from hvd.reduce_op import Average, Sum
+from hvd.reduce_op import Average, Sum, resolve_op
 from hvd.torch import collectives
-from hvd.torch.collectives import resolve_op
 from hvd.torch.compression import Compression, Compressor
-from hvd.torch.handles import synchronize
 from hvd.torch.tensors import delivered, wait_for
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from typing import Callable
 import torch
 
 from hvd import _native
+from hvd.handles import register, synchronize
 from hvd.process_set import ProcessSet, global_process_set
 from hvd.reduce_op import Average, Sum
 from hvd.torch.collectives import start_group
-from hvd.torch.handles import register, synchronize
-from hvd.torch.tensors import taken_outputs
+from hvd.torch.tensors import taken_outputs, wait_for
 
 
 def start_sparse_allreduce(
@@ -56,5 +56,6 @@ def sparse_allreduce_async(
     Raises:
         ValueError: another tensor or operation. HorovodInternalError comes from the function returned.
     """
-    handle = register(*start_sparse_allreduce(tensor, "sparse_allreduce", name, op, process_set))
+    work, finish = start_sparse_allreduce(tensor, "sparse_allreduce", name, op, process_set)
+    handle = register(work, wait_for, finish)
     return functools.partial(synchronize, handle)

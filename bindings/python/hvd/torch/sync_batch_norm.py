@@ -8,9 +8,9 @@ import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from hvd import basics
+from hvd.handles import synchronize
 from hvd.reduce_op import Sum
 from hvd.torch.collectives import allgather_async, allreduce_async_
-from hvd.torch.handles import synchronize
 
 
 class SyncBatchNorm(_BatchNorm):

@@ -5,8 +5,6 @@ Nothing in hvd is compiled against torch: memory goes out as an address and come
 
 from __future__ import annotations
 
-from typing import Callable
-
 import torch
 
 from hvd import _native
@@ -127,6 +125,3 @@ def taken_outputs(work: _native.Work, number: int) -> list[torch.Tensor]:
 def taken_output_and_splits(work: _native.Work) -> tuple[torch.Tensor, torch.Tensor]:
     """The result of a finished alltoall, and the number of rows received from each rank (int32)."""
     return taken_output(work), torch.tensor(work.received_splits(), dtype=torch.int32)
-
-
-Finish = Callable[[_native.Work], object]  # makes what synchronize() returns out of a finished operation

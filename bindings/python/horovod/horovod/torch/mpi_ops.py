@@ -16,8 +16,8 @@ from horovod.common.refusals import averages_and_sums_only as _averages_and_sums
 from horovod.torch import functions as _functions
 from hvd import _native
 from hvd.exceptions import HorovodInternalError as _HorovodInternalError
+from hvd.handles import register as _register
 from hvd.torch import *  # noqa: F403
-from hvd.torch.handles import register as _register
 
 __all__ = list(_hvd.__all__)
 
@@ -28,8 +28,6 @@ broadcast_optimizer_state = _functions.broadcast_optimizer_state
 
 class _Refused:
     """Stands for an operation that was not started. Waiting for it fails."""
-
-    device = -1
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -46,7 +44,7 @@ def _refuse(text: str) -> NoReturn:
 
 
 def _refuse_later(text: str) -> int:
-    return _register(cast(_native.Work, _Refused(text)), lambda _: None)
+    return _register(cast(_native.Work, _Refused(text)), lambda work: work.wait(), lambda _: None)
 
 
 reducescatter = _averages_and_sums_only(_hvd.reducescatter, _refuse)

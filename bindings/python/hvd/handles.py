@@ -11,10 +11,12 @@ from collections.abc import Callable
 from typing import Any
 
 from hvd import _native
-from hvd.torch.tensors import Finish, wait_for
+
+Wait = Callable[[_native.Work], object]  # until the result may be used; raises HorovodInternalError
+Finish = Callable[[_native.Work], object]  # makes what synchronize() returns out of a finished operation
 
 _next_handle = itertools.count(1)  # never false
-_operations: dict[int, tuple[_native.Work, Finish]] = {}
+_operations: dict[int, tuple[_native.Work, Wait, Finish]] = {}
 
 
 class Handle(int):
@@ -31,10 +33,10 @@ class Handle(int):
         return int, (int(self),)
 
 
-def register(work: _native.Work, finish: Finish) -> Handle:
-    """A new handle, whose `synchronize()` will return finish(work)."""
+def register(work: _native.Work, wait: Wait, finish: Finish) -> Handle:
+    """A new handle, whose `synchronize()` will wait(work) and return finish(work)."""
     handle = Handle(next(_next_handle))
-    _operations[int(handle)] = (work, finish)
+    _operations[int(handle)] = (work, wait, finish)
     return handle
 
 
@@ -47,7 +49,7 @@ def poll(handle: int) -> bool:
 
 
 def synchronize(handle: int) -> Any:
-    """Waits for an operation and returns its result: a tensor, or a list of tensors for a grouped one.
+    """Waits for an operation and returns its result: an array, or a list of arrays for a grouped one.
 
     On a GPU the result may be used by what comes next in the current stream; this thread does not wait for the GPU.
 
@@ -59,9 +61,9 @@ def synchronize(handle: int) -> Any:
     operation = _operations.get(handle)
     if operation is None:
         return None
-    work, finish = operation
+    work, wait, finish = operation
     try:
-        wait_for(work)
+        wait(work)
     except BaseException:
         if work.poll():
             _operations.pop(handle, None)

@@ -1,0 +1,34 @@
+"""Eager tensors and variables of TensorFlow on the CPU. In a tf.function hvd.tensorflow works."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from hvd.arrays.dlpack import Exported, ImmutableArrays
+from hvd.arrays.kinds import Kind, Memory
+
+
+class _Tensors(ImmutableArrays):
+    """Results are tensors, also those of variables."""
+
+    def read(self, array: Any) -> Memory:
+        return super().read(array.value() if isinstance(array, tf.Variable) else array)
+
+    def _made(self, array: Any, exported: Exported) -> Any:
+        return tf.experimental.dlpack.from_dlpack(exported.__dlpack__())
+
+    def integers(self, array: Any, values: list[int]) -> Any:
+        return tf.constant(values, dtype=tf.int32)
+
+
+_TENSORS = _Tensors()
+
+
+def kind_for(array: Any) -> Kind | None:
+    if isinstance(array, tf.Variable):
+        return _TENSORS
+    if tf.is_tensor(array) and not hasattr(array, "numpy"):
+        raise TypeError("a tensor without a value, as in a tf.function: use hvd.tensorflow there")
+    return _TENSORS if hasattr(array, "__dlpack__") else None

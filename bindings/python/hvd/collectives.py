@@ -1,0 +1,573 @@
+"""Collectives on arrays of any library, and barrier and join. `import hvd` is enough, and imports no library.
+
+Common to all of them:
+
+- Every rank of the process set must call, with the same name, dtype, reduce operation and scale factors. Shapes must be
+  equal too, except where a function says otherwise. Ranks may call in different orders if the operations have names;
+  unnamed ones are numbered per process set, and must be called in the same order on all ranks. Names are those of
+  `hvd.torch`: a rank with NumPy and one with PyTorch may be in one operation.
+- An array is one of NumPy, PyTorch, JAX, TensorFlow (eager) or Arrow, an array.array, memoryview, bytes or bytearray,
+  or whatever else has the buffer protocol or DLPack on a CPU or a CUDA GPU. Libraries may differ between ranks. The
+  result is of the kind and dtype of this rank's own array: an array of NumPy for one of NumPy, a memoryview for what
+  has only the buffer protocol.
+- Inputs may be read-only, without dimensions, and of any strides and byte order; those that are not contiguous are
+  copied first.
+- `out`, an array of the result's shape and dtype, of any kind that can be changed, gets the result and is returned. It
+  may be the array given, for an operation in place, but may not overlap it otherwise.
+- int8 to int64, uint8, float16, bfloat16, float32, float64 and bool (Min and Max) are reduced. Integers are scaled in
+  double precision and truncated, and 16-bit floats summed in float32 and rounded once. Complex numbers have Sum and
+  Average. All other types of fixed size (unsigned integers, 8-bit floats, dates, text, ...) only move: allgather,
+  broadcast and alltoall take them.
+- Errors that this rank can see raise ValueError from the call itself: an unsupported dtype, device or operation, an
+  `out` that does not fit, a name that is in use, an uninitialised runtime; or TypeError: what is no array, operation or
+  process set where one is expected. Errors between ranks (a mismatch, a lost rank) raise HorovodInternalError when
+  waiting.
+- Asynchronous forms return a handle for `poll()` and `synchronize()`. Until then the arrays must not be touched. An
+  operation that nobody waits for goes on, and its name is free again when it has ended; its result is dropped with the
+  handle.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, Optional
+
+from hvd import _native, arguments
+from hvd._native import OperationSpec
+from hvd.arguments import process_set_number as set_id
+from hvd.arrays import Memory, kind_of
+from hvd.exceptions import NoRowsError
+from hvd.handles import register, synchronize
+from hvd.process_set import ProcessSet, global_process_set
+from hvd.reduce_op import Average, Sum, resolve_op
+from hvd.specs import find_spec, make_spec, wire_name
+
+_Outs = Optional[Sequence[Any]]
+
+
+def _described(memory: Memory) -> tuple[tuple[int, ...], int]:
+    """Shape and type code, as the runtime is to see them."""
+    element = memory.type
+    return (memory.shape + element.trailing if element.trailing else memory.shape), element.code
+
+
+def _require_fit(given: Memory, room: Memory, first: int = 0) -> None:
+    """ValueError if `room`, the memory of an `out`, cannot hold a result for `given`. Dimensions before `first` may
+    differ."""
+    if room.type.name != given.type.name:
+        raise ValueError(f"out is of {room.type.name}, but the array of {given.type.name}")
+    if room.device != given.device:
+        raise ValueError("out and the array are on different devices")
+    if room.shape[first:] != given.shape[first:] or len(room.shape) != len(given.shape):
+        raise ValueError(f"out has the shape {tuple(room.shape)}, but the array {tuple(given.shape)}")
+
+
+def _paired(tensor: Any, out: Any) -> tuple[Memory, Memory]:
+    """For a result of the input's shape: the input's memory, and room for the result."""
+    kind = kind_of(tensor)
+    if out is tensor:
+        room = kind.write(tensor)
+        return (room if room.finish is None else kind.read(tensor)), room
+    given = kind.read(tensor)
+    if out is None:
+        return given, kind.new(tensor, given)
+    room = kind_of(out).write(out)
+    _require_fit(given, room)
+    distance = abs(room.address - given.address)
+    if 0 < distance < given.type.bytes * math.prod(given.shape):
+        raise ValueError("out overlaps the array: give the array itself, or one apart from it")
+    return given, room
+
+
+def _taken(tensor: Any, given: Memory, out: Any, work: _native.Work, index: int) -> Any:
+    """A result that the runtime has memory for: in `out`, or else a new array of the kind of `tensor`."""
+    if out is None:
+        return kind_of(tensor).take(tensor, given, work, index)
+    kind = kind_of(out)
+    received = kind.take(out, given, work, index)
+    shape, own_shape = tuple(kind.read(received).shape), tuple(kind.write(out).shape)
+    if shape != own_shape:
+        raise ValueError(f"out has the shape {own_shape}, but the result {shape}")
+    return kind.copy(out, received)
+
+
+_Call = tuple[OperationSpec, tuple[int], tuple[int], object, int]  # as submit() and run() take it
+
+
+def _prepare(
+    collective: int,
+    function: str,
+    name: str | None,
+    tensor: Any,
+    out: Any,
+    process_set: ProcessSet,
+    op: int = Sum,
+    root_rank: int = 0,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> tuple[_Call, Memory]:
+    """A collective whose result has the input's shape: the arguments of submit() and run(), and where the result will
+    be."""
+    given, room = _paired(tensor, out)
+    # Unpacked: this is the hot path of small operations, and an attribute takes as long as all of these do.
+    address, shape, element, device, stream, owner, _ = given
+    _, code, _, _, trailing, reductions = element
+    if reductions is not None and collective == _native.ALLREDUCE:
+        element.require_reducible(function, op)
+    spec = find_spec(
+        collective,
+        function,
+        name,
+        set_id(process_set),
+        ((shape + trailing if trailing else shape, code),),
+        op,
+        root_rank,
+        prescale_factor,
+        postscale_factor,
+        device,
+    )
+    return (spec, (address,), (room.address,), (owner, room.owner, out), stream), room
+
+
+def _run(name: str | None, tensor: Any, call: _Call) -> None:
+    """On this thread where that is possible, without handing anything over. Without a name it is numbered, so that a
+    disagreement about which operation it is comes to light."""
+    if name is None:
+        kind_of(tensor).wait(_native.submit(*call))
+    else:
+        _native.run(*call)
+
+
+def _start(tensor: Any, call: _Call, room: Memory) -> int:
+    return register(_native.submit(*call), kind_of(tensor).wait, lambda _: room.result())
+
+
+def allreduce(
+    tensor: Any,
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    *,
+    out: Any = None,
+) -> Any:
+    """Reduces an array over all ranks.
+
+    Args:
+        tensor: an array, of the same shape and dtype on every rank. bool: only Min and Max; complex: only Sum and
+            Average.
+        average: older form of `op`: True is Average, False is Sum.
+        name: the same on every rank.
+        op: Average (the default), Sum, Adasum, Min, Max or Product. Sums of integers wrap around, also for averages,
+            which are then truncated. Adasum is for floating-point arrays (`hvd.torch.allreduce` says what it is).
+        prescale_factor: inputs are multiplied by it before the reduction.
+        postscale_factor: the result is multiplied by it. Both are taken in float32 for float32 and 16-bit floats, else
+            in double precision; an average's quotient is not rounded before the result is.
+        process_set: the ranks that take part.
+        out: gets the result; may be `tensor`.
+
+    Returns:
+        An array of the same kind, shape and dtype, with the same bits on every rank.
+
+    Raises:
+        ValueError: the dtype cannot be reduced so; `out` is read-only, or of another shape or dtype.
+        TypeError: `tensor` is no array.
+        HorovodInternalError: the ranks disagree, or one was lost.
+    """
+    op = resolve_op(op, average)
+    call, room = _prepare(
+        _native.ALLREDUCE, "allreduce", name, tensor, out, process_set, op, 0, prescale_factor, postscale_factor
+    )
+    if name is None:
+        kind_of(tensor).wait(_native.submit(*call))
+    else:
+        _native.run(*call)
+    return room.owner if room.finish is None else room.finish()
+
+
+def allreduce_async(
+    tensor: Any,
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    *,
+    out: Any = None,
+) -> int:
+    """Starts an allreduce. Arguments and errors as for `allreduce`; returns a handle."""
+    op = resolve_op(op, average)
+    factors = prescale_factor, postscale_factor
+    prepared = _prepare(_native.ALLREDUCE, "allreduce", name, tensor, out, process_set, op, 0, *factors)
+    return _start(tensor, *prepared)
+
+
+def broadcast(
+    tensor: Any,
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+    *,
+    out: Any = None,
+) -> Any:
+    """Gives every rank the root's array.
+
+    Args:
+        tensor: an array, of the same shape and dtype on every rank; of the others' only these matter.
+        root_rank: the root's number in the job, also if the process set has fewer ranks.
+        name: the same on every rank.
+        process_set: the ranks that take part.
+        out: gets the result; may be `tensor`.
+
+    Returns:
+        An array of the same kind, shape and dtype. Raises as `allreduce`.
+    """
+    call, room = _prepare(_native.BROADCAST, "broadcast", name, tensor, out, process_set, Sum, root_rank)
+    _run(name, tensor, call)
+    return room.result()
+
+
+def broadcast_async(
+    tensor: Any,
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+    *,
+    out: Any = None,
+) -> int:
+    """Starts a broadcast. Arguments and errors as for `broadcast`; returns a handle."""
+    return _start(tensor, *_prepare(_native.BROADCAST, "broadcast", name, tensor, out, process_set, Sum, root_rank))
+
+
+def _group(tensors: Iterable[Any], out: _Outs) -> tuple[list[Any], list[Any]]:
+    """The arrays of a group, and the one for each result, or None."""
+    listed = list(tensors)
+    if not listed:
+        raise ValueError("a group needs at least one array")
+    outs = [None] * len(listed) if out is None else list(out)
+    if len(outs) != len(listed):
+        raise ValueError(f"out has {len(outs)} arrays, but the group {len(listed)}")
+    return listed, outs
+
+
+def grouped_allreduce(
+    tensors: Sequence[Any],
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    *,
+    out: _Outs = None,
+) -> list[Any]:
+    """Reduces several arrays, which become ready as one: none is reduced before all are there on all ranks.
+
+    Args and errors as for `allreduce`; every rank must give equally many arrays, in the same order, on one device.
+    `out`: as many arrays.
+
+    Returns:
+        A list of arrays of the same kinds, shapes and dtypes.
+    """
+    factors = prescale_factor, postscale_factor
+    result: list[Any] = synchronize(grouped_allreduce_async(tensors, average, name, op, *factors, process_set, out=out))
+    return result
+
+
+def grouped_allreduce_async(
+    tensors: Sequence[Any],
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    *,
+    out: _Outs = None,
+) -> int:
+    """Starts an allreduce of several arrays. Arguments and errors as for `grouped_allreduce`; returns a handle."""
+    op = resolve_op(op, average)
+    tensors, outs = _group(tensors, out)
+    paired = [_paired(*pair) for pair in zip(tensors, outs)]
+    given = [memory for memory, _ in paired]
+    rooms = [room for _, room in paired]
+    factors = prescale_factor, postscale_factor
+    spec = _group_spec(_native.ALLREDUCE, "grouped_allreduce", name, process_set, given, op, *factors)
+    addresses = [memory.address for memory in given], [room.address for room in rooms]
+    work = _native.submit(spec, *addresses, (given, rooms, outs), given[0].stream)
+    return register(work, kind_of(tensors[0]).wait, lambda _: [room.result() for room in rooms])
+
+
+def _group_spec(
+    collective: int,
+    function: str,
+    name: str | None,
+    process_set: ProcessSet,
+    given: Sequence[Memory],
+    op: int,
+    prescale_factor: float,
+    postscale_factor: float,
+) -> OperationSpec:
+    if collective != _native.ALLGATHER:
+        for memory in given:
+            memory.type.require_reducible(function, op)
+    if any(memory.device != given[0].device for memory in given):
+        raise ValueError("the arrays of a group must be on one device")
+    descriptions = tuple([_described(memory) for memory in given])
+    place = set_id(process_set), descriptions
+    return find_spec(collective, function, name, *place, op, 0, prescale_factor, postscale_factor, given[0].device)
+
+
+def _rows_of(tensor: Any, out: Any) -> Memory:
+    """The memory of an input whose rows are gathered, exchanged or scattered."""
+    given = kind_of(tensor).read(tensor)
+    if not given.shape:
+        raise NoRowsError("an array with at least one dimension is needed: a scalar has no rows")
+    if out is not None:
+        _require_fit(given, kind_of(out).write(out), first=1)
+    return given
+
+
+def _start_rows(
+    collective: int,
+    function: str,
+    name: str | None,
+    process_set: ProcessSet,
+    tensors: Iterable[Any],
+    out: _Outs,
+    op: int = Sum,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> int:
+    tensors, outs = _group(tensors, out)
+    given = [_rows_of(*pair) for pair in zip(tensors, outs)]
+    factors = prescale_factor, postscale_factor
+    spec = _group_spec(collective, function, name, process_set, given, op, *factors)
+    work = _native.submit(spec, [memory.address for memory in given], None, given, given[0].stream)
+    results = list(zip(tensors, given, outs))
+    return register(
+        work,
+        kind_of(tensors[0]).wait,
+        lambda work: [_taken(*result, work, index) for index, result in enumerate(results)],
+    )
+
+
+def _start_one(
+    collective: int,
+    function: str,
+    name: str | None,
+    process_set: ProcessSet,
+    tensor: Any,
+    out: Any,
+    op: int = Sum,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> int:
+    """As _start_rows, for one array; the result of the handle is one array."""
+    given = _rows_of(tensor, out)
+    factors = prescale_factor, postscale_factor
+    spec = _group_spec(collective, function, name, process_set, [given], op, *factors)
+    work = _native.submit(spec, [given.address], None, given.owner, given.stream)
+    return register(work, kind_of(tensor).wait, lambda work: _taken(tensor, given, out, work, 0))
+
+
+def allgather(
+    tensor: Any, name: str | None = None, process_set: ProcessSet = global_process_set, *, out: Any = None
+) -> Any:
+    """Concatenates the ranks' arrays along the first dimension, in rank order.
+
+    Args:
+        tensor: an array of at least one dimension; the first one may differ between ranks, the others may not.
+        name: the same on every rank.
+        process_set: the ranks that take part.
+        out: gets the result, whose shape it has.
+
+    Returns:
+        An array of the same kind and dtype and of the shape [sum of the first dimensions, ...], the same on every rank.
+
+    Raises:
+        ValueError: the dtype is not supported, there is no first dimension, or `out` is read-only or does not fit. That
+            its first dimension does not fit is known when the operation is over on all ranks.
+        TypeError, HorovodInternalError: as `allreduce`.
+    """
+    return synchronize(allgather_async(tensor, name, process_set, out=out))
+
+
+def allgather_async(
+    tensor: Any, name: str | None = None, process_set: ProcessSet = global_process_set, *, out: Any = None
+) -> int:
+    """Starts an allgather. Arguments and errors as for `allgather`; returns a handle."""
+    return _start_one(_native.ALLGATHER, "allgather", name, process_set, tensor, out)
+
+
+def grouped_allgather(
+    tensors: Sequence[Any], name: str | None = None, process_set: ProcessSet = global_process_set, *, out: _Outs = None
+) -> list[Any]:
+    """Concatenates several arrays along their first dimensions: as `allgather`, which says what holds for each.
+
+    Every rank must give equally many arrays, in the same order; none is gathered before all are there on all ranks.
+    """
+    result: list[Any] = synchronize(grouped_allgather_async(tensors, name, process_set, out=out))
+    return result
+
+
+def grouped_allgather_async(
+    tensors: Sequence[Any], name: str | None = None, process_set: ProcessSet = global_process_set, *, out: _Outs = None
+) -> int:
+    """Starts an allgather of several arrays. Arguments and errors as for `allgather`; returns a handle."""
+    return _start_rows(_native.ALLGATHER, "grouped_allgather", name, process_set, tensors, out)
+
+
+def reducescatter(
+    tensor: Any,
+    name: str | None = None,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    *,
+    out: Any = None,
+) -> Any:
+    """Reduces an array over all ranks and gives each rank its part of the rows, in rank order.
+
+    Args:
+        tensor: an array, of the same shape, with at least one dimension, and dtype on every rank. Rows that do not
+            divide evenly go to the first ranks.
+        name, prescale_factor, postscale_factor, process_set: as for `allreduce`.
+        op: Average, Sum, Min, Max or Product.
+        out: gets the result, whose shape it has.
+
+    Returns:
+        An array of the same kind and dtype: this rank's rows. Raises as `allreduce` and `allgather`.
+    """
+    return synchronize(reducescatter_async(tensor, name, op, process_set, prescale_factor, postscale_factor, out=out))
+
+
+def reducescatter_async(
+    tensor: Any,
+    name: str | None = None,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    *,
+    out: Any = None,
+) -> int:
+    """Starts a reducescatter. Arguments and errors as for `reducescatter`; returns a handle."""
+    op = resolve_op(op, None)
+    factors = prescale_factor, postscale_factor
+    return _start_one(_native.REDUCESCATTER, "reducescatter", name, process_set, tensor, out, op, *factors)
+
+
+def grouped_reducescatter(
+    tensors: Sequence[Any],
+    name: str | None = None,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    *,
+    out: _Outs = None,
+) -> list[Any]:
+    """Reduces several arrays and gives each rank its part of their rows: as `reducescatter`, which says what holds for
+    each.
+
+    Every rank must give equally many arrays, in the same order; none is reduced before all are there on all ranks.
+    """
+    result: list[Any] = synchronize(
+        grouped_reducescatter_async(tensors, name, op, process_set, prescale_factor, postscale_factor, out=out)
+    )
+    return result
+
+
+def grouped_reducescatter_async(
+    tensors: Sequence[Any],
+    name: str | None = None,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    *,
+    out: _Outs = None,
+) -> int:
+    """Starts a reducescatter of several arrays. Arguments and errors as for `reducescatter`; returns a handle."""
+    op = resolve_op(op, None)
+    factors = prescale_factor, postscale_factor
+    return _start_rows(_native.REDUCESCATTER, "grouped_reducescatter", name, process_set, tensors, out, op, *factors)
+
+
+def alltoall(
+    tensor: Any,
+    splits: Any = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+    *,
+    out: Any = None,
+) -> Any:
+    """Sends each rank its rows of the array, and concatenates what comes from each rank, in rank order.
+
+    Args:
+        tensor: an array of at least one dimension; the first one may differ between ranks, the others may not.
+        splits: how many rows go to each rank of the set, in a list or an array; None: equally many, and the first
+            dimension must be divisible by the number of ranks.
+        name: the same on every rank.
+        process_set: the ranks that take part.
+        out: gets the result, whose shape it has.
+
+    Returns:
+        An array of the same kind and dtype; if splits are given, also the number of rows received from each rank, as
+        an array of int32. Raises as `allgather`.
+    """
+    output, received_splits = synchronize(alltoall_async(tensor, splits, name, process_set, out=out))
+    return output if splits is None else (output, received_splits)
+
+
+def alltoall_async(
+    tensor: Any,
+    splits: Any = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+    *,
+    out: Any = None,
+) -> int:
+    """Starts an alltoall. Arguments as for `alltoall`; the handle's result is always (output, received_splits)."""
+    rows = None if splits is None else arguments.rows(splits, "splits")
+    given = _rows_of(tensor, out)
+    name = wire_name("alltoall", name)
+    spec = make_spec(_native.ALLTOALL, name, set_id(process_set), [_described(given)], splits=rows, device=given.device)
+    work = _native.submit(spec, [given.address], None, given.owner, given.stream)
+    kind = kind_of(tensor)
+    return register(
+        work,
+        kind.wait,
+        lambda work: (_taken(tensor, given, out, work, 0), kind.integers(tensor, work.received_splits())),
+    )
+
+
+def barrier(process_set: ProcessSet = global_process_set) -> None:
+    """Returns when all ranks of the process set have called it."""
+    _native.submit(OperationSpec(_native.BARRIER, None, set_id(process_set), []), [], None, None).wait()
+
+
+def join(device: int = -1) -> int:
+    """Says that this rank has no more data, and waits until all ranks have said so.
+
+    Until then the others' collectives go on without it. In reductions it stands for neutral elements (an average is
+    divided by the number of all ranks, or with HVD_JOIN_DIVISOR=contributing of those that have not joined), and its
+    slice of a reducescatter is dropped; to allgather and alltoall it brings no rows. What cannot do without it fails
+    with HorovodInternalError on the others: a broadcast from it, an alltoall with rows for it, and a minimum, maximum
+    or product with a prescale factor. What was started before is finished first.
+
+    Args:
+        device: not needed; for scripts that give it. A rank takes part in what GPUs do with the GPU of its own arrays.
+
+    Returns:
+        The rank that joined last.
+    """
+    work = _native.submit(OperationSpec(_native.JOIN, None, 0, []), [], None, None)
+    work.wait()
+    return work.last_joined()
