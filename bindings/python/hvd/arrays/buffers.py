@@ -19,7 +19,7 @@ def buffer_memory(view: memoryview) -> Memory:
     return Memory(_native.buffer_address(elements), shape, element, -1, 0, elements)
 
 
-class _Buffers(Kind):
+class Buffers(Kind):
     """Results are memoryviews of new memory."""
 
     def read(self, array: Any) -> Memory:
@@ -52,19 +52,19 @@ class _Buffers(Kind):
         return python_arrays.array("i", values)
 
 
-class _PythonArrays(_Buffers):
+class _PythonArrays(Buffers):
     def _made(self, array: Any, capsule: object) -> Any:
         return python_arrays.array(array.typecode, bytes(super()._made(array, capsule)))
 
 
-class _Bytes(_Buffers):
+class _Bytes(Buffers):
     """bytes and bytearray."""
 
     def _made(self, array: Any, capsule: object) -> Any:
         return type(array)(super()._made(array, capsule))
 
 
-_BUFFERS, _PYTHON_ARRAYS, _BYTES = _Buffers(), _PythonArrays(), _Bytes()
+_BUFFERS, _PYTHON_ARRAYS, _BYTES = Buffers(), _PythonArrays(), _Bytes()
 
 
 def kind_for(array: Any) -> Kind | None:

@@ -109,5 +109,7 @@ _ARRAYS, _IMMUTABLE = DLPackArrays(), ImmutableArrays()
 def kind_for(array: Any) -> Kind | None:
     if not hasattr(array, "__dlpack__"):
         return None
+    if not hasattr(array, "__dlpack_device__"):
+        raise TypeError(f"an array without a value ({type(array).__name__}), as in a function that JAX traces")
     is_jax = type(array).__module__.partition(".")[0] in ("jax", "jaxlib")
     return _IMMUTABLE if is_jax else _ARRAYS

@@ -1,4 +1,4 @@
-"""Eager tensors and variables of TensorFlow on the CPU. In a tf.function hvd.tensorflow works."""
+"""Eager tensors and variables of TensorFlow. In a tf.function hvd.tensorflow works."""
 
 from __future__ import annotations
 
@@ -14,7 +14,13 @@ class _Tensors(ImmutableArrays):
     """Results are tensors, also those of variables."""
 
     def read(self, array: Any) -> Memory:
-        return super().read(array.value() if isinstance(array, tf.Variable) else array)
+        tensor = array.value() if isinstance(array, tf.Variable) else array
+        if tensor.dtype in (tf.string, tf.resource, tf.variant):
+            raise ValueError(f"tensors of {tensor.dtype.name} are not supported: use allgather_object() and its like")
+        try:
+            return super().read(tensor)
+        except tf.errors.OpError as error:  # 8-bit floats, for instance, which its DLPack does not know
+            raise ValueError(f"tensors of {tensor.dtype.name} are not supported: {error.message}") from None
 
     def _made(self, array: Any, exported: Exported) -> Any:
         return tf.experimental.dlpack.from_dlpack(exported.__dlpack__())
