@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 import hvd
-
-pytestmark = pytest.mark.ranks(1, 2)
+from launching import PROGRAMS, ROOT, run_job
 
 DTYPES = ["float32", "float64", "int32", "bfloat16", "complex64", "uint16", "float8_e4m3fn"]
 
@@ -64,6 +63,7 @@ def numbers(rank: int, dtype: str) -> np.ndarray:
     return (np.arange(6).reshape(2, 3) % 4 + rank).astype(wanted)
 
 
+@pytest.mark.ranks(1, 2)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("made", LIBRARIES.values(), ids=LIBRARIES)
 def test_tensors_of_other_frameworks(made, dtype):
@@ -95,6 +95,7 @@ def test_tensors_of_other_frameworks(made, dtype):
         hvd.broadcast(given, 0, out=given)
 
 
+@pytest.mark.ranks(1, 2)
 def test_variables_text_and_graphs_of_tensorflow():
     tf = pytest.importorskip("tensorflow")
     assert hvd.allreduce(tf.Variable([1.0, 2.0]), op=hvd.Sum).numpy().tolist() == [hvd.size(), 2 * hvd.size()]
@@ -104,6 +105,7 @@ def test_variables_text_and_graphs_of_tensorflow():
         tf.function(hvd.allreduce, autograph=False)(tf.constant([1.0]))
 
 
+@pytest.mark.ranks(1, 2)
 def test_what_jax_traces():
     made = jax_of(np.ones(3))
     with pytest.raises(TypeError, match="without a value"):
@@ -111,6 +113,7 @@ def test_what_jax_traces():
     assert hvd.allreduce(made.reshape(3, 1).T, op=hvd.Sum).tolist() == [[hvd.size()] * 3]
 
 
+@pytest.mark.ranks(1, 2)
 def test_arrow():
     pa = pytest.importorskip("pyarrow")
     for kind in (pa.int32(), pa.float64(), pa.uint16()):
@@ -128,6 +131,7 @@ def test_arrow():
         hvd.allreduce(result, out=result)
 
 
+@pytest.mark.ranks(1, 2)
 @pytest.mark.parametrize("is_old", [False, True])
 def test_a_library_with_dlpack_alone(is_old):
     given = Foreign(np.arange(6.0).reshape(2, 3) + hvd.rank(), is_old)
@@ -147,3 +151,17 @@ def test_a_library_with_dlpack_alone(is_old):
     read_only.flags.writeable = False
     with pytest.raises((ValueError, BufferError)):
         hvd.allreduce(given, out=Foreign(read_only, is_old))
+
+
+FAKE_CUDA = ROOT / "build" / "release" / "tests" / "support" / "fake_cuda" / "libhvd_fake_cuda.so"
+
+
+@pytest.mark.skipif(not FAKE_CUDA.exists(), reason="the fake CUDA driver is not built: cmake --build --preset release")
+def test_a_library_on_a_fake_gpu():
+    environment = {
+        "HVD_CUDA_LIB": str(FAKE_CUDA),
+        "HVD_NCCL_LIB": "/no/such/libnccl.so",
+        "HVD_GPU_THROUGH_HOST": "1",
+    }
+    job = run_job(2, [str(PROGRAMS / "cuda_arrays.py")], environment, limit_s=60)
+    assert job.output.count("right") == 2, job.output

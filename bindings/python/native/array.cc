@@ -1,5 +1,6 @@
 #include "bindings/python/native/array.h"
 
+#include <cstddef>
 #include <utility>
 #include <vector>
 
@@ -141,7 +142,7 @@ bool ManagedTensor::is_contiguous() const {
 py::buffer_info ManagedTensor::buffer() const {
   const auto device = tensor_->device.device_type;
   if (device != kDLCPU && device != kDLCUDAHost) throw py::buffer_error("the tensor is not in the CPU's memory");
-  return {reinterpret_cast<void*>(address()),
+  return {static_cast<std::byte*>(tensor_->data) + tensor_->byte_offset,
           tensor_->dtype.bits / 8,
           format_.value_or(format_of(tensor_->dtype)),
           tensor_->ndim,

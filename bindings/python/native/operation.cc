@@ -273,14 +273,14 @@ int Work::source() const {
   return rank;
 }
 
-py::capsule empty(Shape shape, int dtype, std::size_t bytes) {
+py::capsule empty(const Shape& shape, int dtype, std::size_t bytes) {
   refuse_in_forked_child();
   void* memory = nullptr;
   check(hvd_alloc(bytes, &memory));
   return to_dlpack(on_cpu(memory, shape, dtype), {memory, hvd_free});
 }
 
-py::capsule allocate(Shape shape, int dtype, std::size_t bytes, ElementName type) {
+py::capsule allocate(const Shape& shape, int dtype, std::size_t bytes, ElementName type) {
   constexpr std::size_t kAlignment = 128;
   void* memory = std::aligned_alloc(kAlignment, (bytes / kAlignment + 1) * kAlignment);
   if (memory == nullptr) throw std::bad_alloc();

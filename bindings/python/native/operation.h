@@ -102,7 +102,7 @@ class Work {
 void release_finished_works();
 
 // Uninitialised memory as a DLPack capsule: of the shared arena, and ordinary memory (128-byte aligned).
-pybind11::capsule empty(Shape shape, int dtype, std::size_t bytes);
-pybind11::capsule allocate(Shape shape, int dtype, std::size_t bytes, ElementName type);
+pybind11::capsule empty(const Shape& shape, int dtype, std::size_t bytes);
+pybind11::capsule allocate(const Shape& shape, int dtype, std::size_t bytes, ElementName type);
 
 }  // namespace hvd::python

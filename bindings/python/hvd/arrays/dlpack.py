@@ -12,9 +12,9 @@ from hvd.arrays.kinds import Kind, Memory, allocate, taken_capsule
 
 # DLPack's types of devices.
 CPU, _CUDA, _CUDA_HOST, _CUDA_MANAGED = 1, 2, 3, 13
-# The default stream, which all others wait for unless they were made not to: DLPack's and CUDA's name for it. A library
-# makes it wait for its array, the runtime begins after what is in it, and results are ready in it.
-_DEFAULT_STREAM = 1
+# The default stream, as DLPack calls it and as the runtime does: others wait for it unless they were made not to. A
+# library makes it wait for its array, the runtime begins after what is in it, and results are ready in it.
+_DLPACK_DEFAULT_STREAM, _DEFAULT_STREAM = 1, 0
 
 
 class Exported:
@@ -25,7 +25,8 @@ class Exported:
 
     def __dlpack__(self, *, stream: int | None = None, **_: Any) -> object:
         if self._work is not None:
-            self._work.wait_on_stream(_DEFAULT_STREAM if stream in (None, -1) else stream or 0)
+            is_default = stream in (None, -1, _DLPACK_DEFAULT_STREAM)
+            self._work.wait_on_stream(_DEFAULT_STREAM if is_default else stream or _DEFAULT_STREAM)
         return self._capsule
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -45,7 +46,7 @@ def _managed(array: Any) -> tuple[_native.ManagedTensor, int]:
     if device in (CPU, _CUDA_HOST):
         return _native.ManagedTensor(_exported(array)), -1
     if device in (_CUDA, _CUDA_MANAGED):
-        return _native.ManagedTensor(_exported(array, stream=_DEFAULT_STREAM)), int(ordinal)
+        return _native.ManagedTensor(_exported(array, stream=_DLPACK_DEFAULT_STREAM)), int(ordinal)
     raise ValueError(f"a {type(array).__name__} on a device of DLPack's type {int(device)} is not supported")
 
 
