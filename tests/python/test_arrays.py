@@ -395,13 +395,14 @@ def test_mismatches_are_errors_on_all_ranks():
     assert hvd.allreduce(np.ones(1), op=hvd.Sum).tolist() == [hvd.size()]
 
 
+@pytest.mark.ranks(2, 4)
 def test_process_sets():
     even = hvd.add_process_set(range(0, hvd.size(), 2))
-    if even.included() if hvd.size() > 2 else False:
+    if even.included():
         assert hvd.allreduce(np.ones(2), op=hvd.Sum, process_set=even).tolist() == [even.size()] * 2
+        assert hvd.allgather_object(hvd.rank(), process_set=even) == even.ranks
         hvd.barrier(even)
-    if hvd.size() > 2:
-        hvd.remove_process_set(even)
+    hvd.remove_process_set(even)
 
 
 def test_handles():
