@@ -16,13 +16,13 @@
 namespace hvd::ffi {
 namespace {
 
-struct Row {
+struct DtypeMapping {
   DataType xla;
   hvd_dtype hvd;
   std::size_t bytes;
 };
 
-constexpr Row kRows[] = {
+constexpr DtypeMapping kDtypes[] = {
     {DataType::u8, HVD_UINT8, 1},    {DataType::s8, HVD_INT8, 1},     {DataType::s16, HVD_INT16, 2},
     {DataType::s32, HVD_INT32, 4},   {DataType::s64, HVD_INT64, 8},   {DataType::f16, HVD_FLOAT16, 2},
     {DataType::f32, HVD_FLOAT32, 4}, {DataType::f64, HVD_FLOAT64, 8}, {DataType::bf16, HVD_BFLOAT16, 2},
@@ -30,15 +30,15 @@ constexpr Row kRows[] = {
     {DataType::u64, HVD_UINT64, 8},
 };
 
-const Row* row_of(DataType dtype) {
-  const Row* const row = std::ranges::find(kRows, dtype, &Row::xla);
-  return row == std::end(kRows) ? nullptr : row;
+const DtypeMapping* mapping_of(DataType dtype) {
+  const DtypeMapping* const row = std::ranges::find(kDtypes, dtype, &DtypeMapping::xla);
+  return row == std::end(kDtypes) ? nullptr : row;
 }
 
 // The attributes of a call, by name. hvd.jax gives them all; a wrong type is a mistake in it.
-class Reader {
+class AttributeReader {
  public:
-  explicit Reader(const Attributes& attributes) : attributes_(attributes) {}
+  explicit AttributeReader(const Attributes& attributes) : attributes_(attributes) {}
 
   std::string text(std::string_view name) const {
     const auto* const span = static_cast<const ByteSpan*>(find(name, AttributeType::string));
@@ -72,18 +72,18 @@ class Operation {
   explicit Operation(CallFrame& frame) : frame_(frame) {}
 
   Error* run() {
-    const Reader attributes(frame_.attributes);
+    const AttributeReader attributes(frame_.attributes);
     const auto collective = static_cast<hvd_collective>(attributes.integer("collective"));
     const bool has_outputs =
         collective == HVD_ALLREDUCE || collective == HVD_BROADCAST || collective == HVD_REDUCESCATTER;
     if (!describe(frame_.arguments, inputs_) || !describe(frame_.results, outputs_)) {
       return fail(ErrorCode::invalid_argument, "hvd.jax: arrays of this dtype cannot be moved");
     }
-    const std::string name = name_on_device(attributes.text("name"), attributes.text("function"));
+    if (Error* const error = set_name(attributes); error != nullptr) return error;
     hvd_call call = HVD_CALL_INIT;
     call.collective = collective;
     call.process_set = static_cast<std::int32_t>(attributes.integer("process_set"));
-    call.name = name.empty() ? nullptr : name.c_str();
+    call.name = name_.c_str();
     call.reduce_op = static_cast<std::int32_t>(attributes.integer("op"));
     call.root_rank = static_cast<std::int32_t>(attributes.integer("root_rank"));
     call.prescale = attributes.number("prescale_factor");
@@ -92,8 +92,9 @@ class Operation {
     call.inputs = inputs_.data();
     call.outputs = has_outputs ? outputs_.data() : nullptr;
     hvd_work* work = nullptr;
+    // Ends, as every operation does, at the latest when the runtime's own deadlines have passed.
     const hvd_status status = hvd_run(&call, -1, has_outputs ? nullptr : &work);
-    Error* error = status == HVD_OK ? nullptr : fail(ErrorCode::internal, std::string("hvd: ") + hvd_last_error());
+    Error* error = status == HVD_OK ? nullptr : fail(status);
     if (error == nullptr && !has_outputs) error = take_outputs(work);
     hvd_work_free(work);
     return error;
@@ -103,7 +104,7 @@ class Operation {
   static bool describe(const Buffers& buffers, std::vector<hvd_tensor>& tensors) {
     for (std::int64_t i = 0; i < buffers.size; ++i) {
       const Buffer& buffer = *buffers.buffers[i];
-      const Row* const row = row_of(buffer.dtype);
+      const DtypeMapping* const row = mapping_of(buffer.dtype);
       if (buffers.types[i] != ArgumentType::buffer || row == nullptr) return false;
       tensors.push_back({.data = buffer.data,
                          .shape = buffer.shape,
@@ -115,14 +116,23 @@ class Operation {
     return true;
   }
 
-  // Each local device of a program that has several makes the call, at its own time: operations of its own.
-  std::string name_on_device(const std::string& name, const std::string& function) const {
+  // Each local device of a program that has several makes the call, at its own time: operations of its own. None is
+  // numbered by the runtime: operations of other threads may come in between, on each rank at another time.
+  Error* set_name(const AttributeReader& attributes) {
+    name_ = attributes.text("name");
+    if (name_.empty()) name_ = attributes.text("function");
+    if (frame_.api->struct_size < kSizeWithDeviceOrdinal) return nullptr;
     DeviceOrdinalArguments arguments{sizeof arguments, nullptr, frame_.context, 0};
-    if (frame_.api->struct_size < kSizeWithDeviceOrdinal || frame_.api->get_device_ordinal(&arguments) != nullptr ||
-        arguments.ordinal == 0) {
-      return name;
-    }
-    return (name.empty() ? function : name) + ".device" + std::to_string(arguments.ordinal);
+    if (Error* const error = frame_.api->get_device_ordinal(&arguments); error != nullptr) return error;
+    if (arguments.ordinal != 0) name_ += ".device" + std::to_string(arguments.ordinal);
+    return nullptr;
+  }
+
+  // With a mark by which hvd.jax knows the errors between ranks.
+  Error* fail(hvd_status status) const {
+    const bool is_of_ranks = status != HVD_INVALID_ARGUMENT && status != HVD_NOT_INITIALIZED;
+    return fail(is_of_ranks ? ErrorCode::internal : ErrorCode::invalid_argument,
+                std::string(is_of_ranks ? "HorovodInternalError: " : "hvd: ") + hvd_last_error());
   }
 
   // Copies what the runtime has allocated into XLA's buffers, whose shapes are those that hvd.jax expects.
@@ -130,7 +140,7 @@ class Operation {
     for (std::size_t i = 0; i < outputs_.size(); ++i) {
       hvd_tensor result{};
       if (hvd_work_take_output(work, i, &result) != HVD_OK) {
-        return fail(ErrorCode::internal, std::string("hvd: ") + hvd_last_error());
+        return fail(HVD_INTERNAL);
       }
       const std::size_t bytes = bytes_of(result);
       const bool fits = bytes == bytes_of(outputs_[i]);
@@ -146,7 +156,8 @@ class Operation {
   }
 
   static std::size_t bytes_of(const hvd_tensor& tensor) {
-    const Row* const row = std::ranges::find(kRows, static_cast<hvd_dtype>(tensor.dtype), &Row::hvd);
+    const DtypeMapping* const row =
+        std::ranges::find(kDtypes, static_cast<hvd_dtype>(tensor.dtype), &DtypeMapping::hvd);
     std::size_t bytes = row->bytes;
     for (std::int32_t d = 0; d < tensor.dimensions; ++d) bytes *= static_cast<std::size_t>(tensor.shape[d]);
     return bytes;
@@ -158,6 +169,7 @@ class Operation {
   }
 
   CallFrame& frame_;
+  std::string name_;
   std::vector<hvd_tensor> inputs_, outputs_;
 };
 

@@ -7,7 +7,7 @@
 //   elastic/place/P/N        its place, for its Nth arrival: an EpochPlace
 //   elastic/synchronized/P   counter: P has been given the job's state
 //   elastic/preempted/P      counter: P, or the machine that it runs on, is about to be taken away
-//   elastic/change/E         counter: kOneStarting for each process that has been started and has not come yet, and a
+//   elastic/change/E         counter: kOneStarting for each process that has been started and has not arrived yet, and a
 //                            MembershipChange, once epoch E is to be left at the next step boundary
 //   elastic/broken/E         once epoch E is over: the cause, for those that are still forming it
 #pragma once
@@ -84,7 +84,7 @@ class EpochMember {
   // Whether this epoch is to be left at the next step boundary. Asks the store at most every 50 ms, which takes some
   // 50 us within a host.
   MembershipChange change();
-  // Processes that had been started, and had not come yet, when change() last asked: newcomers, unless they fail.
+  // Processes that had been started, and had not arrived yet, when change() last asked: newcomers, unless they fail.
   int starting() const { return starting_; }
 
  private:

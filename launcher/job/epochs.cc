@@ -110,8 +110,9 @@ void Epochs::perform() {
 }
 
 void Epochs::tell_starting() {
-  if (!membership_.running() || is_stopped_) return;
-  const int change = membership_.starting() - std::exchange(told_starting_, membership_.starting());
+  if (is_stopped_) return;
+  const int starting = membership_.starting_newcomers();
+  const int change = starting - std::exchange(told_starting_, starting);
   if (change != 0) add(change_key(membership_.epoch()), change * kOneStarting);
 }
 

@@ -20,9 +20,9 @@ void Membership::hosts_changed(const std::vector<HostCount>& hosts, TimePoint no
 void Membership::process_arrived(int process, TimePoint now) {
   const auto found = processes_.find(process);
   if (found == processes_.end() || over()) return;
-  const bool is_first_newcomer = running() && !newcomers_wait();
+  const bool nobody_waited = running() && !newcomers_wait();
   const Place before = std::exchange(found->second.place, Place::waiting);
-  if (is_first_newcomer) settling_until_ = now + kLongestSettling;
+  if (nobody_waited) settling_until_ = now + kLongestSettling;
   if (before == Place::expelled) found->second.has_state = false;
   if (before == Place::member && running()) {
     gather("rank " + std::to_string(*rank_of(process)) + " has left the epoch", now);
@@ -308,6 +308,10 @@ bool Membership::state_is_leaving() const {
 bool Membership::state_is_lost() const {
   return !is_first() &&
          count([](const Process& process) { return process.has_state && process.place != Place::expelled; }) == 0;
+}
+
+int Membership::starting_newcomers() const {
+  return running() ? std::clamp(options_.max_np - staying(), 0, starting()) : 0;
 }
 
 int Membership::staying() const {

@@ -9,8 +9,8 @@
 // A running epoch ends when one of its processes ends or leaves it. The others notice that by themselves (their
 // operations fail) or, if a process wants to join or is to leave, by an announcement that they see at their next step
 // boundary. They all arrive again, and the next epoch begins once nobody of the last one is missing: without newcomers,
-// who join when they have arrived, so that nobody waits for a process that starts. Newcomers that arrive within
-// kLongestSettling join together.
+// who join when they have arrived, so that nobody waits for a process that starts. The
+// first newcomer waits up to kLongestSettling for others that have been started.
 //
 // Processes of the last epoch keep their order and get the lowest ranks. So rank 0 always has the job's state, unless
 // every process that had it is gone; then the job is over.
@@ -128,10 +128,8 @@ class Membership {
   bool running() const { return phase_ == Phase::running; }
   bool over() const { return phase_ == Phase::over; }
   bool alive(int process) const { return processes_.contains(process); }
-  // Processes that have been started, and have not arrived yet.
-  int starting() const {
-    return count([](const Process& process) { return process.place == Place::starting && !process.leaves; });
-  }
+  // Processes that have been started, have not arrived yet, and would join the running epoch. 0 if none runs.
+  int starting_newcomers() const;
   // The process's rank in the last epoch that has begun; empty: it was not in it.
   std::optional<int> rank_of(int process) const;
   // The place that a process which has not arrived yet would have if the next epoch began now.
@@ -198,6 +196,9 @@ class Membership {
   // Whether a process that leaves has to take part once more, because only such processes have the job's state.
   bool state_is_leaving() const;
   bool state_is_lost() const;
+  int starting() const {
+    return count([](const Process& process) { return process.place == Place::starting && !process.leaves; });
+  }
   int staying() const;          // of the running epoch
   bool newcomers_wait() const;  // and can join, which has not been announced yet
   bool can_begin() const;

@@ -261,13 +261,16 @@ def test_only_a_newcomer_takes_the_parameters():
     model = make_model(float(rank))
     state = TorchState(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), batch=0)
     if not is_newcomer:
-        state._is_synchronized, state._finished_steps, state.batch = True, 5, 7
+        state._is_synchronized = True
+        state._is_at_step = rank != 3  # its step is under way
+        state._finished_steps, state.batch = 5, 7
     elastic._synchronize(state, is_needed=is_newcomer)
-    assert torch.all(model.weight == (0.0 if is_newcomer else rank)) and state.batch == 7
+    expected = 0.0 if rank in (1, 3) else rank
+    assert torch.all(model.weight == expected) and state.batch == 7
     assert state._finished_steps == state._steps_at_save == 5
     model.weight.data.fill_(-1.0)
     state.restore()
-    assert torch.all(model.weight == (0.0 if is_newcomer else rank)) and state.batch == 7
+    assert torch.all(model.weight == expected) and state.batch == 7
     assert process_set.registered() == {0: [0, 1, 2, 3]}
 
 

@@ -50,8 +50,8 @@ SIGNATURES = {
     "synchronize": "handle",
     "join": "device=-1",
     "barrier": "process_set=global",
-    "broadcast_parameters": "params, root_rank",
-    "broadcast_optimizer_state": "optimizer, root_rank, model=None",
+    "broadcast_parameters": "params, root_rank, process_set=global",
+    "broadcast_optimizer_state": "optimizer, root_rank, model=None, process_set=global",
     "broadcast_object": "obj, root_rank=0, name=None, process_set=global",
     "allgather_object": "obj, name=None",
     "DistributedOptimizer": "optimizer, named_parameters=None, compression=none, backward_passes_per_step=1, op=0, "

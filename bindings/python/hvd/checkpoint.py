@@ -12,9 +12,9 @@ changes once everything is on the disk: whatever is interrupted, a folder of tha
     state.pt         by the state's framework: `State.write`
 
 Of a sharded state each rank writes its part into that folder, and says so in a file, `done-RANK.json`. Ranks agree in a
-commit that a checkpoint is due, by a collective of the training's own thread; from then on they speak through files
-only: threads that write while the training goes on have no operation that could come between the training's own, or
-wait for a rank that is gone. Rank 0 waits until all are done, or for as long as the folder grows.
+commit that a checkpoint is due, by a collective of the training's own thread; from then on they communicate only
+through files: threads that write while the training goes on have no operation that could come between the training's
+own, or wait for a rank that is gone. Rank 0 waits until all are done, or for as long as the folder grows.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ def keep(
         checkpoints.restore(state)
     state.saved()  # raises here, on all ranks, if the state cannot be written
     state.register_commit_callback(checkpoints.committed)
-    state.register_reset_callbacks([checkpoints.abandon])
+    if state.is_sharded():
+        state.register_reset_callbacks([checkpoints.abandon])
     return checkpoints
 
 
@@ -160,7 +161,7 @@ class Checkpoints:
             yield number
 
     def _manifest(self, number: int) -> list[File] | None:
-        """The files of a checkpoint; None: it does not say."""
+        """The files of a checkpoint. None if its manifest is missing or invalid."""
         try:
             manifest = json.loads((self.folder(number) / "manifest.json").read_text())
             if manifest["format"] not in (1, FORMAT):

@@ -81,8 +81,11 @@ class State:
     _finished_steps = 0  # commits and finished steps in the life of the state, on whichever ranks
     _steps_at_save = 0  # at the last save
     _takes_newest = True  # sync() takes the state from source_rank(), not always from rank 0
-    _is_synchronized = False  # it has been, so that ranks with as many finished steps have the same
-    _is_saved = False  # as it is now
+    # Whether it is the state after `_finished_steps`, in a history that began with a synchronisation: ranks with equal
+    # numbers then have equal states. Nobody knows while a step is under way.
+    _is_synchronized = False
+    _is_at_step = False
+    _is_saved = False  # the saved copy equals the current state
 
     def __init__(self, bcast_object: Broadcast, get_rank: Callable[[], int]) -> None:
         self._bcast_object = bcast_object
@@ -106,6 +109,7 @@ class State:
         self.reset()
         for callback in self._reset_callbacks:
             callback()
+            self._is_saved = False  # it may have changed something, such as the learning rate
 
     def on_hosts_updated(self, timestamp: float, update_res: int) -> None:
         """Says that the hosts have changed. From any thread; the next `check_host_updates` acts on it.
@@ -127,9 +131,8 @@ class State:
         self._steps_at_save = self._finished_steps
         for callback in self._commit_callbacks:
             callback(self)
-        self._is_saved = True
-        self.check_host_updates()
-        self._is_saved = False
+        self._is_saved = not self._commit_callbacks
+        self._check_after_step()
 
     def finish_step(self) -> None:
         """As `commit`, without a copy of what the next step changes only once its gradients are there. To be called at
@@ -144,10 +147,16 @@ class State:
         """
         self.save_step()
         self._finished_steps += 1
+        self._check_after_step()
+
+    def _check_after_step(self) -> None:
+        self._is_at_step = True
         self.check_host_updates()
+        self._is_at_step = self._is_saved = False
 
     def _go_back(self) -> None:
         """To the last commit or finished step."""
+        self._is_at_step = True
         self._is_saved = self._finished_steps == self._steps_at_save or not self.restore_step()
         if self._is_saved:
             self.restore()
@@ -298,6 +307,7 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[...,
         numbers = process_set.numbers_of_optimizers()
         process_set.note_definitions()
         is_newcomer = _native.stands_by()
+        state._is_synchronized = state._is_at_step = state._is_saved = False
         if "HVD_PROCESS" in os.environ and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             _native.watch_preemption()
         while True:
@@ -309,7 +319,7 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[...,
                 _synchronize(state, is_needed=not skip_sync or _has_newcomers())
                 if _native.is_initialized():
                     _native.report_synchronized()
-                state._is_synchronized, state._is_saved = True, False
+                state._is_at_step = state._is_saved = False
                 _count_epoch(left_at)
                 return func(state, *args, **kwargs)
             except HorovodInternalError:
@@ -383,29 +393,35 @@ def _synchronize(state: State, is_needed: bool) -> None:
     if not _native.is_initialized() or _native.size() == 1:
         if is_needed:
             state.sync()
-            state._steps_at_save = state._finished_steps
+            _note_synchronized(state, state._finished_steps)
         return None
     ranked = state._finished_steps << _RANK_BITS | (_MOST_RANKS - _native.rank())
     needed_anywhere, newest = largest_numbers(is_needed, ranked)
     if not needed_anywhere:
         return None
-    is_newest = state._finished_steps == newest >> _RANK_BITS
+    steps = newest >> _RANK_BITS
+    is_newest = state._finished_steps == steps
     if not is_newest:
         state._finished_steps = state._steps_at_save  # the end of its own step is about to be overwritten
-    if state._takes_newest:
-        _source_rank = _MOST_RANKS - (newest & _MOST_RANKS)
-    has_it = is_newest and state._is_synchronized and state._takes_newest
+    has_it = is_newest and state._is_at_step and state._is_synchronized and state._takes_newest
     state._is_saved = state._is_saved and has_it
-    needing = [rank for rank, has_it in enumerate(_gather_flags(has_it)) if not has_it]
+    needing = [rank for rank, has in enumerate(_gather_flags(has_it)) if not has]
     before = _native.metrics()["bytes"]
     try:
-        with process_set.temporary(sorted({_source_rank, *needing})) as taking_part:
-            _sync_set = taking_part if taking_part.included() else None
+        if state._takes_newest:
+            _source_rank = _MOST_RANKS - (newest & _MOST_RANKS)
+        with process_set.temporary(sorted({_source_rank, *needing}) if needing else []) as taking_part:
+            _sync_set = taking_part if taking_part and taking_part.included() else None
             state.sync()
+            _note_synchronized(state, steps)  # before ranks wait for one another again
         basics.elastic_counters["elastic_state_bytes"] += _native.metrics()["bytes"] - before
-        state._finished_steps = state._steps_at_save = newest >> _RANK_BITS
     finally:
         _source_rank, _sync_set = 0, process_set.global_process_set
+
+
+def _note_synchronized(state: State, steps: int) -> None:
+    state._finished_steps = state._steps_at_save = steps
+    state._is_synchronized = True
 
 
 def _has_newcomers() -> bool:

@@ -239,9 +239,12 @@ def remove_process_set(process_set: ProcessSet) -> bool:
 
 
 @contextlib.contextmanager
-def temporary(ranks: list[int]) -> Iterator[ProcessSet]:
-    """A set for the time of a block: one that has these ranks, ascending, or a new one. All ranks of the job enter and
-    leave the block. What it raises is taken to end the epoch, and the set with it."""
+def temporary(ranks: list[int]) -> Iterator[ProcessSet | None]:
+    """A set for the time of a block: one that has these ranks, ascending, or a new one; None if there are no ranks. All
+    ranks of the job enter and leave the block. What it raises is taken to end the epoch, and the set with it."""
+    if not ranks:
+        yield None
+        return
     for existing in (global_process_set, *_registered):
         if existing.ranks == ranks:
             yield existing

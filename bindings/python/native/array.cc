@@ -43,7 +43,9 @@ std::string format_of(DLDataType type) {
     case kDLFloat:
       if (bytes <= 8) return of_size("Befd");
       break;
-    case kDLComplex: return bytes == 8 ? "Zf" : "Zd";
+    case kDLComplex:
+      if (bytes >= 8) return bytes == 8 ? "Zf" : "Zd";
+      break;
     default: break;
   }
   return bytes == 1 ? "B" : std::to_string(bytes) + "s";
@@ -88,16 +90,21 @@ std::uintptr_t capsule_address(const py::capsule& capsule) {
 
 ManagedTensor::ManagedTensor(const py::capsule& capsule, std::optional<std::string> format)
     : format_(std::move(format)) {
+  const auto require_scalars = [](const DLTensor& tensor) {
+    if (tensor.dtype.lanes != 1) throw py::value_error("a tensor of vectors (DLPack's lanes) is not supported");
+  };
   if (PyCapsule_IsValid(capsule.ptr(), kVersioned) != 0) {
     versioned_ = static_cast<DLManagedTensorVersioned*>(PyCapsule_GetPointer(capsule.ptr(), kVersioned));
     if (versioned_->version.major != DLPACK_MAJOR_VERSION) {
       throw py::value_error("a tensor of a version of DLPack that is not known");
     }
+    require_scalars(versioned_->dl_tensor);
     tensor_ = &versioned_->dl_tensor;
     read_only_ = (versioned_->flags & DLPACK_FLAG_BITMASK_READ_ONLY) != 0;
     PyCapsule_SetName(capsule.ptr(), "used_dltensor_versioned");
   } else if (PyCapsule_IsValid(capsule.ptr(), kUnversioned) != 0) {
     unversioned_ = static_cast<DLManagedTensor*>(PyCapsule_GetPointer(capsule.ptr(), kUnversioned));
+    require_scalars(unversioned_->dl_tensor);
     tensor_ = &unversioned_->dl_tensor;
     PyCapsule_SetName(capsule.ptr(), "used_dltensor");
   } else {
@@ -121,7 +128,7 @@ py::tuple ManagedTensor::shape() const {
 }
 
 py::tuple ManagedTensor::type() const {
-  return py::make_tuple(static_cast<int>(tensor_->dtype.code), tensor_->dtype.bits * tensor_->dtype.lanes);
+  return py::make_tuple(static_cast<int>(tensor_->dtype.code), tensor_->dtype.bits);
 }
 
 py::tuple ManagedTensor::device() const {

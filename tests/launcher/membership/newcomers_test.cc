@@ -33,7 +33,7 @@ TEST_CASE("membership: newcomers that start together join together, unless one t
   membership.process_arrived(0, now);
   membership.hosts_changed({{"a", 1}, {"b", 2}}, now);
   membership.process_arrived(1, now + 1s);
-  CHECK(membership.starting() == 1);
+  CHECK(membership.starting_newcomers() == 1);
   membership.take_actions();
   membership.time_passed(now + kLongestSettling);
   CHECK(membership.take_actions().empty());

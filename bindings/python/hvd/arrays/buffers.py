@@ -6,12 +6,13 @@ import array as python_arrays
 from typing import Any
 
 from hvd import _native
-from hvd.arrays.elements import buffer_type
+from hvd.arrays.elements import ElementType, buffer_type
 from hvd.arrays.kinds import Kind, Memory, allocate, taken_capsule
 
 
-def buffer_memory(view: memoryview) -> Memory:
-    element = buffer_type(view.format, view.itemsize)
+def buffer_memory(view: memoryview, element: ElementType | None = None) -> Memory:
+    """`element`: what the format cannot say."""
+    element = element or buffer_type(view.format, view.itemsize)
     shape = view.shape or ()
     if view.c_contiguous:
         return Memory(_native.buffer_address(view), shape, element, -1, 0, view)

@@ -65,7 +65,7 @@ class DLPackArrays(Kind):
             return Memory(tensor.address, tensor.shape, element, device, _DEFAULT_STREAM, tensor)
         if device >= 0:
             raise ValueError(f"a {type(array).__name__} that is not contiguous is not supported on a GPU: copy it")
-        return buffer_memory(memoryview(tensor))._replace(type=element)
+        return buffer_memory(memoryview(tensor), element)
 
     def write(self, array: Any) -> Memory:
         tensor, device = _managed(array)

@@ -14,6 +14,8 @@ Common to all of them:
 - They work under `grad`, `vmap`, `scan`, `while_loop` and `shard_map`. With several devices in a process, each one's
   array is an operation of its own, named after the device. Their reverse-mode derivatives are collectives too, which
   all ranks run; there are none in forward mode.
+- Programs run in the background, and operations without a name are called after their function. So wait for the result
+  of a program before the next one that does not depend on it and has collectives.
 - A wrong argument raises ValueError or TypeError where the function is traced; an error between ranks, such as a lost
   one, raises jax.errors.JaxRuntimeError where the program runs, with the text of HorovodInternalError.
 """
@@ -31,9 +33,10 @@ import numpy as np
 
 from hvd import _native, arguments
 from hvd.arguments import process_set_number
+from hvd.exceptions import HorovodInternalError
 from hvd.jax.library import TARGET
-from hvd.process_set import ProcessSet, global_process_set
-from hvd.reduce_op import Average, Sum
+from hvd.process_set import ProcessSet, global_process_set, registered
+from hvd.reduce_op import Adasum, Average, Sum
 from hvd.specs import wire_name
 
 _INTEGERS = {"int8", "int16", "int32", "int64", "uint8"}
@@ -60,7 +63,7 @@ class _Operation:
             "collective": np.int64(self.collective),
             "function": f"jax.{self.function}",
             "name": wire_name(self.function, self.name) or "",
-            "process_set": np.int64(process_set_number(self.process_set)),
+            "process_set": np.int64(_number(self.process_set)),
             "op": np.int64(self.op),
             "root_rank": np.int64(self.root_rank),
             "prescale_factor": np.float64(self.prescale_factor),
@@ -77,7 +80,8 @@ def _run(operation: _Operation, *arrays: jax.Array) -> tuple[jax.Array, ...]:
         TARGET,
         [jax.ShapeDtypeStruct(shape, array.dtype) for shape, array in zip(shapes, arrays)],
         has_side_effect=True,  # calls that look alike are not merged, and those whose results nobody uses stay
-        vmap_method="broadcast_all" if keeps_shape else "sequential",
+        # Adasum of a batch is not that of its parts.
+        vmap_method="broadcast_all" if keeps_shape and operation.op != Adasum else "sequential",
         input_output_aliases={i: i for i in range(len(arrays))} if keeps_shape else None,
     )
     return tuple(call(*arrays, **operation.attributes()))
@@ -110,7 +114,7 @@ def _gradients(operation: _Operation, rows: tuple[int, ...], cotangents: list[ja
         return _run(unnamed, *cotangents)
     if operation.collective == _native.BROADCAST:
         averages = _run(dataclasses.replace(unnamed, collective=_native.ALLREDUCE, op=Average), *cotangents)
-        _size(operation.process_set)  # which notes that the program depends on the rank
+        _depend_on_place()
         return [each if _native.rank() == operation.root_rank else jnp.zeros_like(each) for each in averages]
     if operation.collective == _native.ALLGATHER:
         scattered = dataclasses.replace(unnamed, collective=_native.REDUCESCATTER, op=Average, rows=rows)
@@ -122,27 +126,43 @@ def _gradients(operation: _Operation, rows: tuple[int, ...], cotangents: list[ja
     return [each * (scale / _size(operation.process_set) if operation.op == Average else scale) for each in gathered]
 
 
-_compiled_for: tuple[int, int] | None = None  # rank and size, if programs depend on them
+_Place = tuple[int, dict[int, list[int]]]  # this process's rank, and the process sets
+
+_compiled_for: _Place | None = None  # None: no program depends on the place
+
+
+def _place() -> _Place:
+    return _native.rank(), registered()
+
+
+def _depend_on_place() -> None:
+    global _compiled_for
+    _compiled_for = _place()
 
 
 def _size(process_set: ProcessSet) -> int:
-    global _compiled_for
+    _depend_on_place()
     process_set_number(process_set)  # ValueError if it is not registered
-    _compiled_for = _native.rank(), _native.size()
     return process_set.size() or 1
+
+
+def _number(process_set: ProcessSet) -> int:
+    if process_set is not global_process_set:
+        _depend_on_place()
+    return process_set_number(process_set)
 
 
 def forget_place() -> None:
     """After a change of ranks: JAX is to compile again what depends on them."""
     global _compiled_for
-    if _compiled_for not in (None, (_native.rank(), _native.size())):
+    if _compiled_for is not None and _compiled_for != _place():
         jax.clear_caches()
         _compiled_for = None
 
 
 def is_of_ranks(error: Exception) -> bool:
-    """Whether what a program has raised is an error between ranks."""
-    return "hvd: " in str(error)
+    """Whether what a program has raised is an error between ranks, as libhvd_jax.so marks them."""
+    return f"{HorovodInternalError.__name__}: " in str(error)
 
 
 def _checked(operation: _Operation, arrays: Sequence[Any]) -> list[jax.Array]:
@@ -176,7 +196,7 @@ def allreduce(
     Args:
         array: the same shape and dtype on every rank. bool: only Min and Max.
         op: Average, Sum, Adasum, Min, Max or Product. Averages of integers are truncated.
-        name: the same on every rank; None: operations are numbered, or named after their device if there are several.
+        name: the same on every rank; None: `allreduce`, which only the next such operation can meet.
         prescale_factor: inputs are multiplied by it before the reduction.
         postscale_factor: the result is multiplied by it.
         process_set: the ranks that take part.

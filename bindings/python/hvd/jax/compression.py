@@ -1,4 +1,4 @@
-"""Compression of arrays for the time of their travel: a smaller type going out, the original one coming back."""
+"""Compression: arrays are sent in a smaller type, and restored on arrival."""
 
 from __future__ import annotations
 

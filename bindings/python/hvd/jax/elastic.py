@@ -12,8 +12,10 @@ train(hvd.elastic.JaxState(params=params, opt_state=optimizer.init(params), step
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
+from collections.abc import Iterator
 from typing import Any, Callable
 
 import jax
@@ -33,14 +35,21 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(func)
     def translating(*args: Any, **kwargs: Any) -> Any:
-        try:
+        with _errors_of_ranks():
             return func(*args, **kwargs)
-        except jax.errors.JaxRuntimeError as error:
-            if collectives.is_of_ranks(error):
-                raise HorovodInternalError(str(error)) from error
-            raise
 
     return run_fn(translating, join_anew)
+
+
+@contextlib.contextmanager
+def _errors_of_ranks() -> Iterator[None]:
+    """JAX raises its own for the operations of a program."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if collectives.is_of_ranks(error):
+            raise HorovodInternalError(str(error)) from error
+        raise
 
 
 class JaxState(ObjectState):
@@ -57,8 +66,23 @@ class JaxState(ObjectState):
     def _attributes(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self._saved_state}
 
+    def _wait(self) -> None:
+        """Programs run in the background. A step whose operations fail must do so before it counts as finished, and no
+        other operation may overtake them."""
+        with _errors_of_ranks():
+            jax.block_until_ready(self._attributes())
+
+    def save(self) -> None:
+        self._wait()
+        super().save()
+
+    def check_host_updates(self) -> None:
+        self._wait()
+        super().check_host_updates()
+
     def save_step(self) -> None:
         """Without copies: arrays do not change. They may be deleted, if a step donates them to the next."""
+        self._wait()
         self._saved_step = jax.tree.map(_kept, self._attributes())
 
     def restore_step(self) -> bool:
@@ -81,7 +105,8 @@ class JaxState(ObjectState):
         if among := sync_set():
             if basics.rank() != source_rank():
                 arrays = [leaf.blank() for leaf in jax.tree.leaves(skeleton) if isinstance(leaf, _Sent)]
-            arrays = jax.block_until_ready(collectives.broadcast_tree(arrays, source_rank(), among))
+            with _errors_of_ranks():
+                arrays = jax.block_until_ready(collectives.broadcast_tree(arrays, source_rank(), among))
         received = iter(arrays)
         self._set_attributes(jax.tree.map(lambda leaf: next(received) if isinstance(leaf, _Sent) else leaf, skeleton))
         if not self._is_saved:

@@ -29,7 +29,7 @@ def DistributedGradientTransformation(
 
     Args:
         optimizer: any optax.GradientTransformation, chains included.
-        compression: `Compression.fp16` or `Compression.bf16`: a smaller type for the time of the travel.
+        compression: `Compression.fp16` or `Compression.bf16`: the type in which gradients are sent.
         op: Average, Sum or Adasum.
         backward_passes_per_step: so many calls of `update` add up their gradients on each rank before they are reduced
             and a step is made; the others return updates of zeros.

@@ -2,9 +2,9 @@
 torch.distributed.checkpoint (DCP) has them, without a collective.
 
 DCP lets one rank plan what each is to write, which takes collectives. Here each rank plans alone: it writes what lies
-on it, of replicas the first, and rank 0 the values that all ranks have. It leaves the plan, and where each piece has
-come to lie, in a file; from these rank 0 makes DCP's metadata in the end. Readers take what they need, whatever their
-number.
+on it, of replicas only the first, and rank 0 the values that all ranks have. It leaves the plan, and where each piece
+has come to lie, in a file; from these rank 0 makes DCP's metadata in the end. Readers take what they need, whatever
+their number.
 
     .metadata            DCP's: every tensor's pieces, and where they lie
     __RANK_0.distcp      the pieces of a rank
@@ -23,7 +23,7 @@ import torch
 
 def has_dtensors(value: Any) -> bool:
     """Whether there is one in a nest of dictionaries and lists."""
-    kind = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)  # nobody has made one without it
+    kind = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)  # none exists unless it is loaded
     return kind is not None and _has(value, kind)
 
 
@@ -60,7 +60,9 @@ def _is_written_by(rank: int, value: Any) -> bool:
     if not has_dtensors(value):
         return rank == 0
     coordinates = value.device_mesh.get_coordinate()
-    return all(at == 0 for at, how in zip(coordinates, value.placements) if how.is_replicate())
+    return coordinates is not None and all(
+        at == 0 for at, how in zip(coordinates, value.placements) if how.is_replicate()
+    )
 
 
 def _plan(folder: pathlib.Path, rank: int) -> pathlib.Path:

@@ -132,7 +132,7 @@ class StateDictHandler(StateHandler):
             self._sync_whole()
 
     def _sync_sharded(self) -> None:
-        """Gives every rank the tensors that all have."""
+        """For subclasses: gives every rank what is not sharded. Here nothing: each rank has read or made its own."""
 
     def _sync_whole(self) -> None:
         self.value.load_state_dict(broadcast_object(self.value.state_dict(), root_rank=source_rank()))
