@@ -215,7 +215,7 @@ typedef struct hvd_epoch {
   int32_t has_newcomers; /* 1: some ranks need the state of the training from others */
   int32_t change;    /* not 0: the epoch is to be left at the next step boundary: 1, ranks are removed; 2, added; 3 */
   int32_t stands_by; /* 1: hvd_init_standby() has given this process no place yet */
-  int32_t starting; /* processes that have been started and will join once they arrive, unless they fail */
+  int32_t starting;  /* processes that have been started and will join once they arrive, unless they fail */
 } hvd_epoch;
 
 #define HVD_EPOCH_INIT \

@@ -7,8 +7,8 @@
 //   elastic/place/P/N        its place, for its Nth arrival: an EpochPlace
 //   elastic/synchronized/P   counter: P has been given the job's state
 //   elastic/preempted/P      counter: P, or the machine that it runs on, is about to be taken away
-//   elastic/change/E         counter: kOneStarting for each process that has been started and has not arrived yet, and a
-//                            MembershipChange, once epoch E is to be left at the next step boundary
+//   elastic/change/E         counter: kOneStarting for each newcomer that has been started and has not arrived yet, and
+//                            a MembershipChange, once epoch E is to be left at the next step boundary
 //   elastic/broken/E         once epoch E is over: the cause, for those that are still forming it
 #pragma once
 
