@@ -14,7 +14,7 @@ enum class ExtensionType : int { metadata = 1 };
 enum class Stage : int { execute = 3 };
 enum class ArgumentType : int { buffer = 1 };
 enum class AttributeType : int { array = 1, dictionary = 2, scalar = 3, string = 4 };
-enum class ErrorCode : int { invalid_argument = 3, unimplemented = 12, internal = 13 };
+enum class ErrorCode : int { invalid_argument = 3, internal = 13 };
 
 // xla/ffi/api/c_api.h: XLA_FFI_DataType, which has the numbers of PrimitiveType in xla_data.proto.
 enum class DataType : int {

@@ -177,6 +177,10 @@ def _checked(operation: _Operation, arrays: Sequence[Any]) -> list[jax.Array]:
     return result
 
 
+def _factors(prescale_factor: Any, postscale_factor: Any) -> tuple[float, float]:
+    return arguments.factor(prescale_factor, "prescale_factor"), arguments.factor(postscale_factor, "postscale_factor")
+
+
 def _of_rows(function: str, array: Any) -> jax.Array:
     if jnp.ndim(array) == 0:
         raise ValueError(f"{function}: an array with at least one dimension is needed: a scalar has no rows")
@@ -219,10 +223,7 @@ def grouped_allreduce(
     if not arrays:
         return []
     function = "allreduce" if len(arrays) == 1 else "grouped_allreduce"
-    factors = (
-        arguments.factor(prescale_factor, "prescale_factor"),
-        arguments.factor(postscale_factor, "postscale_factor"),
-    )
+    factors = _factors(prescale_factor, postscale_factor)
     operation = _Operation(_native.ALLREDUCE, function, name, process_set, op, 0, *factors)
     return list(_run(operation, *_checked(operation, arrays)))
 
@@ -309,10 +310,7 @@ def reducescatter(
     array = _of_rows("reducescatter", array)
     each, longer = divmod(array.shape[0], _size(process_set))
     rows = (each + (1 if (process_set.rank() or 0) < longer else 0),)
-    factors = (
-        arguments.factor(prescale_factor, "prescale_factor"),
-        arguments.factor(postscale_factor, "postscale_factor"),
-    )
+    factors = _factors(prescale_factor, postscale_factor)
     operation = _Operation(_native.REDUCESCATTER, "reducescatter", name, process_set, op, 0, *factors, rows)
     return _run(operation, *_checked(operation, [array]))[0]
 
