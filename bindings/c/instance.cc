@@ -93,16 +93,18 @@ void Instance::init(const std::optional<Rendezvous>& rendezvous) {
   refuse_if_forked();
   const MutexLock lifecycle(lifecycle_);
   if (current()) return;
-  join(rendezvous);
+  join(process_environment(), rendezvous);
 }
 
 void Instance::init_standby(std::function<void()> joined) {
   refuse_if_forked();
   const MutexLock lifecycle(lifecycle_);
   if (initialized()) return;
-  const auto prospect = epoch_ == 0 ? find_prospect(process_environment()) : std::nullopt;
-  if (!prospect) return join(std::nullopt);
+  Environment environment = process_environment();
+  const auto prospect = epoch_ == 0 ? find_prospect(environment) : std::nullopt;
+  if (!prospect) return join(environment, std::nullopt);
   in_use_ = true;
+  standby_environment_ = std::move(environment);
   const MutexLock lock(mutex_);
   prospect_ = prospect;
   joined_ = std::move(joined);
@@ -113,16 +115,16 @@ void Instance::init_standby(std::function<void()> joined) {
 void Instance::leave_standby() {
   MutexLock lifecycle(lifecycle_);
   if (!stands_by_) return;
-  join(std::nullopt);
+  join(standby_environment_, std::nullopt);
   const std::function<void()> joined = std::exchange(joined_, nullptr);
   lifecycle.unlock();
   if (joined) joined();
 }
 
-void Instance::join(const std::optional<Rendezvous>& rendezvous) {
+void Instance::join(const Environment& environment, const std::optional<Rendezvous>& rendezvous) {
   in_use_ = true;
   try {
-    JoinedJob joined = join_job(process_environment(), rendezvous, ++epoch_);
+    JoinedJob joined = join_job(environment, rendezvous, ++epoch_);
     const MutexLock lock(mutex_);
     runtime_ = std::move(joined.runtime);
     member_ = std::move(joined.member);

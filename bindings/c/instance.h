@@ -79,7 +79,7 @@ class Instance {
   std::shared_ptr<Runtime> ask_anew();
   std::shared_ptr<Runtime> current() const;  // null: this process is in no job
   void leave_standby();
-  void join(const std::optional<Rendezvous>& rendezvous) REQUIRES(lifecycle_);
+  void join(const Environment& environment, const std::optional<Rendezvous>& rendezvous) REQUIRES(lifecycle_);
 
   Mutex lifecycle_;                       // held throughout init() and shut_down()
   int epoch_ GUARDED_BY(lifecycle_) = 0;  // number of initialisations of this process
@@ -93,6 +93,7 @@ class Instance {
   std::optional<Prospect> prospect_ GUARDED_BY(mutex_);     // while this process stands by
   std::atomic<bool> stands_by_{false};                      // prospect_ is there: asked without the lock
   std::function<void()> joined_ GUARDED_BY(lifecycle_);
+  Environment standby_environment_ GUARDED_BY(lifecycle_);  // as of init_standby()
   // The current one once it was allocated from, and earlier ones with memory in use.
   std::vector<std::shared_ptr<TensorArena>> arenas_ GUARDED_BY(mutex_);
   std::map<void*, std::shared_ptr<void>> on_devices_ GUARDED_BY(mutex_);  // taken by callers, by address

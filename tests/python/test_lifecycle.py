@@ -12,13 +12,13 @@ from launching import PROGRAMS, hvdrun, in_turn, run_command, run_job
 
 ALONE_TOO = ["lifecycle.py", "forks.py", "leaves_with_work.py"]  # the last one's end is the process's
 JOINED = [f"HVD_JOIN_DIVISOR={divisor} joins_early.py {divisor}" for divisor in ("all", "contributing")]
-JOINED_OF_TWO = ["horovod_joined.py"]
+JOINED_OF_TWO = ["horovod_joined.py"]  # run before JOINED: what horovod's init() sets must not last
 
 
 # Importing PyTorch takes longer than each of these.
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.long)])
 def test_programs(ranks):
-    programs = [*ALONE_TOO[:-1], *JOINED, *(JOINED_OF_TWO if ranks == 2 else []), ALONE_TOO[-1]]
+    programs = [*(JOINED_OF_TWO if ranks == 2 else []), *ALONE_TOO[:-1], *JOINED, ALONE_TOO[-1]]
     job = run_job(ranks, in_turn(*programs))
     assert job.returncode == 0, job.output
     for program in programs:

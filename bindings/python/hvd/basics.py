@@ -10,7 +10,7 @@ import atexit
 import contextlib
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from hvd import _native, failure, installation, rendezvous, stacks, torch_variables
@@ -74,6 +74,22 @@ def init(comm: Any = None, process_sets: Iterable[ProcessSet] | str | None = Non
         InitError: a HorovodInternalError and a ValueError; the other processes did not come in time
             (HVD_START_TIMEOUT), or have other settings or other process sets.
     """
+    init_with({}, comm, process_sets)
+
+
+def init_with(
+    settings: Mapping[str, str], comm: Any = None, process_sets: Iterable[ProcessSet] | str | None = None
+) -> None:
+    """`init` for packages that want other settings than hvd where the environment has none, by the names of environment
+    variables. They hold until the next `init`, so for the later epochs of an elastic job too."""
+    global _settings
+    if not _native.is_initialized():
+        _settings = dict(settings)
+    init_again(comm, process_sets)
+
+
+def init_again(comm: Any = None, process_sets: Iterable[ProcessSet] | str | None = None) -> None:
+    """`init` with the settings of the last one."""
     failure.watch()
     try:
         _init(comm, process_sets)
@@ -98,11 +114,12 @@ def _init(comm: Any, process_sets: Iterable[ProcessSet] | str | None) -> None:
 
 def _join(found: rendezvous.Rendezvous | None) -> None:
     was_in = _native.is_initialized()
-    if found is None:
-        _native.init_standby(_note_place)
-    else:
-        _native.init_with(found.rank, found.size, found.local_size, found.broadcast)
-        found.forget()
+    with _settings_in_environment():
+        if found is None:
+            _native.init_standby(_note_place)
+        else:
+            _native.init_with(found.rank, found.size, found.local_size, found.broadcast)
+            found.forget()
     if was_in:
         return
     if _native.stands_by():
@@ -110,6 +127,18 @@ def _join(found: rendezvous.Rendezvous | None) -> None:
         torch_variables.set_place()
     else:
         _note_place()
+
+
+@contextlib.contextmanager
+def _settings_in_environment() -> Iterator[None]:
+    """The runtime reads its settings from the environment, which other programs that this process starts inherit."""
+    added = {name: value for name, value in _settings.items() if name not in os.environ}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            del os.environ[name]
 
 
 def leave_standby() -> None:
@@ -121,7 +150,8 @@ def leave_standby() -> None:
     if not _native.stands_by():
         return
     try:
-        _native.init()
+        with _settings_in_environment():
+            _native.init()
         _note_place()
     except HorovodInternalError as error:
         raise InitError(str(error)) from None
@@ -166,6 +196,7 @@ def _refuse_other_job(found: rendezvous.Rendezvous | None) -> None:
 
 
 _met_through_mpi4py = False
+_settings: dict[str, str] = {}
 _last_place: tuple[int, int, int] | None = None
 
 # Since this process was started; `hvd.elastic` counts, `metrics()` tells.

@@ -359,7 +359,7 @@ def join_anew() -> None:
         if is_elastic:
             process_set.define(definitions)
         try:
-            return basics.init()
+            return basics.init_again()
         except InitError:
             if not is_elastic or attempt == _MOST_ATTEMPTS - 1:
                 raise

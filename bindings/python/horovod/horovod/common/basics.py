@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 from typing import Any
 
 import hvd.basics
@@ -12,8 +11,7 @@ from hvd import process_set, reduce_op
 
 @functools.wraps(hvd.basics.init)
 def init(*args: Any, **kwargs: Any) -> None:
-    os.environ.setdefault("HVD_JOIN_SCOPE", "allreduce")  # also for the later epochs of an elastic job
-    hvd.basics.init(*args, **kwargs)
+    hvd.basics.init_with({"HVD_JOIN_SCOPE": "allreduce"}, *args, **kwargs)
 
 
 class HorovodBasics:
