@@ -33,7 +33,6 @@ import numpy as np
 
 from hvd import _native, arguments
 from hvd.arguments import process_set_number
-from hvd.exceptions import HorovodInternalError
 from hvd.jax.library import TARGET
 from hvd.process_set import ProcessSet, global_process_set, registered
 from hvd.reduce_op import Adasum, Average, Sum
@@ -158,11 +157,6 @@ def forget_place() -> None:
     if _compiled_for is not None and _compiled_for != _place():
         jax.clear_caches()
         _compiled_for = None
-
-
-def is_of_ranks(error: Exception) -> bool:
-    """Whether what a program has raised is an error between ranks, as libhvd_jax.so marks them."""
-    return f"{HorovodInternalError.__name__}: " in str(error)
 
 
 def _checked(operation: _Operation, arrays: Sequence[Any]) -> list[jax.Array]:

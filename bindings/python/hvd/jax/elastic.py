@@ -12,10 +12,8 @@ train(hvd.elastic.JaxState(params=params, opt_state=optimizer.init(params), step
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import functools
-from collections.abc import Iterator
 from typing import Any, Callable
 
 import jax
@@ -23,8 +21,8 @@ import jax.numpy as jnp
 
 from hvd import basics
 from hvd.elastic import ObjectState, State, from_source, join_anew, run_fn, source_rank, sync_set
-from hvd.exceptions import HorovodInternalError
 from hvd.jax import collectives
+from hvd.jax.errors import translated
 from hvd.objects import broadcast_object
 
 __all__ = ["JaxState", "ObjectState", "State", "run"]
@@ -35,21 +33,10 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(func)
     def translating(*args: Any, **kwargs: Any) -> Any:
-        with _errors_of_ranks():
+        with translated():
             return func(*args, **kwargs)
 
     return run_fn(translating, join_anew)
-
-
-@contextlib.contextmanager
-def _errors_of_ranks() -> Iterator[None]:
-    """JAX raises its own for the operations of a program."""
-    try:
-        yield
-    except jax.errors.JaxRuntimeError as error:
-        if collectives.is_of_ranks(error):
-            raise HorovodInternalError(str(error)) from error
-        raise
 
 
 class JaxState(ObjectState):
@@ -69,7 +56,7 @@ class JaxState(ObjectState):
     def _wait(self) -> None:
         """Programs run in the background. A step whose operations fail must do so before it counts as finished, and no
         other operation may overtake them."""
-        with _errors_of_ranks():
+        with translated():
             jax.block_until_ready(self._attributes())
 
     def save(self) -> None:
@@ -105,7 +92,7 @@ class JaxState(ObjectState):
         if among := sync_set():
             if basics.rank() != source_rank():
                 arrays = [leaf.blank() for leaf in jax.tree.leaves(skeleton) if isinstance(leaf, _Sent)]
-            with _errors_of_ranks():
+            with translated():
                 arrays = jax.block_until_ready(collectives.broadcast_tree(arrays, source_rank(), among))
         received = iter(arrays)
         self._set_attributes(jax.tree.map(lambda leaf: next(received) if isinstance(leaf, _Sent) else leaf, skeleton))

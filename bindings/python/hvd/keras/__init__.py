@@ -1,4 +1,4 @@
-"""hvd for Keras: Keras 3 on its TensorFlow and PyTorch backends, and tf_keras.
+"""hvd for Keras: Keras 3 on TensorFlow, PyTorch and JAX, and tf_keras.
 
 >>> import hvd.keras as hvd
 >>> hvd.init()
@@ -15,7 +15,7 @@ from hvd import checkpoint
 from hvd.basics import *  # noqa: F403
 from hvd.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 from hvd.keras import callbacks, elastic
-from hvd.keras.framework import package as _package
+from hvd.keras.framework import backend as _backend
 from hvd.keras.functions import (
     allgather,
     allreduce,
@@ -30,7 +30,7 @@ from hvd.objects import allgather_object, broadcast_object
 from hvd.process_set import ProcessSet, add_process_set, global_process_set, remove_process_set
 from hvd.reduce_op import Adasum, Average, Max, Min, Product, Sum
 
-Compression: Any = _package().Compression
+Compression: Any = _backend().package.Compression
 
 __all__ = [
     "Adasum",

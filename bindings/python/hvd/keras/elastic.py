@@ -18,7 +18,7 @@ import numpy as np
 from hvd import basics
 from hvd.elastic import ObjectState, State, from_source, source_rank
 from hvd.keras.elastic_callbacks import CommitStateCallback, UpdateBatchStateCallback, UpdateEpochStateCallback
-from hvd.keras.framework import copied, package
+from hvd.keras.framework import backend, native
 from hvd.keras.functions import are_built, broadcast_variables, state_of
 from hvd.keras.reduction import reduction_of
 from hvd.keras.twin import Twin, twin_of
@@ -39,7 +39,7 @@ _FILE = "state.keras"
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
     """Makes a training function elastic: see `hvd.elastic.run_fn`. Its first argument is a State, as KerasState is."""
-    return cast("Callable[..., Any]", package().elastic.run(func))
+    return cast("Callable[..., Any]", backend().package.elastic.run(func))
 
 
 class KerasState(ObjectState):
@@ -66,10 +66,13 @@ class KerasState(ObjectState):
         super().save()
 
     def _save_variables(self) -> None:
+        backend().attach_state(self.model)
         if self.model.built and not are_built(self.model, self.optimizer):
             self.optimizer.build(self.model.trainable_variables)
         if are_built(self.model, self.optimizer):
-            self._saved_variables = [copied(variable) for variable in state_of(self.model, self.optimizer)]
+            self._saved_variables = [
+                backend().copied(native(variable)) for variable in state_of(self.model, self.optimizer)
+            ]
 
     def restore(self) -> None:
         """Goes back to what was saved last. Variables that were not there then stay as they are."""

@@ -1,4 +1,4 @@
-"""Which Keras this process trains with, and which of hvd's packages moves its tensors.
+"""Which Keras this process trains with, and on which backend.
 
 Keras 3 is `keras`, on the backend that it is set to. The Keras 2 API is `tf_keras`, or `keras` beside a TensorFlow
 before 2.16, and always on TensorFlow. TF_USE_LEGACY_KERAS=1 asks for tf_keras, as it does of TensorFlow.
@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import importlib
 import os
-from types import ModuleType
-from typing import Any
+from typing import Any, Callable
 
 import numpy as np
 
-_PACKAGES = {"tensorflow": "hvd.tensorflow", "torch": "hvd.torch"}
+from hvd.keras.backend import Backend
+
+_BACKENDS = {"tensorflow": "hvd.keras.on_tensorflow", "torch": "hvd.keras.on_torch", "jax": "hvd.keras.on_jax"}
 
 
 def _chosen_keras() -> Any:
@@ -40,27 +41,25 @@ def name_of_keras(optimizer: Any) -> str:
 
 
 def backend_name() -> str:
-    """The backend of the Keras chosen: "tensorflow" or "torch"."""
+    """The name of the backend of the Keras chosen: "tensorflow", "torch" or "jax"."""
     return str(keras.backend.backend())
 
 
-def runs_tensorflow(some_keras: Any) -> bool:
-    return bool(some_keras.backend.backend() == "tensorflow")
-
-
-def package(backend: str | None = None) -> Any:
-    """hvd.torch or hvd.tensorflow: the package that moves the tensors of a backend, by default the one in use.
+def backend(name: str | None = None) -> Backend:
+    """The one of this name; by default the one in use.
 
     Raises:
-        ImportError: hvd.keras does not work with this backend.
+        ImportError: hvd.keras does not work with it.
     """
-    backend = backend or backend_name()
-    if backend not in _PACKAGES:
+    name = name or backend_name()
+    if name not in _BACKENDS:
+        *others, last = _BACKENDS
         raise ImportError(
-            f"hvd.keras works on Keras's backends {' and '.join(_PACKAGES)}, not on {backend!r}: "
+            f"hvd.keras works on Keras's backends {', '.join(others)} and {last}, not on {name!r}: "
             "set KERAS_BACKEND before Keras is imported"
         )
-    return importlib.import_module(_PACKAGES[backend])
+    found: Backend = importlib.import_module(_BACKENDS[name]).BACKEND
+    return found
 
 
 def native(variable: Any) -> Any:
@@ -74,23 +73,14 @@ def is_plain(value: Any) -> bool:
     return isinstance(value, (bool, int, float, list, tuple, np.ndarray, np.generic))
 
 
-def to_tensor(value: Any) -> Any:
-    """A tensor of the backend. Plain Python numbers become what the backend makes of them."""
-    if backend_name() == "torch":
-        torch: ModuleType = importlib.import_module("torch")
-        return torch.as_tensor(value) if is_plain(value) else native(value)
-    tensorflow: ModuleType = importlib.import_module("tensorflow")
-    return tensorflow.convert_to_tensor(native(value))
-
-
 def to_numpy(tensor: Any) -> np.ndarray[Any, Any]:
     return np.asarray(tensor.detach().cpu() if hasattr(tensor, "detach") else tensor)
 
 
-def copied(variable: Any) -> Any:
-    """A tensor with what is in a variable now."""
-    inner = native(variable)
-    return inner.detach().clone() if hasattr(inner, "detach") else inner.numpy().copy()
+def wrap_method(cls: type, name: str, wrapper: Callable[[Any], Any]) -> None:
+    """Replaces a method or a property of a class in the base that defines it."""
+    defining = next(base for base in cls.__mro__ if name in vars(base))
+    setattr(defining, name, wrapper(vars(defining)[name]))
 
 
 class ForEitherKeras:

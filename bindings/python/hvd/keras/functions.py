@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Callable, NoReturn
 
-from hvd.keras.framework import backend_name, is_plain, native, package, to_numpy, to_tensor
+from hvd.keras.framework import backend, is_plain, native, to_numpy
 from hvd.objects import allgather_object
 from hvd.reduce_op import Average
 
@@ -38,16 +38,15 @@ def allreduce(
     """
     if op is not None:
         average = None  # horovod.keras has average=True by default
-    compressor = compression or package().Compression.none
     return _applied(
-        lambda tensor: package().allreduce(
+        lambda tensor: backend().allreduce(
             tensor,
+            compression,
             average=average,
             name=name,
             op=op,
             prescale_factor=prescale_factor,
             postscale_factor=postscale_factor,
-            compression=compressor,
         ),
         value,
     )
@@ -56,22 +55,22 @@ def allreduce(
 def allgather(value: Any, name: str | None = None) -> Any:
     """The values of all ranks, one after another along the first dimension, which may differ. All ranks must call it.
     Arguments, result and errors as for `allreduce`."""
-    return _applied(lambda tensor: package().allgather(tensor, name=name), value)
+    return _applied(lambda tensor: backend().allgather(tensor, name), value)
 
 
 def broadcast(value: Any, root_rank: int, name: str | None = None) -> Any:
     """The root's value, on every rank. All ranks must call it. Arguments, result and errors as for `allreduce`."""
-    return _applied(lambda tensor: package().broadcast(tensor, root_rank, name=name), value)
+    return _applied(lambda tensor: backend().broadcast(tensor, root_rank, name), value)
 
 
 def reducescatter(value: Any, name: str | None = None, op: int = Average) -> Any:
     """Reduces a value, and gives each rank its part of the rows. All ranks must call it. Arguments, result and errors
     as for `allreduce`; `op` is Average or Sum."""
-    return _applied(lambda tensor: package().reducescatter(tensor, name=name, op=op), value)
+    return _applied(lambda tensor: backend().reducescatter(tensor, name, op), value)
 
 
 def _applied(operation: Callable[[Any], Any], value: Any) -> Any:
-    result = operation(to_tensor(value))
+    result = operation(backend().tensor(native(value)))
     return to_numpy(result) if is_plain(value) else result
 
 
@@ -99,13 +98,10 @@ def broadcast_variables(variables: Iterable[Any], root_rank: int) -> None:
         ValueError: ranks have variables of other shapes or dtypes; on every rank, before anything has changed.
         HorovodInternalError: a rank was lost.
     """
-    inner = [native(variable) for variable in variables]
-    described = [(tuple(variable.shape), str(variable.dtype)) for variable in inner]
+    given = list(variables)
+    described = [(tuple(variable.shape), str(native(variable).dtype)) for variable in given]
     _require_alike(allgather_object(described), root_rank)
-    if backend_name() == "torch":
-        package().broadcast_parameters([(str(number), variable) for number, variable in enumerate(inner)], root_rank)
-    else:
-        package().broadcast_variables(inner, root_rank)
+    backend().broadcast_variables(given, root_rank)
 
 
 def _require_alike(by_rank: list[list[Any]], root_rank: int) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hvd import arguments, basics
 from hvd.keras import attachment
-from hvd.keras.framework import backend_name, is_keras_3, keras, name_of_keras, package
+from hvd.keras.framework import backend, is_keras_3, keras, name_of_keras
 from hvd.keras.reduction import Reduction, is_distributed
 from hvd.process_set import ProcessSet, global_process_set, name_of_optimizer
 from hvd.reduce_op import Average, check_gradient_reduction
@@ -44,11 +44,7 @@ class _OfKeras3(Distributed):
     ) -> list[tuple[Any, Any]]:
         """Reduced gradients of a loss, and their variables, for `apply_gradients`. All ranks must call it. On the
         TensorFlow backend; by the name that it had in Keras 2 and in Horovod."""
-        if backend_name() != "tensorflow":
-            raise NotImplementedError("_compute_gradients() needs the TensorFlow backend: give apply() the gradients")
-        from hvd.tensorflow.tape import gradients_of
-
-        return self._taken(zip(gradients_of(loss, var_list, grad_loss, tape), var_list))
+        return self._taken(zip(backend().gradients_of(loss, var_list, grad_loss, tape), var_list))
 
     def apply(self, grads: Sequence[Any], trainable_variables: Iterable[Any] | None = None) -> None:
         """Reduces the gradients, and updates the variables, as the optimizer's. All ranks must call it."""
@@ -130,7 +126,7 @@ def DistributedOptimizer(
     TensorFlow backend a model that is trained with it is not compiled by XLA (docs/keras.md).
 
     Args:
-        optimizer: of Keras 3, on the TensorFlow or the PyTorch backend, or of tf_keras. It stays as it is, unless it
+        optimizer: of Keras 3 or of tf_keras. It stays as it is, unless it
             has variables already (slots; as that of a loaded model has): then it becomes the result itself.
         name: not needed; for scripts that give it, as the two that follow.
         compression: smaller type for the time of the travel, one of `hvd.Compression`; None: none.
@@ -245,15 +241,17 @@ def _become_distributed(optimizer: Any, reduction: Reduction) -> None:
     made from its configuration is a plain one, too."""
     of = type(optimizer)
     attachment.attach(name_of_keras(optimizer))
-    behaviour = _OfKeras3 if is_keras_3(of) else _OfKeras2
+    behaviour = (*backend().behaviour(), _OfKeras3) if is_keras_3(of) else (_OfKeras2,)
     members = {
         "__class__": property(lambda _: of),
         "__module__": of.__module__,
         "__doc__": of.__doc__,
         "from_config": staticmethod(of.from_config),
     }
-    object.__setattr__(optimizer, "__class__", type(of.__name__, (behaviour, of), members))
+    object.__setattr__(optimizer, "__class__", type(of.__name__, (*behaviour, of), members))
     optimizer.__dict__["_reduction"] = reduction
+    if is_keras_3(of):
+        backend().adopt(optimizer)
 
 
 def _reduction_for(
@@ -282,12 +280,12 @@ def _reduction_for(
     if basics.is_initialized() and not process_set._is_known():
         raise ValueError(f"{process_set} is not registered")
     basics.rank()  # raises if hvd is not initialised
-    backend = backend_name() if is_keras_3(optimizer) else "tensorflow"
+    own_backend = backend(None if is_keras_3(optimizer) else "tensorflow")
     return Reduction(
-        backend,
+        own_backend,
         name=None if loaded else name_of_optimizer(process_set, "keras_optimizer"),
         op=op,
-        compression=compression or package(backend).Compression.none,
+        compression=compression or own_backend.package.Compression.none,
         gradient_predivide_factor=gradient_predivide_factor,
         sparse_as_dense=sparse_as_dense,
         passes=passes,

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Callable
 
+from hvd.keras.backend import Backend
 from hvd.process_set import ProcessSet, name_of_optimizer
 
 Update = Callable[[list[Any]], object]
@@ -15,7 +16,7 @@ class Reduction:
     """Reduces the gradients of one optimizer, in eager mode and while a graph is traced.
 
     Args:
-        backend: "tensorflow" or "torch".
+        backend: of the optimizer's Keras.
         passes: calls whose gradients are added up before they are reduced.
         averages_passes: whether these are then divided by their number.
         settings: of the backend's `GradientReducer`. One without a name gets it when it first reduces: a rank may have
@@ -24,7 +25,7 @@ class Reduction:
 
     def __init__(
         self,
-        backend: str,
+        backend: Backend,
         *,
         passes: int,
         averages_passes: bool,
@@ -35,20 +36,8 @@ class Reduction:
         self._local_layers: list[Any] = []
         self._is_done = False
         self._has_taken = False
-        self._reducer: Any
-        self.aggregation: Any
-        if backend == "torch":
-            from hvd.keras import torch_gradients
-
-            self._reducer = torch_gradients.GradientReducer(process_set=process_set, **settings)
-            self.aggregation = torch_gradients.LocalAggregation(passes, self.reduced, averages_passes)
-        else:
-            from hvd.tensorflow import aggregation, gradients
-
-            self._reducer = gradients.GradientReducer(process_set=process_set, **settings)
-            self.aggregation = aggregation.LocalGradientAggregationHelper(
-                passes, self.reduced, average_aggregated_gradients=averages_passes
-            )
+        self._reducer = backend.reducer(process_set=process_set, **settings)
+        self.aggregation = backend.aggregation(passes, self.reduced, averages_passes)
 
     def register_local(self, variable: Any) -> None:
         self._reducer.register_local_source(variable)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from hvd.keras.framework import keras, runs_tensorflow
+from hvd.keras.framework import backend, keras
 from hvd.keras.optimizer import distribute
 
 
@@ -38,6 +38,5 @@ def load_model(
     optimizer = getattr(model, "optimizer", None)
     if optimizer is not None:
         distribute(optimizer, compression)
-        if runs_tensorflow(keras):
-            model.jit_compile = False
+        backend().loaded(model)
     return model

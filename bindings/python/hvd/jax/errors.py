@@ -1,0 +1,35 @@
+"""How hvd's errors reach the user of JAX, which raises its own for the operations of a program."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import jax
+
+from hvd.exceptions import HorovodInternalError
+
+_MARK = f"{HorovodInternalError.__name__}: "  # as libhvd_jax.so begins its texts
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Raises errors between ranks as HorovodInternalError."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        # A program whose input comes from a failed one fails with its text, and a prefix of its own.
+        _, mark, text = str(error).partition(_MARK)
+        if not mark:
+            raise
+        _forget_failures()
+        raise HorovodInternalError(text) from None
+
+
+def _forget_failures() -> None:
+    """Of programs with side effects: JAX raises them again when the process ends. It has no public name for this."""
+    with contextlib.suppress(ImportError, AttributeError):
+        from jax._src import dispatch
+
+        dispatch.runtime_tokens.clear()
