@@ -23,9 +23,16 @@ QUIETLY = {"TF_CPP_MIN_LOG_LEVEL": "3", "HVD_STALL_SHUTDOWN_TIME_SECONDS": "20"}
 TRAINING = "keras_training.py"
 # PyTorch takes longer to import its compiler than for all other checks.
 TRAINING_WITH_TORCH = "keras_training.py --without check_jit_compile"
+
+
+def training(checks: str) -> str:
+    return " ".join([TRAINING, *(f"check_{check}" for check in checks.split())])
+
+
 # JAX compiles each model's step.
-CHECKS_WITH_JAX = "passes loss_scaling saving broadcast learning_rates values elastic"
-TRAINING_WITH_JAX = " ".join([TRAINING, *(f"check_{check}" for check in CHECKS_WITH_JAX.split())])
+TRAINING_WITH_JAX = training("passes loss_scaling saving broadcast learning_rates values elastic")
+# What Keras 2 does in another way than Keras 3.
+TRAINING_WITH_TF_KERAS = training("arguments passes gradients_that_an_optimizer_computes loss_scaling saving broadcast")
 KILLED = "keras_loses_a_rank.py"
 # What Keras 2 does not have.
 SCHEDULE = ["keras_schedule.py"] if importlib.util.find_spec("keras") and version("keras")[0] != "2" else []
@@ -34,7 +41,7 @@ PROGRAMS_OF = {
     "tensorflow": ["sync_batch_norm.py", *OF_BOTH, *SCHEDULE, TRAINING, KILLED],
     "torch": [*SCHEDULE, TRAINING_WITH_TORCH],
     "jax": [*SCHEDULE, TRAINING_WITH_JAX, KILLED],
-    "tf_keras": ["sync_batch_norm.py", TRAINING],
+    "tf_keras": ["sync_batch_norm.py", TRAINING_WITH_TF_KERAS],
 }
 
 
@@ -57,7 +64,9 @@ def of_each_keras(*programs: str):
     return pytest.mark.parametrize(("keras", "program"), marked)
 
 
-@of_each_keras(TRAINING, TRAINING_WITH_TORCH, TRAINING_WITH_JAX, "sync_batch_norm.py", *SCHEDULE, *OF_BOTH)
+@of_each_keras(
+    TRAINING, TRAINING_WITH_TORCH, TRAINING_WITH_JAX, TRAINING_WITH_TF_KERAS, "sync_batch_norm.py", *SCHEDULE, *OF_BOTH
+)
 def test_two_ranks(keras: str, program: str):
     job = job_of(keras)
     assert job.output.count(f"{program} has ended") == 2, job.output[-6000:]
@@ -73,8 +82,10 @@ def test_a_rank_is_killed_during_fit(keras: str, program: str):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("ranks", "keras"), [(2, "jax"), *((ranks, keras) for ranks in (1, 4) for keras in KERASES)])
-def test_training_on_other_numbers_of_ranks(ranks: int, keras: str):
+@pytest.mark.parametrize(
+    ("ranks", "keras"), [(2, "jax"), (2, "tf_keras"), *((ranks, keras) for ranks in (1, 4) for keras in KERASES)]
+)
+def test_all_of_the_training(ranks: int, keras: str):
     program = TRAINING_WITH_TORCH if keras == "torch" else TRAINING
     job = run_job(ranks, in_turn(program), environment_of(keras), limit_s=1200)
     assert job.returncode == 0 and job.output.count(f"{program} has ended") == ranks, job.output[-6000:]
