@@ -68,6 +68,7 @@ ALLOWED = {
     "bindings/python": ["hvd.h"],
     "bindings/tensorflow": ["hvd.h", "core/base/mutex.h"],
     "bindings/jax": ["hvd.h"],
+    "bindings/mxnet": ["hvd.h"],
     "simulation": [
         *["core/base", "core/net", "core/bootstrap", *SPEC, "core/control", "core/execution/bucket.h"],
     ],

@@ -11,7 +11,7 @@ for interface in openmpi mpich standard; do plugins+=("$1/lib/hvd/libhvd_mpi_$in
 # Part of the Python package, where there is that.
 ops=()
 for package in "$1"/lib/python3*/*-packages/hvd; do
-  [ ! -d "$package" ] || ops+=("$package/libhvd_tensorflow.so" "$package/libhvd_jax.so")
+  [ ! -d "$package" ] || ops+=("$package"/libhvd_{tensorflow,jax,mxnet}.so)
 done
 failed=0
 fault() { echo "$1" && failed=1; }
@@ -40,12 +40,13 @@ for file in "${plugins[@]}"; do
 done
 
 # The framework is found at run time, or calls; nothing may tie the library to one version of it.
-declare -A shown=([libhvd_tensorflow.so]=hvd_tensorflow_problem [libhvd_jax.so]=hvd_jax_collective)
+declare -A shown=([libhvd_tensorflow.so]=hvd_tensorflow_problem [libhvd_jax.so]=hvd_jax_collective
+  [libhvd_mxnet.so]="hvd_mxnet_connect hvd_mxnet_push")
 for file in "${ops[@]}"; do
   [ -f "$file" ] || continue
   exported=$(nm -D --defined-only "$file" | awk '{ print $NF }' | xargs)
   only=${shown[${file##*/}]}
   [ "$exported" = "$only" ] || fault "$file exports $exported, and not just $only"
-  [[ $(nm -D --undefined-only "$file") != *' U '@(TF|XLA)_* ]] || fault "$file is linked with its framework"
+  [[ $(nm -D --undefined-only "$file") != *' U '@(TF_|XLA_|MX)* ]] || fault "$file is linked with its framework"
 done
 exit $failed

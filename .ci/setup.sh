@@ -78,6 +78,22 @@ install_packages_apart() {
   printf '%s\n' "${wanted[@]}" >> "$stamp"
 }
 
+packages_of() { "$1/bin/python" -c 'import sysconfig; print(sysconfig.get_path("platlib"))'; }
+
+# MXNet works with no NumPy after 1.23, so it has an environment of its own, with the hvd of .venv.
+install_mxnet() {
+  [[ " $groups " == *" check "* ]] || return 0
+  local wanted stamp=.venv/.hvd-packages-mxnet
+  touch "$stamp"
+  mapfile -t wanted < <(groups=mxnet listed .ci/python-packages.txt | grep -vxFf "$stamp")
+  ((${#wanted[@]})) || return 0
+  say "installing Python packages into .venv/mxnet: ${wanted[*]}"
+  .venv/bin/python -m venv --without-pip .venv/mxnet
+  pip_install --ignore-installed --prefix "$PWD/.venv/mxnet" "${wanted[@]}"
+  ln -sfn "$(packages_of .venv)"/{hvd,horovod} "$(packages_of .venv/mxnet)"
+  printf '%s\n' "${wanted[@]}" >> "$stamp"
+}
+
 horovod=bindings/python/horovod
 
 # What something is built from, as one number: unchanged since the last installation means nothing to do.
@@ -116,5 +132,6 @@ install_debian_packages
 make_environment
 install_python_packages
 install_packages_apart
+install_mxnet
 install_hvd
 install_hvd_horovod

@@ -82,6 +82,9 @@ class _GlobalProcessSet(ProcessSet):
     def __init__(self) -> None:
         super().__init__(())
 
+    def __reduce__(self) -> str:
+        return "global_process_set"  # there is one, also where it was pickled
+
     @property
     def ranks(self) -> list[int] | None:
         return list(range(_native.size())) if _native.is_initialized() else None

@@ -84,6 +84,7 @@ _MODULES = {
     "jax": "dlpack",
     "jaxlib": "dlpack",
     "pyarrow": "arrow",
+    "mxnet": "mxnet_arrays",
 }
 _kinds: dict[type, Kind] = {}
 

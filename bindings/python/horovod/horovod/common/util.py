@@ -46,6 +46,8 @@ def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
         return False
     if ext_base_name == "torch":
         return bool(importlib.import_module("torch").cuda.is_available())
+    if ext_base_name == "mxnet":
+        return bool(importlib.import_module("mxnet").context.num_gpus())
     return bool(importlib.import_module(ext_base_name).config.list_physical_devices("GPU"))
 
 

@@ -1,0 +1,73 @@
+"""Sums of gradients over the ranks, as optimizer and trainer need them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hvd import arguments
+from hvd.mxnet.collectives import allreduce_, grouped_allreduce_
+from hvd.mxnet.compression import Compression
+from hvd.process_set import ProcessSet, name_of_optimizer
+from hvd.reduce_op import Average, Sum, check_gradient_reduction
+
+
+class GradientSummer:
+    """Sums gradients in place. The optimizer divides by the number of ranks (`scale`), together with the batch size: a
+    pass over the data less.
+
+    `kind` and `prefix` begin the operations' names. Whoever made it first on one rank did so on all.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        prefix: str,
+        predivide_factor: float,
+        num_groups: int,
+        process_set: ProcessSet,
+        compression: Any = Compression.none,
+    ) -> None:
+        check_gradient_reduction(Average, predivide_factor)
+        if num_groups < 0:
+            raise ValueError(f"num_groups must not be negative, not {num_groups}")
+        self._name = f"{prefix}{name_of_optimizer(process_set, kind)}"
+        self._prescale_factor = 1.0 / predivide_factor
+        self._num_groups = num_groups
+        self._process_set = process_set
+        self._compression = arguments.compressor(compression)
+        arguments.process_set_number(process_set)  # ValueError if it is not registered
+        ranks = process_set.size() or 1
+        self._takes_part = ranks > 1 and bool(process_set.included())
+        self.scale = predivide_factor / ranks if process_set.included() else 1.0
+
+    def sum(self, indices: Sequence[int | str], gradients: Sequence[Any]) -> None:
+        """`indices`: the parameters', the same on every rank; the first gradients are needed first."""
+        if not self._takes_part:
+            return
+        sent = [self._compression.compress(gradient) for gradient in gradients]
+        arrays = [array for array, _ in sent]
+        if self._num_groups:
+            self._sum_groups(indices, arrays)
+        else:
+            for position, (index, array) in enumerate(zip(indices, arrays)):
+                self._sum(allreduce_, array, str(index), position)
+        for gradient, (array, context) in zip(gradients, sent):
+            if array is not gradient:
+                gradient[:] = self._compression.decompress(array, context)
+
+    def _sum_groups(self, indices: Sequence[int | str], arrays: Sequence[Any]) -> None:
+        each = -(-len(arrays) // self._num_groups)
+        for first in range(0, len(arrays), each):
+            last = min(first + each, len(arrays)) - 1
+            self._sum(grouped_allreduce_, arrays[first : last + 1], f"{indices[first]}:{indices[last]}", first)
+
+    def _sum(self, collective: Any, what: Any, name: str, position: int) -> None:
+        collective(
+            what,
+            op=Sum,
+            name=f"{self._name}.{name}",
+            priority=-position,
+            prescale_factor=self._prescale_factor,
+            process_set=self._process_set,
+        )

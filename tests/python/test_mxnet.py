@@ -1,0 +1,41 @@
+"""hvd.mxnet, with the MXNet of an environment of its own, which .ci/setup.sh makes."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from launching import PROGRAMS, ROOT, hvdrun, run_command
+
+PYTHON = Path(sys.prefix) / "mxnet" / "bin" / "python"
+CHECKS = re.findall(r"^def (check_\w+)", (PROGRAMS / "mxnet_checks.py").read_text(), re.MULTILINE)
+
+pytestmark = pytest.mark.xdist_group(name="mxnet")
+
+
+def run_with_mxnet(*arguments, cwd=None):
+    assert PYTHON.exists(), f"{PYTHON} is missing: tests/run.sh makes it"
+    # One worker of the engine: an operation that waited in it would keep all others from running.
+    environment = {"MXNET_CPU_WORKER_NTHREADS": "1", "HVD_STALL_SHUTDOWN_TIME_SECONDS": "20"}
+    return run_command([hvdrun(), "-np", "2", str(PYTHON), *arguments], environment, 240, cwd)
+
+
+@pytest.fixture(scope="module")
+def job():
+    return run_with_mxnet(str(PROGRAMS / "mxnet_checks.py"))
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_on_two_ranks(job, check):
+    for rank in range(2):
+        assert f"{rank} {check} passed" in job.output, job.output
+
+
+def test_the_example(tmp_path):
+    job = run_with_mxnet(str(ROOT / "examples" / "mxnet" / "spirals.py"), "--reference", cwd=tmp_path)
+    assert job.returncode == 0, job.output
+    assert float(re.search(r"accuracy ([\d.]+)%", job.output)[1]) > 95, job.output
+    assert "differ from those of one process by at most" in job.output
