@@ -6,10 +6,10 @@ Common to all of them:
   equal too, except where a function says otherwise. Ranks may call in different orders if the operations have names;
   unnamed ones are numbered per process set, and must be called in the same order on all ranks. Names are those of
   `hvd.torch`: a rank with NumPy and one with PyTorch may be in one operation.
-- An array is one of NumPy, PyTorch, JAX, TensorFlow (eager) or Arrow, an array.array, memoryview, bytes or bytearray,
-  or whatever else has the buffer protocol or DLPack on a CPU or a CUDA GPU. Libraries may differ between ranks. The
-  result is of the kind and dtype of this rank's own array: an array of NumPy for one of NumPy, a memoryview for what
-  has only the buffer protocol.
+- An array is one of NumPy, PyTorch, JAX, TensorFlow (eager), MXNet or Arrow, an array.array, memoryview, bytes or
+  bytearray, or whatever else has the buffer protocol or DLPack on a CPU or a CUDA GPU. Libraries may differ between
+  ranks. The result is of the kind and dtype of this rank's own array: an array of NumPy for one of NumPy, a memoryview
+  for what has only the buffer protocol.
 - Inputs may be read-only, without dimensions, and of any strides and byte order; those that are not contiguous are
   copied first.
 - `out`, an array of the result's shape and dtype, of any kind that can be changed, gets the result and is returned. It
