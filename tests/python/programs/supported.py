@@ -2,7 +2,7 @@
 works, or writes it into a page. What works must give the right result, and what does not must be refused: anything else
 ends the program.
 
-    hvdrun -np 2 python tests/python/programs/supported.py numpy|torch|tensorflow|jax [docs/supported.md]
+    hvdrun -np 2 python tests/python/programs/supported.py numpy|torch|tensorflow|jax|mxnet [docs/supported.md]
 """
 
 from __future__ import annotations
@@ -272,7 +272,29 @@ class OfJax(Framework):
         return pull_back(self.jax.numpy.ones_like(result))[0].block_until_ready()
 
 
-FRAMEWORKS = {"numpy": OfNumpy, "torch": OfTorch, "tensorflow": OfTensorflow, "jax": OfJax}
+class OfMxnet(Framework):
+    title = "MXNet (`hvd.mxnet`)"
+    ways: ClassVar = {"e": "eager"}
+
+    def __init__(self) -> None:
+        self.mxnet = importlib.import_module("mxnet")
+        self.package = importlib.import_module("hvd.mxnet")
+
+    def dtypes(self) -> dict[str, Any]:
+        names = ["bool", "int8", "int32", "int64", "uint8", "float16", "float32", "float64"]
+        return {name: np.dtype(name) for name in names} | {"bfloat16": "bfloat16"}
+
+    def tensor(self, array: np.ndarray, dtype: Any) -> Any:
+        return self.mxnet.nd.array(array, dtype="float32").astype(dtype)
+
+    def array(self, tensor: Any) -> np.ndarray:
+        return tensor.astype("float32").asnumpy().astype(np.float64)
+
+    def call(self, way: str, name: str, tensor: Any) -> Any:
+        return of_package(self.package, name)(tensor)
+
+
+FRAMEWORKS = {"numpy": OfNumpy, "torch": OfTorch, "tensorflow": OfTensorflow, "jax": OfJax, "mxnet": OfMxnet}
 
 
 def require_right(framework: Framework, way: str, name: str, dtype: str, result: Any) -> None:
