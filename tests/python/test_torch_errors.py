@@ -14,8 +14,10 @@ import weakref
 import numpy as np
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import hvd.torch as hvd
+from hvd import collectives as arrays
 from hvd.process_set import ProcessSet
 from timeouts import at_most
 
@@ -24,10 +26,43 @@ def still_works() -> bool:
     return hvd.allreduce(torch.ones(3), op=hvd.Sum).tolist() == [hvd.size()] * 3
 
 
+def fake_tensor() -> torch.Tensor:
+    with FakeTensorMode():
+        return torch.ones(4, 4)
+
+
+class Wrapper(torch.Tensor):
+    """Has a shape and a dtype, as DTensor has, and no memory."""
+
+    def __new__(cls) -> Wrapper:
+        return torch.Tensor._make_wrapper_subclass(cls, (4, 4), dtype=torch.float32)
+
+    @classmethod
+    def __torch_dispatch__(cls, operator, types, arguments=(), options=None):
+        return cls()
+
+
+def square() -> torch.Tensor:
+    return torch.eye(4)
+
+
+def two_lengths() -> list[torch.Tensor]:
+    return [torch.ones(2), torch.ones(3)]
+
+
 BAD_TENSORS = {
-    "complex": (lambda: torch.ones(2, dtype=torch.complex64), "complex64"),
-    "sparse": (lambda: torch.ones(2, 2).to_sparse(), "sparse"),
-    "meta": (lambda: torch.ones(2, device="meta"), "meta"),
+    "sparse": (lambda: square().to_sparse(), r"sparse_coo\) are not supported: use sparse_allreduce_async"),
+    "csr": (lambda: square().to_sparse_csr(), r"sparse_csr are not supported: use to_dense\(\), or sparse_allreduce"),
+    "csc": (lambda: square().to_sparse_csc(), "sparse_csc are not supported: use to_dense"),
+    "bsr": (lambda: square().to_sparse_bsr((2, 2)), "sparse_bsr are not supported: use to_dense"),
+    "bsc": (lambda: square().to_sparse_bsc((2, 2)), "sparse_bsc are not supported: use to_dense"),
+    "mkldnn": (lambda: square().to_mkldnn(), "_mkldnn are not supported: use to_dense"),
+    "quantized": (lambda: torch.quantize_per_tensor(square(), 0.1, 0, torch.qint8), "qint8.*: use dequantize"),
+    "nested": (lambda: torch.nested.nested_tensor(two_lengths()), "nested tensors .*: send their values"),
+    "jagged": (lambda: torch.nested.nested_tensor(two_lengths(), layout=torch.jagged), "nested tensors .*: send their"),
+    "meta": (lambda: torch.ones(2, device="meta"), "on meta are not supported: use to"),
+    "fake": (fake_tensor, "an input has elements but no memory"),
+    "wrapper": (Wrapper, "an input has elements but no memory"),
 }
 FORMS = {
     "allreduce": hvd.allreduce,
@@ -40,18 +75,37 @@ FORMS = {
     "broadcast_": lambda tensor: hvd.broadcast_(tensor, 0),
     "alltoall": hvd.alltoall,
     "reducescatter": hvd.reducescatter,
+    "broadcast_parameters": lambda tensor: hvd.broadcast_parameters({"tensor": tensor}, 0),
+    "allreduce of any array": lambda tensor: arrays.allreduce(tensor),
     "grouped_allgather": lambda tensor: hvd.grouped_allgather([torch.ones(1), tensor]),
     "grouped_reducescatter": lambda tensor: hvd.grouped_reducescatter([torch.ones(1), tensor]),
 }
 
 
 @pytest.mark.ranks(2)
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.filterwarnings("ignore")  # that these kinds of tensors are young, or old
 @pytest.mark.parametrize("bad", BAD_TENSORS)
-def test_unsupported_tensors(form, bad):
+def test_unsupported_tensors(bad):
     make, text = BAD_TENSORS[bad]
+    for form in FORMS.values():
+        with pytest.raises(ValueError, match=text):
+            form(make())
+    assert still_works()
+
+
+@pytest.mark.ranks(2)
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("bad", ["csr", "csc", "bsr", "bsc"])
+def test_parameters_whose_gradients_are_not_supported(bad):
+    parameter = torch.nn.Parameter(BAD_TENSORS[bad][0]())
+    text = f"parameter weight has the layout torch.sparse_{bad}, .*: train its to_dense"
     with pytest.raises(ValueError, match=text):
-        FORMS[form](make())
+        hvd.DistributedOptimizer(torch.optim.SGD([parameter], 0.1), named_parameters=[("weight", parameter)])
+    dense = torch.nn.Parameter(torch.ones(2))
+    wrapped = hvd.DistributedOptimizer(torch.optim.SGD([dense], 0.1))
+    wrapped.add_param_group({"params": [parameter]})
+    with pytest.raises(ValueError, match=text.replace("weight", "added.1")):
+        wrapped.step()
     assert still_works()
 
 

@@ -3,6 +3,8 @@ gradients in shared memory, several optimizers. All against one process with all
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -31,12 +33,16 @@ def loss_of(model: nn.Module, step: int, of_all: bool) -> torch.Tensor:
     return (model(inputs) - targets).square().mean()
 
 
-def assert_same_training(train, make=make_model, **options) -> None:
+def sgd(parameters, **options) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=0.1, momentum=0.9, **options)
+
+
+def assert_same_training(train, make=make_model, make_optimizer=sgd, **options) -> None:
     """`train(model, optimizer, of_all)` leads to the same parameters on the ranks' shares as on everything."""
     together, alone = make(), make()
-    optimizer = torch.optim.SGD(together.parameters(), lr=0.1, momentum=0.9)
+    optimizer = make_optimizer(together.parameters())
     train(together, hvd.DistributedOptimizer(optimizer, together.named_parameters(), **options), False)
-    train(alone, torch.optim.SGD(alone.parameters(), lr=0.1, momentum=0.9), True)
+    train(alone, make_optimizer(alone.parameters()), True)
     for parameter, expected in zip(together.parameters(), alone.parameters()):
         torch.testing.assert_close(parameter, expected, rtol=1e-9, atol=1e-11)
 
@@ -56,8 +62,9 @@ def test_clipping(options):
     assert_same_training(train, **options)
 
 
+@pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("options", VARIANTS, ids=str)
-def test_grad_scaler(options):
+def test_grad_scaler(options, fused):
     """One rank's gradients overflow in step 1: no rank makes that step, and all lower their scales."""
 
     def train(model, optimizer, of_all):
@@ -74,7 +81,60 @@ def test_grad_scaler(options):
             scaler.update()
         assert scaler.get_scale() == 2.0**4
 
-    assert_same_training(train, **options)
+    # A fused step divides by the scale itself.
+    assert_same_training(train, make_optimizer=lambda parameters: sgd(parameters, fused=fused), **options)
+
+
+# On a CPU capturable=True is for compiled steps only: test_torch_compiled.py has it.
+MODES = {
+    "sgd fused": lambda p: sgd(p, fused=True),
+    "sgd foreach": lambda p: sgd(p, foreach=True),
+    "adam fused, its rate a tensor": lambda p: torch.optim.Adam(p, lr=torch.tensor(0.01), fused=True, amsgrad=True),
+    "adam foreach": lambda p: torch.optim.Adam(p, lr=0.01, foreach=True),
+    "adamw fused": lambda p: torch.optim.AdamW(p, lr=0.01, fused=True),
+    "adagrad fused": lambda p: torch.optim.Adagrad(p, lr=0.01, fused=True),
+    "rmsprop foreach": lambda p: torch.optim.RMSprop(p, lr=0.01, foreach=True, centered=True),
+    "maximize": lambda p: sgd(p, foreach=True, maximize=True),
+}
+
+
+@pytest.mark.parametrize("options", VARIANTS[:3], ids=str)
+@pytest.mark.parametrize("mode", MODES)
+def test_modes_of_optimizers(mode, options):
+    def train(model, optimizer, of_all):
+        for step in range(4):
+            optimizer.zero_grad(set_to_none=step % 2 == 0)
+            loss_of(model, step, of_all).backward()
+            optimizer.step()
+            if step == 1:
+                optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+
+    assert_same_training(train, make_optimizer=MODES[mode], **options)
+
+
+@pytest.mark.parametrize("options", [*VARIANTS, {"wait_in_backward": False}], ids=str)
+def test_parameters_that_change_requires_grad(options):
+    """Frozen at first, unfrozen, frozen with a gradient in place, unfrozen again; the same on all ranks."""
+
+    def train(model, optimizer, of_all):
+        first, last = model[0], model[-1]
+        for step, (trains_first, trains_last) in enumerate([(0, 1), (1, 1), (1, 0), (0, 1), (1, 1), (1, 0), (1, 1)]):
+            first.requires_grad_(bool(trains_first)), last.requires_grad_(bool(trains_last))
+            if step == 4:
+                scale = torch.nn.Parameter(torch.ones((), dtype=torch.float64))
+                optimizer.add_param_group({"params": [scale], "lr": 0.05})
+            optimizer.zero_grad()
+            (loss_of(model, step, of_all) * (scale if step >= 4 else 1)).backward()
+            optimizer.step()
+        if not of_all:
+            assert len(set(hvd.allgather_object(scale.item()))) == 1
+
+    def make() -> nn.Module:
+        model = make_model()
+        model[0].requires_grad_(False)
+        return model
+
+    assert_same_training(train, make=make, **options)
 
 
 @pytest.mark.parametrize("options", [{}, {"gradient_as_bucket_view": True}, {"backward_passes_per_step": 2}], ids=str)

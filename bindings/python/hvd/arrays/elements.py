@@ -11,6 +11,8 @@ from typing import NamedTuple
 from hvd import _native, arguments
 from hvd.reduce_op import Average, Sum
 
+_ONLY_MOVES = "this type only moves (allgather, broadcast, alltoall); convert it to a type that is reduced"
+
 
 class ElementType(NamedTuple):
     """`dlpack`: code and bits, for what DLPack knows. `trailing`: dimensions that the runtime sees after the array's
@@ -28,7 +30,7 @@ class ElementType(NamedTuple):
         if self.reductions is None or op in self.reductions:
             return
         operation = arguments.OPERATIONS[arguments.reduce_op(op)]
-        can = "of complex numbers there are only sums and averages" if self.reductions else "this type only moves"
+        can = "of complex numbers there are only sums and averages" if self.reductions else _ONLY_MOVES
         raise ValueError(f"{function} with op={operation} is not supported for {self.name}: {can}")
 
 

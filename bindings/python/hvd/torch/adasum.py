@@ -63,6 +63,7 @@ class AdasumOptimizer(Behaviour):
         raise AssertionError("skip_synchronize() makes no sense with op=Adasum: step() is what the ranks add up")
         yield
 
+    @torch._disable_dynamo(recursive=False)
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Steps with this rank's gradients, and replaces the step by the adaptive sum of all ranks' steps.
 
@@ -74,20 +75,24 @@ class AdasumOptimizer(Behaviour):
         with torch.no_grad():
             starts = [parameter.detach().clone() for parameter in moved]
         loss = super().step(closure)
-        with torch.no_grad():
-            under_way = [
-                self._start_sum(number, parameter, parameter - start)
-                for number, (parameter, start) in enumerate(zip(moved, starts))
-            ]
-            for parameter, start, (work, received, sent, context) in zip(moved, starts, under_way):
-                wait_for(work)
-                step = self._compression.decompress(delivered(received, sent, True), context)
-                parameter.copy_(start.add_(step))
+        self._add_up(moved, starts)
         return loss
 
     # torch wraps the step of a class that it has not wrapped yet, to call hooks; the one called above does so already.
     step.hooked = True  # type: ignore[attr-defined]
     step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
+
+    @torch._disable_dynamo
+    @torch.no_grad()
+    def _add_up(self, moved: list[torch.nn.Parameter], starts: list[torch.Tensor]) -> None:
+        under_way = [
+            self._start_sum(number, parameter, parameter - start)
+            for number, (parameter, start) in enumerate(zip(moved, starts))
+        ]
+        for parameter, start, (work, received, sent, context) in zip(moved, starts, under_way):
+            wait_for(work)
+            step = self._compression.decompress(delivered(received, sent, True), context)
+            parameter.copy_(start.add_(step))
 
     def _start_sum(
         self, number: int, parameter: torch.nn.Parameter, difference: torch.Tensor

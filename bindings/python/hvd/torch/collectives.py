@@ -7,9 +7,10 @@ Common to all of them:
   unnamed ones are numbered per process set, and must be called in the same order on all ranks. `allreduce_` is the
   exception: it is not numbered, a loop of it has one name, and without a name it can only meet itself.
 - Tensors are on the CPU or a GPU (with NCCL; docs/errors.md has what that cannot do), of uint8, int8, int16, int32,
-  int64, float16, bfloat16, float32, float64 or bool (which has no sums); what only moves (allgather, broadcast,
-  alltoall) also of uint16, uint32 and uint64, from PyTorch 2.3 on. On the CPU integers are scaled in double precision
-  and truncated, and 16-bit floats summed in float32 and rounded once.
+  int64, float16, bfloat16, float32, float64, bool (which has no sums) or complex numbers (which have only sums and
+  averages); what only moves (allgather, broadcast, alltoall) also of uint16, uint32, uint64, float8 and other dtypes of
+  whole bytes. On the CPU integers are scaled in double precision and truncated, and 16-bit floats summed in float32 and
+  rounded once. docs/pytorch.md has what is refused.
 - Tensors may have any strides; those that are not contiguous are copied for the travel. A result of the same shape has
   the memory format of the tensor given, and an in-place form writes to it, at the latest in `synchronize()`.
 - Errors that this rank can see raise ValueError from the call itself: an unsupported tensor, a name that is in use, an
@@ -63,7 +64,7 @@ def _prepare(
     postscale_factor: float = 1.0,
 ) -> tuple[_Call, torch.Tensor]:
     """The arguments of submit() and run(), and the tensor that will hold the result: see delivered()."""
-    sent, description = describe(tensor)
+    sent, address, description = describe(tensor, collective, op)
     device, stream = place_of(sent)
     spec = find_spec(
         collective,
@@ -77,13 +78,13 @@ def _prepare(
         postscale_factor,
         device,
     )
-    address = (sent.data_ptr(),)
+    addresses = (address,)
     if in_place or sent is not tensor:
         if sent is not tensor and in_place:
             refuse_overlap(tensor)
-        return (spec, address, address, sent, stream), sent
+        return (spec, addresses, addresses, sent, stream), sent
     output = torch.empty_like(tensor)
-    return (spec, address, (output.data_ptr(),), (sent, output), stream), output
+    return (spec, addresses, (output.data_ptr(),), (sent, output), stream), output
 
 
 def start_allreduce(
@@ -130,8 +131,8 @@ def start_grouped_allreduce(
     process_set: ProcessSet,
 ) -> tuple[_native.Work, list[torch.Tensor]]:
     """As start_allreduce, for several tensors that become ready as one."""
-    sent, descriptions = _described(tensors)
-    outputs = sent
+    described = [describe(tensor, _native.ALLREDUCE, op) for tensor in tensors]
+    sent = outputs = [kept for kept, _, _ in described]
     if in_place:
         for kept, tensor in zip(sent, tensors):
             if kept is not tensor:
@@ -139,15 +140,8 @@ def start_grouped_allreduce(
     else:
         outputs = [kept if kept is not tensor else torch.empty_like(kept) for kept, tensor in zip(sent, tensors)]
     factors = prescale_factor, postscale_factor
-    work = _submit_group(
-        _native.ALLREDUCE, "grouped_allreduce", name, process_set, sent, descriptions, outputs, op, *factors
-    )
+    work = _submit_group(_native.ALLREDUCE, "grouped_allreduce", name, process_set, described, outputs, op, *factors)
     return work, outputs
-
-
-def _described(tensors: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], tuple[Description, ...]]:
-    described = [describe(tensor) for tensor in tensors]
-    return [sent for sent, _ in described], tuple([description for _, description in described])
 
 
 def _submit_group(
@@ -155,20 +149,22 @@ def _submit_group(
     function: str,
     name: str | None,
     process_set: ProcessSet,
-    sent: list[torch.Tensor],
-    descriptions: tuple[Description, ...],
+    described: list[tuple[torch.Tensor, int, Description]],
     outputs: list[torch.Tensor] | None,
     op: int,
     prescale_factor: float,
     postscale_factor: float,
 ) -> _native.Work:
+    """`outputs`: the tensors that will hold the results, which may be those of `described`; None: the runtime's."""
+    sent = [tensor for tensor, _, _ in described]
+    addresses = [address for _, address, _ in described]
+    descriptions = tuple([description for _, _, description in described])
     device, stream = place_of(sent[0]) if sent else CPU_PLACE
     number = set_id(process_set)
     factors = prescale_factor, postscale_factor
     spec = find_spec(collective, function, name, number, descriptions, op, 0, *factors, device)
-    addresses = [tensor.data_ptr() for tensor in sent]
-    if outputs is None or outputs is sent:
-        return _native.submit(spec, addresses, None if outputs is None else addresses, sent, stream)
+    if outputs is None:
+        return _native.submit(spec, addresses, None, sent, stream)
     return _native.submit(spec, addresses, [output.data_ptr() for output in outputs], (sent, outputs), stream)
 
 
@@ -245,6 +241,9 @@ def allreduce_(
 ) -> torch.Tensor:
     """Reduces a tensor in place over all ranks, and returns it. Arguments as for `allreduce`; not differentiable."""
     op = resolve_op(op, average)
+    if torch.compiler.is_compiling():
+        torch.ops.hvd.allreduce_(tensor, name, op, prescale_factor, postscale_factor, set_id(process_set))
+        return tensor
     return run_allreduce(tensor, True, name, op, prescale_factor, postscale_factor, process_set)
 
 
@@ -289,6 +288,10 @@ def grouped_allreduce_(
 ) -> list[torch.Tensor]:
     """Reduces several tensors in place, and returns them. Arguments as for `grouped_allreduce`; not differentiable."""
     op = resolve_op(op, average)
+    if torch.compiler.is_compiling():
+        factors = prescale_factor, postscale_factor
+        torch.ops.hvd.grouped_allreduce_(list(tensors), name, op, *factors, set_id(process_set))
+        return list(tensors)
     work, outputs = start_grouped_allreduce(tensors, True, name, op, prescale_factor, postscale_factor, process_set)
     wait_for(work)
     return delivered_group(outputs, tensors, True)
@@ -313,15 +316,16 @@ def start_group(
     is `function`.`name`."""
     for tensor in tensors:
         _require_rows(tensor)
+    described = [describe(tensor, collective, op) for tensor in tensors]
     return _submit_group(
-        collective, function, name, process_set, *_described(tensors), None, op, prescale_factor, postscale_factor
+        collective, function, name, process_set, described, None, op, prescale_factor, postscale_factor
     )
 
 
 def allgather_async(tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set) -> int:
     """Starts an allgather. Arguments as for `allgather`; returns a handle."""
     work = start_group(_native.ALLGATHER, "allgather", name, process_set, [tensor])
-    return register(work, wait_for, taken_output)
+    return register(work, wait_for, lambda work: taken_output(work, tensor))
 
 
 def grouped_allgather_async(
@@ -329,7 +333,7 @@ def grouped_allgather_async(
 ) -> int:
     """Starts an allgather of several tensors. Arguments as for `grouped_allgather`; returns a handle."""
     work = start_group(_native.ALLGATHER, "grouped_allgather", name, process_set, tensors)
-    return register(work, wait_for, lambda work: taken_outputs(work, len(tensors)))
+    return register(work, wait_for, lambda work: taken_outputs(work, tensors))
 
 
 def broadcast_async(
@@ -352,6 +356,9 @@ def broadcast_(
     tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> torch.Tensor:
     """Overwrites the tensor with the root's, and returns it. Arguments as for `broadcast`; not differentiable."""
+    if torch.compiler.is_compiling():
+        torch.ops.hvd.broadcast_(tensor, root_rank, name, set_id(process_set))
+        return tensor
     return run_broadcast(tensor, True, root_rank, name, process_set)
 
 
@@ -363,12 +370,12 @@ def alltoall_async(
 ) -> int:
     """Starts an alltoall. Arguments as for `alltoall`; the handle's result is always (output, received_splits)."""
     rows = None if splits is None else _listed_splits(splits)
-    sent, description = describe(tensor)
+    sent, address, description = describe(tensor, _native.ALLTOALL, Sum)
     device, stream = place_of(sent)
     name = wire_name("alltoall", name)
     spec = make_spec(_native.ALLTOALL, name, set_id(process_set), [description], splits=rows, device=device)
-    work = _native.submit(spec, [sent.data_ptr()], None, sent, stream)
-    return register(work, wait_for, taken_output_and_splits)
+    work = _native.submit(spec, [address], None, sent, stream)
+    return register(work, wait_for, lambda work: taken_output_and_splits(work, tensor))
 
 
 def _listed_splits(splits: torch.Tensor | Sequence[int]) -> list[int]:
@@ -391,7 +398,7 @@ def reducescatter_async(
     op = resolve_op(op, None)
     factors = prescale_factor, postscale_factor
     work = start_group(_native.REDUCESCATTER, "reducescatter", name, process_set, [tensor], op, *factors)
-    return register(work, wait_for, taken_output)
+    return register(work, wait_for, lambda work: taken_output(work, tensor))
 
 
 def grouped_reducescatter_async(
@@ -406,4 +413,4 @@ def grouped_reducescatter_async(
     op = resolve_op(op, None)
     factors = prescale_factor, postscale_factor
     work = start_group(_native.REDUCESCATTER, "grouped_reducescatter", name, process_set, tensors, op, *factors)
-    return register(work, wait_for, lambda work: taken_outputs(work, len(tensors)))
+    return register(work, wait_for, lambda work: taken_outputs(work, tensors))

@@ -1,6 +1,6 @@
 """The collectives as operators of torch.library (torch.ops.hvd.*), for torch.compile: with shapes that are known
-without running them, and with gradients. differentiable.py takes these where it is being compiled, and itself
-elsewhere, since an operator costs as much as a small allreduce.
+without running them, and with gradients. The functions of differentiable.py, and the waiting ones of collectives.py,
+take these where they are being compiled, and not elsewhere, since an operator costs as much as a small allreduce.
 
 A compiled function runs its collectives in the order of its graph, which is the same on all ranks that compile the same
 code; those without a name are numbered then, per process set, as elsewhere. A shape may depend on the rank's place in
@@ -96,6 +96,68 @@ _define(
 _differentiate("allreduce", _allreduce_backward, _keep_allreduce)
 
 
+def _run_allreduce_in_place(
+    tensor: torch.Tensor, name: str | None, op: int, prescale: float, postscale: float, number: int
+) -> None:
+    collectives.run_allreduce(tensor, True, name, op, prescale, postscale, _set_of(number))
+
+
+def _nothing(*_: object) -> None:
+    return None
+
+
+_define(
+    "allreduce_(Tensor(a!) tensor, str? name, int op, float prescale, float postscale, int process_set) -> ()",
+    _run_allreduce_in_place,
+    _nothing,
+)
+
+
+def _run_grouped_allreduce(
+    tensors: list[torch.Tensor], name: str | None, op: int, prescale: float, postscale: float, number: int
+) -> list[torch.Tensor]:
+    rows = [tensor.contiguous() for tensor in tensors]
+    work, outputs = collectives.start_grouped_allreduce(rows, False, name, op, prescale, postscale, _set_of(number))
+    wait_for(work)
+    return outputs
+
+
+def _same_shapes(tensors: list[torch.Tensor], *_: object) -> list[torch.Tensor]:
+    return [_same_shape(tensor) for tensor in tensors]
+
+
+def _grouped_allreduce_backward(ctx: Any, gradients: list[torch.Tensor]) -> tuple[list[torch.Tensor] | None, ...]:
+    if ctx.arguments[0] in (Average, Sum):
+        reduced = torch.ops.hvd.grouped_allreduce(gradients, None, *ctx.arguments)
+    else:
+        reduced = [torch.ops.hvd.no_gradient(gradient) for gradient in gradients]
+    return reduced, None, None, None, None, None
+
+
+_define(
+    "grouped_allreduce(Tensor[] tensors, str? name, int op, float prescale, float postscale, int process_set)"
+    " -> Tensor[]",
+    _run_grouped_allreduce,
+    _same_shapes,
+)
+_differentiate("grouped_allreduce", _grouped_allreduce_backward, _keep_allreduce)
+
+
+def _run_grouped_allreduce_in_place(
+    tensors: list[torch.Tensor], name: str | None, op: int, prescale: float, postscale: float, number: int
+) -> None:
+    work, outputs = collectives.start_grouped_allreduce(tensors, True, name, op, prescale, postscale, _set_of(number))
+    wait_for(work)
+    collectives.delivered_group(outputs, tensors, True)
+
+
+_define(
+    "grouped_allreduce_(Tensor(a!)[] tensors, str? name, int op, float prescale, float postscale, int process_set)"
+    " -> ()",
+    _run_grouped_allreduce_in_place,
+    _nothing,
+)
+
 # allgather: each rank's rows of the average.
 
 
@@ -130,6 +192,35 @@ _define("allgather(Tensor tensor, str? name, int process_set) -> Tensor", _run_a
 _differentiate("allgather", _allgather_backward, _keep_allgather)
 
 
+def _run_grouped_allgather(tensors: list[torch.Tensor], name: str | None, number: int) -> list[torch.Tensor]:
+    rows = [tensor.contiguous() for tensor in tensors]
+    gathered = synchronize(collectives.grouped_allgather_async(rows, name, _set_of(number)))
+    whole = zip(gathered, tensors)
+    return [_with_rows(output, tensor.shape[0] * _size(number), "grouped_allgather") for output, tensor in whole]
+
+
+def _gathered_shapes(tensors: list[torch.Tensor], name: str | None, number: int) -> list[torch.Tensor]:
+    return [_gathered_shape(tensor, name, number) for tensor in tensors]
+
+
+def _keep_grouped_allgather(ctx: Any, inputs: tuple[Any, ...], output: list[torch.Tensor]) -> None:
+    ctx.rows, ctx.number = [tensor.shape[0] for tensor in inputs[0]], inputs[2]
+
+
+def _grouped_allgather_backward(ctx: Any, gradients: list[torch.Tensor]) -> tuple[list[torch.Tensor] | None, ...]:
+    averages = torch.ops.hvd.grouped_allreduce(gradients, None, Average, 1.0, 1.0, ctx.number)
+    rank = _set_of(ctx.number).rank() or 0
+    return [average.narrow(0, rows * rank, rows) for average, rows in zip(averages, ctx.rows)], None, None
+
+
+_define(
+    "grouped_allgather(Tensor[] tensors, str? name, int process_set) -> Tensor[]",
+    _run_grouped_allgather,
+    _gathered_shapes,
+)
+_differentiate("grouped_allgather", _grouped_allgather_backward, _keep_grouped_allgather)
+
+
 # broadcast: the root gets the average, the others nothing.
 
 
@@ -158,6 +249,15 @@ _define(
 )
 _define("broadcast(Tensor tensor, int root_rank, str? name, int process_set) -> Tensor", _run_broadcast, _same_shape)
 _differentiate("broadcast", _broadcast_backward, _keep_broadcast)
+
+
+def _run_broadcast_in_place(tensor: torch.Tensor, root_rank: int, name: str | None, number: int) -> None:
+    collectives.run_broadcast(tensor, True, root_rank, name, _set_of(number))
+
+
+_define(
+    "broadcast_(Tensor(a!) tensor, int root_rank, str? name, int process_set) -> ()", _run_broadcast_in_place, _nothing
+)
 
 
 # reducescatter: the gradients of all rows, gathered.
@@ -208,6 +308,43 @@ _define(
     _scattered_shape,
 )
 _differentiate("reducescatter", _reducescatter_backward, _keep_reducescatter)
+
+
+def _run_grouped_reducescatter(
+    tensors: list[torch.Tensor], name: str | None, op: int, prescale: float, postscale: float, number: int
+) -> list[torch.Tensor]:
+    rows = [tensor.contiguous() for tensor in tensors]
+    arguments = (name, op, _set_of(number), prescale, postscale)
+    parts: list[torch.Tensor] = synchronize(collectives.grouped_reducescatter_async(rows, *arguments))
+    return parts
+
+
+def _scattered_shapes(tensors: list[torch.Tensor], *arguments: Any) -> list[torch.Tensor]:
+    return [_scattered_shape(tensor, *arguments) for tensor in tensors]
+
+
+def _keep_grouped_reducescatter(ctx: Any, inputs: tuple[Any, ...], output: list[torch.Tensor]) -> None:
+    tensors, _, ctx.op, prescale, postscale, ctx.number = inputs
+    ctx.rows, ctx.scale = [tensor.shape[0] for tensor in tensors], prescale * postscale
+
+
+def _grouped_reducescatter_backward(ctx: Any, gradients: list[torch.Tensor]) -> tuple[list[torch.Tensor] | None, ...]:
+    if ctx.op not in (Average, Sum):
+        gradients = [torch.ops.hvd.no_gradient(gradient) for gradient in gradients]
+    scale = ctx.scale * (_size(ctx.number) if ctx.op == Sum else 1)
+    gathered = [
+        torch.ops.hvd.allgather_rows(gradient * scale, rows, ctx.number) for gradient, rows in zip(gradients, ctx.rows)
+    ]
+    return gathered, None, None, None, None, None
+
+
+_define(
+    "grouped_reducescatter(Tensor[] tensors, str? name, int op, float prescale, float postscale, int process_set)"
+    " -> Tensor[]",
+    _run_grouped_reducescatter,
+    _scattered_shapes,
+)
+_differentiate("grouped_reducescatter", _grouped_reducescatter_backward, _keep_grouped_reducescatter)
 
 
 # alltoall in equal parts: the gradients travel back.

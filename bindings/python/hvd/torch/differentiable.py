@@ -1,5 +1,6 @@
 """Synchronous collectives with new tensors as results, which autograd can differentiate: their backward pass is a
-collective too, which therefore every rank must run, and which can be differentiated in its turn.
+collective too, which therefore every rank must run, and which can be differentiated in its turn. They can be called
+within torch.func's grad, vjp, jacrev and vmap: mapped ones are one collective of all examples, as many on every rank.
 
 See collectives.py for what is common to all collectives: who must call, dtypes, errors. Gradients follow Horovod: those
 of allgather and broadcast are averaged over the ranks, so that a loss that all ranks compute alike counts once.
@@ -7,16 +8,19 @@ of allgather and broadcast are averaged over the ranks, so that a loss that all 
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Optional
 
 import torch
 
+from hvd import collectives as arrays
 from hvd.arguments import compressor as require_compressor
 from hvd.arguments import process_set_number as set_id
+from hvd.exceptions import NoRowsError
 from hvd.handles import synchronize
 from hvd.process_set import ProcessSet, global_process_set
-from hvd.reduce_op import Average, Sum, resolve_op
+from hvd.reduce_op import Adasum, Average, Sum, resolve_op
 from hvd.torch import collectives
 from hvd.torch.compression import Compression, Compressor
 from hvd.torch.tensors import delivered, wait_for
@@ -29,17 +33,40 @@ _Gradients = tuple[Optional[torch.Tensor], ...]  # as many as forward() has argu
 
 
 def _needs_gradient(*tensors: torch.Tensor) -> bool:
+    """Whether a call is to be seen by autograd, or by a transform of torch.func."""
+    if torch._C._are_functorch_transforms_active():
+        return True
     for tensor in tensors:
         if getattr(tensor, "requires_grad", False):
             return torch.is_grad_enabled()
     return False
 
 
+_Dims = Optional[int]  # of a tensor that vmap maps: the dimension of the examples. None: the tensor is not mapped
+
+
+def _rows_before_examples(tensor: torch.Tensor, dim: _Dims) -> tuple[torch.Tensor, _Dims]:
+    """The tensor with an example's rows still in its first dimension, and where the examples are then."""
+    if dim is None:
+        return tensor, None
+    if tensor.dim() < 2:
+        raise NoRowsError("a tensor with at least one dimension is needed: a scalar has no rows")
+    return tensor.movedim(dim, 1), 1
+
+
+def _refuse_mapped_adasum(op: int) -> None:
+    if op == Adasum:
+        raise NotImplementedError("an adaptive sum of each example by itself is not supported within vmap: use a loop")
+
+
 class _Allreduce(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, name: str | None, *arguments: Any) -> torch.Tensor:
-        ctx.arguments = arguments
+    def forward(tensor: torch.Tensor, name: str | None, *arguments: Any) -> torch.Tensor:
         return _allreduced(tensor, name, *arguments)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+        ctx.arguments = inputs[2:]
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> _Gradients:
@@ -47,6 +74,11 @@ class _Allreduce(torch.autograd.Function):
         op, *arguments = ctx.arguments
         reduced = allreduce(gradient, None, None, Compression.none, op, *arguments)
         return reduced, *[None] * (1 + len(ctx.arguments))
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[_Dims, ...], tensor: torch.Tensor, *arguments: Any) -> tuple[Any, _Dims]:
+        _refuse_mapped_adasum(arguments[1])
+        return _Allreduce.apply(tensor, *arguments), in_dims[0]
 
 
 def _allreduced(tensor: torch.Tensor, name: str | None, *arguments: Unpack[_Reduction]) -> torch.Tensor:
@@ -76,7 +108,8 @@ def allreduce(
     """Reduces a tensor over all ranks.
 
     Args:
-        tensor: the same shape and dtype on every rank. bool: only Min and Max.
+        tensor: the same shape and dtype on every rank. bool: only Min and Max; complex numbers: only Average
+            and Sum.
         average: older form of `op`: True is Average, False is Sum.
         name: the same on every rank.
         compression: smaller type for the time of the travel; see `Compression`.
@@ -106,15 +139,25 @@ def allreduce(
 
 class _GroupedAllreduce(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, name: str | None, arguments: _Reduction, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        ctx.arguments = arguments
+    def forward(name: str | None, arguments: _Reduction, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return tuple(_grouped_allreduced(name, arguments, *tensors))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
+        ctx.arguments = inputs[1]
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> _Gradients:
         _refuse_gradient_unless_linear(ctx.arguments[0])
         op, *arguments = ctx.arguments
         return None, None, *grouped_allreduce(gradients, None, None, Compression.none, op, *arguments)
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[Any, ...], name: str | None, arguments: _Reduction, *tensors: torch.Tensor
+    ) -> tuple[tuple[torch.Tensor, ...], tuple[_Dims, ...]]:
+        _refuse_mapped_adasum(arguments[0])
+        return _GroupedAllreduce.apply(name, arguments, *tensors), in_dims[2:]
 
 
 def _grouped_allreduced(name: str | None, arguments: _Reduction, *tensors: torch.Tensor) -> list[torch.Tensor]:
@@ -145,18 +188,20 @@ def grouped_allreduce(
         require_compressor(compression)
     compressed = [compression.compress(tensor) for tensor in tensors]
     smaller = [tensor for tensor, _ in compressed]
-    reduce = _GroupedAllreduce.apply if _needs_gradient(*smaller) else _grouped_allreduced
-    outputs = reduce(name, arguments, *smaller)
+    if torch.compiler.is_compiling():
+        outputs = torch.ops.hvd.grouped_allreduce(smaller, name, *arguments[:3], set_id(process_set))
+    else:
+        reduce = _GroupedAllreduce.apply if _needs_gradient(*smaller) else _grouped_allreduced
+        outputs = reduce(name, arguments, *smaller)
     return [compression.decompress(output, context) for output, (_, context) in zip(outputs, compressed)]
 
 
 def _gradient_of_gathered(gradient: torch.Tensor, rows: int, process_set: ProcessSet) -> torch.Tensor:
     """This rank's rows of the average."""
     average = allreduce(gradient, process_set=process_set)
-    # By rank, also if some have joined: those have no rows.
-    own = torch.zeros(process_set.size() or 1, dtype=torch.int64)
-    own[process_set.rank()] = rows
-    by_rank = allreduce(own, op=Sum, process_set=process_set).tolist()
+    # By rank, also if some have joined: those have no rows. No tensor, which transforms of torch.func would wrap.
+    own = array("q", [rows if rank == process_set.rank() else 0 for rank in range(process_set.size() or 1)])
+    by_rank = arrays.allreduce(own, op=Sum, process_set=process_set).tolist()
     if sum(by_rank) != len(gradient):
         raise RuntimeError("a rank has joined between an allgather that it took part in and its backward pass")
     return average.narrow(0, sum(by_rank[: process_set.rank()]), rows)
@@ -164,14 +209,26 @@ def _gradient_of_gathered(gradient: torch.Tensor, rows: int, process_set: Proces
 
 class _Allgather(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, name: str | None, process_set: ProcessSet) -> torch.Tensor:
-        gathered = synchronize(collectives.allgather_async(tensor, name, process_set))
-        ctx.rows, ctx.process_set = len(tensor), process_set
-        return gathered
+    def forward(tensor: torch.Tensor, name: str | None, process_set: ProcessSet) -> torch.Tensor:
+        return _allgathered(tensor, name, process_set)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+        ctx.rows, ctx.process_set = len(inputs[0]), inputs[2]
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> _Gradients:
         return _gradient_of_gathered(gradient, ctx.rows, ctx.process_set), None, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[_Dims, ...], tensor: torch.Tensor, *arguments: Any) -> tuple[Any, _Dims]:
+        tensor, dim = _rows_before_examples(tensor, in_dims[0])
+        return _Allgather.apply(tensor, *arguments), dim
+
+
+def _allgathered(tensor: torch.Tensor, name: str | None, process_set: ProcessSet) -> torch.Tensor:
+    gathered: torch.Tensor = synchronize(collectives.allgather_async(tensor, name, process_set))
+    return gathered
 
 
 def allgather(
@@ -189,24 +246,30 @@ def allgather(
     """
     if torch.compiler.is_compiling():
         return torch.ops.hvd.allgather(tensor, name, set_id(process_set))
-    if _needs_gradient(tensor):
-        return _Allgather.apply(tensor, name, process_set)
-    return synchronize(collectives.allgather_async(tensor, name, process_set))
+    gather = _Allgather.apply if _needs_gradient(tensor) else _allgathered
+    return gather(tensor, name, process_set)
 
 
 class _GroupedAllgather(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, name: str | None, process_set: ProcessSet, *tensors: torch.Tensor
-    ) -> tuple[torch.Tensor, ...]:
-        gathered = synchronize(collectives.grouped_allgather_async(tensors, name, process_set))
-        ctx.rows, ctx.process_set = [len(tensor) for tensor in tensors], process_set
-        return tuple(gathered)
+    def forward(name: str | None, process_set: ProcessSet, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(synchronize(collectives.grouped_allgather_async(tensors, name, process_set)))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
+        ctx.rows, ctx.process_set = [len(tensor) for tensor in inputs[2:]], inputs[1]
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> _Gradients:
         own = [_gradient_of_gathered(*pair, ctx.process_set) for pair in zip(gradients, ctx.rows)]
         return None, None, *own
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[_Dims, ...], name: str | None, process_set: ProcessSet, *tensors: torch.Tensor
+    ) -> tuple[tuple[torch.Tensor, ...], tuple[_Dims, ...]]:
+        moved, dims = zip(*map(_rows_before_examples, tensors, in_dims[2:]))
+        return _GroupedAllgather.apply(name, process_set, *moved), dims
 
 
 def grouped_allgather(
@@ -219,6 +282,8 @@ def grouped_allgather(
     Returns:
         New tensors, in the order of the tensors given. Differentiable.
     """
+    if torch.compiler.is_compiling():
+        return torch.ops.hvd.grouped_allgather(list(tensors), name, set_id(process_set))
     if _needs_gradient(*tensors):
         return list(_GroupedAllgather.apply(name, process_set, *tensors))
     return synchronize(collectives.grouped_allgather_async(tensors, name, process_set))
@@ -226,11 +291,12 @@ def grouped_allgather(
 
 class _Broadcast(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, tensor: torch.Tensor, root_rank: int, name: str | None, process_set: ProcessSet
-    ) -> torch.Tensor:
-        ctx.root_rank, ctx.process_set = root_rank, process_set
+    def forward(tensor: torch.Tensor, root_rank: int, name: str | None, process_set: ProcessSet) -> torch.Tensor:
         return collectives.run_broadcast(tensor, False, root_rank, name, process_set)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+        _, ctx.root_rank, _, ctx.process_set = inputs
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> _Gradients:
@@ -238,6 +304,10 @@ class _Broadcast(torch.autograd.Function):
         is_root = torch.tensor(ctx.process_set.ranks[ctx.process_set.rank()] == ctx.root_rank)
         # Depends on the average on all ranks, so that all of them run the collective of a second derivative.
         return torch.where(is_root, average, torch.zeros_like(average)), None, None, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[_Dims, ...], tensor: torch.Tensor, *arguments: Any) -> tuple[Any, _Dims]:
+        return _Broadcast.apply(tensor, *arguments), in_dims[0]
 
 
 def broadcast(
@@ -264,22 +334,38 @@ def broadcast(
 class _Alltoall(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
         tensor: torch.Tensor,
         splits: torch.Tensor | Sequence[int] | None,
         name: str | None,
         process_set: ProcessSet,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        output, received_splits = synchronize(collectives.alltoall_async(tensor, splits, name, process_set))
-        ctx.received_splits, ctx.process_set, ctx.rows = received_splits, process_set, len(tensor)
-        ctx.mark_non_differentiable(received_splits)
-        return output, received_splits
+        return _exchanged(tensor, splits, name, process_set)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
+        tensor, _, _, ctx.process_set = inputs
+        ctx.received_splits, ctx.rows = output[1].tolist(), len(tensor)
+        ctx.mark_non_differentiable(output[1])
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor, _: object) -> _Gradients:
         sent_back = alltoall(gradient, ctx.received_splits, process_set=ctx.process_set)[0]
         not_sent = sent_back.new_zeros(ctx.rows - len(sent_back), *sent_back.shape[1:])  # beyond the splits
         return torch.cat([sent_back, not_sent]) if len(not_sent) else sent_back, None, None, None
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[_Dims, ...], tensor: torch.Tensor, *arguments: Any
+    ) -> tuple[Any, tuple[_Dims, None]]:
+        tensor, dim = _rows_before_examples(tensor, in_dims[0])
+        return _Alltoall.apply(tensor, *arguments), (dim, None)
+
+
+def _exchanged(
+    tensor: torch.Tensor, splits: torch.Tensor | Sequence[int] | None, name: str | None, process_set: ProcessSet
+) -> tuple[torch.Tensor, torch.Tensor]:
+    output, received_splits = synchronize(collectives.alltoall_async(tensor, splits, name, process_set))
+    return output, received_splits
 
 
 def alltoall(
@@ -302,10 +388,8 @@ def alltoall(
     """
     if splits is None and torch.compiler.is_compiling():
         return torch.ops.hvd.alltoall(tensor, name, set_id(process_set))
-    if _needs_gradient(tensor):
-        output, received_splits = _Alltoall.apply(tensor, splits, name, process_set)
-    else:
-        output, received_splits = synchronize(collectives.alltoall_async(tensor, splits, name, process_set))
+    exchange = _Alltoall.apply if _needs_gradient(tensor) else _exchanged
+    output, received_splits = exchange(tensor, splits, name, process_set)
     return output if splits is None else (output, received_splits)
 
 
@@ -328,12 +412,14 @@ def _scale_of_gradient(op: int, process_set: ProcessSet, prescale_factor: float,
 class _Reducescatter(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, tensor: torch.Tensor, name: str | None, op: int, process_set: ProcessSet, *scales: float
+        tensor: torch.Tensor, name: str | None, op: int, process_set: ProcessSet, *scales: float
     ) -> torch.Tensor:
-        part = synchronize(collectives.reducescatter_async(tensor, name, op, process_set, *scales))
-        ctx.op, ctx.process_set, ctx.shape = op, process_set, tensor.shape
-        ctx.scale = _scale_of_gradient(op, process_set, *scales)
-        return part
+        return _reducescattered(tensor, name, op, process_set, *scales)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+        tensor, _, ctx.op, ctx.process_set, *scales = inputs
+        ctx.shape, ctx.scale = tensor.shape, _scale_of_gradient(ctx.op, ctx.process_set, *scales)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> _Gradients:
@@ -341,11 +427,20 @@ class _Reducescatter(torch.autograd.Function):
         gathered = _gradient_of_scattered(gradient, ctx.scale, ctx.shape, ctx.process_set)
         return gathered, None, None, None, None, None
 
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[_Dims, ...], tensor: torch.Tensor, *arguments: Any) -> tuple[Any, _Dims]:
+        tensor, dim = _rows_before_examples(tensor, in_dims[0])
+        return _Reducescatter.apply(tensor, *arguments), dim
+
+
+def _reducescattered(tensor: torch.Tensor, *arguments: Any) -> torch.Tensor:
+    part: torch.Tensor = synchronize(collectives.reducescatter_async(tensor, *arguments))
+    return part
+
 
 class _GroupedReducescatter(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
         name: str | None,
         op: int,
         process_set: ProcessSet,
@@ -354,10 +449,13 @@ class _GroupedReducescatter(torch.autograd.Function):
         *tensors: torch.Tensor,
     ) -> tuple[torch.Tensor, ...]:
         arguments = (name, op, process_set, prescale_factor, postscale_factor)
-        parts = synchronize(collectives.grouped_reducescatter_async(tensors, *arguments))
-        ctx.op, ctx.process_set, ctx.shapes = op, process_set, [tensor.shape for tensor in tensors]
-        ctx.scale = _scale_of_gradient(op, process_set, prescale_factor, postscale_factor)
-        return tuple(parts)
+        return tuple(synchronize(collectives.grouped_reducescatter_async(tensors, *arguments)))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
+        _, ctx.op, ctx.process_set, prescale_factor, postscale_factor, *tensors = inputs
+        ctx.shapes = [tensor.shape for tensor in tensors]
+        ctx.scale = _scale_of_gradient(ctx.op, ctx.process_set, prescale_factor, postscale_factor)
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> _Gradients:
@@ -367,6 +465,11 @@ class _GroupedReducescatter(torch.autograd.Function):
             for gradient, shape in zip(gradients, ctx.shapes)
         ]
         return None, None, None, None, None, *gathered
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[_Dims, ...], *inputs: Any) -> tuple[tuple[torch.Tensor, ...], tuple[_Dims, ...]]:
+        moved, dims = zip(*map(_rows_before_examples, inputs[5:], in_dims[5:]))
+        return _GroupedReducescatter.apply(*inputs[:5], *moved), dims
 
 
 def _own_slice_of_zeros(own: torch.Tensor, shape: torch.Size, process_set: ProcessSet) -> torch.Tensor:
@@ -406,10 +509,9 @@ def reducescatter(
     if torch.compiler.is_compiling():
         scales = (prescale_factor, postscale_factor)
         output = torch.ops.hvd.reducescatter(tensor, name, arguments[1], *scales, set_id(process_set))
-    elif _needs_gradient(tensor):
-        output = _Reducescatter.apply(tensor, *arguments)
     else:
-        output = synchronize(collectives.reducescatter_async(tensor, *arguments))
+        scatter = _Reducescatter.apply if _needs_gradient(tensor) else _reducescattered
+        output = scatter(tensor, *arguments)
     return compression.decompress(output, context)
 
 
@@ -435,7 +537,10 @@ def grouped_reducescatter(
         require_compressor(compression)
     compressed = [compression.compress(tensor) for tensor in tensors]
     smaller = [tensor for tensor, _ in compressed]
-    if _needs_gradient(*smaller):
+    if torch.compiler.is_compiling():
+        scales = (prescale_factor, postscale_factor)
+        outputs = torch.ops.hvd.grouped_reducescatter(smaller, name, arguments[1], *scales, set_id(process_set))
+    elif _needs_gradient(*smaller):
         outputs = _GroupedReducescatter.apply(*arguments, *smaller)
     else:
         outputs = synchronize(collectives.grouped_reducescatter_async(smaller, *arguments))

@@ -79,7 +79,13 @@ class GradientReducer:
         self.add_parameters(names)
 
     def add_parameters(self, names: dict[torch.nn.Parameter, str]) -> None:
-        """Reduces these too from now on, each by itself."""
+        """Reduces these too from now on, each by itself. ValueError for those whose gradients cannot be."""
+        for parameter, name in names.items():
+            if parameter.layout not in (torch.strided, torch.sparse_coo):
+                raise ValueError(
+                    f"parameter {name} has the layout {parameter.layout}, whose gradients are not supported: "
+                    "train its to_dense() or to_sparse_coo()"
+                )
         self._names.update((parameter, f"{self._prefix}.{name}") for parameter, name in names.items())
         self._passes_left.update(dict.fromkeys(names, self._passes))
         if self._as_bucket_view:
@@ -143,6 +149,7 @@ class GradientReducer:
                 "no_sync()"
             )
 
+    @torch._disable_dynamo
     def _end_of_backward(self) -> None:
         self._end_is_queued = False
         for parameter in self._names:

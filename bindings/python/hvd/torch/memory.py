@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 import torch
 
 from hvd import _native
-from hvd.torch.tensors import CODE_OF_DTYPE
+from hvd.torch.tensors import element_of, with_dtype
 
 _ALIGNMENT = 128  # bytes; where each view of a bucket begins
 
@@ -32,15 +32,13 @@ def empty(*size: int | Sequence[int], dtype: torch.dtype | None = None) -> torch
     """
     shape = torch.Size(size[0] if len(size) == 1 and not isinstance(size[0], int) else size)  # type: ignore[arg-type]
     dtype = torch.get_default_dtype() if dtype is None else dtype
-    if dtype not in CODE_OF_DTYPE:
-        raise ValueError(f"tensors of {dtype} are not supported")
+    element = element_of(dtype)
     if any(dimension < 0 for dimension in shape):
         raise ValueError(f"a tensor of shape {tuple(shape)}")
     if shape.numel() == 0:
         return torch.empty(shape, dtype=dtype)
-    return torch.utils.dlpack.from_dlpack(
-        _native.empty(tuple(shape), CODE_OF_DTYPE[dtype], shape.numel() * dtype.itemsize)
-    )
+    capsule = _native.empty(tuple(shape) + element.trailing, element.code, shape.numel() * element.bytes)
+    return with_dtype(torch.utils.dlpack.from_dlpack(capsule), dtype, len(shape))
 
 
 def empty_like(tensor: torch.Tensor) -> torch.Tensor:

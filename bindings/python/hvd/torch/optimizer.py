@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 import weakref
 from collections import Counter
@@ -34,6 +35,10 @@ class _Distributed(Behaviour):
         if self._gradients is not None:
             self._gradients.set_passes(arguments.positive(passes, "backward_passes_per_step"))
 
+    # torch.compile does not look into what moves gradients, since it would find nothing there that it can compile. The
+    # step of the optimizer's own class is compiled as without hvd. torch.compiler.disable would import the compiler
+    # already here, which takes a second.
+    @torch._disable_dynamo
     def synchronize(self) -> None:
         """Waits until all gradients are reduced, also those that this rank's backward pass has not reached.
 
@@ -105,6 +110,7 @@ class _Distributed(Behaviour):
         finally:
             self._should_synchronize = True
 
+    @torch._disable_dynamo(recursive=False)
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Synchronizes, and makes the optimizer's step. A closure's gradients are reduced each time it is called."""
         self._opt_called = True
@@ -141,6 +147,7 @@ class _Distributed(Behaviour):
             "state_dict(), or make another one"
         )
 
+    @torch._disable_dynamo
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:
         """As the optimizer's. AssertionError while gradients are being added up or reduced: they must not change then.
         When all passes are over it may be called instead of `step()`: then the gradients are dropped."""
@@ -243,17 +250,24 @@ def DistributedOptimizer(
     return wrapped
 
 
+def _is_one_graph() -> bool:
+    """Whether compiled autograd runs the backward pass, which calls nobody back at its end: `step()` reduces then."""
+    module = sys.modules.get("torch._dynamo.compiled_autograd")
+    return getattr(module, "in_compiled_autograd_region", False)
+
+
 def _watch(parameters: Iterable[torch.nn.Parameter], reducer: GradientReducer) -> None:
     """Tells the reducer of each gradient, for as long as its optimizer lives."""
     reference = weakref.ref(reducer)
 
     def on_gradient(parameter: torch.nn.Parameter) -> None:
         alive = reference()
-        if alive is not None:
+        if alive is not None and not _is_one_graph():
             alive.add_pass(parameter)
 
+    hook = torch.compiler.disable(on_gradient)
     for parameter in parameters:
-        parameter.register_post_accumulate_grad_hook(on_gradient)
+        parameter.register_post_accumulate_grad_hook(hook)
 
 
 def _names_of(

@@ -137,19 +137,20 @@ class HvdProcessGroup(dist.ProcessGroup):
     ) -> _native.Work:
         """Starts a collective on contiguous tensors."""
         op, prescale = reduction
+        described = [describe(tensor, collective, op) for tensor in tensors]
         device, stream = place_of(tensors[0]) if tensors else CPU_PLACE
         spec = make_spec(  # not remembered: names do not come again
             collective,
             f"torch.{self._name}.{next(self._numbers)}",
             set_id(self._process_set),
-            [description for _, description in map(describe, tensors)],
+            [description for _, _, description in described],
             op,
             self._ranks[root],
             prescale,
             splits=splits,
             device=device,
         )
-        addresses = [tensor.data_ptr() for tensor in tensors]
+        addresses = [address for _, address, _ in described]
         return _native.submit(spec, addresses, addresses if in_place else None, tensors, stream)
 
     def _under_way(

@@ -30,7 +30,7 @@ def start_sparse_allreduce(
     work = start_group(_native.ALLGATHER, function, name, process_set, rows)
 
     def finish(work: _native.Work) -> torch.Tensor:
-        indices, values = taken_outputs(work, 2)
+        indices, values = taken_outputs(work, rows)
         if op == Average:
             values = values / (process_set.size() or 1)
         return torch.sparse_coo_tensor(indices.t(), values, tensor.shape)

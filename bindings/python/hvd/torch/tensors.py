@@ -5,9 +5,12 @@ Nothing in hvd is compiled against torch: memory goes out as an address and come
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from hvd import _native
+from hvd.arrays.elements import ElementType, element_type
 
 if not hasattr(torch.Tensor, "register_post_accumulate_grad_hook"):
     raise ImportError(f"hvd.torch needs PyTorch 2.1 or newer; this is {torch.__version__}")
@@ -30,31 +33,65 @@ CODE_OF_DTYPE.update(  # PyTorch has them from 2.3 on
     if hasattr(torch, name)
 )
 
+# All other dtypes have no code of their own: see element_of().
+
 Description = tuple[tuple[int, ...], int]  # shape and type code, as of hvd.specs
+_REDUCTIONS = {_native.ALLREDUCE: "allreduce", _native.REDUCESCATTER: "reducescatter"}
+_elements: dict[torch.dtype, ElementType] = {}
 
 
-def describe(tensor: torch.Tensor) -> tuple[torch.Tensor, Description]:
-    """The tensor whose memory the runtime is to use, and its description.
+def element_of(dtype: torch.dtype) -> ElementType:
+    """How the runtime takes elements of a dtype: complex numbers as pairs, float8 as integers that only move.
+    ValueError for quantized ones, which are numbers only together with their tensor's scale."""
+    found = _elements.get(dtype)
+    if found is None:
+        name = str(dtype).partition(".")[2]
+        if name.startswith(("qint", "quint")):
+            raise ValueError(
+                f"quantized tensors ({dtype}) are not supported: use dequantize(), or int_repr() to move them"
+            )
+        found = _elements[dtype] = element_type(name, dtype.itemsize)
+    return found
+
+
+def describe(tensor: torch.Tensor, collective: int, op: int) -> tuple[torch.Tensor, int, Description]:
+    """The tensor whose memory the runtime is to use, its address, and its description.
 
     It is the one given if that is contiguous, else a copy of it in row-major order: what is sent are the elements in
     the order of their indices, so that ranks with other strides (channels_last) agree.
 
     Raises:
         TypeError: no tensor.
-        ValueError: one of a dtype, layout or device that is not supported.
+        ValueError: one of a dtype, layout or device that is not supported, or not by this collective and operation.
     """
     try:
-        if (tensor.is_cpu or tensor.is_cuda) and tensor.is_contiguous() and not tensor.is_neg():
-            return tensor, (tensor.shape, CODE_OF_DTYPE[tensor.dtype])
+        if (
+            (tensor.is_cpu or tensor.is_cuda)
+            and tensor.layout is torch.strided
+            and tensor.is_contiguous()
+            and not tensor.is_neg()
+        ):
+            return tensor, tensor.data_ptr(), (tensor.shape, CODE_OF_DTYPE[tensor.dtype])
     except (AttributeError, KeyError, RuntimeError):
         pass
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"a torch.Tensor is needed, not {type(tensor).__name__}")
-    wrong = _what_is_wrong_with(tensor)
-    if wrong:
-        raise ValueError(wrong)
-    copy = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device).copy_(tensor.detach())
-    return copy, (copy.shape, CODE_OF_DTYPE[copy.dtype])
+    refuse_without_memory(tensor)
+    element = element_of(tensor.dtype)
+    if collective in _REDUCTIONS:
+        element.require_reducible(_REDUCTIONS[collective], op)
+    sent = tensor if is_plain(tensor) else in_order_of_indices(tensor)
+    return sent, sent.data_ptr(), (tuple(sent.shape) + element.trailing, element.code)
+
+
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Whether the elements lie in memory as they are, in the order of their indices."""
+    return tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj()
+
+
+def in_order_of_indices(tensor: torch.Tensor) -> torch.Tensor:
+    """A contiguous copy without a graph, of what a conjugated or negated view stands for."""
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device).copy_(tensor.detach())
 
 
 def refuse_overlap(tensor: torch.Tensor) -> None:
@@ -102,26 +139,51 @@ def wait_for(work: _native.Work) -> None:
         work.wait_on_stream(torch.cuda.current_stream(work.device).cuda_stream)
 
 
+def refuse_without_memory(tensor: torch.Tensor) -> None:
+    """ValueError, with what to do, for a tensor whose elements do not lie in a CPU's or GPU's memory one by one."""
+    wrong = _what_is_wrong_with(tensor)
+    if wrong is not None:
+        raise ValueError(wrong)
+
+
 def _what_is_wrong_with(tensor: torch.Tensor) -> str | None:
-    if tensor.layout is not torch.strided:
+    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        return (
+            "within grad, vjp, jacrev and vmap of torch.func only waiting collectives with new results are supported, "
+            "such as hvd.torch.allreduce: call others on what the transformed function returns"
+        )
+    if tensor.is_nested:
+        return "nested tensors are not supported: send their values() and offsets(), or use to_padded_tensor()"
+    if tensor.layout is torch.sparse_coo:
         return f"sparse tensors ({tensor.layout}) are not supported: use sparse_allreduce_async() or to_dense()"
-    if tensor.dtype not in CODE_OF_DTYPE:
-        return f"tensors of {tensor.dtype} are not supported"
+    if tensor.layout is not torch.strided:
+        also = ", or sparse_allreduce_async() of to_sparse_coo()" if "sparse" in str(tensor.layout) else ""
+        return f"tensors of the layout {tensor.layout} are not supported: use to_dense(){also}"
     if not (tensor.is_cpu or tensor.is_cuda):
-        return f"tensors on {tensor.device} are not supported"
+        return f"tensors on {tensor.device} are not supported: use to() with a CPU or a CUDA device"
     return None
 
 
-def taken_output(work: _native.Work) -> torch.Tensor:
-    """The result of a finished operation to which the caller gave no output."""
-    return torch.utils.dlpack.from_dlpack(work.output(0))
+def taken_output(work: _native.Work, given: torch.Tensor, index: int = 0) -> torch.Tensor:
+    """The result of a finished operation on the tensor given, which had this index, and for which the runtime provided
+    the output; of its dtype."""
+    received: torch.Tensor = torch.utils.dlpack.from_dlpack(work.output(index))
+    return with_dtype(received, given.dtype, given.dim())
 
 
-def taken_outputs(work: _native.Work, number: int) -> list[torch.Tensor]:
-    """The results of a finished operation on that many tensors."""
-    return [torch.utils.dlpack.from_dlpack(work.output(i)) for i in range(number)]
+def with_dtype(memory: torch.Tensor, dtype: torch.dtype, dimensions: int) -> torch.Tensor:
+    """A view of what the runtime takes for elements of this dtype (see element_of) as a tensor of it."""
+    if memory.dtype is dtype:
+        return memory
+    # A view of pairs as complex numbers has a last dimension of 1.
+    return memory.view(dtype).reshape(memory.shape[:dimensions])
 
 
-def taken_output_and_splits(work: _native.Work) -> tuple[torch.Tensor, torch.Tensor]:
+def taken_outputs(work: _native.Work, given: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """As taken_output, of a finished operation on these tensors."""
+    return [taken_output(work, tensor, index) for index, tensor in enumerate(given)]
+
+
+def taken_output_and_splits(work: _native.Work, given: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """The result of a finished alltoall, and the number of rows received from each rank (int32)."""
-    return taken_output(work), torch.tensor(work.received_splits(), dtype=torch.int32)
+    return taken_output(work, given), torch.tensor(work.received_splits(), dtype=torch.int32)
