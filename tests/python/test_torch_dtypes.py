@@ -131,6 +131,12 @@ def test_gradients_of_complex_numbers():
     assert given.grad.tolist() == [-1j]
 
 
+def test_sparse_complex_numbers():
+    tensor = torch.sparse_coo_tensor([[hvd.rank(), 4]], [1j, 2 + 0j], (5,), dtype=torch.complex64)
+    total = hvd.sparse_allreduce_async(tensor, "sparse", hvd.Sum)().to_dense()
+    assert total.tolist() == [1j] * hvd.size() + [0j] * (4 - hvd.size()) + [2 * hvd.size()]
+
+
 def test_complex_numbers_in_shared_memory():
     views = hvd.bucket_views([torch.empty(3, 2, dtype=torch.complex64), torch.empty(5, dtype=torch.complex64)])[1]
     assert [view.shape for view in views] == [(3, 2), (5,)]

@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from torch.compiler import is_compiling
 
 from hvd import _native, arguments
 from hvd._native import OperationSpec
@@ -131,8 +132,8 @@ def start_grouped_allreduce(
     process_set: ProcessSet,
 ) -> tuple[_native.Work, list[torch.Tensor]]:
     """As start_allreduce, for several tensors that become ready as one."""
-    described = [describe(tensor, _native.ALLREDUCE, op) for tensor in tensors]
-    sent = outputs = [kept for kept, _, _ in described]
+    described = _described(tensors, _native.ALLREDUCE, op)
+    sent = outputs = described[0]
     if in_place:
         for kept, tensor in zip(sent, tensors):
             if kept is not tensor:
@@ -144,27 +145,33 @@ def start_grouped_allreduce(
     return work, outputs
 
 
+_Described = tuple[list[torch.Tensor], list[int], tuple[Description, ...]]  # to send, their addresses, descriptions
+
+
+def _described(tensors: Sequence[torch.Tensor], collective: int, op: int) -> _Described:
+    described = [describe(tensor, collective, op) for tensor in tensors]
+    sent, addresses = [sent for sent, _, _ in described], [address for _, address, _ in described]
+    return sent, addresses, tuple([description for _, _, description in described])
+
+
 def _submit_group(
     collective: int,
     function: str,
     name: str | None,
     process_set: ProcessSet,
-    described: list[tuple[torch.Tensor, int, Description]],
+    described: _Described,
     outputs: list[torch.Tensor] | None,
     op: int,
     prescale_factor: float,
     postscale_factor: float,
 ) -> _native.Work:
-    """`outputs`: the tensors that will hold the results, which may be those of `described`; None: the runtime's."""
-    sent = [tensor for tensor, _, _ in described]
-    addresses = [address for _, address, _ in described]
-    descriptions = tuple([description for _, _, description in described])
+    sent, addresses, descriptions = described
     device, stream = place_of(sent[0]) if sent else CPU_PLACE
     number = set_id(process_set)
     factors = prescale_factor, postscale_factor
     spec = find_spec(collective, function, name, number, descriptions, op, 0, *factors, device)
-    if outputs is None:
-        return _native.submit(spec, addresses, None, sent, stream)
+    if outputs is None or outputs is sent:
+        return _native.submit(spec, addresses, None if outputs is None else addresses, sent, stream)
     return _native.submit(spec, addresses, [output.data_ptr() for output in outputs], (sent, outputs), stream)
 
 
@@ -241,7 +248,7 @@ def allreduce_(
 ) -> torch.Tensor:
     """Reduces a tensor in place over all ranks, and returns it. Arguments as for `allreduce`; not differentiable."""
     op = resolve_op(op, average)
-    if torch.compiler.is_compiling():
+    if is_compiling():
         torch.ops.hvd.allreduce_(tensor, name, op, prescale_factor, postscale_factor, set_id(process_set))
         return tensor
     return run_allreduce(tensor, True, name, op, prescale_factor, postscale_factor, process_set)
@@ -288,7 +295,7 @@ def grouped_allreduce_(
 ) -> list[torch.Tensor]:
     """Reduces several tensors in place, and returns them. Arguments as for `grouped_allreduce`; not differentiable."""
     op = resolve_op(op, average)
-    if torch.compiler.is_compiling():
+    if is_compiling():
         factors = prescale_factor, postscale_factor
         torch.ops.hvd.grouped_allreduce_(list(tensors), name, op, *factors, set_id(process_set))
         return list(tensors)
@@ -316,10 +323,9 @@ def start_group(
     is `function`.`name`."""
     for tensor in tensors:
         _require_rows(tensor)
-    described = [describe(tensor, collective, op) for tensor in tensors]
-    return _submit_group(
-        collective, function, name, process_set, described, None, op, prescale_factor, postscale_factor
-    )
+    described = _described(tensors, collective, op)
+    factors = prescale_factor, postscale_factor
+    return _submit_group(collective, function, name, process_set, described, None, op, *factors)
 
 
 def allgather_async(tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set) -> int:
@@ -356,7 +362,7 @@ def broadcast_(
     tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> torch.Tensor:
     """Overwrites the tensor with the root's, and returns it. Arguments as for `broadcast`; not differentiable."""
-    if torch.compiler.is_compiling():
+    if is_compiling():
         torch.ops.hvd.broadcast_(tensor, root_rank, name, set_id(process_set))
         return tensor
     return run_broadcast(tensor, True, root_rank, name, process_set)

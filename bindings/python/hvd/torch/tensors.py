@@ -37,6 +37,7 @@ CODE_OF_DTYPE.update(  # PyTorch has them from 2.3 on
 
 Description = tuple[tuple[int, ...], int]  # shape and type code, as of hvd.specs
 _REDUCTIONS = {_native.ALLREDUCE: "allreduce", _native.REDUCESCATTER: "reducescatter"}
+_STRIDED = torch.strided
 _elements: dict[torch.dtype, ElementType] = {}
 
 
@@ -66,8 +67,8 @@ def describe(tensor: torch.Tensor, collective: int, op: int) -> tuple[torch.Tens
     """
     try:
         if (
-            (tensor.is_cpu or tensor.is_cuda)
-            and tensor.layout is torch.strided
+            tensor.layout is _STRIDED
+            and (tensor.is_cpu or tensor.is_cuda)
             and tensor.is_contiguous()
             and not tensor.is_neg()
         ):
