@@ -250,7 +250,7 @@ def DistributedOptimizer(
     return wrapped
 
 
-def _is_one_graph() -> bool:
+def _is_in_compiled_backward() -> bool:
     """Whether compiled autograd runs the backward pass, which calls nobody back at its end: `step()` reduces then."""
     module = sys.modules.get("torch._dynamo.compiled_autograd")
     return getattr(module, "in_compiled_autograd_region", False)
@@ -262,7 +262,7 @@ def _watch(parameters: Iterable[torch.nn.Parameter], reducer: GradientReducer) -
 
     def on_gradient(parameter: torch.nn.Parameter) -> None:
         alive = reference()
-        if alive is not None and not _is_one_graph():
+        if alive is not None and not _is_in_compiled_backward():
             alive.add_pass(parameter)
 
     hook = torch.compiler.disable(on_gradient)
