@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import sys
+from pathlib import Path
 
 import pytest
 
-from launching import PROGRAMS, ROOT, run_job
+from launching import PROGRAMS, ROOT, hvdrun, run_command
 
+WITH_MXNET = str(Path(sys.prefix) / "mxnet" / "bin" / "python")
 PAGE = ROOT / "docs" / "supported.md"
 QUIETLY = {"TF_CPP_MIN_LOG_LEVEL": "3", "HVD_STALL_SHUTDOWN_TIME_SECONDS": "20"}
 
 
-@pytest.mark.parametrize("framework", ["numpy", "torch", "tensorflow", "jax"])
+@pytest.mark.parametrize("framework", ["numpy", "torch", "tensorflow", "jax", "mxnet"])
 def test_the_table_is_that_of_the_page(framework: str):
-    if importlib.util.find_spec(framework) is None:
+    if framework != "mxnet" and importlib.util.find_spec(framework) is None:
         pytest.skip(f"{framework} is not installed")
-    job = run_job(2, [str(PROGRAMS / "supported.py"), framework], QUIETLY)
+    python = WITH_MXNET if framework == "mxnet" else sys.executable
+    job = run_command([hvdrun(), "-np", "2", python, str(PROGRAMS / "supported.py"), framework], QUIETLY)
     assert job.returncode == 0, job.output[-6000:]
     found = re.search(r"^## .*?^\|.*\|$", job.output, re.DOTALL | re.MULTILINE)
     assert found, job.output[-6000:]

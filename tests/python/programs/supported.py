@@ -282,7 +282,8 @@ class OfMxnet(Framework):
 
     def dtypes(self) -> dict[str, Any]:
         names = ["bool", "int8", "int32", "int64", "uint8", "float16", "float32", "float64"]
-        return {name: np.dtype(name) for name in names} | {"bfloat16": "bfloat16"}
+        own = {name: np.dtype(name) for name in names}
+        return own | {"bfloat16": np.dtype([("bfloat16", np.uint16)])}  # as MXNet has it
 
     def tensor(self, array: np.ndarray, dtype: Any) -> Any:
         return self.mxnet.nd.array(array, dtype="float32").astype(dtype)
@@ -308,8 +309,9 @@ def require_right(framework: Framework, way: str, name: str, dtype: str, result:
 
 def works(framework: Framework, way: str, name: str, dtype: str, native: Any) -> bool:
     """False: it is refused."""
+    tensor = framework.tensor(values(hvd.rank(), dtype, name), native)
     try:
-        result = framework.call(way, name, framework.tensor(values(hvd.rank(), dtype, name), native))
+        result = framework.call(way, name, tensor)
     except framework.refusals as error:
         assert str(error), (way, name, dtype)
         return False
