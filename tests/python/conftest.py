@@ -113,9 +113,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if (ranks := number_of_ranks(item)) is not None:
                 item.add_marker(pytest.mark.xdist_group(name=f"np{ranks}"))
-                # How TensorFlow runs an operation has nothing to do with the number of ranks, and importing it takes
-                # longer than the tests.
-                if ranks == 4 and item.path.name.startswith("test_tensorflow"):
+                # How TensorFlow and JAX run an operation has nothing to do with the number of ranks; importing the one
+                # takes longer than the tests, as does what the other compiles.
+                if ranks == 4 and item.path.name.startswith(("test_tensorflow", "test_jax")):
                     item.add_marker(pytest.mark.long)
         items.sort(key=lambda item: -(number_of_ranks(item) or 0))  # what takes longest begins first
     else:
