@@ -123,7 +123,9 @@ def test_wrong_arguments(mode):
         (NotImplementedError, lambda: hvd.allreduce(slices, prescale_factor=2.0)),
         (NotImplementedError, lambda: hvd.grouped_allreduce([slices, ones], op=hvd.Min)),
         ((TypeError, errors.InvalidArgumentError), lambda: hvd.allreduce(tf.constant(["text"]))),
-        ((TypeError, errors.InvalidArgumentError), lambda: hvd.allgather(tf.constant([1j]))),
+        ((TypeError, errors.InvalidArgumentError), lambda: hvd.allgather(tf.constant(["text"]))),
+        (ValueError, lambda: hvd.allreduce(tf.constant([1j]), op=hvd.Min)),
+        (ValueError, lambda: hvd.reducescatter(tf.constant([1j]), op=hvd.Product)),
     ):
         with pytest.raises(kind):
             run(mode, call)

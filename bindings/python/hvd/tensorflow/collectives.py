@@ -6,9 +6,9 @@ Common to all of them:
   equal too, except where a function says otherwise. Unnamed operations are numbered in eager mode, and named after the
   function and scope in graphs: there all ranks must build the same graph.
 - Tensors are on the CPU or a GPU (docs/tensorflow.md), of uint8, int8, int16, int32, int64, float16, bfloat16, float32,
-  float64 or bool (which has no sums); what only moves (allgather, broadcast, alltoall) also of uint16, uint32 and
-  uint64. On the CPU integers are scaled in double precision and truncated, 16-bit floats summed in float32 and rounded
-  once.
+  float64, bool (which has no sums) or complex numbers (which have only sums and averages); what only moves (allgather,
+  broadcast, alltoall) also of uint16, uint32 and uint64. On the CPU integers are scaled in double precision and
+  truncated, 16-bit floats summed in float32 and rounded once.
 - Within a tf.function they run one after another, in the order in which they were called, whether or not their results
   are used. (Gradients do not: `hvd.tensorflow.gradients`.)
 - Errors that Python can see raise ValueError at once: an uninitialised runtime, a process set that is not registered,
@@ -29,6 +29,7 @@ from hvd import arguments, basics
 from hvd.process_set import ProcessSet, global_process_set, require_registered
 from hvd.reduce_op import Average, Sum
 from hvd.tensorflow.compression import Compression, Compressor
+from hvd.tensorflow.dtypes import received, require_reducible, to_send
 from hvd.tensorflow.errors import refuse_in_xla, translated
 from hvd.tensorflow.library import ops
 from hvd.tensorflow.naming import in_loop, wire_name
@@ -99,9 +100,10 @@ def reduce_tensors(
     unforeseen: Any = None,
 ) -> list[tf.Tensor]:
     """One allreduce of all of the tensors. `name`: that on the wire; `process_set`: its number; `unforeseen`: run()."""
+    require_reducible(tensors, "allreduce", op)
     reduced: list[tf.Tensor] = run(
         "allreduce",
-        tensors,
+        to_send(tensors),
         tensor_name=name,
         reduce_op=op,
         prescale_bits=_bits(prescale_factor),
@@ -109,7 +111,7 @@ def reduce_tensors(
         process_set=process_set,
         unforeseen=unforeseen,
     )
-    return reduced
+    return received(reduced, tensors)
 
 
 def gather_tensors(
@@ -118,8 +120,8 @@ def gather_tensors(
     """One allgather of all of the tensors, as reduce_tensors()."""
     for tensor in tensors:
         _require_rows(tensor, "allgather")
-    gathered = run("allgather", tensors, tensor_name=name, process_set=process_set, unforeseen=unforeseen)
-    return [_with_open_rows(*pair) for pair in zip(gathered, tensors)]
+    gathered = run("allgather", to_send(tensors), tensor_name=name, process_set=process_set, unforeseen=unforeseen)
+    return [_with_open_rows(*pair) for pair in zip(received(gathered, tensors), tensors)]
 
 
 def _require_rows(tensor: tf.Tensor, collective: str) -> None:
@@ -314,10 +316,10 @@ def broadcast_tensors(
 ) -> list[tf.Tensor]:
     """As `broadcast`, of several tensors, which become ready as one. `name`: that on the wire."""
     root_rank = arguments.rank(root_rank, "root_rank")
-    received: list[tf.Tensor] = run(
-        "broadcast", tensors, tensor_name=name, root_rank=root_rank, process_set=set_id(process_set)
+    outputs: list[tf.Tensor] = run(
+        "broadcast", to_send(tensors), tensor_name=name, root_rank=root_rank, process_set=set_id(process_set)
     )
-    return received
+    return received(outputs, tensors)
 
 
 def broadcast_(
@@ -334,13 +336,13 @@ def broadcast_(
     variables = list(variables)
     if not variables:
         return []
-    received = broadcast_tensors(
+    values = broadcast_tensors(
         [tf.convert_to_tensor(variable) for variable in variables],
         root_rank,
         wire_name("broadcast_", name),
         process_set,
     )
-    assigned = [variable.assign(value) for variable, value in zip(variables, received)]
+    assigned = [variable.assign(value) for variable, value in zip(variables, values)]
     return variables if tf.executing_eagerly() else assigned
 
 
@@ -368,12 +370,12 @@ def alltoall(
     _require_rows(tensor, "alltoall")
     output, received_splits = run(
         "alltoall",
-        tensor,
+        *to_send([tensor]),
         tf.zeros([0], tf.int64) if splits is None else _checked_splits(splits),
         tensor_name=wire_name("alltoall", name, ignore_name_scope),
         process_set=set_id(process_set),
     )
-    output = _with_open_rows(output, tensor)
+    output = _with_open_rows(received([output], [tensor])[0], tensor)
     return output if splits is None else (output, received_splits)
 
 
@@ -400,16 +402,20 @@ def _scatter(
     for tensor in tensors:
         _require_rows(tensor, "reducescatter")
     compressed = [compression.compress(tensor) for tensor in tensors]
+    sent = [tensor for tensor, _ in compressed]
+    require_reducible(sent, "reducescatter", op)
     rows = run(
         "reducescatter",
-        [sent for sent, _ in compressed],
+        to_send(sent),
         tensor_name=name,
         reduce_op=op,
         prescale_bits=_bits(factors[0]),
         postscale_bits=_bits(factors[1]),
         process_set=set_id(process_set),
     )
-    decompressed = [compression.decompress(*pair) for pair in zip(rows, (context for _, context in compressed))]
+    decompressed = [
+        compression.decompress(*pair) for pair in zip(received(rows, sent), (context for _, context in compressed))
+    ]
     return [_with_open_rows(*pair) for pair in zip(decompressed, tensors)]
 
 

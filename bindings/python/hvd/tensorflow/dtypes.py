@@ -1,8 +1,12 @@
-"""Element types that hvd does not know, as bytes: for what only moves."""
+"""Element types that the ops do not have: complex numbers as pairs of real ones, and others as bytes, which only move."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import tensorflow as tf
+
+from hvd.arrays.elements import element_type
 
 _MOVABLE = frozenset(
     [
@@ -38,3 +42,26 @@ def as_bytes(tensor: tf.Tensor) -> tf.Tensor:
 def from_bytes(sent: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     """What as_bytes() was given."""
     return tf.bitcast(sent, dtype)
+
+
+def to_send(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """What ops are given for these tensors; those that are not complex stay as they are."""
+    return [_paired(tensor) if tensor.dtype.is_complex else tensor for tensor in tensors]
+
+
+def _paired(tensor: tf.Tensor) -> tf.Tensor:
+    return tf.stack([tf.math.real(tensor), tf.math.imag(tensor)], axis=-1)
+
+
+def received(outputs: Sequence[tf.Tensor], tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """The outputs of ops that were given `to_send(tensors)`, in the tensors' types."""
+    return [
+        tf.complex(output[..., 0], output[..., 1]) if tensor.dtype.is_complex else output
+        for output, tensor in zip(outputs, tensors)
+    ]
+
+
+def require_reducible(tensors: Sequence[tf.Tensor], collective: str, op: int) -> None:
+    """ValueError if a tensor is complex and this is neither a sum nor an average."""
+    for dtype in {tensor.dtype for tensor in tensors if tensor.dtype.is_complex}:
+        element_type(dtype.name, dtype.size).require_reducible(collective, op)
