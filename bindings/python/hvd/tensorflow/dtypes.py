@@ -1,4 +1,4 @@
-"""Element types that the ops do not have: complex numbers as pairs of real ones, and others as bytes, which only move."""
+"""Element types that the ops do not have: complex numbers as pairs of real ones, others as bytes, which only move."""
 
 from __future__ import annotations
 
