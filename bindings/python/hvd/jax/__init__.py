@@ -24,6 +24,7 @@ from hvd.jax.collectives import (
     reducescatter,
 )
 from hvd.jax.compression import Compression
+from hvd.jax.loss import data_parallel
 from hvd.jax.optimizer import DistributedGradientTransformation
 from hvd.objects import allgather_object, broadcast_object
 from hvd.process_set import ProcessSet, add_process_set, global_process_set, remove_process_set
@@ -52,6 +53,7 @@ __all__ = [
     "broadcast_object",
     "broadcast_tree",
     "checkpoint",
+    "data_parallel",
     "elastic",
     "global_process_set",
     "grouped_allreduce",

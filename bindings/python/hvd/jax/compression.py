@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -54,3 +55,12 @@ class Compression:
     none = NoneCompressor
     fp16 = FP16Compressor
     bf16 = BF16Compressor
+
+
+def reduce_compressed(
+    arrays: Sequence[jax.Array], compression: Any, reduce: Callable[[list[jax.Array]], Sequence[jax.Array]]
+) -> list[jax.Array]:
+    """What `reduce` makes of all arrays in the types in which they are sent, in their own types."""
+    compressed = [compression.compress(array) for array in arrays]
+    reduced = reduce([array for array, _ in compressed])
+    return [compression.decompress(array, context) for array, (_, context) in zip(reduced, compressed)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -9,8 +10,8 @@ import jax.numpy as jnp
 
 from hvd.arguments import compressor as require_compressor
 from hvd.arguments import positive
-from hvd.jax.collectives import allreduce_tree
-from hvd.jax.compression import Compression
+from hvd.jax.collectives import grouped_allreduce
+from hvd.jax.compression import Compression, reduce_compressed
 from hvd.process_set import ProcessSet, global_process_set
 from hvd.reduce_op import Average
 
@@ -42,13 +43,12 @@ def DistributedGradientTransformation(
 
     require_compressor(compression)
     inner = optax.with_extra_args_support(optimizer)
+    reduce = functools.partial(grouped_allreduce, op=op, process_set=process_set)
 
     def update(gradients: Any, state: Any, params: Any = None, **extra: Any) -> tuple[Any, Any]:
         leaves, structure = jax.tree.flatten(gradients)
-        compressed = [compression.compress(leaf) for leaf in leaves]
-        reduced = allreduce_tree([array for array, _ in compressed], op, process_set=process_set)
-        restored = [compression.decompress(array, context) for array, (_, context) in zip(reduced, compressed)]
-        return inner.update(jax.tree.unflatten(structure, restored), state, params, **extra)
+        reduced = reduce_compressed(leaves, compression, reduce)
+        return inner.update(jax.tree.unflatten(structure, reduced), state, params, **extra)
 
     distributed = optax.GradientTransformationExtraArgs(inner.init, update)
     passes = positive(backward_passes_per_step, "backward_passes_per_step")
