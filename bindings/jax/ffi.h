@@ -30,7 +30,17 @@ enum class DataType : int {
   f16 = 10,
   f32 = 11,
   f64 = 12,
+  c64 = 15,
   bf16 = 16,
+  c128 = 18,
+  f8e5m2 = 19,
+  f8e4m3fn = 20,
+  f8e4m3b11fnuz = 23,
+  f8e5m2fnuz = 24,
+  f8e4m3fnuz = 25,
+  f8e4m3 = 28,
+  f8e3m4 = 29,
+  f8e8m0fnu = 33,
 };
 
 struct Api;
@@ -86,6 +96,12 @@ struct ByteSpan {
 struct Scalar {
   DataType dtype;
   void* value;
+};
+
+struct Array {
+  DataType dtype;
+  std::size_t size;
+  void* data;
 };
 
 struct Attributes {

@@ -5,7 +5,9 @@
 // before it is complete, and a future costs a handover between threads more.
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <iterator>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,18 +18,40 @@
 namespace hvd::ffi {
 namespace {
 
+// A complex number is two floats, which are one dimension more; an 8-bit float, which is only moved, is a byte.
 struct DtypeMapping {
   DataType xla;
   hvd_dtype hvd;
-  std::size_t bytes;
+  std::size_t bytes;  // of hvd's
+  bool is_complex = false;
 };
 
 constexpr DtypeMapping kDtypes[] = {
-    {DataType::u8, HVD_UINT8, 1},    {DataType::s8, HVD_INT8, 1},     {DataType::s16, HVD_INT16, 2},
-    {DataType::s32, HVD_INT32, 4},   {DataType::s64, HVD_INT64, 8},   {DataType::f16, HVD_FLOAT16, 2},
-    {DataType::f32, HVD_FLOAT32, 4}, {DataType::f64, HVD_FLOAT64, 8}, {DataType::bf16, HVD_BFLOAT16, 2},
-    {DataType::pred, HVD_BOOL, 1},   {DataType::u16, HVD_UINT16, 2},  {DataType::u32, HVD_UINT32, 4},
+    {DataType::u8, HVD_UINT8, 1},
+    {DataType::s8, HVD_INT8, 1},
+    {DataType::s16, HVD_INT16, 2},
+    {DataType::s32, HVD_INT32, 4},
+    {DataType::s64, HVD_INT64, 8},
+    {DataType::f16, HVD_FLOAT16, 2},
+    {DataType::f32, HVD_FLOAT32, 4},
+    {DataType::f64, HVD_FLOAT64, 8},
+    {DataType::bf16, HVD_BFLOAT16, 2},
+    {DataType::pred, HVD_BOOL, 1},
+    {DataType::u16, HVD_UINT16, 2},
+    {DataType::u32, HVD_UINT32, 4},
     {DataType::u64, HVD_UINT64, 8},
+
+    {DataType::c64, HVD_FLOAT32, 4, true},
+    {DataType::c128, HVD_FLOAT64, 8, true},
+
+    {DataType::f8e3m4, HVD_UINT8, 1},
+    {DataType::f8e4m3, HVD_UINT8, 1},
+    {DataType::f8e4m3b11fnuz, HVD_UINT8, 1},
+    {DataType::f8e4m3fn, HVD_UINT8, 1},
+    {DataType::f8e4m3fnuz, HVD_UINT8, 1},
+    {DataType::f8e5m2, HVD_UINT8, 1},
+    {DataType::f8e5m2fnuz, HVD_UINT8, 1},
+    {DataType::f8e8m0fnu, HVD_UINT8, 1},
 };
 
 const DtypeMapping* mapping_of(DataType dtype) {
@@ -35,7 +59,8 @@ const DtypeMapping* mapping_of(DataType dtype) {
   return row == std::end(kDtypes) ? nullptr : row;
 }
 
-// The attributes of a call, by name. hvd.jax gives them all; a wrong type is a mistake in it.
+// The attributes of a call, by name. hvd.jax gives all of them but arrays that are not needed; a wrong type is a
+// mistake in it.
 class AttributeReader {
  public:
   explicit AttributeReader(const Attributes& attributes) : attributes_(attributes) {}
@@ -53,6 +78,11 @@ class AttributeReader {
     const auto* const scalar = static_cast<const Scalar*>(find(name, AttributeType::scalar));
     if (scalar == nullptr || scalar->dtype != DataType::f64) return 1;
     return *static_cast<const double*>(scalar->value);
+  }
+  std::span<const std::int64_t> integers(std::string_view name) const {
+    const auto* const array = static_cast<const Array*>(find(name, AttributeType::array));
+    if (array == nullptr || array->dtype != DataType::s64) return {};
+    return {static_cast<const std::int64_t*>(array->data), array->size};
   }
 
  private:
@@ -91,29 +121,41 @@ class Operation {
     call.count = inputs_.size();
     call.inputs = inputs_.data();
     call.outputs = has_outputs ? outputs_.data() : nullptr;
+    const std::span<const std::int64_t> splits = attributes.integers("splits");
+    call.splits = splits.empty() ? nullptr : splits.data();
+    call.splits_count = splits.size();
     hvd_work* work = nullptr;
     // Ends, as every operation does, at the latest when the runtime's own deadlines have passed.
     const hvd_status status = hvd_run(&call, -1, has_outputs ? nullptr : &work);
     Error* error = status == HVD_OK ? nullptr : fail(status);
+    if (error == nullptr && !splits.empty()) error = check_received(work, attributes.integers("received_splits"));
     if (error == nullptr && !has_outputs) error = take_outputs(work);
     hvd_work_free(work);
     return error;
   }
 
  private:
-  static bool describe(const Buffers& buffers, std::vector<hvd_tensor>& tensors) {
+  bool describe(const Buffers& buffers, std::vector<hvd_tensor>& tensors) {
     for (std::int64_t i = 0; i < buffers.size; ++i) {
       const Buffer& buffer = *buffers.buffers[i];
       const DtypeMapping* const row = mapping_of(buffer.dtype);
       if (buffers.types[i] != ArgumentType::buffer || row == nullptr) return false;
+      std::span<const std::int64_t> shape(buffer.shape, static_cast<std::size_t>(buffer.dimensions));
+      if (row->is_complex) shape = of_pairs(shape);
       tensors.push_back({.data = buffer.data,
-                         .shape = buffer.shape,
-                         .dimensions = static_cast<std::int32_t>(buffer.dimensions),
+                         .shape = shape.data(),
+                         .dimensions = static_cast<std::int32_t>(shape.size()),
                          .dtype = row->hvd,
                          .device = HVD_CPU,
                          .reserved = 0});
     }
     return true;
+  }
+
+  std::span<const std::int64_t> of_pairs(std::span<const std::int64_t> shape) {
+    std::vector<std::int64_t>& own = shapes_of_pairs_.emplace_back(shape.begin(), shape.end());
+    own.push_back(2);
+    return own;
   }
 
   // Each local device of a program that has several makes the call, at its own time: operations of its own. None is
@@ -133,6 +175,24 @@ class Operation {
     const bool is_of_ranks = status != HVD_INVALID_ARGUMENT && status != HVD_NOT_INITIALIZED;
     return fail(is_of_ranks ? ErrorCode::internal : ErrorCode::invalid_argument,
                 std::string(is_of_ranks ? "HorovodInternalError: " : "hvd: ") + hvd_last_error());
+  }
+
+  // Another division would have rows taken for those of another rank.
+  Error* check_received(hvd_work* work, std::span<const std::int64_t> expected) const {
+    const std::int64_t* splits = nullptr;
+    std::size_t count = 0;
+    if (const hvd_status status = hvd_work_received_splits(work, &splits, &count); status != HVD_OK)
+      return fail(status);
+    if (std::ranges::equal(std::span(splits, count), expected)) return nullptr;
+    return fail(ErrorCode::invalid_argument, "hvd.jax: alltoall '" + name_ + "': received_splits are " +
+                                                 text_of(expected) + ", but the ranks have sent " +
+                                                 text_of({splits, count}) + " rows");
+  }
+
+  static std::string text_of(std::span<const std::int64_t> numbers) {
+    std::string text;
+    for (const std::int64_t number : numbers) text += (text.empty() ? "[" : ", ") + std::to_string(number);
+    return text + "]";
   }
 
   // Copies what the runtime has allocated into XLA's buffers, whose shapes are those that hvd.jax expects.
@@ -171,6 +231,7 @@ class Operation {
   CallFrame& frame_;
   std::string name_;
   std::vector<hvd_tensor> inputs_, outputs_;
+  std::deque<std::vector<std::int64_t>> shapes_of_pairs_;  // to which tensors point
 };
 
 void describe_handler(Metadata& metadata) {

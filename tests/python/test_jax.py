@@ -126,6 +126,86 @@ def test_gradients(form, collective, expected):
     np.testing.assert_allclose(gradient, expected(hvd.rank()))
 
 
+def alltoall_of(each):
+    return [jnp.concatenate([one[rank : rank + 1] for one in each]) for rank in range(len(each))]
+
+
+@pytest.mark.ranks(2)
+@pytest.mark.parametrize(
+    ("collective", "meaning", "divisor"),
+    [
+        (lambda given: hvd.allreduce(given, hvd.Sum), lambda each: [sum(each)] * 2, 1),
+        (hvd.allreduce, lambda each: [sum(each) / 2] * 2, 1),
+        (lambda given: hvd.broadcast(given, 1), lambda each: [each[1]] * 2, 2),
+        (hvd.allgather, lambda each: [jnp.concatenate(each)] * 2, 2),
+        (hvd.alltoall, alltoall_of, 1),
+        (hvd.reducescatter, lambda each: list((sum(each) / 2)[:, None]), 1),
+    ],
+)
+def test_complex_numbers_and_their_derivatives(form, collective, meaning, divisor):
+    everything = jnp.array([[1 + 2j, 3 - 1j], [2 - 3j, 1j]], jnp.complex64)
+    rank, weights = hvd.rank(), [2 - 1j, 1 + 3j]
+
+    def loss(result, weight):
+        return jnp.real(weight * result**2).sum() + jnp.abs(result).sum()
+
+    def total(every):
+        return sum(map(loss, meaning(list(every)), weights))
+
+    result = form(collective)(everything[rank])
+    assert result.dtype == jnp.complex64
+    np.testing.assert_allclose(result, meaning(list(everything))[rank], rtol=1e-6)
+    gradient = form(jax.grad(lambda given: loss(collective(given), weights[rank])))(everything[rank])
+    np.testing.assert_allclose(gradient, jax.grad(total)(everything)[rank] / divisor, rtol=1e-5)
+
+
+@pytest.mark.ranks(2)
+def test_complex_scalars_and_double_precision():
+    assert hvd.allreduce(jnp.complex64(1 + 2j), hvd.Sum, postscale_factor=0.5) == 1 + 2j
+    jax.config.update("jax_enable_x64", True)
+    try:
+        wide = hvd.allgather(jnp.full((1, 2), 1 + 1e-12j * hvd.rank(), jnp.complex128))
+        assert wide.dtype == jnp.complex128 and wide.imag.tolist() == [[0, 0], [1e-12, 1e-12]]
+    finally:
+        jax.config.update("jax_enable_x64", False)
+
+
+@pytest.mark.ranks(2)
+@pytest.mark.parametrize("dtype", sorted(collectives._FLOAT8 & set(vars(jnp))))
+def test_small_floats_move(form, dtype):
+    array = jnp.asarray([0.5, 2.0], dtype) * (hvd.rank() + 1)
+    as_floats = [
+        form(function)(array).astype(jnp.float32).tolist()
+        for function in (hvd.allgather, lambda given: hvd.broadcast(given, 1), hvd.alltoall)
+    ]
+    assert as_floats == [[0.5, 2.0, 1.0, 4.0], [1.0, 4.0], [[0.5, 1.0], [2.0, 4.0]][hvd.rank()]]
+
+
+@pytest.mark.ranks(2)
+def test_derivatives_of_small_floats():
+    weight = jnp.asarray([1.0, 3.0], jnp.float8_e4m3fn)[hvd.rank()]
+    gradient = jax.grad(lambda given: (weight * hvd.broadcast(given, 0)).sum())(jnp.ones(2, jnp.float8_e4m3fn))
+    assert gradient.dtype == jnp.float8_e4m3fn
+    assert gradient.astype(jnp.float32).tolist() == [2.0 * (hvd.rank() == 0)] * 2
+
+
+@pytest.mark.ranks(2)
+def test_an_alltoall_of_unequal_parts(form):
+    rank, splits = hvd.rank(), np.array([[0, 3], [1, 2]])
+    exchange = functools.partial(hvd.alltoall, splits=splits[rank], received_splits=splits[:, rank])
+    array = jnp.arange(6.0).reshape(3, 2) + 10 * rank
+    everything = [np.arange(6.0).reshape(3, 2) + 10 * each for each in range(2)]
+    expected = [everything[1][:1], np.concatenate([everything[0], everything[1][1:]])][rank]
+    np.testing.assert_array_equal(form(exchange)(array), expected)
+    gradient = form(jax.grad(lambda given: (exchange(given) * (rank + 1)).sum()))(array)
+    np.testing.assert_array_equal(gradient[:, 0], [[2, 2, 2], [1, 2, 2]][rank])
+    wrong = [[1, 0], [2, 3]][rank]  # as many rows in all
+    with pytest.raises(
+        jax.errors.JaxRuntimeError, match=r"received_splits are \[\d, \d\], but the ranks have sent \[\d"
+    ):
+        form(functools.partial(exchange, received_splits=wrong))(array).block_until_ready()
+
+
 @pytest.mark.ranks(2)
 def test_second_derivatives_and_integers_beside_floats():
     total = functools.partial(hvd.allreduce, op=hvd.Sum)
@@ -192,10 +272,15 @@ def test_process_sets(form):
 @pytest.mark.ranks(2)
 def test_errors():
     for wrong, message in [
-        (lambda: hvd.allreduce(jnp.ones(2, jnp.complex64)), "allreduce: arrays of complex64 are not supported"),
+        (lambda: hvd.allreduce(jnp.ones(2, jnp.complex64), hvd.Max), "of complex64 are not .* but for hvd.Average and"),
+        (lambda: hvd.reducescatter(jnp.ones(2, jnp.float8_e5m2)), "float8_e5m2 are not supported: convert them to bfl"),
+        (lambda: hvd.allgather(jnp.ones(2, jnp.int4)), "allgather: arrays of int4 are not supported"),
         (lambda: hvd.allreduce(jnp.ones(2, jnp.uint16)), "allreduce: arrays of uint16 are not supported"),
         (lambda: hvd.allgather(jnp.float32(1)), "allgather: .* a scalar has no rows"),
-        (lambda: hvd.alltoall(jnp.ones(3)), "alltoall: 3 rows cannot be divided equally among 2 ranks"),
+        (lambda: hvd.alltoall(jnp.ones(3)), "alltoall: 3 rows cannot be divided equally among 2 ranks: give splits"),
+        (lambda: hvd.alltoall(jnp.ones(3), [1, 2]), "alltoall: give both splits and received_splits"),
+        (lambda: hvd.alltoall(jnp.ones(3), [1, 1], [1, 1]), "alltoall: splits add up to 2, but the array has 3 rows"),
+        (lambda: hvd.alltoall(jnp.ones(3), [3], [3]), r"alltoall: splits is \[3\]: expected 2 numbers of rows"),
         (lambda: hvd.allreduce(jnp.ones(2), op=17), "op is 17"),
         (lambda: hvd.broadcast(jnp.ones(2), 2.5), "root_rank is 2.5"),
     ]:

@@ -152,7 +152,7 @@ def test_a_process_set():
 
 @pytest.mark.ranks(2)
 def test_wrong_uses():
-    with pytest.raises(ValueError, match="op must be hvd.Average or hvd.Sum"):
+    with pytest.raises(ValueError, match=r"op must be hvd\.Average or hvd\.Sum"):
         hvd.data_parallel(loss_of, op=hvd.Adasum)
     with pytest.raises(ValueError, match="argnums has 2, but there are 2 positional arguments"):
         hvd.data_parallel(loss_of, argnums=2)(made_params(), own_rows())

@@ -6,9 +6,9 @@ Common to all of them:
   so that two programs with other orders wait for each other, which is reported as a stall. Shapes, dtypes and arguments
   must be the same on every rank, except where a function says otherwise. For a pytree there is one grouped operation:
   `allreduce_tree`.
-- Arrays are on the CPU, of int8 to int64, uint8, float16, bfloat16, float32, float64 or bool (which has no sums); what
-  only moves (allgather, broadcast, alltoall) also of uint16, uint32 and uint64. float64 and 64-bit integers need
-  `jax_enable_x64`.
+- Arrays are on the CPU, of int8 to int64, uint8, float16, bfloat16, float32, float64, complex64, complex128 (only
+  Average and Sum) or bool (which has no sums); what only moves (allgather, broadcast, alltoall) also of uint16, uint32,
+  uint64 and the 8-bit floats, whose derivatives are reduced in float32. 64-bit numbers need `jax_enable_x64`.
 - Some are compiled for this process's rank and the number of ranks. In an elastic job, `hvd.elastic.JaxState` has them
   compiled again when these change.
 - They work under `grad`, `vmap`, `scan`, `while_loop` and `shard_map`. With several devices in a process, each one's
@@ -40,12 +40,24 @@ from hvd.specs import wire_name
 
 _INTEGERS = {"int8", "int16", "int32", "int64", "uint8"}
 _REDUCIBLE = _INTEGERS | {"float16", "bfloat16", "float32", "float64", "bool"}
-_MOVABLE = _REDUCIBLE | {"uint16", "uint32", "uint64"}
+_COMPLEX = {"complex64", "complex128"}  # of Average and Sum
+_FLOAT8 = {
+    "float8_e3m4",
+    "float8_e4m3",
+    "float8_e4m3b11fnuz",
+    "float8_e4m3fn",
+    "float8_e4m3fnuz",
+    "float8_e5m2",
+    "float8_e5m2fnuz",
+    "float8_e8m0fnu",
+}
+_MOVABLE = _REDUCIBLE | _COMPLEX | _FLOAT8 | {"uint16", "uint32", "uint64"}
 
 
 @dataclasses.dataclass(frozen=True)
 class _Operation:
-    """All of an operation but its arrays. `rows`: of the results, if they are not the inputs'."""
+    """All of an operation but its arrays. `rows`: of the results, if they are not the inputs'. `splits`: rows to each
+    rank, and `received_splits`: from each rank; of an alltoall, if not equally many."""
 
     collective: int
     function: str
@@ -56,8 +68,11 @@ class _Operation:
     prescale_factor: float = 1.0
     postscale_factor: float = 1.0
     rows: tuple[int, ...] | None = None
+    splits: tuple[int, ...] | None = None
+    received_splits: tuple[int, ...] | None = None
 
     def attributes(self) -> dict[str, Any]:
+        given = {"splits": self.splits, "received_splits": self.received_splits}
         return {
             "collective": np.int64(self.collective),
             "function": f"jax.{self.function}",
@@ -67,6 +82,7 @@ class _Operation:
             "root_rank": np.int64(self.root_rank),
             "prescale_factor": np.float64(self.prescale_factor),
             "postscale_factor": np.float64(self.postscale_factor),
+            **{key: np.array(rows, np.int64) for key, rows in given.items() if rows is not None},
         }
 
 
@@ -94,9 +110,10 @@ def _backward(operation: _Operation, rows: tuple[int, ...], cotangents: tuple[An
     real = [i for i, each in enumerate(cotangents) if each.dtype != jax.dtypes.float0]
     gradients: list[Any] = [None] * len(cotangents)
     if real:
-        found = _gradients(operation, tuple(rows[i] for i in real), [cotangents[i] for i in real])
+        sent = [each.astype(jnp.float32) if str(each.dtype) in _FLOAT8 else each for each in cotangents]
+        found = _gradients(operation, tuple(rows[i] for i in real), [sent[i] for i in real])
         for i, gradient in zip(real, found):
-            gradients[i] = gradient
+            gradients[i] = gradient.astype(cotangents[i].dtype)
     return tuple(gradients)
 
 
@@ -119,7 +136,10 @@ def _gradients(operation: _Operation, rows: tuple[int, ...], cotangents: list[ja
         scattered = dataclasses.replace(unnamed, collective=_native.REDUCESCATTER, op=Average, rows=rows)
         return _run(scattered, *cotangents)
     if operation.collective == _native.ALLTOALL:
-        return _run(dataclasses.replace(unnamed, rows=rows), *cotangents)
+        back = dataclasses.replace(
+            unnamed, rows=rows, splits=operation.received_splits, received_splits=operation.splits
+        )
+        return _run(back, *cotangents)
     gathered = _run(dataclasses.replace(unnamed, collective=_native.ALLGATHER, rows=rows), *cotangents)
     scale = operation.prescale_factor * operation.postscale_factor
     return [each * (scale / _size(operation.process_set) if operation.op == Average else scale) for each in gathered]
@@ -164,10 +184,17 @@ def _checked(operation: _Operation, arrays: Sequence[Any]) -> list[jax.Array]:
     if operation.name is not None:
         arguments.operation_name(operation.name)
     result = [jnp.asarray(array) for array in arrays]
-    moves_only = operation.collective in (_native.ALLGATHER, _native.BROADCAST, _native.ALLTOALL)
-    for array in result:
-        if str(array.dtype) not in (_MOVABLE if moves_only else _REDUCIBLE):
-            raise ValueError(f"{operation.function}: arrays of {array.dtype} are not supported")
+    supported = _REDUCIBLE | _COMPLEX if operation.op in (Average, Sum) else _REDUCIBLE
+    if operation.collective in (_native.ALLGATHER, _native.BROADCAST, _native.ALLTOALL):
+        supported = _MOVABLE
+    for dtype in (str(array.dtype) for array in result):
+        if dtype not in supported:
+            advice = ""
+            if dtype in _FLOAT8:
+                advice = ": convert them to bfloat16 or float32 to reduce them"
+            elif dtype in _COMPLEX:
+                advice = ", but for hvd.Average and hvd.Sum"
+            raise ValueError(f"{operation.function}: arrays of {dtype} are not supported{advice}")
     return result
 
 
@@ -264,23 +291,50 @@ def allgather(array: Any, name: str | None = None, process_set: ProcessSet = glo
     return _run(operation, *_checked(operation, [array]))[0]
 
 
-def alltoall(array: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> jax.Array:
-    """Sends each rank its part of the array's rows, equally many to each, and concatenates what comes from each rank,
-    in rank order.
+def alltoall(
+    array: Any,
+    splits: Sequence[int] | None = None,
+    received_splits: Sequence[int] | None = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> jax.Array:
+    """Sends each rank its part of the array's rows, and concatenates what comes from each rank, in rank order.
 
     Args:
-        array: the same shape on every rank; its first dimension divisible by the number of ranks.
+        array: without splits the same shape on every rank, its first dimension divisible by the number of ranks.
+        splits: how many rows each rank is sent; they add up to the first dimension. None: equally many. On all ranks or
+            on none.
+        received_splits: how many rows come from each rank, since a compiled program has to know it: item j on rank i is
+            item i of rank j's splits. A rank where it is not raises JaxRuntimeError.
         name: as of `allreduce`.
         process_set: the ranks that take part.
 
     Returns:
-        An array of the same shape. Differentiable.
+        An array with as many rows as come from all ranks: without splits, of the same shape. Differentiable.
     """
     array = _of_rows("alltoall", array)
-    if array.shape[0] % _size(process_set):
-        raise ValueError(f"alltoall: {array.shape[0]} rows cannot be divided equally among {_size(process_set)} ranks")
-    operation = _Operation(_native.ALLTOALL, "alltoall", name, process_set, rows=(array.shape[0],))
+    size = _size(process_set)
+    sent, received = _splits(splits, "splits", size), _splits(received_splits, "received_splits", size)
+    if (sent is None) != (received is None):
+        raise ValueError("alltoall: give both splits and received_splits, or neither")
+    if sent is None and array.shape[0] % size:
+        raise ValueError(f"alltoall: {array.shape[0]} rows cannot be divided equally among {size} ranks: give splits")
+    if sent is not None and sum(sent) != array.shape[0]:
+        raise ValueError(f"alltoall: splits add up to {sum(sent)}, but the array has {array.shape[0]} rows")
+    rows = (array.shape[0] if received is None else sum(received),)
+    operation = _Operation(
+        _native.ALLTOALL, "alltoall", name, process_set, rows=rows, splits=sent, received_splits=received
+    )
     return _run(operation, *_checked(operation, [array]))[0]
+
+
+def _splits(given: Any, key: str, size: int) -> tuple[int, ...] | None:
+    if given is None:
+        return None
+    rows = tuple(arguments.rows(given, key))
+    if len(rows) != size or min(rows) < 0:
+        raise ValueError(f"alltoall: {key} is {list(rows)}: expected {size} numbers of rows, one for each rank")
+    return rows
 
 
 def reducescatter(

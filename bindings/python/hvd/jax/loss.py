@@ -30,9 +30,9 @@ def data_parallel(
     >>> loss, gradients = jax.value_and_grad(hvd.data_parallel(loss_of))(params, images, labels)
 
     Every rank of the set must call and differentiate it equally often, with the same values of the chosen arguments:
-    `broadcast_tree`. Value and gradients are then the same on all ranks, so that the rest of a step needs no change: use
-    the plain optimizer, not a DistributedGradientTransformation. A call is an operation for the value, and one more for
-    the gradients if it is differentiated. Derivatives are in reverse mode, of any order.
+    `broadcast_tree`. Value and gradients are then the same on all ranks, so that the rest of a step needs no change:
+    use the plain optimizer, not a DistributedGradientTransformation. A call is an operation for the value, and one more
+    for the gradients if it is differentiated. Derivatives are in reverse mode, of any order.
 
     What it does not do:
 
