@@ -419,3 +419,36 @@ def test_the_example(tmp_path):
     assert job.returncode == 0, job.output
     assert float(re.search(r"test accuracy ([\d.]+)%", job.output)[1]) > 93, job.output
     assert "differ from those of one process by at most" in job.output
+
+
+def test_the_character_model(tmp_path):
+    program = str(ROOT / "examples" / "jax" / "characters.py")
+    job = run_job(2, [program, "--steps", "60", "--reference"], cwd=tmp_path)
+    assert job.returncode == 0, job.output
+    assert float(re.search(r"([\d.]+) in the last steps, on 2 ranks", job.output)[1]) < 3, job.output
+    assert "differ from those of one process by at most" in job.output
+
+
+@pytest.mark.ranks(2)
+def test_a_training_goes_on_from_the_checkpoints_of_the_page(tmp_path):
+    page = (ROOT / "docs" / "jax.md").read_text()
+    (code,) = (each for each in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "ocp" in each)
+    optimizer = hvd.DistributedGradientTransformation(optax.adamw(1e-2))
+    random = np.random.default_rng(hvd.rank())
+    batches = [(random.normal(size=(4, 6)).astype(np.float32), random.integers(0, 3, size=4)) for _ in range(200)]
+
+    @jax.jit
+    def step(weights, state, batch):
+        loss, gradients = jax.value_and_grad(model_loss)(weights, *batch)
+        updates, state = optimizer.update(gradients, state, weights)
+        return optax.apply_updates(weights, updates), state, hvd.allreduce(loss)
+
+    def training_of(folder, steps, batches, seed):
+        names = {"hvd": hvd, "optimizer": optimizer, "params": hvd.broadcast_tree(made_weights(seed)), "step": step}
+        names |= {"folder": hvd.broadcast_object(str(tmp_path / folder)), "batches": iter(batches), "steps": steps}
+        exec(code, names)
+        return jax.tree.map(lambda leaf: np.asarray(leaf).tobytes(), names["training"])
+
+    without = training_of("whole", 200, batches, seed=7)
+    training_of("parts", 100, batches, seed=7)
+    assert training_of("parts", 200, batches[100:], seed=8) == without
