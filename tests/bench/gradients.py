@@ -2,7 +2,7 @@
 launches by turns; and the memory that doing so takes.
 
     python tests/bench/gradients.py                 two ranks, five launches of each
-    python tests/bench/gradients.py --framework tensorflow
+    python tests/bench/gradients.py --framework tensorflow, or jax
     python tests/bench/gradients.py --launches 3 --json FILE
 
 With PyTorch: allreduce_async_ of each tensor, then synchronize of each handle. A time is that of the slowest rank;
@@ -11,12 +11,16 @@ the rounds than before init(), in shares of the gradients' size; of memory that 
 
 With TensorFlow: a tf.function that makes the gradients anew and reduces them, less the time of the same without the
 reduction, by turns.
+
+With JAX: a compiled program that reduces the gradients as one grouped operation, in the memory of its arguments.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -107,7 +111,45 @@ def be_a_rank_of_tensorflow(results: str) -> None:
         Path(results).write_text(json.dumps({"median_us": (whole - rest) * 1e6}))
 
 
-RANKS = {"torch": be_a_rank_of_torch, "tensorflow": be_a_rank_of_tensorflow}
+def be_a_rank_of_jax(results: str) -> None:
+    os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    import hvd.jax as hvd
+
+    @jax.jit
+    def make(value: object) -> list:
+        return [jnp.full(shape, value) for shape in reversed(shapes())]
+
+    @functools.partial(jax.jit, donate_argnums=0)
+    def reduce(gradients: list) -> list:
+        return hvd.grouped_allreduce(gradients, op=hvd.Sum)
+
+    gradients = jax.block_until_ready(make(0.0))
+    size = sum(gradient.nbytes for gradient in gradients)
+    before = own_memory()
+    hvd.init()
+    seconds = []
+    for round_number in range(WARM_UP + ROUNDS):
+        gradients = views = None  # the next ones may have their memory
+        gradients = jax.block_until_ready(make(float(hvd.rank() + round_number)))
+        hvd.barrier()
+        began = time.perf_counter()
+        gradients = jax.block_until_ready(reduce(gradients))
+        own = jnp.float32(time.perf_counter() - began)
+        seconds.append(float(hvd.allreduce(own, op=hvd.Max)))
+        expected = sum(range(hvd.size())) + hvd.size() * round_number
+        views = [np.asarray(gradient) for gradient in gradients]
+        assert all(view.min() == expected == view.max() for view in views), "a sum is wrong"
+    memory = float(hvd.allreduce(jnp.float32((own_memory() - before) / size), op=hvd.Max))
+    if hvd.rank() == 0:
+        median_us = statistics.median(seconds[WARM_UP:]) * 1e6
+        Path(results).write_text(json.dumps({"median_us": median_us, "memory": memory}))
+
+
+RANKS = {"torch": be_a_rank_of_torch, "tensorflow": be_a_rank_of_tensorflow, "jax": be_a_rank_of_jax}
 
 
 def launch(program: list[str], results: Path) -> dict:

@@ -11,6 +11,7 @@ Each process has arrays of its own: `jax.distributed` is not needed.
 from hvd import basics as _basics
 from hvd import checkpoint
 from hvd.basics import *  # noqa: F403
+from hvd.collectives import barrier
 from hvd.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 from hvd.jax import elastic
 from hvd.jax.collectives import (
@@ -49,6 +50,7 @@ __all__ = [
     "allreduce",
     "allreduce_tree",
     "alltoall",
+    "barrier",
     "broadcast",
     "broadcast_object",
     "broadcast_tree",
