@@ -35,12 +35,12 @@ from hvd import _native, arguments
 from hvd.arguments import process_set_number
 from hvd.jax.library import TARGET
 from hvd.process_set import ProcessSet, global_process_set, registered
-from hvd.reduce_op import Adasum, Average, Sum
+from hvd.reduce_op import Adasum, Average, Max, Min, Product, Sum
 from hvd.specs import wire_name
 
 _INTEGERS = {"int8", "int16", "int32", "int64", "uint8"}
-_REDUCIBLE = _INTEGERS | {"float16", "bfloat16", "float32", "float64", "bool"}
-_COMPLEX = {"complex64", "complex128"}  # of Average and Sum
+_FLOATS = {"float16", "bfloat16", "float32", "float64"}
+_COMPLEX = {"complex64", "complex128"}
 _FLOAT8 = {
     "float8_e3m4",
     "float8_e4m3",
@@ -51,7 +51,15 @@ _FLOAT8 = {
     "float8_e5m2fnuz",
     "float8_e8m0fnu",
 }
-_MOVABLE = _REDUCIBLE | _COMPLEX | _FLOAT8 | {"uint16", "uint32", "uint64"}
+_MOVABLE = _INTEGERS | _FLOATS | _COMPLEX | _FLOAT8 | {"bool", "uint16", "uint32", "uint64"}
+_REDUCIBLE = {  # by operation
+    Average: _INTEGERS | _FLOATS | _COMPLEX,
+    Sum: _INTEGERS | _FLOATS | _COMPLEX,
+    Adasum: _FLOATS,
+    Min: _INTEGERS | _FLOATS | {"bool"},
+    Max: _INTEGERS | _FLOATS | {"bool"},
+    Product: _INTEGERS | _FLOATS,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,21 +188,16 @@ def forget_place() -> None:
 
 
 def _checked(operation: _Operation, arrays: Sequence[Any]) -> list[jax.Array]:
-    arguments.reduce_op(operation.op)
+    moves = operation.collective in (_native.ALLGATHER, _native.BROADCAST, _native.ALLTOALL)
+    supported = _MOVABLE if moves else _REDUCIBLE[arguments.reduce_op(operation.op)]
     if operation.name is not None:
         arguments.operation_name(operation.name)
     result = [jnp.asarray(array) for array in arrays]
-    supported = _REDUCIBLE | _COMPLEX if operation.op in (Average, Sum) else _REDUCIBLE
-    if operation.collective in (_native.ALLGATHER, _native.BROADCAST, _native.ALLTOALL):
-        supported = _MOVABLE
     for dtype in (str(array.dtype) for array in result):
         if dtype not in supported:
-            advice = ""
-            if dtype in _FLOAT8:
-                advice = ": convert them to bfloat16 or float32 to reduce them"
-            elif dtype in _COMPLEX:
-                advice = ", but for hvd.Average and hvd.Sum"
-            raise ValueError(f"{operation.function}: arrays of {dtype} are not supported{advice}")
+            how = "" if moves else f" with op={arguments.OPERATIONS[operation.op]}"
+            advice = ": convert them to a type that can be" if dtype in _MOVABLE else ""
+            raise ValueError(f"{operation.function}: arrays of {dtype} are not supported{how}{advice}")
     return result
 
 
