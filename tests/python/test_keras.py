@@ -30,7 +30,9 @@ def training(checks: str) -> str:
 
 
 # JAX compiles each model's step.
-TRAINING_WITH_JAX = training("passes loss_scaling saving broadcast learning_rates values elastic")
+TRAINING_WITH_JAX = training(
+    "passes loss_scaling passes_under_loss_scaling saving broadcast broadcast_of_no_variables learning_rates values elastic"
+)
 # What Keras 2 does in another way than Keras 3.
 TRAINING_WITH_TF_KERAS = training("arguments passes gradients_that_an_optimizer_computes loss_scaling saving broadcast")
 KILLED = "keras_loses_a_rank.py"

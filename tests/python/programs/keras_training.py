@@ -229,6 +229,17 @@ def check_loss_scaling() -> None:
         assert any((weight != previous).any() for weight, previous in zip(weights_of(mixed), before))
 
 
+def check_passes_under_loss_scaling() -> None:
+    if BACKEND != "jax":
+        return
+    inner = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), backward_passes_per_step=2)
+    optimizer, variable = keras.optimizers.LossScaleOptimizer(inner), keras.Variable(1.0)
+    optimizer.build([variable])
+    require_raises(ValueError, "gradient_accumulation_steps", lambda: optimizer.apply([np.float32(1)], [variable]))
+    values = [[v.value for v in optimizer.variables], [np.float32(1)], [variable.value]]
+    require_raises(ValueError, "gradient_accumulation_steps", lambda: optimizer.stateless_apply(*values))
+
+
 def scale_of(optimizer: Any) -> float:
     return float(np.asarray(optimizer.dynamic_scale if KERAS_3 else optimizer.loss_scale))
 
@@ -327,6 +338,13 @@ def check_broadcast() -> None:
     everywhere = hvd.allgather_object(weights_of(local))
     for weights in everywhere[1:]:
         assert (weights[0] == everywhere[0][0]).all() and (weights[2] != everywhere[0][2]).any()
+
+
+def check_broadcast_of_no_variables() -> None:
+    """A mistake of one rank, which all hear of."""
+    if BACKEND == "jax":
+        given = [np.zeros(2)] if RANK == SIZE - 1 else [keras.Variable(np.zeros(2))]
+        require_raises(ValueError, f"rank {SIZE - 1}: JAX has no", lambda: hvd.broadcast_variables(given, 0))
 
 
 def check_broadcast_of_other_shapes() -> None:
@@ -452,9 +470,34 @@ def check_values() -> None:
     if KERAS_3:
         tensor = hvd.allreduce(keras.ops.convert_to_tensor(ones), op=hvd.Sum)
         assert keras.ops.is_tensor(tensor) and np.allclose(keras.ops.convert_to_numpy(tensor), total)
+    large = np.array([2**40 + RANK, 1])
+    for compression in (None, hvd.Compression.none, hvd.Compression.fp16):
+        total_of_large = hvd.allreduce(large, op=hvd.Sum, compression=compression)
+        assert total_of_large.dtype == large.dtype and total_of_large[1] == SIZE and total_of_large[0] > 2**40
+    assert hvd.allreduce(np.ones(2) / 3, compression=hvd.Compression.fp16).dtype == np.float64
+    if BACKEND == "jax":
+        values_in_a_program()
     assert hvd.broadcast_object({"rank": RANK}, 0) == {"rank": 0}
     assert core.size() == SIZE and hvd.ProcessSet is core.ProcessSet
     require_raises(RuntimeError, "BroadcastGlobalVariablesCallback", lambda: hvd.broadcast_global_variables(0))
+
+
+def values_in_a_program() -> None:
+    import jax
+
+    from hvd.jax import collectives
+
+    collectives._compiled_for = None
+    rows = jax.numpy.ones((SIZE, 2)) * (RANK + 1)
+    total = SIZE * (SIZE + 1) / 2
+    assert np.allclose(jax.jit(lambda x: hvd.allreduce(x, average=False))(rows), total)
+    assert np.allclose(jax.jit(lambda x: hvd.broadcast(x, 0))(rows), 1)
+    assert collectives._compiled_for is None
+    variable, optimizer = keras.Variable(1.0), hvd.DistributedOptimizer(keras.optimizers.SGD(0.1))
+    optimizer.build([variable])
+    values = [[v.value for v in optimizer.variables], [jax.numpy.ones(())], [variable.value]]
+    jax.jit(optimizer.stateless_apply)(*values)
+    assert collectives._compiled_for is not None  # a job of one rank would have nothing to reduce
 
 
 def check_errors() -> None:
@@ -524,7 +567,7 @@ def check_elastic() -> None:
 
 
 def values_of(variables: Iterable[Any]) -> list[Any]:
-    return [np.asarray(backend().copied(native(variable))).tolist() for variable in variables]
+    return [np.asarray(backend().snapshot(native(variable))).tolist() for variable in variables]
 
 
 def check_checkpoints(directory: Path) -> None:

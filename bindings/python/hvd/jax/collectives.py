@@ -138,7 +138,7 @@ def _gradients(operation: _Operation, rows: tuple[int, ...], cotangents: list[ja
         return _run(unnamed, *cotangents)
     if operation.collective == _native.BROADCAST:
         averages = _run(dataclasses.replace(unnamed, collective=_native.ALLREDUCE, op=Average), *cotangents)
-        _depend_on_place()
+        depend_on_place()
         return [each if _native.rank() == operation.root_rank else jnp.zeros_like(each) for each in averages]
     if operation.collective == _native.ALLGATHER:
         scattered = dataclasses.replace(unnamed, collective=_native.REDUCESCATTER, op=Average, rows=rows)
@@ -162,20 +162,20 @@ def _place() -> _Place:
     return _native.rank(), registered()
 
 
-def _depend_on_place() -> None:
+def depend_on_place() -> None:
     global _compiled_for
     _compiled_for = _place()
 
 
 def _size(process_set: ProcessSet) -> int:
-    _depend_on_place()
+    depend_on_place()
     process_set_number(process_set)  # ValueError if it is not registered
     return process_set.size() or 1
 
 
 def _number(process_set: ProcessSet) -> int:
     if process_set is not global_process_set:
-        _depend_on_place()
+        depend_on_place()
     return process_set_number(process_set)
 
 

@@ -23,7 +23,7 @@ def attach(keras_name: str) -> None:
     keras = importlib.import_module(keras_name)
     if is_keras_3(keras.optimizers.Optimizer):
         wrap_method(keras.optimizers.LossScaleOptimizer, "apply", _reducing_first)
-    backend(str(keras.backend.backend())).attach(keras)
+    backend(str(keras.backend.backend())).patch_keras(keras)
 
 
 def _reducing_first(apply: Callable[..., None]) -> Callable[..., None]:
@@ -36,6 +36,8 @@ def _reducing_first(apply: Callable[..., None]) -> Callable[..., None]:
         if reduction is None:
             apply(self, grads, trainable_variables)
             return
+        if reduction.passes > 1:
+            backend().refuse_passes_under_loss_scaling()
         variables = inner._trainable_variables if trainable_variables is None else list(trainable_variables)
         if not self.built:
             self.build(variables)

@@ -1,4 +1,5 @@
-"""What hvd.keras needs of the framework on which a Keras runs. `on_tensorflow`, `on_torch` and `on_jax` provide it."""
+"""The interface between hvd.keras and the framework that a Keras runs on: `on_tensorflow`, `on_torch` and `on_jax` have
+one each."""
 
 from __future__ import annotations
 
@@ -15,8 +16,11 @@ class Backend:
         """A tensor of a number, a list of them or a NumPy array; anything else as it is."""
         raise NotImplementedError
 
-    def copied(self, variable: Any) -> Any:
-        """What is in a variable now, as something to assign to it later."""
+    def to_numpy(self, tensor: Any) -> Any:
+        raise NotImplementedError
+
+    def snapshot(self, variable: Any) -> Any:
+        """A copy of what is in a variable now, as something to assign to it later."""
         raise NotImplementedError
 
     def allreduce(self, tensor: Any, compression: Any = None, **options: Any) -> Any:
@@ -32,24 +36,40 @@ class Backend:
     def reducescatter(self, tensor: Any, name: str | None, op: int) -> Any:
         return self.package.reducescatter(tensor, name=name, op=op)
 
+    def why_not_a_variable(self, variable: Any) -> str | None:
+        """Why this cannot be overwritten; None: it can."""
+        return None
+
     def broadcast_variables(self, variables: Sequence[Any], root_rank: int) -> None:
         """Overwrites variables, of the same shapes and dtypes on every rank, with the root's."""
         raise NotImplementedError
+
+    def saved_variables(self, optimizer: Any) -> list[Any]:
+        """The optimizer's variables that are part of its state between steps."""
+        return list(optimizer.variables() if callable(optimizer.variables) else optimizer.variables)
 
     def reducer(self, **settings: Any) -> Any:
         """What reduces an optimizer's gradients: settings and methods as of `hvd.keras.gradients.GradientReducer`."""
         raise NotImplementedError
 
     def aggregation(self, passes: int, reduce: Callable[..., Any], averages: bool) -> Any:
-        """What adds gradients up: methods as of `hvd.tensorflow.LocalGradientAggregationHelper`."""
+        """What adds up the gradients of several passes: methods as of
+        `hvd.tensorflow.LocalGradientAggregationHelper`."""
         raise NotImplementedError
 
-    def behaviour(self) -> tuple[type, ...]:
+    def optimizer_mixins(self, passes: int) -> tuple[type, ...]:
         """Classes that stand before Keras 3's in a distributed optimizer."""
         return ()
 
-    def adopt(self, optimizer: Any) -> None:
+    def on_distributed(self, optimizer: Any) -> None:
         """Called when an optimizer of Keras 3 has become a distributed one."""
+
+    def refuse_passes_under_loss_scaling(self) -> None:
+        """Called for a LossScaleOptimizer around a distributed optimizer with several passes.
+
+        Raises:
+            ValueError: the framework cannot have both.
+        """
 
     def gradients_of(self, loss: Any, variables: Sequence[Any], grad_loss: Any, tape: Any) -> Sequence[Any]:
         """The gradients of a loss.
@@ -59,12 +79,14 @@ class Backend:
         """
         raise NotImplementedError("_compute_gradients() needs the TensorFlow backend: give apply() the gradients")
 
-    def attach(self, keras: Any) -> None:
-        """Called once for each Keras, when its first optimizer becomes a distributed one: changes what has to know of
-        it."""
+    def patch_keras(self, keras: Any) -> None:
+        """Changes the classes of a Keras that must know about distributed optimizers. Called once for each Keras."""
 
-    def attach_state(self, model: Any) -> None:
-        """Makes a model's variables be what has been trained so far, also within an epoch."""
+    def sync_variables(self, model: Any) -> None:
+        """Makes a model's variables hold what has been trained so far, also within an epoch."""
 
-    def loaded(self, model: Any) -> None:
+    def on_loaded(self, model: Any) -> None:
         """Called when a model with a distributed optimizer was loaded."""
+
+    def forget_ranks(self) -> None:
+        """Called when the job's ranks have changed: nothing that was compiled for the old ones is used again."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from hvd import basics
 from hvd.keras.elastic_callbacks import CommitStateCallback, UpdateBatchStateCallback, UpdateEpochStateCallback
-from hvd.keras.framework import ForEitherKeras, keras, native, to_numpy
+from hvd.keras.framework import ForEitherKeras, backend, keras, native
 from hvd.keras.functions import are_built, broadcast_variables, slots_of, state_of
 from hvd.objects import allgather_object
 
@@ -169,7 +169,7 @@ class LearningRateScheduleCallback(ForEitherKeras, keras.callbacks.Callback):
 
 def learning_rate_of(optimizer: Any) -> float:
     """What it is now."""
-    return float(to_numpy(native(optimizer.learning_rate)))
+    return float(backend().to_numpy(native(optimizer.learning_rate)))
 
 
 def set_learning_rate(optimizer: Any, value: float) -> None:

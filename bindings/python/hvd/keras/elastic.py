@@ -13,8 +13,6 @@ from __future__ import annotations
 import pathlib
 from typing import Any, Callable, cast
 
-import numpy as np
-
 from hvd import basics
 from hvd.elastic import ObjectState, State, from_source, source_rank
 from hvd.keras.elastic_callbacks import CommitStateCallback, UpdateBatchStateCallback, UpdateEpochStateCallback
@@ -66,12 +64,12 @@ class KerasState(ObjectState):
         super().save()
 
     def _save_variables(self) -> None:
-        backend().attach_state(self.model)
+        backend().sync_variables(self.model)
         if self.model.built and not are_built(self.model, self.optimizer):
             self.optimizer.build(self.model.trainable_variables)
         if are_built(self.model, self.optimizer):
             self._saved_variables = [
-                backend().copied(native(variable)) for variable in state_of(self.model, self.optimizer)
+                backend().snapshot(native(variable)) for variable in state_of(self.model, self.optimizer)
             ]
 
     def restore(self) -> None:
@@ -111,7 +109,7 @@ class KerasState(ObjectState):
         if is_writer and self._may_have_twin and self._saved_variables:
             self._twin = twin_of(self.model, self.optimizer)
             self._may_have_twin = False
-        return super().saved() | {"variables": [_on_cpu(value) for value in self._saved_variables]}
+        return super().saved() | {"variables": [backend().to_numpy(value) for value in self._saved_variables]}
 
     def write(self, saved: dict[str, Any], folder: pathlib.Path, rank: int = 0) -> list[pathlib.Path]:
         """The model as Keras's own file, if it can be, and the rest by pickle."""
@@ -139,8 +137,5 @@ class KerasState(ObjectState):
     def reset(self) -> None:
         """Compiled functions may depend on the old job, and new ranks begin with the first backward pass of a step."""
         self._forget_passes()
+        backend().forget_ranks()
         self.model.train_function = self.model.test_function = self.model.predict_function = None
-
-
-def _on_cpu(value: Any) -> np.ndarray[Any, Any]:
-    return np.asarray(value.cpu() if hasattr(value, "cpu") else value)

@@ -73,10 +73,6 @@ def is_plain(value: Any) -> bool:
     return isinstance(value, (bool, int, float, list, tuple, np.ndarray, np.generic))
 
 
-def to_numpy(tensor: Any) -> np.ndarray[Any, Any]:
-    return np.asarray(tensor.detach().cpu() if hasattr(tensor, "detach") else tensor)
-
-
 def wrap_method(cls: type, name: str, wrapper: Callable[[Any], Any]) -> None:
     """Replaces a method or a property of a class in the base that defines it."""
     defining = next(base for base in cls.__mro__ if name in vars(base))

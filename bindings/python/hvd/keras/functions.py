@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Callable, NoReturn
 
-from hvd.keras.framework import backend, is_plain, native, to_numpy
+from hvd.keras.framework import backend, is_plain, native
 from hvd.objects import allgather_object
-from hvd.reduce_op import Average
+from hvd.reduce_op import Average, resolve_op
 
 
 def allreduce(
@@ -28,7 +28,7 @@ def allreduce(
         prescale_factor: by which the value is multiplied before.
         postscale_factor: and after.
         op: Average (the default), Sum, Min, Max, Product or Adasum.
-        compression: smaller type for the time of the travel, one of `hvd.Compression`.
+        compression: the type used on the wire, one of `hvd.Compression`.
 
     Returns:
         A tensor; for NumPy arrays and numbers a NumPy array.
@@ -36,13 +36,11 @@ def allreduce(
     Raises:
         ValueError: on wrong arguments, HorovodInternalError: where ranks differ, or one was lost.
     """
-    if op is not None:
-        average = None  # horovod.keras has average=True by default
+    op = resolve_op(op, average if op is None else None)  # horovod.keras has average=True by default
     return _applied(
         lambda tensor: backend().allreduce(
             tensor,
             compression,
-            average=average,
             name=name,
             op=op,
             prescale_factor=prescale_factor,
@@ -71,7 +69,7 @@ def reducescatter(value: Any, name: str | None = None, op: int = Average) -> Any
 
 def _applied(operation: Callable[[Any], Any], value: Any) -> Any:
     result = operation(backend().tensor(native(value)))
-    return to_numpy(result) if is_plain(value) else result
+    return backend().to_numpy(result) if is_plain(value) else result
 
 
 def broadcast_global_variables(root_rank: int) -> NoReturn:
@@ -99,12 +97,17 @@ def broadcast_variables(variables: Iterable[Any], root_rank: int) -> None:
         HorovodInternalError: a rank was lost.
     """
     given = list(variables)
-    described = [(tuple(variable.shape), str(native(variable).dtype)) for variable in given]
+    wrong = [problem for problem in map(backend().why_not_a_variable, given) if problem is not None]
+    described = [(tuple(variable.shape), str(native(variable).dtype)) for variable in given] if not wrong else wrong[0]
     _require_alike(allgather_object(described), root_rank)
     backend().broadcast_variables(given, root_rank)
 
 
-def _require_alike(by_rank: list[list[Any]], root_rank: int) -> None:
+def _require_alike(by_rank: list[Any], root_rank: int) -> None:
+    """`by_rank`: what ranks have to broadcast, or why they cannot."""
+    for rank, described in enumerate(by_rank):
+        if isinstance(described, str):
+            raise ValueError(f"rank {rank}: {described}")
     expected = by_rank[root_rank]
     for rank, described in enumerate(by_rank):
         if len(described) != len(expected):
@@ -125,7 +128,9 @@ def state_of(model: Any, optimizer: Any = None) -> list[Any]:
     optimizer's."""
     optimizer = optimizer or model.optimizer
     of_metrics = {id(variable) for variable in getattr(model, "metrics_variables", ())}
-    return [variable for variable in model.variables if id(variable) not in of_metrics] + _variables_of(optimizer)
+    return [variable for variable in model.variables if id(variable) not in of_metrics] + backend().saved_variables(
+        optimizer
+    )
 
 
 def are_built(model: Any, optimizer: Any = None) -> bool:
@@ -140,11 +145,7 @@ def slots_of(optimizer: Any, variables: Iterable[Any]) -> list[Any]:
     # sgd/dense_kernel_momentum in Keras 3, SGD/m/dense/kernel:0 in Keras 2
     return [
         slot
-        for slot in _variables_of(optimizer)
+        for slot in backend().saved_variables(optimizer)
         for path in paths
         if f"/{path.replace('/', '_')}_" in getattr(slot, "path", "") or f"/{path}:" in slot.name
     ]
-
-
-def _variables_of(optimizer: Any) -> list[Any]:
-    return list(optimizer.variables() if callable(optimizer.variables) else optimizer.variables)

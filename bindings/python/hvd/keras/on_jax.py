@@ -17,6 +17,8 @@ import numpy as np
 
 import hvd
 import hvd.jax
+from hvd.jax import collectives
+from hvd.jax.compression import reduce_compressed
 from hvd.jax.errors import translated
 from hvd.keras import gradients
 from hvd.keras.backend import Backend
@@ -36,13 +38,17 @@ class OnJax(Backend):
         """NumPy's stay what they are: JAX would make 32 bits of 64."""
         return value if isinstance(value, jax.Array) else np.asarray(value)
 
-    def copied(self, variable: Any) -> Any:
+    def to_numpy(self, tensor: Any) -> Any:
+        return np.asarray(tensor)
+
+    def snapshot(self, variable: Any) -> Any:
+        """Waits for the step that has made it, since a later one may reuse its memory."""
         with translated():
-            return np.array(variable)  # waits for the step that it is a result of; a later one may be donated it
+            return np.array(variable)
 
     def allreduce(self, tensor: Any, compression: Any = None, **options: Any) -> Any:
         compressor = compression or self.package.Compression.none
-        compressed, context = compressor.compress(jnp.asarray(tensor) if compression else tensor)
+        compressed, context = compressor.compress(tensor)
         return compressor.decompress(_collectives_for(tensor).allreduce(compressed, **options), context)
 
     def allgather(self, tensor: Any, name: str | None) -> Any:
@@ -54,10 +60,12 @@ class OnJax(Backend):
     def reducescatter(self, tensor: Any, name: str | None, op: int) -> Any:
         return _collectives_for(tensor).reducescatter(tensor, name=name, op=op)
 
+    def why_not_a_variable(self, variable: Any) -> str | None:
+        if isinstance(variable, keras.Variable):
+            return None
+        return f"JAX has no variables of its own: a keras.Variable is needed, not {type(variable).__name__}"
+
     def broadcast_variables(self, variables: Sequence[Any], root_rank: int) -> None:
-        for variable in variables:
-            if not isinstance(variable, keras.Variable):
-                raise ValueError(f"a variable of Keras is needed, not {type(variable).__name__}: JAX has none")
         with translated():
             received = jax.block_until_ready(
                 self.package.broadcast_tree([native(variable) for variable in variables], root_rank)
@@ -68,23 +76,37 @@ class OnJax(Backend):
     def reducer(self, **settings: Any) -> Any:
         return GradientReducer(**settings)
 
+    def saved_variables(self, optimizer: Any) -> list[Any]:
+        reduction = reduction_of(optimizer) or reduction_of(getattr(optimizer, "inner_optimizer", None))
+        sums = reduction.aggregation.own_variables() if reduction is not None and reduction.passes > 1 else []
+        return _without(sums, super().saved_variables(optimizer))
+
     def aggregation(self, passes: int, reduce: Callable[..., Any], averages: bool) -> Any:
         return Accumulation(passes, reduce, averages) if passes > 1 else OnePass(reduce)
 
-    def behaviour(self) -> tuple[type, ...]:
-        return (Accumulating,)
+    def optimizer_mixins(self, passes: int) -> tuple[type, ...]:
+        return (Accumulating,) if passes > 1 else ()
 
-    def adopt(self, optimizer: Any) -> None:
-        if optimizer.built:
+    def on_distributed(self, optimizer: Any) -> None:
+        if optimizer.built and isinstance(optimizer, Accumulating):
             optimizer._reduction.aggregation.build(optimizer)
 
-    def attach(self, keras: Any) -> None:
+    def refuse_passes_under_loss_scaling(self) -> None:
+        raise ValueError(
+            "with Keras on JAX, backward_passes_per_step does not go with a LossScaleOptimizer: give the inner "
+            "optimizer gradient_accumulation_steps instead"
+        )
+
+    def patch_keras(self, keras: Any) -> None:
         wrap_method(keras.optimizers.LossScaleOptimizer, "stateless_apply", _reducing_first)
         for method in ("fit", "train_on_batch"):
             wrap_method(keras.Model, method, _waiting)
 
-    def attach_state(self, model: Any) -> None:
+    def sync_variables(self, model: Any) -> None:
         model.jax_state_sync()
+
+    def forget_ranks(self) -> None:
+        collectives.forget_place()
 
 
 def _collectives_for(tensor: Any) -> Any:
@@ -93,8 +115,8 @@ def _collectives_for(tensor: Any) -> Any:
 
 
 def _waiting(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Model.fit and train_on_batch. Steps run in the background: without waiting for the last one, nobody would hear of
-    a rank that is lost."""
+    """Model.fit and train_on_batch. Steps run in the background: without waiting for the last one, a lost rank could go
+    unnoticed."""
 
     @functools.wraps(method)
     def waiting(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -117,10 +139,7 @@ def _reducing_first(stateless_apply: Callable[..., Any]) -> Callable[..., Any]:
         if reduction is None:
             return stateless_apply(self, optimizer_variables, grads, trainable_variables)
         if reduction.passes > 1:
-            raise ValueError(
-                "with Keras on JAX, backward_passes_per_step does not go with a LossScaleOptimizer: give the inner "
-                "optimizer gradient_accumulation_steps instead"
-            )
+            BACKEND.refuse_passes_under_loss_scaling()
         reduced = reduction.reduced(list(grads), self.inner_optimizer._trainable_variables)
         with reduction.done():
             return stateless_apply(self, optimizer_variables, reduced, trainable_variables)
@@ -129,6 +148,10 @@ def _reducing_first(stateless_apply: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class GradientReducer(gradients.GradientReducer):
+    def __call__(self, gradients: gradients.Gradients, variables: Sequence[Any]) -> list[Any]:
+        collectives.depend_on_place()  # whether there is anybody to reduce with is decided where this is traced
+        return super().__call__(gradients, variables)
+
     def kind(self, gradient: Any) -> str:
         return "gradients"
 
@@ -136,25 +159,24 @@ class GradientReducer(gradients.GradientReducer):
         return [self._reduced(name, members) for name, members in groups]
 
     def _reduced(self, name: str, members: list[Any]) -> list[Any]:
-        compressed = [self.compression.compress(jnp.asarray(gradient)) for gradient in members]
-        arrays = [array for array, _ in compressed]
-        reduced = hvd.jax.grouped_allreduce(arrays, self.op, name, *self.factors, self.process_set)
-        return [self.compression.decompress(array, context) for array, (_, context) in zip(reduced, compressed)]
+        reduce = functools.partial(
+            hvd.jax.grouped_allreduce,
+            op=self.op,
+            name=name,
+            prescale_factor=self.factors[0],
+            postscale_factor=self.factors[1],
+            process_set=self.process_set,
+        )
+        return list(reduce_compressed(members, self.compression, reduce))
 
 
 class OnePass:
-    """`Accumulation` of one pass: without state."""
+    """What `Accumulation` does for one pass: nothing lasts until the next one."""
 
     counts_passes = False
 
     def __init__(self, reduce: Callable[..., list[Any]]) -> None:
         self._reduce = reduce
-
-    def build(self, optimizer: Any) -> None:
-        """There is nothing to add up."""
-
-    def own_variables(self) -> list[Any]:
-        return []
 
     def forget(self) -> None:
         """There is nothing to forget."""
@@ -223,8 +245,8 @@ class Accumulation:
 
     def apply_gradients(self, update: Callable[[], object], optimizer: Any) -> None:
         """Calls `update`, whose assignments count after the last pass."""
-        own = {id(variable) for variable in self.own_variables()}
-        variables = [v for v in (*optimizer._trainable_variables, *optimizer.variables) if id(v) not in own]
+        own = self.own_variables()
+        variables = _without(own, [*optimizer._trainable_variables, *optimizer.variables])
         before = [variable.value for variable in variables]
 
         def step() -> list[Any]:
@@ -245,24 +267,25 @@ def _values_after(assign: Callable[[], object], variables: list[Any], before: li
     return [scope.get_current_value(variable) for variable in variables]
 
 
+def _without(left_out: list[Any], variables: list[Any]) -> list[Any]:
+    ids = {id(variable) for variable in left_out}
+    return [variable for variable in variables if id(variable) not in ids]
+
+
 class Accumulating(Behaviour):
-    """What a distributed optimizer of Keras on JAX does besides: it has the variables of its Accumulation, which are
-    not saved with the model, so that it is loaded without hvd."""
+    """A distributed optimizer whose Accumulation has variables in it. They are not saved with the model, so that it can
+    be loaded without hvd."""
 
     def build(self, variables: Sequence[Any]) -> None:
         super().build(variables)
         self._reduction.aggregation.build(self)
 
-    def _saved_variables(self) -> list[Any]:
-        own = {id(variable) for variable in self._reduction.aggregation.own_variables()}
-        return [variable for variable in self.variables if id(variable) not in own]
-
     def save_own_variables(self, store: Any) -> None:
-        for number, variable in enumerate(self._saved_variables()):
+        for number, variable in enumerate(BACKEND.saved_variables(self)):
             store[str(number)] = keras.ops.convert_to_numpy(variable.value)
 
     def load_own_variables(self, store: Any) -> None:
-        variables = self._saved_variables()
+        variables = BACKEND.saved_variables(self)
         if len(store.keys()) != len(variables):
             super().load_own_variables(store)  # says what is wrong
             return

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any, Callable
 
+import numpy as np
 import tensorflow as tf
 
 import hvd.tensorflow
@@ -28,7 +29,10 @@ class OnTensorflow(Backend):
     def tensor(self, value: Any) -> Any:
         return tf.convert_to_tensor(value)
 
-    def copied(self, variable: Any) -> Any:
+    def to_numpy(self, tensor: Any) -> Any:
+        return np.asarray(tensor)
+
+    def snapshot(self, variable: Any) -> Any:
         return variable.numpy().copy()
 
     def broadcast_variables(self, variables: Sequence[Any], root_rank: int) -> None:
@@ -44,7 +48,7 @@ class OnTensorflow(Backend):
         found: Sequence[Any] = gradients_of(loss, variables, grad_loss, tape)
         return found
 
-    def attach(self, keras: Any) -> None:
+    def patch_keras(self, keras: Any) -> None:
         """An operation that breaks the job while a graph runs raises TensorFlow's own error: `fit` and `train_on_batch`
         raise one that is a HorovodInternalError, too."""
         wrap_method(keras.Model, "jit_compile", _without_xla)
@@ -53,7 +57,7 @@ class OnTensorflow(Backend):
         for method in ("fit", "train_on_batch"):
             wrap_method(keras.Model, method, lambda inner: translated()(inner))
 
-    def loaded(self, model: Any) -> None:
+    def on_loaded(self, model: Any) -> None:
         model.jit_compile = False
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Callable, Optional
 
+import numpy as np
 import torch
 
 import hvd.torch
@@ -25,7 +26,10 @@ class OnTorch(Backend):
     def tensor(self, value: Any) -> Any:
         return value if isinstance(value, torch.Tensor) else torch.as_tensor(value)
 
-    def copied(self, variable: Any) -> Any:
+    def to_numpy(self, tensor: Any) -> Any:
+        return np.asarray(tensor.detach().cpu() if isinstance(tensor, torch.Tensor) else tensor)
+
+    def snapshot(self, variable: Any) -> Any:
         return variable.detach().clone()
 
     def broadcast_variables(self, variables: Sequence[Any], root_rank: int) -> None:

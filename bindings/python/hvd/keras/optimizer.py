@@ -129,7 +129,7 @@ def DistributedOptimizer(
         optimizer: of Keras 3 or of tf_keras. It stays as it is, unless it
             has variables already (slots; as that of a loaded model has): then it becomes the result itself.
         name: not needed; for scripts that give it, as the two that follow.
-        compression: smaller type for the time of the travel, one of `hvd.Compression`; None: none.
+        compression: the type used on the wire, one of `hvd.Compression`; None: none.
         sparse_as_dense: makes IndexedSlices dense. Without it their indices and values are gathered.
         gradient_predivide_factor: with Average, gradients are divided by it before the sum, and the sum by
             size / factor after it, which keeps 16-bit gradients in range.
@@ -241,7 +241,7 @@ def _become_distributed(optimizer: Any, reduction: Reduction) -> None:
     made from its configuration is a plain one, too."""
     of = type(optimizer)
     attachment.attach(name_of_keras(optimizer))
-    behaviour = (*backend().behaviour(), _OfKeras3) if is_keras_3(of) else (_OfKeras2,)
+    behaviour = (*backend().optimizer_mixins(reduction.passes), _OfKeras3) if is_keras_3(of) else (_OfKeras2,)
     members = {
         "__class__": property(lambda _: of),
         "__module__": of.__module__,
@@ -251,7 +251,7 @@ def _become_distributed(optimizer: Any, reduction: Reduction) -> None:
     object.__setattr__(optimizer, "__class__", type(of.__name__, (*behaviour, of), members))
     optimizer.__dict__["_reduction"] = reduction
     if is_keras_3(of):
-        backend().adopt(optimizer)
+        backend().on_distributed(optimizer)
 
 
 def _reduction_for(

@@ -38,5 +38,5 @@ def load_model(
     optimizer = getattr(model, "optimizer", None)
     if optimizer is not None:
         distribute(optimizer, compression)
-        backend().loaded(model)
+        backend().on_loaded(model)
     return model
