@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import hvd
+from hvd import installation
 
 pytestmark = pytest.mark.quick
 
@@ -32,6 +33,12 @@ def test_cmake_dir_holds_the_package():
     done = run("-m", "hvd", "--cmake-dir")
     assert done.returncode == 0, done.stderr
     assert (Path(done.stdout.strip()) / "hvdConfig.cmake").exists()
+
+
+def test_a_directory_near_the_root_may_hold_the_package(monkeypatch):
+    monkeypatch.setattr(hvd, "__file__", "/hvd/__init__.py")
+    with pytest.raises(FileNotFoundError, match="is not installed beside /hvd"):
+        installation.find("lib/libhvd_none.so")
 
 
 def test_what_is_no_command_is_refused():

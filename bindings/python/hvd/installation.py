@@ -18,8 +18,8 @@ MPI_PLUGINS = {
 def find(path: str) -> Path:
     """A file of the installation, by its path below the prefix: bin/hvdrun, lib/cmake/hvd/hvdConfig.cmake."""
     package = Path(hvd.__file__).resolve().parent
-    # <prefix>/lib/python3.x/site-packages/hvd; pip install --target; a prefix that Python does not live in.
-    for prefix in (package.parents[3], package.parent, Path(sys.prefix)):
+    # pip install --target; <prefix>/lib/python3.x/site-packages/hvd; a prefix that Python does not live in.
+    for prefix in (package.parent, (package / "../../../..").resolve(), Path(sys.prefix)):
         if (prefix / path).exists():
             return prefix / path
     raise FileNotFoundError(f"{Path(path).name} is not installed beside {package}")
