@@ -178,6 +178,11 @@ def check_horovods_names():
     assert horovod.Compression.fp16 is hvd.Compression.fp16 and horovod.allreduce is hvd.allreduce
     with raises(hvd.HorovodInternalError, "Average and Sum here"):
         horovod.reducescatter(mx.nd.ones(2), op=horovod.Max)
+    for kind in (ValueError, mx.base.MXNetError):
+        with raises(kind, "do not fit a first dimension of 1"):
+            horovod.alltoall(mx.nd.ones(1), [1, 1])
+    with raises(hvd.HorovodInternalError, "a scalar has no rows"):
+        horovod.alltoall(mx.np.array(1.0))
     from horovod.common import util
     from horovod.runner.launch import build_report
 

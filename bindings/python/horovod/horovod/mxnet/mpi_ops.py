@@ -1,10 +1,15 @@
-"""All names of `hvd.mxnet`, and what of it differs from Horovod's: `reducescatter` and its kin know Average and Sum
-only. hvd has the other operations, too.
+"""All names of `hvd.mxnet`, and what of it differs from Horovod's:
+
+- `reducescatter` and its kin know Average and Sum only. hvd has the other operations, too.
+- Splits that `alltoall` cannot use raise an error that is MXNet's as well.
 """
 
 from __future__ import annotations
 
-from typing import NoReturn
+import functools
+from typing import Any, NoReturn
+
+from mxnet.base import MXNetError as _MXNetError
 
 import hvd.mxnet as _hvd
 from horovod.common.basics import HorovodBasics as _HorovodBasics
@@ -19,9 +24,23 @@ _basics = _HorovodBasics()
 init = _basics.init
 
 
+class ArgumentError(_MXNetError, ValueError):  # type: ignore[misc]
+    """A wrong argument: a ValueError with hvd, an MXNetError with Horovod."""
+
+
 def _refuse(text: str) -> NoReturn:
     raise _HorovodInternalError(text)
 
 
 reducescatter = _averages_and_sums_only(_hvd.reducescatter, _refuse)
 grouped_reducescatter = _averages_and_sums_only(_hvd.grouped_reducescatter, _refuse)
+
+
+@functools.wraps(_hvd.alltoall)  # type: ignore[no-redef]
+def alltoall(*args: Any, **kwargs: Any) -> Any:
+    try:
+        return _hvd.alltoall(*args, **kwargs)
+    except _HorovodInternalError:
+        raise
+    except ValueError as error:
+        raise ArgumentError(str(error)) from None
