@@ -154,6 +154,10 @@ WRONG_TYPES = {
     "passes": (lambda ones: optimizer(backward_passes_per_step="2"), "backward_passes_per_step is '2': expected"),
     "optimizer": (lambda ones: hvd.DistributedOptimizer(torch.nn.Linear(1, 1)), "optimizer is a Linear: expected"),
     "splits": (lambda ones: hvd.alltoall(ones, splits=4), "splits is 4: expected a number of rows for each rank"),
+    "splits of floats": (
+        lambda ones: hvd.alltoall(ones, splits=[1.5]),
+        r"splits is \[1.5\]: expected a number of rows",
+    ),
     "list": (lambda ones: hvd.allreduce([1.0, 2.0]), "a torch.Tensor is needed, not list"),
     "list in a group": (lambda ones: hvd.grouped_allgather([ones, 1.0]), "a torch.Tensor is needed, not float"),
 }

@@ -45,8 +45,8 @@ def ranks(value: Any, name: str) -> list[int]:
 
 def rows(value: Any, name: str) -> list[int]:
     try:
-        return [int(one) for one in value]
-    except (TypeError, ValueError):
+        return [operator.index(one) for one in value]
+    except TypeError:
         raise TypeError(_wrong(name, value, "a number of rows for each rank")) from None
 
 

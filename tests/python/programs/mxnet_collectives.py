@@ -245,6 +245,9 @@ def check_wrong_arguments():
         (lambda: hvd.broadcast(array, 2), ValueError, "root_rank is 2, which is not in"),
         (lambda: hvd.broadcast(array, 0.5), TypeError, "root_rank is 0.5"),
         (lambda: hvd.alltoall(mx.nd.ones(3)), ValueError, "a multiple of the 2 ranks, not 3"),
+        (lambda: hvd.alltoall(array, mx.nd.array([2, 1])), ValueError, "int32 or int64; not float32, .2,.$"),
+        (lambda: hvd.alltoall(array, mx.nd.zeros((1, 2), dtype="int32")), ValueError, "one-dimensional"),
+        (lambda: hvd.alltoall(array, [1.5, 1.5]), TypeError, "expected a number of rows for each rank"),
         (lambda: hvd.broadcast_parameters([array]), ValueError, "params is a list"),
         (lambda: hvd.DistributedOptimizer("sgd"), TypeError, "optimizer is a str"),
     ]:

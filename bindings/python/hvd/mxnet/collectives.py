@@ -74,6 +74,15 @@ def _copied(tensor: Any) -> Any:
         return tensor.copy()
 
 
+def _listed(splits: Any) -> Any:
+    if not isinstance(splits, mxnet.nd.NDArray):
+        return splits
+    kind = type_of(splits)
+    if splits.ndim != 1 or kind.name not in ("int32", "int64"):
+        raise ValueError(f"splits must be one-dimensional, int32 or int64; not {kind.name}, {splits.shape}")
+    return splits.asnumpy()
+
+
 def _allreduce(
     function: str,
     tensors: Sequence[Any],
@@ -260,7 +269,8 @@ def alltoall(
 
     Args:
         tensor: at least one dimension; the first one may differ between ranks, the others may not.
-        splits: how many rows go to each rank of the set, in an array or a list; None: equally many.
+        splits: how many rows go to each rank of the set, in an array of int32 or int64 (what `mx.nd.array` makes of
+            numbers is float32) or a list; None: equally many.
         name, priority, process_set: as of `allreduce`.
 
     Returns:
@@ -268,8 +278,7 @@ def alltoall(
         of int32.
     """
     _check_array(tensor)
-    rows = splits.asnumpy() if isinstance(splits, mxnet.nd.NDArray) else splits
-    return collectives.alltoall(tensor, rows, name, process_set)
+    return collectives.alltoall(tensor, _listed(splits), name, process_set)
 
 
 def reducescatter(
