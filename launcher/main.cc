@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -25,6 +26,7 @@
 #include "launcher/job/job.h"
 #include "launcher/job/local_host.h"
 #include "launcher/output/output_stream.h"
+#include "launcher/plan/allocation_end.h"
 #include "launcher/plan/host_plan.h"
 #include "launcher/plan/host_resources.h"
 #include "launcher/plan/hosts.h"
@@ -323,6 +325,14 @@ int run(const std::vector<std::string>& arguments, SignalSource& signals) {
   if (line.start.by == StartedBy::mpirun) return run_mpirun(line, signals);
   const Environment environment = parse_environment(environ);
   const RemoteShell shell = with_parameters_of_open_mpi(line.start.remote_shell, line.mca, environment);
+  if (line.job.elastic && !line.dry_run) {
+    const auto complain = [&line](const std::string& text) { note(line, text); };
+    line.job.time_limit = time_limit_of(environment, line.time_limit_margin, signals, complain);
+    if (line.job.verbose && line.job.time_limit) {
+      const auto left = std::lround(seconds(*line.job.time_limit - Clock::now()));
+      note(line, "the allocation ends: so the job does in " + std::to_string(left) + " s, if it is not finished");
+    }
+  }
   if (!line.discovery_script.empty() && !line.dry_run) {
     return run_elastic_with_agents(line, {}, environment, shell, signals);
   }

@@ -41,8 +41,13 @@ struct Prospect {
 };
 
 // What a change will do; flags that may be combined.
-enum class MembershipChange : std::uint8_t { none = 0, removes = 1, adds = 2 };
-constexpr std::int64_t kOneStarting = 4;
+enum class MembershipChange : std::uint8_t {
+  none = 0,
+  removes = 1,
+  adds = 2,
+  ends = 4,  // the job: a process saves what is to be kept, and says so by report_preempted() before it leaves
+};
+constexpr std::int64_t kOneStarting = 8;
 
 std::string encode_place(const EpochPlace& place);
 EpochPlace parse_place(std::string_view text);  // throws Internal

@@ -168,9 +168,9 @@ void parse_cooldown(const CLI::App& app, MembershipOptions& elastic) {
   elastic.cooldown_max = std::chrono::seconds(*most);
 }
 
-constexpr std::array kOfElasticJobs = {"--discovery-interval", "--preemption-script", "--spares",
-                                       "--elastic-timeout",    "--stopped-limit",     "--reset-limit",
-                                       "--cooldown-range"};
+constexpr std::array kOfElasticJobs = {
+    "--discovery-interval", "--preemption-script", "--time-limit-margin", "--spares",
+    "--elastic-timeout",    "--stopped-limit",     "--reset-limit",       "--cooldown-range"};
 
 // A job is elastic if the user says how few or how many ranks it may have, or names a script for its hosts.
 void parse_elastic(const CLI::App& app, CommandLine& line) {
@@ -196,6 +196,8 @@ void parse_elastic(const CLI::App& app, CommandLine& line) {
   elastic.reset_limit = typed_number(app, "--reset-limit", 0);
   elastic.elastic_timeout = typed_seconds(app, "--elastic-timeout").value_or(elastic.elastic_timeout);
   parse_cooldown(app, elastic);
+  line.time_limit_margin = typed_seconds(app, "--time-limit-margin").value_or(60s);
+  elastic.fixed_hosts = line.discovery_script.empty();
   line.job.stopped_limit = typed_seconds(app, "--stopped-limit").value_or(30s);
   if (elastic.max_np < elastic.num_proc) {
     throw InvalidArgument("--max-np " + std::to_string(elastic.max_np) + ": fewer than the " +

@@ -69,6 +69,7 @@ struct CommandLine {
   bool input_to_all = false;
   std::string discovery_script;   // a shell command that prints an elastic job's hosts; empty: they are fixed
   Duration discovery_interval{};  // from one run of it to the next
+  Duration time_limit_margin{};   // an elastic job ends so long before its allocation; zero: it does not
   bool dry_run = false;
   bool display_map = false;
   bool quiet = false;  // prints no notes

@@ -92,6 +92,12 @@ void Epochs::host_preempted(const std::string& host) {
   perform();
 }
 
+void Epochs::end_early() {
+  if (over()) return;
+  membership_.end_early(Clock::now());
+  perform();
+}
+
 void Epochs::note(const std::string& cause) {
   causes_.push_back(cause);
   if (!paused_) paused_ = Clock::now();
@@ -135,7 +141,8 @@ void Epochs::apply(const BeginEpoch& begin) {
 
 void Epochs::apply(const AnnounceChange& change) {
   const auto flags = (change.removes ? static_cast<int>(MembershipChange::removes) : 0) |
-                     (change.adds ? static_cast<int>(MembershipChange::adds) : 0);
+                     (change.adds ? static_cast<int>(MembershipChange::adds) : 0) |
+                     (change.ends ? static_cast<int>(MembershipChange::ends) : 0);
   add(change_key(change.epoch), flags);
 }
 

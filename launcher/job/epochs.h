@@ -22,9 +22,8 @@ class Epochs {
   struct Callbacks {
     std::function<void(int process, const std::string& host, int slot)> start;
     std::function<void(const std::string& line)> say;
-    // The job is over; what still runs is to be ended. `failure`: empty if it has finished; `culprit`: the process
-    // whose failure was the last.
-    std::function<void(const std::string& failure, std::optional<int> culprit)> over;
+    // The job is over; what still runs is to be ended. `culprit`: the process whose failure was the last.
+    std::function<void(const EndJob& end, std::optional<int> culprit)> over;
   };
 
   // `store` outlives it.
@@ -38,6 +37,9 @@ class Epochs {
   void host_lost(const std::string& host, const std::string& cause);
   // The host is about to be taken away: its processes leave at the next step boundary.
   void host_preempted(const std::string& host);
+  // The job is about to be taken away: it ends at the next step boundary.
+  void end_early();
+  bool ends_early() const { return membership_.ends_early(); }
   // The job ends for another reason: nothing is started or decided any more.
   void stop() { is_stopped_ = true; }
 
@@ -66,7 +68,7 @@ class Epochs {
   void apply(const BreakEpoch& broken) { set(broken_key(broken.epoch), broken.cause); }
   void apply(const ExpelProcess& expelled);
   void apply(const DismissProcess& dismissed) { answer(dismissed.process, {}); }
-  void apply(const EndJob& end) { callbacks_.over(end.failure, last_failed_); }
+  void apply(const EndJob& end) { callbacks_.over(end, last_failed_); }
   void answer(int process, const EpochPlace& place);
   void tell_starting();
   void add(const std::string& key, std::int64_t amount);

@@ -11,6 +11,12 @@
 #include "launcher/watch/rank_status.h"
 
 namespace hvd::launcher {
+namespace {
+
+constexpr Duration kTermNotice = 20s;  // from SIGTERM to the end; Slurm and Kubernetes kill after 30 s
+constexpr Duration kSameNotice = 2s;
+
+}  // namespace
 
 Job::Job(JobOptions options, int size, EventLoop& loop, SignalSource& signals)
     : options_(std::move(options)),
@@ -18,6 +24,7 @@ Job::Job(JobOptions options, int size, EventLoop& loop, SignalSource& signals)
       signals_(signals),
       size_(size),
       timeout_(options_.timeout ? std::optional(start_ + *options_.timeout) : std::nullopt),
+      time_limit_(options_.time_limit),
       end_(options_.elastic ? 0 : size, options_.grace),
       output_(loop, size, options_.output,
               {.hold =
@@ -111,7 +118,7 @@ void Job::start_elastic() {
       Epochs::Callbacks{
           .start = [this](int process, const std::string& host, int slot) { start_process(process, host, slot); },
           .say = [this](const std::string& line) { output_.say(line); },
-          .over = [this](const std::string& failure, std::optional<int> culprit) { elastic_over(failure, culprit); }});
+          .over = [this](const EndJob& end, std::optional<int> culprit) { elastic_over(end, culprit); }});
   status_->queries().use_places([this](int process) { return epochs_->place_of(process); });
   std::vector<HostCount> hosts;
   for (std::size_t host = 0; host < slots_.size(); ++host) {
@@ -153,9 +160,33 @@ bool Job::goes_on_without(int rank, ExitStatus status, const JobEnding& said) {
   return true;
 }
 
-void Job::elastic_over(const std::string& failure, std::optional<int> culprit) {
-  if (!failure.empty()) output_.say("the job has failed: " + failure);
-  end_.elastic_over(!failure.empty(), culprit, Clock::now());
+void Job::elastic_over(const EndJob& end, std::optional<int> culprit) {
+  if (end.early) return end_.ended_early(Clock::now());
+  if (!end.failure.empty()) output_.say("the job has failed: " + end.failure);
+  end_.elastic_over(!end.failure.empty(), culprit, Clock::now());
+}
+
+// Schedulers send SIGUSR1 some time before they end a job, if they are told to, and SIGTERM when they do. A second
+// SIGTERM is an order, unless it is the same one: Slurm may send it to hvdrun and to the script that passes it on.
+bool Job::is_notice(int signal) {
+  if (!epochs_ || epochs_->over()) return false;
+  if (signal != SIGTERM) return signal == SIGUSR1;
+  const TimePoint now = Clock::now();
+  return now < first_sigterm_.emplace(first_sigterm_.value_or(now)) + kSameNotice;
+}
+
+void Job::end_early(const std::string& cause, Duration limit) {
+  if (!early_end_) output_.say(cause + ": the job ends at its next commit");
+  early_end_ = earlier(early_end_, Clock::now() + limit);
+  epochs_->end_early();
+}
+
+void Job::give_up_ending_early() {
+  early_end_.reset();
+  if (epochs_->over()) return;
+  output_.say("the ranks have not come to a commit in time, and are ended");
+  stop_epochs();
+  end_.interrupted(SIGTERM, Clock::now());
 }
 
 // ---- Events
@@ -229,9 +260,16 @@ void Job::host_lost(int host, const std::string& cause) {
   nothing_left(host);
 }
 
+void Job::host_preempted(int host) {
+  if (!epochs_ || epochs_->over()) return;
+  epochs_->host_preempted(hosts_.plans[static_cast<std::size_t>(host)].name);
+  if (epochs_->ends_early()) end_early("all hosts are preempted", options_.elastic->elastic_timeout);
+}
+
 void Job::step() {
   const std::optional<Deadline> membership = epochs_ ? epochs_->next_deadline() : std::nullopt;
-  loop_.run_once(earlier(earlier(earlier(end_.next_deadline(), timeout_), output_.next_deadline()), membership));
+  const std::optional<Deadline> limits = earlier(earlier(timeout_, time_limit_), early_end_);
+  loop_.run_once(earlier(earlier(earlier(end_.next_deadline(), limits), output_.next_deadline()), membership));
   const TimePoint now = Clock::now();
   if (membership && now >= *membership) epochs_->on_time();
   output_.show_due(now);
@@ -240,6 +278,12 @@ void Job::step() {
     stop_epochs();
     look_into_timeout();
   }
+  if (time_limit_ && now >= *time_limit_) {
+    time_limit_.reset();
+    if (epochs_ && !epochs_->over())
+      end_early("the time of the allocation is almost up", options_.elastic->elastic_timeout);
+  }
+  if (early_end_ && now >= *early_end_) give_up_ending_early();
   const std::optional<int> signal = end_.signal_due(Clock::now());
   if (!signal || hosts_left_ == 0) return;
   if (*signal == SIGTERM && end_.all_ranks_ended())
@@ -255,6 +299,10 @@ void Job::on_signals() {
   // hvdrun's own signals first: a rank that was ended by the same Ctrl-C has not failed.
   for (const int signal : signals_.take()) {
     if (signal == SIGCHLD) continue;
+    if (is_notice(signal)) {
+      end_early("received " + signal_name(signal), signal == SIGTERM ? kTermNotice : options_.elastic->elastic_timeout);
+      continue;
+    }
     if (asks_to_end(signal)) {
       impatient_ = hosts_left_ == 0;
       stop_epochs();
@@ -283,6 +331,8 @@ void Job::report() {
     output_.append(failure_report(failure, end_.ends()));
   } else if (end_.has_timed_out()) {
     output_.append(timeout_report(end_.ends()));
+  } else if (end_.has_ended_early()) {
+    output_.say("the job has ended early, as it was told: exit code " + std::to_string(kEndedEarlyCode));
   } else if (end_.interrupting_signal() != 0) {
     output_.append(interruption_report(end_.interrupting_signal(), end_.ends()));
   }

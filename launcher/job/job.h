@@ -30,6 +30,7 @@ struct JobOptions {
   Duration grace{};                            // from the first failure to SIGTERM
   std::optional<MembershipOptions> elastic{};  // empty: the ranks stay the same
   Duration stopped_limit{};                    // of an elastic job: a process that is stopped for longer is killed
+  std::optional<TimePoint> time_limit{};       // of an elastic job: it ends early then, at the next step boundary
   std::string preemption_script;               // of an elastic job: see HostPlan
   bool operator==(const JobOptions&) const = default;
 };
@@ -74,9 +75,7 @@ class Job : public HostListener {
     if (ended_hosts_.insert(host).second) --hosts_left_;
   }
   void host_lost(int host, const std::string& cause) override;
-  void host_preempted(int host) override {
-    if (epochs_) epochs_->host_preempted(hosts_.plans[static_cast<std::size_t>(host)].name);
-  }
+  void host_preempted(int host) override;
   void complaint(const std::string& line) override { output_.say(line); }
   void statuses(int host, std::uint64_t question, std::vector<RankStatus> statuses) override {
     status_->queries().answered(host, question, std::move(statuses));
@@ -105,7 +104,11 @@ class Job : public HostListener {
   void start_elastic();
   void start_process(int process, const std::string& host_name, int slot);
   bool goes_on_without(int rank, ExitStatus status, const JobEnding& said);
-  void elastic_over(const std::string& failure, std::optional<int> culprit);
+  void elastic_over(const EndJob& end, std::optional<int> culprit);
+  bool is_notice(int signal);
+  // An elastic job ends at the next step boundary; if none comes within the limit, as if by SIGTERM.
+  void end_early(const std::string& cause, Duration limit);
+  void give_up_ending_early();
   // The job ends for a reason that the epochs do not decide on.
   void stop_epochs() {
     if (epochs_) epochs_->stop();
@@ -142,7 +145,10 @@ class Job : public HostListener {
   SignalSource& signals_;
   const int size_;
   const TimePoint start_ = Clock::now();
-  std::optional<Deadline> timeout_;  // empty once it is reached
+  std::optional<Deadline> timeout_;     // empty once it is reached
+  std::optional<Deadline> time_limit_;  // likewise
+  std::optional<Deadline> early_end_;   // of the wait for the next step boundary
+  std::optional<TimePoint> first_sigterm_;
   JobEnd end_;
   JobOutput output_;
   std::vector<Rank> ranks_;

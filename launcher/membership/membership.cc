@@ -74,8 +74,15 @@ void Membership::process_preempted(int process, TimePoint now) {
 }
 
 void Membership::host_preempted(const std::string& host, TimePoint now) {
-  for (auto& [number, process] : processes_) process.leaves = process.leaves || process.host == host;
   hosts_[host].preempted = true;
+  if (options_.fixed_hosts && all_hosts_are_preempted()) return end_early(now);
+  for (auto& [number, process] : processes_) process.leaves = process.leaves || process.host == host;
+  advance(now);
+}
+
+void Membership::end_early(TimePoint now) {
+  if (over() || std::exchange(ends_early_, true)) return;
+  for (auto& [number, process] : processes_) process.leaves = false;  // only once it has saved the state
   advance(now);
 }
 
@@ -107,6 +114,7 @@ void Membership::advance(TimePoint now) {
 
 // A host with fewer slots than processes keeps those that have the state, and then those that are the furthest.
 void Membership::mark_leaving() {
+  if (ends_early_) return;
   for (const auto& [name, host] : hosts_) {
     std::vector<std::tuple<bool, Place, int>> staying;
     for (const auto& [number, process] : processes_) {
@@ -125,6 +133,7 @@ void Membership::dismiss_leaving() {
   for (auto& [number, process] : processes_) {
     if (!process.leaves || process.place != Place::waiting || (keeps_state && process.has_state)) continue;
     process.place = Place::expelled;
+    has_left_early_ = has_left_early_ || (ends_early_ && process.has_state);
     process.has_state = false;
     actions_.emplace_back(DismissProcess{number});
   }
@@ -155,12 +164,14 @@ void Membership::give_up_waiting(TimePoint now) {
 }
 
 void Membership::end_if_hopeless() {
+  if (ends_early_ && is_first()) return end_job({}, true);
   const int in_epoch = count_at(Place::member);
   const bool nobody_is_left = in_epoch + count_at(Place::waiting) + count_at(Place::starting) == 0;
   const int trained =
       in_epoch + count([](const Process& process) { return process.place == Place::waiting && process.has_state; });
   if (finishing_ && (nobody_is_left || (!is_first() && trained == 0))) return end_job(epoch_failure_);
-  if (state_is_lost()) return end_job("every process that had the job's state is gone");
+  if (state_is_lost() && !has_left_early_) return end_job("every process that had the job's state is gone");
+  if (state_is_lost() && count_at(Place::expelled) == 0) return end_job({}, true);
   if (nobody_is_left && has_failed_ && is_first()) return end_job("every process has failed before the job began");
   const bool some_may_arrive = in_epoch > 0 || (is_first() && count_at(Place::starting) > 0);
   if (finishing_ && !running() && !some_may_arrive && !can_begin()) {
@@ -176,7 +187,7 @@ void Membership::begin_if_complete() {
 }
 
 void Membership::begin() {
-  if (options_.reset_limit && epoch_ > *options_.reset_limit) {
+  if (options_.reset_limit && epoch_ > *options_.reset_limit && !ends_early_) {
     return end_job("the job was reset " + std::to_string(*options_.reset_limit) + " times (--reset-limit)");
   }
   phase_ = Phase::running;
@@ -193,6 +204,11 @@ void Membership::begin() {
 
 void Membership::announce_if_needed(TimePoint now) {
   if (!running() || announced_ || finishing_) return;
+  if (ends_early_) {
+    announced_ = true;
+    actions_.emplace_back(AnnounceChange{.epoch = epoch_, .ends = true});
+    return;
+  }
   const bool removes = staying() < count_at(Place::member);
   const bool adds = newcomers_wait() && (removes || starting() == 0 || now >= settling_until_);
   if (!adds && !removes) return;
@@ -206,13 +222,13 @@ void Membership::gather(const std::string& cause, TimePoint now) {
   actions_.emplace_back(BreakEpoch{.epoch = epoch_, .cause = cause});
 }
 
-void Membership::end_job(const std::string& failure) {
+void Membership::end_job(const std::string& failure, bool early) {
   phase_ = Phase::over;
   for (const auto& [number, process] : processes_) {
     if (process.place == Place::waiting) actions_.emplace_back(DismissProcess{number});
   }
   const bool names_another = !failure.empty() && !last_failure_.empty() && failure != last_failure_;
-  actions_.emplace_back(EndJob{failure + (names_another ? "; the last failure: " + last_failure_ : "")});
+  actions_.emplace_back(EndJob{failure + (names_another ? "; the last failure: " + last_failure_ : ""), early});
 }
 
 void Membership::cool_down(const std::string& host, TimePoint now) {
@@ -275,7 +291,7 @@ int Membership::free_slot(const std::string& host) const {
 
 bool Membership::may_start_on(const std::string& name, const Host& host) const {
   const int counted = count([](const Process& process) { return process.place != Place::expelled && !process.leaves; });
-  return !finishing_ && !state_is_lost() && !host.preempted && occupied_slots(name) < host.slots &&
+  return !finishing_ && !ends_early_ && !state_is_lost() && !host.preempted && occupied_slots(name) < host.slots &&
          counted < options_.max_np + options_.spares;
 }
 
@@ -300,7 +316,7 @@ std::vector<int> Membership::candidates() const {
 
 bool Membership::state_is_leaving() const {
   const auto has_state = [](const Process& process) { return process.has_state && process.place != Place::expelled; };
-  return !is_first() && !finishing_ &&
+  return !is_first() && !finishing_ && !ends_early_ &&
          count([&](const Process& process) { return has_state(process) && !process.leaves; }) == 0 &&
          count([&](const Process& process) { return has_state(process) && process.leaves; }) > 0;
 }
@@ -310,8 +326,13 @@ bool Membership::state_is_lost() const {
          count([](const Process& process) { return process.has_state && process.place != Place::expelled; }) == 0;
 }
 
+bool Membership::all_hosts_are_preempted() const {
+  return std::ranges::all_of(hosts_,
+                             [](const auto& entry) { return entry.second.preempted || entry.second.slots == 0; });
+}
+
 int Membership::starting_newcomers() const {
-  return running() ? std::clamp(options_.max_np - staying(), 0, starting()) : 0;
+  return running() && !ends_early_ ? std::clamp(options_.max_np - staying(), 0, starting()) : 0;
 }
 
 int Membership::staying() const {
@@ -322,13 +343,13 @@ int Membership::staying() const {
 }
 
 bool Membership::newcomers_wait() const {
-  return running() && !announced_ && !finishing_ && staying() < options_.max_np &&
+  return running() && !announced_ && !finishing_ && !ends_early_ && staying() < options_.max_np &&
          count([](const Process& process) { return process.place == Place::waiting && !process.leaves; }) > 0;
 }
 
 bool Membership::can_begin() const {
   const std::vector<int> order = candidates();
-  if (static_cast<int>(order.size()) < options_.min_np) return false;
+  if (static_cast<int>(order.size()) < (ends_early_ ? 1 : options_.min_np)) return false;
   const bool some_stay = std::ranges::any_of(order, [&](int number) { return !processes_.at(number).leaves; });
   return some_stay && (is_first() || processes_.at(order.front()).has_state);
 }

@@ -38,6 +38,7 @@ struct MembershipOptions {
   int num_proc = 1;                  // that the first epoch waits for
   int min_np = 1, max_np = 1;        // of every epoch
   int spares = 0;                    // processes beyond max_np that are kept ready
+  bool fixed_hosts = false;          // no others come: once all are preempted the job ends early
   std::optional<int> reset_limit{};  // epochs after the first one; empty: any number
   Duration elastic_timeout = 600s;   // for enough processes to arrive
   // How long a host gets no new processes after one has failed there: doubled with each failure until one succeeds.
@@ -68,6 +69,7 @@ struct BeginEpoch {
 struct AnnounceChange {
   int epoch = 0;
   bool adds = false, removes = false;
+  bool ends = false;  // the job ends early: they save its state before they leave, and do not come back
   auto operator<=>(const AnnounceChange&) const = default;
 };
 // Ends the waits of processes that are still forming this epoch.
@@ -88,7 +90,8 @@ struct DismissProcess {
 };
 // The job is over; what still runs is to be ended. Comes once, last.
 struct EndJob {
-  std::string failure;  // empty: it has finished
+  std::string failure;  // empty: it has finished, or
+  bool early = false;   // was left in order because end_early() was called
   auto operator<=>(const EndJob&) const = default;
 };
 using MembershipAction =
@@ -116,6 +119,9 @@ class Membership {
   // The process is to leave at the next step boundary: it is about to be taken away. Likewise all processes of a host.
   void process_preempted(int process, TimePoint now);
   void host_preempted(const std::string& host, TimePoint now);
+  // The whole job is about to be taken away. Those who have its state leave at the next step boundary, and have it
+  // saved then, for which they may be fewer than min_np; process_preempted() says of each that this is done.
+  void end_early(TimePoint now);
   // The host is unreachable, with its processes, until hosts_changed() names it and its cooldown is over.
   void host_lost(const std::string& host, const std::string& cause, TimePoint now);
   // next_deadline() is reached.
@@ -127,6 +133,7 @@ class Membership {
   int epoch() const { return epoch_; }  // the last that has begun; 0: none
   bool running() const { return phase_ == Phase::running; }
   bool over() const { return phase_ == Phase::over; }
+  bool ends_early() const { return ends_early_; }
   bool alive(int process) const { return processes_.contains(process); }
   // Processes that have been started, have not arrived yet, and would join the running epoch. 0 if none runs.
   int starting_newcomers() const;
@@ -175,7 +182,7 @@ class Membership {
   void begin();
   // The running epoch is over; its processes are expected to arrive.
   void gather(const std::string& cause, TimePoint now);
-  void end_job(const std::string& failure);
+  void end_job(const std::string& failure, bool early = false);
   void cool_down(const std::string& host, TimePoint now);
 
   template <typename Predicate>
@@ -196,6 +203,7 @@ class Membership {
   // Whether a process that leaves has to take part once more, because only such processes have the job's state.
   bool state_is_leaving() const;
   bool state_is_lost() const;
+  bool all_hosts_are_preempted() const;
   int starting() const {
     return count([](const Process& process) { return process.place == Place::starting && !process.leaves; });
   }
@@ -208,11 +216,13 @@ class Membership {
   Phase phase_ = Phase::gathering;
   int epoch_ = 0;
   TimePoint gathering_since_;
-  std::vector<int> members_;    // of the last epoch, by rank; some may have ended
-  bool announced_ = false;      // a change, to the running epoch
-  TimePoint settling_until_{};  // for newcomers that wait
-  bool finishing_ = false;      // a process has finished: the job gets no newcomers any more
-  bool has_failed_ = false;     // a process, before the first epoch
+  std::vector<int> members_;     // of the last epoch, by rank; some may have ended
+  bool announced_ = false;       // a change, to the running epoch
+  TimePoint settling_until_{};   // for newcomers that wait
+  bool finishing_ = false;       // a process has finished: the job gets no newcomers any more
+  bool ends_early_ = false;      // end_early() was called
+  bool has_left_early_ = false;  // a process that had the state, which it has saved
+  bool has_failed_ = false;      // a process, before the first epoch
   std::string last_failure_;
   std::string epoch_failure_;         // the last failure in the last epoch that has begun
   std::map<int, Process> processes_;  // that live

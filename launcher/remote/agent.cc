@@ -346,10 +346,11 @@ class Agent {
 
   void on_signals() {
     for (const int signal : signals_.take()) {
-      if (!asks_to_end(signal) || parent_ == nullptr) continue;
-      if (signal == SIGTERM && is_elastic_ && !std::exchange(had_notice_, true)) {
+      if (parent_ == nullptr) continue;
+      const bool is_first_sigterm = signal == SIGTERM && is_elastic_ && !std::exchange(had_notice_, true);
+      if (is_first_sigterm || (signal == SIGUSR1 && is_elastic_)) {
         host_.announce_preemption();
-      } else {
+      } else if (asks_to_end(signal)) {
         on_parent_lost("this agent was told to end by " + signal_name(signal));
       }
     }

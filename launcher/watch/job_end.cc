@@ -186,6 +186,7 @@ int JobEnd::exit_code() const {
     case Reason::start_failed: return start_exit_code_;
     case Reason::host_lost: return 1;
     case Reason::finished: return 0;
+    case Reason::ended_early: return kEndedEarlyCode;
     case Reason::too_few: return 1;
   }
   return 1;

@@ -24,6 +24,7 @@ inline constexpr Duration kTerminationTime = 2s;
 inline constexpr Duration kKillTime = 5s;
 inline constexpr Duration kCulpritTime = 10s;  // the grace period is at least this long while a culprit has not ended
 inline constexpr int kTimedOutCode = 124;      // hvdrun's exit code after --timeout, like that of timeout(1)
+inline constexpr int kEndedEarlyCode = 75;     // EX_TEMPFAIL of sysexits.h: the job can be started again
 
 struct RankEnd {
   ExitStatus status;
@@ -110,6 +111,8 @@ class JobEnd {
   void process_ended(int process, RankEnd end) { ends_.set(process, std::move(end)); }
   // What is left is to end. `culprit`: the process whose failure was the last, if the job has failed because of one.
   void elastic_over(bool has_failed, std::optional<int> culprit, TimePoint now);
+  // The processes have left in order before the job had finished, as they were told.
+  void ended_early(TimePoint now) { begin(Stage::grace, Reason::ended_early, now + grace_); }
   // SIGINT, SIGTERM, ... was received and forwarded. A second SIGINT makes SIGKILL due at once.
   void interrupted(int signal, TimePoint now);
   // The reader of hvdrun's output has closed it (`| head`): no grace period.
@@ -147,6 +150,7 @@ class JobEnd {
   const std::vector<LostHost>& lost_hosts() const { return lost_hosts_; }
   // Whether the job was ended by --timeout.
   bool has_timed_out() const { return reason_ == Reason::timed_out; }
+  bool has_ended_early() const { return reason_ == Reason::ended_early; }
   // The signal that ended the job, if no rank had failed before; else 0.
   int interrupting_signal() const { return interrupting_signal_; }
   const std::vector<std::optional<RankEnd>>& ends() const { return ends_.all(); }
@@ -163,6 +167,7 @@ class JobEnd {
     start_failed,
     host_lost,
     finished,
+    ended_early,
     too_few
   };
 

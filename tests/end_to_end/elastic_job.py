@@ -29,7 +29,7 @@ if at_first == "never":
 if at_first == "late":
     time.sleep(2)
 
-from hvd import basics, elastic, objects  # noqa: E402
+from hvd import basics, checkpoint, elastic, objects  # noqa: E402
 
 
 def do(what):
@@ -73,6 +73,7 @@ if at_first == "prepare":
     time.sleep(2)
     print(f"process {PROCESS} is prepared", flush=True)
 state = elastic.ObjectState(elastic.from_source(objects.broadcast_object), basics.rank, step=0, seen=[])
+checkpoint.keep(state)  # of hvdrun --resume
 elastic.run_fn(train, elastic.join_anew)(state)
 assert len(state.seen) == STEPS
 counted = basics.metrics()

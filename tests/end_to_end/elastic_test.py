@@ -1,6 +1,7 @@
 """Elastic jobs under hvdrun, on one host: ranks that die, processes that join, and jobs that cannot go on."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -14,7 +15,7 @@ TIMEOUT = 120
 JOB = Path(__file__).parent / "elastic_job.py"
 
 
-def start(*options, steps=30, deeds=(), job=(sys.executable, JOB), **variables):
+def start(*options, steps=30, deeds=(), job=(sys.executable, JOB), environment=None, **variables):
     command = ["hvdrun", *options, "-x", "PYTHONUNBUFFERED=1"]
     for name, value in variables.items():
         command += ["-x", f"{name}={value}"]
@@ -24,6 +25,7 @@ def start(*options, steps=30, deeds=(), job=(sys.executable, JOB), **variables):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        env={**os.environ, **(environment or {})},
     )
 
 
@@ -200,6 +202,51 @@ def test_ctrl_c_ends_the_job():
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 128 + signal.SIGINT and "ended by SIGINT" in errors, errors
+
+
+def newest_checkpoint(folder):
+    return max((int(path.name.split("-")[1]) for path in folder.glob("checkpoint-*")), default=0)
+
+
+def test_a_job_that_is_told_ends_early_and_goes_on_later(tmp_path):
+    kept = 0
+    for notice in (signal.SIGUSR1, signal.SIGTERM, "its allocation"):
+        in_slurm = {"SLURM_JOB_ID": "1", "SLURM_JOB_END_TIME": str(int(time.time()) + 6)}
+        process = start(
+            *("-np", 2, "--min-np", 2, "--resume", tmp_path),
+            steps=10**6,
+            environment=in_slurm if notice == "its allocation" else {},
+        )
+        first = process.stdout.readline()  # none if the allocation ends before the job begins
+        if first and notice != "its allocation":
+            process.send_signal(notice)
+        output, errors = process.communicate(timeout=TIMEOUT)
+        assert process.returncode == 75 and "failed" not in errors, (output, errors)
+        cause = f"received {notice.name}" if isinstance(notice, signal.Signals) else "the time of the allocation is .*"
+        told = rf"hvdrun: {cause}: the job ends at its next commit\nhvdrun: the job has ended early, .*: exit code 75\n"
+        assert re.fullmatch(told, errors), errors
+        steps = steps_of(first + output)
+        last = {process: steps[process][-1][0] for process in steps}
+        assert len(set(last.values())) < 2 and all(steps[process][0][0] == kept + 1 for process in steps), output
+        kept = max(last.values(), default=kept)
+        assert newest_checkpoint(tmp_path) == kept
+    code, output, errors = run("-np", 1, "--min-np", 1, "--resume", tmp_path, steps=kept + 3)
+    assert (code, errors) == (0, "") and [step for step, _, _ in steps_of(output)[0]] == [kept + 1, kept + 2, kept + 3]
+
+
+def test_a_job_without_a_commit_is_ended_by_another_sigterm():
+    program = "import hvd, time; hvd.init(); print('begun', flush=True); time.sleep(1000)"
+    process = start("-np", 1, "--min-np", 1, job=(sys.executable, "-c", program))
+    assert process.stdout.readline()
+    process.send_signal(signal.SIGTERM)
+    assert "the job ends at its next commit" in process.stderr.readline()
+    deadline = time.monotonic() + TIMEOUT
+    while process.poll() is None:
+        assert time.monotonic() < deadline
+        process.send_signal(signal.SIGTERM)  # within two seconds it is taken for the same
+        time.sleep(0.1)
+    _, errors = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 128 + signal.SIGTERM and "ended by SIGTERM" in errors, errors
 
 
 def test_a_stopped_process_is_given_up():

@@ -2,11 +2,13 @@
 
 import json
 import os
+import re
 import secrets
 import shutil
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -155,6 +157,7 @@ def srun(tmp_path_factory):
             "srun", "--overcommit", "--immediate=60", *arguments, SLURM_CONF=str(state / "slurm.conf"), **variables
         )
 
+    run_step.environment = {**os.environ, "SLURM_CONF": str(state / "slurm.conf")}
     yield run_step
     subprocess.run([SLURM, "stop", state], check=True, timeout=300)
 
@@ -217,6 +220,63 @@ def test_srun_without_a_key_says_how_to_set_one(srun):
     for rank in range(2):
         assert f"started by srun as rank {rank} of 2, without a secret of the job" in output
     assert "export HVD_JOB_KEY=$(openssl rand -hex 32)" in output
+
+
+BATCH = """#!/bin/bash
+trap 'kill -USR1 $job' USR1
+hvdrun -np 2 --min-np 1 --verbose --resume {folder}/kept {python} {job} 1000000 &
+job=$!
+while kill -0 $job 2> /dev/null; do
+    wait $job
+    code=$?
+done
+echo "it is over: $code"
+if [ $code -eq 75 ]; then scontrol requeue $SLURM_JOB_ID; fi
+exit $code
+"""
+
+
+@pytest.mark.xdist_group(name="slurm")
+def test_a_batch_script_saves_and_requeues_an_elastic_job(srun, tmp_path):
+    """Slurm sends the signal as it does before the time limit, which it looks at once a minute."""
+
+    def slurm(*command):
+        return subprocess.check_output([*map(str, command)], env=srun.environment, text=True, timeout=60).strip()
+
+    def wait_for(holds, limit_s=120):
+        deadline = time.monotonic() + limit_s
+        while not holds():
+            assert time.monotonic() < deadline, output()
+            time.sleep(0.1)
+
+    def output():
+        return (tmp_path / "output").read_text() if (tmp_path / "output").exists() else ""
+
+    script = tmp_path / "script"
+    script.write_text(
+        BATCH.format(folder=tmp_path, python=sys.executable, job=ROOT / "tests/end_to_end/elastic_job.py")
+    )
+    options = (
+        "--time=10",
+        "--ntasks=1",
+        "--overcommit",
+        "--requeue",
+        "--open-mode=append",
+        f"--output={tmp_path}/output",
+    )
+    job = slurm("sbatch", "--parsable", *options, script)
+    try:
+        wait_for(lambda: re.search(r"step \d+ rank 0 of 2\n", output()))
+        slurm("scancel", "--signal=USR1", "--batch", job)
+        wait_for(lambda: "Restarts=1 " in slurm("scontrol", "--oneliner", "show", "job", job))
+    finally:
+        slurm("scancel", "--full", job)
+    text = output()
+    limit = int(re.search(r"the allocation ends: so the job does in (\d+) s", text)[1])
+    assert 400 < limit <= 540, text  # as squeue says, a minute less than ten
+    assert "received SIGUSR1: the job ends at its next commit\n" in text and "it is over: 75\n" in text, text
+    last = max(int(step) for step in re.findall(r" step (\d+) ", text))
+    assert [path.name for path in (tmp_path / "kept").iterdir()] == [f"checkpoint-{last}"], text
 
 
 @pytest.mark.xdist_group(name="slurm")

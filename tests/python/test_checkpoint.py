@@ -17,6 +17,7 @@ from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
 import hvd.torch as hvd
 from hvd import checkpoint, elastic
+from hvd.exceptions import HostsUpdatedInterrupt
 from hvd.torch.elastic import ElasticSampler, TorchState
 from launching import PROGRAMS, run_job
 from programs.loses_a_part import Parts
@@ -52,6 +53,22 @@ def test_a_state_goes_on_with_the_newest_checkpoint(tmp_path):
     assert state.step == 5
     commit(state, checkpoints)
     assert checkpoints.numbers() == [4, 5, 6]
+
+
+@pytest.mark.parametrize("leave", ["commit", "finish_step", "check_host_updates"])
+def test_a_job_that_ends_early_writes_its_last_step(tmp_path, monkeypatch, leave):
+    state = object_state(step=0)
+    checkpoints = checkpoint.keep(state, tmp_path, seconds=1000)
+    state.commit()
+    assert checkpoints.numbers() == []  # none is due
+    seen_when_leaving: list[int] = []
+    monkeypatch.setattr(state, "_decide", lambda changes: elastic._JOB_ENDS)
+    monkeypatch.setattr(elastic._native, "report_leaving", lambda: seen_when_leaving.extend(checkpoints.numbers()))
+    state.step = 1
+    with pytest.raises(HostsUpdatedInterrupt):
+        getattr(state, leave)()
+    assert seen_when_leaving == [2]
+    assert kept(tmp_path, step=0)[0].step == 1
 
 
 def test_what_changes_after_the_commit_is_not_in_it(tmp_path, monkeypatch):
@@ -240,6 +257,20 @@ def test_parts_of_all_ranks_make_a_checkpoint(tmp_path):
     hvd.barrier()
     state, checkpoints = kept_parts(folder, step=0, own=None)
     assert (state.step, state.own) == (1, hvd.rank())
+    hvd.barrier()
+
+
+@pytest.mark.ranks(2)
+def test_parts_of_a_job_that_ends_early(tmp_path, monkeypatch):
+    folder = hvd.broadcast_object(tmp_path)
+    state = Parts(lambda given: given, hvd.rank, step=7, own=hvd.rank())
+    checkpoint.keep(state, folder, seconds=1000)
+    monkeypatch.setattr(state, "_decide", lambda changes: elastic._JOB_ENDS)
+    with pytest.raises(HostsUpdatedInterrupt):
+        state.commit()
+    hvd.barrier()
+    state, checkpoints = kept_parts(folder, step=0, own=None)
+    assert (state.step, state.own, checkpoints.numbers()) == (7, hvd.rank(), [1])
     hvd.barrier()
 
 

@@ -58,6 +58,9 @@ def watch_preemption() -> None:
 def report_preemption() -> None:
     """Tells the launcher of an elastic job of such a SIGTERM, if there was one: it lets this process leave the job."""
 
+def report_leaving() -> None:
+    """Tells the launcher of an elastic job that this process leaves it, with what is to be kept saved."""
+
 def launch() -> tuple[str, int, int, int]:
     """Who has started this process, its rank, the number of ranks, and that of this host, as the environment says."""
 

@@ -84,6 +84,7 @@ def keep(
         checkpoints.restore(state)
     state.saved()  # raises here, on all ranks, if the state cannot be written
     state.register_commit_callback(checkpoints.committed)
+    state.register_last_commit_callback(checkpoints.committed_last)
     if state.is_sharded():
         state.register_reset_callbacks([checkpoints.abandon])
     return checkpoints
@@ -184,10 +185,20 @@ class Checkpoints:
     def committed(self, state: State) -> None:
         """Begins the next checkpoint if it is due and the last one is written, as rank 0 says: on rank 0, or on all
         ranks if the state is sharded."""
+        self._begin(state, not self._is_writing() and time.monotonic() >= self._began + self.seconds)
+
+    def committed_last(self, state: State) -> None:
+        """The job ends with this commit: returns once its checkpoint is written, whether one was due or not. All ranks
+        must call it if the state is sharded."""
+        self.wait()
+        is_written = self._part is not None and self._part.number == state._finished_steps and self.last_error is None
+        self._begin(state, not is_written)
+        self.wait()
+
+    def _begin(self, state: State, is_due: bool) -> None:
         rank, ranks = _place()
         is_sharded = state.is_sharded()
-        is_due = rank == 0 and not self._is_writing() and time.monotonic() >= self._began + self.seconds
-        token = 1 + secrets.randbits(48) if is_due else 0
+        token = 1 + secrets.randbits(48) if is_due and rank == 0 else 0
         if is_sharded and ranks > 1:
             token = broadcast_number(token)
         if token or rank != 0:

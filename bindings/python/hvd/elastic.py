@@ -32,6 +32,7 @@ from hvd.exceptions import HorovodInternalError, HostsUpdatedInterrupt, InitErro
 # What has happened to the hosts of a job; as flags, so that several updates can be put together.
 HOSTS_REMOVED = 1
 HOSTS_ADDED = 2
+_JOB_ENDS = 4  # early, because its time is up
 
 Broadcast = Callable[[Any], Any]
 
@@ -92,6 +93,7 @@ class State:
         self._rank = get_rank
         self._reset_callbacks: list[Callable[[], None]] = []
         self._commit_callbacks: list[Callable[[State], None]] = []
+        self._last_commit_callbacks: list[Callable[[State], None]] = []
         self._host_messages = _HostMessages()
         self._last_update: float = 0
 
@@ -102,6 +104,11 @@ class State:
     def register_commit_callback(self, callback: Callable[[State], None]) -> None:
         """It is called in each commit, once the state is saved, on this rank."""
         self._commit_callbacks.append(callback)
+
+    def register_last_commit_callback(self, callback: Callable[[State], None]) -> None:
+        """It is called on this rank when the job ends early because its time is up: once, after the callbacks of the last
+        commit. The process leaves the job when it has returned."""
+        self._last_commit_callbacks.append(callback)
 
     def on_reset(self) -> None:
         """A new job was joined: what was told about the hosts of the old one is forgotten, and callbacks are called."""
@@ -175,7 +182,19 @@ class State:
                 self._last_update = timestamp
                 changes |= change
         if changes := self._decide(changes):
+            if changes & _JOB_ENDS:
+                self._commit_last()
             raise HostsUpdatedInterrupt(skip_sync=changes == HOSTS_REMOVED)
+
+    def _commit_last(self) -> None:
+        if not self._is_at_step:
+            self._finished_steps += 1
+        if not self._is_at_step or self._steps_at_save != self._finished_steps:
+            self.save()
+            self._steps_at_save = self._finished_steps
+        for callback in self._last_commit_callbacks:
+            callback(self)
+        _native.report_leaving()
 
     def _decide(self, changes: int) -> int:
         """What rank 0 knows of changes: from the launcher, and what it was told."""

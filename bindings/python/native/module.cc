@@ -97,6 +97,7 @@ void define_process(py::module_& m) {
   m.def("report_synchronized", report_synchronized);
   m.def("watch_preemption", watch_preemption);
   m.def("report_preemption", report_preemption);
+  m.def("report_leaving", report_leaving);
   m.def("shutdown", shutdown);
   m.def("fail", fail);
   m.def("call_uninterrupted", call_uninterrupted);

@@ -202,10 +202,14 @@ void watch_preemption() {
   sigaction(SIGTERM, &action, nullptr);
 }
 
+void report_leaving() {
+  check_released([] { return hvd_report_preempted(); });
+}
+
 void report_preemption() {
   if (preempted != 1) return;
   preempted = 2;
-  check_released([] { return hvd_report_preempted(); });
+  report_leaving();
 }
 
 void shutdown() {

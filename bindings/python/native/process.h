@@ -71,6 +71,8 @@ void report_synchronized();
 void watch_preemption();
 // Reports such a notice, once: hvd_report_preempted().
 void report_preemption();
+// Reports that this process leaves an elastic job that ends early, and has saved what is to be kept.
+void report_leaving();
 
 // Does nothing in a forked child, so that its exit does not affect the parent's job.
 void shutdown();

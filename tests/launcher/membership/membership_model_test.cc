@@ -1,5 +1,6 @@
 // Every interleaving of a small elastic job with a few faults: the real Membership, and processes that start, arrive,
-// train, notice that their epoch is over, finish, fail, stop and wake, on hosts that are lost, come back and shrink.
+// train, notice that their epoch is over, finish, fail, stop and wake, on hosts that are lost, come back and shrink;
+// and a job that is told to end early.
 //
 // What must hold: no process gets a place while another one of an older epoch still trains, unless that one was given
 // up; an epoch has at least min_np processes and at most max_np; rank 0 has the job's state, and survivors keep their
@@ -44,6 +45,7 @@ struct World {
   std::vector<int> order{};  // of the last epoch
   int faults = 0;
   bool over = false, has_finished = false;
+  bool ends_early = false, ends_announced = false, is_saved = false;
   TimePoint now{};
   auto operator<=>(const World&) const = default;
 };
@@ -142,7 +144,15 @@ class Explorer {
     }
     if (process.at == At::training && !world.over) {
       const bool is_broken = world.broken.contains(process.epoch);
-      if (is_broken || world.announced == process.epoch) branch(world, name + " arrives", arrive);
+      const bool is_told = world.announced == process.epoch;
+      if (is_broken || (is_told && !world.ends_announced)) branch(world, name + " arrives", arrive);
+      if (is_told && world.ends_announced && process.has_state && !process.given_up) {
+        branch(world, name + " saves the state and arrives", [&](World& next) {
+          next.is_saved = true;
+          next.membership.process_preempted(number, next.now);
+          arrive(next);
+        });
+      }
       if (!is_broken && !process.has_state && world.processes.at(world.order.front()).lives()) {
         branch(world, name + " has the state", [&](World& next) {
           next.processes.at(number).has_state = true;
@@ -183,6 +193,13 @@ class Explorer {
   }
 
   void branch_on_hosts(const World& world) {
+    if (!world.ends_early) {
+      branch(world, "the job is to end early", [&](World& next) {
+        --next.faults;
+        next.ends_early = true;
+        next.membership.end_early(next.now);
+      });
+    }
     for (const auto& [name, slots] : model_.hosts) {
       branch(world, name + " is lost", [&, name = name](World& next) {
         --next.faults;
@@ -214,6 +231,7 @@ class Explorer {
   }
 
   void apply(World& world, const StartProcess& start) {
+    expect(!world.ends_early, "a process is started for a job that ends");
     int on_host = 0;
     for (const auto& [number, process] : world.processes) {
       if (!process.lives() || process.host != start.host) continue;
@@ -227,7 +245,8 @@ class Explorer {
 
   void apply(World& world, const BeginEpoch& begin) {
     const int size = static_cast<int>(begin.processes.size());
-    expect(size >= model_.options.min_np && size <= model_.options.max_np, "an epoch of a forbidden size");
+    expect(size >= (world.ends_early ? 1 : model_.options.min_np) && size <= model_.options.max_np,
+           "an epoch of a forbidden size");
     expect(begin.epoch == world.epoch + 1, "epochs are not counted one by one");
     expect(begin.epoch <= kMostEpochs, "epochs without end");
     for (const auto& [number, process] : world.processes) {
@@ -255,8 +274,10 @@ class Explorer {
 
   void apply(World& world, const AnnounceChange& change) {
     expect(change.epoch == world.epoch && world.announced != world.epoch, "an announcement out of turn");
-    expect(change.adds || change.removes, "an announcement of nothing");
+    expect(change.adds || change.removes || change.ends, "an announcement of nothing");
+    expect(change.ends == world.ends_early, "an announcement of the wrong kind");
     world.announced = change.epoch;
+    world.ends_announced = change.ends;
   }
 
   void apply(World& world, const BreakEpoch& broken) { world.broken.insert(broken.epoch); }
@@ -271,7 +292,9 @@ class Explorer {
 
   void apply(World& world, const EndJob& end) {
     world.over = true;
-    expect(world.has_finished || !end.failure.empty(), "the job has finished, but no process has");
+    expect(world.has_finished || !end.failure.empty() || end.early, "the job has finished, but no process has");
+    const bool is_kept = world.is_saved || world.epoch == 0;
+    expect(!end.early || (world.ends_early && is_kept && end.failure.empty()), "an early end without its state");
     const auto waits = [](const auto& entry) { return entry.second.at == At::waiting; };
     expect(std::ranges::none_of(world.processes, waits), "a process waits after the end");
   }
@@ -286,6 +309,7 @@ class Explorer {
     }
     if (!world.membership.running()) return expect(world.membership.next_deadline().has_value(), "a wait without end");
     if (world.has_finished) return;
+    if (world.ends_early) return expect(world.announced == world.epoch, "nobody is told that the job ends");
     expect(training >= model_.options.min_np, "fewer than min_np train");
     const bool is_told = world.announced == world.epoch;
     const bool settles = starting > 0 && world.membership.next_deadline().has_value();
