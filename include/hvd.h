@@ -213,10 +213,10 @@ typedef struct hvd_epoch {
   size_t struct_size;
   int32_t number;        /* 1, 2, ...; 0: the job is not elastic, or this process stands by */
   int32_t has_newcomers; /* 1: some ranks need the state of the training from others */
-  int32_t change;    /* not 0: the epoch is to be left at the next step boundary: 1, ranks are removed; 2, added; 3;
-                        4, the job ends early: save what is to be kept, and call hvd_report_preempted() before */
-  int32_t stands_by; /* 1: hvd_init_standby() has given this process no place yet */
-  int32_t starting;  /* processes that have been started and will join once they arrive, unless they fail */
+  int32_t change;        /* not 0: the epoch is to be left at the next step boundary: 1, ranks are removed; 2, added; 3;
+                            4, the job ends early: save what is to be kept, and call hvd_report_preempted() before */
+  int32_t stands_by;     /* 1: hvd_init_standby() has given this process no place yet */
+  int32_t starting;      /* processes that have been started and will join once they arrive, unless they fail */
 } hvd_epoch;
 
 #define HVD_EPOCH_INIT \

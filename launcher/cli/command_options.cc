@@ -95,9 +95,8 @@ void add_options_of_job(CLI::App& app, CommandLine& line) {
   elastic.value("--discovery-interval", "SECONDS", "From one run of it to the next. Default: 1");
   elastic.value("--preemption-script", line.job.preemption_script, "COMMAND",
                 "Run on each host every 2 s: exit code 0 says that it is about to be taken away");
-  elastic.value(
-      "--time-limit-margin", "SECONDS",
-      "Save and end so long before Slurm's allocation does. Default: 60; 0: do not");
+  elastic.value("--time-limit-margin", "SECONDS",
+                "Save and end so long before Slurm's allocation does. Default: 60; 0: do not");
   elastic.value("--spares", "N", "Keep so many processes ready beyond these. Default: 0");
   elastic.value("--elastic-timeout", "SECONDS", "Wait so long for enough ranks. Default: 600");
   elastic.value("--stopped-limit", "SECONDS", "Kill a process that is stopped for so long. Default: 30; 0: none");

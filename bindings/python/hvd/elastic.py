@@ -106,8 +106,8 @@ class State:
         self._commit_callbacks.append(callback)
 
     def register_last_commit_callback(self, callback: Callable[[State], None]) -> None:
-        """It is called on this rank when the job ends early because its time is up: once, after the callbacks of the last
-        commit. The process leaves the job when it has returned."""
+        """It is called on this rank when the job ends early because its time is up: once, after the callbacks of the
+        last commit. The process leaves the job when it has returned."""
         self._last_commit_callbacks.append(callback)
 
     def on_reset(self) -> None:

@@ -1,4 +1,4 @@
-#include "launcher/plan/allocation_end.h"
+#include "launcher/membership/allocation_end.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
