@@ -1,7 +1,7 @@
 // The part of XLA's foreign function interface that the handler needs, in declarations of our own.
 //
 // Sources: xla/ffi/api/c_api.h of openxla/xla, version 0.1 and later. Structures only grow, at their ends; a runtime
-// accepts handlers of its own version and, since 0.2, of older ones, so that 0.1 serves them all (jax 0.4.38 and
+// accepts handlers of its own version and, since 0.2, of older ones, so that 0.1 serves them all (jax 0.6.2 and
 // later). struct_size of a structure is that of the runtime, which older ones report too small in places.
 #pragma once
 
@@ -32,6 +32,7 @@ enum class DataType : int {
   f64 = 12,
   c64 = 15,
   bf16 = 16,
+  token = 17,  // without data
   c128 = 18,
   f8e5m2 = 19,
   f8e4m3fn = 20,
@@ -147,10 +148,7 @@ struct Api {
   Error* (*get_device_ordinal)(DeviceOrdinalArguments* arguments);
 };
 
-// Of an Api that has get_device_ordinal: jax 0.6.2 and later.
-constexpr std::size_t kSizeWithDeviceOrdinal = 192;
-
-static_assert(offsetof(Api, create_error) == 48 && sizeof(Api) == kSizeWithDeviceOrdinal);
+static_assert(offsetof(Api, create_error) == 48 && sizeof(Api) == 192);
 static_assert(offsetof(Buffer, data) == 24 && offsetof(CallFrame, arguments) == 40);
 
 }  // namespace hvd::ffi

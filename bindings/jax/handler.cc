@@ -1,8 +1,8 @@
 // The handler of all collectives: a call of it in a compiled program is one operation, of as many tensors as it has
 // arguments. It returns when the operation has ended.
 //
-// It waits in XLA's thread instead of returning a future: XLA's CPU runtime begins no call before the future of the one
-// before it is complete, and a future costs a handover between threads more.
+// It waits in XLA's thread instead of returning a future: a token that hvd.jax passes from call to call has XLA begin
+// none before the one before it is complete, and a future costs a handover between threads more.
 #include <algorithm>
 #include <cstring>
 #include <deque>
@@ -138,6 +138,7 @@ class Operation {
   bool describe(const Buffers& buffers, std::vector<hvd_tensor>& tensors) {
     for (std::int64_t i = 0; i < buffers.size; ++i) {
       const Buffer& buffer = *buffers.buffers[i];
+      if (buffer.dtype == DataType::token) continue;
       const DtypeMapping* const row = mapping_of(buffer.dtype);
       if (buffers.types[i] != ArgumentType::buffer || row == nullptr) return false;
       std::span<const std::int64_t> shape(buffer.shape, static_cast<std::size_t>(buffer.dimensions));
@@ -163,7 +164,6 @@ class Operation {
   Error* set_name(const AttributeReader& attributes) {
     name_ = attributes.text("name");
     if (name_.empty()) name_ = attributes.text("function");
-    if (frame_.api->struct_size < kSizeWithDeviceOrdinal) return nullptr;
     DeviceOrdinalArguments arguments{sizeof arguments, nullptr, frame_.context, 0};
     if (Error* const error = frame_.api->get_device_ordinal(&arguments); error != nullptr) return error;
     if (arguments.ordinal != 0) name_ += ".device" + std::to_string(arguments.ordinal);

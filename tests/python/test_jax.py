@@ -248,6 +248,45 @@ def test_calls_that_look_alike_are_not_merged_and_unused_ones_stay():
 
 
 @pytest.mark.ranks(2)
+def test_collectives_of_a_large_program_keep_their_order():
+    sizes = [400 if i % 3 else 40 for i in range(12)]  # XLA would start the small ones first, each rank at its own time
+
+    @jax.jit
+    def inner(array, factor):
+        return hvd.allreduce(jnp.sin(array @ array)[0, :1] * factor, hvd.Sum)
+
+    @jax.jit
+    def program(arrays):
+        def body(total, factor):
+            return total + inner(arrays[0], factor), None
+
+        looped = jax.lax.scan(body, jnp.zeros(1), jnp.arange(3.0))[0]
+        return [inner(array, number) for number, array in enumerate(arrays)], looped
+
+    arrays = [jnp.full((size, size), 0.001) for size in sizes]
+    alone = [jnp.sin(array @ array)[0, :1] for array in arrays]
+    expected = [2 * number * each for number, each in enumerate(alone)], 6 * alone[0]
+    for _ in range(5):
+        results = program(arrays)  # which is not waited for
+        other = hvd.allreduce(jnp.full(1, 3.0 + hvd.rank()))
+        jax.tree.map(lambda one, two: np.testing.assert_allclose(one, two, rtol=1e-5), results, expected)
+        assert other == 3.5
+
+
+@pytest.mark.ranks(2)
+def test_an_error_of_a_program_in_the_background_is_forgotten():
+    @functools.partial(jax.jit, static_argnums=1)
+    def program(arrays, rows):
+        return [hvd.allreduce(jnp.sin(array @ array)[:rows], name="odd").sum() for array in arrays]
+
+    arrays = [jnp.ones((300, 300))] * 12
+    with pytest.raises(jax.errors.JaxRuntimeError, match="the ranks disagree"):
+        jax.block_until_ready(program(arrays, 2 + hvd.rank()))
+    hvd.elastic.JaxState(step=0).reset()
+    jax.block_until_ready(program(arrays, 2))
+
+
+@pytest.mark.ranks(2)
 def test_donated_arrays():
     step = jax.jit(lambda given: hvd.allreduce(given, hvd.Sum), donate_argnums=0)
     array = jnp.ones(1000)

@@ -30,7 +30,7 @@ SANITIZERS = {
 LONGEST_SEARCH = "^core_control:schedule lock: every interleaving"
 SEARCHES = f"{LONGEST_SEARCH}|^core_control:However messages|^ops_choice:the model"
 FUZZED = sorted(path.name.removesuffix("_fuzzer.cc") for path in (ROOT / "tests/fuzz").glob("*_fuzzer.cc"))
-OTHER_TENSORFLOWS = ("2.13.1", "2.18.1")
+OTHER_VERSIONS = (("TensorFlow", "2.13.1"), ("TensorFlow", "2.18.1"), ("JAX", "0.6.2"))
 BENCHMARKS = ("collectives", "control_plane", "reduction")
 
 
@@ -134,13 +134,13 @@ def long_steps() -> list[Step]:
         python_tests("python-long", "long Python tests", "long", 0, needs=benchmarks, environment=EXACT, alone=True),
         *[
             Step(
-                f"tensorflow-{version}",
+                f"{framework.lower()}-{version}",
                 "tests",
-                f"TensorFlow {version}",
-                ["tests/other_tensorflow.sh", version, "--junitxml", "{junit}"],
+                f"{framework} {version}",
+                [f"tests/other_{framework.lower()}.sh", version, "--junitxml", "{junit}"],
                 ["build-release"],
             )
-            for version in OTHER_TENSORFLOWS
+            for framework, version in OTHER_VERSIONS
         ],
         *[
             check(

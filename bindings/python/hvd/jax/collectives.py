@@ -2,10 +2,10 @@
 
 Common to all of them:
 
-- Every rank of the process set must call, in the same order: XLA runs the collectives of a program one after the other,
-  so that two programs with other orders wait for each other, which is reported as a stall. Shapes, dtypes and arguments
-  must be the same on every rank, except where a function says otherwise. For a pytree there is one grouped operation:
-  `allreduce_tree`.
+- Every rank of the process set must call, in the same order. A thread's operations run one after the other, in the
+  order of the script, compiled or not: ranks with other orders wait for each other, which is reported as a stall.
+  Shapes, dtypes and arguments must be the same on every rank, except where a function says otherwise. For a pytree
+  there is one grouped operation: `allreduce_tree`.
 - Arrays are on the CPU, of int8 to int64, uint8, float16, bfloat16, float32, float64, complex64, complex128 (only
   Average and Sum) or bool (which has no sums); what only moves (allgather, broadcast, alltoall) also of uint16, uint32,
   uint64 and the 8-bit floats, whose derivatives are reduced in float32. 64-bit numbers need `jax_enable_x64`.
@@ -14,10 +14,10 @@ Common to all of them:
 - They work under `grad`, `vmap`, `scan`, `while_loop` and `shard_map`. With several devices in a process, each one's
   array is an operation of its own, named after the device. Their reverse-mode derivatives are collectives too, which
   all ranks run; there are none in forward mode.
-- Programs run in the background, and operations without a name are called after their function. So wait for the result
-  of a program before the next one that does not depend on it and has collectives.
+- Operations without a name are called after their function: threads that run collectives at the same time name them.
 - A wrong argument raises ValueError or TypeError where the function is traced; an error between ranks, such as a lost
-  one, raises jax.errors.JaxRuntimeError where the program runs, with the text of HorovodInternalError.
+  one, raises jax.errors.JaxRuntimeError where the program runs, with the text of HorovodInternalError, and may do so
+  again in the programs after it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ import numpy as np
 
 from hvd import _native, arguments
 from hvd.arguments import process_set_number
-from hvd.jax.library import TARGET
+from hvd.jax import primitive
 from hvd.process_set import ProcessSet, global_process_set, registered
 from hvd.reduce_op import Adasum, Average, Max, Min, Product, Sum
 from hvd.specs import wire_name
@@ -79,6 +79,10 @@ class _Operation:
     splits: tuple[int, ...] | None = None
     received_splits: tuple[int, ...] | None = None
 
+    @property
+    def is_elementwise(self) -> bool:
+        return self.rows is None and self.op != Adasum  # Adasum of a batch is not that of its parts
+
     def attributes(self) -> dict[str, Any]:
         given = {"splits": self.splits, "received_splits": self.received_splits}
         return {
@@ -96,18 +100,7 @@ class _Operation:
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _run(operation: _Operation, *arrays: jax.Array) -> tuple[jax.Array, ...]:
-    rows = operation.rows or [None] * len(arrays)
-    shapes = [array.shape if number is None else (number, *array.shape[1:]) for array, number in zip(arrays, rows)]
-    keeps_shape = operation.rows is None
-    call = jax.ffi.ffi_call(
-        TARGET,
-        [jax.ShapeDtypeStruct(shape, array.dtype) for shape, array in zip(shapes, arrays)],
-        has_side_effect=True,  # calls that look alike are not merged, and those whose results nobody uses stay
-        # Adasum of a batch is not that of its parts.
-        vmap_method="broadcast_all" if keeps_shape and operation.op != Adasum else "sequential",
-        input_output_aliases={i: i for i in range(len(arrays))} if keeps_shape else None,
-    )
-    return tuple(call(*arrays, **operation.attributes()))
+    return primitive.run(operation, arrays)
 
 
 def _forward(operation: _Operation, *arrays: jax.Array) -> tuple[tuple[jax.Array, ...], tuple[int, ...]]:

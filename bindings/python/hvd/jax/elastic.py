@@ -21,7 +21,7 @@ import jax.numpy as jnp
 
 from hvd import basics
 from hvd.elastic import ObjectState, State, from_source, join_anew, run_fn, source_rank, sync_set
-from hvd.jax import collectives
+from hvd.jax import collectives, primitive
 from hvd.jax.errors import translated
 from hvd.objects import broadcast_object
 
@@ -100,7 +100,8 @@ class JaxState(ObjectState):
             self.save()
 
     def reset(self) -> None:
-        """Programs that have been compiled for another place in the job are compiled again."""
+        """Programs that have been compiled for another place in the job are compiled again, and begin anew."""
+        primitive.forget_error()
         collectives.forget_place()
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import jax
 
 from hvd.exceptions import HorovodInternalError
+from hvd.jax import primitive
 
 _MARK = f"{HorovodInternalError.__name__}: "  # as libhvd_jax.so begins its texts
 
@@ -23,13 +23,5 @@ def translated() -> Iterator[None]:
         _, mark, text = str(error).partition(_MARK)
         if not mark:
             raise
-        _forget_failures()
+        primitive.forget_error()
         raise HorovodInternalError(text) from None
-
-
-def _forget_failures() -> None:
-    """Of programs with side effects: JAX raises them again when the process ends. It has no public name for this."""
-    with contextlib.suppress(ImportError, AttributeError):
-        from jax._src import dispatch
-
-        dispatch.runtime_tokens.clear()

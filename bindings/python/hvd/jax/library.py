@@ -9,7 +9,7 @@ import jax
 
 from hvd import _native
 
-OLDEST = (0, 6, 2)  # older ones refuse collectives in a compiled function that is differentiated
+OLDEST = (0, 6, 2)  # older ones do not differentiate a compiled function with collectives
 TARGET = "hvd_collective"
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 import hvd
 import hvd.jax
-from hvd.jax import collectives
+from hvd.jax import collectives, primitive
 from hvd.jax.compression import reduce_compressed
 from hvd.jax.errors import translated
 from hvd.keras import gradients
@@ -106,6 +106,7 @@ class OnJax(Backend):
         model.jax_state_sync()
 
     def forget_ranks(self) -> None:
+        primitive.forget_error()
         collectives.forget_place()
 
 

@@ -1,0 +1,103 @@
+"""The primitive of all collectives: calls of libhvd_jax.so's handler, which are performed in the order of the script.
+
+XLA's CPU runtime starts what is ready in an order that differs from run to run, and runs it on several threads. Without
+more, two ranks could pair one's first operation with the other's second. So the calls have an ordered effect: JAX
+connects them by tokens, within a program, through its loops, branches and compiled functions, and between programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+from jax._src import dispatch, effects  # the only place where an effect can be made, and declared to be ordered
+from jax.extend.core import Primitive
+from jax.interpreters import batching, mlir
+
+from hvd.jax.library import TARGET
+
+
+class Operation(Protocol):
+    """All of an operation but its arrays; hashable. Equal ones are compiled once."""
+
+    @property
+    def rows(self) -> tuple[int, ...] | None:
+        """First dimensions of the results, or None if results are shaped as the arrays."""
+
+    @property
+    def is_elementwise(self) -> bool:
+        """Whether a batch of operations is an operation on the batch."""
+
+    def attributes(self) -> dict[str, Any]:
+        """What the handler is to know."""
+
+
+def run(operation: Operation, arrays: Sequence[jax.Array]) -> tuple[jax.Array, ...]:
+    """Performs an operation on arrays, compiled or not. As many results as arrays, of the same dtypes."""
+    return tuple(_collective.bind(*arrays, operation=operation))
+
+
+def forget_error() -> None:
+    """After an error, which programs of this thread would raise again since they come after it."""
+    dispatch.runtime_tokens.current_tokens.pop(_IN_ORDER, None)
+    dispatch.runtime_tokens.output_runtime_tokens.clear()
+
+
+class _InOrder(effects.Effect):
+    def __str__(self) -> str:
+        return "hvd"
+
+
+_IN_ORDER = _InOrder()
+for _registered in (
+    effects.lowerable_effects,
+    effects.ordered_effects,
+    effects.shardable_ordered_effects,  # several devices in a process: in order on each
+    effects.control_flow_allowed_effects,
+    effects.custom_derivatives_allowed_effects,
+):
+    _registered.add_type(_InOrder)
+
+_collective = Primitive("hvd_collective")
+_collective.multiple_results = True
+
+
+def _results(*avals: Any, operation: Operation) -> tuple[list[Any], set[Any]]:
+    shapes = [aval.shape for aval in avals]
+    if operation.rows is not None:
+        shapes = [(number, *shape[1:]) for number, shape in zip(operation.rows, shapes)]
+    return [aval.update(shape=shape, weak_type=False) for aval, shape in zip(avals, shapes)], {_IN_ORDER}
+
+
+def _lower(context: Any, *operands: Any, operation: Operation) -> Sequence[Any]:
+    """A call with the token as its first argument and result."""
+    token = jax.core.abstract_token
+    with_tokens = context.replace(avals_in=[token, *context.avals_in], avals_out=[token, *context.avals_out])
+    aliases = {i + 1: i + 1 for i in range(len(operands))} if operation.rows is None else {}
+    rule = jax.ffi.ffi_lowering(TARGET, has_side_effect=True, operand_output_aliases=aliases)
+    new_token, *results = rule(with_tokens, context.tokens_in.get(_IN_ORDER), *operands, **operation.attributes())
+    context.set_tokens_out(mlir.TokenSet({_IN_ORDER: new_token}))
+    return results
+
+
+def _batch(
+    arrays: Sequence[Any], dimensions: Sequence[Any], *, operation: Operation
+) -> tuple[Sequence[Any], list[int]]:
+    size = next(a.shape[d] for a, d in zip(arrays, dimensions) if d is not None)
+    batches = [
+        jnp.broadcast_to(a, (size, *a.shape)) if d is None else jnp.moveaxis(a, d, 0)
+        for a, d in zip(arrays, dimensions)
+    ]
+    if operation.is_elementwise:
+        results = _collective.bind(*batches, operation=operation)
+    else:
+        results = jax.lax.map(lambda each: _collective.bind(*each, operation=operation), batches)
+    return results, [0] * len(arrays)
+
+
+_collective.def_effectful_abstract_eval(_results)
+_collective.def_impl(jax.jit(_collective.bind, static_argnames="operation"))
+batching.primitive_batchers[_collective] = _batch
+mlir.register_lowering(_collective, _lower)
