@@ -2,6 +2,7 @@
 // was pushed before it has made them; it submits to hvd and returns, so that no thread of the engine waits, and what
 // comes after it in the engine goes on when hvd has ended it.
 #include <algorithm>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -38,6 +39,11 @@ std::string message_of(hvd_status status) {
   const bool is_of_ranks = status != HVD_INVALID_ARGUMENT && status != HVD_NOT_INITIALIZED;
   return std::string(is_of_ranks ? "HorovodInternalError: " : "ValueError: ") + hvd_last_error();
 }
+
+struct Extent {
+  const std::byte *begin, *end;
+  auto operator<=>(const Extent&) const = default;
+};
 
 // Owned by the engine, which deletes it when it has ended, and also if it is never begun because an operation that was
 // to make its arrays has failed.
@@ -88,6 +94,7 @@ class Operation {
     for (NDArray* const array : arrays_) {
       if (const std::string problem = describe(array); !problem.empty()) return finish(problem);
     }
+    if (share_memory()) return finish("ValueError: arrays of a group share memory: each may be in it once");
     call_.inputs = tensors_.data();
     call_.outputs = tensors_.data();
     const hvd_status status = hvd_submit(&call_, &work_);
@@ -108,6 +115,10 @@ class Operation {
       return each.code == given.dtype.code && each.bits == given.dtype.bits;
     });
     if (row == std::end(kDtypes)) return "ValueError: arrays of this dtype are not supported";
+    const std::byte* const begin = static_cast<std::byte*>(given.data) + given.byte_offset;
+    std::int64_t bytes = (given.dtype.bits + 7) / 8;
+    for (int d = 0; d < given.ndim; ++d) bytes *= given.shape[d];
+    if (bytes > 0) extents_.push_back({begin, begin + bytes});
     tensors_.push_back({.data = static_cast<std::byte*>(given.data) + given.byte_offset,
                         .shape = given.shape,
                         .dimensions = given.ndim,
@@ -115,6 +126,13 @@ class Operation {
                         .device = HVD_CPU,
                         .reserved = 0});
     return "";
+  }
+
+  bool share_memory() {
+    std::ranges::sort(extents_);
+    return std::ranges::adjacent_find(extents_, [](const Extent& first, const Extent& second) {
+             return second.begin < first.end;
+           }) != extents_.end();
   }
 
   // On a thread of hvd, or that of submit().
@@ -138,6 +156,7 @@ class Operation {
   std::vector<NDArray*> arrays_;
   std::vector<DLManagedTensor*> memory_;  // since begin()
   std::vector<hvd_tensor> tensors_;
+  std::vector<Extent> extents_;
   OnComplete on_complete_{};
   hvd_work* work_ = nullptr;
 };

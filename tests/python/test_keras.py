@@ -18,7 +18,7 @@ KERASES = {
     "jax": (["keras", "jax"], {"KERAS_BACKEND": "jax"}),
     "tf_keras": (["tf_keras", "tensorflow"], {"TF_USE_LEGACY_KERAS": "1"}),
 }
-QUIETLY = {"TF_CPP_MIN_LOG_LEVEL": "3", "HVD_STALL_SHUTDOWN_TIME_SECONDS": "20"}
+QUIETLY = {"TF_CPP_MIN_LOG_LEVEL": "3", "HVD_STALL_SHUTDOWN_TIME_SECONDS": "90"}
 
 TRAINING = "keras_training.py"
 # PyTorch takes longer to import its compiler than for all other checks.
@@ -31,7 +31,8 @@ def training(checks: str) -> str:
 
 # JAX compiles each model's step.
 TRAINING_WITH_JAX = training(
-    "passes loss_scaling passes_under_loss_scaling saving broadcast broadcast_of_no_variables learning_rates values elastic"
+    "passes loss_scaling passes_under_loss_scaling saving broadcast broadcast_of_no_variables "
+    "learning_rates values elastic"
 )
 # What Keras 2 does in another way than Keras 3.
 TRAINING_WITH_TF_KERAS = training("arguments passes gradients_that_an_optimizer_computes loss_scaling saving broadcast")

@@ -11,7 +11,7 @@ import pytest
 from launching import PROGRAMS, ROOT, hvdrun, run_command
 
 PAGE = ROOT / "docs" / "supported.md"
-QUIETLY = {"TF_CPP_MIN_LOG_LEVEL": "3", "HVD_STALL_SHUTDOWN_TIME_SECONDS": "20"}
+QUIETLY = {"TF_CPP_MIN_LOG_LEVEL": "3", "HVD_STALL_SHUTDOWN_TIME_SECONDS": "90"}
 WITH_MXNET = str(Path(sys.prefix) / "mxnet" / "bin" / "python")
 
 

@@ -113,6 +113,7 @@ def _init(comm: Any, process_sets: Iterable[ProcessSet] | str | None) -> None:
 
 
 def _join(found: rendezvous.Rendezvous | None) -> None:
+    global _initializations
     was_in = _native.is_initialized()
     with _settings_in_environment():
         if found is None:
@@ -122,6 +123,7 @@ def _join(found: rendezvous.Rendezvous | None) -> None:
             found.forget()
     if was_in:
         return
+    _initializations += 1
     if _native.stands_by():
         _set_horovod_variables()
         torch_variables.set_place()
@@ -168,6 +170,11 @@ def _note_place() -> None:
     sets.register_defined()
 
 
+def initializations() -> int:
+    """How many times this process has joined a job."""
+    return _initializations
+
+
 def last_place() -> tuple[int, int, int] | None:
     """Epoch (0: the job is not elastic), rank and size since the last `init()`; kept by `shutdown()`. None before."""
     return _last_place
@@ -195,6 +202,7 @@ def _refuse_other_job(found: rendezvous.Rendezvous | None) -> None:
         )
 
 
+_initializations = 0
 _met_through_mpi4py = False
 _settings: dict[str, str] = {}
 _last_place: tuple[int, int, int] | None = None

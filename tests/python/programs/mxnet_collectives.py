@@ -134,6 +134,9 @@ def check_groups_and_views():
     equal(whole, np.array([3.0, rank + 1, 3.0, 3.0]).repeat(2).reshape(4, 2))
     with raises(ValueError, "twice"):
         hvd.grouped_allreduce_([whole, whole])
+    with raises(ValueError, "share memory"):
+        hvd.grouped_allreduce_([whole, whole[1:3]], name="overlapping")
+        whole.wait_to_read()
     assert hvd.grouped_allreduce([]) == []
     first, second = hvd.grouped_allgather([mx.nd.ones((rank + 1, 2)), mx.np.ones(1)])
     assert first.shape == (3, 2) and second.shape == (2,)

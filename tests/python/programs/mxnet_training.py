@@ -105,9 +105,16 @@ def check_trainers_of_process_sets_and_wrong_ones():
     sets = [hvd.add_process_set([rank]) for rank in range(RANKS)]
     parameter = gluon.Parameter("weight", shape=(1,))
     parameter.initialize(mx.init.One())
-    for process_set, expected in [(sets[0], -hvd.rank()), (hvd.global_process_set, -0.5)]:
+    for process_set, factor, expected in [
+        (sets[0], 1.0, -hvd.rank()),
+        (sets[hvd.rank()], 4.0, -hvd.rank()),  # of one rank
+        (hvd.global_process_set, 1.0, -0.5),
+    ]:
         parameter.set_data(mx.nd.zeros(1))
-        trainer = hvd.DistributedTrainer([parameter], "sgd", {"learning_rate": 1.0}, process_set=process_set)
+        sgd = {"learning_rate": 1.0}
+        trainer = hvd.DistributedTrainer(
+            [parameter], "sgd", sgd, gradient_predivide_factor=factor, process_set=process_set
+        )
         with autograd.record():
             loss = parameter.data() * hvd.rank()
         loss.backward()

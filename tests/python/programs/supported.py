@@ -371,6 +371,7 @@ def main() -> None:
     hvd.init()
     assert hvd.size() == SIZE
     lines = table(FRAMEWORKS[sys.argv[1]]())
+    assert hvd.allgather_object(lines) == [lines] * SIZE
     if hvd.rank() != 0:
         return
     if sys.argv[2:]:

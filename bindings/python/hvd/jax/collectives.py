@@ -181,6 +181,8 @@ def forget_place() -> None:
 
 
 def _checked(operation: _Operation, arrays: Sequence[Any]) -> list[jax.Array]:
+    if operation.collective == _native.REDUCESCATTER and operation.op == Adasum:
+        raise ValueError("reducescatter: op=Adasum is not supported: use allreduce")
     moves = operation.collective in (_native.ALLGATHER, _native.BROADCAST, _native.ALLTOALL)
     supported = _MOVABLE if moves else _REDUCIBLE[arguments.reduce_op(operation.op)]
     if operation.name is not None:
@@ -345,7 +347,8 @@ def reducescatter(
 
     Args:
         array: as of `allreduce`, with at least one dimension.
-        op, name, prescale_factor, postscale_factor, process_set: as of `allreduce`.
+        op: Average, Sum, Min, Max or Product.
+        name, prescale_factor, postscale_factor, process_set: as of `allreduce`.
 
     Returns:
         This rank's rows: the first dimension divided by the number of ranks; the first ranks have one more if it is not

@@ -27,7 +27,7 @@ from typing import Any
 
 import mxnet
 
-from hvd import _native, arguments, collectives
+from hvd import _native, arguments, basics, collectives
 from hvd.arguments import process_set_number
 from hvd.arrays.mxnet_arrays import require_dense_on_cpu, type_of
 from hvd.mxnet.library import push
@@ -35,7 +35,9 @@ from hvd.process_set import ProcessSet, global_process_set
 from hvd.reduce_op import Adasum, Average, Max, Min, resolve_op
 from hvd.specs import wire_name
 
+# Of the current initialisation: ranks may have failed at different calls of the one before.
 _unnamed: weakref.WeakKeyDictionary[ProcessSet, Counter[str]] = weakref.WeakKeyDictionary()
+_unnamed_of: int = 0
 
 
 def _named(function: str, name: str | None, process_set: ProcessSet) -> str:
@@ -43,6 +45,10 @@ def _named(function: str, name: str | None, process_set: ProcessSet) -> str:
     ranks."""
     if name is not None:
         return arguments.operation_name(wire_name(function, name))
+    global _unnamed_of
+    if _unnamed_of != basics.initializations():
+        _unnamed_of = basics.initializations()
+        _unnamed.clear()
     numbers = _unnamed.setdefault(process_set, Counter())
     numbers[function] += 1
     return f"mxnet.{function}.{numbers[function]}"

@@ -16,7 +16,7 @@ class GradientSummer:
     """Sums gradients in place. The optimizer divides by the number of ranks (`scale`), together with the batch size: a
     pass over the data less.
 
-    `kind` and `prefix` begin the operations' names. Whoever made it first on one rank did so on all.
+    `kind` and `prefix` begin the operations' names. All ranks make their summers in the same order.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class GradientSummer:
         arguments.process_set_number(process_set)  # ValueError if it is not registered
         ranks = process_set.size() or 1
         self._takes_part = ranks > 1 and bool(process_set.included())
-        self.scale = predivide_factor / ranks if process_set.included() else 1.0
+        self.scale = predivide_factor / ranks if self._takes_part else 1.0
 
     def sum(self, indices: Sequence[int | str], gradients: Sequence[Any]) -> None:
         """`indices`: the parameters', the same on every rank; the first gradients are needed first."""
@@ -51,7 +51,9 @@ class GradientSummer:
             self._sum_groups(indices, arrays)
         else:
             for position, (index, array) in enumerate(zip(indices, arrays)):
-                self._sum(allreduce_, array, str(index), position)
+                # An optimizer may be given one after the other.
+                order = index if isinstance(index, int) and len(arrays) == 1 else position
+                self._sum(allreduce_, array, str(index), order)
         for gradient, (array, context) in zip(gradients, sent):
             if array is not gradient:
                 gradient[:] = self._compression.decompress(array, context)

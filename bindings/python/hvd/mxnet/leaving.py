@@ -14,7 +14,7 @@ from hvd.exceptions import HorovodInternalError
 def shutdown() -> None:
     """As `hvd.shutdown`, but first waits for what MXNet's engine has to do, operations with other ranks included.
 
-    Called at exit by itself. Raises what an operation of MXNet has raised that nobody has waited for.
+    Runs automatically at exit. Raises errors of MXNet's operations whose results were never waited for.
     """
     try:
         _finish()
@@ -24,7 +24,7 @@ def shutdown() -> None:
 
 def _finish() -> None:
     if basics.is_initialized():
-        with contextlib.suppress(HorovodInternalError):  # who waits for a result is told
+        with contextlib.suppress(HorovodInternalError):  # raised where results are waited for
             mxnet.nd.waitall()
 
 
