@@ -359,7 +359,10 @@ def trained(optimizer, weights, batches):
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize("compression", [hvd.Compression.none, hvd.Compression.bf16, hvd.Compression.fp16])
+@pytest.mark.parametrize(
+    "compression",
+    [hvd.Compression.none, hvd.Compression.bf16, pytest.param(hvd.Compression.fp16, marks=pytest.mark.long)],
+)
 def test_an_optimizer_takes_the_steps_of_one_process(ranks, compression):
     random = np.random.default_rng(1)
     images = random.normal(size=(5, 4 * ranks, 6)).astype(np.float32)

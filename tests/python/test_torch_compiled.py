@@ -189,7 +189,12 @@ def steps(kind: str, wraps: bool, compiled: str | None) -> tuple[list[torch.Tens
 @pytest.mark.ranks(2)
 @pytest.mark.parametrize(
     "compiled, kind",
-    [("whole", "sgd"), ("whole", "fused"), ("whole", "adasum"), ("update", "foreach"), ("update", "capturable")],
+    [
+        ("whole", "sgd"),
+        ("update", "capturable"),
+        *(pytest.param(*pair, marks=pytest.mark.long) for pair in [("whole", "fused"), ("update", "foreach")]),
+        pytest.param("whole", "adasum", marks=pytest.mark.long),
+    ],
 )
 def test_a_compiled_step_has_the_graphs_of_the_plain_optimizer(compiled, kind):
     result, *counted = steps(kind, True, compiled)
