@@ -115,11 +115,11 @@ class Operation {
       return each.code == given.dtype.code && each.bits == given.dtype.bits;
     });
     if (row == std::end(kDtypes)) return "ValueError: arrays of this dtype are not supported";
-    const std::byte* const begin = static_cast<std::byte*>(given.data) + given.byte_offset;
+    std::byte* const begin = static_cast<std::byte*>(given.data) + given.byte_offset;
     std::int64_t bytes = (given.dtype.bits + 7) / 8;
     for (int d = 0; d < given.ndim; ++d) bytes *= given.shape[d];
     if (bytes > 0) extents_.push_back({begin, begin + bytes});
-    tensors_.push_back({.data = static_cast<std::byte*>(given.data) + given.byte_offset,
+    tensors_.push_back({.data = begin,
                         .shape = given.shape,
                         .dimensions = given.ndim,
                         .dtype = row->hvd,

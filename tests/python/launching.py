@@ -12,6 +12,7 @@ from pathlib import Path
 
 PROGRAMS = Path(__file__).parent / "programs"
 ROOT = Path(__file__).parents[2]
+PYTHON_WITH_MXNET = Path(sys.prefix) / "mxnet" / "bin" / "python"  # which .ci/setup.sh makes
 
 
 def hvdrun() -> str:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-import sys
-from pathlib import Path
 
 import pytest
 
-from launching import PROGRAMS, ROOT, hvdrun, run_command
+from launching import PROGRAMS, PYTHON_WITH_MXNET, ROOT, hvdrun, run_command
 
-PYTHON = Path(sys.prefix) / "mxnet" / "bin" / "python"
 CHECKS = [
     check
     for program in ("mxnet_collectives.py", "mxnet_training.py")
@@ -22,10 +19,10 @@ pytestmark = pytest.mark.xdist_group(name="mxnet")
 
 
 def run_with_mxnet(*arguments, cwd=None):
-    assert PYTHON.exists(), f"{PYTHON} is missing: tests/run.sh makes it"
+    assert PYTHON_WITH_MXNET.exists(), f"{PYTHON_WITH_MXNET} is missing: tests/run.sh makes it"
     # One worker of the engine: an operation that waited in it would keep all others from running.
     environment = {"MXNET_CPU_WORKER_NTHREADS": "1", "HVD_STALL_SHUTDOWN_TIME_SECONDS": "20"}
-    return run_command([hvdrun(), "-np", "2", str(PYTHON), *arguments], environment, 240, cwd)
+    return run_command([hvdrun(), "-np", "2", str(PYTHON_WITH_MXNET), *arguments], environment, 240, cwd)
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from hvd.elastic import ObjectState, State, from_source, source_rank
 from hvd.keras.elastic_callbacks import CommitStateCallback, UpdateBatchStateCallback, UpdateEpochStateCallback
 from hvd.keras.framework import backend, native
 from hvd.keras.functions import are_built, broadcast_variables, state_of
-from hvd.keras.reduction import reduction_of
+from hvd.keras.reduction import reduction_within
 from hvd.keras.twin import Twin, twin_of
 from hvd.objects import allgather_object, broadcast_object
 
@@ -82,7 +82,7 @@ class KerasState(ObjectState):
 
     def _forget_passes(self) -> None:
         """Drops the gradients of backward passes that have not become a step yet."""
-        reduction = reduction_of(self.optimizer) or reduction_of(getattr(self.optimizer, "inner_optimizer", None))
+        reduction = reduction_within(self.optimizer)
         if reduction is not None:
             reduction.forget()
 

@@ -128,9 +128,8 @@ def state_of(model: Any, optimizer: Any = None) -> list[Any]:
     optimizer's."""
     optimizer = optimizer or model.optimizer
     of_metrics = {id(variable) for variable in getattr(model, "metrics_variables", ())}
-    return [variable for variable in model.variables if id(variable) not in of_metrics] + backend().saved_variables(
-        optimizer
-    )
+    of_model = [variable for variable in model.variables if id(variable) not in of_metrics]
+    return of_model + backend().saved_variables(optimizer)
 
 
 def are_built(model: Any, optimizer: Any = None) -> bool:

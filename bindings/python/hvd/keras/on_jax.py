@@ -23,7 +23,7 @@ from hvd.jax.errors import translated
 from hvd.keras import gradients
 from hvd.keras.backend import Backend
 from hvd.keras.framework import native, wrap_method
-from hvd.keras.reduction import is_distributed, reduction_of
+from hvd.keras.reduction import is_distributed, reduction_of, reduction_within
 
 if TYPE_CHECKING:
     Behaviour = Any  # the optimizer's class, which comes after it in the bases
@@ -77,7 +77,7 @@ class OnJax(Backend):
         return GradientReducer(**settings)
 
     def saved_variables(self, optimizer: Any) -> list[Any]:
-        reduction = reduction_of(optimizer) or reduction_of(getattr(optimizer, "inner_optimizer", None))
+        reduction = reduction_within(optimizer)
         sums = reduction.aggregation.own_variables() if reduction is not None and reduction.passes > 1 else []
         return _without(sums, super().saved_variables(optimizer))
 

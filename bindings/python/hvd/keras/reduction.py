@@ -114,6 +114,11 @@ def reduction_of(optimizer: Any) -> Reduction | None:
     return found if isinstance(found, Reduction) else None
 
 
+def reduction_within(optimizer: Any) -> Reduction | None:
+    """That of a distributed optimizer, or of the one in a LossScaleOptimizer; None for any other one."""
+    return reduction_of(optimizer) or reduction_of(getattr(optimizer, "inner_optimizer", None))
+
+
 def is_distributed(optimizer: Any) -> bool:
     """Whether this is a distributed optimizer, or one around it."""
-    return reduction_of(optimizer) is not None or reduction_of(getattr(optimizer, "inner_optimizer", None)) is not None
+    return reduction_within(optimizer) is not None
