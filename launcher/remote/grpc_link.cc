@@ -84,6 +84,14 @@ std::string text_of(BIO* memory) {
   return {bytes, static_cast<std::size_t>(size)};
 }
 
+// Initializes OpenSSL before its first use. gRPC's threads may still close a connection while the process exits, so
+// OpenSSL must not free its state then. openssl.cnf may load modules that are built for the system's OpenSSL and not for
+// the one in hvdrun.
+void start_openssl() {
+  static const bool started = OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT | OPENSSL_INIT_NO_LOAD_CONFIG, nullptr) == 1;
+  require(started, "OpenSSL");
+}
+
 // gRPC stops and joins its callback threads when the last server or channel that uses them is destroyed: a thread would
 // join itself if that is the channel of a stream whose link is gone. A server without clients keeps the threads alive.
 void keep_callback_threads() {
@@ -95,8 +103,7 @@ void keep_callback_threads() {
 
 bool initialize_grpc() {
   gpr_set_log_function([](gpr_log_func_args*) {});
-  // openssl.cnf may load modules that are built for the system's OpenSSL and not for the one in hvdrun.
-  OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG, nullptr);
+  start_openssl();
   // gRPC reads the variable when it is initialized. The ranks get the user's value.
   constexpr const char* kForkSupport = "GRPC_ENABLE_FORK_SUPPORT";
   const char* const value = std::getenv(kForkSupport);
@@ -248,6 +255,7 @@ std::shared_ptr<grpc::Channel> make_channel(const Certificate& certificate, cons
 }  // namespace
 
 Certificate make_certificate() {
+  start_openssl();
   const Key key(EVP_EC_gen("P-256"));
   require(key != nullptr, "key");
   const X509Certificate certificate = make_x509(key.get());

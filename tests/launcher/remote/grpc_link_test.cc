@@ -5,6 +5,8 @@
 #include <openssl/pem.h>
 #include <openssl/x509.h>
 #include <openssl/x509v3.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -424,6 +426,20 @@ TEST_CASE("a certificate is of today, has the job's name, and fits its key") {
   CHECK(X509_verify(certificate, key) == 1);
   EVP_PKEY_free(key);
   X509_free(certificate);
+}
+
+// gRPC's threads may be closing a connection while the process exits.
+TEST_CASE("OpenSSL is usable until the process has ended") {
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    std::atexit([] { _exit(make_certificate().key.empty() ? EXIT_FAILURE : EXIT_SUCCESS); });
+    make_certificate();  // what it registers to be called at exit is called before the function above
+    std::exit(EXIT_FAILURE);
+  }
+  int status = -1;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
 }
 
 TEST_CASE("no two certificates are alike") {
