@@ -62,8 +62,10 @@ ALLOWED = {
         "mpi_types.h",  # of one of its folders, which CMake chooses
     ],  # a library of its own
     "ops": ["core", "ops"],  # registry
-    "bindings/c": ["core", "ops/registry.h", "hvd.h"],
-    "include": ["hvd.h", "hvd"],
+    # The parameter servers and their workers: beside the collectives, on the network and the store alone.
+    "parameters": [*BASE, "core/net", "core/bootstrap", "core/config.h"],
+    "bindings/c": ["core", "ops/registry.h", "parameters", "hvd.h", "hvd_ps.h"],
+    "include": ["hvd.h", "hvd_ps.h", "hvd"],
     "tools/bench": [],  # <hvd.hpp>, as its users' programs do
     "bindings/python": ["hvd.h"],
     "bindings/tensorflow": ["hvd.h", "core/base/mutex.h"],

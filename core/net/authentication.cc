@@ -167,6 +167,7 @@ const char* purpose_name(Purpose purpose) {
     case Purpose::data: return "data";
     case Purpose::shared_memory: return "shared memory";
     case Purpose::messages: return "messages";
+    case Purpose::parameters: return "parameters";
   }
   return "unknown";
 }

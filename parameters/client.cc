@@ -1,0 +1,664 @@
+#include "parameters/client.h"
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <numeric>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/net/byte_codec.h"
+#include "parameters/message.h"
+#include "parameters/pipe.h"
+#include "parameters/server.h"
+
+namespace hvd {
+
+// A call in progress: how many of its messages have no answer yet, and what went wrong first.
+class ParameterClient::Call {
+ public:
+  int unanswered = 0;
+  Status status;
+  std::uint64_t version = std::numeric_limits<std::uint64_t>::max();
+  std::vector<std::uint64_t> own_keys;  // of a whole table: refers to no memory of the caller
+  std::string* text = nullptr;          // stats: where the answer goes
+};
+
+namespace {
+
+constexpr Duration kRetry = std::chrono::milliseconds(20);
+constexpr Duration kNap = std::chrono::milliseconds(2);  // a waiting thread then lets others in, and looks at alarms
+
+// What is sent to one server: rows of a call, or a payload of another kind.
+struct Message {
+  PsRequest request;
+  int table = -1;
+  ParameterClient::CallReference call;
+  RowsCall rows{};
+  std::vector<std::uint32_t> places{};  // of its rows within the call; empty: `request.rows` from `first` on
+  std::uint32_t first = 0;
+  Bytes payload{};
+};
+
+}  // namespace
+
+// The connection with one server.
+class ParameterClient::Link {
+ public:
+  Link(State& state, int server) : state_(state), server_(server) {}
+
+  void connect(Deadline deadline);
+  // Opens the last of this process's tables at the server, once everything before is answered.
+  void open_last(Deadline deadline);
+  // To be sent by progress(), in order.
+  void submit(Message message);
+  // Sends what fits and takes the answers that have arrived. Throws PeerLost if the connection cannot be made again.
+  void progress();
+  bool is_idle() const { return unsent_.empty() && unanswered_.empty(); }
+  void wait(Deadline deadline) { pipe_->wait(deadline); }
+  void close(const Status& reason);
+  std::uint32_t min_clock() const { return min_clock_; }
+  int server() const { return server_; }
+
+ private:
+  void reconnect();
+  std::unique_ptr<Pipe> open_pipe(Deadline deadline);
+  PsAnswer ask(Pipe& pipe, PsRequest request, std::span<const std::byte> payload, Deadline deadline);
+  bool send(Message& message);
+  std::size_t payload_bytes(const Message& message) const;
+  void write_payload(const Message& message, std::byte* to) const;
+  void take_answers();
+  void take(const PsAnswer& answer, std::span<const std::byte> payload);
+  void finish(Message& message, Status status, std::uint64_t version);
+
+  State& state_;
+  const int server_;
+  std::unique_ptr<Pipe> pipe_;
+  std::int64_t start_ = 0;                    // of the server, as it has announced itself
+  std::vector<std::uint16_t> table_numbers_;  // of this process's tables at the server
+  std::deque<Message> unsent_, unanswered_;
+  std::uint64_t last_sequence_ = 0;
+  std::uint64_t last_applied_ = 0;
+  std::uint32_t min_clock_ = 0;
+};
+
+class ParameterClient::State {
+ public:
+  State(const WorkerOptions& worker_options, const Store& store_of_job, const JobKey& job_key, const Log& log_of_job)
+      : options(worker_options), store(store_of_job), key(job_key), log(log_of_job) {
+    incarnation = static_cast<std::uint64_t>(store.add(ps_keys::incarnations(options.worker), 1));
+  }
+
+  const WorkerOptions options;
+  const Store store;
+  const JobKey key;
+  const Log& log;
+  std::uint64_t incarnation = 0;
+  Mutex mutex;
+  std::deque<TableSpec> tables;  // references stay valid
+  std::vector<std::unique_ptr<Link>> links;
+  std::uint32_t clock = 0;
+  Status failure;  // of a call that nobody waits for
+  Status ended;    // why no further call is possible
+
+  std::uint32_t servers() const { return static_cast<std::uint32_t>(options.servers); }
+
+  const TableSpec& spec_of(int table) const {
+    if (table < 0 || static_cast<std::size_t>(table) >= tables.size()) throw InvalidArgument("there is no such table");
+    return tables[static_cast<std::size_t>(table)];
+  }
+
+  void check() const {
+    if (!ended.ok()) throw Error(ended);
+  }
+
+  void progress() {
+    for (const auto& link : links) link->progress();
+  }
+
+  // A connection is lost for good: so is the client.
+  void end(const Status& reason) {
+    if (ended.ok()) ended = reason;
+    for (const auto& link : links) link->close(ended);
+  }
+
+  // Makes progress until done(), or false at the deadline.
+  template <typename Done>
+  bool run_until(Deadline deadline, const Done& done) {
+    AlarmClock alarm(store.alarm());
+    for (;;) {
+      Link* awaited = nullptr;
+      {
+        const MutexLock lock(mutex);
+        check();
+        try {
+          progress();
+        } catch (const Error& error) {
+          end(error.status());
+          throw;
+        }
+        if (done()) return true;
+        for (const auto& link : links) {
+          if (!link->is_idle() && awaited == nullptr) awaited = link.get();
+        }
+        if (Clock::now() >= deadline) return false;
+        if (awaited != nullptr) awaited->wait(std::min({deadline, alarm.next(), deadline_after(kNap)}));
+      }
+      if (awaited == nullptr) std::this_thread::sleep_for(1ms);
+      alarm.look();
+    }
+  }
+
+  CallReference start(int table, PsOp op, const RowsCall& rows);
+  CallReference ask_all(PsOp op, int table, const Bytes& payload);
+  void wait_for(const CallReference& call, Deadline deadline, const char* what);
+  void deal(Message prototype, std::span<const std::uint64_t> keys);
+  void submit_range(Message& prototype, std::uint32_t server, std::uint32_t first, std::uint32_t count);
+  std::uint32_t rows_per_message(const TableSpec& spec, PsOp op) const;
+};
+
+// ---- Link
+
+std::unique_ptr<Pipe> ParameterClient::Link::open_pipe(Deadline deadline) {
+  const WorkerOptions& options = state_.options;
+  start_ = state_.store.add(ps_keys::starts(server_), 0);
+  if (start_ == 0) throw PeerLost("it has not been started yet");
+  const ServerPlace place = ServerPlace::parse(state_.store.get(ps_keys::place(server_, start_), deadline));
+  const bool shares = options.shares_memory && !place.local.empty() && place.host_key == options.host_key;
+  Socket socket = connect_authenticated(Address::parse(shares ? place.local : place.remote), state_.key,
+                                        Purpose::parameters, options.worker, std::min(deadline, deadline_after(1s)));
+  return make_worker_pipe(std::move(socket), shares, options.wait, deadline);
+}
+
+// Sends one request and waits for its answer, while nothing else is in flight.
+PsAnswer ParameterClient::Link::ask(Pipe& pipe, PsRequest request, std::span<const std::byte> payload,
+                                    Deadline deadline) {
+  request.worker = static_cast<std::uint32_t>(state_.options.worker);
+  request.incarnation = state_.incarnation;
+  request.shard = static_cast<std::uint32_t>(server_);
+  request.bytes = static_cast<std::uint32_t>(payload.size());
+  std::byte* const to = pipe.room(ps_frame_bytes(payload.size()));
+  std::memcpy(to, &request, sizeof request);
+  if (!payload.empty()) std::memcpy(to + kPsHeaderBytes, payload.data(), payload.size());
+  pipe.commit(ps_frame_bytes(payload.size()));
+  for (;;) {
+    pipe.flush();
+    const auto input = pipe.input();
+    if (input.size() >= kPsHeaderBytes) {
+      const PsAnswer answer = parse_answer(input.first<kPsHeaderBytes>());
+      if (input.size() >= ps_frame_bytes(answer.bytes)) {
+        const auto text = input.subspan(kPsHeaderBytes, answer.bytes);
+        const Status status(static_cast<StatusCode>(answer.status),
+                            std::string(reinterpret_cast<const char*>(text.data()), text.size()));
+        pipe.consume(ps_frame_bytes(answer.bytes));
+        if (!status.ok()) throw Error(status);
+        return answer;
+      }
+    }
+    if (Clock::now() >= deadline) throw Timeout("no answer to the greeting");
+    pipe.wait(deadline);
+  }
+}
+
+// Until the server answers: it may not have begun, or be in the middle of starting again.
+void ParameterClient::Link::connect(Deadline deadline) {
+  const std::string name = "parameter server " + std::to_string(server_);
+  AlarmClock alarm(state_.store.alarm());
+  for (;;) {
+    std::string cause;
+    try {
+      std::unique_ptr<Pipe> pipe = open_pipe(deadline);
+      const PsHello hello{.workers = static_cast<std::uint32_t>(state_.options.workers)};
+      const PsAnswer answer = ask(*pipe, {.op = PsOp::hello}, std::as_bytes(std::span(&hello, 1)), deadline);
+      if (last_applied_ > 0 && answer.rows == 0) {
+        throw Aborted(name + " was started again and has lost its rows: it has no snapshot (HVD_SERVER_SNAPSHOT)");
+      }
+      if (pipe_ == nullptr) state_.clock = std::max(state_.clock, static_cast<std::uint32_t>(answer.version));
+      table_numbers_.clear();
+      for (const TableSpec& spec : state_.tables) {
+        ByteWriter bytes;
+        write_table_spec(spec, bytes);
+        const PsAnswer opened = ask(*pipe, {.op = PsOp::open_table}, bytes.take(), deadline);
+        table_numbers_.push_back(static_cast<std::uint16_t>(opened.rows));
+      }
+      pipe_ = std::move(pipe);
+      return;
+    } catch (const Error& error) {
+      if (error.code() != StatusCode::peer_lost && error.code() != StatusCode::timeout) throw;
+      cause = error.what();
+    }
+    if (Clock::now() >= deadline) {
+      throw PeerLost(name + " cannot be reached: " + cause);
+    }
+    alarm.look();
+    std::this_thread::sleep_for(kRetry);
+  }
+}
+
+void ParameterClient::Link::open_last(Deadline deadline) {
+  const TableSpec& spec = state_.tables.back();
+  while (!is_idle()) {
+    if (Clock::now() >= deadline) throw Timeout("no answer from parameter server " + std::to_string(server_));
+    progress();
+    if (!is_idle()) pipe_->wait(deadline_after(1ms));
+  }
+  ByteWriter bytes;
+  write_table_spec(spec, bytes);
+  const Bytes payload = bytes.take();
+  try {
+    const PsAnswer opened = ask(*pipe_, {.op = PsOp::open_table}, payload, deadline);
+    table_numbers_.push_back(static_cast<std::uint16_t>(opened.rows));
+  } catch (const PeerLost&) {
+    reconnect();  // opens all of them
+  }
+}
+
+void ParameterClient::Link::reconnect() {
+  connect(deadline_after(state_.options.patience));
+  while (!unanswered_.empty()) {
+    unsent_.push_front(std::move(unanswered_.back()));
+    unanswered_.pop_back();
+  }
+}
+
+void ParameterClient::Link::submit(Message message) {
+  message.request.worker = static_cast<std::uint32_t>(state_.options.worker);
+  message.request.incarnation = state_.incarnation;
+  message.request.shard = static_cast<std::uint32_t>(server_);
+  message.request.sequence = ++last_sequence_;
+  if (message.request.op != PsOp::clock) message.request.clock = state_.clock;
+  if (message.call) ++message.call->unanswered;
+  unsent_.push_back(std::move(message));
+}
+
+std::size_t ParameterClient::Link::payload_bytes(const Message& message) const {
+  if (message.table < 0 || message.request.op == PsOp::learning_rate) return message.payload.size();
+  const std::size_t rows = message.request.rows, width = state_.spec_of(message.table).width;
+  return rows * (sizeof(std::uint64_t) + (message.request.op == PsOp::pull ? 0 : width * sizeof(float)));
+}
+
+void ParameterClient::Link::write_payload(const Message& message, std::byte* to) const {
+  if (message.table < 0 || message.request.op == PsOp::learning_rate) {
+    if (!message.payload.empty()) std::memcpy(to, message.payload.data(), message.payload.size());
+    return;
+  }
+  const RowsCall& rows = message.rows;
+  const std::size_t count = message.request.rows, width = state_.spec_of(message.table).width;
+  const std::size_t row_bytes = width * sizeof(float);
+  if (message.places.empty()) {
+    std::memcpy(to, rows.keys.data() + message.first, count * sizeof(std::uint64_t));
+  } else {
+    for (std::size_t i = 0; i < count; ++i) {
+      std::memcpy(to + i * sizeof(std::uint64_t), &rows.keys[message.places[i]], sizeof(std::uint64_t));
+    }
+  }
+  if (message.request.op == PsOp::pull) return;
+  std::byte* const values = to + count * sizeof(std::uint64_t);
+  const std::size_t total = rows.values;
+  if (message.places.empty()) {
+    const std::size_t begin = message.first * width, there = std::min(count * width, total - begin);
+    std::memcpy(values, rows.gradients + begin, there * sizeof(float));
+    std::memset(values + there * sizeof(float), 0, count * row_bytes - there * sizeof(float));
+    return;
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    std::memcpy(values + i * row_bytes, rows.gradients + message.places[i] * width, row_bytes);
+  }
+}
+
+// False: there is no room yet.
+bool ParameterClient::Link::send(Message& message) {
+  const std::size_t bytes = payload_bytes(message);
+  std::byte* const to = pipe_->room(ps_frame_bytes(bytes));
+  if (to == nullptr) return false;
+  PsRequest request = message.request;
+  request.bytes = static_cast<std::uint32_t>(bytes);
+  if (message.table >= 0) request.table = table_numbers_[static_cast<std::size_t>(message.table)];
+  std::memcpy(to, &request, sizeof request);
+  write_payload(message, to + kPsHeaderBytes);
+  pipe_->commit(ps_frame_bytes(bytes));
+  return true;
+}
+
+void ParameterClient::Link::progress() {
+  if (is_idle()) return;
+  try {
+    while (!unsent_.empty() && send(unsent_.front())) {
+      unanswered_.push_back(std::move(unsent_.front()));
+      unsent_.pop_front();
+    }
+    pipe_->flush();
+    take_answers();
+  } catch (const PeerLost& error) {
+    state_.log.warning("parameter server " + std::to_string(server_) + ": " + error.what() + "; connecting again");
+    reconnect();
+  }
+}
+
+void ParameterClient::Link::take_answers() {
+  for (;;) {
+    const auto input = pipe_->input();
+    if (input.size() < kPsHeaderBytes) break;
+    const PsAnswer answer = parse_answer(input.first<kPsHeaderBytes>());
+    const std::size_t frame = ps_frame_bytes(answer.bytes);
+    if (input.size() < frame) break;
+    take(answer, input.subspan(kPsHeaderBytes, answer.bytes));
+    pipe_->consume(frame);
+  }
+  pipe_->flush();
+}
+
+void ParameterClient::Link::take(const PsAnswer& answer, std::span<const std::byte> payload) {
+  if (unanswered_.empty() || unanswered_.front().request.sequence != answer.sequence) {
+    throw Internal("parameter server " + std::to_string(server_) + " has answered what was not asked");
+  }
+  Message message = std::move(unanswered_.front());
+  unanswered_.pop_front();
+  if (answer.status != 0) {
+    std::string text(reinterpret_cast<const char*>(payload.data()), payload.size());
+    return finish(message, Status(static_cast<StatusCode>(answer.status), std::move(text)), 0);
+  }
+  if (is_numbered(message.request.op)) last_applied_ = message.request.sequence;
+  min_clock_ = answer.min_clock;
+  if (message.request.op == PsOp::stats && message.call) {
+    message.call->text->append(reinterpret_cast<const char*>(payload.data()), payload.size());
+  }
+  if (message.rows.rows != nullptr) {
+    const std::size_t count = message.request.rows, width = state_.spec_of(message.table).width;
+    if (payload.size() != count * width * sizeof(float)) {
+      throw Internal("parameter server " + std::to_string(server_) + " has answered with rows of another size");
+    }
+    if (message.places.empty()) {
+      const std::size_t begin = message.first * width, there = std::min(count * width, message.rows.values - begin);
+      std::memcpy(message.rows.rows + begin, payload.data(), there * sizeof(float));
+    } else {
+      for (std::size_t i = 0; i < count; ++i) {
+        std::memcpy(message.rows.rows + message.places[i] * width, payload.data() + i * width * sizeof(float),
+                    width * sizeof(float));
+      }
+    }
+  }
+  finish(message, Status(), answer.version);
+}
+
+void ParameterClient::Link::finish(Message& message, Status status, std::uint64_t version) {
+  if (!message.call) {
+    if (!status.ok() && state_.failure.ok()) state_.failure = std::move(status);
+    return;
+  }
+  Call& call = *message.call;
+  --call.unanswered;
+  call.version = std::min(call.version, version);
+  if (!status.ok() && call.status.ok()) {
+    call.status = status;
+    // Nobody else refers to it: nobody will ask.
+    if (message.call.use_count() == 1 && state_.failure.ok()) state_.failure = std::move(status);
+  }
+}
+
+void ParameterClient::Link::close(const Status& reason) {
+  for (auto* queue : {&unanswered_, &unsent_}) {
+    for (Message& message : *queue) finish(message, reason, 0);
+    queue->clear();
+  }
+  pipe_.reset();
+}
+
+// ---- State
+
+std::uint32_t ParameterClient::State::rows_per_message(const TableSpec& spec, PsOp op) const {
+  const std::size_t row = sizeof(std::uint64_t) + (op == PsOp::pull ? 0 : spec.width * sizeof(float));
+  const std::size_t answered = op == PsOp::push ? 1 : spec.width * sizeof(float);
+  const std::size_t rows = std::min(kMaxPsPayload / row, kMaxPsPayload / answered);
+  return static_cast<std::uint32_t>(std::clamp<std::size_t>(rows, 1, kMaxPsRows));
+}
+
+void ParameterClient::State::submit_range(Message& prototype, std::uint32_t server, std::uint32_t first,
+                                          std::uint32_t count) {
+  const std::uint32_t at_most = rows_per_message(spec_of(prototype.table), prototype.request.op);
+  for (std::uint32_t done = 0; done < count;) {
+    Message message = prototype;
+    message.first = first + done;
+    message.request.rows = std::min(count - done, at_most);
+    done += message.request.rows;
+    links[server]->submit(std::move(message));
+  }
+}
+
+// To each server its rows: as they lie in memory where that is all of them or a range, else one by one.
+void ParameterClient::State::deal(Message prototype, std::span<const std::uint64_t> keys) {
+  const TableSpec& spec = spec_of(prototype.table);
+  const auto count = static_cast<std::uint32_t>(keys.size());
+  if (servers() == 1) return submit_range(prototype, 0, 0, count);
+  if (prototype.rows.is_whole) {
+    for (std::uint32_t first = 0; first < count;) {
+      const std::uint32_t server = shard_of(spec, first, servers());
+      std::uint32_t end = first + 1;
+      while (end < count && shard_of(spec, end, servers()) == server) ++end;
+      submit_range(prototype, server, first, end - first);
+      first = end;
+    }
+    return;
+  }
+  std::vector<std::vector<std::uint32_t>> places(servers());
+  for (std::uint32_t i = 0; i < count; ++i) places[shard_of(spec, keys[i], servers())].push_back(i);
+  const std::uint32_t at_most = rows_per_message(spec, prototype.request.op);
+  for (std::uint32_t server = 0; server < servers(); ++server) {
+    const auto& own = places[server];
+    for (std::size_t first = 0; first < own.size(); first += at_most) {
+      Message message = prototype;
+      const std::size_t end = std::min(own.size(), first + at_most);
+      message.places.assign(own.begin() + static_cast<std::ptrdiff_t>(first),
+                            own.begin() + static_cast<std::ptrdiff_t>(end));
+      message.request.rows = static_cast<std::uint32_t>(message.places.size());
+      links[server]->submit(std::move(message));
+    }
+  }
+}
+
+ParameterClient::CallReference ParameterClient::State::start(int table, PsOp op, const RowsCall& rows) {
+  const MutexLock lock(mutex);
+  check();
+  const TableSpec& spec = spec_of(table);
+  if (rows.is_whole && !spec.dense) throw InvalidArgument("table '" + spec.name + "' is sparse: give the keys of rows");
+  if (op == PsOp::push_pull && spec.consistency == Consistency::synchronous) {
+    throw InvalidArgument("table '" + spec.name +
+                          "' is synchronous: its rows change with the clock; push, advance the clock, and pull");
+  }
+  if (spec.dense) {
+    for (const std::uint64_t row : rows.keys) {
+      if (row >= spec.rows) {
+        throw InvalidArgument("table '" + spec.name + "' has " + std::to_string(spec.rows) +
+                              " rows, and none of number " + std::to_string(row));
+      }
+    }
+  }
+  auto call = std::make_shared<Call>();
+  Message prototype{.request = {.op = op}, .table = table, .call = call, .rows = rows};
+  if (rows.is_whole) {
+    if (rows.values <= (spec.rows - 1) * spec.width || rows.values > spec.rows * spec.width) {
+      throw InvalidArgument("table '" + spec.name + "' has " + std::to_string(spec.rows) + " rows of " +
+                            std::to_string(spec.width) + " values, not " + std::to_string(rows.values) + " values");
+    }
+    call->own_keys.resize(spec.rows);
+    std::iota(call->own_keys.begin(), call->own_keys.end(), std::uint64_t{0});
+    prototype.rows.keys = call->own_keys;
+  } else {
+    prototype.rows.values = rows.keys.size() * spec.width;
+  }
+  try {
+    deal(std::move(prototype), call->own_keys.empty() ? rows.keys : call->own_keys);
+    progress();
+  } catch (const Error& error) {
+    end(error.status());
+    throw;
+  }
+  return call;
+}
+
+ParameterClient::CallReference ParameterClient::State::ask_all(PsOp op, int table, const Bytes& payload) {
+  const MutexLock lock(mutex);
+  check();
+  auto call = std::make_shared<Call>();
+  for (const auto& link : links) {
+    link->submit({.request = {.op = op, .clock = clock}, .table = table, .call = call, .payload = payload});
+  }
+  return call;
+}
+
+void ParameterClient::State::wait_for(const CallReference& call, Deadline deadline, const char* what) {
+  if (!run_until(deadline, [&] { return call->unanswered == 0; })) {
+    std::string missing;
+    const MutexLock lock(mutex);
+    for (const auto& link : links) {
+      if (!link->is_idle()) missing += (missing.empty() ? "" : ", ") + std::to_string(link->server());
+    }
+    throw Timeout(std::string(what) + ": no answer from parameter server " + missing);
+  }
+  if (!call->status.ok()) throw Error(call->status);
+}
+
+// ---- ParameterClient
+
+ParameterClient::ParameterClient(const WorkerOptions& options, const Store& store, const JobKey& key, const Log& log)
+    : state_(std::make_unique<State>(options, store, key, log)) {
+  const Deadline deadline = deadline_after(options.patience);
+  for (int server = 0; server < options.servers; ++server) {
+    state_->links.push_back(std::make_unique<Link>(*state_, server));
+    state_->links.back()->connect(deadline);
+  }
+}
+
+ParameterClient::~ParameterClient() = default;
+
+int ParameterClient::open(const TableSpec& spec) {
+  check_table_spec(spec);
+  const MutexLock lock(state_->mutex);
+  state_->check();
+  for (std::size_t i = 0; i < state_->tables.size(); ++i) {
+    if (state_->tables[i].name != spec.name) continue;
+    if (!(state_->tables[i] == spec)) {
+      throw InvalidArgument("table '" + spec.name + "' is open already, with other arguments");
+    }
+    return static_cast<int>(i);
+  }
+  state_->tables.push_back(spec);
+  try {
+    for (const auto& link : state_->links) link->open_last(deadline_after(state_->options.patience));
+  } catch (...) {
+    state_->tables.pop_back();
+    throw;
+  }
+  return static_cast<int>(state_->tables.size() - 1);
+}
+
+const TableSpec& ParameterClient::spec(int table) const {
+  const MutexLock lock(state_->mutex);
+  return state_->spec_of(table);
+}
+
+ParameterClient::CallReference ParameterClient::pull(int table, const RowsCall& rows) {
+  return state_->start(table, PsOp::pull, rows);
+}
+
+ParameterClient::CallReference ParameterClient::push(int table, const RowsCall& rows) {
+  return state_->start(table, PsOp::push, rows);
+}
+
+ParameterClient::CallReference ParameterClient::push_pull(int table, const RowsCall& rows) {
+  return state_->start(table, PsOp::push_pull, rows);
+}
+
+bool ParameterClient::wait(const CallReference& call, Deadline deadline) {
+  if (!state_->run_until(deadline, [&] { return call->unanswered == 0; })) return false;
+  if (!call->status.ok()) throw Error(call->status);
+  return true;
+}
+
+bool ParameterClient::is_done(const CallReference& call) {
+  const MutexLock lock(state_->mutex);
+  if (call->unanswered > 0 && state_->ended.ok()) state_->progress();
+  return call->unanswered == 0;
+}
+
+std::uint64_t ParameterClient::version(const CallReference& call) { return call->version; }
+
+bool ParameterClient::flush(Deadline deadline) {
+  const auto is_idle = [&] {
+    return std::ranges::all_of(state_->links, [](const auto& link) { return link->is_idle(); });
+  };
+  if (!state_->run_until(deadline, is_idle)) return false;
+  const MutexLock lock(state_->mutex);
+  const Status failure = std::exchange(state_->failure, Status());
+  if (!failure.ok()) throw Error(failure);
+  return true;
+}
+
+void ParameterClient::advance_clock() {
+  const MutexLock lock(state_->mutex);
+  state_->check();
+  ++state_->clock;
+  for (const auto& link : state_->links) {
+    link->submit({.request = {.op = PsOp::clock, .clock = state_->clock}, .call = nullptr});
+  }
+  state_->progress();
+}
+
+std::uint32_t ParameterClient::clock() const {
+  const MutexLock lock(state_->mutex);
+  return state_->clock;
+}
+
+std::uint32_t ParameterClient::min_clock() const {
+  const MutexLock lock(state_->mutex);
+  std::uint32_t lowest = std::numeric_limits<std::uint32_t>::max();
+  for (const auto& link : state_->links) lowest = std::min(lowest, link->min_clock());
+  return lowest;
+}
+
+void ParameterClient::set_learning_rate(int table, float rate, Deadline deadline) {
+  ByteWriter payload;
+  payload.put(rate);
+  state_->wait_for(state_->ask_all(PsOp::learning_rate, table, payload.take()), deadline, "set_learning_rate()");
+}
+
+std::vector<std::string> ParameterClient::stats(Deadline deadline) {
+  std::vector<std::string> texts(state_->links.size());
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    CallReference call;
+    {
+      const MutexLock lock(state_->mutex);
+      state_->check();
+      call = std::make_shared<Call>();
+      call->text = &texts[i];
+      state_->links[i]->submit({.request = {.op = PsOp::stats}, .call = call});
+    }
+    state_->wait_for(call, deadline, "stats()");
+  }
+  return texts;
+}
+
+namespace {
+
+Bytes bytes_of(const std::string& text) {
+  const auto raw = std::as_bytes(std::span(text));
+  return {raw.begin(), raw.end()};
+}
+
+}  // namespace
+
+void ParameterClient::snapshot(const std::string& folder, Deadline deadline) {
+  state_->wait_for(state_->ask_all(PsOp::snapshot, -1, bytes_of(folder)), deadline, "snapshot()");
+}
+
+void ParameterClient::restore(const std::string& folder, Deadline deadline) {
+  state_->wait_for(state_->ask_all(PsOp::restore, -1, bytes_of(folder)), deadline, "restore()");
+}
+
+void ParameterClient::leave(Deadline deadline) {
+  state_->wait_for(state_->ask_all(PsOp::leave, -1, {}), deadline, "leave()");
+}
+
+}  // namespace hvd

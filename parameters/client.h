@@ -1,0 +1,98 @@
+// A worker's way to the parameter servers of its job: tables, and pulls and pushes that may overlap.
+//
+// A call is cut into one message for each server that has some of its rows (more if they are larger than a message),
+// and is done when all have answered. Messages to a server are answered in order, so a pull sees the worker's own
+// earlier pushes. There is no thread: a call makes progress when it starts and while somebody waits for any call.
+//
+// A connection that breaks is made again, to the server of the same number, which may have been started again in the
+// meantime; what it has not answered is sent again, and applied once.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/base/clock.h"
+#include "core/base/futex.h"
+#include "core/base/log.h"
+#include "core/base/mutex.h"
+#include "core/bootstrap/store.h"
+#include "core/net/authentication.h"
+#include "parameters/table_spec.h"
+
+namespace hvd {
+
+struct WorkerOptions {
+  int worker = 0;
+  int workers = 1;
+  int servers = 1;
+  Duration patience = 30s;  // for a server that is started, again or for the first time
+  bool shares_memory = true;
+  std::string host_key{};
+  WaitPolicy wait{};
+};
+
+// Rows by key. The memory that it refers to must stay valid, and unchanged, until the call is done.
+struct RowsCall {
+  std::span<const std::uint64_t> keys{};  // empty and `is_whole`: all rows of a dense table, in order
+  bool is_whole = false;
+  const float* gradients = nullptr;  // push: `width` for each key; of the whole table: `values`
+  float* rows = nullptr;             // pull: as gradients; may be the same memory
+  std::size_t values = 0;            // whole table: floats in memory; what the last row has more is zero, or ignored
+};
+
+class ParameterClient {
+ public:
+  // Connects to all servers. `store` and `key` are the job's, `log` outlives it. Throws Timeout, PeerLost, Aborted.
+  ParameterClient(const WorkerOptions& options, const Store& store, const JobKey& key, const Log& log);
+  // Closes the connections; calls in progress fail. Without leave() servers take this worker for lost.
+  ~ParameterClient();
+  ParameterClient(const ParameterClient&) = delete;
+  ParameterClient& operator=(const ParameterClient&) = delete;
+
+  // All functions: any thread.
+
+  // Opens a table, or finds the open one. Returns its number in this process. Throws Mismatch, InvalidArgument.
+  int open(const TableSpec& spec);
+  const TableSpec& spec(int table) const;
+
+  class Call;
+  using CallReference = std::shared_ptr<Call>;
+
+  // Start calls. Throw InvalidArgument, PeerLost.
+  CallReference pull(int table, const RowsCall& rows);
+  CallReference push(int table, const RowsCall& rows);
+  CallReference push_pull(int table, const RowsCall& rows);
+
+  // Returns false at the deadline. Throws the call's error: InvalidArgument, PeerLost, ...
+  bool wait(const CallReference& call, Deadline deadline);
+  bool is_done(const CallReference& call);  // makes progress
+  // Of a call that is done: the lowest version of the table among the servers that answered.
+  static std::uint64_t version(const CallReference& call);
+  // Until all calls are done. Throws the first error of calls that nobody has waited for.
+  bool flush(Deadline deadline);
+
+  // This worker has finished another clock; tells all servers, waits for none.
+  void advance_clock();
+  std::uint32_t clock() const;
+  // The lowest clock of all workers, as of the last answers.
+  std::uint32_t min_clock() const;
+
+  // Wait for all servers.
+  void set_learning_rate(int table, float rate, Deadline deadline);
+  std::vector<std::string> stats(Deadline deadline);
+  void snapshot(const std::string& folder, Deadline deadline);
+  void restore(const std::string& folder, Deadline deadline);
+  // This worker has no more to do. No other call may follow.
+  void leave(Deadline deadline);
+
+ private:
+  class Link;
+  class State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace hvd

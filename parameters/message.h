@@ -1,0 +1,114 @@
+// Requests of workers to parameter servers, and their answers: headers of 48 bytes, little endian, each with a payload.
+// docs/wire-format.md describes the protocol. Pure: parses bytes into checked headers.
+//
+// A worker's requests to a shard are numbered. The shard answers all in their order, and applies one that changes
+// something only if its number is above the last one applied: a worker whose connection broke sends again what was not
+// answered.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <type_traits>
+
+#include "core/base/error.h"
+
+namespace hvd {
+
+enum class PsOp : std::uint8_t {
+  hello = 1,          // the first request on a connection. payload: Hello
+  open_table = 2,     // payload: a table's spec. The answer's `rows` is the table's number
+  pull = 3,           // payload: `rows` keys. Answer: their rows
+  push = 4,           // payload: `rows` keys, then their gradients
+  push_pull = 5,      // both: the rows after the push
+  clock = 6,          // the worker has finished `clock` clocks
+  leave = 7,          // the worker has no more to do; nobody waits for it any longer
+  learning_rate = 8,  // payload: float32, of a table
+  stats = 9,          // Answer: text, a line for each table
+  snapshot = 10,      // payload: a folder. Answer once the shard's state is in a file there
+  restore = 11,       // payload: a folder. Adds what snapshots there have of this shard
+};
+inline constexpr int kPsOps = 11;
+
+struct PsRequest {
+  static constexpr std::uint32_t kMagic = 0x64766804;
+
+  std::uint32_t magic = kMagic;
+  PsOp op{};
+  std::uint8_t flags = 0;
+  std::uint16_t table = 0;
+  std::uint64_t sequence = 0;
+  std::uint64_t incarnation = 0;  // of the worker
+  std::uint32_t worker = 0;
+  std::uint32_t clock = 0;
+  std::uint32_t shard = 0;
+  std::uint32_t rows = 0;
+  std::uint32_t bytes = 0;  // of the payload
+  std::uint32_t reserved = 0;
+
+  bool operator==(const PsRequest&) const = default;
+};
+
+struct PsAnswer {
+  static constexpr std::uint32_t kMagic = 0x64766805;
+
+  std::uint32_t magic = kMagic;
+  std::uint32_t status = 0;    // a StatusCode; the payload of an error is its text
+  std::uint64_t sequence = 0;  // of the request
+  std::uint64_t version = 0;   // updates that the table's rows on this shard have had
+  std::uint32_t min_clock = 0;
+  std::uint32_t rows = 0;
+  std::uint32_t bytes = 0;  // of the payload
+  std::uint32_t reserved = 0;
+  std::uint64_t applied = 0;  // hello: the worker's last request that was applied; `rows` is 1 if the shard has a state
+
+  bool operator==(const PsAnswer&) const = default;
+};
+
+inline constexpr std::size_t kPsHeaderBytes = 48;
+static_assert(sizeof(PsRequest) == kPsHeaderBytes && std::is_trivially_copyable_v<PsRequest>);
+static_assert(sizeof(PsAnswer) == kPsHeaderBytes && std::is_trivially_copyable_v<PsAnswer>);
+static_assert(std::endian::native == std::endian::little, "the wire format is little endian");
+
+// The payload of PsOp::hello.
+struct PsHello {
+  static constexpr std::uint32_t kProtocol = 1;
+  std::uint32_t protocol = kProtocol;
+  std::uint32_t workers = 0;  // how many the job has
+};
+
+// Frames begin at multiples of 8 bytes of the stream, so that payloads are aligned.
+inline constexpr std::size_t kMaxPsPayload = std::size_t{512} << 10;
+constexpr std::size_t ps_frame_bytes(std::size_t payload) { return kPsHeaderBytes + (payload + 7) / 8 * 8; }
+inline constexpr std::uint32_t kMaxPsRows = 1u << 16;
+
+// What a request can change happens once, whatever is sent twice.
+constexpr bool is_numbered(PsOp op) {
+  return op == PsOp::push || op == PsOp::push_pull || op == PsOp::clock || op == PsOp::learning_rate;
+}
+
+// Throws Internal for a header that no peer of this protocol sends; the connection must then be closed.
+inline PsRequest parse_request(std::span<const std::byte, kPsHeaderBytes> bytes) {
+  PsRequest request;
+  std::memcpy(&request, bytes.data(), sizeof request);
+  const auto op = static_cast<int>(request.op);
+  if (request.magic != PsRequest::kMagic || op < 1 || op > kPsOps || request.bytes > kMaxPsPayload ||
+      request.rows > kMaxPsRows || request.flags != 0 || request.reserved != 0) {
+    throw Internal("malformed request to a parameter server");
+  }
+  return request;
+}
+
+inline PsAnswer parse_answer(std::span<const std::byte, kPsHeaderBytes> bytes) {
+  PsAnswer answer;
+  std::memcpy(&answer, bytes.data(), sizeof answer);
+  if (answer.magic != PsAnswer::kMagic || answer.status > static_cast<std::uint32_t>(StatusCode::internal) ||
+      answer.bytes > kMaxPsPayload || answer.rows > kMaxPsRows || answer.reserved != 0) {
+    throw Internal("malformed answer of a parameter server");
+  }
+  return answer;
+}
+
+}  // namespace hvd

@@ -1,0 +1,2 @@
+#define HVD_OPTIMIZER_KERNELS kOptimizerScalar
+#include "parameters/optimizer_loops.h"

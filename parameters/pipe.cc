@@ -1,0 +1,253 @@
+#include "parameters/pipe.h"
+
+#include <sys/mman.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/net/shared_memory.h"
+
+namespace hvd {
+
+namespace {
+
+constexpr std::size_t kHeadBytes = 4096;
+constexpr std::size_t kSharedBytes = kHeadBytes + 2 * kPipeBytes;
+constexpr Duration kLookAtSocket = std::chrono::milliseconds(50);
+
+// The positions of a ring, in bytes since the start; each written by one end.
+struct RingHead {
+  alignas(128) std::atomic<std::uint64_t> written;
+  alignas(128) std::atomic<std::uint64_t> read;
+};
+
+// At the beginning of the memory; the data of both rings follow. All zero bytes initially.
+struct SharedHead {
+  RingHead requests;
+  RingHead answers;
+  Signal worker_bell;                                     // the server has answered, or made room
+  alignas(128) std::atomic<std::uint32_t> server_sleeps;  // it wants a byte on the socket
+};
+static_assert(sizeof(SharedHead) <= kHeadBytes);
+
+// A range of a file mapped twice, one copy behind the other: what goes over its end is contiguous.
+class MirroredRange {
+ public:
+  MirroredRange(int fd, std::size_t begin) {
+    void* const both = mmap(nullptr, 2 * kPipeBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (both == MAP_FAILED) throw Internal("cannot reserve memory for a pipe: " + error_text(errno));
+    data_ = static_cast<std::byte*>(both);
+    for (std::byte* const part : {data_, data_ + kPipeBytes}) {
+      void* const mapped =
+          mmap(part, kPipeBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, static_cast<off_t>(begin));
+      if (mapped == MAP_FAILED) {
+        munmap(data_, 2 * kPipeBytes);
+        throw Internal("cannot map memory of a pipe: " + error_text(errno));
+      }
+    }
+  }
+  ~MirroredRange() { munmap(data_, 2 * kPipeBytes); }
+  MirroredRange(const MirroredRange&) = delete;
+  MirroredRange& operator=(const MirroredRange&) = delete;
+
+  std::byte* at(std::uint64_t position) const { return data_ + position % kPipeBytes; }
+
+ private:
+  std::byte* data_ = nullptr;
+};
+
+class SharedPipe final : public Pipe {
+ public:
+  SharedPipe(Socket socket, SharedMemory memory, bool is_server, const WaitPolicy& policy)
+      : socket_(std::move(socket)),
+        memory_(std::move(memory)),
+        head_(*reinterpret_cast<SharedHead*>(memory_.data())),
+        requests_(memory_.fd(), kHeadBytes),
+        answers_(memory_.fd(), kHeadBytes + kPipeBytes),
+        is_server_(is_server),
+        wait_(policy) {}
+
+  std::span<const std::byte> input() override {
+    const std::uint64_t there = in().written.load(std::memory_order_acquire) - consumed_;
+    if (there > kPipeBytes) throw Internal("the positions of a parameter server's pipe were overwritten");
+    if (is_closed_ && (is_server_ || there == 0)) throw PeerLost("the connection is closed");
+    return {in_memory().at(consumed_), static_cast<std::size_t>(there)};
+  }
+
+  void consume(std::size_t bytes) override {
+    consumed_ += bytes;
+    in().read.store(consumed_, std::memory_order_seq_cst);
+    did_something_ = true;
+  }
+
+  std::byte* room(std::size_t bytes) override {
+    const std::uint64_t used = committed_ - out().read.load(std::memory_order_seq_cst);
+    if (used > kPipeBytes) throw Internal("the positions of a parameter server's pipe were overwritten");
+    return used + bytes > kPipeBytes ? nullptr : out_memory().at(committed_);
+  }
+
+  void commit(std::size_t bytes) override {
+    committed_ += bytes;
+    did_something_ = true;
+  }
+
+  void flush() override {
+    if (!std::exchange(did_something_, false)) return;
+    out().written.store(committed_, std::memory_order_seq_cst);
+    if (is_server_) {
+      head_.worker_bell.increment_and_wake();
+    } else if (head_.server_sleeps.load(std::memory_order_seq_cst) != 0 && head_.server_sleeps.exchange(0) != 0) {
+      const std::byte bell{1};
+      if (!socket_.send_some(std::span(&bell, 1))) is_closed_ = true;
+    }
+  }
+
+  bool has_output() const override { return false; }
+  int fd() const override { return socket_.fd(); }
+
+  void notice_event() override { look_at_socket(); }
+
+  void is_to_sleep(bool sleeps) override { head_.server_sleeps.store(sleeps ? 1 : 0, std::memory_order_seq_cst); }
+
+  void wait(Deadline deadline) override {
+    const std::uint32_t now = head_.worker_bell.value.load(std::memory_order_acquire);
+    if (now == std::exchange(seen_, now)) {
+      const Deadline limit = std::min(deadline, deadline_after(kLookAtSocket));
+      seen_ = wait_.wait_change(head_.worker_bell, now, limit, nullptr);
+      if (seen_ == now) look_at_socket();
+    }
+  }
+
+ private:
+  // Takes the bytes that have woken this end.
+  void look_at_socket() {
+    std::array<std::byte, 64> bells;
+    std::optional<std::size_t> count;
+    while ((count = socket_.receive_some(bells)) && *count > 0) continue;
+    if (!count) is_closed_ = true;
+  }
+
+  RingHead& in() const { return is_server_ ? head_.requests : head_.answers; }
+  RingHead& out() const { return is_server_ ? head_.answers : head_.requests; }
+  const MirroredRange& in_memory() const { return is_server_ ? requests_ : answers_; }
+  const MirroredRange& out_memory() const { return is_server_ ? answers_ : requests_; }
+
+  Socket socket_;
+  const SharedMemory memory_;
+  SharedHead& head_;
+  const MirroredRange requests_, answers_;
+  const bool is_server_;
+  AdaptiveWait wait_;
+  std::uint64_t consumed_ = 0, committed_ = 0;
+  std::uint32_t seen_ = 0;  // value of the bell at the last look
+  bool did_something_ = false;
+  bool is_closed_ = false;
+};
+
+class SocketPipe final : public Pipe {
+ public:
+  SocketPipe(Socket socket, bool is_server) : socket_(std::move(socket)), is_server_(is_server), input_(kPipeBytes) {
+    output_.reserve(kPipeBytes);
+  }
+
+  std::span<const std::byte> input() override {
+    if (is_readable_ && !is_closed_) fill();
+    if (is_closed_ && (is_server_ || begin_ == end_)) throw PeerLost("the connection is closed");
+    return std::span(input_).subspan(begin_, end_ - begin_);
+  }
+
+  void consume(std::size_t bytes) override { begin_ += bytes; }
+
+  std::byte* room(std::size_t bytes) override {
+    if (output_.size() + bytes > kPipeBytes) {
+      flush();
+      output_.erase(output_.begin(), output_.begin() + static_cast<std::ptrdiff_t>(std::exchange(sent_, 0)));
+      if (output_.size() + bytes > kPipeBytes) return nullptr;
+    }
+    prepared_ = output_.size();
+    output_.resize(prepared_ + bytes);
+    return output_.data() + prepared_;
+  }
+
+  void commit(std::size_t bytes) override { output_.resize(prepared_ + bytes); }
+
+  void flush() override {
+    while (sent_ < output_.size()) {
+      const auto count = socket_.send_some(std::span<const std::byte>(output_).subspan(sent_));
+      if (!count) {
+        is_closed_ = true;
+        throw PeerLost("the connection is closed");
+      }
+      if (*count == 0) return;
+      sent_ += *count;
+    }
+    output_.clear();
+    sent_ = 0;
+  }
+
+  bool has_output() const override { return sent_ < output_.size(); }
+  int fd() const override { return socket_.fd(); }
+  void notice_event() override { is_readable_ = true; }
+  void is_to_sleep(bool) override {}
+
+  void wait(Deadline deadline) override {
+    if (has_output()) {
+      wait_ready(socket_.fd(), true, std::min(deadline, deadline_after(1ms)));
+    } else {
+      wait_ready(socket_.fd(), false, deadline);
+    }
+  }
+
+ private:
+  // Reads where there is room; what is unread moves to the beginning if it reaches the end.
+  void fill() {
+    if (begin_ == end_) {
+      begin_ = end_ = 0;
+    } else if (end_ == input_.size() && begin_ > 0) {
+      std::memmove(input_.data(), input_.data() + begin_, end_ - begin_);
+      end_ -= std::exchange(begin_, 0);
+    }
+    if (end_ == input_.size()) return;
+    const auto count = socket_.receive_some(std::span(input_).subspan(end_));
+    if (!count) {
+      is_closed_ = true;
+    } else {
+      end_ += *count;
+      is_readable_ = !is_server_ || *count > 0;  // a worker has no event loop, and tries each time
+    }
+  }
+
+  Socket socket_;
+  const bool is_server_;
+  bool is_readable_ = true;
+  std::vector<std::byte> input_;
+  std::size_t begin_ = 0, end_ = 0;
+  std::vector<std::byte> output_;
+  std::size_t sent_ = 0, prepared_ = 0;
+  bool is_closed_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Pipe> make_server_pipe(Socket socket, bool shares_memory, Deadline deadline) {
+  if (!shares_memory) return std::make_unique<SocketPipe>(std::move(socket), true);
+  SharedMemory memory = SharedMemory::create(kSharedBytes, "hvd-parameters", kHeadBytes);
+  socket.send_descriptor(memory.fd(), deadline, "a worker");
+  return std::make_unique<SharedPipe>(std::move(socket), std::move(memory), true, WaitPolicy{});
+}
+
+std::unique_ptr<Pipe> make_worker_pipe(Socket socket, bool shares_memory, const WaitPolicy& policy, Deadline deadline) {
+  if (!shares_memory) return std::make_unique<SocketPipe>(std::move(socket), false);
+  FileDescriptor fd = socket.receive_descriptor(deadline, "a parameter server");
+  SharedMemory memory = SharedMemory::map(std::move(fd), kSharedBytes, kHeadBytes);
+  return std::make_unique<SharedPipe>(std::move(socket), std::move(memory), false, policy);
+}
+
+}  // namespace hvd

@@ -1,0 +1,67 @@
+// The rows of one table on one shard: values and optimizer state by 64-bit key, in memory that grows by slabs, found
+// through a hash table with linear probing. Rows never move, except that removing one puts its memory to use again.
+//
+// Used by one thread. Nothing is allocated for a row that exists.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace hvd {
+
+class RowTable {
+ public:
+  struct Row {
+    std::uint64_t key = 0;
+    std::uint32_t used = 0;   // when it was used last, in a unit of the caller
+    std::uint32_t touch = 0;  // for the caller: which request has met it last
+    float* values() { return reinterpret_cast<float*>(this + 1); }
+    const float* values() const { return reinterpret_cast<const float*>(this + 1); }
+  };
+
+  // `floats`: of a row, values and state.
+  explicit RowTable(std::size_t floats);
+
+  std::size_t size() const { return count_; }
+  // That the rows and their index take, and what `rows` more rows will take besides.
+  std::size_t bytes() const;
+  std::size_t bytes_of_more(std::size_t rows) const;
+
+  // Null if there is none.
+  Row* find(std::uint64_t key) const;
+  // A row that is not there yet, with undefined values. Throws std::bad_alloc.
+  Row& insert(std::uint64_t key);
+  void remove(std::uint64_t key);
+
+  // By number, for loops over all rows: null where there is none. Numbers below end() are kept while rows come.
+  std::size_t end() const { return end_; }
+  Row* at(std::size_t number) const;
+
+  // Asks the processor for the row's place in the index, which find() reads next.
+  void prefetch(std::uint64_t key) const;
+
+ private:
+  static constexpr std::uint32_t kNone = 0xffffffff;
+  static constexpr std::size_t kSlabBytes = std::size_t{1} << 20;
+  struct Free {
+    void operator()(std::byte* slab) const;
+  };
+
+  std::size_t home(std::uint64_t key) const;
+  std::size_t slot_of(std::uint64_t key) const;  // of the key, or the empty one where it would be
+  Row& row(std::uint32_t number) const;
+  void grow_index();
+
+  const std::size_t row_bytes_;
+  const std::size_t rows_per_slab_;
+  std::vector<std::unique_ptr<std::byte, Free>> slabs_;
+  std::vector<std::uint32_t> index_;   // row numbers; a power of two
+  std::vector<std::uint32_t> vacant_;  // numbers of removed rows
+  std::vector<bool> is_vacant_;        // by number; empty while no row has been removed
+  std::size_t end_ = 0;
+  std::size_t count_ = 0;
+};
+
+}  // namespace hvd

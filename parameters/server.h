@@ -1,0 +1,68 @@
+// A parameter server: one shard of all tables, and the connections of the workers to it.
+//
+// One thread reads requests, applies them and answers, so that a row has one writer and no lock. It takes requests that
+// nobody has announced, and outlives its workers: it has no part in the job's collectives, nor in their abort flag.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "core/base/log.h"
+#include "core/bootstrap/store.h"
+#include "core/config.h"
+#include "core/net/authentication.h"
+
+namespace hvd {
+
+// Where the servers of a job are announced in its store.
+namespace ps_keys {
+inline std::string starts(int server) { return "ps/server/" + std::to_string(server) + "/starts"; }
+inline std::string place(int server, std::int64_t start) {
+  return "ps/server/" + std::to_string(server) + "/" + std::to_string(start);
+}
+inline std::string incarnations(int worker) { return "ps/worker/" + std::to_string(worker); }
+}  // namespace ps_keys
+
+// What a server announces: addresses, and the identity of its host.
+struct ServerPlace {
+  std::string local;     // of an abstract socket; empty: none
+  std::string remote;    // of a TCP port
+  std::string host_key;  // RankIdentity's
+
+  std::string to_string() const;
+  static ServerPlace parse(const std::string& text);  // throws Internal
+};
+
+struct ServerOptions {
+  int server = 0;
+  int servers = 1;
+  std::size_t memory = 0;  // limit in bytes; 0: none
+  std::string snapshot{};  // a folder: of snapshots at intervals, and for a server that is started again; empty: none
+  Duration interval{};     // of snapshots; zero: none
+  Duration lease = kDefaultLease;  // how long a worker's connection may be broken
+  Duration stall_warning = 60s;    // until a worker that keeps others waiting is named; zero: never
+  bool shares_memory = true;
+  std::string host_key{};
+  std::string local_host = "127.0.0.1";
+};
+
+class ParameterServer {
+ public:
+  // Announces itself in the store. `log` outlives it. Throws Internal, PeerLost.
+  ParameterServer(const ServerOptions& options, const Store& store, const JobKey& key, const Log& log);
+  ~ParameterServer();
+  ParameterServer(const ParameterServer&) = delete;
+  ParameterServer& operator=(const ParameterServer&) = delete;
+
+  // Serves until all workers have left, or stop(). Throws Internal.
+  void run();
+  // Any thread, and signal handlers.
+  void stop() noexcept;
+
+ private:
+  class State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace hvd

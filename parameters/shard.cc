@@ -1,0 +1,531 @@
+#include "parameters/shard.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <unordered_map>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/net/byte_codec.h"
+#include "parameters/optimizer.h"
+
+namespace hvd {
+
+namespace {
+
+constexpr std::uint32_t kMaxWorkers = 1u << 16;
+constexpr std::size_t kMaxTables = 1u << 12;
+constexpr std::size_t kPartBytes = std::size_t{128} << 10;
+constexpr int kSampled = 8;  // rows, of which the least recently used one goes
+constexpr std::uint8_t kHead = 1, kRows = 2;
+
+void require_payload(bool holds) {
+  if (!holds) throw Internal("a request to a parameter server whose payload does not belong to its header");
+}
+
+std::span<const std::byte> keys_of(const PsRequest& request, std::span<const std::byte> payload) {
+  const std::size_t bytes = std::size_t{request.rows} * sizeof(std::uint64_t);
+  require_payload(bytes <= payload.size());
+  return payload.first(bytes);
+}
+
+std::uint64_t key_at(std::span<const std::byte> keys, std::size_t i) {
+  std::uint64_t key = 0;
+  std::memcpy(&key, keys.data() + i * sizeof key, sizeof key);
+  return key;
+}
+
+}  // namespace
+
+void Staleness::add(std::uint64_t updates) {
+  ++counts_[std::min<std::uint64_t>(updates, kExact)];
+  ++total_;
+  worst_ = std::max(worst_, updates);
+}
+
+std::uint64_t Staleness::median() const {
+  std::uint64_t below = 0;
+  for (std::size_t i = 0; i < counts_.size(); ++i) {
+    below += counts_[i];
+    if (2 * below >= total_) return i;
+  }
+  return 0;
+}
+
+Shard::Table::Table(TableSpec of) : spec(std::move(of)), rows(spec.width + state_size(spec.optimizer, spec.width)) {}
+
+Shard::Table& Shard::table_of(const PsRequest& request) const {
+  if (request.table >= tables_.size()) {
+    throw InvalidArgument("no table number " + std::to_string(request.table) + " is open on shard " +
+                          std::to_string(number_) + ": its server has lost it");
+  }
+  return *tables_[request.table];
+}
+
+Shard::Worker& Shard::worker_of(const PsRequest& request) {
+  if (request.worker >= workers_.size() || workers_[request.worker].incarnation == 0) {
+    throw InvalidArgument("worker " + std::to_string(request.worker) + " is unknown to shard " +
+                          std::to_string(number_));
+  }
+  Worker& worker = workers_[request.worker];
+  if (worker.incarnation != request.incarnation) {
+    throw Aborted("another process has taken the place of worker " + std::to_string(request.worker));
+  }
+  return worker;
+}
+
+std::uint32_t Shard::min_clock() const {
+  std::uint32_t lowest = std::numeric_limits<std::uint32_t>::max();
+  for (const Worker& worker : workers_) {
+    if (!worker.left) lowest = std::min(lowest, worker.clock);
+  }
+  return lowest == std::numeric_limits<std::uint32_t>::max() ? settled_ : lowest;
+}
+
+bool Shard::is_over() const {
+  const auto has_left = [](const Worker& worker) { return worker.left; };
+  return !workers_.empty() && std::ranges::all_of(workers_, has_left);
+}
+
+int Shard::slowest() const {
+  const auto first = std::ranges::min_element(workers_, {}, [](const Worker& worker) {
+    return worker.left ? std::uint64_t{1} << 32 : std::uint64_t{worker.clock};
+  });
+  return first == workers_.end() || first->left ? -1 : static_cast<int>(first - workers_.begin());
+}
+
+bool Shard::is_ready(const PsRequest& request) const {
+  if (request.op != PsOp::pull && request.op != PsOp::push_pull) return true;
+  const TableSpec& spec = table_of(request).spec;
+  if (spec.consistency == Consistency::asynchronous) return true;
+  const std::uint64_t bound = spec.consistency == Consistency::bounded ? spec.bound : 0;
+  return std::uint64_t{min_clock()} + bound >= request.clock;
+}
+
+std::size_t Shard::answer_bytes(const PsRequest& request) const {
+  switch (request.op) {
+    case PsOp::pull:
+    case PsOp::push_pull: {
+      const std::size_t bytes = std::size_t{request.rows} * table_of(request).spec.width * sizeof(float);
+      if (bytes > kMaxPsPayload) throw InvalidArgument("rows of more than 512 KiB in one request");
+      return bytes;
+    }
+    case PsOp::stats: return std::min(stats().size(), kMaxPsPayload);
+    default: return 0;
+  }
+}
+
+PsAnswer Shard::apply(const PsRequest& request, std::span<const std::byte> payload, std::span<std::byte> answer) {
+  if (request.op == PsOp::hello) return hello(request, payload);
+  if (request.op == PsOp::open_table) return open_table(request, payload);
+  PsAnswer result{.sequence = request.sequence, .bytes = static_cast<std::uint32_t>(answer.size())};
+  if (request.op == PsOp::stats) {
+    const std::string text = stats();
+    std::memcpy(answer.data(), text.data(), answer.size());
+    return result;
+  }
+  Worker& worker = worker_of(request);
+  const bool is_new = !is_numbered(request.op) || request.sequence > worker.applied;
+  const bool has_table = request.op != PsOp::clock && request.op != PsOp::leave;
+  Table* const table = has_table ? &table_of(request) : nullptr;
+  if (request.op == PsOp::push || request.op == PsOp::push_pull) {
+    require_payload(payload.size() ==
+                    std::size_t{request.rows} * (sizeof(std::uint64_t) + table->spec.width * sizeof(float)));
+    if (is_new) push(*table, request, payload);
+  }
+  if (request.op == PsOp::pull) require_payload(payload.size() == std::size_t{request.rows} * sizeof(std::uint64_t));
+  if (request.op == PsOp::pull || request.op == PsOp::push_pull) {
+    pull(*table, request, keys_of(request, payload), answer);
+    result.rows = request.rows;
+  }
+  if (request.op == PsOp::learning_rate && is_new) {
+    float rate = 0;
+    require_payload(payload.size() == sizeof rate);
+    std::memcpy(&rate, payload.data(), sizeof rate);
+    TableSpec changed = table->spec;
+    changed.optimizer.learning_rate = rate;
+    check_table_spec(changed);
+    table->spec = changed;
+  }
+  if (is_numbered(request.op) && is_new) worker.applied = request.sequence;
+  if (request.op == PsOp::clock && is_new) worker.clock = std::max(worker.clock, request.clock);
+  if (request.op == PsOp::leave) worker.left = true;
+  if (request.op == PsOp::clock || request.op == PsOp::leave) settle();
+  result.min_clock = min_clock();
+  if (table != nullptr) result.version = table->version;
+  return result;
+}
+
+PsAnswer Shard::hello(const PsRequest& request, std::span<const std::byte> payload) {
+  PsHello greeting;
+  require_payload(payload.size() == sizeof greeting);
+  std::memcpy(&greeting, payload.data(), sizeof greeting);
+  if (greeting.protocol != PsHello::kProtocol) {
+    throw InvalidArgument("worker " + std::to_string(request.worker) +
+                          " has another version of hvd than its parameter servers");
+  }
+  if (greeting.workers == 0 || greeting.workers > kMaxWorkers || request.worker >= greeting.workers ||
+      request.incarnation == 0) {
+    throw InvalidArgument("worker " + std::to_string(request.worker) + " of " + std::to_string(greeting.workers));
+  }
+  if (workers_.size() != greeting.workers) workers_.resize(greeting.workers);
+  Worker& worker = workers_[request.worker];
+  if (request.incarnation < worker.incarnation) {
+    throw Aborted("another process has taken the place of worker " + std::to_string(request.worker));
+  }
+  if (request.incarnation == worker.incarnation && worker.forgotten) {
+    throw Aborted("worker " + std::to_string(request.worker) +
+                  " was given up, because its connection had been broken for too long");
+  }
+  if (request.incarnation > worker.incarnation) {
+    const bool is_first = worker.incarnation == 0;
+    worker.left = true;  // whoever comes instead of another one begins where the slowest is
+    const std::uint32_t clock = is_first && settled_ == 0 ? 0 : min_clock();
+    worker = {.incarnation = request.incarnation, .applied = 0, .clock = clock};
+  }
+  return {.sequence = request.sequence,
+          .version = worker.clock,
+          .min_clock = min_clock(),
+          .rows = tables_.empty() ? 0u : 1u,
+          .applied = worker.applied};
+}
+
+PsAnswer Shard::open_table(const PsRequest& request, std::span<const std::byte> payload) {
+  ByteReader reader(payload);
+  TableSpec spec = read_table_spec(reader);
+  reader.expect_end();
+  for (std::size_t i = 0; i < tables_.size(); ++i) {
+    TableSpec known = tables_[i]->spec;
+    if (known.name != spec.name) continue;
+    known.optimizer.learning_rate = spec.optimizer.learning_rate;  // may have changed since
+    if (!(known == spec)) {
+      throw Mismatch("table '" + spec.name + "' is open with other arguments: all workers must pass the same");
+    }
+    return {.sequence = request.sequence, .version = tables_[i]->version, .rows = static_cast<std::uint32_t>(i)};
+  }
+  if (tables_.size() == kMaxTables) throw InvalidArgument("more than 4096 tables");
+  tables_.push_back(std::make_unique<Table>(std::move(spec)));
+  return {.sequence = request.sequence, .rows = static_cast<std::uint32_t>(tables_.size() - 1)};
+}
+
+void Shard::pull(Table& table, const PsRequest& request, std::span<const std::byte> keys, std::span<std::byte> answer) {
+  const std::size_t width = table.spec.width, bytes = width * sizeof(float);
+  require_payload(answer.size() == request.rows * bytes);
+  for (std::size_t i = 0; i < request.rows; ++i) table.rows.prefetch(key_at(keys, i));
+  std::vector<float> fresh;
+  for (std::size_t i = 0; i < request.rows; ++i) {
+    const std::uint64_t key = key_at(keys, i);
+    std::byte* const to = answer.data() + i * bytes;
+    if (RowTable::Row* const row = table.rows.find(key)) {
+      row->used = static_cast<std::uint32_t>(table.version);
+      std::memcpy(to, row->values(), bytes);
+      continue;
+    }
+    fresh.resize(width + state_size(table.spec.optimizer, width));
+    initialize_row(table.spec, key, fresh.data());
+    std::memcpy(to, fresh.data(), bytes);
+  }
+  ++table.pulls;
+  if (table.pulled.size() < workers_.size()) table.pulled.resize(workers_.size());
+  table.pulled[request.worker] = table.version;
+}
+
+void Shard::push(Table& table, const PsRequest& request, std::span<const std::byte> payload) {
+  ++table.pushes;
+  if (request.worker < table.pulled.size()) table.staleness.add(table.version - table.pulled[request.worker]);
+  if (table.spec.consistency == Consistency::synchronous) return keep_pending(table, request, payload);
+  const auto keys = keys_of(request, payload);
+  keys_.resize(request.rows);
+  std::memcpy(keys_.data(), keys.data(), keys.size());
+  // Keys precede the gradients and have 8 bytes each, so that these are aligned as the payload is.
+  update(table, keys_, reinterpret_cast<const float*>(payload.data() + keys.size()));
+}
+
+// Applies a gradient for each key; those of a key that comes several times are added up first, in their order.
+void Shard::update(Table& table, std::span<const std::uint64_t> keys, const float* gradients) {
+  const std::size_t width = table.spec.width;
+  std::size_t missing = 0;
+  for (const std::uint64_t key : keys) table.rows.prefetch(key);
+  for (const std::uint64_t key : keys) {
+    if (table.spec.dense && key >= table.spec.rows)
+      throw InvalidArgument("table '" + table.spec.name + "' has no such row");
+    if (table.rows.find(key) == nullptr) ++missing;
+  }
+  if (missing > 0) check_room(table, missing);
+  const std::uint32_t touch = ++table.touch;
+  bool has_duplicates = false;
+  for (const std::uint64_t key : keys) {
+    RowTable::Row& row = row_for_update(table, key);
+    has_duplicates = has_duplicates || row.touch == touch;
+    row.touch = touch;
+  }
+  if (!has_duplicates) {
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      update_row(table.spec.optimizer, row_for_update(table, keys[i]).values(), gradients + i * width, width);
+    }
+  } else {
+    std::unordered_map<std::uint64_t, std::size_t> places;
+    std::vector<std::uint64_t> order;
+    sums_.clear();
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      const auto [place, is_new] = places.try_emplace(keys[i], order.size());
+      const float* const gradient = gradients + i * width;
+      if (is_new) {
+        order.push_back(keys[i]);
+        sums_.insert(sums_.end(), gradient, gradient + width);
+      } else {
+        add_values(sums_.data() + place->second * width, gradient, width);
+      }
+    }
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      update_row(table.spec.optimizer, row_for_update(table, order[i]).values(), sums_.data() + i * width, width);
+    }
+  }
+  ++table.version;
+}
+
+RowTable::Row& Shard::row_for_update(Table& table, std::uint64_t key) {
+  RowTable::Row* row = table.rows.find(key);
+  if (row == nullptr) {
+    if (!table.spec.dense && table.spec.rows > 0 && table.rows.size() >= table.spec.rows) evict_one(table);
+    row = &table.rows.insert(key);
+    initialize_row(table.spec, key, row->values());
+  }
+  row->used = static_cast<std::uint32_t>(table.version);
+  return *row;
+}
+
+std::size_t Shard::bytes() const {
+  std::size_t sum = 0;
+  for (const auto& table : tables_) sum += table->rows.bytes();
+  return sum;
+}
+
+void Shard::check_room(const Table& table, std::size_t new_rows) const {
+  if (memory_ == 0) return;
+  const std::size_t more = table.rows.bytes_of_more(new_rows);
+  if (more == 0 || bytes() + more <= memory_) return;
+  throw InvalidArgument("table '" + table.spec.name + "' is full: shard " + std::to_string(number_) + " has " +
+                        std::to_string(bytes()) + " bytes of at most " + std::to_string(memory_) +
+                        " (HVD_SERVER_MEMORY), and a push needs " + std::to_string(new_rows) +
+                        " rows more: raise the limit, start more servers, or limit the table's rows");
+}
+
+void Shard::evict_one(Table& table) {
+  const RowTable::Row* oldest = nullptr;
+  std::uint64_t dice = table.version * 31 + table.evicted;
+  const auto now = static_cast<std::uint32_t>(table.version);
+  for (int i = 0; i < kSampled || oldest == nullptr; ++i) {
+    const RowTable::Row* const row = table.rows.at((dice = mix64(dice)) % table.rows.end());
+    if (row == nullptr || row->touch == table.touch) {
+      if (i > 1000) break;  // a push of more rows than the table keeps
+      continue;
+    }
+    if (oldest == nullptr || now - row->used > now - oldest->used) oldest = row;
+  }
+  if (oldest == nullptr) throw InvalidArgument("table '" + table.spec.name + "': a push of more rows than it may keep");
+  table.rows.remove(oldest->key);
+  ++table.evicted;
+}
+
+void Shard::keep_pending(Table& table, const PsRequest& request, std::span<const std::byte> payload) {
+  const auto keys = keys_of(request, payload);
+  Pending& pending = table.pending[std::max(request.clock, settled_)][request.worker];
+  const std::size_t old = pending.keys.size(), width = table.spec.width;
+  pending.keys.resize(old + request.rows);
+  std::memcpy(pending.keys.data() + old, keys.data(), keys.size());
+  pending.gradients.resize((old + request.rows) * width);
+  std::memcpy(pending.gradients.data() + old * width, payload.data() + keys.size(),
+              request.rows * width * sizeof(float));
+}
+
+// The pushes of clocks that every worker has finished take effect.
+void Shard::settle() {
+  const std::uint32_t reached = min_clock();
+  if (reached <= settled_) return;
+  settled_ = reached;
+  for (const auto& table : tables_) {
+    while (!table->pending.empty() && table->pending.begin()->first < reached) {
+      settle(*table, table->pending.begin()->first);
+    }
+  }
+}
+
+void Shard::settle(Table& table, std::uint32_t clock) {
+  const std::size_t width = table.spec.width;
+  std::unordered_map<std::uint64_t, std::size_t> places;
+  std::vector<std::uint64_t> order;
+  std::vector<float> sums;
+  for (const auto& [worker, pending] : table.pending[clock]) {
+    for (std::size_t i = 0; i < pending.keys.size(); ++i) {
+      const auto [place, is_new] = places.try_emplace(pending.keys[i], order.size());
+      const float* const gradient = pending.gradients.data() + i * width;
+      if (is_new) {
+        order.push_back(pending.keys[i]);
+        sums.insert(sums.end(), gradient, gradient + width);
+      } else {
+        add_values(sums.data() + place->second * width, gradient, width);
+      }
+    }
+  }
+  table.pending.erase(clock);
+  if (table.spec.average) {
+    const float share = 1.0f / static_cast<float>(workers_.size());
+    for (float& sum : sums) sum *= share;
+  }
+  update(table, order, sums.data());
+}
+
+void Shard::forget(std::uint32_t worker) {
+  if (worker >= workers_.size()) return;
+  workers_[worker].left = workers_[worker].forgotten = true;
+  settle();
+}
+
+std::string Shard::stats() const {
+  std::string text;
+  const auto line = [&](const std::string& of, const char* what, std::uint64_t value) {
+    text += of + " " + what + " " + std::to_string(value) + "\n";
+  };
+  line("-", "bytes", bytes());
+  line("-", "min_clock", min_clock());
+  for (const auto& table : tables_) {
+    const std::string& name = table->spec.name;
+    line(name, "rows", table->rows.size());
+    line(name, "bytes", table->rows.bytes());
+    line(name, "updates", table->version);
+    line(name, "pushes", table->pushes);
+    line(name, "pulls", table->pulls);
+    line(name, "evicted", table->evicted);
+    line(name, "staleness_median", table->staleness.median());
+    line(name, "staleness_worst", table->staleness.worst());
+  }
+  return text;
+}
+
+// ---- State
+
+Bytes Shard::write_head() const {
+  ByteWriter to;
+  to.put(kHead);
+  to.put(number_);
+  to.put(shards_);
+  to.put(settled_);
+  to.put(static_cast<std::uint32_t>(workers_.size()));
+  for (const Worker& worker : workers_) {
+    to.put(worker.incarnation);
+    to.put(worker.applied);
+    to.put(worker.clock);
+    to.put(static_cast<std::uint8_t>(worker.left));
+  }
+  to.put(static_cast<std::uint32_t>(tables_.size()));
+  for (const auto& table : tables_) {
+    write_table_spec(table->spec, to);
+    to.put(table->version);
+    to.put(static_cast<std::uint32_t>(table->pending.size()));
+    for (const auto& [clock, by_worker] : table->pending) {
+      to.put(clock);
+      to.put(static_cast<std::uint32_t>(by_worker.size()));
+      for (const auto& [worker, pending] : by_worker) {
+        to.put(worker);
+        to.put(static_cast<std::uint32_t>(pending.keys.size()));
+        to.put_bytes(std::as_bytes(std::span(pending.keys)));
+        to.put_bytes(std::as_bytes(std::span(pending.gradients)));
+      }
+    }
+  }
+  return to.take();
+}
+
+Bytes Shard::write_state(Position& position) const {
+  if (!std::exchange(position.begun, true)) return write_head();
+  for (; position.table < tables_.size(); ++position.table, position.row = 0) {
+    const Table& table = *tables_[position.table];
+    if (position.row >= table.rows.end()) continue;
+    const std::size_t floats = table.spec.width + state_size(table.spec.optimizer, table.spec.width);
+    ByteWriter to;
+    to.put(kRows);
+    to.put_string(table.spec.name);
+    const std::size_t bytes = sizeof(std::uint64_t) + floats * sizeof(float);
+    const std::size_t at_most = std::max<std::size_t>(1, kPartBytes / bytes);
+    for (std::size_t count = 0; count < at_most && position.row < table.rows.end(); ++position.row) {
+      const RowTable::Row* const row = table.rows.at(position.row);
+      if (row == nullptr) continue;
+      to.put(row->key);
+      to.put_bytes(std::as_bytes(std::span(row->values(), floats)));
+      ++count;
+    }
+    return to.take();
+  }
+  return {};
+}
+
+void Shard::read_state(std::span<const std::byte> part) {
+  ByteReader from(part);
+  const auto kind = from.get<std::uint8_t>();
+  if (kind == kHead) return read_head(from);
+  if (kind == kRows) return read_rows(from);
+  throw Internal("malformed state of a shard");
+}
+
+void Shard::read_head(ByteReader& from) {
+  const auto number = from.get<std::uint32_t>(), shards = from.get<std::uint32_t>();
+  const bool is_own = number == number_ && shards == shards_;
+  const auto settled = from.get<std::uint32_t>();
+  std::vector<Worker> workers(from.get_count(21));
+  for (Worker& worker : workers) {
+    worker.incarnation = from.get<std::uint64_t>();
+    worker.applied = from.get<std::uint64_t>();
+    worker.clock = from.get<std::uint32_t>();
+    worker.left = from.get<std::uint8_t>() != 0;
+  }
+  if (is_own) {
+    workers_ = std::move(workers);
+    settled_ = settled;
+  }
+  for (auto count = from.get_count(40); count > 0; --count) {
+    TableSpec spec = read_table_spec(from);
+    const auto same = [&](const auto& table) { return table->spec.name == spec.name; };
+    auto found = std::ranges::find_if(tables_, same);
+    if (found == tables_.end()) {
+      tables_.push_back(std::make_unique<Table>(std::move(spec)));
+      found = tables_.end() - 1;
+    }
+    Table& table = **found;
+    table.version = std::max(table.version, from.get<std::uint64_t>());
+    for (auto clocks = from.get_count(8); clocks > 0; --clocks) {
+      const auto clock = from.get<std::uint32_t>();
+      for (auto by_worker = from.get_count(8); by_worker > 0; --by_worker) {
+        const auto worker = from.get<std::uint32_t>();
+        const std::size_t width = table.spec.width;
+        const auto rows = from.get_count(sizeof(std::uint64_t) + width * sizeof(float));
+        Pending pending;
+        pending.keys.resize(rows);
+        pending.gradients.resize(rows * width);
+        for (auto& key : pending.keys) key = from.get<std::uint64_t>();
+        for (auto& value : pending.gradients) value = from.get<float>();
+        if (is_own) table.pending[clock][worker] = std::move(pending);
+      }
+    }
+  }
+  from.expect_end();
+}
+
+void Shard::read_rows(ByteReader& from) {
+  const std::string name = from.get_string();
+  const auto found = std::ranges::find_if(tables_, [&](const auto& table) { return table->spec.name == name; });
+  if (found == tables_.end()) throw Internal("malformed state of a shard: rows of a table that it does not have");
+  Table& table = **found;
+  const std::size_t floats = table.spec.width + state_size(table.spec.optimizer, table.spec.width);
+  while (from.remaining() > 0) {
+    const auto key = from.get<std::uint64_t>();
+    const std::string_view bytes = from.get_text(floats * sizeof(float));
+    if (shard_of(table.spec, key, shards_) != number_) continue;
+    RowTable::Row* row = table.rows.find(key);
+    if (row == nullptr) row = &table.rows.insert(key);
+    std::memcpy(row->values(), bytes.data(), bytes.size());
+  }
+}
+
+}  // namespace hvd

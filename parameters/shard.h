@@ -1,0 +1,139 @@
+// One shard of the parameter servers' tables: rows, the workers' clocks, and the last request of each worker that was
+// applied. Pure: requests in, answers out; no sockets, no time. One thread.
+//
+// The order of requests decides everything: a second shard that applies the same requests in the same order has the
+// same bits (a replica). A push that was applied before is answered, and not applied again.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/net/frame.h"
+#include "parameters/message.h"
+#include "parameters/row_table.h"
+#include "parameters/table_spec.h"
+
+namespace hvd {
+
+// How stale pushes were: the number of updates that the table's rows on this shard have had since the worker's pull.
+class Staleness {
+ public:
+  void add(std::uint64_t updates);
+  std::uint64_t median() const;
+  std::uint64_t worst() const { return worst_; }
+
+ private:
+  static constexpr std::size_t kExact = 256;  // larger ones count as this
+  std::array<std::uint64_t, kExact + 1> counts_{};
+  std::uint64_t total_ = 0;
+  std::uint64_t worst_ = 0;
+};
+
+class Shard {
+ public:
+  // `memory`: the limit for rows and their indexes, in bytes; 0: none.
+  Shard(std::uint32_t number, std::uint32_t shards, std::size_t memory)
+      : number_(number), shards_(shards), memory_(memory) {}
+
+  std::uint32_t number() const { return number_; }
+  std::uint32_t shards() const { return shards_; }
+  // Whether all workers of the job have come and left.
+  bool is_over() const;
+
+  // Whether a request can be answered now, or has to wait until other workers have gone on. Throws InvalidArgument.
+  bool is_ready(const PsRequest& request) const;
+  // The worker whose clock is the lowest; -1 if nobody's counts.
+  int slowest() const;
+
+  // Of the answer's payload. Throws InvalidArgument for a table that is not open.
+  std::size_t answer_bytes(const PsRequest& request) const;
+
+  // Requires is_ready(), and `answer` of answer_bytes(). Throws InvalidArgument for a request that means nothing here,
+  // Aborted for a worker whose place another process has taken: nothing has changed then. Throws Internal if the
+  // payload does not belong to the header.
+  PsAnswer apply(const PsRequest& request, std::span<const std::byte> payload, std::span<std::byte> answer);
+
+  // The worker's connection has broken, and it has not come back: nobody waits for it any longer, and it is refused.
+  void forget(std::uint32_t worker);
+
+  // Lines "<table> <metric> <value>" for stats and metrics.
+  std::string stats() const;
+
+  // The state as a sequence of parts of at most about 128 KiB, for snapshots and new replicas. Rows may change
+  // between parts: a replica that gets the requests applied in between, each after the part that preceded it, ends with
+  // the same state.
+  struct Position {
+    bool begun = false;
+    std::size_t table = 0;
+    std::size_t row = 0;
+  };
+  // Empty at the end.
+  Bytes write_state(Position& position) const;
+  // Adds a part's rows, as far as they belong to this shard; what concerns workers only if it was written by a shard of
+  // this number and count. Throws Internal for malformed bytes.
+  void read_state(std::span<const std::byte> part);
+
+ private:
+  struct Worker {
+    std::uint64_t incarnation = 0;
+    std::uint64_t applied = 0;  // sequence
+    std::uint32_t clock = 0;
+    bool left = false;
+    bool forgotten = false;
+  };
+  // A synchronous table's pushes of one clock and worker.
+  struct Pending {
+    std::vector<std::uint64_t> keys;
+    std::vector<float> gradients;
+  };
+  struct Table {
+    explicit Table(TableSpec of);
+
+    TableSpec spec;
+    RowTable rows;
+    std::uint64_t version = 0;  // updates
+    std::uint64_t pushes = 0, pulls = 0, evicted = 0;
+    std::uint32_t touch = 0;
+    Staleness staleness;
+    std::vector<std::uint64_t> pulled;                                  // by worker: version at its last pull
+    std::map<std::uint32_t, std::map<std::uint32_t, Pending>> pending;  // by clock, by worker
+  };
+
+  Table& table_of(const PsRequest& request) const;
+  Worker& worker_of(const PsRequest& request);
+  std::uint32_t min_clock() const;
+  PsAnswer hello(const PsRequest& request, std::span<const std::byte> payload);
+  PsAnswer open_table(const PsRequest& request, std::span<const std::byte> payload);
+  void pull(Table& table, const PsRequest& request, std::span<const std::byte> keys, std::span<std::byte> answer);
+  void push(Table& table, const PsRequest& request, std::span<const std::byte> payload);
+  void keep_pending(Table& table, const PsRequest& request, std::span<const std::byte> payload);
+  void settle();
+  void settle(Table& table, std::uint32_t clock);
+  void update(Table& table, std::span<const std::uint64_t> keys, const float* gradients);
+  RowTable::Row& row_for_update(Table& table, std::uint64_t key);
+  void check_room(const Table& table, std::size_t new_rows) const;
+  void evict_one(Table& table);
+  std::size_t bytes() const;
+  Bytes write_head() const;
+  void read_head(ByteReader& from);
+  void read_rows(ByteReader& from);
+
+  const std::uint32_t number_;
+  const std::uint32_t shards_;
+  const std::size_t memory_;
+  std::vector<Worker> workers_;
+  std::vector<std::unique_ptr<Table>> tables_;
+  std::uint32_t settled_ = 0;  // the clocks below have taken effect
+  // Scratch of one request, kept for the next one.
+  std::vector<std::uint64_t> keys_;
+  std::vector<float> sums_;
+};
+
+}  // namespace hvd

@@ -1,0 +1,91 @@
+#include "parameters/table_spec.h"
+
+#include <cmath>
+
+#include "core/base/error.h"
+
+namespace hvd {
+
+namespace {
+
+void require_spec(bool holds, const TableSpec& spec, const char* what) {
+  if (!holds) throw InvalidArgument("table '" + spec.name + "': " + what);
+}
+
+}  // namespace
+
+void check_table_spec(const TableSpec& spec) {
+  const OptimizerSpec& o = spec.optimizer;
+  require_spec(!spec.name.empty() && spec.name.size() <= kMaxTableName, spec, "a name has 1 to 256 bytes");
+  require_spec(spec.width >= 1 && spec.width <= kMaxWidth, spec, "a row has 1 to 65536 values");
+  require_spec(!spec.dense || (spec.rows > 0 && spec.rows <= kMaxDenseRows), spec, "a dense table has 1 to 2^40 rows");
+  for (const float value : {o.learning_rate, o.momentum, o.weight_decay, o.beta1, o.beta2, o.epsilon, o.accumulator,
+                            o.beta, o.l1, o.l2, spec.initializer.a, spec.initializer.b}) {
+    require_spec(std::isfinite(value), spec, "all parameters of optimizer and initializer must be finite");
+  }
+  require_spec(o.learning_rate >= 0, spec, "the learning rate must not be negative");
+  require_spec(o.rule != UpdateRule::ftrl || o.learning_rate > 0, spec, "FTRL needs a learning rate above 0");
+  require_spec(!o.row_wise || o.rule == UpdateRule::adagrad || o.rule == UpdateRule::adam, spec,
+               "only Adagrad and Adam have a row-wise form");
+  require_spec(!o.nesterov || o.momentum > 0, spec, "Nesterov's form needs a momentum");
+  require_spec(o.beta1 >= 0 && o.beta1 < 1 && o.beta2 >= 0 && o.beta2 < 1, spec, "betas are in [0, 1)");
+  require_spec(o.accumulator >= 0 && o.epsilon >= 0 && o.l1 >= 0 && o.l2 >= 0, spec,
+               "accumulator, epsilon, l1 and l2 must not be negative");
+  require_spec(spec.initializer.kind != InitializerSpec::Kind::normal || spec.initializer.b >= 0, spec,
+               "a standard deviation must not be negative");
+  require_spec(spec.consistency != Consistency::synchronous || spec.dense || spec.rows == 0, spec,
+               "a synchronous table keeps all its rows: no limit of rows");
+}
+
+void write_table_spec(const TableSpec& spec, ByteWriter& to) {
+  const OptimizerSpec& o = spec.optimizer;
+  to.put_string(spec.name);
+  to.put(static_cast<std::uint8_t>(spec.dense));
+  to.put(spec.rows);
+  to.put(spec.width);
+  to.put(static_cast<std::uint8_t>(o.rule));
+  to.put(static_cast<std::uint8_t>((o.row_wise ? 1 : 0) | (o.nesterov ? 2 : 0)));
+  for (const float value :
+       {o.learning_rate, o.momentum, o.weight_decay, o.beta1, o.beta2, o.epsilon, o.accumulator, o.beta, o.l1, o.l2}) {
+    to.put(value);
+  }
+  to.put(static_cast<std::uint8_t>(spec.initializer.kind));
+  to.put(spec.initializer.a);
+  to.put(spec.initializer.b);
+  to.put(spec.initializer.seed);
+  to.put(static_cast<std::uint8_t>(spec.consistency));
+  to.put(spec.bound);
+  to.put(static_cast<std::uint8_t>(spec.average));
+}
+
+TableSpec read_table_spec(ByteReader& from) {
+  const auto below = [](std::uint8_t value, int limit) {
+    if (value >= limit) throw Internal("malformed table: a value out of range");
+    return value;
+  };
+  TableSpec spec;
+  OptimizerSpec& o = spec.optimizer;
+  spec.name = from.get_string();
+  spec.dense = below(from.get<std::uint8_t>(), 2) != 0;
+  spec.rows = from.get<std::uint64_t>();
+  spec.width = from.get<std::uint32_t>();
+  o.rule = static_cast<UpdateRule>(below(from.get<std::uint8_t>(), kUpdateRules));
+  const auto flags = below(from.get<std::uint8_t>(), 4);
+  o.row_wise = (flags & 1) != 0;
+  o.nesterov = (flags & 2) != 0;
+  for (float* value : {&o.learning_rate, &o.momentum, &o.weight_decay, &o.beta1, &o.beta2, &o.epsilon, &o.accumulator,
+                       &o.beta, &o.l1, &o.l2}) {
+    *value = from.get<float>();
+  }
+  spec.initializer.kind = static_cast<InitializerSpec::Kind>(below(from.get<std::uint8_t>(), 3));
+  spec.initializer.a = from.get<float>();
+  spec.initializer.b = from.get<float>();
+  spec.initializer.seed = from.get<std::uint64_t>();
+  spec.consistency = static_cast<Consistency>(below(from.get<std::uint8_t>(), 3));
+  spec.bound = from.get<std::uint32_t>();
+  spec.average = below(from.get<std::uint8_t>(), 2) != 0;
+  check_table_spec(spec);
+  return spec;
+}
+
+}  // namespace hvd

@@ -1,0 +1,99 @@
+// What a table on parameter servers is: its shape, the rule by which pushed gradients change it, and when workers see
+// each other's pushes. All workers that open a table pass equal specs.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/net/byte_codec.h"
+
+namespace hvd {
+
+// How a push changes a row.
+enum class UpdateRule : std::uint8_t {
+  assign = 0,   // row = gradient
+  add = 1,      // row += gradient
+  sgd = 2,      // with momentum, as torch.optim.SGD
+  adagrad = 3,  // as torch.optim.Adagrad
+  adam = 4,     // as torch.optim.Adam; counts steps by row
+  ftrl = 5,     // FTRL-Proximal: McMahan et al., "Ad Click Prediction: a View from the Trenches", KDD 2013
+};
+inline constexpr int kUpdateRules = 6;
+
+struct OptimizerSpec {
+  UpdateRule rule = UpdateRule::sgd;
+  bool row_wise = false;  // adagrad, adam: one second moment for each row, the mean over its columns
+  bool nesterov = false;  // sgd
+  float learning_rate = 0.01f;
+  float momentum = 0;      // sgd
+  float weight_decay = 0;  // sgd, adagrad, adam: added to the gradient, times the row
+  float beta1 = 0.9f;      // adam
+  float beta2 = 0.999f;    // adam
+  float epsilon = 1e-8f;   // adagrad, adam
+  float accumulator = 0;   // adagrad, ftrl: the initial sum of squares
+  float beta = 1;          // ftrl
+  float l1 = 0;            // ftrl
+  float l2 = 0;            // ftrl
+
+  bool operator==(const OptimizerSpec&) const = default;
+};
+
+// The content of a row that nobody has pushed to: a function of seed, key and column, the same on every server.
+struct InitializerSpec {
+  enum class Kind : std::uint8_t { constant = 0, uniform = 1, normal = 2 };
+  Kind kind = Kind::constant;
+  float a = 0;  // the constant; the lower bound; the mean
+  float b = 0;  // the upper bound; the standard deviation
+  std::uint64_t seed = 0;
+
+  bool operator==(const InitializerSpec&) const = default;
+};
+
+// When a pull returns, and when a push takes effect.
+enum class Consistency : std::uint8_t {
+  asynchronous = 0,  // at once
+  bounded = 1,       // a pull at clock c waits until every worker has reached c - bound; a push takes effect at once
+  synchronous = 2,   // a pull at clock c waits until every worker has reached c; the pushes of a clock are added up in
+                     // the order of workers, and take effect together
+};
+
+struct TableSpec {
+  std::string name;
+  bool dense = false;       // rows 0 to `rows` - 1 all exist; else rows are created at their first use
+  std::uint64_t rows = 0;   // sparse: how many are kept on each server, the least recently used go; 0: all
+  std::uint32_t width = 1;  // values in a row
+  OptimizerSpec optimizer;
+  InitializerSpec initializer;
+  Consistency consistency = Consistency::asynchronous;
+  std::uint32_t bound = 0;  // bounded: in clocks
+  bool average = false;     // synchronous: divide sums by the number of workers
+
+  bool operator==(const TableSpec&) const = default;
+};
+
+inline constexpr std::uint32_t kMaxWidth = 1u << 16;
+inline constexpr std::uint64_t kMaxDenseRows = std::uint64_t{1} << 40;
+inline constexpr std::uint32_t kMaxServers = 1u << 12;
+inline constexpr std::size_t kMaxTableName = 256;
+
+void write_table_spec(const TableSpec& spec, ByteWriter& to);
+// Throws Internal for malformed bytes, InvalidArgument for a spec that means nothing.
+TableSpec read_table_spec(ByteReader& from);
+// Throws InvalidArgument that names the field.
+void check_table_spec(const TableSpec& spec);
+
+// Spreads keys evenly (the finaliser of splitmix64: Steele, Lea and Flood, OOPSLA 2014).
+constexpr std::uint64_t mix64(std::uint64_t x) {
+  x += 0x9e3779b97f4a7c15ull;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+  return x ^ (x >> 31);
+}
+
+// Which of `shards` has a row. Dense tables are dealt in ranges, sparse ones by a hash of the key.
+constexpr std::uint32_t shard_of(const TableSpec& spec, std::uint64_t key, std::uint32_t shards) {
+  if (spec.dense) return static_cast<std::uint32_t>(key * shards / spec.rows);
+  return static_cast<std::uint32_t>((mix64(key) >> 32) * shards >> 32);
+}
+
+}  // namespace hvd

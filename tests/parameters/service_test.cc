@@ -1,0 +1,303 @@
+// Servers and workers as threads of one process, over shared memory and over TCP: what is pushed is there, once.
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/base/process.h"
+#include "parameters/client.h"
+#include "parameters/server.h"
+#include "tests/support/catch.h"
+
+namespace hvd {
+namespace {
+
+// The servers of a job, each in a thread.
+class Servers {
+ public:
+  explicit Servers(int count, bool shares_memory = true, ServerOptions options = {}) : servers_(count) {
+    shares_memory_ = shares_memory;
+    options.servers = count;
+    options.shares_memory = shares_memory;
+    options.host_key = "here";
+    for (int i = 0; i < count; ++i) start(i, options);
+  }
+  ~Servers() {
+    for (int i = 0; i < servers_; ++i) stop(i);
+  }
+
+  void start(int i, ServerOptions options) {
+    options.server = i;
+    options.servers = servers_;
+    options.host_key = "here";
+    options.shares_memory = shares_memory_;
+    running_.resize(static_cast<std::size_t>(servers_));
+    Running& running = running_[static_cast<std::size_t>(i)];
+    running.server = std::make_unique<ParameterServer>(options, store, key, log);
+    running.thread = start_thread("server", [&running] { running.server->run(); });
+  }
+
+  void stop(int i) {
+    Running& running = running_[static_cast<std::size_t>(i)];
+    if (!running.server) return;
+    running.server->stop();
+    running.thread.join();
+    running.server.reset();
+  }
+
+  std::unique_ptr<ParameterClient> worker(int worker, int workers) {
+    const WorkerOptions options{.worker = worker,
+                                .workers = workers,
+                                .servers = servers_,
+                                .patience = 20s,
+                                .shares_memory = shares_memory_,
+                                .host_key = "here",
+                                .wait = kOversubscribedPolicy};
+    return std::make_unique<ParameterClient>(options, store, key, log);
+  }
+
+  Store store;
+  JobKey key = JobKey::random();
+  Log log{"test", LogLevel::error};
+
+ private:
+  struct Running {
+    std::unique_ptr<ParameterServer> server;
+    std::thread thread;
+  };
+  int servers_;
+  bool shares_memory_ = true;
+  std::vector<Running> running_;
+};
+
+TableSpec sparse(const std::string& name, std::uint32_t width, OptimizerSpec optimizer = {.rule = UpdateRule::add}) {
+  TableSpec spec;
+  spec.name = name;
+  spec.width = width;
+  spec.optimizer = optimizer;
+  return spec;
+}
+
+std::vector<float> pulled(ParameterClient& worker, int table, const std::vector<std::uint64_t>& keys) {
+  std::vector<float> rows(keys.size() * worker.spec(table).width, -1.0f);
+  const bool done = worker.wait(worker.pull(table, {.keys = keys, .rows = rows.data()}), deadline_after(20s));
+  REQUIRE(done);
+  return rows;
+}
+
+void pushed(ParameterClient& worker, int table, const std::vector<std::uint64_t>& keys,
+            const std::vector<float>& gradients) {
+  const bool done = worker.wait(worker.push(table, {.keys = keys, .gradients = gradients.data()}), deadline_after(20s));
+  REQUIRE(done);
+}
+
+constexpr Duration kPatience = 20s;
+
+class TemporaryFolder {
+ public:
+  TemporaryFolder() : path_((std::filesystem::temp_directory_path() / "hvd-parameters-XXXXXX").string()) {
+    REQUIRE(mkdtemp(path_.data()) != nullptr);
+  }
+  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+template <typename Body>
+StatusCode code_of(const Body& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error.code();
+  }
+  return StatusCode::ok;
+}
+
+TEST_CASE("rows are what was pushed to them") {
+  const bool shares_memory = GENERATE(true, false);
+  const int servers = GENERATE(1, 3);
+  Servers job(servers, shares_memory);
+  const auto worker = job.worker(0, 1);
+  const int table = worker->open(sparse("rows", 3));
+  const std::vector<std::uint64_t> keys = {7, 1, 1000000007, 0, 42, 7};
+  std::vector<float> gradients(keys.size() * 3);
+  std::iota(gradients.begin(), gradients.end(), 1.0f);
+  pushed(*worker, table, keys, gradients);
+  const std::vector<float> rows = pulled(*worker, table, {42, 7, 5});
+  CHECK(rows == std::vector<float>{13, 14, 15, 1 + 16, 2 + 17, 3 + 18, 0, 0, 0});
+  worker->leave(deadline_after(kPatience));
+}
+
+TEST_CASE("calls overlap, and large ones go in parts") {
+  const bool shares_memory = GENERATE(true, false);
+  Servers job(2, shares_memory);
+  const auto worker = job.worker(0, 1);
+  const int table = worker->open(sparse("large", 256));
+  std::vector<std::uint64_t> keys(5000);
+  std::iota(keys.begin(), keys.end(), std::uint64_t{100});
+  std::vector<float> ones(keys.size() * 256, 1.0f), rows(ones.size());
+  std::vector<ParameterClient::CallReference> calls;
+  for (int i = 0; i < 4; ++i) calls.push_back(worker->push(table, {.keys = keys, .gradients = ones.data()}));
+  calls.push_back(worker->pull(table, {.keys = keys, .rows = rows.data()}));
+  for (const auto& call : calls) REQUIRE(worker->wait(call, deadline_after(kPatience)));
+  CHECK(std::ranges::all_of(rows, [](float value) { return value == 4.0f; }));
+  worker->leave(deadline_after(kPatience));
+}
+
+TEST_CASE("a dense table is pulled and pushed whole") {
+  const int servers = GENERATE(1, 2, 3);
+  Servers job(servers);
+  const auto worker = job.worker(0, 1);
+  TableSpec spec = sparse("dense", 1000, {.rule = UpdateRule::sgd, .learning_rate = 0.5f});
+  spec.dense = true;
+  spec.rows = 7;
+  const int table = worker->open(spec);
+  std::vector<float> gradients(6500), rows(6500);
+  std::iota(gradients.begin(), gradients.end(), 0.0f);
+  const RowsCall whole{.is_whole = true, .gradients = gradients.data(), .rows = rows.data(), .values = rows.size()};
+  REQUIRE(worker->wait(worker->push_pull(table, whole), deadline_after(kPatience)));
+  for (std::size_t i = 0; i < rows.size(); ++i) REQUIRE(rows[i] == -0.5f * gradients[i]);
+  worker->leave(deadline_after(kPatience));
+}
+
+TEST_CASE("a synchronous table adds up in the order of workers, and waits for all") {
+  constexpr int kWorkers = 3, kSteps = 20;
+  Servers job(2);
+  std::vector<std::vector<float>> seen(kWorkers);
+  std::vector<std::thread> threads;
+  for (int w = 0; w < kWorkers; ++w) {
+    threads.emplace_back([&, w] {
+      const auto worker = job.worker(w, kWorkers);
+      TableSpec spec = sparse("sync", 2, {.rule = UpdateRule::sgd, .learning_rate = 0.1f});
+      spec.consistency = Consistency::synchronous;
+      spec.average = true;
+      const int table = worker->open(spec);
+      const std::vector<std::uint64_t> keys = {1, 2, 3};
+      for (int step = 0; step < kSteps; ++step) {
+        std::vector<float> gradients(6);
+        for (std::size_t i = 0; i < 6; ++i)
+          gradients[i] = 0.1f * static_cast<float>(w + 1) + 0.01f * static_cast<float>(step);
+        pushed(*worker, table, keys, gradients);
+        worker->advance_clock();
+        const auto rows = pulled(*worker, table, keys);
+        seen[static_cast<std::size_t>(w)].insert(seen[static_cast<std::size_t>(w)].end(), rows.begin(), rows.end());
+      }
+      worker->leave(deadline_after(kPatience));
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  CHECK(seen[0] == seen[1]);
+  CHECK(seen[0] == seen[2]);
+  float expected = 0;
+  for (int step = 0; step < kSteps; ++step) {
+    float sum = 0;
+    for (int w = 0; w < kWorkers; ++w) sum += 0.1f * static_cast<float>(w + 1) + 0.01f * static_cast<float>(step);
+    expected = std::fmaf(sum * (1.0f / 3.0f), -0.1f, expected);
+    CHECK(seen[0][static_cast<std::size_t>(step) * 6] == expected);
+  }
+}
+
+TEST_CASE("a worker is at most as far ahead as its table allows") {
+  Servers job(1);
+  const auto slow = job.worker(0, 2), fast = job.worker(1, 2);
+  TableSpec spec = sparse("bounded", 1);
+  spec.consistency = Consistency::bounded;
+  spec.bound = 2;
+  const int table = fast->open(spec);
+  slow->open(spec);
+  const std::vector<std::uint64_t> keys = {5};
+  std::vector<float> row(1);
+  for (int clock = 0; clock < 2; ++clock) {
+    fast->advance_clock();
+    CHECK(fast->wait(fast->pull(table, {.keys = keys, .rows = row.data()}), deadline_after(kPatience)));
+  }
+  fast->advance_clock();
+  const auto waiting = fast->pull(table, {.keys = keys, .rows = row.data()});
+  CHECK_FALSE(fast->wait(waiting, deadline_after(50ms)));
+  slow->advance_clock();
+  CHECK(fast->wait(waiting, deadline_after(kPatience)));
+  CHECK(fast->min_clock() == 1);
+  slow->leave(deadline_after(kPatience));  // nobody waits for it any longer
+  for (int clock = 0; clock < 5; ++clock) fast->advance_clock();
+  CHECK(fast->wait(fast->pull(table, {.keys = keys, .rows = row.data()}), deadline_after(kPatience)));
+  fast->leave(deadline_after(kPatience));
+}
+
+TEST_CASE("workers that disagree about a table are told") {
+  Servers job(1);
+  const auto one = job.worker(0, 2), other = job.worker(1, 2);
+  one->open(sparse("table", 4));
+  CHECK(code_of([&] { other->open(sparse("table", 5)); }) == StatusCode::mismatch);
+  CHECK(other->open(sparse("another", 5)) == 0);  // and may go on
+  CHECK_THROWS_AS(one->open(sparse("", 4)), InvalidArgument);
+  CHECK_THROWS_AS(one->open(sparse("wide", 1u << 20)), InvalidArgument);
+}
+
+TEST_CASE("a full server refuses rows, and serves on") {
+  Servers job(1, true, {.memory = std::size_t{4} << 20});
+  const auto worker = job.worker(0, 1);
+  const int table = worker->open(sparse("full", 1024));
+  std::vector<std::uint64_t> keys(100);
+  std::vector<float> ones(keys.size() * 1024, 1.0f);
+  std::string why;
+  for (std::uint64_t round = 0; round < 20 && why.empty(); ++round) {
+    std::iota(keys.begin(), keys.end(), round * keys.size());
+    try {
+      pushed(*worker, table, keys, ones);
+    } catch (const Error& error) {
+      why = error.what();
+    }
+  }
+  CHECK(why.find("'full' is full") != std::string::npos);
+  CHECK(why.find("HVD_SERVER_MEMORY") != std::string::npos);
+  CHECK(pulled(*worker, table, {0})[0] == 1.0f);
+  worker->leave(deadline_after(kPatience));
+}
+
+TEST_CASE("a server that starts again has its snapshot, and applies what it has not, once") {
+  const TemporaryFolder folder;
+  const ServerOptions options{.snapshot = folder.path()};
+  Servers job(2, true, options);
+  const auto worker = job.worker(0, 1);
+  const int table = worker->open(sparse("kept", 4, {.rule = UpdateRule::adam, .learning_rate = 0.5f}));
+  std::vector<std::uint64_t> keys(1000);
+  std::iota(keys.begin(), keys.end(), std::uint64_t{0});
+  const std::vector<float> gradients(keys.size() * 4, 0.5f);
+  pushed(*worker, table, keys, gradients);
+  worker->snapshot(folder.path(), deadline_after(kPatience));
+  const auto before = pulled(*worker, table, keys);
+  job.stop(1);
+  job.start(1, options);
+  CHECK(pulled(*worker, table, keys) == before);
+  pushed(*worker, table, keys, gradients);
+  const auto after = pulled(*worker, table, keys);
+  CHECK(after[0] == after[3999]);  // on both servers
+  // Three servers read what two have written.
+  Servers other(3);
+  const auto restored = other.worker(0, 1);
+  const int same = restored->open(sparse("kept", 4, {.rule = UpdateRule::adam, .learning_rate = 0.5f}));
+  restored->restore(folder.path(), deadline_after(kPatience));
+  CHECK(pulled(*restored, same, keys) == before);
+  CHECK(code_of([&] { restored->restore("/nowhere", deadline_after(kPatience)); }) == StatusCode::invalid_argument);
+}
+
+TEST_CASE("a server that has lost its rows says so") {
+  Servers job(1);
+  const auto worker = job.worker(0, 1);
+  const int table = worker->open(sparse("lost", 1));
+  pushed(*worker, table, {1}, {1.0f});
+  job.stop(0);
+  job.start(0, {});
+  CHECK(code_of([&] { pulled(*worker, table, {1}); }) == StatusCode::aborted);
+  CHECK(code_of([&] { pulled(*worker, table, {1}); }) == StatusCode::aborted);
+}
+
+}  // namespace
+}  // namespace hvd
