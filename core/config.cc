@@ -149,6 +149,16 @@ const Knob kKnobs[] = {
      [](Config& c, std::string_view t) {
        c.job.process = parse_within<int>(t, -1, 1'000'000'000, "a process number, or -1");
      }},
+    {"HVD_SERVERS", "", "0", "Number of parameter servers of the job, beside its ranks. Set by hvdrun --servers.",
+     [](Config& c, std::string_view t) { c.job.servers = parse_count(t); }},
+    {"HVD_SERVER", "", "-1",
+     "Number of this process among the job's parameter servers. Set by hvdrun. -1: the process is a rank.",
+     [](Config& c, std::string_view t) {
+       c.job.server = parse_within<int>(t, -1, 1'000'000, "a server's number, or -1");
+     }},
+    {"HVD_SERVER_START", "", "0",
+     "How often hvdrun had started this parameter server before: 1 after it was lost once. Set by hvdrun.",
+     [](Config& c, std::string_view t) { c.job.server_start = parse_count(t); }},
     {"HVD_RESUME", "", "",
      "The directory of the checkpoints with which hvd.checkpoint.keep() goes on, and to which it adds more. Set by "
      "hvdrun --resume.",
@@ -339,6 +349,10 @@ ConfigResult read_config(const Environment& environment) {
   if (result.config.job.rank >= result.config.job.size) {
     throw InvalidArgument("HVD_RANK=" + std::to_string(result.config.job.rank) +
                           " is not below HVD_SIZE=" + std::to_string(result.config.job.size));
+  }
+  if (result.config.job.server >= result.config.job.servers) {
+    throw InvalidArgument("HVD_SERVER=" + std::to_string(result.config.job.server) +
+                          " is not below HVD_SERVERS=" + std::to_string(result.config.job.servers));
   }
   return result;
 }

@@ -177,8 +177,8 @@ typedef struct hvd_rendezvous {
 typedef struct hvd_launch {
   size_t struct_size;
   const char* launcher; /* none, hvdrun, open_mpi, mpich, slurm, tf_config, torchrun */
-  int32_t rank, size;
-  int32_t local_size; /* 0: not known */
+  int32_t rank, size;   /* rank -1: a parameter server, which hvd_init() refuses */
+  int32_t local_size;   /* 0: not known */
   int32_t reserved;
 } hvd_launch;
 

@@ -184,8 +184,19 @@ Launch launch_by_environment(const Environment& environment, bool is_needed) {
   }
 }
 
+// Servers need the store of a single rank, too.
+bool works_alone(const Launch& launch) { return launch.size == 1 && launch.servers == 0 && !launch.process; }
+
+void refuse_server(const Launch& launch) {
+  if (launch.server < 0) return;
+  throw InvalidArgument("this process is server " + std::to_string(launch.server) + " of the " +
+                        std::to_string(launch.servers) + " of its job, and not one of the " +
+                        std::to_string(launch.size) +
+                        " ranks: it calls hvd_ps_serve(), which serves until they have ended, instead of hvd_init()");
+}
+
 void refuse_child_of_rank(const Launch& launch, const Environment& environment) {
-  if (launch.size == 1 && !launch.process) return;
+  if (works_alone(launch)) return;
   const auto rank = rank_that_started_this(launch.launcher, environment);
   if (!rank) return;
   throw InvalidArgument("this process (pid " + std::to_string(getpid()) + ") is a child of rank " +
@@ -212,14 +223,16 @@ JoinedJob join_job(const Environment& environment, const std::optional<Rendezvou
   const Launch launch =
       rendezvous ? Launch{.rank = rendezvous->rank, .size = rendezvous->size, .local_size = rendezvous->local_size}
                  : by_environment;
+  refuse_server(launch);
   config.job.rank = launch.rank;
   config.job.size = launch.size;
+  config.job.servers = launch.servers;
   config.job.process = launch.process.value_or(-1);
   JoinedJob joined;
   if (launch.process) {
     joined = start_in_epoch(config);
   } else {
-    joined.runtime = config.job.size == 1 ? start_alone(config) : start_together(config, launch, rendezvous, epoch);
+    joined.runtime = works_alone(launch) ? start_alone(config) : start_together(config, launch, rendezvous, epoch);
   }
   if (joined.runtime->topology().rank == 0) {
     for (const std::string& warning : warnings) joined.runtime->log().warning(warning);

@@ -118,6 +118,15 @@ void refuse_other_world_size(const Environment& environment, const std::string& 
                         ": start it with one launcher, and without variables that are left from another");
 }
 
+// A process with neither number works alone: a user has taken them from a child.
+void read_servers(const Environment& environment, bool is_rank, Launch& launch) {
+  if (has(environment, "HVD_SERVER")) launch.server = number(environment, "HVD_SERVER", -1);
+  if (launch.server >= 0) launch.rank = -1;
+  if (has(environment, "HVD_SERVERS") && (is_rank || launch.server >= 0)) {
+    launch.servers = number(environment, "HVD_SERVERS", 0);
+  }
+}
+
 // A launcher that has started a single process may have started another launcher, so the search goes on.
 Launch any_launch(const Environment& environment) {
   // HOROVOD_SIZE is that of the last epoch, which Python's init() sets.
@@ -127,9 +136,11 @@ Launch any_launch(const Environment& environment) {
   for (const std::string prefix : {"HVD", "HOROVOD"}) {
     if (!has(environment, (prefix + "_SIZE").c_str())) continue;
     Launch launch{.launcher = Launcher::hvdrun};
-    if (has(environment, (prefix + "_RANK").c_str())) launch.rank = number(environment, (prefix + "_RANK").c_str(), 0);
+    const bool is_rank = has(environment, (prefix + "_RANK").c_str());
+    if (is_rank) launch.rank = number(environment, (prefix + "_RANK").c_str(), 0);
     launch.size = number(environment, (prefix + "_SIZE").c_str(), 1);
     refuse_other_world_size(environment, prefix, launch.size);
+    read_servers(environment, is_rank, launch);
     return launch;
   }
   Launch found;
@@ -206,7 +217,7 @@ bool has_another_socket(int pid, const Environment& own) {
 // The variables that identify the rank and distinguish the launcher's jobs.
 std::vector<const char*> variables_of(Launcher launcher) {
   switch (launcher) {
-    case Launcher::hvdrun: return {"HVD_RANK", "HOROVOD_RANK", "HVD_PROCESS", "HVD_STORE"};
+    case Launcher::hvdrun: return {"HVD_RANK", "HOROVOD_RANK", "HVD_PROCESS", "HVD_SERVER", "HVD_STORE"};
     case Launcher::open_mpi: return {"OMPI_COMM_WORLD_RANK", "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"};
     case Launcher::mpich: return {"PMI_RANK", "PMI_SIZE", "PMI_FD"};
     case Launcher::slurm: return {"SLURM_PROCID", "SLURM_JOB_ID", "SLURM_STEP_ID"};

@@ -1,7 +1,8 @@
 // Determines which launcher has started this process, and as which rank of how many, from the variables that launchers
 // set. Pure.
 //
-//   hvdrun             HVD_RANK, HVD_SIZE (or HOROVOD_*), HVD_STORE; in an elastic job HVD_PROCESS, HVD_STORE
+//   hvdrun             HVD_RANK, HVD_SIZE (or HOROVOD_*), HVD_STORE; in an elastic job HVD_PROCESS, HVD_STORE;
+//                      HVD_SERVERS if there are parameter servers, which have HVD_SERVER and no HVD_RANK
 //   torchrun           RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, with TORCHELASTIC_RUN_ID
 //   mpirun (Open MPI)  OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_SIZE
 //   by hand            as torchrun, with MASTER_ADDR and MASTER_PORT
@@ -34,11 +35,15 @@ enum class Launcher { none, hvdrun, open_mpi, mpich, slurm, tf_config, torchrun 
 
 struct Launch {
   Launcher launcher = Launcher::none;
-  int rank = 0;
+  int rank = 0;  // -1: this process is a parameter server
   int size = 1;
   int local_size = 0;  // ranks on this host, according to the launcher; 0: unknown
   // In an elastic job of hvdrun: this process's number. Its rank and size are those of each epoch.
   std::optional<int> process{};
+
+  // Parameter servers of hvdrun and TF_CONFIG, which are processes of the job but not among its `size` ranks.
+  int servers = 0;
+  int server = -1;  // this process's number among them; -1: it is a rank
 
   // The MPI whose library finds its ranks by what the launcher provides; none: it provides nothing to MPI.
   std::optional<MpiKind> mpi{};
@@ -72,10 +77,10 @@ std::string first_of_nodelist(const std::string& nodelist);
 //   {"cluster": {"chief": ["host0:2222"], "worker": ["host1:2222", "host2:2222"]},
 //    "task": {"type": "worker", "index": 0}}
 //
-// The chief, if there is one, is rank 0, and the workers follow in their order. An evaluator works alone, outside the
-// job. Parameter servers have no function, and are refused.
+// The chief, if there is one, is rank 0, and the workers follow in their order. Tasks of type "ps" are the job's
+// parameter servers. An evaluator works alone, outside the job.
 //
-// Launcher::none if there is no cluster, or it has only one member of the job. Throws InvalidArgument.
+// Launcher::none if there is no cluster, or it has only one worker and no server. Throws InvalidArgument.
 Launch read_tf_config(const std::string& text);
 
 // Children of a rank inherit the variables that make a process a rank.

@@ -84,23 +84,32 @@ Launch read_tf_config(const std::string& text) {
   const json& task = member(config, "task", json::value_t::object);
   const std::string type = member(task, "type", json::value_t::string).get<std::string>();
   if (type == "evaluator") return {.launcher = Launcher::tf_config};
-  if (type == "ps") throw refusal("the task is ps, but hvd has no parameter servers: start chief and workers only");
-  if (type != "chief" && type != "worker") throw refusal("the task is " + type + ", neither chief nor worker");
+  if (type != "chief" && type != "worker" && type != "ps") {
+    throw refusal("the task is " + type + ", neither chief nor worker nor ps");
+  }
 
   std::vector<Address> members = addresses_of(cluster, "chief");
   const std::size_t chiefs = members.size();
   if (chiefs > 1) throw refusal("there is more than one chief");
-  const std::vector<Address> workers = addresses_of(cluster, "worker");
+  const std::vector<Address> workers = addresses_of(cluster, "worker"), servers = addresses_of(cluster, "ps");
   members.insert(members.end(), workers.begin(), workers.end());
+  if (members.empty()) throw refusal("the cluster has neither a chief nor a worker");
+  Launch launch{.launcher = Launcher::tf_config,
+                .size = static_cast<int>(members.size()),
+                .servers = static_cast<int>(servers.size()),
+                .store = members.front()};
+  members.insert(members.end(), servers.begin(), servers.end());
   refuse_duplicates(members);
 
-  const int rank =
-      type == "chief" ? index_of(task, type, chiefs) : static_cast<int>(chiefs) + index_of(task, type, workers.size());
-  if (members.size() == 1) return {};
-  return {.launcher = Launcher::tf_config,
-          .rank = rank,
-          .size = static_cast<int>(members.size()),
-          .store = members.front()};
+  if (type == "ps") {
+    launch.rank = -1;
+    launch.server = index_of(task, type, servers.size());
+  } else if (type == "chief") {
+    launch.rank = index_of(task, type, chiefs);
+  } else {
+    launch.rank = static_cast<int>(chiefs) + index_of(task, type, workers.size());
+  }
+  return members.size() == 1 ? Launch{} : launch;
 }
 
 }  // namespace hvd

@@ -127,7 +127,7 @@ def test_tf_config_starts_a_job_twice_and_an_evaluator_is_alone(tf_config):
     assert outputs[0].count("rank 0 of 2: 3.0") == 2
     assert outputs[1].count("rank 1 of 2: 3.0") == 2
     assert outputs[2].count("rank 0 of 1: 1.0") == 2
-    assert "hvd has no parameter servers" in outputs[3]
+    assert "this process is server 0 of the 1 of its job" in outputs[3]
 
 
 def test_tf_config_without_a_key_says_how_to_set_one(tf_config):

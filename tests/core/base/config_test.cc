@@ -16,6 +16,8 @@ TEST_CASE("an empty environment gives the defaults") {
   const Config& config = result.config;
   CHECK(result.warnings.empty());
   CHECK(config.job.rank == 0);
+  CHECK(config.job.servers == 0);
+  CHECK(config.job.server == -1);
   CHECK(config.job.size == 1);
   CHECK(config.job.store.empty());
   CHECK(config.job.key.empty());
@@ -57,7 +59,13 @@ TEST_CASE("values are read") {
                                    {"HVD_SOCKETS_PER_PEER", "4"},
                                    {"HVD_SHARED_MEMORY", "off"},
                                    {"HVD_CHUNK_BYTES", "131072"},
-                                   {"HVD_INSTRUCTION_SET", "scalar"}});
+                                   {"HVD_INSTRUCTION_SET", "scalar"},
+                                   {"HVD_SERVERS", "2"},
+                                   {"HVD_SERVER", "1"},
+                                   {"HVD_SERVER_START", "3"}});
+  CHECK(config.job.servers == 2);
+  CHECK(config.job.server == 1);
+  CHECK(config.job.server_start == 3);
   CHECK(config.job.rank == 3);
   CHECK(config.job.size == 8);
   CHECK(config.job.store == "10.0.0.7:4711");
@@ -119,6 +127,7 @@ TEST_CASE("a bad value is refused with its variable, itself and what is allowed"
       {"HVD_RANK", "1x", "whole number"},
       {"HVD_SIZE", "0", "from 1"},
       {"HVD_SIZE", "99999999999999999999", "whole number"},
+      {"HVD_SERVER", "-2", "a server's number"},
       {"HVD_FUSION_THRESHOLD", "64MB", "bytes"},
       {"HVD_FUSION_THRESHOLD", "-5", "bytes"},
       {"HVD_START_TIMEOUT", "soon", "seconds"},
@@ -148,8 +157,9 @@ TEST_CASE("a bad value is refused with its variable, itself and what is allowed"
   }
 }
 
-TEST_CASE("a rank beyond the size is refused") {
+TEST_CASE("a rank beyond the size is refused, as is a server beyond their number") {
   CHECK_THROWS_WITH(config_of({{"HVD_RANK", "2"}, {"HVD_SIZE", "2"}}), "HVD_RANK=2 is not below HVD_SIZE=2");
+  CHECK_THROWS_WITH(config_of({{"HVD_SERVER", "0"}}), "HVD_SERVER=0 is not below HVD_SERVERS=0");
 }
 
 TEST_CASE("an unknown name is answered with the nearest known one") {

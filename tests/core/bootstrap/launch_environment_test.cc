@@ -101,6 +101,26 @@ TEST_CASE("launch environment: each launcher is known by its variables, and the 
   CHECK(launch.local_size == row.local_size);
 }
 
+TEST_CASE("launch environment: servers have a number of their own and no rank") {
+  struct Row {
+    const char* what;
+    Environment environment;
+    int rank, size, servers, server;
+  };
+  const auto row = GENERATE(values<Row>({
+      {"a rank", {{"HVD_RANK", "1"}, {"HVD_SIZE", "4"}, {"HVD_SERVERS", "2"}}, 1, 4, 2, -1},
+      {"a server", {{"HVD_SIZE", "4"}, {"HVD_SERVERS", "2"}, {"HVD_SERVER", "1"}}, -1, 4, 2, 1},
+      {"a rank's child that works alone", {{"HVD_SIZE", "1"}, {"HVD_SERVERS", "2"}}, 0, 1, 0, -1},
+  }));
+  INFO(row.what);
+  const Launch launch = read_launch(row.environment);
+  CHECK(launch.launcher == Launcher::hvdrun);
+  CHECK(launch.rank == row.rank);
+  CHECK(launch.size == row.size);
+  CHECK(launch.servers == row.servers);
+  CHECK(launch.server == row.server);
+}
+
 TEST_CASE("launch environment: a step of Slurm has a node and a port, and may have PMI") {
   const Launch launch = read_launch(kSlurm);
   CHECK(launch.store.host == "gpu03");
@@ -173,6 +193,7 @@ TEST_CASE("a process with the variables of a rank is that rank, or its child") {
   };
   const Row rows[] = {
       {"another rank", Launcher::hvdrun, {{"HVD_RANK", "0"}}, {{"HVD_RANK", "1"}}, false},
+      {"another server", Launcher::hvdrun, {{"HVD_SERVER", "0"}}, {{"HVD_SERVER", "1"}}, false},
       {"another job of hvdrun's",
        Launcher::hvdrun,
        {{"HVD_RANK", "0"}, {"HVD_STORE", "h:1"}},

@@ -26,17 +26,22 @@ TEST_CASE("TF_CONFIG: the chief is rank 0 and has the store, the workers follow"
     Launcher launcher;
     int rank, size;
     const char* store;
+    int servers = 0, server = -1;
   };
   const auto row = GENERATE(values<Row>({
-      {"chief", config(kCluster, task("chief", "0")), Launcher::tf_config, 0, 3, "tcp:a:1"},
-      {"first worker after a chief", config(kCluster, task("worker", "0")), Launcher::tf_config, 1, 3, "tcp:a:1"},
-      {"last worker", config(kCluster, task("worker", "1")), Launcher::tf_config, 2, 3, "tcp:a:1"},
+      {"chief", config(kCluster, task("chief", "0")), Launcher::tf_config, 0, 3, "tcp:a:1", 1},
+      {"first worker after a chief", config(kCluster, task("worker", "0")), Launcher::tf_config, 1, 3, "tcp:a:1", 1},
+      {"last worker", config(kCluster, task("worker", "1")), Launcher::tf_config, 2, 3, "tcp:a:1", 1},
       {"no chief", config(R"({"worker": ["h:7", "h:8"]})", task("worker", "1")), Launcher::tf_config, 1, 2, "tcp:h:7"},
       {"an index as text", config(R"({"worker": ["h:7", "h:8"]})", task("worker", R"("1")")), Launcher::tf_config, 1, 2,
        "tcp:h:7"},
       {"an evaluator is alone", config(kCluster, task("evaluator", "0")), Launcher::tf_config, 0, 1, "tcp::0"},
-      {"one worker", config(R"({"worker": ["h:7"], "ps": ["p:1"]})", task("worker", "0")), Launcher::none, 0, 1,
-       "tcp::0"},
+      {"a server", config(kCluster, task("ps", "0")), Launcher::tf_config, -1, 3, "tcp:a:1", 1, 0},
+      {"the second server of one worker", config(R"({"worker": ["h:7"], "ps": ["p:1", "p:2"]})", task("ps", "1")),
+       Launcher::tf_config, -1, 1, "tcp:h:7", 2, 1},
+      {"one worker with a server", config(R"({"worker": ["h:7"], "ps": ["p:1"]})", task("worker", "0")),
+       Launcher::tf_config, 0, 1, "tcp:h:7", 1},
+      {"one worker", config(R"({"worker": ["h:7"]})", task("worker", "0")), Launcher::none, 0, 1, "tcp::0"},
       {"an empty cluster", config("{}", "{}"), Launcher::none, 0, 1, "tcp::0"},
       {"no cluster", R"({"task": {}})", Launcher::none, 0, 1, "tcp::0"},
   }));
@@ -47,6 +52,8 @@ TEST_CASE("TF_CONFIG: the chief is rank 0 and has the store, the workers follow"
   CHECK(launch.size == row.size);
   CHECK(launch.local_size == 0);
   CHECK(launch.store.to_string() == row.store);
+  CHECK(launch.servers == row.servers);
+  CHECK(launch.server == row.server);
 }
 
 TEST_CASE("TF_CONFIG: what makes no sense is refused, and the text says what") {
@@ -64,8 +71,10 @@ TEST_CASE("TF_CONFIG: what makes no sense is refused, and the text says what") {
       {config(kCluster, task("worker", "-1")), "the task is worker -1,"},
       {config(kCluster, task("worker", "0.5")), "the task is worker 0.5,"},
       {config(R"({"worker": ["a:1", "a:2"]})", task("chief", "0")), "the cluster has 0 of that type"},
-      {config(kCluster, task("ps", "0")), "hvd has no parameter servers"},
-      {config(kCluster, task("master", "0")), "the task is master, neither chief nor worker"},
+      {config(kCluster, task("ps", "1")), "the task is ps 1, but the cluster has 1 of that type"},
+      {config(R"({"ps": ["p:1"]})", task("ps", "0")), "the cluster has neither a chief nor a worker"},
+      {config(R"({"worker": ["a:1"], "ps": ["a:1"]})", task("ps", "0")), "two members of the cluster are at a:1"},
+      {config(kCluster, task("master", "0")), "the task is master, neither chief nor worker nor ps"},
       {config(R"({"chief": ["a:1", "a:2"]})", task("chief", "0")), "more than one chief"},
       {config(R"({"chief": ["a:1"], "worker": ["b:1", "a:1"]})", task("worker", "0")),
        "two members of the cluster are at a:1"},
