@@ -156,6 +156,15 @@ const Knob kKnobs[] = {
      [](Config& c, std::string_view t) {
        c.job.server = parse_within<int>(t, -1, 1'000'000, "a server's number, or -1");
      }},
+    {"HVD_SERVER_MEMORY", "", "0",
+     "Bytes that a parameter server may use for rows; a push that needs more is refused. 0: no limit.",
+     [](Config& c, std::string_view t) { c.servers.memory_bytes = parse_bytes(t); }},
+    {"HVD_SERVER_SNAPSHOT", "", "",
+     "The folder to which a parameter server writes its state, every HVD_SERVER_SNAPSHOT_SECONDS, and from which it "
+     "begins when it is started again. Empty: none.",
+     [](Config& c, std::string_view t) { c.servers.snapshot = t; }},
+    {"HVD_SERVER_SNAPSHOT_SECONDS", "", "60", "Seconds between a parameter server's snapshots. 0: none at intervals.",
+     [](Config& c, std::string_view t) { c.servers.snapshot_interval = parse_seconds(t); }},
     {"HVD_SERVER_START", "", "0",
      "How often hvdrun had started this parameter server before: 1 after it was lost once. Set by hvdrun.",
      [](Config& c, std::string_view t) { c.job.server_start = parse_count(t); }},

@@ -121,7 +121,15 @@ struct Config {
     bool through_host = false;
   };
 
+  // What parameter servers do with their rows.
+  struct Servers {
+    std::int64_t memory_bytes = 0;  // of one server; 0: no limit
+    std::string snapshot;           // a folder; empty: none
+    Duration snapshot_interval{};
+  };
+
   Job job;
+  Servers servers;
   Timeouts timeouts;
   Diagnosis diagnosis;
   Negotiation negotiation;

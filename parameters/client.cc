@@ -554,6 +554,8 @@ int ParameterClient::open(const TableSpec& spec) {
   return static_cast<int>(state_->tables.size() - 1);
 }
 
+int ParameterClient::servers() const { return state_->options.servers; }
+
 const TableSpec& ParameterClient::spec(int table) const {
   const MutexLock lock(state_->mutex);
   return state_->spec_of(table);

@@ -57,6 +57,7 @@ class ParameterClient {
 
   // Opens a table, or finds the open one. Returns its number in this process. Throws Mismatch, InvalidArgument.
   int open(const TableSpec& spec);
+  int servers() const;
   const TableSpec& spec(int table) const;
 
   class Call;

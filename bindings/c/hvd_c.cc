@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "bindings/c/arguments.h"
 #include "bindings/c/instance.h"
 #include "core/base/error.h"
 #include "core/bootstrap/launch_environment.h"
@@ -26,70 +27,9 @@ static_assert(HVD_ALLREDUCE == static_cast<int>(Collective::allreduce) &&
 static_assert(HVD_AVERAGE == static_cast<int>(ReduceOp::average) && HVD_PRODUCT == static_cast<int>(ReduceOp::product));
 static_assert(int{HVD_CPU} == kCpuDevice && int{HVD_ANY_RANK} == kAnyRank);
 
-hvd_status report(const Status& status) {
-  Instance::last_error() = status.message();
-  return static_cast<hvd_status>(status.code());
-}
-
-// Runs a body that may throw; no exception leaves the library.
-template <typename Body>
-hvd_status guarded(Body&& body) noexcept {
-  try {
-    body();
-    return HVD_OK;
-  } catch (...) {
-    try {
-      return report(current_exception_status());
-    } catch (...) {
-      return HVD_INTERNAL;  // out of memory for the text
-    }
-  }
-}
-
 // Out of line, so that the way of a correct call stays short.
-[[noreturn, gnu::cold, gnu::noinline]] void throw_null(const char* what) {
-  throw InvalidArgument(std::string(what) + " is NULL");
-}
-[[noreturn, gnu::cold, gnu::noinline]] void throw_unknown(const char* what, std::int32_t number) {
-  throw InvalidArgument(std::string(what) + " " + std::to_string(number) + " is unknown");
-}
 [[noreturn, gnu::cold, gnu::noinline]] void throw_dimensions(std::int32_t dimensions) {
   throw InvalidArgument("a tensor with " + std::to_string(dimensions) + " dimensions");
-}
-
-template <typename T>
-T& required(T* pointer, const char* what) {
-  if (pointer == nullptr) throw_null(what);
-  return *pointer;
-}
-
-// The structure of an older caller is shorter; missing fields keep their defaults.
-template <typename T>
-T copy_versioned(const T& caller, T with_defaults, const char* what) {
-  if (caller.struct_size < sizeof(std::size_t) || caller.struct_size > sizeof(T)) {
-    throw InvalidArgument(std::string(what) + ".struct_size is " + std::to_string(caller.struct_size) +
-                          "; use the HVD_*_INIT initialiser of the hvd.h that belongs to this library");
-  }
-  std::memcpy(&with_defaults, &caller, caller.struct_size);
-  return with_defaults;
-}
-
-// Stores as much of `full` as fits into the caller's structure.
-template <typename T>
-void store_versioned(T& caller, const T& full, const char* what) {
-  copy_versioned(caller, full, what);
-  const std::size_t size = caller.struct_size;
-  std::memcpy(&caller, &full, size);
-  caller.struct_size = size;
-}
-
-// The enumerator that a caller's number stands for: `from` is the enumeration's conversion.
-template <typename T>
-T known(std::optional<T> (*from)(std::int64_t), std::int32_t number, const char* what) {
-  if (const auto value = from(number)) [[likely]] {
-    return *value;
-  }
-  throw_unknown(what, number);
 }
 
 // Inline: a call of one tensor is converted in a few tens of instructions.
@@ -203,13 +143,6 @@ OwnedTensor& output_of(hvd_work* work, std::size_t i) {
   auto& outputs = held(work).memory.outputs;
   if (i >= outputs.size()) throw InvalidArgument("the work has no output " + std::to_string(i));
   return outputs[i];
-}
-
-Deadline deadline_in(std::int64_t timeout_us) {
-  // Longer timeouts than a century would overflow the clock.
-  constexpr std::int64_t kLongest = std::int64_t{100} * 365 * 24 * 3600 * 1'000'000;
-  const bool endless = timeout_us < 0 || timeout_us > kLongest;
-  return endless ? Deadline::max() : deadline_after(std::chrono::microseconds(timeout_us));
 }
 
 void check_end(Operation& operation) {

@@ -128,6 +128,7 @@ void Instance::join(const Environment& environment, const std::optional<Rendezvo
     const MutexLock lock(mutex_);
     runtime_ = std::move(joined.runtime);
     member_ = std::move(joined.member);
+    place_ = std::move(joined.place);
     stands_by_ = false;
     ++changes_;
     watch_for_terminate();
@@ -146,6 +147,7 @@ void Instance::shut_down() {
     const MutexLock lock(mutex_);
     runtime = std::move(runtime_);
     member_.reset();
+    place_.reset();
     stands_by_ = false;
     ++changes_;
   }
@@ -263,6 +265,12 @@ std::shared_ptr<EpochMember> Instance::member() {
   const auto initialized = runtime();  // throws without
   const MutexLock lock(mutex_);
   return member_;
+}
+
+std::shared_ptr<const JobPlace> Instance::place() {
+  const auto initialized = runtime();
+  const MutexLock lock(mutex_);
+  return place_;
 }
 
 // Caches only a valid runtime; a thread without one asks again.

@@ -22,9 +22,19 @@
 
 namespace hvd {
 
+// What services beside the collectives need of the job: its store, the same in all epochs, and its key.
+struct JobPlace {
+  Store store;
+  JobKey key;
+  Config config;
+  std::string local_host;  // the numeric address at which other processes of the job reach this one
+  std::string host_key;    // RankIdentity's
+};
+
 struct JoinedJob {
   std::shared_ptr<Runtime> runtime;
   std::shared_ptr<EpochMember> member;  // null: the job is not elastic
+  std::shared_ptr<const JobPlace> place;
 };
 
 class Instance {
@@ -53,6 +63,9 @@ class Instance {
 
   // This process's part in an elastic job; null if the job is not elastic. Throws as runtime().
   std::shared_ptr<EpochMember> member();
+
+  // Where this process's job is. Throws as runtime().
+  std::shared_ptr<const JobPlace> place();
 
   // Allocates in the current arena, or ordinary memory if there is none. Throws Error.
   void* allocate(std::size_t bytes);
@@ -90,8 +103,9 @@ class Instance {
   mutable Mutex mutex_ ACQUIRED_AFTER(lifecycle_);      // held only briefly
   std::shared_ptr<Runtime> runtime_ GUARDED_BY(mutex_);
   std::shared_ptr<EpochMember> member_ GUARDED_BY(mutex_);  // of the same job
-  std::optional<Prospect> prospect_ GUARDED_BY(mutex_);     // while this process stands by
-  std::atomic<bool> stands_by_{false};                      // prospect_ is there: asked without the lock
+  std::shared_ptr<const JobPlace> place_ GUARDED_BY(mutex_);
+  std::optional<Prospect> prospect_ GUARDED_BY(mutex_);  // while this process stands by
+  std::atomic<bool> stands_by_{false};                   // prospect_ is there: asked without the lock
   std::function<void()> joined_ GUARDED_BY(lifecycle_);
   Environment standby_environment_ GUARDED_BY(lifecycle_);  // as of init_standby()
   // The current one once it was allocated from, and earlier ones with memory in use.
@@ -102,6 +116,9 @@ class Instance {
 // The place that this process can expect as a newcomer of the elastic job that has begun without it; empty if it is to
 // join. Throws Error.
 std::optional<Prospect> find_prospect(const Environment& environment);
+
+// Of a process that is a parameter server of its job. Throws InvalidArgument if it is none, Timeout, PeerLost.
+JobPlace find_place_of_server(const Environment& environment);
 
 // Joins the job. `rendezvous` or, without it, the environment describes this process; only this function knows the
 // differences between launchers. All processes of the job must call; returns when all have. `epoch` counts the calls of

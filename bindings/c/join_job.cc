@@ -39,10 +39,22 @@ std::unique_ptr<Runtime> make_runtime(const Config& config, const Store& store, 
                                     .make_channel = make_channel});
 }
 
-std::shared_ptr<Runtime> start_alone(const Config& config) {
+std::shared_ptr<const JobPlace> place_in(const Config& config, const Store& store, const JobKey& key,
+                                         const std::string& local_host) {
+  return std::make_shared<JobPlace>(
+      JobPlace{.store = store,
+               .key = key,
+               .config = config,
+               .local_host = local_host,
+               .host_key = identify_this_process(config.job.host_id, config.job.hostname).host_key});
+}
+
+JoinedJob start_alone(const Config& config) {
   const auto job = std::make_shared<Job>();
-  job->runtime = make_runtime(config, Store(), JobKey::random(), "127.0.0.1");
-  return runtime_of(job);
+  const Store store;
+  const JobKey key = JobKey::random();
+  job->runtime = make_runtime(config, store, key, "127.0.0.1");
+  return {.runtime = runtime_of(job), .member = nullptr, .place = place_in(config, store, key, "127.0.0.1")};
 }
 
 // The numeric address at which other ranks reach this one.
@@ -118,8 +130,8 @@ void check_promise(const Launch& launch, const Config& config, const Topology& t
                  " may be in a container of its own; HVD_HOST_ID says which ranks are together");
 }
 
-std::shared_ptr<Runtime> start_together(const Config& config, const Launch& launch,
-                                        const std::optional<Rendezvous>& rendezvous, int epoch) {
+JoinedJob start_together(const Config& config, const Launch& launch, const std::optional<Rendezvous>& rendezvous,
+                         int epoch) {
   const auto job = std::make_shared<Job>();
   job->log = std::make_unique<Log>("rank " + std::to_string(config.job.rank), config.diagnosis.log_level);
   const Deadline deadline = deadline_after(config.timeouts.start);
@@ -141,7 +153,10 @@ std::shared_ptr<Runtime> start_together(const Config& config, const Launch& laun
     throw;
   }
   check_promise(launch, config, job->runtime->topology());
-  return runtime_of(job);
+  const Store of_job = place.store.with_alarm([check] { check(kAnswerTimeout); });
+  return {.runtime = runtime_of(job),
+          .member = nullptr,
+          .place = place_in(config, of_job, place.key, address_of(config, place.store))};
 }
 
 // Of each epoch an own file: "run.json", and "run.epoch2.json" of the second.
@@ -171,6 +186,7 @@ JoinedJob start_in_epoch(Config config) {
     throw;
   }
   joined.runtime = runtime_of(job);
+  joined.place = place_in(config, store.store, store.key, address_of(config, store.store));
   return joined;
 }
 
@@ -216,6 +232,24 @@ std::optional<Prospect> find_prospect(const Environment& environment) {
   return ask_prospect(place_of_hvdrun(config, deadline).store, *launch.process, deadline);
 }
 
+JobPlace find_place_of_server(const Environment& environment) {
+  Config config = read_config(environment).config;
+  const Launch launch = launch_by_environment(environment, true);
+  if (launch.server < 0) {
+    throw InvalidArgument("this process is none of its job's parameter servers: hvdrun --servers starts them");
+  }
+  config.job.server = launch.server;
+  config.job.servers = launch.servers;
+  config.job.size = launch.size;
+  const Deadline deadline = deadline_after(config.timeouts.start);
+  const Log log("server " + std::to_string(launch.server), config.diagnosis.log_level);
+  Launch client = launch;
+  client.rank = launch.size + launch.server;  // by this number the store knows it
+  config.job.rank = client.rank;
+  const JobStore job = place_of(client, config, 1, log, deadline);
+  return *place_in(config, job.store, job.key, address_of(config, job.store));
+}
+
 JoinedJob join_job(const Environment& environment, const std::optional<Rendezvous>& rendezvous, int epoch) {
   auto [config, warnings] = read_config(environment);
   const Launch by_environment = launch_by_environment(environment, !rendezvous);
@@ -232,7 +266,7 @@ JoinedJob join_job(const Environment& environment, const std::optional<Rendezvou
   if (launch.process) {
     joined = start_in_epoch(config);
   } else {
-    joined.runtime = works_alone(launch) ? start_alone(config) : start_together(config, launch, rendezvous, epoch);
+    joined = works_alone(launch) ? start_alone(config) : start_together(config, launch, rendezvous, epoch);
   }
   if (joined.runtime->topology().rank == 0) {
     for (const std::string& warning : warnings) joined.runtime->log().warning(warning);

@@ -1,0 +1,87 @@
+// What the functions of the C interface share: status codes for exceptions, and checks of what callers pass.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <string>
+
+#include "bindings/c/instance.h"
+#include "core/base/clock.h"
+#include "core/base/error.h"
+#include "hvd.h"
+
+namespace hvd {
+
+inline hvd_status report(const Status& status) {
+  Instance::last_error() = status.message();
+  return static_cast<hvd_status>(status.code());
+}
+
+// Runs a body that may throw; no exception leaves the library.
+template <typename Body>
+hvd_status guarded(Body&& body) noexcept {
+  try {
+    body();
+    return HVD_OK;
+  } catch (...) {
+    try {
+      return report(current_exception_status());
+    } catch (...) {
+      return HVD_INTERNAL;  // out of memory for the text
+    }
+  }
+}
+
+// Out of line, so that the way of a correct call stays short.
+[[noreturn, gnu::cold, gnu::noinline]] inline void throw_null(const char* what) {
+  throw InvalidArgument(std::string(what) + " is NULL");
+}
+[[noreturn, gnu::cold, gnu::noinline]] inline void throw_unknown(const char* what, std::int32_t number) {
+  throw InvalidArgument(std::string(what) + " " + std::to_string(number) + " is unknown");
+}
+
+template <typename T>
+T& required(T* pointer, const char* what) {
+  if (pointer == nullptr) throw_null(what);
+  return *pointer;
+}
+
+// The structure of an older caller is shorter; missing fields keep their defaults.
+template <typename T>
+T copy_versioned(const T& caller, T with_defaults, const char* what) {
+  if (caller.struct_size < sizeof(std::size_t) || caller.struct_size > sizeof(T)) {
+    throw InvalidArgument(std::string(what) + ".struct_size is " + std::to_string(caller.struct_size) +
+                          "; use the HVD_*_INIT initialiser of the hvd.h that belongs to this library");
+  }
+  std::memcpy(&with_defaults, &caller, caller.struct_size);
+  return with_defaults;
+}
+
+// Stores as much of `full` as fits into the caller's structure.
+template <typename T>
+void store_versioned(T& caller, const T& full, const char* what) {
+  copy_versioned(caller, full, what);
+  const std::size_t size = caller.struct_size;
+  std::memcpy(&caller, &full, size);
+  caller.struct_size = size;
+}
+
+// The enumerator that a caller's number stands for: `from` is the enumeration's conversion.
+template <typename T>
+T known(std::optional<T> (*from)(std::int64_t), std::int32_t number, const char* what) {
+  if (const auto value = from(number)) [[likely]] {
+    return *value;
+  }
+  throw_unknown(what, number);
+}
+
+inline Deadline deadline_in(std::int64_t timeout_us) {
+  // Longer timeouts than a century would overflow the clock.
+  constexpr std::int64_t kLongest = std::int64_t{100} * 365 * 24 * 3600 * 1'000'000;
+  const bool endless = timeout_us < 0 || timeout_us > kLongest;
+  return endless ? Deadline::max() : deadline_after(std::chrono::microseconds(timeout_us));
+}
+
+}  // namespace hvd

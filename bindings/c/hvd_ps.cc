@@ -1,0 +1,321 @@
+// The C interface of parameter servers (hvd_ps.h).
+#include "hvd_ps.h"
+
+#include <atomic>
+#include <csignal>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "bindings/c/arguments.h"
+#include "bindings/c/instance.h"
+#include "core/base/process.h"
+#include "core/bootstrap/launch_environment.h"
+#include "parameters/client.h"
+#include "parameters/server.h"
+
+namespace {
+
+using namespace hvd;
+
+static_assert(HVD_PS_FTRL == static_cast<int>(UpdateRule::ftrl) && HVD_PS_FTRL + 1 == kUpdateRules);
+static_assert(HVD_PS_NORMAL == static_cast<int>(InitializerSpec::Kind::normal));
+static_assert(HVD_PS_SYNCHRONOUS == static_cast<int>(Consistency::synchronous));
+
+constexpr Duration kLook = std::chrono::milliseconds(10);
+
+ServerOptions server_options(const JobPlace& place, int server, int servers) {
+  const Config::Servers& config = place.config.servers;
+  return {.server = server,
+          .servers = servers,
+          .memory = static_cast<std::size_t>(config.memory_bytes),
+          .snapshot = config.snapshot,
+          .interval = config.snapshot_interval,
+          .lease = place.config.timeouts.lease,
+          .stall_warning = place.config.timeouts.stall_check ? place.config.timeouts.stall_warning : Duration{},
+          .shares_memory = place.config.data_plane.shared_memory,
+          .host_key = place.host_key,
+          .local_host = place.local_host};
+}
+
+// The shard of a worker that serves, too.
+class OwnServer {
+ public:
+  OwnServer(const JobPlace& place, int rank, int size)
+      : log_("server " + std::to_string(rank), place.config.diagnosis.log_level),
+        server_(server_options(place, rank, size), place.store, place.key, log_) {
+    thread_ = start_thread("hvd-parameters", [this] {
+      try {
+        server_.run();
+      } catch (const std::exception& error) {
+        log_.error(error.what());
+      }
+      ended_ = true;
+    });
+  }
+  ~OwnServer() {
+    server_.stop();
+    thread_.join();
+  }
+  OwnServer(const OwnServer&) = delete;
+  OwnServer& operator=(const OwnServer&) = delete;
+
+  // Until all workers have left. Throws what the alarm throws.
+  void await_end(const Alarm& alarm) const {
+    AlarmClock clock(alarm);
+    while (!ended_) {
+      clock.look();
+      std::this_thread::sleep_for(kLook);
+    }
+  }
+
+ private:
+  const Log log_;
+  ParameterServer server_;
+  std::atomic<bool> ended_{false};
+  std::thread thread_;
+};
+
+template <typename Enumeration>
+Enumeration within(std::int32_t number, int last, const char* what) {
+  if (number < 0 || number > last) throw_unknown(what, number);
+  return static_cast<Enumeration>(number);
+}
+
+TableSpec to_spec(const hvd_ps_table& caller) {
+  const hvd_ps_table t = copy_versioned(caller, hvd_ps_table HVD_PS_TABLE_INIT, "hvd_ps_table");
+  if (t.rows < 0 || t.width < 0 || t.bound < 0) throw InvalidArgument("rows, width and bound must not be negative");
+  return {.name = &required(t.name, "hvd_ps_table.name"),
+          .dense = t.dense != 0,
+          .rows = static_cast<std::uint64_t>(t.rows),
+          .width = static_cast<std::uint32_t>(t.width),
+          .optimizer = {.rule = within<UpdateRule>(t.rule, HVD_PS_FTRL, "rule"),
+                        .row_wise = t.row_wise != 0,
+                        .nesterov = t.nesterov != 0,
+                        .learning_rate = t.learning_rate,
+                        .momentum = t.momentum,
+                        .weight_decay = t.weight_decay,
+                        .beta1 = t.beta1,
+                        .beta2 = t.beta2,
+                        .epsilon = t.epsilon,
+                        .accumulator = t.accumulator,
+                        .beta = t.beta,
+                        .l1 = t.l1,
+                        .l2 = t.l2},
+          .initializer = {.kind = within<InitializerSpec::Kind>(t.initializer, HVD_PS_NORMAL, "initializer"),
+                          .a = t.a,
+                          .b = t.b,
+                          .seed = t.seed},
+          .consistency = within<Consistency>(t.consistency, HVD_PS_SYNCHRONOUS, "consistency"),
+          .bound = static_cast<std::uint32_t>(t.bound),
+          .average = t.average != 0};
+}
+
+}  // namespace
+
+struct hvd_ps {
+  explicit hvd_ps(std::shared_ptr<const JobPlace> place_of_job, const Topology& topology)
+      : place(std::move(place_of_job)),
+        log("rank " + std::to_string(topology.rank), place->config.diagnosis.log_level) {
+    if (place->config.job.servers == 0) own = std::make_unique<OwnServer>(*place, topology.rank, topology.size);
+    const int servers = own ? topology.size : place->config.job.servers;
+    client = std::make_unique<ParameterClient>(
+        WorkerOptions{.worker = topology.rank,
+                      .workers = topology.size,
+                      .servers = servers,
+                      .patience = place->config.timeouts.start,
+                      .shares_memory = place->config.data_plane.shared_memory,
+                      .host_key = place->host_key,
+                      .wait = wait_policy_for(topology.local_size + servers, topology.local_cpus)},
+        place->store, place->key, log);
+  }
+
+  const std::shared_ptr<const JobPlace> place;
+  const Log log;
+  std::unique_ptr<OwnServer> own;
+  std::unique_ptr<ParameterClient> client;
+};
+
+struct hvd_ps_work {
+  ParameterClient* client;
+  ParameterClient::CallReference call;
+};
+
+namespace {
+
+ParameterClient& client_of(hvd_ps* ps) { return *required(ps, "ps").client; }
+
+using Start = ParameterClient::CallReference (ParameterClient::*)(int table, const RowsCall& rows);
+
+hvd_status start_call(hvd_ps* ps, std::int32_t table, const std::uint64_t* keys, std::size_t count,
+                      const float* gradients, float* rows, hvd_ps_work** work, Start start) {
+  return guarded([&] {
+    if (work != nullptr) *work = nullptr;
+    ParameterClient& client = client_of(ps);
+    const bool is_whole = keys == nullptr && client.spec(table).dense;
+    if (!is_whole && count > 0) required(keys, "keys");
+    const RowsCall call{.keys = {keys, is_whole ? 0 : count},
+                        .is_whole = is_whole,
+                        .gradients = gradients,
+                        .rows = rows,
+                        .values = count};
+    auto started = (client.*start)(table, call);
+    if (work != nullptr) {
+      *work = new hvd_ps_work{&client, std::move(started)};
+    } else {
+      client.wait(started, Deadline::max());
+    }
+  });
+}
+
+// The server that SIGTERM stops; one for a process.
+std::atomic<ParameterServer*> serving{nullptr};
+
+void stop_serving(int) {
+  if (ParameterServer* const server = serving.load()) server->stop();
+}
+
+class StopBySignal {
+ public:
+  explicit StopBySignal(ParameterServer& server) {
+    serving = &server;
+    struct sigaction action {};
+    action.sa_handler = stop_serving;
+    sigaction(SIGTERM, &action, &before_);
+  }
+  ~StopBySignal() {
+    sigaction(SIGTERM, &before_, nullptr);
+    serving = nullptr;
+  }
+  StopBySignal(const StopBySignal&) = delete;
+  StopBySignal& operator=(const StopBySignal&) = delete;
+
+ private:
+  struct sigaction before_ {};
+};
+
+}  // namespace
+
+extern "C" {
+
+hvd_status hvd_ps_serve(void) {
+  return guarded([] {
+    const JobPlace place = find_place_of_server(process_environment());
+    const int number = place.config.job.server;
+    const Log log("server " + std::to_string(number), place.config.diagnosis.log_level);
+    ParameterServer server(server_options(place, number, place.config.job.servers), place.store, place.key, log);
+    const StopBySignal stop(server);
+    server.run();
+  });
+}
+
+hvd_status hvd_ps_connect(hvd_ps** ps) {
+  return guarded([&] {
+    hvd_ps*& out = required(ps, "ps");
+    out = nullptr;
+    const auto runtime = Instance::get().runtime();
+    out = new hvd_ps(Instance::get().place(), runtime->topology());
+  });
+}
+
+hvd_status hvd_ps_close(hvd_ps* ps) {
+  return guarded([&] {
+    const std::unique_ptr<hvd_ps> own(&required(ps, "ps"));
+    own->client->flush(Deadline::max());
+    own->client->leave(deadline_after(own->place->config.timeouts.start));
+    if (own->own) own->own->await_end(own->place->store.alarm());
+  });
+}
+
+void hvd_ps_abandon(hvd_ps* ps) { delete ps; }
+
+hvd_status hvd_ps_open(hvd_ps* ps, const hvd_ps_table* table, int32_t* number) {
+  return guarded([&] { required(number, "number") = client_of(ps).open(to_spec(required(table, "table"))); });
+}
+
+hvd_status hvd_ps_servers(hvd_ps* ps, int32_t* servers, int32_t* are_others) {
+  return guarded([&] {
+    const hvd_ps& own = required(ps, "ps");
+    required(servers, "servers") = own.client->servers();
+    required(are_others, "are_others") = own.own ? 0 : 1;
+  });
+}
+
+hvd_status hvd_ps_pull(hvd_ps* ps, int32_t table, const uint64_t* keys, size_t count, float* rows, hvd_ps_work** work) {
+  return start_call(ps, table, keys, count, nullptr, rows, work, &ParameterClient::pull);
+}
+
+hvd_status hvd_ps_push(hvd_ps* ps, int32_t table, const uint64_t* keys, size_t count, const float* gradients,
+                       hvd_ps_work** work) {
+  return start_call(ps, table, keys, count, gradients, nullptr, work, &ParameterClient::push);
+}
+
+hvd_status hvd_ps_push_pull(hvd_ps* ps, int32_t table, const uint64_t* keys, size_t count, const float* gradients,
+                            float* rows, hvd_ps_work** work) {
+  return start_call(ps, table, keys, count, gradients, rows, work, &ParameterClient::push_pull);
+}
+
+hvd_status hvd_ps_work_wait(hvd_ps_work* work, int64_t timeout_us) {
+  return guarded([&] {
+    const hvd_ps_work& own = required(work, "work");
+    if (!own.client->wait(own.call, deadline_in(timeout_us))) throw Timeout("the work is not done yet");
+  });
+}
+
+int hvd_ps_work_poll(hvd_ps_work* work) {
+  int is_done = 1;
+  const auto status = guarded([&] { is_done = required(work, "work").client->is_done(work->call) ? 1 : 0; });
+  return status == HVD_OK ? is_done : 1;  // hvd_ps_work_wait() returns the error
+}
+
+uint64_t hvd_ps_work_version(hvd_ps_work* work) { return work == nullptr ? 0 : ParameterClient::version(work->call); }
+
+void hvd_ps_work_free(hvd_ps_work* work) { delete work; }
+
+hvd_status hvd_ps_flush(hvd_ps* ps, int64_t timeout_us) {
+  return guarded([&] {
+    if (!client_of(ps).flush(deadline_in(timeout_us))) throw Timeout("calls to parameter servers are not done yet");
+  });
+}
+
+hvd_status hvd_ps_clock(hvd_ps* ps) {
+  return guarded([&] { client_of(ps).advance_clock(); });
+}
+
+hvd_status hvd_ps_get_clock(hvd_ps* ps, uint32_t* own, uint32_t* lowest) {
+  return guarded([&] {
+    required(own, "own") = client_of(ps).clock();
+    required(lowest, "lowest") = client_of(ps).min_clock();
+  });
+}
+
+hvd_status hvd_ps_set_learning_rate(hvd_ps* ps, int32_t table, float rate) {
+  return guarded([&] { client_of(ps).set_learning_rate(table, rate, Deadline::max()); });
+}
+
+hvd_status hvd_ps_stats(hvd_ps* ps, const char** text) {
+  return guarded([&] {
+    thread_local std::string copy;
+    const char*& out = required(text, "text");
+    copy.clear();
+    const auto texts = client_of(ps).stats(Deadline::max());
+    for (std::size_t server = 0; server < texts.size(); ++server) {
+      const std::string& lines = texts[server];
+      for (std::size_t begin = 0, end = 0; (end = lines.find('\n', begin)) != std::string::npos; begin = end + 1) {
+        copy += std::to_string(server) + " " + lines.substr(begin, end + 1 - begin);
+      }
+    }
+    out = copy.c_str();
+  });
+}
+
+hvd_status hvd_ps_snapshot(hvd_ps* ps, const char* folder) {
+  return guarded([&] { client_of(ps).snapshot(&required(folder, "folder"), Deadline::max()); });
+}
+
+hvd_status hvd_ps_restore(hvd_ps* ps, const char* folder) {
+  return guarded([&] { client_of(ps).restore(&required(folder, "folder"), Deadline::max()); });
+}
+
+}  // extern "C"

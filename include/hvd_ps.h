@@ -1,0 +1,144 @@
+/* hvd_ps.h: parameter servers: tables of rows that a job's workers pull from and push gradients to.
+ *
+ * Workers are the ranks of the job. Servers are further processes of it (hvdrun --servers 2, tasks of type "ps" in
+ * TF_CONFIG), which call hvd_ps_serve(); in a job without such processes every worker serves a shard as well. Workers
+ * need not call anything together: each goes on as fast as its tables' consistency allows, and collectives are
+ * independent of all of this.
+ *
+ * The conventions are those of hvd.h: status codes, hvd_last_error(), any thread, structures that begin with their
+ * size.
+ */
+#ifndef HVD_PS_H
+#define HVD_PS_H
+
+#include "hvd.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* How a push of a gradient changes a row, element by element in float32. */
+typedef enum hvd_ps_rule {
+  HVD_PS_ASSIGN = 0,  /* the row becomes what is pushed */
+  HVD_PS_ADD = 1,     /* what is pushed is added */
+  HVD_PS_SGD = 2,     /* the bits of torch.optim.SGD; with momentum, Nesterov's form, weight decay */
+  HVD_PS_ADAGRAD = 3, /* as torch.optim.Adagrad */
+  HVD_PS_ADAM = 4,    /* as torch.optim.Adam; steps are counted for each row */
+  HVD_PS_FTRL = 5     /* FTRL-Proximal (McMahan et al., KDD 2013) */
+} hvd_ps_rule;
+
+typedef enum hvd_ps_initializer {
+  HVD_PS_CONSTANT = 0, /* a */
+  HVD_PS_UNIFORM = 1,  /* from a to b */
+  HVD_PS_NORMAL = 2    /* mean a, standard deviation b */
+} hvd_ps_initializer;
+
+typedef enum hvd_ps_consistency {
+  HVD_PS_ASYNCHRONOUS = 0, /* pushes take effect when they arrive, pulls return what is there */
+  HVD_PS_BOUNDED = 1,      /* so do pushes; a pull waits until no worker is more than `bound` clocks behind */
+  HVD_PS_SYNCHRONOUS = 2 /* a pull waits until all workers have reached its clock; the pushes of a clock are added up in
+                            the order of ranks, and take effect together: the same bits in every run */
+} hvd_ps_consistency;
+
+/* A table; all workers pass the same. */
+typedef struct hvd_ps_table {
+  size_t struct_size;
+  const char* name;
+  int32_t dense; /* 1: rows 0 to `rows` - 1 exist; 0: rows have any 64-bit keys and are created by their first push */
+  int32_t consistency; /* hvd_ps_consistency */
+  int64_t rows;        /* sparse: how many each server keeps, the least recently used go; 0: all */
+  int32_t width;       /* float32 values in a row, at most 65536 */
+  int32_t bound;       /* bounded: in clocks */
+  int32_t average;     /* synchronous: 1: divide the sums by the number of workers */
+  int32_t rule;        /* hvd_ps_rule */
+  int32_t row_wise;    /* Adagrad, Adam: 1: one second moment for each row, the mean over its values */
+  int32_t nesterov;    /* SGD */
+  float learning_rate, momentum, weight_decay, beta1, beta2, epsilon;
+  float accumulator, beta, l1, l2; /* Adagrad, FTRL: initial sum of squares; FTRL */
+  int32_t initializer;             /* hvd_ps_initializer: of rows that nobody has pushed to */
+  float a, b;
+  int32_t reserved;
+  uint64_t seed; /* initial values are a function of seed, key and column */
+} hvd_ps_table;
+
+#define HVD_PS_TABLE_INIT                                                                                             \
+  {                                                                                                                   \
+    sizeof(struct hvd_ps_table), NULL, 0, HVD_PS_ASYNCHRONOUS, 0, 1, 0, 0, HVD_PS_SGD, 0, 0, 0.01f, 0.0f, 0.0f, 0.9f, \
+        0.999f, 1e-8f, 0.0f, 1.0f, 0.0f, 0.0f, HVD_PS_CONSTANT, 0.0f, 0.0f, 0, 0                                      \
+  }
+
+typedef struct hvd_ps hvd_ps;           /* a worker's connections with all servers */
+typedef struct hvd_ps_work hvd_ps_work; /* a pull or push in progress */
+
+/* Serves until all workers have left, or SIGTERM. In a process that is one of its job's servers, instead of hvd_init();
+ * HVD_INVALID_ARGUMENT in others. HVD_SERVER_MEMORY limits its rows; with HVD_SERVER_SNAPSHOT it writes snapshots, and
+ * starts again from the last one. */
+HVD_API hvd_status hvd_ps_serve(void);
+
+/* Connects this worker with all servers, after hvd_init(). Waits for servers that are still starting; HVD_PEER_LOST if
+ * one does not come within HVD_START_TIMEOUT. */
+HVD_API hvd_status hvd_ps_connect(hvd_ps** ps);
+
+/* Waits for calls in progress, tells the servers that this worker has no more to do, and closes the connections. Where
+ * workers serve, returns when all have called it, because the others still need this one. `ps` is freed even on
+ * failure. */
+HVD_API hvd_status hvd_ps_close(hvd_ps* ps);
+
+/* Frees `ps` without a word to the servers, which then take this worker for lost. */
+HVD_API void hvd_ps_abandon(hvd_ps* ps);
+
+/* Opens a table, or finds it if it is open, and stores its number in this process. HVD_MISMATCH: another worker has
+ * opened it with other arguments. */
+HVD_API hvd_status hvd_ps_open(hvd_ps* ps, const hvd_ps_table* table, int32_t* number);
+
+/* The number of servers, and whether they are other processes. */
+HVD_API hvd_status hvd_ps_servers(hvd_ps* ps, int32_t* servers, int32_t* are_others);
+
+/* Pull copies rows to `rows`, push applies `gradients` to them, push_pull does both in one round trip. `count` keys,
+ * and `width` values for each in the order of keys; gradients of a key that comes several times are added up. keys
+ * NULL: the whole of a dense table, of which `count` values are in memory (the last row may have more; they are zero).
+ *
+ * With `work`, starts the call and returns; the memory, keys included, must stay valid until the work is done. With
+ * work NULL, returns when it is done. A worker's calls take effect at a server in their order. A call is done when all
+ * servers concerned have applied and answered it; one whose connection breaks is sent again, and applied once.
+ * HVD_INVALID_ARGUMENT also if a server is full. */
+HVD_API hvd_status hvd_ps_pull(hvd_ps* ps, int32_t table, const uint64_t* keys, size_t count, float* rows,
+                               hvd_ps_work** work);
+HVD_API hvd_status hvd_ps_push(hvd_ps* ps, int32_t table, const uint64_t* keys, size_t count, const float* gradients,
+                               hvd_ps_work** work);
+HVD_API hvd_status hvd_ps_push_pull(hvd_ps* ps, int32_t table, const uint64_t* keys, size_t count,
+                                    const float* gradients, float* rows, hvd_ps_work** work);
+
+/* As hvd_work_wait(). */
+HVD_API hvd_status hvd_ps_work_wait(hvd_ps_work* work, int64_t timeout_us);
+HVD_API int hvd_ps_work_poll(hvd_ps_work* work);
+/* Of a work that is done: how many updates the table had had, on the server with the fewest. */
+HVD_API uint64_t hvd_ps_work_version(hvd_ps_work* work);
+/* The call continues; hvd_ps_flush() returns its error. */
+HVD_API void hvd_ps_work_free(hvd_ps_work* work);
+
+/* Waits for all calls of this worker. Returns the first error of calls whose work was freed. */
+HVD_API hvd_status hvd_ps_flush(hvd_ps* ps, int64_t timeout_us);
+
+/* This worker has finished a clock, usually a step; returns at once. */
+HVD_API hvd_status hvd_ps_clock(hvd_ps* ps);
+/* Stores this worker's clock, and the lowest one of all workers as of the servers' last answers. */
+HVD_API hvd_status hvd_ps_get_clock(hvd_ps* ps, uint32_t* own, uint32_t* lowest);
+
+/* For pushes that arrive from now on; one worker calls it for all. */
+HVD_API hvd_status hvd_ps_set_learning_rate(hvd_ps* ps, int32_t table, float rate);
+
+/* Lines "<server> <table> <what> <number>"; "-" is the whole server. Valid until the thread's next call of it. */
+HVD_API hvd_status hvd_ps_stats(hvd_ps* ps, const char** text);
+
+/* Every server writes its state to a file in this folder, which all of them can reach, while it goes on; returns when
+ * all files are complete. One worker calls it for all. */
+HVD_API hvd_status hvd_ps_snapshot(hvd_ps* ps, const char* folder);
+/* Adds the rows and optimizer states of such a folder, written by any number of servers. Call it before training. */
+HVD_API hvd_status hvd_ps_restore(hvd_ps* ps, const char* folder);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* HVD_PS_H */
