@@ -477,6 +477,7 @@ ParameterClient::CallReference ParameterClient::State::start(int table, PsOp op,
   }
   auto call = std::make_shared<Call>();
   Message prototype{.request = {.op = op}, .table = table, .call = call, .rows = rows};
+  if (op == PsOp::push) prototype.rows.rows = nullptr;
   if (rows.is_whole) {
     if (rows.values <= (spec.rows - 1) * spec.width || rows.values > spec.rows * spec.width) {
       throw InvalidArgument("table '" + spec.name + "' has " + std::to_string(spec.rows) + " rows of " +
