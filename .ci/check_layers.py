@@ -67,7 +67,7 @@ ALLOWED = {
     "bindings/c": ["core", "ops/registry.h", "parameters", "hvd.h", "hvd_ps.h"],
     "include": ["hvd.h", "hvd_ps.h", "hvd"],
     "tools/bench": [],  # <hvd.hpp>, as its users' programs do
-    "bindings/python": ["hvd.h"],
+    "bindings/python": ["hvd.h", "hvd_ps.h"],
     "bindings/tensorflow": ["hvd.h", "core/base/mutex.h"],
     "bindings/jax": ["hvd.h"],
     "bindings/mxnet": ["hvd.h"],

@@ -57,7 +57,7 @@ typedef struct hvd_ps_table {
   float accumulator, beta, l1, l2; /* Adagrad, FTRL: initial sum of squares; FTRL */
   int32_t initializer;             /* hvd_ps_initializer: of rows that nobody has pushed to */
   float a, b;
-  int32_t reserved;
+  int32_t filled; /* dense: 1: pulls and pushes wait until hvd_ps_fill() has given the first values */
   uint64_t seed; /* initial values are a function of seed, key and column */
 } hvd_ps_table;
 
@@ -108,6 +108,10 @@ HVD_API hvd_status hvd_ps_push(hvd_ps* ps, int32_t table, const uint64_t* keys, 
                                hvd_ps_work** work);
 HVD_API hvd_status hvd_ps_push_pull(hvd_ps* ps, int32_t table, const uint64_t* keys, size_t count,
                                     const float* gradients, float* rows, hvd_ps_work** work);
+
+/* Gives a whole dense table its first values and returns when they are there. Rows that have some keep them: a worker
+ * that comes later may call it, too. */
+HVD_API hvd_status hvd_ps_fill(hvd_ps* ps, int32_t table, const float* values, size_t count);
 
 /* As hvd_work_wait(). */
 HVD_API hvd_status hvd_ps_work_wait(hvd_ps_work* work, int64_t timeout_us);

@@ -410,7 +410,7 @@ void ParameterClient::Link::close(const Status& reason) {
 
 std::uint32_t ParameterClient::State::rows_per_message(const TableSpec& spec, PsOp op) const {
   const std::size_t row = sizeof(std::uint64_t) + (op == PsOp::pull ? 0 : spec.width * sizeof(float));
-  const std::size_t answered = op == PsOp::push ? 1 : spec.width * sizeof(float);
+  const std::size_t answered = op == PsOp::push || op == PsOp::fill ? 1 : spec.width * sizeof(float);
   const std::size_t rows = std::min(kMaxPsPayload / row, kMaxPsPayload / answered);
   return static_cast<std::uint32_t>(std::clamp<std::size_t>(rows, 1, kMaxPsRows));
 }
@@ -477,7 +477,7 @@ ParameterClient::CallReference ParameterClient::State::start(int table, PsOp op,
   }
   auto call = std::make_shared<Call>();
   Message prototype{.request = {.op = op}, .table = table, .call = call, .rows = rows};
-  if (op == PsOp::push) prototype.rows.rows = nullptr;
+  if (op == PsOp::push || op == PsOp::fill) prototype.rows.rows = nullptr;
   if (rows.is_whole) {
     if (rows.values <= (spec.rows - 1) * spec.width || rows.values > spec.rows * spec.width) {
       throw InvalidArgument("table '" + spec.name + "' has " + std::to_string(spec.rows) + " rows of " +
@@ -572,6 +572,10 @@ ParameterClient::CallReference ParameterClient::push(int table, const RowsCall& 
 
 ParameterClient::CallReference ParameterClient::push_pull(int table, const RowsCall& rows) {
   return state_->start(table, PsOp::push_pull, rows);
+}
+
+ParameterClient::CallReference ParameterClient::fill(int table, const RowsCall& rows) {
+  return state_->start(table, PsOp::fill, rows);
 }
 
 bool ParameterClient::wait(const CallReference& call, Deadline deadline) {

@@ -67,6 +67,8 @@ class ParameterClient {
   CallReference pull(int table, const RowsCall& rows);
   CallReference push(int table, const RowsCall& rows);
   CallReference push_pull(int table, const RowsCall& rows);
+  // Gives a whole dense table its first values, as `gradients`; rows that have some keep them.
+  CallReference fill(int table, const RowsCall& rows);
 
   // Returns false at the deadline. Throws the call's error: InvalidArgument, PeerLost, ...
   bool wait(const CallReference& call, Deadline deadline);

@@ -29,8 +29,9 @@ enum class PsOp : std::uint8_t {
   stats = 9,          // Answer: text, a line for each table
   snapshot = 10,      // payload: a folder. Answer once the shard's state is in a file there
   restore = 11,       // payload: a folder. Adds what snapshots there have of this shard
+  fill = 12,          // as push: the values of rows that do not exist yet; others stay as they are
 };
-inline constexpr int kPsOps = 11;
+inline constexpr int kPsOps = 12;
 
 struct PsRequest {
   static constexpr std::uint32_t kMagic = 0x64766804;

@@ -96,11 +96,22 @@ int Shard::slowest() const {
 }
 
 bool Shard::is_ready(const PsRequest& request) const {
-  if (request.op != PsOp::pull && request.op != PsOp::push_pull) return true;
-  const TableSpec& spec = table_of(request).spec;
+  if (request.op != PsOp::pull && request.op != PsOp::push && request.op != PsOp::push_pull) return true;
+  const Table& table = table_of(request);
+  const TableSpec& spec = table.spec;
+  if (spec.filled && !is_complete(table)) return false;
+  if (request.op == PsOp::push) return true;
   if (spec.consistency == Consistency::asynchronous) return true;
   const std::uint64_t bound = spec.consistency == Consistency::bounded ? spec.bound : 0;
   return std::uint64_t{min_clock()} + bound >= request.clock;
+}
+
+// Whether a dense table has all rows that this shard is to have.
+bool Shard::is_complete(const Table& table) const {
+  const std::uint64_t rows = table.spec.rows;
+  // Of the first number and of the one behind the last: the smallest k for which k * shards / rows is as large.
+  const auto first = [&](std::uint64_t shard) { return (shard * rows + shards_ - 1) / shards_; };
+  return table.rows.size() == first(number_ + 1) - first(number_);
 }
 
 std::size_t Shard::answer_bytes(const PsRequest& request) const {
@@ -129,10 +140,14 @@ PsAnswer Shard::apply(const PsRequest& request, std::span<const std::byte> paylo
   const bool is_new = !is_numbered(request.op) || request.sequence > worker.applied;
   const bool has_table = request.op != PsOp::clock && request.op != PsOp::leave;
   Table* const table = has_table ? &table_of(request) : nullptr;
-  if (request.op == PsOp::push || request.op == PsOp::push_pull) {
+  if (request.op == PsOp::push || request.op == PsOp::push_pull || request.op == PsOp::fill) {
     require_payload(payload.size() ==
                     std::size_t{request.rows} * (sizeof(std::uint64_t) + table->spec.width * sizeof(float)));
-    if (is_new) push(*table, request, payload);
+    if (request.op == PsOp::fill) {
+      fill(*table, request, payload);
+    } else if (is_new) {
+      push(*table, request, payload);
+    }
   }
   if (request.op == PsOp::pull) require_payload(payload.size() == std::size_t{request.rows} * sizeof(std::uint64_t));
   if (request.op == PsOp::pull || request.op == PsOp::push_pull) {
@@ -240,6 +255,23 @@ void Shard::push(Table& table, const PsRequest& request, std::span<const std::by
   std::memcpy(keys_.data(), keys.data(), keys.size());
   // Keys precede the gradients and have 8 bytes each, so that these are aligned as the payload is.
   update(table, keys_, reinterpret_cast<const float*>(payload.data() + keys.size()));
+}
+
+void Shard::fill(Table& table, const PsRequest& request, std::span<const std::byte> payload) {
+  const auto keys = keys_of(request, payload);
+  if (!table.spec.dense) throw InvalidArgument("table '" + table.spec.name + "' is sparse: its rows are not filled");
+  check_room(table, request.rows);
+  for (std::size_t i = 0; i < request.rows; ++i) {
+    const std::uint64_t key = key_at(keys, i);
+    if (key >= table.spec.rows || shard_of(table.spec, key, shards_) != number_) {
+      throw InvalidArgument("table '" + table.spec.name + "' has no such row here");
+    }
+    if (table.rows.find(key) != nullptr) continue;
+    RowTable::Row& row = table.rows.insert(key);
+    initialize_row(table.spec, key, row.values());
+    const std::size_t bytes = table.spec.width * sizeof(float);
+    std::memcpy(row.values(), payload.data() + keys.size() + i * bytes, bytes);
+  }
 }
 
 // Applies a gradient for each key; those of a key that comes several times are added up first, in their order.

@@ -113,6 +113,8 @@ class Shard {
   PsAnswer open_table(const PsRequest& request, std::span<const std::byte> payload);
   void pull(Table& table, const PsRequest& request, std::span<const std::byte> keys, std::span<std::byte> answer);
   void push(Table& table, const PsRequest& request, std::span<const std::byte> payload);
+  bool is_complete(const Table& table) const;
+  void fill(Table& table, const PsRequest& request, std::span<const std::byte> payload);
   void keep_pending(Table& table, const PsRequest& request, std::span<const std::byte> payload);
   void settle();
   void settle(Table& table, std::uint32_t clock);

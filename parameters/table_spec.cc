@@ -25,6 +25,7 @@ void check_table_spec(const TableSpec& spec) {
   }
   require_spec(o.learning_rate >= 0, spec, "the learning rate must not be negative");
   require_spec(o.rule != UpdateRule::ftrl || o.learning_rate > 0, spec, "FTRL needs a learning rate above 0");
+  require_spec(!spec.filled || spec.dense, spec, "only a dense table is filled");
   require_spec(!o.row_wise || o.rule == UpdateRule::adagrad || o.rule == UpdateRule::adam, spec,
                "only Adagrad and Adam have a row-wise form");
   require_spec(!o.nesterov || o.momentum > 0, spec, "Nesterov's form needs a momentum");
@@ -55,7 +56,7 @@ void write_table_spec(const TableSpec& spec, ByteWriter& to) {
   to.put(spec.initializer.seed);
   to.put(static_cast<std::uint8_t>(spec.consistency));
   to.put(spec.bound);
-  to.put(static_cast<std::uint8_t>(spec.average));
+  to.put(static_cast<std::uint8_t>((spec.average ? 1 : 0) | (spec.filled ? 2 : 0)));
 }
 
 TableSpec read_table_spec(ByteReader& from) {
@@ -83,7 +84,9 @@ TableSpec read_table_spec(ByteReader& from) {
   spec.initializer.seed = from.get<std::uint64_t>();
   spec.consistency = static_cast<Consistency>(below(from.get<std::uint8_t>(), 3));
   spec.bound = from.get<std::uint32_t>();
-  spec.average = below(from.get<std::uint8_t>(), 2) != 0;
+  const auto rest = below(from.get<std::uint8_t>(), 4);
+  spec.average = (rest & 1) != 0;
+  spec.filled = (rest & 2) != 0;
   check_table_spec(spec);
   return spec;
 }

@@ -109,6 +109,7 @@ TableSpec to_spec(const hvd_ps_table& caller) {
                           .seed = t.seed},
           .consistency = within<Consistency>(t.consistency, HVD_PS_SYNCHRONOUS, "consistency"),
           .bound = static_cast<std::uint32_t>(t.bound),
+          .filled = t.filled != 0,
           .average = t.average != 0};
 }
 
@@ -254,6 +255,10 @@ hvd_status hvd_ps_push(hvd_ps* ps, int32_t table, const uint64_t* keys, size_t c
 hvd_status hvd_ps_push_pull(hvd_ps* ps, int32_t table, const uint64_t* keys, size_t count, const float* gradients,
                             float* rows, hvd_ps_work** work) {
   return start_call(ps, table, keys, count, gradients, rows, work, &ParameterClient::push_pull);
+}
+
+hvd_status hvd_ps_fill(hvd_ps* ps, int32_t table, const float* values, size_t count) {
+  return start_call(ps, table, nullptr, count, values, nullptr, nullptr, &ParameterClient::fill);
 }
 
 hvd_status hvd_ps_work_wait(hvd_ps_work* work, int64_t timeout_us) {

@@ -43,20 +43,22 @@ from hvd.progress import tqdm
 from hvd.reduce_op import Adasum, Average, Max, Min, Product, Sum
 
 if TYPE_CHECKING:
+    from hvd import ps
     from hvd.objects import allgather_object, broadcast_object
     from hvd.run_function import run
 
 __version__: str = _native.version()
 
 
-# What brings along more than most scripts need: pickling, and starting processes.
-_LATE = {"allgather_object": "objects", "broadcast_object": "objects", "run": "run_function"}
+# What brings along more than most scripts need: pickling, starting processes, NumPy.
+_LATE = {"allgather_object": "objects", "broadcast_object": "objects", "run": "run_function", "ps": "ps"}
 
 
 def __getattr__(name: str) -> Any:
     if name not in _LATE:
         raise AttributeError(f"module 'hvd' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"hvd.{_LATE[name]}"), name)
+    module = importlib.import_module(f"hvd.{_LATE[name]}")
+    return module if name == _LATE[name] else getattr(module, name)
 
 
 __all__ = [
@@ -91,6 +93,7 @@ __all__ = [
     "grouped_reducescatter_async",
     "join",
     "poll",
+    "ps",
     "reducescatter",
     "reducescatter_async",
     "remove_process_set",

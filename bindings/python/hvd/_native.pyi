@@ -1,5 +1,6 @@
 """The C interface (hvd.h). Statuses come as exceptions: ValueError for a wrong call, else HorovodInternalError."""
 
+import enum
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -184,3 +185,50 @@ def send(peer: int, channel: int, tag: int, data: int, bytes: int, owners: objec
 
 def receive(peer: int, channel: int, tag: int, data: int, bytes: int, owners: object, /) -> Work:
     """A message from a rank of the job, or from ANY_RANK."""
+
+def is_server() -> bool:
+    """Whether this process is one of its job's parameter servers."""
+
+def serve_tables() -> None:
+    """Serves until all workers have left, or SIGTERM."""
+
+class TableCall(enum.Enum):
+    PULL = ...
+    PUSH = ...
+    PUSH_PULL = ...
+
+class TableWork:
+    """A pull or push under way. Dropping it early is safe: what it uses is kept until it has ended."""
+
+    def poll(self) -> bool: ...
+    def wait(self, timeout_seconds: float | None = None) -> bool:
+        """True when done, False when the time was up before. Ctrl-C interrupts it; the call goes on."""
+    @property
+    def version(self) -> int: ...
+
+class ParameterServers:
+    """A worker's connections with all parameter servers."""
+
+    def __init__(self) -> None: ...
+    def open(self, name: str, **fields: Any) -> int:
+        """The number of a table of these fields of hvd_ps_table."""
+    def start(
+        self, call: TableCall, table: int, keys: int, count: int, gradients: int, rows: int, owners: object, /
+    ) -> TableWork:
+        """Starts a call on memory at these addresses, 0 for none: no keys are all rows of a dense table, of which
+        `count` values are given. `owners` is whatever keeps the memory alive."""
+    def fill(self, table: int, values: int, count: int, /) -> None: ...
+    def clock(self) -> None: ...
+    @property
+    def clocks(self) -> tuple[int, int]: ...
+    def flush(self, timeout_seconds: float | None = None) -> bool: ...
+    def set_learning_rate(self, table: int, rate: float, /) -> None: ...
+    def stats(self) -> str: ...
+    def snapshot(self, folder: str, /) -> None: ...
+    def restore(self, folder: str, /) -> None: ...
+    @property
+    def servers(self) -> tuple[int, bool]:
+        """How many, and whether they are other processes than the workers."""
+    def close(self) -> None: ...
+    @property
+    def is_closed(self) -> bool: ...

@@ -58,6 +58,9 @@ def init(comm: Any = None, process_sets: Iterable[ProcessSet] | str | None = Non
     `hvd.elastic.run`, or calls its first operation. Until then rank() and size() are those that it would have now, the
     last rank, and local_rank() is its slot of the host, which no other process there has.
 
+    In a process that is one of the job's parameter servers (`hvdrun --servers`, a task of type "ps" in TF_CONFIG) it
+    does not return: it serves `hvd.ps` until the ranks are done, and then ends the process by SystemExit.
+
     Args:
         comm: a communicator of mpi4py: its processes are the job, numbered as there, whoever has started them. Or the
             ranks that take part, of which only all (or None or an empty list, which mean the same) are supported yet.
@@ -90,6 +93,9 @@ def init_with(
 
 def init_again(comm: Any = None, process_sets: Iterable[ProcessSet] | str | None = None) -> None:
     """`init` with the settings of the last one."""
+    if _native.is_server():
+        _native.serve_tables()
+        raise SystemExit(0)
     failure.watch()
     try:
         _init(comm, process_sets)

@@ -13,6 +13,7 @@
 #include "bindings/python/native/array.h"
 #include "bindings/python/native/operation.h"
 #include "bindings/python/native/process.h"
+#include "bindings/python/native/tables.h"
 #include "hvd.h"
 
 namespace py = pybind11;
@@ -203,6 +204,7 @@ PYBIND11_MODULE(_native, m) {
   define_process(m);
   define_operations(m);
   define_arrays(m);
+  define_tables(m);
   define_constants(m);
 }
 

@@ -1,0 +1,539 @@
+"""Parameter servers: tables of rows that workers pull from and push gradients to, beside the same collectives.
+
+Workers are the ranks of the job. Servers are further processes of it::
+
+    hvdrun -np 4 --servers 2 python train.py
+
+or the tasks of type "ps" of TF_CONFIG. All of them run the same script: `hvd.init()` in a server serves until the
+workers are done, and then ends the process. In a job without servers every worker serves a part of the tables as well.
+::
+
+    hvd.init()
+    servers = hvd.ps.connect()
+    table = servers.table("words", width=64, optimizer=hvd.ps.Adagrad(0.05), initializer=hvd.ps.Normal(0, 0.01, seed=1))
+    for keys, batch in data:
+        rows = table.pull(keys)  # (len(keys), 64)
+        table.push(keys, gradients(rows, batch), wait=False)
+        servers.clock()
+    servers.close()
+
+Workers need not call anything together: each goes on as fast as its tables' consistency allows. Keys are integers, in an
+array of any library or a sequence of Python's. Rows are float32, in a tensor of PyTorch where the keys are one, else in
+an array of NumPy.
+
+Errors: ValueError for a call that makes no sense, and for a push that a full server refuses (HVD_SERVER_MEMORY);
+HorovodInternalError if a server is lost and does not come back, or comes back without its rows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any, Literal, Union
+
+import numpy as np
+
+from hvd import _native
+from hvd._native import TableCall
+from hvd.arrays import Memory, kind_of
+
+__all__ = [
+    "SGD",
+    "Adagrad",
+    "Adam",
+    "Add",
+    "Assign",
+    "Constant",
+    "DenseTable",
+    "Ftrl",
+    "Handle",
+    "Normal",
+    "ParameterServers",
+    "Table",
+    "Uniform",
+    "connect",
+]
+
+_BLOCK = 4096  # values in a row of a dense table
+
+
+@dataclasses.dataclass(frozen=True)
+class Assign:
+    """A row becomes what is pushed."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Add:
+    """What is pushed is added to the row."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SGD:
+    """Gradient descent, with the bits of torch.optim.SGD on a CPU that has fused multiply-add."""
+
+    learning_rate: float = 0.01
+    momentum: float = 0.0
+    nesterov: bool = False
+    weight_decay: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Adagrad:
+    """As torch.optim.Adagrad. `row_wise`: one sum of squares for each row, of the means over its values, which takes a
+    tenth of the memory or less."""
+
+    learning_rate: float = 0.01
+    accumulator: float = 0.0
+    epsilon: float = 1e-10
+    weight_decay: float = 0.0
+    row_wise: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Adam:
+    """As torch.optim.Adam, its steps counted for each row. `row_wise`: one second moment for each row."""
+
+    learning_rate: float = 0.001
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+    weight_decay: float = 0.0
+    row_wise: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Ftrl:
+    """FTRL-Proximal (McMahan et al., "Ad Click Prediction: a View from the Trenches", KDD 2013); l1 makes weights 0."""
+
+    learning_rate: float = 0.1
+    beta: float = 1.0
+    l1: float = 0.0
+    l2: float = 0.0
+    accumulator: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Constant:
+    """Rows that nobody has pushed to have this value."""
+
+    a: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Uniform:
+    """Uniformly distributed in [a, b): a function of seed, key and column."""
+
+    a: float = 0.0
+    b: float = 1.0
+    seed: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Normal:
+    """Normally distributed with mean a and standard deviation b: a function of seed, key and column."""
+
+    a: float = 0.0
+    b: float = 1.0
+    seed: int = 0
+
+
+Optimizer = Union[Assign, Add, SGD, Adagrad, Adam, Ftrl]
+Initializer = Union[Constant, Uniform, Normal]
+Consistency = Union[Literal["asynchronous", "synchronous"], int]
+Keys = Any
+
+_RULES: tuple[type, ...] = (Assign, Add, SGD, Adagrad, Adam, Ftrl)  # in the order of hvd_ps_rule
+_INITIALIZERS: tuple[type, ...] = (Constant, Uniform, Normal)
+
+
+def _number_of(value: object, classes: tuple[type, ...], what: str) -> int:
+    for number, cls in enumerate(classes):
+        if isinstance(value, cls):
+            return number
+    names = ", ".join(cls.__name__ for cls in classes)
+    raise TypeError(f"{what} is one of hvd.ps's {names}, not {type(value).__name__}")
+
+
+def _spec(optimizer: Optimizer, initializer: Initializer, consistency: Consistency, average: bool) -> dict[str, Any]:
+    fields: dict[str, Any] = dataclasses.asdict(optimizer) | dataclasses.asdict(initializer)
+    fields["rule"] = _number_of(optimizer, _RULES, "an optimizer")
+    fields["initializer"] = _number_of(initializer, _INITIALIZERS, "an initializer")
+    if consistency == "asynchronous":
+        fields["consistency"] = 0
+    elif consistency == "synchronous":
+        fields["consistency"] = 2
+    elif isinstance(consistency, int) and not isinstance(consistency, bool) and consistency >= 0:
+        fields |= {"consistency": 1, "bound": consistency}
+    else:
+        raise ValueError(
+            "consistency is 'asynchronous', 'synchronous', or by how many clocks a worker may be ahead, not "
+            f"{consistency!r}"
+        )
+    return {name: int(value) if isinstance(value, bool) else value for name, value in fields.items()} | {
+        "average": int(average)
+    }
+
+
+def _read_keys(keys: Keys) -> np.ndarray[Any, Any]:
+    array = np.asarray(keys)
+    if array.dtype.kind not in "iu" and array.size > 0:
+        raise ValueError(f"keys are integers, not {array.dtype}")
+    if array.ndim != 1:
+        raise ValueError(f"keys have one dimension, not {array.ndim}: flatten them")
+    return np.ascontiguousarray(array, dtype=np.int64 if array.dtype.kind == "i" else np.uint64)
+
+
+def _read_values(values: Any, what: str) -> Memory:
+    memory = kind_of(values).read(values)
+    if memory.type.name != "float32" or memory.device != -1:
+        raise ValueError(f"{what} are float32 on the CPU, not {memory.type.name}")
+    return memory
+
+
+def _is_torch(array: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(array, torch.Tensor)
+
+
+def _new_rows(shape: tuple[int, ...], like: Any) -> Any:
+    if _is_torch(like):
+        torch: Any = sys.modules["torch"]
+        return torch.empty(shape, dtype=torch.float32)
+    return np.empty(shape, dtype=np.float32)
+
+
+class Handle:
+    """A pull or push in progress. The arrays that were given must not change until it is done."""
+
+    def __init__(self, work: _native.TableWork, result: Any) -> None:
+        self._work = work
+        self._result = result
+
+    def poll(self) -> bool:
+        """Whether it is done, so that `wait()` returns at once."""
+        return self._work.poll()
+
+    def wait(self, timeout: float | None = None) -> Any:
+        """Returns the rows of a pull, and None for a push. TimeoutError after `timeout` seconds; it goes on then."""
+        if not self._work.wait(timeout):
+            raise TimeoutError("no answer from the parameter servers yet")
+        return self._result
+
+    @property
+    def version(self) -> int:
+        """Once done: how many updates the table had had, on the server with the fewest."""
+        return self._work.version
+
+
+class _AnyTable:
+    def __init__(self, native: _native.ParameterServers, name: str, number: int) -> None:
+        self._native = native
+        self._number = number
+        self.name = name
+
+    def set_learning_rate(self, rate: float) -> None:
+        """For all pushes that reach the servers from now on. One worker calls it for all."""
+        self._native.set_learning_rate(self._number, rate)
+
+
+class Table(_AnyTable):
+    """Rows by key, made by `ParameterServers.table`."""
+
+    def __init__(self, native: _native.ParameterServers, name: str, number: int, width: int) -> None:
+        super().__init__(native, name, number)
+        self.width = width
+
+    def pull(self, keys: Keys, out: Any = None, wait: bool = True) -> Any:
+        """Returns the rows of these keys, of shape (len(keys), width). A row that nobody has pushed to has its initial
+        values, and takes no memory.
+
+        Args:
+            keys: integers; a key may come several times.
+            out: a contiguous float32 array of that shape, which gets the rows.
+            wait: False: returns a `Handle` at once.
+        """
+        return self._call(TableCall.PULL, keys, None, out, wait)
+
+    def push(self, keys: Keys, gradients: Any, wait: bool = True) -> Any:
+        """Applies gradients of shape (len(keys), width) by the table's optimizer. Those of a key that comes several
+        times are added up. With wait=False returns a `Handle`; one that is dropped goes on, and `flush()` raises its
+        error."""
+        return self._call(TableCall.PUSH, keys, gradients, None, wait)
+
+    def push_pull(self, keys: Keys, gradients: Any, out: Any = None, wait: bool = True) -> Any:
+        """`push`, and the rows after it, in one round trip. Not for synchronous tables."""
+        return self._call(TableCall.PUSH_PULL, keys, gradients, out, wait)
+
+    def _call(self, call: TableCall, keys: Keys, gradients: Any, out: Any, wait: bool) -> Any:
+        numbers = _read_keys(keys)
+        shape = (len(numbers), self.width)
+        given = None
+        if gradients is not None:
+            given = _read_values(gradients, "gradients")
+            if tuple(given.shape) != shape:
+                raise ValueError(f"gradients have the shape {tuple(given.shape)}, not {shape}: a row for each key")
+        elif call is not TableCall.PULL:
+            raise TypeError("gradients are None")
+        room = None
+        if call is not TableCall.PUSH:
+            rows = _new_rows(shape, keys) if out is None else out
+            room = kind_of(rows).write(rows)
+            if room.type.name != "float32" or tuple(room.shape) != shape or room.finish is not None:
+                raise ValueError(f"out is a contiguous float32 array of shape {shape}")
+        address = numbers.ctypes.data if len(numbers) else 8  # any but NULL, which means all rows
+        work = self._native.start(
+            call,
+            self._number,
+            address,
+            len(numbers),
+            given.address if given else 0,
+            room.address if room else 0,
+            (numbers, given, room),
+        )
+        handle = Handle(work, room.owner if room else None)
+        return handle.wait() if wait else handle
+
+
+class DenseTable(_AnyTable):
+    """Arrays that exist as a whole, made by `ParameterServers.dense`. A call's arrays are in one of the forms that
+    `dense()` takes, with the same shapes."""
+
+    def __init__(self, native: _native.ParameterServers, name: str, number: int, shapes: list[tuple[int, ...]]) -> None:
+        super().__init__(native, name, number)
+        self._sizes = [int(np.prod(shape)) for shape in shapes]
+        self._shapes = shapes
+
+    def pull(self, out: Any, wait: bool = True) -> Any:
+        """Copies the values into `out`, and returns it."""
+        flat = np.empty(sum(self._sizes), dtype=np.float32)
+        return self._start(TableCall.PULL, None, flat, out, wait)
+
+    def push(self, gradients: Any, wait: bool = True) -> Any:
+        """Applies gradients by the table's optimizer."""
+        return self._start(TableCall.PUSH, self._flattened(gradients), None, None, wait)
+
+    def push_pull(self, gradients: Any, out: Any, wait: bool = True) -> Any:
+        """`push`, and the values after it, in one round trip. Not for synchronous tables."""
+        flat = self._flattened(gradients)
+        return self._start(TableCall.PUSH_PULL, flat, flat, out, wait)
+
+    def _flattened(self, arrays: Any) -> np.ndarray[Any, Any]:
+        return _flattened(_arrays_of(arrays), self._shapes)
+
+    def _start(self, call: TableCall, gradients: Any, rows: Any, out: Any, wait: bool) -> Any:
+        targets = _arrays_of(out) if rows is not None else []
+        if rows is not None:
+            _require_shapes(targets, self._shapes)
+        flat = gradients if gradients is not None else rows
+        work = self._native.start(
+            call,
+            self._number,
+            0,
+            flat.size,
+            0 if gradients is None else gradients.ctypes.data,
+            0 if rows is None else rows.ctypes.data,
+            (gradients, rows),
+        )
+        handle = _DenseHandle(work, rows, targets, self._shapes, out)
+        return handle.wait() if wait else handle
+
+
+class _DenseHandle(Handle):
+    def __init__(
+        self, work: _native.TableWork, flat: Any, targets: list[Any], shapes: list[tuple[int, ...]], out: Any
+    ) -> None:
+        super().__init__(work, out)
+        self._flat, self._targets, self._shapes = flat, targets, shapes
+
+    def wait(self, timeout: float | None = None) -> Any:
+        result = super().wait(timeout)
+        if self._flat is not None:
+            _scatter(self._flat, self._targets, self._shapes)
+            self._flat = None
+        return result
+
+
+def _arrays_of(arrays: Any) -> list[Any]:
+    """One array, a sequence or iterable of them, a mapping, or torch's named_parameters()."""
+    if isinstance(arrays, Mapping):
+        return list(arrays.values())
+    if isinstance(arrays, np.ndarray) or _is_torch(arrays):
+        return [arrays]
+    found = list(arrays)
+    return [one[1] if isinstance(one, tuple) and len(one) == 2 and isinstance(one[0], str) else one for one in found]
+
+
+def _shape_of(array: Any) -> tuple[int, ...]:
+    return tuple(int(size) for size in array.shape)
+
+
+def _require_shapes(arrays: list[Any], shapes: list[tuple[int, ...]]) -> None:
+    given = [_shape_of(array) for array in arrays]
+    if given != shapes:
+        raise ValueError(f"arrays of the shapes {shapes} are needed, not {given}")
+
+
+def _flattened(arrays: list[Any], shapes: list[tuple[int, ...]]) -> np.ndarray[Any, Any]:
+    _require_shapes(arrays, shapes)
+    flat = np.empty(sum(int(np.prod(shape)) for shape in shapes), dtype=np.float32)
+    begin = 0
+    for array in arrays:
+        values = array.detach().cpu().numpy() if _is_torch(array) else np.asarray(array)
+        flat[begin : begin + values.size] = values.reshape(-1)
+        begin += values.size
+    return flat
+
+
+def _scatter(flat: np.ndarray[Any, Any], targets: list[Any], shapes: list[tuple[int, ...]]) -> None:
+    begin = 0
+    for target, shape in zip(targets, shapes):
+        size = int(np.prod(shape))
+        values = flat[begin : begin + size].reshape(shape)
+        begin += size
+        if _is_torch(target):
+            torch: Any = sys.modules["torch"]
+            with torch.no_grad():
+                target.copy_(torch.from_numpy(values))
+        else:
+            target[...] = values
+
+
+class ParameterServers:
+    """A worker's connections with all parameter servers; `connect()` makes them. A context manager: leaving it closes
+    them, unless by an exception."""
+
+    def __init__(self) -> None:
+        self._native = _native.ParameterServers()
+
+    def table(
+        self,
+        name: str,
+        width: int,
+        optimizer: Optimizer = SGD(),
+        initializer: Initializer = Constant(),
+        consistency: Consistency = "asynchronous",
+        rows: int = 0,
+        average: bool = True,
+    ) -> Table:
+        """A table of rows by 64-bit key, dealt to the servers by a hash of the key; opened where it exists already.
+
+        Workers that open it pass the same arguments, at any time. A row is created by its first push.
+
+        Args:
+            width: float32 values in a row, at most 65536.
+            optimizer: what a push does: `Assign`, `Add`, `SGD`, `Adagrad`, `Adam`, `Ftrl`.
+            initializer: of rows that nobody has pushed to: `Constant`, `Uniform`, `Normal`.
+            consistency: "asynchronous": pushes take effect when they arrive, pulls return what is there. A number s:
+                likewise, but a pull waits while another worker is more than s clocks behind this one. "synchronous": a
+                pull waits until all workers have reached this one's clock; the pushes of a clock are added up in the
+                order of ranks and take effect together, with the same bits in every run.
+            rows: how many each server keeps: beyond, those go that were not used for the longest time, and begin anew
+                when they are pushed to again. 0: all.
+            average: synchronous: sums are divided by the number of workers.
+
+        Raises:
+            ValueError: on arguments that make no sense.
+            HorovodInternalError: another worker has opened it with other arguments.
+        """
+        fields = _spec(optimizer, initializer, consistency, average)
+        number = self._native.open(name, dense=0, width=width, rows=rows, **fields)
+        return Table(self._native, name, number, width)
+
+    def dense(
+        self,
+        name: str,
+        values: Any,
+        optimizer: Optimizer = SGD(),
+        consistency: Consistency = "asynchronous",
+        average: bool = True,
+    ) -> DenseTable:
+        """Arrays on the servers, in parts of equal size: the parameters of a model. Opened where it exists already.
+
+        The first values are those of rank 0: the other workers wait for them. Workers that open it pass arrays of the
+        same shapes, and otherwise the same arguments.
+
+        Args:
+            values: an array, a sequence of arrays, a mapping, or a module's named_parameters(). Of rank 0, their first
+                values; unchanged. float32, or what converts to it.
+            optimizer, consistency, average: as for `table`.
+        """
+        arrays = _arrays_of(values)
+        shapes = [_shape_of(array) for array in arrays]
+        size = sum(int(np.prod(shape)) for shape in shapes)
+        if size == 0:
+            raise ValueError(f"the table {name!r} has no values")
+        fields = _spec(optimizer, Constant(), consistency, average)
+        rows = -(-size // _BLOCK)
+        number = self._native.open(name, dense=1, filled=1, width=_BLOCK, rows=rows, **fields)
+        if _native.rank() == 0:
+            flat = _flattened(arrays, shapes)
+            self._native.fill(number, flat.ctypes.data, flat.size)
+        return DenseTable(self._native, name, number, shapes)
+
+    def clock(self) -> None:
+        """This worker has finished a clock, usually a step. Returns at once."""
+        self._native.clock()
+
+    @property
+    def clocks(self) -> tuple[int, int]:
+        """This worker's clock, and the lowest one of all workers, as of the servers' last answers."""
+        return self._native.clocks
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Waits until all calls of this worker are done; raises the first error of those whose handle was dropped.
+        TimeoutError after `timeout` seconds."""
+        if not self._native.flush(timeout):
+            raise TimeoutError("no answer from the parameter servers yet")
+
+    def stats(self) -> list[dict[str, dict[str, int]]]:
+        """For each server its tables' numbers by name: rows, bytes, updates, pushes, pulls, evicted, and by how many
+        updates pushes were stale (staleness_median, staleness_worst). "-" is the whole server: bytes, min_clock."""
+        result: list[dict[str, dict[str, int]]] = [{} for _ in range(self.count)]
+        for line in self._native.stats().splitlines():
+            server, rest = line.split(" ", 1)
+            name, what, number = rest.rsplit(" ", 2)
+            result[int(server)].setdefault(name, {})[what] = int(number)
+        return result
+
+    def snapshot(self, folder: str | os.PathLike[str]) -> None:
+        """Every server writes its state into this folder, as of one moment, while it goes on. Returns when all files
+        are complete. One worker calls it for all; the folder is one that all servers reach."""
+        self._native.snapshot(os.path.abspath(folder))
+
+    def restore(self, folder: str | os.PathLike[str]) -> None:
+        """Takes rows and optimizer states of such a folder, written by any number of servers. One worker calls it for
+        all, after the tables were opened and before anything is pushed.
+
+        Raises:
+            ValueError: there is no snapshot, or it is damaged.
+        """
+        self._native.restore(os.path.abspath(folder))
+
+    @property
+    def count(self) -> int:
+        """The number of servers."""
+        return self._native.servers[0]
+
+    def close(self) -> None:
+        """This worker has no more to do: waits for its calls, and leaves. In a job whose workers serve, waits for the
+        others, too."""
+        self._native.close()
+
+    def __enter__(self) -> ParameterServers:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.close()
+
+
+def connect() -> ParameterServers:
+    """Connects this worker with all parameter servers of its job, after `hvd.init()`. Waits for servers that are still
+    starting.
+
+    Raises:
+        HorovodInternalError: a server has not come within HVD_START_TIMEOUT.
+    """
+    return ParameterServers()

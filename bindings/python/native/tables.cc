@@ -1,0 +1,267 @@
+#include "bindings/python/native/tables.h"
+
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include "bindings/python/native/process.h"
+
+namespace py = pybind11;
+
+namespace hvd::python {
+
+namespace {
+
+constexpr std::int64_t kTableSliceUs = 100'000;  // until signals are looked at
+
+// Calls wait_for(timeout_us) until it returns another status than HVD_TIMEOUT; false at the timeout.
+template <typename WaitFor>
+bool wait_in_parts(std::optional<double> timeout_seconds, const WaitFor& wait_for) {
+  using Clock = std::chrono::steady_clock;
+  const auto start = Clock::now();
+  for (;;) {
+    std::int64_t slice_us = kTableSliceUs;
+    if (timeout_seconds) {
+      const double left = *timeout_seconds - std::chrono::duration<double>(Clock::now() - start).count();
+      slice_us = static_cast<std::int64_t>(std::clamp(left * 1e6, 0.0, static_cast<double>(kTableSliceUs)));
+    }
+    hvd_status status = HVD_OK;
+    {
+      GilRelease released;
+      status = wait_for(slice_us);
+    }
+    if (status != HVD_TIMEOUT) {
+      check(status);
+      return true;
+    }
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+    if (timeout_seconds && slice_us == 0) return false;
+  }
+}
+
+// Calls that Python has dropped while they were in progress, with what keeps their memory.
+struct DroppedCall {
+  std::shared_ptr<ParameterServers> servers;
+  hvd_ps_work* work;
+  py::object owners;
+};
+
+std::vector<DroppedCall>& dropped_calls() {
+  static auto* const calls = new std::vector<DroppedCall>;
+  return *calls;
+}
+
+void release_finished_calls() {
+  auto& calls = dropped_calls();
+  if (calls.empty()) return;
+  const auto ended = std::stable_partition(calls.begin(), calls.end(), [](const DroppedCall& call) {
+    return !call.servers->is_closed() && hvd_ps_work_poll(call.work) == 0;
+  });
+  const std::vector<DroppedCall> released(std::make_move_iterator(ended), std::make_move_iterator(calls.end()));
+  calls.erase(ended, calls.end());
+  for (const DroppedCall& call : released) hvd_ps_work_free(call.work);
+}
+
+}  // namespace
+
+ParameterServers::ParameterServers() {
+  refuse_in_forked_child();
+  check_released([this] { return hvd_ps_connect(&ps_); });
+}
+
+// Without close(): the process ends in an error, or the object was forgotten.
+ParameterServers::~ParameterServers() {
+  if (ps_ != nullptr && !in_forked_child()) hvd_ps_abandon(ps_);
+}
+
+hvd_ps* ParameterServers::open_ps() const {
+  refuse_in_forked_child();
+  if (ps_ == nullptr) throw py::value_error("the connections with the parameter servers are closed");
+  return ps_;
+}
+
+int ParameterServers::open(const std::string& name, const py::kwargs& fields) {
+  hvd_ps_table table = HVD_PS_TABLE_INIT;
+  table.name = name.c_str();
+  const std::pair<const char*, std::int32_t*> integers[] = {
+      {"dense", &table.dense},       {"consistency", &table.consistency}, {"width", &table.width},
+      {"bound", &table.bound},       {"average", &table.average},         {"rule", &table.rule},
+      {"row_wise", &table.row_wise}, {"nesterov", &table.nesterov},       {"initializer", &table.initializer},
+      {"filled", &table.filled}};
+  const std::pair<const char*, float*> numbers[] = {{"learning_rate", &table.learning_rate},
+                                                    {"momentum", &table.momentum},
+                                                    {"weight_decay", &table.weight_decay},
+                                                    {"beta1", &table.beta1},
+                                                    {"beta2", &table.beta2},
+                                                    {"epsilon", &table.epsilon},
+                                                    {"accumulator", &table.accumulator},
+                                                    {"beta", &table.beta},
+                                                    {"l1", &table.l1},
+                                                    {"l2", &table.l2},
+                                                    {"a", &table.a},
+                                                    {"b", &table.b}};
+  for (const auto& [key, value] : fields) {
+    const auto field = key.cast<std::string>();
+    const auto is_field = [&](const auto& one) { return field == one.first; };
+    if (const auto* one = std::ranges::find_if(integers, is_field); one != std::end(integers)) {
+      *one->second = value.cast<std::int32_t>();
+    } else if (const auto* other = std::ranges::find_if(numbers, is_field); other != std::end(numbers)) {
+      *other->second = value.cast<float>();
+    } else if (field == "rows") {
+      table.rows = value.cast<std::int64_t>();
+    } else if (field == "seed") {
+      table.seed = value.cast<std::uint64_t>();
+    } else {
+      throw py::type_error("a table has no field " + field);
+    }
+  }
+  std::int32_t number = 0;
+  hvd_ps* const ps = open_ps();
+  check_released([&] { return hvd_ps_open(ps, &table, &number); });
+  return number;
+}
+
+std::unique_ptr<TableWork> ParameterServers::start(Kind kind, int table, std::uintptr_t keys, std::size_t count,
+                                                   std::uintptr_t gradients, std::uintptr_t rows, py::object owners) {
+  hvd_ps* const ps = open_ps();
+  release_finished_calls();
+  const auto* const key = reinterpret_cast<const std::uint64_t*>(keys);
+  const auto* const gradient = reinterpret_cast<const float*>(gradients);
+  auto* const row = reinterpret_cast<float*>(rows);
+  hvd_ps_work* work = nullptr;
+  check_released([&] {
+    switch (kind) {
+      case Kind::pull: return hvd_ps_pull(ps, table, key, count, row, &work);
+      case Kind::push: return hvd_ps_push(ps, table, key, count, gradient, &work);
+      case Kind::push_pull: break;
+    }
+    return hvd_ps_push_pull(ps, table, key, count, gradient, row, &work);
+  });
+  return std::make_unique<TableWork>(shared_from_this(), work, std::move(owners));
+}
+
+void ParameterServers::fill(int table, std::uintptr_t values, std::size_t count) {
+  hvd_ps* const ps = open_ps();
+  check_released([&] { return hvd_ps_fill(ps, table, reinterpret_cast<const float*>(values), count); });
+}
+
+void ParameterServers::clock() {
+  hvd_ps* const ps = open_ps();
+  check_released([&] { return hvd_ps_clock(ps); });
+}
+
+std::pair<std::uint32_t, std::uint32_t> ParameterServers::clocks() const {
+  std::uint32_t own = 0, lowest = 0;
+  hvd_ps* const ps = open_ps();
+  check_released([&] { return hvd_ps_get_clock(ps, &own, &lowest); });
+  return {own, lowest};
+}
+
+bool ParameterServers::flush(std::optional<double> timeout_seconds) {
+  hvd_ps* const ps = open_ps();
+  const bool done =
+      wait_in_parts(timeout_seconds, [&](std::int64_t timeout_us) { return hvd_ps_flush(ps, timeout_us); });
+  release_finished_calls();
+  return done;
+}
+
+void ParameterServers::set_learning_rate(int table, float rate) {
+  hvd_ps* const ps = open_ps();
+  check_released([&] { return hvd_ps_set_learning_rate(ps, table, rate); });
+}
+
+std::string ParameterServers::stats() {
+  hvd_ps* const ps = open_ps();
+  const char* text = nullptr;
+  check_released([&] { return hvd_ps_stats(ps, &text); });
+  return text;
+}
+
+void ParameterServers::snapshot(const std::string& folder) {
+  hvd_ps* const ps = open_ps();
+  check_released([&] { return hvd_ps_snapshot(ps, folder.c_str()); });
+}
+
+void ParameterServers::restore(const std::string& folder) {
+  hvd_ps* const ps = open_ps();
+  check_released([&] { return hvd_ps_restore(ps, folder.c_str()); });
+}
+
+std::pair<int, bool> ParameterServers::servers() const {
+  std::int32_t servers = 0, are_others = 0;
+  check(hvd_ps_servers(open_ps(), &servers, &are_others));
+  return {servers, are_others != 0};
+}
+
+void ParameterServers::close() {
+  if (ps_ == nullptr) return;
+  refuse_in_forked_child();
+  flush(std::nullopt);  // here signals are looked at
+  hvd_ps* const ps = std::exchange(ps_, nullptr);
+  check_released([&] { return hvd_ps_close(ps); });
+  release_finished_calls();
+}
+
+TableWork::~TableWork() {
+  if (work_ == nullptr) return;
+  if (in_forked_child() || (!servers_->is_closed() && hvd_ps_work_poll(work_) == 0)) {
+    dropped_calls().push_back({servers_, work_, std::move(owners_)});
+  } else {
+    hvd_ps_work_free(work_);
+  }
+}
+
+void TableWork::require_open() const { static_cast<void>(servers_->open_ps()); }
+
+bool TableWork::poll() const {
+  require_open();
+  return hvd_ps_work_poll(work_) != 0;
+}
+
+bool TableWork::wait(std::optional<double> timeout_seconds) {
+  require_open();
+  return wait_in_parts(timeout_seconds,
+                       [this](std::int64_t timeout_us) { return hvd_ps_work_wait(work_, timeout_us); });
+}
+
+bool is_server() {
+  hvd_launch launch = HVD_LAUNCH_INIT;
+  return hvd_get_launch(&launch) == HVD_OK && launch.rank < 0;
+}
+
+void serve_tables() {
+  check_released([] { return hvd_ps_serve(); });
+}
+
+void define_tables(py::module_& m) {
+  m.def("is_server", is_server);
+  m.def("serve_tables", serve_tables);
+  py::class_<TableWork>(m, "TableWork")
+      .def("poll", &TableWork::poll)
+      .def("wait", &TableWork::wait, py::arg("timeout_seconds") = py::none())
+      .def_property_readonly("version", &TableWork::version);
+  py::enum_<ParameterServers::Kind>(m, "TableCall")
+      .value("PULL", ParameterServers::Kind::pull)
+      .value("PUSH", ParameterServers::Kind::push)
+      .value("PUSH_PULL", ParameterServers::Kind::push_pull);
+  py::class_<ParameterServers, std::shared_ptr<ParameterServers>>(m, "ParameterServers")
+      .def(py::init<>())
+      .def("open", &ParameterServers::open)
+      .def("start", &ParameterServers::start)
+      .def("fill", &ParameterServers::fill)
+      .def("clock", &ParameterServers::clock)
+      .def_property_readonly("clocks", &ParameterServers::clocks)
+      .def("flush", &ParameterServers::flush, py::arg("timeout_seconds") = py::none())
+      .def("set_learning_rate", &ParameterServers::set_learning_rate)
+      .def("stats", &ParameterServers::stats)
+      .def("snapshot", &ParameterServers::snapshot)
+      .def("restore", &ParameterServers::restore)
+      .def_property_readonly("servers", &ParameterServers::servers)
+      .def("close", &ParameterServers::close)
+      .def_property_readonly("is_closed", &ParameterServers::is_closed);
+}
+
+}  // namespace hvd::python

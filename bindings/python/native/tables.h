@@ -1,0 +1,82 @@
+// Tables on parameter servers for Python (hvd_ps.h). All functions require the GIL, and release it while they wait.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+
+#include "hvd_ps.h"
+
+namespace hvd::python {
+
+class TableWork;
+
+// A worker's connections with all servers.
+class ParameterServers : public std::enable_shared_from_this<ParameterServers> {
+ public:
+  ParameterServers();
+  ~ParameterServers();
+  ParameterServers(const ParameterServers&) = delete;
+  ParameterServers& operator=(const ParameterServers&) = delete;
+
+  // Takes the fields of hvd_ps_table by name.
+  int open(const std::string& name, const pybind11::kwargs& fields);
+
+  enum class Kind { pull, push, push_pull };
+  // Starts a call on memory at these addresses (0: NULL). `owners`: any object that keeps that memory alive.
+  std::unique_ptr<TableWork> start(Kind kind, int table, std::uintptr_t keys, std::size_t count,
+                                   std::uintptr_t gradients, std::uintptr_t rows, pybind11::object owners);
+
+  void fill(int table, std::uintptr_t values, std::size_t count);
+  void clock();
+  std::pair<std::uint32_t, std::uint32_t> clocks() const;
+  bool flush(std::optional<double> timeout_seconds);
+  void set_learning_rate(int table, float rate);
+  std::string stats();
+  void snapshot(const std::string& folder);
+  void restore(const std::string& folder);
+  std::pair<int, bool> servers() const;
+  void close();
+  bool is_closed() const { return ps_ == nullptr; }
+
+ private:
+  friend class TableWork;
+  hvd_ps* open_ps() const;
+
+  hvd_ps* ps_ = nullptr;
+};
+
+// A pull or push in progress. Dropped before it is done, it keeps the memory until then.
+class TableWork {
+ public:
+  TableWork(std::shared_ptr<ParameterServers> servers, hvd_ps_work* work, pybind11::object owners)
+      : servers_(std::move(servers)), work_(work), owners_(std::move(owners)) {}
+  ~TableWork();
+  TableWork(const TableWork&) = delete;
+  TableWork& operator=(const TableWork&) = delete;
+
+  bool poll() const;
+  // False at the timeout. Raises the call's error.
+  bool wait(std::optional<double> timeout_seconds);
+  std::uint64_t version() const { return hvd_ps_work_version(work_); }
+
+ private:
+  void require_open() const;
+
+  std::shared_ptr<ParameterServers> servers_;
+  hvd_ps_work* work_;
+  pybind11::object owners_;
+};
+
+// Whether this process is one of its job's parameter servers: hvd_get_launch().
+bool is_server();
+// hvd_ps_serve().
+void serve_tables();
+
+void define_tables(pybind11::module_& m);
+
+}  // namespace hvd::python
