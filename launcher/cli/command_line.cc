@@ -208,6 +208,16 @@ void parse_elastic(const CLI::App& app, CommandLine& line) {
   line.job.elastic = elastic;
 }
 
+void parse_servers(const CLI::App& app, CommandLine& line) {
+  line.job.servers = typed_number(app, "--servers", 0).value_or(0);
+  if (line.job.servers == 0) return;
+  if (line.job.servers > kMaxSlots) throw InvalidArgument("--servers: at most " + std::to_string(kMaxSlots));
+  if (line.job.elastic) {
+    throw InvalidArgument("--servers: elastic jobs (--min-np, --max-np, --host-discovery-script) have no servers yet");
+  }
+  if (line.start.by == StartedBy::mpirun) throw InvalidArgument("--servers: mpirun starts no servers");
+}
+
 void parse_input(const std::string& text, CommandLine& line) {
   if (text.empty()) return;
   line.input_to_all = text == "all";
@@ -373,6 +383,7 @@ void parse_job(const CLI::App& app, const std::vector<Remark>& remarks, CommandL
   parse_placement(app, line.placement);
   parse_streams(app, line);
   parse_elastic(app, line);
+  parse_servers(app, line);
   line.job.grace = typed_seconds(app, "--grace").value_or(1s);
   line.job.timeout = typed_seconds(app, "--timeout");
   if (line.job.timeout == Duration::zero()) line.job.timeout.reset();

@@ -75,6 +75,7 @@ void add_options_of_program(CLI::App& app, ProgramLine& program) {
 void add_options_of_job(CLI::App& app, CommandLine& line) {
   Group job(app, "The job");
   job.value("-N,--ranks-per-host", "N|auto|cpu|gpu", "So many processes on each host; one for each core or GPU");
+  job.value("--servers", "N", "Also start so many parameter servers, which run the same program");
   job.value("--nnodes", "N", "Use the first N of the hosts");
   job.flag("--nolocal", line.placement.no_local, "Start nothing on this host");
   job.flag("--oversubscribe", line.placement.oversubscribe, "More processes than slots are all right");

@@ -104,6 +104,32 @@ void bind(HostPlan& plan, const CommandLine& line, const HostDescription& facts)
   }
 }
 
+// The CPUs that no rank is bound to; if there are none, or ranks are not bound, those that all may use.
+std::vector<int> cpus_of_servers(const HostPlan& plan, const std::vector<int>& cpu_set, const std::vector<Cpu>& cpus) {
+  std::set<int> taken;
+  for (const RankPlan& rank : plan.ranks) taken.insert(rank.cpus.begin(), rank.cpus.end());
+  std::vector<int> spare;
+  for (const Cpu& cpu : cpus) {
+    if (!taken.empty() && !taken.contains(cpu.number)) spare.push_back(cpu.number);
+  }
+  std::ranges::sort(spare);
+  return spare.empty() ? cpu_set : spare;
+}
+
+// Deals the servers to the hosts in turn. They run the first program, and take no slots.
+void add_servers(std::vector<HostPlan>& plans, const CommandLine& line, int ranks,
+                 const std::vector<HostDescription>& facts) {
+  for (HostPlan& plan : plans) plan.servers_of_job = line.job.servers;
+  for (int server = 0; server < line.job.servers; ++server) {
+    const std::size_t host = static_cast<std::size_t>(server) % plans.size();
+    HostPlan& plan = plans[host];
+    RankPlan& entry = plan.servers.emplace_back(RankPlan{.place = {.rank = ranks + server, .size = ranks}});
+    entry.place.local_size = static_cast<int>(plan.ranks.size());
+    entry.server = server;
+    entry.cpus = cpus_of_servers(plan, line.placement.cpu_set, facts[host].resources.cpus);
+  }
+}
+
 }  // namespace
 
 bool JobLayout::all_here() const {
@@ -167,6 +193,7 @@ std::vector<HostPlan> plan_hosts(const JobLayout& layout, const CommandLine& lin
     plans[static_cast<std::size_t>(rank.host)].ranks.push_back(std::move(entry));
   }
   for (std::size_t host = 0; host < plans.size(); ++host) bind(plans[host], line, facts[host]);
+  add_servers(plans, line, static_cast<int>(placed.size()), facts);
   return plans;
 }
 

@@ -38,7 +38,8 @@ struct LayoutInput {
 // Throws InvalidArgument.
 JobLayout lay_out(const CommandLine& line, const LayoutInput& input);
 
-// Plans each host; some may have no ranks. `programs`: as in `line`; `facts`: by host. Throws InvalidArgument.
+// Plans each host; some may have no ranks, or no processes at all. `programs`: as in `line`; `facts`: by host. Throws
+// InvalidArgument.
 std::vector<HostPlan> plan_hosts(const JobLayout& layout, const CommandLine& line, std::vector<HostDescription> facts,
                                  const std::vector<ProgramPlan>& programs);
 

@@ -18,6 +18,7 @@
 namespace hvd::launcher {
 
 // Receives the events of a host, in this order for each rank. Implemented by the job, and by an agent for its parent.
+// `rank` is also the number of a server, see RankPlan.
 class HostListener {
  public:
   virtual ~HostListener() = default;
@@ -50,7 +51,7 @@ class Host {
  public:
   virtual ~Host() = default;
 
-  // Starts the plan's ranks. Called once; in an elastic job again, for further processes.
+  // Starts the plan's ranks and servers. Called once; again for a server, and in an elastic job for further processes.
   virtual void start(const HostPlan& plan) = 0;
   // Signals the process groups of the ranks that still run.
   virtual void signal_ranks(int signal) = 0;

@@ -15,6 +15,7 @@ namespace {
 
 constexpr Duration kTermNotice = 20s;  // from SIGTERM to the end; Slurm and Kubernetes kill after 30 s
 constexpr Duration kSameNotice = 2s;
+constexpr int kMaxServerRestarts = 10;
 
 }  // namespace
 
@@ -26,7 +27,7 @@ Job::Job(JobOptions options, int size, EventLoop& loop, SignalSource& signals)
       timeout_(options_.timeout ? std::optional(start_ + *options_.timeout) : std::nullopt),
       time_limit_(options_.time_limit),
       end_(options_.elastic ? 0 : size, options_.grace),
-      output_(loop, size, options_.output,
+      output_(loop, size, options_.servers, options_.output,
               {.hold =
                    [this](Stream stream, bool on) {
                      for (const auto& host : hosts_.hosts) host->hold(stream, on);
@@ -36,7 +37,7 @@ Job::Job(JobOptions options, int size, EventLoop& loop, SignalSource& signals)
                      stop_epochs();
                      end_.output_closed(Clock::now());
                    }}),
-      ranks_(static_cast<std::size_t>(options_.elastic ? 0 : size)) {}
+      ranks_(static_cast<std::size_t>(options_.elastic ? 0 : size + options_.servers)) {}
 
 int Job::run(JobHosts hosts) {
   hosts_ = std::move(hosts);
@@ -77,6 +78,7 @@ std::vector<int> Job::open_ranks() {
       open_rank(static_cast<int>(host), plan);
       if (plan.reads_input) readers.push_back(plan.place.rank);
     }
+    for (const RankPlan& plan : hosts_.plans[host].servers) open_rank(static_cast<int>(host), plan);
   }
   return readers;
 }
@@ -86,12 +88,13 @@ void Job::open_rank(int host, const RankPlan& plan) {
   const HostPlan& on_host = hosts_.plans[static_cast<std::size_t>(host)];
   const bool others_may_come = epochs_ && !on_host.rendezvous.address.empty();  // it has an agent
   const std::string host_name = hosts_.plans.size() < 2 && !others_may_come ? "" : on_host.name;
-  rank_at(number) = {
-      .host = host,
-      .host_name = host_name,
-      .name = (epochs_ ? "process " : "rank ") + std::to_string(number) + (host_name.empty() ? "" : " on " + host_name),
-      .cpus = plan.cpus};
-  output_.open(number);
+  rank_at(number) = {.host = host,
+                     .host_name = host_name,
+                     .name = (epochs_ ? "process " + std::to_string(number) : process_name(plan)) +
+                             (host_name.empty() ? "" : " on " + host_name),
+                     .plan = plan};
+  if (plan.server >= 0) running_servers_.insert(number);
+  output_.open(plan);
 }
 
 // ---- Elastic jobs
@@ -193,13 +196,13 @@ void Job::give_up_ending_early() {
 
 void Job::rank_started(int rank, pid_t pid) {
   rank_at(rank).pid = pid;
-  ++started_;
+  if (!rank_at(rank).is_server()) ++started_;
   if (options_.verbose) {
     output_.say(rank_at(rank).name + " is process " + std::to_string(pid));
-    if (started_ == size_ && !epochs_) say_age("all ranks are started");
+    if (started_ == size_ && !rank_at(rank).is_server() && !epochs_) say_age("all ranks are started");
   }
   if (!options_.report_bindings) return;
-  const std::vector<int>& cpus = rank_at(rank).cpus;
+  const std::vector<int>& cpus = rank_at(rank).plan.cpus;
   output_.say(rank_at(rank).name + (cpus.empty() ? " is not bound" : " is bound to CPU " + format_cpu_list(cpus)));
 }
 
@@ -212,8 +215,10 @@ void Job::rank_not_started(int rank, const std::string& cause, int exit_code) {
     return epochs_->process_not_started(rank, text);
   }
   hosts_.set_failure(text);
-  for (int other = 0; other < size_; ++other) {
-    if (rank_at(other).host == rank_at(rank).host && rank_at(other).pid < 0) output_.close(other);
+  for (int other = 0; other < static_cast<int>(ranks_.size()); ++other) {
+    if (rank_at(other).host != rank_at(rank).host || rank_at(other).pid >= 0) continue;
+    output_.close(other);
+    running_servers_.erase(other);
   }
   end_.start_failed(exit_code, Clock::now());
 }
@@ -221,9 +226,11 @@ void Job::rank_not_started(int rank, const std::string& cause, int exit_code) {
 void Job::rank_ended(int rank, ExitStatus status, const JobEnding& said) {
   const TimePoint now = Clock::now();
   rank_at(rank).age = now - start_;
+  if (rank_at(rank).is_server()) return server_ended(rank, status);
   if (input_) input_->forget(rank);
   ++ended_;
   if (!goes_on_without(rank, status, said)) end_.rank_ended(rank, status, said, now);
+  if (end_.all_ranks_ended()) end_servers();
   if (const auto first = end_.first_failed()) {
     look_into_failure(rank_failure(*first, rank_at(*first).host_name, *end_.ends()[static_cast<std::size_t>(*first)]));
   }
@@ -233,19 +240,52 @@ void Job::rank_ended(int rank, ExitStatus status, const JobEnding& said) {
   if (ended_ == size_ && !epochs_) say_age("all ranks have ended");
 }
 
+void Job::server_ended(int number, ExitStatus status) {
+  running_servers_.erase(number);
+  const Rank& server = rank_at(number);
+  const std::string what = server.name + " (pid " + std::to_string(server.pid) + ") " + ending_text(status);
+  if (options_.verbose) output_.say(what);
+  if (status.ok() || !end_.is_running()) return;
+  if (server_restarts_ < kMaxServerRestarts) {
+    output_.say(what + "; it is started again");
+    return start_server_again(number);
+  }
+  failed_server_ = {number, status};
+  end_.server_failed(status, Clock::now());
+  look_into_failure(what + ", after servers were started again " + std::to_string(server_restarts_) + " times");
+}
+
+void Job::start_server_again(int number) {
+  ++server_restarts_;
+  const int host = rank_at(number).host;
+  RankPlan plan = rank_at(number).plan;
+  plan.place.rank = static_cast<int>(ranks_.size());
+  ++plan.server_start;
+  ranks_.emplace_back();
+  open_rank(host, plan);
+  if (ended_hosts_.erase(host) > 0) ++hosts_left_;
+  HostPlan alone = hosts_.plans[static_cast<std::size_t>(host)];
+  alone.ranks.clear();
+  alone.servers = {plan};
+  hosts_.hosts[static_cast<std::size_t>(host)]->start(alone);
+}
+
 void Job::say_age(const std::string& event) {
   const auto age = std::chrono::round<std::chrono::milliseconds>(Clock::now() - start_).count();
   output_.say(event + ", " + std::to_string(age) + " ms after they were planned");
 }
 
 void Job::host_lost(int host, const std::string& cause) {
-  std::vector<int> ranks;
+  std::vector<int> ranks, servers;
   for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
     if (rank_at(rank).host != host) continue;
-    ranks.push_back(rank);
     output_.close(rank);
+    if (!rank_at(rank).is_server()) ranks.push_back(rank);
+    const bool ran = running_servers_.erase(rank) > 0;
+    if (ran && !end_.all_ranks_ended()) servers.push_back(rank_at(rank).plan.server);
   }
-  const LostHost lost{.name = hosts_.plans[static_cast<std::size_t>(host)].name, .ranks = ranks, .cause = cause};
+  const LostHost lost{
+      .name = hosts_.plans[static_cast<std::size_t>(host)].name, .ranks = ranks, .servers = servers, .cause = cause};
   if (epochs_ && !epochs_->over()) {
     for (const int rank : ranks) {
       if (!end_.ends()[static_cast<std::size_t>(rank)]) end_.process_ended(rank, {.status = {}, .lost = true});
@@ -287,7 +327,8 @@ void Job::step() {
   const std::optional<int> signal = end_.signal_due(Clock::now());
   if (!signal || hosts_left_ == 0) return;
   if (*signal == SIGTERM && end_.all_ranks_ended())
-    output_.say("all ranks have ended; ending what they have left running");
+    output_.say(running_servers_.empty() ? "all ranks have ended; ending what they have left running"
+                                         : "all ranks have ended; ending the servers, which have not");
   if (options_.verbose) output_.say("sending " + signal_name(*signal) + " to what is left");
   for (const auto& host : hosts_.hosts) {
     host->signal_all(*signal);
@@ -317,17 +358,26 @@ void Job::on_signals() {
   hosts_.collect_children();
 }
 
+Failure Job::failure_of(int number) const {
+  const Rank& process = ranks_[static_cast<std::size_t>(number)];
+  return {.rank = number,
+          .host = process.host_name,
+          .is_process = epochs_ != nullptr,
+          .pid = process.pid,
+          .age = process.age,
+          .stream = options_.output.merge_errors ? "output" : "standard error",
+          .last_lines = output_.last_lines(number, kReportedLines)};
+}
+
 void Job::report() {
   if (const auto& lost = end_.lost_hosts(); !lost.empty() && !end_.first_failed()) {
     output_.append(lost_host_report(lost, end_.ends()));
   } else if (const std::optional<int> rank = end_.first_failed()) {
-    const Failure failure{.rank = *rank,
-                          .host = rank_at(*rank).host_name,
-                          .is_process = epochs_ != nullptr,
-                          .pid = rank_at(*rank).pid,
-                          .age = rank_at(*rank).age,
-                          .stream = options_.output.merge_errors ? "output" : "standard error",
-                          .last_lines = output_.last_lines(*rank, kReportedLines)};
+    output_.append(failure_report(failure_of(*rank), end_.ends()));
+  } else if (failed_server_ && end_.server_has_failed()) {
+    Failure failure = failure_of(failed_server_->first);
+    failure.rank = rank_at(failed_server_->first).plan.server;
+    failure.server_end = RankEnd{.status = failed_server_->second};
     output_.append(failure_report(failure, end_.ends()));
   } else if (end_.has_timed_out()) {
     output_.append(timeout_report(end_.ends()));
@@ -336,7 +386,8 @@ void Job::report() {
   } else if (end_.interrupting_signal() != 0) {
     output_.append(interruption_report(end_.interrupting_signal(), end_.ends()));
   }
-  const bool blames_the_job = end_.first_failed() || !end_.lost_hosts().empty() || end_.has_timed_out();
+  const bool blames_the_job =
+      end_.first_failed() || end_.server_has_failed() || !end_.lost_hosts().empty() || end_.has_timed_out();
   if (blames_the_job && at_failure_ && !at_failure_->empty()) output_.say("at that moment: " + *at_failure_);
   for (const auto& host : hosts_.hosts) {
     for (pid_t pid : host->list_left()) output_.say("process " + std::to_string(pid) + " could not be killed");

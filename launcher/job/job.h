@@ -24,6 +24,7 @@ namespace hvd::launcher {
 // What the command line says about a running job.
 struct JobOptions {
   OutputOptions output;
+  int servers = 0;  // parameter servers beside the ranks
   bool report_bindings = false;
   bool verbose = false;
   std::optional<Duration> timeout;
@@ -72,6 +73,9 @@ class Job : public HostListener {
   }
   void rank_ended(int rank, ExitStatus status, const JobEnding& said) override;
   void nothing_left(int host) override {
+    // An agent may have said so before it was told to start a server again.
+    const auto is_there = [&](int server) { return rank_at(server).host == host; };
+    if (std::ranges::any_of(running_servers_, is_there)) return;
     if (ended_hosts_.insert(host).second) --hosts_left_;
   }
   void host_lost(int host, const std::string& cause) override;
@@ -83,7 +87,9 @@ class Job : public HostListener {
   void initialized(int host) override {
     if (epochs_) return;  // they meet again and again
     const bool is_new = initialized_hosts_.insert(host).second;
-    if (is_new && initialized_hosts_.size() == hosts_.hosts.size()) say_age("all ranks have met in init");
+    const auto with_ranks =
+        std::ranges::count_if(hosts_.plans, [](const HostPlan& plan) { return !plan.ranks.empty(); });
+    if (is_new && std::ssize(initialized_hosts_) == with_ranks) say_age("all ranks have met in init");
   }
   void stalled(int host, bool on) override { status_->stalled(host, on, end_.next_deadline().has_value()); }
 
@@ -94,12 +100,20 @@ class Job : public HostListener {
     std::string name;       // "rank 3 on h2"
     pid_t pid = -1;
     Duration age{};  // of the job when the rank ended
-    std::vector<int> cpus;
+    RankPlan plan{};
+    bool is_server() const { return plan.server >= 0; }
   };
 
   // Returns the ranks that read hvdrun's standard input.
   std::vector<int> open_ranks();
   void open_rank(int host, const RankPlan& plan);
+  void server_ended(int number, ExitStatus status);
+  void start_server_again(int number);
+  void end_servers() {
+    for (const auto& host : hosts_.hosts) {
+      if (!running_servers_.empty()) host->signal_ranks(SIGTERM);  // no rank is left
+    }
+  }
   void take_slots();
   void start_elastic();
   void start_process(int process, const std::string& host_name, int slot);
@@ -134,6 +148,8 @@ class Job : public HostListener {
       end_.timed_out(Clock::now());
     });
   }
+  // Of a process that has ended.
+  Failure failure_of(int number) const;
   void report();
   // No process is left, and all that the ranks have written is read.
   bool is_over() const { return hosts_left_ == 0 && output_.all_closed() && (!epochs_ || epochs_->over()); }
@@ -151,7 +167,10 @@ class Job : public HostListener {
   std::optional<TimePoint> first_sigterm_;
   JobEnd end_;
   JobOutput output_;
-  std::vector<Rank> ranks_;
+  std::vector<Rank> ranks_;        // and servers, after them
+  std::set<int> running_servers_;  // their numbers in ranks_
+  int server_restarts_ = 0;
+  std::optional<std::pair<int, ExitStatus>> failed_server_;  // its number: one that is not started again
   JobHosts hosts_;
   std::unique_ptr<Epochs> epochs_;            // of an elastic job
   std::vector<std::vector<RankPlan>> slots_;  // of an elastic job, by host

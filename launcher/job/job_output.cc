@@ -104,13 +104,14 @@ std::string SameTracebacks::due(TimePoint now) {
   return shown;
 }
 
-JobOutput::JobOutput(EventLoop& loop, int size, OutputOptions options, Callbacks callbacks)
+JobOutput::JobOutput(EventLoop& loop, int size, int servers, OutputOptions options, Callbacks callbacks)
     : loop_(loop),
       size_(size),
+      servers_(servers),
       options_(std::move(options)),
       callbacks_(std::move(callbacks)),
       standard_output_(open_sink(STDOUT_FILENO, Stream::output)),
-      streams_(static_cast<std::size_t>(size)) {
+      streams_(static_cast<std::size_t>(size + servers)) {
   if (!is_same_file(STDOUT_FILENO, STDERR_FILENO)) standard_error_ = open_sink(STDERR_FILENO, Stream::errors);
 }
 
@@ -125,37 +126,43 @@ std::unique_ptr<OutputSink> JobOutput::open_sink(int fd, Stream stream) {
               [this, name](const std::string& cause) { say("writing " + name + ": " + cause + "; the job goes on"); }});
 }
 
-void JobOutput::open(int rank) {
-  streams_.resize(std::max(streams_.size(), static_cast<std::size_t>(rank) + 1));
-  Streams& streams = streams_[static_cast<std::size_t>(rank)];
-  streams.output = open_stream(rank, Stream::output);
+void JobOutput::open(const RankPlan& process) {
+  const auto number = static_cast<std::size_t>(process.place.rank);
+  streams_.resize(std::max(streams_.size(), number + 1));
+  Streams& streams = streams_[number];
+  streams.output = open_stream(process, Stream::output);
   if (!options_.merge_errors) {
-    streams.errors = open_stream(rank, Stream::errors);
+    streams.errors = open_stream(process, Stream::errors);
   } else if (!options_.directory.empty()) {
     std::error_code none;  // a file of an earlier job would be taken for this one's
-    std::filesystem::remove(output_path(options_.directory, rank, size_, "stderr"), none);
+    std::filesystem::remove(path_of(process, "stderr"), none);
   }
 }
 
-std::unique_ptr<OutputStream> JobOutput::open_stream(int rank, Stream stream) {
+std::unique_ptr<OutputStream> JobOutput::open_stream(const RankPlan& process, Stream stream) {
+  const int rank = process.place.rank;
   OutputStream::Options options;
-  options.tag = tag(rank, stream);
-  options.whole_lines = size_ > 1;
+  options.tag = tag(process, stream);
+  options.whole_lines = size_ + servers_ > 1;
   options.shown = !options_.files_only;
   options.place = 2 * rank + (stream == Stream::errors ? 1 : 0);
   if (!options_.directory.empty()) {
-    options.file = open_output_file(output_path(options_.directory, rank, size_, stream_name(stream)));
+    options.file = open_output_file(path_of(process, stream_name(stream)), process.server_start > 0);
   }
   options.complain = [this](const std::string& line) { say(line); };
-  if (stream == Stream::errors && options.whole_lines && !options.tag) {
+  if (stream == Stream::errors && options.whole_lines && !options.tag && process.server < 0) {
     options.hold_back = [this, rank](std::string_view lines) { return tracebacks_.feed(rank, lines, Clock::now()); };
   }
   return std::make_unique<OutputStream>(sink_of(stream), std::move(options));
 }
 
-LineSplitter::Tag JobOutput::tag(int rank, Stream stream) {
+LineSplitter::Tag JobOutput::tag(const RankPlan& process, Stream stream) {
   const bool coloured = sink_of(stream).is_terminal() && allows_colours(variable("TERM"), variable("NO_COLOR"));
-  std::string place = options_.tag ? output_tag(rank, stream, coloured) : "";
+  std::string place;
+  if (options_.tag) {
+    place = process.server < 0 ? output_tag(process.place.rank, stream, coloured)
+                               : output_tag(process.server, stream, coloured, "server ");
+  }
   if (options_.timestamp) return [place] { return local_time() + " " + place; };
   if (options_.tag) return [place] { return place; };
   return nullptr;

@@ -12,6 +12,7 @@
 #include "core/base/clock.h"
 #include "launcher/output/output_sink.h"
 #include "launcher/output/output_stream.h"
+#include "launcher/plan/host_plan.h"
 #include "launcher/processes/event_loop.h"
 
 namespace hvd::launcher {
@@ -87,10 +88,11 @@ class JobOutput {
     std::function<void()> reader_left;          // called once
   };
 
-  JobOutput(EventLoop& loop, int size, OutputOptions options, Callbacks callbacks);
+  // `size` ranks and `servers` beside them.
+  JobOutput(EventLoop& loop, int size, int servers, OutputOptions options, Callbacks callbacks);
 
-  // Opens the streams of a rank, which may be a further one. Throws Error if its files cannot be written.
-  void open(int rank);
+  // Opens the streams of a process, which may be a further one. Throws Error if its files cannot be written.
+  void open(const RankPlan& process);
   // Empty `bytes`: the end of the stream.
   void wrote(int rank, Stream stream, std::string_view bytes) {
     const Streams& streams = streams_[static_cast<std::size_t>(rank)];
@@ -141,8 +143,13 @@ class JobOutput {
   };
 
   std::unique_ptr<OutputSink> open_sink(int fd, Stream stream);
-  std::unique_ptr<OutputStream> open_stream(int rank, Stream stream);
-  LineSplitter::Tag tag(int rank, Stream stream);
+  std::unique_ptr<OutputStream> open_stream(const RankPlan& process, Stream stream);
+  LineSplitter::Tag tag(const RankPlan& process, Stream stream);
+  std::filesystem::path path_of(const RankPlan& process, const std::string& stream) const {
+    const bool is_server = process.server >= 0;
+    return is_server ? output_path(options_.directory, process.server, servers_, stream, "server")
+                     : output_path(options_.directory, process.place.rank, size_, stream);
+  }
   void hold(Stream stream, bool on) {
     for (const Stream each : {Stream::output, Stream::errors}) {
       if (&sink_of(each) == &sink_of(stream)) callbacks_.hold(each, on);
@@ -154,12 +161,12 @@ class JobOutput {
   std::vector<OutputStream*> streams() const;
 
   EventLoop& loop_;
-  const int size_;
+  const int size_, servers_;
   const OutputOptions options_;
   const Callbacks callbacks_;
   std::unique_ptr<OutputSink> standard_output_, standard_error_;  // standard_error_: null if both are the same file
   SameTracebacks tracebacks_;                                     // in standard error
-  std::vector<Streams> streams_;                                  // by rank
+  std::vector<Streams> streams_;                                  // by rank; servers follow
 };
 
 }  // namespace hvd::launcher

@@ -76,10 +76,12 @@ void LocalHost::start(const HostPlan& plan) {
   raise_open_files();
   const auto readers = std::ranges::count_if(plan.ranks, &RankPlan::reads_input);
   const FileDescriptor nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
-  for (const RankPlan& rank : plan.ranks) {
+  std::vector<RankPlan> all = plan.ranks;
+  all.insert(all.end(), plan.servers.begin(), plan.servers.end());
+  for (const RankPlan& rank : all) {
     try {
-      if (&rank == &plan.ranks.front()) {
-        check_open_files(plan.ranks.size(), static_cast<std::size_t>(readers), plan.merge_errors);
+      if (&rank == &all.front()) {
+        check_open_files(all.size(), static_cast<std::size_t>(readers), plan.merge_errors);
       }
       start_rank_of(plan, rank, start, nothing.get());
     } catch (const ProgramUnusable& error) {
@@ -98,7 +100,7 @@ void LocalHost::start(const HostPlan& plan) {
   if (stopped_limit_ > Duration::zero()) look_for_stopped();
   if (!plan.preemption_script.empty()) watch_preemption(plan.preemption_script);
   if (!plan.ranks.empty() && plan.ranks.front().place.size > 1) memories_.watch_for_stalls();
-  if (plan.verbose) memories_.watch_initialization();
+  if (plan.verbose && !plan.ranks.empty()) memories_.watch_initialization();
   take_reports();
 }
 
@@ -109,7 +111,7 @@ void LocalHost::start_rank_of(const HostPlan& plan, const RankPlan& rank, ChildS
   start.working_directory = program.working_directory;
   start.cpus = rank.cpus;
   const int number = rank.place.rank;
-  const RankMemory* const memory = memories_.make(number, plan.verbose);
+  const RankMemory* const memory = rank.server < 0 ? memories_.make(number, plan.verbose) : nullptr;
   start.inherited.clear();
   for (const int fd : memory != nullptr ? memory->descriptors() : std::vector<int>()) {
     start.inherited.push_back({.fd = fd, .number = fd});

@@ -117,24 +117,24 @@ int colour_of_rank(int rank) { return kPalette[static_cast<std::size_t>(rank) % 
 
 const char* stream_name(Stream stream) { return stream == Stream::output ? "stdout" : "stderr"; }
 
-std::string output_tag(int rank, Stream stream, bool coloured) {
-  const std::string tag = "[" + std::to_string(rank) + "]<" + stream_name(stream) + ">:";
+std::string output_tag(int rank, Stream stream, bool coloured, const std::string& kind) {
+  const std::string tag = "[" + kind + std::to_string(rank) + "]<" + stream_name(stream) + ">:";
   if (!coloured) return tag + " ";
   return "\x1b[38;5;" + std::to_string(colour_of_rank(rank)) + "m" + tag + "\x1b[39m ";
 }
 
-std::filesystem::path output_path(const std::filesystem::path& directory, int rank, int size,
-                                  const std::string& stream) {
+std::filesystem::path output_path(const std::filesystem::path& directory, int rank, int size, const std::string& stream,
+                                  const std::string& kind) {
   const std::string number = std::to_string(rank);
   const std::size_t width = std::to_string(size - 1).size();
-  return directory / ("rank." + std::string(width - number.size(), '0') + number) / stream;
+  return directory / (kind + "." + std::string(width - number.size(), '0') + number) / stream;
 }
 
-OutputFile open_output_file(const std::filesystem::path& path) {
+OutputFile open_output_file(const std::filesystem::path& path, bool more) {
   std::error_code error;
   std::filesystem::create_directories(path.parent_path(), error);
   if (error) throw InvalidArgument("cannot create " + path.parent_path().string() + ": " + error.message());
-  FileDescriptor fd(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  FileDescriptor fd(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (more ? 0 : O_TRUNC), 0666));
   if (!fd) throw InvalidArgument("cannot write " + path.string() + ": " + error_text(errno));
   return {.fd = std::move(fd), .path = path.string()};
 }

@@ -78,8 +78,9 @@ int colour_of_rank(int rank);
 // The name in files and tags: "stdout" or "stderr".
 const char* stream_name(Stream stream);
 
-// "[3]<stdout>: ". Colours only the foreground, and only up to the colon: other attributes set by a rank stay set.
-std::string output_tag(int rank, Stream stream, bool coloured);
+// "[3]<stdout>: ", "[server 1]<stdout>: ". Colours only the foreground, and only up to the colon: other attributes set
+// by a rank stay set.
+std::string output_tag(int rank, Stream stream, bool coloured, const std::string& kind = "");
 
 struct OutputFile {
   FileDescriptor fd;
@@ -87,11 +88,11 @@ struct OutputFile {
 };
 
 // A file of --output-filename: DIR/rank.<N>/stdout or stderr, N padded with zeros as by horovodrun. Pure.
-std::filesystem::path output_path(const std::filesystem::path& directory, int rank, int size,
-                                  const std::string& stream);
+std::filesystem::path output_path(const std::filesystem::path& directory, int rank, int size, const std::string& stream,
+                                  const std::string& kind = "rank");
 
-// Creates the folders, and creates or truncates the file. Throws Error that names the path.
-OutputFile open_output_file(const std::filesystem::path& path);
+// Creates the folders and the file; `more`: appends to it, else empties it. Throws Error that names the path.
+OutputFile open_output_file(const std::filesystem::path& path, bool more = false);
 
 class OutputStream {
  public:

@@ -131,8 +131,17 @@ std::string ranks_text(const HostPlan& host) {
   return table(rows, "  ");
 }
 
+std::string servers_text(const HostPlan& host) {
+  std::string text;
+  for (const RankPlan& server : host.servers) {
+    text += "  " + process_name(server) + ", on " +
+            (server.cpus.empty() ? "all CPUs" : "the CPUs " + format_cpu_list(server.cpus)) + "\n";
+  }
+  return text;
+}
+
 std::string environment_text(const HostPlan& host, const RankPlan& rank) {
-  std::string text = "  environment of rank " + std::to_string(rank.place.rank) + ":\n";
+  std::string text = "  environment of " + process_name(rank) + ":\n";
   for (const auto& [name, value] : environment_of_rank(host, rank, {})) {
     text += "    " + name + "=" + (name == "HVD_JOB_KEY" ? "(secret)" : shell_quoted(value)) + "\n";
   }
@@ -140,6 +149,10 @@ std::string environment_text(const HostPlan& host, const RankPlan& rank) {
 }
 
 }  // namespace
+
+std::string process_name(const RankPlan& process) {
+  return process.server < 0 ? "rank " + std::to_string(process.place.rank) : "server " + std::to_string(process.server);
+}
 
 Environment parse_environment(const char* const* entries) {
   Environment result;
@@ -183,18 +196,28 @@ Environment environment_of_rank(const HostPlan& plan, const RankPlan& rank, Envi
       {"CROSS_SIZE", std::to_string(place.cross_size)},
       {"HOSTNAME", rendezvous.hostname},
   };
+  const bool is_server = rank.server >= 0;
+  // Ranks of elastic jobs find theirs out in each init().
+  const auto has = [&](std::string_view name) {
+    return name == "HOSTNAME" || (!plan.is_elastic && (!is_server || name == "SIZE"));
+  };
   for (const std::string prefix : {"HVD_", "HOROVOD_"}) {
     for (const auto& [name, value] : identity) {
-      if (plan.is_elastic && std::string_view(name) != "HOSTNAME") {
-        base.erase(prefix + name);  // found out in each init()
-      } else {
+      if (has(name)) {
         base[prefix + name] = value;
+      } else {
+        base.erase(prefix + name);
       }
     }
     if (plan.is_elastic) base[prefix + "ELASTIC"] = "1";
   }
-  base.erase("HVD_PROCESS");  // set if hvdrun was itself started by an hvdrun
+  for (const char* name : {"HVD_PROCESS", "HVD_SERVERS", "HVD_SERVER", "HVD_SERVER_START"}) {
+    base.erase(name);  // set if hvdrun was itself started by an hvdrun
+  }
   if (plan.is_elastic) base["HVD_PROCESS"] = std::to_string(place.rank);
+  if (plan.servers_of_job > 0) base["HVD_SERVERS"] = std::to_string(plan.servers_of_job);
+  if (is_server) base["HVD_SERVER"] = std::to_string(rank.server);
+  if (is_server) base["HVD_SERVER_START"] = std::to_string(rank.server_start);
   base["HVD_STORE"] = rendezvous.store;
   if (!rendezvous.address.empty()) base["HVD_ADDRESS"] = rendezvous.address;
   base["HVD_JOB_KEY"] = rendezvous.job_key_hex;
@@ -202,7 +225,7 @@ Environment environment_of_rank(const HostPlan& plan, const RankPlan& rank, Envi
   std::string ours;
   for (const auto& [name, value] : torch_variables(place, rendezvous)) {
     base.erase(name);
-    if (plan.is_elastic) continue;  // set by each init()
+    if (plan.is_elastic || is_server) continue;  // set by each init()
     base[name] = value;
     ours += (ours.empty() ? "" : " ") + name + "=" + value;
   }
@@ -264,8 +287,9 @@ std::string find_program(const std::string& folder, const std::string& name, con
 std::string plan_text(const std::string& hosts_from, const std::vector<PlannedHost>& hosts) {
   std::size_t ranks = 0;
   for (const PlannedHost& host : hosts) ranks += host.plan.ranks.size();
-  std::string text = several(ranks, "rank") + " on " + several(hosts.size(), "host") +
-                     (hosts_from.empty() ? "" : ", from " + hosts_from) + "\n";
+  const int servers = hosts.front().plan.servers_of_job;
+  std::string text = several(ranks, "rank") + (servers > 0 ? " and " + several(servers, "server") : "") + " on " +
+                     several(hosts.size(), "host") + (hosts_from.empty() ? "" : ", from " + hosts_from) + "\n";
   const std::vector<ProgramPlan>& programs = hosts.front().plan.programs;
   for (std::size_t i = 0; i < programs.size(); ++i) {
     text += "program" + (programs.size() > 1 ? " " + std::to_string(i) : "") + ": " +
@@ -274,8 +298,9 @@ std::string plan_text(const std::string& hosts_from, const std::vector<PlannedHo
   for (const auto& [host, slots, start_command] : hosts) {
     text += "\n" + host.name + ": " + several(host.ranks.size(), "rank") + ", " + several(slots, "slot") + "\n";
     text += "  started by: " + (start_command.empty() ? "hvdrun itself, on this machine" : start_command) + "\n";
-    text += ranks_text(host);
+    text += ranks_text(host) + servers_text(host);
     for (const RankPlan& rank : host.ranks) text += environment_text(host, rank);
+    for (const RankPlan& server : host.servers) text += environment_text(host, server);
   }
   return text;
 }

@@ -59,18 +59,27 @@ struct ProgramPlan {
 // The program's environment without the variables of the rank's place.
 Environment with_exports(const ProgramPlan& program);
 
+// A process of the job: a rank or a server. Servers are numbered after the ranks, and one that is started again gets
+// the next number: place.rank is that number, place.size that of ranks, and what else is in `place` does not count.
 struct RankPlan {
   RankPlace place;
+  int server = -1;             // its number among the servers; -1: it is a rank
+  int server_start = 0;        // how often the server was started before
   std::size_t program = 0;     // index in HostPlan::programs
   std::vector<int> cpus{};     // the CPUs that it is bound to; empty: not bound
   std::string visible_gpus{};  // for CUDA_VISIBLE_DEVICES; empty: unchanged
   bool reads_input = false;    // hvdrun's standard input
 };
 
+// "rank 3", "server 1".
+std::string process_name(const RankPlan& process);
+
 struct HostPlan {
   std::string name{};
   std::vector<ProgramPlan> programs{};
-  std::vector<RankPlan> ranks{};  // ascending
+  std::vector<RankPlan> ranks{};    // ascending
+  std::vector<RankPlan> servers{};  // ascending
+  int servers_of_job = 0;
   HostRendezvous rendezvous{};
   // The ranks are processes of an elastic job, `rank` being the process's number. They get their ranks in init().
   bool is_elastic = false;
@@ -82,9 +91,9 @@ struct HostPlan {
 
 // `base`, with hvd's variables of the rank's place, and torchrun's (RANK, MASTER_ADDR, ...) for PyTorch and the
 // libraries on top of it. They override existing values; only -x MASTER_ADDR and MASTER_PORT are kept. Other variables
-// of torchrun are removed: they refer to the store of another job. HVD_TORCH_VARIABLES lists the ones that hvdrun has
-// set, so that a rank is not mistaken for one of torchrun, and a job started within a job does not report them as the
-// user's values being replaced.
+// of torchrun are removed, of servers all: they refer to the store of another job. HVD_TORCH_VARIABLES lists the ones
+// that hvdrun has set, so that a rank is not mistaken for one of torchrun, and a job started within a job does not
+// report them as the user's values being replaced.
 Environment environment_of_rank(const HostPlan& plan, const RankPlan& rank, Environment base);
 
 // Thrown by the look-up of a program, which precedes the start of any rank: a mistyped name is one error and not N.

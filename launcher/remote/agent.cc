@@ -312,10 +312,12 @@ class Agent {
   }
 
   void start_ranks(const proto::Start& start) {
-    if (start.ranks_size() == 0 || (host_.was_started() && !start.is_elastic())) return;
+    const bool has_ranks = start.ranks_size() > 0;
+    if (!has_ranks && start.servers_size() == 0) return;
+    if (has_ranks && host_.was_started() && !start.is_elastic()) return;
     is_elastic_ = start.is_elastic();
-    const int first = start.ranks(0).rank();
-    if (first != 0) reserved_port_.reset();
+    const int first = has_ranks ? start.ranks(0).rank() : start.servers(0).rank();
+    if (first != 0 && (has_ranks || !host_.was_started())) reserved_port_.reset();
     try {
       const HostPlan plan = from_message(start);
       if (server_ == nullptr) serve(JobKey::from_hex(plan.rendezvous.job_key_hex));

@@ -25,6 +25,7 @@ class AgentHost : public Host {
 
   void start(const HostPlan& plan) override {
     for (const RankPlan& rank : plan.ranks) ranks_.push_back(rank.place.rank);
+    for (const RankPlan& server : plan.servers) ranks_.push_back(server.place.rank);
     proto::ToAgent message;
     *message.mutable_start() = to_message(plan);
     send(std::move(message));
@@ -125,7 +126,7 @@ class AgentHost : public Host {
   Subtree& subtree_;
   HostListener& listener_;
   const int number_, number_in_job_;
-  std::vector<int> ranks_;  // ascending
+  std::vector<int> ranks_;  // and servers; ascending
   FlowWindow output_, errors_;
 };
 

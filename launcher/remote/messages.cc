@@ -56,6 +56,8 @@ void put(const RankPlan& plan, proto::Rank& message) {
   for (const int cpu : plan.cpus) message.add_cpus(cpu);
   message.set_visible_gpus(plan.visible_gpus);
   message.set_reads_input(plan.reads_input);
+  if (plan.server >= 0) message.set_server(plan.server);
+  message.set_server_start(plan.server_start);
 }
 
 void put(const OperationStatus& operation, proto::OperationStatus& message) {
@@ -91,6 +93,8 @@ RankPlan rank_of(const proto::Rank& message) {
   plan.cpus.assign(message.cpus().begin(), message.cpus().end());
   plan.visible_gpus = message.visible_gpus();
   plan.reads_input = message.reads_input();
+  if (message.has_server()) plan.server = message.server();
+  plan.server_start = message.server_start();
   return plan;
 }
 
@@ -134,7 +138,11 @@ proto::Start to_message(const HostPlan& plan) {
   message.set_name(plan.name);
   for (const ProgramPlan& program : plan.programs) put(program, *message.add_programs());
   for (const RankPlan& rank : plan.ranks) put(rank, *message.add_ranks());
-  message.set_size(plan.ranks.empty() ? 0 : plan.ranks.front().place.size);
+  for (const RankPlan& server : plan.servers) put(server, *message.add_servers());
+  for (const std::vector<RankPlan>* some : {&plan.servers, &plan.ranks}) {
+    if (!some->empty()) message.set_size(some->front().place.size);
+  }
+  message.set_servers_of_job(plan.servers_of_job);
   message.set_local_address(plan.rendezvous.address);
   message.set_job_key(plan.rendezvous.job_key_hex);
   message.set_merge_errors(plan.merge_errors);
@@ -152,14 +160,17 @@ HostPlan from_message(const proto::Start& message) {
   HostPlan plan;
   plan.name = message.name();
   for (const proto::Program& program : message.programs()) plan.programs.push_back(program_of(program));
-  for (const proto::Rank& entry : message.ranks()) {
+  const auto take = [&](const proto::Rank& entry, std::vector<RankPlan>& plans) {
     RankPlan rank = rank_of(entry);
     rank.place.size = message.size();
     if (rank.program >= plan.programs.size() || plan.programs[rank.program].arguments.empty()) {
-      throw Internal("a plan without the program of rank " + std::to_string(rank.place.rank));
+      throw Internal("a plan without the program of " + process_name(rank));
     }
-    plan.ranks.push_back(std::move(rank));
-  }
+    plans.push_back(std::move(rank));
+  };
+  for (const proto::Rank& entry : message.ranks()) take(entry, plan.ranks);
+  for (const proto::Rank& entry : message.servers()) take(entry, plan.servers);
+  plan.servers_of_job = message.servers_of_job();
   plan.rendezvous.hostname = message.name();
   plan.rendezvous.address = message.local_address();
   plan.rendezvous.job_key_hex = message.job_key();

@@ -81,7 +81,7 @@ class Driver {
       return std::ranges::any_of(host.ranks, [](const RankPlan& rank) { return rank.reads_input; });
     });
     for (std::size_t host = 0; host < plans.size(); ++host) {
-      if (plans[host].ranks.empty()) continue;
+      if (plans[host].ranks.empty() && plans[host].servers.empty()) continue;
       const int number = static_cast<int>(host);
       number_in_job_[number] = static_cast<int>(hosts.hosts.size());
       auto entry = std::make_unique<AgentHost>(subtree_, job, number, number_in_job_[number]);

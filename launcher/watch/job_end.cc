@@ -136,7 +136,7 @@ void JobEnd::interrupted(int signal, TimePoint now) {
 }
 
 void JobEnd::host_lost(LostHost host, TimePoint now) {
-  bool had_ended = true;
+  bool had_ended = host.servers.empty();
   for (const int rank : host.ranks) {
     if (ends_.has_ended(rank)) continue;
     had_ended = false;
@@ -183,7 +183,8 @@ int JobEnd::exit_code() const {
     case Reason::interrupted: return ends_.all_are_ok() ? 0 : 128 + interrupting_signal_;
     case Reason::output_closed: return 128 + SIGPIPE;
     case Reason::timed_out: return kTimedOutCode;
-    case Reason::start_failed: return start_exit_code_;
+    case Reason::start_failed:
+    case Reason::server_failed: return other_exit_code_;
     case Reason::host_lost: return 1;
     case Reason::finished: return 0;
     case Reason::ended_early: return kEndedEarlyCode;
@@ -216,15 +217,22 @@ std::string failure_of(const std::string& name, const RankEnd& end) {
 }
 
 std::string host_loss(const LostHost& host) {
-  return "host " + host.name + " (" + list_ranks(host.ranks) + ") is lost: " + host.cause;
+  std::string processes = host.ranks.empty() ? "" : list_ranks(host.ranks);
+  for (const int server : host.servers) {
+    processes += std::string(processes.empty() ? "" : ", ") + "server " + std::to_string(server);
+  }
+  return "host " + host.name + " (" + processes + ") is lost: " + host.cause;
 }
 
 std::string failure_report(const Failure& failure, const std::vector<std::optional<RankEnd>>& ends) {
   char age[32];
   std::snprintf(age, sizeof age, "%.1f", seconds(failure.age));
-  const RankEnd& end = *ends[static_cast<std::size_t>(failure.rank)];
-  const bool is_first = ends.size() > 1 && !failure.is_process;
-  std::string text = (failure.is_process ? "hvdrun: process " : "hvdrun: rank ") + std::to_string(failure.rank) +
+  const bool is_server = failure.server_end.has_value();
+  const RankEnd& end = is_server ? *failure.server_end : *ends[static_cast<std::size_t>(failure.rank)];
+  const bool has_others = ends.size() > 1 || is_server;
+  const bool is_first = has_others && !failure.is_process;
+  const char* const kind = is_server ? "server " : failure.is_process ? "process " : "rank ";
+  std::string text = std::string("hvdrun: ") + kind + std::to_string(failure.rank) +
                      (failure.host.empty() ? "" : " on " + failure.host) + " failed" + (is_first ? " first: " : ": ") +
                      how_it_ended(end) + " (pid " + std::to_string(failure.pid) + ", after " + age + " s)\n";
   if (!end.said.cause.empty()) text += "hvdrun: it " + end.said.cause + "\n";
@@ -234,7 +242,8 @@ std::string failure_report(const Failure& failure, const std::vector<std::option
     text += "hvdrun: the last lines of its " + failure.stream + ":\n";
     for (const std::string& line : failure.last_lines) text += "    " + line + "\n";
   }
-  if (ends.size() > 1) text += "hvdrun: the others: " + fates(ends, {failure.rank}, failure.is_process) + "\n";
+  const std::vector<int> named = is_server ? std::vector<int>() : std::vector<int>{failure.rank};
+  if (has_others) text += "hvdrun: the others: " + fates(ends, named, failure.is_process) + "\n";
   return text;
 }
 

@@ -39,6 +39,7 @@ struct RankEnd {
 struct LostHost {
   std::string name;
   std::vector<int> ranks;
+  std::vector<int> servers{};  // that ran
   std::string cause;
 };
 
@@ -126,8 +127,13 @@ class JobEnd {
   }
   // A rank could not be started: no grace period, no SIGTERM. `exit_code` becomes hvdrun's.
   void start_failed(int exit_code, TimePoint now) {
-    if (reason_ == Reason::none) start_exit_code_ = exit_code;
+    if (reason_ == Reason::none) other_exit_code_ = exit_code;
     begin(Stage::terminating, Reason::start_failed, now);
+  }
+  // A server has ended, and is not started again; its exit code becomes hvdrun's.
+  void server_failed(ExitStatus status, TimePoint now) {
+    if (reason_ == Reason::none) other_exit_code_ = status.exit_code();
+    begin(Stage::grace, Reason::server_failed, now + grace_);
   }
   // A host is unreachable, and with it those of its ranks that had not ended. During the grace period it takes
   // precedence over a rank that exited with an error, as explained at RankEnds::cause().
@@ -141,6 +147,9 @@ class JobEnd {
     return stage_end();
   }
 
+  // Whether the job goes on: nothing has failed, and not all ranks have ended.
+  bool is_running() const { return stage_ == Stage::running; }
+  bool server_has_failed() const { return reason_ == Reason::server_failed; }
   bool all_ranks_ended() const { return ends_.all_have_ended(); }
   // Processes are left although SIGKILL was sent kKillTime ago.
   bool gave_up() const { return gave_up_; }
@@ -166,6 +175,7 @@ class JobEnd {
     timed_out,
     start_failed,
     host_lost,
+    server_failed,
     finished,
     ended_early,
     too_few
@@ -189,7 +199,7 @@ class JobEnd {
   bool hurried_ = false;       // --timeout has ended the grace period
   std::optional<int> first_failed_;
   std::vector<LostHost> lost_hosts_;
-  int start_exit_code_ = 1;
+  int other_exit_code_ = 1;  // of what could not be started, or of the server that failed
   int interrupting_signal_ = 0;
   int last_forwarded_ = 0;
   int keyboard_interrupts_ = 0;
@@ -201,8 +211,9 @@ inline constexpr std::size_t kReportedLines = 20;
 
 struct Failure {
   int rank = 0;
-  std::string host{};       // its name; empty: the job has only one host
-  bool is_process = false;  // of an elastic job: `rank` is the process's number
+  std::string host{};                   // its name; empty: the job has only one host
+  bool is_process = false;              // of an elastic job: `rank` is the process's number
+  std::optional<RankEnd> server_end{};  // a server failed: `rank` is its number among them
   int pid = 0;
   Duration age{};                         // of the job when the rank ended
   std::string stream = "standard error";  // the stream that last_lines are from

@@ -145,6 +145,23 @@ def test_a_host_without_ranks(run):
     assert {place[7] for place in places(run("-np", 2, "-H", "h1:2,h2:2", *PLACE))} == {"h1"}
 
 
+def test_servers_are_dealt_to_the_hosts_and_started_again_there(run, tmp_path):
+    job = [sys.executable, "-u", str(HERE / "served_job.py"), tmp_path, "killed"]
+    done = run("-np", 2, "--servers", 3, "--grace", 60, "-H", "h1:2,h2:2", "--tag-output", *job)
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(r"hvdrun: server 1 on h2 \(pid \d+\) was killed by SIGKILL; it is started again\n", done.stderr)
+    assert "[server 1]<stdout>: 2 3 1 1 - - -" in done.stdout
+    assert done.stdout.count("]<stdout>: told to end") == 3
+
+
+def test_a_host_that_is_lost_with_a_server_fails_the_job(run):
+    """What starts the processes of the second host dies, and that is a server only."""
+    command = '[ "$HVD_SERVER" = 1 ] && kill -KILL $PPID; exec sleep 60'
+    done = run("-np", 2, "--servers", 2, "-H", "h1:2,h2:2", *shell(command))
+    assert done.returncode == 1
+    assert "hvdrun: host h2 (server 1) is lost: " in done.stderr, done.stderr
+
+
 @pytest.mark.parametrize("text", ["h1 slots=2\n\n# a comment\nh2 slots=1  # another\n", "h1:2\nh2:1\n"])
 def test_hosts_from_a_file(run, tmp_path, text):
     (tmp_path / "hosts").write_text(text)

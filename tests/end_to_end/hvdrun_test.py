@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import pathlib
 import pty
 import re
 import resource
@@ -660,10 +661,53 @@ LARGE_VARIABLES = {f"LARGE_{number}": "x" * 100_000 for number in range(4)}
 
 
 def test_no_rank_outlives_a_killed_hvdrun(start):
-    process = start("-np", 3, "sh", "-c", "echo $$; exec sleep 600")
+    process = start("-np", 2, "--servers", 1, "sh", "-c", "echo $$; exec sleep 600")
     pids = [int(line) for line in read_lines(process.stdout, 3)]
     process.kill()
     wait_until(lambda: not any(map(is_alive, pids)))
+
+
+# --- servers ---
+
+SERVED = [sys.executable, "-u", pathlib.Path(__file__).parent / "served_job.py"]
+
+
+def test_servers_are_beside_the_ranks_started_again_and_ended_after_them(run, tmp_path):
+    ready, files = tmp_path / "ready", tmp_path / "files"
+    ready.mkdir()
+    options = ["-np", 2, "--servers", 2, "--grace", 60, "--tag-output", "--output-filename", files]
+    done = run(*options, *SERVED, ready, "killed")
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(r"hvdrun: server 1 \(pid \d+\) was killed by SIGKILL; it is started again\n", done.stderr)
+    assert sorted(done.stdout.splitlines()) == [
+        "[0]<stdout>: 2 2 - - 0 0 0",
+        "[1]<stdout>: 2 2 - - 1 1 1",
+        "[server 0]<stdout>: 2 2 0 0 - - -",
+        "[server 0]<stdout>: told to end",
+        "[server 1]<stdout>: 2 2 1 0 - - -",
+        "[server 1]<stdout>: 2 2 1 1 - - -",
+        "[server 1]<stdout>: told to end",
+    ]
+    assert (files / "server.1/stdout").read_text() == "2 2 1 0 - - -\n2 2 1 1 - - -\ntold to end\n"
+    assert (files / "rank.1/stdout").read_text() == "2 2 - - 1 1 1\n"
+
+
+def test_a_server_may_leave_and_a_rank_that_fails_ends_the_others(run, tmp_path):
+    done = run("-np", 2, "--servers", 2, "--grace", 60, *SERVED, tmp_path, "one leaves")
+    assert done.returncode == 3
+    assert done.stdout.count("told to end") == 1
+    assert done.stderr.startswith("hvdrun: rank 1 failed first: exit code 3"), done.stderr
+    assert done.stderr.endswith("hvdrun: the others: rank 0 ended well\n"), done.stderr
+
+
+def test_a_server_that_fails_again_and_again_has_failed_first(run):
+    command = '[ -n "$HVD_SERVER" ] || exec sleep 60; echo "broken $HVD_SERVER_START" >&2; exit 5'
+    done = run("-np", 2, "--servers", 1, "--grace", 0.1, "sh", "-c", command)
+    assert done.returncode == 5
+    assert done.stderr.count("ended with exit code 5; it is started again") == 10
+    report = done.stderr.splitlines()[-4:]
+    assert report[0].startswith("hvdrun: server 0 failed first: exit code 5 (pid ")
+    assert report[2:] == ["    broken 10", "hvdrun: the others: ranks 0, 1 had to be ended with SIGTERM"]
 
 
 # --- signals ---

@@ -84,18 +84,59 @@ TEST_CASE("hosts and slots that are not there are named") {
   }
 }
 
+// Each host has four cores of two threads.
+std::vector<HostPlan> plans_of(const Arguments& arguments) {
+  const CommandLine line = parse_command_line(arguments);
+  const Environment nothing;
+  const JobLayout layout = lay_out(line, {.environment = nothing,
+                                          .read_file = {},
+                                          .is_here = [](const std::string& host) { return host == "here"; },
+                                          .hostname = "here"});
+  HostDescription facts;
+  for (int cpu = 0; cpu < 8; ++cpu) facts.resources.cpus.push_back({.number = cpu, .core = cpu / 2});
+  return plan_hosts(layout, line, std::vector<HostDescription>(layout.hosts.size(), facts), {});
+}
+
+TEST_CASE("servers are dealt to the hosts in turn, on CPUs to which no rank is bound") {
+  struct Row {
+    Arguments options;
+    std::vector<std::vector<int>> servers;  // by host
+    std::vector<int> cpus;                  // of the first server
+  };
+  const Row rows[] = {
+      {{"-H", "here:2,there:2"}, {{}, {}}, {}},
+      {{"--servers", "3", "-H", "here:2,there:2"}, {{0, 2}, {1}}, {}},
+      {{"--servers", "2", "-np", "1", "-H", "here:2,there:2"}, {{0}, {1}}, {}},
+      {{"--servers", "1", "-np", "3", "--bind-to", "core"}, {{0}}, {6, 7}},
+      {{"--servers", "1", "-np", "4", "--bind-to", "core"}, {{0}}, {}},
+      {{"--servers", "1", "-np", "2", "--bind-to", "core", "--cpu-set", "0-3"}, {{0}}, {0, 1, 2, 3}},
+      {{"--servers", "1", "-np", "2", "--cpu-set", "0-3"}, {{0}}, {0, 1, 2, 3}},
+  };
+  for (Row row : rows) {
+    row.options.emplace_back("x");
+    CAPTURE(row.options);
+    const std::vector<HostPlan> plans = plans_of(row.options);
+    std::vector<std::vector<int>> servers;
+    int ranks = 0;
+    for (const HostPlan& plan : plans) {
+      ranks += static_cast<int>(plan.ranks.size());
+      std::vector<int>& here = servers.emplace_back();
+      for (const RankPlan& server : plan.servers) {
+        here.push_back(server.server);
+        CHECK(server.place.size == plans.front().ranks.front().place.size);
+        CHECK(server.place.rank == server.place.size + server.server);
+      }
+    }
+    CHECK(servers == row.servers);
+    CHECK(plans.front().ranks.front().place.size == ranks);
+    for (const RankPlan& server : plans.front().servers) CHECK(server.cpus == row.cpus);
+  }
+}
+
 TEST_CASE("ranks stay within the CPUs of --cpu-set") {
   const auto cpus_of = [](const Arguments& arguments) {
-    const CommandLine line = parse_command_line(arguments);
-    const Environment nothing;
-    const JobLayout layout = lay_out(line, {.environment = nothing,
-                                            .read_file = {},
-                                            .is_here = [](const std::string&) { return true; },
-                                            .hostname = "here"});
-    HostDescription facts;
-    for (int cpu = 0; cpu < 8; ++cpu) facts.resources.cpus.push_back({.number = cpu, .core = cpu / 2});
+    const std::vector<HostPlan> plans = plans_of(arguments);
     std::vector<std::vector<int>> cpus;
-    const std::vector<HostPlan> plans = plan_hosts(layout, line, {facts}, {});
     for (const RankPlan& rank : plans.front().ranks) cpus.push_back(rank.cpus);
     return cpus;
   };

@@ -16,6 +16,7 @@ TEST_CASE("a rank's folder is padded to the width of the largest rank") {
   CHECK(output_path("d", 9, 10, "stdout") == "d/rank.9/stdout");
   CHECK(output_path("d", 9, 11, "stderr") == "d/rank.09/stderr");
   CHECK(output_path("d", 7, 1001, "stderr") == "d/rank.0007/stderr");
+  CHECK(output_path("d", 7, 11, "stderr", "server") == "d/server.07/stderr");
 }
 
 TEST_CASE("a file that cannot be written is named") {
@@ -202,6 +203,7 @@ TEST_CASE("a long line is cut, and one longer than the memory still shows") {
 TEST_CASE("a tag names rank and stream, and its colour ends with it") {
   CHECK(output_tag(3, Stream::output, false) == "[3]<stdout>: ");
   CHECK(output_tag(12, Stream::errors, false) == "[12]<stderr>: ");
+  CHECK(output_tag(1, Stream::errors, false, "server ") == "[server 1]<stderr>: ");
   const std::string begin = "\x1b[38;5;" + std::to_string(colour_of_rank(12)) + "m";
   CHECK(output_tag(12, Stream::errors, true) == begin + "[12]<stderr>:\x1b[39m ");
 }

@@ -129,6 +129,22 @@ TEST_CASE("a plan shows the environment of each rank, and no key") {
   CHECK(text.find("c0ffee") == std::string::npos);
 }
 
+TEST_CASE("a plan shows servers, and their environment") {
+  RankPlan server = planned_rank(2, 2, 0, 1);
+  server.server = 0;
+  server.cpus = {4, 5};
+  const HostPlan plan{.name = "h",
+                      .programs = {{.arguments = {"train"}}},
+                      .ranks = {planned_rank(0, 2, 0, 2)},
+                      .servers = {server},
+                      .servers_of_job = 1};
+  const std::string text = plan_text("", {{.plan = plan}});
+  CHECK(text.starts_with("1 rank and 1 server on 1 host\n"));
+  for (const char* line : {"  server 0, on the CPUs 4-5\n", "  environment of server 0:\n", "    HVD_SERVER=0\n"}) {
+    CHECK(text.find(line) != std::string::npos);
+  }
+}
+
 TEST_CASE("a plan of several programs tells which rank has which") {
   RankPlan second = planned_rank(1, 2, 1, 2);
   second.program = 1;
@@ -176,6 +192,29 @@ Environment environment_in(const RankPlace& place, const HostRendezvous& rendezv
                            Environment exports = {}) {
   const HostPlan plan{.programs = {{.exports = std::move(exports)}}, .rendezvous = rendezvous};
   return environment_of_rank(plan, {.place = place}, std::move(base));
+}
+
+TEST_CASE("a server knows its number and those of ranks and servers, and has no rank, whatever was set") {
+  const Environment base{{"HVD_RANK", "1"},    {"HOROVOD_LOCAL_RANK", "1"}, {"RANK", "1"},
+                         {"MASTER_ADDR", "a"}, {"HVD_SERVER_START", "9"},   {"PATH", "/bin"}};
+  HostPlan plan{.programs = {{}}, .servers_of_job = 2, .rendezvous = rendezvous_on_second_host()};
+  Environment wanted{{"PATH", "/bin"},
+                     {"HVD_SIZE", "8"},
+                     {"HOROVOD_SIZE", "8"},
+                     {"HVD_HOSTNAME", "node7"},
+                     {"HOROVOD_HOSTNAME", "node7"},
+                     {"HVD_STORE", "tcp:127.0.0.1:4711"},
+                     {"HVD_JOB_KEY", "c0ffee"},
+                     {"HVD_SERVERS", "2"},
+                     {"HVD_SERVER", "1"},
+                     {"HVD_SERVER_START", "3"}};
+  CHECK(environment_of_rank(plan, {.place = kPlace, .server = 1, .server_start = 3}, base) == wanted);
+  const Environment of_rank = environment_of_rank(plan, {.place = kPlace}, wanted);
+  CHECK(of_rank.at("HVD_SERVERS") == "2");
+  CHECK_FALSE(of_rank.contains("HVD_SERVER"));
+  CHECK_FALSE(of_rank.contains("HVD_SERVER_START"));
+  plan.servers_of_job = 0;
+  CHECK_FALSE(environment_of_rank(plan, {.place = kPlace}, wanted).contains("HVD_SERVERS"));
 }
 
 TEST_CASE("a rank finds its place under all names, and nothing from outside or of another torchrun overrides it") {

@@ -31,7 +31,17 @@ TEST_CASE("a host's plan arrives as it was") {
          .visible_gpus = "2,3",
          .reads_input = local == 1});
   }
+  plan.servers_of_job = 3;
+  plan.servers.push_back({.place = {.rank = 12, .size = 8}, .server = 2, .server_start = 4, .cpus = {6}});
   const HostPlan copy = from_message(to_message(plan));
+  REQUIRE(copy.servers.size() == 1);
+  CHECK(copy.servers_of_job == 3);
+  CHECK(copy.servers[0].place.rank == 12);
+  CHECK(copy.servers[0].place.size == 8);
+  CHECK(copy.servers[0].server == 2);
+  CHECK(copy.servers[0].server_start == 4);
+  CHECK(copy.servers[0].cpus == std::vector<int>{6});
+  CHECK(copy.ranks[0].server == -1);
   CHECK(copy.name == "h2");
   CHECK(copy.rendezvous.hostname == "h2");
   CHECK(copy.rendezvous.address == "10.9.0.2");

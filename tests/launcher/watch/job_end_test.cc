@@ -310,6 +310,33 @@ TEST_CASE("a host that is lost when all of its ranks have ended is nobody's loss
   CHECK(end.lost_hosts().empty());
 }
 
+TEST_CASE("a host that is lost with a server that ran fails the job") {
+  JobEnd end(2, 1s);
+  end.rank_ended(1, kOk, {}, kStart);
+  CHECK(end.is_running());
+  end.host_lost({.name = "h2", .ranks = {1}, .servers = {0}, .cause = "silent"}, kStart);
+  CHECK_FALSE(end.is_running());
+  CHECK(end.lost_hosts().size() == 1);
+  CHECK(end.exit_code() == 1);
+}
+
+TEST_CASE("a server that fails ends the job with its exit code, unless a rank failed before") {
+  JobEnd end(2, 1s);
+  end.server_failed(exited(5), kStart);
+  end.rank_ended(0, exited(3), {}, kStart + 1ms);  // a consequence
+  CHECK(end.signal_due(kStart + 1s) == SIGTERM);
+  CHECK(end.server_has_failed());
+  CHECK_FALSE(end.first_failed().has_value());
+  CHECK(end.exit_code() == 5);
+
+  JobEnd after_a_rank(2, 1s);
+  after_a_rank.rank_ended(0, exited(3), {}, kStart);
+  after_a_rank.server_failed(killed(SIGKILL), kStart + 1ms);
+  CHECK_FALSE(after_a_rank.server_has_failed());
+  CHECK(after_a_rank.first_failed() == 0);
+  CHECK(after_a_rank.exit_code() == 3);
+}
+
 TEST_CASE("a program that cannot be started decides the exit code") {
   JobEnd end(2, 1s);
   end.start_failed(127, kStart);
@@ -343,6 +370,14 @@ TEST_CASE("a failed job is reported with its cause, its last words, and the fate
         "      ValueError: 5\n"
         "hvdrun: the others: ranks 0, 1 exited with code 1; rank 3 had to be ended with SIGTERM; rank 4 ended well; "
         "rank 5 killed by SIGSEGV; rank 6 could not be killed\n");
+}
+
+TEST_CASE("a server that has failed is reported beside all ranks") {
+  const Failure failure{.rank = 1, .host = "h2", .server_end = by_exit(3), .pid = 7};
+  CHECK(failure_report(failure, {by_signal(SIGTERM, SIGTERM)}) ==
+        "hvdrun: server 1 on h2 failed first: exit code 3 (pid 7, after 0.0 s)\n"
+        "hvdrun: it wrote nothing to its standard error\n"
+        "hvdrun: the others: rank 0 had to be ended with SIGTERM\n");
 }
 
 TEST_CASE("what a rank has told of its failure is reported") {
@@ -391,6 +426,8 @@ TEST_CASE("a lost host is reported with its ranks, and why") {
                          {by_exit(1), by_signal(SIGTERM, SIGTERM), lost, lost}) ==
         "hvdrun: host h2 (ranks 2, 3) is lost: nothing was heard of it for 5 s\n"
         "hvdrun: the others: rank 0 exited with code 1; rank 1 had to be ended with SIGTERM\n");
+  CHECK(host_loss({.name = "h2", .ranks = {2, 3}, .servers = {1, 4}, .cause = "silent"}) ==
+        "host h2 (ranks 2, 3, server 1, server 4) is lost: silent");
 }
 
 TEST_CASE("where there are several hosts, the failed rank's is named") {
