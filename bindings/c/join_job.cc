@@ -205,9 +205,8 @@ bool works_alone(const Launch& launch) { return launch.size == 1 && launch.serve
 
 void refuse_server(const Launch& launch) {
   if (launch.server < 0) return;
-  throw InvalidArgument("this process is server " + std::to_string(launch.server) + " of the " +
-                        std::to_string(launch.servers) + " of its job, and not one of the " +
-                        std::to_string(launch.size) +
+  throw InvalidArgument("this process is server " + std::to_string(launch.server) + " of " +
+                        std::to_string(launch.servers) + ", and not one of the job's " + std::to_string(launch.size) +
                         " ranks: it calls hvd_ps_serve(), which serves until they have ended, instead of hvd_init()");
 }
 

@@ -127,7 +127,7 @@ def test_tf_config_starts_a_job_twice_and_an_evaluator_is_alone(tf_config):
     assert outputs[0].count("rank 0 of 2: 3.0") == 2
     assert outputs[1].count("rank 1 of 2: 3.0") == 2
     assert outputs[2].count("rank 0 of 1: 1.0") == 2
-    assert "this process is server 0 of the 1 of its job" in outputs[3]
+    assert "this process is server 0 of 1, and not one of the job's 2 ranks: it calls hvd_ps_serve()" in outputs[3]
 
 
 def test_tf_config_without_a_key_says_how_to_set_one(tf_config):
@@ -136,6 +136,17 @@ def test_tf_config_without_a_key_says_how_to_set_one(tf_config):
     for rank, output in enumerate(outputs):
         assert f"started by TF_CONFIG as rank {rank} of 2, without a secret of the job" in output
         assert "openssl rand -hex 32, and set HVD_JOB_KEY to it" in output
+
+
+def test_a_single_worker_with_a_server_has_a_store():
+    """So it needs a key, and the runtime works as in a job of several."""
+    worker, server = (f"localhost:{port}" for port in free_ports(2))
+    cluster = {"worker": [worker], "ps": [server]}
+    variable = {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 0}})}
+    codes, outputs = run_together(variable, {**variable, "HVD_JOB_KEY": secrets.token_hex(32)})
+    assert codes == [1, 0], outputs
+    assert "started by TF_CONFIG as rank 0 of 1, without a secret of the job" in outputs[0]
+    assert outputs[1].count("rank 0 of 1: 1.0") == 2
 
 
 def test_tf_config_with_two_keys_is_refused(tf_config):
