@@ -3,11 +3,17 @@
 // (JobEnd, reports); the Host implementations start and signal the ranks.
 #pragma once
 
+#include <sys/types.h>
+
+#include <algorithm>
+#include <csignal>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/clock.h"
