@@ -17,9 +17,9 @@ workers are done, and then ends the process. In a job without servers every work
         servers.clock()
     servers.close()
 
-Workers need not call anything together: each goes on as fast as its tables' consistency allows. Keys are integers, in an
-array of any library or a sequence of Python's. Rows are float32, in a tensor of PyTorch where the keys are one, else in
-an array of NumPy.
+Workers need not call anything together: each goes on as fast as its tables' consistency allows. Keys are integers, in
+an array of any library or a sequence of Python's. Rows are float32, in a tensor of PyTorch where the keys are one, else
+in an array of NumPy.
 
 Errors: ValueError for a call that makes no sense, and for a push that a full server refuses (HVD_SERVER_MEMORY);
 HorovodInternalError if a server is lost and does not come back, or comes back without its rows.
