@@ -20,8 +20,7 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/net/authentication.h"
-#include "core/net/endpoint.h"
+#include "core/net/connection_attempt.h"
 #include "core/net/socket.h"
 #include "ops/channel/matcher.h"
 
@@ -76,73 +75,6 @@ MessageFrame parse_message_frame(std::span<const std::byte, kMessageFrameBytes> 
 inline std::array<std::byte, kMessageFrameBytes> to_bytes(const MessageFrame& frame) {
   return std::bit_cast<std::array<std::byte, kMessageFrameBytes>>(frame);
 }
-
-// A connection that is being established, with proof at both ends of the job's key (core/net/authentication.h).
-// Advances as bytes arrive, so that a slow peer delays no other.
-class ConnectionAttempt {
- public:
-  // Throws PeerLost if the address refuses the connection.
-  ConnectionAttempt(const Address& address, const JobKey& key, int this_rank)
-      : where_("the messages port at " + address.to_string()),
-        handshake_(key, Purpose::messages, this_rank, fresh_nonce()) {
-    std::string cause = "there is no such address";
-    for (const Endpoint& endpoint : resolve(address, false, cause)) {
-      FileDescriptor fd;
-      const int failure = begin_connect(endpoint, fd);
-      if (failure == 0 || failure == EINPROGRESS) {
-        socket_ = Socket(std::move(fd));
-        return;
-      }
-      cause = error_text(failure);
-    }
-    throw PeerLost("cannot connect to " + where_ + ": " + cause);
-  }
-
-  int fd() const { return socket_.fd(); }
-
-  // Advances without blocking; returns true when both ends are authenticated. Throws PeerLost.
-  bool advance() {
-    if (step_ == Step::connecting) {
-      if (!wait_ready(socket_.fd(), true, Clock::now())) return false;
-      if (const int failure = end_connect(socket_.fd()); failure != 0) {
-        throw PeerLost("cannot connect to " + where_ + ": " + error_text(failure));
-      }
-      step_ = Step::awaiting_challenge;
-    }
-    if (step_ == Step::awaiting_challenge) {
-      if (!read(challenge_)) return false;
-      // A new connection has buffer space for these few bytes.
-      if (socket_.send_some(handshake_.prove(challenge_)) != kProofBytes) throw PeerLost(where_ + " takes nothing");
-      step_ = Step::awaiting_reply;
-    }
-    if (!read(reply_)) return false;
-    handshake_.check(reply_);
-    return true;
-  }
-
-  Socket take() { return std::move(socket_); }
-
- private:
-  enum class Step { connecting, awaiting_challenge, awaiting_reply };
-
-  // Returns false if some bytes have not arrived yet.
-  bool read(std::span<std::byte> bytes) {
-    const auto count = socket_.receive_some(bytes.subspan(received_));
-    if (!count) throw PeerLost(where_ + " closed the connection");
-    received_ += *count;
-    if (received_ < bytes.size()) return false;
-    received_ = 0;
-    return true;
-  }
-
-  const std::string where_;
-  ClientHandshake handshake_;
-  Socket socket_;
-  Step step_ = Step::connecting;
-  std::size_t received_ = 0;
-  Challenge challenge_;
-  Reply reply_;
-};
 
 // An established connection: queued output and unread input.
 class Connection {

@@ -179,7 +179,7 @@ class Neighbour {
     Address address;
     if (!find_address(address)) return;
     try {
-      attempt_ = std::make_unique<ConnectionAttempt>(address, parts_.job_key, parts_.topology.rank);
+      attempt_ = std::make_unique<ConnectionAttempt>(address, parts_.job_key, Purpose::messages, parts_.topology.rank);
       std::uint32_t watched = 0;
       watch(epoll_, attempt_->fd(), event_of(EventSource::attempt, rank_), EPOLLIN | EPOLLOUT | EPOLLET, watched);
       advance_attempt();
