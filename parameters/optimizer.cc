@@ -66,7 +66,7 @@ std::size_t state_size(const OptimizerSpec& spec, std::size_t width) {
 
 void initialize_row(const TableSpec& spec, std::uint64_t key, float* row) {
   const std::size_t width = spec.width;
-  const std::uint64_t of_row = mix64(key) ^ mix64(spec.initializer.seed);
+  const std::uint64_t of_row = mix64(mix64(spec.initializer.seed) + key);
   for (std::uint32_t i = 0; i < width; ++i) row[i] = initial_value(spec.initializer, of_row, i);
   float* const state = row + width;
   std::fill(state, state + state_size(spec.optimizer, width), 0.0f);

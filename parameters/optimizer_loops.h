@@ -36,9 +36,12 @@ void loop_momentum(const OptimizerStep& s, float* __restrict row, float* __restr
   }
 }
 
-float mean_of_squares(const float* gradient, std::size_t width) {
+float mean_of_squares(const OptimizerStep& s, const float* row, const float* gradient, std::size_t width) {
   float sum = 0;
-  for (std::size_t i = 0; i < width; ++i) sum = fused(gradient[i], gradient[i], sum);
+  for (std::size_t i = 0; i < width; ++i) {
+    const float g = fused(row[i], s.weight_decay, gradient[i]);
+    sum = fused(g, g, sum);
+  }
   return sum / static_cast<float>(width);
 }
 
@@ -53,9 +56,11 @@ void loop_adagrad(const OptimizerStep& s, float* __restrict row, float* __restri
 
 void loop_adagrad_row(const OptimizerStep& s, float* __restrict row, float* __restrict state,
                       const float* __restrict gradient, std::size_t width) {
-  *state += mean_of_squares(gradient, width);
+  *state += mean_of_squares(s, row, gradient, width);
   const float scale = s.learning_rate / (__builtin_sqrtf(*state) + s.epsilon);
-  for (std::size_t i = 0; i < width; ++i) row[i] = fused(-scale, gradient[i], row[i]);
+  for (std::size_t i = 0; i < width; ++i) {
+    row[i] = fused(-scale, fused(row[i], s.weight_decay, gradient[i]), row[i]);
+  }
 }
 
 // State: the number of steps, first moments, and second moments, of which there is one if they are row-wise. `step` is
@@ -76,7 +81,7 @@ void loop_adam_row(const OptimizerStep& s, float* __restrict row, float* __restr
                    const float* __restrict gradient, std::size_t width) {
   float* __restrict const first = state + 1;
   float& second = state[1 + width];
-  second = fused(1 - s.beta2, mean_of_squares(gradient, width), second * s.beta2);
+  second = fused(1 - s.beta2, mean_of_squares(s, row, gradient, width), second * s.beta2);
   const float scale = s.step / (__builtin_sqrtf(second) / s.root + s.epsilon);
   for (std::size_t i = 0; i < width; ++i) {
     const float g = fused(row[i], s.weight_decay, gradient[i]);
@@ -97,7 +102,7 @@ void loop_ftrl(const OptimizerStep& s, float* __restrict row, float* __restrict 
     const float z = state[i] + g - (after - before) / s.learning_rate * row[i];
     state[i] = z;
     const float shrunk = z > s.l1 ? z - s.l1 : z < -s.l1 ? z + s.l1 : 0.0f;
-    row[i] = -shrunk / ((s.beta + after) / s.learning_rate + s.l2);
+    row[i] = shrunk == 0 ? 0.0f : -shrunk / ((s.beta + after) / s.learning_rate + s.l2);
   }
 }
 

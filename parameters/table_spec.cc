@@ -30,8 +30,8 @@ void check_table_spec(const TableSpec& spec) {
                "only Adagrad and Adam have a row-wise form");
   require_spec(!o.nesterov || o.momentum > 0, spec, "Nesterov's form needs a momentum");
   require_spec(o.beta1 >= 0 && o.beta1 < 1 && o.beta2 >= 0 && o.beta2 < 1, spec, "betas are in [0, 1)");
-  require_spec(o.accumulator >= 0 && o.epsilon >= 0 && o.l1 >= 0 && o.l2 >= 0, spec,
-               "accumulator, epsilon, l1 and l2 must not be negative");
+  require_spec(o.accumulator >= 0 && o.epsilon >= 0 && o.beta >= 0 && o.l1 >= 0 && o.l2 >= 0, spec,
+               "accumulator, epsilon, beta, l1 and l2 must not be negative");
   require_spec(spec.initializer.kind != InitializerSpec::Kind::normal || spec.initializer.b >= 0, spec,
                "a standard deviation must not be negative");
   require_spec(spec.consistency != Consistency::synchronous || spec.dense || spec.rows == 0, spec,

@@ -62,8 +62,8 @@ struct TableSpec {
   bool dense = false;       // rows 0 to `rows` - 1 all exist; else rows are created at their first use
   std::uint64_t rows = 0;   // sparse: how many are kept on each server, the least recently used go; 0: all
   std::uint32_t width = 1;  // values in a row
-  OptimizerSpec optimizer;
-  InitializerSpec initializer;
+  OptimizerSpec optimizer{};
+  InitializerSpec initializer{};
   Consistency consistency = Consistency::asynchronous;
   std::uint32_t bound = 0;  // bounded: in clocks
   bool filled = false;  // dense: pulls and pushes wait until somebody has given the first values
